@@ -1,0 +1,153 @@
+/**
+ * What went wrong, as far as a caller would act differently:
+ *
+ * - `stale-token`: a later holder has written. The caller must stop: its work is void.
+ * - `conflict`: others kept writing between read and write. Nothing was written; the caller may try again with the same token.
+ * - `outcome-unknown`: the write may or may not be applied. The caller must read back or settle the write id before it goes on.
+ * - `unsafe-store`: the server does not enforce a condition that the token check needs. The caller must use another server.
+ * - `unsupported`: this server cannot do that safely (a body too large for it, say). Nothing was written.
+ * - `corrupt-object`: what is stored was not written by this library or has been damaged. The caller must look at it.
+ * - `store-setup`: bucket, schema, credentials or address are wrong. Nothing was written; the caller must mend the set-up.
+ * - `unavailable`: the store did not answer, and nothing was written. The caller may try again later.
+ * - `invalid-token`, `invalid-argument`: the call itself is wrong. Nothing was sent.
+ */
+export type FencedStoreErrorCode =
+  | 'stale-token'
+  | 'conflict'
+  | 'outcome-unknown'
+  | 'unsafe-store'
+  | 'unsupported'
+  | 'corrupt-object'
+  | 'store-setup'
+  | 'unavailable'
+  | 'invalid-token'
+  | 'invalid-argument';
+
+/** Every error that the stores throw themselves. `cause` is what the driver said, where it said anything. */
+export class FencedStoreError extends Error {
+  readonly code: FencedStoreErrorCode;
+
+  constructor(code: FencedStoreErrorCode, message: string, options?: { readonly cause?: unknown }) {
+    super(message, options);
+    this.name = new.target.name;
+    this.code = code;
+  }
+}
+
+/** The token is lower than the highest that the storage has seen for the resource: refused, nothing changed. */
+export class StaleTokenError extends FencedStoreError {
+  readonly resource: string;
+  readonly presented: bigint;
+  readonly highest: bigint;
+
+  constructor(
+    facts: { readonly resource: string; readonly presented: bigint; readonly highest: bigint },
+    options?: { readonly cause?: unknown },
+  ) {
+    super(
+      'stale-token',
+      `stale fencing token: a later holder has written resource=${facts.resource} presented=${facts.presented} highest=${facts.highest}`,
+      options,
+    );
+    this.resource = facts.resource;
+    this.presented = facts.presented;
+    this.highest = facts.highest;
+  }
+}
+
+/** Others changed the resource each time between our read and our write. Nothing was written. */
+export class ConflictError extends FencedStoreError {
+  readonly resource: string;
+  readonly attempts: number;
+
+  constructor(
+    facts: { readonly resource: string; readonly attempts: number },
+    options?: { readonly cause?: unknown },
+  ) {
+    super(
+      'conflict',
+      `the resource kept changing between read and write resource=${facts.resource} attempts=${facts.attempts}`,
+      options,
+    );
+    this.resource = facts.resource;
+    this.attempts = facts.attempts;
+  }
+}
+
+/** The reply to a write was lost and reading back did not settle it: the write may be applied now, later, or never. */
+export class OutcomeUnknownError extends FencedStoreError {
+  readonly resource: string;
+  readonly writeId: string;
+
+  constructor(
+    facts: { readonly resource: string; readonly writeId: string },
+    options?: { readonly cause?: unknown },
+  ) {
+    super(
+      'outcome-unknown',
+      `the outcome of the write is unknown resource=${facts.resource} writeId=${facts.writeId}`,
+      options,
+    );
+    this.resource = facts.resource;
+    this.writeId = facts.writeId;
+  }
+}
+
+/** The server does not enforce what the token check rests on. Raised before the first write. */
+export class UnsafeStoreError extends FencedStoreError {
+  /** The name of the first check of the probe that failed. */
+  readonly check: string;
+
+  constructor(check: string, message: string, options?: { readonly cause?: unknown }) {
+    super('unsafe-store', message, options);
+    this.check = check;
+  }
+}
+
+/** The server cannot do this under a condition, so it is not done at all. */
+export class UnsupportedByStoreError extends FencedStoreError {
+  constructor(message: string, options?: { readonly cause?: unknown }) {
+    super('unsupported', message, options);
+  }
+}
+
+/** What is stored under the key was not written by this library, or was damaged since. */
+export class CorruptObjectError extends FencedStoreError {
+  readonly resource: string;
+
+  constructor(resource: string, reason: string, options?: { readonly cause?: unknown }) {
+    super('corrupt-object', `${reason} resource=${resource}`, options);
+    this.resource = resource;
+  }
+}
+
+/** Bucket, schema, credentials or address are not what this store needs. Nothing was written. */
+export class StoreSetupError extends FencedStoreError {
+  constructor(message: string, options?: { readonly cause?: unknown }) {
+    super('store-setup', message, options);
+  }
+}
+
+/** The store did not answer a request that changes nothing. */
+export class StoreUnavailableError extends FencedStoreError {
+  constructor(message: string, options?: { readonly cause?: unknown }) {
+    super('unavailable', message, options);
+  }
+}
+
+/** Not a fencing token: tokens are whole numbers from 1 to 2^63-1, as `bigint`, safe `number` or decimal digits. */
+export class InvalidTokenError extends FencedStoreError {
+  constructor(value: unknown) {
+    super(
+      'invalid-token',
+      `not a fencing token (a whole number from 1 to 9223372036854775807) value=${String(value).slice(0, 40)} type=${typeof value}`,
+    );
+  }
+}
+
+/** An argument or option of the call is wrong; the message names it and says what is expected. */
+export class InvalidArgumentError extends FencedStoreError {
+  constructor(message: string) {
+    super('invalid-argument', message);
+  }
+}

@@ -1,0 +1,11 @@
+import { defineConfig } from 'vitest/config';
+
+// Needs a Docker engine (on Debian as root it installs and starts one), so it is not part of `npm test`.
+export default defineConfig({
+  test: {
+    include: ['test/docker/**/*.test.ts'],
+    testTimeout: 300_000,
+    hookTimeout: 600_000,
+    reporters: ['default', './tools/plain-summary.ts'],
+  },
+});
