@@ -1,0 +1,108 @@
+import type { VoteReply } from './core/answers.js';
+import type { Failure } from './core/failure.js';
+import { decide, retryAfterMs, type Vote } from './core/tally.js';
+import { nodeTimeoutMs, validityMs } from './core/validity.js';
+import type { Holding, RedisNode } from './redis/node.js';
+import { inTime, type Runtime } from './runtime.js';
+
+/** How one attempt to acquire ended. `deadlineMs` is on the runtime's monotonic clock. */
+export type AttemptOutcome =
+  | { readonly ok: true; readonly token: bigint; readonly deadlineMs: number }
+  | FailedAttempt;
+
+export interface FailedAttempt extends Failure {
+  readonly ok: false;
+}
+
+/**
+ * One attempt to acquire: ACQUIRE on all nodes at once, CONFIRM on those that granted a lower token than the highest.
+ * It settles as soon as the votes decide, whatever the other nodes do, and if it fails it holds nothing:
+ * it releases on every node, also on those that have not answered.
+ */
+export class Attempt {
+  readonly #nodes: readonly RedisNode[];
+  readonly #holding: Holding;
+  readonly #ttlMs: number;
+  readonly #runtime: Runtime;
+  readonly #votes: Vote[];
+  /** The token that each node has last been asked to confirm. */
+  readonly #asked = new Map<number, bigint>();
+  readonly #startedMs: number;
+  readonly #settle = Promise.withResolvers<AttemptOutcome>();
+  #outcome: AttemptOutcome | null = null;
+
+  /** @param nodes sorted by name */
+  constructor(nodes: readonly RedisNode[], holding: Holding, ttlMs: number, runtime: Runtime) {
+    this.#nodes = nodes;
+    this.#holding = holding;
+    this.#ttlMs = ttlMs;
+    this.#runtime = runtime;
+    this.#votes = nodes.map(() => ({ answer: 'pending' }));
+    this.#startedMs = runtime.nowMs();
+  }
+
+  /** Never rejects: an aborted attempt is a failed one. To be called once. */
+  async run(signal: AbortSignal): Promise<AttemptOutcome> {
+    const abort = (): void => this.#lose('aborted');
+    signal.addEventListener('abort', abort, { once: true });
+    for (const [index, node] of this.#nodes.entries()) {
+      this.#await(index, node.acquire(this.#holding, this.#ttlMs));
+    }
+    const outcome = await this.#settle.promise;
+    signal.removeEventListener('abort', abort);
+    return outcome;
+  }
+
+  #await(index: number, reply: Promise<VoteReply>): void {
+    void inTime(this.#runtime, reply, nodeTimeoutMs(this.#ttlMs)).then((vote) =>
+      this.#record(index, vote),
+    );
+    // A grant that arrives after the attempt was given up would lock everybody out until its TTL ends.
+    void reply.then((vote) => {
+      if (this.#outcome?.ok === false && vote.answer === 'granted') {
+        void this.#nodes[index]?.release(this.#holding);
+      }
+    });
+  }
+
+  #record(index: number, vote: VoteReply): void {
+    if (this.#outcome) return;
+    this.#votes[index] = vote;
+    const decision = decide(this.#votes);
+    if (decision.state === 'lost') this.#lose(decision.reason);
+    else if (decision.state === 'won') this.#win(decision.token);
+    else this.#confirm(decision.laggards, decision.token);
+  }
+
+  #confirm(laggards: readonly number[], token: bigint): void {
+    for (const laggard of laggards) {
+      const node = this.#nodes[laggard];
+      if (!node || this.#asked.get(laggard) === token) continue;
+      this.#asked.set(laggard, token);
+      this.#await(laggard, node.confirm(this.#holding, token));
+    }
+  }
+
+  // Redlock's own check, step 3 of the Redis documentation: votes that came too late are worth nothing.
+  #win(token: bigint): void {
+    const nowMs = this.#runtime.nowMs();
+    const validMs = validityMs(this.#ttlMs, nowMs - this.#startedMs);
+    if (validMs > 0) this.#finish({ ok: true, token, deadlineMs: nowMs + validMs });
+    else this.#lose('too-slow');
+  }
+
+  #lose(reason: FailedAttempt['reason']): void {
+    for (const node of this.#nodes) void node.release(this.#holding);
+    this.#finish({
+      ok: false,
+      reason,
+      retryAfterMs: retryAfterMs(this.#votes),
+      nodes: this.#votes.map((vote, at) => ({ name: this.#nodes[at]?.name ?? '', ...vote })),
+    });
+  }
+
+  #finish(outcome: AttemptOutcome): void {
+    this.#outcome = outcome;
+    this.#settle.resolve(outcome);
+  }
+}

@@ -1,0 +1,26 @@
+/** What a node said to ACQUIRE or CONFIRM, as read from its reply. Milliseconds; tokens are whole numbers up to 2^53-1. */
+export type VoteReply =
+  | {
+      readonly answer: 'granted';
+      readonly token: bigint;
+      /** The generation of the incarnation that voted. */
+      readonly generation: number;
+      /** The highest generation that the voter knows of every node, in the order of the sorted names. */
+      readonly roster: readonly number[];
+    }
+  | { readonly answer: 'held'; readonly remainingMs: number }
+  | { readonly answer: 'ttl-too-long'; readonly maxTtlMs: number }
+  | { readonly answer: 'not-admitted' | 'wrong-members' | 'token-exhausted' | 'not-held' }
+  | { readonly answer: 'error'; readonly error: Error };
+
+/** A node's own answer, as attached to results and errors. */
+export interface NodeAnswer {
+  /** The name under which the node was configured. */
+  readonly name: string;
+  /** `pending` where the attempt was decided before this node answered. */
+  readonly answer: VoteReply['answer'] | 'pending' | 'extended' | 'released';
+  /** For `held`: milliseconds until the present lease ends on this node. */
+  readonly remainingMs?: number;
+  /** For `error`: what the client said, or that the node did not answer in time. */
+  readonly error?: Error;
+}

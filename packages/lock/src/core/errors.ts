@@ -1,0 +1,90 @@
+import type { NodeAnswer } from './answers.js';
+
+/**
+ * What went wrong, as far as a caller would act differently:
+ *
+ * - `held`: somebody else holds the lock. The caller may try again after `retryAfterMs`, or wait with `waitMs`.
+ * - `no-quorum`: too few nodes voted. The caller must look at `nodes`: each says why it did not.
+ * - `too-slow`: the votes were won, but so late that nothing of the lease was left. The caller may try again, or ask for a longer TTL.
+ * - `timeout`: the lock did not become free within `waitMs`. The caller may try again.
+ * - `members-differ`: the nodes belong to a lock service with other members. The caller must configure the same names everywhere.
+ * - `ttl-too-long`: the nodes grant no lease that long. The caller must ask for less, or set `maxTtlMs` alike everywhere.
+ * - `token-exhausted`: the tokens of a node have reached 2^53-1. An operator must start with a new key prefix.
+ * - `lease-lost`: the lease is over. The caller must stop what it does under it.
+ * - `closed`: this `Redlock` was closed. The caller must make another one.
+ * - `invalid-argument`: the call itself is wrong. Nothing was sent.
+ */
+export type LockErrorCode =
+  | 'held'
+  | 'no-quorum'
+  | 'too-slow'
+  | 'timeout'
+  | 'members-differ'
+  | 'ttl-too-long'
+  | 'token-exhausted'
+  | 'lease-lost'
+  | 'closed'
+  | 'invalid-argument';
+
+/** Every error that this package throws itself. `cause` is what came before it, where anything did. */
+export class LockError extends Error {
+  readonly code: LockErrorCode;
+
+  constructor(code: LockErrorCode, message: string, options?: { readonly cause?: unknown }) {
+    super(message, options);
+    this.name = new.target.name;
+    this.code = code;
+  }
+}
+
+/** An argument or option of the call is wrong; the message names it and says what is expected. */
+export class InvalidArgumentError extends LockError {
+  constructor(message: string) {
+    super('invalid-argument', message);
+  }
+}
+
+/** The lease is over: its deadline has passed, a majority of the nodes no longer holds it, or it was released. */
+export class LeaseLostError extends LockError {
+  constructor(message: string, options?: { readonly cause?: unknown }) {
+    super('lease-lost', message, options);
+  }
+}
+
+/** An attempt to acquire or to extend did not win. `nodes` has every node's own answer. */
+export class QuorumError extends LockError {
+  readonly resources: readonly string[];
+  readonly nodes: readonly NodeAnswer[];
+  /** Milliseconds after which another attempt could win, as far as the nodes can tell. */
+  readonly retryAfterMs: number;
+
+  constructor(
+    code: LockErrorCode,
+    message: string,
+    facts: {
+      readonly resources: readonly string[];
+      readonly nodes: readonly NodeAnswer[];
+      readonly retryAfterMs: number;
+    },
+    options?: { readonly cause?: unknown },
+  ) {
+    const { resources, nodes, retryAfterMs } = facts;
+    super(code, `${message} resources=${resources.join(',')} ${describe(nodes)}`, options);
+    this.resources = resources;
+    this.nodes = nodes;
+    this.retryAfterMs = retryAfterMs;
+  }
+}
+
+/** Somebody else holds the lock, and the caller did not want to wait. */
+export class LockHeldError extends QuorumError {}
+
+/** Too few nodes voted: unreachable, not admitted, or refused for another reason that `nodes` tells. */
+export class NoQuorumError extends QuorumError {}
+
+/** The lock did not become free within `waitMs`. The last attempt is in `nodes`. */
+export class AcquireTimeoutError extends QuorumError {}
+
+function describe(nodes: readonly NodeAnswer[]): string {
+  return nodes.map((node) => `${node.name}: ${node.error?.message ?? node.answer}`).join('; ');
+}

@@ -1,0 +1,59 @@
+import type { NodeAnswer } from './answers.js';
+import {
+  AcquireTimeoutError,
+  LeaseLostError,
+  type LockError,
+  LockHeldError,
+  NoQuorumError,
+  QuorumError,
+} from './errors.js';
+import type { LossReason } from './tally.js';
+
+/** An attempt to acquire or to extend that the nodes did not grant. */
+export interface Failure {
+  readonly reason: LossReason | 'too-slow' | 'lost' | 'aborted';
+  readonly nodes: readonly NodeAnswer[];
+  /** Milliseconds after which another attempt could win, as far as the nodes can tell. */
+  readonly retryAfterMs: number;
+  /** What would help, where that is known. */
+  readonly hint?: string;
+}
+
+/** The error for a caller who asked for `resources` and was ready to wait `waitMs`. */
+export function failureError(
+  failure: Failure,
+  resources: readonly string[],
+  waitMs: number,
+): LockError {
+  const facts = { ...failure, resources };
+  switch (failure.reason) {
+    case 'held':
+      return waitMs > 0
+        ? new AcquireTimeoutError('timeout', `the lock did not become free waitMs=${waitMs}`, facts)
+        : new LockHeldError('held', 'somebody else holds the lock', facts);
+    case 'no-quorum':
+      return new NoQuorumError('no-quorum', failure.hint ?? 'too few nodes voted', facts);
+    case 'too-slow':
+      return new QuorumError('too-slow', 'the votes came after the lease was over', facts);
+    case 'members-differ':
+      return new QuorumError(
+        'members-differ',
+        'the nodes belong to a lock service with other members; configure the same node names in every client',
+        facts,
+      );
+    case 'ttl-too-long':
+      return new QuorumError(
+        'ttl-too-long',
+        'the nodes grant no lease that long; ask for less, and set maxTtlMs alike in every client',
+        facts,
+      );
+    case 'token-exhausted':
+      return new QuorumError('token-exhausted', 'the tokens have reached 2^53-1', facts);
+    case 'lost':
+      return new LeaseLostError(
+        `no majority holds the lease any more resources=${resources.join(',')}`,
+      );
+    case 'aborted':
+      throw new Error('the caller throws the reason of its own signal');
+  }
+}

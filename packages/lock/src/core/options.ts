@@ -1,0 +1,129 @@
+import { InvalidArgumentError } from './errors.js';
+import { driftMs } from './validity.js';
+
+/** Numbers and names that a `Redlock` runs by. All clients of the same nodes should agree on them. */
+export interface RedlockOptions {
+  /**
+   * The longest lease in milliseconds that anyone may ask for, 10 to 86,400,000 (a day). It is kept on the nodes.
+   * @default 60_000
+   */
+  readonly maxTtlMs?: number;
+  /**
+   * What all keys begin with. Braces make Redis Cluster keep them in one slot. Another prefix is another lock service:
+   * its locks exclude, and its tokens order, nothing of this one.
+   * @default '{fenced}:'
+   */
+  readonly keyPrefix?: string;
+  /**
+   * Milliseconds for which a node remembers the last token of a resource that nobody locks; at least `maxTtlMs`.
+   * Forgetting is safe: the next token then continues from the highest of all resources.
+   * @default 86_400_000
+   */
+  readonly fenceTtlMs?: number;
+  /**
+   * The first token that new nodes give, 1 to 2^53-1. Without it they begin at the wall clock's microseconds, so that
+   * tokens go on growing even where all nodes lose their memory at once.
+   */
+  readonly firstToken?: bigint;
+}
+
+export type ResolvedOptions = Required<Omit<RedlockOptions, 'firstToken'>> & {
+  readonly firstToken: bigint | null;
+};
+
+const TTL_MIN_MS = 10;
+const DAY_MS = 86_400_000;
+const WAIT_MAX_MS = 2 ** 31 - 1;
+const RESOURCE_LENGTH_MAX = 1024;
+const NODES_MAX = 15;
+const FIRST_TOKEN_MAX = 2n ** 53n - 1n;
+
+export function resolveOptions(options: RedlockOptions): ResolvedOptions {
+  const { keyPrefix = '{fenced}:', firstToken = null } = options;
+  const maxTtlMs = milliseconds('maxTtlMs', options.maxTtlMs ?? 60_000, TTL_MIN_MS, DAY_MS);
+  const fenceTtlMs = milliseconds(
+    'fenceTtlMs',
+    options.fenceTtlMs ?? DAY_MS,
+    maxTtlMs,
+    365 * DAY_MS,
+  );
+  if (typeof keyPrefix !== 'string' || keyPrefix === '') {
+    throw new InvalidArgumentError('keyPrefix must be a non-empty string');
+  }
+  if (firstToken !== null && !isFirstToken(firstToken)) {
+    throw new InvalidArgumentError(
+      `firstToken must be a bigint from 1 to ${FIRST_TOKEN_MAX} firstToken=${String(firstToken)}`,
+    );
+  }
+  return Object.freeze({ maxTtlMs, keyPrefix, fenceTtlMs, firstToken });
+}
+
+function isFirstToken(value: unknown): boolean {
+  return typeof value === 'bigint' && value >= 1n && value <= FIRST_TOKEN_MAX;
+}
+
+/** The names of the nodes, checked. */
+export function checkNodeNames(names: readonly string[]): void {
+  if (names.length === 0) {
+    throw new InvalidArgumentError('nodes must name at least one Redis node nodes=0');
+  }
+  if (names.length > NODES_MAX) {
+    throw new InvalidArgumentError(
+      `more nodes than ${NODES_MAX} only add delay nodes=${names.length}`,
+    );
+  }
+  const twice = names.find((name, at) => names.indexOf(name) !== at);
+  if (twice !== undefined) {
+    throw new InvalidArgumentError(`each node needs a name of its own; used twice: name=${twice}`);
+  }
+}
+
+/** The resources of one lease, sorted, so that everybody names a set alike. */
+export function checkResources(resource: string | readonly string[]): readonly string[] {
+  const resources: readonly string[] = Array.isArray(resource) ? [...resource] : [resource];
+  if (resources.length === 0)
+    throw new InvalidArgumentError('resource must name at least one thing');
+  for (const name of resources) {
+    if (typeof name !== 'string' || name === '' || name.length > RESOURCE_LENGTH_MAX) {
+      throw new InvalidArgumentError(
+        `resource must be a string of 1 to ${RESOURCE_LENGTH_MAX} characters resource=${JSON.stringify(name)?.slice(0, 60)}`,
+      );
+    }
+    if (/\p{Surrogate}/u.test(name)) {
+      throw new InvalidArgumentError(
+        `resource must be well-formed Unicode resource=${JSON.stringify(name)}`,
+      );
+    }
+  }
+  const twice = resources.find((name, at) => resources.indexOf(name) !== at);
+  if (twice !== undefined) throw new InvalidArgumentError(`resource is named twice: ${twice}`);
+  return resources.toSorted();
+}
+
+/** The time to live of a lease, checked. */
+export function checkTtlMs(ttlMs: number, maxTtlMs: number): number {
+  milliseconds('ttlMs', ttlMs, TTL_MIN_MS, maxTtlMs, ` (maxTtlMs=${maxTtlMs})`);
+  // Invariant: a lease that is granted at once can be relied on for some time.
+  if (driftMs(ttlMs) >= ttlMs) throw new Error(`drift exceeds the lease ttlMs=${ttlMs}`);
+  return ttlMs;
+}
+
+/** The time that an acquire may wait, checked. */
+export function checkWaitMs(waitMs: number): number {
+  return milliseconds('waitMs', waitMs, 0, WAIT_MAX_MS);
+}
+
+/** A number of times, checked. */
+export function checkCount(name: string, value: number): number {
+  if (Number.isSafeInteger(value) && value >= 0) return value;
+  throw new InvalidArgumentError(
+    `${name} must be a whole number, 0 or more ${name}=${String(value)}`,
+  );
+}
+
+function milliseconds(name: string, value: number, min: number, max: number, note = ''): number {
+  if (Number.isSafeInteger(value) && value >= min && value <= max) return value;
+  throw new InvalidArgumentError(
+    `${name} must be a whole number of milliseconds from ${min} to ${max}${note} ${name}=${String(value)}`,
+  );
+}

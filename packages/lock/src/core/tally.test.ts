@@ -1,0 +1,140 @@
+import { expect, test } from 'vitest';
+import { majorityOf } from './quorum.js';
+import { decide, retryAfterMs, type Vote } from './tally.js';
+
+const error = new Error('connection refused');
+
+function granted(token: bigint, nodeCount: number): Vote {
+  return { answer: 'granted', token, generation: 1, roster: Array(nodeCount).fill(1) };
+}
+
+function alphabet(nodeCount: number): Vote[] {
+  return [
+    { answer: 'pending' },
+    granted(33n, nodeCount),
+    granted(34n, nodeCount),
+    { answer: 'held', remainingMs: 500 },
+    { answer: 'not-admitted' },
+    { answer: 'error', error },
+  ];
+}
+
+function words(length: number, letters: Vote[]): Vote[][] {
+  if (length === 0) return [[]];
+  return words(length - 1, letters).flatMap((word) => letters.map((letter) => [...word, letter]));
+}
+
+test.each([1, 2, 3, 4, 5])(
+  'every combination of votes of %i nodes is decided rightly',
+  (nodeCount) => {
+    const majority = majorityOf(nodeCount);
+    for (const votes of words(nodeCount, alphabet(nodeCount))) {
+      const grants = votes.flatMap((vote) => (vote.answer === 'granted' ? [vote.token] : []));
+      const highest = grants.toSorted().at(-1);
+      const confirmed = grants.filter((token) => token === highest).length;
+      const pending = votes.filter((vote) => vote.answer === 'pending').length;
+      const decision = decide(votes);
+      if (confirmed >= majority) {
+        expect(decision).toEqual({ state: 'won', token: highest });
+      } else if (grants.length + pending < majority) {
+        expect(decision.state).toBe('lost');
+      } else {
+        const laggards = [...votes.keys()].filter((index) => {
+          const vote = votes[index];
+          return vote?.answer === 'granted' && vote.token !== highest;
+        });
+        expect(decision).toEqual({
+          state: 'open',
+          token: highest ?? 0n,
+          laggards: grants.length >= majority ? laggards : [],
+        });
+      }
+    }
+  },
+);
+
+test('whatever the pending nodes answer, a lost attempt stays lost and a won one stays won', () => {
+  const nodeCount = 3;
+  const letters = alphabet(nodeCount);
+  for (const votes of words(nodeCount, letters)) {
+    const decision = decide(votes);
+    if (decision.state === 'open') continue;
+    for (const later of words(nodeCount, letters)) {
+      const all = votes.map((vote, at) => (vote.answer === 'pending' ? (later[at] as Vote) : vote));
+      if (decision.state === 'lost') expect(decide(all).state).toBe('lost');
+      // A higher grant may come, but the attempt has settled: no replay turns it into a loss.
+      else expect(decide(votes)).toEqual(decision);
+    }
+  }
+});
+
+test('one grant above the others is confirmed by the others before it counts', () => {
+  const votes = [granted(33n, 3), granted(34n, 3), granted(33n, 3)];
+  expect(decide(votes)).toEqual({ state: 'open', token: 34n, laggards: [0, 2] });
+  expect(decide([granted(34n, 3), granted(34n, 3), granted(33n, 3)])).toEqual({
+    state: 'won',
+    token: 34n,
+  });
+  expect(decide([{ answer: 'not-held' }, granted(34n, 3), { answer: 'not-held' }])).toEqual({
+    state: 'lost',
+    reason: 'held',
+  });
+});
+
+test('confirmations of superseded incarnations do not make a quorum', () => {
+  const old: Vote = { answer: 'granted', token: 33n, generation: 1, roster: [1, 1, 1] };
+  const knows: Vote = { answer: 'granted', token: 33n, generation: 1, roster: [2, 1, 1] };
+  expect(decide([old, knows, { answer: 'error', error }]).state).toBe('lost');
+  expect(decide([old, knows, { answer: 'pending' }]).state).toBe('open');
+  expect(decide([old, knows, { ...knows, roster: [1, 1, 1] }]).state).toBe('won');
+});
+
+test.each([
+  [
+    'held',
+    [
+      { answer: 'held', remainingMs: 1 },
+      { answer: 'held', remainingMs: 1 },
+      { answer: 'error', error },
+    ],
+  ],
+  [
+    'held',
+    [granted(1n, 3), { answer: 'held', remainingMs: 1 }, { answer: 'held', remainingMs: 2 }],
+  ],
+  [
+    'no-quorum',
+    [
+      { answer: 'held', remainingMs: 1 },
+      { answer: 'error', error },
+      { answer: 'error', error },
+    ],
+  ],
+  ['no-quorum', [{ answer: 'not-admitted' }, { answer: 'not-admitted' }, granted(1n, 3)]],
+  ['members-differ', [{ answer: 'wrong-members' }, { answer: 'error', error }, granted(1n, 3)]],
+  [
+    'ttl-too-long',
+    [
+      { answer: 'ttl-too-long', maxTtlMs: 5 },
+      { answer: 'ttl-too-long', maxTtlMs: 5 },
+      { answer: 'held', remainingMs: 1 },
+    ],
+  ],
+  [
+    'token-exhausted',
+    [
+      { answer: 'token-exhausted' },
+      { answer: 'held', remainingMs: 1 },
+      { answer: 'held', remainingMs: 1 },
+    ],
+  ],
+] as [string, Vote[]][])('the reason of a loss is %s', (reason, votes) => {
+  expect(decide(votes)).toEqual({ state: 'lost', reason });
+});
+
+test('a retry is worth while once so many leases have ended that a majority is free', () => {
+  const held = (remainingMs: number): Vote => ({ answer: 'held', remainingMs });
+  expect(retryAfterMs([held(300), held(100), held(200)])).toBe(200);
+  expect(retryAfterMs([held(300), granted(1n, 3), held(200)])).toBe(200);
+  expect(retryAfterMs([{ answer: 'error', error }, { answer: 'error', error }, held(5)])).toBe(0);
+});

@@ -1,0 +1,74 @@
+import type { VoteReply } from './answers.js';
+import { consistentQuorum, majorityOf, type Voter } from './quorum.js';
+
+/** The vote of one node in one attempt. The last reply of a node replaces its earlier one. */
+export type Vote = { readonly answer: 'pending' } | VoteReply;
+
+/** Why an attempt cannot win any more, the most telling reason first. */
+export type LossReason =
+  | 'token-exhausted'
+  | 'members-differ'
+  | 'ttl-too-long'
+  | 'held'
+  | 'no-quorum';
+
+export type Decision =
+  | { readonly state: 'won'; readonly token: bigint }
+  | { readonly state: 'lost'; readonly reason: LossReason }
+  /** Not decided. `laggards` granted less than `token`, and a majority granted: they are to confirm it. */
+  | { readonly state: 'open'; readonly token: bigint; readonly laggards: readonly number[] };
+
+/**
+ * Decides an attempt from the votes so far, in the order of the sorted node names.
+ *
+ * The token is the highest among the grants. Two attempts that overlap could each see it on a node of their own, so it
+ * counts only once it is *stored on a majority while the attempt holds the lock there*: a confirmation.
+ *
+ * Invariant: the token of a won attempt is above that of every attempt won before this one began. That attempt's
+ * confirmations and these share a node, and a node never grants a token that it has stored before.
+ */
+export function decide(votes: readonly Vote[]): Decision {
+  const majority = majorityOf(votes.length);
+  const grants: (Voter & { readonly token: bigint })[] = [];
+  let pending = 0;
+  for (const [index, vote] of votes.entries()) {
+    if (vote.answer === 'granted') grants.push({ index, ...vote });
+    if (vote.answer === 'pending') pending += 1;
+  }
+
+  const token = grants.reduce((highest, vote) => (vote.token > highest ? vote.token : highest), 0n);
+  const confirmations = grants.filter((vote) => vote.token === token);
+  if (consistentQuorum(confirmations, majority)) return { state: 'won', token };
+
+  const laggards = grants.filter((vote) => vote.token < token).map((vote) => vote.index);
+  const undecided = laggards.length + pending > 0;
+  if (!undecided || grants.length + pending < majority) {
+    return { state: 'lost', reason: lossReason(votes, majority) };
+  }
+  // Asking earlier would raise nodes to a token that the next grant may exceed.
+  return { state: 'open', token, laggards: grants.length < majority ? [] : laggards };
+}
+
+function lossReason(votes: readonly Vote[], majority: number): LossReason {
+  const count = (answer: Vote['answer']): number =>
+    votes.filter((vote) => vote.answer === answer).length;
+  if (count('token-exhausted') > 0) return 'token-exhausted';
+  if (count('wrong-members') > 0) return 'members-differ';
+  if (count('ttl-too-long') > 0) return 'ttl-too-long';
+  // Nodes that hold the lock for somebody else are reason enough only where the others would have sufficed.
+  const willing = votes.length - count('error') - count('not-admitted');
+  return willing >= majority && count('held') + count('not-held') > 0 ? 'held' : 'no-quorum';
+}
+
+/**
+ * Milliseconds after which enough nodes may be free for another attempt, as far as the nodes have told; 0 where more
+ * waiting is not known to help.
+ */
+export function retryAfterMs(votes: readonly Vote[]): number {
+  const remaining = votes
+    .flatMap((vote) => (vote.answer === 'held' ? [vote.remainingMs] : []))
+    .sort((a, b) => a - b);
+  const free = votes.filter((vote) => vote.answer === 'granted').length;
+  const needed = majorityOf(votes.length) - free;
+  return needed > 0 ? (remaining[needed - 1] ?? 0) : 0;
+}

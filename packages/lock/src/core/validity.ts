@@ -1,0 +1,29 @@
+// The clocks of two machines may run at different speeds, and Redis rounds expiry to a millisecond.
+// The fraction and the constant are those of the Redis documentation's Redlock page.
+const DRIFT_FRACTION = 0.01;
+const DRIFT_CONSTANT_MS = 2;
+
+/** Milliseconds by which a node may end a lease earlier than this process counts. */
+export function driftMs(ttlMs: number): number {
+  return ttlMs * DRIFT_FRACTION + DRIFT_CONSTANT_MS;
+}
+
+/**
+ * Milliseconds for which a lease may be relied on, from the moment the last vote was read; 0 or less: not at all.
+ *
+ * `elapsedMs` must be monotonic and count from before the first request was sent: a node's own time to live may have
+ * begun as early as that.
+ */
+export function validityMs(ttlMs: number, elapsedMs: number): number {
+  return ttlMs - elapsedMs - driftMs(ttlMs);
+}
+
+const NODE_TIMEOUT_MAX_MS = 2_000;
+
+/**
+ * Milliseconds after which a node that has not answered counts as unreachable: long enough that a busy node still votes,
+ * short enough that half of the lease is left where a majority answered only just in time.
+ */
+export function nodeTimeoutMs(ttlMs: number): number {
+  return Math.min(NODE_TIMEOUT_MAX_MS, Math.ceil(ttlMs / 2));
+}

@@ -1,0 +1,102 @@
+import type { NodeAnswer } from './core/answers.js';
+import type { Failure } from './core/failure.js';
+import { majorityOf } from './core/quorum.js';
+import { nodeTimeoutMs, validityMs } from './core/validity.js';
+import type { Holding, NodeFailure, RedisNode } from './redis/node.js';
+import { inTime, type Runtime } from './runtime.js';
+
+/**
+ * How an extension ended. `lost`: no majority holds the lease any more. `no-quorum`: too few nodes answered to tell.
+ * `deadlineMs` is on the runtime's monotonic clock.
+ */
+export type ExtendOutcome =
+  | { readonly ok: true; readonly deadlineMs: number }
+  | (Failure & { readonly ok: false });
+
+/** `unknown`: too few nodes answered to tell; what they still hold ends with its TTL. */
+export type ReleaseOutcome = 'released' | 'expired' | 'unknown';
+
+/** Asks all nodes to give the lease `ttlMs` from now on. Never rejects. */
+export async function extendOnAll(
+  nodes: readonly RedisNode[],
+  holding: Holding,
+  ttlMs: number,
+  runtime: Runtime,
+): Promise<ExtendOutcome> {
+  const startedMs = runtime.nowMs();
+  const ask = (node: RedisNode) =>
+    inTime(runtime, node.extend(holding, ttlMs), nodeTimeoutMs(ttlMs));
+  return poll(nodes, ask, ({ yes, no, pending, answers }) => {
+    if (yes('extended')) {
+      const nowMs = runtime.nowMs();
+      return { ok: true, deadlineMs: nowMs + validityMs(ttlMs, nowMs - startedMs) };
+    }
+    const fail = (reason: Failure['reason']): ExtendOutcome => ({
+      ok: false,
+      reason,
+      nodes: answers(),
+      retryAfterMs: 0,
+    });
+    if (no('not-held')) return fail('lost');
+    if (pending > 0) return null;
+    return fail(
+      answers().some((node) => node.answer === 'ttl-too-long') ? 'ttl-too-long' : 'no-quorum',
+    );
+  });
+}
+
+/** Releases on all nodes; settles once a majority has decided, or `limitMs` after the start. Never rejects. */
+export async function releaseOnAll(
+  nodes: readonly RedisNode[],
+  holding: Holding,
+  limitMs: number,
+  runtime: Runtime,
+): Promise<ReleaseOutcome> {
+  const ask = (node: RedisNode) => inTime(runtime, node.release(holding), limitMs);
+  return poll(nodes, ask, ({ yes, no, pending }) => {
+    if (yes('released')) return 'released';
+    if (no('not-held')) return 'expired';
+    return pending > 0 ? null : 'unknown';
+  });
+}
+
+interface Poll<Answer extends string> {
+  /** Whether a majority has answered this. */
+  yes(answer: Answer): boolean;
+  /** Whether so many have answered this that no majority can answer otherwise. */
+  no(answer: Answer): boolean;
+  readonly pending: number;
+  answers(): readonly NodeAnswer[];
+}
+
+type Reply<Answer extends string> = { readonly answer: Answer } | NodeFailure;
+
+/** Asks every node at once and settles as soon as `decide` can tell. With nothing pending it must. */
+function poll<Answer extends NodeAnswer['answer'], Result>(
+  nodes: readonly RedisNode[],
+  ask: (node: RedisNode) => Promise<Reply<Answer>>,
+  decide: (poll: Poll<Answer>) => Result | null,
+): Promise<Result> {
+  const majority = majorityOf(nodes.length);
+  const replies: Reply<Answer | 'pending'>[] = nodes.map(() => ({ answer: 'pending' }));
+  const count = (answer: Answer | 'pending'): number =>
+    replies.filter((reply) => reply.answer === answer).length;
+  return new Promise((resolve) => {
+    for (const [at, node] of nodes.entries()) {
+      void ask(node).then((reply) => {
+        replies[at] = reply;
+        const result = decide({
+          yes: (answer) => count(answer) >= majority,
+          no: (answer) => count(answer) > nodes.length - majority,
+          pending: count('pending'),
+          answers: () =>
+            nodes.map(({ name }, index) => ({
+              name,
+              ...(replies[index] ?? { answer: 'pending' }),
+            })),
+        });
+        if (result !== null) resolve(result);
+      });
+    }
+  });
+}

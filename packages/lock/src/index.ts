@@ -1,0 +1,30 @@
+/**
+ * Leases with fencing tokens over independent Redis nodes.
+ *
+ * A lease is a lock that ends by itself. Its holder may be paused past that end and go on as if nothing had happened;
+ * no lock service can prevent that. So every lease carries a *token*, and the rule is: **present the token with every
+ * write, to storage that refuses a token lower than the highest it has seen** (`@fenced/store`, or your own).
+ *
+ * Promised: if one acquisition returned its token before another of the same resource began, its token is lower; no two
+ * acquisitions ever return the same one. This holds without any assumption about clocks, pauses or delays.
+ *
+ * Not promised: that two clients never believe they hold the lock at the same time. That rests on clocks, as in every
+ * lease, and is why the token exists.
+ */
+export type { FailedAttempt } from './attempt.js';
+export type { NodeAnswer } from './core/answers.js';
+export * from './core/errors.js';
+export type { RedlockOptions } from './core/options.js';
+export type { ReleaseOutcome } from './holding.js';
+export type { Lease } from './lease.js';
+export type { NodeConfig } from './names.js';
+export type { RedisClient } from './redis/node.js';
+export {
+  type AcquireAttempt,
+  type AcquireOptions,
+  Redlock,
+  type RedlockConfig,
+  type TryAcquireOptions,
+  type UsingOptions,
+} from './redlock.js';
+export type { Runtime } from './runtime.js';

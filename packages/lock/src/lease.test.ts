@@ -1,0 +1,77 @@
+import { expect, test } from 'vitest';
+import { LeaseLostError } from './core/errors.js';
+import { Lease, type LeaseNodes } from './lease.js';
+import type { Runtime } from './runtime.js';
+
+/** A clock that moves when told, and timers that fire only when told: what a stopped process lives by. */
+class ManualRuntime implements Runtime {
+  now = 0;
+  timers: (() => void)[] = [];
+  nowMs = (): number => this.now;
+  wallClockMs = (): number => 0;
+  random = (): number => 0;
+  uniqueId = (): string => 'id';
+  after = (_: number, callback: () => void): (() => void) => {
+    this.timers.push(callback);
+    return () => {
+      this.timers = this.timers.filter((timer) => timer !== callback);
+    };
+  };
+}
+
+function lease(runtime: Runtime, nodes: Partial<LeaseNodes> = {}): Lease {
+  const all = { extend: async () => 0, release: async () => 'released' as const, ...nodes };
+  return new Lease(['x'], 33n, 1_000, all, runtime);
+}
+
+test('a process that was stopped past the deadline finds the signal aborted before any timer has fired', () => {
+  const runtime = new ManualRuntime();
+  const held = lease(runtime);
+  const { signal } = held;
+  runtime.now = 999;
+  expect(held.remainingMs()).toBe(1);
+  runtime.now = 1_000;
+  expect(() => held.ensure()).toThrow(LeaseLostError);
+  expect(signal.aborted).toBe(true);
+  expect(runtime.timers).toEqual([]);
+});
+
+test('a timer that fires early by the clock is set again, not believed', () => {
+  const runtime = new ManualRuntime();
+  const held = lease(runtime);
+  runtime.now = 999.5;
+  runtime.timers.shift()?.();
+  expect(held.signal.aborted).toBe(false);
+  runtime.now = 1_000;
+  runtime.timers.shift()?.();
+  expect(held.signal.aborted).toBe(true);
+});
+
+test('an extension whose replies come after the old deadline does not bring the lease back', async () => {
+  const runtime = new ManualRuntime();
+  const held = lease(runtime, {
+    extend: async () => {
+      runtime.now = 1_000;
+      return 5_000;
+    },
+  });
+  await expect(held.extend(4_000)).rejects.toThrow(LeaseLostError);
+  expect(held.remainingMs()).toBe(0);
+});
+
+test('an extension never shortens what the holder may count on', async () => {
+  const runtime = new ManualRuntime();
+  const held = lease(runtime, { extend: async () => 400 });
+  await held.extend(400);
+  expect(held.remainingMs()).toBe(1_000);
+});
+
+test('ensure needs a time, and nothing is left of a released lease', async () => {
+  const held = lease(new ManualRuntime());
+  held.ensure(1_000);
+  expect(() => held.ensure(1_001)).toThrow(LeaseLostError);
+  expect(() => held.ensure(Number.NaN)).toThrow('ms must be 0 or more');
+  expect(await held.release()).toBe('released');
+  expect(() => held.ensure(0)).toThrow(LeaseLostError);
+  expect(held.signal.aborted).toBe(true);
+});

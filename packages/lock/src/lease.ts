@@ -1,0 +1,132 @@
+import { InvalidArgumentError, LeaseLostError } from './core/errors.js';
+import type { ReleaseOutcome } from './holding.js';
+import type { Runtime } from './runtime.js';
+
+/** What a lease asks of the nodes. */
+export interface LeaseNodes {
+  /** @returns the new deadline on the runtime's monotonic clock */
+  extend(ttlMs: number): Promise<number>;
+  release(): Promise<ReleaseOutcome>;
+}
+
+/**
+ * A lock that is held for a limited time. It may end earlier than its holder believes, so what it protects must be
+ * written with `token`, to storage that refuses a lower one.
+ */
+export class Lease implements AsyncDisposable {
+  /** Sorted. */
+  readonly resources: readonly string[];
+  /** Greater than the token of every earlier holder of each of the resources. */
+  readonly token: bigint;
+  readonly #nodes: LeaseNodes;
+  readonly #runtime: Runtime;
+  readonly #controller = new AbortController();
+  #deadlineMs: number;
+  #cancelTimer: () => void = () => {};
+  #released: Promise<ReleaseOutcome> | null = null;
+
+  constructor(
+    resources: readonly string[],
+    token: bigint,
+    deadlineMs: number,
+    nodes: LeaseNodes,
+    runtime: Runtime,
+  ) {
+    this.resources = resources;
+    this.token = token;
+    this.#deadlineMs = deadlineMs;
+    this.#nodes = nodes;
+    this.#runtime = runtime;
+    this.#watchDeadline();
+  }
+
+  /** Aborts, with a `LeaseLostError` as reason, when the lease may no longer be relied on. */
+  get signal(): AbortSignal {
+    this.remainingMs();
+    return this.#controller.signal;
+  }
+
+  /** Milliseconds for which the lease may be relied on, by a monotonic clock; 0 when it is over. */
+  remainingMs(): number {
+    if (this.#controller.signal.aborted) return 0;
+    const remainingMs = this.#deadlineMs - this.#runtime.nowMs();
+    if (remainingMs > 0) return remainingMs;
+    // A process that was paused gets here before its timer does.
+    this.#lose('the lease is over: its time has passed');
+    return 0;
+  }
+
+  /**
+   * Passes if at least `ms` milliseconds of the lease remain.
+   *
+   * It cannot promise that they still remain when the next statement runs: only the storage's check of the token can.
+   *
+   * @throws {LeaseLostError} where less remains
+   */
+  ensure(ms = 1): void {
+    if (!(ms >= 0)) throw new InvalidArgumentError(`ms must be 0 or more ms=${ms}`);
+    const remainingMs = this.remainingMs();
+    if (remainingMs >= ms && remainingMs > 0) return;
+    throw new LeaseLostError(
+      `not enough of the lease is left ${this.#facts()} remainingMs=${Math.floor(remainingMs)} neededMs=${ms}`,
+      { cause: this.#controller.signal.reason },
+    );
+  }
+
+  /**
+   * Lets the lease last at least `ttlMs` from now on, with the same token. A lease that is over is never taken back.
+   *
+   * @throws {LeaseLostError} where the lease was over before the nodes had answered, or no majority holds it any more
+   * @throws {NoQuorumError} where too few nodes answered: the lease keeps the deadline it had
+   */
+  async extend(ttlMs: number): Promise<void> {
+    this.ensure();
+    let deadlineMs: number;
+    try {
+      deadlineMs = await this.#nodes.extend(ttlMs);
+    } catch (error) {
+      if (error instanceof LeaseLostError) this.#lose(error.message, error);
+      throw error;
+    }
+    this.ensure();
+    this.#deadlineMs = Math.max(this.#deadlineMs, deadlineMs);
+    this.#watchDeadline();
+  }
+
+  /**
+   * Gives the lock up. Never throws; a second call returns the outcome of the first.
+   *
+   * @returns `released`; `expired` where others may have held the lock already; `unknown` where too few nodes answered,
+   * and what they hold ends with its TTL
+   */
+  release(): Promise<ReleaseOutcome> {
+    this.#released ??= this.#nodes.release();
+    this.#lose('the lease was released');
+    return this.#released;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.release();
+  }
+
+  #watchDeadline(): void {
+    this.#cancelTimer();
+    const delayMs = Math.max(0, Math.ceil(this.#deadlineMs - this.#runtime.nowMs()));
+    this.#cancelTimer = this.#runtime.after(delayMs, () => this.#onTimer(), 'background');
+  }
+
+  // Timers may fire a little early by the clock that counts.
+  #onTimer(): void {
+    if (this.remainingMs() > 0) this.#watchDeadline();
+  }
+
+  #lose(message: string, cause?: unknown): void {
+    this.#cancelTimer();
+    if (this.#controller.signal.aborted) return;
+    this.#controller.abort(new LeaseLostError(`${message} ${this.#facts()}`, { cause }));
+  }
+
+  #facts(): string {
+    return `resources=${this.resources.join(',')} token=${this.token}`;
+  }
+}

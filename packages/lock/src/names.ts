@@ -1,0 +1,54 @@
+import { InvalidArgumentError } from './core/errors.js';
+import { checkNodeNames } from './core/options.js';
+import type { RedisClient } from './redis/node.js';
+
+/** A client with the name that all programs give its node, or a bare client, whose name is then `host:port`. */
+export type NodeConfig = RedisClient | { readonly name: string; readonly client: RedisClient };
+
+export interface NamedClient {
+  readonly name: string;
+  readonly client: RedisClient;
+}
+
+/**
+ * The clients, sorted by the names of their nodes.
+ *
+ * @throws {InvalidArgumentError} where a node is no client, has no name, or shares name or client with another one
+ */
+export function nameNodes(nodes: readonly NodeConfig[]): readonly NamedClient[] {
+  if (!Array.isArray(nodes))
+    throw new InvalidArgumentError('nodes must be a list of Redis clients');
+  const named = nodes.map(nameNode);
+  checkNodeNames(named.map(({ name }) => name));
+  if (new Set(named.map(({ client }) => client)).size < named.length) {
+    throw new InvalidArgumentError(
+      'each node needs a client of its own: one client is used for two',
+    );
+  }
+  return named.sort((a, b) => (a.name < b.name ? -1 : 1));
+}
+
+function nameNode(node: NodeConfig, at: number): NamedClient {
+  // A client of ioredis has a property `client`, too: the command.
+  const { name, client } = isClient(node) ? { name: address(node), client: node } : (node ?? {});
+  if (!isClient(client)) {
+    throw new InvalidArgumentError(`nodes[${at}] is no ioredis client: it has no evalsha and eval`);
+  }
+  if (typeof name === 'string' && name !== '') return { name, client };
+  throw new InvalidArgumentError(
+    `nodes[${at}] needs a name that all programs give it: { name, client }; only a client of one host and port is named by its address`,
+  );
+}
+
+function isClient(value: unknown): value is RedisClient {
+  const { evalsha, eval: evaluate } = (value ?? {}) as Partial<RedisClient>;
+  return typeof evalsha === 'function' && typeof evaluate === 'function';
+}
+
+/** `host:port` of a plain `Redis`; null for a Cluster, a Sentinel-managed master or a socket, which have none. */
+function address(client: object): string | null {
+  const options: unknown = 'options' in client ? client.options : null;
+  if (typeof options !== 'object' || options === null) return null;
+  const { host, port, path, sentinels } = options as Record<string, unknown>;
+  return host && port && !path && !sentinels ? `${host}:${port}` : null;
+}

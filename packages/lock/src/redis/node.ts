@@ -1,0 +1,217 @@
+import type { Admission, Inspection } from '../core/admission.js';
+import type { VoteReply } from '../core/answers.js';
+import {
+  acquireScript,
+  admitScript,
+  confirmScript,
+  extendScript,
+  inspectScript,
+  releaseScript,
+  type Script,
+} from './scripts.js';
+
+/** The calls of an ioredis client that are used: a `Redis`, or a `Cluster` seen as one node. */
+export interface RedisClient {
+  evalsha(
+    sha1: string,
+    keyCount: number,
+    ...keysAndArguments: (string | number)[]
+  ): Promise<unknown>;
+  eval(
+    script: string,
+    keyCount: number,
+    ...keysAndArguments: (string | number)[]
+  ): Promise<unknown>;
+}
+
+/** What one lease holds, and under which owner id. */
+export interface Holding {
+  /** Sorted. */
+  readonly resources: readonly string[];
+  /** Random, of one attempt, never used again. */
+  readonly owner: string;
+}
+
+/** What every script needs to know besides the request itself. */
+export interface NodeOptions {
+  readonly keyPrefix: string;
+  readonly fenceTtlMs: number;
+  readonly maxTtlMs: number;
+  /** Digest of the sorted node names. */
+  readonly members: string;
+}
+
+export type NodeFailure = { readonly answer: 'error'; readonly error: Error };
+export type ExtendReply =
+  | { readonly answer: 'extended' }
+  | Exclude<VoteReply, { readonly answer: 'granted' | 'held' }>;
+export type ReleaseReply = { readonly answer: 'released' | 'not-held' } | NodeFailure;
+export type InspectReply = ({ readonly answer: 'inspected' } & Inspection) | NodeFailure;
+export type AdmitReply =
+  | { readonly answer: 'admitted' | 'already-admitted' | 'changed' | 'wrong-members' }
+  | NodeFailure;
+
+/** One independent Redis master. Its calls never reject: a failure is an answer. They may hang as long as the client does. */
+export class RedisNode {
+  readonly name: string;
+  readonly #client: RedisClient;
+  readonly #options: NodeOptions;
+
+  constructor(name: string, client: RedisClient, options: NodeOptions) {
+    this.name = name;
+    this.#client = client;
+    this.#options = options;
+  }
+
+  /** ACQUIRE: takes the locks of all resources or none. */
+  acquire(holding: Holding, ttlMs: number): Promise<VoteReply> {
+    const { members, fenceTtlMs } = this.#options;
+    const values = [holding.owner, ttlMs, members, fenceTtlMs];
+    return this.#run(acquireScript, this.#lockAndFence(holding), values, vote);
+  }
+
+  /** CONFIRM: raises the node to `token`, if the attempt still holds the locks there. */
+  confirm(holding: Holding, token: bigint): Promise<VoteReply> {
+    const { members, fenceTtlMs } = this.#options;
+    const values = [holding.owner, token.toString(), members, fenceTtlMs];
+    return this.#run(confirmScript, this.#lockAndFence(holding), values, vote);
+  }
+
+  extend(holding: Holding, ttlMs: number): Promise<ExtendReply> {
+    const values = [holding.owner, ttlMs, this.#options.members];
+    return this.#run(extendScript, this.#lock(holding), values, (reply) =>
+      reply[0] === 'extended' ? { answer: 'extended' } : refusal(reply),
+    );
+  }
+
+  release(holding: Holding): Promise<ReleaseReply> {
+    return this.#run(releaseScript, this.#lock(holding), [holding.owner], (reply) => ({
+      answer: oneOf(reply, 'released', 'not-held'),
+    }));
+  }
+
+  /** Asks what the node remembers; `name` becomes its incarnation's if that has none. */
+  inspect(name: string): Promise<InspectReply> {
+    return this.#run(inspectScript, [], [name], inspection);
+  }
+
+  admit(seen: Inspection, admission: Admission): Promise<AdmitReply> {
+    const { members, maxTtlMs } = this.#options;
+    const { generation, roster, floor } = admission;
+    const values = [seen.runId, seen.incarnation, generation, roster.join(','), floor.toString()];
+    return this.#run(admitScript, [], [...values, members, maxTtlMs], (reply) => ({
+      answer: oneOf(reply, 'admitted', 'already-admitted', 'changed', 'wrong-members'),
+    }));
+  }
+
+  #lock(holding: Holding): string[] {
+    return holding.resources.map((resource) => `${this.#options.keyPrefix}lock:${resource}`);
+  }
+
+  #lockAndFence(holding: Holding): string[] {
+    const { keyPrefix } = this.#options;
+    return holding.resources.flatMap((resource) => [
+      `${keyPrefix}lock:${resource}`,
+      `${keyPrefix}fence:${resource}`,
+    ]);
+  }
+
+  async #run<Reply>(
+    script: Script,
+    keys: readonly string[],
+    values: readonly (string | number)[],
+    read: (reply: readonly unknown[]) => Reply,
+  ): Promise<Reply | NodeFailure> {
+    const allKeys = [`${this.#options.keyPrefix}node`, ...keys];
+    try {
+      return read(asArray(await this.#send(script, allKeys.length, [...allKeys, ...values])));
+    } catch (error) {
+      return { answer: 'error', error: error instanceof Error ? error : new Error(String(error)) };
+    }
+  }
+
+  async #send(
+    script: Script,
+    keyCount: number,
+    keysAndValues: readonly (string | number)[],
+  ): Promise<unknown> {
+    try {
+      return await this.#client.evalsha(script.sha1, keyCount, ...keysAndValues);
+    } catch (error) {
+      // The node has not seen the script since it started, or its script cache was flushed.
+      if (!(error instanceof Error && error.message.startsWith('NOSCRIPT'))) throw error;
+      return this.#client.eval(script.source, keyCount, ...keysAndValues);
+    }
+  }
+}
+
+function vote(reply: readonly unknown[]): VoteReply {
+  const [answer, first, generation, roster] = reply;
+  if (answer === 'granted') {
+    return {
+      answer,
+      token: BigInt(text(first)),
+      generation: wholeNumber(generation),
+      roster: numbers(roster),
+    };
+  }
+  if (answer === 'held') return { answer, remainingMs: wholeNumber(first) };
+  return refusal(reply);
+}
+
+function refusal(
+  reply: readonly unknown[],
+): Exclude<VoteReply, { readonly answer: 'granted' | 'held' }> {
+  if (reply[0] === 'ttl-too-long') {
+    return { answer: 'ttl-too-long', maxTtlMs: wholeNumber(reply[1]) };
+  }
+  return {
+    answer: oneOf(reply, 'not-admitted', 'wrong-members', 'token-exhausted', 'not-held'),
+  };
+}
+
+function inspection(reply: readonly unknown[]): { readonly answer: 'inspected' } & Inspection {
+  const [, runId, incarnation, admitted, generation, roster, max, members] = reply;
+  return {
+    answer: oneOf(reply, 'inspected'),
+    runId: text(runId),
+    incarnation: text(incarnation),
+    admitted: wholeNumber(admitted) === 1,
+    generation: wholeNumber(generation),
+    roster: roster === '' ? [] : numbers(roster),
+    max: BigInt(text(max)),
+    members: text(members),
+  };
+}
+
+function asArray(reply: unknown): readonly unknown[] {
+  if (Array.isArray(reply)) return reply;
+  throw unexpected(reply);
+}
+
+function oneOf<Answer extends string>(reply: readonly unknown[], ...answers: Answer[]): Answer {
+  const answer = answers.find((one) => one === reply[0]);
+  if (answer === undefined) throw unexpected(reply);
+  return answer;
+}
+
+function text(value: unknown): string {
+  if (typeof value === 'string') return value;
+  throw unexpected(value);
+}
+
+function wholeNumber(value: unknown): number {
+  const number = Number(value);
+  if (Number.isSafeInteger(number)) return number;
+  throw unexpected(value);
+}
+
+function numbers(value: unknown): number[] {
+  return text(value).split(',').map(wholeNumber);
+}
+
+function unexpected(reply: unknown): Error {
+  return new Error(
+    `not the reply of a lock script; is this a Redis server? reply=${JSON.stringify(reply)}`,
+  );
+}

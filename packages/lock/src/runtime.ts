@@ -1,0 +1,63 @@
+import { randomBytes } from 'node:crypto';
+
+/** Where time and chance come from. Tests and the simulation give their own; nothing else here reads a clock. */
+export interface Runtime {
+  /** Monotonic milliseconds: for durations, deadlines and validity. */
+  nowMs(): number;
+  /** Milliseconds since 1970. Only a seed for the tokens of nodes that start without memory. */
+  wallClockMs(): number;
+  /** A number from 0 up to but not including 1. */
+  random(): number;
+  /** A fresh name that nobody ever had: 20 random bytes, as the Redis documentation advises for lock values. */
+  uniqueId(): string;
+  /**
+   * Runs `callback` once after `delayMs`, unless the returned function is called before.
+   * With `background` it does not keep a process alive that has nothing else to do.
+   */
+  after(delayMs: number, callback: () => void, background?: 'background'): () => void;
+}
+
+export const systemRuntime: Runtime = {
+  nowMs: () => performance.now(),
+  wallClockMs: () => Date.now(),
+  random: () => Math.random(),
+  uniqueId: () => randomBytes(20).toString('hex'),
+  after: (delayMs, callback, background) => {
+    const timer = setTimeout(callback, delayMs);
+    if (background) timer.unref();
+    return () => clearTimeout(timer);
+  },
+};
+
+/** Resolves after `delayMs`; rejects with the signal's reason as soon as it aborts. */
+export function sleep(runtime: Runtime, delayMs: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    if (signal.aborted) return reject(signal.reason);
+    const cancel = runtime.after(delayMs, () => {
+      signal.removeEventListener('abort', abort);
+      resolve();
+    });
+    const abort = (): void => {
+      cancel();
+      reject(signal.reason);
+    };
+    signal.addEventListener('abort', abort, { once: true });
+  });
+}
+
+/** The reply of a node, or that it did not come within `limitMs`. The request itself goes on: it may still be carried out. */
+export function inTime<Reply>(
+  runtime: Runtime,
+  reply: Promise<Reply>,
+  limitMs: number,
+): Promise<Reply | { readonly answer: 'error'; readonly error: Error }> {
+  return new Promise((resolve) => {
+    const cancel = runtime.after(limitMs, () =>
+      resolve({ answer: 'error', error: new Error(`no answer within ${limitMs} ms`) }),
+    );
+    void reply.then((value) => {
+      cancel();
+      resolve(value);
+    });
+  });
+}

@@ -1,0 +1,541 @@
+import { randomUUID } from 'node:crypto';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { setTimeout } from 'node:timers/promises';
+import {
+  AcquireTimeoutError,
+  InvalidArgumentError,
+  LeaseLostError,
+  LockHeldError,
+  NoQuorumError,
+  Redlock,
+  type RedlockConfig,
+} from '@fenced/lock';
+import { type RedisService, startRedis } from '@fenced/testbed';
+import { Redis, type RedisOptions } from 'ioredis';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+
+let service: RedisService;
+let keyPrefix: string;
+const clients: Redis[] = [];
+const admin: Redis[] = [];
+
+beforeAll(async () => {
+  service = await startRedis(3);
+  admin.push(...service.nodes.map(({ port }) => new Redis(port)));
+});
+afterAll(async () => {
+  for (const client of admin) client.disconnect();
+  await service?.stop();
+});
+beforeEach(() => {
+  // Nodes are new to every test.
+  keyPrefix = `{${randomUUID()}}:`;
+});
+afterEach(async () => {
+  for (const client of clients.splice(0)) client.disconnect();
+  await Promise.all(service.nodes.map((node) => node.wake()));
+});
+
+type ClientOptions = Pick<RedisOptions, 'db' | 'keyPrefix' | 'username' | 'password'>;
+
+function connect(port: number, options: ClientOptions = {}): Redis {
+  const client = new Redis(port, '127.0.0.1', { ...options, maxRetriesPerRequest: 0 });
+  client.on('error', () => {});
+  clients.push(client);
+  return client;
+}
+
+function redlock(config: Partial<RedlockConfig> = {}, options: ClientOptions = {}): Redlock {
+  const nodes = service.nodes.map(({ name, port }) => ({ name, client: connect(port, options) }));
+  return new Redlock({ nodes, keyPrefix, firstToken: 33n, ...config });
+}
+
+/** How many nodes hold a lock key for the resource. */
+async function holders(resource: string): Promise<number> {
+  const held = await Promise.all(admin.map((node) => node.exists(`${keyPrefix}lock:${resource}`)));
+  return held.reduce((sum, exists) => sum + exists, 0);
+}
+
+async function until(condition: () => Promise<boolean> | boolean): Promise<void> {
+  while (!(await condition())) await setTimeout(5);
+}
+
+describe('tokens', () => {
+  test('begin at firstToken on new nodes and grow with every acquisition, whoever makes it', async () => {
+    const [one, two] = [redlock(), redlock()];
+    const tokens: bigint[] = [];
+    for (const lock of [one, two, one, one, two]) {
+      const lease = await lock.acquire('invoice/42', { ttlMs: 5_000 });
+      tokens.push(lease.token);
+      expect(await lease.release()).toBe('released');
+    }
+    expect(tokens).toEqual([33n, 34n, 35n, 36n, 37n]);
+  });
+
+  test('begin at the wall clock where no first token is given', async () => {
+    const nodes = service.nodes.map(({ name, port }) => ({ name, client: connect(port) }));
+    const beforeUs = BigInt(Date.now()) * 1000n;
+    await using lease = await new Redlock({ nodes, keyPrefix }).acquire('x', { ttlMs: 1_000 });
+    expect(lease.token).toBeGreaterThan(beforeUs);
+    expect(lease.token).toBeLessThan(beforeUs + 60_000_000n);
+  });
+
+  test('cost one round trip to each node where nobody interferes', async () => {
+    const lock = redlock();
+    await (await lock.acquire('warm-up', { ttlMs: 1_000 })).release();
+    const before = await evalshaCalls();
+    await using _ = await lock.acquire('fresh', { ttlMs: 10_000 });
+    await until(async () => (await holders('fresh')) === 3);
+    expect(await evalshaCalls()).toEqual(before.map((calls) => calls + 1));
+  });
+
+  test('are confirmed on a majority where one node is ahead of the others', async () => {
+    const lock = redlock();
+    await (await lock.acquire('invoice/42', { ttlMs: 1_000 })).release();
+    await until(async () => (await holders('invoice/42')) === 0);
+    await admin[1]?.set(`${keyPrefix}fence:invoice/42`, '50');
+    await admin[1]?.hset(`${keyPrefix}node`, 'max', '50');
+
+    // The node that is ahead must be among the first to answer, or its number does not matter yet.
+    await service.nodes[2]?.pause();
+    await using lease = await lock.acquire('invoice/42', { ttlMs: 5_000 });
+    expect(lease.token).toBe(51n);
+    const fences = await Promise.all(
+      admin.slice(0, 2).map((node) => node.get(`${keyPrefix}fence:invoice/42`)),
+    );
+    expect(fences).toEqual(['51', '51']);
+    await service.nodes[2]?.wake();
+  });
+
+  test('go on above the highest of all where a fence key has expired', async () => {
+    const lock = redlock();
+    await (await lock.acquire('a', { ttlMs: 1_000 })).release();
+    const other = await lock.acquire('b', { ttlMs: 1_000 });
+    await Promise.all(admin.map((node) => node.del(`${keyPrefix}fence:a`)));
+    const again = await lock.acquire('a', { ttlMs: 1_000 });
+    expect(again.token).toBeGreaterThan(other.token);
+  });
+
+  test('of a set are one number above every earlier token of each member', async () => {
+    const lock = redlock();
+    const tokens: bigint[] = [];
+    for (const set of ['a', 'b', ['b', 'a'], 'a', ['a', 'c'], 'c']) {
+      const lease = await lock.acquire(set, { ttlMs: 1_000 });
+      tokens.push(lease.token);
+      await lease.release();
+    }
+    expect(tokens).toEqual(tokens.toSorted((x, y) => Number(x - y)));
+    expect(new Set(tokens).size).toBe(tokens.length);
+  });
+
+  test('that would pass 2^53-1 are refused by name, and nothing is locked', async () => {
+    const lock = redlock({ firstToken: 2n ** 53n - 1n });
+    await (await lock.acquire('x', { ttlMs: 1_000 })).release();
+    await until(async () => (await holders('x')) === 0);
+    await expect(lock.acquire('x', { ttlMs: 1_000 })).rejects.toMatchObject({
+      code: 'token-exhausted',
+    });
+    await until(async () => (await holders('x')) === 0);
+  });
+
+  test('never repeat and never go back while many acquire and nodes are stopped at random', async () => {
+    const locks = Array.from({ length: 6 }, () => redlock());
+    const granted: { askedMs: number; heldMs: number; token: bigint }[] = [];
+    const endMs = performance.now() + 4_000;
+    let over = false;
+    const nemesis = (async () => {
+      for (let round = 0; !over; round += 1) {
+        const node = service.nodes[round % 3];
+        await node?.pause();
+        await setTimeout(40);
+        await node?.wake();
+        await setTimeout(20);
+      }
+    })();
+    await Promise.all(
+      locks.map(async (lock) => {
+        while (performance.now() < endMs) {
+          const askedMs = performance.now();
+          const attempt = await lock.tryAcquire('hot', { ttlMs: 300 });
+          if (!attempt.ok) continue;
+          granted.push({ askedMs, heldMs: performance.now(), token: attempt.lease.token });
+          await attempt.lease.release();
+        }
+      }),
+    );
+    over = true;
+    await nemesis;
+    expect(granted.length).toBeGreaterThan(50);
+    expect(new Set(granted.map(({ token }) => token)).size).toBe(granted.length);
+    for (const earlier of granted) {
+      const later = granted.filter(({ askedMs }) => askedMs > earlier.heldMs);
+      expect(later.every(({ token }) => token > earlier.token)).toBe(true);
+    }
+  });
+
+  async function evalshaCalls(): Promise<number[]> {
+    const stats = await Promise.all(admin.map((node) => node.info('commandstats')));
+    return stats.map((text) => Number(/cmdstat_evalsha:calls=(\d+)/.exec(text)?.[1] ?? 0));
+  }
+});
+
+describe('a lease', () => {
+  test('keeps others out until it is released, and says who refused', async () => {
+    const lock = redlock();
+    const lease = await lock.acquire('x', { ttlMs: 5_000 });
+    const attempt = await lock.tryAcquire('x', { ttlMs: 5_000 });
+    expect(attempt).toMatchObject({ ok: false, reason: 'held' });
+    if (!attempt.ok) {
+      expect(attempt.retryAfterMs).toBeGreaterThan(3_000);
+      expect(attempt.nodes.filter(({ answer }) => answer === 'held').length).toBeGreaterThan(1);
+    }
+    await expect(redlock().acquire('x', { ttlMs: 5_000 })).rejects.toThrow(LockHeldError);
+    await lease.release();
+    await using next = await lock.acquire('x', { ttlMs: 5_000 });
+    expect(next.token).toBeGreaterThan(lease.token);
+  });
+
+  test('is waited for, and the wait ends with the lease or with waitMs', async () => {
+    const lock = redlock();
+    await lock.acquire('x', { ttlMs: 400 });
+    await expect(lock.acquire('x', { ttlMs: 400, waitMs: 50 })).rejects.toThrow(
+      AcquireTimeoutError,
+    );
+    await using lease = await lock.acquire('x', { ttlMs: 400, waitMs: 5_000 });
+    expect(lease.token).toBeGreaterThan(33n);
+  });
+
+  test('ends at its deadline: the signal aborts, nothing can be done under it, releasing is no error', async () => {
+    const lease = await redlock().acquire('x', { ttlMs: 100 });
+    expect(lease.remainingMs()).toBeLessThan(100);
+    expect(lease.signal.aborted).toBe(false);
+    lease.ensure(10);
+    const { promise, resolve } = Promise.withResolvers<void>();
+    lease.signal.addEventListener('abort', () => resolve());
+    await promise;
+    expect(lease.signal.reason).toBeInstanceOf(LeaseLostError);
+    expect(lease.remainingMs()).toBe(0);
+    expect(() => lease.ensure()).toThrow(LeaseLostError);
+    await expect(lease.extend(1_000)).rejects.toThrow(LeaseLostError);
+    await until(async () => (await holders('x')) === 0);
+    expect(await lease.release()).toBe('expired');
+    expect(await lease.release()).toBe('expired');
+  });
+
+  test('can be extended with the same token, and never taken back once another holder had it', async () => {
+    const lock = redlock();
+    const lease = await lock.acquire('x', { ttlMs: 1_000 });
+    await lease.extend(20_000);
+    expect(lease.remainingMs()).toBeGreaterThan(15_000);
+    await lease.extend(500);
+    expect(lease.remainingMs()).toBeGreaterThan(15_000);
+
+    await Promise.all(admin.map((node) => node.del(`${keyPrefix}lock:x`)));
+    const successor = await redlock().acquire('x', { ttlMs: 5_000 });
+    await expect(lease.extend(1_000)).rejects.toThrow(LeaseLostError);
+    expect(lease.signal.aborted).toBe(true);
+    successor.ensure(1_000);
+    expect(await holders('x')).toBe(3);
+  });
+
+  test('keeps its deadline where an extension found too few nodes', async () => {
+    const lease = await redlock().acquire('x', { ttlMs: 5_000 });
+    await Promise.all(service.nodes.slice(0, 2).map((node) => node.pause()));
+    await expect(lease.extend(1_000)).rejects.toThrow(NoQuorumError);
+    expect(lease.signal.aborted).toBe(false);
+    lease.ensure(1_000);
+  });
+
+  test('of several resources is all or nothing', async () => {
+    const lock = redlock();
+    const held = await lock.acquire('b', { ttlMs: 5_000 });
+    await expect(lock.acquire(['a', 'b', 'c'], { ttlMs: 5_000 })).rejects.toThrow(LockHeldError);
+    await until(async () => (await holders('a')) + (await holders('c')) === 0);
+    await held.release();
+    await using set = await lock.acquire(['c', 'a', 'b'], { ttlMs: 5_000, waitMs: 1_000 });
+    expect(set.resources).toEqual(['a', 'b', 'c']);
+    await expect(lock.acquire('c', { ttlMs: 5_000 })).rejects.toThrow(LockHeldError);
+  });
+});
+
+describe('using', () => {
+  test('extends while the routine runs, at most extensionsMax times', async () => {
+    const lock = redlock();
+    const result = await lock.using('x', { ttlMs: 200, extensionsMax: 50 }, async (lease) => {
+      await setTimeout(700);
+      lease.ensure();
+      return lease.token;
+    });
+    expect(result).toBe(33n);
+    const limited = lock.using('x', { ttlMs: 200, extensionsMax: 1 }, () =>
+      setTimeout(700, 'done'),
+    );
+    await expect(limited).rejects.toThrow(LeaseLostError);
+    await until(async () => (await holders('x')) === 0);
+  });
+
+  test("puts the routine's own error first, also where the lease was lost", async () => {
+    const failing = redlock().using('x', { ttlMs: 500 }, async () => {
+      await Promise.all(admin.map((node) => node.del(`${keyPrefix}lock:x`)));
+      await setTimeout(400);
+      throw new Error('out of paper');
+    });
+    await expect(failing).rejects.toThrow('out of paper');
+  });
+
+  test('tells the routine of a loss at the next extension and rejects though it resolved', async () => {
+    let reason: unknown;
+    const lost = redlock().using('x', { ttlMs: 1_000 }, async (lease) => {
+      await Promise.all(admin.map((node) => node.del(`${keyPrefix}lock:x`)));
+      await new Promise<void>((resolve) => lease.signal.addEventListener('abort', () => resolve()));
+      reason = lease.signal.reason;
+      return 'done';
+    });
+    await expect(lost).rejects.toThrow(LeaseLostError);
+    expect(reason).toBeInstanceOf(LeaseLostError);
+  });
+});
+
+describe('nodes', () => {
+  test('one that hangs delays nobody', async () => {
+    const lock = redlock();
+    await (await lock.acquire('x', { ttlMs: 10_000 })).release();
+    await service.nodes[1]?.pause();
+    const startedMs = performance.now();
+    const lease = await lock.acquire('x', { ttlMs: 10_000 });
+    await lease.extend(10_000);
+    expect(await lease.release()).toBe('released');
+    // A hung node would cost its time limit, 2,000 ms.
+    expect(performance.now() - startedMs).toBeLessThan(1_000);
+  });
+
+  test('a majority that hangs fails the attempt in time, and leaves no key behind when it wakes', async () => {
+    const lock = redlock();
+    await (await lock.acquire('x', { ttlMs: 60_000 })).release();
+    await until(async () => (await holders('x')) === 0);
+    await Promise.all(service.nodes.slice(0, 2).map((node) => node.pause()));
+    await expect(lock.acquire('x', { ttlMs: 1_000 })).rejects.toThrow(NoQuorumError);
+    await Promise.all(service.nodes.map((node) => node.wake()));
+    await until(async () => (await holders('x')) === 0);
+    await using lease = await lock.acquire('x', { ttlMs: 1_000, waitMs: 1_000 });
+    expect(lease.token).toBeGreaterThan(33n);
+  });
+
+  test('the outcome of a release that a majority did not answer is unknown', async () => {
+    const lease = await redlock().acquire('x', { ttlMs: 1_000 });
+    await Promise.all(service.nodes.slice(0, 2).map((node) => node.pause()));
+    expect(await lease.release()).toBe('unknown');
+  });
+
+  test('one that lost its memory has no vote; with the others tokens go on', async () => {
+    const lock = redlock();
+    const before = await lock.acquire('x', { ttlMs: 1_000 });
+    await before.release();
+    await admin[0]?.del(`${keyPrefix}node`, `${keyPrefix}fence:x`);
+    const lease = await lock.acquire('x', { ttlMs: 1_000, waitMs: 1_000 });
+    expect(lease.token).toBeGreaterThan(before.token);
+    expect(await admin[0]?.exists(`${keyPrefix}lock:x`)).toBe(0);
+    await service.nodes[1]?.pause();
+    const attempt = await redlock().tryAcquire('y', { ttlMs: 1_000 });
+    if (attempt.ok) throw new Error('a majority needs the vote of the node without memory');
+    expect(attempt.nodes[0]).toMatchObject({ name: 'a', answer: 'not-admitted' });
+  });
+
+  test('new ones vote only once all of them answer, and the error names who is missing', async () => {
+    await service.nodes[2]?.pause();
+    const refused = redlock().acquire('x', { ttlMs: 1_000 });
+    await expect(refused).rejects.toThrow(/bring back c \(no answer within \d+ ms\)/);
+    await service.nodes[2]?.wake();
+    await using lease = await redlock().acquire('x', { ttlMs: 1_000 });
+    expect(lease.token).toBe(33n);
+  });
+
+  test('many clients that meet new nodes at once admit them once', async () => {
+    const leases = await Promise.all(
+      Array.from({ length: 8 }, (_, at) =>
+        redlock().acquire(`r${at}`, { ttlMs: 5_000, waitMs: 5_000 }),
+      ),
+    );
+    // Different resources continue from the same maximum, which all of them raised.
+    for (const lease of leases) expect(lease.token).toBeGreaterThanOrEqual(33n);
+    const generations = await Promise.all(
+      admin.map((node) => node.hget(`${keyPrefix}node`, 'gen')),
+    );
+    expect(generations).toEqual(['1', '1', '1']);
+  });
+
+  test('that all lose their memory begin above every token that any of them remembers', async () => {
+    const lock = redlock();
+    const before = await lock.acquire('x', { ttlMs: 1_000 });
+    await before.release();
+    await until(async () => (await holders('x')) === 0);
+    await Promise.all(admin.map((node) => node.hdel(`${keyPrefix}node`, 'run_id')));
+    await Promise.all(
+      admin.slice(1).map((node) => node.del(`${keyPrefix}node`, `${keyPrefix}fence:x`)),
+    );
+    const lease = await lock.acquire('x', { ttlMs: 1_000, waitMs: 1_000 });
+    expect(lease.token).toBeGreaterThan(before.token);
+  });
+
+  test('forget scripts without anyone noticing', async () => {
+    const lock = redlock();
+    await (await lock.acquire('x', { ttlMs: 1_000 })).release();
+    await Promise.all(admin.map((node) => node.script('FLUSH')));
+    await using lease = await lock.acquire('x', { ttlMs: 1_000, waitMs: 1_000 });
+    expect(lease.token).toBe(34n);
+  });
+
+  test("keys stay in the client's own database and behind its own prefix", async () => {
+    await using _ = await redlock({}, { db: 3, keyPrefix: 'app:' }).acquire('x', { ttlMs: 5_000 });
+    const [node] = service.nodes;
+    const keys = await connect(node?.port ?? 0, { db: 3 }).keys(`app:${keyPrefix}*`);
+    expect(keys.sort()).toEqual(
+      ['fence:x', 'lock:x', 'node'].map((key) => `app:${keyPrefix}${key}`),
+    );
+    expect(await holders('x')).toBe(0);
+  });
+
+  test('a lock key of somebody else without a TTL is held, not overwritten', async () => {
+    const lock = redlock();
+    await (await lock.acquire('y', { ttlMs: 1_000 })).release();
+    await Promise.all(admin.map((node) => node.set(`${keyPrefix}lock:x`, 'mine')));
+    await expect(lock.acquire('x', { ttlMs: 1_000 })).rejects.toThrow(LockHeldError);
+    expect(await admin[0]?.get(`${keyPrefix}lock:x`)).toBe('mine');
+  });
+});
+
+describe('giving up', () => {
+  test('an abort ends the wait with its own reason and leaves nothing behind', async () => {
+    const lock = redlock();
+    const lease = await lock.acquire('x', { ttlMs: 60_000 });
+    const reason = new Error('the user went home');
+    const controller = new AbortController();
+    const waiting = lock.acquire('x', { ttlMs: 1_000, waitMs: 60_000, signal: controller.signal });
+    await setTimeout(60);
+    controller.abort(reason);
+    await expect(waiting).rejects.toBe(reason);
+    await lease.release();
+    await until(async () => (await holders('x')) === 0);
+    await expect(
+      lock.acquire('x', { ttlMs: 1_000, signal: AbortSignal.abort(reason) }),
+    ).rejects.toBe(reason);
+  });
+
+  test('an abort in the middle of an attempt releases what was granted', async () => {
+    const lock = redlock();
+    await (await lock.acquire('x', { ttlMs: 1_000 })).release();
+    await Promise.all(service.nodes.slice(0, 2).map((node) => node.pause()));
+    const controller = new AbortController();
+    const attempt = lock.tryAcquire('x', { ttlMs: 60_000, signal: controller.signal });
+    await until(async () => (await admin[2]?.exists(`${keyPrefix}lock:x`)) === 1);
+    controller.abort();
+    expect(await attempt).toMatchObject({ ok: false, reason: 'aborted' });
+    await Promise.all(service.nodes.map((node) => node.wake()));
+    await until(async () => (await holders('x')) === 0);
+  });
+
+  test('close releases what is held and ends what waits, and leaves the clients to their owner', async () => {
+    const lock = redlock();
+    const lease = await lock.acquire('x', { ttlMs: 60_000 });
+    const waiting = lock.acquire('x', { ttlMs: 60_000, waitMs: 60_000 });
+    const refused = expect(waiting).rejects.toMatchObject({ code: 'closed' });
+    await lock.close();
+    await refused;
+    expect(lease.signal.aborted).toBe(true);
+    await until(async () => (await holders('x')) === 0);
+    await expect(lock.acquire('x', { ttlMs: 1_000 })).rejects.toMatchObject({ code: 'closed' });
+    expect(await clients[0]?.ping()).toBe('PONG');
+  });
+});
+
+describe('what is misconfigured', () => {
+  const nodesOf = (...ports: number[]) =>
+    ports.map((port, at) => ({ name: `n${at}`, client: connect(port) }));
+  const port = (at: number): number => service.nodes[at]?.port ?? 0;
+
+  test('is refused before anything is sent', async () => {
+    const client = connect(port(0));
+    const wrong: Partial<RedlockConfig>[] = [
+      { nodes: [] },
+      { nodes: [client, connect(port(0))] },
+      {
+        nodes: [
+          { name: 'a', client },
+          { name: 'a', client: connect(port(1)) },
+        ],
+      },
+      {
+        nodes: [
+          { name: 'a', client },
+          { name: 'b', client },
+        ],
+      },
+      { nodes: [{ name: '', client }] },
+      { nodes: [{} as never] },
+      { nodes: [null as never] },
+      { nodes: undefined as never },
+      { maxTtlMs: 0 },
+      { firstToken: 0n },
+    ];
+    for (const config of wrong) expect(() => redlock(config)).toThrow(InvalidArgumentError);
+
+    const lock = redlock();
+    const calls = [
+      lock.acquire('', { ttlMs: 1_000 }),
+      lock.acquire([], { ttlMs: 1_000 }),
+      lock.acquire('x', { ttlMs: 0 }),
+      lock.acquire('x', { ttlMs: 60_001 }),
+      lock.acquire('x', { ttlMs: 1_000, waitMs: -1 }),
+      lock.acquire('x', undefined as never),
+      lock.using('x', { ttlMs: 1_000, extensionsMax: -1 }, () => 0),
+    ];
+    for (const call of calls) await expect(call).rejects.toThrow(InvalidArgumentError);
+    const keys = await Promise.all(admin.map((node) => node.keys(`${keyPrefix}*`)));
+    expect(keys.flat()).toEqual([]);
+  });
+
+  test('two names for one server are refused', async () => {
+    const lock = redlock({ nodes: nodesOf(port(0), port(1), port(0)) });
+    await expect(lock.acquire('x', { ttlMs: 1_000 })).rejects.toThrow(/n0 and n2 are the same/);
+  });
+
+  test('a client with other members is refused, however few nodes it knows', async () => {
+    await using _ = await redlock().acquire('x', { ttlMs: 5_000 });
+    const alone = redlock({ nodes: [{ name: 'a', client: connect(port(0)) }] });
+    await expect(alone.acquire('y', { ttlMs: 1_000 })).rejects.toMatchObject({
+      code: 'members-differ',
+    });
+    await admin[0]?.hdel(`${keyPrefix}node`, 'run_id');
+    await expect(alone.acquire('y', { ttlMs: 1_000 })).rejects.toMatchObject({
+      code: 'members-differ',
+    });
+  });
+
+  test('a TTL that this client allows and the nodes do not is refused', async () => {
+    await using _ = await redlock({ maxTtlMs: 5_000 }).acquire('x', { ttlMs: 5_000 });
+    const lock = redlock({ maxTtlMs: 60_000 });
+    await expect(lock.acquire('y', { ttlMs: 5_001 })).rejects.toMatchObject({
+      code: 'ttl-too-long',
+    });
+  });
+
+  test("nobody at the address, a server that is no Redis, and a wrong password are told as the node's answer", async () => {
+    const web = createServer((_, response) => response.end('<html></html>'));
+    await new Promise<void>((resolve) => web.listen(0, '127.0.0.1', resolve));
+    const webPort = (web.address() as AddressInfo).port;
+    const wrong = [
+      connect(1),
+      connect(webPort),
+      connect(port(0), { username: 'nobody', password: 'wrong' }),
+    ];
+    for (const client of wrong) {
+      const lock = redlock({ nodes: [{ name: 'a', client }] });
+      const refused = await lock.acquire('x', { ttlMs: 1_000 }).catch((error: unknown) => error);
+      expect(refused).toBeInstanceOf(NoQuorumError);
+      expect(refused).toMatchObject({ nodes: [{ name: 'a', answer: 'error' }] });
+    }
+    web.closeAllConnections();
+    web.close();
+  });
+});
