@@ -1,0 +1,64 @@
+import { existsSync } from 'node:fs';
+import { open, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { TestbedError } from './errors.js';
+import { makeTemporaryFolder, spawnWithLifeline } from './lifeline.js';
+import { findProgram } from './programs.js';
+
+/** What Debian's packages ask before they start a service of their own. */
+const POLICY = '/usr/sbin/policy-rc.d';
+const POLICY_BEFORE = `${POLICY}.before-fenced`;
+
+/**
+ * Installs Debian packages without starting the services that come with them.
+ *
+ * @throws {TestbedError} `unavailable` with the last lines of apt-get, where it fails.
+ */
+export async function installPackages(
+  packages: readonly string[],
+  say: (line: string) => void,
+): Promise<void> {
+  if (findProgram('apt-get') === undefined) return;
+  await using folder = await makeTemporaryFolder('apt');
+  const logPath = join(folder.path, 'apt.log');
+  await forbidServices();
+  try {
+    say('Fetching the list of Debian packages (apt-get update) ...');
+    await aptGet(['update'], logPath);
+    say(`Installing ${packages.join(' ')} (apt-get install) ...`);
+    await aptGet(['install', '--yes', '--no-install-recommends', ...packages], logPath);
+  } finally {
+    await allowServices();
+  }
+}
+
+async function aptGet(args: readonly string[], logPath: string): Promise<void> {
+  await using log = await open(logPath, 'a');
+  const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' };
+  const child = await spawnWithLifeline('apt-get', ['--quiet', ...args], {
+    env,
+    stdout: log.fd,
+    stderr: log.fd,
+  });
+  const { code } = await child.exited;
+  if (code === 0) return;
+  const lines = (await readFile(logPath, 'utf8')).trimEnd().split('\n').slice(-15).join('\n');
+  throw new TestbedError('unavailable', `apt-get ${args[0]} failed:\n${lines}`);
+}
+
+/** The policy forbids only while this process lives, so that even a kill -9 leaves the machine as it was. */
+async function forbidServices(): Promise<void> {
+  const script = `#!/bin/sh
+kill -0 ${process.pid} 2>/dev/null && exit 101
+[ ! -x ${POLICY_BEFORE} ] || exec ${POLICY_BEFORE} "$@"
+`;
+  // One that names the other file is ours, left by a set-up that was killed.
+  const before = existsSync(POLICY) ? await readFile(POLICY, 'utf8') : POLICY_BEFORE;
+  if (!before.includes(POLICY_BEFORE)) await rename(POLICY, POLICY_BEFORE);
+  await writeFile(POLICY, script, { mode: 0o755 });
+}
+
+async function allowServices(): Promise<void> {
+  await rm(POLICY);
+  if (existsSync(POLICY_BEFORE)) await rename(POLICY_BEFORE, POLICY);
+}

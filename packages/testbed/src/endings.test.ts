@@ -1,0 +1,98 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chmod, mkdtemp, readdir, readFile, readlink, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+
+/** Compiled, as a process of its own knows nothing of vitest's way with TypeScript. */
+const PROGRAM = fileURLToPath(new URL('../dist/fixtures/services.js', import.meta.url));
+const UNTIL_GONE = { timeout: 15_000, interval: 20 };
+
+let temporary: string;
+
+beforeEach(async () => {
+  temporary = await mkdtemp(join(tmpdir(), 'endings-'));
+  // So that Postgres, which does not run as root, may use it too.
+  await chmod(temporary, 0o711);
+});
+
+afterEach(async () => {
+  await rm(temporary, { recursive: true, force: true });
+});
+
+const endings = [
+  { name: 'returns', ending: 'return' },
+  { name: 'calls process.exit', ending: 'exit' },
+  { name: 'throws what nobody catches', ending: 'throw' },
+  { name: 'gets Ctrl-C', ending: 'wait', signal: 'SIGINT' },
+  { name: 'is asked to end', ending: 'wait', signal: 'SIGTERM' },
+  { name: 'is killed with kill -9', ending: 'wait', signal: 'SIGKILL' },
+] as const;
+
+describe.each(endings)('when the process that started them $name', (how) => {
+  test('two Redis nodes, one of them paused, and Postgres leave nothing', async () => {
+    await leavesNothing(how, 'redis,postgres');
+  });
+});
+
+test('a killed process leaves nothing of its S3 server', async () => {
+  await leavesNothing({ ending: 'wait', signal: 'SIGKILL' }, 's3');
+});
+
+test('a process that is killed while its servers start leaves nothing', async () => {
+  const child = start('wait', 'redis,postgres,s3');
+  await vi.waitFor(async () => expect((await ours()).length).toBeGreaterThan(1), UNTIL_GONE);
+  child.kill('SIGKILL');
+  await untilNothingIsLeft();
+});
+
+async function leavesNothing(
+  { ending, signal }: { readonly ending: string; readonly signal?: NodeJS.Signals },
+  services: string,
+): Promise<void> {
+  const child = start(ending, services);
+  const exited = once(child, 'exit');
+  if (child.stdout === null) throw new Error('stdout is a pipe');
+  const [said] = await once(child.stdout, 'data');
+  expect(`${said}`).toBe('up\n');
+  const running = await ours();
+  if (signal !== undefined) {
+    // Only where the program waits are its servers sure to be still there when we look.
+    expect(running.length).toBeGreaterThan(1);
+    child.kill(signal);
+  }
+  await exited;
+  await untilNothingIsLeft();
+}
+
+function start(ending: string, services: string): ChildProcess {
+  return spawn(process.execPath, [PROGRAM, ending, services], {
+    // The folder is the mark by which everything that was started can be told from what others run.
+    env: { ...process.env, TMPDIR: temporary },
+    stdio: ['ignore', 'pipe', 'ignore'],
+  });
+}
+
+async function untilNothingIsLeft(): Promise<void> {
+  await vi.waitFor(async () => {
+    expect(await ours()).toEqual([]);
+    expect(await readdir(temporary)).toEqual([]);
+  }, UNTIL_GONE);
+}
+
+/** The program, its servers and its guardian: what has the test's folder in its environment, or works below it. */
+async function ours(): Promise<string[]> {
+  const processes = (await readdir('/proc')).filter((name) => /^\d+$/.test(name));
+  const found = await Promise.all(
+    processes.map(async (pid) => {
+      // Empty where the process has just ended. Postgres writes its title over its environment.
+      const environment = await readFile(`/proc/${pid}/environ`, 'utf8').catch(() => '');
+      const folder = await readlink(`/proc/${pid}/cwd`).catch(() => '');
+      const isOurs = environment.includes(`TMPDIR=${temporary}`) || folder.startsWith(temporary);
+      return isOurs ? [pid] : [];
+    }),
+  );
+  return found.flat();
+}

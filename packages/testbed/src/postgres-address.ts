@@ -1,0 +1,27 @@
+import { Client } from 'pg';
+import type { Service } from './service.js';
+
+const ASK_LIMIT_MS = 2_000;
+
+export interface PostgresService extends Service {
+  /** With user, password and database. The user may do everything. */
+  readonly url: string;
+}
+
+/** The version of the server, as it says it itself. */
+export async function askPostgres(url: string): Promise<string> {
+  const client = new Client({
+    connectionString: url,
+    connectionTimeoutMillis: ASK_LIMIT_MS,
+    query_timeout: ASK_LIMIT_MS,
+  });
+  // The server may end the connection while we end it: the answer is in hand then.
+  client.on('error', () => {});
+  try {
+    await client.connect();
+    const { rows } = await client.query("SELECT current_setting('server_version') AS version");
+    return `postgres ${rows[0]?.version}`;
+  } finally {
+    await client.end();
+  }
+}

