@@ -1,0 +1,73 @@
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { envelopeHeader, envelopeTrailer, HEADER_BYTES, parseEnvelope } from './envelope.js';
+import { CorruptObjectError } from './errors.js';
+import { TOKEN_MAX } from './token.js';
+
+const stamps = fc.record({
+  token: fc.bigInt({ min: 1n, max: TOKEN_MAX }),
+  writeId: fc
+    .uint8Array({ minLength: 16, maxLength: 16 })
+    .map((id) => Buffer.from(id).toString('hex')),
+});
+
+test('a stamp comes back from the header it was put into', () => {
+  fc.assert(
+    fc.property(stamps, fc.uint8Array(), fc.nat(2 ** 32 - 1), (stamp, data, crc32) => {
+      const member = Buffer.concat([
+        envelopeHeader(stamp),
+        data,
+        envelopeTrailer(crc32, 2 ** 32 + 5),
+      ]);
+      expect(parseEnvelope('k', member)).toEqual({
+        stamp,
+        data: Buffer.from(data),
+        crc32,
+        lengthMod2e32: 5,
+      });
+    }),
+  );
+});
+
+test('any change to a header is either another stamp or no header of ours', () => {
+  const tail = [new Uint8Array(3), envelopeTrailer(0, 0)];
+  fc.assert(
+    fc.property(
+      stamps,
+      fc.nat(HEADER_BYTES - 1),
+      fc.integer({ min: 1, max: 255 }),
+      (stamp, at, flip) => {
+        const header = envelopeHeader(stamp);
+        header[at] = (header[at] ?? 0) ^ flip;
+        const parse = () => parseEnvelope('k', Buffer.concat([header, ...tail])).stamp;
+        if (at < HEADER_BYTES - 24) expect(parse).toThrow(CorruptObjectError);
+        else expect(() => expect(parse()).toEqual(stamp)).toThrow();
+      },
+    ),
+  );
+});
+
+test.each([
+  ['nothing', new Uint8Array()],
+  ['a header without a trailer', envelopeHeader({ token: 1n, writeId: '0'.repeat(32) })],
+  ['plain text', Buffer.from('a'.repeat(100))],
+  [
+    'token 0',
+    Buffer.concat([envelopeHeader({ token: 0n, writeId: '0'.repeat(32) }), Buffer.alloc(10)]),
+  ],
+  [
+    'token 2^63',
+    Buffer.concat([
+      envelopeHeader({ token: 2n ** 63n, writeId: '0'.repeat(32) }),
+      Buffer.alloc(10),
+    ]),
+  ],
+])('%s is no stored body', (_, bytes) => {
+  expect(() => parseEnvelope('k', bytes)).toThrow(CorruptObjectError);
+});
+
+test('a later layout is named as such', () => {
+  const header = envelopeHeader({ token: 1n, writeId: '0'.repeat(32) });
+  header[16] = 2;
+  expect(() => parseEnvelope('k', Buffer.concat([header, Buffer.alloc(10)]))).toThrow('layout=2');
+});

@@ -1,0 +1,46 @@
+import { HISTORY_MAX, type Stamp, type Stored } from './stored.js';
+
+/** One conditional write: it may only replace `base`, or only create the object where `base` is null. */
+export interface Intent extends Stamp {
+  readonly base: Stored | null;
+}
+
+/**
+ * - `applied`: our write is what is stored.
+ * - `replaced`: our write was applied and others have built upon it since.
+ * - `pending`: what we wanted to replace is still there. A copy of our write on its way may yet be applied.
+ * - `lost`: another write took the place of ours, which was not applied and never will be.
+ * - `unknown`: too many writes have followed to tell.
+ */
+export type Fate = 'applied' | 'replaced' | 'pending' | 'lost' | 'unknown';
+
+/**
+ * What became of a write, judged by what is stored now. `doubtful` says that a reply to it was lost, or was one that
+ * servers also give for a write they applied.
+ *
+ * Invariant: a write id is sent under one condition only, and that condition names one version (or the object's absence).
+ * Every version is made by one write id, so it is current once, without a break; whichever write ends that time, no copy
+ * of any other write upon the same version can be applied after it. Hence these certainties, whatever the reply was:
+ *
+ * 1. Our id is stored or stands in the history: applied, once.
+ * 2. The base is still stored: not applied so far; sending the same write again cannot apply it twice.
+ * 3. The history holds the base but not us: some other write replaced the base, so ours never can.
+ *    (A whole history without us, where we meant to create the object, says the same.)
+ * 4. The token stored now is lower than ours: tokens never go down, so ours was never there.
+ *
+ * Otherwise the history no longer reaches back to the base. If the one and only answer was a refusal, it is believed:
+ * a refusal is a lie only where a middlebox repeated our request by itself, and then more than `HISTORY_MAX` writes would
+ * have had to follow between that request and this reading. If any reply was lost, the outcome is unknown.
+ */
+export function judge(intent: Intent, seen: Stored | null, doubtful: boolean): Fate {
+  const { base } = intent;
+  if (seen?.writeId === intent.writeId) return 'applied';
+  if (seen?.before.includes(intent.writeId)) return 'replaced';
+  if (seen?.writeId === base?.writeId) return 'pending';
+  if (!doubtful) return 'lost';
+  if (seen === null) return 'unknown';
+  if (seen.token < intent.token) return 'lost';
+  const reachesBase =
+    base === null ? seen.before.length < HISTORY_MAX : seen.before.includes(base.writeId);
+  return reachesBase ? 'lost' : 'unknown';
+}

@@ -1,0 +1,75 @@
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { CorruptObjectError } from './errors.js';
+import {
+  callersMetadata,
+  fromMetadata,
+  HISTORY_MAX,
+  historyUpon,
+  type Stored,
+  toMetadata,
+} from './stored.js';
+import { TOKEN_MAX } from './token.js';
+
+const writeId = fc
+  .uint8Array({ minLength: 16, maxLength: 16 })
+  .map((id) => Buffer.from(id).toString('hex'));
+const stored: fc.Arbitrary<Stored> = fc.record({
+  version: fc.constant('v'),
+  token: fc.bigInt({ min: 1n, max: TOKEN_MAX }),
+  writeId,
+  state: fc.constantFrom('live', 'deleted'),
+  before: fc.array(writeId, { maxLength: HISTORY_MAX }),
+});
+
+test('what a write says of itself comes back from the metadata, beside what the caller said', () => {
+  fc.assert(
+    fc.property(stored, (write) => {
+      const metadata = { author: 'ada', ...toMetadata(write) };
+      expect(fromMetadata('k', 'v', metadata)).toEqual(write);
+      expect(callersMetadata(metadata)).toEqual({ author: 'ada' });
+    }),
+  );
+});
+
+test('a write upon another remembers it first, and no more than the limit', () => {
+  fc.assert(
+    fc.property(stored, (base) => {
+      const history = historyUpon(base);
+      expect(history[0]).toBe(base.writeId);
+      expect(history).toHaveLength(Math.min(HISTORY_MAX, base.before.length + 1));
+      expect([base.writeId, ...base.before].join().startsWith(history.join())).toBe(true);
+    }),
+  );
+  expect(historyUpon(null)).toEqual([]);
+});
+
+test('the metadata of the longest history leaves callers more than half of the 2048 bytes S3 allows', () => {
+  const longest = { token: TOKEN_MAX, writeId: 'f'.repeat(32), state: 'deleted' } as const;
+  const metadata = toMetadata({ ...longest, before: Array(HISTORY_MAX).fill('f'.repeat(32)) });
+  expect(Object.entries(metadata).flat().join('').length).toBeLessThan(1024);
+});
+
+const sound = toMetadata({ token: 1n, writeId: 'a'.repeat(32), state: 'live', before: [] });
+test.each([
+  [{}, 'not written by this library'],
+  [{ ...sound, 'fencing-token': '0' }, 'name=fencing-token'],
+  [{ ...sound, 'fencing-token': '9223372036854775808' }, 'name=fencing-token'],
+  [{ ...sound, 'fencing-token': '1.5' }, 'name=fencing-token'],
+  [{ ...sound, 'fencing-write': 'A'.repeat(32) }, 'name=fencing-write'],
+  [{ 'fencing-token': '1', 'fencing-state': 'live' }, 'name=fencing-write'],
+  [{ ...sound, 'fencing-state': 'gone' }, 'name=fencing-state'],
+  [{ ...sound, 'fencing-before': '' }, 'name=fencing-before'],
+  [
+    {
+      ...sound,
+      'fencing-before': Array(HISTORY_MAX + 1)
+        .fill('a'.repeat(32))
+        .join('.'),
+    },
+    'name=fencing-before',
+  ],
+])('metadata %j is refused', (metadata, reason) => {
+  expect(() => fromMetadata('k', 'v', metadata)).toThrow(CorruptObjectError);
+  expect(() => fromMetadata('k', 'v', metadata)).toThrow(reason);
+});

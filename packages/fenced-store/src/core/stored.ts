@@ -1,0 +1,89 @@
+import { CorruptObjectError } from './errors.js';
+import { TOKEN_MAX } from './token.js';
+
+/** `deleted` is a tombstone: no value, but its token still counts. */
+export type StoredState = 'live' | 'deleted';
+
+/** What every write of this library carries, in the bytes and in the metadata. */
+export interface Stamp {
+  readonly token: bigint;
+  /** 16 random bytes as 32 hexadecimal digits: no two writes are alike, so no two ETags are. */
+  readonly writeId: string;
+}
+
+/** What one `HEAD` tells about an object that this library wrote. */
+export interface Stored extends Stamp {
+  /** The ETag without its quotes. Every write has its own. */
+  readonly version: string;
+  readonly state: StoredState;
+  /** The write ids that this one stands upon, newest first, at most `HISTORY_MAX`; fewer mean that the chain is whole. */
+  readonly before: readonly string[];
+}
+
+/**
+ * How many earlier write ids an object remembers. A writer whose reply was lost, and whom others have overwritten since,
+ * still learns its fate as long as no more than this many writes followed. Sixteen take 527 of the 2048 metadata bytes
+ * that S3 allows.
+ */
+export const HISTORY_MAX = 16;
+
+/** Metadata names that begin so are ours; callers' metadata may not. */
+export const RESERVED_PREFIX = 'fencing-';
+
+/** The ids that a write upon `base` carries as its `before`. */
+export function historyUpon(base: Stored | null): readonly string[] {
+  return base === null ? [] : [base.writeId, ...base.before].slice(0, HISTORY_MAX);
+}
+
+/** The metadata of a write. */
+export function toMetadata(stored: Omit<Stored, 'version'>): Record<string, string> {
+  return {
+    'fencing-token': stored.token.toString(),
+    'fencing-write': stored.writeId,
+    'fencing-state': stored.state,
+    // No header at all rather than an empty one: some servers drop those and then miss them in the signature.
+    ...(stored.before.length > 0 && { 'fencing-before': stored.before.join('.') }),
+  };
+}
+
+/**
+ * Reads back what `toMetadata` wrote.
+ *
+ * @throws {CorruptObjectError} where something else wrote the object, or its metadata was changed.
+ */
+export function fromMetadata(
+  resource: string,
+  version: string,
+  metadata: Readonly<Record<string, string>>,
+): Stored {
+  const token = metadata['fencing-token'];
+  if (token === undefined)
+    throw new CorruptObjectError(
+      resource,
+      'the object was not written by this library, so it has no fencing token: put its content under a new key, or remove the object first',
+    );
+  const damaged = (name: string): CorruptObjectError =>
+    new CorruptObjectError(resource, `the object's metadata is damaged name=${name}`);
+  if (!/^[1-9][0-9]{0,18}$/.test(token) || BigInt(token) > TOKEN_MAX)
+    throw damaged('fencing-token');
+  const writeId = metadata['fencing-write'] ?? '';
+  if (!isWriteId(writeId)) throw damaged('fencing-write');
+  const state = metadata['fencing-state'];
+  if (state !== 'live' && state !== 'deleted') throw damaged('fencing-state');
+  const before = metadata['fencing-before']?.split('.') ?? [];
+  if (before.length > HISTORY_MAX || !before.every(isWriteId)) throw damaged('fencing-before');
+  return { version, token: BigInt(token), writeId, state, before };
+}
+
+/** The caller's own metadata: all but ours. */
+export function callersMetadata(
+  metadata: Readonly<Record<string, string>>,
+): Readonly<Record<string, string>> {
+  return Object.fromEntries(
+    Object.entries(metadata).filter(([name]) => !name.startsWith(RESERVED_PREFIX)),
+  );
+}
+
+function isWriteId(text: string): boolean {
+  return /^[0-9a-f]{32}$/.test(text);
+}

@@ -1,0 +1,50 @@
+import { randomBytes } from 'node:crypto';
+import { setTimeout } from 'node:timers/promises';
+
+/** Where time and chance come in. Tests and simulations pass their own. */
+export interface Runtime {
+  /** Between 0 and 1, for jitter. */
+  random(): number;
+  /** 32 hexadecimal digits that no other call, process or machine will ever give again. */
+  writeId(): string;
+  /** Rejects with the signal's reason as soon as it aborts. */
+  sleep(durationMs: number, signal?: AbortSignal): Promise<void>;
+}
+
+export const systemRuntime: Runtime = {
+  random: Math.random,
+  writeId: () => randomBytes(16).toString('hex'),
+  sleep: async (durationMs, signal) => {
+    try {
+      await setTimeout(durationMs, undefined, signal && { signal });
+    } catch (error) {
+      throw signal?.aborted ? signal.reason : error;
+    }
+  },
+};
+
+/**
+ * How long to wait before try number `attempt + 1`: anything up to a bound that doubles from 10 ms to 1 s, so that writers
+ * who collided once do not collide again ("full jitter", AWS Architecture Blog, "Exponential Backoff And Jitter").
+ */
+export function backoffMs(runtime: Runtime, attempt: number): number {
+  return runtime.random() * Math.min(1_000, 10 * 2 ** (attempt - 1));
+}
+
+/** The promise's outcome, or the signal's reason as soon as it aborts. */
+export async function unlessAborted<T>(
+  promise: Promise<T>,
+  signal: AbortSignal | undefined,
+): Promise<T> {
+  if (signal === undefined) return promise;
+  let stop = (): void => undefined;
+  const aborted = new Promise<never>((_, reject) => {
+    stop = () => reject(signal.reason);
+    signal.addEventListener('abort', stop, { once: true });
+  });
+  try {
+    return await Promise.race([promise, aborted]);
+  } finally {
+    signal.removeEventListener('abort', stop);
+  }
+}

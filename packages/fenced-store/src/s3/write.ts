@@ -1,0 +1,88 @@
+import { OutcomeUnknownError } from '../core/errors.js';
+import { judge } from '../core/settle.js';
+import type { Stored } from '../core/stored.js';
+import type { Put, Requests } from './requests.js';
+import { backoffMs, type Runtime } from './runtime.js';
+
+/** How often one write is sent before its outcome is given up on. */
+const SENDS_MAX = 6;
+
+/** A write that is under way: a PUT and the object that it may replace, which its condition names. */
+export interface Write extends Put {
+  readonly base: Stored | null;
+}
+
+/** What a write came to: applied, where `version` is null if others have replaced it since; or lost to what was seen. */
+export type Result =
+  | { readonly applied: true; readonly version: string | null }
+  | { readonly applied: false; readonly seen: Stored | null };
+
+/**
+ * Sends one write until its fate is certain.
+ *
+ * Only a plain success is believed at once. After anything else the object is read back, and `judge` says what became of
+ * the write. While the object is what it was before, the same write is sent again under the same condition: should an
+ * earlier copy be on its way still, one of the two is refused.
+ *
+ * The caller's signal ends the sending, not the reading back: that has its own time limit, since an aborted caller, too,
+ * wants to know.
+ *
+ * @throws {OutcomeUnknownError} where a reply was lost and reading back did not settle it.
+ * @throws {StoreSetupError} {@link UnsupportedByStoreError} {@link StoreUnavailableError} the signal's reason:
+ *   nothing was applied.
+ */
+export async function settle(
+  requests: Requests,
+  write: Write,
+  runtime: Runtime,
+  signal?: AbortSignal,
+): Promise<Result> {
+  const intent = { ...write.stored, base: write.base };
+  const unknown = (cause: unknown): OutcomeUnknownError =>
+    new OutcomeUnknownError({ resource: write.key, writeId: intent.writeId }, { cause });
+  let doubtful = false;
+  for (let attempt = 1; ; attempt++) {
+    if (signal?.aborted) throw doubtful ? unknown(signal.reason) : signal.reason;
+    const reply = await requests.put(write, signal);
+    if (reply.meaning === 'applied' && reply.version !== undefined)
+      return { applied: true, version: reply.version };
+    // A success without an ETag is no S3's; it says nothing until it is read back.
+    doubtful ||= reply.meaning === 'applied' || reply.meaning === 'ambiguous';
+    const error = reply.meaning === 'applied' ? undefined : reply.error;
+    if (!doubtful && reply.meaning !== 'refused' && reply.meaning !== 'unreachable') {
+      signal?.throwIfAborted();
+      throw error;
+    }
+    const read = await readBack(requests, write.key);
+    switch (read.ok ? judge(intent, read.seen, doubtful) : 'pending') {
+      case 'applied':
+        return { applied: true, version: read.seen?.version ?? null };
+      case 'replaced':
+        return { applied: true, version: null };
+      case 'lost':
+        return { applied: false, seen: read.seen };
+      case 'unknown':
+        throw unknown(signal?.aborted ? signal.reason : error);
+    }
+    if (attempt === SENDS_MAX) {
+      if (doubtful) throw unknown(error);
+      if (!read.ok) throw read.error;
+      if (reply.meaning === 'unreachable') throw error;
+      return { applied: false, seen: read.seen };
+    }
+    // An abort is seen to at the top of the loop.
+    await runtime.sleep(backoffMs(runtime, attempt), signal).catch(() => undefined);
+  }
+}
+
+type Read =
+  | { readonly ok: true; readonly seen: Stored | null }
+  | { readonly ok: false; readonly seen: null; readonly error: unknown };
+
+async function readBack(requests: Requests, key: string): Promise<Read> {
+  try {
+    return { ok: true, seen: await requests.head(key) };
+  } catch (error) {
+    return { ok: false, seen: null, error };
+  }
+}

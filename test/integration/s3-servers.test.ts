@@ -1,0 +1,281 @@
+import { PutObjectCommand, S3Client } from '@aws-sdk/client-s3';
+import {
+  FencedStoreError,
+  InvalidArgumentError,
+  InvalidTokenError,
+  StoreSetupError,
+  StoreUnavailableError,
+  UnsafeStoreError,
+  UnsupportedByStoreError,
+} from '@fenced/store';
+import { FencedS3, type FencedS3Options } from '@fenced/store/s3';
+import { type S3Service, startS3 } from '@fenced/testbed';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { type Answer, type Asked, type Betrayal, inMemory, ScriptedServer } from './s3-servers.js';
+
+const credentials = { accessKeyId: 'key', secretAccessKey: 'secret' };
+const clientOf = (endpoint: string): S3Client =>
+  new S3Client({ endpoint, region: 'us-east-1', credentials, forcePathStyle: true });
+const storeOf = (endpoint: string): FencedS3 =>
+  new FencedS3({ client: clientOf(endpoint), bucket: 'bucket' });
+
+describe('servers that do not enforce conditions', () => {
+  const betrayals: readonly (readonly [Betrayal, string])[] = [
+    [{ ignoresNoneMatch: true }, 'create-again'],
+    [{ ignoresMatch: true }, 'update-with-old-etag'],
+    [{ ignoresNoneMatch: true, ignoresMatch: true }, 'create-again'],
+    [{ checksBeforeItWrites: true }, 'race-of-creates'],
+  ];
+  test.each(betrayals)('%j: nothing of the caller is written', async (betrayal, check) => {
+    await using server = await ScriptedServer.start(inMemory(betrayal));
+    const store = storeOf(server.endpoint);
+    for (const call of [
+      () => store.put('k', 'x', { token: 1 }),
+      () => store.update('k', { token: 1 }, () => 'x'),
+      () => store.claim('k', { token: 1 }),
+      () => store.get('k', { token: 1 }),
+      () => store.probe(),
+    ]) {
+      await expect(call()).rejects.toThrow(UnsafeStoreError);
+      await expect(call()).rejects.toMatchObject({ check });
+    }
+    expect(server.asked.filter(({ path }) => !path.startsWith('/bucket/.fenced-probe/'))).toEqual(
+      [],
+    );
+  });
+
+  test.each([{ dropsMetadata: true }, { keepsLosers: true }])(
+    '%j: nothing of the caller is written',
+    async (betrayal) => {
+      await using server = await ScriptedServer.start(inMemory(betrayal));
+      await expect(storeOf(server.endpoint).put('k', 'x', { token: 1 })).rejects.toThrow(
+        FencedStoreError,
+      );
+      expect(server.asked.filter(({ path }) => !path.startsWith('/bucket/.fenced-probe/'))).toEqual(
+        [],
+      );
+    },
+  );
+
+  test('an honest server passes the same checks, and many first writers share one run', async () => {
+    await using server = await ScriptedServer.start(inMemory({}));
+    const store = storeOf(server.endpoint);
+    const writes = Array.from({ length: 5 }, (_, i) => store.put(`k${i}`, 'x', { token: 1 }));
+    await Promise.all(writes);
+    expect(server.count('PUT')).toBe(5 + 5 + 2 * 2 * 8);
+    expect(server.count('DELETE')).toBe(3);
+  });
+
+  test('one caller who gives up does not end the run that others wait for', async () => {
+    await using server = await ScriptedServer.start(inMemory({}));
+    const store = storeOf(server.endpoint);
+    const abort = new AbortController();
+    const given = store.put('a', 'x', { token: 1, signal: abort.signal });
+    const kept = store.put('b', 'x', { token: 1 });
+    abort.abort(new Error('enough'));
+    await expect(given).rejects.toThrow('enough');
+    await expect(kept).resolves.toMatchObject({ token: 1n });
+  });
+
+  test('a caller who has given up already does not start a run', async () => {
+    await using server = await ScriptedServer.start(() => null);
+    const signal = AbortSignal.abort(new Error('enough'));
+    await expect(storeOf(server.endpoint).put('k', 'x', { token: 1, signal })).rejects.toThrow(
+      'enough',
+    );
+    expect(server.asked).toEqual([]);
+  });
+
+  test('a server that was down during the first run is asked again', async () => {
+    const honest = inMemory({});
+    let down = true;
+    await using server = await ScriptedServer.start((asked) => (down ? null : honest(asked)));
+    const store = storeOf(server.endpoint);
+    await expect(store.put('k', 'x', { token: 1 })).rejects.toThrow(StoreUnavailableError);
+    down = false;
+    await expect(store.put('k', 'x', { token: 1 })).resolves.toMatchObject({ token: 1n });
+  });
+});
+
+describe('one attempt is one request', () => {
+  const replies: readonly (readonly [string, Answer | null])[] = [
+    ['500', { status: 500, body: '<Error><Code>InternalError</Code></Error>' }],
+    ['503', { status: 503, body: '<Error><Code>SlowDown</Code></Error>' }],
+    ['an error in a 200', { status: 200, body: '<Error><Code>InternalError</Code></Error>' }],
+    ['a cut connection', null],
+  ];
+  test.each(replies)('after %s the SDK does not repeat a conditional PUT', async (_, answer) => {
+    const honest = inMemory({});
+    const isOurs = ({ method, path }: Asked): boolean =>
+      method === 'PUT' && path.startsWith('/bucket/k?');
+    let failing = true;
+    await using server = await ScriptedServer.start((asked) => {
+      if (!isOurs(asked) || !failing) return honest(asked);
+      failing = false;
+      return answer;
+    });
+    const client = clientOf(server.endpoint);
+    await new FencedS3({ client, bucket: 'bucket' }).put('k', 'x', { token: 1 });
+    const ours = server.asked.filter(isOurs);
+    expect(ours).toHaveLength(2);
+    // Between the two there was a look at what is stored, so the second was the store's own decision.
+    const [first, second] = ours.map((asked) => server.asked.indexOf(asked));
+    expect(server.asked.slice(first, second).map(({ method }) => method)).toEqual(['PUT', 'HEAD']);
+  });
+
+  test("the caller's client keeps its own retries", async () => {
+    let puts = 0;
+    const honest = inMemory({});
+    await using server = await ScriptedServer.start((asked) =>
+      asked.path.startsWith('/bucket/plain?') && ++puts < 3 ? { status: 500 } : honest(asked),
+    );
+    const client = clientOf(server.endpoint);
+    await new FencedS3({ client, bucket: 'bucket' }).put('k', 'x', { token: 1 });
+    await client.send(new PutObjectCommand({ Bucket: 'bucket', Key: 'plain', Body: 'x' }));
+    expect(puts).toBe(3);
+  });
+});
+
+describe('a wrong set-up is named, and nothing is written', () => {
+  let service: S3Service;
+  beforeAll(async () => {
+    service = await startS3();
+  });
+  afterAll(() => service.stop());
+
+  const calls: readonly (readonly [string, (store: FencedS3) => Promise<unknown>])[] = [
+    ['put', (store) => store.put('k', 'x', { token: 1 })],
+    ['update', (store) => store.update('k', { token: 1 }, () => 'x')],
+    ['claim', (store) => store.claim('k', { token: 1 })],
+    ['get', (store) => store.get('k')],
+    ['highest', (store) => store.highest('k')],
+  ];
+  const real = (): S3Client =>
+    new S3Client({ ...service, credentials: service, forcePathStyle: true });
+
+  test.each(calls)('%s: a bucket that does not exist', async (_, call) => {
+    const store = new FencedS3({ client: real(), bucket: 'no-such-bucket' });
+    await expect(call(store)).rejects.toThrow(StoreSetupError);
+    await expect(call(store)).rejects.toThrow('the bucket does not exist');
+    await expect(call(store)).rejects.toThrow('bucket=no-such-bucket');
+  });
+
+  test.each(calls)(
+    '%s: keys that the server does not know, or that do not fit',
+    async (_, call) => {
+      for (const wrong of [{ accessKeyId: 'unknown' }, { secretAccessKey: 'wrong-secret' }]) {
+        const client = new S3Client({
+          ...service,
+          credentials: { ...service, ...wrong },
+          forcePathStyle: true,
+        });
+        const store = new FencedS3({ client, bucket: 'bucket' });
+        await expect(call(store)).rejects.toThrow(StoreSetupError);
+        await expect(call(store)).rejects.toThrow('the credentials are wrong');
+      }
+    },
+  );
+
+  test.each(calls)('%s: a web server that is not S3', async (_, call) => {
+    for (const status of [200, 302, 404, 405]) {
+      const body = '<!doctype html><title>Welcome</title>';
+      await using server = await ScriptedServer.start(() => ({
+        status,
+        headers: { 'content-type': 'text/html' },
+        body,
+      }));
+      await expect(call(storeOf(server.endpoint))).rejects.toThrow(StoreSetupError);
+    }
+  });
+
+  test.each(calls)('%s: nobody listens', async (_, call) => {
+    const server = await ScriptedServer.start(() => null);
+    const { endpoint } = server;
+    await server[Symbol.asyncDispose]();
+    await expect(call(storeOf(endpoint))).rejects.toThrow(StoreUnavailableError);
+    await expect(call(storeOf(endpoint))).rejects.toThrow(`endpoint=${endpoint}`);
+  });
+
+  test.each(calls)('%s: a client without a region', async (_, call) => {
+    const region = async (): Promise<string> => Promise.reject(new Error('Region is missing'));
+    const store = new FencedS3({ client: new S3Client({ region, credentials }), bucket: 'bucket' });
+    await expect(call(store)).rejects.toThrow(StoreSetupError);
+    await expect(call(store)).rejects.toThrow('Region is missing');
+  });
+});
+
+describe('bad input is refused before anything is sent', () => {
+  const send = (): never => expect.fail('sent');
+  const store = new FencedS3({ client: { send }, bucket: 'bucket' });
+  const keys = ['', 'x'.repeat(1025), 'ä'.repeat(513), '\ud800', 42, null, undefined] as string[];
+  test.each(keys.map((key) => [JSON.stringify(key)?.slice(0, 20), key]))(
+    'the key %s',
+    async (_, key) => {
+      for (const call of [
+        () => store.put(key as string, 'x', { token: 1 }),
+        () => store.update(key as string, { token: 1 }, () => 'x'),
+        () => store.claim(key as string, { token: 1 }),
+        () => store.get(key as string),
+        () => store.highest(key as string),
+      ])
+        await expect(call()).rejects.toThrow(InvalidArgumentError);
+    },
+  );
+
+  test.each([0, -1, 1.5, '', '01', 2n ** 63n, undefined, null])('the token %s', async (token) => {
+    const options = { token: token as number };
+    await expect(store.put('k', 'x', options)).rejects.toThrow(InvalidTokenError);
+    await expect(store.update('k', options, () => 'x')).rejects.toThrow(InvalidTokenError);
+    await expect(store.claim('k', options)).rejects.toThrow(InvalidTokenError);
+    if (token !== undefined)
+      await expect(store.get('k', options)).rejects.toThrow(InvalidTokenError);
+  });
+
+  test.each([null, undefined, 42, {}, [1], new ArrayBuffer(1), '\ud800'])(
+    'the body %o',
+    async (body) => {
+      await expect(store.put('k', body as string, { token: 1 })).rejects.toThrow(
+        InvalidArgumentError,
+      );
+    },
+  );
+
+  test.each([
+    { contentType: '' },
+    { contentType: 'text/plain\r\nx: y' },
+    { cacheControl: 'é' },
+    { metadata: { 'fencing-token': '1' } },
+    { metadata: { Author: 'ada' } },
+    { metadata: { 'a b': 'c' } },
+    { metadata: { a: ' b' } },
+    { metadata: { a: 1 } as unknown as Record<string, string> },
+    { metadata: null as unknown as Record<string, string> },
+  ])('the headers %j', async (headers) => {
+    await expect(store.put('k', 'x', { token: 1, ...headers })).rejects.toThrow(
+      InvalidArgumentError,
+    );
+  });
+
+  test.each([
+    { bucket: '' },
+    { bucket: 7 },
+    { client: {} },
+    { client: undefined },
+    { requestTimeoutMs: 0 },
+    { requestTimeoutMs: Number.NaN },
+    { attemptsMax: 1.5 },
+    { gzipLevel: 10 },
+    { storedBytesMax: 6 * 2 ** 30 },
+    { probePrefix: '' },
+  ])('the option %j', (option) => {
+    const options = { client: { send }, bucket: 'bucket', ...option } as FencedS3Options;
+    expect(() => new FencedS3(options)).toThrow(InvalidArgumentError);
+  });
+
+  test('a body that would be stored as more than fits', async () => {
+    const small = new FencedS3({ client: { send }, bucket: 'bucket', storedBytesMax: 60 });
+    const put = small.put('k', crypto.getRandomValues(new Uint8Array(100)), { token: 1 });
+    await expect(put).rejects.toThrow(UnsupportedByStoreError);
+    await expect(put).rejects.toThrow('storedBytesMax=60');
+  });
+});
