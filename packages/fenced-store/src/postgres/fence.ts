@@ -1,0 +1,112 @@
+import { InvalidArgumentError } from '../core/errors.js';
+import { parseToken, type TokenLike } from '../core/token.js';
+
+/** The three levels of PostgreSQL; READ UNCOMMITTED is READ COMMITTED there. */
+export type IsolationLevel = 'read committed' | 'repeatable read' | 'serializable';
+
+/** What a writer presents. */
+export interface Fence {
+  /**
+   * What the token was given for: 1 to 1024 bytes each. Several are advanced in sorted order, so that transactions
+   * which share some of them cannot deadlock over them.
+   */
+  readonly resource: string | readonly string[];
+  /** The token of the lock that the caller holds; see `parseToken`. */
+  readonly token: TokenLike;
+  /**
+   * The lease behind the token, as far as it is used here. Its remaining time takes the place of `holdMs`; its signal ends
+   * the wait for a connection or a statement, and keeps `COMMIT` from being sent.
+   */
+  readonly lease?: { remainingMs(): number; readonly signal?: AbortSignal };
+  /** As the lease's signal, for callers whose lock has none. */
+  readonly signal?: AbortSignal;
+  /**
+   * How often the transaction is run at most where the server rolls it back because of others (SQLSTATE 40001 and 40P01).
+   * @default 10
+   */
+  readonly attemptsMax?: number;
+}
+
+export interface TransactionOptions extends Fence {
+  /** @default 'read committed' */
+  readonly isolation?: IsolationLevel;
+}
+
+/** A fence that was read and found good. */
+export interface CheckedFence {
+  /** Without duplicates and in the order in which they are advanced. */
+  readonly resources: readonly string[];
+  readonly token: bigint;
+  readonly isolation: IsolationLevel;
+  readonly attemptsMax: number;
+  readonly signal: AbortSignal | undefined;
+  /** How long the resource may be held from now on. */
+  limitMs(): number;
+}
+
+const RESOURCE_BYTES_MAX = 1024;
+const ISOLATION_LEVELS: readonly unknown[] = ['read committed', 'repeatable read', 'serializable'];
+
+/** The longest time limit that PostgreSQL takes: about 24 days. */
+export const LIMIT_MS_MAX: number = 2 ** 31 - 1;
+
+/**
+ * Reads what the caller presents, before anything is sent.
+ *
+ * @throws {InvalidArgumentError} @throws {InvalidTokenError}
+ */
+export function checkFence(options: TransactionOptions, holdMs: number): CheckedFence {
+  const { isolation = 'read committed', attemptsMax = 10, lease } = options;
+  if (!ISOLATION_LEVELS.includes(isolation)) {
+    throw new InvalidArgumentError(
+      `isolation must be one of ${ISOLATION_LEVELS.join(', ')} value=${isolation}`,
+    );
+  }
+  checkWhole('attemptsMax', attemptsMax, Number.MAX_SAFE_INTEGER);
+  const signals = [options.signal, lease?.signal].filter((signal) => signal !== undefined);
+  return {
+    resources: checkResources(options.resource),
+    token: parseToken(options.token),
+    isolation,
+    attemptsMax,
+    signal: signals.length > 0 ? AbortSignal.any(signals) : undefined,
+    limitMs: () => (lease ? leaseMs(lease) : holdMs),
+  };
+}
+
+/** @throws {InvalidArgumentError} where it is not a whole number from 1 to `max`. */
+export function checkWhole(name: string, value: number, max: number): void {
+  if (Number.isSafeInteger(value) && value >= 1 && value <= max) return;
+  throw new InvalidArgumentError(`${name} must be a whole number from 1 to ${max} value=${value}`);
+}
+
+/** @throws {InvalidArgumentError} where one of them cannot name a resource, or there is none. */
+export function checkResources(resource: string | readonly string[]): readonly string[] {
+  const resources = [...new Set(Array.isArray(resource) ? resource : [resource])];
+  if (resources.length === 0) throw new InvalidArgumentError('resource must name at least one');
+  for (const name of resources) {
+    const complaint = complaintAbout(name);
+    if (complaint) throw new InvalidArgumentError(`resource ${complaint}`);
+  }
+  return resources.sort();
+}
+
+function complaintAbout(name: unknown): string | null {
+  if (typeof name !== 'string') return `must be a string type=${typeof name}`;
+  if (name === '') return 'must not be empty';
+  if (name.includes('\0')) return 'must not contain NUL, which PostgreSQL cannot store';
+  if (/\p{Surrogate}/u.test(name)) return 'must not contain half a surrogate pair';
+  const bytes = Buffer.byteLength(name);
+  return bytes > RESOURCE_BYTES_MAX
+    ? `must not exceed ${RESOURCE_BYTES_MAX} bytes in UTF-8 bytes=${bytes}`
+    : null;
+}
+
+/** Rounded up: 0 would mean "no limit" to PostgreSQL. */
+function leaseMs(lease: { remainingMs(): number }): number {
+  const remainingMs = Math.ceil(lease.remainingMs());
+  if (remainingMs >= 1) return Math.min(remainingMs, LIMIT_MS_MAX);
+  throw new InvalidArgumentError(
+    `the lease is over: acquire the lock again, for a new token remainingMs=${remainingMs}`,
+  );
+}

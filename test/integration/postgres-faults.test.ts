@@ -1,0 +1,367 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { text } from 'node:stream/consumers';
+import { ConflictError, OutcomeUnknownError, StoreUnavailableError } from '@fenced/store';
+import { FencedPostgres } from '@fenced/store/postgres';
+import { TcpProxy } from '@fenced/testbed';
+import pg from 'pg';
+import { describe, expect, test } from 'vitest';
+import {
+  closeAfterTest,
+  connect,
+  gate,
+  INSERT,
+  type Ledger,
+  openLedger,
+  rejectionOf,
+  until,
+} from './postgres-support.js';
+
+const resource = 'invoice/42';
+
+/** A second way to the ledger, through a network that can be broken. */
+async function throughProxy({ url }: Ledger, options: pg.PoolConfig = {}) {
+  const proxy = await TcpProxy.start({ host: url.hostname, port: Number(url.port || 5432) });
+  const far = new URL(url);
+  far.host = `${proxy.host}:${proxy.port}`;
+  const pool = connect(far.href, options);
+  closeAfterTest(() => proxy.stop());
+  return { proxy, pool, store: new FencedPostgres({ pool, holdMs: 5_000 }) };
+}
+
+/** Ends the server process of every session that is in a transaction, as an administrator would. */
+async function terminateTransactions({ pool }: Ledger): Promise<void> {
+  await pool.query(
+    `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+      WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL`,
+  );
+}
+
+describe('the connection is lost', () => {
+  test('while the token is presented: unavailable, and nothing was written', async () => {
+    const ledger = await openLedger();
+    const { proxy, store } = await throughProxy(ledger);
+    await store.highest(resource);
+    proxy.swallow('toClient');
+    const run = rejectionOf(store.query({ resource, token: 1 }, INSERT, ['lost']));
+    await proxy.untilSwallowed('toClient');
+    proxy.cut();
+    expect(await run).toBeInstanceOf(StoreUnavailableError);
+    expect(await ledger.store.highest(resource)).toBe(0n);
+    expect(await ledger.entries()).toEqual([]);
+  });
+
+  test.each(['before a statement', 'before COMMIT'])(
+    '%s: unavailable, and nothing was written',
+    async (when) => {
+      const ledger = await openLedger();
+      const run = ledger.store.transaction({ resource, token: 1 }, async (tx) => {
+        await tx.query(INSERT, ['lost']);
+        await terminateTransactions(ledger);
+        if (when === 'before a statement') await tx.query(INSERT, ['lost too']);
+        // Until the news is there; COMMIT would be sent for nothing otherwise, and its outcome be unknown.
+        else await until(async () => !(await isInTransaction(ledger)));
+      });
+      const error = await rejectionOf(run);
+      if (when === 'before a statement') expect(error).toBeInstanceOf(StoreUnavailableError);
+      else
+        expect([StoreUnavailableError, OutcomeUnknownError]).toContain(
+          (error as Error).constructor,
+        );
+      expect(await ledger.entries()).toEqual([]);
+      await ledger.store.query({ resource, token: 1 }, INSERT, ['again']);
+      expect(await ledger.entries()).toEqual(['again']);
+    },
+  );
+
+  test('after COMMIT was carried out, with its reply: the outcome is unknown, and it was applied', async () => {
+    const ledger = await openLedger();
+    const { proxy, store } = await throughProxy(ledger);
+    const run = store.transaction({ resource, token: 1 }, async (tx) => {
+      await tx.query(INSERT, ['applied']);
+      proxy.swallow('toClient');
+    });
+    const rejection = rejectionOf(run);
+    await proxy.untilSwallowed('toClient');
+    proxy.cut();
+    const error = await rejection;
+    expect(error).toBeInstanceOf(OutcomeUnknownError);
+    expect(error).toMatchObject({ resource, writeId: expect.stringMatching(/^[0-9a-f-]{36}$/) });
+    expect(await ledger.entries()).toEqual(['applied']);
+  });
+
+  test('with COMMIT before the server had it: the outcome is unknown, and it was not applied', async () => {
+    const ledger = await openLedger();
+    const { proxy, store } = await throughProxy(ledger);
+    const run = store.transaction({ resource, token: 1 }, async (tx) => {
+      await tx.query(INSERT, ['lost']);
+      proxy.swallow('toServer');
+    });
+    const rejection = rejectionOf(run);
+    await proxy.untilSwallowed('toServer');
+    proxy.cut();
+    expect(await rejection).toBeInstanceOf(OutcomeUnknownError);
+    await until(async () => !(await isInTransaction(ledger)));
+    expect(await ledger.entries()).toEqual([]);
+  });
+
+  test('with the reply to a claim: the outcome is unknown, and claiming again settles it', async () => {
+    const ledger = await openLedger();
+    const { proxy, store } = await throughProxy(ledger);
+    await store.highest(resource);
+    proxy.swallow('toClient');
+    const rejection = rejectionOf(store.claim({ resource, token: 7 }));
+    await proxy.untilSwallowed('toClient');
+    proxy.cut();
+    expect(await rejection).toBeInstanceOf(OutcomeUnknownError);
+    proxy.heal();
+    await store.claim({ resource, token: 7 });
+    expect(await store.highest(resource)).toBe(7n);
+  });
+});
+
+async function isInTransaction({ pool }: Ledger): Promise<boolean> {
+  const { rowCount } = await pool.query(
+    `SELECT FROM pg_stat_activity
+      WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL`,
+  );
+  return rowCount !== 0;
+}
+
+describe('a paused holder', () => {
+  test('is evicted by the server when its lease ends, and the next holder gets in', async () => {
+    const ledger = await openLedger();
+    const { store, entries, untilWaiting } = ledger;
+    const leaseMs = 400;
+    const lease = { remainingMs: () => leaseMs };
+    const wake = gate();
+    const pausedAt = gate();
+    const startedMs = performance.now();
+    const paused = store.transaction({ resource, token: 33, lease }, async (tx) => {
+      await tx.query(INSERT, ['33']);
+      pausedAt.open();
+      await wake.passed;
+      await tx.query(INSERT, ['33 again']);
+    });
+    await pausedAt.passed;
+    const next = store.query({ resource, token: 34 }, INSERT, ['34']);
+    await untilWaiting(1);
+    await next;
+    const waitedMs = performance.now() - startedMs;
+    wake.open();
+    const error = await rejectionOf(paused);
+    expect(error).toBeInstanceOf(StoreUnavailableError);
+    expect(error).toMatchObject({ cause: { code: '25P03' } });
+    expect(await entries()).toEqual(['34']);
+    expect(waitedMs).toBeGreaterThanOrEqual(leaseMs);
+    // What a busy machine takes to act on it; without a lease the limit were 10 s.
+    expect(waitedMs).toBeLessThan(leaseMs + 3_000);
+  });
+
+  test('that sends COMMIT after its eviction has certainly written nothing', async () => {
+    const { store, entries, pool } = await openLedger({ holdMs: 100 });
+    const run = store.transaction({ resource, token: 33 }, async (tx) => {
+      await tx.query(INSERT, ['33']);
+      // Blocks the event loop, as a paused process: the server's last words lie unread in the socket.
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 600);
+    });
+    const error = await rejectionOf(run);
+    expect(error).toBeInstanceOf(StoreUnavailableError);
+    expect(error).toMatchObject({ cause: { code: '25P03' } });
+    expect(await entries()).toEqual([]);
+    expect(pool.totalCount).toBeLessThanOrEqual(1);
+  });
+
+  test('keeps the next one waiting only as long as that one may wait', async () => {
+    const { store, pool, entries } = await openLedger();
+    const impatient = new FencedPostgres({ pool, holdMs: 150 });
+    const end = gate();
+    const started = gate();
+    const holder = store.transaction({ resource, token: 33 }, async (tx) => {
+      await tx.query(INSERT, ['33']);
+      started.open();
+      await end.passed;
+    });
+    await started.passed;
+    const error = await rejectionOf(impatient.query({ resource, token: 34 }, INSERT, ['34']));
+    expect(error).toBeInstanceOf(ConflictError);
+    expect(error).toMatchObject({ cause: { code: '55P03' } });
+    end.open();
+    await holder;
+    expect(await entries()).toEqual(['33']);
+  });
+
+  test('whose lease is over sends nothing', async () => {
+    const { store, pool, entries } = await openLedger();
+    const over = { remainingMs: () => 0 };
+    const run = store.query({ resource, token: 33, lease: over }, INSERT, ['33']);
+    await expect(run).rejects.toMatchObject({ code: 'invalid-argument' });
+    const lost = { remainingMs: () => 0, signal: AbortSignal.abort(new Error('lease lost')) };
+    const again = store.query({ resource, token: 33, lease: lost }, INSERT, ['33']);
+    await expect(again).rejects.toThrow('lease lost');
+    expect(await entries()).toEqual([]);
+    expect(pool.idleCount).toBe(pool.totalCount);
+  });
+});
+
+describe('a signal that aborts', () => {
+  test('ends the wait for the ratchet, and the place in the queue is free', async () => {
+    const ledger = await openLedger();
+    const { store, pool, untilWaiting, entries } = ledger;
+    const end = gate();
+    const started = gate();
+    const holder = store.transaction({ resource, token: 33 }, async () => {
+      started.open();
+      await end.passed;
+    });
+    await started.passed;
+    const controller = new AbortController();
+    const reason = new Error('enough');
+    const waiter = rejectionOf(
+      store.query({ resource, token: 34, signal: controller.signal }, INSERT, ['34']),
+    );
+    await untilWaiting(1);
+    controller.abort(reason);
+    expect(await waiter).toBe(reason);
+    end.open();
+    await holder;
+    await until(async () => !(await isInTransaction(ledger)));
+    expect(await entries()).toEqual([]);
+    expect(pool.waitingCount).toBe(0);
+  });
+
+  test('before COMMIT is sent keeps it from being sent', async () => {
+    const { store, entries } = await openLedger();
+    const controller = new AbortController();
+    const run = store.transaction({ resource, token: 1, signal: controller.signal }, async (tx) => {
+      await tx.query(INSERT, ['lost']);
+      controller.abort(new Error('lease lost'));
+    });
+    await expect(run).rejects.toThrow('lease lost');
+    expect(await entries()).toEqual([]);
+  });
+
+  test('while COMMIT is under way leaves the outcome unknown', async () => {
+    const ledger = await openLedger();
+    const { proxy, store } = await throughProxy(ledger);
+    const controller = new AbortController();
+    const run = store.transaction({ resource, token: 1, signal: controller.signal }, async (tx) => {
+      await tx.query(INSERT, ['applied']);
+      proxy.hold('toClient');
+    });
+    const rejection = rejectionOf(run);
+    await proxy.untilHeld('toClient');
+    controller.abort();
+    expect(await rejection).toBeInstanceOf(OutcomeUnknownError);
+    expect(await ledger.entries()).toEqual(['applied']);
+  });
+});
+
+test('a process lives on when the server ends a connection that is in use', async () => {
+  const { url, entries } = await openLedger();
+  const program = `
+    import pg from 'pg';
+    import { FencedPostgres } from '@fenced/store/postgres';
+    const pool = new pg.Pool({ connectionString: process.argv[1] });
+    const store = new FencedPostgres({ pool, holdMs: 100 });
+    const run = store.transaction({ resource: 'r', token: 1 }, async (tx) => {
+      await tx.query(${JSON.stringify(INSERT)}, ['lost']);
+      const watcher = new pg.Client({ connectionString: process.argv[1] });
+      await watcher.connect();
+      const others = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL";
+      while ((await watcher.query(others)).rowCount > 0);
+      await watcher.end();
+      await new Promise((resolve) => setImmediate(resolve));
+    });
+    const code = await run.catch((error) => error.code);
+    await store.query({ resource: 'r', token: 2 }, ${JSON.stringify(INSERT)}, ['alive']);
+    await pool.end();
+    process.stdout.write(code);
+  `;
+  const child = spawn(
+    process.execPath,
+    ['--unhandled-rejections=strict', '--input-type=module', '--eval', program, url.href],
+    { cwd: import.meta.dirname, stdio: ['ignore', 'pipe', 'inherit'] },
+  );
+  const [output, [exitCode]] = await Promise.all([text(child.stdout), once(child, 'exit')]);
+  expect({ output, exitCode }).toEqual({ output: 'unavailable', exitCode: 0 });
+  expect(await entries()).toEqual(['alive']);
+});
+
+describe('round trips', () => {
+  test.each([
+    ['read committed', 3],
+    ['repeatable read', 4],
+  ] as const)('a transaction of one statement under %s takes %i', async (isolation, expected) => {
+    const ledger = await openLedger();
+    const { proxy, store } = await throughProxy(ledger, { max: 1 });
+    await store.highest(resource);
+    const before = proxy.roundTrips;
+    await store.query({ resource: ['a', 'b'], token: 1, isolation }, 'SELECT 1');
+    expect(proxy.roundTrips - before).toBe(expected);
+  });
+
+  test('a claim and a look at the highest token take one each', async () => {
+    const ledger = await openLedger();
+    const { proxy, store } = await throughProxy(ledger, { max: 1 });
+    await store.highest(resource);
+    const before = proxy.roundTrips;
+    await store.claim({ resource: ['a', 'b'], token: 1 });
+    await store.highest(resource);
+    expect(proxy.roundTrips - before).toBe(2);
+  });
+});
+
+describe('a pg.Client in place of a pool', () => {
+  async function connectClient({ url }: Ledger, options: pg.ClientConfig = {}): Promise<pg.Client> {
+    const client = new pg.Client({ connectionString: url.href, ...options });
+    client.on('error', () => undefined);
+    await client.connect();
+    closeAfterTest(() => client.end());
+    return client;
+  }
+
+  test.each([false, true])(
+    'is used by one transaction after the other (pipeline: %s)',
+    async (pipeline) => {
+      const ledger = await openLedger();
+      const client = await connectClient(ledger, { pipeline });
+      const store = new FencedPostgres({ pool: client });
+      const another = new FencedPostgres({ pool: client });
+      const names = ['a', 'b', 'c', 'd', 'e'];
+      const runs = names.map((name, i) =>
+        (i % 2 ? store : another).transaction({ resource, token: i + 1 }, async (tx) => {
+          await tx.query(INSERT, [`${name} begins`]);
+          await tx.query(INSERT, [`${name} ends`]);
+        }),
+      );
+      await Promise.all(runs);
+      expect(await ledger.entries()).toEqual(
+        names.flatMap((name) => [`${name} begins`, `${name} ends`]),
+      );
+      expect(client.listenerCount('error')).toBe(1);
+      await expect(store.query({ resource, token: 1 }, INSERT, ['late'])).rejects.toMatchObject({
+        code: 'stale-token',
+      });
+      await store.query({ resource, token: 9 }, INSERT, ['in time']);
+    },
+  );
+
+  test('that is not connected, or in a transaction of its owner, is a set-up error', async () => {
+    const ledger = await openLedger();
+    const fresh = new FencedPostgres({
+      pool: new pg.Client({ connectionString: ledger.url.href }),
+    });
+    await expect(fresh.claim({ resource, token: 1 })).rejects.toMatchObject({
+      code: 'store-setup',
+    });
+    const client = await connectClient(ledger);
+    await client.query('BEGIN');
+    await client.query(INSERT, ['of the owner']);
+    const store = new FencedPostgres({ pool: client });
+    const run = store.query({ resource, token: 1 }, INSERT, ['fenced']);
+    await expect(run).rejects.toMatchObject({ code: 'store-setup' });
+    await client.query('COMMIT');
+    expect(await ledger.entries()).toEqual(['of the owner']);
+  });
+});

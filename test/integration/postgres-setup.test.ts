@@ -1,0 +1,222 @@
+import { once } from 'node:events';
+import { readFile } from 'node:fs/promises';
+import { type AddressInfo, createServer } from 'node:net';
+import { InvalidArgumentError, InvalidTokenError, StoreSetupError } from '@fenced/store';
+import { FencedPostgres, type TransactionOptions } from '@fenced/store/postgres';
+import pg from 'pg';
+import { describe, expect, test } from 'vitest';
+import {
+  asNewRole,
+  closeAfterTest,
+  connect,
+  createDatabase,
+  openLedger,
+  rejectionOf,
+} from './postgres-support.js';
+
+const resource = 'invoice/42';
+
+describe('install', () => {
+  test('by many processes at once succeeds for each', async () => {
+    const url = await createDatabase();
+    const pool = connect(url.href);
+    const installs = Array.from({ length: 8 }, () => new FencedPostgres({ pool }).install());
+    await Promise.all(installs);
+    await new FencedPostgres({ pool }).claim({ resource, token: 1 });
+  });
+
+  test('and the file, run again, change nothing', async () => {
+    const { store, pool } = await openLedger();
+    await store.claim({ resource, token: 34 });
+    await store.install();
+    const file = new URL(import.meta.resolve('@fenced/store/postgres/schema.sql'));
+    await pool.query(await readFile(file, 'utf8'));
+    expect(await store.highest(resource)).toBe(34n);
+    const { rows } = await pool.query('SELECT fenced.version() AS version');
+    expect(rows).toEqual([{ version: 1 }]);
+  });
+});
+
+describe('an ordinary role', () => {
+  async function asOrdinaryRole() {
+    const ledger = await openLedger();
+    const url = await asNewRole(ledger.url);
+    await ledger.pool.query(
+      `GRANT SELECT, INSERT ON entry TO ${url.username}; GRANT USAGE ON SEQUENCE entry_id_seq TO ${url.username}`,
+    );
+    const pool = connect(url.href);
+    return { ...ledger, pool, store: new FencedPostgres({ pool }) };
+  }
+
+  test('writes, claims and reads the ratchet; install finds nothing to do', async () => {
+    const { store, entries } = await asOrdinaryRole();
+    await store.install();
+    await store.query({ resource, token: 34 }, 'INSERT INTO entry (text) VALUES ($1)', ['34']);
+    await expect(store.claim({ resource, token: 33 })).rejects.toMatchObject({ highest: 34n });
+    expect(await store.highest(resource)).toBe(34n);
+    expect(await entries()).toEqual(['34']);
+  });
+
+  test.each([
+    'UPDATE fenced.ratchet SET token = 1',
+    'DELETE FROM fenced.ratchet',
+    'TRUNCATE fenced.ratchet',
+    "INSERT INTO fenced.ratchet (resource, token) VALUES ('other', 1)",
+    'SELECT * FROM fenced.ratchet FOR UPDATE',
+    'DROP TABLE fenced.ratchet',
+    'ALTER TABLE fenced.ratchet DISABLE TRIGGER ALL',
+    'DROP FUNCTION fenced.advance',
+    "CREATE OR REPLACE FUNCTION fenced.advance(resource text, token bigint) RETURNS void LANGUAGE sql AS ''",
+  ])('cannot lower or forget a token: %s', async (statement) => {
+    const { pool, store } = await asOrdinaryRole();
+    await store.claim({ resource, token: 34 });
+    await expect(pool.query(statement)).rejects.toMatchObject({ code: '42501' });
+    expect(await store.highest(resource)).toBe(34n);
+  });
+
+  test('cannot put its own objects in the way of the functions', async () => {
+    const { pool, store } = await asOrdinaryRole();
+    const client = await pool.connect();
+    await client.query('CREATE TEMP TABLE ratchet (resource text, token bigint)');
+    await client.query('SET search_path = pg_temp, public');
+    client.release();
+    await store.claim({ resource, token: 34 });
+    expect((await pool.query('SELECT * FROM pg_temp.ratchet')).rowCount).toBe(0);
+  });
+
+  test('that may not install is told so', async () => {
+    const url = await asNewRole(await createDatabase());
+    const store = new FencedPostgres({ pool: connect(url.href) });
+    const error = await rejectionOf(store.install());
+    expect(error).toBeInstanceOf(StoreSetupError);
+    expect(error).toMatchObject({ message: expect.stringContaining('permission denied') });
+  });
+});
+
+describe('set-up errors', () => {
+  test('a database without the schema', async () => {
+    const pool = connect((await createDatabase()).href);
+    const store = new FencedPostgres({ pool });
+    const calls = [
+      store.query({ resource, token: 1 }, 'SELECT 1'),
+      store.claim({ resource, token: 1 }),
+      store.highest(resource),
+    ];
+    for (const outcome of await Promise.allSettled(calls)) {
+      expect(outcome).toMatchObject({ reason: { code: 'store-setup' } });
+      expect(outcome).toMatchObject({ reason: { message: expect.stringContaining('install()') } });
+    }
+  });
+
+  test.each([
+    ['a database that does not exist', 'store-setup', { pathname: '/absent' }],
+    ['a role that does not exist', 'store-setup', { username: 'absent' }],
+    ['a host that does not exist', 'store-setup', { hostname: 'absent.invalid' }],
+    ['TLS that the server does not speak', 'store-setup', { search: '?sslmode=verify-full' }],
+    ['a port where nobody listens', 'unavailable', { port: '1' }],
+  ])('%s', async (_, code, change) => {
+    const url = Object.assign(await createDatabase(), change);
+    const store = new FencedPostgres({ pool: connect(url.href) });
+    await expect(store.claim({ resource, token: 1 })).rejects.toMatchObject({ code });
+    await expect(store.install()).rejects.toMatchObject({ code });
+  });
+
+  test.each([
+    ['says something else', '-ERR unknown command\r\n'],
+    ['says nothing', ''],
+  ])('a server that is no PostgreSQL and %s', async (_, greeting) => {
+    const server = createServer((socket) => {
+      socket.on('error', () => undefined);
+      socket.on('data', () => socket.write(greeting));
+      closeAfterTest(async () => socket.destroy());
+    });
+    await once(server.listen(0, '127.0.0.1'), 'listening');
+    closeAfterTest(async () => server.close());
+    const { port } = server.address() as AddressInfo;
+    const pool = new pg.Pool({ host: '127.0.0.1', port });
+    const store = new FencedPostgres({ pool, holdMs: 200 });
+    const call = store.claim({ resource, token: 1 });
+    await expect(call).rejects.toMatchObject({ code: 'unavailable' });
+    await expect(call).rejects.toThrow('is it a PostgreSQL server');
+  });
+
+  test('a pool whose connections are all in use', async () => {
+    const { url } = await openLedger();
+    const pool = connect(url.href, { max: 1 });
+    const busy = await pool.connect();
+    const store = new FencedPostgres({ pool, holdMs: 100 });
+    await expect(store.highest(resource)).rejects.toMatchObject({ code: 'unavailable' });
+    busy.release();
+    expect(await store.highest(resource)).toBe(0n);
+  });
+
+  test('a pool that lends a connection in the middle of a transaction', async () => {
+    const { url } = await openLedger();
+    const pool = connect(url.href, { max: 1 });
+    await pool.query('BEGIN');
+    const store = new FencedPostgres({ pool });
+    await expect(store.highest(resource)).rejects.toMatchObject({ code: 'store-setup' });
+    expect(await store.highest(resource)).toBe(0n);
+  });
+});
+
+describe('bad input is refused before anything is sent', () => {
+  const good = { resource, token: 1 };
+  const calls: [string, object, new (...args: never[]) => Error][] = [
+    ['no resource', { token: 1 }, InvalidArgumentError],
+    ['an empty resource', { ...good, resource: '' }, InvalidArgumentError],
+    ['no resources', { ...good, resource: [] }, InvalidArgumentError],
+    ['an empty resource among others', { ...good, resource: ['a', ''] }, InvalidArgumentError],
+    ['a number as resource', { ...good, resource: 42 }, InvalidArgumentError],
+    ['a NUL', { ...good, resource: 'a\0b' }, InvalidArgumentError],
+    ['half a surrogate pair', { ...good, resource: 'a\ud800' }, InvalidArgumentError],
+    ['1025 bytes', { ...good, resource: `a${'é'.repeat(512)}` }, InvalidArgumentError],
+    ['no token', { resource }, InvalidTokenError],
+    ['token 0', { ...good, token: 0 }, InvalidTokenError],
+    ['a token above 2^63-1', { ...good, token: 2n ** 63n }, InvalidTokenError],
+    ['SQL as token', { ...good, token: '1); DROP TABLE entry; --' }, InvalidTokenError],
+    ['an unknown isolation level', { ...good, isolation: 'chaos' }, InvalidArgumentError],
+    ['no attempt', { ...good, attemptsMax: 0 }, InvalidArgumentError],
+    ['half an attempt', { ...good, attemptsMax: 1.5 }, InvalidArgumentError],
+    ['no time left', { ...good, lease: { remainingMs: () => Number.NaN } }, InvalidArgumentError],
+  ];
+  test.each(calls)('%s', async (_, options, expected) => {
+    const pool = connect('postgres://127.0.0.1:1/absent');
+    const store = new FencedPostgres({ pool });
+    const run = store.transaction(options as TransactionOptions, async () => undefined);
+    await expect(run).rejects.toBeInstanceOf(expected);
+    await expect(store.claim(options as TransactionOptions)).rejects.toBeInstanceOf(expected);
+    expect(pool.totalCount).toBe(0);
+  });
+
+  test.each([{}, { pool: null }, { pool: {} }, { pool: 'postgres://' }])(
+    'options %j',
+    (options) => {
+      expect(() => new FencedPostgres(options as never)).toThrow(InvalidArgumentError);
+    },
+  );
+
+  test.each([0, -1, 1.5, Number.NaN, 2 ** 31])('holdMs %d', (holdMs) => {
+    const pool = connect('postgres://127.0.0.1:1/absent');
+    expect(() => new FencedPostgres({ pool, holdMs })).toThrow(InvalidArgumentError);
+  });
+
+  test('a resource is only ever a name', async () => {
+    const { store, entries } = await openLedger();
+    const names = [
+      "'; DROP TABLE entry; --",
+      'a\\',
+      "\\' OR 1=1",
+      '\u{1f512}',
+      '$1 %s {}',
+      'é'.repeat(512),
+    ];
+    for (const name of names) {
+      await store.query({ resource: name, token: 5 }, 'SELECT 1');
+      expect(await store.highest(name)).toBe(5n);
+      const late = store.claim({ resource: name, token: 4 });
+      await expect(late).rejects.toMatchObject({ resource: name });
+    }
+    expect(await entries()).toEqual([]);
+  });
+});

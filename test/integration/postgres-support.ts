@@ -1,0 +1,124 @@
+import { FencedPostgres, type FencedPostgresOptions } from '@fenced/store/postgres';
+import { type PostgresService, startPostgres } from '@fenced/testbed';
+import pg from 'pg';
+import { afterAll, afterEach, vi } from 'vitest';
+
+let server: Promise<PostgresService> | undefined;
+let names = 0;
+const closers: (() => Promise<unknown>)[] = [];
+
+// In the order of the openings: a dropped database ends its sessions, and nobody waits for them any more.
+afterEach(async () => {
+  for (const close of closers.splice(0)) await close();
+});
+
+afterAll(async () => {
+  await (await server)?.stop();
+});
+
+export function closeAfterTest(close: () => Promise<unknown>): void {
+  closers.push(close);
+}
+
+export function connect(url: string, options: pg.PoolConfig = {}): pg.Pool {
+  const pool = new pg.Pool({ connectionString: url, ...options });
+  // What pg asks of the owner of a pool: idle connections may be lost, and these tests see to it.
+  pool.on('error', () => undefined);
+  closeAfterTest(() => pool.end());
+  return pool;
+}
+
+/** The address of a new and empty database, which is dropped after the test with all that goes on in it. */
+export async function createDatabase(): Promise<URL> {
+  const name = uniqueName();
+  await administer(`CREATE DATABASE ${name}`);
+  closeAfterTest(() => administer(`DROP DATABASE ${name} WITH (FORCE)`));
+  const url = await serverUrl();
+  url.pathname = `/${name}`;
+  return url;
+}
+
+/** The same database for a new role without any rights. */
+export async function asNewRole(database: URL): Promise<URL> {
+  const url = new URL(database);
+  url.username = uniqueName();
+  url.password = 'secret';
+  await administer(`CREATE ROLE ${url.username} LOGIN PASSWORD '${url.password}'`);
+  closeAfterTest(() => administer(`DROP ROLE ${url.username}`));
+  return url;
+}
+
+function uniqueName(): string {
+  return `fenced_${process.pid}_${names++}`;
+}
+
+async function serverUrl(): Promise<URL> {
+  server ??= startPostgres();
+  return new URL((await server).url);
+}
+
+async function administer(statement: string): Promise<void> {
+  const client = new pg.Client({ connectionString: (await serverUrl()).href });
+  await client.connect();
+  await client.query(statement).finally(() => client.end());
+}
+
+export interface Ledger {
+  readonly url: URL;
+  readonly pool: pg.Pool;
+  readonly store: FencedPostgres;
+  /** What was written, in the order of the writes. */
+  entries(): Promise<string[]>;
+  /** Resolves as soon as that many sessions of this database wait for a lock. */
+  untilWaiting(sessions: number): Promise<void>;
+}
+
+export const INSERT = 'INSERT INTO entry (text) VALUES ($1)';
+
+/** A database of its own with the schema installed and one table to write to. */
+export async function openLedger(
+  options: Omit<FencedPostgresOptions, 'pool'> = {},
+): Promise<Ledger> {
+  const url = await createDatabase();
+  const pool = connect(url.href, { max: 20 });
+  const store = new FencedPostgres({ pool, ...options });
+  await store.install();
+  await pool.query('CREATE TABLE entry (id serial PRIMARY KEY, text text NOT NULL)');
+  return {
+    url,
+    pool,
+    store,
+    entries: async () => {
+      const { rows } = await pool.query<{ text: string }>('SELECT text FROM entry ORDER BY id');
+      return rows.map((row) => row.text);
+    },
+    untilWaiting: (sessions) =>
+      until(async () => {
+        const { rows } = await pool.query<{ count: string }>(
+          `SELECT count(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND wait_event_type = 'Lock'`,
+        );
+        return Number(rows[0]?.count) === sessions;
+      }),
+  };
+}
+
+export async function until(condition: () => Promise<boolean>): Promise<void> {
+  await vi.waitUntil(condition, { timeout: 10_000, interval: 5 });
+}
+
+/** A point in somebody's story that others may wait for, and let pass. */
+export function gate(): { readonly passed: Promise<void>; readonly open: () => void } {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  return { passed: promise, open: resolve };
+}
+
+/** What a promise was rejected with. */
+export async function rejectionOf(promise: Promise<unknown>): Promise<unknown> {
+  return promise.then(
+    (value) => {
+      throw new Error(`expected a rejection, got ${String(value)}`);
+    },
+    (error: unknown) => error,
+  );
+}
