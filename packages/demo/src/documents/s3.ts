@@ -1,0 +1,69 @@
+import { GetObjectCommand, NoSuchKey, PutObjectCommand, S3Client } from '@aws-sdk/client-s3';
+import { FencedS3 } from '@fenced/store/s3';
+import type { Lines } from '../history.js';
+import type { StorageAddress } from '../job.js';
+import type { FencedDocument, PlainDocument } from './document.js';
+
+type S3Address = Extract<StorageAddress, { readonly kind: 's3' }>;
+
+export function connect(address: Omit<S3Address, 'kind' | 'bucket' | 'key'>): S3Client {
+  const { endpoint, region, accessKeyId, secretAccessKey } = address;
+  const credentials = { accessKeyId, secretAccessKey };
+  return new S3Client({ endpoint, region, credentials, forcePathStyle: true });
+}
+
+export function openPlain(address: S3Address): PlainDocument {
+  const client = connect(address);
+  const object = { Bucket: address.bucket, Key: address.key };
+  return {
+    async read() {
+      try {
+        const { Body } = await client.send(new GetObjectCommand(object));
+        return parse(await Body?.transformToString());
+      } catch (error) {
+        if (error instanceof NoSuchKey) return [];
+        throw error;
+      }
+    },
+    async write(lines) {
+      await client.send(new PutObjectCommand({ ...object, Body: JSON.stringify(lines) }));
+    },
+    async [Symbol.asyncDispose]() {
+      client.destroy();
+    },
+  };
+}
+
+export function openFenced(address: S3Address): FencedDocument {
+  const client = connect(address);
+  const documents = new FencedS3({ client, bucket: address.bucket });
+  const { key } = address;
+  return {
+    async prepare() {
+      await documents.probe();
+    },
+    async read() {
+      return text(await documents.get(key));
+    },
+    async put(lines, token) {
+      await documents.put(key, JSON.stringify(lines), { token });
+    },
+    async update(token, edit) {
+      await documents.update(key, { token }, (current) => JSON.stringify(edit(text(current))));
+    },
+    async claim(token) {
+      await documents.claim(key, { token });
+    },
+    async [Symbol.asyncDispose]() {
+      client.destroy();
+    },
+  };
+}
+
+function text(object: { readonly body: Uint8Array } | null): Lines {
+  return parse(object ? new TextDecoder().decode(object.body) : undefined);
+}
+
+function parse(body: string | undefined): Lines {
+  return body ? JSON.parse(body) : [];
+}

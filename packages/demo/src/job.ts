@@ -1,0 +1,42 @@
+/** Everything a client is told, as JSON in its first argument. */
+export interface Job {
+  /** The line that this client adds to the document. */
+  readonly line: string;
+  readonly resource: string;
+  readonly protection: Protection;
+  readonly ttlMs: number;
+  readonly lock: LockAddress;
+  readonly storage: StorageAddress;
+}
+
+/** From no protection at all to fencing before the read. */
+export const protections = ['none', 'lock', 'token', 'token+cas', 'claim'] as const;
+export type Protection = (typeof protections)[number];
+
+export interface LockAddress {
+  readonly nodes: readonly { readonly name: string; readonly url: string }[];
+  /** Each cell has its own, so that each begins with the article's token. */
+  readonly keyPrefix: string;
+  readonly firstToken: number;
+}
+
+export const stores = ['s3', 'postgres'] as const;
+export type StoreKind = (typeof stores)[number];
+
+/** Where the document lies: an object of a bucket, or a row of `demo.document`. */
+export type StorageAddress =
+  | {
+      readonly kind: 's3';
+      readonly endpoint: string;
+      readonly region: string;
+      readonly accessKeyId: string;
+      readonly secretAccessKey: string;
+      readonly bucket: string;
+      readonly key: string;
+    }
+  | { readonly kind: 'postgres'; readonly url: string; readonly id: string };
+
+/** Whether the protection presents its token to the storage. Without, the document is stored as everybody does. */
+export function isFenced(protection: Protection): boolean {
+  return protection !== 'none' && protection !== 'lock';
+}

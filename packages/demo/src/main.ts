@@ -1,0 +1,50 @@
+import { type Cell, playCell } from './cell.js';
+import { protections } from './job.js';
+import { type DemoOptions, parseOptions, USAGE, UsageError } from './options.js';
+import { type Store, startLockNodes, startStore } from './services.js';
+import { renderCell, renderStory, renderTable } from './timeline.js';
+
+/** Plays the cells that were asked for. The exit code is 0 exactly where every verdict is the pinned one. */
+async function main(options: DemoOptions): Promise<number> {
+  const tell = (text: string): void => {
+    if (!options.json) process.stdout.write(`${text}\n`);
+  };
+  await using services = new AsyncDisposableStack();
+  const [redis, ...stores] = await Promise.all([
+    startLockNodes().then((service) => services.use(service)),
+    ...options.stores.map((kind) => startStore(kind).then((store) => services.use(store))),
+  ]);
+  const programs = {
+    redis: `${redis.nodes.length} × ${redis.program}`,
+    ...Object.fromEntries(stores.map(({ kind, program }) => [kind, program])),
+  };
+  tell(`Real servers: ${Object.values(programs).join(', ')}.`);
+
+  const cells: Cell[] = [];
+  for (const scenario of options.scenarios) {
+    tell(renderStory(scenario));
+    for (const protection of protections) {
+      // Side by side: the stores share nothing but the machine.
+      const play = (store: Store): Promise<Cell> =>
+        playCell(scenario, protection, store, redis.nodes);
+      for (const cell of await Promise.all(stores.map(play))) {
+        cells.push(cell);
+        tell(renderCell(cell));
+      }
+    }
+  }
+  tell(renderTable(cells));
+  if (options.json)
+    process.stdout.write(`${JSON.stringify({ services: programs, cells }, null, 2)}\n`);
+  return cells.every((cell) => cell.verdict === cell.pinned) ? 0 : 1;
+}
+
+try {
+  const options = parseOptions(process.argv.slice(2));
+  if (options === 'help') process.stdout.write(`${USAGE}\n`);
+  else process.exitCode = await main(options);
+} catch (error) {
+  if (!(error instanceof UsageError)) throw error;
+  process.stderr.write(`${error.message}\n\n${USAGE}\n`);
+  process.exitCode = 2;
+}

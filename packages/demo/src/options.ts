@@ -1,0 +1,57 @@
+import { parseArgs } from 'node:util';
+import { type StoreKind, stores } from './job.js';
+import { scenarios } from './scenarios/all.js';
+import type { Scenario } from './scenarios/scenario.js';
+
+export interface DemoOptions {
+  readonly scenarios: readonly Scenario[];
+  readonly stores: readonly StoreKind[];
+  /** One JSON document on standard output instead of the timeline. */
+  readonly json: boolean;
+}
+
+export const USAGE: string = `npm run demo -- [--only 1,3] [--store s3|postgres] [--json]
+
+  --only    the scenarios to play, by number, with commas between (all: ${scenarios.map(({ number }) => number).join(',')})
+  --store   the store to play them on (both: ${stores.join(', ')})
+  --json    print one JSON document instead of the timeline`;
+
+/** The command line cannot be understood; the message says what is wrong with it. */
+export class UsageError extends Error {}
+
+export function parseOptions(args: readonly string[]): DemoOptions | 'help' {
+  const { only, store, json, help } = parse(args);
+  if (help) return 'help';
+  if (store !== undefined && !stores.includes(store as StoreKind)) {
+    throw new UsageError(`--store must be one of ${stores.join(', ')}: ${store}`);
+  }
+  return {
+    scenarios: only === undefined ? scenarios : only.split(',').map(byNumber),
+    stores: stores.filter((kind) => store === undefined || store === kind),
+    json: json ?? false,
+  };
+}
+
+function parse(args: readonly string[]) {
+  try {
+    return parseArgs({
+      args: [...args],
+      options: {
+        only: { type: 'string' },
+        store: { type: 'string' },
+        json: { type: 'boolean' },
+        help: { type: 'boolean', short: 'h' },
+      },
+    }).values;
+  } catch (error) {
+    throw new UsageError(error instanceof Error ? error.message : String(error));
+  }
+}
+
+function byNumber(text: string): Scenario {
+  const scenario = scenarios.find(({ number }) => String(number) === text.trim());
+  if (scenario) return scenario;
+  throw new UsageError(
+    `--only takes the numbers ${scenarios.map(({ number }) => number).join(', ')}: ${text}`,
+  );
+}

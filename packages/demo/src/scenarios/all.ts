@@ -1,0 +1,6 @@
+import { bothRead } from './both-read.js';
+import { delayedPacket } from './delayed-packet.js';
+import { pausedBeforeWrite } from './paused-before-write.js';
+import type { Scenario } from './scenario.js';
+
+export const scenarios: readonly Scenario[] = [pausedBeforeWrite, delayedPacket, bothRead];

@@ -1,0 +1,151 @@
+import { styleText } from 'node:util';
+import type { Cell } from './cell.js';
+import { type Actor, actors, type Event, type Lines } from './history.js';
+import { type Protection, protections } from './job.js';
+import type { Scenario } from './scenarios/scenario.js';
+import type { Verdict } from './verdict.js';
+
+const WIDTH = 80;
+const TIME_WIDTH = 8;
+const LANE_WIDTH = (WIDTH - TIME_WIDTH) / actors.length;
+
+type Style = Parameters<typeof styleText>[0];
+const laneStyles: Record<Actor, Style> = {
+  'client 1': 'cyan',
+  'client 2': 'magenta',
+  'lock nodes': 'yellow',
+  storage: 'blue',
+};
+
+const explained: Record<Protection, string> = {
+  none: 'no lock',
+  lock: 'a Redlock lease, checked before writing; no token',
+  token: "the lease's token goes with the write",
+  'token+cas': 'the token, and only if nobody wrote since the read',
+  claim: 'the token is claimed before the read',
+};
+
+export function renderStory(scenario: Scenario): string {
+  const title = styleText('bold', `Scenario ${scenario.number}: ${scenario.title}`);
+  const source = styleText('dim', `(${scenario.source})`);
+  return ['', '═'.repeat(WIDTH), title, ...wrap(scenario.story, WIDTH), source, ''].join('\n');
+}
+
+/** The history in lanes, one event a row, and the verdict below. */
+export function renderCell(cell: Cell): string {
+  const stopped = new Set<Actor>();
+  const rows = cell.history.flatMap((event) => {
+    if (event.operation === 'pause') stopped.add(event.actor);
+    if (event.operation === 'wake') stopped.delete(event.actor);
+    const text = tell(event);
+    return text === null ? [] : [row(event, text, stopped)];
+  });
+  return [title(cell), header(), ...rows, ...verdict(cell), ''].join('\n');
+}
+
+function title({ protection, store }: Cell): string {
+  return styleText('bold', `${protection} on ${store}: `) + explained[protection];
+}
+
+function header(): string {
+  const lanes = actors.map((actor) => styleText(laneStyles[actor], actor.padEnd(LANE_WIDTH)));
+  return `${'ms'.padStart(TIME_WIDTH - 2)}  ${lanes.join('').trimEnd()}`;
+}
+
+/** A row has one event, so its text may run over the lanes to the right of its own. */
+function row(event: Event, text: string, stopped: ReadonlySet<Actor>): string {
+  const time = Math.round(event.atMs)
+    .toString()
+    .padStart(TIME_WIDTH - 2);
+  const lanes = actors.map((actor) => (stopped.has(actor) ? '┊' : '│').padEnd(LANE_WIDTH)).join('');
+  const start = actors.indexOf(event.actor) * LANE_WIDTH;
+  const before = `${time}  ${lanes.slice(0, start)}`;
+  const after = lanes.slice(start + text.length + 1).trimEnd();
+  return `${dim(before)}${styleText(laneStyles[event.actor], text)}${dim(after && ` ${after}`)}`;
+}
+
+function verdict(cell: Cell): string[] {
+  const asPinned =
+    cell.verdict === cell.pinned ? 'as pinned' : `PINNED: ${cell.pinned.toUpperCase()}`;
+  const sentence = `${cell.verdict.toUpperCase()}: ${cell.reason} (${asPinned})`;
+  return wrap(sentence, WIDTH - TIME_WIDTH).map(
+    (line) => ' '.repeat(TIME_WIDTH) + styleText(['bold', verdictStyle(cell.verdict)], line),
+  );
+}
+
+/** What the event means, in a few words; null where it needs no row of its own. */
+function tell(event: Event): string | null {
+  const token = event.token ?? '';
+  const lines = event.lines ? brief(event.lines) : '';
+  const told: Partial<Record<`${Event['operation']} ${Event['phase']}`, string>> = {
+    'acquire ok': `holds the lock, token ${token}`,
+    'acquire failed': 'gets no lock',
+    'claim ok': 'claims: lower tokens are void',
+    'claim refused': `claim REFUSED, ${event.highest} was seen`,
+    'read ok': `reads ${lines}`,
+    'check ok':
+      event.validMs === undefined
+        ? `makes it ${lines}`
+        : `makes it ${lines}; lease good for ${Math.floor(event.validMs)} ms`,
+    'check failed': 'gives up: the lease is over',
+    'pause ok': '■ is stopped (SIGSTOP)',
+    'wake ok': '▶ wakes (SIGCONT)',
+    'write ok': 'write acknowledged',
+    'write refused': event.highest ? `write REFUSED, ${event.highest} was seen` : 'write REFUSED',
+    'write unknown': 'write: outcome unknown',
+    'expire ok': 'lock is free again',
+    'hold ok': '✉ packet is held',
+    'deliver ok': '✉ packet arrives',
+    'final ok': `holds ${lines}`,
+  };
+  return told[`${event.operation} ${event.phase}`] ?? null;
+}
+
+/** Lines are named after the client that wrote them: `[1, 2]`. */
+function brief(lines: Lines): string {
+  return `[${lines.map((line) => line.replace('client ', '')).join(', ')}]`;
+}
+
+/** Scenario by protection, each with its verdict. */
+export function renderTable(cells: readonly Cell[]): string {
+  const label = (cell: Cell): string => `scenario ${cell.scenario}, ${cell.store}`;
+  const column = 12;
+  const first = 24;
+  const titles = protections.map((protection) => protection.padEnd(column)).join('');
+  const rows = [...new Set(cells.map(label))].map((name) => {
+    const verdicts = protections.map((protection) => {
+      const cell = cells.find((one) => label(one) === name && one.protection === protection);
+      if (!cell) return '–'.padEnd(column);
+      const text = cell.verdict === cell.pinned ? cell.verdict : `${cell.verdict} (!)`;
+      return styleText(verdictStyle(cell.verdict), text.padEnd(column));
+    });
+    return name.padEnd(first) + verdicts.join('');
+  });
+  const right = cells.filter((cell) => cell.verdict === cell.pinned).length;
+  return [
+    '═'.repeat(WIDTH),
+    styleText('bold', ''.padEnd(first) + titles.trimEnd()),
+    ...rows.map((line) => line.trimEnd()),
+    '',
+    `${right} of ${cells.length} verdicts are as pinned.`,
+  ].join('\n');
+}
+
+function verdictStyle(verdict: Verdict): 'green' | 'red' | 'yellow' {
+  if (verdict === 'safe') return 'green';
+  return verdict === 'unknown' ? 'yellow' : 'red';
+}
+
+function dim(text: string): string {
+  return text && styleText('dim', text);
+}
+
+function wrap(text: string, width: number): string[] {
+  const lines = [''];
+  for (const word of text.split(' ')) {
+    const line = lines.at(-1) ?? '';
+    if (line !== '' && line.length + 1 + word.length > width) lines.push(word);
+    else lines[lines.length - 1] = line === '' ? word : `${line} ${word}`;
+  }
+  return lines;
+}

@@ -1,0 +1,98 @@
+import { describe, expect, test } from 'vitest';
+import type { Event, Operation, Phase } from './history.js';
+import { scenarios } from './scenarios/all.js';
+import { judge } from './verdict.js';
+
+let atMs = 0;
+function event(
+  actor: Event['actor'],
+  operation: Operation,
+  phase: Phase = 'ok',
+  facts: Partial<Event> = {},
+): Event {
+  atMs += 1;
+  return { atMs, actor, operation, phase, ...facts };
+}
+
+/** A client's whole work: from asking for the lock to the reply to its write. */
+function work(number: 1 | 2, outcome: Phase, token?: string): Event[] {
+  const actor = `client ${number}` as const;
+  const acquire = token
+    ? [event(actor, 'acquire', 'invoke'), event(actor, 'acquire', 'ok', { token })]
+    : [];
+  return [
+    ...acquire,
+    event(actor, 'read', 'ok', { lines: [] }),
+    event(actor, 'check', 'ok', { lines: [actor] }),
+    event(actor, 'write', 'invoke'),
+    event(actor, 'write', outcome),
+  ];
+}
+const final = (...lines: string[]): Event => event('storage', 'final', 'ok', { lines });
+
+describe('the judge', () => {
+  test('finds every acknowledged update in a safe history', () => {
+    const both = [...work(1, 'ok'), ...work(2, 'ok'), final('client 1', 'client 2')];
+    expect(judge(both, null).verdict).toBe('safe');
+    expect(judge([...work(1, 'refused'), ...work(2, 'ok'), final('client 2')], null).verdict).toBe(
+      'safe',
+    );
+  });
+
+  test('calls an acknowledged update that is missing lost, whoever made it', () => {
+    for (const survivor of ['client 1', 'client 2']) {
+      const events = [...work(1, 'ok'), ...work(2, 'ok'), final(survivor)];
+      expect(judge(events, null).verdict).toBe('lost');
+    }
+    expect(judge([...work(2, 'ok'), final()], null).verdict).toBe('lost');
+  });
+
+  test('calls a refused update that is there, and an update that is there twice, a phantom', () => {
+    const refused = [...work(1, 'refused'), ...work(2, 'ok'), final('client 1', 'client 2')];
+    expect(judge(refused, null).verdict).toBe('phantom');
+    expect(judge([...work(2, 'ok'), final('client 2', 'client 2')], null).verdict).toBe('phantom');
+  });
+
+  test('accepts either fate of an update whose outcome is unknown', () => {
+    for (const lines of [['client 2'], ['client 1', 'client 2']]) {
+      const events = [...work(1, 'unknown'), ...work(2, 'ok'), final(...lines)];
+      expect(judge(events, null).verdict).toBe('safe');
+    }
+  });
+
+  test('calls a later lease with an equal or lower token disorder, but not one of an overlapping attempt', () => {
+    for (const token of ['33', '32']) {
+      const events = [
+        ...work(1, 'ok', '33'),
+        ...work(2, 'ok', token),
+        final('client 1', 'client 2'),
+      ];
+      expect(judge(events, null).verdict).toBe('disorder');
+    }
+    const overlapping = [
+      event('client 2', 'acquire', 'invoke'),
+      ...work(1, 'ok', '34'),
+      event('client 2', 'acquire', 'ok', { token: '33' }),
+      ...work(2, 'ok'),
+      final('client 1', 'client 2'),
+    ];
+    expect(judge(overlapping, null).verdict).toBe('safe');
+  });
+
+  test('knows nothing where nothing was shown', () => {
+    expect(judge([], null).verdict).toBe('unknown');
+    expect(judge(work(1, 'ok'), null).verdict).toBe('unknown');
+    expect(judge([...work(1, 'refused'), final()], null).verdict).toBe('unknown');
+    expect(judge([...work(1, 'unknown'), final('client 1')], null).verdict).toBe('unknown');
+    expect(judge([...work(2, 'ok'), final('client 2')], 'no pause').verdict).toBe('unknown');
+  });
+});
+
+test.each(scenarios.map((scenario) => [scenario.title, scenario] as const))(
+  'an empty or incomplete history is not the story of "%s"',
+  (_, scenario) => {
+    expect(scenario.missing([])).not.toBeNull();
+    // Both clients did their work, but nobody was stopped and no packet was late.
+    expect(scenario.missing([...work(1, 'ok'), ...work(2, 'ok')])).not.toBeNull();
+  },
+);
