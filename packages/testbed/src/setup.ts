@@ -42,7 +42,7 @@ function isDebianAsRoot(): boolean {
 }
 
 function say(line: string): void {
-  process.stdout.write(`${line}\n`);
+  process.stderr.write(`${line}\n`);
 }
 
 try {
