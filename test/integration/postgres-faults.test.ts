@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
 import { ConflictError, OutcomeUnknownError, StoreUnavailableError } from '@fenced/store';
-import { FencedPostgres } from '@fenced/store/postgres';
+import { type Fence, FencedPostgres } from '@fenced/store/postgres';
 import { TcpProxy } from '@fenced/testbed';
 import pg from 'pg';
 import { describe, expect, test } from 'vitest';
@@ -20,13 +20,16 @@ import {
 const resource = 'invoice/42';
 
 /** A second way to the ledger, through a network that can be broken. */
-async function throughProxy({ url }: Ledger, options: pg.PoolConfig = {}) {
+async function throughProxy(
+  { url }: Ledger,
+  { holdMs = 5_000, ...options }: pg.PoolConfig & { holdMs?: number } = {},
+) {
   const proxy = await TcpProxy.start({ host: url.hostname, port: Number(url.port || 5432) });
   const far = new URL(url);
   far.host = `${proxy.host}:${proxy.port}`;
   const pool = connect(far.href, options);
   closeAfterTest(() => proxy.stop());
-  return { proxy, pool, store: new FencedPostgres({ pool, holdMs: 5_000 }) };
+  return { proxy, far, pool, store: new FencedPostgres({ pool, holdMs }) };
 }
 
 /** Ends the server process of every session that is in a transaction, as an administrator would. */
@@ -120,6 +123,74 @@ describe('the connection is lost', () => {
   });
 });
 
+describe('the connection stays open, and no answer comes any more', () => {
+  const holdMs = 100;
+  const waitedMs = async (call: Promise<unknown>): Promise<[unknown, number]> => {
+    const startedMs = performance.now();
+    return [await rejectionOf(call), performance.now() - startedMs];
+  };
+
+  test('to a claim or to COMMIT: the outcome is unknown', async () => {
+    const ledger = await openLedger();
+    const { proxy, store } = await throughProxy(ledger, { holdMs });
+    const calls = [
+      async () => {
+        await store.highest(resource);
+        proxy.swallow('toClient');
+        await store.claim({ resource, token: 1 });
+      },
+      () =>
+        store.transaction({ resource, token: 2 }, async (tx) => {
+          await tx.query(INSERT, ['applied']);
+          proxy.swallow('toClient');
+        }),
+    ];
+    for (const call of calls) {
+      const [error, elapsedMs] = await waitedMs(call());
+      expect(error).toBeInstanceOf(OutcomeUnknownError);
+      expect(elapsedMs).toBeGreaterThanOrEqual(holdMs);
+      expect(elapsedMs).toBeLessThan(holdMs + 3_000);
+      proxy.heal();
+    }
+    expect(await ledger.entries()).toEqual(['applied']);
+  });
+
+  test('to anything else: unavailable, and nothing was written', async () => {
+    const ledger = await openLedger();
+    const { proxy, store } = await throughProxy(ledger, { holdMs });
+    for (const call of [
+      () => store.query({ resource, token: 1 }, INSERT, ['lost']),
+      () => store.highest(resource),
+      () => store.install(),
+    ]) {
+      await store.highest(resource);
+      proxy.swallow('toClient');
+      const [error, elapsedMs] = await waitedMs(call());
+      expect(error).toBeInstanceOf(StoreUnavailableError);
+      expect(elapsedMs).toBeLessThan(holdMs + 3_000);
+      proxy.heal();
+    }
+    expect(await ledger.entries()).toEqual([]);
+  });
+
+  test("on the caller's only client: what was given up does not reach into the next transaction", async () => {
+    const ledger = await openLedger();
+    const { proxy, far } = await throughProxy(ledger);
+    const client = new pg.Client({ connectionString: far.href });
+    await client.connect();
+    closeAfterTest(() => client.end());
+    const store = new FencedPostgres({ pool: client, holdMs });
+    proxy.hold('toServer');
+    const given = store.query({ resource: 'given up', token: 1 }, INSERT, ['given up']);
+    expect(await rejectionOf(given)).toBeInstanceOf(StoreUnavailableError);
+    const next = store.query({ resource, token: 2 }, INSERT, ['next']);
+    proxy.release('toServer');
+    await next;
+    expect(await ledger.entries()).toEqual(['next']);
+    expect(await ledger.store.highest('given up')).toBe(0n);
+  });
+});
+
 async function isInTransaction({ pool }: Ledger): Promise<boolean> {
   const { rowCount } = await pool.query(
     `SELECT FROM pg_stat_activity
@@ -201,6 +272,45 @@ describe('a paused holder', () => {
     await expect(again).rejects.toThrow('lease lost');
     expect(await entries()).toEqual([]);
     expect(pool.idleCount).toBe(pool.totalCount);
+  });
+});
+
+describe('a lease', () => {
+  test('counts from when the connection is had, not from when it was asked for', async () => {
+    const { url } = await openLedger();
+    const pool = connect(url.href, { max: 1 });
+    const store = new FencedPostgres({ pool });
+    for (const isolation of ['read committed', 'serializable'] as const) {
+      const busy = await pool.connect();
+      let remainingMs = 5_000;
+      const lease = { remainingMs: () => remainingMs };
+      const run = store.query(
+        { resource, token: 1, lease, isolation },
+        "SELECT current_setting('idle_in_transaction_session_timeout') AS idle, current_setting('lock_timeout') AS lock",
+      );
+      remainingMs = 700;
+      busy.release();
+      expect((await run).rows).toEqual([{ idle: '700ms', lock: '700ms' }]);
+    }
+  });
+
+  test('that ends during the wait for a connection sends nothing', async () => {
+    const { url, store: other } = await openLedger();
+    const pool = connect(url.href, { max: 1 });
+    const store = new FencedPostgres({ pool });
+    for (const call of [
+      (fence: Fence) => store.claim(fence),
+      (fence: Fence) => store.query(fence, INSERT, ['late']),
+    ]) {
+      const busy = await pool.connect();
+      let remainingMs = 5_000;
+      const run = call({ resource, token: 1, lease: { remainingMs: () => remainingMs } });
+      remainingMs = 0;
+      busy.release();
+      expect(await rejectionOf(run)).toMatchObject({ code: 'invalid-argument' });
+    }
+    expect(await other.highest(resource)).toBe(0n);
+    expect(pool.idleCount).toBe(1);
   });
 });
 
@@ -346,6 +456,15 @@ describe('a pg.Client in place of a pool', () => {
       await store.query({ resource, token: 9 }, INSERT, ['in time']);
     },
   );
+
+  test('that has been ended sends nothing, and the outcome is not unknown', async () => {
+    const client = new pg.Client({ connectionString: (await openLedger()).url.href });
+    await client.connect();
+    const store = new FencedPostgres({ pool: client });
+    await client.end();
+    for (const call of [() => store.claim({ resource, token: 1 }), () => store.highest(resource)])
+      await expect(call()).rejects.toMatchObject({ code: 'unavailable' });
+  });
 
   test('that is not connected, or in a transaction of its owner, is a set-up error', async () => {
     const ledger = await openLedger();

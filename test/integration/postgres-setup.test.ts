@@ -140,6 +140,15 @@ describe('set-up errors', () => {
     await expect(call).rejects.toThrow('is it a PostgreSQL server');
   });
 
+  test('a database whose encoding lacks a character', async () => {
+    const url = await createDatabase("ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'");
+    const store = new FencedPostgres({ pool: connect(url.href) });
+    await store.install();
+    const claim = store.claim({ resource: '\u{1f512}', token: 1 });
+    await expect(claim).rejects.toMatchObject({ code: 'store-setup' });
+    await expect(claim).rejects.toThrow('LATIN1');
+  });
+
   test('a pool whose connections are all in use', async () => {
     const { url } = await openLedger();
     const pool = connect(url.href, { max: 1 });
@@ -178,6 +187,12 @@ describe('bad input is refused before anything is sent', () => {
     ['an unknown isolation level', { ...good, isolation: 'chaos' }, InvalidArgumentError],
     ['no attempt', { ...good, attemptsMax: 0 }, InvalidArgumentError],
     ['half an attempt', { ...good, attemptsMax: 1.5 }, InvalidArgumentError],
+    ['a signal that is none', { ...good, signal: {} }, InvalidArgumentError],
+    ['null as signal', { ...good, signal: null }, InvalidArgumentError],
+    ['an empty lease', { ...good, lease: {} }, InvalidArgumentError],
+    ['null as lease', { ...good, lease: null }, InvalidArgumentError],
+    ['a symbol as isolation', { ...good, isolation: Symbol('x') }, InvalidArgumentError],
+    ['an object as token', { ...good, token: Object.create(null) }, InvalidTokenError],
     ['no time left', { ...good, lease: { remainingMs: () => Number.NaN } }, InvalidArgumentError],
   ];
   test.each(calls)('%s', async (_, options, expected) => {
@@ -189,7 +204,29 @@ describe('bad input is refused before anything is sent', () => {
     expect(pool.totalCount).toBe(0);
   });
 
-  test.each([{}, { pool: null }, { pool: {} }, { pool: 'postgres://' }])(
+  const without: [string, (store: FencedPostgres) => Promise<unknown>][] = [
+    ['nothing', (store) => store.transaction(undefined as never, async () => undefined)],
+    ['no work', (store) => store.transaction(good, undefined as never)],
+    ['nothing to claim', (store) => store.claim(undefined as never)],
+    ['no statement', (store) => store.query(good, undefined as never)],
+    ['an object as statement', (store) => store.query(good, { text: 'SELECT 1' } as never)],
+    ['values that are no list', (store) => store.query(good, 'SELECT $1', 5 as never)],
+    ['several resources to highest', (store) => store.highest(['a', 'z'] as never)],
+  ];
+  test.each(without)('%s', async (_, call) => {
+    const pool = connect('postgres://127.0.0.1:1/absent');
+    await expect(call(new FencedPostgres({ pool }))).rejects.toThrow(InvalidArgumentError);
+    expect(pool.totalCount).toBe(0);
+  });
+
+  test('a statement in an object, within a transaction', async () => {
+    const { store } = await openLedger();
+    const run = store.transaction(good, (tx) => tx.query({ text: 'COMMIT' } as never));
+    await expect(run).rejects.toThrow('the statement must be a string');
+    expect(await store.highest(resource)).toBe(0n);
+  });
+
+  test.each([undefined, null, {}, { pool: null }, { pool: {} }, { pool: 'postgres://' }])(
     'options %j',
     (options) => {
       expect(() => new FencedPostgres(options as never)).toThrow(InvalidArgumentError);

@@ -29,9 +29,9 @@ export function connect(url: string, options: pg.PoolConfig = {}): pg.Pool {
 }
 
 /** The address of a new and empty database, which is dropped after the test with all that goes on in it. */
-export async function createDatabase(): Promise<URL> {
+export async function createDatabase(options = ''): Promise<URL> {
   const name = uniqueName();
-  await administer(`CREATE DATABASE ${name}`);
+  await administer(`CREATE DATABASE ${name} ${options}`);
   closeAfterTest(() => administer(`DROP DATABASE ${name} WITH (FORCE)`));
   const url = await serverUrl();
   url.pathname = `/${name}`;

@@ -126,6 +126,15 @@ test('a reply is lost and more writes follow than the history holds: unknown', a
   await expect(store.put(key, 'lost', { token: 33 })).rejects.toThrow(OutcomeUnknownError);
 });
 
+test('a refusal that cannot be read back may be the answer to a second copy: unknown', async () => {
+  await store.put(key, 'first', { token: 33 });
+  proxy.faults.push('replayed');
+  proxy.failsHeads = true;
+  const error = await store.put(key, 'second', { token: 33 }).catch((thrown: unknown) => thrown);
+  expect(error).toBeInstanceOf(OutcomeUnknownError);
+  expect((await history())[0]).toBe((error as OutcomeUnknownError).writeId);
+});
+
 test('an abort before anything is sent gives its reason, and nothing is written', async () => {
   const reason = new Error('enough');
   const signal = AbortSignal.abort(reason);

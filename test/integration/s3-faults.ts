@@ -47,6 +47,8 @@ export class FaultyProxy implements AsyncDisposable {
   readonly faults: Fault[] = [];
   /** The PUTs that clients sent, whatever became of them. */
   puts = 0;
+  /** Answers HEAD with 503, so that nothing can be read back. */
+  failsHeads = false;
   /** Called once, when a fault has done to the request what it does, and before the client hears of it. */
   meanwhile: (() => Promise<unknown>) | undefined;
   readonly #upstream: URL;
@@ -76,6 +78,7 @@ export class FaultyProxy implements AsyncDisposable {
     this.#late.length = 0;
     this.meanwhile = undefined;
     this.puts = 0;
+    this.failsHeads = false;
   }
 
   /** Delivers what was held back; the server's status for each. */
@@ -93,6 +96,8 @@ export class FaultyProxy implements AsyncDisposable {
   async #handle(incoming: IncomingMessage, outgoing: ServerResponse): Promise<void> {
     const body = Buffer.concat(await Array.fromAsync(incoming));
     const forward = (): Promise<Answer> => this.#forward(incoming, body);
+    if (incoming.method === 'HEAD' && this.failsHeads)
+      return reply(outgoing, { ...SERVER_ERROR, status: 503 });
     if (incoming.method !== 'PUT') return reply(outgoing, await forward());
     this.puts++;
     const fault = this.faults.shift() ?? 'pass';

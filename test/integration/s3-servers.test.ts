@@ -57,6 +57,25 @@ describe('servers that do not enforce conditions', () => {
     },
   );
 
+  test('a proxy that decompresses is named, whether or not the SDK knows the checksum', async () => {
+    for (const keepsChecksums of [false, true]) {
+      await using server = await ScriptedServer.start(inMemory({ unzips: true, keepsChecksums }));
+      const put = storeOf(server.endpoint).put('k', 'x', { token: 1 });
+      await expect(put).rejects.toThrow(StoreSetupError);
+      await expect(put).rejects.toThrow('NodeHttpHandler');
+    }
+  });
+
+  test('what the caller changes while a write is pending is not what is written', async () => {
+    await using server = await ScriptedServer.start(inMemory({}));
+    const store = storeOf(server.endpoint);
+    const metadata = { author: 'ada' };
+    const put = store.put('k', 'x', { token: 1, metadata });
+    Object.assign(metadata, { author: 'eve', 'fencing-zzz': '1' });
+    await put;
+    expect(await store.get('k')).toMatchObject({ metadata: { author: 'ada' } });
+  });
+
   test('an honest server passes the same checks, and many first writers share one run', async () => {
     await using server = await ScriptedServer.start(inMemory({}));
     const store = storeOf(server.endpoint);
@@ -188,6 +207,28 @@ describe('a wrong set-up is named, and nothing is written', () => {
     }
   });
 
+  test.each(calls)(
+    '%s: a session that has run out, of which HEAD tells only 400',
+    async (_, call) => {
+      await using server = await ScriptedServer.start(({ method }) => ({
+        status: 400,
+        body: method === 'HEAD' ? '' : '<Error><Code>ExpiredToken</Code></Error>',
+      }));
+      await expect(call(storeOf(server.endpoint))).rejects.toThrow('the credentials are wrong');
+      await expect(call(storeOf(server.endpoint))).rejects.toThrow('key="');
+    },
+  );
+
+  test.each(calls)(
+    '%s: TLS where the server speaks none, and a name without address',
+    async (_, call) => {
+      await using server = await ScriptedServer.start(() => null);
+      const tls = storeOf(server.endpoint.replace('http:', 'https:'));
+      await expect(call(tls)).rejects.toThrow(StoreSetupError);
+      await expect(call(storeOf('http://absent.invalid'))).rejects.toThrow(StoreSetupError);
+    },
+  );
+
   test.each(calls)('%s: nobody listens', async (_, call) => {
     const server = await ScriptedServer.start(() => null);
     const { endpoint } = server;
@@ -250,10 +291,59 @@ describe('bad input is refused before anything is sent', () => {
     { metadata: { a: ' b' } },
     { metadata: { a: 1 } as unknown as Record<string, string> },
     { metadata: null as unknown as Record<string, string> },
+    { metadata: new Map([['a', 'b']]) as unknown as Record<string, string> },
+    { metadata: ['a'] as unknown as Record<string, string> },
+    { metadata: { fencing_before: '1' } },
+    { metadata: { a_b: '1' } },
   ])('the headers %j', async (headers) => {
     await expect(store.put('k', 'x', { token: 1, ...headers })).rejects.toThrow(
       InvalidArgumentError,
     );
+  });
+
+  test('metadata that would not leave room for the history', async () => {
+    const names = Array.from({ length: 80 }, (_, i) => [`name-${i}`, 'x']);
+    for (const metadata of [{ a: 'x'.repeat(1_300 - 11) }, Object.fromEntries(names)])
+      await expect(store.put('k', 'x', { token: 1, metadata })).rejects.toThrow(
+        'metadata must be at most 1300 bytes',
+      );
+  });
+
+  test.each([undefined, null, 7, { token: Object.create(null) }])('options %o', async (options) => {
+    const given = options as never;
+    for (const call of [
+      () => store.put('k', 'x', given),
+      () => store.update('k', given, () => 'x'),
+      () => store.claim('k', given),
+    ])
+      await expect(call()).rejects.toMatchObject({ code: expect.stringMatching(/^invalid-/) });
+    if (options === undefined) return;
+    await expect(store.get('k', given)).rejects.toMatchObject({
+      code: expect.stringMatching(/^invalid-/),
+    });
+  });
+
+  test.each([{}, null, 'stop'])('the signal %o', async (signal) => {
+    const given = { token: 1, signal } as never;
+    for (const call of [
+      () => store.put('k', 'x', given),
+      () => store.update('k', given, () => 'x'),
+      () => store.claim('k', given),
+      () => store.get('k', given),
+      () => store.highest('k', given),
+      () => store.probe(given),
+    ])
+      await expect(call()).rejects.toThrow('signal must be an AbortSignal');
+  });
+
+  test('an update without a function', async () => {
+    await expect(store.update('k', { token: 1 }, undefined as never)).rejects.toThrow(
+      'edit must be a function',
+    );
+  });
+
+  test.each([undefined, null])('no options at all: %s', (options) => {
+    expect(() => new FencedS3(options as never)).toThrow(InvalidArgumentError);
   });
 
   test.each([

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { gunzipSync } from 'node:zlib';
 
 export interface Answer {
   readonly status: number;
@@ -68,6 +69,10 @@ export interface Betrayal {
   readonly checksBeforeItWrites?: boolean;
   readonly dropsMetadata?: boolean;
   readonly keepsLosers?: boolean;
+  /** Sends what was stored decompressed, as some proxies and every `fetch` do. */
+  readonly unzips?: boolean;
+  /** Gives back the checksum that came with a write, which the SDK then holds against what it reads. */
+  readonly keepsChecksums?: boolean;
 }
 
 /** Objects in memory behind S3's four calls; honest where nothing is betrayed. */
@@ -91,7 +96,11 @@ export function inMemory(betrayal: Betrayal): (asked: Asked) => Promise<Answer> 
     }
     if (method !== 'PUT')
       return stored
-        ? { status: 200, headers: { ...stored.headers, etag: stored.etag }, body: stored.body }
+        ? {
+            status: 200,
+            headers: { ...stored.headers, etag: stored.etag },
+            body: betrayal.unzips ? gunzipSync(stored.body) : stored.body,
+          }
         : { status: 404, body: '<Error><Code>NoSuchKey</Code></Error>' };
     const { 'if-none-match': noneMatch, 'if-match': match } = headers;
     const exists = noneMatch === '*' && stored !== undefined && !betrayal.ignoresNoneMatch;
@@ -100,7 +109,8 @@ export function inMemory(betrayal: Betrayal): (asked: Asked) => Promise<Answer> 
     if (betrayal.checksBeforeItWrites && key.includes('/race-')) await everyone();
     if (!refused || betrayal.keepsLosers) {
       const etag = `"${createHash('md5').update(body).digest('hex')}"`;
-      const metadata = Object.entries(headers).filter(([name]) => name.startsWith('x-amz-meta-'));
+      const prefix = betrayal.keepsChecksums ? /^x-amz-(meta|checksum)-/ : /^x-amz-meta-/;
+      const metadata = Object.entries(headers).filter(([name]) => prefix.test(name));
       const kept = betrayal.dropsMetadata
         ? {}
         : (Object.fromEntries(metadata) as Record<string, string>);

@@ -181,6 +181,16 @@ test('a claim of what does not exist refuses lower tokens, and there is still no
   expect(text(await holder34.get(key))).toBe('null');
 });
 
+test('metadata that fits the first write fits every later one', async () => {
+  const metadata = Object.fromEntries(
+    Array.from({ length: 52 }, (_, i) => [`name-${i + 10}`, '7 bytes']),
+  );
+  const key = newKey();
+  for (let i = 0; i < 20; i++) await holder33.put(key, `${i}`, { token: 1, metadata });
+  await holder34.claim(key, { token: 2n ** 63n - 1n });
+  expect(await holder34.get(key)).toMatchObject({ metadata });
+});
+
 test('headers that an update does not give stay as they were', async () => {
   const key = newKey();
   await holder33.put(key, 'a', {

@@ -18,6 +18,7 @@ export interface Failure {
  * - `missing`: the object is not there.
  * - `ambiguous`: the request may or may not have been applied. A write must be read back.
  * - `unreachable`: nothing was sent, since nobody listens there. Worth another try.
+ * - `unnamed`: `HEAD` was refused, and a reply without a body does not say why. `GET` must be asked.
  * - `no-bucket`, `no-access`, `wrong-address`, `client`: the set-up is wrong; nothing was applied.
  * - `unsupported`: the server cannot do it; nothing was applied.
  * - `rejected`: the server says that the request itself is wrong; nothing was applied.
@@ -27,6 +28,7 @@ export type Meaning =
   | 'missing'
   | 'ambiguous'
   | 'unreachable'
+  | 'unnamed'
   | 'no-bucket'
   | 'no-access'
   | 'wrong-address'
@@ -67,13 +69,12 @@ const meanings: ReadonlyMap<string, Meaning> = new Map<string, Meaning>([
   ['XAmzContentChecksumMismatch', 'ambiguous'],
 ]);
 
-// Node's codes for connections that never came about, so that nothing was sent on them.
-const unconnected: ReadonlySet<string> = new Set([
-  'ECONNREFUSED',
-  'ENOTFOUND',
-  'EAI_AGAIN',
-  'EHOSTUNREACH',
-  'ENETUNREACH',
+// Codes that Node gives only where a connection never came about, so that nothing was sent. EHOSTUNREACH and ENETUNREACH are
+// not among them: Linux reports them on established connections too, after the request has gone out.
+const unconnected: ReadonlyMap<string, Meaning> = new Map<string, Meaning>([
+  ['ECONNREFUSED', 'unreachable'],
+  ['EAI_AGAIN', 'unreachable'],
+  ['ENOTFOUND', 'wrong-address'],
 ]);
 
 /** The one place where a server's way of saying no is understood. */
@@ -82,8 +83,7 @@ export function classify(failure: Failure): Meaning {
   if (!failure.sent) return 'client';
   const byName = meanings.get(name);
   if (byName !== undefined) return byName;
-  if (status === undefined)
-    return code !== undefined && unconnected.has(code) ? 'unreachable' : 'ambiguous';
+  if (status === undefined) return unconnected.get(code ?? '') ?? 'ambiguous';
   if (status === 404) {
     // A reply to HEAD has no body, so no name either.
     if (operation === 'head') return 'missing';
@@ -92,6 +92,8 @@ export function classify(failure: Failure): Meaning {
     if (name !== 'NoSuchKey') return 'wrong-address';
     return operation === 'put' ? 'refused' : 'missing';
   }
+  // A late clock, an expired session, a wrong key or a wrong request: which of them, only a body says.
+  if (operation === 'head' && (status === 400 || status === 403)) return 'unnamed';
   // SeaweedFS, Ceph and proxies before them may leave the body out.
   if (status === 412 || status === 409) return 'refused';
   if (status === 401 || status === 403) return 'no-access';

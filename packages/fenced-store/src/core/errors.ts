@@ -1,8 +1,10 @@
+import { shown } from './shown.js';
+
 /**
  * What went wrong, as far as a caller would act differently:
  *
  * - `stale-token`: a later holder has written. The caller must stop: its work is void.
- * - `conflict`: others kept writing between read and write. Nothing was written; the caller may try again with the same token.
+ * - `conflict`: others kept writing between read and write, or held the resource. Nothing was written; the caller may try again with the same token.
  * - `outcome-unknown`: the write may or may not be applied. The caller must read back or settle the write id before it goes on.
  * - `unsafe-store`: the server does not enforce a condition that the token check needs. The caller must use another server.
  * - `unsupported`: this server cannot do that safely (a body too large for it, say). Nothing was written.
@@ -55,7 +57,7 @@ export class StaleTokenError extends FencedStoreError {
   }
 }
 
-/** Others changed the resource each time between our read and our write. Nothing was written. */
+/** Others changed the resource each time between our read and our write, or held it for too long. Nothing was written. */
 export class ConflictError extends FencedStoreError {
   readonly resource: string;
   readonly attempts: number;
@@ -66,7 +68,7 @@ export class ConflictError extends FencedStoreError {
   ) {
     super(
       'conflict',
-      `the resource kept changing between read and write resource=${facts.resource} attempts=${facts.attempts}`,
+      `others were in the way each time, so nothing was written resource=${facts.resource} attempts=${facts.attempts}`,
       options,
     );
     this.resource = facts.resource;
@@ -128,7 +130,7 @@ export class StoreSetupError extends FencedStoreError {
   }
 }
 
-/** The store did not answer a request that changes nothing. */
+/** The store did not answer, and nothing was written. */
 export class StoreUnavailableError extends FencedStoreError {
   constructor(message: string, options?: { readonly cause?: unknown }) {
     super('unavailable', message, options);
@@ -140,7 +142,7 @@ export class InvalidTokenError extends FencedStoreError {
   constructor(value: unknown) {
     super(
       'invalid-token',
-      `not a fencing token (a whole number from 1 to 9223372036854775807) value=${String(value).slice(0, 40)} type=${typeof value}`,
+      `not a fencing token (a whole number from 1 to 9223372036854775807) value=${shown(value)}`,
     );
   }
 }

@@ -22,10 +22,22 @@ export interface Stored extends Stamp {
 
 /**
  * How many earlier write ids an object remembers. A writer whose reply was lost, and whom others have overwritten since,
- * still learns its fate as long as no more than this many writes followed. Sixteen take 527 of the 2048 metadata bytes
- * that S3 allows.
+ * still learns its fate as long as no more than this many writes followed.
  */
 export const HISTORY_MAX = 16;
+
+/**
+ * How much metadata of callers an object may carry. S3 allows 2048 bytes, of which ours take up to 682 as the history
+ * grows (MinIO counts names with their `x-amz-meta-`); what fits the first write must fit all that follow.
+ */
+export const METADATA_BYTES_MAX = 1_300;
+
+/** The size of metadata as the strictest server counts it. */
+export function metadataBytes(metadata: Readonly<Record<string, string>>): number {
+  return Object.entries(metadata)
+    .map(([name, value]) => 'x-amz-meta-'.length + name.length + value.length)
+    .reduce((sum, bytes) => sum + bytes, 0);
+}
 
 /** Metadata names that begin so are ours; callers' metadata may not. */
 export const RESERVED_PREFIX = 'fencing-';

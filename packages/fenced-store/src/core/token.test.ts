@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { InvalidTokenError } from './errors.js';
+import { shown } from './shown.js';
 import { parseToken, TOKEN_MAX } from './token.js';
 
 test('a token is read alike from a bigint, its digits and, where that is exact, a number', () => {
@@ -45,7 +46,8 @@ const notTokens: unknown[] = [
   [1],
   Symbol('1'),
   () => 1,
+  Object.create(null),
 ];
-test.each(notTokens.map((value) => [String(value), value]))('%s is no token', (_, value) => {
+test.each(notTokens.map((value) => [shown(value), value]))('%s is no token', (_, value) => {
   expect(() => parseToken(value as bigint)).toThrow(InvalidTokenError);
 });

@@ -37,6 +37,11 @@ export function isServerError(error: unknown): error is ServerError {
   return error instanceof Error && 'severity' in error && 'code' in error;
 }
 
+/** pg did not send it: the connection had been closed, or lost, before. */
+export function wasNotSent(error: unknown): boolean {
+  return error instanceof Error && error.message.endsWith(' is not queryable');
+}
+
 /** The server rolled the transaction back because of others, and the same transaction may succeed when it is run again. */
 export function isSerializationFailure(error: unknown): error is ServerError {
   return isServerError(error) && (error.code === '40001' || error.code === '40P01');

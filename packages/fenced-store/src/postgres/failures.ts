@@ -1,11 +1,12 @@
 import {
   ConflictError,
+  InvalidArgumentError,
   OutcomeUnknownError,
   StaleTokenError,
   StoreSetupError,
   StoreUnavailableError,
 } from '../core/errors.js';
-import { isServerError, type ServerError } from './client.js';
+import { isServerError, type ServerError, wasNotSent } from './client.js';
 import type { CheckedFence } from './fence.js';
 import type { Session } from './session.js';
 
@@ -25,13 +26,15 @@ export function nameOf(fence: Pick<CheckedFence, 'resources'>): string {
 
 /**
  * What the failure of one of our own statements means, those before the caller's first. Nothing was written.
- * Serialization failures are passed on as they are: the transaction is run again.
+ * Serialization failures are passed on as they are: the transaction is run again. So is a lease that ran out during the
+ * wait for a connection.
  */
 export async function beforeWork(
   error: unknown,
   session: Session,
   fence: CheckedFence,
 ): Promise<unknown> {
+  if (error instanceof InvalidArgumentError) return error;
   const isAlive = await session.rollBack();
   return isServerError(error) && isAlive
     ? refusal(error, nameOf(fence))
@@ -57,6 +60,12 @@ export function refusal(error: ServerError, resource: string): Error {
       );
     case '42501':
       return new StoreSetupError(`the role may not do this (${error.message})`, { cause: error });
+    case '22P05':
+      return new StoreSetupError(
+        `the encoding of the database lacks a character of the resource: use UTF8 (${error.message})`,
+        { cause: error },
+      );
+    case '0A000': // A hot standby answers BEGIN READ WRITE so.
     case '25006':
       return new StoreSetupError(`the server is read-only, a standby perhaps (${error.message})`, {
         cause: error,
@@ -86,8 +95,13 @@ export function notCommitted(
   return new StoreUnavailableError(`${reason}: nothing was written`, { cause });
 }
 
-/** Idle means that the server had not read `COMMIT`: this one loss of a connection leaves no doubt. */
-export function isEviction(error: unknown): boolean {
+/** Whether a failure of what carries `COMMIT` leaves no doubt that the server did not read it. */
+export function provesNoCommit(error: unknown): boolean {
+  return isEviction(error) || wasNotSent(error);
+}
+
+/** Idle means that the server had not read `COMMIT`. */
+function isEviction(error: unknown): boolean {
   return isServerError(error) && error.code === IDLE_IN_TRANSACTION_TIMEOUT;
 }
 

@@ -1,4 +1,6 @@
+import { checkFunction, checkObject, checkSignal, checkWholeNumber } from '../core/check.js';
 import { InvalidArgumentError } from '../core/errors.js';
+import { shown } from '../core/shown.js';
 import { parseToken, type TokenLike } from '../core/token.js';
 
 /** The three levels of PostgreSQL; READ UNCOMMITTED is READ COMMITTED there. */
@@ -40,7 +42,11 @@ export interface CheckedFence {
   readonly isolation: IsolationLevel;
   readonly attemptsMax: number;
   readonly signal: AbortSignal | undefined;
-  /** How long the resource may be held from now on. */
+  /**
+   * How long the resource may be held from now on: asked again for every message that says so to the server.
+   *
+   * @throws {InvalidArgumentError} where the lease is over.
+   */
   limitMs(): number;
 }
 
@@ -56,13 +62,20 @@ export const LIMIT_MS_MAX: number = 2 ** 31 - 1;
  * @throws {InvalidArgumentError} @throws {InvalidTokenError}
  */
 export function checkFence(options: TransactionOptions, holdMs: number): CheckedFence {
+  checkObject('options', options);
   const { isolation = 'read committed', attemptsMax = 10, lease } = options;
+  checkSignal('signal', options.signal);
+  if (lease !== undefined) {
+    checkObject('lease', lease);
+    checkFunction('lease.remainingMs', lease.remainingMs);
+    checkSignal('lease.signal', lease.signal);
+  }
   if (!ISOLATION_LEVELS.includes(isolation)) {
     throw new InvalidArgumentError(
-      `isolation must be one of ${ISOLATION_LEVELS.join(', ')} value=${isolation}`,
+      `isolation must be one of ${ISOLATION_LEVELS.join(', ')} value=${shown(isolation)}`,
     );
   }
-  checkWhole('attemptsMax', attemptsMax, Number.MAX_SAFE_INTEGER);
+  checkWholeNumber('attemptsMax', attemptsMax, 1, Number.MAX_SAFE_INTEGER);
   const signals = [options.signal, lease?.signal].filter((signal) => signal !== undefined);
   return {
     resources: checkResources(options.resource),
@@ -74,21 +87,18 @@ export function checkFence(options: TransactionOptions, holdMs: number): Checked
   };
 }
 
-/** @throws {InvalidArgumentError} where it is not a whole number from 1 to `max`. */
-export function checkWhole(name: string, value: number, max: number): void {
-  if (Number.isSafeInteger(value) && value >= 1 && value <= max) return;
-  throw new InvalidArgumentError(`${name} must be a whole number from 1 to ${max} value=${value}`);
-}
-
 /** @throws {InvalidArgumentError} where one of them cannot name a resource, or there is none. */
-export function checkResources(resource: string | readonly string[]): readonly string[] {
+function checkResources(resource: string | readonly string[]): readonly string[] {
   const resources = [...new Set(Array.isArray(resource) ? resource : [resource])];
   if (resources.length === 0) throw new InvalidArgumentError('resource must name at least one');
-  for (const name of resources) {
-    const complaint = complaintAbout(name);
-    if (complaint) throw new InvalidArgumentError(`resource ${complaint}`);
-  }
+  for (const name of resources) checkResource(name);
   return resources.sort();
+}
+
+/** @throws {InvalidArgumentError} where it cannot name a resource. */
+export function checkResource(name: unknown): void {
+  const complaint = complaintAbout(name);
+  if (complaint) throw new InvalidArgumentError(`resource ${complaint}`);
 }
 
 function complaintAbout(name: unknown): string | null {

@@ -5,7 +5,11 @@ import {
   type PostgresPool,
   type PostgresResult,
 } from './client.js';
+import { LIMIT_MS_MAX } from './fence.js';
 import type { Runtime } from './runtime.js';
+
+/** How much longer than a limit that the server itself keeps we wait for its answer. */
+const ANSWER_GRACE_MS = 1_000;
 
 /** How long to wait for something of the server, and whose signal ends the wait earlier. */
 interface Patience {
@@ -13,10 +17,13 @@ interface Patience {
   readonly signal: AbortSignal | undefined;
 }
 
-/** A connection, and the way back to its owner: with an error where it must not be used again. */
+/**
+ * A connection, and the way back to its owner: with an error where it must not be used again, and with an answer that is
+ * still outstanding.
+ */
 interface Lent {
   readonly client: PostgresClient;
-  giveBack(error?: Error): void;
+  giveBack(error?: Error, overdue?: Promise<unknown>): void;
 }
 
 /** Lends connections of the caller's pool, or the caller's only client to one user after the other. */
@@ -68,6 +75,7 @@ export class Connections {
         }),
         patience,
         this.#runtime,
+        'is it a PostgreSQL server, and are there connections enough?',
       );
     } catch (error) {
       // Where the wait was given up, what comes after it goes straight back.
@@ -83,17 +91,21 @@ export class Connections {
 /** One connection while it is ours. We listen to its `error` events, which end the process where nobody does. */
 export class Session {
   readonly #client: PostgresClient;
-  readonly #giveBack: (error?: Error) => void;
+  readonly #giveBack: Lent['giveBack'];
   readonly #runtime: Runtime;
-  readonly #limitMs: number;
+  readonly #patience: Patience;
   #lostBy: Error | undefined;
+  #overdue: Promise<unknown> | undefined;
   #isClosed = false;
 
   constructor(lent: Lent, runtime: Runtime, limitMs: number) {
     this.#client = lent.client;
     this.#giveBack = lent.giveBack;
     this.#runtime = runtime;
-    this.#limitMs = limitMs;
+    this.#patience = {
+      limitMs: Math.min(limitMs + ANSWER_GRACE_MS, LIMIT_MS_MAX),
+      signal: undefined,
+    };
     this.#client.on('error', this.#onError);
   }
 
@@ -122,13 +134,33 @@ export class Session {
     return this.#client.escapeLiteral(text);
   }
 
-  async query<Row>(text: string, values?: readonly unknown[]): Promise<PostgresResult<Row>> {
+  /** A statement of the caller's, who knows how long it may take. */
+  async callersQuery<Row>(text: string, values?: readonly unknown[]): Promise<PostgresResult<Row>> {
     return (await this.#client.query(text, values && [...values])) as PostgresResult<Row>;
+  }
+
+  /** One statement of ours. */
+  async query<Row>(text: string, values?: readonly unknown[]): Promise<PostgresResult<Row>> {
+    return this.#answer(this.callersQuery<Row>(text, values));
   }
 
   /** Several statements in one message: one round trip, and after the first that fails the server reads no further. */
   async script<Row>(...statements: readonly string[]): Promise<PostgresResult<Row>[]> {
-    return (await this.#client.query(statements.join(';\n'))) as PostgresResult<Row>[];
+    const answer = this.#client.query(statements.join(';\n'));
+    return this.#answer(answer as Promise<PostgresResult<Row>[]>);
+  }
+
+  /** An answer to one of our own statements: where it does not come in time, the connection is as good as lost. */
+  async #answer<Answer>(answer: Promise<Answer>): Promise<Answer> {
+    try {
+      return await within(answer, this.#patience, this.#runtime, 'the connection is given up');
+    } catch (error) {
+      if (error instanceof StoreUnavailableError) {
+        this.#lostBy ??= error;
+        this.#overdue = answer;
+      }
+      throw error;
+    }
   }
 
   /**
@@ -138,8 +170,7 @@ export class Session {
   async rollBack(): Promise<boolean> {
     if (this.#lostBy !== undefined) return false;
     try {
-      const patience = { limitMs: this.#limitMs, signal: undefined };
-      await within(this.query('ROLLBACK'), patience, this.#runtime);
+      await this.query('ROLLBACK');
       return true;
     } catch (error) {
       this.#lostBy ??= error instanceof Error ? error : new Error(String(error));
@@ -158,7 +189,7 @@ export class Session {
     if (this.#isClosed) return;
     this.#isClosed = true;
     if (this.#lostBy === undefined) this.#client.removeListener('error', this.#onError);
-    this.#giveBack(this.#lostBy);
+    this.#giveBack(this.#lostBy, this.#overdue);
   }
 }
 
@@ -175,13 +206,20 @@ const lastTurns = new WeakMap<PostgresClient, Promise<void>>();
 function inTurns(client: PostgresClient): () => Promise<Lent> {
   return async () => {
     const before = lastTurns.get(client);
-    let giveBack = (): void => undefined;
+    let endTurn = (): void => undefined;
     const turn = new Promise<void>((resolve) => {
-      giveBack = resolve;
+      endTurn = resolve;
     });
     lastTurns.set(client, turn);
     await before;
-    return { client, giveBack };
+    return {
+      client,
+      giveBack: (_, overdue) => {
+        // What was given up may still be carried out, and leave a transaction open: nobody's turn comes before that is over.
+        const over = overdue?.catch(() => undefined).then(() => client.query('ROLLBACK'));
+        Promise.resolve(over).then(endTurn, endTurn);
+      },
+    };
   };
 }
 
@@ -190,13 +228,12 @@ async function within<Answer>(
   answer: Promise<Answer>,
   { limitMs, signal }: Patience,
   runtime: Runtime,
+  advice: string,
 ): Promise<Answer> {
   const answered = new AbortController();
   const stop = signal ? AbortSignal.any([answered.signal, signal]) : answered.signal;
   const tooLate = runtime.sleep(limitMs, stop).then(() => {
-    throw new StoreUnavailableError(
-      `no answer from PostgreSQL within ${limitMs} ms: is it a PostgreSQL server, and are there connections enough?`,
-    );
+    throw new StoreUnavailableError(`no answer from PostgreSQL within ${limitMs} ms: ${advice}`);
   });
   try {
     return await Promise.race([answer, tooLate]);

@@ -1,4 +1,5 @@
 import { readFile } from 'node:fs/promises';
+import { checkFunction, checkObject, checkWholeNumber } from '../core/check.js';
 import { ConflictError, InvalidArgumentError, StoreUnavailableError } from '../core/errors.js';
 import {
   isSerializationFailure,
@@ -7,19 +8,18 @@ import {
   type PostgresPool,
   type PostgresResult,
 } from './client.js';
-import { beforeWork, nameOf, outcomeUnknown, refusal } from './failures.js';
+import { beforeWork, nameOf, outcomeUnknown, provesNoCommit, refusal } from './failures.js';
 import {
   type CheckedFence,
   checkFence,
-  checkResources,
-  checkWhole,
+  checkResource,
   type Fence,
   LIMIT_MS_MAX,
   type TransactionOptions,
 } from './fence.js';
 import { type Runtime, systemRuntime } from './runtime.js';
 import { Connections, type Session } from './session.js';
-import { claim, type FencedTransaction, Run } from './transaction.js';
+import { checkStatement, claim, type FencedTransaction, Run } from './transaction.js';
 
 export type { PostgresPoolClient } from './client.js';
 export type { IsolationLevel } from './fence.js';
@@ -70,13 +70,14 @@ export class FencedPostgres {
 
   /** @throws {InvalidArgumentError} */
   constructor(options: FencedPostgresOptions, runtime: Runtime = systemRuntime) {
+    checkObject('options', options);
     const { pool, holdMs = 10_000 } = options;
     if (
       typeof (pool as Partial<PostgresPool & PostgresClient> | undefined)?.connect !== 'function'
     ) {
       throw new InvalidArgumentError('pool must be a pg.Pool or a connected pg.Client');
     }
-    checkWhole('holdMs', holdMs, LIMIT_MS_MAX);
+    checkWholeNumber('holdMs', holdMs, 1, LIMIT_MS_MAX);
     this.#connections = new Connections(pool, runtime);
     this.#holdMs = holdMs;
     this.#runtime = runtime;
@@ -119,8 +120,9 @@ export class FencedPostgres {
     work: (tx: FencedTransaction) => Promise<Result>,
   ): Promise<Result> {
     const fence = checkFence(options, this.#holdMs);
-    return this.#untilSerialized(fence, (session, limitMs) =>
-      new Run(session, fence, this.#runtime.uniqueId()).run(limitMs, work),
+    checkFunction('work', work);
+    return this.#untilSerialized(fence, (session) =>
+      new Run(session, fence, this.#runtime.uniqueId()).run(work),
     );
   }
 
@@ -130,6 +132,7 @@ export class FencedPostgres {
     text: string,
     values?: readonly unknown[],
   ): Promise<PostgresResult<Row>> {
+    checkStatement(text, values);
     return this.transaction(options, (tx) => tx.query<Row>(text, values));
   }
 
@@ -139,38 +142,39 @@ export class FencedPostgres {
    */
   async claim(options: Fence): Promise<void> {
     const fence = checkFence(options, this.#holdMs);
-    await this.#untilSerialized(fence, async (session, limitMs) => {
+    await this.#untilSerialized(fence, async (session) => {
       try {
-        await claim(session, fence, limitMs);
+        await claim(session, fence);
       } catch (error) {
         const meaning = await beforeWork(error, session, fence);
-        throw isServerError(error) || fence.signal?.aborted
-          ? meaning
-          : outcomeUnknown(fence, this.#runtime.uniqueId(), error);
+        const isCertain =
+          isServerError(error) ||
+          error instanceof InvalidArgumentError ||
+          provesNoCommit(error) ||
+          fence.signal?.aborted;
+        throw isCertain ? meaning : outcomeUnknown(fence, this.#runtime.uniqueId(), error);
       }
     });
   }
 
   /** The highest token that ever wrote to the resource or claimed it; `0n` where there was none. */
   async highest(resource: string): Promise<bigint> {
-    const [name = ''] = checkResources(resource);
+    checkResource(resource);
     const { rows } = await this.#ask((session) =>
-      session.query<{ highest: string }>('SELECT fenced.highest($1)::text AS highest', [name]),
+      session.query<{ highest: string }>('SELECT fenced.highest($1)::text AS highest', [resource]),
     );
     return BigInt(rows[0]?.highest ?? 0);
   }
 
   async #untilSerialized<Result>(
     fence: CheckedFence,
-    run: (session: Session, limitMs: number) => Promise<Result>,
+    run: (session: Session) => Promise<Result>,
   ): Promise<Result> {
     for (let attempt = 1; ; attempt++) {
       fence.signal?.throwIfAborted();
-      const limitMs = fence.limitMs();
+      const patience = { limitMs: fence.limitMs(), signal: fence.signal };
       try {
-        return await this.#connections.with({ limitMs, signal: fence.signal }, (session) =>
-          run(session, limitMs),
-        );
+        return await this.#connections.with(patience, run);
       } catch (error) {
         if (!isSerializationFailure(error)) throw error;
         if (attempt >= fence.attemptsMax) {

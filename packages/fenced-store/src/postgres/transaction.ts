@@ -1,12 +1,13 @@
 import { InvalidArgumentError } from '../core/errors.js';
+import { shown } from '../core/shown.js';
 import { isSerializationFailure, isServerError, type PostgresResult } from './client.js';
 import {
   beforeWork,
   IN_FAILED_TRANSACTION,
-  isEviction,
   NOT_THE_TRANSACTION,
   notCommitted,
   outcomeUnknown,
+  provesNoCommit,
   stalenessOf,
 } from './failures.js';
 import type { CheckedFence, IsolationLevel } from './fence.js';
@@ -16,7 +17,8 @@ import type { Session } from './session.js';
 export interface FencedTransaction {
   /**
    * Runs one statement. The driver's errors arrive as they are, except that a stale token is a `StaleTokenError`
-   * once it leaves the function.
+   * once it leaves the function. There is no time limit here, since only the caller knows how long a statement may take:
+   * set `statement_timeout` on the server or `query_timeout` of pg, or let a signal end it.
    *
    * @throws {InvalidArgumentError} where the statement would end the transaction, or the transaction is over.
    */
@@ -30,16 +32,12 @@ export interface FencedTransaction {
  * Advances every resource in a transaction of its own: what lower tokens wrote is committed then, and none of them can
  * write any more.
  */
-export async function claim(session: Session, fence: CheckedFence, limitMs: number): Promise<void> {
-  await session.script(...opening(session, fence, limitMs, 'read committed'), 'COMMIT');
+export async function claim(session: Session, fence: CheckedFence): Promise<void> {
+  await session.script(...opening(session, fence, 'read committed'), 'COMMIT');
 }
 
-function opening(
-  session: Session,
-  fence: CheckedFence,
-  limitMs: number,
-  isolation: IsolationLevel,
-): string[] {
+function opening(session: Session, fence: CheckedFence, isolation: IsolationLevel): string[] {
+  const limitMs = fence.limitMs();
   return [
     `BEGIN ISOLATION LEVEL ${isolation} READ WRITE`,
     // A paused holder keeps its place until the server ends its session, so it must.
@@ -54,6 +52,19 @@ function opening(
 /** Statements that would end the transaction, and the lock on the ratchet with it. `ROLLBACK TO` a savepoint may pass. */
 const ENDS_TRANSACTION =
   /^\s*(begin|start\s+transaction|commit|end|abort|prepare\s+transaction|rollback(?!\s+((work|transaction)\s+)?to\b))\b/i;
+
+/** @throws {InvalidArgumentError} where it is not text with a list of values, or would end the transaction. */
+export function checkStatement(text: string, values: readonly unknown[] | undefined): void {
+  // pg also takes an object with the text in it, which would pass the check below.
+  if (typeof text !== 'string')
+    throw new InvalidArgumentError(`the statement must be a string value=${shown(text)}`);
+  if (values !== undefined && !Array.isArray(values))
+    throw new InvalidArgumentError(`values must be an array value=${shown(values)}`);
+  if (ENDS_TRANSACTION.test(text))
+    throw new InvalidArgumentError(
+      `tx.query must not begin or end a transaction: return to commit, throw to roll back statement=${text.slice(0, 40)}`,
+    );
+}
 
 /** One run of a fenced transaction, from `BEGIN` to the answer to `COMMIT`. Its errors say what became of it. */
 export class Run implements FencedTransaction {
@@ -70,11 +81,8 @@ export class Run implements FencedTransaction {
     this.#writeId = writeId;
   }
 
-  async run<Result>(
-    limitMs: number,
-    work: (tx: FencedTransaction) => Promise<Result>,
-  ): Promise<Result> {
-    const transactionId = await this.#begin(limitMs);
+  async run<Result>(work: (tx: FencedTransaction) => Promise<Result>): Promise<Result> {
+    const transactionId = await this.#begin();
     let result: Result;
     try {
       result = await work({ query: (text, values) => this.query(text, values) });
@@ -91,13 +99,9 @@ export class Run implements FencedTransaction {
     if (this.#isOver) {
       throw new InvalidArgumentError('tx.query was called after its transaction had ended');
     }
-    if (ENDS_TRANSACTION.test(text)) {
-      throw new InvalidArgumentError(
-        `tx.query must not begin or end a transaction: return to commit, throw to roll back statement=${text.slice(0, 40)}`,
-      );
-    }
+    checkStatement(text, values);
     try {
-      const result = await this.#session.query<Row>(text, values);
+      const result = await this.#session.callersQuery<Row>(text, values);
       this.#failures = [];
       return result;
     } catch (error) {
@@ -107,14 +111,14 @@ export class Run implements FencedTransaction {
   }
 
   /** The server's name for the transaction, once it holds the ratchet. Nothing of the caller's is sent before. */
-  async #begin(limitMs: number): Promise<string> {
+  async #begin(): Promise<string> {
     const { isolation } = this.#fence;
     try {
       // A snapshot for the whole transaction is taken here, before its turn, so what another holder wrote while we waited
       // would be missing from it. After a claim there is nobody left to wait for.
-      if (isolation !== 'read committed') await claim(this.#session, this.#fence, limitMs);
+      if (isolation !== 'read committed') await claim(this.#session, this.#fence);
       const results = await this.#session.script<{ id: string }>(
-        ...opening(this.#session, this.#fence, limitMs, isolation),
+        ...opening(this.#session, this.#fence, isolation),
         'SELECT pg_current_xact_id()::text AS id',
       );
       return results.at(-1)?.rows[0]?.id ?? '';
@@ -152,7 +156,7 @@ export class Run implements FencedTransaction {
 
   async #failureOfCommit(error: unknown): Promise<unknown> {
     const isAlive = await this.#session.rollBack();
-    if (isEviction(error)) return notCommitted(error, this.#session, this.#fence.signal);
+    if (provesNoCommit(error)) return notCommitted(error, this.#session, this.#fence.signal);
     // An error of the server that leaves the session alive undid the transaction. Anything else can follow a commit.
     if (!isAlive || !isServerError(error)) {
       return outcomeUnknown(this.#fence, this.#writeId, error);

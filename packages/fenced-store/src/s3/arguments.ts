@@ -1,5 +1,6 @@
+import { checkObject } from '../core/check.js';
 import { InvalidArgumentError } from '../core/errors.js';
-import { RESERVED_PREFIX } from '../core/stored.js';
+import { METADATA_BYTES_MAX, metadataBytes, RESERVED_PREFIX } from '../core/stored.js';
 
 /** S3's own limit. */
 const KEY_BYTES_MAX = 1024;
@@ -7,13 +8,17 @@ const KEY_BYTES_MAX = 1024;
 const LONE_SURROGATE = /\p{Surrogate}/u;
 /** What an HTTP header can carry without being recoded or trimmed on the way. */
 const HEADER_VALUE = /^[!-~](?:[ -~]*[!-~])?$/;
-/** Header names are case-insensitive; S3 gives them back in lower case. */
-const METADATA_NAME = /^[a-z0-9!#$%&'*+.^_`|~-]+$/;
+/**
+ * Header names are case-insensitive; S3 gives them back in lower case. Without `_`: Ceph makes it a dash, so that a name
+ * could become one of ours, and nginx drops such headers.
+ */
+const METADATA_NAME = /^[a-z0-9!#$%&'*+.^`|~-]+$/;
 
 /** What an object is stored with, besides its bytes. */
 export interface Headers {
   readonly contentType?: string;
   readonly cacheControl?: string;
+  /** Names in lower case, without `_`. At most 1300 bytes, where each name counts with the `x-amz-meta-` before it. */
   readonly metadata?: Readonly<Record<string, string>>;
 }
 
@@ -43,15 +48,27 @@ export function bodyBytes(body: string | Uint8Array): Uint8Array {
   return Buffer.from(body);
 }
 
-export function checkHeaders({ contentType, cacheControl, metadata = {} }: Headers): void {
+/** A copy of the headers that a caller gave: what was checked is what is sent, whatever becomes of the caller's object. */
+export function checkHeaders({ contentType, cacheControl, metadata }: Headers): Headers {
   for (const [name, value] of Object.entries({ contentType, cacheControl }))
     if (value !== undefined) checkHeaderValue(name, value);
-  if (typeof metadata !== 'object' || metadata === null)
-    throw new InvalidArgumentError('metadata must be an object of strings');
+  return {
+    ...(contentType !== undefined && { contentType }),
+    ...(cacheControl !== undefined && { cacheControl }),
+    ...(metadata !== undefined && { metadata: checkMetadata(metadata) }),
+  };
+}
+
+function checkMetadata(given: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
+  checkObject('metadata', given);
+  // A Map or an array has entries of another kind, which would be dropped or stored under their numbers.
+  if (Symbol.iterator in given)
+    throw new InvalidArgumentError('metadata must be an object of names and strings');
+  const metadata = { ...given };
   for (const [name, value] of Object.entries(metadata)) {
     if (!METADATA_NAME.test(name))
       throw new InvalidArgumentError(
-        `metadata names must be lower-case header names name=${JSON.stringify(name)}`,
+        `metadata names must be lower-case header names without "_" name=${JSON.stringify(name)}`,
       );
     if (name.startsWith(RESERVED_PREFIX))
       throw new InvalidArgumentError(
@@ -59,19 +76,17 @@ export function checkHeaders({ contentType, cacheControl, metadata = {} }: Heade
       );
     checkHeaderValue(`metadata.${name}`, value);
   }
+  const bytes = metadataBytes(metadata);
+  if (bytes > METADATA_BYTES_MAX)
+    throw new InvalidArgumentError(
+      `metadata must be at most ${METADATA_BYTES_MAX} bytes, each name counted with its x-amz-meta- bytes=${bytes}`,
+    );
+  return metadata;
 }
 
 function checkHeaderValue(name: string, value: unknown): void {
   if (typeof value !== 'string' || !HEADER_VALUE.test(value))
     throw new InvalidArgumentError(
       `${name} must be a non-empty string of printable ASCII without spaces at its ends`,
-    );
-}
-
-/** Checks that an option is a whole number within its range. */
-export function checkWholeNumber(name: string, value: number, min: number, max: number): void {
-  if (!Number.isInteger(value) || value < min || value > max)
-    throw new InvalidArgumentError(
-      `${name} must be a whole number from ${min} to ${max} value=${String(value)}`,
     );
 }

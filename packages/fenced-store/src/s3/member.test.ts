@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { gunzipSync } from 'node:zlib';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { CorruptObjectError } from '../core/errors.js';
+import { CorruptObjectError, InvalidArgumentError } from '../core/errors.js';
 import { TOKEN_MAX } from '../core/token.js';
 import { open, seal, stamped } from './member.js';
 
@@ -42,6 +42,13 @@ test('the same body with the same token is stored as other bytes each time', asy
   expect(Buffer.compare(first, stamped(member, { token: 1n, writeId: '01'.repeat(16) }))).not.toBe(
     0,
   );
+});
+
+test('a body that its owner changes while it is compressed is refused', async () => {
+  const body = Buffer.alloc(1_000_000, 'a');
+  const sealing = seal(body, 6);
+  body.fill('b');
+  await expect(sealing).rejects.toThrow(InvalidArgumentError);
 });
 
 test('one damaged byte anywhere is found, or changes neither body nor stamp', async () => {

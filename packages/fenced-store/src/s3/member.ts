@@ -7,7 +7,7 @@ import {
   type ZlibOptions,
 } from 'node:zlib';
 import { envelopeHeader, envelopeTrailer, HEADER_BYTES, parseEnvelope } from '../core/envelope.js';
-import { CorruptObjectError } from '../core/errors.js';
+import { CorruptObjectError, InvalidArgumentError } from '../core/errors.js';
 import type { Stamp } from '../core/stored.js';
 
 const deflateRaw = promisify<Uint8Array, ZlibOptions, Uint8Array>(deflateRawCallback);
@@ -17,13 +17,21 @@ const inflateRaw = promisify(inflateRawCallback) as unknown as (
   options: ZlibOptions,
 ) => Promise<{ readonly buffer: Uint8Array; readonly engine: Zlib }>;
 
-/** The stored form of a body with a header's worth of room in front, to be stamped anew for every write. */
+/**
+ * The stored form of a body with a header's worth of room in front, to be stamped anew for every write.
+ *
+ * @throws {InvalidArgumentError} where the caller changed the body meanwhile: a checksum of some other bytes would make the
+ *   object unreadable.
+ */
 export async function seal(body: Uint8Array, gzipLevel: number): Promise<Uint8Array> {
+  const checksum = crc32(body);
   const data = await deflateRaw(body, { level: gzipLevel });
+  if (crc32(body) !== checksum)
+    throw new InvalidArgumentError('the body was changed before it was written: pass a copy');
   return Buffer.concat([
     new Uint8Array(HEADER_BYTES),
     data,
-    envelopeTrailer(crc32(body), body.length),
+    envelopeTrailer(checksum, body.length),
   ]);
 }
 

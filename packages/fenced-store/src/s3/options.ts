@@ -1,6 +1,7 @@
+import { checkObject, checkSignal, checkWholeNumber } from '../core/check.js';
 import { InvalidArgumentError } from '../core/errors.js';
-import type { TokenLike } from '../core/token.js';
-import { checkKey, checkWholeNumber, type Headers } from './arguments.js';
+import { parseToken, type TokenLike } from '../core/token.js';
+import { checkKey, type Headers } from './arguments.js';
 import type { S3Calls } from './requests.js';
 
 /** What S3 takes in one PUT: 5 GiB. */
@@ -65,6 +66,7 @@ export type Edit = string | Uint8Array | ({ readonly body: string | Uint8Array }
 
 /** @throws {InvalidArgumentError} where an option is missing or out of its range. */
 export function withDefaults(options: FencedS3Options): Required<FencedS3Options> {
+  checkObject('options', options);
   const { client, bucket, requestTimeoutMs = 10_000, attemptsMax = 20, gzipLevel = 6 } = options;
   const { storedBytesMax = STORED_BYTES_MAX, probePrefix = '.fenced-probe/' } = options;
   if (typeof client?.send !== 'function')
@@ -77,6 +79,18 @@ export function withDefaults(options: FencedS3Options): Required<FencedS3Options
   checkWholeNumber('storedBytesMax', storedBytesMax, 1, STORED_BYTES_MAX);
   checkKey(probePrefix);
   return { client, bucket, requestTimeoutMs, attemptsMax, gzipLevel, storedBytesMax, probePrefix };
+}
+
+/** @throws {InvalidArgumentError} */
+export function checkCall(options: CallOptions): void {
+  checkObject('options', options);
+  checkSignal('signal', options.signal);
+}
+
+/** The token that a call presents. @throws {InvalidArgumentError} @throws {InvalidTokenError} */
+export function checkTokenOptions(options: TokenOptions): bigint {
+  checkCall(options);
+  return parseToken(options.token);
 }
 
 export function checkAttempts(attemptsMax: number): void {

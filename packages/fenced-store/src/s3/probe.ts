@@ -1,4 +1,5 @@
 import {
+  CorruptObjectError,
   type FencedStoreError,
   StoreSetupError,
   StoreUnavailableError,
@@ -46,7 +47,7 @@ export async function probe(
       return await checks.all();
     } catch (error) {
       // A reply was lost, so this run can say neither yes nor no. The next has keys of its own.
-      if (!(error instanceof StoreUnavailableError) || run === RUNS_MAX) throw error;
+      if (!(error instanceof StoreUnavailableError) || run === RUNS_MAX) throw asSetup(error);
     } finally {
       await checks.cleanUp();
     }
@@ -112,9 +113,15 @@ class Probe {
     const stored = await this.#requests.head(key);
     const told = replies.filter(({ reply }) => reply.meaning === 'applied');
     if (told.length > 1 || told.some(({ writeId }) => writeId !== stored?.writeId))
-      throw unsafe(check, `${told.length} of ${WRITERS} writers under one condition won`);
+      throw unsafe(
+        check,
+        `${told.length} of ${WRITERS} writers under one condition were told of success, which is not what is stored`,
+      );
     if (stored === null || !replies.some(({ writeId }) => writeId === stored.writeId))
-      throw firstError(replies.map(({ reply }) => reply));
+      throw new StoreUnavailableError(
+        `none of ${WRITERS} writers under one condition had success check=${check}`,
+        { cause: replies.map(({ reply }) => reply) },
+      );
     this.#pass(check);
     return stored;
   }
@@ -178,7 +185,11 @@ function unsafe(check: string, reason: string, cause?: FencedStoreError): Unsafe
   );
 }
 
-function firstError(replies: readonly PutReply[]): Error {
-  const failed = replies.find((reply) => reply.meaning !== 'applied');
-  return failed?.error ?? new StoreSetupError('the store lost a write that it had accepted');
+/** An object that the probe has just written can only come back changed where something on the way changes it. */
+function asSetup(error: unknown): unknown {
+  if (!(error instanceof CorruptObjectError)) return error;
+  return new StoreSetupError(
+    `what was written came back changed: the request handler of the S3 client or a proxy decompresses or strips what is stored; use NodeHttpHandler and a plain connection (${error.message})`,
+    { cause: error },
+  );
 }

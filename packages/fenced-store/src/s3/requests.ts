@@ -77,9 +77,11 @@ export class Requests {
     const output = await this.#read('head', command, signal, (abortSignal) =>
       this.#client.send(command, { abortSignal }),
     );
-    // GET answers with a body, which names what is missing.
-    if (output === null && !this.#bucketSeen) return (await this.get(key, signal))?.stored ?? null;
-    return output && fromMetadata(key, this.#version(output.ETag), output.Metadata ?? {});
+    // GET answers with a body, which names what is missing or wrong.
+    if (output === 'unnamed' || (output === 'missing' && !this.#bucketSeen))
+      return (await this.get(key, signal))?.stored ?? null;
+    if (output === 'missing') return null;
+    return fromMetadata(key, this.#version(output.ETag), output.Metadata ?? {});
   }
 
   /** An object and its stamp, checked against each other; null where there is none. */
@@ -89,10 +91,10 @@ export class Requests {
       const output = await this.#client.send(command, { abortSignal });
       // The SDK forgets the signal once the headers are there.
       if (output.Body instanceof Readable) addAbortSignal(abortSignal, output.Body);
-      const member = (await output.Body?.transformToByteArray()) ?? new Uint8Array();
-      return { output, member };
+      const body = output.Body?.transformToByteArray().catch(asCorrupt(key));
+      return { output, member: (await body) ?? new Uint8Array() };
     });
-    if (found === null) return null;
+    if (typeof found === 'string') return null;
     const { ETag, Metadata = {}, ContentType, CacheControl } = found.output;
     const stored = fromMetadata(key, this.#version(ETag), Metadata);
     const { stamp, body } = await open(key, found.member);
@@ -127,7 +129,7 @@ export class Requests {
       this.#bucketSeen = true;
       return { meaning: 'applied', version: bareEtag(output.ETag) };
     } catch (cause) {
-      return this.#failed('put', sent.address, cause);
+      return this.#failed('put', put.key, sent.address, cause);
     }
   }
 
@@ -144,7 +146,7 @@ export class Requests {
     command: HeadObjectCommand | GetObjectCommand | DeleteObjectCommand,
     signal: AbortSignal | undefined,
     send: (limit: AbortSignal) => Promise<Output>,
-  ): Promise<Output | null> {
+  ): Promise<Output | 'missing' | 'unnamed'> {
     signal?.throwIfAborted();
     const sent = observe(command.middlewareStack, { once: false });
     try {
@@ -153,10 +155,11 @@ export class Requests {
       return output;
     } catch (cause) {
       signal?.throwIfAborted();
-      const { meaning, error } = this.#failed(operation, sent.address, cause);
-      if (meaning !== 'missing') throw error;
+      if (cause instanceof CorruptObjectError) throw cause;
+      const { meaning, error } = this.#failed(operation, command.input.Key, sent.address, cause);
+      if (meaning !== 'missing' && meaning !== 'unnamed') throw error;
       if (operation !== 'head') this.#bucketSeen = true;
-      return null;
+      return meaning;
     }
   }
 
@@ -176,19 +179,25 @@ export class Requests {
 
   #failed(
     operation: Failure['operation'],
+    key: string | undefined,
     address: string | undefined,
     cause: unknown,
   ): { readonly meaning: Meaning; readonly error: FencedStoreError } {
     const { name, code, status, message } = facts(cause);
     const meaning = classify({ operation, sent: address !== undefined, name, code, status });
-    const where = `bucket=${this.#bucket} endpoint=${address ?? 'unknown'} operation=${operation}`;
+    const where = `bucket=${this.#bucket} key=${JSON.stringify(key)} endpoint=${address ?? 'unknown'} operation=${operation}`;
     const what = `error=${name}${status === undefined ? '' : ` status=${status}`} reason=${JSON.stringify(message)}`;
-    return { meaning, error: explain(meaning, `${where} ${what}`, cause) };
+    return { meaning, error: explain(meaning, code, `${where} ${what}`, cause) };
   }
 }
 
 /** What the caller is told about a failed request that has changed nothing. */
-function explain(meaning: Meaning, facts: string, cause: unknown): FencedStoreError {
+function explain(
+  meaning: Meaning,
+  code: string | undefined,
+  facts: string,
+  cause: unknown,
+): FencedStoreError {
   switch (meaning) {
     case 'no-bucket':
       return new StoreSetupError(`the bucket does not exist: create it, or name another ${facts}`, {
@@ -210,8 +219,27 @@ function explain(meaning: Meaning, facts: string, cause: unknown): FencedStoreEr
     case 'rejected':
       return new UnsupportedByStoreError(`the store refuses such a request ${facts}`, { cause });
     default:
+      // Of a write this proves nothing, so it is read back all the same; whoever hears of it needs another address.
+      if (code !== undefined && TLS_CODE.test(code))
+        return new StoreSetupError(
+          `the endpoint and the client do not agree on TLS: check http or https, and the certificate ${facts}`,
+          { cause },
+        );
       return new StoreUnavailableError(`the store did not give an answer ${facts}`, { cause });
   }
+}
+
+/** The codes of Node and OpenSSL for a TLS connection that fails, by the other end's protocol or its certificate. */
+const TLS_CODE = /^EPROTO$|SSL|TLS|CERT|LEAF_SIGNATURE/;
+
+/** Of what the SDK throws while it reads a body, its own check of the checksum says that the bytes are not those stored. */
+function asCorrupt(key: string): (cause: unknown) => never {
+  return (cause) => {
+    if (!(cause instanceof Error && cause.message.startsWith('Checksum mismatch'))) throw cause;
+    throw new CorruptObjectError(key, 'the body that arrived is not the one that was stored', {
+      cause,
+    });
+  };
 }
 
 /** What is known of an error that the SDK or Node threw; all of it may be missing. */

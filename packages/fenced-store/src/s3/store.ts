@@ -1,17 +1,20 @@
+import { checkFunction } from '../core/check.js';
 import {
   ConflictError,
   StaleTokenError,
   UnsafeStoreError,
   UnsupportedByStoreError,
 } from '../core/errors.js';
-import { historyUpon, type Stored, type StoredState } from '../core/stored.js';
+import { historyUpon, type Stored } from '../core/stored.js';
 import { parseToken, type TokenLike } from '../core/token.js';
-import { bodyBytes, checkHeaders, checkKey, type Headers } from './arguments.js';
+import { bodyBytes, checkHeaders, checkKey } from './arguments.js';
 import { seal, stamped } from './member.js';
 import {
   type CallOptions,
   type Current,
   checkAttempts,
+  checkCall,
+  checkTokenOptions,
   type Edit,
   type FencedS3Options,
   type PutOptions,
@@ -20,8 +23,9 @@ import {
   type Written,
   withDefaults,
 } from './options.js';
+import { currentOf, type Found, type Plan } from './plan.js';
 import { etagHeader, probe, type StoreCapabilities } from './probe.js';
-import { Requests, type StoredObject } from './requests.js';
+import { Requests } from './requests.js';
 import { backoffMs, type Runtime, systemRuntime, unlessAborted } from './runtime.js';
 import { Versions } from './versions.js';
 import { settle } from './write.js';
@@ -40,25 +44,6 @@ export type {
 export type { EtagForm, StoreCapabilities } from './probe.js';
 export type { S3Calls } from './requests.js';
 export type { Runtime } from './runtime.js';
-
-/** What is stored now, as far as a write needs to know it. */
-interface Found {
-  readonly base: Stored | null;
-  readonly object?: StoredObject | null;
-}
-
-/** What a write wants stored upon it. */
-interface Draft {
-  readonly state: StoredState;
-  readonly member: Uint8Array;
-  readonly headers: Headers;
-}
-
-/** How a kind of write goes about it: look at what is there, then say what shall be there, or that it shall stay. */
-interface Plan {
-  look(): Promise<Found>;
-  draft(found: Found): Promise<Draft | { readonly keep: Stored }>;
-}
 
 /**
  * Objects of one bucket that remember the highest fencing token they have seen, and refuse lower ones.
@@ -97,9 +82,9 @@ export class FencedS3 {
    * @throws {UnsupportedByStoreError} where the stored body would be larger than the server takes.
    */
   async put(key: string, body: string | Uint8Array, options: PutOptions): Promise<Written> {
-    const token = parseToken(options.token);
+    const token = checkTokenOptions(options);
     checkKey(key);
-    checkHeaders(options);
+    const headers = checkHeaders(options);
     const { signal } = options;
     const member = await this.#seal(bodyBytes(body));
     const { written } = await this.#write(key, token, this.#settings.attemptsMax, signal, {
@@ -108,7 +93,7 @@ export class FencedS3 {
         // What is remembered may let a write pass, which the server then checks; it may not refuse one.
         return { base: known && known.token <= token ? known : await this.#head(key, signal) };
       },
-      draft: async () => ({ state: 'live', member, headers: options }),
+      draft: async () => ({ state: 'live', member, headers }),
     });
     return written;
   }
@@ -127,8 +112,9 @@ export class FencedS3 {
     options: UpdateOptions,
     edit: (current: Current | null) => Edit | Promise<Edit>,
   ): Promise<Written> {
-    const token = parseToken(options.token);
+    const token = checkTokenOptions(options);
     checkKey(key);
+    checkFunction('edit', edit);
     const { attemptsMax = this.#settings.attemptsMax, signal } = options;
     checkAttempts(attemptsMax);
     const { written } = await this.#write(key, token, attemptsMax, signal, {
@@ -136,11 +122,11 @@ export class FencedS3 {
       draft: async ({ object }) => {
         const current = currentOf(object);
         const edited = await edit(current);
-        const { body, ...headers } =
+        const { body, ...given } =
           typeof edited === 'string' || edited instanceof Uint8Array
             ? { body: edited }
             : { ...edited };
-        checkHeaders(headers);
+        const headers = checkHeaders(given);
         return {
           state: 'live',
           member: await this.#seal(bodyBytes(body)),
@@ -164,6 +150,7 @@ export class FencedS3 {
     key: string,
     options: CallOptions & { readonly token?: TokenLike } = {},
   ): Promise<Current | null> {
+    checkCall(options);
     const token = options.token === undefined ? undefined : parseToken(options.token);
     checkKey(key);
     if (token === undefined) return currentOf((await this.#find(key, options.signal)).object);
@@ -186,7 +173,7 @@ export class FencedS3 {
    * @throws {ConflictError} {@link OutcomeUnknownError} as `put`.
    */
   async claim(key: string, options: TokenOptions): Promise<void> {
-    const token = parseToken(options.token);
+    const token = checkTokenOptions(options);
     checkKey(key);
     await this.#claim(key, token, options.signal, async () => {
       const base = await this.#head(key, options.signal);
@@ -197,6 +184,7 @@ export class FencedS3 {
 
   /** The highest token seen for the key; 0n where nothing was ever written. */
   async highest(key: string, options: CallOptions = {}): Promise<bigint> {
+    checkCall(options);
     checkKey(key);
     return (await this.#head(key, options.signal))?.token ?? 0n;
   }
@@ -209,6 +197,7 @@ export class FencedS3 {
    * @throws {StoreUnavailableError} where the server did not answer; the next call tries again.
    */
   async probe(options: CallOptions = {}): Promise<StoreCapabilities> {
+    checkCall(options);
     options.signal?.throwIfAborted();
     // All callers share one run, so no caller's signal ends it.
     this.#capabilities ??= probe(this.#requests, this.#settings.probePrefix, this.#runtime).catch(
@@ -305,12 +294,4 @@ export class FencedS3 {
 function refuseStale(resource: string, presented: bigint, base: Stored | null): void {
   if (base !== null && base.token > presented)
     throw new StaleTokenError({ resource, presented, highest: base.token });
-}
-
-function currentOf(object: StoredObject | null | undefined): Current | null {
-  if (!object || object.stored.state === 'deleted') return null;
-  const { stored, body, headers } = object;
-  const { metadata = {}, contentType, cacheControl } = headers;
-  const { token, version, writeId } = stored;
-  return { body, token, version, writeId, metadata, contentType, cacheControl };
 }

@@ -54,6 +54,8 @@ export async function settle(
       throw error;
     }
     const read = await readBack(requests, write.key);
+    // A refusal is believed only once it was read back: a proxy that sent our request twice passes on the second answer.
+    doubtful ||= !read.ok && reply.meaning === 'refused';
     switch (read.ok ? judge(intent, read.seen, doubtful) : 'pending') {
       case 'applied':
         return { applied: true, version: read.seen?.version ?? null };

@@ -1,0 +1,32 @@
+import { InvalidArgumentError } from './errors.js';
+import { shown } from './shown.js';
+
+/** What callers without a type checker may leave out or mix up, found before anything is sent. */
+
+/** @throws {InvalidArgumentError} where it is not an object, and so has none of the fields that it should bring. */
+export function checkObject(name: string, value: unknown): void {
+  if (typeof value !== 'object' || value === null)
+    throw new InvalidArgumentError(`${name} must be an object value=${shown(value)}`);
+}
+
+/** @throws {InvalidArgumentError} */
+export function checkFunction(name: string, value: unknown): void {
+  if (typeof value !== 'function')
+    throw new InvalidArgumentError(`${name} must be a function value=${shown(value)}`);
+}
+
+/** @throws {InvalidArgumentError} where there is something, and it has not the calls of an `AbortSignal`. */
+export function checkSignal(name: string, value: unknown): void {
+  if (value === undefined) return;
+  const { throwIfAborted, addEventListener } = (value ?? {}) as Record<string, unknown>;
+  if (typeof throwIfAborted !== 'function' || typeof addEventListener !== 'function')
+    throw new InvalidArgumentError(`${name} must be an AbortSignal value=${shown(value)}`);
+}
+
+/** @throws {InvalidArgumentError} where it is not a whole number within the range. */
+export function checkWholeNumber(name: string, value: number, min: number, max: number): void {
+  if (!Number.isSafeInteger(value) || value < min || value > max)
+    throw new InvalidArgumentError(
+      `${name} must be a whole number from ${min} to ${max} value=${shown(value)}`,
+    );
+}
