@@ -66,7 +66,7 @@ describe('the command', () => {
     for (const line of stdout.split('\n')) expect([...line].length, line).toBeLessThanOrEqual(80);
     expect(stdout).toContain('client 1          client 2          lock nodes        storage');
     expect(stdout).toMatch(/write REFUSED, 34 was seen/);
-    expect(stdout).toContain('5 of 5 verdicts are as pinned.');
+    expect(stdout).toContain('5 of 5 verdicts are as expected.');
   });
 
   test.each([

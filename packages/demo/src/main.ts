@@ -1,3 +1,4 @@
+import { TestbedError } from '@fenced/testbed';
 import { type Cell, playCell } from './cell.js';
 import { protections } from './job.js';
 import { type DemoOptions, parseOptions, USAGE, UsageError } from './options.js';
@@ -19,6 +20,7 @@ async function main(options: DemoOptions): Promise<number> {
     ...Object.fromEntries(stores.map(({ kind, program }) => [kind, program])),
   };
   tell(`Real servers: ${Object.values(programs).join(', ')}.`);
+  tell('The document is a list; each client adds its own number to it: [1, 2].');
 
   const cells: Cell[] = [];
   for (const scenario of options.scenarios) {
@@ -39,12 +41,22 @@ async function main(options: DemoOptions): Promise<number> {
   return cells.every((cell) => cell.verdict === cell.pinned) ? 0 : 1;
 }
 
+// Whoever reads only the beginning (`npm run demo | head`) has closed the pipe: nothing is left to tell.
+process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+  if (error.code !== 'EPIPE') throw error;
+  process.exit();
+});
+
 try {
   const options = parseOptions(process.argv.slice(2));
   if (options === 'help') process.stdout.write(`${USAGE}\n`);
   else process.exitCode = await main(options);
 } catch (error) {
-  if (!(error instanceof UsageError)) throw error;
-  process.stderr.write(`${error.message}\n\n${USAGE}\n`);
-  process.exitCode = 2;
+  if (error instanceof UsageError) {
+    process.stderr.write(`${error.message}\n\n${USAGE}\n`);
+    process.exitCode = 2;
+  } else if (error instanceof TestbedError) {
+    process.stderr.write(`${error.message}\n`);
+    process.exitCode = 1;
+  } else throw error;
 }

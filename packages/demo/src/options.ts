@@ -10,7 +10,8 @@ export interface DemoOptions {
   readonly json: boolean;
 }
 
-export const USAGE: string = `npm run demo -- [--only 1,3] [--store s3|postgres] [--json]
+export const USAGE: string = `npm run demo -- [--only 1,3] [--store s3|postgres]
+npm run --silent demo -- --json [--only 1,3] [--store s3|postgres]
 
   --only    the scenarios to play, by number, with commas between (all: ${scenarios.map(({ number }) => number).join(',')})
   --store   the store to play them on (both: ${stores.join(', ')})

@@ -1,7 +1,7 @@
 import { styleText } from 'node:util';
 import type { Cell } from './cell.js';
 import { type Actor, actors, type Event, type Lines } from './history.js';
-import { type Protection, protections } from './job.js';
+import { isFenced, type Protection, protections } from './job.js';
 import type { Scenario } from './scenarios/scenario.js';
 import type { Verdict } from './verdict.js';
 
@@ -37,7 +37,7 @@ export function renderCell(cell: Cell): string {
   const rows = cell.history.flatMap((event) => {
     if (event.operation === 'pause') stopped.add(event.actor);
     if (event.operation === 'wake') stopped.delete(event.actor);
-    const text = tell(event);
+    const text = tell(event, cell.protection);
     return text === null ? [] : [row(event, text, stopped)];
   });
   return [title(cell), header(), ...rows, ...verdict(cell), ''].join('\n');
@@ -66,7 +66,7 @@ function row(event: Event, text: string, stopped: ReadonlySet<Actor>): string {
 
 function verdict(cell: Cell): string[] {
   const asPinned =
-    cell.verdict === cell.pinned ? 'as pinned' : `PINNED: ${cell.pinned.toUpperCase()}`;
+    cell.verdict === cell.pinned ? 'as expected' : `EXPECTED: ${cell.pinned.toUpperCase()}`;
   const sentence = `${cell.verdict.toUpperCase()}: ${cell.reason} (${asPinned})`;
   return wrap(sentence, WIDTH - TIME_WIDTH).map(
     (line) => ' '.repeat(TIME_WIDTH) + styleText(['bold', verdictStyle(cell.verdict)], line),
@@ -74,13 +74,13 @@ function verdict(cell: Cell): string[] {
 }
 
 /** What the event means, in a few words; null where it needs no row of its own. */
-function tell(event: Event): string | null {
-  const token = event.token ?? '';
+function tell(event: Event, protection: Protection): string | null {
+  const token = isFenced(protection) ? `, token ${event.token}` : '; its token is not used';
   const lines = event.lines ? brief(event.lines) : '';
   const told: Partial<Record<`${Event['operation']} ${Event['phase']}`, string>> = {
-    'acquire ok': `holds the lock, token ${token}`,
+    'acquire ok': `holds the lock${token}`,
     'acquire failed': 'gets no lock',
-    'claim ok': 'claims: lower tokens are void',
+    'claim ok': `claims: below ${event.token} is void`,
     'claim refused': `claim REFUSED, ${event.highest} was seen`,
     'read ok': `reads ${lines}`,
     'check ok':
@@ -93,7 +93,7 @@ function tell(event: Event): string | null {
     'write ok': 'write acknowledged',
     'write refused': event.highest ? `write REFUSED, ${event.highest} was seen` : 'write REFUSED',
     'write unknown': 'write: outcome unknown',
-    'expire ok': 'lock is free again',
+    'expire ok': "client 1's lease is over",
     'hold ok': '✉ packet is held',
     'deliver ok': '✉ packet arrives',
     'final ok': `holds ${lines}`,
@@ -127,8 +127,15 @@ export function renderTable(cells: readonly Cell[]): string {
     styleText('bold', ''.padEnd(first) + titles.trimEnd()),
     ...rows.map((line) => line.trimEnd()),
     '',
-    `${right} of ${cells.length} verdicts are as pinned.`,
+    `${right} of ${cells.length} verdicts are as expected.`,
+    `Safe in every story played: ${alwaysSafe(cells).join(', ') || 'nothing'}.`,
   ].join('\n');
+}
+
+function alwaysSafe(cells: readonly Cell[]): readonly Protection[] {
+  return protections.filter((protection) =>
+    cells.every((cell) => cell.protection !== protection || cell.verdict === 'safe'),
+  );
 }
 
 function verdictStyle(verdict: Verdict): 'green' | 'red' | 'yellow' {

@@ -116,7 +116,7 @@ function isRefusal(outcome: Event['phase']): boolean {
 
 function summary(updates: readonly Update[]): string {
   const told = updates.map(({ actor, outcome }) => `${actor} ${words[outcome]}`);
-  return `${told.join(', ')}; the document agrees`;
+  return `${told.join(', ')}, and the document says the same`;
 }
 
 const words: Record<Event['phase'], string> = {

@@ -71,7 +71,12 @@ async function withToken(): Promise<void> {
 async function withClaim(): Promise<void> {
   await using document = await open();
   await using lease = await acquire();
-  await step('claim', () => document.claim(lease.token));
+  const token = lease.token.toString();
+  await step(
+    'claim',
+    () => document.claim(lease.token),
+    () => ({ token }),
+  );
   const current = await read(document);
   const edited = edit(current, lease);
   await step('write', () => document.put(edited, lease.token));

@@ -86,8 +86,9 @@ export class Admissions {
     const admission = await this.#promised(subject, seen);
     // Where too few others vote, the next attempt to acquire will find out whether it is a first start.
     if (admission === null) return seen.admitted ? null : this.#retryMs();
-    const request = this.#node(subject).admit(seen, admission, quarantineMs);
-    const { answer } = await inTime(this.#runtime, request, NODE_TIMEOUT_MS);
+    const node = this.#node(subject);
+    const request = node.admit(seen, admission, quarantineMs);
+    const { answer } = await inTime(this.#runtime, node, request, NODE_TIMEOUT_MS);
     return answer === 'admitted' || answer === 'already-admitted' ? null : this.#retryMs();
   }
 
@@ -117,8 +118,9 @@ export class Admissions {
     const peers = [...this.#nodes.keys()].filter((index) => index !== subject);
     return Promise.all(
       peers.map(async (index) => {
-        const request = this.#node(index).promise(subject, incarnation, generation, name);
-        return { index, ...(await inTime(this.#runtime, request, NODE_TIMEOUT_MS)) };
+        const node = this.#node(index);
+        const request = node.promise(subject, incarnation, generation, name);
+        return { index, ...(await inTime(this.#runtime, node, request, NODE_TIMEOUT_MS)) };
       }),
     );
   }
@@ -158,8 +160,8 @@ export class Admissions {
       start.admissions.map((admission) => {
         const seen = inspections[admission.index];
         if (!seen) throw new Error(`node ${admission.index} was not inspected`);
-        const request = this.#node(admission.index).admit(seen, admission, 0);
-        return inTime(this.#runtime, request, NODE_TIMEOUT_MS);
+        const node = this.#node(admission.index);
+        return inTime(this.#runtime, node, node.admit(seen, admission, 0), NODE_TIMEOUT_MS);
       }),
     );
     // Whatever they answered, the next attempt will tell who votes.
@@ -182,8 +184,9 @@ export class Admissions {
   }
 
   #ask(index: number): Promise<InspectReply> {
-    const request = this.#node(index).inspect(this.#runtime.uniqueId());
-    return inTime(this.#runtime, request, NODE_TIMEOUT_MS);
+    const node = this.#node(index);
+    const request = node.inspect(this.#runtime.uniqueId());
+    return inTime(this.#runtime, node, request, NODE_TIMEOUT_MS);
   }
 
   #retryMs(): number {

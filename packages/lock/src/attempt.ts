@@ -60,7 +60,7 @@ export class Attempt {
     if (signal.aborted) abort();
     else {
       for (const [index, node] of this.#nodes.entries()) {
-        this.#await(index, node.acquire(this.#holding, this.#ttlMs));
+        this.#await(index, node, node.acquire(this.#holding, this.#ttlMs));
       }
     }
     const outcome = await this.#settle.promise;
@@ -69,8 +69,8 @@ export class Attempt {
   }
 
   /** @param asked the token the node is to confirm; none where it is to grant one */
-  #await(index: number, reply: Promise<VoteReply>, asked?: bigint): void {
-    void inTime(this.#runtime, reply, nodeTimeoutMs(this.#ttlMs)).then((vote) => {
+  #await(index: number, node: RedisNode, reply: Promise<VoteReply>, asked?: bigint): void {
+    void inTime(this.#runtime, node, reply, nodeTimeoutMs(this.#ttlMs)).then((vote) => {
       // Replies may overtake each other; only the one to the latest question is this node's vote.
       if (this.#asked.get(index) === asked) this.#record(index, vote);
     });
@@ -91,7 +91,7 @@ export class Attempt {
       const node = this.#nodes[laggard];
       if (!node || this.#asked.get(laggard) === token) continue;
       this.#asked.set(laggard, token);
-      this.#await(laggard, node.confirm(this.#holding, token), token);
+      this.#await(laggard, node, node.confirm(this.#holding, token), token);
     }
   }
 

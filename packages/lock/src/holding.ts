@@ -25,7 +25,7 @@ export async function extendOnAll(
 ): Promise<ExtendOutcome> {
   const startedMs = runtime.nowMs();
   const ask = (node: RedisNode) =>
-    inTime(runtime, node.extend(holding, ttlMs), nodeTimeoutMs(ttlMs));
+    inTime(runtime, node, node.extend(holding, ttlMs), nodeTimeoutMs(ttlMs));
   return poll(nodes, ask, ({ yes, no, pending, answers }) => {
     if (yes('extended')) {
       const nowMs = runtime.nowMs();
@@ -52,7 +52,7 @@ export async function releaseOnAll(
   limitMs: number,
   runtime: Runtime,
 ): Promise<ReleaseOutcome> {
-  const ask = (node: RedisNode) => inTime(runtime, node.release(holding), limitMs);
+  const ask = (node: RedisNode) => inTime(runtime, node, node.release(holding), limitMs);
   return poll(nodes, ask, ({ yes, no, pending }) => {
     if (yes('released')) return 'released';
     if (no('not-held')) return 'expired';

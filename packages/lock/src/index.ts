@@ -14,6 +14,7 @@
 export type { FailedAttempt } from './attempt.js';
 export type { NodeAnswer } from './core/answers.js';
 export * from './core/errors.js';
+export type { Failure } from './core/failure.js';
 export type { RedlockOptions } from './core/options.js';
 export type { ReleaseOutcome } from './holding.js';
 export type { Lease } from './lease.js';

@@ -108,7 +108,8 @@ export class Redlock implements AsyncDisposable {
   }
 
   /**
-   * Makes one attempt. Contention, unreachable nodes and an abort on the way are results here, not exceptions.
+   * Makes one attempt. Contention, unreachable nodes and an abort on the way are results here, not exceptions:
+   * `reason` and `hint` tell why there is no lease, `nodes` what each node said.
    *
    * @throws {InvalidArgumentError} before anything is sent
    * @throws the signal's reason, or an error of code `closed`, where that was so before

@@ -45,15 +45,20 @@ export function sleep(runtime: Runtime, delayMs: number, signal: AbortSignal): P
   });
 }
 
-/** The reply of a node, or that it did not come within `limitMs`. The request itself goes on: it may still be carried out. */
+/**
+ * The reply of a node, or that it did not come within `limitMs`. The request itself goes on: it may still be carried out.
+ *
+ * @param node asked for its `state` where it is too late: what its client says of the connection
+ */
 export function inTime<Reply>(
   runtime: Runtime,
+  node: { readonly state: string },
   reply: Promise<Reply>,
   limitMs: number,
 ): Promise<Reply | { readonly answer: 'error'; readonly error: Error }> {
   return new Promise((resolve) => {
     const cancel = runtime.after(limitMs, () =>
-      resolve({ answer: 'error', error: new Error(`no answer within ${limitMs} ms`) }),
+      resolve({ answer: 'error', error: new Error(`no answer within ${limitMs} ms${node.state}`) }),
     );
     void reply.then((value) => {
       cancel();

@@ -3,7 +3,7 @@ import { find, inOrder, replyToWrite, type Scenario } from './scenario.js';
 export const bothRead: Scenario = {
   number: 3,
   title: 'Both have read',
-  source: "a comment below Kleppmann's article, answered: that scenario does look risky",
+  source: 'a comment below Kleppmann\'s article, answered: "that scenario does look risky"',
   story:
     'Client 1 reads and is stopped. Its lease ends; client 2 reads, too, and is stopped. Client 1 wakes ' +
     'and writes with the lower token before any higher one was seen; then client 2 writes what it has. ' +

@@ -5,7 +5,7 @@ import { shown } from './shown.js';
  *
  * - `stale-token`: a later holder has written. The caller must stop: its work is void.
  * - `conflict`: others kept writing between read and write, or held the resource. Nothing was written; the caller may try again with the same token.
- * - `outcome-unknown`: the write may or may not be applied. The caller must read back or settle the write id before it goes on.
+ * - `outcome-unknown`: the write may or may not be applied. The caller must read back and compare the write id before it goes on.
  * - `unsafe-store`: the server does not enforce a condition that the token check needs. The caller must use another server.
  * - `unsupported`: this server cannot do that safely (a body too large for it, say). Nothing was written.
  * - `corrupt-object`: what is stored was not written by this library or has been damaged. The caller must look at it.

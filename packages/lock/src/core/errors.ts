@@ -69,7 +69,7 @@ export class QuorumError extends LockError {
     options?: { readonly cause?: unknown },
   ) {
     const { resources, nodes, retryAfterMs } = facts;
-    super(code, `${message} resources=${resources.join(',')} ${describe(nodes)}`, options);
+    super(code, `${message} (resources=${resources.join(',')}; ${describe(nodes)})`, options);
     this.resources = resources;
     this.nodes = nodes;
     this.retryAfterMs = retryAfterMs;
@@ -86,5 +86,9 @@ export class NoQuorumError extends QuorumError {}
 export class AcquireTimeoutError extends QuorumError {}
 
 function describe(nodes: readonly NodeAnswer[]): string {
-  return nodes.map((node) => `${node.name}: ${node.error?.message ?? node.answer}`).join('; ');
+  return nodes
+    .map(({ name, answer, error }) => {
+      return `${name}: ${error?.message ?? (answer === 'pending' ? 'not waited for' : answer)}`;
+    })
+    .join('; ');
 }

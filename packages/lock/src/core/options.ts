@@ -55,7 +55,7 @@ export function resolveOptions(options: RedlockOptions): ResolvedOptions {
   }
   if (firstToken !== null && !isFirstToken(firstToken)) {
     throw new InvalidArgumentError(
-      `firstToken must be a bigint from 1 to ${FIRST_TOKEN_MAX} firstToken=${String(firstToken)}`,
+      `firstToken must be a bigint from 1 to ${FIRST_TOKEN_MAX} firstToken=${String(firstToken)} type=${typeof firstToken}`,
     );
   }
   return Object.freeze({ maxTtlMs, keyPrefix, fenceTtlMs, firstToken });
@@ -120,13 +120,13 @@ export function checkWaitMs(waitMs: number): number {
 export function checkCount(name: string, value: number): number {
   if (Number.isSafeInteger(value) && value >= 0) return value;
   throw new InvalidArgumentError(
-    `${name} must be a whole number, 0 or more ${name}=${String(value)}`,
+    `${name} must be a whole number, 0 or more ${name}=${String(value)} type=${typeof value}`,
   );
 }
 
 function milliseconds(name: string, value: number, min: number, max: number, note = ''): number {
   if (Number.isSafeInteger(value) && value >= min && value <= max) return value;
   throw new InvalidArgumentError(
-    `${name} must be a whole number of milliseconds from ${min} to ${max}${note} ${name}=${String(value)}`,
+    `${name} must be a whole number of milliseconds from ${min} to ${max}${note} ${name}=${String(value)} type=${typeof value}`,
   );
 }

@@ -11,8 +11,10 @@ import {
   type Script,
 } from './scripts.js';
 
-/** The calls of an ioredis client that are used: a `Redis`, or a `Cluster` seen as one node. */
+/** What is used of an ioredis client: a `Redis`, or a `Cluster` seen as one node. */
 export interface RedisClient {
+  /** What the client says of its connection, `ready` where it is fine. */
+  readonly status?: string;
   evalsha(
     sha1: string,
     keyCount: number,
@@ -83,6 +85,12 @@ export class RedisNode {
     this.durable = durable;
     this.#client = client;
     this.#options = options;
+  }
+
+  /** For messages: what the client says of its connection, where that is not ready. */
+  get state(): string {
+    const { status = 'ready' } = this.#client;
+    return status === 'ready' ? '' : `; its client is ${status}`;
   }
 
   /** Whether the node was admitted by clients who name all nodes, and this one, alike; true where it was never admitted. */
