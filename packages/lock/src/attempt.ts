@@ -1,6 +1,6 @@
 import type { VoteReply } from './core/answers.js';
 import type { Failure } from './core/failure.js';
-import { decide, retryAfterMs, supersededVotes, type Vote } from './core/tally.js';
+import { decide, retryAfterMs, type Vote } from './core/tally.js';
 import { nodeTimeoutMs, validityMs } from './core/validity.js';
 import type { Holding, RedisNode } from './redis/node.js';
 import { inTime, type Runtime } from './runtime.js';
@@ -24,7 +24,6 @@ export class Attempt {
   readonly #holding: Holding;
   readonly #ttlMs: number;
   readonly #runtime: Runtime;
-  readonly #meet: (index: number) => void;
   readonly #votes: Vote[];
   /** The token that each node has last been asked to confirm. */
   readonly #asked = new Map<number, bigint>();
@@ -32,22 +31,12 @@ export class Attempt {
   readonly #settle = Promise.withResolvers<AttemptOutcome>();
   #outcome: AttemptOutcome | null = null;
 
-  /**
-   * @param nodes sorted by name
-   * @param meet called with the place of each node that is not admitted, or whose vote does not count beside others'
-   */
-  constructor(
-    nodes: readonly RedisNode[],
-    holding: Holding,
-    ttlMs: number,
-    runtime: Runtime,
-    meet: (index: number) => void,
-  ) {
+  /** @param nodes sorted by name */
+  constructor(nodes: readonly RedisNode[], holding: Holding, ttlMs: number, runtime: Runtime) {
     this.#nodes = nodes;
     this.#holding = holding;
     this.#ttlMs = ttlMs;
     this.#runtime = runtime;
-    this.#meet = meet;
     this.#votes = nodes.map(() => ({ answer: 'pending' }));
     this.#startedMs = runtime.nowMs();
   }
@@ -77,7 +66,6 @@ export class Attempt {
   }
 
   #record(index: number, vote: VoteReply): void {
-    if (vote.answer === 'not-admitted') this.#meet(index);
     if (this.#outcome) return;
     this.#votes[index] = vote;
     const decision = decide(this.#votes);
@@ -117,7 +105,6 @@ export class Attempt {
 
   #finish(outcome: AttemptOutcome): void {
     this.#outcome = outcome;
-    for (const index of supersededVotes(this.#votes)) this.#meet(index);
     this.#settle.resolve(outcome);
   }
 }

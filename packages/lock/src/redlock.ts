@@ -145,7 +145,6 @@ export class Redlock implements AsyncDisposable {
   /** Releases what is held and ends waits with an error of code `closed`. Leaves the clients to their owner. */
   async close(): Promise<void> {
     this.#closing.abort(new LockError('closed', 'this Redlock was closed'));
-    this.#admissions.close();
     await Promise.all([...this.#held].map((lease) => lease.release()));
   }
 
@@ -177,9 +176,7 @@ export class Redlock implements AsyncDisposable {
 
   async #attemptOnce({ resources, ttlMs, signal }: Request): Promise<AcquireAttempt> {
     const holding = { resources, owner: this.#runtime.uniqueId() };
-    const attempt = new Attempt(this.#nodes, holding, ttlMs, this.#runtime, (index) =>
-      this.#admissions.meet(index),
-    );
+    const attempt = new Attempt(this.#nodes, holding, ttlMs, this.#runtime);
     const outcome = await attempt.run(signal);
     if (!outcome.ok) return outcome;
     const lease = this.#lease(holding, ttlMs, outcome.token, outcome.deadlineMs);

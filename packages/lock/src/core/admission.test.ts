@@ -1,12 +1,5 @@
 import { expect, test } from 'vitest';
-import {
-  type Inspection,
-  nextGeneration,
-  type Promised,
-  planFirstStart,
-  planReadmission,
-  unchanged,
-} from './admission.js';
+import { type Inspection, planFirstStart, unchanged } from './admission.js';
 
 const names = ['a', 'b', 'c'];
 const seed = { wallClockUs: 5_000n, firstToken: 33n };
@@ -20,7 +13,6 @@ function blank(runId: string, known: Partial<Inspection> = {}): Inspection {
     roster: [],
     max: 0n,
     members: '',
-    waitedMs: 0,
     ...known,
   };
 }
@@ -103,43 +95,4 @@ test('firstToken is for nodes that never had a memory: where any remembers anyth
   expect(floors({})).toEqual([32n, 32n, 32n]);
   expect(floors({ max: 40n })).toEqual([5_000n, 5_000n, 5_000n]);
   expect(floors({ generation: 1 })).toEqual([5_000n, 5_000n, 5_000n]);
-});
-
-test('a new generation exceeds every known one, but what was promised to this very life is used again', () => {
-  const wiped = blank('1');
-  const other = (generation: number) => ({ generation, incarnation: 'another life' });
-  const same = (generation: number) => ({ generation, incarnation: wiped.incarnation });
-  expect(nextGeneration(wiped, 1, [])).toBe(1);
-  expect(nextGeneration(wiped, 1, [other(1), other(4)])).toBe(5);
-  expect(nextGeneration(wiped, 1, [other(1), same(4)])).toBe(4);
-  expect(nextGeneration(wiped, 1, [other(4), same(4)])).toBe(5);
-  expect(nextGeneration(wiped, 3, [other(1)])).toBe(3);
-});
-
-test('a node that votes is raised to what its own life was promised, never past a later life', () => {
-  const votes = blank('1', { admitted: true, generation: 2 });
-  const same = { generation: 4, incarnation: votes.incarnation };
-  expect(nextGeneration(votes, 2, [{ generation: 2, incarnation: '' }])).toBeNull();
-  expect(nextGeneration(votes, 2, [same, { generation: 2, incarnation: '' }])).toBe(4);
-  expect(nextGeneration(votes, 2, [same, { generation: 3, incarnation: 'new master' }])).toBeNull();
-});
-
-test('a node is readmitted above the highest token of a consistent majority that has promised', () => {
-  const promise = (index: number, max: bigint, roster: number[], generation = 1): Promised => ({
-    index,
-    generation,
-    roster,
-    max,
-  });
-  const promises = [promise(1, 40n, [2, 1, 3]), promise(2, 44n, [2, 1, 3], 3)];
-  expect(planReadmission(0, 2, promises, 3)).toEqual({
-    index: 0,
-    generation: 2,
-    roster: [2, 1, 3],
-    floor: 44n,
-  });
-  expect(planReadmission(0, 2, promises.slice(1), 3)).toBeNull();
-  // Node 1 knows that node 2 has begun a third generation; this promise is of its second.
-  const superseded = [promise(1, 40n, [2, 1, 3]), promise(2, 44n, [2, 1, 2], 2)];
-  expect(planReadmission(0, 2, superseded, 3)).toBeNull();
 });

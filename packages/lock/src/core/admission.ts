@@ -1,4 +1,4 @@
-import { consistentQuorum, majorityOf, type Voter } from './quorum.js';
+import { majorityOf } from './quorum.js';
 
 /** What a node remembers, as INSPECT tells it. */
 export interface Inspection {
@@ -15,8 +15,6 @@ export interface Inspection {
   readonly max: bigint;
   /** Digest of the names it was admitted under, or ''. */
   readonly members: string;
-  /** Milliseconds since this life of the data was first found not admitted, by the node's clock. */
-  readonly waitedMs: number;
 }
 
 export interface Admission {
@@ -99,60 +97,4 @@ export function unchanged(before: readonly Inspection[], after: readonly Inspect
       one.admitted === other.admitted
     );
   });
-}
-
-/** A node's word that votes of another one from before its new generation do not count beside its own any more. */
-export interface Promised extends Voter {
-  /** The highest token that it has given or confirmed. */
-  readonly max: bigint;
-}
-
-/** The highest generation of a node that another one knows of, and the life of its data to which it was promised, if known. */
-export interface KnownGeneration {
-  readonly generation: number;
-  readonly incarnation: string;
-}
-
-/**
- * The generation to ask promises for, once some have been refused. Null where there is none to ask for.
- *
- * A generation that was promised to this very life of the node is used again, so that clients who admit it at the same time
- * agree; any other one must be exceeded. A node that votes already is only raised to what this life of it was promised:
- * where a later life was promised a generation, it is the old master of a failover, and stays superseded.
- */
-export function nextGeneration(
-  seen: Inspection,
-  asked: number,
-  refusals: readonly KnownGeneration[],
-): number | null {
-  const isOurs = ({ incarnation }: KnownGeneration): boolean => incarnation === seen.incarnation;
-  if (seen.admitted) {
-    const later = refusals.filter(({ generation }) => generation > seen.generation);
-    return later.length > 0 && later.every(isOurs)
-      ? Math.max(...later.map(({ generation }) => generation))
-      : null;
-  }
-  return Math.max(asked, ...refusals.map((one) => one.generation + (isOurs(one) ? 0 : 1)));
-}
-
-/**
- * Admits a node that lost its memory, upon the promises of others; null where no consistent majority has promised.
- *
- * Invariant: every token that the node's earlier incarnations helped to confirm is at or below `floor`, or can no longer
- * be confirmed. Any quorum that counts such an incarnation shares a node with the promises. If that node voted before its
- * promise, its `max` covers the token; if after, its roster carries the new generation and voids the old vote.
- */
-export function planReadmission(
-  subject: number,
-  generation: number,
-  promises: readonly Promised[],
-  nodeCount: number,
-): Admission | null {
-  const quorum = consistentQuorum(promises, majorityOf(nodeCount));
-  if (!quorum) return null;
-  const roster = Array.from({ length: nodeCount }, (_, index) =>
-    Math.max(...quorum.map((promised) => promised.roster[index] ?? 0)),
-  );
-  const floor = quorum.reduce((highest, { max }) => (max > highest ? max : highest), 0n);
-  return { index: subject, generation, roster: roster.with(subject, generation), floor };
 }

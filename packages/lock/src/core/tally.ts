@@ -1,5 +1,5 @@
 import type { VoteReply } from './answers.js';
-import { consistentQuorum, majorityOf, superseded, type Voter } from './quorum.js';
+import { consistentQuorum, majorityOf, type Voter } from './quorum.js';
 
 /** The vote of one node in one attempt. The last reply of a node replaces its earlier one. */
 export type Vote = { readonly answer: 'pending' } | VoteReply;
@@ -43,11 +43,6 @@ export function decide(votes: readonly Vote[]): Decision {
   }
   // Asking earlier would raise nodes to a token that the next grant may exceed.
   return { state: 'open', token, laggards: grants.length < majority ? [] : laggards };
-}
-
-/** The places of nodes whose votes do not count beside those of others; see `superseded`. */
-export function supersededVotes(votes: readonly Vote[]): readonly number[] {
-  return superseded(grantsIn(votes));
 }
 
 function grantsIn(votes: readonly Vote[]): (Voter & { readonly token: bigint })[] {

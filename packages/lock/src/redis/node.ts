@@ -1,4 +1,4 @@
-import type { Admission, Inspection, KnownGeneration, Promised } from '../core/admission.js';
+import type { Admission, Inspection } from '../core/admission.js';
 import type { VoteReply } from '../core/answers.js';
 import {
   acquireScript,
@@ -6,7 +6,6 @@ import {
   confirmScript,
   extendScript,
   inspectScript,
-  promiseScript,
   releaseScript,
   type Script,
 } from './scripts.js';
@@ -27,11 +26,10 @@ export interface RedisClient {
   ): Promise<unknown>;
 }
 
-/** A client, the name that all programs give its node, and what they know of it. */
+/** A client, and the name that all programs give its node. */
 export interface NamedClient {
   readonly name: string;
   readonly client: RedisClient;
-  readonly durable: boolean;
 }
 
 /** What one lease holds, and under which owner id. */
@@ -59,30 +57,20 @@ export type ExtendReply =
   | Exclude<VoteReply, { readonly answer: 'granted' | 'held' }>;
 export type ReleaseReply = { readonly answer: 'released' | 'not-held' } | NodeFailure;
 export type InspectReply = ({ readonly answer: 'inspected' } & Inspection) | NodeFailure;
-export type PromiseReply =
-  | ({ readonly answer: 'promised' } & Omit<Promised, 'index'>)
-  | ({ readonly answer: 'refused' } & KnownGeneration)
-  | { readonly answer: 'not-admitted' | 'wrong-members' }
-  | NodeFailure;
 export type AdmitReply =
-  | {
-      readonly answer: 'admitted' | 'already-admitted' | 'changed' | 'wrong-members' | 'too-early';
-    }
+  | { readonly answer: 'admitted' | 'already-admitted' | 'changed' | 'wrong-members' }
   | NodeFailure;
 
 /** One independent Redis master. Its calls never reject: a failure is an answer. They may hang as long as the client does. */
 export class RedisNode {
   readonly name: string;
-  /** Whether nothing that it has acknowledged is lost when its process ends. */
-  readonly durable: boolean;
   readonly #client: RedisClient;
   readonly #options: NodeOptions;
   /** The ACQUIRE of each owner that has not been answered. */
   readonly #underWay = new Map<string, Promise<VoteReply>>();
 
-  constructor({ name, client, durable }: NamedClient, options: NodeOptions) {
+  constructor({ name, client }: NamedClient, options: NodeOptions) {
     this.name = name;
-    this.durable = durable;
     this.#client = client;
     this.#options = options;
   }
@@ -144,26 +132,12 @@ export class RedisNode {
     return this.#run(inspectScript, [], [name], inspection);
   }
 
-  /**
-   * Asks for the promise that this life of node number `subject` begins that generation; `name` as for `inspect`.
-   */
-  promise(
-    subject: number,
-    incarnation: string,
-    generation: number,
-    name: string,
-  ): Promise<PromiseReply> {
-    const values = [subject + 1, incarnation, generation, this.#options.members, name];
-    return this.#run(promiseScript, [], values, promised);
-  }
-
-  /** @param quarantineMs for how long the node must have been known to be without admission */
-  admit(seen: Inspection, admission: Admission, quarantineMs: number): Promise<AdmitReply> {
+  admit(seen: Inspection, admission: Admission): Promise<AdmitReply> {
     const { members, maxTtlMs } = this.#options;
     const { generation, roster, floor } = admission;
     const told = [seen.runId, seen.incarnation, generation, roster.join(','), floor.toString()];
-    return this.#run(admitScript, [], [...told, members, maxTtlMs, quarantineMs], (reply) => ({
-      answer: oneOf(reply, 'admitted', 'already-admitted', 'changed', 'wrong-members', 'too-early'),
+    return this.#run(admitScript, [], [...told, members, maxTtlMs], (reply) => ({
+      answer: oneOf(reply, 'admitted', 'already-admitted', 'changed', 'wrong-members'),
     }));
   }
 
@@ -238,7 +212,7 @@ function refusal(
 }
 
 function inspection(reply: readonly unknown[]): { readonly answer: 'inspected' } & Inspection {
-  const [, runId, incarnation, admitted, generation, roster, max, members, waitedMs] = reply;
+  const [, runId, incarnation, admitted, generation, roster, max, members] = reply;
   return {
     answer: oneOf(reply, 'inspected'),
     runId: text(runId),
@@ -248,21 +222,6 @@ function inspection(reply: readonly unknown[]): { readonly answer: 'inspected' }
     roster: roster === '' ? [] : numbers(roster),
     max: BigInt(text(max)),
     members: text(members),
-    waitedMs: wholeNumber(waitedMs),
-  };
-}
-
-function promised(reply: readonly unknown[]): PromiseReply {
-  const [answer, first, second, roster] = reply;
-  if (answer === 'refused') {
-    return { answer, generation: wholeNumber(first), incarnation: text(second) };
-  }
-  if (answer !== 'promised') return { answer: oneOf(reply, 'not-admitted', 'wrong-members') };
-  return {
-    answer,
-    max: BigInt(text(first)),
-    generation: wholeNumber(second),
-    roster: numbers(roster),
   };
 }
 

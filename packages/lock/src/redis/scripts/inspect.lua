@@ -1,12 +1,10 @@
 -- Says what this node remembers.
 -- KEYS: node. ARGV: a random name, given to this life of the data if it has none.
--- Reply: {'inspected', run_id, incarnation, admitted (1|0), gen, roster, max, members, waited}; '' or '0' where nothing is
---        known. waited: how long ago (ms) this life of the data was first found not admitted, by this node's clock.
+-- Reply: {'inspected', run_id, incarnation, admitted (1|0), gen, roster, max, members}; '' or '0' where nothing is known.
 stamp(ARGV[1])
-local fields = redis.call('HMGET', KEYS[1], 'incarnation', 'run_id', 'gen', 'roster', 'max', 'members', 'seen_at')
+local fields = redis.call('HMGET', KEYS[1], 'incarnation', 'run_id', 'gen', 'roster', 'max', 'members')
 local run_id = own_run_id()
 return {
   'inspected', run_id, fields[1], fields[2] == run_id and 1 or 0,
   fields[3] or '0', fields[4] or '', fields[5] or '0', fields[6] or '',
-  string.format('%.0f', math.max(0, own_time_ms() - tonumber(fields[7]))),
 }

@@ -7,9 +7,8 @@
 --   max       the highest token that this node ever gave or confirmed, over all resources
 --   members   digest of the sorted node names: clients that name the nodes otherwise are refused
 --   max_ttl   the longest lease in milliseconds that this node grants
---   promised_to:<place>   the life of another node's data to which its generation in the roster was promised
---   incarnation, seen_run_id, seen_at   of this life of the data: a random name, the process, and its clock (ms), all stamped by
---             the first script that finds it not admitted
+--   incarnation, seen_run_id   of this life of the data: a random name, given by the first script that finds it not
+--             admitted, and the process
 
 local TOKEN_MAX = 9007199254740991 -- 2^53-1: Lua numbers are doubles, and larger ones are rounded
 
@@ -20,17 +19,11 @@ local function own_run_id()
     string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
 end
 
-local function own_time_ms()
-  local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
-end
-
 -- Names this life of the data, unless it has a name. A flush takes the name away, though the process and its run id stay.
 local function stamp(name)
   local run_id = own_run_id()
   if redis.call('HGET', KEYS[1], 'seen_run_id') == run_id then return end
-  redis.call('HSET', KEYS[1], 'seen_run_id', run_id, 'incarnation', name,
-    'seen_at', string.format('%.0f', own_time_ms()))
+  redis.call('HSET', KEYS[1], 'seen_run_id', run_id, 'incarnation', name)
 end
 
 -- The node's fields, or nil and the refusal that a voter must answer. `name` is random; see stamp.
@@ -48,12 +41,6 @@ local function admitted_node(members, name)
     max = tonumber(fields[5]),
     max_ttl = tonumber(fields[7]),
   }
-end
-
-local function numbers(roster)
-  local list = {}
-  for digits in string.gmatch(roster, '%d+') do list[#list + 1] = tonumber(digits) end
-  return list
 end
 
 -- Stores the token for every resource, in KEYS from `first` on by twos, and as the node's highest.
