@@ -250,8 +250,11 @@ describe('a lease', () => {
     await lease.extend(500);
     expect(lease.remainingMs()).toBeGreaterThan(15_000);
 
+    // An acquire settles with a majority; the last node may have it before it.
+    await until(async () => (await holders('x')) === 3);
     await Promise.all(admin.map((node) => node.del(`${keyPrefix}lock:x`)));
     const successor = await redlock().acquire('x', { ttlMs: 5_000 });
+    await until(async () => (await holders('x')) === 3);
     await expect(lease.extend(1_000)).rejects.toThrow(LeaseLostError);
     expect(lease.signal.aborted).toBe(true);
     successor.ensure(1_000);
