@@ -1,6 +1,6 @@
 import type { VoteReply } from './core/answers.js';
 import type { Failure } from './core/failure.js';
-import { decide, retryAfterMs, type Vote } from './core/tally.js';
+import { decide, retryAfterMs, supersededVotes, type Vote } from './core/tally.js';
 import { nodeTimeoutMs, validityMs } from './core/validity.js';
 import type { Holding, RedisNode } from './redis/node.js';
 import { inTime, type Runtime } from './runtime.js';
@@ -24,6 +24,7 @@ export class Attempt {
   readonly #holding: Holding;
   readonly #ttlMs: number;
   readonly #runtime: Runtime;
+  readonly #meet: (index: number) => void;
   readonly #votes: Vote[];
   /** The token that each node has last been asked to confirm. */
   readonly #asked = new Map<number, bigint>();
@@ -31,12 +32,22 @@ export class Attempt {
   readonly #settle = Promise.withResolvers<AttemptOutcome>();
   #outcome: AttemptOutcome | null = null;
 
-  /** @param nodes sorted by name */
-  constructor(nodes: readonly RedisNode[], holding: Holding, ttlMs: number, runtime: Runtime) {
+  /**
+   * @param nodes sorted by name
+   * @param meet called with the place of each node that is not admitted, or whose vote does not count beside others'
+   */
+  constructor(
+    nodes: readonly RedisNode[],
+    holding: Holding,
+    ttlMs: number,
+    runtime: Runtime,
+    meet: (index: number) => void,
+  ) {
     this.#nodes = nodes;
     this.#holding = holding;
     this.#ttlMs = ttlMs;
     this.#runtime = runtime;
+    this.#meet = meet;
     this.#votes = nodes.map(() => ({ answer: 'pending' }));
     this.#startedMs = runtime.nowMs();
   }
@@ -45,27 +56,28 @@ export class Attempt {
   async run(signal: AbortSignal): Promise<AttemptOutcome> {
     const abort = (): void => this.#lose('aborted');
     signal.addEventListener('abort', abort, { once: true });
-    for (const [index, node] of this.#nodes.entries()) {
-      this.#await(index, node.acquire(this.#holding, this.#ttlMs));
+    // An abort before now has no event any more.
+    if (signal.aborted) abort();
+    else {
+      for (const [index, node] of this.#nodes.entries()) {
+        this.#await(index, node.acquire(this.#holding, this.#ttlMs));
+      }
     }
     const outcome = await this.#settle.promise;
     signal.removeEventListener('abort', abort);
     return outcome;
   }
 
-  #await(index: number, reply: Promise<VoteReply>): void {
-    void inTime(this.#runtime, reply, nodeTimeoutMs(this.#ttlMs)).then((vote) =>
-      this.#record(index, vote),
-    );
-    // A grant that arrives after the attempt was given up would lock everybody out until its TTL ends.
-    void reply.then((vote) => {
-      if (this.#outcome?.ok === false && vote.answer === 'granted') {
-        void this.#nodes[index]?.release(this.#holding);
-      }
+  /** @param asked the token the node is to confirm; none where it is to grant one */
+  #await(index: number, reply: Promise<VoteReply>, asked?: bigint): void {
+    void inTime(this.#runtime, reply, nodeTimeoutMs(this.#ttlMs)).then((vote) => {
+      // Replies may overtake each other; only the one to the latest question is this node's vote.
+      if (this.#asked.get(index) === asked) this.#record(index, vote);
     });
   }
 
   #record(index: number, vote: VoteReply): void {
+    if (vote.answer === 'not-admitted') this.#meet(index);
     if (this.#outcome) return;
     this.#votes[index] = vote;
     const decision = decide(this.#votes);
@@ -79,7 +91,7 @@ export class Attempt {
       const node = this.#nodes[laggard];
       if (!node || this.#asked.get(laggard) === token) continue;
       this.#asked.set(laggard, token);
-      this.#await(laggard, node.confirm(this.#holding, token));
+      this.#await(laggard, node.confirm(this.#holding, token), token);
     }
   }
 
@@ -92,6 +104,8 @@ export class Attempt {
   }
 
   #lose(reason: FailedAttempt['reason']): void {
+    // An abort may come between the win and the moment at which `run` hears of it.
+    if (this.#outcome) return;
     for (const node of this.#nodes) void node.release(this.#holding);
     this.#finish({
       ok: false,
@@ -103,6 +117,7 @@ export class Attempt {
 
   #finish(outcome: AttemptOutcome): void {
     this.#outcome = outcome;
+    for (const index of supersededVotes(this.#votes)) this.#meet(index);
     this.#settle.resolve(outcome);
   }
 }

@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
-import { type AdmissionOutcome, admitFirstStart } from './admission.js';
+import { Admissions } from './admission.js';
 import { Attempt, type FailedAttempt } from './attempt.js';
 import { backoffMs } from './core/backoff.js';
-import { LockError } from './core/errors.js';
+import { InvalidArgumentError, LockError } from './core/errors.js';
 import { failureError } from './core/failure.js';
 import {
   checkCount,
@@ -13,12 +13,13 @@ import {
   type ResolvedOptions,
   resolveOptions,
 } from './core/options.js';
+import { nodeTimeoutMs } from './core/validity.js';
 import { extendOnAll, releaseOnAll } from './holding.js';
 import { keepAlive } from './keep-alive.js';
 import { Lease } from './lease.js';
 import { type NodeConfig, nameNodes } from './names.js';
 import { type Holding, RedisNode } from './redis/node.js';
-import { type Runtime, sleep, systemRuntime } from './runtime.js';
+import { type Runtime, sleep, systemRuntime, unlessAborted } from './runtime.js';
 
 export interface RedlockConfig extends RedlockOptions {
   /** Independent Redis masters, 1 to 15; 3 or 5 as a rule. All programs must name them alike. */
@@ -58,22 +59,26 @@ export type AcquireAttempt = { readonly ok: true; readonly lease: Lease } | Fail
  */
 export class Redlock implements AsyncDisposable {
   readonly #nodes: readonly RedisNode[];
-  readonly #members: string;
   readonly #options: ResolvedOptions;
   readonly #runtime: Runtime;
   readonly #closing = new AbortController();
   readonly #held = new Set<Lease>();
-  #admission: Promise<AdmissionOutcome> | null = null;
+  readonly #admissions: Admissions;
 
   /** @throws {InvalidArgumentError} where a node has no name, a name is used twice or an option is out of range */
   constructor(config: RedlockConfig, runtime: Runtime = systemRuntime) {
     this.#options = resolveOptions(config);
     this.#runtime = runtime;
     const named = nameNodes(config.nodes);
-    const names = JSON.stringify(named.map(({ name }) => name));
-    this.#members = createHash('sha1').update(names).digest('hex');
-    const options = { ...this.#options, members: this.#members };
-    this.#nodes = named.map(({ name, client }) => new RedisNode(name, client, options));
+    const names = named.map(({ name }) => name);
+    this.#nodes = named.map((node) => {
+      // With its own name, so that clients who swap the names of two nodes are refused, too.
+      const members = createHash('sha1')
+        .update(JSON.stringify([names, node.name]))
+        .digest('hex');
+      return new RedisNode(node, { ...this.#options, members, nodeCount: named.length });
+    });
+    this.#admissions = new Admissions(this.#nodes, this.#options, runtime);
   }
 
   /**
@@ -103,9 +108,10 @@ export class Redlock implements AsyncDisposable {
   }
 
   /**
-   * Makes one attempt. Contention and unreachable nodes are results here, not exceptions.
+   * Makes one attempt. Contention, unreachable nodes and an abort on the way are results here, not exceptions.
    *
    * @throws {InvalidArgumentError} before anything is sent
+   * @throws the signal's reason, or an error of code `closed`, where that was so before
    */
   async tryAcquire(
     resource: string | readonly string[],
@@ -126,7 +132,8 @@ export class Redlock implements AsyncDisposable {
     options: UsingOptions,
     routine: (lease: Lease) => Promise<Result> | Result,
   ): Promise<Result> {
-    const extensionsMax = checkCount('extensionsMax', options.extensionsMax ?? 10);
+    const extensionsMax = checkCount('extensionsMax', options?.extensionsMax ?? 10);
+    if (typeof routine !== 'function') throw new InvalidArgumentError('routine must be a function');
     await using lease = await this.acquire(resource, options);
     using _ = keepAlive(lease, options.ttlMs, extensionsMax, this.#runtime);
     const result = await routine(lease);
@@ -137,6 +144,7 @@ export class Redlock implements AsyncDisposable {
   /** Releases what is held and ends waits with an error of code `closed`. Leaves the clients to their owner. */
   async close(): Promise<void> {
     this.#closing.abort(new LockError('closed', 'this Redlock was closed'));
+    this.#admissions.close();
     await Promise.all([...this.#held].map((lease) => lease.release()));
   }
 
@@ -148,6 +156,9 @@ export class Redlock implements AsyncDisposable {
     const resources = checkResources(resource);
     const ttlMs = checkTtlMs(options?.ttlMs, this.#options.maxTtlMs);
     const closing = this.#closing.signal;
+    if (options.signal !== undefined && !(options.signal instanceof AbortSignal)) {
+      throw new InvalidArgumentError('signal must be an AbortSignal');
+    }
     const signal = options.signal ? AbortSignal.any([options.signal, closing]) : closing;
     signal.throwIfAborted();
     return { resources, ttlMs, signal };
@@ -157,21 +168,28 @@ export class Redlock implements AsyncDisposable {
     const first = await this.#attemptOnce(request);
     if (first.ok || first.reason !== 'no-quorum') return first;
     if (!first.nodes.some((node) => node.answer === 'not-admitted')) return first;
-    const admission = await this.#admitFirstStart();
+    const admission = await unlessAborted(this.#admissions.firstStart(), request.signal);
+    if (admission === null) return aborted(this.#nodes);
     if (!admission.ok) return { ...first, hint: admission.reason };
     return this.#attemptOnce(request);
   }
 
   async #attemptOnce({ resources, ttlMs, signal }: Request): Promise<AcquireAttempt> {
     const holding = { resources, owner: this.#runtime.uniqueId() };
-    const attempt = new Attempt(this.#nodes, holding, ttlMs, this.#runtime);
+    const attempt = new Attempt(this.#nodes, holding, ttlMs, this.#runtime, (index) =>
+      this.#admissions.meet(index),
+    );
     const outcome = await attempt.run(signal);
     if (!outcome.ok) return outcome;
-    return { ok: true, lease: this.#lease(holding, ttlMs, outcome.token, outcome.deadlineMs) };
+    const lease = this.#lease(holding, ttlMs, outcome.token, outcome.deadlineMs);
+    if (!signal.aborted) return { ok: true, lease };
+    // Aborted after the last vote: whoever aborted has not seen this lease.
+    void lease.release();
+    return aborted(this.#nodes);
   }
 
   #lease(holding: Holding, ttlMs: number, token: bigint, deadlineMs: number): Lease {
-    const release = () => releaseOnAll(this.#nodes, holding, ttlMs, this.#runtime);
+    const release = () => releaseOnAll(this.#nodes, holding, nodeTimeoutMs(ttlMs), this.#runtime);
     const extend = async (newTtlMs: number): Promise<number> => {
       checkTtlMs(newTtlMs, this.#options.maxTtlMs);
       const outcome = await extendOnAll(this.#nodes, holding, newTtlMs, this.#runtime);
@@ -187,24 +205,17 @@ export class Redlock implements AsyncDisposable {
       { extend, release },
       this.#runtime,
     );
+    const { signal } = lease;
+    if (signal.aborted) return lease;
     this.#held.add(lease);
-    lease.signal.addEventListener('abort', () => this.#held.delete(lease), { once: true });
+    signal.addEventListener('abort', () => this.#held.delete(lease), { once: true });
     return lease;
   }
+}
 
-  /** At most one at a time, however many acquire. */
-  #admitFirstStart(): Promise<AdmissionOutcome> {
-    const { firstToken } = this.#options;
-    const seed = firstToken
-      ? firstToken - 1n
-      : BigInt(Math.floor(this.#runtime.wallClockMs() * 1000));
-    this.#admission ??= admitFirstStart(this.#nodes, this.#members, seed, this.#runtime).finally(
-      () => {
-        this.#admission = null;
-      },
-    );
-    return this.#admission;
-  }
+function aborted(nodes: readonly RedisNode[]): FailedAttempt {
+  const pending = nodes.map(({ name }) => ({ name, answer: 'pending' as const }));
+  return { ok: false, reason: 'aborted', nodes: pending, retryAfterMs: 0 };
 }
 
 interface Request {

@@ -61,3 +61,19 @@ export function inTime<Reply>(
     });
   });
 }
+
+/** What the promise resolves to; null as soon as the signal aborts. What was asked for goes on all the same. */
+export async function unlessAborted<Value>(
+  promise: Promise<Value>,
+  signal: AbortSignal,
+): Promise<Value | null> {
+  const { promise: aborted, resolve } = Promise.withResolvers<null>();
+  const abort = (): void => resolve(null);
+  signal.addEventListener('abort', abort, { once: true });
+  if (signal.aborted) abort();
+  try {
+    return await Promise.race([promise, aborted]);
+  } finally {
+    signal.removeEventListener('abort', abort);
+  }
+}

@@ -1,8 +1,8 @@
-import { majorityOf } from './quorum.js';
+import { consistentQuorum, majorityOf, type Voter } from './quorum.js';
 
 /** What a node remembers, as INSPECT tells it. */
 export interface Inspection {
-  /** The server process that answered. */
+  /** The server process that answered, and its replication history. */
   readonly runId: string;
   /** Random name of this life of the node's data. */
   readonly incarnation: string;
@@ -13,8 +13,10 @@ export interface Inspection {
   readonly roster: readonly number[];
   /** The highest token this node remembers. */
   readonly max: bigint;
-  /** Digest of the members it was admitted among, or ''. */
+  /** Digest of the names it was admitted under, or ''. */
   readonly members: string;
+  /** Milliseconds since this life of the data was first found not admitted, by the node's clock. */
+  readonly waitedMs: number;
 }
 
 export interface Admission {
@@ -35,16 +37,15 @@ export type FirstStart =
  * Plans a first start: the nodes that have no memory of an admission in this incarnation begin to vote.
  *
  * It is allowed only while *all* nodes have answered and fewer than a majority is admitted, so no acquisition can be under
- * way. Then the highest surviving `max` covers every token that any surviving node has seen, and `seed` (the wall clock
- * in microseconds, or the token before the configured first one) covers those that nobody remembers.
+ * way. Then the highest surviving `max` covers every token that any surviving node has seen, and the wall clock in
+ * microseconds those that nobody remembers. `firstToken` replaces the clock where no node remembers anything at all.
  *
  * Invariant: the floor of an admitted node is at or above every token of earlier incarnations.
  */
 export function planFirstStart(
   names: readonly string[],
   inspections: readonly Inspection[],
-  members: string,
-  seed: bigint,
+  seed: { readonly wallClockUs: bigint; readonly firstToken: bigint | null },
 ): FirstStart {
   const twin = inspections.findIndex(
     (one, at) => inspections.findIndex((other) => other.runId === one.runId) !== at,
@@ -55,28 +56,33 @@ export function planFirstStart(
       `nodes ${names[first]} and ${names[twin]} are the same Redis server: give each node a server of its own`,
     );
   }
-  const stranger = inspections.findIndex((one) => one.members !== '' && one.members !== members);
-  if (stranger !== -1) {
-    return refuse(
-      `node ${names[stranger]} belongs to a lock service with other members: configure the same node names in every client`,
-    );
-  }
   const admitted = inspections.filter((one) => one.admitted).length;
   if (admitted >= majorityOf(names.length)) return { plan: 'not-needed' };
 
-  const floor = inspections.reduce((highest, one) => (one.max > highest ? one.max : highest), seed);
-  const known = names.map((_, index) => highestGeneration(inspections, index));
-  const admissions = inspections.flatMap((one, index) => {
-    if (one.admitted) return [];
-    const generation = (known[index] ?? 0) + 1;
-    return [{ index, generation, roster: known.with(index, generation), floor }];
-  });
+  const max = inspections.reduce((highest, one) => (one.max > highest ? one.max : highest), 0n);
+  const isNew = max === 0n && inspections.every((one) => one.generation === 0);
+  const seeded = isNew && seed.firstToken !== null ? seed.firstToken - 1n : seed.wallClockUs;
+  const floor = max > seeded ? max : seeded;
+  const roster = inspections.map((one, index) =>
+    one.admitted ? one.generation : firstStartGeneration(index, inspections),
+  );
+  const admissions = inspections.flatMap((one, index) =>
+    one.admitted ? [] : [{ index, generation: roster[index] ?? 0, roster, floor }],
+  );
   return { plan: 'admit', admissions };
 }
 
-function highestGeneration(inspections: readonly Inspection[], index: number): number {
-  const told = inspections.map((one) => one.roster[index] ?? 0);
-  return Math.max(...told, inspections[index]?.generation ?? 0);
+/**
+ * Every node learns the generations of all, so that a node which later loses its memory begins above its own.
+ *
+ * A generation that others know and the node itself does not may be one that another client is assigning right now: it
+ * is used again, or the two would make nodes that never agree. Should the node have voted in it and forgotten, that does
+ * no harm here, where the floor is above all those votes.
+ */
+function firstStartGeneration(index: number, inspections: readonly Inspection[]): number {
+  const known = Math.max(...inspections.map((one) => one.roster[index] ?? 0));
+  const own = inspections[index]?.generation ?? 0;
+  return known > own ? known : own + 1;
 }
 
 function refuse(reason: string): FirstStart {
@@ -93,4 +99,60 @@ export function unchanged(before: readonly Inspection[], after: readonly Inspect
       one.admitted === other.admitted
     );
   });
+}
+
+/** A node's word that votes of another one from before its new generation do not count beside its own any more. */
+export interface Promised extends Voter {
+  /** The highest token that it has given or confirmed. */
+  readonly max: bigint;
+}
+
+/** The highest generation of a node that another one knows of, and the life of its data to which it was promised, if known. */
+export interface KnownGeneration {
+  readonly generation: number;
+  readonly incarnation: string;
+}
+
+/**
+ * The generation to ask promises for, once some have been refused. Null where there is none to ask for.
+ *
+ * A generation that was promised to this very life of the node is used again, so that clients who admit it at the same time
+ * agree; any other one must be exceeded. A node that votes already is only raised to what this life of it was promised:
+ * where a later life was promised a generation, it is the old master of a failover, and stays superseded.
+ */
+export function nextGeneration(
+  seen: Inspection,
+  asked: number,
+  refusals: readonly KnownGeneration[],
+): number | null {
+  const isOurs = ({ incarnation }: KnownGeneration): boolean => incarnation === seen.incarnation;
+  if (seen.admitted) {
+    const later = refusals.filter(({ generation }) => generation > seen.generation);
+    return later.length > 0 && later.every(isOurs)
+      ? Math.max(...later.map(({ generation }) => generation))
+      : null;
+  }
+  return Math.max(asked, ...refusals.map((one) => one.generation + (isOurs(one) ? 0 : 1)));
+}
+
+/**
+ * Admits a node that lost its memory, upon the promises of others; null where no consistent majority has promised.
+ *
+ * Invariant: every token that the node's earlier incarnations helped to confirm is at or below `floor`, or can no longer
+ * be confirmed. Any quorum that counts such an incarnation shares a node with the promises. If that node voted before its
+ * promise, its `max` covers the token; if after, its roster carries the new generation and voids the old vote.
+ */
+export function planReadmission(
+  subject: number,
+  generation: number,
+  promises: readonly Promised[],
+  nodeCount: number,
+): Admission | null {
+  const quorum = consistentQuorum(promises, majorityOf(nodeCount));
+  if (!quorum) return null;
+  const roster = Array.from({ length: nodeCount }, (_, index) =>
+    Math.max(...quorum.map((promised) => promised.roster[index] ?? 0)),
+  );
+  const floor = quorum.reduce((highest, { max }) => (max > highest ? max : highest), 0n);
+  return { index: subject, generation, roster: roster.with(subject, generation), floor };
 }

@@ -21,8 +21,8 @@ export interface RedlockOptions {
    */
   readonly fenceTtlMs?: number;
   /**
-   * The first token that new nodes give, 1 to 2^53-1. Without it they begin at the wall clock's microseconds, so that
-   * tokens go on growing even where all nodes lose their memory at once.
+   * The first token of nodes that were never used, 1 to 2^53-1, for demonstrations. Without it they begin at the wall clock's
+   * microseconds, so that tokens go on growing even where all nodes lose everything at once; with it they begin again.
    */
   readonly firstToken?: bigint;
 }
@@ -39,6 +39,9 @@ const NODES_MAX = 15;
 const FIRST_TOKEN_MAX = 2n ** 53n - 1n;
 
 export function resolveOptions(options: RedlockOptions): ResolvedOptions {
+  if (typeof options !== 'object' || options === null) {
+    throw new InvalidArgumentError('Redlock needs an object with nodes');
+  }
   const { keyPrefix = '{fenced}:', firstToken = null } = options;
   const maxTtlMs = milliseconds('maxTtlMs', options.maxTtlMs ?? 60_000, TTL_MIN_MS, DAY_MS);
   const fenceTtlMs = milliseconds(
@@ -86,7 +89,7 @@ export function checkResources(resource: string | readonly string[]): readonly s
   for (const name of resources) {
     if (typeof name !== 'string' || name === '' || name.length > RESOURCE_LENGTH_MAX) {
       throw new InvalidArgumentError(
-        `resource must be a string of 1 to ${RESOURCE_LENGTH_MAX} characters resource=${JSON.stringify(name)?.slice(0, 60)}`,
+        `resource must be a string of 1 to ${RESOURCE_LENGTH_MAX} characters resource=${String(name).slice(0, 60)}`,
       );
     }
     if (/\p{Surrogate}/u.test(name)) {

@@ -54,3 +54,10 @@ function knownGeneration(of: Voter, about: Voter): number {
   if (generation === undefined) throw new Error(`roster has no entry for node ${about.index}`);
   return generation;
 }
+
+/** The places of voters whose incarnation another voter knows to be superseded: their votes do not count together. */
+export function superseded(voters: readonly Voter[]): readonly number[] {
+  const isOutdone = (voter: Voter): boolean =>
+    voters.some((other) => knownGeneration(other, voter) > voter.generation);
+  return voters.filter(isOutdone).map((voter) => voter.index);
+}

@@ -1,5 +1,5 @@
 import type { VoteReply } from './answers.js';
-import { consistentQuorum, majorityOf, type Voter } from './quorum.js';
+import { consistentQuorum, majorityOf, superseded, type Voter } from './quorum.js';
 
 /** The vote of one node in one attempt. The last reply of a node replaces its earlier one. */
 export type Vote = { readonly answer: 'pending' } | VoteReply;
@@ -29,12 +29,8 @@ export type Decision =
  */
 export function decide(votes: readonly Vote[]): Decision {
   const majority = majorityOf(votes.length);
-  const grants: (Voter & { readonly token: bigint })[] = [];
-  let pending = 0;
-  for (const [index, vote] of votes.entries()) {
-    if (vote.answer === 'granted') grants.push({ index, ...vote });
-    if (vote.answer === 'pending') pending += 1;
-  }
+  const grants = grantsIn(votes);
+  const pending = votes.filter((vote) => vote.answer === 'pending').length;
 
   const token = grants.reduce((highest, vote) => (vote.token > highest ? vote.token : highest), 0n);
   const confirmations = grants.filter((vote) => vote.token === token);
@@ -49,15 +45,26 @@ export function decide(votes: readonly Vote[]): Decision {
   return { state: 'open', token, laggards: grants.length < majority ? [] : laggards };
 }
 
+/** The places of nodes whose votes do not count beside those of others; see `superseded`. */
+export function supersededVotes(votes: readonly Vote[]): readonly number[] {
+  return superseded(grantsIn(votes));
+}
+
+function grantsIn(votes: readonly Vote[]): (Voter & { readonly token: bigint })[] {
+  return votes.flatMap((vote, index) => (vote.answer === 'granted' ? [{ index, ...vote }] : []));
+}
+
 function lossReason(votes: readonly Vote[], majority: number): LossReason {
   const count = (answer: Vote['answer']): number =>
     votes.filter((vote) => vote.answer === answer).length;
-  if (count('token-exhausted') > 0) return 'token-exhausted';
-  if (count('wrong-members') > 0) return 'members-differ';
-  if (count('ttl-too-long') > 0) return 'ttl-too-long';
-  // Nodes that hold the lock for somebody else are reason enough only where the others would have sufficed.
-  const willing = votes.length - count('error') - count('not-admitted');
-  return willing >= majority && count('held') + count('not-held') > 0 ? 'held' : 'no-quorum';
+  // A refusal is reason enough only where the other nodes do not suffice.
+  const decides = (refusals: number): boolean => votes.length - refusals < majority;
+  if (decides(count('token-exhausted'))) return 'token-exhausted';
+  if (decides(count('wrong-members'))) return 'members-differ';
+  if (decides(count('ttl-too-long'))) return 'ttl-too-long';
+  const taken = count('held') + count('not-held');
+  const unable = votes.length - taken - count('granted') - count('pending');
+  return taken > 0 && !decides(unable) ? 'held' : 'no-quorum';
 }
 
 /**

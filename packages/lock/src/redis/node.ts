@@ -1,4 +1,4 @@
-import type { Admission, Inspection } from '../core/admission.js';
+import type { Admission, Inspection, KnownGeneration, Promised } from '../core/admission.js';
 import type { VoteReply } from '../core/answers.js';
 import {
   acquireScript,
@@ -6,6 +6,7 @@ import {
   confirmScript,
   extendScript,
   inspectScript,
+  promiseScript,
   releaseScript,
   type Script,
 } from './scripts.js';
@@ -24,6 +25,13 @@ export interface RedisClient {
   ): Promise<unknown>;
 }
 
+/** A client, the name that all programs give its node, and what they know of it. */
+export interface NamedClient {
+  readonly name: string;
+  readonly client: RedisClient;
+  readonly durable: boolean;
+}
+
 /** What one lease holds, and under which owner id. */
 export interface Holding {
   /** Sorted. */
@@ -37,8 +45,10 @@ export interface NodeOptions {
   readonly keyPrefix: string;
   readonly fenceTtlMs: number;
   readonly maxTtlMs: number;
-  /** Digest of the sorted node names. */
+  /** Digest of the sorted node names and of this node's own. */
   readonly members: string;
+  /** How many generations a roster must have. */
+  readonly nodeCount: number;
 }
 
 export type NodeFailure = { readonly answer: 'error'; readonly error: Error };
@@ -47,34 +57,57 @@ export type ExtendReply =
   | Exclude<VoteReply, { readonly answer: 'granted' | 'held' }>;
 export type ReleaseReply = { readonly answer: 'released' | 'not-held' } | NodeFailure;
 export type InspectReply = ({ readonly answer: 'inspected' } & Inspection) | NodeFailure;
+export type PromiseReply =
+  | ({ readonly answer: 'promised' } & Omit<Promised, 'index'>)
+  | ({ readonly answer: 'refused' } & KnownGeneration)
+  | { readonly answer: 'not-admitted' | 'wrong-members' }
+  | NodeFailure;
 export type AdmitReply =
-  | { readonly answer: 'admitted' | 'already-admitted' | 'changed' | 'wrong-members' }
+  | {
+      readonly answer: 'admitted' | 'already-admitted' | 'changed' | 'wrong-members' | 'too-early';
+    }
   | NodeFailure;
 
 /** One independent Redis master. Its calls never reject: a failure is an answer. They may hang as long as the client does. */
 export class RedisNode {
   readonly name: string;
+  /** Whether nothing that it has acknowledged is lost when its process ends. */
+  readonly durable: boolean;
   readonly #client: RedisClient;
   readonly #options: NodeOptions;
+  /** The ACQUIRE of each owner that has not been answered. */
+  readonly #underWay = new Map<string, Promise<VoteReply>>();
 
-  constructor(name: string, client: RedisClient, options: NodeOptions) {
+  constructor({ name, client, durable }: NamedClient, options: NodeOptions) {
     this.name = name;
+    this.durable = durable;
     this.#client = client;
     this.#options = options;
   }
 
+  /** Whether the node was admitted by clients who name all nodes, and this one, alike; true where it was never admitted. */
+  isKnownAs(seen: Inspection): boolean {
+    return seen.members === '' || seen.members === this.#options.members;
+  }
+
   /** ACQUIRE: takes the locks of all resources or none. */
-  acquire(holding: Holding, ttlMs: number): Promise<VoteReply> {
+  async acquire(holding: Holding, ttlMs: number): Promise<VoteReply> {
     const { members, fenceTtlMs } = this.#options;
     const values = [holding.owner, ttlMs, members, fenceTtlMs];
-    return this.#run(acquireScript, this.#lockAndFence(holding), values, vote);
+    const reply = this.#run(acquireScript, this.#lockAndFence(holding), values, this.#vote);
+    this.#underWay.set(holding.owner, reply);
+    try {
+      return await reply;
+    } finally {
+      this.#underWay.delete(holding.owner);
+    }
   }
 
   /** CONFIRM: raises the node to `token`, if the attempt still holds the locks there. */
   confirm(holding: Holding, token: bigint): Promise<VoteReply> {
     const { members, fenceTtlMs } = this.#options;
     const values = [holding.owner, token.toString(), members, fenceTtlMs];
-    return this.#run(confirmScript, this.#lockAndFence(holding), values, vote);
+    return this.#run(confirmScript, this.#lockAndFence(holding), values, this.#vote);
   }
 
   extend(holding: Holding, ttlMs: number): Promise<ExtendReply> {
@@ -85,6 +118,14 @@ export class RedisNode {
   }
 
   release(holding: Holding): Promise<ReleaseReply> {
+    // An ACQUIRE that falls back to EVAL is carried out after this, and would lock everybody out until its TTL ends.
+    void this.#underWay.get(holding.owner)?.then((vote) => {
+      if (vote.answer === 'granted') void this.#release(holding);
+    });
+    return this.#release(holding);
+  }
+
+  #release(holding: Holding): Promise<ReleaseReply> {
     return this.#run(releaseScript, this.#lock(holding), [holding.owner], (reply) => ({
       answer: oneOf(reply, 'released', 'not-held'),
     }));
@@ -95,14 +136,30 @@ export class RedisNode {
     return this.#run(inspectScript, [], [name], inspection);
   }
 
-  admit(seen: Inspection, admission: Admission): Promise<AdmitReply> {
+  /**
+   * Asks for the promise that this life of node number `subject` begins that generation; `name` as for `inspect`.
+   */
+  promise(
+    subject: number,
+    incarnation: string,
+    generation: number,
+    name: string,
+  ): Promise<PromiseReply> {
+    const values = [subject + 1, incarnation, generation, this.#options.members, name];
+    return this.#run(promiseScript, [], values, promised);
+  }
+
+  /** @param quarantineMs for how long the node must have been known to be without admission */
+  admit(seen: Inspection, admission: Admission, quarantineMs: number): Promise<AdmitReply> {
     const { members, maxTtlMs } = this.#options;
     const { generation, roster, floor } = admission;
-    const values = [seen.runId, seen.incarnation, generation, roster.join(','), floor.toString()];
-    return this.#run(admitScript, [], [...values, members, maxTtlMs], (reply) => ({
-      answer: oneOf(reply, 'admitted', 'already-admitted', 'changed', 'wrong-members'),
+    const told = [seen.runId, seen.incarnation, generation, roster.join(','), floor.toString()];
+    return this.#run(admitScript, [], [...told, members, maxTtlMs, quarantineMs], (reply) => ({
+      answer: oneOf(reply, 'admitted', 'already-admitted', 'changed', 'wrong-members', 'too-early'),
     }));
   }
+
+  readonly #vote = (reply: readonly unknown[]): VoteReply => vote(reply, this.#options.nodeCount);
 
   #lock(holding: Holding): string[] {
     return holding.resources.map((resource) => `${this.#options.keyPrefix}lock:${resource}`);
@@ -145,14 +202,16 @@ export class RedisNode {
   }
 }
 
-function vote(reply: readonly unknown[]): VoteReply {
-  const [answer, first, generation, roster] = reply;
+function vote(reply: readonly unknown[], nodeCount: number): VoteReply {
+  const [answer, first, generation, rosterText] = reply;
   if (answer === 'granted') {
+    const roster = numbers(rosterText);
+    if (roster.length !== nodeCount) throw unexpected(reply);
     return {
       answer,
       token: BigInt(text(first)),
       generation: wholeNumber(generation),
-      roster: numbers(roster),
+      roster,
     };
   }
   if (answer === 'held') return { answer, remainingMs: wholeNumber(first) };
@@ -171,7 +230,7 @@ function refusal(
 }
 
 function inspection(reply: readonly unknown[]): { readonly answer: 'inspected' } & Inspection {
-  const [, runId, incarnation, admitted, generation, roster, max, members] = reply;
+  const [, runId, incarnation, admitted, generation, roster, max, members, waitedMs] = reply;
   return {
     answer: oneOf(reply, 'inspected'),
     runId: text(runId),
@@ -181,6 +240,21 @@ function inspection(reply: readonly unknown[]): { readonly answer: 'inspected' }
     roster: roster === '' ? [] : numbers(roster),
     max: BigInt(text(max)),
     members: text(members),
+    waitedMs: wholeNumber(waitedMs),
+  };
+}
+
+function promised(reply: readonly unknown[]): PromiseReply {
+  const [answer, first, second, roster] = reply;
+  if (answer === 'refused') {
+    return { answer, generation: wholeNumber(first), incarnation: text(second) };
+  }
+  if (answer !== 'promised') return { answer: oneOf(reply, 'not-admitted', 'wrong-members') };
+  return {
+    answer,
+    max: BigInt(text(first)),
+    generation: wholeNumber(second),
+    roster: numbers(roster),
   };
 }
 

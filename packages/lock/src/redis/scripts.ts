@@ -21,4 +21,5 @@ export const confirmScript: Script = load('confirm');
 export const extendScript: Script = load('extend');
 export const releaseScript: Script = load('release');
 export const inspectScript: Script = load('inspect');
+export const promiseScript: Script = load('promise');
 export const admitScript: Script = load('admit');

@@ -5,7 +5,7 @@
 -- Reply: {'extended'} | {'not-held'} | {'not-admitted'} | {'wrong-members'} | {'ttl-too-long', max_ttl}.
 local owner, ttl, members = ARGV[1], ARGV[2], ARGV[3]
 
-local node, refusal = admitted_node(members)
+local node, refusal = admitted_node(members, owner)
 if not node then return refusal end
 if tonumber(ttl) > node.max_ttl then return {'ttl-too-long', node.max_ttl} end
 for i = 2, #KEYS do
