@@ -29,8 +29,8 @@ export class Admissions {
    * Lets nodes vote for the first time, if all of them answer.
    *
    * Nodes are looked at twice. Where nothing changed between the two rounds, there was a moment at which all of them were
-   * as seen, fewer than a majority voted, and so nobody could acquire; what the second round read covers every token
-   * that was won before it. Several clients doing this at once do no harm: each ADMIT is carried out only by the very
+   * as seen and fewer than a majority voted; what the second round read, and the clock, cover the tokens won before it.
+   * An attempt that began before may still pair an older vote with one of a node that kept its memory. Several clients doing this at once do no harm: each ADMIT is carried out only by the very
    * incarnation that was inspected, and only once.
    */
   firstStart(): Promise<AdmissionOutcome> {
@@ -75,19 +75,18 @@ export class Admissions {
   }
 
   async #inspectAll(): Promise<Inspected> {
-    const replies = await Promise.all([...this.#nodes.keys()].map((index) => this.#ask(index)));
+    const replies: InspectReply[] = await Promise.all(
+      this.#nodes.map((node) => {
+        const request = node.inspect(this.#runtime.uniqueId());
+        return inTime(this.#runtime, node, request, NODE_TIMEOUT_MS);
+      }),
+    );
     return {
       inspections: replies.flatMap((reply) => (reply.answer === 'inspected' ? [reply] : [])),
       silent: replies.flatMap((reply, at) =>
         reply.answer === 'error' ? [`${this.#nodes[at]?.name} (${reply.error.message})`] : [],
       ),
     };
-  }
-
-  #ask(index: number): Promise<InspectReply> {
-    const node = this.#node(index);
-    const request = node.inspect(this.#runtime.uniqueId());
-    return inTime(this.#runtime, node, request, NODE_TIMEOUT_MS);
   }
 
   #node(index: number): RedisNode {

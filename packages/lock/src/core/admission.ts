@@ -34,8 +34,8 @@ export type FirstStart =
 /**
  * Plans a first start: the nodes that have no memory of an admission in this incarnation begin to vote.
  *
- * It is allowed only while *all* nodes have answered and fewer than a majority is admitted, so no acquisition can be under
- * way. Then the highest surviving `max` covers every token that any surviving node has seen, and the wall clock in
+ * It is allowed only while *all* nodes have answered and fewer than a majority is admitted, and it assumes that no old master
+ * of a failed-over node goes on answering: with it and a node that kept its memory, others could go on acquiring. Then the highest surviving `max` covers every token that any surviving node has seen, and the wall clock in
  * microseconds those that nobody remembers. `firstToken` replaces the clock where no node remembers anything at all.
  *
  * Invariant: the floor of an admitted node is at or above every token of earlier incarnations.
@@ -74,8 +74,8 @@ export function planFirstStart(
  * Every node learns the generations of all, so that a node which later loses its memory begins above its own.
  *
  * A generation that others know and the node itself does not may be one that another client is assigning right now: it
- * is used again, or the two would make nodes that never agree. Should the node have voted in it and forgotten, that does
- * no harm here, where the floor is above all those votes.
+ * is used again, or the two would make nodes that never agree. Should the node have voted in it and forgotten, the
+ * floor is above all those votes, as long as that older life of it does not go on answering.
  */
 function firstStartGeneration(index: number, inspections: readonly Inspection[]): number {
   const known = Math.max(...inspections.map((one) => one.roster[index] ?? 0));

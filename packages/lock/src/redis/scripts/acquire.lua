@@ -28,4 +28,4 @@ local token = base + 1
 if token > TOKEN_MAX then return {'token-exhausted'} end
 
 for i = 2, #KEYS, 2 do redis.call('SET', KEYS[i], owner, 'PX', ttl) end
-return {'granted', store_token(node, token, 3, fence_ttl), node.gen, node.roster}
+return {'granted', store_token(node, token, fence_ttl), node.gen, node.roster}

@@ -11,4 +11,4 @@ for i = 2, #KEYS, 2 do
   if redis.call('GET', KEYS[i]) ~= owner then return {'not-held'} end
 end
 for i = 3, #KEYS, 2 do token = math.max(token, tonumber(redis.call('GET', KEYS[i]) or '0')) end
-return {'granted', store_token(node, token, 3, fence_ttl), node.gen, node.roster}
+return {'granted', store_token(node, token, fence_ttl), node.gen, node.roster}

@@ -5,7 +5,7 @@
 --   roster    highest generation known of every node, comma separated, in the order of the sorted names
 --   floor     what max was when this incarnation was admitted
 --   max       the highest token that this node ever gave or confirmed, over all resources
---   members   digest of the sorted node names: clients that name the nodes otherwise are refused
+--   members   digest of the sorted node names and this node's own: clients that name the nodes otherwise are refused
 --   max_ttl   the longest lease in milliseconds that this node grants
 --   incarnation, seen_run_id   of this life of the data: a random name, given by the first script that finds it not
 --             admitted, and the process
@@ -43,10 +43,10 @@ local function admitted_node(members, name)
   }
 end
 
--- Stores the token for every resource, in KEYS from `first` on by twos, and as the node's highest.
-local function store_token(node, token, first, fence_ttl)
+-- Stores the token for every resource, whose fences are KEYS 3, 5, 7 …, and as the node's highest.
+local function store_token(node, token, fence_ttl)
   local digits = string.format('%.0f', token)
-  for i = first, #KEYS, 2 do redis.call('SET', KEYS[i], digits, 'PX', fence_ttl) end
+  for i = 3, #KEYS, 2 do redis.call('SET', KEYS[i], digits, 'PX', fence_ttl) end
   if token > node.max then redis.call('HSET', KEYS[1], 'max', digits) end
   return digits
 end
