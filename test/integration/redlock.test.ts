@@ -375,7 +375,7 @@ describe('nodes', () => {
     expect(lease.token).toBe(33n);
   });
 
-  test('many clients that meet new nodes at once admit them once', async () => {
+  test('many clients that meet new nodes at once agree on the life of each', async () => {
     const leases = await Promise.all(
       Array.from({ length: 8 }, (_, at) =>
         redlock().acquire(`r${at}`, { ttlMs: 5_000, waitMs: 5_000 }),
@@ -383,10 +383,13 @@ describe('nodes', () => {
     );
     // Different resources continue from the same maximum, which all of them raised.
     for (const lease of leases) expect(lease.token).toBeGreaterThanOrEqual(33n);
-    const generations = await Promise.all(
-      admin.map((node) => node.hget(`${keyPrefix}node`, 'gen')),
+    const known = await Promise.all(
+      admin.map((node) => node.hmget(`${keyPrefix}node`, 'incarnation', 'roster')),
     );
-    expect(generations).toEqual(['1', '1', '1']);
+    const incarnations = known.map(([incarnation]) => incarnation);
+    for (const [, roster] of known) {
+      expect(roster?.split(',').map((life) => life.split(':')[1])).toEqual(incarnations);
+    }
   });
 
   test('that all lose their memory begin above every token that any of them remembers', async () => {

@@ -1,22 +1,51 @@
-import { type Inspection, planFirstStart, unchanged } from './core/admission.js';
+import {
+  type Admission,
+  type Claim,
+  findSuperseded,
+  findTwins,
+  type Gathering,
+  type Inspection,
+  type Promised,
+  planAdmission,
+  planGathering,
+  type Seed,
+} from './core/admission.js';
 import type { ResolvedOptions } from './core/options.js';
-import type { InspectReply, RedisNode } from './redis/node.js';
+import { majorityOf } from './core/quorum.js';
+import type { AdmitReply, NodeFailure, RedisNode } from './redis/node.js';
 import { inTime, type Runtime } from './runtime.js';
 
-/** Whether another attempt may win now, and if not, why. */
+/** Whether a majority may vote now, and if not, why. */
 export type AdmissionOutcome =
   | { readonly ok: true }
-  | { readonly ok: false; readonly reason: string };
+  | {
+      readonly ok: false;
+      readonly reason: string;
+      /** Milliseconds after which it may be otherwise, as far as the nodes can tell; else 0. */
+      readonly retryAfterMs: number;
+    };
+
+/** An outcome, and after how many milliseconds there is more to be done for a node; null where there is nothing. */
+type Round = AdmissionOutcome & { readonly againMs: number | null };
 
 const NODE_TIMEOUT_MS = 2_000;
-const ROUNDS_MAX = 5;
+/** About how long to wait after a round that others got in the way of. */
+const RETRY_MS = 250;
 
-/** Lets nodes that never had a memory, or all lost it, vote: at most one admission at a time. Never rejects. */
+/**
+ * Lets nodes vote that lost their memory, or never had any: in rounds, at most one at a time, in the background. Never rejects.
+ *
+ * A round inspects the nodes, has those that were found without a vote claimed for and promised, and admits them. Several
+ * clients doing this at once do no harm: a promise is to one incarnation, and an ADMIT is carried out only by the very
+ * incarnation that was inspected, and only once.
+ */
 export class Admissions {
   readonly #nodes: readonly RedisNode[];
   readonly #options: ResolvedOptions;
   readonly #runtime: Runtime;
-  #firstStart: Promise<AdmissionOutcome> | null = null;
+  #round: Promise<AdmissionOutcome> | null = null;
+  #cancelNext: (() => void) | null = null;
+  #isClosed = false;
 
   /** @param nodes sorted by name */
   constructor(nodes: readonly RedisNode[], options: ResolvedOptions, runtime: Runtime) {
@@ -25,68 +54,171 @@ export class Admissions {
     this.#runtime = runtime;
   }
 
-  /**
-   * Lets nodes vote for the first time, if all of them answer.
-   *
-   * Nodes are looked at twice. Where nothing changed between the two rounds, there was a moment at which all of them were
-   * as seen and fewer than a majority voted; what the second round read, and the clock, cover the tokens won before it.
-   * An attempt that began before may still pair an older vote with one of a node that kept its memory. Several clients doing this at once do no harm: each ADMIT is carried out only by the very
-   * incarnation that was inspected, and only once.
-   */
-  firstStart(): Promise<AdmissionOutcome> {
-    this.#firstStart ??= this.#admitAll().finally(() => {
-      this.#firstStart = null;
-    });
-    return this.#firstStart;
+  /** A node has no vote, or one that does not count: sees to it, unless that is under way or waits for its time. */
+  call(): void {
+    if (!this.#cancelNext) void this.admit();
   }
 
-  async #admitAll(): Promise<AdmissionOutcome> {
-    let before = await this.#inspectAll();
-    for (let round = 1; round <= ROUNDS_MAX; round += 1) {
-      const after = before.silent.length > 0 ? before : await this.#inspectAll();
-      if (after.silent.length > 0) return { ok: false, reason: silence(after.silent) };
-      if (unchanged(before.inspections, after.inspections)) {
-        return this.#carryOut(after.inspections);
+  /** Goes through a round now, or joins the one that is under way. */
+  admit(): Promise<AdmissionOutcome> {
+    this.#forgetNext();
+    this.#round ??= this.#runRound().then(({ againMs, ...outcome }) => {
+      this.#round = null;
+      // Attempts go on meeting a node that cannot be helped now; asking again at each of them would only be load.
+      const next = (): void => (againMs === null ? this.#forgetNext() : void this.admit());
+      if (!this.#isClosed) {
+        this.#cancelNext = this.#runtime.after(againMs ?? RETRY_MS, next, 'background');
       }
-      before = after;
-    }
-    return { ok: false, reason: 'nodes keep restarting while they are being admitted' };
+      return outcome;
+    });
+    return this.#round;
   }
 
-  async #carryOut(inspections: readonly Inspection[]): Promise<AdmissionOutcome> {
-    const stranger = inspections.findIndex((seen, index) => !this.#node(index).isKnownAs(seen));
-    if (stranger !== -1) return { ok: false, reason: strange(this.#node(stranger)) };
-    const names = this.#nodes.map((node) => node.name);
-    const { firstToken } = this.#options;
-    const wallClockUs = BigInt(Math.floor(this.#runtime.wallClockMs() * 1_000));
-    const start = planFirstStart(names, inspections, { wallClockUs, firstToken });
-    if (start.plan === 'refuse') return { ok: false, reason: start.reason };
-    if (start.plan === 'not-needed') return { ok: true };
-    await Promise.all(
-      start.admissions.map((admission) => {
-        const seen = inspections[admission.index];
-        if (!seen) throw new Error(`node ${admission.index} was not inspected`);
-        const node = this.#node(admission.index);
-        return inTime(this.#runtime, node, node.admit(seen, admission), NODE_TIMEOUT_MS);
-      }),
-    );
-    // Whatever they answered, the next attempt will tell who votes.
-    return { ok: true };
+  /** Ends what waits; a round that is under way ends by itself. */
+  close(): void {
+    this.#isClosed = true;
+    this.#forgetNext();
   }
 
-  async #inspectAll(): Promise<Inspected> {
-    const replies: InspectReply[] = await Promise.all(
-      this.#nodes.map((node) => {
-        const request = node.inspect(this.#runtime.uniqueId());
-        return inTime(this.#runtime, node, request, NODE_TIMEOUT_MS);
-      }),
-    );
-    return {
-      inspections: replies.flatMap((reply) => (reply.answer === 'inspected' ? [reply] : [])),
-      silent: replies.flatMap((reply, at) =>
-        reply.answer === 'error' ? [`${this.#nodes[at]?.name} (${reply.error.message})`] : [],
-      ),
+  #forgetNext(): void {
+    this.#cancelNext?.();
+    this.#cancelNext = null;
+  }
+
+  async #runRound(): Promise<Round> {
+    const inspected = await this.#ask((node) => node.inspect(this.#runtime.uniqueId()));
+    const seen = inspected.map((reply) => (reply.answer === 'inspected' ? reply : null));
+    const mistake = this.#mistake(seen);
+    if (mistake) return refuse(mistake);
+    const seed = {
+      wallClockMs: this.#runtime.wallClockMs(),
+      firstToken: this.#options.firstToken,
     };
+    const gathering = planGathering(seen, seed);
+    if (!gathering) return refuse(this.#silence(inspected));
+    const superseded = findSuperseded(seen, gathering.everybody);
+    if (superseded.length > 0) return this.#retire(superseded);
+    if (gathering.claims.length === 0) return { ok: true, againMs: null };
+
+    const admission = await this.#promised(seen, gathering, seed);
+    if (!admission)
+      return refuse('nodes have changed while they were being admitted', this.#retryMs());
+    return this.#carryOut(seen, gathering, admission);
+  }
+
+  #mistake(seen: readonly (Inspection | null)[]): string | null {
+    const twins = findTwins(seen);
+    if (twins) {
+      const names = twins.map((index) => this.#node(index).name).join(' and ');
+      return `nodes ${names} are the same Redis server: give each node a server of its own`;
+    }
+    const stranger = this.#nodes.find((node, at) => {
+      const inspection = seen[at];
+      return inspection && !node.isKnownAs(inspection);
+    });
+    return stranger
+      ? `node ${stranger.name} was admitted by clients that name the nodes otherwise: configure the same names in every client`
+      : null;
+  }
+
+  /** Ends incarnations that others know later ones of, so that the nodes can be admitted anew; see retire.lua. */
+  async #retire(superseded: readonly (Inspection & { readonly index: number })[]): Promise<Round> {
+    await this.#ask((node, index) => {
+      const voter = superseded.find((one) => one.index === index);
+      return voter ? node.retire(voter, this.#runtime.uniqueId()) : null;
+    });
+    return refuse(
+      'nodes that others had given up for lost are to be admitted anew',
+      this.#retryMs(),
+    );
+  }
+
+  async #promised(
+    seen: readonly (Inspection | null)[],
+    gathering: Gathering,
+    seed: Seed,
+  ): Promise<Admission | null> {
+    const replies = await this.#ask((node, index) => {
+      const inspection = seen[index];
+      return inspection ? node.promise(inspection, gathering.claims) : null;
+    });
+    const promises = replies.flatMap((reply, index): Promised[] =>
+      reply?.answer === 'promised' ? [{ index, ...reply }] : [],
+    );
+    return planAdmission(gathering, promises, this.#nodes.length, seed);
+  }
+
+  async #carryOut(
+    seen: readonly (Inspection | null)[],
+    { claims }: Gathering,
+    admission: Admission,
+  ): Promise<Round> {
+    const replies = await this.#ask((node, index) => {
+      const inspection = seen[index];
+      const claim = claims.find((one) => one.index === index);
+      return inspection && !inspection.admitted && claim
+        ? this.#admit(node, inspection, claim, admission)
+        : null;
+    });
+    const early = replies.flatMap((reply) => (reply?.answer === 'too-early' ? [reply.leftMs] : []));
+    const isLeft = replies.some((reply) => reply && !isAdmitted(reply));
+    const againMs = early.length > 0 ? Math.min(...early) : isLeft ? this.#retryMs() : null;
+
+    const votes = seen.filter((one, index) => one?.admitted || isAdmitted(replies[index])).length;
+    if (votes >= majorityOf(this.#nodes.length)) return { ok: true, againMs };
+    return { ...refuse(this.#whoIsLeft(replies), againMs ?? this.#retryMs()) };
+  }
+
+  /**
+   * The Redis documentation asks that a node which crashed stays out as long as a lease may last that it has forgotten.
+   * That protects mutual exclusion; tokens do not rest on it.
+   */
+  #admit(
+    node: RedisNode,
+    seen: Inspection,
+    { generation }: Claim,
+    admission: Admission,
+  ): Promise<AdmitReply> {
+    const forgotNothing = node.durable && seen.generation > 0;
+    return node.admit(seen, generation, admission, forgotNothing ? 0 : admission.longestMs);
+  }
+
+  /** What every node says, by its place; null where it is not asked. */
+  #ask<Reply>(
+    request: (node: RedisNode, index: number) => Promise<Reply>,
+  ): Promise<(Reply | NodeFailure)[]>;
+  #ask<Reply>(
+    request: (node: RedisNode, index: number) => Promise<Reply> | null,
+  ): Promise<(Reply | NodeFailure | null)[]>;
+  #ask<Reply>(
+    request: (node: RedisNode, index: number) => Promise<Reply> | null,
+  ): Promise<(Reply | NodeFailure | null)[]> {
+    return Promise.all(
+      this.#nodes.map((node, index) => {
+        const reply = request(node, index);
+        return reply && inTime(this.#runtime, node, reply, NODE_TIMEOUT_MS);
+      }),
+    );
+  }
+
+  #silence(inspected: readonly ({ readonly answer: 'inspected' } | NodeFailure)[]): string {
+    const silent = inspected.flatMap((reply, at) =>
+      reply.answer === 'error' ? [`${this.#node(at).name} (${reply.error.message})`] : [],
+    );
+    return `nodes without memory are admitted only while a majority votes or all nodes answer; bring back ${silent.join(', ')}`;
+  }
+
+  #whoIsLeft(replies: readonly (AdmitReply | null)[]): string {
+    const left = replies.flatMap((reply, at) => {
+      if (!reply || isAdmitted(reply)) return [];
+      const why = reply.answer === 'too-early' ? `for another ${reply.leftMs} ms` : reply.answer;
+      return [`${this.#node(at).name} (${why})`];
+    });
+    return `too few nodes may vote yet; those that may have forgotten a lease stay out until it is over: ${left.join(', ')}`;
+  }
+
+  #retryMs(): number {
+    return RETRY_MS * (0.5 + this.#runtime.random());
   }
 
   #node(index: number): RedisNode {
@@ -96,16 +228,10 @@ export class Admissions {
   }
 }
 
-interface Inspected {
-  readonly inspections: readonly Inspection[];
-  /** What each node that did not answer said instead. */
-  readonly silent: readonly string[];
+function isAdmitted(reply: AdmitReply | null | undefined): boolean {
+  return reply?.answer === 'admitted' || reply?.answer === 'already-admitted';
 }
 
-function silence(silent: readonly string[]): string {
-  return `nodes without memory are admitted only while all nodes answer; bring back ${silent.join(', ')}`;
-}
-
-function strange(node: RedisNode): string {
-  return `node ${node.name} was admitted by clients that name the nodes otherwise: configure the same names in every client`;
+function refuse(reason: string, againMs: number | null = null): Round {
+  return { ok: false, reason, retryAfterMs: againMs ?? 0, againMs };
 }

@@ -1,6 +1,6 @@
 import type { VoteReply } from './core/answers.js';
 import type { Failure } from './core/failure.js';
-import { decide, retryAfterMs, type Vote } from './core/tally.js';
+import { callsForAdmission, decide, retryAfterMs, type Vote } from './core/tally.js';
 import { nodeTimeoutMs, validityMs } from './core/validity.js';
 import type { Holding, RedisNode } from './redis/node.js';
 import { inTime, type Runtime } from './runtime.js';
@@ -24,6 +24,7 @@ export class Attempt {
   readonly #holding: Holding;
   readonly #ttlMs: number;
   readonly #runtime: Runtime;
+  readonly #callForAdmission: () => void;
   readonly #votes: Vote[];
   /** The token that each node has last been asked to confirm. */
   readonly #asked = new Map<number, bigint>();
@@ -31,12 +32,22 @@ export class Attempt {
   readonly #settle = Promise.withResolvers<AttemptOutcome>();
   #outcome: AttemptOutcome | null = null;
 
-  /** @param nodes sorted by name */
-  constructor(nodes: readonly RedisNode[], holding: Holding, ttlMs: number, runtime: Runtime) {
+  /**
+   * @param nodes sorted by name
+   * @param callForAdmission called when votes show that a node is to be admitted
+   */
+  constructor(
+    nodes: readonly RedisNode[],
+    holding: Holding,
+    ttlMs: number,
+    runtime: Runtime,
+    callForAdmission: () => void,
+  ) {
     this.#nodes = nodes;
     this.#holding = holding;
     this.#ttlMs = ttlMs;
     this.#runtime = runtime;
+    this.#callForAdmission = callForAdmission;
     this.#votes = nodes.map(() => ({ answer: 'pending' }));
     this.#startedMs = runtime.nowMs();
   }
@@ -66,7 +77,11 @@ export class Attempt {
   }
 
   #record(index: number, vote: VoteReply): void {
-    if (this.#outcome) return;
+    if (this.#outcome) {
+      // The nodes that had not been waited for tell, too.
+      if (vote.answer === 'not-admitted') this.#callForAdmission();
+      return;
+    }
     this.#votes[index] = vote;
     const decision = decide(this.#votes);
     if (decision.state === 'lost') this.#lose(decision.reason);
@@ -105,6 +120,7 @@ export class Attempt {
 
   #finish(outcome: AttemptOutcome): void {
     this.#outcome = outcome;
+    if (callsForAdmission(this.#votes)) this.#callForAdmission();
     this.#settle.resolve(outcome);
   }
 }

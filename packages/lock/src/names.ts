@@ -3,7 +3,18 @@ import { checkNodeNames } from './core/options.js';
 import type { NamedClient, RedisClient } from './redis/node.js';
 
 /** A client with the name that all programs give its node, or a bare client, whose name is then `host:port`. */
-export type NodeConfig = RedisClient | { readonly name: string; readonly client: RedisClient };
+export type NodeConfig =
+  | RedisClient
+  | {
+      readonly name: string;
+      readonly client: RedisClient;
+      /**
+       * Says that the node loses nothing it has acknowledged: `appendonly yes` with `appendfsync always`. After a restart it
+       * then votes again at once, instead of waiting until every lease is over that it may have forgotten.
+       * @default false
+       */
+      readonly durable?: boolean;
+    };
 
 /**
  * The clients, sorted by the names of their nodes.
@@ -25,14 +36,14 @@ export function nameNodes(nodes: readonly NodeConfig[]): readonly NamedClient[] 
 
 function nameNode(node: NodeConfig, at: number): NamedClient {
   // A client of ioredis has a property `client`, too: the command.
-  const config: { name?: string | null; client?: unknown } = isClient(node)
+  const config: { name?: string | null; client?: unknown; durable?: boolean } = isClient(node)
     ? { name: address(node), client: node }
     : (node ?? {});
-  const { name, client } = config;
+  const { name, client, durable = false } = config;
   if (!isClient(client)) {
     throw new InvalidArgumentError(`nodes[${at}] is no ioredis client: it has no evalsha and eval`);
   }
-  if (typeof name === 'string' && name !== '') return { name, client };
+  if (typeof name === 'string' && name !== '') return { name, client, durable };
   throw new InvalidArgumentError(
     `nodes[${at}] needs a name that all programs give it: { name, client }; only a client of one host and port is named by its address`,
   );

@@ -145,6 +145,7 @@ export class Redlock implements AsyncDisposable {
   /** Releases what is held and ends waits with an error of code `closed`. Leaves the clients to their owner. */
   async close(): Promise<void> {
     this.#closing.abort(new LockError('closed', 'this Redlock was closed'));
+    this.#admissions.close();
     await Promise.all([...this.#held].map((lease) => lease.release()));
   }
 
@@ -168,15 +169,19 @@ export class Redlock implements AsyncDisposable {
     const first = await this.#attemptOnce(request);
     if (first.ok || first.reason !== 'no-quorum') return first;
     if (!first.nodes.some((node) => node.answer === 'not-admitted')) return first;
-    const admission = await unlessAborted(this.#admissions.firstStart(), request.signal);
+    const admission = await unlessAborted(this.#admissions.admit(), request.signal);
     if (admission === null) return aborted(this.#nodes);
-    if (!admission.ok) return { ...first, hint: admission.reason };
+    if (!admission.ok) {
+      return { ...first, hint: admission.reason, retryAfterMs: admission.retryAfterMs };
+    }
     return this.#attemptOnce(request);
   }
 
   async #attemptOnce({ resources, ttlMs, signal }: Request): Promise<AcquireAttempt> {
     const holding = { resources, owner: this.#runtime.uniqueId() };
-    const attempt = new Attempt(this.#nodes, holding, ttlMs, this.#runtime);
+    const attempt = new Attempt(this.#nodes, holding, ttlMs, this.#runtime, () =>
+      this.#admissions.call(),
+    );
     const outcome = await attempt.run(signal);
     if (!outcome.ok) return outcome;
     const lease = this.#lease(holding, ttlMs, outcome.token, outcome.deadlineMs);

@@ -1,8 +1,16 @@
 import { expect, test } from 'vitest';
-import { type Inspection, planFirstStart, unchanged } from './admission.js';
+import {
+  findSuperseded,
+  findTwins,
+  type Inspection,
+  type Promised,
+  planAdmission,
+  planGathering,
+} from './admission.js';
+import type { Incarnation } from './quorum.js';
 
-const names = ['a', 'b', 'c'];
-const seed = { wallClockUs: 5_000n, firstToken: 33n };
+const seed = { wallClockMs: 5_000, firstToken: null };
+const none: Incarnation = { generation: 0, incarnation: '' };
 
 function blank(runId: string, known: Partial<Inspection> = {}): Inspection {
   return {
@@ -12,87 +20,132 @@ function blank(runId: string, known: Partial<Inspection> = {}): Inspection {
     generation: 0,
     roster: [],
     max: 0n,
+    longestMs: 0,
     members: '',
+    waitedMs: 0,
     ...known,
   };
 }
 
-test('new nodes all begin at the seed, each in its first generation', () => {
-  const plan = planFirstStart(
-    names,
-    ['1', '2', '3'].map((id) => blank(id)),
-    seed,
-  );
-  expect(plan).toEqual({
-    plan: 'admit',
-    admissions: [
-      { index: 0, generation: 1, roster: [1, 1, 1], floor: 32n },
-      { index: 1, generation: 1, roster: [1, 1, 1], floor: 32n },
-      { index: 2, generation: 1, roster: [1, 1, 1], floor: 32n },
+/** A node in its life `runId`, which knows the lives `roster` of all. */
+function voter(runId: string, generation: number, roster: readonly Incarnation[]): Inspection {
+  return blank(runId, { admitted: true, generation, roster, max: 50n, members: 'abc' });
+}
+
+function life(runId: string, generation: number): Incarnation {
+  return { generation, incarnation: `life of ${runId}` };
+}
+
+function promised(index: number, seen: Inspection, known: Partial<Promised> = {}): Promised {
+  return { index, ...seen, ...known };
+}
+
+const all = [life('a', 3), life('b', 4), none];
+
+test('where a majority votes, it is asked to promise, for the nodes that do not vote', () => {
+  const seen = [voter('a', 3, all), voter('b', 4, all), blank('c', { generation: 7 })];
+  expect(planGathering(seen, seed)).toEqual({
+    claims: [{ index: 2, incarnation: 'life of c', generation: 8, limit: 8 }],
+    everybody: null,
+  });
+});
+
+test('a silent node does no harm while a majority votes, else nothing can be planned', () => {
+  expect(planGathering([voter('a', 3, all), voter('b', 4, all), null], seed)?.claims).toEqual([]);
+  expect(planGathering([voter('a', 3, all), null, blank('c')], seed)).toBeNull();
+});
+
+test('an operator may say that silent nodes are gone for good', () => {
+  const gathering = planGathering([voter('a', 3, all), null, blank('c')], seed, true);
+  expect(gathering?.everybody).toBe(2);
+  expect(gathering?.claims.map(({ index }) => index)).toEqual([0, 2]);
+});
+
+test('where no majority votes, every node must promise, and each is claimed for above what anybody knows', () => {
+  const known = [life('a', 3), life('b', 9), none];
+  const seen = [voter('a', 3, known), blank('b2', { generation: 4 }), blank('c')];
+  expect(planGathering(seen, seed)).toEqual({
+    claims: [
+      // One that votes already gets no new floor: any later life of it that is known stands against the claim.
+      { index: 0, incarnation: 'life of a', generation: 5, limit: 4 },
+      { index: 1, incarnation: 'life of b2', generation: 10, limit: 10 },
+      { index: 2, incarnation: 'life of c', generation: 5, limit: 5 },
     ],
+    everybody: 3,
   });
 });
 
-test('what survived anywhere counts: the highest token is the floor of all, and generations go on', () => {
-  const survivor = blank('1', { generation: 2, roster: [2, 4, 1], max: 9_000n, members: 'abc' });
-  const plan = planFirstStart(names, [survivor, blank('2'), blank('3', { max: 7n })], seed);
-  expect(plan).toEqual({
-    plan: 'admit',
-    admissions: [
-      { index: 0, generation: 3, roster: [3, 4, 1], floor: 9_000n },
-      { index: 1, generation: 4, roster: [3, 4, 1], floor: 9_000n },
-      { index: 2, generation: 1, roster: [3, 4, 1], floor: 9_000n },
-    ],
+test('the floor is the highest that a majority remembers, and what it knows of all is passed on', () => {
+  const gathering = { claims: [{ index: 2, ...life('c', 8), limit: 8 }], everybody: null };
+  const old = [life('a', 3), life('b0', 3), life('c', 8)];
+  const young = [life('a', 3), life('b', 4), life('c', 8)];
+  const promises = [
+    promised(0, voter('a', 3, old), { max: 70n, longestMs: 10 }),
+    promised(1, voter('b', 4, young), { max: 90n, longestMs: 30 }),
+  ];
+  expect(planAdmission(gathering, promises, 3, seed)).toEqual({
+    floor: 90n,
+    roster: young,
+    longestMs: 30,
   });
+  expect(planAdmission(gathering, promises.slice(1), 3, seed)).toBeNull();
 });
 
-test('two clients that find one node already admitted plan the same generations for the others', () => {
-  const first = planFirstStart(
-    names,
-    ['1', '2', '3'].map((id) => blank(id)),
-    seed,
-  );
-  const admitted = blank('1', {
-    admitted: true,
-    generation: 1,
-    roster: [1, 1, 1],
-    max: 32n,
-    members: 'abc',
-  });
-  const second = planFirstStart(names, [admitted, blank('2'), blank('3')], seed);
-  if (first.plan !== 'admit' || second.plan !== 'admit') throw new Error('both must admit');
-  expect(second.admissions.map(({ index, generation }) => [index, generation])).toEqual(
-    first.admissions.slice(1).map(({ index, generation }) => [index, generation]),
-  );
+test('the promise of an incarnation that another one knows to be superseded does not count', () => {
+  const gathering = { claims: [{ index: 2, ...life('c', 8), limit: 8 }], everybody: null };
+  const promises = [
+    promised(0, voter('a', 3, [life('a', 3), life('b1', 5), life('c', 8)])),
+    promised(1, voter('b0', 4, [life('a', 3), life('b0', 4), life('c', 8)])),
+  ];
+  expect(planAdmission(gathering, promises, 3, seed)).toBeNull();
 });
 
-test('with a majority admitted there is no first start: a node that lost its memory stays out', () => {
-  const admitted = (id: string) =>
-    blank(id, { admitted: true, generation: 1, max: 50n, members: 'abc' });
-  expect(planFirstStart(names, [admitted('1'), admitted('2'), blank('3')], seed)).toEqual({
-    plan: 'not-needed',
-  });
+function firstStart(known: Partial<Inspection>, firstToken: bigint | null) {
+  const seen = [blank('a', known), blank('b'), blank('c')];
+  const gathering = planGathering(seen, seed);
+  if (!gathering) throw new Error('all have answered');
+  const roster = gathering.claims.map(({ generation, incarnation }) => ({
+    generation,
+    incarnation,
+  }));
+  const promises = seen.map((one, index) => promised(index, { ...one, roster }));
+  return planAdmission(gathering, promises, 3, { ...seed, firstToken });
+}
+
+test('where nobody can tell, tokens begin above the clock and above whatever survived', () => {
+  expect(firstStart({}, null)?.floor).toBe(5_000_000n);
+  expect(firstStart({ max: 7n }, null)?.floor).toBe(5_000_000n);
+  expect(firstStart({ max: 6_000_000n }, null)?.floor).toBe(6_000_000n);
 });
 
-test('two names for one server are refused by name', () => {
-  const twins = planFirstStart(names, [blank('1'), blank('2'), blank('1')], seed);
-  expect(twins).toMatchObject({ plan: 'refuse', reason: expect.stringContaining('a and c') });
+test('firstToken is for nodes that have given no token: where any has, the clock covers what is forgotten', () => {
+  expect(firstStart({}, 33n)?.floor).toBe(32n);
+  expect(firstStart({ max: 32n }, 33n)?.floor).toBe(32n);
+  expect(firstStart({ max: 33n }, 33n)?.floor).toBe(5_000_000n);
 });
 
-test('a restart, a flush and an admission between two looks are all seen', () => {
-  const before = [blank('1'), blank('2')];
-  expect(unchanged(before, [blank('1'), blank('2')])).toBe(true);
-  expect(unchanged(before, [blank('1'), blank('3')])).toBe(false);
-  expect(unchanged(before, [blank('1'), blank('2', { incarnation: 'another' })])).toBe(false);
-  expect(unchanged(before, [blank('1'), blank('2', { admitted: true })])).toBe(false);
+test('a majority that votes by the time it promises needs no seed', () => {
+  const gathering = planGathering([blank('a'), blank('b'), blank('c')], seed);
+  if (!gathering) throw new Error('all have answered');
+  const now = [life('a', 5), life('b', 5), life('c', 5)];
+  const promises = [
+    promised(0, voter('a', 5, now)),
+    promised(1, voter('b', 5, now)),
+    promised(2, blank('c', { roster: now })),
+  ];
+  expect(planAdmission(gathering, promises, 3, seed)?.floor).toBe(50n);
 });
 
-test('firstToken is for nodes that never had a memory: where any remembers anything, the clock covers what is forgotten', () => {
-  const floors = (known: Partial<Inspection>) => {
-    const plan = planFirstStart(names, [blank('1', known), blank('2'), blank('3')], seed);
-    return plan.plan === 'admit' ? plan.admissions.map(({ floor }) => floor) : [];
-  };
-  expect(floors({})).toEqual([32n, 32n, 32n]);
-  expect(floors({ max: 40n })).toEqual([5_000n, 5_000n, 5_000n]);
-  expect(floors({ generation: 1 })).toEqual([5_000n, 5_000n, 5_000n]);
+test('an old master is found out by those who know its successor', () => {
+  const knows = voter('a', 3, [life('a', 3), life('b1', 5), none]);
+  const old = voter('b0', 4, [life('a', 3), life('b0', 4), none]);
+  const blankKnows = blank('c', { roster: knows.roster });
+  expect(findSuperseded([knows, old, null], null).map(({ index }) => index)).toEqual([1]);
+  expect(findSuperseded([null, old, blankKnows], null)).toEqual([]);
+  expect(findSuperseded([blank('a'), old, blankKnows], 3).map(({ index }) => index)).toEqual([1]);
+});
+
+test('two names for one server are found', () => {
+  expect(findTwins([blank('1'), blank('2'), blank('1')])).toEqual([0, 2]);
+  expect(findTwins([null, null, blank('1')])).toBeNull();
 });

@@ -1,4 +1,11 @@
-import { majorityOf } from './quorum.js';
+import {
+  consistentQuorum,
+  type Incarnation,
+  majorityOf,
+  type Roster,
+  supersededIn,
+  type Voter,
+} from './quorum.js';
 
 /** What a node remembers, as INSPECT tells it. */
 export interface Inspection {
@@ -9,92 +16,153 @@ export interface Inspection {
   readonly admitted: boolean;
   /** Of the last admitted incarnation whose data survived; 0 where nothing did. */
   readonly generation: number;
-  /** Highest generation known of every node, in the order of the sorted names; empty where nothing is known. */
-  readonly roster: readonly number[];
+  /** What it has been told of every node; empty where nothing is known. */
+  readonly roster: Roster;
   /** The highest token this node remembers. */
   readonly max: bigint;
+  /** The longest lease in milliseconds that it remembers having granted. */
+  readonly longestMs: number;
   /** Digest of the names it was admitted under, or ''. */
   readonly members: string;
+  /** Milliseconds since this life of the data was first found not admitted, by the node's clock. */
+  readonly waitedMs: number;
 }
 
-export interface Admission {
+/** That an incarnation is the latest of its node: what others are asked to promise to respect. */
+export interface Claim extends Incarnation {
   /** The node's place among the sorted names. */
   readonly index: number;
-  readonly generation: number;
-  readonly roster: readonly number[];
+  /** Another incarnation of this generation or a higher one stands against the claim. */
+  readonly limit: number;
+}
+
+/** A node's word that votes of earlier incarnations than those claimed do not count beside its own any more. */
+export interface Promised extends Voter {
+  /** Whether it has a vote itself. */
+  readonly admitted: boolean;
+  /** The highest token that it has given or confirmed. */
+  readonly max: bigint;
+  /** The longest lease in milliseconds that it has granted. */
+  readonly longestMs: number;
+}
+
+/** What tokens begin above where no node, or no majority, remembers the earlier ones. */
+export interface Seed {
+  readonly wallClockMs: number;
+  /** Replaces the clock where no node remembers any token at all. */
+  readonly firstToken: bigint | null;
+}
+
+/** What an admitted node begins with. */
+export interface Admission {
   readonly floor: bigint;
+  readonly roster: Roster;
+  readonly longestMs: number;
 }
 
-export type FirstStart =
-  | { readonly plan: 'admit'; readonly admissions: readonly Admission[] }
-  /** A majority votes already: nodes that do not are no case for a first start. */
-  | { readonly plan: 'not-needed' }
-  | { readonly plan: 'refuse'; readonly reason: string };
+/** What is to be promised, and on whose word nodes without a vote may have one. */
+export interface Gathering {
+  readonly claims: readonly Claim[];
+  /** How many nodes must promise where no majority of them votes; null where one did when it was planned. */
+  readonly everybody: number | null;
+}
 
 /**
- * Plans a first start: the nodes that have no memory of an admission in this incarnation begin to vote.
+ * What has to be promised so that nodes without a vote may have one; null where too few have answered for that.
  *
- * It is allowed only while *all* nodes have answered and fewer than a majority is admitted, and it assumes that no old master
- * of a failed-over node goes on answering: with it and a node that kept its memory, others could go on acquiring. Then the highest surviving `max` covers every token that any surviving node has seen, and the wall clock in
- * microseconds those that nobody remembers. `firstToken` replaces the clock where no node remembers anything at all.
+ * Where a majority votes, it is asked to promise. Where it does not, at first start or because too many nodes lost their
+ * memory, *every* node must promise, and *every* node is claimed for: then an incarnation that nobody here has seen, such as an
+ * old master that still answers somebody, cannot be counted beside any that has been seen.
  *
- * Invariant: the floor of an admitted node is at or above every token of earlier incarnations.
+ * @param inspections by the nodes' places; null for a node that did not answer
+ * @param isForced an operator says that nodes which did not answer are gone for good
  */
-export function planFirstStart(
-  names: readonly string[],
-  inspections: readonly Inspection[],
-  seed: { readonly wallClockUs: bigint; readonly firstToken: bigint | null },
-): FirstStart {
-  const twin = inspections.findIndex(
-    (one, at) => inspections.findIndex((other) => other.runId === one.runId) !== at,
-  );
-  if (twin !== -1) {
-    const first = inspections.findIndex((one) => one.runId === inspections[twin]?.runId);
-    return refuse(
-      `nodes ${names[first]} and ${names[twin]} are the same Redis server: give each node a server of its own`,
-    );
+export function planGathering(
+  inspections: readonly (Inspection | null)[],
+  seed: Seed,
+  isForced = false,
+): Gathering | null {
+  const known = inspections.flatMap((seen, index) => (seen ? [{ index, ...seen }] : []));
+  const claim = (least: number, nodes: typeof known): Claim[] =>
+    nodes.map(({ index, incarnation, admitted, generation: own }) => {
+      const generation = Math.max(least, latestGeneration(index, inspections) + 1);
+      // One that has voted gets no new floor, so it must never have been superseded.
+      return { index, incarnation, generation, limit: admitted ? own + 1 : generation };
+    });
+
+  const voters = known.filter(({ admitted }) => admitted);
+  if (consistentQuorum(voters, majorityOf(inspections.length))) {
+    const others = known.filter(({ admitted }) => !admitted);
+    return { claims: claim(1, others), everybody: null };
   }
-  const admitted = inspections.filter((one) => one.admitted).length;
-  if (admitted >= majorityOf(names.length)) return { plan: 'not-needed' };
+  if (known.length < inspections.length && !isForced) return null;
+  // What nobody remembers was below the clock's seconds: an old master that nobody here has seen may still go by that.
+  const seconds = Math.floor(seed.wallClockMs / 1_000);
+  return { claims: claim(seconds, known), everybody: known.length };
+}
 
-  const max = inspections.reduce((highest, one) => (one.max > highest ? one.max : highest), 0n);
-  const isNew = max === 0n && inspections.every((one) => one.generation === 0);
-  const seeded = isNew && seed.firstToken !== null ? seed.firstToken - 1n : seed.wallClockUs;
-  const floor = max > seeded ? max : seeded;
-  const roster = inspections.map((one, index) =>
-    one.admitted ? one.generation : firstStartGeneration(index, inspections),
-  );
-  const admissions = inspections.flatMap((one, index) =>
-    one.admitted ? [] : [{ index, generation: roster[index] ?? 0, roster, floor }],
-  );
-  return { plan: 'admit', admissions };
+function latestGeneration(index: number, inspections: readonly (Inspection | null)[]): number {
+  const told = inspections.map((seen) => seen?.roster[index]?.generation ?? 0);
+  return Math.max(inspections[index]?.generation ?? 0, ...told);
 }
 
 /**
- * Every node learns the generations of all, so that a node which later loses its memory begins above its own.
+ * What nodes that have been claimed for begin with, upon the promises of others; null where those do not suffice.
  *
- * A generation that others know and the node itself does not may be one that another client is assigning right now: it
- * is used again, or the two would make nodes that never agree. Should the node have voted in it and forgotten, the
- * floor is above all those votes, as long as that older life of it does not go on answering.
+ * Invariant: every token that an earlier incarnation of such a node helped to confirm is at or below `floor`, or can no longer
+ * be confirmed. Any quorum that counts that incarnation shares a node with the promises. If that node voted before its
+ * promise, its `max` covers the token; if after, its roster names the new incarnation and voids the old vote.
  */
-function firstStartGeneration(index: number, inspections: readonly Inspection[]): number {
-  const known = Math.max(...inspections.map((one) => one.roster[index] ?? 0));
-  const own = inspections[index]?.generation ?? 0;
-  return known > own ? known : own + 1;
+export function planAdmission(
+  { everybody }: Gathering,
+  promises: readonly Promised[],
+  nodeCount: number,
+  seed: Seed,
+): Admission | null {
+  const voters = promises.filter(({ admitted }) => admitted);
+  const quorum = consistentQuorum(voters, majorityOf(nodeCount));
+  const sources = quorum ?? (promises.length === everybody ? promises : []);
+  if (sources.length === 0) return null;
+  const max = sources.reduce((highest, one) => (one.max > highest ? one.max : highest), 0n);
+  const seeded = quorum ? 0n : seedToken(promises, seed);
+  const latestOf = (index: number): Incarnation =>
+    sources
+      .flatMap(({ roster }) => roster[index] ?? [])
+      .reduce((latest, one) => (one.generation > latest.generation ? one : latest));
+  return {
+    floor: max > seeded ? max : seeded,
+    roster: Array.from({ length: nodeCount }, (_, index) => latestOf(index)),
+    longestMs: Math.max(...sources.map(({ longestMs }) => longestMs)),
+  };
 }
 
-function refuse(reason: string): FirstStart {
-  return { plan: 'refuse', reason };
+function seedToken(promises: readonly Promised[], { firstToken, wallClockMs }: Seed): bigint {
+  // One that another client has just admitted has given no token yet.
+  const isUnused = ({ max }: Promised): boolean => max === 0n || max + 1n === firstToken;
+  if (firstToken !== null && promises.every(isUnused)) return firstToken - 1n;
+  return BigInt(Math.floor(wallClockMs * 1_000));
 }
 
-/** Whether nothing that a first start rests on has changed between two looks at the same nodes. */
-export function unchanged(before: readonly Inspection[], after: readonly Inspection[]): boolean {
-  return before.every((one, at) => {
-    const other = after[at];
-    return (
-      one.runId === other?.runId &&
-      one.incarnation === other.incarnation &&
-      one.admitted === other.admitted
-    );
-  });
+/**
+ * The nodes whose votes do not count beside those of others, or stand in the way of a gathering.
+ *
+ * @param everybody as in `Gathering`
+ */
+export function findSuperseded(
+  inspections: readonly (Inspection | null)[],
+  everybody: number | null,
+): readonly (Inspection & Voter)[] {
+  const known = inspections.flatMap((seen, index) => (seen ? [{ index, ...seen }] : []));
+  const voters = known.filter(({ admitted }) => admitted);
+  const witnesses = everybody === null ? voters : known.filter(({ roster }) => roster.length > 0);
+  return supersededIn(voters, witnesses);
+}
+
+/** The places of two nodes that are one and the same server; null where there are none. */
+export function findTwins(
+  inspections: readonly (Inspection | null)[],
+): readonly [number, number] | null {
+  const runIds = inspections.map((seen) => seen?.runId);
+  const second = runIds.findIndex((runId, at) => runId && runIds.indexOf(runId) < at);
+  return second === -1 ? null : [runIds.indexOf(runIds[second]), second];
 }

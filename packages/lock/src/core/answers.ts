@@ -1,12 +1,15 @@
+import type { Roster } from './quorum.js';
+
 /** What a node said to ACQUIRE or CONFIRM, as read from its reply. Milliseconds; tokens are whole numbers up to 2^53-1. */
 export type VoteReply =
   | {
       readonly answer: 'granted';
       readonly token: bigint;
-      /** The generation of the incarnation that voted. */
+      /** Of the incarnation that voted. */
       readonly generation: number;
-      /** The highest generation that the voter knows of every node, in the order of the sorted names. */
-      readonly roster: readonly number[];
+      readonly incarnation: string;
+      /** The latest incarnation that the voter knows of every node. */
+      readonly roster: Roster;
     }
   | { readonly answer: 'held'; readonly remainingMs: number }
   | { readonly answer: 'ttl-too-long'; readonly maxTtlMs: number }

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { consistentQuorum, majorityOf, type Voter } from './quorum.js';
+import { consistentQuorum, majorityOf, supersededIn, type Voter } from './quorum.js';
 
 test.each([
   [1, 1],
@@ -20,13 +20,18 @@ test.each([
   }
 });
 
+const incarnation = fc.record({
+  generation: fc.integer({ min: 0, max: 2 }),
+  incarnation: fc.constantFrom('x', 'y', 'z'),
+});
 const voters = fc.integer({ min: 1, max: 5 }).chain((nodeCount) =>
   fc.tuple(
     ...Array.from({ length: nodeCount }, (_, index) =>
       fc.record({
         index: fc.constant(index),
         generation: fc.integer({ min: 0, max: 2 }),
-        roster: fc.array(fc.integer({ min: 0, max: 2 }), {
+        incarnation: fc.constantFrom('x', 'y', 'z'),
+        roster: fc.array(incarnation, {
           minLength: nodeCount,
           maxLength: nodeCount,
         }),
@@ -53,18 +58,33 @@ test('a quorum is found exactly where trying every set of voters finds one, and 
   );
 });
 
+const x1 = { generation: 1, incarnation: 'x1' };
+const x2 = { generation: 2, incarnation: 'x2' };
+const y = { generation: 1, incarnation: 'y' };
+
 test('a vote from before a node lost its memory does not count beside a voter who knows of the loss', () => {
-  const before = { index: 0, generation: 1, roster: [1, 1, 1] };
-  const knows = { index: 1, generation: 1, roster: [2, 1, 1] };
-  const doesNotKnow = { index: 2, generation: 1, roster: [1, 1, 1] };
+  const before = { index: 0, ...x1, roster: [x1, y, y] };
+  const knows = { index: 1, ...y, roster: [x2, y, y] };
+  const doesNotKnow = { index: 2, ...y, roster: [x1, y, y] };
   expect(consistentQuorum([before, knows], 2)).toBeNull();
   expect(consistentQuorum([before, doesNotKnow], 2)).toEqual([before, doesNotKnow]);
   expect(consistentQuorum([before, knows, doesNotKnow], 2)).toEqual([before, doesNotKnow]);
+  expect(supersededIn([before, knows, doesNotKnow])).toEqual([before]);
+});
+
+test('one incarnation that was promised several generations is not superseded by itself', () => {
+  const voter = { index: 0, ...x1, roster: [x1, y, y] };
+  const promisedMore = { index: 1, ...y, roster: [{ ...x1, generation: 7 }, y, y] };
+  expect(consistentQuorum([voter, promisedMore], 2)).toEqual([voter, promisedMore]);
 });
 
 function consistent(quorum: readonly Voter[]): boolean {
-  return quorum.every((x) =>
-    quorum.every((y) => (y.roster[x.index] ?? 0) <= x.generation || x === y),
+  return quorum.every((one) =>
+    quorum.every((other) => {
+      const known = other.roster[one.index];
+      const isSame = one === other || known?.incarnation === one.incarnation;
+      return isSame || (known?.generation ?? 0) <= one.generation;
+    }),
   );
 }
 

@@ -9,19 +9,29 @@ export function majorityOf(nodeCount: number): number {
   return majority;
 }
 
-/** What a voter knew of the generations when it voted; `index` is the node's place among the sorted names. */
-export interface Voter {
-  readonly index: number;
+/** One life of a node's data: a restart, a flush, a failover or a restore begins another. */
+export interface Incarnation {
+  /** Higher than that of every earlier incarnation of the node; 0 where there is none. */
   readonly generation: number;
-  readonly roster: readonly number[];
+  /** Random; '' where there is none. */
+  readonly incarnation: string;
+}
+
+/** Of every node, in the order of the sorted names, the latest incarnation that is known. */
+export type Roster = readonly Incarnation[];
+
+/** The incarnation that voted, and what it knew when it did; `index` is the node's place among the sorted names. */
+export interface Voter extends Incarnation {
+  readonly index: number;
+  readonly roster: Roster;
 }
 
 /**
- * A *consistent quorum*: `majority` voters of which none knows that another one's incarnation has been superseded.
- * Null where there is none.
+ * A *consistent quorum*: `majority` voters of which none knows that another one has been superseded by a later
+ * incarnation of its node. Null where there is none.
  *
- * Invariant: for every two voters X and Y of the quorum, `roster_Y[X] <= generation_X`. A node that lost its memory votes
- * again only after a majority has been told its new generation, so a vote from before can no longer be counted.
+ * Invariant: a node that lost its memory votes again only after a majority has been told so, and a vote of its earlier
+ * incarnation cannot be counted beside theirs.
  */
 export function consistentQuorum<V extends Voter>(
   voters: readonly V[],
@@ -46,11 +56,20 @@ function extend<V extends Voter>(
 }
 
 function agree(x: Voter, y: Voter): boolean {
-  return knownGeneration(y, x) <= x.generation && knownGeneration(x, y) <= y.generation;
+  return !knowsLater(x, y) && !knowsLater(y, x);
 }
 
-function knownGeneration(of: Voter, about: Voter): number {
-  const generation = of.roster[about.index];
-  if (generation === undefined) throw new Error(`roster has no entry for node ${about.index}`);
-  return generation;
+/** Whether `one` knows a later incarnation of the other voter's node. */
+function knowsLater(one: Voter, other: Voter): boolean {
+  const known = one.roster[other.index];
+  if (!known) throw new Error(`roster has no entry for node ${other.index}`);
+  return known.incarnation !== other.incarnation && known.generation > other.generation;
+}
+
+/** The voters of which a witness knows a later incarnation: their votes do not count together. */
+export function supersededIn<V extends Voter>(
+  voters: readonly V[],
+  witnesses: readonly Voter[] = voters,
+): readonly V[] {
+  return voters.filter((voter) => witnesses.some((witness) => knowsLater(witness, voter)));
 }

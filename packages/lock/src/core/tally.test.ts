@@ -1,11 +1,14 @@
 import { expect, test } from 'vitest';
 import { majorityOf } from './quorum.js';
-import { decide, retryAfterMs, type Vote } from './tally.js';
+import { callsForAdmission, decide, retryAfterMs, type Vote } from './tally.js';
 
 const error = new Error('connection refused');
 
+const one = { generation: 1, incarnation: 'one' };
+const two = { generation: 2, incarnation: 'two' };
+
 function granted(token: bigint, nodeCount: number): Vote {
-  return { answer: 'granted', token, generation: 1, roster: Array(nodeCount).fill(1) };
+  return { answer: 'granted', token, ...one, roster: Array(nodeCount).fill(one) };
 }
 
 function alphabet(nodeCount: number): Vote[] {
@@ -82,11 +85,19 @@ test('one grant above the others is confirmed by the others before it counts', (
 });
 
 test('confirmations of superseded incarnations do not make a quorum', () => {
-  const old: Vote = { answer: 'granted', token: 33n, generation: 1, roster: [1, 1, 1] };
-  const knows: Vote = { answer: 'granted', token: 33n, generation: 1, roster: [2, 1, 1] };
+  const old: Vote = { answer: 'granted', token: 33n, ...one, roster: [one, one, one] };
+  const knows: Vote = { answer: 'granted', token: 33n, ...one, roster: [two, one, one] };
   expect(decide([old, knows, { answer: 'error', error }]).state).toBe('lost');
   expect(decide([old, knows, { answer: 'pending' }]).state).toBe('open');
-  expect(decide([old, knows, { ...knows, roster: [1, 1, 1] }]).state).toBe('won');
+  expect(decide([old, knows, { ...knows, roster: [one, one, one] }]).state).toBe('won');
+});
+
+test('nodes that are to be admitted are noticed: without a vote, or with one that does not count', () => {
+  const old: Vote = { answer: 'granted', token: 33n, ...one, roster: [one, one, one] };
+  const knows: Vote = { answer: 'granted', token: 33n, ...one, roster: [two, one, one] };
+  expect(callsForAdmission([old, granted(1n, 3), { answer: 'held', remainingMs: 1 }])).toBe(false);
+  expect(callsForAdmission([old, knows, { answer: 'pending' }])).toBe(true);
+  expect(callsForAdmission([{ answer: 'not-admitted' }, granted(1n, 3), old])).toBe(true);
 });
 
 const held: Vote = { answer: 'held', remainingMs: 1 };

@@ -1,5 +1,5 @@
 import type { VoteReply } from './answers.js';
-import { consistentQuorum, majorityOf, type Voter } from './quorum.js';
+import { consistentQuorum, majorityOf, supersededIn, type Voter } from './quorum.js';
 
 /** The vote of one node in one attempt. The last reply of a node replaces its earlier one. */
 export type Vote = { readonly answer: 'pending' } | VoteReply;
@@ -43,6 +43,13 @@ export function decide(votes: readonly Vote[]): Decision {
   }
   // Asking earlier would raise nodes to a token that the next grant may exceed.
   return { state: 'open', token, laggards: grants.length < majority ? [] : laggards };
+}
+
+/** Whether a node has no vote, or one that does not count beside another's. */
+export function callsForAdmission(votes: readonly Vote[]): boolean {
+  return (
+    votes.some((vote) => vote.answer === 'not-admitted') || supersededIn(grantsIn(votes)).length > 0
+  );
 }
 
 function grantsIn(votes: readonly Vote[]): (Voter & { readonly token: bigint })[] {

@@ -1,12 +1,15 @@
-import type { Admission, Inspection } from '../core/admission.js';
+import type { Admission, Claim, Inspection, Promised } from '../core/admission.js';
 import type { VoteReply } from '../core/answers.js';
+import type { Roster } from '../core/quorum.js';
 import {
   acquireScript,
   admitScript,
   confirmScript,
   extendScript,
   inspectScript,
+  promiseScript,
   releaseScript,
+  retireScript,
   type Script,
 } from './scripts.js';
 
@@ -26,10 +29,11 @@ export interface RedisClient {
   ): Promise<unknown>;
 }
 
-/** A client, and the name that all programs give its node. */
+/** A client, the name that all programs give its node, and what they know of it. */
 export interface NamedClient {
   readonly name: string;
   readonly client: RedisClient;
+  readonly durable: boolean;
 }
 
 /** What one lease holds, and under which owner id. */
@@ -57,20 +61,29 @@ export type ExtendReply =
   | Exclude<VoteReply, { readonly answer: 'granted' | 'held' }>;
 export type ReleaseReply = { readonly answer: 'released' | 'not-held' } | NodeFailure;
 export type InspectReply = ({ readonly answer: 'inspected' } & Inspection) | NodeFailure;
+export type PromiseReply =
+  | ({ readonly answer: 'promised' } & Omit<Promised, 'index'>)
+  | { readonly answer: 'refused' | 'changed' | 'wrong-members' }
+  | NodeFailure;
 export type AdmitReply =
   | { readonly answer: 'admitted' | 'already-admitted' | 'changed' | 'wrong-members' }
+  | { readonly answer: 'too-early'; readonly leftMs: number }
   | NodeFailure;
+export type RetireReply = { readonly answer: 'retired' | 'changed' } | NodeFailure;
 
 /** One independent Redis master. Its calls never reject: a failure is an answer. They may hang as long as the client does. */
 export class RedisNode {
   readonly name: string;
+  /** Whether nothing that it has acknowledged is lost when its process ends. */
+  readonly durable: boolean;
   readonly #client: RedisClient;
   readonly #options: NodeOptions;
   /** The ACQUIRE of each owner that has not been answered. */
   readonly #underWay = new Map<string, Promise<VoteReply>>();
 
-  constructor({ name, client }: NamedClient, options: NodeOptions) {
+  constructor({ name, client, durable }: NamedClient, options: NodeOptions) {
     this.name = name;
+    this.durable = durable;
     this.#client = client;
     this.#options = options;
   }
@@ -129,19 +142,97 @@ export class RedisNode {
 
   /** Asks what the node remembers; `name` becomes its incarnation's if that has none. */
   inspect(name: string): Promise<InspectReply> {
-    return this.#run(inspectScript, [], [name], inspection);
+    return this.#run(inspectScript, [], [name], (reply) => this.#inspection(reply));
   }
 
-  admit(seen: Inspection, admission: Admission): Promise<AdmitReply> {
+  /** Asks the incarnation that was inspected to promise that it respects the claims. */
+  promise(seen: Inspection, claims: readonly Claim[]): Promise<PromiseReply> {
+    const { members, nodeCount } = this.#options;
+    const told = claims.flatMap(({ index, incarnation, limit, generation }) => [
+      index + 1,
+      incarnation,
+      limit,
+      generation,
+    ]);
+    const values = [seen.incarnation, members, nodeCount, ...told];
+    return this.#run(promiseScript, [], values, (reply) => this.#promised(reply));
+  }
+
+  admit(
+    seen: Inspection,
+    generation: number,
+    admission: Admission,
+    quarantineMs: number,
+  ): Promise<AdmitReply> {
     const { members, maxTtlMs } = this.#options;
-    const { generation, roster, floor } = admission;
-    const told = [seen.runId, seen.incarnation, generation, roster.join(','), floor.toString()];
-    return this.#run(admitScript, [], [...told, members, maxTtlMs], (reply) => ({
-      answer: oneOf(reply, 'admitted', 'already-admitted', 'changed', 'wrong-members'),
+    const { roster, floor, longestMs } = admission;
+    const life = [seen.runId, seen.incarnation, generation];
+    const known = [rosterText(roster), floor.toString(), longestMs];
+    const values = [...life, ...known, members, maxTtlMs, quarantineMs];
+    return this.#run(admitScript, [], values, (reply) =>
+      reply[0] === 'too-early'
+        ? { answer: 'too-early', leftMs: wholeNumber(reply[1]) }
+        : { answer: oneOf(reply, 'admitted', 'already-admitted', 'changed', 'wrong-members') },
+    );
+  }
+
+  /** Ends the incarnation that was inspected, if it has a vote; `name` becomes the next one's. */
+  retire(seen: Inspection, name: string): Promise<RetireReply> {
+    return this.#run(retireScript, [], [seen.incarnation, name], (reply) => ({
+      answer: oneOf(reply, 'retired', 'changed'),
     }));
   }
 
-  readonly #vote = (reply: readonly unknown[]): VoteReply => vote(reply, this.#options.nodeCount);
+  readonly #vote = (reply: readonly unknown[]): VoteReply => {
+    const [answer, first, generation, incarnation, known] = reply;
+    if (answer === 'held') return { answer, remainingMs: wholeNumber(first) };
+    if (answer !== 'granted') return refusal(reply);
+    const life = { generation: wholeNumber(generation), incarnation: text(incarnation) };
+    return { answer, token: BigInt(text(first)), ...life, roster: this.#roster(known) };
+  };
+
+  #inspection(reply: readonly unknown[]): InspectReply {
+    const [, runId, incarnation, admitted, generation, known, max, longest, members, waited] =
+      reply;
+    return {
+      answer: oneOf(reply, 'inspected'),
+      runId: text(runId),
+      incarnation: text(incarnation),
+      admitted: wholeNumber(admitted) === 1,
+      generation: wholeNumber(generation),
+      roster: known === '' ? [] : this.#roster(known),
+      max: BigInt(text(max)),
+      longestMs: wholeNumber(longest),
+      members: text(members),
+      waitedMs: wholeNumber(waited),
+    };
+  }
+
+  #promised(reply: readonly unknown[]): PromiseReply {
+    const [answer, max, longest, admitted, generation, incarnation, known] = reply;
+    if (answer !== 'promised')
+      return { answer: oneOf(reply, 'refused', 'changed', 'wrong-members') };
+    return {
+      answer,
+      max: BigInt(text(max)),
+      longestMs: wholeNumber(longest),
+      admitted: wholeNumber(admitted) === 1,
+      generation: wholeNumber(generation),
+      incarnation: text(incarnation),
+      roster: this.#roster(known),
+    };
+  }
+
+  #roster(value: unknown): Roster {
+    const roster = text(value)
+      .split(',')
+      .map((entry) => {
+        const [generation, incarnation] = entry.split(':');
+        return { generation: wholeNumber(generation), incarnation: text(incarnation) };
+      });
+    if (roster.length !== this.#options.nodeCount) throw unexpected(value);
+    return roster;
+  }
 
   #lock(holding: Holding): string[] {
     return holding.resources.map((resource) => `${this.#options.keyPrefix}lock:${resource}`);
@@ -184,22 +275,6 @@ export class RedisNode {
   }
 }
 
-function vote(reply: readonly unknown[], nodeCount: number): VoteReply {
-  const [answer, first, generation, rosterText] = reply;
-  if (answer === 'granted') {
-    const roster = numbers(rosterText);
-    if (roster.length !== nodeCount) throw unexpected(reply);
-    return {
-      answer,
-      token: BigInt(text(first)),
-      generation: wholeNumber(generation),
-      roster,
-    };
-  }
-  if (answer === 'held') return { answer, remainingMs: wholeNumber(first) };
-  return refusal(reply);
-}
-
 function refusal(
   reply: readonly unknown[],
 ): Exclude<VoteReply, { readonly answer: 'granted' | 'held' }> {
@@ -211,18 +286,8 @@ function refusal(
   };
 }
 
-function inspection(reply: readonly unknown[]): { readonly answer: 'inspected' } & Inspection {
-  const [, runId, incarnation, admitted, generation, roster, max, members] = reply;
-  return {
-    answer: oneOf(reply, 'inspected'),
-    runId: text(runId),
-    incarnation: text(incarnation),
-    admitted: wholeNumber(admitted) === 1,
-    generation: wholeNumber(generation),
-    roster: roster === '' ? [] : numbers(roster),
-    max: BigInt(text(max)),
-    members: text(members),
-  };
+function rosterText(roster: Roster): string {
+  return roster.map(({ generation, incarnation }) => `${generation}:${incarnation}`).join(',');
 }
 
 function asArray(reply: unknown): readonly unknown[] {
@@ -245,10 +310,6 @@ function wholeNumber(value: unknown): number {
   const number = Number(value);
   if (Number.isSafeInteger(number)) return number;
   throw unexpected(value);
-}
-
-function numbers(value: unknown): number[] {
-  return text(value).split(',').map(wholeNumber);
 }
 
 function unexpected(reply: unknown): Error {

@@ -22,3 +22,5 @@ export const extendScript: Script = load('extend');
 export const releaseScript: Script = load('release');
 export const inspectScript: Script = load('inspect');
 export const admitScript: Script = load('admit');
+export const promiseScript: Script = load('promise');
+export const retireScript: Script = load('retire');

@@ -14,4 +14,5 @@ end
 for i = 2, #KEYS do
   if redis.call('PTTL', KEYS[i]) < tonumber(ttl) then redis.call('PEXPIRE', KEYS[i], ttl) end
 end
+note_ttl(node, ttl)
 return {'extended'}

@@ -1,16 +1,21 @@
 -- Put before every other script: what this node knows of itself.
 -- KEYS[1] is always the node's own hash:
 --   run_id    the process and the replication history in which this incarnation was admitted, see own_run_id
---   gen       generation of this incarnation; grows with each admission of a node of this name
---   roster    highest generation known of every node, comma separated, in the order of the sorted names
+--   gen       generation of this incarnation; every later one of a node of this name has a higher one
+--   roster    of every node, in the order of the sorted names, the latest incarnation that this one has promised to respect:
+--             generation:incarnation, comma separated; 0: where there is none
 --   floor     what max was when this incarnation was admitted
 --   max       the highest token that this node ever gave or confirmed, over all resources
+--   longest   the longest lease in milliseconds that this node ever granted
 --   members   digest of the sorted node names and this node's own: clients that name the nodes otherwise are refused
---   max_ttl   the longest lease in milliseconds that this node grants
---   incarnation, seen_run_id   of this life of the data: a random name, given by the first script that finds it not
---             admitted, and the process
+--   max_ttl   the longest lease in milliseconds that this node would grant
+--   incarnation, seen_run_id, seen_at   of this life of the data: a random name, the process, and its clock (ms), all stamped
+--             by the first script that finds it not admitted
 
 local TOKEN_MAX = 9007199254740991 -- 2^53-1: Lua numbers are doubles, and larger ones are rounded
+
+-- Lua would print a number of 16 digits with an exponent.
+local function digits(number) return string.format('%.0f', number) end
 
 -- An admission ends with the process, and with its replication history: a master that was a replica for a while may come back
 -- with older data, of a replica that had not seen all its votes, in the same process.
@@ -19,34 +24,82 @@ local function own_run_id()
     string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
 end
 
--- Names this life of the data, unless it has a name. A flush takes the name away, though the process and its run id stay.
-local function stamp(name)
-  local run_id = own_run_id()
-  if redis.call('HGET', KEYS[1], 'seen_run_id') == run_id then return end
-  redis.call('HSET', KEYS[1], 'seen_run_id', run_id, 'incarnation', name)
+local function own_time_ms()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- The node's fields, or nil and the refusal that a voter must answer. `name` is random; see stamp.
+-- Begins a new life of the data: `name` is random, and as much of it is kept as nobody has twice.
+local function begin_life(run_id, name)
+  redis.call('HSET', KEYS[1], 'seen_run_id', run_id, 'incarnation', string.sub(name, -16), 'seen_at', digits(own_time_ms()))
+end
+
+-- Names this life of the data, unless it has a name. A flush takes the name away, though the process and its run id stay.
+-- Where the clock has gone back since, the wait begins again: it would not end before the clock is back.
+local function stamp(name)
+  local run_id = own_run_id()
+  local fields = redis.call('HMGET', KEYS[1], 'seen_run_id', 'seen_at', 'run_id')
+  if fields[1] ~= run_id then
+    begin_life(run_id, name)
+  elseif fields[3] ~= run_id and tonumber(fields[2]) > own_time_ms() then
+    redis.call('HSET', KEYS[1], 'seen_at', digits(own_time_ms()))
+  end
+end
+
+-- The node's fields, or nil and the refusal that a voter must answer. `name` is random; see begin_life.
 local function admitted_node(members, name)
-  local fields = redis.call('HMGET', KEYS[1], 'run_id', 'gen', 'roster', 'floor', 'max', 'members', 'max_ttl')
-  if fields[6] and fields[6] ~= members then return nil, {'wrong-members'} end
+  local fields = redis.call('HMGET', KEYS[1],
+    'run_id', 'gen', 'incarnation', 'roster', 'floor', 'max', 'members', 'max_ttl', 'longest')
+  if fields[7] and fields[7] ~= members then return nil, {'wrong-members'} end
   if not fields[1] or fields[1] ~= own_run_id() then
     stamp(name)
     return nil, {'not-admitted'}
   end
   return {
     gen = fields[2],
-    roster = fields[3],
-    floor = tonumber(fields[4]),
-    max = tonumber(fields[5]),
-    max_ttl = tonumber(fields[7]),
+    incarnation = fields[3],
+    roster = fields[4],
+    floor = tonumber(fields[5]),
+    max = tonumber(fields[6]),
+    max_ttl = tonumber(fields[8]),
+    longest = tonumber(fields[9]),
   }
 end
 
--- Stores the token for every resource, whose fences are KEYS 3, 5, 7 …, and as the node's highest.
-local function store_token(node, token, fence_ttl)
-  local digits = string.format('%.0f', token)
-  for i = 3, #KEYS, 2 do redis.call('SET', KEYS[i], digits, 'PX', fence_ttl) end
-  if token > node.max then redis.call('HSET', KEYS[1], 'max', digits) end
-  return digits
+-- The highest token that this node can have given for the resources, whose fences are KEYS 3, 5, 7 …
+-- Where a fence is gone, only `max` is known to be above every token of that resource.
+local function highest_given(node)
+  local highest = 0
+  for i = 3, #KEYS, 2 do
+    local fence = redis.call('GET', KEYS[i])
+    highest = math.max(highest, fence and math.max(tonumber(fence), node.floor) or node.max)
+  end
+  return highest
+end
+
+-- A vote: stores the token for every resource and as the node's highest, and says whose vote it is.
+local function grant(node, token, fence_ttl)
+  for i = 3, #KEYS, 2 do redis.call('SET', KEYS[i], digits(token), 'PX', fence_ttl) end
+  if token > node.max then redis.call('HSET', KEYS[1], 'max', digits(token)) end
+  return {'granted', digits(token), node.gen, node.incarnation, node.roster}
+end
+
+-- Remembers that a lease may last as long as this; see admit.lua.
+local function note_ttl(node, ttl)
+  if tonumber(ttl) > node.longest then redis.call('HSET', KEYS[1], 'longest', ttl) end
+end
+
+-- A roster as a list of {gen, incarnation}.
+local function lives(roster)
+  local list = {}
+  for gen, incarnation in string.gmatch(roster, '(%d+):([^,]*)') do
+    list[#list + 1] = {gen = tonumber(gen), incarnation = incarnation}
+  end
+  return list
+end
+
+local function as_roster(list)
+  local parts = {}
+  for place, life in ipairs(list) do parts[place] = digits(life.gen) .. ':' .. life.incarnation end
+  return table.concat(parts, ',')
 end

@@ -1,0 +1,25 @@
+-- Learns which incarnations of other nodes are the latest: votes of their earlier ones do not count beside this node's from now
+-- on. What this node has voted together with those is covered by the `max` that it answers.
+-- All claims or none. A claim must be above every generation that is known here, unless it is for the same incarnation: clients
+-- that admit it at the same time do not get in each other's way. A node that has no vote promises for the time when it has.
+-- KEYS: node. ARGV: this node's incarnation, members, number of nodes, then of each claim: the other node's place (from 1),
+--       its incarnation, the generation from which on one that is known here stands against it, the generation claimed for it.
+-- Reply: {'promised', max, longest (ms), admitted (1|0), gen, incarnation, roster} | {'refused'} | {'changed'} | {'wrong-members'}.
+local incarnation, members, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
+
+local fields = redis.call('HMGET', KEYS[1],
+  'seen_run_id', 'incarnation', 'members', 'roster', 'max', 'longest', 'run_id', 'gen')
+local run_id = own_run_id()
+if fields[1] ~= run_id or fields[2] ~= incarnation then return {'changed'} end
+if fields[3] and fields[3] ~= members then return {'wrong-members'} end
+
+local roster = lives(fields[4] or string.rep('0:,', count))
+for i = 4, #ARGV, 4 do
+  local known, claimed = roster[tonumber(ARGV[i])], ARGV[i + 1]
+  if known.incarnation ~= claimed and known.gen >= tonumber(ARGV[i + 2]) then return {'refused'} end
+  known.incarnation, known.gen = claimed, math.max(known.gen, tonumber(ARGV[i + 3]))
+end
+redis.call('HSET', KEYS[1], 'roster', as_roster(roster))
+return {
+  'promised', fields[5] or '0', fields[6] or '0', fields[7] == run_id and 1 or 0, fields[8] or '0', incarnation, as_roster(roster),
+}

@@ -1,0 +1,212 @@
+import type { RedisClient } from '../../packages/lock/src/redis/node.ts';
+import type { Computer } from './computer.ts';
+import type { Machine } from './machine.ts';
+import { type NodeModel, type Reply, type ScriptName, scriptName } from './node-model.ts';
+import type { Random } from './random.ts';
+import type { Schedule } from './schedule.ts';
+
+/** How the network between one client and one node behaves at the moment. */
+export interface Weather {
+  /** Chance of a delay of up to `delayMaxMs`. */
+  delayChance: number;
+  delayMaxMs: number;
+  /** Until when nothing gets through, in either direction. */
+  blockedUntilMs: number;
+}
+
+/** A script that ran on a node, whether its reply reaches the client or not. */
+export interface CarriedOut {
+  readonly connection: Connection;
+  readonly server: NodeModel;
+  readonly script: ScriptName;
+  readonly keyCount: number;
+  readonly values: Values;
+  readonly answer: Reply | Error;
+  /** `late`: it was held up, and its connection is long gone. */
+  readonly how: 'in time' | 'late';
+}
+
+type Values = readonly (string | number)[];
+
+interface Request {
+  readonly command: 'evalsha' | 'eval';
+  readonly script: string;
+  readonly keyCount: number;
+  readonly values: Values;
+  readonly resolve: (reply: Reply) => void;
+  readonly reject: (error: Error) => void;
+}
+
+/**
+ * A client's connection to a node, as ioredis keeps one: requests arrive in order and so do replies, until the connection
+ * breaks. Then nobody knows what was carried out; another connection is made, and what has no reply yet is sent again or
+ * fails. What was under way may still arrive later, even after what was sent again.
+ */
+export class Connection implements RedisClient {
+  readonly computer: Computer;
+  readonly machine: Machine;
+  readonly weather: Weather;
+  readonly #schedule: Schedule;
+  readonly #random: Random;
+  readonly #resends: boolean;
+  readonly #observe: (event: CarriedOut) => void;
+  #server: NodeModel | null;
+  /** Counts the connections, so that replies of a broken one are told apart. */
+  #life = 0;
+  #unanswered: Request[] = [];
+  #lastArrivalMs = 0;
+  #lastReplyMs = 0;
+
+  /** @param resends whether requests without a reply are sent again, as ioredis does unless told otherwise */
+  constructor(
+    computer: Computer,
+    machine: Machine,
+    weather: Weather,
+    parts: {
+      schedule: Schedule;
+      random: Random;
+      resends: boolean;
+      observe: (event: CarriedOut) => void;
+    },
+  ) {
+    this.computer = computer;
+    this.machine = machine;
+    this.weather = weather;
+    this.#schedule = parts.schedule;
+    this.#random = parts.random;
+    this.#resends = parts.resends;
+    this.#observe = parts.observe;
+    this.#server = machine.master;
+    if (!this.#server) this.#reconnectLater();
+  }
+
+  evalsha(sha1: string, keyCount: number, ...values: Values): Promise<unknown> {
+    return this.#request('evalsha', sha1, keyCount, values);
+  }
+
+  eval(source: string, keyCount: number, ...values: Values): Promise<unknown> {
+    return this.#request('eval', source, keyCount, values);
+  }
+
+  /** The connection breaks. */
+  cut(): void {
+    if (!this.#server) return;
+    this.#server = null;
+    this.#life += 1;
+    this.#reconnectLater();
+  }
+
+  /** Breaks where its server is gone. */
+  notice(): void {
+    if (this.#server && !this.#server.alive) this.cut();
+  }
+
+  #request(
+    command: Request['command'],
+    script: string,
+    keyCount: number,
+    values: Values,
+  ): Promise<Reply> {
+    if (scriptName(script) === 'acquire') this.computer.noteAttempt(String(values[keyCount]));
+    return new Promise((resolve, reject) => {
+      const request = { command, script, keyCount, values, resolve, reject };
+      this.#unanswered.push(request);
+      this.#send(request);
+    });
+  }
+
+  #send(request: Request): void {
+    const server = this.#server;
+    if (!server) return;
+    const life = this.#life;
+    const atMs = Math.max(this.computer.trueMs + this.#latencyMs(), this.#lastArrivalMs);
+    this.#lastArrivalMs = atMs;
+    this.#schedule.at(atMs, () => this.#arrive(request, server, life));
+  }
+
+  #arrive(request: Request, server: NodeModel, life: number): void {
+    if (!server.alive) return;
+    if (life !== this.#life) {
+      // The connection is broken. What it carried is lost, arrives, or is held up somewhere and arrives late.
+      if (this.#random.chance(0.4)) return;
+      const lateMs = this.#random.between(0, this.weather.delayMaxMs);
+      if (this.#random.chance(0.5)) {
+        this.#schedule.at(this.#schedule.nowMs + lateMs, () => {
+          if (server.alive) this.#carryOut(request, server, 'late');
+        });
+        return;
+      }
+    }
+    const answer = this.#carryOut(request, server, 'in time');
+    const atMs = Math.max(this.#schedule.nowMs + this.#latencyMs(), this.#lastReplyMs);
+    if (life === this.#life) this.#lastReplyMs = atMs;
+    this.#schedule.at(atMs, () => {
+      if (life !== this.#life) return;
+      return this.computer.hand('message', this, () => {
+        if (life === this.#life) this.#settle(request, answer);
+      });
+    });
+  }
+
+  #carryOut(request: Request, server: NodeModel, how: CarriedOut['how']): Reply | Error {
+    const { command, script, keyCount, values } = request;
+    let answer: Reply | Error;
+    try {
+      answer = server[command](script, keyCount, values);
+    } catch (error) {
+      answer = error instanceof Error ? error : new Error(String(error));
+    }
+    this.#observe({
+      connection: this,
+      server,
+      script: scriptName(script),
+      keyCount,
+      values,
+      answer,
+      how,
+    });
+    return answer;
+  }
+
+  #settle(request: Request, answer: Reply | Error): void {
+    this.#unanswered = this.#unanswered.filter((one) => one !== request);
+    if (answer instanceof Error) request.reject(answer);
+    else request.resolve(answer);
+  }
+
+  #reconnectLater(): void {
+    const delayMs = this.#random.between(0.5, this.#random.chance(0.7) ? 5 : 60);
+    this.#schedule.at(this.computer.trueMs + delayMs, () =>
+      this.computer.hand('message', this, () => this.#reconnect()),
+    );
+  }
+
+  #reconnect(): void {
+    const { ghost, master } = this.machine;
+    const server = ghost && this.#random.chance(0.5) ? ghost : master;
+    const isBlocked = this.weather.blockedUntilMs > this.#schedule.nowMs;
+    const pending = this.#unanswered;
+    if (!server || isBlocked) {
+      this.#reconnectLater();
+      if (this.#random.chance(0.3)) this.#fail(pending);
+      return;
+    }
+    this.#server = server;
+    this.#lastArrivalMs = 0;
+    this.#lastReplyMs = 0;
+    if (this.#resends) for (const request of pending) this.#send(request);
+    else this.#fail(pending);
+  }
+
+  #fail(requests: readonly Request[]): void {
+    this.#unanswered = this.#unanswered.filter((one) => !requests.includes(one));
+    for (const { reject } of requests) reject(new Error('Connection is closed.'));
+  }
+
+  #latencyMs(): number {
+    const { delayChance, delayMaxMs, blockedUntilMs } = this.weather;
+    const usualMs = this.#random.between(0.1, 1);
+    const extraMs = this.#random.chance(delayChance) ? this.#random.between(0, delayMaxMs) : 0;
+    return Math.max(0, blockedUntilMs - this.#schedule.nowMs) + usualMs + extraMs;
+  }
+}

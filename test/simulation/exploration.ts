@@ -1,0 +1,55 @@
+import { Worker } from 'node:worker_threads';
+import type { Counts, Finding, Message, Task } from './explorer.ts';
+
+export interface Exploration extends Counts {
+  /** The first that was found; null where every world kept the invariants. */
+  readonly finding: Finding | null;
+}
+
+export interface ExploreOptions extends Omit<Task, 'stride'> {
+  readonly workers: number;
+  readonly onProgress?: (counts: Counts) => void;
+}
+
+/** Lives through `count` worlds, beginning with `firstSeed`, until one is violated. */
+export async function explore(options: ExploreOptions): Promise<Exploration> {
+  const { workers, firstSeed, count, mutant, without, onProgress } = options;
+  const total = { seeds: 0, steps: 0, acquisitions: 0, admissions: 0 };
+  let finding: Finding | null = null;
+  const threads = Array.from({ length: workers }, (_, at) => {
+    const task: Task = {
+      firstSeed: firstSeed + at,
+      count: count - at,
+      stride: workers,
+      mutant,
+      without,
+    };
+    return new Worker(new URL('./explorer.ts', import.meta.url), { workerData: task });
+  });
+  const ends = threads.map(
+    (thread) =>
+      new Promise<void>((resolve, reject) => {
+        thread.on('message', (message: Message) => {
+          if (message.kind === 'violated') {
+            finding ??= message.finding;
+            return resolve();
+          }
+          for (const key of ['seeds', 'steps', 'acquisitions', 'admissions'] as const) {
+            total[key] += message.counts[key];
+          }
+          onProgress?.(total);
+        });
+        thread.on('error', reject);
+        thread.on('exit', () => resolve());
+      }),
+  );
+  const found = threads.map(
+    (thread) =>
+      new Promise<void>((resolve) =>
+        thread.on('message', (message: Message) => message.kind === 'violated' && resolve()),
+      ),
+  );
+  await Promise.race([Promise.all(ends), ...found]);
+  await Promise.all(threads.map((thread) => thread.terminate()));
+  return { ...total, finding };
+}

@@ -1,0 +1,73 @@
+// One worker thread: lives through every `stride`th world from a seed on, until one is violated.
+import { parentPort, workerData } from 'node:worker_threads';
+import { mutantNamed } from './mutant-list.ts';
+import { runFromSources } from './sources.ts';
+
+export interface Task {
+  readonly firstSeed: number;
+  readonly count: number;
+  readonly stride: number;
+  /** Its name, or null for the code as it is. */
+  readonly mutant: string | null;
+  /** Faults that are left out in every world; with one, the world is played as it is, not shrunk. */
+  readonly without: readonly number[] | null;
+}
+
+export interface Counts {
+  readonly seeds: number;
+  readonly steps: number;
+  readonly acquisitions: number;
+  readonly admissions: number;
+}
+
+export interface Finding {
+  readonly seed: number;
+  readonly violation: string;
+  readonly without: readonly number[];
+  readonly trace: readonly string[];
+}
+
+export type Message =
+  | { readonly kind: 'lived'; readonly counts: Counts }
+  | { readonly kind: 'violated'; readonly finding: Finding };
+
+const REPORT_EVERY = 25;
+const task: Task = workerData;
+const mutant = task.mutant === null ? null : mutantNamed(task.mutant);
+runFromSources(mutant?.patch ?? null);
+const { simulate } = await import('./world.ts');
+const { replay, shrink } = await import('./shrink.ts');
+
+const flaws = new Set(mutant?.flaw ? [mutant.flaw] : []);
+const none: Counts = { seeds: 0, steps: 0, acquisitions: 0, admissions: 0 };
+let counts = none;
+for (let at = 0; at < task.count; at += task.stride) {
+  const options = { flaws, without: new Set(task.without) };
+  const outcome = await simulate(task.firstSeed + at, options);
+  counts = {
+    seeds: counts.seeds + 1,
+    steps: counts.steps + outcome.steps,
+    acquisitions: counts.acquisitions + outcome.acquisitions,
+    admissions: counts.admissions + outcome.admissions,
+  };
+  if (outcome.violation !== null) {
+    const minimal = task.without ? replay(outcome.seed, options) : shrink(outcome, options);
+    const { without, trace, outcome: last } = await minimal;
+    const violation = last.violation ?? outcome.violation;
+    const finding = { seed: outcome.seed, violation, without: [...without], trace };
+    post({ kind: 'lived', counts });
+    post({ kind: 'violated', finding });
+    break;
+  }
+  if (counts.seeds % REPORT_EVERY === 0) report();
+}
+report();
+
+function report(): void {
+  post({ kind: 'lived', counts });
+  counts = none;
+}
+
+function post(message: Message): void {
+  parentPort?.postMessage(message);
+}

@@ -1,0 +1,72 @@
+import type { Memory } from './machine.ts';
+import type { Random } from './random.ts';
+import type { Settings } from './settings.ts';
+
+/** Something that goes wrong at some time. `node`, `client`: places; `ms`: how long, how far. */
+export interface Fault {
+  readonly atMs: number;
+  readonly kind: FaultKind;
+  readonly node: number;
+  readonly client: number;
+  readonly ms: number;
+  readonly memory: Memory;
+}
+
+const weights = {
+  /** A snapshot is saved; a later crash or failover may bring it back. */
+  save: 10,
+  /** The process ends and another one starts `ms` later. */
+  crash: 5,
+  failover: 4,
+  /** The old master of a failover is gone at last. */
+  'bury-ghost': 2,
+  'replica-for-a-while': 1,
+  flush: 1,
+  'lose-lock': 12,
+  'lose-fence': 4,
+  /** The clock of a node jumps: keys expire, and a quarantine is over early. */
+  'leap-forward': 3,
+  'leap-back': 1,
+  cut: 6,
+  /** Nothing gets through between a client and a node for `ms`. */
+  block: 4,
+  pause: 5,
+  'wall-jump': 3,
+  /** The client's process ends, and another one takes its place. */
+  'kill-client': 4,
+} as const;
+
+type FaultKind = keyof typeof weights;
+
+const HOUR_MS = 3_600_000;
+
+/**
+ * All that goes wrong in a world, in the order of time: drawn beforehand, so that any of it can be left out. A world knows
+ * only some kinds: those that are rare beside all others get their turn where these are missing.
+ */
+export function planFaults(settings: Settings, random: Random): readonly Fault[] {
+  const { faultCount, calmAtMs, maxTtlMs, nodeCount, clientCount } = settings;
+  const kinds = Object.entries(weights).flatMap(([kind, weight]): FaultKind[] =>
+    Array(random.chance(0.6) ? weight : 0).fill(kind),
+  );
+  if (kinds.length === 0) return [];
+  const atMs = Array.from({ length: faultCount }, () => random.between(0, calmAtMs));
+  return atMs
+    .sort((a, b) => a - b)
+    .map((time) => {
+      const kind = random.pick(kinds);
+      return {
+        atMs: time,
+        kind,
+        node: random.below(nodeCount),
+        client: random.below(clientCount),
+        ms: kind === 'wall-jump' ? random.between(-HOUR_MS, HOUR_MS) : lengthMs(maxTtlMs, random),
+        memory: random.pick(['nothing', 'nothing', 'snapshot', 'snapshot', 'all']),
+      };
+    });
+}
+
+/** Mostly short beside a lease, sometimes longer than one. */
+function lengthMs(maxTtlMs: number, random: Random): number {
+  return maxTtlMs * random.pick([0.05, 0.2, 0.6, 2]) * random.unit();
+}

@@ -1,0 +1,142 @@
+import { EPOCH_MS } from './computer.ts';
+import { NodeModel } from './node-model.ts';
+import type { Random } from './random.ts';
+import { NodeData, type NodeFlaw } from './redis-process.ts';
+import type { Schedule } from './schedule.ts';
+
+const KEY_PREFIX = '{fenced}:';
+const NODE_KEY = `${KEY_PREFIX}node`;
+const SNAPSHOTS_MAX = 4;
+
+/** What a node finds when it comes back. */
+export type Memory = 'nothing' | 'snapshot' | 'all';
+
+/** One named node: the process that is its master now, the old master of a failover that still answers some, its snapshots. */
+export class Machine {
+  readonly name: string;
+  /** Null while it is down. */
+  master: NodeModel | null;
+  ghost: NodeModel | null = null;
+  clockOffsetMs = 0;
+  readonly #schedule: Schedule;
+  readonly #random: Random;
+  readonly #flaws: ReadonlySet<NodeFlaw>;
+  readonly #snapshots: NodeData[] = [];
+  /** What a process finds that has not started yet. */
+  #disk = new NodeData();
+  #lives = 0;
+  /** The highest generation whose memory is lost. */
+  #lostGeneration = 0;
+
+  constructor(name: string, schedule: Schedule, random: Random, flaws: ReadonlySet<NodeFlaw>) {
+    this.name = name;
+    this.#schedule = schedule;
+    this.#random = random;
+    this.#flaws = flaws;
+    this.master = this.#process(this.#disk);
+  }
+
+  get admitted(): boolean {
+    return this.master !== null && votingGeneration(this.master) > 0;
+  }
+
+  /** Whether it has lost memory, or never had any, and has not been admitted since. */
+  get isWithoutMemory(): boolean {
+    return generation(this.master?.data ?? this.#disk) <= this.#lostGeneration;
+  }
+
+  /** Whether the old master has become the latest incarnation again: what the master knows is out of date then. */
+  get isGhostLatest(): boolean {
+    if (!this.ghost) return false;
+    return votingGeneration(this.ghost) > (this.master ? votingGeneration(this.master) : 0);
+  }
+
+  /** Whether a client has found it not admitted. */
+  get isSeen(): boolean {
+    const fields = this.master?.data.hashes.get(NODE_KEY);
+    return fields !== undefined && fields.get('seen_run_id') === this.master?.runId;
+  }
+
+  save(): void {
+    if (this.master) this.#snapshots.push(this.master.data.clone());
+    if (this.#snapshots.length > SNAPSHOTS_MAX) this.#snapshots.shift();
+  }
+
+  crash(memory: Memory): void {
+    if (!this.master) return;
+    if (memory !== 'all') this.#forget();
+    this.master.alive = false;
+    this.#disk = this.#remembered(memory);
+    this.master = null;
+  }
+
+  start(): void {
+    this.master ??= this.#process(this.#disk);
+  }
+
+  /** A replica becomes master, having missed what it missed; the old master goes on answering whom it still reaches. */
+  failOver(memory: Memory): void {
+    if (!this.master) return;
+    if (memory !== 'all') this.#forget();
+    this.buryGhost();
+    this.ghost = this.master;
+    this.master = this.#process(this.#remembered(memory));
+  }
+
+  /** It was a replica for a while, of one that had missed something, and is master again in the same process. */
+  becomeReplicaForAWhile(): void {
+    if (!this.master) return;
+    this.#forget();
+    this.master.alive = false;
+    const [runId] = this.master.runId.split(':');
+    this.master = this.#process(this.#remembered('snapshot'), runId);
+  }
+
+  flush(): void {
+    if (!this.master) return;
+    this.#forget();
+    this.master.data.clear();
+  }
+
+  buryGhost(): void {
+    if (this.isGhostLatest) this.#forget();
+    if (this.ghost) this.ghost.alive = false;
+    this.ghost = null;
+  }
+
+  /** A key expires, or is evicted, before its time. */
+  lose(kind: 'lock' | 'fence'): void {
+    const process = this.ghost && this.#random.chance(0.3) ? this.ghost : this.master;
+    const keys = [...(process?.data.strings.keys() ?? [])];
+    const found = keys.filter((key) => key.startsWith(`${KEY_PREFIX}${kind}:`));
+    if (found.length > 0) process?.data.strings.delete(this.#random.pick(found));
+  }
+
+  #forget(): void {
+    for (const process of [this.master, this.ghost]) {
+      if (process) this.#lostGeneration = Math.max(this.#lostGeneration, generation(process.data));
+    }
+  }
+
+  #remembered(memory: Memory): NodeData {
+    if (memory === 'all') return this.master?.data.clone() ?? new NodeData();
+    if (memory === 'nothing' || this.#snapshots.length === 0) return new NodeData();
+    return this.#random.pick(this.#snapshots).clone();
+  }
+
+  #process(data: NodeData, runId?: string): NodeModel {
+    this.#lives += 1;
+    const id = `${runId ?? `${this.name}${this.#lives}`}:r${this.#lives}`;
+    const clockMs = (): number => Math.floor(EPOCH_MS + this.#schedule.nowMs + this.clockOffsetMs);
+    return new NodeModel(id, data, clockMs, this.#flaws);
+  }
+}
+
+function generation(data: NodeData): number {
+  return Number(data.hashes.get(NODE_KEY)?.get('gen') ?? 0);
+}
+
+/** 0 for an incarnation that has no vote. */
+function votingGeneration({ data, runId }: NodeModel): number {
+  return data.hashes.get(NODE_KEY)?.get('run_id') === runId ? generation(data) : 0;
+}

@@ -1,0 +1,84 @@
+import type { NodeFlaw } from './redis-process.ts';
+import type { Patch } from './sources.ts';
+
+/** The client or the nodes without one protective step of the protocol. */
+export interface Mutant {
+  readonly name: string;
+  readonly flaw?: NodeFlaw;
+  readonly patch?: Patch;
+  /** Why it would be no wonder if it survived. */
+  readonly excuse?: string;
+}
+
+const tally = '/core/tally.ts';
+const quorum = '/core/quorum.ts';
+const admission = '/core/admission.ts';
+
+export const mutants: readonly Mutant[] = [
+  {
+    name: 'no confirm round',
+    patch: {
+      file: tally,
+      replace: [['grants.filter((vote) => vote.token === token)', 'grants']],
+    },
+  },
+  { name: 'confirm without holding the lock', flaw: 'confirm-without-lock' },
+  {
+    name: 'confirm may lower what a node has stored',
+    flaw: 'confirm-may-lower',
+    excuse:
+      'an attempt must confirm twice at one node, the lower token must be carried out last, and the next two attempts must meet there',
+  },
+  { name: 'no admission check', flaw: 'no-admission-check' },
+  { name: 'floor not restored', flaw: 'floor-not-restored' },
+  {
+    name: 'roster ignored',
+    patch: {
+      file: quorum,
+      replace: [['!chosen.every((other) => agree(other, voter))', '!agree(voter, voter)']],
+    },
+  },
+  {
+    name: 'roster not restored',
+    patch: {
+      file: admission,
+      replace: [
+        [
+          'roster: Array.from({ length: nodeCount }, (_, index) => latestOf(index)),',
+          "roster: Array.from({ length: nodeCount }, () => ({ generation: 0, incarnation: '' })),",
+        ],
+      ],
+    },
+  },
+  {
+    name: 'promises from superseded incarnations accepted',
+    patch: {
+      file: admission,
+      replace: [
+        [
+          'const quorum = consistentQuorum(voters, majorityOf(nodeCount));',
+          'const quorum = voters.length >= majorityOf(nodeCount) ? voters : null;',
+        ],
+      ],
+    },
+  },
+  { name: 'promise not strict', flaw: 'promise-not-strict' },
+  { name: 'fence key preferred to the floor', flaw: 'fence-before-floor' },
+  { name: 'members ignored', flaw: 'members-ignored' },
+  {
+    name: 'validity taken from the wall clock',
+    patch: {
+      file: '/src/attempt.ts',
+      replace: [
+        ['this.#startedMs = runtime.nowMs();', 'this.#startedMs = runtime.wallClockMs();'],
+        ['nowMs - this.#startedMs', 'this.#runtime.wallClockMs() - this.#startedMs'],
+      ],
+    },
+  },
+];
+
+export function mutantNamed(name: string): Mutant {
+  const found = mutants.find((mutant) => mutant.name === name);
+  if (!found) throw new Error(`there is no mutant: ${name}`);
+  return found;
+}

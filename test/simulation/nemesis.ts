@@ -1,0 +1,118 @@
+import { majorityOf } from '../../packages/lock/src/core/quorum.ts';
+import type { Computer } from './computer.ts';
+import type { Connection } from './connection.ts';
+import type { Fault } from './faults.ts';
+import type { Machine } from './machine.ts';
+import type { Schedule } from './schedule.ts';
+import type { Settings } from './settings.ts';
+
+/** One client process and its connections. */
+export interface Client {
+  readonly computer: Computer;
+  readonly connections: readonly Connection[];
+}
+
+/** Inflicts faults, and takes them away again in the end. */
+export class Nemesis {
+  readonly #machines: readonly Machine[];
+  readonly #clients: readonly Client[];
+  readonly #settings: Settings;
+  readonly #schedule: Schedule;
+  readonly #replaceClient: (at: number) => void;
+
+  constructor(
+    machines: readonly Machine[],
+    clients: readonly Client[],
+    settings: Settings,
+    schedule: Schedule,
+    world: { readonly replaceClient: (at: number) => void },
+  ) {
+    this.#machines = machines;
+    this.#clients = clients;
+    this.#settings = settings;
+    this.#schedule = schedule;
+    this.#replaceClient = world.replaceClient;
+  }
+
+  /** @returns whether it was possible, and within what the protocol assumes */
+  inflict(fault: Fault): boolean {
+    const machine = this.#machines[fault.node];
+    const client = this.#clients[fault.client];
+    if (!machine || !client) throw new Error('a fault of what is not there');
+    if (losesMemory(fault, machine) && !this.#mayLoseMemory(machine)) return false;
+    if (fault.kind === 'failover' && !this.#mayHaveGhost(machine)) return false;
+    if (fault.kind === 'wall-jump' && this.#settings.losses === 'any') return false;
+    this.#ofNode(fault, machine);
+    this.#ofClient(fault, client);
+    for (const { connections } of this.#clients) {
+      for (const connection of connections) connection.notice();
+    }
+    return true;
+  }
+
+  makePeace(stranger: Client | null): void {
+    for (const machine of this.#machines) {
+      machine.start();
+      machine.buryGhost();
+    }
+    stranger?.computer.kill();
+    for (const { computer, connections } of this.#clients) {
+      computer.pauseChance = 0;
+      for (const connection of connections) {
+        connection.weather.delayChance = 0;
+        connection.weather.blockedUntilMs = 0;
+        connection.notice();
+      }
+    }
+  }
+
+  /**
+   * The protocol assumes that fewer than a majority of the nodes lose their memory at the same time, or that all come back
+   * while the wall clock is right. A client that reaches an old master in place of the node finds an old memory, too.
+   */
+  #mayLoseMemory(machine: Machine): boolean {
+    if (this.#settings.losses === 'any') return true;
+    const others = this.#machines.filter((one) => one !== machine);
+    const forgetful = others.filter((one) => one.isWithoutMemory || one.ghost);
+    return forgetful.length + 1 < majorityOf(this.#machines.length);
+  }
+
+  /** Old masters that are a majority among themselves would go on for ever without noticing. */
+  #mayHaveGhost(machine: Machine): boolean {
+    const others = this.#machines.filter((one) => one !== machine && one.ghost);
+    return others.length + 1 < majorityOf(this.#machines.length) && this.#mayLoseMemory(machine);
+  }
+
+  #ofNode({ kind, ms, memory }: Fault, machine: Machine): void {
+    if (kind === 'save') machine.save();
+    if (kind === 'crash') {
+      machine.crash(memory);
+      this.#schedule.at(this.#schedule.nowMs + ms, () => machine.start());
+    }
+    if (kind === 'failover') machine.failOver(memory);
+    if (kind === 'bury-ghost') machine.buryGhost();
+    if (kind === 'replica-for-a-while') machine.becomeReplicaForAWhile();
+    if (kind === 'flush') machine.flush();
+    if (kind === 'lose-lock') machine.lose('lock');
+    if (kind === 'lose-fence') machine.lose('fence');
+    if (kind === 'leap-forward') machine.clockOffsetMs += 2 * ms;
+    if (kind === 'leap-back') machine.clockOffsetMs -= ms;
+  }
+
+  #ofClient({ kind, ms, node, client: at }: Fault, client: Client): void {
+    const connection = client.connections[node];
+    if (kind === 'cut') connection?.cut();
+    if (kind === 'block' && connection) {
+      connection.weather.blockedUntilMs = this.#schedule.nowMs + ms;
+    }
+    if (kind === 'pause') client.computer.pause(ms);
+    if (kind === 'wall-jump') client.computer.wallOffsetMs += ms;
+    if (kind === 'kill-client') this.#replaceClient(at);
+  }
+}
+
+function losesMemory({ kind, memory }: Fault, machine: Machine): boolean {
+  if (kind === 'flush' || kind === 'replica-for-a-while') return true;
+  if (kind === 'bury-ghost') return machine.isGhostLatest;
+  return (kind === 'crash' || kind === 'failover') && memory !== 'all';
+}

@@ -1,0 +1,164 @@
+import fc from 'fast-check';
+import type { ScriptName } from './node-model.ts';
+
+// Times are multiples of a unit that is far longer than a sequence takes, and what time is left is compared in units.
+// So both sides agree exactly, though the clock of a real server runs.
+export const UNIT_MS = 1_000_000;
+
+/** One step of a sequence, on node `at`. */
+export type Command =
+  | { readonly do: 'script'; readonly at: number; readonly call: Call }
+  /** What the keys were made to expire, and waits of a quarantine, come this much nearer. */
+  | { readonly do: 'wait'; readonly units: number }
+  /** A key is gone: expired early, or evicted. */
+  | { readonly do: 'lose'; readonly at: number; readonly key: string }
+  | { readonly do: 'persist'; readonly at: number; readonly key: string }
+  | { readonly do: 'flush'; readonly at: number }
+  /** The keys of one process are found by the other: another incarnation of the same data. */
+  | { readonly do: 'move'; readonly from: number };
+
+export interface Call {
+  readonly script: ScriptName;
+  readonly keys: readonly string[];
+  readonly values: readonly (string | number)[];
+}
+
+const resources = ['r', 'ü€😀', 'a\0b\r\n', '{x}:lock:*', ' ', '0'];
+const owners = ['o1', 'o2', 'o3'];
+const edges = ['1', '5', '33', '1763690000000000', '9007199254740990', '9007199254740991'];
+
+const at = fc.nat(1);
+const owner = fc.constantFrom(...owners);
+const resource = fc.oneof(
+  { weight: 6, arbitrary: fc.constant('r') },
+  fc.constantFrom(...resources),
+);
+const set = fc.uniqueArray(resource, { minLength: 1, maxLength: 3 });
+const ttl = fc.integer({ min: 1, max: 6 }).map((units) => units * UNIT_MS);
+const fenceTtl = fc.integer({ min: 1, max: 9 }).map((units) => units * UNIT_MS);
+const members = fc.oneof({ weight: 30, arbitrary: fc.constant('m1') }, fc.constant('m2'));
+const token = fc.oneof(
+  { weight: 5, arbitrary: fc.integer({ min: 1, max: 40 }).map(String) },
+  fc.constantFrom(...edges),
+  fc.bigInt({ min: 1n, max: 2n ** 53n - 1n }).map(String),
+);
+const generation = fc.integer({ min: 1, max: 6 });
+const longest = fc.integer({ min: 0, max: 6 }).map((units) => units * UNIT_MS);
+const life = fc.oneof(
+  fc.constant('0:'),
+  fc.tuple(generation, owner).map(([gen, name]) => `${gen}:${name}`),
+);
+const roster = fc.array(life, { minLength: 3, maxLength: 3 }).map((list) => list.join(','));
+const claims = fc
+  .array(fc.tuple(fc.integer({ min: 1, max: 3 }), owner, generation, generation), {
+    minLength: 1,
+    maxLength: 3,
+  })
+  .map((list) => list.flat());
+
+const both = (names: readonly string[]): string[] =>
+  names.flatMap((name) => [`lock:${name}`, `fence:${name}`]);
+const locks = (names: readonly string[]): string[] => names.map((name) => `lock:${name}`);
+
+const call = fc.oneof(
+  {
+    weight: 6,
+    arbitrary: fc.tuple(set, owner, ttl, members, fenceTtl).map(([names, ...values]) => ({
+      script: 'acquire' as const,
+      keys: both(names),
+      values,
+    })),
+  },
+  {
+    weight: 4,
+    arbitrary: fc.tuple(set, owner, token, members, fenceTtl).map(([names, ...values]) => ({
+      script: 'confirm' as const,
+      keys: both(names),
+      values,
+    })),
+  },
+  fc.tuple(set, owner, ttl, members).map(([names, ...values]) => ({
+    script: 'extend' as const,
+    keys: locks(names),
+    values,
+  })),
+  {
+    weight: 3,
+    arbitrary: fc.tuple(set, owner).map(([names, ...values]) => ({
+      script: 'release' as const,
+      keys: locks(names),
+      values,
+    })),
+  },
+  owner.map((name) => ({ script: 'inspect' as const, keys: [], values: [name] })),
+  {
+    weight: 2,
+    arbitrary: fc.tuple(owner, members, claims).map(([name, digest, told]) => ({
+      script: 'promise' as const,
+      keys: [],
+      values: [name, digest, 3, ...told],
+    })),
+  },
+  fc.tuple(owner, owner).map((values) => ({ script: 'retire' as const, keys: [], values })),
+);
+
+// An admission names a process and an incarnation that may be there: mostly the right ones.
+const admission: fc.Arbitrary<Command> = fc
+  .tuple(at, at, owner, generation, roster, token, longest, members, fc.constantFrom(0, 0, 0, 1, 2))
+  .map(([where, runIdOf, name, gen, told, floor, longestMs, digest, quarantine]) => ({
+    do: 'script',
+    at: where,
+    call: {
+      script: 'admit',
+      keys: [],
+      values: [
+        `run-id-${runIdOf}`,
+        name,
+        gen,
+        told,
+        floor,
+        longestMs,
+        digest,
+        5 * UNIT_MS,
+        quarantine * UNIT_MS,
+      ],
+    },
+  }));
+
+const key = fc.tuple(fc.constantFrom('lock', 'fence'), resource).map((pair) => pair.join(':'));
+export const command: fc.Arbitrary<Command> = fc.oneof(
+  { weight: 14, arbitrary: fc.record({ do: fc.constant('script' as const), at, call }) },
+  { weight: 5, arbitrary: admission },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      do: fc.constant('wait' as const),
+      units: fc.integer({ min: 1, max: 3 }),
+    }),
+  },
+  fc.record({ do: fc.constant('lose' as const), at, key }),
+  fc.record({ do: fc.constant('persist' as const), at, key }),
+  fc.record({ do: fc.constant('move' as const), from: at }),
+  { weight: 1, arbitrary: fc.record({ do: fc.constant('flush' as const), at }) },
+);
+
+// Both processes are admitted first, else hardly a sequence would get as far as a token.
+export const opening: fc.Arbitrary<Command[]> = fc
+  .tuple(roster, token, roster, token)
+  .map(([rosterA, floorA, rosterB, floorB]) =>
+    [
+      [rosterA, floorA],
+      [rosterB, floorB],
+    ].flatMap(([told, floor], where): Command[] => [
+      { do: 'script', at: where, call: { script: 'inspect' as const, keys: [], values: ['o1'] } },
+      {
+        do: 'script',
+        at: where,
+        call: {
+          script: 'admit',
+          keys: [],
+          values: [`run-id-${where}`, 'o1', 1, `${told}`, `${floor}`, 0, 'm1', 5 * UNIT_MS, 0],
+        },
+      },
+    ]),
+  );

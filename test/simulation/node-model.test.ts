@@ -1,0 +1,189 @@
+import { randomUUID } from 'node:crypto';
+import { type RedisService, startRedis } from '@fenced/testbed';
+import fc from 'fast-check';
+import { Redis } from 'ioredis';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { type Call, type Command, command, opening, UNIT_MS } from './node-commands.ts';
+import { NodeModel, type Reply, sources } from './node-model.ts';
+import { NodeData } from './redis-process.ts';
+
+const SEQUENCES = Number(process.env.FENCED_RUNS ?? 400);
+const STEPS_MAX = 40;
+
+let service: RedisService;
+let clients: Redis[];
+let runIds: string[];
+beforeAll(async () => {
+  service = await startRedis(2);
+  clients = service.nodes.map(({ port }) => new Redis(port));
+  runIds = await Promise.all(clients.map(ownRunId));
+});
+afterAll(async () => {
+  for (const client of clients ?? []) client.disconnect();
+  await service?.stop();
+});
+
+async function ownRunId(client: Redis): Promise<string> {
+  const info = await client.info();
+  const runId = /^run_id:(\w+)/m.exec(info)?.[1];
+  return `${runId}:${/^master_replid:(\w+)/m.exec(info)?.[1]}`;
+}
+
+/** The real servers and the models, under key names that no other sequence has. */
+class Pair {
+  readonly #prefix = `{${randomUUID()}}:`;
+  #nowMs = 1_763_690_000_000;
+  #models: NodeModel[] = runIds.map((runId) => this.#model(runId, new NodeData()));
+
+  async step(one: Command): Promise<void> {
+    switch (one.do) {
+      case 'script':
+        return this.#call(one.at, one.call);
+      case 'wait':
+        // The real clock has moved on a little besides.
+        this.#nowMs += one.units * UNIT_MS + 1;
+        await Promise.all(clients.map((client) => this.#age(client, one.units * UNIT_MS)));
+        return;
+      case 'lose':
+        this.#modelAt(one.at).data.strings.delete(this.#prefix + one.key);
+        await clientAt(one.at).del(this.#prefix + one.key);
+        return;
+      case 'persist':
+        this.#modelAt(one.at).persist(this.#prefix + one.key);
+        await clientAt(one.at).persist(this.#prefix + one.key);
+        return;
+      case 'flush':
+        this.#modelAt(one.at).data.clear();
+        await this.#flush(clientAt(one.at));
+        return;
+      case 'move':
+        return this.#move(one.from, 1 - one.from);
+    }
+  }
+
+  /** Every key with its value and what time it has left. */
+  async agree(): Promise<void> {
+    for (const [where, client] of clients.entries()) {
+      expect(this.#modelKeys(where)).toEqual(await this.#realKeys(client));
+    }
+  }
+
+  async clean(): Promise<void> {
+    for (const client of clients) await this.#flush(client);
+  }
+
+  async #call(where: number, { script, keys, values }: Call): Promise<void> {
+    const all = ['node', ...keys].map((name) => this.#prefix + name);
+    const told = values.map((value) => {
+      const place = /^run-id-(\d)$/.exec(String(value))?.[1];
+      return place === undefined ? value : (runIds[Number(place)] ?? '');
+    });
+    const source = sources.get(script) ?? '';
+    const model = this.#modelAt(where).eval(source, all.length, [...all, ...told]);
+    const real = await clientAt(where).eval(source, all.length, ...all, ...told);
+    expect(inUnits(model)).toEqual(inUnits(real as Reply));
+  }
+
+  async #age(client: Redis, ms: number): Promise<void> {
+    for (const name of await client.keys(`${this.#prefix}*`)) {
+      const left = await client.pttl(name);
+      if (left >= 0) await client.pexpire(name, left - ms);
+      else if (name.endsWith('}:node') && (await client.hexists(name, 'seen_at'))) {
+        const seenAt = Number(await client.hget(name, 'seen_at'));
+        await client.hset(name, 'seen_at', String(seenAt - ms));
+      }
+    }
+  }
+
+  async #flush(client: Redis): Promise<void> {
+    const names = await client.keys(`${this.#prefix}*`);
+    if (names.length > 0) await client.del(...names);
+  }
+
+  async #move(from: number, to: number): Promise<void> {
+    await this.#flush(clientAt(to));
+    for (const name of await clientAt(from).keys(`${this.#prefix}*`)) {
+      const dump = await clientAt(from).dumpBuffer(name);
+      const left = await clientAt(from).pttl(name);
+      await clientAt(to).restore(name, Math.max(0, left), dump);
+    }
+    this.#models[to] = this.#model(runIds[to] ?? '', this.#modelAt(from).data.clone());
+  }
+
+  #modelKeys(where: number): Record<string, unknown> {
+    const model = this.#modelAt(where);
+    const hashes = [...model.data.hashes].map(([name, fields]) => [
+      name,
+      withSeenInUnits(Object.fromEntries(fields), this.#nowMs),
+    ]);
+    const strings = [...model.data.strings.keys()].flatMap((name) => {
+      const value = model.get(name);
+      return value === undefined ? [] : [[name, [value, units(model.pttl(name))]]];
+    });
+    return Object.fromEntries([...hashes, ...strings]);
+  }
+
+  async #realKeys(client: Redis): Promise<Record<string, unknown>> {
+    const found: Record<string, unknown> = {};
+    for (const name of await client.keys(`${this.#prefix}*`)) {
+      if (!name.endsWith('}:node')) {
+        found[name] = [await client.get(name), units(await client.pttl(name))];
+        continue;
+      }
+      const [seconds = 0, microseconds = 0] = await client.time();
+      const nowMs = Number(seconds) * 1_000 + Number(microseconds) / 1_000;
+      found[name] = withSeenInUnits(await client.hgetall(name), nowMs);
+    }
+    return found;
+  }
+
+  #modelAt(where: number): NodeModel {
+    const model = this.#models[where];
+    if (!model) throw new Error(`there is no node ${where}`);
+    return model;
+  }
+
+  #model(runId: string, data: NodeData): NodeModel {
+    return new NodeModel(runId, data, () => this.#nowMs);
+  }
+}
+
+function clientAt(where: number): Redis {
+  const client = clients[where];
+  if (!client) throw new Error(`there is no node ${where}`);
+  return client;
+}
+
+function units(ms: number): number {
+  return ms < 0 ? ms : Math.round(ms / UNIT_MS);
+}
+
+function withSeenInUnits(fields: Record<string, string>, nowMs: number): Record<string, unknown> {
+  return 'seen_at' in fields
+    ? { ...fields, seen_at: units(nowMs - Number(fields.seen_at)) }
+    : fields;
+}
+
+function inUnits(reply: Reply): Reply {
+  const [answer] = reply;
+  if (answer === 'held' || answer === 'too-early') return [answer, units(Number(reply[1]))];
+  return answer === 'inspected' ? reply.with(-1, units(Number(reply.at(-1)))) : reply;
+}
+
+test('the model of a node answers and keeps what a real Redis does', {
+  timeout: 60_000 + SEQUENCES * 60,
+}, async () => {
+  const sequences = fc.tuple(opening, fc.array(command, { maxLength: STEPS_MAX, size: 'max' }));
+  await fc.assert(
+    fc.asyncProperty(sequences, async ([first, then]) => {
+      const pair = new Pair();
+      try {
+        for (const one of [...first, ...then]) await pair.step(one);
+        await pair.agree();
+      } finally {
+        await pair.clean();
+      }
+    }),
+    { numRuns: SEQUENCES },
+  );
+});

@@ -1,0 +1,317 @@
+import {
+  acquireScript,
+  admitScript,
+  confirmScript,
+  extendScript,
+  inspectScript,
+  promiseScript,
+  releaseScript,
+  retireScript,
+} from '../../packages/lock/src/redis/scripts.ts';
+
+import { RedisProcess, WITHOUT_TTL } from './redis-process.ts';
+
+/** What a script answers: Redis has turned Lua's numbers into whole ones. */
+export type Reply = (string | number)[];
+
+type Body = (model: RedisProcess, keys: readonly string[], values: readonly string[]) => Reply;
+
+const TOKEN_MAX = Number.MAX_SAFE_INTEGER;
+/** What is left of a lease that there is not. */
+const NOBODY = -2;
+
+interface Voter {
+  readonly generation: string;
+  readonly incarnation: string;
+  readonly roster: string;
+  readonly floor: number;
+  readonly max: number;
+  readonly maxTtlMs: number;
+  readonly longestMs: number;
+}
+
+interface Life {
+  readonly generation: number;
+  readonly incarnation: string;
+}
+
+function beginLife(model: RedisProcess, nodeKey: string, name: string): void {
+  model.setFields(nodeKey, {
+    seen_run_id: model.runId,
+    incarnation: name.slice(-16),
+    seen_at: String(model.nowMs),
+  });
+}
+
+function stamp(model: RedisProcess, nodeKey: string, name: string): void {
+  const field = (key: string): string | undefined => model.field(nodeKey, key);
+  if (field('seen_run_id') !== model.runId) beginLife(model, nodeKey, name);
+  else if (field('run_id') !== model.runId && Number(field('seen_at')) > model.nowMs) {
+    model.setFields(nodeKey, { seen_at: String(model.nowMs) });
+  }
+}
+
+function voter(model: RedisProcess, nodeKey: string, members: string, name: string): Voter | Reply {
+  const field = (key: string): string => model.field(nodeKey, key) ?? '';
+  const known = model.field(nodeKey, 'members');
+  if (known !== undefined && known !== members && !model.has('members-ignored')) {
+    return ['wrong-members'];
+  }
+  const mayVote =
+    model.field(nodeKey, 'run_id') === model.runId ||
+    (model.has('no-admission-check') && field('run_id') !== '');
+  if (!mayVote) {
+    stamp(model, nodeKey, name);
+    return ['not-admitted'];
+  }
+  return {
+    generation: field('gen'),
+    incarnation: field('incarnation'),
+    roster: field('roster'),
+    floor: Number(field('floor')),
+    max: Number(field('max')),
+    maxTtlMs: Number(field('max_ttl')),
+    longestMs: Number(field('longest')),
+  };
+}
+
+function lives(roster: string): Life[] {
+  const entries = [...roster.matchAll(/(\d+):([^,]*)/g)];
+  return entries.map(([, generation, incarnation = '']) => ({
+    generation: Number(generation),
+    incarnation,
+  }));
+}
+
+function asRoster(list: readonly Life[]): string {
+  return list.map(({ generation, incarnation }) => `${generation}:${incarnation}`).join(',');
+}
+
+function highestGiven(model: RedisProcess, keys: readonly string[], node: Voter): number {
+  let highest = 0;
+  for (let at = 2; at < keys.length; at += 2) {
+    const fence = model.get(key(keys, at));
+    const floor = model.has('fence-before-floor') ? 0 : node.floor;
+    highest = Math.max(highest, fence === undefined ? node.max : Math.max(Number(fence), floor));
+  }
+  return highest;
+}
+
+function grant(
+  model: RedisProcess,
+  keys: readonly string[],
+  node: Voter,
+  token: number,
+  fenceTtl: string,
+): Reply {
+  for (let at = 2; at < keys.length; at += 2) {
+    model.set(key(keys, at), String(token), Number(fenceTtl));
+  }
+  if (token > node.max) model.setFields(key(keys, 0), { max: String(token) });
+  return ['granted', String(token), node.generation, node.incarnation, node.roster];
+}
+
+function noteTtl(model: RedisProcess, nodeKey: string, node: Voter, ttl: string): void {
+  if (Number(ttl) > node.longestMs) model.setFields(nodeKey, { longest: ttl });
+}
+
+function key(keys: readonly string[], at: number): string {
+  return keys[at] ?? '';
+}
+
+function acquire(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
+  const [owner = '', ttl = '', members = '', fenceTtl = ''] = values;
+  const node = voter(model, key(keys, 0), members, owner);
+  if (Array.isArray(node)) return node;
+  if (Number(ttl) > node.maxTtlMs) return ['ttl-too-long', node.maxTtlMs];
+
+  let remaining = NOBODY;
+  for (let at = 1; at < keys.length; at += 2) {
+    const holder = model.get(key(keys, at));
+    if (holder === undefined || holder === owner) continue;
+    const pttl = model.pttl(key(keys, at));
+    remaining = Math.max(remaining, pttl === WITHOUT_TTL ? node.maxTtlMs : pttl);
+  }
+  if (remaining !== NOBODY) return ['held', remaining];
+
+  const token = highestGiven(model, keys, node) + 1;
+  if (token > TOKEN_MAX) return ['token-exhausted'];
+
+  for (let at = 1; at < keys.length; at += 2) {
+    if (model.get(key(keys, at)) === undefined) model.set(key(keys, at), owner, Number(ttl));
+  }
+  noteTtl(model, key(keys, 0), node, ttl);
+  return grant(model, keys, node, token, fenceTtl);
+}
+
+function confirm(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
+  const [owner = '', token = '', members = '', fenceTtl = ''] = values;
+  const node = voter(model, key(keys, 0), members, owner);
+  if (Array.isArray(node)) return node;
+  for (let at = 1; at < keys.length && !model.has('confirm-without-lock'); at += 2) {
+    if (model.get(key(keys, at)) !== owner) return ['not-held'];
+  }
+  const known = model.has('confirm-may-lower') ? 0 : highestGiven(model, keys, node);
+  return grant(model, keys, node, Math.max(Number(token), known), fenceTtl);
+}
+
+function extend(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
+  const [owner = '', ttl = '', members = ''] = values;
+  const node = voter(model, key(keys, 0), members, owner);
+  if (Array.isArray(node)) return node;
+  if (Number(ttl) > node.maxTtlMs) return ['ttl-too-long', node.maxTtlMs];
+  const locks = keys.slice(1);
+  if (locks.some((lock) => model.get(lock) !== owner)) return ['not-held'];
+  for (const lock of locks) if (model.pttl(lock) < Number(ttl)) renew(model, lock, owner, ttl);
+  noteTtl(model, key(keys, 0), node, ttl);
+  return ['extended'];
+}
+
+// PEXPIRE gives a key that never expires a time to live, too: its PTTL of -1 is below any.
+function renew(model: RedisProcess, lock: string, owner: string, ttl: string): void {
+  model.set(lock, owner, Number(ttl));
+}
+
+function release(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
+  let held = true;
+  for (const lock of keys.slice(1)) {
+    if (model.get(lock) === values[0]) model.data.strings.delete(lock);
+    else held = false;
+  }
+  return [held ? 'released' : 'not-held'];
+}
+
+function inspect(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
+  const nodeKey = key(keys, 0);
+  stamp(model, nodeKey, values[0] ?? '');
+  const field = (name: string): string | undefined => model.field(nodeKey, name);
+  const waited = Math.max(0, model.nowMs - Number(field('seen_at')));
+  const life = [field('gen') ?? '0', field('roster') ?? ''];
+  const facts = [field('max') ?? '0', field('longest') ?? '0', field('members') ?? ''];
+  const admitted = field('run_id') === model.runId ? 1 : 0;
+  const told = [...life, ...facts, String(waited)];
+  return ['inspected', model.runId, field('incarnation') ?? '', admitted, ...told];
+}
+
+function promise(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
+  const [incarnation = '', members = '', count = '', ...claims] = values;
+  const nodeKey = key(keys, 0);
+  const field = (name: string): string | undefined => model.field(nodeKey, name);
+  const seen = field('seen_run_id') === model.runId && field('incarnation') === incarnation;
+  if (!seen) return ['changed'];
+  if (field('members') !== undefined && field('members') !== members) return ['wrong-members'];
+
+  const roster = lives(field('roster') ?? '0:,'.repeat(Number(count)));
+  for (let at = 0; at < claims.length; at += 4) {
+    const [place, claimed = '', limit, claimedFor] = claims.slice(at, at + 4);
+    const known = roster[Number(place) - 1];
+    if (!known) throw new Error('a claim for a node that is not there');
+    const isAgainst = known.incarnation !== claimed && known.generation >= Number(limit);
+    if (isAgainst && !model.has('promise-not-strict')) return ['refused'];
+    const generation = Math.max(known.generation, Number(claimedFor));
+    roster[Number(place) - 1] = { incarnation: claimed, generation };
+  }
+  model.setFields(nodeKey, { roster: asRoster(roster) });
+  const admitted = field('run_id') === model.runId ? 1 : 0;
+  const facts = [field('max') ?? '0', field('longest') ?? '0', admitted, field('gen') ?? '0'];
+  return ['promised', ...facts, incarnation, asRoster(roster)];
+}
+
+function admit(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
+  const [runId = '', incarnation = '', gen = '', roster = '', floor = '', longest = ''] = values;
+  const [members = '', maxTtl = '', quarantine = ''] = values.slice(6);
+  const nodeKey = key(keys, 0);
+  const field = (name: string): string | undefined => model.field(nodeKey, name);
+  const seen = field('seen_run_id') === runId && field('incarnation') === incarnation;
+  if (model.runId !== runId || !seen) return ['changed'];
+  if (field('members') !== undefined && field('members') !== members) return ['wrong-members'];
+  if (field('run_id') === runId) return ['already-admitted'];
+  const left = Number(field('seen_at')) + Number(quarantine) - model.nowMs;
+  if (left > 0) return ['too-early', left];
+
+  const restored = model.has('floor-not-restored') ? 0 : Number(floor);
+  const highest = String(Math.max(restored, Number(field('max') ?? '0')));
+  const known = lives(roster);
+  for (const [at, life] of lives(field('roster') ?? '').entries()) {
+    if (life.generation > (known[at]?.generation ?? 0)) known[at] = life;
+  }
+  const longestMs = String(Math.max(Number(longest), Number(field('longest') ?? '0')));
+  model.setFields(nodeKey, { run_id: runId, gen, roster: asRoster(known), floor: highest });
+  model.setFields(nodeKey, { max: highest, longest: longestMs, members, max_ttl: maxTtl });
+  return ['admitted'];
+}
+
+function retire(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
+  const [incarnation = '', name = ''] = values;
+  const nodeKey = key(keys, 0);
+  const isVoter = model.field(nodeKey, 'run_id') === model.runId;
+  if (!isVoter || model.field(nodeKey, 'incarnation') !== incarnation) return ['changed'];
+  model.deleteFields(nodeKey, ['run_id', 'gen']);
+  beginLife(model, nodeKey, name);
+  return ['retired'];
+}
+
+const scripts = [
+  [acquireScript, 'acquire', acquire],
+  [confirmScript, 'confirm', confirm],
+  [extendScript, 'extend', extend],
+  [releaseScript, 'release', release],
+  [inspectScript, 'inspect', inspect],
+  [promiseScript, 'promise', promise],
+  [admitScript, 'admit', admit],
+  [retireScript, 'retire', retire],
+] as const;
+
+export type ScriptName = (typeof scripts)[number][1];
+
+const bodies: ReadonlyMap<string, Body> = new Map(
+  scripts.map(([{ sha1 }, , body]) => [sha1, body]),
+);
+const sha1Of: ReadonlyMap<string, string> = new Map(
+  scripts.map(([{ source, sha1 }]) => [source, sha1]),
+);
+/** The source of each script. */
+export const sources: ReadonlyMap<ScriptName, string> = new Map(
+  scripts.map(([{ source }, name]) => [name, source]),
+);
+
+const names: ReadonlyMap<string, ScriptName> = new Map(
+  scripts.flatMap(([{ sha1, source }, name]) => [
+    [sha1, name],
+    [source, name],
+  ]),
+);
+
+/** The name of a script, by its SHA-1 or its source. */
+export function scriptName(script: string): ScriptName {
+  const name = names.get(script);
+  if (name === undefined) throw new Error('not a lock script');
+  return name;
+}
+
+/** A Redis process that runs the lock scripts: the Lua in TypeScript, statement by statement. */
+export class NodeModel extends RedisProcess {
+  alive = true;
+  /** SHA-1 of the scripts that the process has seen. */
+  readonly #seen = new Set<string>();
+
+  /** @throws an `Error` that begins with NOSCRIPT, as Redis answers for a script that it has not seen */
+  evalsha(sha1: string, keyCount: number, keysAndValues: readonly (string | number)[]): Reply {
+    if (!this.#seen.has(sha1)) throw new Error('NOSCRIPT No matching script. Please use EVAL.');
+    return this.#run(sha1, keyCount, keysAndValues);
+  }
+
+  eval(source: string, keyCount: number, keysAndValues: readonly (string | number)[]): Reply {
+    const sha1 = sha1Of.get(source);
+    if (sha1 === undefined) throw new Error('not a lock script');
+    this.#seen.add(sha1);
+    return this.#run(sha1, keyCount, keysAndValues);
+  }
+
+  #run(sha1: string, keyCount: number, keysAndValues: readonly (string | number)[]): Reply {
+    const all = keysAndValues.map(String);
+    const body = bodies.get(sha1);
+    if (!body) throw new Error('not a lock script');
+    return body(this, all.slice(0, keyCount), all.slice(keyCount));
+  }
+}

@@ -1,0 +1,84 @@
+import type { Lease } from '../../packages/lock/src/lease.ts';
+import type { Redlock } from '../../packages/lock/src/redlock.ts';
+import { sleep } from '../../packages/lock/src/runtime.ts';
+import type { Computer } from './computer.ts';
+import type { Acquisition } from './history.ts';
+import type { Random } from './random.ts';
+
+/** What a client's program knows of the world it runs in. */
+export interface Surroundings {
+  readonly resources: readonly string[];
+  readonly maxTtlMs: number;
+  /** True once all faults are over: whoever tries must succeed within `waitMs`. */
+  isCalm(): boolean;
+  readonly waitMs: number;
+  acquired(acquisition: Acquisition): void;
+  violated(what: string): void;
+}
+
+const never = new AbortController().signal;
+
+/** What the program of one client does for ever: take a lock, hold it for a while, perhaps extend it, give it up or not. */
+export async function runProgram(
+  computer: Computer,
+  redlock: Redlock,
+  world: Surroundings,
+  random: Random,
+): Promise<void> {
+  const rest = (ms: number): Promise<void> => sleep(computer.runtime, ms, never);
+  const wholeTtl = (): number => Math.floor(random.between(10, world.maxTtlMs + 1));
+  for (;;) {
+    await rest(world.maxTtlMs * random.pick([0, 0.02, 0.3]) * random.unit());
+    const resources = world.resources.filter(() => random.chance(0.6));
+    if (resources.length === 0) resources.push(random.pick(world.resources));
+    const ttlMs = random.chance(0.6) ? world.maxTtlMs : wholeTtl();
+    const lease = await acquire(computer, redlock, { resources, ttlMs, random, world });
+    if (!lease) continue;
+    if (random.chance(0.5)) await rest(ttlMs * random.pick([0.1, 0.1, 1.2]) * random.unit());
+    if (random.chance(0.15)) await lease.extend(ttlMs).catch(() => {});
+    if (random.chance(0.8)) await lease.release();
+  }
+}
+
+interface Wish {
+  readonly resources: readonly string[];
+  readonly ttlMs: number;
+  readonly random: Random;
+  readonly world: Surroundings;
+}
+
+async function acquire(computer: Computer, redlock: Redlock, wish: Wish): Promise<Lease | null> {
+  const { resources, ttlMs, random, world } = wish;
+  const beganMs = computer.trueMs;
+  const isCalm = world.isCalm();
+  const waitMs = isCalm ? world.waitMs : Math.floor(ttlMs * random.pick([0, 0.5, 2]));
+  const giveUp = new AbortController();
+  if (!isCalm && random.chance(0.05)) {
+    computer.runtime.after(ttlMs * random.unit(), () => giveUp.abort(new Error('given up')));
+  }
+  const options = { ttlMs, waitMs, signal: giveUp.signal };
+  try {
+    const lease = await redlock.acquire([...resources], options);
+    const returnedMs = computer.trueMs;
+    checkValidity(computer, lease, ttlMs, world);
+    const { token } = lease;
+    world.acquired({ client: computer.name, resources, token, beganMs, returnedMs });
+    return lease;
+  } catch (error) {
+    if (isCalm) world.violated(`${computer.name} cannot acquire in peace: ${String(error)}`);
+    return null;
+  }
+}
+
+/**
+ * Invariant: a lease is never said to last longer than its TTL from when it was first asked for. It is not over when it is
+ * returned, unless the process was stopped just then.
+ */
+function checkValidity(computer: Computer, lease: Lease, ttlMs: number, world: Surroundings): void {
+  const remainingMs = lease.remainingMs();
+  const excessMs = computer.trueMs + remainingMs - (computer.lastAttemptMs + ttlMs);
+  const { name, wasStopped } = computer;
+  if (remainingMs > 0 && excessMs > 0)
+    world.violated(`${name}'s lease is said to last ${excessMs} ms too long`);
+  if (remainingMs <= 0 && !wasStopped) world.violated(`${name}'s lease is over from the beginning`);
+}

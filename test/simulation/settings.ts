@@ -1,0 +1,50 @@
+import type { Random } from './random.ts';
+
+/** What kind of world it is. */
+export interface Settings {
+  readonly nodeCount: number;
+  readonly clientCount: number;
+  readonly resourceCount: number;
+  readonly maxTtlMs: number;
+  /**
+   * `few`: fewer than a majority of the nodes are without memory at one time, and wall clocks jump at will: nothing may rest
+   * on them. `any`: any number of nodes loses its memory; they begin again together once all answer, with the wall clock as seed,
+   * which therefore must be right.
+   */
+  readonly losses: 'few' | 'any';
+  /** Nodes are declared `durable`, rightly or not: they are readmitted at once, and tokens must not rest on the delay. */
+  readonly durable: boolean;
+  readonly firstToken: bigint | null;
+  /** Whether one more client is configured with some of the nodes only. */
+  readonly hasStranger: boolean;
+  readonly resends: boolean;
+  readonly delayChance: number;
+  readonly delayMaxMs: number;
+  readonly pauseChance: number;
+  readonly faultCount: number;
+  /** When the faults end and everything is well again. */
+  readonly calmAtMs: number;
+}
+
+export function settingsFor(random: Random): Settings {
+  const nodeCount = random.pick([3, 3, 3, 3, 3, 3, 5, 5, 5, 4, 2, 1]);
+  const maxTtlMs = random.pick([40, 150, 600]);
+  const losses = random.chance(0.6) ? 'few' : 'any';
+  const calmAtMs = random.between(5, 40) * maxTtlMs;
+  return {
+    nodeCount,
+    maxTtlMs,
+    losses,
+    calmAtMs,
+    clientCount: 2 + random.below(3),
+    resourceCount: random.pick([1, 1, 1, 2, 3]),
+    durable: random.chance(0.6),
+    firstToken: losses === 'few' && random.chance(0.5) ? 33n : null,
+    hasStranger: losses === 'few' && nodeCount === 5 && random.chance(0.5),
+    resends: random.chance(0.7),
+    delayChance: random.pick([0.02, 0.1, 0.3]),
+    delayMaxMs: random.pick([5, 0.3 * maxTtlMs, maxTtlMs, 3 * maxTtlMs]),
+    pauseChance: random.pick([0, 0, 0.003, 0.02]),
+    faultCount: Math.floor(random.between(5, 120)),
+  };
+}

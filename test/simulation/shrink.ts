@@ -1,0 +1,50 @@
+import { type Outcome, type RunOptions, simulate } from './world.ts';
+
+const RUNS_MAX = 300;
+const LINES_MAX = 80;
+const LINES_AFTER_PEACE = 20;
+
+/** The fewest faults found with which a world is still violated, and what happened in it. */
+export interface Minimal {
+  readonly without: ReadonlySet<number>;
+  readonly outcome: Outcome;
+  readonly trace: readonly string[];
+}
+
+/** Leaves out faults, many at once and then single ones, as long as something is violated. */
+export async function shrink(first: Outcome, options: RunOptions): Promise<Minimal> {
+  let without: ReadonlySet<number> = options.without ?? new Set();
+  let runs = 0;
+  for (let size = Math.ceil(first.faultCount / 2); size >= 1; size = Math.floor(size / 2)) {
+    for (let from = 0; from < first.faultCount && runs < RUNS_MAX; from += size) {
+      const part = Array.from({ length: size }, (_, at) => from + at);
+      const fewer = new Set([...without, ...part.filter((at) => at < first.faultCount)]);
+      if (fewer.size === without.size) continue;
+      runs += 1;
+      const { violation } = await simulate(first.seed, { ...options, without: fewer });
+      if (violation !== null) without = fewer;
+    }
+  }
+  return replay(first.seed, { ...options, without });
+}
+
+/** Lives through a world once more and takes down what happens. */
+export async function replay(seed: number, options: RunOptions): Promise<Minimal> {
+  const lines: string[] = [];
+  const trace = (line: string): void => void lines.push(line);
+  const outcome = await simulate(seed, { ...options, trace });
+  return { without: options.without ?? new Set(), outcome, trace: trim(lines) };
+}
+
+/**
+ * What led to the violation is mostly in the last lines that are not about giving up or waiting; where nobody recovers, in
+ * the last ones before all was well.
+ */
+function trim(lines: readonly string[]): readonly string[] {
+  const noise = /: (late )?release | = (NOSCRIPT|held)| save node/;
+  const telling = lines.filter((line) => !noise.test(line));
+  const peace = telling.findIndex((line) => line.endsWith('all is well'));
+  const story = peace === -1 ? telling : telling.slice(0, peace + LINES_AFTER_PEACE);
+  const from = Math.max(1, story.length - LINES_MAX);
+  return [telling[0] ?? '', `… ${from - 1} lines …`, ...story.slice(from), telling.at(-1) ?? ''];
+}

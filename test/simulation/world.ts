@@ -1,0 +1,223 @@
+import { Redlock } from '../../packages/lock/src/redlock.ts';
+import { Computer } from './computer.ts';
+import { type CarriedOut, Connection, type Weather } from './connection.ts';
+import { type Fault, planFaults } from './faults.ts';
+import { type Acquisition, History } from './history.ts';
+import { Machine } from './machine.ts';
+import { type Client, Nemesis } from './nemesis.ts';
+import { runProgram, type Surroundings } from './program.ts';
+import { Random } from './random.ts';
+import type { NodeFlaw } from './redis-process.ts';
+import { Schedule } from './schedule.ts';
+import { type Settings, settingsFor } from './settings.ts';
+
+export interface RunOptions {
+  /** Places of faults in the plan that are left out. */
+  readonly without?: ReadonlySet<number>;
+  readonly flaws?: ReadonlySet<NodeFlaw>;
+  /** Takes down what happens. */
+  readonly trace?: (line: string) => void;
+}
+
+export interface Outcome {
+  readonly seed: number;
+  readonly violation: string | null;
+  readonly steps: number;
+  readonly acquisitions: number;
+  readonly admissions: number;
+  readonly faultCount: number;
+  /** Virtual milliseconds from the end of the faults until every client had acquired again and every node voted. */
+  readonly recoveryMs: number;
+}
+
+/** Lives through the world of a seed: the same seed, the same history. */
+export function simulate(seed: number, options: RunOptions = {}): Promise<Outcome> {
+  return new World(seed, options).live();
+}
+
+class World {
+  readonly #seed: number;
+  readonly #options: RunOptions;
+  readonly #settings: Settings;
+  readonly #faults: readonly Fault[];
+  readonly #schedule = new Schedule();
+  readonly #history = new History();
+  readonly #machines: readonly Machine[];
+  readonly #clients: Client[];
+  readonly #nemesis: Nemesis;
+  /** Places of the clients that have not acquired since the faults ended. */
+  readonly #waiting: Set<number>;
+  #stranger: Client | null = null;
+  #violation: string | null = null;
+  #admissions = 0;
+  #lives = 0;
+  #isCalm = false;
+
+  constructor(seed: number, options: RunOptions) {
+    this.#seed = seed;
+    this.#options = options;
+    this.#settings = settingsFor(this.#random('settings'));
+    this.#faults = planFaults(this.#settings, this.#random('faults'));
+    const { nodeCount, clientCount } = this.#settings;
+    this.#machines = Array.from({ length: nodeCount }, (_, at) => {
+      const name = String.fromCharCode('a'.charCodeAt(0) + at);
+      const random = this.#random(`node ${name}`);
+      return new Machine(name, this.#schedule, random, options.flaws ?? new Set());
+    });
+    this.#clients = Array.from({ length: clientCount }, (_, at) => this.#startClient(at));
+    this.#waiting = new Set(this.#clients.keys());
+    this.#nemesis = new Nemesis(this.#machines, this.#clients, this.#settings, this.#schedule, {
+      replaceClient: (at) => {
+        this.#clients[at]?.computer.kill();
+        this.#clients[at] = this.#startClient(at);
+      },
+    });
+  }
+
+  async live(): Promise<Outcome> {
+    const crashed = (error: unknown): void => this.#violate(`a client crashed: ${String(error)}`);
+    process.on('unhandledRejection', crashed);
+    try {
+      return await this.#live();
+    } finally {
+      process.off('unhandledRejection', crashed);
+    }
+  }
+
+  async #live(): Promise<Outcome> {
+    const { calmAtMs } = this.#settings;
+    this.#log(() => describe(this.#settings));
+    for (const [at, fault] of this.#faults.entries()) {
+      if (this.#options.without?.has(at)) continue;
+      this.#schedule.at(fault.atMs, () => {
+        if (this.#nemesis.inflict(fault)) this.#log(() => `fault ${at}: ${name(fault)}`);
+      });
+    }
+    this.#schedule.at(calmAtMs, () => this.#makePeace());
+    const endMs = calmAtMs + this.#recoveryMaxMs();
+    let steps = 0;
+    while (!this.#violation && !this.#isRecovered() && (await this.#schedule.step())) {
+      steps += 1;
+      if (this.#schedule.nowMs > endMs) this.#violate(this.#whoIsLeft());
+    }
+    for (const { computer } of this.#clients) computer.kill();
+    return {
+      seed: this.#seed,
+      violation: this.#violation,
+      steps,
+      acquisitions: this.#history.count,
+      admissions: this.#admissions,
+      faultCount: this.#faults.length,
+      recoveryMs: this.#schedule.nowMs - calmAtMs,
+    };
+  }
+
+  #random(purpose: string): Random {
+    return new Random(this.#seed, purpose);
+  }
+
+  #startClient(place: number | 'stranger'): Client {
+    const { maxTtlMs, durable, firstToken, pauseChance, resends, resourceCount } = this.#settings;
+    const { delayChance, delayMaxMs } = this.#settings;
+    this.#lives += 1;
+    const id = `c${place === 'stranger' ? 'X' : place}.${this.#lives}`;
+    const computer = new Computer(id, this.#schedule, this.#random(id));
+    computer.pauseChance = pauseChance;
+    computer.pauseMaxMs = maxTtlMs;
+    const machines = place === 'stranger' ? this.#machines.slice(0, 3) : this.#machines;
+    const connections = machines.map((machine) => {
+      const random = this.#random(`${id} ${machine.name}`);
+      const weather: Weather = { delayChance, delayMaxMs, blockedUntilMs: 0 };
+      const observe = (event: CarriedOut): void => this.#observe(event);
+      const parts = { schedule: this.#schedule, random, resends, observe };
+      return new Connection(computer, machine, weather, parts);
+    });
+    const nodes = connections.map((client) => ({ name: client.machine.name, client, durable }));
+    const first = firstToken === null ? {} : { firstToken };
+    const redlock = new Redlock({ nodes, maxTtlMs, ...first }, computer.runtime);
+    const surroundings: Surroundings = {
+      resources: ['r', 's', 't'].slice(0, resourceCount),
+      maxTtlMs,
+      waitMs: this.#recoveryMaxMs(),
+      isCalm: () => this.#isCalm && place !== 'stranger',
+      acquired: (acquisition) => this.#acquired(acquisition, place),
+      violated: (what) => this.#violate(what),
+    };
+    const begin = (): void => {
+      void runProgram(computer, redlock, surroundings, this.#random(`${id} program`));
+    };
+    this.#schedule.at(this.#schedule.nowMs, () => computer.hand('message', null, begin));
+    return { computer, connections };
+  }
+
+  #acquired(acquisition: Acquisition, place: number | 'stranger'): void {
+    this.#log(() => `${acquisition.client} has ${acquisition.token}`);
+    const wrong = this.#history.add(acquisition);
+    if (wrong !== null) this.#violate(wrong);
+    if (this.#isCalm && acquisition.beganMs >= this.#settings.calmAtMs && place !== 'stranger') {
+      this.#waiting.delete(place);
+    }
+    // Only now: nodes that belong to nobody yet would be the stranger's.
+    if (this.#settings.hasStranger) this.#stranger ??= this.#startClient('stranger');
+  }
+
+  #observe({ connection, server, script, keyCount, values, answer, how }: CarriedOut): void {
+    if (!(answer instanceof Error) && answer[0] === 'admitted') this.#admissions += 1;
+    this.#log(() => {
+      const told = answer instanceof Error ? answer.message.split(' ')[0] : answer.join(' ');
+      const resources = values.slice(1, keyCount).filter((key) => String(key).includes('lock:'));
+      // Digests and prefixes are the same all over; what they are says nothing.
+      const asked = [...resources, ...values.slice(keyCount)]
+        .map((value) =>
+          String(value)
+            .replace(/^[0-9a-f]{40}$/, '#')
+            .replace('{fenced}:lock:', ''),
+        )
+        .join(' ');
+      const { computer, machine } = connection;
+      const where = `${machine.name}${server === machine.ghost ? "'s old master" : ''}`;
+      return `${computer.name} → ${where}: ${how === 'late' ? 'late ' : ''}${script} ${asked} = ${told}`;
+    });
+  }
+
+  /** Quarantine, what is left of a lease, lost time of clocks that went back, and some rounds of requests. */
+  #recoveryMaxMs(): number {
+    const backMs = this.#faults
+      .filter(({ kind }) => kind === 'leap-back')
+      .reduce((sum, { ms }) => sum + ms, 0);
+    return Math.ceil(10 * this.#settings.maxTtlMs + backMs + 20_000);
+  }
+
+  #makePeace(): void {
+    this.#isCalm = true;
+    this.#log(() => 'all is well');
+    this.#nemesis.makePeace(this.#stranger);
+  }
+
+  #isRecovered(): boolean {
+    return this.#isCalm && this.#waiting.size === 0 && this.#machines.every((one) => one.admitted);
+  }
+
+  #whoIsLeft(): string {
+    const nodes = this.#machines.filter((one) => !one.admitted).map((one) => one.name);
+    return `after all was well for long: clients without a lease [${[...this.#waiting]}], nodes without a vote [${nodes}]`;
+  }
+
+  #violate(what: string): void {
+    this.#log(() => `VIOLATION: ${what}`);
+    this.#violation ??= what;
+  }
+
+  #log(line: () => string): void {
+    this.#options.trace?.(`${this.#schedule.nowMs.toFixed(3).padStart(10)} ${line()}`);
+  }
+}
+
+function describe(settings: Settings): string {
+  const facts = Object.entries(settings).map(([key, value]) => `${key}=${String(value)}`);
+  return `world: ${facts.join(' ')}`;
+}
+
+function name({ kind, node, client, ms, memory }: Fault): string {
+  return `${kind} node=${String.fromCharCode('a'.charCodeAt(0) + node)} client=c${client} ms=${ms.toFixed(1)} memory=${memory}`;
+}
