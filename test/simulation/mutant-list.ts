@@ -23,12 +23,6 @@ export const mutants: readonly Mutant[] = [
     },
   },
   { name: 'confirm without holding the lock', flaw: 'confirm-without-lock' },
-  {
-    name: 'confirm may lower what a node has stored',
-    flaw: 'confirm-may-lower',
-    excuse:
-      'an attempt must confirm twice at one node, the lower token must be carried out last, and the next two attempts must meet there',
-  },
   { name: 'no admission check', flaw: 'no-admission-check' },
   { name: 'floor not restored', flaw: 'floor-not-restored' },
   {
@@ -74,6 +68,12 @@ export const mutants: readonly Mutant[] = [
         ['nowMs - this.#startedMs', 'this.#runtime.wallClockMs() - this.#startedMs'],
       ],
     },
+  },
+  {
+    name: 'confirm may lower what a node has stored',
+    flaw: 'confirm-may-lower',
+    excuse:
+      'an attempt must confirm twice at one node, the lower token must be carried out last, and the next two attempts must meet there',
   },
 ];
 

@@ -201,7 +201,9 @@ function promise(model: RedisProcess, keys: readonly string[], values: readonly 
   if (!seen) return ['changed'];
   if (field('members') !== undefined && field('members') !== members) return ['wrong-members'];
 
-  const roster = lives(field('roster') ?? '0:,'.repeat(Number(count)));
+  const own = lives(field('roster') ?? '');
+  const isForeign = own.length !== Number(count) && field('members') === undefined;
+  const roster = isForeign ? lives('0:,'.repeat(Number(count))) : own;
   for (let at = 0; at < claims.length; at += 4) {
     const [place, claimed = '', limit, claimedFor] = claims.slice(at, at + 4);
     const known = roster[Number(place) - 1];
@@ -232,8 +234,10 @@ function admit(model: RedisProcess, keys: readonly string[], values: readonly st
   const restored = model.has('floor-not-restored') ? 0 : Number(floor);
   const highest = String(Math.max(restored, Number(field('max') ?? '0')));
   const known = lives(roster);
-  for (const [at, life] of lives(field('roster') ?? '').entries()) {
-    if (life.generation > (known[at]?.generation ?? 0)) known[at] = life;
+  const own = lives(field('roster') ?? '');
+  for (const [at, life] of own.entries()) {
+    const isLater = life.generation > (known[at]?.generation ?? 0);
+    if (own.length === known.length && isLater) known[at] = life;
   }
   const longestMs = String(Math.max(Number(longest), Number(field('longest') ?? '0')));
   model.setFields(nodeKey, { run_id: runId, gen, roster: asRoster(known), floor: highest });

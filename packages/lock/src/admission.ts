@@ -1,6 +1,5 @@
 import {
   type Admission,
-  type Claim,
   findSuperseded,
   findTwins,
   type Gathering,
@@ -12,7 +11,8 @@ import {
 } from './core/admission.js';
 import type { ResolvedOptions } from './core/options.js';
 import { majorityOf } from './core/quorum.js';
-import type { AdmitReply, NodeFailure, RedisNode } from './redis/node.js';
+import type { RedisNode } from './redis/node.js';
+import type { AdmitReply, NodeFailure } from './redis/replies.js';
 import { inTime, type Runtime } from './runtime.js';
 
 /** Whether a majority may vote now, and if not, why. */
@@ -27,6 +27,11 @@ export type AdmissionOutcome =
 
 /** An outcome, and after how many milliseconds there is more to be done for a node; null where there is nothing. */
 type Round = AdmissionOutcome & { readonly againMs: number | null };
+
+/** What an operator decides that no node can know. `index`: the node concerned; null for all. */
+export interface Force {
+  readonly index: number | null;
+}
 
 const NODE_TIMEOUT_MS = 2_000;
 /** About how long to wait after a round that others got in the way of. */
@@ -74,6 +79,23 @@ export class Admissions {
     return this.#round;
   }
 
+  /**
+   * Goes through a round in which nodes that do not answer count as gone for good, and nothing is waited for. One node that
+   * is named begins a new incarnation, whatever it remembers.
+   */
+  async force(force: Force): Promise<AdmissionOutcome> {
+    await this.#round;
+    if (force.index !== null) await this.#endIncarnation(this.#node(force.index));
+    const { againMs: _, ...outcome } = await this.#runRound(force);
+    return outcome;
+  }
+
+  async #endIncarnation(node: RedisNode): Promise<void> {
+    const seen = await this.#inTime(node, node.inspect(this.#runtime.uniqueId()));
+    if (seen.answer !== 'inspected' || !seen.admitted) return;
+    await this.#inTime(node, node.retire(seen, this.#runtime.uniqueId()));
+  }
+
   /** Ends what waits; a round that is under way ends by itself. */
   close(): void {
     this.#isClosed = true;
@@ -85,7 +107,7 @@ export class Admissions {
     this.#cancelNext = null;
   }
 
-  async #runRound(): Promise<Round> {
+  async #runRound(force: Force | null = null): Promise<Round> {
     const inspected = await this.#ask((node) => node.inspect(this.#runtime.uniqueId()));
     const seen = inspected.map((reply) => (reply.answer === 'inspected' ? reply : null));
     const mistake = this.#mistake(seen);
@@ -94,7 +116,7 @@ export class Admissions {
       wallClockMs: this.#runtime.wallClockMs(),
       firstToken: this.#options.firstToken,
     };
-    const gathering = planGathering(seen, seed);
+    const gathering = planGathering(seen, seed, force !== null);
     if (!gathering) return refuse(this.#silence(inspected));
     const superseded = findSuperseded(seen, gathering.everybody);
     if (superseded.length > 0) return this.#retire(superseded);
@@ -103,7 +125,7 @@ export class Admissions {
     const admission = await this.#promised(seen, gathering, seed);
     if (!admission)
       return refuse('nodes have changed while they were being admitted', this.#retryMs());
-    return this.#carryOut(seen, gathering, admission);
+    return this.#carryOut(seen, gathering, admission, force);
   }
 
   #mistake(seen: readonly (Inspection | null)[]): string | null {
@@ -152,13 +174,15 @@ export class Admissions {
     seen: readonly (Inspection | null)[],
     { claims }: Gathering,
     admission: Admission,
+    force: Force | null,
   ): Promise<Round> {
     const replies = await this.#ask((node, index) => {
       const inspection = seen[index];
       const claim = claims.find((one) => one.index === index);
-      return inspection && !inspection.admitted && claim
-        ? this.#admit(node, inspection, claim, admission)
-        : null;
+      if (!inspection || inspection.admitted || !claim) return null;
+      const isForced = force !== null && (force.index ?? index) === index;
+      const quarantineMs = isForced ? 0 : this.#quarantineMs(node, inspection, admission);
+      return node.admit(inspection, claim.generation, admission, quarantineMs);
     });
     const early = replies.flatMap((reply) => (reply?.answer === 'too-early' ? [reply.leftMs] : []));
     const isLeft = replies.some((reply) => reply && !isAdmitted(reply));
@@ -173,14 +197,9 @@ export class Admissions {
    * The Redis documentation asks that a node which crashed stays out as long as a lease may last that it has forgotten.
    * That protects mutual exclusion; tokens do not rest on it.
    */
-  #admit(
-    node: RedisNode,
-    seen: Inspection,
-    { generation }: Claim,
-    admission: Admission,
-  ): Promise<AdmitReply> {
+  #quarantineMs(node: RedisNode, seen: Inspection, { longestMs }: Admission): number {
     const forgotNothing = node.durable && seen.generation > 0;
-    return node.admit(seen, generation, admission, forgotNothing ? 0 : admission.longestMs);
+    return forgotNothing ? 0 : longestMs;
   }
 
   /** What every node says, by its place; null where it is not asked. */
@@ -196,16 +215,20 @@ export class Admissions {
     return Promise.all(
       this.#nodes.map((node, index) => {
         const reply = request(node, index);
-        return reply && inTime(this.#runtime, node, reply, NODE_TIMEOUT_MS);
+        return reply && this.#inTime(node, reply);
       }),
     );
+  }
+
+  #inTime<Reply>(node: RedisNode, reply: Promise<Reply>): Promise<Reply | NodeFailure> {
+    return inTime(this.#runtime, node, reply, NODE_TIMEOUT_MS);
   }
 
   #silence(inspected: readonly ({ readonly answer: 'inspected' } | NodeFailure)[]): string {
     const silent = inspected.flatMap((reply, at) =>
       reply.answer === 'error' ? [`${this.#node(at).name} (${reply.error.message})`] : [],
     );
-    return `nodes without memory are admitted only while a majority votes or all nodes answer; bring back ${silent.join(', ')}`;
+    return `nodes without memory are admitted only while a majority votes or all nodes answer; bring back ${silent.join(', ')}; or, if they are gone for good, say so: fenced admit --force`;
   }
 
   #whoIsLeft(replies: readonly (AdmitReply | null)[]): string {

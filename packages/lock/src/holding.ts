@@ -2,7 +2,8 @@ import type { NodeAnswer } from './core/answers.js';
 import type { Failure } from './core/failure.js';
 import { majorityOf } from './core/quorum.js';
 import { nodeTimeoutMs, validityMs } from './core/validity.js';
-import type { Holding, NodeFailure, RedisNode } from './redis/node.js';
+import type { Holding, RedisNode } from './redis/node.js';
+import type { NodeFailure } from './redis/replies.js';
 import { inTime, type Runtime } from './runtime.js';
 
 /**

@@ -11,11 +11,13 @@
  * Not promised: that two clients never believe they hold the lock at the same time. That rests on clocks, as in every
  * lease, and is why the token exists.
  */
+export type { AdmissionOutcome } from './admission.js';
 export type { FailedAttempt } from './attempt.js';
 export type { NodeAnswer } from './core/answers.js';
 export * from './core/errors.js';
 export type { Failure } from './core/failure.js';
 export type { RedlockOptions } from './core/options.js';
+export type { NodeStatus, NoVoteReason } from './core/status.js';
 export type { ReleaseOutcome } from './holding.js';
 export type { Lease } from './lease.js';
 export type { NodeConfig } from './names.js';
@@ -23,6 +25,7 @@ export type { RedisClient } from './redis/node.js';
 export {
   type AcquireAttempt,
   type AcquireOptions,
+  type AdmitOptions,
   Redlock,
   type RedlockConfig,
   type TryAcquireOptions,

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { Admissions } from './admission.js';
+import { type AdmissionOutcome, Admissions } from './admission.js';
 import { Attempt, type FailedAttempt } from './attempt.js';
 import { backoffMs } from './core/backoff.js';
 import { InvalidArgumentError, LockError } from './core/errors.js';
@@ -13,6 +13,7 @@ import {
   type ResolvedOptions,
   resolveOptions,
 } from './core/options.js';
+import type { NodeStatus } from './core/status.js';
 import { nodeTimeoutMs } from './core/validity.js';
 import { extendOnAll, releaseOnAll } from './holding.js';
 import { keepAlive } from './keep-alive.js';
@@ -20,6 +21,7 @@ import { Lease } from './lease.js';
 import { type NodeConfig, nameNodes } from './names.js';
 import { type Holding, RedisNode } from './redis/node.js';
 import { type Runtime, sleep, systemRuntime, unlessAborted } from './runtime.js';
+import { statusOf } from './status.js';
 
 export interface RedlockConfig extends RedlockOptions {
   /** Independent Redis masters, 1 to 15; 3 or 5 as a rule. All programs must name them alike. */
@@ -39,6 +41,13 @@ export interface AcquireOptions extends TryAcquireOptions {
    * @default 0
    */
   readonly waitMs?: number;
+}
+
+export interface AdmitOptions {
+  /** The name of one node. Without it, all are meant. */
+  readonly node?: string;
+  /** @default false */
+  readonly force?: boolean;
 }
 
 export interface UsingOptions extends AcquireOptions {
@@ -140,6 +149,35 @@ export class Redlock implements AsyncDisposable {
     const result = await routine(lease);
     lease.ensure();
     return result;
+  }
+
+  /**
+   * What every node is and whether its vote counts, as `fenced status` shows it. Changes nothing and never rejects; a node
+   * that has not answered after two seconds counts as unreachable.
+   */
+  async status(): Promise<readonly NodeStatus[]> {
+    return statusOf(this.#nodes, this.#runtime);
+  }
+
+  /**
+   * Lets nodes vote that may do so now. Clients do that by themselves whenever they meet such a node; with `force`, an operator
+   * decides what no node can know:
+   *
+   * - Nodes that do not answer are gone for good: the others need not wait for them where no majority votes.
+   * - Nobody holds a lease that a node has forgotten: nothing is waited for.
+   * - With `node`, that one node's data has gone back in time while its process went on: it begins anew, as if restarted.
+   *
+   * Where that is wrong, two may hold a lock at once; where a node that had been given up comes back with its vote, tokens rest
+   * on the clock.
+   *
+   * @returns whether a majority may vote now, and if not, why
+   * @throws {InvalidArgumentError} where no node has that name
+   */
+  async admit(options: AdmitOptions = {}): Promise<AdmissionOutcome> {
+    const { node = null, force = false } = options;
+    const index = node === null ? null : this.#nodes.findIndex(({ name }) => name === node);
+    if (index === -1) throw new InvalidArgumentError(`no node has that name node=${String(node)}`);
+    return force ? this.#admissions.force({ index }) : this.#admissions.admit();
   }
 
   /** Releases what is held and ends waits with an error of code `closed`. Leaves the clients to their owner. */

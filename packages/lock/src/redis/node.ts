@@ -1,6 +1,26 @@
-import type { Admission, Claim, Inspection, Promised } from '../core/admission.js';
+import type { Admission, Claim, Inspection } from '../core/admission.js';
 import type { VoteReply } from '../core/answers.js';
-import type { Roster } from '../core/quorum.js';
+import {
+  type AdmitReply,
+  admitted,
+  asArray,
+  type ExtendReply,
+  extended,
+  type InspectReply,
+  inspected,
+  type LockService,
+  type NodeFailure,
+  oneOf,
+  type PromiseReply,
+  promised,
+  type ReleaseReply,
+  type RetireReply,
+  report,
+  rosterText,
+  type StatusReply,
+  text,
+  vote,
+} from './replies.js';
 import {
   acquireScript,
   admitScript,
@@ -11,6 +31,7 @@ import {
   releaseScript,
   retireScript,
   type Script,
+  statusScript,
 } from './scripts.js';
 
 /** What is used of an ioredis client: a `Redis`, or a `Cluster` seen as one node. */
@@ -27,6 +48,8 @@ export interface RedisClient {
     keyCount: number,
     ...keysAndArguments: (string | number)[]
   ): Promise<unknown>;
+  /** `CONFIG GET`, for a look at the set-up of a node that is declared durable. */
+  config?(subcommand: 'GET', parameter: string): Promise<unknown>;
 }
 
 /** A client, the name that all programs give its node, and what they know of it. */
@@ -45,31 +68,11 @@ export interface Holding {
 }
 
 /** What every script needs to know besides the request itself. */
-export interface NodeOptions {
+export interface NodeOptions extends LockService {
   readonly keyPrefix: string;
   readonly fenceTtlMs: number;
   readonly maxTtlMs: number;
-  /** Digest of the sorted node names and of this node's own. */
-  readonly members: string;
-  /** How many generations a roster must have. */
-  readonly nodeCount: number;
 }
-
-export type NodeFailure = { readonly answer: 'error'; readonly error: Error };
-export type ExtendReply =
-  | { readonly answer: 'extended' }
-  | Exclude<VoteReply, { readonly answer: 'granted' | 'held' }>;
-export type ReleaseReply = { readonly answer: 'released' | 'not-held' } | NodeFailure;
-export type InspectReply = ({ readonly answer: 'inspected' } & Inspection) | NodeFailure;
-export type PromiseReply =
-  | ({ readonly answer: 'promised' } & Omit<Promised, 'index'>)
-  | { readonly answer: 'refused' | 'changed' | 'wrong-members' }
-  | NodeFailure;
-export type AdmitReply =
-  | { readonly answer: 'admitted' | 'already-admitted' | 'changed' | 'wrong-members' }
-  | { readonly answer: 'too-early'; readonly leftMs: number }
-  | NodeFailure;
-export type RetireReply = { readonly answer: 'retired' | 'changed' } | NodeFailure;
 
 /** One independent Redis master. Its calls never reject: a failure is an answer. They may hang as long as the client does. */
 export class RedisNode {
@@ -103,7 +106,7 @@ export class RedisNode {
   async acquire(holding: Holding, ttlMs: number): Promise<VoteReply> {
     const { members, fenceTtlMs } = this.#options;
     const values = [holding.owner, ttlMs, members, fenceTtlMs];
-    const reply = this.#run(acquireScript, this.#lockAndFence(holding), values, this.#vote);
+    const reply = this.#run(acquireScript, this.#lockAndFence(holding), values, vote);
     this.#underWay.set(holding.owner, reply);
     try {
       return await reply;
@@ -116,14 +119,12 @@ export class RedisNode {
   confirm(holding: Holding, token: bigint): Promise<VoteReply> {
     const { members, fenceTtlMs } = this.#options;
     const values = [holding.owner, token.toString(), members, fenceTtlMs];
-    return this.#run(confirmScript, this.#lockAndFence(holding), values, this.#vote);
+    return this.#run(confirmScript, this.#lockAndFence(holding), values, vote);
   }
 
   extend(holding: Holding, ttlMs: number): Promise<ExtendReply> {
     const values = [holding.owner, ttlMs, this.#options.members];
-    return this.#run(extendScript, this.#lock(holding), values, (reply) =>
-      reply[0] === 'extended' ? { answer: 'extended' } : refusal(reply),
-    );
+    return this.#run(extendScript, this.#lock(holding), values, extended);
   }
 
   release(holding: Holding): Promise<ReleaseReply> {
@@ -142,7 +143,7 @@ export class RedisNode {
 
   /** Asks what the node remembers; `name` becomes its incarnation's if that has none. */
   inspect(name: string): Promise<InspectReply> {
-    return this.#run(inspectScript, [], [name], (reply) => this.#inspection(reply));
+    return this.#run(inspectScript, [], [name], inspected);
   }
 
   /** Asks the incarnation that was inspected to promise that it respects the claims. */
@@ -155,7 +156,7 @@ export class RedisNode {
       generation,
     ]);
     const values = [seen.incarnation, members, nodeCount, ...told];
-    return this.#run(promiseScript, [], values, (reply) => this.#promised(reply));
+    return this.#run(promiseScript, [], values, promised);
   }
 
   admit(
@@ -169,11 +170,7 @@ export class RedisNode {
     const life = [seen.runId, seen.incarnation, generation];
     const known = [rosterText(roster), floor.toString(), longestMs];
     const values = [...life, ...known, members, maxTtlMs, quarantineMs];
-    return this.#run(admitScript, [], values, (reply) =>
-      reply[0] === 'too-early'
-        ? { answer: 'too-early', leftMs: wholeNumber(reply[1]) }
-        : { answer: oneOf(reply, 'admitted', 'already-admitted', 'changed', 'wrong-members') },
-    );
+    return this.#run(admitScript, [], values, admitted);
   }
 
   /** Ends the incarnation that was inspected, if it has a vote; `name` becomes the next one's. */
@@ -183,55 +180,19 @@ export class RedisNode {
     }));
   }
 
-  readonly #vote = (reply: readonly unknown[]): VoteReply => {
-    const [answer, first, generation, incarnation, known] = reply;
-    if (answer === 'held') return { answer, remainingMs: wholeNumber(first) };
-    if (answer !== 'granted') return refusal(reply);
-    const life = { generation: wholeNumber(generation), incarnation: text(incarnation) };
-    return { answer, token: BigInt(text(first)), ...life, roster: this.#roster(known) };
-  };
-
-  #inspection(reply: readonly unknown[]): InspectReply {
-    const [, runId, incarnation, admitted, generation, known, max, longest, members, waited] =
-      reply;
-    return {
-      answer: oneOf(reply, 'inspected'),
-      runId: text(runId),
-      incarnation: text(incarnation),
-      admitted: wholeNumber(admitted) === 1,
-      generation: wholeNumber(generation),
-      roster: known === '' ? [] : this.#roster(known),
-      max: BigInt(text(max)),
-      longestMs: wholeNumber(longest),
-      members: text(members),
-      waitedMs: wholeNumber(waited),
-    };
+  /** Asks what an operator wants to know; changes nothing. */
+  status(): Promise<StatusReply> {
+    return this.#run(statusScript, [], [], report);
   }
 
-  #promised(reply: readonly unknown[]): PromiseReply {
-    const [answer, max, longest, admitted, generation, incarnation, known] = reply;
-    if (answer !== 'promised')
-      return { answer: oneOf(reply, 'refused', 'changed', 'wrong-members') };
-    return {
-      answer,
-      max: BigInt(text(max)),
-      longestMs: wholeNumber(longest),
-      admitted: wholeNumber(admitted) === 1,
-      generation: wholeNumber(generation),
-      incarnation: text(incarnation),
-      roster: this.#roster(known),
-    };
-  }
-
-  #roster(value: unknown): Roster {
-    const roster = text(value)
-      .split(',')
-      .map((entry) => {
-        const [generation, incarnation] = entry.split(':');
-        return { generation: wholeNumber(generation), incarnation: text(incarnation) };
-      });
-    if (roster.length !== this.#options.nodeCount) throw unexpected(value);
-    return roster;
+  /** When the append-only file is written through, as `always`; null where the server does not tell. Never rejects. */
+  async appendFsync(): Promise<string | null> {
+    try {
+      const reply = await this.#client.config?.('GET', 'appendfsync');
+      return Array.isArray(reply) ? text(reply[1]) : null;
+    } catch {
+      return null;
+    }
   }
 
   #lock(holding: Holding): string[] {
@@ -250,11 +211,12 @@ export class RedisNode {
     script: Script,
     keys: readonly string[],
     values: readonly (string | number)[],
-    read: (reply: readonly unknown[]) => Reply,
+    read: (reply: readonly unknown[], service: LockService) => Reply,
   ): Promise<Reply | NodeFailure> {
     const allKeys = [`${this.#options.keyPrefix}node`, ...keys];
     try {
-      return read(asArray(await this.#send(script, allKeys.length, [...allKeys, ...values])));
+      const reply = await this.#send(script, allKeys.length, [...allKeys, ...values]);
+      return read(asArray(reply), this.#options);
     } catch (error) {
       return { answer: 'error', error: error instanceof Error ? error : new Error(String(error)) };
     }
@@ -273,47 +235,4 @@ export class RedisNode {
       return this.#client.eval(script.source, keyCount, ...keysAndValues);
     }
   }
-}
-
-function refusal(
-  reply: readonly unknown[],
-): Exclude<VoteReply, { readonly answer: 'granted' | 'held' }> {
-  if (reply[0] === 'ttl-too-long') {
-    return { answer: 'ttl-too-long', maxTtlMs: wholeNumber(reply[1]) };
-  }
-  return {
-    answer: oneOf(reply, 'not-admitted', 'wrong-members', 'token-exhausted', 'not-held'),
-  };
-}
-
-function rosterText(roster: Roster): string {
-  return roster.map(({ generation, incarnation }) => `${generation}:${incarnation}`).join(',');
-}
-
-function asArray(reply: unknown): readonly unknown[] {
-  if (Array.isArray(reply)) return reply;
-  throw unexpected(reply);
-}
-
-function oneOf<Answer extends string>(reply: readonly unknown[], ...answers: Answer[]): Answer {
-  const answer = answers.find((one) => one === reply[0]);
-  if (answer === undefined) throw unexpected(reply);
-  return answer;
-}
-
-function text(value: unknown): string {
-  if (typeof value === 'string') return value;
-  throw unexpected(value);
-}
-
-function wholeNumber(value: unknown): number {
-  const number = Number(value);
-  if (Number.isSafeInteger(number)) return number;
-  throw unexpected(value);
-}
-
-function unexpected(reply: unknown): Error {
-  return new Error(
-    `not the reply of a lock script; is this a Redis server? reply=${JSON.stringify(reply)}`,
-  );
 }

@@ -24,3 +24,4 @@ export const inspectScript: Script = load('inspect');
 export const admitScript: Script = load('admit');
 export const promiseScript: Script = load('promise');
 export const retireScript: Script = load('retire');
+export const statusScript: Script = load('status');

@@ -14,8 +14,9 @@ if left > 0 then return {'too-early', left} end
 
 local highest = digits(math.max(tonumber(floor), tonumber(fields[5] or '0')))
 local known = lives(roster)
-for place, life in ipairs(lives(fields[6] or '')) do
-  if life.gen > known[place].gen then known[place] = life end
+local own = lives(fields[6] or '')
+for place, life in ipairs(own) do
+  if #own == #known and life.gen > known[place].gen then known[place] = life end
 end
 redis.call('HSET', KEYS[1], 'run_id', run_id, 'gen', gen, 'roster', as_roster(known), 'floor', highest, 'max', highest,
   'longest', digits(math.max(tonumber(longest), tonumber(fields[7] or '0'))), 'members', members, 'max_ttl', max_ttl)

@@ -13,7 +13,9 @@ local run_id = own_run_id()
 if fields[1] ~= run_id or fields[2] ~= incarnation then return {'changed'} end
 if fields[3] and fields[3] ~= members then return {'wrong-members'} end
 
-local roster = lives(fields[4] or string.rep('0:,', count))
+local roster = lives(fields[4] or '')
+-- A node that belongs to nobody yet may have been asked by clients that name other nodes: none of those is here.
+if #roster ~= count and not fields[3] then roster = lives(string.rep('0:,', count)) end
 for i = 4, #ARGV, 4 do
   local known, claimed = roster[tonumber(ARGV[i])], ARGV[i + 1]
   if known.incarnation ~= claimed and known.gen >= tonumber(ARGV[i + 2]) then return {'refused'} end

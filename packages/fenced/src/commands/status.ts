@@ -1,0 +1,65 @@
+import { parseArgs } from 'node:util';
+import type { NodeStatus } from '@fenced/lock';
+import { type Command, print, printJson, printTable, understood } from '../command.js';
+import { REDIS_USAGE, redisOptions, type Troubles, withRedlock } from '../redis.js';
+
+const EXIT_ATTENTION = 1;
+const EXIT_NO_MAJORITY = 2;
+
+export const status: Command = {
+  summary: 'what the nodes of a lock are, and whether their votes count',
+  usage: `fenced status --redis NAME=URL …
+
+${REDIS_USAGE}
+  --json             one JSON document
+
+Exit code: 0 all nodes vote and nothing is to be warned of; ${EXIT_ATTENTION} a majority votes, but look at the rest;
+${EXIT_NO_MAJORITY} no majority votes.`,
+
+  async run(args) {
+    const options = { ...redisOptions, json: { type: 'boolean' } } as const;
+    const { values } = understood(() => parseArgs({ args: [...args], options }));
+    return withRedlock(values, async (redlock, troubles) => {
+      const nodes = await redlock.status();
+      if (values.json) printJson({ nodes });
+      else show(nodes, troubles);
+      return exitCode(nodes);
+    });
+  },
+};
+
+function exitCode(nodes: readonly NodeStatus[]): number {
+  const votes = nodes.filter((node) => node.reachable && node.noVote === null).length;
+  if (2 * votes <= nodes.length) return EXIT_NO_MAJORITY;
+  const isWell = nodes.every((node) => node.reachable && node.warnings.length === 0);
+  return votes === nodes.length && isWell ? 0 : EXIT_ATTENTION;
+}
+
+function show(nodes: readonly NodeStatus[], troubles: Troubles): void {
+  const head = ['node', 'vote', 'generation', 'max token', 'clock', 'keeps', 'server'];
+  printTable([head, ...nodes.map(row)]);
+  for (const node of nodes) {
+    const trouble = (): string => troubles.get(node.name) ?? 'no answer within two seconds';
+    const remarks = node.reachable ? node.warnings : [`unreachable: ${trouble()}`];
+    for (const remark of remarks) print(`${node.name}: ${remark}`);
+  }
+}
+
+function row(node: NodeStatus): string[] {
+  if (!node.reachable) return [node.name, 'unreachable', '-', '-', '-', '-', '-'];
+  const clockMs = Math.round(node.clockDifferenceMs);
+  return [
+    node.name,
+    vote(node.noVote, node.waitMs),
+    String(node.generation),
+    String(node.maxToken),
+    `${clockMs < 0 ? '' : '+'}${clockMs} ms`,
+    node.appendOnly ? 'appendonly' : 'memory',
+    `${node.version} ${node.role}`,
+  ];
+}
+
+function vote(noVote: string | null, waitMs: number): string {
+  if (noVote === null) return 'yes';
+  return waitMs > 0 ? `no: ${noVote}, for another ${waitMs} ms` : `no: ${noVote}`;
+}

@@ -1,0 +1,120 @@
+import { findSuperseded, type Inspection } from './admission.js';
+
+/** What a node says of itself, and how it was reached. */
+export interface NodeReport extends Inspection {
+  /** Server and version, as `Redis 7.0.15`. */
+  readonly version: string;
+  /** `master` as it should be, else what the server calls itself. */
+  readonly role: string;
+  /** What is evicted when memory is full; `noeviction` also where memory has no limit. */
+  readonly evictionPolicy: string;
+  /** Whether it keeps an append-only file. */
+  readonly appendOnly: boolean;
+  /** How far the node's clock is ahead of this process's wall clock; milliseconds, as exact as the network allows. */
+  readonly clockDifferenceMs: number;
+}
+
+/**
+ * Why a node has no vote that counts.
+ *
+ * - `new`: it remembers nothing.
+ * - `restarted`: its process, its data or its replication history has changed since it was admitted.
+ * - `superseded`: others know a later incarnation of it; it is an old master that still answers, or came back.
+ */
+export type NoVoteReason = 'new' | 'restarted' | 'superseded';
+
+/** One node, as an operator sees it. */
+export type NodeStatus =
+  | { readonly name: string; readonly reachable: false; readonly error: Error }
+  | {
+      readonly name: string;
+      readonly reachable: true;
+      readonly version: string;
+      readonly role: string;
+      /** Null where its votes count. */
+      readonly noVote: NoVoteReason | null;
+      /** Milliseconds for which it stays out at least, in case it has forgotten a lease. */
+      readonly waitMs: number;
+      readonly generation: number;
+      /** The highest token that it remembers, over all resources; 0 where none. */
+      readonly maxToken: bigint;
+      /** Whether it was admitted by clients that name all nodes as this one does; true where it never was. */
+      readonly membersAgree: boolean;
+      readonly appendOnly: boolean;
+      readonly evictionPolicy: string;
+      readonly clockDifferenceMs: number;
+      /** Sentences about what may go wrong as the node is set up. */
+      readonly warnings: readonly string[];
+    };
+
+/** What this client was told about a node when it was configured, and what its server is set to. */
+export interface NodeSetting {
+  readonly name: string;
+  readonly durable: boolean;
+  readonly membersAgree: boolean;
+  /** When the append-only file is written through; null where that could not be read, or is not asked for. */
+  readonly appendFsync: string | null;
+}
+
+/** @param reports by the nodes' places, as `settings`; an error for a node that did not answer */
+export function describeNodes(
+  settings: readonly NodeSetting[],
+  reports: readonly (NodeReport | Error)[],
+): readonly NodeStatus[] {
+  const seen = reports.map((report) => (report instanceof Error ? null : report));
+  const own = seen.map((report, index) => (settings[index]?.membersAgree ? report : null));
+  const superseded = findSuperseded(own, null).map(({ index }) => index);
+  const longestMs = Math.max(...seen.map((report) => report?.longestMs ?? 0));
+  return reports.map((report, index) => {
+    const setting = settings[index];
+    if (!setting) throw new Error(`there is no node ${index}`);
+    const { name, membersAgree } = setting;
+    if (report instanceof Error) return { name, reachable: false, error: report };
+    const { version, role, generation, max, appendOnly, evictionPolicy } = report;
+    const mayVoteAtOnce = report.admitted || (setting.durable && generation > 0);
+    return {
+      name,
+      reachable: true,
+      version,
+      role,
+      noVote: superseded.includes(index) ? 'superseded' : noVoteReason(report),
+      waitMs: mayVoteAtOnce ? 0 : Math.max(0, longestMs - report.waitedMs),
+      generation,
+      maxToken: max,
+      membersAgree,
+      appendOnly,
+      evictionPolicy,
+      clockDifferenceMs: report.clockDifferenceMs,
+      warnings: warningsOf(setting, report),
+    };
+  });
+}
+
+function noVoteReason({ admitted, members }: NodeReport): NoVoteReason | null {
+  if (admitted) return null;
+  return members === '' ? 'new' : 'restarted';
+}
+
+const CLOCK_DIFFERENCE_MAX_MS = 1_000;
+
+function warningsOf(setting: NodeSetting, report: NodeReport): string[] {
+  const { role, evictionPolicy, appendOnly, clockDifferenceMs } = report;
+  const checks: [boolean, string][] = [
+    [role !== 'master', `it is a ${role}: a node must be a master of its own`],
+    [!setting.membersAgree, 'clients that name the nodes otherwise use it: name them alike'],
+    [
+      evictionPolicy !== 'noeviction',
+      `it may evict locks when memory is full: set maxmemory-policy noeviction, not ${evictionPolicy}`,
+    ],
+    [setting.durable && !appendOnly, 'it is declared durable, but keeps no append-only file'],
+    [
+      setting.durable && appendOnly && setting.appendFsync !== 'always',
+      `it is declared durable, which needs appendfsync always, not ${setting.appendFsync ?? 'what could not be read'}`,
+    ],
+    [
+      Math.abs(clockDifferenceMs) > CLOCK_DIFFERENCE_MAX_MS,
+      `its clock differs by ${Math.round(clockDifferenceMs)} ms; no token rests on that, but waits do`,
+    ],
+  ];
+  return checks.flatMap(([isSo, warning]) => (isSo ? [warning] : []));
+}

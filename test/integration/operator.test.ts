@@ -1,0 +1,189 @@
+import { execFile } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { setTimeout } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { InvalidArgumentError, Redlock, type RedlockConfig } from '@fenced/lock';
+import { type RedisService, startRedis } from '@fenced/testbed';
+import { Redis } from 'ioredis';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+
+const TTL_MS = 60_000;
+
+let service: RedisService;
+let keyPrefix: string;
+const clients: Redis[] = [];
+const admin: Redis[] = [];
+
+beforeAll(async () => {
+  service = await startRedis(3);
+  admin.push(...service.nodes.map(({ port }) => new Redis(port)));
+});
+afterAll(async () => {
+  for (const client of admin) client.disconnect();
+  await service?.stop();
+});
+beforeEach(() => {
+  keyPrefix = `{${randomUUID()}}:`;
+});
+afterEach(async () => {
+  for (const client of clients.splice(0)) client.disconnect();
+  await Promise.all(service.nodes.map((node) => node.wake()));
+  await Promise.all(admin.map((node) => node.config('SET', 'maxmemory', '0')));
+});
+
+function redlock(config: Partial<RedlockConfig> = {}, durable: readonly string[] = []): Redlock {
+  const nodes = service.nodes.map(({ name, port }) => {
+    const client = new Redis(port, { maxRetriesPerRequest: 0 });
+    client.on('error', () => {});
+    clients.push(client);
+    return { name, client, durable: durable.includes(name) };
+  });
+  return new Redlock({ nodes, keyPrefix, firstToken: 33n, ...config });
+}
+
+/** Takes a lock and lets go of it, so that all nodes vote and have granted a lease of a minute. */
+async function acquireOnce(lock: Redlock): Promise<bigint> {
+  const lease = await lock.acquire('x', { ttlMs: TTL_MS, waitMs: 1_000 });
+  await lease.release();
+  while ((await voting()).length < 3) await setTimeout(5);
+  return lease.token;
+}
+
+/** The names of the nodes whose votes count. */
+async function voting(): Promise<string[]> {
+  const nodes = await redlock().status();
+  return nodes.flatMap((node) => (node.reachable && node.noVote === null ? [node.name] : []));
+}
+
+const options = (): string[] => [
+  ...service.nodes.flatMap(({ name, port }) => ['--redis', `${name}=redis://127.0.0.1:${port}`]),
+  '--key-prefix',
+  keyPrefix,
+];
+
+interface Ended {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+function fenced(...args: string[]): Promise<Ended> {
+  const bin = fileURLToPath(new URL('../../packages/fenced/bin/fenced.js', import.meta.url));
+  return new Promise((resolve) => {
+    execFile(process.execPath, [bin, ...args], (error, stdout, stderr) =>
+      resolve({ code: error ? Number(error.code) : 0, stdout, stderr }),
+    );
+  });
+}
+
+describe('status', () => {
+  test('tells of new nodes without changing them', async () => {
+    for (const node of await redlock().status()) {
+      expect(node).toMatchObject({ reachable: true, role: 'master', noVote: 'new', waitMs: 0 });
+    }
+    expect(await admin[0]?.exists(`${keyPrefix}node`)).toBe(0);
+  });
+
+  test('tells what votes, with which tokens, and of a node that lost its memory for how long it stays out', async () => {
+    const token = await acquireOnce(redlock());
+    await admin[1]?.del(`${keyPrefix}node`);
+    const lock = redlock();
+    await (await lock.acquire('x', { ttlMs: TTL_MS, waitMs: 1_000 })).release();
+    await lock.admit();
+    const [a, b] = await lock.status();
+    expect(a).toMatchObject({ name: 'a', noVote: null, waitMs: 0, membersAgree: true });
+    expect(a?.reachable && a.maxToken).toBeGreaterThanOrEqual(token);
+    expect(b).toMatchObject({ name: 'b', noVote: 'new' });
+    const waitMs = b?.reachable ? b.waitMs : 0;
+    expect(waitMs).toBeGreaterThan(TTL_MS / 2);
+    expect(waitMs).toBeLessThanOrEqual(TTL_MS);
+  });
+
+  test('warns of eviction, of names that differ, of a node that cannot be as durable as is said', async () => {
+    await acquireOnce(redlock());
+    await admin[0]?.config('SET', 'maxmemory', '100mb');
+    await admin[0]?.config('SET', 'maxmemory-policy', 'allkeys-lru');
+    const warnings = async (lock: Redlock): Promise<string[]> =>
+      (await lock.status()).map((node) => (node.reachable ? node.warnings.join() : 'unreachable'));
+    expect(await warnings(redlock({}, ['c']))).toEqual([
+      expect.stringContaining('set maxmemory-policy noeviction, not allkeys-lru'),
+      '',
+      expect.stringContaining('keeps no append-only file'),
+    ]);
+    const nodes = clients.slice(0, 2).map((client, at) => ({ name: `n${at}`, client }));
+    for (const warning of await warnings(new Redlock({ nodes, keyPrefix }))) {
+      expect(warning).toContain('name them alike');
+    }
+  });
+
+  test('names a node that hangs, in time', async () => {
+    await acquireOnce(redlock());
+    const lock = redlock();
+    await lock.status();
+    await service.nodes[2]?.pause();
+    const [a, , c] = await lock.status();
+    expect(a).toMatchObject({ reachable: true, noVote: null });
+    expect(c).toMatchObject({ name: 'c', reachable: false });
+  });
+
+  test('is a command, with a table for people and JSON for programs', async () => {
+    await acquireOnce(redlock());
+    const table = await fenced('status', ...options());
+    expect(table).toMatchObject({ code: 0, stdout: expect.stringMatching(/^a +yes +\d+ +\d+/m) });
+    await service.nodes[2]?.pause();
+    const json = await fenced('status', '--json', ...options());
+    expect(json.code).toBe(1);
+    expect(JSON.parse(json.stdout).nodes.map(({ name }: { name: string }) => name)).toEqual([
+      'a',
+      'b',
+      'c',
+    ]);
+    expect((await fenced('status', '--redis', 'a=redis://127.0.0.1:1')).code).toBe(2);
+    expect(await fenced('status')).toMatchObject({
+      code: 64,
+      stderr: expect.stringContaining('--redis NAME=URL'),
+    });
+  });
+});
+
+describe('admit', () => {
+  test('waits where a lease may have been forgotten, and --force does not', async () => {
+    await acquireOnce(redlock());
+    await admin[1]?.del(`${keyPrefix}node`);
+    expect((await fenced('admit', '--node', 'b', ...options())).code).toBe(1);
+    expect(await voting()).toEqual(['a', 'c']);
+    expect((await fenced('admit', '--node', 'b', '--force', ...options())).code).toBe(0);
+    expect(await voting()).toEqual(['a', 'b', 'c']);
+  });
+
+  test('with --force a majority that is gone for good is not waited for, and the others go on above its tokens', async () => {
+    const token = await acquireOnce(redlock());
+    await Promise.all(admin.slice(0, 2).map((node) => node.del(`${keyPrefix}node`)));
+    await service.nodes[2]?.pause();
+    const refused = await redlock().admit();
+    expect(refused).toMatchObject({ ok: false, reason: expect.stringContaining('bring back c') });
+    expect(await redlock().admit({ force: true })).toEqual({ ok: true });
+    const lease = await redlock().acquire('x', { ttlMs: 1_000 });
+    expect(lease.token).toBeGreaterThan(token);
+  });
+
+  test('with --force ends the incarnation of a node whose data was put back while its process went on', async () => {
+    const lock = redlock();
+    await acquireOnce(lock);
+    const snapshot = await admin[0]?.dumpBuffer(`${keyPrefix}node`);
+    const before = await acquireOnce(lock);
+    if (!snapshot) throw new Error('nothing was saved');
+    await admin[0]?.restore(`${keyPrefix}node`, 0, snapshot, 'REPLACE');
+    await admin[0]?.del(`${keyPrefix}fence:x`);
+    expect(await redlock().admit({ node: 'a', force: true })).toEqual({ ok: true });
+    expect(await voting()).toEqual(['a', 'b', 'c']);
+    await service.nodes[1]?.pause();
+    const lease = await lock.acquire('x', { ttlMs: 1_000, waitMs: 1_000 });
+    expect(lease.token).toBeGreaterThan(before);
+  });
+
+  test('takes no name that no node has', async () => {
+    await expect(redlock().admit({ node: 'z' })).rejects.toThrow(InvalidArgumentError);
+    expect((await fenced('admit', '--node', 'z', ...options())).code).toBe(64);
+  });
+});
