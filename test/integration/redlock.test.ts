@@ -85,8 +85,8 @@ describe('tokens', () => {
   test('cost one round trip to each node where nobody interferes', async () => {
     const lock = redlock();
     await (await lock.acquire('warm-up', { ttlMs: 10_000 })).release();
-    // The release has settled with a majority; the last node may still have it before it.
-    await until(async () => (await holders('warm-up')) === 0);
+    // Release settles with a majority. What the last node still has before it, and what its late answer calls for, go first.
+    for (const _ of [1, 2]) await Promise.all(clients.map((client) => client.ping()));
     const before = await evalshaCalls();
     await using _ = await lock.acquire('fresh', { ttlMs: 10_000 });
     await until(async () => (await holders('fresh')) === 3);
@@ -158,10 +158,11 @@ describe('tokens', () => {
     await until(async () => (await holders('x')) === 0);
   });
 
-  test('never repeat and never go back while many acquire and nodes are stopped at random', async () => {
+  test('never repeat and never go back while many acquire and nodes are stopped at random', {
+    timeout: 60_000,
+  }, async () => {
     const locks = Array.from({ length: 6 }, () => redlock());
     const granted: { askedMs: number; heldMs: number; token: bigint }[] = [];
-    const endMs = performance.now() + 4_000;
     let over = false;
     const nemesis = (async () => {
       for (let round = 0; !over; round += 1) {
@@ -174,7 +175,7 @@ describe('tokens', () => {
     })();
     await Promise.all(
       locks.map(async (lock) => {
-        while (performance.now() < endMs) {
+        while (granted.length < 100) {
           const askedMs = performance.now();
           const attempt = await lock.tryAcquire('hot', { ttlMs: 300 });
           if (!attempt.ok) continue;
@@ -185,7 +186,6 @@ describe('tokens', () => {
     );
     over = true;
     await nemesis;
-    expect(granted.length).toBeGreaterThan(50);
     expect(new Set(granted.map(({ token }) => token)).size).toBe(granted.length);
     for (const earlier of granted) {
       const later = granted.filter(({ askedMs }) => askedMs > earlier.heldMs);

@@ -12,7 +12,7 @@ import {
 import type { ResolvedOptions } from './core/options.js';
 import { majorityOf } from './core/quorum.js';
 import type { RedisNode } from './redis/node.js';
-import type { AdmitReply, NodeFailure } from './redis/replies.js';
+import type { AdmitReply, InspectReply, NodeFailure } from './redis/replies.js';
 import { inTime, type Runtime } from './runtime.js';
 
 /** Whether a majority may vote now, and if not, why. */
@@ -61,7 +61,7 @@ export class Admissions {
 
   /** A node has no vote, or one that does not count: sees to it, unless that is under way or waits for its time. */
   call(): void {
-    if (!this.#cancelNext) void this.admit();
+    if (!this.#cancelNext && !this.#isClosed) void this.admit();
   }
 
   /** Goes through a round now, or joins the one that is under way. */
@@ -109,9 +109,11 @@ export class Admissions {
 
   async #runRound(force: Force | null = null): Promise<Round> {
     const inspected = await this.#ask((node) => node.inspect(this.#runtime.uniqueId()));
-    const seen = inspected.map((reply) => (reply.answer === 'inspected' ? reply : null));
-    const mistake = this.#mistake(seen);
-    if (mistake) return refuse(mistake);
+    const seen = inspected.map((reply, index) =>
+      reply.answer === 'inspected' && this.#node(index).isKnownAs(reply) ? reply : null,
+    );
+    const twins = findTwins(seen);
+    if (twins) return refuse(this.#sameServer(twins));
     const seed = {
       wallClockMs: this.#runtime.wallClockMs(),
       firstToken: this.#options.firstToken,
@@ -128,19 +130,9 @@ export class Admissions {
     return this.#carryOut(seen, gathering, admission, force);
   }
 
-  #mistake(seen: readonly (Inspection | null)[]): string | null {
-    const twins = findTwins(seen);
-    if (twins) {
-      const names = twins.map((index) => this.#node(index).name).join(' and ');
-      return `nodes ${names} are the same Redis server: give each node a server of its own`;
-    }
-    const stranger = this.#nodes.find((node, at) => {
-      const inspection = seen[at];
-      return inspection && !node.isKnownAs(inspection);
-    });
-    return stranger
-      ? `node ${stranger.name} was admitted by clients that name the nodes otherwise: configure the same names in every client`
-      : null;
+  #sameServer(twins: readonly number[]): string {
+    const names = twins.map((index) => this.#node(index).name).join(' and ');
+    return `nodes ${names} are the same Redis server: give each node a server of its own`;
   }
 
   /** Ends incarnations that others know later ones of, so that the nodes can be admitted anew; see retire.lua. */
@@ -224,10 +216,12 @@ export class Admissions {
     return inTime(this.#runtime, node, reply, NODE_TIMEOUT_MS);
   }
 
-  #silence(inspected: readonly ({ readonly answer: 'inspected' } | NodeFailure)[]): string {
-    const silent = inspected.flatMap((reply, at) =>
-      reply.answer === 'error' ? [`${this.#node(at).name} (${reply.error.message})`] : [],
-    );
+  #silence(inspected: readonly InspectReply[]): string {
+    const silent = inspected.flatMap((reply, at) => {
+      const node = this.#node(at);
+      if (reply.answer === 'error') return [`${node.name} (${reply.error.message})`];
+      return node.isKnownAs(reply) ? [] : [`${node.name} (its clients name the nodes otherwise)`];
+    });
     return `nodes without memory are admitted only while a majority votes or all nodes answer; bring back ${silent.join(', ')}; or, if they are gone for good, say so: fenced admit --force`;
   }
 
