@@ -50,9 +50,15 @@ export const mutants: readonly Mutant[] = [
       file: admission,
       replace: [
         [
+          'if (consistentQuorum(voters, majorityOf(inspections.length))) {',
+          'if (voters.length >= majorityOf(inspections.length)) {',
+        ],
+        [
           'const quorum = consistentQuorum(voters, majorityOf(nodeCount));',
           'const quorum = voters.length >= majorityOf(nodeCount) ? voters : null;',
         ],
+        // Else they lose their votes before they are asked.
+        ['return supersededIn(voters, witnesses);', 'return witnesses.length < 0 ? voters : [];'],
       ],
     },
   },

@@ -54,6 +54,7 @@ class World {
   #admissions = 0;
   #lives = 0;
   #isCalm = false;
+  #isOver = false;
 
   constructor(seed: number, options: RunOptions) {
     this.#seed = seed;
@@ -113,6 +114,7 @@ class World {
       faultCount: this.#faults.length,
       recoveryMs: this.#schedule.nowMs - calmAtMs,
     };
+    this.#isOver = true;
     for (const { computer } of this.#clients) computer.kill();
     // Node keeps what waits for a signal for ever. Nothing moves any more, so nobody waits for these.
     for (const redlock of this.#redlocks) void redlock.close();
@@ -212,6 +214,7 @@ class World {
   }
 
   #violate(what: string): void {
+    if (this.#isOver) return;
     this.#log(() => `VIOLATION: ${what}`);
     this.#violation ??= what;
   }
