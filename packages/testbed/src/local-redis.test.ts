@@ -53,7 +53,7 @@ test('a start of a node that runs is an error and leaves its files alone', async
   expect(await read(node)).toBe('kept');
 });
 
-test('the wall clock of a running node can be moved by hours and is right again after a restart', async () => {
+test('the wall clock of a running node can be moved by hours, and a restart leaves it so', async () => {
   await using service = await startLocalRedis(1, { hasMovableClock: true });
   const node = only(service.nodes);
   const { pid } = node;
@@ -64,7 +64,7 @@ test('the wall clock of a running node can be moved by hours and is right again 
   expect(node.pid).toBe(pid);
   await node.kill();
   await node.start();
-  expect(Math.abs(await aheadSeconds(node))).toBeLessThan(5);
+  expect(Math.abs((await aheadSeconds(node)) + 3_600)).toBeLessThan(5);
 });
 
 test('a node without a movable clock says so', async () => {

@@ -31,6 +31,7 @@ export interface LocalRedisService extends Service {
 export class LocalRedisNode extends ProgramNode {
   readonly #folder: string;
   readonly #clockPath: string | undefined;
+  #aheadMs = 0;
 
   /** @param args the first words of its command line; it is told port and folder besides */
   constructor(
@@ -66,20 +67,26 @@ export class LocalRedisNode extends ProgramNode {
     return { path };
   }
 
-  /** Sets its wall clock this far ahead of the real one, or behind. Its monotonic clock goes on. A start sets it right. */
+  /** How far its wall clock is ahead of the real one, in milliseconds; behind, where negative. */
+  get aheadMs(): number {
+    return this.#aheadMs;
+  }
+
+  /** Sets its wall clock so far ahead of the real one, running or not. Its monotonic clock goes on as it was. */
   async setClock(aheadMs: number): Promise<void> {
     if (this.#clockPath === undefined) throw new Error(`node ${this.name} has no movable clock`);
     const next = `${this.#clockPath}.next`;
     await writeFile(next, `${aheadMs < 0 ? '' : '+'}${aheadMs / 1_000}`);
     // The server looks at the file all the time, and must not find it half written.
     await rename(next, this.#clockPath);
+    this.#aheadMs = aheadMs;
   }
 
   async #prepare(data: 'kept' | 'none' | Snapshot): Promise<void> {
     if (data !== 'kept') await rm(this.#folder, { recursive: true, force: true });
     if (typeof data === 'object') await cp(data.path, this.#folder, { recursive: true });
     await mkdir(this.#folder, { recursive: true });
-    if (this.#clockPath !== undefined) await this.setClock(0);
+    if (this.#clockPath !== undefined) await this.setClock(this.#aheadMs);
   }
 }
 

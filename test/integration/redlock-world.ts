@@ -1,0 +1,166 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import {
+  type LocalRedisNode,
+  type LocalRedisService,
+  startLocalRedis,
+  TcpProxy,
+  WorkerProcess,
+} from '@fenced/testbed';
+import { Redis } from 'ioredis';
+import type { Acquisition } from './redlock-history.js';
+
+/** The longest lease that is ever granted here; every lease is that long. */
+export const TTL_MS = 300;
+/** Fences expire while a clock is an hour ahead. */
+const FENCE_TTL_MS = 1_800_000;
+
+/**
+ * By then somebody holds the lock again, once a majority of the servers answers, or all of them where no majority kept its
+ * memory; and by then a node votes again. It is what docs/tokens.md says, the longest lease granted and a retry, added up at its
+ * worst: a lease that its holder left (300 ms); the wait of a node that may have forgotten one (300 ms); a round of admission
+ * under way that waits for a server which was away (2,000 ms), and the pause after it (375 ms); and one second for a machine that
+ * does other things, too.
+ */
+export const RESUME_LIMIT_MS = TTL_MS + TTL_MS + 2_000 + 375 + 1_000;
+
+/** One name of the lock service: the server that stands for it, and a door for each half of the clients. */
+export class Site {
+  readonly name: string;
+  readonly doors: readonly TcpProxy[];
+  server: LocalRedisNode;
+
+  constructor(name: string, server: LocalRedisNode, doors: readonly TcpProxy[]) {
+    this.name = name;
+    this.server = server;
+    this.doors = doors;
+  }
+}
+
+/** Sites, and several client processes that acquire in a loop, two or more behind each door. */
+export class World implements AsyncDisposable {
+  readonly sites: readonly Site[];
+  readonly history: Acquisition[] = [];
+  /** What clients that are refused for good said. */
+  readonly refusals: string[] = [];
+  readonly clients: WorkerProcess[] = [];
+  readonly keyPrefix: string = `{${randomUUID()}}:`;
+  /** Servers that are of no site and do not run, one for each site that a majority can do without. */
+  readonly spares: LocalRedisNode[];
+  readonly #parts = new AsyncDisposableStack();
+  readonly #admins = new Map<LocalRedisNode, Redis>();
+
+  static async start(siteCount: number, clientsPerDoor: number): Promise<World> {
+    // AOF, so that a restart may find everything; the wipes take it away.
+    const service = await startLocalRedis(siteCount + minorityOf(siteCount), {
+      persistence: 'aof',
+      hasMovableClock: true,
+      args: ['--repl-diskless-sync-delay', '0'],
+    });
+    const world = new World(service, await openDoors(service.nodes.slice(0, siteCount)));
+    await Promise.all(world.spares.map((spare) => spare.kill()));
+    for (const door of [0, 1]) {
+      for (let at = 0; at < clientsPerDoor; at += 1) {
+        world.clients.push(await world.startClient(door, world.sites));
+      }
+    }
+    return world;
+  }
+
+  private constructor(service: LocalRedisService, sites: readonly Site[]) {
+    this.#parts.use(service);
+    for (const door of sites.flatMap(({ doors }) => doors)) this.#parts.use(door);
+    this.sites = sites;
+    this.spares = service.nodes.slice(sites.length);
+  }
+
+  /** @param named what the client calls the sites; other names than those are a misconfiguration */
+  async startClient(
+    door: number,
+    named: readonly Pick<Site, 'name' | 'doors'>[],
+  ): Promise<WorkerProcess> {
+    const nodes = named.map(({ name, doors }) => ({ name, port: doors[door]?.port }));
+    const config = {
+      nodes,
+      keyPrefix: this.keyPrefix,
+      maxTtlMs: TTL_MS,
+      fenceTtlMs: FENCE_TTL_MS,
+    };
+    const client = randomUUID();
+    const worker = await WorkerProcess.start(new URL('./acquirer.ts', import.meta.url), {
+      args: [JSON.stringify(config)],
+      onLine: (line) => {
+        const told = JSON.parse(line);
+        if (told.refused) this.refusals.push(told.refused);
+        else this.history.push({ client, ...told, token: BigInt(told.token) });
+      },
+    });
+    return this.#parts.use(worker);
+  }
+
+  /** A client of our own, straight to the server. */
+  admin(server: LocalRedisNode): Redis {
+    let admin = this.#admins.get(server);
+    if (!admin) {
+      admin = new Redis(server.port, { retryStrategy: () => 20 });
+      admin.on('error', () => {});
+      this.#admins.set(server, admin);
+    }
+    return admin;
+  }
+
+  /** Resolves when this many more acquisitions have been asked for and made. @throws after `RESUME_LIMIT_MS` */
+  async untilAcquired(count: number): Promise<void> {
+    const sinceMs = Number(process.hrtime.bigint()) / 1e6;
+    const fresh = () => this.history.filter(({ askedMs }) => askedMs > sinceMs).length;
+    await within(RESUME_LIMIT_MS, `${count} acquisitions`, () => fresh() >= count);
+  }
+
+  /** Resolves when the site's server votes. @throws after `RESUME_LIMIT_MS` */
+  async untilVoting({ name, server }: Site): Promise<void> {
+    const admin = this.admin(server);
+    const isVoting = async (): Promise<boolean> => {
+      const admitted = await admin.hget(`${this.keyPrefix}node`, 'run_id').catch(() => null);
+      return admitted !== null && admitted === (await ownRunId(admin));
+    };
+    await within(RESUME_LIMIT_MS, `the vote of ${name}`, isVoting);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const admin of this.#admins.values()) admin.disconnect();
+    await this.#parts.disposeAsync();
+  }
+}
+
+/** How many sites a majority can do without. */
+export function minorityOf(siteCount: number): number {
+  return Math.floor((siteCount - 1) / 2);
+}
+
+/** @throws where the condition has not come about after `limitMs` */
+export async function within(
+  limitMs: number,
+  what: string,
+  condition: () => Promise<boolean> | boolean,
+): Promise<void> {
+  const endMs = performance.now() + limitMs;
+  while (!(await condition())) {
+    if (performance.now() > endMs) throw new Error(`waited ${limitMs} ms in vain for ${what}`);
+    await sleep(5);
+  }
+}
+
+/** What a node is admitted under: see own_run_id in node.lua. */
+export async function ownRunId(admin: Redis): Promise<string> {
+  const [server, replication] = [await admin.info('server'), await admin.info('replication')];
+  return `${/run_id:(\w+)/.exec(server)?.[1]}:${/master_replid:(\w+)/.exec(replication)?.[1]}`;
+}
+
+function openDoors(servers: readonly LocalRedisNode[]): Promise<Site[]> {
+  return Promise.all(
+    servers.map(async (server) => {
+      const doors = await Promise.all([TcpProxy.start(server), TcpProxy.start(server)]);
+      return new Site(server.name, server, doors);
+    }),
+  );
+}
