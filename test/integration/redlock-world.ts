@@ -9,6 +9,7 @@ import {
 } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import type { Acquisition } from './redlock-history.js';
+import { ownRunId } from './redlock-nodes.js';
 
 /** The longest lease that is ever granted here; every lease is that long. */
 export const TTL_MS = 300;
@@ -148,12 +149,6 @@ export async function within(
     if (performance.now() > endMs) throw new Error(`waited ${limitMs} ms in vain for ${what}`);
     await sleep(5);
   }
-}
-
-/** What a node is admitted under: see own_run_id in node.lua. */
-export async function ownRunId(admin: Redis): Promise<string> {
-  const [server, replication] = [await admin.info('server'), await admin.info('replication')];
-  return `${/run_id:(\w+)/.exec(server)?.[1]}:${/master_replid:(\w+)/.exec(replication)?.[1]}`;
 }
 
 function openDoors(servers: readonly LocalRedisNode[]): Promise<Site[]> {
