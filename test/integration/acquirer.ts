@@ -1,5 +1,5 @@
 // A client that acquires resources again and again until it is ended, and tells what it got: a JSON line an acquisition, in
-// monotonic milliseconds that all processes of this machine share. What refuses it for good, it tells too.
+// monotonic milliseconds that all processes of this machine share; and one for each attempt that failed, with what the nodes said.
 import { writeSync } from 'node:fs';
 import { Redlock } from '@fenced/lock';
 import { Redis } from 'ioredis';
@@ -24,8 +24,10 @@ for (;;) {
   const askedMs = nowMs();
   const attempt = await redlock.tryAcquire(resources, { ttlMs: maxTtlMs });
   if (!attempt.ok) {
-    if (attempt.reason !== 'held' && attempt.reason !== 'no-quorum')
-      tell({ refused: attempt.reason });
+    const nodes = attempt.nodes.map(
+      ({ name, answer, error }) => `${name} ${error?.message ?? answer}`,
+    );
+    tell({ failed: attempt.reason, atMs: nowMs(), nodes });
     await new Promise((resolve) => setTimeout(resolve, 5 + Math.random() * 20));
     continue;
   }

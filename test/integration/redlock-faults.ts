@@ -88,5 +88,5 @@ async function untilInSync(world: World, replica: LocalRedisNode, port: number):
   await admin.replicaof('127.0.0.1', port);
   const isUp = async (): Promise<boolean> =>
     (await admin.info('replication').catch(() => '')).includes('master_link_status:up');
-  await within(10_000, `replica ${replica.name} to be in sync`, isUp);
+  await within(30_000, `replica ${replica.name} to be in sync`, isUp);
 }

@@ -5,6 +5,8 @@ import { judge } from './redlock-history.js';
 import { minorityOf, RESUME_LIMIT_MS, type Site, TTL_MS, World, within } from './redlock-world.js';
 
 const CLIENTS_PER_DOOR = 2;
+/** For what is sure to come, and takes as long as the machine lets it. */
+const PATIENCE_MS = 30_000;
 const ROUNDS = Number(process.env.FENCED_ROUNDS ?? 4);
 const seed = Number(process.env.FENCED_SEED ?? 20_261_121);
 
@@ -18,7 +20,7 @@ describe.each([3, 5])('with %i nodes', (nodeCount) => {
 
   beforeAll(async () => {
     world = await World.start(nodeCount, CLIENTS_PER_DOOR);
-    await within(10_000, 'the first acquisitions', () => world.history.length > 20);
+    await within(PATIENCE_MS, 'the first acquisitions', () => world.history.length > 20);
     stopper = stopClientsNowAndThen();
   });
   afterAll(async () => {
@@ -32,11 +34,15 @@ describe.each([3, 5])('with %i nodes', (nodeCount) => {
   });
 
   describe(`tokens grow, and within ${RESUME_LIMIT_MS} ms locks are taken and the node votes:`, () => {
-    test.each(Object.entries(FAULTS))('%s', async (_, fault) => {
-      const sites = chosen(world.sites, minority, random);
-      await Promise.all(sites.map((site) => fault(site, world)));
-      await recovered(sites);
-    });
+    test.each(Object.entries(FAULTS))(
+      '%s',
+      async (_, fault) => {
+        const sites = chosen(world.sites, minority, random);
+        await Promise.all(sites.map((site) => fault(site, world)));
+        await recovered(sites);
+      },
+      2 * PATIENCE_MS,
+    );
 
     test('all nodes wiped together', () =>
       everybody((site) => site.server.kill().then(() => site.server.start('none'))));
@@ -46,17 +52,17 @@ describe.each([3, 5])('with %i nodes', (nodeCount) => {
   });
 
   test('a client with other nodes is refused and disturbs nobody', async () => {
-    const before = world.refusals.length;
     const [first, ...rest] = world.sites;
     const swapped = rest.map(({ name }, at) => ({ name, doors: world.sites[at]?.doors ?? [] }));
     const named = [{ name: first?.name ?? '', doors: rest.at(-1)?.doors ?? [] }, ...swapped];
     await using few = await world.startClient(0, world.sites.slice(0, 1));
     await using other = await world.startClient(1, named);
-    await within(10_000, 'refusals', () => world.refusals.length > before + 20);
-    await world.untilAcquired(20);
-    await Promise.all([few.kill(), other.kill()]);
-    expect(new Set(world.refusals)).toEqual(new Set(['members-differ']));
-    expect(new Set(world.history.map(({ client }) => client)).size).toBe(2 * CLIENTS_PER_DOOR);
+    for (const { id, failures } of [few, other]) {
+      const refusals = () => failures.filter(({ failed }) => failed === 'members-differ').length;
+      await within(PATIENCE_MS, 'refusals', () => refusals() > 20);
+      await world.untilAcquired(20);
+      expect(world.history.filter(({ client }) => client === id)).toEqual([]);
+    }
     await recovered(world.sites);
   });
 
@@ -91,9 +97,9 @@ describe.each([3, 5])('with %i nodes', (nodeCount) => {
   async function stopClientsNowAndThen(): Promise<void> {
     while (!isOver) {
       const [client] = chosen(world.clients, 1, random);
-      await client?.pause();
+      await client?.worker.pause();
       await sleep(TTL_MS * 1.5);
-      await client?.wake();
+      await client?.worker.wake();
       await sleep(TTL_MS);
     }
   }

@@ -20,10 +20,10 @@ const FENCE_TTL_MS = 1_800_000;
  * By then somebody holds the lock again, once a majority of the servers answers, or all of them where no majority kept its
  * memory; and by then a node votes again. It is what docs/tokens.md says, the longest lease granted and a retry, added up at its
  * worst: a lease that its holder left (300 ms); the wait of a node that may have forgotten one (300 ms); a round of admission
- * under way that waits for a server which was away (2,000 ms), and the pause after it (375 ms); and one second for a machine that
+ * under way that waits for a server which was away (2,000 ms), and the pause after it (375 ms); and two seconds for a machine that
  * does other things, too.
  */
-export const RESUME_LIMIT_MS = TTL_MS + TTL_MS + 2_000 + 375 + 1_000;
+export const RESUME_LIMIT_MS = TTL_MS + TTL_MS + 2_000 + 375 + 2_000;
 
 /** One name of the lock service: the server that stands for it, and a door for each half of the clients. */
 export class Site {
@@ -38,13 +38,18 @@ export class Site {
   }
 }
 
+/** A process that acquires in a loop, and why it last failed to. */
+export interface Client extends AsyncDisposable {
+  readonly id: string;
+  readonly worker: WorkerProcess;
+  readonly failures: { readonly failed: string; readonly atMs: number }[];
+}
+
 /** Sites, and several client processes that acquire in a loop, two or more behind each door. */
 export class World implements AsyncDisposable {
   readonly sites: readonly Site[];
   readonly history: Acquisition[] = [];
-  /** What clients that are refused for good said. */
-  readonly refusals: string[] = [];
-  readonly clients: WorkerProcess[] = [];
+  readonly clients: Client[] = [];
   readonly keyPrefix: string = `{${randomUUID()}}:`;
   /** Servers that are of no site and do not run, one for each site that a majority can do without. */
   readonly spares: LocalRedisNode[];
@@ -76,10 +81,7 @@ export class World implements AsyncDisposable {
   }
 
   /** @param named what the client calls the sites; other names than those are a misconfiguration */
-  async startClient(
-    door: number,
-    named: readonly Pick<Site, 'name' | 'doors'>[],
-  ): Promise<WorkerProcess> {
+  async startClient(door: number, named: readonly Pick<Site, 'name' | 'doors'>[]): Promise<Client> {
     const nodes = named.map(({ name, doors }) => ({ name, port: doors[door]?.port }));
     const config = {
       nodes,
@@ -87,16 +89,18 @@ export class World implements AsyncDisposable {
       maxTtlMs: TTL_MS,
       fenceTtlMs: FENCE_TTL_MS,
     };
-    const client = randomUUID();
+    const id = randomUUID();
+    const failures: Client['failures'] = [];
     const worker = await WorkerProcess.start(new URL('./acquirer.ts', import.meta.url), {
       args: [JSON.stringify(config)],
       onLine: (line) => {
         const told = JSON.parse(line);
-        if (told.refused) this.refusals.push(told.refused);
-        else this.history.push({ client, ...told, token: BigInt(told.token) });
+        if (told.failed) failures.push(told);
+        else this.history.push({ client: id, ...told, token: BigInt(told.token) });
       },
     });
-    return this.#parts.use(worker);
+    this.#parts.use(worker);
+    return { id, worker, failures, [Symbol.asyncDispose]: () => worker[Symbol.asyncDispose]() };
   }
 
   /** A client of our own, straight to the server. */
@@ -110,11 +114,18 @@ export class World implements AsyncDisposable {
     return admin;
   }
 
-  /** Resolves when this many more acquisitions have been asked for and made. @throws after `RESUME_LIMIT_MS` */
+  /** Resolves when so many acquisitions were asked for and made from now on. @throws where one takes `RESUME_LIMIT_MS` */
   async untilAcquired(count: number): Promise<void> {
     const sinceMs = Number(process.hrtime.bigint()) / 1e6;
-    const fresh = () => this.history.filter(({ askedMs }) => askedMs > sinceMs).length;
-    await within(RESUME_LIMIT_MS, `${count} acquisitions`, () => fresh() >= count);
+    const made = (): number => this.history.filter(({ askedMs }) => askedMs > sinceMs).length;
+    for (let next = 1; next <= count; next = made() + 1) {
+      await within(
+        RESUME_LIMIT_MS,
+        `acquisition ${next} of ${count}`,
+        () => made() >= next,
+        () => this.#failures(),
+      );
+    }
   }
 
   /** Resolves when the site's server votes. @throws after `RESUME_LIMIT_MS` */
@@ -124,7 +135,16 @@ export class World implements AsyncDisposable {
       const admitted = await admin.hget(`${this.keyPrefix}node`, 'run_id').catch(() => null);
       return admitted !== null && admitted === (await ownRunId(admin));
     };
-    await within(RESUME_LIMIT_MS, `the vote of ${name}`, isVoting);
+    await within(RESUME_LIMIT_MS, `the vote of ${name}`, isVoting, () => this.#failures());
+  }
+
+  /** For messages: what each client was told last. */
+  #failures(): string {
+    return JSON.stringify(
+      this.clients.map(({ failures }) => failures.slice(-3)),
+      null,
+      1,
+    );
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -143,10 +163,13 @@ export async function within(
   limitMs: number,
   what: string,
   condition: () => Promise<boolean> | boolean,
+  why: () => string = () => '',
 ): Promise<void> {
   const endMs = performance.now() + limitMs;
   while (!(await condition())) {
-    if (performance.now() > endMs) throw new Error(`waited ${limitMs} ms in vain for ${what}`);
+    if (performance.now() > endMs) {
+      throw new Error(`waited ${limitMs} ms in vain for ${what} ${why()}`);
+    }
     await sleep(5);
   }
 }
