@@ -182,7 +182,7 @@ describe('tokens', () => {
     })();
     await Promise.all(
       locks.map(async (lock) => {
-        while (granted.length < 100) {
+        while (granted.length < 60) {
           const askedMs = performance.now();
           const attempt = await lock.tryAcquire('hot', { ttlMs: 300 });
           if (!attempt.ok) continue;
