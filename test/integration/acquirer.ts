@@ -1,10 +1,10 @@
-// A client that acquires one resource again and again until it is ended, and tells what it got: a JSON line an acquisition,
-// in monotonic milliseconds that all processes of this machine share.
+// A client that acquires resources again and again until it is ended, and tells what it got: a JSON line an acquisition, in
+// monotonic milliseconds that all processes of this machine share; and one for each attempt that failed, with what the nodes said.
 import { writeSync } from 'node:fs';
 import { Redlock } from '@fenced/lock';
 import { Redis } from 'ioredis';
 
-const { nodes, keyPrefix, maxTtlMs } = JSON.parse(process.argv[2] ?? '');
+const { nodes, keyPrefix, maxTtlMs, fenceTtlMs } = JSON.parse(process.argv[2] ?? '');
 const redlock = new Redlock({
   nodes: nodes.map(({ name, port }: { name: string; port: number }) => {
     const client = new Redis(port, { retryStrategy: () => 20 });
@@ -13,18 +13,26 @@ const redlock = new Redlock({
   }),
   keyPrefix,
   maxTtlMs,
+  fenceTtlMs,
 });
+const SETS = [['hot'], ['hot'], ['hot', 'cold'], ['cold']] as const;
 const nowMs = (): number => Number(process.hrtime.bigint()) / 1e6;
+const tell = (line: object): number => writeSync(1, `${JSON.stringify(line)}\n`);
 
 for (;;) {
+  const resources = SETS[Math.floor(Math.random() * SETS.length)] ?? SETS[0];
   const askedMs = nowMs();
-  const attempt = await redlock.tryAcquire('hot', { ttlMs: maxTtlMs });
+  const attempt = await redlock.tryAcquire(resources, { ttlMs: maxTtlMs });
   if (!attempt.ok) {
+    const nodes = attempt.nodes.map(
+      ({ name, answer, error }) => `${name} ${error?.message ?? answer}`,
+    );
+    tell({ failed: attempt.reason, atMs: nowMs(), nodes });
     await new Promise((resolve) => setTimeout(resolve, 5 + Math.random() * 20));
     continue;
   }
   const { lease } = attempt;
-  writeSync(1, `${JSON.stringify({ askedMs, heldMs: nowMs(), token: String(lease.token) })}\n`);
-  // Every other lease is left to end by itself, as a crashed holder's does.
-  if (Math.random() < 0.8) await lease.release();
+  tell({ resources, askedMs, heldMs: nowMs(), token: String(lease.token) });
+  // Some leases are left to end by themselves, as a crashed holder's do.
+  if (Math.random() < 0.9) await lease.release();
 }

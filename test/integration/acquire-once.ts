@@ -1,0 +1,22 @@
+// A client that takes one lease, tells its token and hangs up without a word of farewell: it ends by itself only if nothing
+// of the lock keeps it alive.
+import { writeSync } from 'node:fs';
+import { Redlock } from '@fenced/lock';
+import { Redis } from 'ioredis';
+
+const { ports, keyPrefix, firstToken, resource, ttlMs } = JSON.parse(process.argv[2] ?? '');
+const clients: Redis[] = ports.map((port: number) => {
+  const client = new Redis(port, { retryStrategy: () => 20 });
+  client.on('error', () => {});
+  return client;
+});
+const redlock = new Redlock({
+  nodes: clients.map((client, at) => ({ name: `n${at}`, client })),
+  keyPrefix,
+  firstToken: BigInt(firstToken),
+});
+writeSync(1, 'asks\n');
+const lease = await redlock.acquire(resource, { ttlMs, waitMs: 60_000 });
+await lease.release();
+writeSync(1, `${lease.token}\n`);
+for (const client of clients) client.disconnect();

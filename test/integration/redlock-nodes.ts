@@ -1,0 +1,96 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redlock, type RedlockConfig } from '@fenced/lock';
+import type { LocalRedisNode } from '@fenced/testbed';
+import { Redis } from 'ioredis';
+
+/** What a node's own hash says; see node.lua. */
+interface Memory {
+  readonly isVoting: boolean;
+  /** Whether some client has begun to admit it, or has admitted it. */
+  readonly hasPromised: boolean;
+  readonly incarnation: string;
+  readonly generation: number;
+  readonly floor: bigint;
+  readonly longestMs: number;
+  /** Milliseconds since it was first found without a vote, by its own clock. */
+  readonly waitedMs: number;
+}
+
+/** Clients of nodes n0, n1, n2 … under a key prefix of their own, and what those remember. All connections end with it. */
+export class Clients implements Disposable {
+  readonly keyPrefix: string = `{${randomUUID()}}:`;
+  readonly #connections: Redis[] = [];
+  readonly #locks: Redlock[] = [];
+
+  connect(port: number): Redis {
+    const client = new Redis(port, { retryStrategy: () => 20 });
+    client.on('error', () => {});
+    this.#connections.push(client);
+    return client;
+  }
+
+  /** @param isDurable what the nodes are declared */
+  lock(
+    servers: readonly { readonly port: number }[],
+    {
+      isDurable = false,
+      ...config
+    }: Partial<RedlockConfig> & { readonly isDurable?: boolean } = {},
+  ): Redlock {
+    const nodes = servers.map(({ port }, at) => ({
+      name: `n${at}`,
+      client: this.connect(port),
+      durable: isDurable,
+    }));
+    const lock = new Redlock({ nodes, keyPrefix: this.keyPrefix, ...config });
+    this.#locks.push(lock);
+    return lock;
+  }
+
+  async memory(server: Pick<LocalRedisNode, 'port'>): Promise<Memory> {
+    const client = this.connect(server.port);
+    const [
+      own,
+      { incarnation = '', run_id, gen, floor, longest, seen_at, roster },
+      [seconds, microseconds],
+    ] = await Promise.all([
+      ownRunId(client),
+      client.hgetall(`${this.keyPrefix}node`),
+      client.time(),
+    ]);
+    client.disconnect();
+    return {
+      isVoting: run_id === own,
+      hasPromised: roster !== undefined,
+      incarnation,
+      generation: Number(gen ?? 0),
+      floor: BigInt(floor ?? 0),
+      longestMs: Number(longest ?? 0),
+      waitedMs:
+        Number(seconds) * 1_000 +
+        Number(microseconds) / 1_000 -
+        Number(seen_at ?? Number.POSITIVE_INFINITY),
+    };
+  }
+
+  async untilVoting(...servers: readonly Pick<LocalRedisNode, 'port'>[]): Promise<void> {
+    for (const server of servers) await until(async () => (await this.memory(server)).isVoting);
+  }
+
+  [Symbol.dispose](): void {
+    for (const lock of this.#locks) void lock.close();
+    for (const client of this.#connections) client.disconnect();
+  }
+}
+
+/** Limited by the time limit of the test. */
+export async function until(condition: () => Promise<boolean> | boolean): Promise<void> {
+  while (!(await condition())) await sleep(5);
+}
+
+/** What a node is admitted under: see own_run_id in node.lua. */
+export async function ownRunId(admin: Redis): Promise<string> {
+  const [server, replication] = [await admin.info('server'), await admin.info('replication')];
+  return `${/run_id:(\w+)/.exec(server)?.[1]}:${/master_replid:(\w+)/.exec(replication)?.[1]}`;
+}

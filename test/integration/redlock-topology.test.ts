@@ -1,0 +1,191 @@
+import { type NodeConfig, Redlock } from '@fenced/lock';
+import { type LocalRedisNode, startLocalRedis, startSentinel } from '@fenced/testbed';
+import { Cluster, Redis } from 'ioredis';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { Clients, until } from './redlock-nodes.js';
+
+let clients: Clients;
+beforeEach(() => {
+  clients = new Clients();
+});
+afterEach(() => {
+  clients[Symbol.dispose]();
+});
+
+async function tokenOf(lock: Redlock, resource: string | readonly string[]): Promise<bigint> {
+  const lease = await lock.acquire(resource, { ttlMs: 300, waitMs: 20_000 });
+  await lease.release();
+  return lease.token;
+}
+
+describe.each([1, 2, 4])('%i nodes', (count) => {
+  test.each(['kept', 'none'] as const)(
+    'give tokens that grow, also after one of them was restarted with its data %s',
+    async (data) => {
+      await using service = await startLocalRedis(count, { persistence: 'aof' });
+      const [first] = service.nodes;
+      const lock = clients.lock(service.nodes);
+      const before = [await tokenOf(lock, 'x'), await tokenOf(lock, ['x', 'y'])];
+      await first?.kill();
+      await first?.start(data);
+      const after = [await tokenOf(lock, 'x'), await tokenOf(lock, ['x', 'y'])];
+      // Whoever is one of two votes or is missing at once; of four one can be absent for a while.
+      while (!(await votesEverywhere(service.nodes))) await tokenOf(lock, 'z');
+      const all = [...before, ...after, await tokenOf(lock, 'x')];
+      expect(all).toEqual(all.toSorted((a, b) => Number(a - b)));
+      expect(new Set(all).size).toBe(all.length);
+    },
+  );
+
+  test('give nothing where half of them, or the only one, does not answer', async () => {
+    await using service = await startLocalRedis(count);
+    const lock = clients.lock(service.nodes);
+    await tokenOf(lock, 'x');
+    await Promise.all(service.nodes.slice(0, Math.ceil(count / 2)).map((node) => node.pause()));
+    expect(await lock.tryAcquire('x', { ttlMs: 300 })).toMatchObject({
+      ok: false,
+      reason: 'no-quorum',
+    });
+  });
+});
+
+/** Two plain servers, and a lock that has the given one for its third. */
+async function withTwoOthers(
+  third: NodeConfig,
+): Promise<
+  AsyncDisposable & { readonly lock: Redlock; readonly others: readonly LocalRedisNode[] }
+> {
+  const service = await startLocalRedis(2);
+  const { keyPrefix } = clients;
+  const others = service.nodes.map(({ name, port }) => ({ name, client: clients.connect(port) }));
+  const lock = new Redlock({ nodes: [...others, third], keyPrefix });
+  const stop = async (): Promise<void> => {
+    await lock.close();
+    await service.stop();
+  };
+  return { lock, others: service.nodes, [Symbol.asyncDispose]: stop };
+}
+
+test('a master that Sentinel replaces votes again after the failover, above every token', async () => {
+  await using servers = await startLocalRedis(2, { args: ['--repl-diskless-sync-delay', '0'] });
+  await using watcher = await startSentinel();
+  const [master, replica] = servers.nodes as unknown as readonly [LocalRedisNode, LocalRedisNode];
+  const [sentinel] = watcher.nodes as unknown as readonly [LocalRedisNode];
+  await clients.connect(replica.port).replicaof(master.host, master.port);
+  await untilInfo(replica, 'master_link_status:up');
+  const admin = clients.connect(sentinel.port);
+  await admin.call('SENTINEL', 'MONITOR', 'third', master.host, master.port, 1);
+  await admin.call('SENTINEL', 'SET', 'third', 'down-after-milliseconds', 300);
+  await untilKnown(admin, replica.port);
+
+  const client = new Redis({
+    sentinels: [{ host: sentinel.host, port: sentinel.port }],
+    name: 'third',
+    sentinelRetryStrategy: () => 50,
+    retryStrategy: () => 20,
+  });
+  client.on('error', () => {});
+  await using world = await withTwoOthers({ name: 'third', client });
+  const { lock, others } = world;
+  const before = await tokenOf(lock, 'x');
+  await clients.untilVoting(master);
+  await master.kill();
+  await untilInfo(replica, 'role:master');
+  while (!(await votesEverywhere([replica]))) await tokenOf(lock, 'x');
+  await others[0]?.pause();
+  expect(await tokenOf(lock, 'x')).toBeGreaterThan(before);
+  client.disconnect();
+});
+
+test('a Redis Cluster is one node: all keys lie in one slot, and a failover of its shard is noticed', async () => {
+  await using service = await startLocalRedis(4, {
+    // News spreads faster with a short time-out.
+    args: '--cluster-enabled yes --cluster-node-timeout 2000 --repl-diskless-sync-delay 0'.split(
+      ' ',
+    ),
+  });
+  const [one, two, three, replica] = service.nodes as unknown as LocalRedisNode[] &
+    readonly [LocalRedisNode, LocalRedisNode, LocalRedisNode, LocalRedisNode];
+  const masters = [one, two, three];
+  await formCluster(masters);
+  const slot = Number(await clients.connect(one.port).cluster('KEYSLOT', clients.keyPrefix));
+  const owner = masters[ownerOf(slot)] ?? one;
+  await joinAsReplica(replica, owner, masters);
+
+  const client = new Cluster([{ host: one.host, port: one.port }]);
+  client.on('error', () => {});
+  await using world = await withTwoOthers({ name: 'cluster', client });
+  const { lock, others } = world;
+  const before = [await tokenOf(lock, 'x'), await tokenOf(lock, ['x', 'y', 'ü €'])];
+  await clients.untilVoting(owner);
+  const keys = await Promise.all(masters.map(({ port }) => clients.connect(port).dbsize()));
+  expect(keys.filter((count) => count > 0)).toHaveLength(1);
+
+  await clients.connect(owner.port).flushall();
+  while (!(await votesEverywhere([owner]))) await tokenOf(lock, 'y');
+  await clients.connect(replica.port).cluster('FAILOVER');
+  await untilInfo(replica, 'role:master');
+  while (!(await votesEverywhere([replica]))) await tokenOf(lock, 'z');
+  await others[0]?.pause();
+  const all = [...before, await tokenOf(lock, ['x', 'y'])];
+  expect(all).toEqual(all.toSorted((a, b) => Number(a - b)));
+  client.disconnect();
+});
+
+const SLOTS = 16_384;
+
+/** Which of three masters owns the slot. */
+function ownerOf(slot: number): number {
+  return Math.floor((slot * 3) / SLOTS);
+}
+
+async function formCluster(masters: readonly LocalRedisNode[]): Promise<void> {
+  const slots = Array.from({ length: SLOTS }, (_, slot) => slot);
+  for (const [at, { port }] of masters.entries()) {
+    const own = slots.filter((slot) => ownerOf(slot) === at);
+    await clients.connect(port).cluster('ADDSLOTS', ...own);
+  }
+  for (const { host, port } of masters.slice(1)) await meet(masters[0], host, port);
+  for (const { port } of masters) {
+    const admin = clients.connect(port);
+    await until(async () => String(await admin.cluster('INFO')).includes('cluster_state:ok'));
+  }
+}
+
+async function joinAsReplica(
+  replica: LocalRedisNode,
+  owner: LocalRedisNode,
+  masters: readonly LocalRedisNode[],
+): Promise<void> {
+  await meet(owner, replica.host, replica.port);
+  const admin = clients.connect(replica.port);
+  const ownerId = String(await clients.connect(owner.port).cluster('MYID'));
+  await until(async () => String(await admin.cluster('NODES')).includes(ownerId));
+  await admin.cluster('REPLICATE', ownerId);
+  await untilInfo(replica, 'master_link_status:up');
+  // A master has no vote for a replica that it has not heard of.
+  const isReplica = new RegExp(`^${await admin.cluster('MYID')} .* slave ${ownerId} `, 'm');
+  for (const { port } of masters) {
+    const master = clients.connect(port);
+    await until(async () => isReplica.test(String(await master.cluster('NODES'))));
+  }
+}
+
+async function meet(by: LocalRedisNode | undefined, host: string, port: number): Promise<void> {
+  if (by) await clients.connect(by.port).cluster('MEET', host, port);
+}
+
+async function untilInfo({ port }: LocalRedisNode, text: string): Promise<void> {
+  const admin = clients.connect(port);
+  await until(async () => (await admin.info('replication').catch(() => '')).includes(text));
+}
+
+async function untilKnown(sentinel: Redis, replicaPort: number): Promise<void> {
+  const replicas = () => sentinel.call('SENTINEL', 'REPLICAS', 'third');
+  await until(async () => JSON.stringify(await replicas()).includes(`"${replicaPort}"`));
+}
+
+async function votesEverywhere(nodes: readonly LocalRedisNode[]): Promise<boolean> {
+  const memories = await Promise.all(nodes.map((node) => clients.memory(node)));
+  return memories.every(({ isVoting }) => isVoting);
+}
