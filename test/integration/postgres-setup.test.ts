@@ -33,7 +33,7 @@ describe('install', () => {
     await pool.query(await readFile(file, 'utf8'));
     expect(await store.highest(resource)).toBe(34n);
     const { rows } = await pool.query('SELECT fenced.version() AS version');
-    expect(rows).toEqual([{ version: 1 }]);
+    expect(rows).toEqual([{ version: 2 }]);
   });
 });
 
@@ -42,7 +42,8 @@ describe('an ordinary role', () => {
     const ledger = await openLedger();
     const url = await asNewRole(ledger.url);
     await ledger.pool.query(
-      `GRANT SELECT, INSERT ON entry TO ${url.username}; GRANT USAGE ON SEQUENCE entry_id_seq TO ${url.username}`,
+      `GRANT SELECT, INSERT ON entry TO ${url.username}; GRANT USAGE ON SEQUENCE entry_id_seq TO ${url.username};
+       SELECT fenced.allow('${url.username}')`,
     );
     const pool = connect(url.href);
     return { ...ledger, pool, store: new FencedPostgres({ pool }) };

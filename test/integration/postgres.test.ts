@@ -304,8 +304,10 @@ test('serialization failures without end are a conflict, after as many attempts 
   const store = new FencedPostgres(
     { pool, holdMs },
     {
+      nowMs: () => performance.now(),
       random: () => 0.5,
       uniqueId: () => 'a write',
+      timedId: () => 'a timed write',
       sleep: async (delayMs, signal) => {
         if (delayMs < holdMs) pausesMs.push(delayMs);
         await setTimeout(delayMs, undefined, signal && { signal });
@@ -328,6 +330,7 @@ test.each([
   'abort',
   'START  TRANSACTION',
   "PREPARE TRANSACTION 'x'",
+  '/* a comment; */ -- and another\n COMMIT',
 ])('the function must not send %s: refused before it is sent', async (statement) => {
   const { store, entries } = await openLedger();
   const run = store.transaction({ resource, token: 1 }, async (tx) => {
@@ -338,7 +341,7 @@ test.each([
   expect(await entries()).toEqual([]);
 });
 
-test.each(['SELECT 1; COMMIT', '/* */ COMMIT', 'SELECT 1; COMMIT; BEGIN', '/* */ ROLLBACK'])(
+test.each(['SELECT 1; COMMIT', '; COMMIT', 'SELECT 1; COMMIT; BEGIN', '/* /* */ */ ROLLBACK'])(
   'a transaction that the function ended behind our back is never reported as applied: %s',
   async (statement) => {
     const { store } = await openLedger();
