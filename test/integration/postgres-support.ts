@@ -53,11 +53,11 @@ function uniqueName(): string {
 }
 
 async function serverUrl(): Promise<URL> {
-  server ??= startPostgres();
+  server ??= startPostgres({ settings: { wal_level: 'logical' } });
   return new URL((await server).url);
 }
 
-async function administer(statement: string): Promise<void> {
+export async function administer(statement: string): Promise<void> {
   const client = new pg.Client({ connectionString: (await serverUrl()).href });
   await client.connect();
   await client.query(statement).finally(() => client.end());

@@ -16,6 +16,8 @@ const NOBODY = 65_534;
 export interface PostgresOptions {
   /** Whether a commit reaches the disk before it is acknowledged; only a crash of the machine tells. @default false */
   readonly fsync?: boolean;
+  /** More settings of the server: `{ wal_level: 'logical' }`. */
+  readonly settings?: Readonly<Record<string, string>>;
 }
 
 /**
@@ -42,7 +44,7 @@ async function postgresOfEnvironment(url: string): Promise<PostgresService> {
 /** From a folder with `bin`, `lib` and `share`. */
 export async function startPostgresFrom(
   home: string,
-  { fsync = false }: PostgresOptions = {},
+  { fsync = false, settings = {} }: PostgresOptions = {},
 ): Promise<PostgresService> {
   await using parts = new AsyncDisposableStack();
   const owner = await postgresOwner();
@@ -68,7 +70,7 @@ export async function startPostgresFrom(
     const logPath = join(folder.path, `postgres-${port}.log`);
     const server = await launch({
       command: join(binaries, 'bin', 'postgres'),
-      args: ['-D', data, '-p', `${port}`, ...settings(fsync)],
+      args: ['-D', data, '-p', `${port}`, ...serverArguments(fsync, settings)],
       // SIGTERM would wait until the last client has gone.
       options: { ...options, endSignal: 'SIGINT' },
       logPath,
@@ -80,7 +82,7 @@ export async function startPostgresFrom(
   });
 }
 
-function settings(fsync: boolean): string[] {
+function serverArguments(fsync: boolean, settings: Readonly<Record<string, string>>): string[] {
   return [
     'listen_addresses=127.0.0.1',
     'unix_socket_directories=',
@@ -88,6 +90,7 @@ function settings(fsync: boolean): string[] {
     // Shared memory as files of the data folder: none is left in /dev/shm, and small containers have room.
     'dynamic_shared_memory_type=mmap',
     `fsync=${fsync ? 'on' : 'off'}`,
+    ...Object.entries(settings).map(([name, value]) => `${name}=${value}`),
   ].flatMap((setting) => ['-c', setting]);
 }
 

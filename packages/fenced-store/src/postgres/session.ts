@@ -228,7 +228,8 @@ export class Session {
     this.#closed.abort();
     if (this.#lostBy === undefined) this.client.removeListener('error', this.#onError);
     // A cancellation may arrive late, and would hit the next statement, whose-ever that is.
-    const spoilt = this.#isPools && this.#cancelling ? new Error('cancelled') : undefined;
+    const spoilt =
+      this.#isPools && this.#cancelling !== undefined ? new Error('cancelled') : undefined;
     this.#giveBack(this.#lostBy ?? spoilt, this.#overdue ?? this.#cancelling);
   }
 }
