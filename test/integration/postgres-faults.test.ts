@@ -3,7 +3,6 @@ import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
 import { ConflictError, OutcomeUnknownError, StoreUnavailableError } from '@fenced/store';
 import { type Fence, FencedPostgres } from '@fenced/store/postgres';
-import { TcpProxy } from '@fenced/testbed';
 import pg from 'pg';
 import { describe, expect, test } from 'vitest';
 import {
@@ -14,23 +13,11 @@ import {
   type Ledger,
   openLedger,
   rejectionOf,
+  throughProxy,
   until,
 } from './postgres-support.js';
 
 const resource = 'invoice/42';
-
-/** A second way to the ledger, through a network that can be broken. */
-async function throughProxy(
-  { url }: Ledger,
-  { holdMs = 5_000, ...options }: pg.PoolConfig & { holdMs?: number } = {},
-) {
-  const proxy = await TcpProxy.start({ host: url.hostname, port: Number(url.port || 5432) });
-  const far = new URL(url);
-  far.host = `${proxy.host}:${proxy.port}`;
-  const pool = connect(far.href, options);
-  closeAfterTest(() => proxy.stop());
-  return { proxy, far, pool, store: new FencedPostgres({ pool, holdMs }) };
-}
 
 /** Ends the server process of every session that is in a transaction, as an administrator would. */
 async function terminateTransactions({ pool }: Ledger): Promise<void> {

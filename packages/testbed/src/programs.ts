@@ -1,4 +1,4 @@
-import { accessSync, constants, existsSync } from 'node:fs';
+import { accessSync, constants, existsSync, readdirSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { delimiter, dirname, join } from 'node:path';
 
@@ -47,6 +47,25 @@ export function findPostgres(): string | undefined {
     // The package has no binaries for this platform, or its optional dependency was left out.
     return undefined;
   }
+}
+
+/** Debian and Ubuntu have a folder for each version. */
+const DEBIAN_POSTGRES = '/usr/lib/postgresql';
+
+/** As `findPostgres`, of the system's packages: the newest there is. */
+export function findPostgresOfTheSystem(): string | undefined {
+  const versions = existsSync(DEBIAN_POSTGRES) ? readdirSync(DEBIAN_POSTGRES) : [];
+  const homes = versions
+    .sort((a, b) => Number(b) - Number(a))
+    .map((version) => join(DEBIAN_POSTGRES, version));
+  const initdb = findProgram('initdb');
+  return [...homes, ...(initdb ? [dirname(dirname(initdb))] : [])].find((home) =>
+    ['initdb', 'postgres'].every((name) => isExecutable(join(home, 'bin', name))),
+  );
+}
+
+export function findPgBouncer(): string | undefined {
+  return findProgram('pgbouncer');
 }
 
 export const S3_SERVERS = ['minio', 'radosgw'] as const;

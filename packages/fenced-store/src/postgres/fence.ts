@@ -124,11 +124,11 @@ export function checkWriteId(writeId: unknown): boolean {
 
 /** @throws {InvalidArgumentError} where it cannot name a resource. */
 export function checkResource(name: unknown): void {
-  const complaint = complaintAbout(name);
+  const complaint = complaintAboutName(name);
   if (complaint) throw new InvalidArgumentError(`resource ${complaint}`);
 }
 
-function complaintAbout(name: unknown): string | null {
+export function complaintAboutName(name: unknown): string | null {
   if (typeof name !== 'string') return `must be a string type=${typeof name}`;
   if (name === '') return 'must not be empty';
   if (name.includes('\0')) return 'must not contain NUL, which PostgreSQL cannot store';

@@ -22,6 +22,7 @@ import {
   type TransactionOptions,
 } from './fence.js';
 import { runClaim, runQuery } from './query.js';
+import { FencedRecords } from './records.js';
 import { type Runtime, systemRuntime } from './runtime.js';
 import { Connections, type Session } from './session.js';
 import { checkStatement } from './statements.js';
@@ -29,6 +30,14 @@ import { type FencedTransaction, Run } from './transaction.js';
 
 export type { PostgresPoolClient } from './client.js';
 export type { IsolationLevel } from './fence.js';
+export {
+  type CurrentRecord,
+  FencedRecords,
+  type Json,
+  type RecordOptions,
+  type RecordUpdateOptions,
+  type WrittenRecord,
+} from './records.js';
 export type {
   Fence,
   FencedTransaction,
@@ -229,6 +238,16 @@ export class FencedPostgres {
           ? refusal(error, table)
           : new InvalidArgumentError(`table=${table}: ${error.message}`),
     );
+  }
+
+  /**
+   * The JSON documents of a collection, each with a ratchet of its own.
+   *
+   * @param collection 1 to 1024 bytes
+   * @throws {InvalidArgumentError}
+   */
+  records(collection: string): FencedRecords {
+    return new FencedRecords(collection, this.#connections, this.#holdMs, this.#runtime);
   }
 
   async #untilSerialized<Result>(
