@@ -2,8 +2,10 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
 import { ConflictError, OutcomeUnknownError, StoreUnavailableError } from '@fenced/store';
-import { type Fence, FencedPostgres } from '@fenced/store/postgres';
+import { type Fence, FencedPostgres, type FencedTransaction } from '@fenced/store/postgres';
+import { startLocalPostgres, WorkerProcess } from '@fenced/testbed';
 import pg from 'pg';
+import Cursor from 'pg-cursor';
 import { describe, expect, test } from 'vitest';
 import {
   closeAfterTest,
@@ -220,6 +222,63 @@ describe('a paused holder', () => {
     expect(waitedMs).toBeLessThan(leaseMs + 3_000);
   });
 
+  test.each(['npm', 'system'] as const)(
+    'in a process that is really stopped is evicted when its lease ends (Postgres of %s)',
+    async (of) => {
+      await using server = await startLocalPostgres({ of });
+      const pool = connect(server.url);
+      const store = new FencedPostgres({ pool });
+      await store.install();
+      await pool.query('CREATE TABLE entry (id serial PRIMARY KEY, text text NOT NULL)');
+      const leaseMs = 1_500;
+      const lines: string[] = [];
+      await using worker = await WorkerProcess.start(
+        new URL('./fixtures/paused-writer.mjs', import.meta.url),
+        { args: [server.url, `${leaseMs}`], onLine: (line) => lines.push(line) },
+      );
+      await until(async () => lines.includes('written'));
+      await worker.pause();
+      const startedMs = performance.now();
+      await store.query({ resource, token: 34 }, INSERT, ['34']);
+      const waitedMs = performance.now() - startedMs;
+      // The lease began before the first line came; a busy machine takes some time to act on its end.
+      expect(waitedMs).toBeLessThan(leaseMs + 1_000);
+      await worker.wake();
+      await until(async () => lines.length > 1);
+      expect(lines).toEqual(['written', 'unavailable']);
+      const { rows } = await pool.query('SELECT text FROM entry');
+      expect(rows).toEqual([{ text: '34' }]);
+    },
+  );
+
+  test('whose lease is extended keeps its transaction as long as that lasts', async () => {
+    const { store, pool, entries } = await openLedger();
+    let remainingMs = 300;
+    const lease = { remainingMs: () => remainingMs };
+    await store.transaction({ resource, token: 33, lease }, async (tx) => {
+      remainingMs = 5_000;
+      await tx.query(INSERT, ['33']);
+      // The limit of the first lease passes.
+      await pool.query('SELECT pg_sleep(0.6)');
+      await tx.query(INSERT, ['33 again']);
+    });
+    expect(await entries()).toEqual(['33', '33 again']);
+  });
+
+  test('in the middle of a statement does not outlast its lease either', async () => {
+    const { store, entries } = await openLedger();
+    const lease = { remainingMs: () => 300 };
+    const startedMs = performance.now();
+    const run = store.transaction({ resource, token: 33, lease }, (tx) =>
+      tx.query('SELECT pg_sleep(20)'),
+    );
+    const error = await rejectionOf(run);
+    expect(error).toBeInstanceOf(StoreUnavailableError);
+    await store.query({ resource, token: 34 }, INSERT, ['34']);
+    expect(performance.now() - startedMs).toBeLessThan(3_000);
+    expect(await entries()).toEqual(['34']);
+  });
+
   test('that sends COMMIT after its eviction has certainly written nothing', async () => {
     const { store, entries, pool } = await openLedger({ holdMs: 100 });
     const run = store.transaction({ resource, token: 33 }, async (tx) => {
@@ -333,6 +392,33 @@ describe('a signal that aborts', () => {
     expect(pool.waitingCount).toBe(0);
   });
 
+  test.each(['pool', 'client'])('cancels the statement that is running (%s)', async (kind) => {
+    const ledger = await openLedger();
+    const client = new pg.Client({ connectionString: ledger.url.href });
+    client.on('error', () => undefined);
+    await client.connect();
+    closeAfterTest(() => client.end());
+    const store = kind === 'pool' ? ledger.store : new FencedPostgres({ pool: client });
+    const isSleeping = async () => {
+      const { rowCount } = await ledger.pool.query(
+        "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'",
+      );
+      return rowCount === 1;
+    };
+    const controller = new AbortController();
+    const run = store.transaction({ resource, token: 1, signal: controller.signal }, (tx) =>
+      tx.query('SELECT pg_sleep(20)'),
+    );
+    const rejection = rejectionOf(run);
+    await until(isSleeping);
+    const reason = new Error('lease lost');
+    controller.abort(reason);
+    expect(await rejection).toBe(reason);
+    expect(await isSleeping()).toBe(false);
+    for (let i = 0; i < 10; i++) await store.query({ resource, token: 2 }, INSERT, [`${i}`]);
+    expect(await ledger.entries()).toHaveLength(10);
+  });
+
   test('before COMMIT is sent keeps it from being sent', async () => {
     const { store, entries } = await openLedger();
     const controller = new AbortController();
@@ -357,6 +443,35 @@ describe('a signal that aborts', () => {
     controller.abort();
     expect(await rejection).toBeInstanceOf(OutcomeUnknownError);
     expect(await ledger.entries()).toEqual(['applied']);
+  });
+});
+
+describe('the client of a transaction', () => {
+  test('takes cursors and named statements, and what they write is fenced', async () => {
+    const { store, entries } = await openLedger();
+    const rows = await store.transaction(
+      { resource, token: 33 },
+      async (tx: FencedTransaction<pg.PoolClient>) => {
+        const insert = { name: 'insert', text: INSERT };
+        for (const text of ['a', 'b', 'c']) await tx.client.query({ ...insert, values: [text] });
+        const cursor = tx.client.query(new Cursor('SELECT text FROM entry ORDER BY id'));
+        const found = [...(await cursor.read(2)), ...(await cursor.read(2))];
+        await cursor.close();
+        return found;
+      },
+    );
+    expect(rows).toEqual([{ text: 'a' }, { text: 'b' }, { text: 'c' }]);
+    expect(await entries()).toEqual(['a', 'b', 'c']);
+  });
+
+  test('whose statement failed commits nothing, though the function swallowed it', async () => {
+    const { store, entries } = await openLedger();
+    const run = store.transaction({ resource, token: 33 }, async (tx) => {
+      await tx.query(INSERT, ['lost']);
+      await tx.client.query('SELECT 1/0').catch(() => undefined);
+    });
+    await expect(run).rejects.toMatchObject({ code: '25P02' });
+    expect(await entries()).toEqual([]);
   });
 });
 

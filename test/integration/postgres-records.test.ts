@@ -26,7 +26,7 @@ test('a document is written, read, updated and deleted, and keeps its token and 
   expect(await records.get('42')).toBeNull();
   expect(await records.highest('42')).toBe(34n);
   await expect(records.put('42', 'late', { token: 33 })).rejects.toBeInstanceOf(StaleTokenError);
-  await records.update('42', { token: 34 }, (current) => [current]);
+  await records.update('42', { token: 34 }, (current) => [current?.body ?? null]);
   expect(await records.get('42')).toMatchObject({ body: [null], version: 4n });
 });
 
@@ -133,7 +133,7 @@ test('bad names and tokens are refused before anything is sent', async () => {
     records.get('a\0b'),
     records.highest(1 as never),
   ]) {
-    await expect(call).rejects.toMatchObject({ code: /^invalid-/ });
+    await expect(call).rejects.toMatchObject({ code: expect.stringMatching(/^invalid-/) });
   }
 });
 

@@ -498,7 +498,8 @@ BEGIN
   IF (SELECT nspacl IS NULL FROM pg_namespace WHERE nspname = 'fenced') THEN
     GRANT USAGE ON SCHEMA fenced TO PUBLIC;
   END IF;
-  FOR routine IN SELECT oid FROM pg_proc WHERE pronamespace = 'fenced'::regnamespace AND prosecdef AND proacl IS NULL LOOP
+  FOR routine IN SELECT oid FROM pg_proc WHERE pronamespace = 'fenced'::regnamespace AND proacl IS NULL
+      AND (prosecdef OR proname IN ('allow', 'disallow')) LOOP
     EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', routine);
   END LOOP;
   FOR role_name IN SELECT coalesce(r.rolname, 'public') FROM pg_proc p, aclexplode(p.proacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee

@@ -226,11 +226,10 @@ export class Session {
   close(): void {
     if (this.#closed.signal.aborted) return;
     this.#closed.abort();
-    if (this.#lostBy === undefined) this.client.removeListener('error', this.#onError);
     // A cancellation may arrive late, and would hit the next statement, whose-ever that is.
-    const spoilt =
-      this.#isPools && this.#cancelling !== undefined ? new Error('cancelled') : undefined;
-    this.#giveBack(this.#lostBy ?? spoilt, this.#overdue ?? this.#cancelling);
+    if (this.#isPools && this.#cancelling !== undefined) this.#lostBy ??= new Error('cancelled');
+    if (this.#lostBy === undefined) this.client.removeListener('error', this.#onError);
+    this.#giveBack(this.#lostBy, this.#overdue ?? this.#cancelling);
   }
 }
 
