@@ -299,17 +299,20 @@ test.each(['thrown', 'swallowed'])('a serialization failure is tried again (%s)'
 
 test('serialization failures without end are a conflict, after as many attempts as were allowed', async () => {
   const { pool } = await openLedger();
-  const holdMs = 10_000;
   const pausesMs: number[] = [];
   const store = new FencedPostgres(
-    { pool, holdMs },
+    { pool },
     {
       nowMs: () => performance.now(),
       random: () => 0.5,
       uniqueId: () => 'a write',
       timedId: () => 'a timed write',
+      after: (delayMs, callback) => {
+        const timer = globalThis.setTimeout(callback, delayMs);
+        return () => clearTimeout(timer);
+      },
       sleep: async (delayMs, signal) => {
-        if (delayMs < holdMs) pausesMs.push(delayMs);
+        pausesMs.push(delayMs);
         await setTimeout(delayMs, undefined, signal && { signal });
       },
     },

@@ -179,8 +179,18 @@ $$;
 -- A time limit in milliseconds: the session's own where it is stricter. Plain, so that it becomes part of what calls it.
 CREATE OR REPLACE FUNCTION fenced.stricter(setting text, ms integer) RETURNS text
 LANGUAGE sql STABLE
-AS $$ SELECT (CASE WHEN current_setting(setting) = '0' THEN ms
-  ELSE least(ms, (extract(epoch FROM current_setting(setting)::interval) * 1000)::integer) END)::text $$;
+AS $$ SELECT least(ms, nullif(extract(epoch FROM current_setting(setting)::interval) * 1000, 0)::integer)::text $$;
+
+-- Milliseconds until then, at least one: a limit of 0 would be none. Plain, as the one above.
+CREATE OR REPLACE FUNCTION fenced.left_ms(ends timestamptz) RETURNS integer
+LANGUAGE sql VOLATILE
+AS $$ SELECT greatest(1, ceil(extract(epoch FROM ends - clock_timestamp()) * 1000))::integer $$;
+
+-- What a transaction says that it presented, as `require` reads it. Plain, as the two above.
+CREATE OR REPLACE FUNCTION fenced.presented(resources text[], token bigint) RETURNS text
+LANGUAGE sql IMMUTABLE
+AS $$ SELECT (CASE cardinality(resources) WHEN 1 THEN jsonb_build_object(resources[1], token)
+  ELSE (SELECT jsonb_object_agg(r, token) FROM unnest(resources) r) END)::text $$;
 
 -- The server ends a transaction that holds its resources for longer than that, and its session with it. PostgreSQL 17 has a
 -- limit for that. Before it, the limit is for each statement and for each pause between two.
@@ -208,28 +218,24 @@ AS $$
 DECLARE
   ends CONSTANT timestamptz := clock_timestamp() + hold_ms * interval '1 ms';
   resource text;
-  left_ms integer := hold_ms;
 BEGIN
   -- Where no BEGIN said so, because the library sent it as one message, the defaults of the session must be these.
   IF implicit AND (current_setting('transaction_isolation') <> 'read committed' OR current_setting('transaction_read_only')::boolean) THEN
     RAISE EXCEPTION 'the transaction is not READ COMMITTED, READ WRITE' USING ERRCODE = 'UF004';
   END IF;
-  PERFORM set_config('lock_timeout', fenced.stricter('lock_timeout', hold_ms), true);
   FOREACH resource IN ARRAY resources LOOP
-    PERFORM fenced.advance(resource, enter.token);
-    left_ms := greatest(1, ceil(extract(epoch FROM ends - clock_timestamp()) * 1000));
-    IF cardinality(resources) > 1 THEN
-      -- The time limit of a lock counts for each of them.
-      PERFORM set_config('lock_timeout', fenced.stricter('lock_timeout', left_ms), true);
-    END IF;
+    -- The time limit of a lock counts for each of them, so it is what is left of ours.
+    PERFORM set_config('lock_timeout', fenced.stricter('lock_timeout', fenced.left_ms(ends)), true),
+      fenced.advance(resource, enter.token);
   END LOOP;
   -- Now that nobody is waited for any more: a wait that takes too long ends with an error, not with the session.
   IF current_setting('server_version_num')::integer >= 170000 THEN
-    PERFORM set_config('transaction_timeout', fenced.stricter('transaction_timeout', left_ms), true);
+    PERFORM set_config('fenced.presented', fenced.presented(resources, enter.token), true),
+      set_config('transaction_timeout', fenced.stricter('transaction_timeout', fenced.left_ms(ends)), true);
   ELSE
-    PERFORM fenced.hold(fenced.stricter('idle_in_transaction_session_timeout', left_ms)::integer);
+    PERFORM set_config('fenced.presented', fenced.presented(resources, enter.token), true),
+      fenced.hold(fenced.stricter('idle_in_transaction_session_timeout', fenced.left_ms(ends))::integer);
   END IF;
-  PERFORM set_config('fenced.presented', (SELECT jsonb_object_agg(r, enter.token) FROM unnest(resources) r)::text, true);
   IF write_id IS NOT NULL THEN
     PERFORM fenced.note_write(write_id);
   END IF;

@@ -95,7 +95,7 @@ export class Session {
   readonly #giveBack: Lent['giveBack'];
   readonly #runtime: Runtime;
   readonly #limitMs: number;
-  readonly #closed = new AbortController();
+  #isClosed = false;
   #batched: Batched = { results: Promise.resolve([]), sent: 0, answered: 0 };
   #running = 0;
   #lostBy: Error | undefined;
@@ -190,12 +190,10 @@ export class Session {
   async interrupt(reason: unknown): Promise<void> {
     const aborted = new Error('the signal aborted', { cause: reason });
     if (this.#running > 0) {
-      this.#cancelling = cancelRunning(this.client, this.#closed.signal);
-      try {
-        await this.#runtime.sleep(ANSWER_GRACE_MS, this.#closed.signal);
-      } catch {
-        return;
-      }
+      const enough = new AbortController();
+      this.#cancelling = cancelRunning(this.client, enough.signal);
+      await this.#runtime.sleep(ANSWER_GRACE_MS, undefined);
+      enough.abort();
     }
     if (this.#isPools) this.#abandon(aborted);
   }
@@ -224,8 +222,8 @@ export class Session {
 
   /** Gives the connection back. A lost one keeps its listener: its socket may have more to complain about. */
   close(): void {
-    if (this.#closed.signal.aborted) return;
-    this.#closed.abort();
+    if (this.#isClosed) return;
+    this.#isClosed = true;
     // A cancellation may arrive late, and would hit the next statement, whose-ever that is.
     if (this.#isPools && this.#cancelling !== undefined) this.#lostBy ??= new Error('cancelled');
     if (this.#lostBy === undefined) this.client.removeListener('error', this.#onError);
@@ -270,15 +268,18 @@ async function within<Answer>(
   runtime: Runtime,
   advice: string,
 ): Promise<Answer> {
-  const answered = new AbortController();
-  const stop = signal ? AbortSignal.any([answered.signal, signal]) : answered.signal;
-  const tooLate = runtime.sleep(limitMs, stop).then(() => {
-    throw new StoreUnavailableError(`no answer from PostgreSQL within ${limitMs} ms: ${advice}`);
-  });
+  signal?.throwIfAborted();
+  const { promise: never, reject } = Promise.withResolvers<never>();
+  const abort = (): void => reject(signal?.reason);
+  signal?.addEventListener('abort', abort, { once: true });
+  const cancel = runtime.after(limitMs, () =>
+    reject(new StoreUnavailableError(`no answer from PostgreSQL within ${limitMs} ms: ${advice}`)),
+  );
   try {
-    return await Promise.race([answer, tooLate]);
+    return await Promise.race([answer, never]);
   } finally {
-    answered.abort();
+    cancel();
+    signal?.removeEventListener('abort', abort);
   }
 }
 

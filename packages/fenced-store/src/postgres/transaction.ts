@@ -106,9 +106,9 @@ export class Run {
     const statements = opening(this.#fence);
     this.#countFrom(this.#fence.limitMs());
     try {
-      const results = await this.#session.batch<{ id: string; version: number }>(statements);
+      const results = await this.#session.batch<{ id: string; version: string }>(statements);
       const [entered] = results.at(-1)?.rows ?? [];
-      this.#serverVersion = entered?.version ?? 0;
+      this.#serverVersion = Number(entered?.version);
       return entered?.id ?? '';
     } catch (error) {
       const length = statements.length;
