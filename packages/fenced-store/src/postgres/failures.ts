@@ -46,6 +46,8 @@ export async function failureOf(
   { writeId, ours, commitAt, undo }: Purpose,
 ): Promise<unknown> {
   if (error instanceof InvalidArgumentError) return error;
+  // A value that could not be made ready to be sent.
+  if (session.progress.sent === 0) return error;
   const isOurs = session.progress.answered < ours;
   // An error of the server that leaves the session alive undid the transaction. Anything else can follow a commit.
   const isUndone = (await session.rollBack(undo)) && isServerError(error);

@@ -52,6 +52,14 @@ const CANNOT_COMMIT = new RegExp(
   'i',
 );
 
+const COPIES = new RegExp(`^${COMMENTS}copy\\b`, 'i');
+
+/** @throws {InvalidArgumentError} where the server would go on to speak of something else than what follows in the message. */
+export function checkSingle(text: string): void {
+  if (COPIES.test(text))
+    throw new InvalidArgumentError('COPY needs the client of a transaction, and pg-copy-streams');
+}
+
 export function cannotCommit(text: string): boolean {
   return CANNOT_COMMIT.test(text);
 }

@@ -25,7 +25,7 @@ import { runClaim, runQuery } from './query.js';
 import { FencedRecords } from './records.js';
 import { type Runtime, systemRuntime } from './runtime.js';
 import { Connections, type Session } from './session.js';
-import { checkStatement } from './statements.js';
+import { checkSingle, checkStatement } from './statements.js';
 import { type FencedTransaction, Run } from './transaction.js';
 
 export type { PostgresPoolClient } from './client.js';
@@ -153,6 +153,7 @@ export class FencedPostgres {
   ): Promise<PostgresResult<Row>> {
     const fence = checkFence(options, this.#holdMs);
     checkStatement(text, values);
+    checkSingle(text);
     const statement = values ? { text, values } : { text };
     return this.#untilSerialized(fence, (session, writeId) =>
       runQuery<Row>(session, fence, writeId, statement),
