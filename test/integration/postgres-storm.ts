@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import pg from 'pg';
 import { expect } from 'vitest';
 
-export const LEVELS: readonly IsolationLevel[] = [
+const LEVELS: readonly IsolationLevel[] = [
   'read committed',
   'repeatable read',
   'serializable',
