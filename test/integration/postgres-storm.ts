@@ -3,11 +3,7 @@ import fc from 'fast-check';
 import pg from 'pg';
 import { expect } from 'vitest';
 
-const LEVELS: readonly IsolationLevel[] = [
-  'read committed',
-  'repeatable read',
-  'serializable',
-];
+const LEVELS: readonly IsolationLevel[] = ['read committed', 'repeatable read', 'serializable'];
 
 /** One write: by whom, with what, and what somebody does to the server's sessions while it is under way. */
 interface Operation {
