@@ -1,7 +1,8 @@
 /** One operation to be measured. */
 export interface Subject {
   readonly name: string;
-  run(): Promise<unknown>;
+  /** @param worker from 0, where several run at once */
+  run(worker: number): Promise<unknown>;
 }
 
 /** `ratio` is this subject's rate by that of `against`: above 1 it is faster. */
@@ -23,27 +24,31 @@ const WARM_UP = 20;
  *
  * @param subjects the first is what the others are compared with
  * @param times how often each runs in a round
+ * @param workers how many do so at once
  */
 export async function compare(
   bench: string,
   subjects: readonly [Subject, ...Subject[]],
   times: number,
+  workers = 1,
 ): Promise<Row[]> {
   const durationsMs = new Map<Subject, number[]>(subjects.map((subject) => [subject, []]));
   for (const subject of subjects) {
-    for (let run = 0; run < WARM_UP; run += 1) await subject.run();
+    for (let run = 0; run < WARM_UP; run += 1) await atOnce(workers, subject.run);
   }
   for (let round = 0; round < ROUNDS; round += 1) {
     for (const [subject, durations] of durationsMs) {
-      for (let run = 0; run < times; run += 1) {
-        const startedMs = performance.now();
-        await subject.run();
-        durations.push(performance.now() - startedMs);
-      }
+      await atOnce(workers, async (worker) => {
+        for (let run = 0; run < times; run += 1) {
+          const startedMs = performance.now();
+          await subject.run(worker);
+          durations.push(performance.now() - startedMs);
+        }
+      });
     }
   }
   const [baseline] = subjects;
-  const rate = (subject: Subject): number => perSecond(durationsMs.get(subject) ?? []);
+  const rate = (subject: Subject): number => workers * perSecond(durationsMs.get(subject) ?? []);
   return subjects.map((subject) => {
     const sorted = (durationsMs.get(subject) ?? []).toSorted((a, b) => a - b);
     return {
@@ -58,6 +63,11 @@ export async function compare(
   });
 }
 
+function atOnce(workers: number, run: (worker: number) => Promise<unknown>): Promise<unknown> {
+  return Promise.all(Array.from({ length: workers }, (_, worker) => run(worker)));
+}
+
+/** By one worker, who was always busy. */
 function perSecond(durationsMs: readonly number[]): number {
   const totalMs = durationsMs.reduce((sum, durationMs) => sum + durationMs, 0);
   return (durationsMs.length * 1_000) / totalMs;

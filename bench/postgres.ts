@@ -1,40 +1,116 @@
 import { FencedPostgres } from '@fenced/store/postgres';
 import { startPostgres } from '@fenced/testbed';
 import pg from 'pg';
-import { compare, type Row } from './measure.ts';
+import { compare, type Row, type Subject } from './measure.ts';
 
-const UPDATE = 'UPDATE bench_invoice SET total = total + 1 WHERE id = 42';
+const UPDATE = 'UPDATE bench_invoice SET total = total + $1 WHERE id = $2';
+const UPSERT = `INSERT INTO bench_document (collection, id, body) VALUES ($1, $2, $3)
+  ON CONFLICT (collection, id) DO UPDATE SET body = EXCLUDED.body`;
+const BODY = { customer: 'Kleppmann', lines: [{ text: 'a token', cents: 3_400 }] };
+const FENCE = { resource: 'invoice/42', token: 33n };
 
-/** One small update by one writer after the other. The raw limit is the same update in a transaction of its own. */
+/** The same statements without us and with us; all writers hold one lock and one token, and write rows of their own. */
 export async function benchPostgres(): Promise<Row[]> {
-  await using service = await startPostgres();
-  const pool = new pg.Pool({ connectionString: service.url });
-  // `end` does not wait for the connections to close, so the server may still end one of them.
-  pool.on('error', () => {});
-  const ledger = new FencedPostgres({ pool });
-  await ledger.install();
-  await pool.query('CREATE TABLE IF NOT EXISTS bench_invoice (id int PRIMARY KEY, total bigint)');
-  await pool.query('INSERT INTO bench_invoice VALUES (42, 0) ON CONFLICT DO NOTHING');
-  const fence = { resource: 'invoice/42', token: 33n };
-  const rows = await compare(
-    'postgres',
-    [
-      {
-        name: 'BEGIN, UPDATE, COMMIT',
-        run: async () => {
-          const client = await pool.connect();
-          await client.query('BEGIN');
-          await client.query(UPDATE);
-          await client.query('COMMIT');
-          client.release();
-        },
-      },
-      { name: 'query', run: () => ledger.query(fence, UPDATE) },
-      { name: 'transaction', run: () => ledger.transaction(fence, (tx) => tx.query(UPDATE)) },
-    ],
-    100,
-  );
-  await pool.query('DROP TABLE bench_invoice');
-  await pool.end();
+  await using service = await startPostgres({ fsync: true });
+  const rows: Row[] = [];
+  for (const synchronousCommit of ['on', 'off']) {
+    const options = `-c synchronous_commit=${synchronousCommit}`;
+    for (const connections of [1, 10]) {
+      const pool = new pg.Pool({ connectionString: service.url, max: connections, options });
+      // `end` does not wait for the connections to close, so the server may still end one of them.
+      pool.on('error', () => {});
+      await prepare(pool);
+      const setting = `${connections} conn., commit ${synchronousCommit}`;
+      for (const subjects of [statements(pool), transactions(pool), documents(pool)]) {
+        const named = subjects.map((subject) => ({
+          ...subject,
+          name: `${subject.name} (${setting})`,
+        }));
+        rows.push(...(await compare('postgres', named as typeof subjects, 60, connections)));
+      }
+      if (connections === 1 && synchronousCommit === 'off')
+        rows.push(...(await compare('postgres', guards(pool), 2)));
+      await pool.end();
+    }
+  }
   return rows;
+}
+
+async function prepare(pool: pg.Pool): Promise<void> {
+  await new FencedPostgres({ pool }).install();
+  await pool.query(`
+    DROP TABLE IF EXISTS bench_invoice, bench_guarded, bench_document;
+    CREATE TABLE bench_invoice (id int PRIMARY KEY, total bigint NOT NULL) WITH (fillfactor = 70);
+    INSERT INTO bench_invoice SELECT n, 0 FROM generate_series(0, 999) n;
+    CREATE TABLE bench_guarded (LIKE bench_invoice INCLUDING ALL);
+    INSERT INTO bench_guarded TABLE bench_invoice;
+    CREATE TABLE bench_document (collection text, id text, body jsonb, PRIMARY KEY (collection, id)) WITH (fillfactor = 70)`);
+}
+
+function statements(pool: pg.Pool): [Subject, ...Subject[]] {
+  const ledger = new FencedPostgres({ pool });
+  return [
+    { name: 'UPDATE', run: (worker) => pool.query(UPDATE, [1, worker]) },
+    {
+      name: 'BEGIN; UPDATE; COMMIT in one message',
+      run: (worker) =>
+        pool.query(`BEGIN; ${UPDATE.replace('$1', '1').replace('$2', `${worker}`)}; COMMIT`),
+    },
+    { name: 'query', run: (worker) => ledger.query(FENCE, UPDATE, [1, worker]) },
+    {
+      name: 'query with a writeId',
+      run: (worker) =>
+        ledger.query({ ...FENCE, writeId: ledger.newWriteId() }, UPDATE, [1, worker]),
+    },
+  ];
+}
+
+function transactions(pool: pg.Pool): [Subject, ...Subject[]] {
+  const ledger = new FencedPostgres({ pool });
+  return [
+    {
+      name: 'BEGIN, UPDATE, COMMIT',
+      run: async (worker) => {
+        const client = await pool.connect();
+        await client.query('BEGIN');
+        await client.query(UPDATE, [1, worker]);
+        await client.query('COMMIT');
+        client.release();
+      },
+    },
+    {
+      name: 'transaction',
+      run: (worker) => ledger.transaction(FENCE, (tx) => tx.query(UPDATE, [1, worker])),
+    },
+  ];
+}
+
+function documents(pool: pg.Pool): [Subject, ...Subject[]] {
+  const records = new FencedPostgres({ pool }).records('bench');
+  return [
+    {
+      name: 'upsert',
+      run: (worker) => pool.query(UPSERT, ['bench', `${worker}`, JSON.stringify(BODY)]),
+    },
+    { name: 'records.put', run: (worker) => records.put(`${worker}`, BODY, { token: 33n }) },
+  ];
+}
+
+/** A statement of 1,000 rows, so that the difference of one run in µs is that of 1,000 rows in ms. */
+function guards(pool: pg.Pool): [Subject, ...Subject[]] {
+  const ledger = new FencedPostgres({ pool });
+  const update = (table: string) =>
+    ledger.query(FENCE, `UPDATE ${table} SET total = total + 1`).then(() => undefined);
+  let isGuarded = false;
+  return [
+    { name: 'UPDATE of 1,000 rows', run: () => update('bench_invoice') },
+    {
+      name: 'UPDATE of 1,000 guarded rows',
+      run: async () => {
+        if (!isGuarded) await ledger.guard('bench_guarded', "'invoice/' || (id / 1000 + 42)");
+        isGuarded = true;
+        await update('bench_guarded');
+      },
+    },
+  ];
 }

@@ -2,9 +2,10 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
 import { ConflictError, OutcomeUnknownError, StoreUnavailableError } from '@fenced/store';
-import { type Fence, FencedPostgres } from '@fenced/store/postgres';
-import { TcpProxy } from '@fenced/testbed';
+import { type Fence, FencedPostgres, type FencedTransaction } from '@fenced/store/postgres';
+import { startLocalPostgres, WorkerProcess } from '@fenced/testbed';
 import pg from 'pg';
+import Cursor from 'pg-cursor';
 import { describe, expect, test } from 'vitest';
 import {
   closeAfterTest,
@@ -14,23 +15,11 @@ import {
   type Ledger,
   openLedger,
   rejectionOf,
+  throughProxy,
   until,
 } from './postgres-support.js';
 
 const resource = 'invoice/42';
-
-/** A second way to the ledger, through a network that can be broken. */
-async function throughProxy(
-  { url }: Ledger,
-  { holdMs = 5_000, ...options }: pg.PoolConfig & { holdMs?: number } = {},
-) {
-  const proxy = await TcpProxy.start({ host: url.hostname, port: Number(url.port || 5432) });
-  const far = new URL(url);
-  far.host = `${proxy.host}:${proxy.port}`;
-  const pool = connect(far.href, options);
-  closeAfterTest(() => proxy.stop());
-  return { proxy, far, pool, store: new FencedPostgres({ pool, holdMs }) };
-}
 
 /** Ends the server process of every session that is in a transaction, as an administrator would. */
 async function terminateTransactions({ pool }: Ledger): Promise<void> {
@@ -46,7 +35,9 @@ describe('the connection is lost', () => {
     const { proxy, store } = await throughProxy(ledger);
     await store.highest(resource);
     proxy.swallow('toClient');
-    const run = rejectionOf(store.query({ resource, token: 1 }, INSERT, ['lost']));
+    const run = rejectionOf(
+      store.transaction({ resource, token: 1 }, (tx) => tx.query(INSERT, ['lost'])),
+    );
     await proxy.untilSwallowed('toClient');
     proxy.cut();
     expect(await run).toBeInstanceOf(StoreUnavailableError);
@@ -159,7 +150,7 @@ describe('the connection stays open, and no answer comes any more', () => {
     const ledger = await openLedger();
     const { proxy, store } = await throughProxy(ledger, { holdMs });
     for (const call of [
-      () => store.query({ resource, token: 1 }, INSERT, ['lost']),
+      () => store.transaction({ resource, token: 1 }, (tx) => tx.query(INSERT, ['lost'])),
       () => store.highest(resource),
       () => store.install(),
     ]) {
@@ -181,7 +172,9 @@ describe('the connection stays open, and no answer comes any more', () => {
     closeAfterTest(() => client.end());
     const store = new FencedPostgres({ pool: client, holdMs });
     proxy.hold('toServer');
-    const given = store.query({ resource: 'given up', token: 1 }, INSERT, ['given up']);
+    const given = store.transaction({ resource: 'given up', token: 1 }, (tx) =>
+      tx.query(INSERT, ['given up']),
+    );
     expect(await rejectionOf(given)).toBeInstanceOf(StoreUnavailableError);
     const next = store.query({ resource, token: 2 }, INSERT, ['next']);
     proxy.release('toServer');
@@ -222,11 +215,68 @@ describe('a paused holder', () => {
     wake.open();
     const error = await rejectionOf(paused);
     expect(error).toBeInstanceOf(StoreUnavailableError);
-    expect(error).toMatchObject({ cause: { code: '25P03' } });
+    expect(error).toMatchObject({ cause: { code: '25P04' } });
     expect(await entries()).toEqual(['34']);
     expect(waitedMs).toBeGreaterThanOrEqual(leaseMs);
     // What a busy machine takes to act on it; without a lease the limit were 10 s.
     expect(waitedMs).toBeLessThan(leaseMs + 3_000);
+  });
+
+  test.each(['npm', 'system'] as const)(
+    'in a process that is really stopped is evicted when its lease ends (Postgres of %s)',
+    async (of) => {
+      await using server = await startLocalPostgres({ of });
+      const pool = connect(server.url);
+      const store = new FencedPostgres({ pool });
+      await store.install();
+      await pool.query('CREATE TABLE entry (id serial PRIMARY KEY, text text NOT NULL)');
+      const leaseMs = 1_500;
+      const lines: string[] = [];
+      await using worker = await WorkerProcess.start(
+        new URL('./fixtures/paused-writer.mjs', import.meta.url),
+        { args: [server.url, `${leaseMs}`], onLine: (line) => lines.push(line) },
+      );
+      await until(async () => lines.includes('written'));
+      await worker.pause();
+      const startedMs = performance.now();
+      await store.query({ resource, token: 34 }, INSERT, ['34']);
+      const waitedMs = performance.now() - startedMs;
+      // The lease began before the first line came; a busy machine takes some time to act on its end.
+      expect(waitedMs).toBeLessThan(leaseMs + 1_000);
+      await worker.wake();
+      await until(async () => lines.length > 1);
+      expect(lines).toEqual(['written', 'unavailable']);
+      const { rows } = await pool.query('SELECT text FROM entry');
+      expect(rows).toEqual([{ text: '34' }]);
+    },
+  );
+
+  test('whose lease is extended keeps its transaction as long as that lasts', async () => {
+    const { store, pool, entries } = await openLedger();
+    let remainingMs = 300;
+    const lease = { remainingMs: () => remainingMs };
+    await store.transaction({ resource, token: 33, lease }, async (tx) => {
+      remainingMs = 5_000;
+      await tx.query(INSERT, ['33']);
+      // The limit of the first lease passes.
+      await pool.query('SELECT pg_sleep(0.6)');
+      await tx.query(INSERT, ['33 again']);
+    });
+    expect(await entries()).toEqual(['33', '33 again']);
+  });
+
+  test('in the middle of a statement does not outlast its lease either', async () => {
+    const { store, entries } = await openLedger();
+    const lease = { remainingMs: () => 300 };
+    const startedMs = performance.now();
+    const run = store.transaction({ resource, token: 33, lease }, (tx) =>
+      tx.query('SELECT pg_sleep(20)'),
+    );
+    const error = await rejectionOf(run);
+    expect(error).toBeInstanceOf(StoreUnavailableError);
+    await store.query({ resource, token: 34 }, INSERT, ['34']);
+    expect(performance.now() - startedMs).toBeLessThan(3_000);
+    expect(await entries()).toEqual(['34']);
   });
 
   test('that sends COMMIT after its eviction has certainly written nothing', async () => {
@@ -238,7 +288,7 @@ describe('a paused holder', () => {
     });
     const error = await rejectionOf(run);
     expect(error).toBeInstanceOf(StoreUnavailableError);
-    expect(error).toMatchObject({ cause: { code: '25P03' } });
+    expect(error).toMatchObject({ cause: { code: '25P04' } });
     expect(await entries()).toEqual([]);
     expect(pool.totalCount).toBeLessThanOrEqual(1);
   });
@@ -286,11 +336,13 @@ describe('a lease', () => {
       const lease = { remainingMs: () => remainingMs };
       const run = store.query(
         { resource, token: 1, lease, isolation },
-        "SELECT current_setting('idle_in_transaction_session_timeout') AS idle, current_setting('lock_timeout') AS lock",
+        "SELECT current_setting('transaction_timeout')::interval AS hold, current_setting('lock_timeout') AS lock",
       );
       remainingMs = 700;
       busy.release();
-      expect((await run).rows).toEqual([{ idle: '700ms', lock: '700ms' }]);
+      // What is left of the lease after the wait for the resource.
+      const between = expect.toSatisfy((ms: number) => ms > 500 && ms <= 700);
+      expect((await run).rows).toMatchObject([{ lock: '700ms', hold: { milliseconds: between } }]);
     }
   });
 
@@ -340,6 +392,33 @@ describe('a signal that aborts', () => {
     expect(pool.waitingCount).toBe(0);
   });
 
+  test.each(['pool', 'client'])('cancels the statement that is running (%s)', async (kind) => {
+    const ledger = await openLedger();
+    const client = new pg.Client({ connectionString: ledger.url.href });
+    client.on('error', () => undefined);
+    await client.connect();
+    closeAfterTest(() => client.end());
+    const store = kind === 'pool' ? ledger.store : new FencedPostgres({ pool: client });
+    const isSleeping = async () => {
+      const { rowCount } = await ledger.pool.query(
+        "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'",
+      );
+      return rowCount === 1;
+    };
+    const controller = new AbortController();
+    const run = store.transaction({ resource, token: 1, signal: controller.signal }, (tx) =>
+      tx.query('SELECT pg_sleep(20)'),
+    );
+    const rejection = rejectionOf(run);
+    await until(isSleeping);
+    const reason = new Error('lease lost');
+    controller.abort(reason);
+    expect(await rejection).toBe(reason);
+    expect(await isSleeping()).toBe(false);
+    for (let i = 0; i < 10; i++) await store.query({ resource, token: 2 }, INSERT, [`${i}`]);
+    expect(await ledger.entries()).toHaveLength(10);
+  });
+
   test('before COMMIT is sent keeps it from being sent', async () => {
     const { store, entries } = await openLedger();
     const controller = new AbortController();
@@ -364,6 +443,35 @@ describe('a signal that aborts', () => {
     controller.abort();
     expect(await rejection).toBeInstanceOf(OutcomeUnknownError);
     expect(await ledger.entries()).toEqual(['applied']);
+  });
+});
+
+describe('the client of a transaction', () => {
+  test('takes cursors and named statements, and what they write is fenced', async () => {
+    const { store, entries } = await openLedger();
+    const rows = await store.transaction(
+      { resource, token: 33 },
+      async (tx: FencedTransaction<pg.PoolClient>) => {
+        const insert = { name: 'insert', text: INSERT };
+        for (const text of ['a', 'b', 'c']) await tx.client.query({ ...insert, values: [text] });
+        const cursor = tx.client.query(new Cursor('SELECT text FROM entry ORDER BY id'));
+        const found = [...(await cursor.read(2)), ...(await cursor.read(2))];
+        await cursor.close();
+        return found;
+      },
+    );
+    expect(rows).toEqual([{ text: 'a' }, { text: 'b' }, { text: 'c' }]);
+    expect(await entries()).toEqual(['a', 'b', 'c']);
+  });
+
+  test('whose statement failed commits nothing, though the function swallowed it', async () => {
+    const { store, entries } = await openLedger();
+    const run = store.transaction({ resource, token: 33 }, async (tx) => {
+      await tx.query(INSERT, ['lost']);
+      await tx.client.query('SELECT 1/0').catch(() => undefined);
+    });
+    await expect(run).rejects.toMatchObject({ code: '25P02' });
+    expect(await entries()).toEqual([]);
   });
 });
 
@@ -399,17 +507,17 @@ test('a process lives on when the server ends a connection that is in use', asyn
 });
 
 describe('round trips', () => {
-  test.each([
-    ['read committed', 3],
-    ['repeatable read', 4],
-  ] as const)('a transaction of one statement under %s takes %i', async (isolation, expected) => {
-    const ledger = await openLedger();
-    const { proxy, store } = await throughProxy(ledger, { max: 1 });
-    await store.highest(resource);
-    const before = proxy.roundTrips;
-    await store.query({ resource: ['a', 'b'], token: 1, isolation }, 'SELECT 1');
-    expect(proxy.roundTrips - before).toBe(expected);
-  });
+  test.each(['read committed', 'repeatable read', 'serializable'] as const)(
+    'a statement under %s takes one',
+    async (isolation) => {
+      const ledger = await openLedger();
+      const { proxy, store } = await throughProxy(ledger, { max: 1 });
+      await store.highest(resource);
+      const before = proxy.roundTrips;
+      await store.query({ resource: ['a', 'b'], token: 1, isolation }, 'SELECT 1');
+      expect(proxy.roundTrips - before).toBe(1);
+    },
+  );
 
   test('a claim and a look at the highest token take one each', async () => {
     const ledger = await openLedger();

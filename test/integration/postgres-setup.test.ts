@@ -33,7 +33,137 @@ describe('install', () => {
     await pool.query(await readFile(file, 'utf8'));
     expect(await store.highest(resource)).toBe(34n);
     const { rows } = await pool.query('SELECT fenced.version() AS version');
-    expect(rows).toEqual([{ version: 1 }]);
+    expect(rows).toEqual([{ version: 2 }]);
+  });
+});
+
+describe('an upgrade from version 1', () => {
+  async function openVersion1() {
+    const url = await createDatabase();
+    const pool = connect(url.href);
+    const file = new URL('./fixtures/postgres-schema-1.sql', import.meta.url);
+    const schema1 = await readFile(file, 'utf8');
+    await pool.query(schema1);
+    await pool.query("SELECT fenced.advance('invoice/42', 34)");
+    return { url, pool, schema1, store: new FencedPostgres({ pool }) };
+  }
+
+  test('keeps the tokens and the rights of those who could present them', async () => {
+    const { url, store } = await openVersion1();
+    const theirs = connect((await asNewRole(url)).href);
+    const ordinary = new FencedPostgres({ pool: theirs });
+    await expect(store.claim({ resource, token: 35 })).rejects.toMatchObject({
+      code: 'store-setup',
+      message: expect.stringContaining('run install()'),
+    });
+    await store.install();
+    expect(await ordinary.highest(resource)).toBe(34n);
+    await expect(ordinary.claim({ resource, token: 33 })).rejects.toMatchObject({ highest: 34n });
+    await ordinary.claim({ resource, token: 35 });
+  });
+
+  test('does not give back a right that was taken away', async () => {
+    const { url, pool, store } = await openVersion1();
+    await pool.query('REVOKE USAGE ON SCHEMA fenced FROM PUBLIC');
+    await pool.query('REVOKE EXECUTE ON FUNCTION fenced.advance(text, bigint) FROM PUBLIC');
+    await store.install();
+    const theirs = new FencedPostgres({ pool: connect((await asNewRole(url)).href) });
+    await expect(theirs.claim({ resource, token: 35 })).rejects.toMatchObject({
+      code: 'store-setup',
+    });
+  });
+
+  test('happens once where old and new processes install at once, and old writers go on', async () => {
+    const { url, pool, store } = await openVersion1();
+    const old = async (token: number): Promise<unknown> => {
+      const client = await pool.connect();
+      try {
+        await client.query('BEGIN');
+        await client.query('SELECT fenced.advance($1, $2)', [resource, token]);
+        return await client.query('COMMIT');
+      } finally {
+        await client.query('ROLLBACK');
+        client.release();
+      }
+    };
+    const others = Array.from({ length: 4 }, () => new FencedPostgres({ pool: connect(url.href) }));
+    await Promise.all([old(40), ...others.map((other) => other.install()), old(40), old(40)]);
+    await store.claim({ resource, token: 41 });
+    await expect(old(40)).rejects.toMatchObject({ code: 'UF001' });
+    await old(41);
+  });
+
+  test('is not undone by a later version: its file stops', async () => {
+    const { store, pool } = await openLedger();
+    await pool.query(
+      "CREATE OR REPLACE FUNCTION fenced.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 3'",
+    );
+    await store.install();
+    const file = new URL(import.meta.resolve('@fenced/store/postgres/schema.sql'));
+    await expect(pool.query(await readFile(file, 'utf8'))).rejects.toThrow('has version 3');
+  });
+});
+
+describe('an operator', () => {
+  test('lowers a ratchet with a reason, and the log says who did', async () => {
+    const { store, pool } = await openLedger();
+    await store.claim({ resource, token: 2n ** 63n - 1n });
+    await pool.query("SELECT fenced.reset($1, 40, 'a hostile token')", [resource]);
+    expect(await store.highest(resource)).toBe(40n);
+    await store.claim({ resource, token: 41 });
+    const { rows } = await pool.query(
+      'SELECT resource, token_before, token_after, reason, by_role FROM fenced.reset_log',
+    );
+    expect(rows).toEqual([
+      {
+        resource,
+        token_before: `${2n ** 63n - 1n}`,
+        token_after: '40',
+        reason: 'a hostile token',
+        by_role: 'postgres',
+      },
+    ]);
+    await expect(pool.query("SELECT fenced.reset('x', 1, '')")).rejects.toMatchObject({
+      code: '23514',
+    });
+    expect(await store.highest('x')).toBe(0n);
+  });
+
+  test('waits for whoever holds the resource', async () => {
+    const { store, pool, untilWaiting } = await openLedger();
+    let reset: Promise<unknown> = Promise.resolve();
+    await store.transaction({ resource, token: 34 }, async (tx) => {
+      await tx.query('SELECT 1');
+      reset = pool.query("SELECT fenced.reset($1, 33, 'too early')", [resource]);
+      await untilWaiting(1);
+    });
+    await reset;
+    expect(await store.highest(resource)).toBe(33n);
+  });
+
+  test('gives rights and takes them away; nobody has them before', async () => {
+    const { url, pool } = await openLedger();
+    const role = await asNewRole(url);
+    const theirs = connect(role.href);
+    const store = new FencedPostgres({ pool: theirs });
+    const calls = [
+      () => store.claim({ resource, token: 1 }),
+      () => store.highest(resource),
+      () => theirs.query('SELECT fenced.present($1, 1)', [resource]),
+    ];
+    for (const call of calls) await expect(call()).rejects.toThrow('permission denied');
+    await pool.query(`SELECT fenced.allow('${role.username}')`);
+    for (const call of calls) await call();
+    for (const call of [
+      "SELECT fenced.reset('invoice/42', 1, 'because')",
+      'SELECT fenced.forget_writes()',
+      'TABLE fenced.write',
+      'TABLE fenced.reset_log',
+      `SELECT fenced.allow('${role.username}')`,
+    ])
+      await expect(theirs.query(call)).rejects.toMatchObject({ code: '42501' });
+    await pool.query(`SELECT fenced.disallow('${role.username}')`);
+    for (const call of calls) await expect(call()).rejects.toThrow('permission denied');
   });
 });
 
@@ -42,7 +172,8 @@ describe('an ordinary role', () => {
     const ledger = await openLedger();
     const url = await asNewRole(ledger.url);
     await ledger.pool.query(
-      `GRANT SELECT, INSERT ON entry TO ${url.username}; GRANT USAGE ON SEQUENCE entry_id_seq TO ${url.username}`,
+      `GRANT SELECT, INSERT ON entry TO ${url.username}; GRANT USAGE ON SEQUENCE entry_id_seq TO ${url.username};
+       SELECT fenced.allow('${url.username}')`,
     );
     const pool = connect(url.href);
     return { ...ledger, pool, store: new FencedPostgres({ pool }) };

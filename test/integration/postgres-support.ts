@@ -1,5 +1,5 @@
 import { FencedPostgres, type FencedPostgresOptions } from '@fenced/store/postgres';
-import { type PostgresService, startPostgres } from '@fenced/testbed';
+import { type PostgresService, startPostgres, TcpProxy } from '@fenced/testbed';
 import pg from 'pg';
 import { afterAll, afterEach, vi } from 'vitest';
 
@@ -53,11 +53,11 @@ function uniqueName(): string {
 }
 
 async function serverUrl(): Promise<URL> {
-  server ??= startPostgres();
+  server ??= startPostgres({ settings: { wal_level: 'logical' } });
   return new URL((await server).url);
 }
 
-async function administer(statement: string): Promise<void> {
+export async function administer(statement: string): Promise<void> {
   const client = new pg.Client({ connectionString: (await serverUrl()).href });
   await client.connect();
   await client.query(statement).finally(() => client.end());
@@ -121,4 +121,17 @@ export async function rejectionOf(promise: Promise<unknown>): Promise<unknown> {
     },
     (error: unknown) => error,
   );
+}
+
+/** A second way to the ledger, through a network that can be broken. */
+export async function throughProxy(
+  { url }: Ledger,
+  { holdMs = 5_000, ...options }: pg.PoolConfig & { holdMs?: number } = {},
+) {
+  const proxy = await TcpProxy.start({ host: url.hostname, port: Number(url.port || 5432) });
+  const far = new URL(url);
+  far.host = `${proxy.host}:${proxy.port}`;
+  const pool = connect(far.href, options);
+  closeAfterTest(() => proxy.stop());
+  return { proxy, far, pool, store: new FencedPostgres({ pool, holdMs }) };
 }

@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs';
 import { open, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setTimeout } from 'node:timers/promises';
 import { TestbedError } from './errors.js';
 import { makeTemporaryFolder, spawnWithLifeline } from './lifeline.js';
 import { findProgram } from './programs.js';
@@ -8,6 +9,10 @@ import { findProgram } from './programs.js';
 /** What Debian's packages ask before they start a service of their own. */
 const POLICY = '/usr/sbin/policy-rc.d';
 const POLICY_BEFORE = `${POLICY}.before-fenced`;
+
+/** One set-up of ours at a time. */
+const LOCK = '/run/lock/fenced-apt';
+const LOCK_POLL_MS = 200;
 
 /**
  * Installs Debian packages without starting the services that come with them.
@@ -21,21 +26,41 @@ export async function installPackages(
   if (findProgram('apt-get') === undefined) return;
   await using folder = await makeTemporaryFolder('apt');
   const logPath = join(folder.path, 'apt.log');
-  await forbidServices();
+  await takeTurn();
   try {
+    await forbidServices();
     say('Fetching the list of Debian packages (apt-get update) ...');
     await aptGet(['update'], logPath);
     say(`Installing ${packages.join(' ')} (apt-get install) ...`);
     await aptGet(['install', '--yes', '--no-install-recommends', ...packages], logPath);
   } finally {
     await allowServices();
+    await rm(LOCK, { force: true });
+  }
+}
+
+/** The file names the process whose turn it is. Where that has ended, it is nobody's. */
+async function takeTurn(): Promise<void> {
+  for (;;) {
+    try {
+      await writeFile(LOCK, `${process.pid}`, { flag: 'wx' });
+      return;
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+    }
+    const owner = Number(await readFile(LOCK, 'utf8').catch(() => '0'));
+    // 0 where it was just made, or has just gone.
+    if (owner > 0 && !existsSync(`/proc/${owner}`)) await rm(LOCK, { force: true });
+    else await setTimeout(LOCK_POLL_MS);
   }
 }
 
 async function aptGet(args: readonly string[], logPath: string): Promise<void> {
   await using log = await open(logPath, 'a');
   const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' };
-  const child = await spawnWithLifeline('apt-get', ['--quiet', ...args], {
+  // Somebody else's apt-get may be running.
+  const patience = ['-o', 'DPkg::Lock::Timeout=600'];
+  const child = await spawnWithLifeline('apt-get', ['--quiet', ...patience, ...args], {
     env,
     stdout: log.fd,
     stderr: log.fd,
@@ -59,6 +84,6 @@ kill -0 ${process.pid} 2>/dev/null && exit 101
 }
 
 async function allowServices(): Promise<void> {
-  await rm(POLICY);
+  await rm(POLICY, { force: true });
   if (existsSync(POLICY_BEFORE)) await rename(POLICY_BEFORE, POLICY);
 }

@@ -20,7 +20,13 @@ export {
   startLocalRedis,
   startSentinel,
 } from './local-redis.js';
-export { type PostgresOptions, startPostgres } from './postgres.js';
+export { type PgBouncerService, startPgBouncer } from './pgbouncer.js';
+export {
+  type LocalPostgres,
+  type PostgresOptions,
+  startLocalPostgres,
+  startPostgres,
+} from './postgres.js';
 export type { PostgresService } from './postgres-address.js';
 export { WorkerEndedError, type WorkerOptions, WorkerProcess } from './process.js';
 export { type Direction, TcpProxy, type Upstream, type WaitOptions } from './proxy.js';

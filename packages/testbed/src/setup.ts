@@ -1,7 +1,15 @@
-import { existsSync } from 'node:fs';
 import { installPackages } from './apt.js';
 import { ServiceUnavailableError, TestbedError } from './errors.js';
-import { explainMissing, type Need, originsFor, POSTGRES, REDIS, S3, variable } from './needs.js';
+import {
+  explainMissing,
+  isDebianAsRoot,
+  type Need,
+  originsFor,
+  POSTGRES,
+  REDIS,
+  S3,
+  variable,
+} from './needs.js';
 import { FAKETIME_PACKAGE, findFakeTime } from './programs.js';
 
 /**
@@ -42,10 +50,6 @@ function isAtHand(need: Need): boolean {
 
 function wantsProgram(need: Need): boolean {
   return originsFor(need).includes('program');
-}
-
-function isDebianAsRoot(): boolean {
-  return process.getuid?.() === 0 && existsSync('/etc/debian_version');
 }
 
 function say(line: string): void {

@@ -9,6 +9,8 @@ export interface PostgresResult<Row = Record<string, unknown>> {
 /** The calls used of a connected `pg.Client`. Any driver that answers them alike will do. */
 export interface PostgresClient {
   query(text: string, values?: unknown[]): Promise<unknown>;
+  /** A query of a class of its own, as pg-cursor and pg-copy-streams bring them. */
+  query<Submittable extends { submit(connection: never): void }>(query: Submittable): Submittable;
   escapeLiteral(value: string): string;
   /** `I` outside of a transaction, `null` before the connection is ready. Older releases of pg do not have it. */
   getTransactionStatus?(): string | null;
@@ -45,4 +47,9 @@ export function wasNotSent(error: unknown): boolean {
 /** The server rolled the transaction back because of others, and the same transaction may succeed when it is run again. */
 export function isSerializationFailure(error: unknown): error is ServerError {
   return isServerError(error) && (error.code === '40001' || error.code === '40P01');
+}
+
+/** The server ended the statement because somebody asked for it. */
+export function isCancellation(error: unknown): error is ServerError {
+  return isServerError(error) && error.code === '57014';
 }

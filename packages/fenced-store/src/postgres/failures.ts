@@ -16,29 +16,45 @@ const STALE = 'UF001';
 export const NOT_THE_TRANSACTION = 'UF003';
 /** The transaction had failed before: nothing but its end is accepted. */
 export const IN_FAILED_TRANSACTION = '25P02';
-/** The server ended the connection because it stayed idle inside its transaction for longer than it may. */
-const IDLE_IN_TRANSACTION_TIMEOUT = '25P03';
+/** The server ended the connection because it stayed idle inside its transaction, or its transaction lasted, longer than it may. */
+const EVICTIONS = ['25P03', '25P04'];
 
 /** For messages and errors that have room for one name. */
 export function nameOf(fence: Pick<CheckedFence, 'resources'>): string {
   return fence.resources.join(', ');
 }
 
+/** What a batch was sent for. */
+export interface Purpose {
+  readonly writeId: string;
+  /** How many of its statements, from the first, are this library's own. */
+  readonly ours: number;
+  /** Which of them commits what the caller wrote; one that is not there, where none does. */
+  readonly commitAt: number;
+  /** What may follow it, whatever became of it. */
+  readonly undo?: string;
+}
+
 /**
- * What the failure of one of our own statements means, those before the caller's first. Nothing was written.
- * Serialization failures are passed on as they are: the transaction is run again. So is a lease that ran out during the
- * wait for a connection.
+ * What the failure of a batch means, once nothing of it goes on. Serialization failures are passed on as they are: the
+ * transaction is run again. So is a lease that ran out during the wait for a connection.
  */
-export async function beforeWork(
+export async function failureOf(
   error: unknown,
   session: Session,
   fence: CheckedFence,
+  { writeId, ours, commitAt, undo }: Purpose,
 ): Promise<unknown> {
   if (error instanceof InvalidArgumentError) return error;
-  const isAlive = await session.rollBack();
-  return isServerError(error) && isAlive
-    ? refusal(error, nameOf(fence))
-    : notCommitted(error, session, fence.signal);
+  // A value that could not be made ready to be sent.
+  if (session.progress.sent === 0) return error;
+  const isOurs = session.progress.answered < ours;
+  // An error of the server that leaves the session alive undid the transaction. Anything else can follow a commit.
+  const isUndone = (await session.rollBack(undo)) && isServerError(error);
+  if (isUndone) return isOurs ? refusal(error, nameOf(fence)) : stalenessOf(error);
+  return provesNoCommit(error, session, commitAt)
+    ? notCommitted(error, session, fence.signal)
+    : outcomeUnknown(fence, writeId, error);
 }
 
 /** What the server's refusal of a statement of this library means. */
@@ -49,13 +65,17 @@ export function refusal(error: ServerError, resource: string): Error {
     case '40001':
     case '40P01':
       return error;
+    case '23505':
+      return new InvalidArgumentError(
+        'the writeId was used before, or settled as refused: settle() tells which',
+      );
     case '55P03': // Somebody else held the resource for longer than we may wait.
       return new ConflictError({ resource, attempts: 1 }, { cause: error });
     case '3F000': // There is no schema "fenced" …
     case '42P01': // … or no table,
     case '42883': // … or no function of that name in it.
       return new StoreSetupError(
-        `the database has no fenced schema (${error.message}): run install() once, or schema.sql`,
+        `the database has no fenced schema, or an earlier one (${error.message}): run install() once, or schema.sql`,
         { cause: error },
       );
     case '42501':
@@ -90,19 +110,23 @@ export function notCommitted(
   // The server's last words say more than pg's "Connection terminated".
   const cause = isServerError(error) ? error : (session.lostBy ?? error);
   const reason = isEviction(cause)
-    ? 'the transaction was idle for longer than the lease, or holdMs, allowed, and the server ended it'
+    ? 'the transaction lasted longer than the lease, or holdMs, allowed, and the server ended it'
     : 'the connection was lost before COMMIT was sent';
   return new StoreUnavailableError(`${reason}: nothing was written`, { cause });
 }
 
-/** Whether a failure of what carries `COMMIT` leaves no doubt that the server did not read it. */
-export function provesNoCommit(error: unknown): boolean {
-  return isEviction(error) || wasNotSent(error);
+/**
+ * Whether the failure of a batch leaves no doubt that the server did not commit, where its statement `commitAt` would have
+ * done so: that was not sent; or the server said that it ended the transaction for its duration, and not after COMMIT,
+ * since it answers in order. (What others say so is not proof: PgBouncer sends errors of its own in the server's place.)
+ */
+export function provesNoCommit(error: unknown, session: Session, commitAt: number): boolean {
+  const { sent, answered } = session.progress;
+  return sent <= commitAt || wasNotSent(error) || (isEviction(error) && answered < commitAt);
 }
 
-/** Idle means that the server had not read `COMMIT`. */
 function isEviction(error: unknown): boolean {
-  return isServerError(error) && error.code === IDLE_IN_TRANSACTION_TIMEOUT;
+  return isServerError(error) && EVICTIONS.includes(error.code);
 }
 
 export function outcomeUnknown(

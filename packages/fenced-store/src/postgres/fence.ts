@@ -27,6 +27,11 @@ export interface Fence {
    * @default 10
    */
   readonly attemptsMax?: number;
+  /**
+   * A name for the write, from `newWriteId`: the transaction then notes it (one more row of 40 bytes, kept for a day), so
+   * that `settle` can tell what became of it, also another process after this one was killed. To be used once.
+   */
+  readonly writeId?: string;
 }
 
 export interface TransactionOptions extends Fence {
@@ -42,6 +47,8 @@ export interface CheckedFence {
   readonly isolation: IsolationLevel;
   readonly attemptsMax: number;
   readonly signal: AbortSignal | undefined;
+  readonly writeId: string | undefined;
+  readonly hasLease: boolean;
   /**
    * How long the resource may be held from now on: asked again for every message that says so to the server.
    *
@@ -63,7 +70,7 @@ export const LIMIT_MS_MAX: number = 2 ** 31 - 1;
  */
 export function checkFence(options: TransactionOptions, holdMs: number): CheckedFence {
   checkObject('options', options);
-  const { isolation = 'read committed', attemptsMax = 10, lease } = options;
+  const { isolation = 'read committed', attemptsMax = 10, lease, writeId } = options;
   checkSignal('signal', options.signal);
   if (lease !== undefined) {
     checkObject('lease', lease);
@@ -76,6 +83,8 @@ export function checkFence(options: TransactionOptions, holdMs: number): Checked
     );
   }
   checkWholeNumber('attemptsMax', attemptsMax, 1, Number.MAX_SAFE_INTEGER);
+  if (writeId !== undefined && !checkWriteId(writeId))
+    throw new InvalidArgumentError(`writeId must be one of newWriteId() value=${shown(writeId)}`);
   const signals = [options.signal, lease?.signal].filter((signal) => signal !== undefined);
   return {
     resources: checkResources(options.resource),
@@ -83,6 +92,8 @@ export function checkFence(options: TransactionOptions, holdMs: number): Checked
     isolation,
     attemptsMax,
     signal: signals.length > 0 ? AbortSignal.any(signals) : undefined,
+    writeId,
+    hasLease: lease !== undefined,
     limitMs: () => (lease ? leaseMs(lease) : holdMs),
   };
 }
@@ -92,16 +103,32 @@ function checkResources(resource: string | readonly string[]): readonly string[]
   const resources = [...new Set(Array.isArray(resource) ? resource : [resource])];
   if (resources.length === 0) throw new InvalidArgumentError('resource must name at least one');
   for (const name of resources) checkResource(name);
-  return resources.sort();
+  // By bytes, as `fenced.present` sorts them: all must have one order, and JavaScript's own is another one.
+  return resources.sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
+}
+
+/**
+ * Whether it is an id that `newWriteId` made; `false` for those of version 4, which errors of other writes have.
+ *
+ * @throws {InvalidArgumentError} where it is neither.
+ */
+export function checkWriteId(writeId: unknown): boolean {
+  const [, version] =
+    /^[0-9a-f]{8}-[0-9a-f]{4}-([47])[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/.exec(
+      typeof writeId === 'string' ? writeId : '',
+    ) ?? [];
+  if (version === undefined)
+    throw new InvalidArgumentError(`writeId must be one of newWriteId() value=${shown(writeId)}`);
+  return version === '7';
 }
 
 /** @throws {InvalidArgumentError} where it cannot name a resource. */
 export function checkResource(name: unknown): void {
-  const complaint = complaintAbout(name);
+  const complaint = complaintAboutName(name);
   if (complaint) throw new InvalidArgumentError(`resource ${complaint}`);
 }
 
-function complaintAbout(name: unknown): string | null {
+export function complaintAboutName(name: unknown): string | null {
   if (typeof name !== 'string') return `must be a string type=${typeof name}`;
   if (name === '') return 'must not be empty';
   if (name.includes('\0')) return 'must not contain NUL, which PostgreSQL cannot store';

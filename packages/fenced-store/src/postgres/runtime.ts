@@ -1,24 +1,40 @@
 import { randomUUID } from 'node:crypto';
-import { setTimeout } from 'node:timers/promises';
+import { setTimeout as delay } from 'node:timers/promises';
 
 /** Where time and chance come from. Tests give their own; nothing else here waits or draws. */
 export interface Runtime {
+  /** Monotonic milliseconds. */
+  nowMs(): number;
+  /** Calls back once after `delayMs`, unless the returned function is called before. */
+  after(delayMs: number, callback: () => void): () => void;
   /** Resolves after `delayMs`; rejects with the signal's reason as soon as it aborts. */
   sleep(delayMs: number, signal: AbortSignal | undefined): Promise<void>;
   /** A number from 0 up to but not including 1. */
   random(): number;
-  /** A name that no other write ever had. */
+  /** A name that no other write ever had: a UUID of version 4. */
   uniqueId(): string;
+  /** A UUID of version 7 (RFC 9562), which begins with the milliseconds since 1970. */
+  timedId(): string;
 }
 
 export const systemRuntime: Runtime = {
+  nowMs: () => performance.now(),
+  after: (delayMs, callback) => {
+    const timer = setTimeout(callback, delayMs);
+    return () => clearTimeout(timer);
+  },
   sleep: async (delayMs, signal) => {
     try {
-      await setTimeout(delayMs, undefined, signal && { signal });
+      await delay(delayMs, undefined, signal && { signal });
     } catch {
       throw signal?.reason;
     }
   },
   random: () => Math.random(),
   uniqueId: () => randomUUID(),
+  timedId: () => {
+    const timestamp = Date.now().toString(16).padStart(12, '0');
+    const chance = randomUUID().slice(15);
+    return `${timestamp.slice(0, 8)}-${timestamp.slice(8)}-7${chance}`;
+  },
 };

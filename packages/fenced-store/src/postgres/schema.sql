@@ -1,40 +1,97 @@
--- The fencing ratchet of @fenced/store for PostgreSQL 14 and later. Running this file again changes nothing.
--- `psql --single-transaction -f schema.sql`, or `install()` of FencedPostgres, which is the same.
+-- The fencing ratchet of @fenced/store for PostgreSQL 14 and later. Running this file again changes nothing; over an
+-- earlier version it upgrades, over a later one it stops.
+-- `psql --single-transaction -f schema.sql`, or any migration tool, or `install()` of FencedPostgres, which is the same.
 --
--- In the transaction of every fenced write, before its own statements: SELECT fenced.advance('invoice/42', 34);
+-- Without the library, in the transaction of every fenced write and before its own statements:
+--   SELECT fenced.present('invoice/42', 34);
 -- Under REPEATABLE READ and SERIALIZABLE also call it once in a transaction of its own before that one, as the library does.
 -- A transaction whose snapshot is older than its turn would not see what the holder before it wrote last.
 --
--- SQLSTATEs: UF001 the token is stale · UF003 the transaction is not the one that presented the token.
+-- SQLSTATEs: UF001 the token is stale · UF002 a guarded row was written without a token for it ·
+-- UF003 the transaction is not the one that presented the token · UF004 it is not of the kind that the library asked for.
 -- No generic retry loop knows class UF, and none must: the same token stays stale for ever.
 
 -- Two processes that install at once take turns; held until the transaction ends. The number is the word "fenced" in ASCII.
 SELECT pg_advisory_xact_lock(112585829737828);
 
+DO $$
+BEGIN
+  IF to_regprocedure('fenced.version()') IS NOT NULL THEN
+    IF fenced.version() > 2 THEN
+      RAISE EXCEPTION 'the schema "fenced" has version %, this file is version 2', fenced.version();
+    END IF;
+  END IF;
+END
+$$;
+
 CREATE SCHEMA IF NOT EXISTS fenced;
 
 -- The highest token that ever committed for each resource. Rows are never deleted: a forgotten token lets a stale writer in.
+-- A row is updated only when its token grows, and no index has a changing column: with room left in the page, that is HOT.
 CREATE TABLE IF NOT EXISTS fenced.ratchet (
   resource text PRIMARY KEY CHECK (octet_length(resource) BETWEEN 1 AND 1024),
   token bigint NOT NULL CHECK (token > 0),
   advanced_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
+ALTER TABLE fenced.ratchet SET (fillfactor = 70);
+
+-- The fate of writes, kept for a day: a row is inserted by the transaction of the write itself, so it is there where that
+-- committed; or by `settle`, so that the write can never commit. Ids are UUIDs of version 7, which begin with the time.
+CREATE TABLE IF NOT EXISTS fenced.write (
+  id uuid PRIMARY KEY,
+  applied boolean NOT NULL
+);
+
+-- Who lowered which ratchet, and why.
+CREATE TABLE IF NOT EXISTS fenced.reset_log (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  resource text NOT NULL,
+  token_before bigint,
+  token_after bigint NOT NULL,
+  reason text NOT NULL CHECK (reason <> ''),
+  by_role name NOT NULL DEFAULT session_user,
+  at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- JSON documents, each with its own ratchet. One that was deleted keeps its row, without a body, for the token's sake.
+CREATE TABLE IF NOT EXISTS fenced.record (
+  collection text NOT NULL CHECK (octet_length(collection) BETWEEN 1 AND 1024),
+  id text NOT NULL CHECK (octet_length(id) BETWEEN 1 AND 1024),
+  body jsonb,
+  token bigint NOT NULL CHECK (token > 0),
+  version bigint NOT NULL,
+  write_id uuid,
+  PRIMARY KEY (collection, id)
+) WITH (fillfactor = 70);
 
 -- Which schema is installed. A library that needs a later one says so; install() never goes back to an earlier one.
 CREATE OR REPLACE FUNCTION fenced.version() RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS 'SELECT 1';
+AS 'SELECT 2';
 
--- Presents a token: raises UF001 where a higher one was presented before, with {"resource", "presented", "highest"} as DETAIL.
--- Otherwise the transaction holds its place until it ends: beside others with the same token, never beside another token.
+-- Raises UF001 with {"resource", "presented", "highest"} as DETAIL.
+CREATE OR REPLACE FUNCTION fenced.refuse(resource text, presented bigint, highest bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  RAISE EXCEPTION 'stale fencing token'
+    USING ERRCODE = 'UF001', DETAIL = json_build_object(
+      'resource', resource, 'presented', presented::text, 'highest', highest::text);
+END
+$$;
+
+-- Moves the ratchet, or raises UF001 where a higher token was presented before. Then the transaction holds its place
+-- until it ends: beside others with the same token, never beside another token.
 --
--- Safety is the lock on the row of the ratchet alone, in every isolation level: shared where the token is equal, the
--- update itself where it is higher. A row that changed after our snapshot is read again under READ COMMITTED, and is
--- error 40001 under the other levels. A plain read decides only refusals, since tokens never fall.
+-- Everybody who raises a token holds the exclusive advisory lock of the resource until its transaction ends; everybody who
+-- writes with a token that is there already, the shared one. So once a lock is had, no other token is on its way, and what
+-- is read after it is final: under READ COMMITTED by the read itself, whose snapshot is younger than the lock; under
+-- the other levels, whose snapshot may be older, by a lock on the row, which is error 40001 where the row changed meanwhile.
+-- A plain read before the lock decides only refusals, since tokens never fall.
 --
--- Fairness is the advisory lock before it. Row locks let new sharers pass a writer that waits: without the queue of
--- advisory locks an old holder with overlapping transactions kept its successor waiting as long as it liked (measured
--- on PostgreSQL 15 and 18). Two resources whose hashes collide wait for each other, and nothing worse.
+-- Why not row locks alone: they let new sharers pass a writer that waits, so that an old holder with overlapping
+-- transactions kept its successor waiting for seconds; and each shared one writes the page, to the WAL and to a multixact.
+-- Two resources whose 64-bit hashes collide wait for each other, and nothing worse.
 CREATE OR REPLACE FUNCTION fenced.advance(resource text, token bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -49,12 +106,14 @@ BEGIN
   LOOP
     SELECT r.token INTO highest FROM fenced.ratchet r WHERE r.resource = advance.resource;
     IF highest > advance.token THEN
-      RAISE EXCEPTION 'stale fencing token'
-        USING ERRCODE = 'UF001', DETAIL = json_build_object(
-          'resource', advance.resource, 'presented', advance.token::text, 'highest', highest::text);
+      PERFORM fenced.refuse(advance.resource, advance.token, highest);
     ELSIF highest = advance.token THEN
       PERFORM pg_advisory_xact_lock_shared(turn);
-      PERFORM FROM fenced.ratchet r WHERE r.resource = advance.resource AND r.token = advance.token FOR SHARE;
+      IF current_setting('transaction_isolation') = 'read committed' THEN
+        PERFORM FROM fenced.ratchet r WHERE r.resource = advance.resource AND r.token = advance.token;
+      ELSE
+        PERFORM FROM fenced.ratchet r WHERE r.resource = advance.resource AND r.token = advance.token FOR SHARE;
+      END IF;
     ELSIF highest < advance.token THEN
       PERFORM pg_advisory_xact_lock(turn);
       UPDATE fenced.ratchet r SET token = advance.token, advanced_at = clock_timestamp()
@@ -66,6 +125,36 @@ BEGIN
     END IF;
     -- Not found: another token came first while this one waited, so what was read above is out of date.
     EXIT WHEN FOUND;
+  END LOOP;
+END
+$$;
+
+-- Advances, and lets the rest of the transaction write the rows of guarded tables that belong to the resource.
+CREATE OR REPLACE FUNCTION fenced.present(resource text, token bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  -- A transaction-local setting reads '' afterwards, not NULL.
+  before CONSTANT text := nullif(current_setting('fenced.presented', true), '');
+  presented jsonb := jsonb_build_object(present.resource, present.token);
+BEGIN
+  PERFORM fenced.advance(present.resource, present.token);
+  IF before IS NOT NULL THEN
+    presented := before::jsonb || presented;
+  END IF;
+  PERFORM set_config('fenced.presented', presented::text, true);
+END
+$$;
+
+-- Presents one token for several resources, in sorted order, so that transactions which share some cannot deadlock over them.
+CREATE OR REPLACE FUNCTION fenced.present(resources text[], token bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  name text;
+BEGIN
+  FOR name IN SELECT DISTINCT n COLLATE "C" FROM unnest(resources) n ORDER BY 1 LOOP
+    PERFORM fenced.present(name, present.token);
   END LOOP;
 END
 $$;
@@ -87,7 +176,341 @@ BEGIN
 END
 $$;
 
--- Ordinary roles present tokens and read the ratchet through the functions; none can lower or delete a token.
-REVOKE ALL ON fenced.ratchet FROM PUBLIC;
-GRANT USAGE ON SCHEMA fenced TO PUBLIC;
-GRANT EXECUTE ON FUNCTION fenced.version(), fenced.advance(text, bigint), fenced.highest(text), fenced.confirm(xid8) TO PUBLIC;
+-- A time limit in milliseconds: the session's own where it is stricter. Plain, so that it becomes part of what calls it.
+CREATE OR REPLACE FUNCTION fenced.stricter(setting text, ms integer) RETURNS text
+LANGUAGE sql STABLE
+AS $$ SELECT least(ms, nullif(extract(epoch FROM current_setting(setting)::interval) * 1000, 0)::integer)::text $$;
+
+-- Milliseconds until then, at least one: a limit of 0 would be none. Plain, as the one above.
+CREATE OR REPLACE FUNCTION fenced.left_ms(ends timestamptz) RETURNS integer
+LANGUAGE sql VOLATILE
+AS $$ SELECT greatest(1, ceil(extract(epoch FROM ends - clock_timestamp()) * 1000))::integer $$;
+
+-- What a transaction says that it presented, as `require` reads it. Plain, as the two above.
+CREATE OR REPLACE FUNCTION fenced.presented(resources text[], token bigint) RETURNS text
+LANGUAGE sql IMMUTABLE
+AS $$ SELECT (CASE cardinality(resources) WHEN 1 THEN jsonb_build_object(resources[1], token)
+  ELSE (SELECT jsonb_object_agg(r, token) FROM unnest(resources) r) END)::text $$;
+
+-- The server ends a transaction that holds its resources for longer than that, and its session with it. PostgreSQL 17 has a
+-- limit for that. Before it, the limit is for each statement and for each pause between two.
+CREATE OR REPLACE FUNCTION fenced.hold(ms integer) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  IF current_setting('server_version_num')::integer >= 170000 THEN
+    -- The timer that runs takes no notice of another value.
+    PERFORM set_config('transaction_timeout', '0', true), set_config('transaction_timeout', ms::text, true);
+  ELSE
+    PERFORM set_config('idle_in_transaction_session_timeout', ms::text, true),
+      set_config('statement_timeout', fenced.stricter('statement_timeout', ms), true);
+  END IF;
+END
+$$;
+
+-- The first statement of a fenced transaction of the library: holds the resources for at most so many milliseconds,
+-- presents the token for all of them, given in an order that all share, and notes the write where it has an id.
+-- It does what `hold` and `present` do, in fewer steps, since every transaction pays for them.
+CREATE OR REPLACE FUNCTION fenced.enter(resources text[], token bigint, hold_ms integer, write_id uuid DEFAULT NULL, implicit boolean DEFAULT false)
+RETURNS xid8
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  ends CONSTANT timestamptz := clock_timestamp() + hold_ms * interval '1 ms';
+  resource text;
+BEGIN
+  -- Where no BEGIN said so, because the library sent it as one message, the defaults of the session must be these.
+  IF implicit AND (current_setting('transaction_isolation') <> 'read committed' OR current_setting('transaction_read_only')::boolean) THEN
+    RAISE EXCEPTION 'the transaction is not READ COMMITTED, READ WRITE' USING ERRCODE = 'UF004';
+  END IF;
+  FOREACH resource IN ARRAY resources LOOP
+    -- The time limit of a lock counts for each of them, so it is what is left of ours.
+    PERFORM set_config('lock_timeout', fenced.stricter('lock_timeout', fenced.left_ms(ends)), true),
+      fenced.advance(resource, enter.token);
+  END LOOP;
+  -- Now that nobody is waited for any more: a wait that takes too long ends with an error, not with the session.
+  IF current_setting('server_version_num')::integer >= 170000 THEN
+    PERFORM set_config('fenced.presented', fenced.presented(resources, enter.token), true),
+      set_config('transaction_timeout', fenced.stricter('transaction_timeout', fenced.left_ms(ends)), true);
+  ELSE
+    PERFORM set_config('fenced.presented', fenced.presented(resources, enter.token), true),
+      fenced.hold(fenced.stricter('idle_in_transaction_session_timeout', fenced.left_ms(ends))::integer);
+  END IF;
+  IF write_id IS NOT NULL THEN
+    PERFORM fenced.note_write(write_id);
+  END IF;
+  RETURN pg_current_xact_id();
+END
+$$;
+
+-- Notes that this transaction is the write of that id, and now and then forgets some notes that are older than a day.
+CREATE OR REPLACE FUNCTION fenced.note_write(write_id uuid) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  INSERT INTO fenced.write (id, applied) VALUES (write_id, true);
+  IF random() < 1.0 / 256 THEN
+    PERFORM fenced.forget_writes();
+  END IF;
+END
+$$;
+
+-- When the library made the id, by the clock of its machine.
+CREATE OR REPLACE FUNCTION fenced.made_at(write_id uuid) RETURNS timestamptz
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS $$ SELECT to_timestamp(('x' || left(translate(write_id::text, '-', ''), 12))::bit(48)::bigint / 1000.0) $$;
+
+-- Forgets up to 1024 writes that are older than a day: four times as many as were noted since the last time. One at a time;
+-- not under a snapshot that may be older than what another one forgot.
+CREATE OR REPLACE FUNCTION fenced.forget_writes() RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  first_kept CONSTANT uuid := rpad(lpad(to_hex((extract(epoch FROM clock_timestamp() - interval '1 day') * 1000)::bigint), 12, '0'), 32, '0')::uuid;
+BEGIN
+  IF current_setting('transaction_isolation') = 'read committed' AND pg_try_advisory_xact_lock(112585829737829) THEN
+    DELETE FROM fenced.write WHERE id IN (SELECT w.id FROM fenced.write w WHERE w.id < first_kept ORDER BY w.id LIMIT 1024);
+  END IF;
+END
+$$;
+
+-- What became of a write: 'applied', 'refused' or, where it is older than its note is kept, 'unknown'. The answer is final:
+-- one that is still under way is waited for, and one that has not arrived yet is refused when it does.
+CREATE OR REPLACE FUNCTION fenced.settle(write_id uuid) RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  applied boolean;
+BEGIN
+  -- An hour less than notes are kept, and of the version that the library makes.
+  IF fenced.made_at(write_id) > clock_timestamp() - interval '23 hours' AND substr(write_id::text, 15, 1) = '7' THEN
+    INSERT INTO fenced.write (id, applied) VALUES (write_id, false) ON CONFLICT DO NOTHING;
+  END IF;
+  SELECT w.applied INTO applied FROM fenced.write w WHERE w.id = write_id;
+  RETURN CASE applied WHEN true THEN 'applied' WHEN false THEN 'refused' ELSE 'unknown' END;
+END
+$$;
+
+-- For operators: sets a ratchet to any token, a lower one too, and says who did it and why in fenced.reset_log.
+-- Whoever holds a token between the two may write again from then on.
+CREATE OR REPLACE FUNCTION fenced.reset(resource text, token bigint, reason text) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  before bigint;
+BEGIN
+  PERFORM pg_advisory_xact_lock(hashtextextended(reset.resource, 112585829737828));
+  SELECT r.token INTO before FROM fenced.ratchet r WHERE r.resource = reset.resource;
+  INSERT INTO fenced.ratchet AS r (resource, token) VALUES (reset.resource, reset.token)
+    ON CONFLICT ON CONSTRAINT ratchet_pkey DO UPDATE SET token = EXCLUDED.token, advanced_at = EXCLUDED.advanced_at;
+  INSERT INTO fenced.reset_log (resource, token_before, token_after, reason) VALUES (reset.resource, before, reset.token, reset.reason);
+END
+$$;
+
+-- What the triggers of a guarded table ask for each row. They run as the role that writes, so that it needs the right to
+-- present tokens; what it says that it presented is checked by the ratchet itself, so that saying so is not enough.
+CREATE OR REPLACE FUNCTION fenced.require(resource text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  presented CONSTANT text := nullif(current_setting('fenced.presented', true), '')::jsonb ->> resource;
+BEGIN
+  IF presented IS NULL THEN
+    RAISE EXCEPTION 'this row may be written only with a fencing token'
+      USING ERRCODE = 'UF002', DETAIL = json_build_object('resource', resource),
+        HINT = 'Before the statement, in its transaction: SELECT fenced.present(resource, token)';
+  END IF;
+  PERFORM fenced.advance(resource, presented::bigint);
+END
+$$;
+
+-- TRUNCATE does not say which rows there were.
+CREATE OR REPLACE FUNCTION fenced.refuse_truncate() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  RAISE EXCEPTION 'a guarded table may not be truncated' USING ERRCODE = 'UF002',
+    HINT = 'Present the tokens of its rows and DELETE them, or call fenced.unguard first';
+END
+$$;
+
+-- From now on every row of the table can be written only in transactions that presented a token for its resource: the text
+-- that the expression over its columns gives. Again with another expression, it takes the place of the first. For the owner of the
+-- table. The triggers come after all others of the row, so that they see what is stored; ENABLE ALWAYS, so that replication
+-- does not pass them; in the table's schema, so that they are dumped with it. Partitions that come later are guarded against
+-- everything but their own TRUNCATE; calling this again mends that.
+CREATE OR REPLACE FUNCTION fenced.guard(target regclass, expression text) RETURNS void
+LANGUAGE plpgsql VOLATILE -- The expression means what it means to the caller, so the search path is the caller's.
+AS $guard$
+DECLARE
+  relation record;
+  routine text;
+  partition regclass;
+BEGIN
+  SELECT c.relname, c.relkind, c.relowner, n.nspname INTO STRICT relation
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = target;
+  IF relation.relkind NOT IN ('r', 'p') THEN
+    RAISE EXCEPTION '% is not a table', target USING ERRCODE = 'wrong_object_type';
+  END IF;
+  IF NOT pg_catalog.has_function_privilege(relation.relowner, 'fenced.advance(text, bigint)', 'EXECUTE') THEN
+    RAISE EXCEPTION 'the owner of %, as whom foreign keys cascade, may not present tokens', target
+      USING ERRCODE = 'insufficient_privilege', HINT = 'SELECT fenced.allow(owner)';
+  END IF;
+  PERFORM fenced.unguard(target);
+  routine := pg_catalog.format('%I.%I', relation.nspname, 'fenced_guard_' || target::oid);
+  EXECUTE pg_catalog.format($create$
+    CREATE FUNCTION %1$s() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS %2$L
+    $create$, routine, pg_catalog.format($body$
+#variable_conflict use_column
+DECLARE
+  resource_before_ text;
+  resource_after_ text;
+BEGIN
+  IF TG_OP <> 'INSERT' THEN
+    resource_before_ := (SELECT (%1$s)::text FROM (SELECT OLD.*) AS %2$I);
+    PERFORM fenced.require(resource_before_);
+  END IF;
+  IF TG_OP <> 'DELETE' THEN
+    resource_after_ := (SELECT (%1$s)::text FROM (SELECT NEW.*) AS %2$I);
+    IF TG_OP = 'INSERT' OR resource_after_ IS DISTINCT FROM resource_before_ THEN
+      PERFORM fenced.require(resource_after_);
+    END IF;
+  END IF;
+  RETURN NULL;
+END
+    $body$, expression, relation.relname));
+  EXECUTE pg_catalog.format(
+    'CREATE TRIGGER fenced_guard AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW EXECUTE FUNCTION %s()', target, routine);
+  -- A wrong expression is refused here, not when the first row is written.
+  EXECUTE pg_catalog.format('SELECT (%s)::text FROM ONLY %s AS %I LIMIT 0', expression, target, relation.relname);
+  FOR partition IN SELECT target UNION SELECT relid FROM pg_catalog.pg_partition_tree(target) LOOP
+    EXECUTE pg_catalog.format('ALTER TABLE %s ENABLE ALWAYS TRIGGER fenced_guard', partition);
+    EXECUTE pg_catalog.format(
+      'CREATE TRIGGER fenced_guard_truncate BEFORE TRUNCATE ON %s EXECUTE FUNCTION fenced.refuse_truncate()', partition);
+    EXECUTE pg_catalog.format('ALTER TABLE %s ENABLE ALWAYS TRIGGER fenced_guard_truncate', partition);
+  END LOOP;
+END
+$guard$;
+
+-- Takes the guard away again; does nothing where there is none.
+CREATE OR REPLACE FUNCTION fenced.unguard(target regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  routine CONSTANT regprocedure := (SELECT tgfoid FROM pg_trigger WHERE tgrelid = target AND tgname = 'fenced_guard');
+  partition regclass;
+BEGIN
+  FOR partition IN SELECT target UNION SELECT relid FROM pg_partition_tree(target) LOOP
+    EXECUTE format('DROP TRIGGER IF EXISTS fenced_guard_truncate ON %s', partition);
+  END LOOP;
+  EXECUTE format('DROP TRIGGER IF EXISTS fenced_guard ON %s', target);
+  IF routine IS NOT NULL THEN
+    EXECUTE format('DROP FUNCTION %s', routine);
+  END IF;
+END
+$$;
+
+-- Writes a document, or deletes it where the body is NULL. Gives its new version; NULL where `expected` is not the present one.
+CREATE OR REPLACE FUNCTION fenced.put_record(collection text, id text, body jsonb, token bigint, write_id uuid, expected bigint DEFAULT NULL)
+RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  written bigint;
+BEGIN
+  INSERT INTO fenced.record AS r (collection, id, body, token, version, write_id)
+    VALUES (put_record.collection, put_record.id, put_record.body, put_record.token, 1 + coalesce(expected, 0), put_record.write_id)
+    ON CONFLICT ON CONSTRAINT record_pkey DO UPDATE
+      SET body = EXCLUDED.body, token = EXCLUDED.token, version = r.version + 1, write_id = EXCLUDED.write_id
+      WHERE r.token <= EXCLUDED.token AND r.version = coalesce(expected, r.version)
+    RETURNING r.version INTO written;
+  IF NOT FOUND THEN
+    PERFORM fenced.refuse_lower(collection, id, token);
+  END IF;
+  RETURN written;
+END
+$$;
+
+-- Raises UF001 where the document has seen a higher token.
+CREATE OR REPLACE FUNCTION fenced.refuse_lower(collection text, id text, token bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  highest CONSTANT bigint := (SELECT r.token FROM fenced.record r
+    WHERE r.collection = refuse_lower.collection AND r.id = refuse_lower.id);
+BEGIN
+  IF highest > token THEN
+    PERFORM fenced.refuse(collection || '/' || id, token, highest);
+  END IF;
+END
+$$;
+
+-- Moves the ratchet of a document without changing it. One that never was written gets a row without a body, of version 0.
+CREATE OR REPLACE FUNCTION fenced.claim_record(collection text, id text, token bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  INSERT INTO fenced.record AS r (collection, id, token, version)
+    VALUES (claim_record.collection, claim_record.id, claim_record.token, 0)
+    ON CONFLICT ON CONSTRAINT record_pkey DO UPDATE SET token = EXCLUDED.token WHERE r.token < EXCLUDED.token;
+  IF NOT FOUND THEN
+    PERFORM fenced.refuse_lower(collection, id, token);
+  END IF;
+END
+$$;
+
+-- A document with what is known of it. The body is NULL where it was deleted, or only claimed.
+CREATE OR REPLACE FUNCTION fenced.get_record(collection text, id text)
+RETURNS TABLE (body text, token bigint, version bigint, write_id uuid)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS 'SELECT r.body::text, r.token, r.version, r.write_id FROM fenced.record r
+  WHERE r.collection = get_record.collection AND r.id = get_record.id';
+
+-- What a role needs to write with tokens.
+CREATE OR REPLACE FUNCTION fenced.writer_functions() RETURNS text
+LANGUAGE sql IMMUTABLE
+AS $$ SELECT 'fenced.advance(text, bigint), fenced.present(text, bigint), fenced.present(text[], bigint), fenced.highest(text),
+  fenced.enter(text[], bigint, integer, uuid, boolean), fenced.settle(uuid), fenced.put_record(text, text, jsonb, bigint, uuid, bigint),
+  fenced.claim_record(text, text, bigint), fenced.get_record(text, text)' $$;
+
+-- Lets a role present tokens: it can then raise a ratchet, and neither lower nor delete one. 'public' is everybody.
+CREATE OR REPLACE FUNCTION fenced.allow(role_name text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  grantee CONSTANT text := CASE role_name WHEN 'public' THEN 'PUBLIC' ELSE quote_ident(role_name) END;
+BEGIN
+  EXECUTE format('GRANT USAGE ON SCHEMA fenced TO %s', grantee);
+  EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', fenced.writer_functions(), grantee);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION fenced.disallow(role_name text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM %s', fenced.writer_functions(),
+    CASE role_name WHEN 'public' THEN 'PUBLIC' ELSE quote_ident(role_name) END);
+END
+$$;
+
+-- Nobody but the owner may do anything at first, save what touches no table. Rights that were given or taken before stay:
+-- whoever could present tokens to an earlier version can do so to this one.
+DO $$
+DECLARE
+  routine regprocedure;
+  role_name text;
+BEGIN
+  IF (SELECT nspacl IS NULL FROM pg_namespace WHERE nspname = 'fenced') THEN
+    GRANT USAGE ON SCHEMA fenced TO PUBLIC;
+  END IF;
+  FOR routine IN SELECT oid FROM pg_proc WHERE pronamespace = 'fenced'::regnamespace AND proacl IS NULL
+      AND (prosecdef OR proname IN ('allow', 'disallow')) LOOP
+    EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', routine);
+  END LOOP;
+  FOR role_name IN SELECT coalesce(r.rolname, 'public') FROM pg_proc p, aclexplode(p.proacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee
+      WHERE p.oid = 'fenced.advance(text, bigint)'::regprocedure AND a.grantee <> p.proowner LOOP
+    PERFORM fenced.allow(role_name);
+  END LOOP;
+END
+$$;

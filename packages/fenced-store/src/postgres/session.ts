@@ -1,4 +1,6 @@
 import { StoreSetupError, StoreUnavailableError } from '../core/errors.js';
+import { type Batched, canBatch, type Statement, send } from './batch.js';
+import { cancelRunning } from './cancel.js';
 import {
   isServerError,
   type PostgresClient,
@@ -49,18 +51,16 @@ export class Connections {
     patience: Patience,
     use: (session: Session) => Promise<Result>,
   ): Promise<Result> {
-    const session = new Session(await this.#checkOut(patience), this.#runtime, patience.limitMs);
-    // The connection of a pool can be closed under a statement that is under way; the caller's only client is not ours to close.
-    const abandon = (): void => {
-      if (this.#isPool) session.abandon(new Error('aborted', { cause: patience.signal?.reason }));
-    };
-    patience.signal?.addEventListener('abort', abandon, { once: true });
+    const lent = await this.#checkOut(patience);
+    const session = new Session(lent, this.#isPool, this.#runtime, patience.limitMs);
+    const interrupt = (): void => void session.interrupt(patience.signal?.reason);
+    patience.signal?.addEventListener('abort', interrupt, { once: true });
     try {
       patience.signal?.throwIfAborted();
       session.requireIdle();
       return await use(session);
     } finally {
-      patience.signal?.removeEventListener('abort', abandon);
+      patience.signal?.removeEventListener('abort', interrupt);
       session.close();
     }
   }
@@ -90,28 +90,41 @@ export class Connections {
 
 /** One connection while it is ours. We listen to its `error` events, which end the process where nobody does. */
 export class Session {
-  readonly #client: PostgresClient;
+  readonly client: PostgresClient;
+  readonly #isPools: boolean;
   readonly #giveBack: Lent['giveBack'];
   readonly #runtime: Runtime;
-  readonly #patience: Patience;
+  readonly #limitMs: number;
+  #isClosed = false;
+  #batched: Batched = { results: Promise.resolve([]), sent: 0, answered: 0 };
+  #running = 0;
   #lostBy: Error | undefined;
   #overdue: Promise<unknown> | undefined;
-  #isClosed = false;
+  #cancelling: Promise<void> | undefined;
 
-  constructor(lent: Lent, runtime: Runtime, limitMs: number) {
-    this.#client = lent.client;
+  /** @param isPools whether the connection is a pool's, which opens others for those that are closed */
+  constructor(lent: Lent, isPools: boolean, runtime: Runtime, limitMs: number) {
+    this.client = lent.client;
     this.#giveBack = lent.giveBack;
+    this.#isPools = isPools;
     this.#runtime = runtime;
-    this.#patience = {
-      limitMs: Math.min(limitMs + ANSWER_GRACE_MS, LIMIT_MS_MAX),
-      signal: undefined,
-    };
-    this.#client.on('error', this.#onError);
+    this.#limitMs = limitMs;
+    this.client.on('error', this.#onError);
   }
 
   /** Why the connection is of no more use, as far as that is known. */
   get lostBy(): Error | undefined {
     return this.#lostBy;
+  }
+
+  /** Whether a batch is one message. */
+  get canBatch(): boolean {
+    return canBatch(this.client);
+  }
+
+  /** How far the last batch has come. */
+  get progress(): Pick<Batched, 'sent' | 'answered'> {
+    return this.#batched;
   }
 
   readonly #onError = (error: Error): void => {
@@ -120,7 +133,7 @@ export class Session {
 
   /** A `BEGIN` inside of somebody else's transaction would only warn, and our `COMMIT` would end theirs. */
   requireIdle(): void {
-    const status = this.#client.getTransactionStatus?.();
+    const status = this.client.getTransactionStatus?.();
     if (status === undefined || status === 'I') return;
     const reason =
       status === null
@@ -130,47 +143,70 @@ export class Session {
     throw this.#lostBy;
   }
 
-  quote(text: string): string {
-    return this.#client.escapeLiteral(text);
+  /** One statement, which the server itself ends after `limitMs`. */
+  async query<Row>(
+    text: string,
+    values?: readonly unknown[],
+    limitMs: number = this.#limitMs,
+  ): Promise<PostgresResult<Row>> {
+    const answer = this.client.query(text, values && [...values]);
+    return this.#answer(answer as Promise<PostgresResult<Row>>, limitMs);
   }
 
-  /** A statement of the caller's, who knows how long it may take. */
-  async callersQuery<Row>(text: string, values?: readonly unknown[]): Promise<PostgresResult<Row>> {
-    return (await this.#client.query(text, values && [...values])) as PostgresResult<Row>;
+  /** Several statements, in one round trip where that can be done. After the first that fails none is carried out. */
+  async batch<Row>(
+    statements: readonly Statement[],
+    limitMs: number = this.#limitMs,
+  ): Promise<PostgresResult<Row>[]> {
+    this.#batched = send(this.client, statements);
+    return this.#answer(this.#batched.results as Promise<PostgresResult<Row>[]>, limitMs);
   }
 
-  /** One statement of ours. */
-  async query<Row>(text: string, values?: readonly unknown[]): Promise<PostgresResult<Row>> {
-    return this.#answer(this.callersQuery<Row>(text, values));
-  }
-
-  /** Several statements in one message: one round trip, and after the first that fails the server reads no further. */
-  async script<Row>(...statements: readonly string[]): Promise<PostgresResult<Row>[]> {
-    const answer = this.#client.query(statements.join(';\n'));
-    return this.#answer(answer as Promise<PostgresResult<Row>[]>);
-  }
-
-  /** An answer to one of our own statements: where it does not come in time, the connection is as good as lost. */
-  async #answer<Answer>(answer: Promise<Answer>): Promise<Answer> {
+  /** Where an answer does not come in time, the connection is as good as lost. */
+  async #answer<Answer>(answer: Promise<Answer>, limitMs: number): Promise<Answer> {
+    const patience = {
+      limitMs: Math.min(limitMs + ANSWER_GRACE_MS, LIMIT_MS_MAX),
+      signal: undefined,
+    };
+    this.#running += 1;
     try {
-      return await within(answer, this.#patience, this.#runtime, 'the connection is given up');
+      return await within(answer, patience, this.#runtime, 'the connection is given up');
     } catch (error) {
       if (error instanceof StoreUnavailableError) {
         this.#lostBy ??= error;
         this.#overdue = answer;
       }
       throw error;
+    } finally {
+      this.#running -= 1;
     }
+  }
+
+  /**
+   * Ends what is going on, since the caller's signal aborted. A running statement is cancelled, and its answer tells what became of
+   * it; where there is none to be had, a pool's connection is closed, and the server rolls back. The caller's only client is not
+   * ours to close.
+   */
+  async interrupt(reason: unknown): Promise<void> {
+    const aborted = new Error('the signal aborted', { cause: reason });
+    if (this.#running > 0) {
+      const enough = new AbortController();
+      this.#cancelling = cancelRunning(this.client, enough.signal);
+      await this.#runtime.sleep(ANSWER_GRACE_MS, undefined);
+      enough.abort();
+    }
+    if (this.#isPools) this.#abandon(aborted);
   }
 
   /**
    * Ends whatever transaction is open. `false` where the server did not answer: the connection is lost then, and with it,
    * as soon as the server notices, the transaction.
    */
-  async rollBack(): Promise<boolean> {
+  async rollBack(statement = 'ROLLBACK'): Promise<boolean> {
     if (this.#lostBy !== undefined) return false;
     try {
-      await this.query('ROLLBACK');
+      await this.#cancelling;
+      await this.query(statement);
       return true;
     } catch (error) {
       this.#lostBy ??= error instanceof Error ? error : new Error(String(error));
@@ -179,7 +215,7 @@ export class Session {
   }
 
   /** Closes the connection under whatever is running on it. */
-  abandon(reason: Error): void {
+  #abandon(reason: Error): void {
     this.#lostBy ??= reason;
     this.close();
   }
@@ -188,8 +224,10 @@ export class Session {
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
-    if (this.#lostBy === undefined) this.#client.removeListener('error', this.#onError);
-    this.#giveBack(this.#lostBy, this.#overdue);
+    // A cancellation may arrive late, and would hit the next statement, whose-ever that is.
+    if (this.#isPools && this.#cancelling !== undefined) this.#lostBy ??= new Error('cancelled');
+    if (this.#lostBy === undefined) this.client.removeListener('error', this.#onError);
+    this.#giveBack(this.#lostBy, this.#overdue ?? this.#cancelling);
   }
 }
 
@@ -230,15 +268,18 @@ async function within<Answer>(
   runtime: Runtime,
   advice: string,
 ): Promise<Answer> {
-  const answered = new AbortController();
-  const stop = signal ? AbortSignal.any([answered.signal, signal]) : answered.signal;
-  const tooLate = runtime.sleep(limitMs, stop).then(() => {
-    throw new StoreUnavailableError(`no answer from PostgreSQL within ${limitMs} ms: ${advice}`);
-  });
+  signal?.throwIfAborted();
+  const { promise: never, reject } = Promise.withResolvers<never>();
+  const abort = (): void => reject(signal?.reason);
+  signal?.addEventListener('abort', abort, { once: true });
+  const cancel = runtime.after(limitMs, () =>
+    reject(new StoreUnavailableError(`no answer from PostgreSQL within ${limitMs} ms: ${advice}`)),
+  );
   try {
-    return await Promise.race([answer, tooLate]);
+    return await Promise.race([answer, never]);
   } finally {
-    answered.abort();
+    cancel();
+    signal?.removeEventListener('abort', abort);
   }
 }
 

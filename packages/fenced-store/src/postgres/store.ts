@@ -1,28 +1,43 @@
 import { readFile } from 'node:fs/promises';
 import { checkFunction, checkObject, checkWholeNumber } from '../core/check.js';
 import { ConflictError, InvalidArgumentError, StoreUnavailableError } from '../core/errors.js';
+import { shown } from '../core/shown.js';
 import {
+  isCancellation,
   isSerializationFailure,
   isServerError,
   type PostgresClient,
   type PostgresPool,
   type PostgresResult,
+  type ServerError,
 } from './client.js';
-import { beforeWork, nameOf, outcomeUnknown, provesNoCommit, refusal } from './failures.js';
+import { nameOf, refusal } from './failures.js';
 import {
   type CheckedFence,
   checkFence,
   checkResource,
+  checkWriteId,
   type Fence,
   LIMIT_MS_MAX,
   type TransactionOptions,
 } from './fence.js';
+import { runClaim, runQuery } from './query.js';
+import { FencedRecords } from './records.js';
 import { type Runtime, systemRuntime } from './runtime.js';
 import { Connections, type Session } from './session.js';
-import { checkStatement, claim, type FencedTransaction, Run } from './transaction.js';
+import { checkSingle, checkStatement } from './statements.js';
+import { type FencedTransaction, Run } from './transaction.js';
 
 export type { PostgresPoolClient } from './client.js';
 export type { IsolationLevel } from './fence.js';
+export {
+  type CurrentRecord,
+  FencedRecords,
+  type Json,
+  type RecordOptions,
+  type RecordUpdateOptions,
+  type WrittenRecord,
+} from './records.js';
 export type {
   Fence,
   FencedTransaction,
@@ -41,16 +56,16 @@ export interface FencedPostgresOptions {
    */
   readonly pool: PostgresPool | PostgresClient;
   /**
-   * How long, in milliseconds, a writer may wait for a connection, for another writer of its resource or for a lock, and how
-   * long it may be idle between two statements before the server ends its transaction: from 1 to 2147483647.
-   * A `lease` says that better.
+   * How long, in milliseconds, a writer may wait for a connection and for another writer of its resource, and then hold the
+   * resource until the server ends its transaction: from 1 to 2147483647. A `lease` says that better.
+   * Before PostgreSQL 17 the second limit counts for each statement, and for each pause between two.
    * @default 10000
    */
   readonly holdMs?: number;
 }
 
 /** The schema that this release needs: what `fenced.version()` of its schema.sql returns. */
-const SCHEMA_VERSION = 1;
+const SCHEMA_VERSION = 2;
 
 const BACKOFF_BASE_MS = 10;
 const BACKOFF_MAX_MS = 500;
@@ -85,7 +100,8 @@ export class FencedPostgres {
 
   /**
    * Creates the schema `fenced` where it is missing or older; does nothing, and needs no rights, where it is not.
-   * Several processes may do so at once. The role needs `CREATE` on the database, and owns the ratchet from then on.
+   * Several processes may do so at once, also of different releases. The role needs `CREATE` on the database, and owns the ratchet
+   * from then on; other roles need `SELECT fenced.allow('role')`.
    *
    * @throws {StoreSetupError} where the role may not.
    */
@@ -96,7 +112,7 @@ export class FencedPostgres {
     );
     await this.#ask(async (session) => {
       if ((await installedVersion(session)) < SCHEMA_VERSION) {
-        await session.script('BEGIN', schema, 'COMMIT');
+        await session.query(`BEGIN; ${schema}; COMMIT`);
       }
     });
   }
@@ -104,7 +120,7 @@ export class FencedPostgres {
   /**
    * Runs `work` in one transaction behind the ratchet, and commits. `work` is run again, with the same token, where the server
    * rolled the transaction back because of others, so it must have no effects elsewhere.
-   * Two round trips beside those of `work`; one more under REPEATABLE READ and SERIALIZABLE.
+   * Two round trips beside those of `work`.
    *
    * @returns what `work` returned, once the server has said that it is committed.
    * @throws {StaleTokenError} a higher token was presented before: nothing was written.
@@ -115,25 +131,33 @@ export class FencedPostgres {
    * @throws {InvalidTokenError | InvalidArgumentError} the call is wrong: nothing was sent.
    * @throws whatever `work` throws, unchanged, and the reason of an aborted signal: nothing was written.
    */
-  async transaction<Result>(
+  async transaction<Result, Client = PostgresClient>(
     options: TransactionOptions,
-    work: (tx: FencedTransaction) => Promise<Result>,
+    work: (tx: FencedTransaction<Client>) => Promise<Result>,
   ): Promise<Result> {
     const fence = checkFence(options, this.#holdMs);
     checkFunction('work', work);
-    return this.#untilSerialized(fence, (session) =>
-      new Run(session, fence, this.#runtime.uniqueId()).run(work),
+    return this.#untilSerialized(fence, (session, writeId) =>
+      new Run(session, fence, writeId, this.#runtime).run(work),
     );
   }
 
-  /** A transaction of one statement. Errors as `transaction`. */
+  /**
+   * A transaction of one statement, in one round trip (in three with pg-native, or with pg's own `pipeline`). Errors as
+   * `transaction`, with one more case of `OutcomeUnknownError`: the rows that came back could not be read.
+   */
   async query<Row = Record<string, unknown>>(
     options: TransactionOptions,
     text: string,
     values?: readonly unknown[],
   ): Promise<PostgresResult<Row>> {
+    const fence = checkFence(options, this.#holdMs);
     checkStatement(text, values);
-    return this.transaction(options, (tx) => tx.query<Row>(text, values));
+    checkSingle(text);
+    const statement = values ? { text, values } : { text };
+    return this.#untilSerialized(fence, (session, writeId) =>
+      runQuery<Row>(session, fence, writeId, statement),
+    );
   }
 
   /**
@@ -142,17 +166,37 @@ export class FencedPostgres {
    */
   async claim(options: Fence): Promise<void> {
     const fence = checkFence(options, this.#holdMs);
-    await this.#untilSerialized(fence, async (session) => {
+    await this.#untilSerialized(fence, (session, writeId) => runClaim(session, fence, writeId));
+  }
+
+  /** A name for a write, unlike all others: to be given to it as `writeId`, and after an unknown outcome to `settle`. */
+  newWriteId(): string {
+    return this.#runtime.timedId();
+  }
+
+  /**
+   * What became of a write that was given this `writeId`. The answer is final: one that is still under way is waited for, for
+   * `holdMs` at most, and one that has not reached the server yet will be refused.
+   *
+   * @returns `applied`; `refused`: it is not applied and never will be; `unknown` where the id is older than 23 hours or
+   * was not given to the write (the ids of errors of such writes are of another kind), or the write is still under way.
+   * @throws {StoreUnavailableError} no answer: ask again.
+   */
+  async settle(writeId: string): Promise<'applied' | 'refused' | 'unknown'> {
+    if (!checkWriteId(writeId)) return 'unknown';
+    return this.#ask(async (session) => {
       try {
-        await claim(session, fence);
+        const results = await session.batch<{ fate: 'applied' | 'refused' | 'unknown' }>([
+          { text: 'BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE' },
+          { text: "SELECT set_config('lock_timeout', $1, true)", values: [`${this.#holdMs}`] },
+          { text: 'SELECT fenced.settle($1::uuid) AS fate', values: [writeId] },
+          { text: 'COMMIT' },
+        ]);
+        return results[2]?.rows[0]?.fate ?? 'unknown';
       } catch (error) {
-        const meaning = await beforeWork(error, session, fence);
-        const isCertain =
-          isServerError(error) ||
-          error instanceof InvalidArgumentError ||
-          provesNoCommit(error) ||
-          fence.signal?.aborted;
-        throw isCertain ? meaning : outcomeUnknown(fence, this.#runtime.uniqueId(), error);
+        if (!isServerError(error) || error.code !== '55P03' || !(await session.rollBack()))
+          throw error;
+        return 'unknown';
       }
     });
   }
@@ -166,38 +210,92 @@ export class FencedPostgres {
     return BigInt(rows[0]?.highest ?? 0);
   }
 
+  /**
+   * From now on every row of the table can be written only in a transaction that presented a token for the row's resource, by
+   * whatever client: others are refused with SQLSTATE UF002, or UF001 where the token is stale. Again with another expression,
+   * that takes the place of the first. For the owner of the table. docs/postgres.md says what each kind of statement meets.
+   *
+   * @param table as in SQL: `public.invoice`
+   * @param expression SQL over the columns of a row, which gives its resource: `'invoice/' || id`
+   * @throws {InvalidArgumentError} there is no such table, or the expression does not fit it.
+   * @throws {StoreSetupError} where the role may not.
+   */
+  async guard(table: string, expression: string): Promise<void> {
+    checkText('expression', expression);
+    await this.#govern(table, 'SELECT fenced.guard($1::regclass, $2)', [table, expression]);
+  }
+
+  /** Takes the guard away; does nothing where there is none. Errors as `guard`. */
+  async unguard(table: string): Promise<void> {
+    await this.#govern(table, 'SELECT fenced.unguard($1::regclass)', [table]);
+  }
+
+  async #govern(table: string, call: string, values: readonly string[]): Promise<void> {
+    checkText('table', table);
+    await this.#ask(
+      (session) => session.query(call, values),
+      (error) =>
+        /^(42501|3F000)$/.test(error.code) || error.message.includes('function fenced.')
+          ? refusal(error, table)
+          : new InvalidArgumentError(`table=${table}: ${error.message}`),
+    );
+  }
+
+  /**
+   * The JSON documents of a collection, each with a ratchet of its own.
+   *
+   * @param collection 1 to 1024 bytes
+   * @throws {InvalidArgumentError}
+   */
+  records(collection: string): FencedRecords {
+    return new FencedRecords(collection, this.#connections, this.#holdMs, this.#runtime);
+  }
+
   async #untilSerialized<Result>(
     fence: CheckedFence,
-    run: (session: Session) => Promise<Result>,
+    run: (session: Session, writeId: string) => Promise<Result>,
   ): Promise<Result> {
+    const { signal } = fence;
+    const writeId = fence.writeId ?? this.#runtime.uniqueId();
     for (let attempt = 1; ; attempt++) {
-      fence.signal?.throwIfAborted();
-      const patience = { limitMs: fence.limitMs(), signal: fence.signal };
+      signal?.throwIfAborted();
+      const patience = { limitMs: fence.limitMs(), signal };
       try {
-        return await this.#connections.with(patience, run);
+        return await this.#connections.with(patience, (session) => run(session, writeId));
       } catch (error) {
+        const isOurs = isCancellation(error) || isCancellation((error as Error).cause);
+        if (signal?.aborted && isOurs) throw signal.reason;
         if (!isSerializationFailure(error)) throw error;
         if (attempt >= fence.attemptsMax) {
           throw new ConflictError({ resource: nameOf(fence), attempts: attempt }, { cause: error });
         }
       }
       const ceilingMs = Math.min(BACKOFF_MAX_MS, BACKOFF_BASE_MS * 2 ** attempt);
-      await this.#runtime.sleep(this.#runtime.random() * ceilingMs, fence.signal);
+      await this.#runtime.sleep(this.#runtime.random() * ceilingMs, signal);
     }
   }
 
   /** Something that may be asked again however it ended. */
-  async #ask<Answer>(question: (session: Session) => Promise<Answer>): Promise<Answer> {
+  async #ask<Answer>(
+    question: (session: Session) => Promise<Answer>,
+    meaningOf: (error: ServerError) => Error = (error) => refusal(error, 'fenced'),
+  ): Promise<Answer> {
     return this.#connections.with({ limitMs: this.#holdMs, signal: undefined }, async (session) => {
       try {
         return await question(session);
       } catch (error) {
         const isAlive = await session.rollBack();
-        if (isAlive && isServerError(error)) throw refusal(error, 'fenced');
+        if (isAlive && isServerError(error)) throw meaningOf(error);
         throw new StoreUnavailableError('the connection was lost: ask again', { cause: error });
       }
     });
   }
+}
+
+/** @throws {InvalidArgumentError} */
+function checkText(name: string, value: unknown): void {
+  if (typeof value !== 'string' || value === '')
+    throw new InvalidArgumentError(`${name} must be a non-empty string value=${shown(value)}`);
 }
 
 /** 0 where there is none. */

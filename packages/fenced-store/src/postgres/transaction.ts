@@ -1,8 +1,12 @@
 import { InvalidArgumentError } from '../core/errors.js';
-import { shown } from '../core/shown.js';
-import { isSerializationFailure, isServerError, type PostgresResult } from './client.js';
 import {
-  beforeWork,
+  isSerializationFailure,
+  isServerError,
+  type PostgresClient,
+  type PostgresResult,
+} from './client.js';
+import {
+  failureOf,
   IN_FAILED_TRANSACTION,
   NOT_THE_TRANSACTION,
   notCommitted,
@@ -10,82 +14,68 @@ import {
   provesNoCommit,
   stalenessOf,
 } from './failures.js';
-import type { CheckedFence, IsolationLevel } from './fence.js';
+import type { CheckedFence } from './fence.js';
+import type { Runtime } from './runtime.js';
 import type { Session } from './session.js';
+import { COMMIT, checkStatement, opening } from './statements.js';
 
 /** What the caller's function works with: the statements between the ratchet and `COMMIT`. */
-export interface FencedTransaction {
+export interface FencedTransaction<Client = PostgresClient> {
   /**
    * Runs one statement. The driver's errors arrive as they are, except that a stale token is a `StaleTokenError`
-   * once it leaves the function. There is no time limit here, since only the caller knows how long a statement may take:
-   * set `statement_timeout` on the server or `query_timeout` of pg, or let a signal end it.
+   * once it leaves the function. The server ends it when the lease ends, or `holdMs` is over.
    *
-   * @throws {InvalidArgumentError} where the statement would end the transaction, or the transaction is over.
+   * @throws {InvalidArgumentError} where the statement would end the transaction, or the transaction or the lease is over.
    */
   query<Row = Record<string, unknown>>(
     text: string,
     values?: readonly unknown[],
   ): Promise<PostgresResult<Row>>;
+  /**
+   * The connection itself, for what `query` does not do: COPY (pg-copy-streams), cursors (pg-cursor), named statements. To be used
+   * until the function returns, and not to end the transaction. Annotate the parameter to have it typed:
+   * `async (tx: FencedTransaction<pg.PoolClient>) => …`
+   */
+  readonly client: Client;
 }
 
-/**
- * Advances every resource in a transaction of its own: what lower tokens wrote is committed then, and none of them can
- * write any more.
- */
-export async function claim(session: Session, fence: CheckedFence): Promise<void> {
-  await session.script(...opening(session, fence, 'read committed'), 'COMMIT');
-}
+/** How far the server's limit may be off from the lease before it is told anew. */
+const LIMIT_SLACK_MS = 50;
 
-function opening(session: Session, fence: CheckedFence, isolation: IsolationLevel): string[] {
-  const limitMs = fence.limitMs();
-  return [
-    `BEGIN ISOLATION LEVEL ${isolation} READ WRITE`,
-    // A paused holder keeps its place until the server ends its session, so it must.
-    `SET LOCAL idle_in_transaction_session_timeout = ${limitMs}`,
-    `SET LOCAL lock_timeout = ${limitMs}`,
-    ...fence.resources.map(
-      (resource) => `SELECT fenced.advance(${session.quote(resource)}, ${fence.token})`,
-    ),
-  ];
-}
-
-/** Statements that would end the transaction, and the lock on the ratchet with it. `ROLLBACK TO` a savepoint may pass. */
-const ENDS_TRANSACTION =
-  /^\s*(begin|start\s+transaction|commit|end|abort|prepare\s+transaction|rollback(?!\s+((work|transaction)\s+)?to\b))\b/i;
-
-/** @throws {InvalidArgumentError} where it is not text with a list of values, or would end the transaction. */
-export function checkStatement(text: string, values: readonly unknown[] | undefined): void {
-  // pg also takes an object with the text in it, which would pass the check below.
-  if (typeof text !== 'string')
-    throw new InvalidArgumentError(`the statement must be a string value=${shown(text)}`);
-  if (values !== undefined && !Array.isArray(values))
-    throw new InvalidArgumentError(`values must be an array value=${shown(values)}`);
-  if (ENDS_TRANSACTION.test(text))
-    throw new InvalidArgumentError(
-      `tx.query must not begin or end a transaction: return to commit, throw to roll back statement=${text.slice(0, 40)}`,
-    );
-}
+/** From here on the server has a limit for whole transactions, which goes on by itself. */
+const WITH_TRANSACTION_TIMEOUT = 170_000;
 
 /** One run of a fenced transaction, from `BEGIN` to the answer to `COMMIT`. Its errors say what became of it. */
-export class Run implements FencedTransaction {
+export class Run {
   readonly #session: Session;
   readonly #fence: CheckedFence;
   readonly #writeId: string;
+  readonly #runtime: Runtime;
   /** What failed since a statement last succeeded: the transaction has failed with the first, whatever the caller made of it. */
   #failures: unknown[] = [];
   #isOver = false;
+  #serverVersion = 0;
+  /** When the server was told how long the resource may be held, and until when that is. */
+  #heldSinceMs = 0;
+  #heldUntilMs = 0;
 
-  constructor(session: Session, fence: CheckedFence, writeId: string) {
+  constructor(session: Session, fence: CheckedFence, writeId: string, runtime: Runtime) {
     this.#session = session;
     this.#fence = fence;
     this.#writeId = writeId;
+    this.#runtime = runtime;
   }
 
-  async run<Result>(work: (tx: FencedTransaction) => Promise<Result>): Promise<Result> {
+  async run<Result, Client>(
+    work: (tx: FencedTransaction<Client>) => Promise<Result>,
+  ): Promise<Result> {
     const transactionId = await this.#begin();
     let result: Result;
     try {
-      result = await work({ query: (text, values) => this.query(text, values) });
+      result = await work({
+        query: (text, values) => this.#query(text, values),
+        client: this.#session.client as Client,
+      });
     } catch (thrown) {
       throw await this.#failureOfWork(thrown);
     } finally {
@@ -95,13 +85,14 @@ export class Run implements FencedTransaction {
     return result;
   }
 
-  async query<Row>(text: string, values?: readonly unknown[]): Promise<PostgresResult<Row>> {
+  async #query<Row>(text: string, values?: readonly unknown[]): Promise<PostgresResult<Row>> {
     if (this.#isOver) {
       throw new InvalidArgumentError('tx.query was called after its transaction had ended');
     }
     checkStatement(text, values);
     try {
-      const result = await this.#session.callersQuery<Row>(text, values);
+      const limitMs = await this.#holdOn();
+      const result = await this.#session.query<Row>(text, values, limitMs);
       this.#failures = [];
       return result;
     } catch (error) {
@@ -112,19 +103,46 @@ export class Run implements FencedTransaction {
 
   /** The server's name for the transaction, once it holds the ratchet. Nothing of the caller's is sent before. */
   async #begin(): Promise<string> {
-    const { isolation } = this.#fence;
+    const statements = opening(this.#fence);
+    this.#countFrom(this.#fence.limitMs());
     try {
-      // A snapshot for the whole transaction is taken here, before its turn, so what another holder wrote while we waited
-      // would be missing from it. After a claim there is nobody left to wait for.
-      if (isolation !== 'read committed') await claim(this.#session, this.#fence);
-      const results = await this.#session.script<{ id: string }>(
-        ...opening(this.#session, this.#fence, isolation),
-        'SELECT pg_current_xact_id()::text AS id',
-      );
-      return results.at(-1)?.rows[0]?.id ?? '';
+      const results = await this.#session.batch<{ id: string; version: string }>(statements);
+      const [entered] = results.at(-1)?.rows ?? [];
+      this.#serverVersion = Number(entered?.version);
+      return entered?.id ?? '';
     } catch (error) {
-      throw await beforeWork(error, this.#session, this.#fence);
+      const length = statements.length;
+      throw await failureOf(error, this.#session, this.#fence, {
+        writeId: this.#writeId,
+        ours: length,
+        commitAt: length,
+      });
     }
+  }
+
+  /** Tells the server how long the lease still lasts, where it does not know: the lease was extended, or its limits are for pauses only. */
+  async #holdOn(): Promise<number> {
+    const limitMs = this.#fence.limitMs();
+    if (!this.#fence.hasLease) return limitMs;
+    const nowMs = this.#runtime.nowMs();
+    const isOff =
+      this.#serverVersion >= WITH_TRANSACTION_TIMEOUT
+        ? nowMs + limitMs > this.#heldUntilMs + LIMIT_SLACK_MS
+        : nowMs > this.#heldSinceMs + LIMIT_SLACK_MS;
+    if (!isOff) return limitMs;
+    this.#countFrom(limitMs);
+    try {
+      await this.#session.query('SELECT fenced.hold($1::integer)', [limitMs]);
+    } catch (error) {
+      // What comes next may be the way back to a savepoint.
+      if (!isServerError(error) || error.code !== IN_FAILED_TRANSACTION) throw error;
+    }
+    return limitMs;
+  }
+
+  #countFrom(limitMs: number): void {
+    this.#heldSinceMs = this.#runtime.nowMs();
+    this.#heldUntilMs = this.#heldSinceMs + limitMs;
   }
 
   async #failureOfWork(thrown: unknown): Promise<unknown> {
@@ -132,7 +150,7 @@ export class Run implements FencedTransaction {
     const [first] = this.#failures;
     // Also where the function threw an error of its own because of it: run again it may not fail.
     if (isSerializationFailure(first)) return first;
-    if (!this.#failures.includes(thrown)) return thrown;
+    if (thrown instanceof InvalidArgumentError || !this.#failures.includes(thrown)) return thrown;
     return isAlive ? stalenessOf(thrown) : notCommitted(thrown, this.#session, this.#fence.signal);
   }
 
@@ -142,10 +160,8 @@ export class Run implements FencedTransaction {
       throw notCommitted(this.#session.lostBy, this.#session, this.#fence.signal);
     }
     try {
-      const results = await this.#session.script(
-        `SELECT fenced.confirm('${transactionId}')`,
-        'COMMIT',
-      );
+      const confirm = { text: 'SELECT fenced.confirm($1::xid8)', values: [transactionId] };
+      const results = await this.#session.batch([confirm, COMMIT]);
       // Invariant: only the tag COMMIT says that something was committed: a failed transaction answers ROLLBACK, without an error.
       if (results.at(-1)?.command === 'COMMIT') return;
       throw new Error('COMMIT was not answered with COMMIT');
@@ -156,11 +172,9 @@ export class Run implements FencedTransaction {
 
   async #failureOfCommit(error: unknown): Promise<unknown> {
     const isAlive = await this.#session.rollBack();
-    if (provesNoCommit(error)) return notCommitted(error, this.#session, this.#fence.signal);
-    // An error of the server that leaves the session alive undid the transaction. Anything else can follow a commit.
-    if (!isAlive || !isServerError(error)) {
-      return outcomeUnknown(this.#fence, this.#writeId, error);
-    }
+    if (provesNoCommit(error, this.#session, 1))
+      return notCommitted(error, this.#session, this.#fence.signal);
+    if (!isAlive || !isServerError(error)) return outcomeUnknown(this.#fence, this.#writeId, error);
     switch (error.code) {
       case NOT_THE_TRANSACTION: {
         const cause = new InvalidArgumentError(
@@ -171,7 +185,7 @@ export class Run implements FencedTransaction {
       case IN_FAILED_TRANSACTION:
         return stalenessOf(this.#failures[0] ?? error);
       default:
-        return error;
+        return stalenessOf(error);
     }
   }
 }

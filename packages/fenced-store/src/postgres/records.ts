@@ -1,0 +1,286 @@
+import { checkFunction, checkObject, checkSignal, checkWholeNumber } from '../core/check.js';
+import {
+  ConflictError,
+  InvalidArgumentError,
+  OutcomeUnknownError,
+  StoreUnavailableError,
+  UnsupportedByStoreError,
+} from '../core/errors.js';
+import { shown } from '../core/shown.js';
+import { parseToken, type TokenLike } from '../core/token.js';
+import { isSerializationFailure, isServerError, wasNotSent } from './client.js';
+import { refusal } from './failures.js';
+import { complaintAboutName } from './fence.js';
+import type { Runtime } from './runtime.js';
+import type { Connections, Session } from './session.js';
+
+/** What JSON can say. */
+export type Json =
+  | null
+  | boolean
+  | number
+  | string
+  | readonly Json[]
+  | { readonly [key: string]: Json };
+
+/** A document that was read. */
+export interface CurrentRecord {
+  readonly body: Json;
+  readonly token: bigint;
+  /** 1 with the first write, one more with each that follows, deletions too. */
+  readonly version: bigint;
+  /** Of the write that made this version. */
+  readonly writeId: string;
+}
+
+export type WrittenRecord = Omit<CurrentRecord, 'body'>;
+
+export interface RecordOptions {
+  /** The token of the lock that the caller holds; see `parseToken`. */
+  readonly token: TokenLike;
+  /** Ends the wait for a connection or between two attempts. What was sent is waited for. */
+  readonly signal?: AbortSignal;
+}
+
+export interface RecordUpdateOptions extends RecordOptions {
+  /** How often what others wrote is taken up at most. @default 10 */
+  readonly attemptsMax?: number;
+}
+
+const BACKOFF_BASE_MS = 5;
+const BACKOFF_MAX_MS = 500;
+
+interface Row {
+  readonly body: string | null;
+  readonly token: string;
+  readonly version: string;
+  readonly write_id: string | null;
+}
+
+/**
+ * JSON documents in PostgreSQL, each with the highest token that it has seen. One statement writes and checks, so a write
+ * takes one round trip, and a paused holder holds nothing.
+ *
+ * A write ends in one of three ways: it was applied; it was not; or `OutcomeUnknownError`, where a reply was lost and
+ * the document does not tell.
+ */
+export class FencedRecords {
+  readonly #collection: string;
+  readonly #connections: Connections;
+  readonly #holdMs: number;
+  readonly #runtime: Runtime;
+
+  /** Made by `records` of FencedPostgres. @throws {InvalidArgumentError} */
+  constructor(collection: string, connections: Connections, holdMs: number, runtime: Runtime) {
+    checkName('collection', collection);
+    this.#collection = collection;
+    this.#connections = connections;
+    this.#holdMs = holdMs;
+    this.#runtime = runtime;
+  }
+
+  /**
+   * Writes a document, whatever is there, unless a higher token has been seen. For read-modify-write use `update`.
+   *
+   * @throws {StaleTokenError} where a higher token has been seen.
+   * @throws {OutcomeUnknownError} where the reply was lost and the document does not tell.
+   * @throws {StoreUnavailableError | StoreSetupError} nothing was written.
+   * @throws {InvalidArgumentError | InvalidTokenError} nothing was sent; or it is JSON that PostgreSQL cannot store (`\u0000`).
+   */
+  async put(id: string, body: Json, options: RecordOptions): Promise<WrittenRecord> {
+    const { token, signal } = this.#check(id, options);
+    const written = await this.#write(id, toJson(body), token, null, signal);
+    // Invariant: only a write that expects a version can miss it.
+    if (written === null) throw new Error('a write without expectation was not applied');
+    return written;
+  }
+
+  /**
+   * Reads a document, has `edit` compute the next one, and writes that if nobody wrote in between; else starts again with what
+   * they wrote. `edit` may be called several times, and should do nothing but compute. What it throws is passed on.
+   *
+   * @param edit is given null where there is no document.
+   * @throws as `put`, and {ConflictError} where others wrote in between each time; nothing was written.
+   */
+  async update(
+    id: string,
+    options: RecordUpdateOptions,
+    edit: (current: CurrentRecord | null) => Json | Promise<Json>,
+  ): Promise<WrittenRecord> {
+    const { token, signal } = this.#check(id, options);
+    checkFunction('edit', edit);
+    const { attemptsMax = 10 } = options;
+    checkWholeNumber('attemptsMax', attemptsMax, 1, Number.MAX_SAFE_INTEGER);
+    for (let attempt = 1; ; attempt++) {
+      const row = await this.#find(id, signal);
+      const body = toJson(await edit(currentOf(row)));
+      const written = await this.#write(id, body, token, row?.version ?? '0', signal);
+      if (written) return written;
+      if (attempt >= attemptsMax) throw new ConflictError({ resource: id, attempts: attempt });
+      await this.#backOff(attempt, signal);
+    }
+  }
+
+  /**
+   * The document; null where there is none. With a token it is a fenced read: when it returns, lower tokens are
+   * refused, so that nothing older can still change what was read.
+   *
+   * @throws {StaleTokenError} with a token, where a higher one has been seen.
+   */
+  async get(id: string, options: Partial<RecordOptions> = {}): Promise<CurrentRecord | null> {
+    checkObject('options', options);
+    if (options.token !== undefined) await this.claim(id, { ...options, token: options.token });
+    checkName('id', id);
+    checkSignal('signal', options.signal);
+    return currentOf(await this.#find(id, options.signal));
+  }
+
+  /** Advances the ratchet without changing the document: from now on every lower token is refused. Errors as `put`. */
+  async claim(id: string, options: RecordOptions): Promise<void> {
+    const { token, signal } = this.#check(id, options);
+    const call = 'SELECT fenced.claim_record($1, $2, $3::bigint)';
+    await this.#ask(id, signal, (session) =>
+      session.query(call, [this.#collection, id, String(token)]),
+    );
+  }
+
+  /** Deletes the document and keeps its token, so that earlier holders stay out. Errors as `put`. */
+  async delete(id: string, options: RecordOptions): Promise<WrittenRecord> {
+    const { token, signal } = this.#check(id, options);
+    const written = await this.#write(id, null, token, null, signal);
+    if (written === null) throw new Error('a write without expectation was not applied');
+    return written;
+  }
+
+  /** The highest token seen for the document; 0n where it was never written nor claimed. */
+  async highest(id: string): Promise<bigint> {
+    checkName('id', id);
+    return BigInt((await this.#find(id, undefined))?.token ?? 0);
+  }
+
+  #check(id: string, options: RecordOptions): { token: bigint; signal: AbortSignal | undefined } {
+    checkName('id', id);
+    checkObject('options', options);
+    checkSignal('signal', options.signal);
+    return { token: parseToken(options.token), signal: options.signal };
+  }
+
+  async #find(id: string, signal: AbortSignal | undefined): Promise<Row | undefined> {
+    const { rows } = await this.#ask(id, signal, (session) =>
+      session.query<Row>(
+        'SELECT body, token::text, version::text, write_id::text FROM fenced.get_record($1, $2)',
+        [this.#collection, id],
+      ),
+    );
+    return rows[0];
+  }
+
+  /** @returns null where the version was not the expected one: nothing was written. */
+  async #write(
+    id: string,
+    body: string | null,
+    token: bigint,
+    expected: string | null,
+    signal: AbortSignal | undefined,
+  ): Promise<WrittenRecord | null> {
+    const writeId = this.#runtime.uniqueId();
+    const values = [this.#collection, id, body, String(token), writeId, expected];
+    const call =
+      'SELECT fenced.put_record($1, $2, $3::jsonb, $4::bigint, $5::uuid, $6::bigint)::text AS version';
+    let isSent = false;
+    try {
+      const { rows } = await this.#ask(id, signal, (session) => {
+        isSent = true;
+        return session.query<{ version: string | null }>(call, values);
+      });
+      const version = rows[0]?.version ?? null;
+      return version === null ? null : { token, version: BigInt(version), writeId };
+    } catch (error) {
+      const isUnknown = isSent && error instanceof StoreUnavailableError && !isAnswer(error.cause);
+      if (!isUnknown) throw error;
+      const row = await this.#find(id, signal).catch(() => undefined);
+      if (row?.write_id === writeId) return { token, version: BigInt(row.version), writeId };
+      throw new OutcomeUnknownError({ resource: id, writeId }, { cause: error });
+    }
+  }
+
+  /** Asks until the server did not roll it back because of others. */
+  async #ask<Answer>(
+    id: string,
+    signal: AbortSignal | undefined,
+    question: (session: Session) => Promise<Answer>,
+  ): Promise<Answer> {
+    for (let attempt = 1; ; attempt++) {
+      signal?.throwIfAborted();
+      try {
+        // The signal is not for the connection: closing that would leave a write unknown.
+        return await this.#connections.with(
+          { limitMs: this.#holdMs, signal: undefined },
+          (session) =>
+            question(session).catch(async (error: unknown) => {
+              const isAlive = await session.rollBack('SELECT');
+              throw isAlive && isServerError(error) ? meaningOf(error, id) : lost(error);
+            }),
+        );
+      } catch (error) {
+        if (!isSerializationFailure(error)) throw error;
+        if (attempt >= 10)
+          throw new ConflictError({ resource: id, attempts: attempt }, { cause: error });
+      }
+      await this.#backOff(attempt, signal);
+    }
+  }
+
+  #backOff(attempt: number, signal: AbortSignal | undefined): Promise<void> {
+    const ceilingMs = Math.min(BACKOFF_MAX_MS, BACKOFF_BASE_MS * 2 ** attempt);
+    return this.#runtime.sleep(this.#runtime.random() * ceilingMs, signal);
+  }
+}
+
+/** Whether the server itself said that it did not do it. */
+function isAnswer(cause: unknown): boolean {
+  return wasNotSent(cause) || (isServerError(cause) && cause.severity === 'ERROR');
+}
+
+function lost(error: unknown): Error {
+  return new StoreUnavailableError('the connection was lost', { cause: error });
+}
+
+function meaningOf(error: Parameters<typeof refusal>[0], id: string): Error {
+  switch (error.code) {
+    case '22P05': // \u0000, which jsonb cannot hold, or a character that the database's encoding lacks.
+    case '22P02':
+      return new InvalidArgumentError(
+        `PostgreSQL cannot store this JSON: ${error.message} id=${id}`,
+      );
+    case '54000':
+    case '54001': // Too large, or nested too deep.
+      return new UnsupportedByStoreError(`${error.message} id=${id}`, { cause: error });
+    default:
+      return refusal(error, id);
+  }
+}
+
+function currentOf(row: Row | undefined): CurrentRecord | null {
+  if (!row || row.body === null || row.write_id === null) return null;
+  const { token, version, write_id: writeId } = row;
+  return { body: JSON.parse(row.body), token: BigInt(token), version: BigInt(version), writeId };
+}
+
+/** @throws {InvalidArgumentError} where JSON has no word for it. */
+function toJson(body: unknown): string {
+  let text: string | undefined;
+  try {
+    text = JSON.stringify(body);
+  } catch (error) {
+    throw new InvalidArgumentError(`body must be JSON: ${(error as Error).message}`);
+  }
+  if (text !== undefined) return text;
+  throw new InvalidArgumentError(`body must be JSON value=${shown(body)}`);
+}
+
+/** @throws {InvalidArgumentError} where it cannot name a collection or a document. */
+function checkName(what: string, name: unknown): void {
+  const complaint = complaintAboutName(name);
+  if (complaint) throw new InvalidArgumentError(`${what} ${complaint}`);
+}

@@ -1,0 +1,80 @@
+import type { EventEmitter } from 'node:events';
+
+/** What is used of a connection of a `pg.Pool`: LISTEN, and the events `notification`, `error` and `end`. */
+export interface PostgresConnection extends Pick<EventEmitter, 'on'> {
+  query(text: string): Promise<unknown>;
+  release(error?: Error | boolean): void;
+}
+
+/** The calls used of a `pg.Pool`. */
+export interface PostgresPool {
+  /** Where the pool has only one connection, none is kept for listening. */
+  readonly options?: { readonly max?: number };
+  connect(): Promise<PostgresConnection>;
+  query(text: string, values?: unknown[]): Promise<{ readonly rows: unknown[] }>;
+}
+
+/** What one attempt to acquire ended with on the server: a token, or how long somebody else holds it. */
+export interface Answer {
+  readonly token: string | null;
+  readonly held_ms: string | null;
+}
+
+/** SQLSTATE: the transaction was rolled back because of others, under stricter defaults than READ COMMITTED. */
+const SERIALIZATION_FAILURES: readonly unknown[] = ['40001', '40P01'];
+const TRIES_MAX = 10;
+
+/** The functions of schema.sql. */
+export class Database {
+  readonly #pool: PostgresPool;
+
+  constructor(pool: PostgresPool) {
+    this.#pool = pool;
+  }
+
+  async acquire(
+    resources: readonly string[],
+    owner: string,
+    ttlMs: number,
+    firstToken: bigint | null,
+  ): Promise<Answer> {
+    const values = [resources, owner, ttlMs, firstToken === null ? null : String(firstToken)];
+    const [answer] = await this.#ask<Answer>(
+      'SELECT token::text, held_ms::text FROM fenced_lock.acquire($1::text[], $2, $3::integer, $4::bigint)',
+      values,
+    );
+    if (answer) return answer;
+    throw new Error('fenced_lock.acquire gave no row');
+  }
+
+  async extend(resources: readonly string[], owner: string, ttlMs: number): Promise<boolean> {
+    const [answer] = await this.#ask<{ held: boolean }>(
+      'SELECT fenced_lock.extend($1::text[], $2, $3::integer) AS held',
+      [resources, owner, ttlMs],
+    );
+    return answer?.held ?? false;
+  }
+
+  async release(resources: readonly string[], owner: string): Promise<boolean> {
+    const [answer] = await this.#ask<{ held: boolean }>(
+      'SELECT fenced_lock.release($1::text[], $2) AS held',
+      [resources, owner],
+    );
+    return answer?.held ?? false;
+  }
+
+  async install(schema: string): Promise<void> {
+    await this.#ask(`BEGIN; ${schema}; COMMIT`);
+  }
+
+  async #ask<Row>(text: string, values?: unknown[]): Promise<Row[]> {
+    for (let tries = 1; ; tries += 1) {
+      try {
+        return (await this.#pool.query(text, values)).rows as Row[];
+      } catch (error) {
+        const { code } = error as { code?: unknown };
+        if (tries >= TRIES_MAX || !SERIALIZATION_FAILURES.includes(code)) throw error;
+      }
+    }
+  }
+}

@@ -1,0 +1,277 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout } from 'node:timers/promises';
+import {
+  AcquireTimeoutError,
+  InvalidArgumentError,
+  LeaseLostError,
+  LockHeldError,
+  Redlock,
+} from '@fenced/lock';
+import { PostgresLock } from '@fenced/lock/postgres';
+import { startPostgres, startRedis } from '@fenced/testbed';
+import fc from 'fast-check';
+import { Redis } from 'ioredis';
+import pg from 'pg';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+
+type Lock = Pick<Redlock, 'acquire' | 'tryAcquire' | 'using' | 'close'>;
+
+interface Service {
+  /** Another client of one lock service that is new with each name. */
+  open(name: string): Promise<Lock>;
+  stop(): Promise<void>;
+}
+
+async function redis(): Promise<Service> {
+  const service = await startRedis(3);
+  const nodes = service.nodes.map(({ name, port }) => ({ name, client: new Redis(port) }));
+  return {
+    open: async (name) => new Redlock({ nodes, keyPrefix: `{${name}}:`, firstToken: 33n }),
+    stop: async () => {
+      for (const { client } of nodes) client.disconnect();
+      await service.stop();
+    },
+  };
+}
+
+async function postgres(): Promise<Service> {
+  const service = await startPostgres();
+  const open = (url: URL): pg.Pool => {
+    const pool = new pg.Pool({ connectionString: url.href, max: 10 });
+    pool.on('error', () => undefined);
+    return pool;
+  };
+  const admin = open(new URL(service.url));
+  const pools = new Map<string, pg.Pool>();
+  return {
+    open: async (name) => {
+      let pool = pools.get(name);
+      if (!pool) {
+        await admin.query(`CREATE DATABASE "${name}"`);
+        const url = new URL(service.url);
+        url.pathname = `/${name}`;
+        pool = open(url);
+        pools.set(name, pool);
+        await new PostgresLock({ pool }).install();
+      }
+      return new PostgresLock({ pool, firstToken: 33n });
+    },
+    stop: async () => {
+      await Promise.all([...pools.values(), admin].map((pool) => pool.end()));
+      await service.stop();
+    },
+  };
+}
+
+describe.each([
+  ['Redlock', redis],
+  ['PostgresLock', postgres],
+] as const)('%s', (_, start) => {
+  let service: Service;
+  beforeAll(async () => {
+    service = await start();
+  });
+  afterAll(() => service?.stop());
+
+  /** Two clients of a new service. */
+  const openTwo = async (): Promise<[Lock, Lock]> => {
+    const name = randomUUID();
+    return [await service.open(name), await service.open(name)];
+  };
+
+  test('tokens begin at firstToken and grow with every acquisition, whoever makes it', async () => {
+    const [one, two] = await openTwo();
+    const tokens: bigint[] = [];
+    for (const lock of [one, two, one, one, two]) {
+      const lease = await lock.acquire('invoice/42', { ttlMs: 5_000 });
+      tokens.push(lease.token);
+      expect(await lease.release()).toBe('released');
+    }
+    expect(tokens).toEqual([33n, 34n, 35n, 36n, 37n]);
+  });
+
+  test('a lease keeps others out until it is released, and says who refused', async () => {
+    const [one, two] = await openTwo();
+    const lease = await one.acquire('x', { ttlMs: 5_000 });
+    const attempt = await two.tryAcquire('x', { ttlMs: 5_000 });
+    expect(attempt).toMatchObject({ ok: false, reason: 'held' });
+    if (attempt.ok) throw new Error('two hold it');
+    expect(attempt.retryAfterMs).toBeGreaterThan(3_000);
+    expect(attempt.nodes.some(({ answer }) => answer === 'held')).toBe(true);
+    await expect(two.acquire('x', { ttlMs: 5_000 })).rejects.toThrow(LockHeldError);
+    await using other = await two.acquire('y', { ttlMs: 5_000 });
+    expect(other.resources).toEqual(['y']);
+    await lease.release();
+    await using next = await two.acquire('x', { ttlMs: 5_000 });
+    expect(next.token).toBeGreaterThan(lease.token);
+  });
+
+  test('a lease is waited for: until its release, its end, or waitMs', async () => {
+    const [one, two] = await openTwo();
+    const lease = await one.acquire('x', { ttlMs: 20_000 });
+    const short = two.acquire('x', { ttlMs: 5_000, waitMs: 80 });
+    await expect(short).rejects.toThrow(AcquireTimeoutError);
+    const startedMs = performance.now();
+    const waiting = two.acquire('x', { ttlMs: 400, waitMs: 10_000 });
+    await setTimeout(100);
+    await lease.release();
+    await waiting;
+    expect(performance.now() - startedMs).toBeLessThan(5_000);
+    await using last = await one.acquire('x', { ttlMs: 400, waitMs: 10_000 });
+    expect(last.token).toBe(35n);
+  });
+
+  test('a lease ends at its deadline, and releasing it then is no error', async () => {
+    const [one] = await openTwo();
+    const lease = await one.acquire('x', { ttlMs: 100 });
+    expect(lease.remainingMs()).toBeLessThan(100);
+    lease.ensure(10);
+    await new Promise<void>((resolve) => {
+      lease.signal.addEventListener('abort', () => resolve());
+    });
+    expect(lease.signal.reason).toBeInstanceOf(LeaseLostError);
+    expect(() => lease.ensure()).toThrow(LeaseLostError);
+    await expect(lease.extend(1_000)).rejects.toThrow(LeaseLostError);
+    // The service gives a lease a little longer than its holder counts on.
+    await setTimeout(50);
+    expect(await lease.release()).toBe('expired');
+    expect(await lease.release()).toBe('expired');
+  });
+
+  test('a lease can be extended with the same token, never shortened, and never taken back', async () => {
+    const [one, two] = await openTwo();
+    const lease = await one.acquire('x', { ttlMs: 1_000 });
+    await lease.extend(20_000);
+    await lease.extend(500);
+    expect(lease.remainingMs()).toBeGreaterThan(15_000);
+    expect(await two.tryAcquire('x', { ttlMs: 500 })).toMatchObject({ reason: 'held' });
+    await lease.release();
+    await using _ = await two.acquire('x', { ttlMs: 5_000 });
+    await expect(lease.extend(500)).rejects.toThrow(LeaseLostError);
+  });
+
+  test('several resources are all or nothing, with one token above every earlier one of each', async () => {
+    const [one, two] = await openTwo();
+    const tokens: bigint[] = [];
+    for (const set of ['a', 'b', ['b', 'a'], 'a', ['a', 'c'], 'c']) {
+      const lease = await one.acquire(set, { ttlMs: 1_000 });
+      tokens.push(lease.token);
+      await lease.release();
+    }
+    expect(tokens.slice(2)).toEqual(tokens.slice(2).toSorted((x, y) => Number(x - y)));
+    const held = await one.acquire('b', { ttlMs: 5_000 });
+    const refused = two.acquire(['a', 'b', 'c'], { ttlMs: 5_000 });
+    await expect(refused).rejects.toThrow(LockHeldError);
+    await (await two.acquire('a', { ttlMs: 5_000, waitMs: 1_000 })).release();
+    await held.release();
+    await using set = await two.acquire(['c', 'a', 'b'], { ttlMs: 5_000, waitMs: 1_000 });
+    expect(set.resources).toEqual(['a', 'b', 'c']);
+    await expect(one.acquire('c', { ttlMs: 5_000 })).rejects.toThrow(LockHeldError);
+  });
+
+  test('using extends while the routine runs, at most extensionsMax times', async () => {
+    const [one] = await openTwo();
+    const token = await one.using('x', { ttlMs: 300, extensionsMax: 50 }, async (lease) => {
+      await setTimeout(900);
+      lease.ensure();
+      return lease.token;
+    });
+    expect(token).toBe(33n);
+    const limited = one.using('x', { ttlMs: 200, extensionsMax: 1 }, () => setTimeout(700));
+    await expect(limited).rejects.toThrow(LeaseLostError);
+    const failing = one.using('y', { ttlMs: 500 }, () => Promise.reject(new Error('no paper')));
+    await expect(failing).rejects.toThrow('no paper');
+    await using _ = await one.acquire('y', { ttlMs: 500, waitMs: 1_000 });
+  });
+
+  test('an abort ends the wait with its own reason and leaves nothing behind', async () => {
+    const [one, two] = await openTwo();
+    const lease = await one.acquire('x', { ttlMs: 5_000 });
+    const controller = new AbortController();
+    const reason = new Error('enough');
+    const waiting = two.acquire('x', { ttlMs: 5_000, waitMs: 9_000, signal: controller.signal });
+    void setTimeout(60).then(() => controller.abort(reason));
+    await expect(waiting).rejects.toBe(reason);
+    await lease.release();
+    await using _ = await one.acquire('x', { ttlMs: 1_000, waitMs: 1_000 });
+  });
+
+  test('an abort in the middle of an attempt releases what was granted', async () => {
+    const [one, two] = await openTwo();
+    for (let i = 0; i < 20; i++) {
+      const controller = new AbortController();
+      const attempt = one.tryAcquire('x', { ttlMs: 30_000, signal: controller.signal });
+      void setTimeout(i % 4).then(() => controller.abort());
+      const outcome = await attempt;
+      if (outcome.ok) await outcome.lease.release();
+      await using _ = await two.acquire('x', { ttlMs: 1_000, waitMs: 2_000 });
+    }
+  });
+
+  test('close releases what is held and ends what waits', async () => {
+    const [one, two] = await openTwo();
+    const lease = await one.acquire('x', { ttlMs: 30_000 });
+    const waiting = two.acquire('x', { ttlMs: 500, waitMs: 20_000 });
+    const also = one.acquire('x', { ttlMs: 500, waitMs: 20_000 });
+    const ended = expect(also).rejects.toMatchObject({ code: 'closed' });
+    await setTimeout(50);
+    await one.close();
+    await ended;
+    expect(lease.signal.aborted).toBe(true);
+    await (await waiting).release();
+    await expect(one.acquire('x', { ttlMs: 500 })).rejects.toMatchObject({ code: 'closed' });
+  });
+
+  test.each([
+    ['no resource', undefined, { ttlMs: 1_000 }],
+    ['an empty one', '', { ttlMs: 1_000 }],
+    ['one twice', ['a', 'a'], { ttlMs: 1_000 }],
+    ['half a surrogate pair', '\ud800', { ttlMs: 1_000 }],
+    ['no time', 'x', {}],
+    ['too little', 'x', { ttlMs: 9 }],
+    ['too much', 'x', { ttlMs: 60_001 }],
+    ['a wait that is none', 'x', { ttlMs: 1_000, waitMs: -1 }],
+    ['a signal that is none', 'x', { ttlMs: 1_000, signal: {} }],
+    ['no options', 'x', undefined],
+  ])('bad input is refused before anything is sent: %s', async (_, resource, options) => {
+    const [one] = await openTwo();
+    const run = one.acquire(resource as string, options as { ttlMs: number });
+    await expect(run).rejects.toBeInstanceOf(InvalidArgumentError);
+  });
+
+  const seed = Number(process.env.FENCED_SEED ?? Date.now() % 2 ** 31);
+
+  test(`tokens never repeat and never go back while many acquire (FENCED_SEED=${seed})`, async () => {
+    const names = fc.constantFrom<string | string[]>('a', 'b', 'c', ['a', 'b'], ['c', 'a']);
+    const plan = fc.array(fc.array(names, { minLength: 3, maxLength: 5 }), {
+      minLength: 2,
+      maxLength: 6,
+    });
+    const property = fc.asyncProperty(plan, async (lists) => {
+      const [one, two] = await openTwo();
+      const history: { names: readonly string[]; token: bigint; began: number; ended: number }[] =
+        [];
+      let clock = 0;
+      const run = async (list: (string | string[])[], lock: Lock) => {
+        for (const resource of list) {
+          const began = clock++;
+          const lease = await lock.acquire(resource, { ttlMs: 10_000, waitMs: 20_000 });
+          const { resources, token } = lease;
+          history.push({ names: resources, token, began, ended: clock++ });
+          await lease.release();
+        }
+      };
+      await Promise.all(lists.map((list, at) => run(list, at % 2 ? one : two)));
+      for (const earlier of history) {
+        for (const later of history) {
+          const meet = earlier.names.some((name) => later.names.includes(name));
+          if (!meet || earlier === later) continue;
+          expect(earlier.token).not.toBe(later.token);
+          if (earlier.ended < later.began) expect(earlier.token).toBeLessThan(later.token);
+        }
+      }
+      expect(history.length).toBe(lists.flat().length);
+    });
+    await fc.assert(property, { seed, numRuns: 4 });
+  });
+});

@@ -1,0 +1,192 @@
+import { ConflictError, OutcomeUnknownError, StaleTokenError } from '@fenced/store';
+import { FencedPostgres, type Json } from '@fenced/store/postgres';
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { asNewRole, connect, openLedger, rejectionOf, throughProxy } from './postgres-support.js';
+
+async function openRecords() {
+  const ledger = await openLedger();
+  return { ...ledger, records: ledger.store.records('invoices') };
+}
+
+test('a document is written, read, updated and deleted, and keeps its token and version', async () => {
+  const { records } = await openRecords();
+  expect(await records.get('42')).toBeNull();
+  expect(await records.highest('42')).toBe(0n);
+  const written = await records.put('42', { total: 1 }, { token: 33 });
+  expect(written).toMatchObject({ token: 33n, version: 1n });
+  expect(await records.get('42')).toEqual({ ...written, body: { total: 1 } });
+  const updated = await records.update('42', { token: 34 }, (current) => {
+    expect(current?.body).toEqual({ total: 1 });
+    return { total: 2 };
+  });
+  expect(updated.version).toBe(2n);
+  const deleted = await records.delete('42', { token: 34 });
+  expect(deleted.version).toBe(3n);
+  expect(await records.get('42')).toBeNull();
+  expect(await records.highest('42')).toBe(34n);
+  await expect(records.put('42', 'late', { token: 33 })).rejects.toBeInstanceOf(StaleTokenError);
+  await records.update('42', { token: 34 }, (current) => [current?.body ?? null]);
+  expect(await records.get('42')).toMatchObject({ body: [null], version: 4n });
+});
+
+test('a lower token is refused everywhere, and changes nothing', async () => {
+  const { records, store } = await openRecords();
+  await records.put('42', 1, { token: 34 });
+  const token = { token: 33 };
+  for (const call of [
+    () => records.put('42', 2, token),
+    () => records.update('42', token, () => 2),
+    () => records.delete('42', token),
+    () => records.claim('42', token),
+    () => records.get('42', token),
+  ]) {
+    const error = await rejectionOf(call());
+    expect(error).toBeInstanceOf(StaleTokenError);
+    expect(error).toMatchObject({ presented: 33n, highest: 34n, resource: 'invoices/42' });
+  }
+  expect(await records.get('42')).toMatchObject({ body: 1, version: 1n });
+  expect(await store.records('others').highest('42')).toBe(0n);
+});
+
+test('a claim, and a read with the token, keep earlier holders out before anything is written', async () => {
+  const { records } = await openRecords();
+  await records.claim('new', { token: 34 });
+  expect(await records.get('new')).toBeNull();
+  await expect(records.put('new', 1, { token: 33 })).rejects.toBeInstanceOf(StaleTokenError);
+  await records.put('new', 1, { token: 34 });
+  expect(await records.get('new', { token: 35 })).toMatchObject({ body: 1, version: 1n });
+  await expect(records.put('new', 2, { token: 34 })).rejects.toBeInstanceOf(StaleTokenError);
+});
+
+test('many at once: no update is lost, whoever holds which token', async () => {
+  const { records } = await openRecords();
+  const outcomes = await Promise.allSettled(
+    Array.from({ length: 40 }, (_, i) =>
+      records.update('42', { token: 1 + (i % 3), attemptsMax: 200 }, (current) => [
+        ...((current?.body as Json[]) ?? []),
+        i,
+      ]),
+    ),
+  );
+  const acknowledged = outcomes.flatMap(({ status }, i) => (status === 'fulfilled' ? [i] : []));
+  for (const outcome of outcomes) {
+    if (outcome.status === 'rejected') expect(outcome.reason).toBeInstanceOf(StaleTokenError);
+  }
+  const { body, version } = (await records.get('42')) ?? {};
+  expect((body as number[]).toSorted((a, b) => a - b)).toEqual(acknowledged);
+  expect(version).toBe(BigInt(acknowledged.length));
+  expect(acknowledged.length).toBeGreaterThanOrEqual(13);
+});
+
+test('others who write in between each time are a conflict, and nothing was written', async () => {
+  const { records } = await openRecords();
+  let runs = 0;
+  const run = records.update('42', { token: 1, attemptsMax: 3 }, async () => {
+    await records.put('42', { by: 'others', run: ++runs }, { token: 1 });
+    return 'mine';
+  });
+  expect(await rejectionOf(run)).toBeInstanceOf(ConflictError);
+  expect(await records.get('42')).toMatchObject({ body: { by: 'others', run: 3 } });
+});
+
+const seed = Number(process.env.FENCED_SEED ?? Date.now() % 2 ** 31);
+
+test(`whatever JSON goes in comes out (FENCED_SEED=${seed})`, async () => {
+  const { records } = await openRecords();
+  // jsonb has neither \u0000 nor halves of surrogate pairs, and one zero.
+  const isStorable = (text: string) => text.isWellFormed() && !text.includes('\\u0000');
+  const property = fc.asyncProperty(
+    fc.jsonValue(),
+    fc.string({ minLength: 1 }),
+    async (value, id) => {
+      const text = JSON.stringify(value);
+      fc.pre(isStorable(text) && !id.includes('\0') && id.isWellFormed());
+      await records.put(id, JSON.parse(text), { token: 1 });
+      expect((await records.get(id))?.body).toEqual(JSON.parse(text));
+    },
+  );
+  await fc.assert(property, { seed, numRuns: 200 });
+});
+
+test.each([
+  ['undefined', undefined, 'invalid-argument'],
+  ['a bigint', 1n, 'invalid-argument'],
+  ['a function', () => 1, 'invalid-argument'],
+  ['a NUL', 'a\0b', 'invalid-argument'],
+])('%s is no document', async (_, body, code) => {
+  const { records } = await openRecords();
+  await expect(records.put('42', body as Json, { token: 1 })).rejects.toMatchObject({ code });
+  expect(await records.highest('42')).toBe(0n);
+});
+
+test('bad names and tokens are refused before anything is sent', async () => {
+  const store = new FencedPostgres({ pool: connect('postgres://127.0.0.1:1/absent') });
+  expect(() => store.records('')).toThrow('collection must not be empty');
+  const records = store.records('c');
+  for (const call of [
+    records.put('', 1, { token: 1 }),
+    records.put('x', 1, { token: 0 }),
+    records.put('x', 1, undefined as never),
+    records.update('x', { token: 1 }, undefined as never),
+    records.update('x', { token: 1, attemptsMax: 0 }, () => 1),
+    records.get('a\0b'),
+    records.highest(1 as never),
+  ]) {
+    await expect(call).rejects.toMatchObject({ code: expect.stringMatching(/^invalid-/) });
+  }
+});
+
+test('a role that is allowed to present tokens writes documents, and cannot touch the table', async () => {
+  const { url, pool } = await openRecords();
+  const role = await asNewRole(url);
+  const theirs = connect(role.href);
+  const records = new FencedPostgres({ pool: theirs }).records('invoices');
+  await expect(records.put('42', 1, { token: 33 })).rejects.toMatchObject({ code: 'store-setup' });
+  await pool.query(`SELECT fenced.allow('${role.username}')`);
+  await records.put('42', 1, { token: 33 });
+  for (const statement of ['UPDATE fenced.record SET token = 1', 'DELETE FROM fenced.record'])
+    await expect(theirs.query(statement)).rejects.toMatchObject({ code: '42501' });
+});
+
+test('under a default of REPEATABLE READ collisions are tried again', async () => {
+  const { url, records } = await openRecords();
+  const options = '-c default_transaction_isolation=serializable';
+  const strict = new FencedPostgres({ pool: connect(url.href, { max: 8, options }) });
+  const writes = Array.from({ length: 8 }, (_, i) =>
+    strict.records('invoices').put('42', i, { token: 1 }),
+  );
+  const written = await Promise.all(writes);
+  expect(new Set(written.map(({ version }) => version)).size).toBe(8);
+  expect((await records.get('42'))?.version).toBe(8n);
+});
+
+describe('a reply that is lost', () => {
+  test('is made up for by reading back', async () => {
+    const ledger = await openRecords();
+    const { proxy, store } = await throughProxy(ledger);
+    const far = store.records('invoices');
+    await far.get('42');
+    proxy.swallow('toClient');
+    const run = far.put('42', 1, { token: 33 });
+    await proxy.untilSwallowed('toClient');
+    proxy.heal();
+    proxy.cut();
+    const { writeId, version } = await run;
+    expect(await ledger.records.get('42')).toMatchObject({ body: 1, writeId, version });
+  });
+
+  test('is unknown where the document cannot be read either, or does not tell', async () => {
+    const ledger = await openRecords();
+    const { proxy, store } = await throughProxy(ledger);
+    const far = store.records('invoices');
+    await far.get('42');
+    proxy.swallow('toClient');
+    const run = rejectionOf(far.put('42', 1, { token: 33 }));
+    await proxy.untilSwallowed('toClient');
+    await ledger.records.put('42', 2, { token: 33 });
+    proxy.heal();
+    proxy.cut();
+    expect(await run).toBeInstanceOf(OutcomeUnknownError);
+  });
+});
