@@ -1,3 +1,4 @@
+import { readFile } from 'node:fs/promises';
 import { type NodeConfig, Redlock } from '@fenced/lock';
 import { type LocalRedisNode, startLocalRedis, startSentinel } from '@fenced/testbed';
 import { Cluster, Redis } from 'ioredis';
@@ -129,6 +130,25 @@ test('a Redis Cluster is one node: all keys lie in one slot, and a failover of i
   await others[0]?.pause();
   const all = [...before, await tokenOf(lock, ['x', 'y'])];
   expect(all).toEqual(all.toSorted((a, b) => Number(a - b)));
+  client.disconnect();
+});
+
+test('a user needs no more than the commands and keys that the documentation lists', async () => {
+  const page = new URL('../../docs/redis-servers.md', import.meta.url);
+  const [, rules = ''] = /ACL SETUSER locks (.+)/.exec(await readFile(page, 'utf8')) ?? [];
+  await using service = await startLocalRedis(1);
+  const [server] = service.nodes as unknown as readonly [LocalRedisNode];
+  const own = rules.replace('{fenced}:', clients.keyPrefix).split(' ');
+  await clients.connect(server.port).acl('SETUSER', 'locks', ...own);
+  const password = rules.match(/>(\S+)/)?.[1] ?? '';
+  const client = new Redis(server.port, { username: 'locks', password });
+  await using lock = new Redlock({ nodes: [{ name: 'a', client }], keyPrefix: clients.keyPrefix });
+  await using lease = await lock.acquire('x', { ttlMs: 1_000 });
+  await lease.extend(2_000);
+  // A memory that is lost, and a clock that has gone back, take the commands that are rare.
+  await clients.connect(server.port).hdel(`${clients.keyPrefix}node`, 'run_id');
+  expect(await tokenOf(lock, 'y')).toBeGreaterThan(lease.token);
+  await expect(client.flushall()).rejects.toThrow(/NOPERM/);
   client.disconnect();
 });
 

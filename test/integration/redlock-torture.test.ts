@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { Random } from '../simulation/random.ts';
 import { FAULTS } from './redlock-faults.js';
 import { judge } from './redlock-history.js';
 import { minorityOf, RESUME_LIMIT_MS, type Site, TTL_MS, World, within } from './redlock-world.js';
@@ -13,7 +14,7 @@ const seed = Number(process.env.FENCED_SEED ?? 20_261_121);
 // Each test has a fault of its own; the history, and what servers and clients went through, goes on from test to test.
 describe.each([3, 5])('with %i nodes', (nodeCount) => {
   const minority = minorityOf(nodeCount);
-  const random = generator(seed + nodeCount);
+  const random = new Random(seed, `faults of ${nodeCount}`);
   let world: World;
   let stopper: Promise<void>;
   let isOver = false;
@@ -72,12 +73,13 @@ describe.each([3, 5])('with %i nodes', (nodeCount) => {
       const story: string[] = [];
       for (let round = 0; round < ROUNDS; round += 1) {
         const sites = chosen(world.sites, minority, random);
-        for (const site of sites) {
-          const [[name, fault] = []] = chosen(Object.entries(FAULTS), 1, random);
-          if (!name || !fault) throw new Error('there are faults');
-          story.push(`${site.name}: ${name}`);
-          await fault(site, world);
-        }
+        await Promise.all(
+          sites.map((site) => {
+            const [name, fault] = random.pick(Object.entries(FAULTS));
+            story.push(`${site.name}: ${name}`);
+            return fault(site, world);
+          }),
+        );
         await recovered(sites);
         expect(judge(world.history), story.join('\n')).toMatchObject({ verdict: 'grows' });
       }
@@ -95,32 +97,22 @@ describe.each([3, 5])('with %i nodes', (nodeCount) => {
   }
 
   async function stopClientsNowAndThen(): Promise<void> {
+    const random = new Random(seed, `pauses of ${nodeCount}`);
     while (!isOver) {
-      const [client] = chosen(world.clients, 1, random);
-      await client?.worker.pause();
+      const { worker } = random.pick(world.clients);
+      await worker.pause();
       await sleep(TTL_MS * 1.5);
-      await client?.worker.wake();
+      await worker.wake();
       await sleep(TTL_MS);
     }
   }
 });
 
 /** As many of them as `count` says, in random order. */
-function chosen<T>(from: readonly T[], count: number, random: () => number): T[] {
+function chosen<T>(from: readonly T[], count: number, random: Random): T[] {
   return from
-    .map((value) => ({ value, key: random() }))
+    .map((value) => ({ value, key: random.unit() }))
     .sort((a, b) => a.key - b.key)
     .slice(0, count)
     .map(({ value }) => value);
-}
-
-/** Mulberry32: the same faults for the same seed. */
-function generator(state: number): () => number {
-  let a = state;
-  return () => {
-    a = (a + 0x6d2b79f5) | 0;
-    let t = Math.imul(a ^ (a >>> 15), 1 | a);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 4_294_967_296;
-  };
 }
