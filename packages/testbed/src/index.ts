@@ -12,6 +12,14 @@ export {
   TestbedError,
   type TestbedErrorCode,
 } from './errors.js';
+export {
+  type LocalRedisNode,
+  type LocalRedisOptions,
+  type LocalRedisService,
+  type Snapshot,
+  startLocalRedis,
+  startSentinel,
+} from './local-redis.js';
 export { type PostgresOptions, startPostgres } from './postgres.js';
 export type { PostgresService } from './postgres-address.js';
 export { WorkerEndedError, type WorkerOptions, WorkerProcess } from './process.js';

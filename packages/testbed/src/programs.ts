@@ -1,6 +1,7 @@
 import { accessSync, constants, existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { delimiter, dirname, join } from 'node:path';
+import { TestbedError } from './errors.js';
 
 /** Debian keeps servers in `sbin`, which is not on every user's path; Homebrew's folders are not on every macOS path. */
 const SERVER_FOLDERS = [
@@ -29,8 +30,29 @@ function isExecutable(path: string): boolean {
   }
 }
 
+/** The program that `FENCED_REDIS_SERVER` names, where it does: another version than the one on the path. */
 export function findRedis(): string | undefined {
-  return findProgram('redis-server') ?? findProgram('valkey-server');
+  const path = process.env.FENCED_REDIS_SERVER || undefined;
+  if (path === undefined) return findProgram('redis-server') ?? findProgram('valkey-server');
+  if (isExecutable(path)) return path;
+  throw new TestbedError(
+    'environment',
+    `FENCED_REDIS_SERVER=${path} is no program: name the full path of a redis-server`,
+  );
+}
+
+/** Debian's package of it. */
+export const FAKETIME_PACKAGE = 'libfaketime';
+
+/** What moves the clock of one process: libfaketime, where Debian and Homebrew on Linux put it. */
+export function findFakeTime(): string | undefined {
+  const folders = [
+    ...['x86_64', 'aarch64'].map((cpu) => `/usr/lib/${cpu}-linux-gnu/faketime`),
+    '/usr/lib/faketime',
+    '/usr/local/lib/faketime',
+    '/home/linuxbrew/.linuxbrew/lib/faketime',
+  ];
+  return folders.map((folder) => join(folder, 'libfaketime.so.1')).find((path) => existsSync(path));
 }
 
 /**

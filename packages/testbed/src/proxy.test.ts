@@ -310,6 +310,19 @@ describe('delay', () => {
   });
 });
 
+test('redirect cuts what is open and leads to the other server from then on', async () => {
+  const one = await serve((socket) => socket.end('one'));
+  const two = await serve((socket) => socket.end('two'));
+  const silent = await serve(() => undefined);
+  const before = await open(silent.proxy);
+  await eventually(() => expect(silent.sockets).toHaveLength(1));
+  silent.proxy.redirect({ host: one.proxy.host, port: one.proxy.port });
+  expect(await endOf(before)).toBe('ECONNRESET');
+  expect(String(await buffer(await open(silent.proxy)))).toBe('one');
+  silent.proxy.redirect({ host: two.proxy.host, port: two.proxy.port });
+  expect(String(await buffer(await open(silent.proxy)))).toBe('two');
+});
+
 describe('cut and refuse', () => {
   test('both sides are told at once, and what was held is lost', async () => {
     const { proxy, sockets } = await serve(() => undefined);

@@ -27,7 +27,7 @@ export interface WaitOptions {
 export class TcpProxy implements AsyncDisposable {
   readonly host = '127.0.0.1';
   readonly #server: Server;
-  readonly #upstream: Upstream;
+  #upstream: Upstream;
   readonly #traffic: Record<Direction, Traffic> = { toServer: quiet(), toClient: quiet() };
   readonly #connections = new Set<Record<Direction, Lane>>();
   readonly #progress = new EventEmitter().setMaxListeners(0);
@@ -128,6 +128,12 @@ export class TcpProxy implements AsyncDisposable {
   /** Resets every open connection at both sides. What is held is lost. */
   cut(): void {
     for (const lane of this.#lanes('toServer')) lane.reset();
+  }
+
+  /** Leads to another server from now on, as a failover does, and cuts the connections to the one before. */
+  redirect(upstream: Upstream): void {
+    this.#upstream = upstream;
+    this.cut();
   }
 
   /** Resets every new connection as soon as it is made, until `accept`. */

@@ -1,16 +1,13 @@
-import { dirname, join } from 'node:path';
 import { TestbedError } from './errors.js';
-import { makeTemporaryFolder } from './lifeline.js';
+import { redisArgs, startLocalRedis } from './local-redis.js';
 import { REDIS } from './needs.js';
 import {
   askRedis,
   nodeName,
-  ProgramNode,
   programOf,
   type RedisFaults,
   type RedisService,
 } from './redis-node.js';
-import { onFreePort } from './server.js';
 import { asService, environmentError, fromFirstOrigin } from './service.js';
 
 export interface RedisOptions {
@@ -31,7 +28,7 @@ export async function startRedis(n: number, options: RedisOptions = {}): Promise
   const { persistence = 'none' } = options;
   return await fromFirstOrigin(REDIS, {
     environment: (urls) => redisOfEnvironment(n, urls),
-    program: (command) => redisOfThisMachine(n, persistence, command),
+    program: () => startLocalRedis(n, { persistence }),
     docker: async () => (await import('./docker.js')).redisInDocker(n, redisArgs(persistence)),
   });
 }
@@ -68,32 +65,4 @@ function notOurs(name: string): RedisFaults {
     return Promise.reject(new TestbedError('not-ours', `Redis node ${name} ${reason}`));
   };
   return { pid: undefined, kill: refuse, start: refuse, pause: refuse, wake: refuse };
-}
-
-async function redisOfThisMachine(
-  n: number,
-  persistence: 'none' | 'aof',
-  command: string,
-): Promise<RedisService> {
-  await using parts = new AsyncDisposableStack();
-  const folder = parts.use(await makeTemporaryFolder('redis'));
-  const starting = Array.from({ length: n }, (_, index) =>
-    onFreePort(async (port) => {
-      const logPath = join(folder.path, `${port}`, 'redis.log');
-      const args = [...redisArgs(persistence), '--port', `${port}`, '--dir', dirname(logPath)];
-      const node = new ProgramNode(nodeName(index), port, { command, args, logPath });
-      await node.start();
-      return parts.use(node);
-    }),
-  );
-  // Where one fails the others must be up before they can be ended.
-  await Promise.allSettled(starting);
-  const nodes = await Promise.all(starting);
-  const program = nodes[0]?.program ?? command;
-  return asService({ origin: 'program', program }, parts.move(), { nodes });
-}
-
-function redisArgs(persistence: 'none' | 'aof'): string[] {
-  const aof = ['--appendonly', 'yes', '--appendfsync', 'always'];
-  return ['--save', '', ...(persistence === 'aof' ? aof : ['--appendonly', 'no'])];
 }

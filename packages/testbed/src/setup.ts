@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import { installPackages } from './apt.js';
 import { ServiceUnavailableError, TestbedError } from './errors.js';
 import { explainMissing, type Need, originsFor, POSTGRES, REDIS, S3, variable } from './needs.js';
+import { FAKETIME_PACKAGE, findFakeTime } from './programs.js';
 
 /**
  * Makes sure that each service can be had, so that what runs next does not fail half-way. It starts nothing.
@@ -9,9 +10,10 @@ import { explainMissing, type Need, originsFor, POSTGRES, REDIS, S3, variable } 
  */
 async function setUp(): Promise<void> {
   const missing = [REDIS, POSTGRES, S3].filter((need) => !isAtHand(need));
-  if (missing.length === 0) return;
-  const wanted = await withoutDocker(missing);
-  const packages = wanted.filter(wantsProgram).flatMap((need) => need.debian);
+  const wanted = missing.length > 0 ? await withoutDocker(missing) : [];
+  // Only tests need it; where it cannot be installed, the one that does says so.
+  const forTests = findFakeTime() === undefined ? [FAKETIME_PACKAGE] : [];
+  const packages = [...wanted.filter(wantsProgram).flatMap((need) => need.debian), ...forTests];
   if (packages.length > 0 && isDebianAsRoot()) await installPackages(packages, say);
   const stillMissing = wanted.filter((need) => !isAtHand(need));
   if (stillMissing.length > 0) throw new ServiceUnavailableError(explainMissing(stillMissing));
