@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
-import { playCell, scenarios, startLockNodes, startStore } from '@fenced/demo';
+import { playCell, playsOf, type Store, scenarios, startLockNodes, startStore } from '@fenced/demo';
 import pg from 'pg';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 
@@ -14,11 +14,17 @@ afterAll(() => services.disposeAsync());
 
 const [pausedBeforeWrite] = scenarios;
 if (!pausedBeforeWrite) throw new Error('there is no scenario 1');
+const plays = playsOf(pausedBeforeWrite);
+
+async function verdictOn(store: Store, protection: 'token' | 'claim') {
+  const play = plays.find((one) => one.protection === protection);
+  if (!play) throw new Error(`scenario 1 is not played under ${protection}`);
+  return (await playCell(play, store, nodes)).verdict;
+}
 
 test('on S3 without its check, the paused client overwrites its successor', async () => {
   const store = services.use(await startStore('s3'));
-  const verdict = async (protection: 'token' | 'claim') =>
-    (await playCell(pausedBeforeWrite, protection, store, nodes)).verdict;
+  const verdict = (protection: 'token' | 'claim') => verdictOn(store, protection);
 
   vi.stubEnv('NODE_OPTIONS', `--import=${new URL('./ratchet-off.mjs', import.meta.url)}`);
   expect(await verdict('token')).toBe('lost');
@@ -29,8 +35,7 @@ test('on S3 without its check, the paused client overwrites its successor', asyn
 
 test('on Postgres without its check, the paused client overwrites its successor', async () => {
   const store = services.use(await startStore('postgres'));
-  const verdict = async (protection: 'token' | 'claim') =>
-    (await playCell(pausedBeforeWrite, protection, store, nodes)).verdict;
+  const verdict = (protection: 'token' | 'claim') => verdictOn(store, protection);
 
   const address = await store.create('address');
   if (address.kind !== 'postgres') throw new Error('not an address of Postgres');

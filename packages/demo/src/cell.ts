@@ -1,16 +1,19 @@
 import { randomUUID } from 'node:crypto';
-import { TcpProxy } from '@fenced/testbed';
+import { startLocalRedis, TcpProxy } from '@fenced/testbed';
 import { Director } from './director.js';
 import type { Event } from './history.js';
-import type { LockAddress, Protection, StoreKind } from './job.js';
-import type { Scenario } from './scenarios/scenario.js';
-import type { Store } from './services.js';
+import type { LockAddress, LockKind, Protection, StoreKind } from './job.js';
+import { LockNodes } from './lock-nodes.js';
+import type { Play } from './scenarios/scenario.js';
+import { NODE_COUNT, type Store } from './services.js';
 import { type Judgement, judge } from './verdict.js';
 
-/** One scenario on one store under one protection, played and judged. */
+/** One scenario on one store under one lock and one protection, played and judged. */
 export interface Cell extends Judgement {
   readonly scenario: number;
+  readonly title: string;
   readonly store: StoreKind;
+  readonly lock: LockKind;
   readonly protection: Protection;
   readonly pinned: Judgement['verdict'];
   /** Of the leases, in the order in which they were acquired. */
@@ -22,28 +25,47 @@ export interface Cell extends Judgement {
 const FIRST_TOKEN = 33;
 const RESOURCE = 'document';
 
+/**
+ * @param nodes of the lock, for all stories that break none
+ * @throws {TestbedError} `unavailable`, where the story breaks nodes and this machine has not what that takes
+ */
 export async function playCell(
-  scenario: Scenario,
-  protection: Protection,
+  { scenario, lock: kind, protection, pinned }: Play,
   store: Store,
   nodes: LockAddress['nodes'],
 ): Promise<Cell> {
-  const name = `scenario-${scenario.number}-${protection}`;
-  const lock = { nodes, keyPrefix: `{demo:${name}:${randomUUID()}}:`, firstToken: FIRST_TOKEN };
-  await using proxy = await TcpProxy.start({ host: store.host, port: store.port });
+  const { number, title, breaks, replicated } = scenario;
+  await using parts = new AsyncDisposableStack();
+  // One more, to fail over to.
+  const own = breaks
+    ? parts.use(await startLocalRedis(NODE_COUNT + 1, { hasMovableClock: breaks === 'clocks' }))
+    : null;
+  const name = `scenario-${number}-${protection}`;
+  const lock = {
+    kind,
+    nodes: own?.nodes.slice(0, NODE_COUNT).map(({ name, url }) => ({ name, url })) ?? nodes,
+    keyPrefix: `{demo:${name}:${randomUUID()}}:`,
+    firstToken: own ? null : FIRST_TOKEN,
+  };
+  const lockNodes = parts.use(new LockNodes(lock, RESOURCE, own?.nodes ?? []));
+  if (replicated) await lockNodes.giveReplica(replicated);
+  if (own) await lockNodes.useBefore(RESOURCE, FIRST_TOKEN);
+  const proxy = parts.use(await TcpProxy.start({ host: store.host, port: store.port }));
   const document = await store.create(name);
   const job = { resource: RESOURCE, protection, lock, storage: document };
-  await using director = new Director(job, proxy);
+  const director = parts.use(new Director(job, proxy, lockNodes, scenario.leaseLasts ?? false));
 
   await scenario.play(director);
   await director.readFinalState();
 
   const history = director.history.events;
   return {
-    scenario: scenario.number,
+    scenario: number,
+    title,
     store: store.kind,
+    lock: kind,
     protection,
-    pinned: scenario.pinned[protection],
+    pinned,
     ...judge(history, scenario.missing(history)),
     tokens: history.flatMap(({ operation, token }) =>
       operation === 'acquire' && token !== undefined ? [token] : [],

@@ -1,43 +1,68 @@
-import { setTimeout } from 'node:timers/promises';
 import { type TcpProxy, WorkerProcess } from '@fenced/testbed';
-import { Redis } from 'ioredis';
 import { openFenced, openPlain } from './documents/open.js';
 import { type Event, History } from './history.js';
 import { isFenced, type Job } from './job.js';
+import { type ClientNumber, LockNetwork } from './lock-network.js';
+import type { LockNodes } from './lock-nodes.js';
 import type { Actor, Stage } from './scenarios/scenario.js';
 import { through } from './services.js';
 
-type ClientName = 'client 1' | 'client 2';
-
-/** Short for client 1, whose lease the story waits for; client 2 must not lose its own while client 1 acts. */
-const TTL_MS: Record<ClientName, number> = { 'client 1': 1_000, 'client 2': 10_000 };
-const POLL_MS = 5;
+/** Short where the story waits for the end of client 1's lease; client 2 must not lose its own while client 1 acts. */
+const SHORT_TTL_MS = 1_000;
+const LONG_TTL_MS = 10_000;
+const HOUR_MS = 3_600_000;
 
 const WORKER: URL = new URL('./worker.js', import.meta.url);
+const BEFORE_IT_ASKS = { file: WORKER, text: 'const attempt = await lock.tryAcquire' };
 /** After the last check, before the write. */
 const BEFORE_THE_WRITE = { file: WORKER, text: 'return edited;' };
 
-/** Starts the clients of one cell, does to them what the story wants, and writes down what is seen. */
+interface Start {
+  readonly stopAt?: typeof BEFORE_THE_WRITE;
+  readonly givesUp?: boolean;
+}
+
+/** Starts the clients of one cell, does to them and their servers what the story wants, and writes down what is seen. */
 export class Director implements Stage, AsyncDisposable {
   readonly history: History = new History();
-  readonly #job: Omit<Job, 'line' | 'ttlMs'>;
+  readonly #job: Omit<Job, 'line' | 'ttlMs' | 'givesUp'>;
   readonly #proxy: TcpProxy;
-  readonly #watchers: readonly Redis[];
+  readonly #nodes: LockNodes;
+  readonly #network: LockNetwork;
+  readonly #leaseLasts: boolean;
   readonly #clients: WorkerProcess[] = [];
 
   /** @param proxy before the storage; client 1's packets pass through it */
-  constructor(job: Omit<Job, 'line' | 'ttlMs'>, proxy: TcpProxy) {
+  constructor(
+    job: Omit<Job, 'line' | 'ttlMs' | 'givesUp'>,
+    proxy: TcpProxy,
+    nodes: LockNodes,
+    leaseLasts: boolean,
+  ) {
     this.#job = job;
     this.#proxy = proxy;
-    this.#watchers = job.lock.nodes.map(({ url }) => new Redis(url));
+    this.#nodes = nodes;
+    this.#network = new LockNetwork(job.lock.nodes);
+    this.#leaseLasts = leaseLasts;
   }
 
-  client(number: 1 | 2): Promise<Actor> {
-    return this.#start(`client ${number}`, {});
+  client(number: ClientNumber): Promise<Actor> {
+    return this.#play(number, {});
   }
 
-  clientThatStops(number: 1 | 2): Promise<Actor> {
-    return this.#start(`client ${number}`, { stopAt: BEFORE_THE_WRITE });
+  clientThatStops(number: ClientNumber): Promise<Actor> {
+    return this.#play(number, { stopAt: BEFORE_THE_WRITE });
+  }
+
+  clientThatGivesUp(number: ClientNumber): Promise<Actor> {
+    return this.#play(number, { givesUp: true });
+  }
+
+  async clientBeforeItAsks(): Promise<Actor> {
+    await this.#network.standBetween(1);
+    const process = await this.#start(1, { stopAt: BEFORE_IT_ASKS });
+    await process.reachedStop();
+    return this.#actor(1, process);
   }
 
   holdPackets(): void {
@@ -46,26 +71,63 @@ export class Director implements Stage, AsyncDisposable {
 
   async packetIsHeld(): Promise<void> {
     await this.#proxy.untilHeld('toServer');
-    this.#note('storage', 'hold');
+    this.#note('storage', 'hold', 'packet is held');
   }
 
   deliver(): void {
-    this.#note('storage', 'deliver');
+    this.#note('storage', 'deliver', 'packet arrives');
     this.#proxy.release('toServer');
   }
 
   async leaseIsOver(): Promise<void> {
-    const { protection, lock, resource } = this.#job;
-    if (protection === 'none') return;
-    const key = `${lock.keyPrefix}lock:${resource}`;
-    const majority = Math.floor(this.#watchers.length / 2) + 1;
-    const owners = (): Promise<(string | null)[]> =>
-      Promise.all(this.#watchers.map((node) => node.get(key)));
-    // The next client may hold the lock by the time we look again: only this owner's lease counts.
-    const owner = (await owners()).find((held) => held !== null);
-    const holds = (held: string | null): boolean => held !== null && held === owner;
-    while ((await owners()).filter(holds).length >= majority) await setTimeout(POLL_MS);
+    if (this.#job.protection === 'none') return;
+    await this.#nodes.leaseIsOver();
     this.#note('lock nodes', 'expire');
+  }
+
+  holdGrants(): void {
+    this.#network.holdAnswers();
+  }
+
+  async grantsAreHeld(): Promise<void> {
+    await this.#nodes.hold(this.#allNodes());
+    await this.#network.answersAreHeld();
+    this.#note('lock nodes', 'hold', 'the grants are held');
+  }
+
+  deliverGrants(): void {
+    this.#note('lock nodes', 'deliver', 'the grants arrive');
+    this.#network.deliverAnswers();
+  }
+
+  async reaches(number: ClientNumber, names: string): Promise<void> {
+    await this.#network.reaches(number, names);
+    this.#note('lock nodes', 'reach', `client ${number} reaches only ${spell(names)}`);
+  }
+
+  save(name: string): Promise<void> {
+    return this.#nodes.save(name);
+  }
+
+  restart(names: string, data: 'kept' | 'none'): Promise<void> {
+    const how = data === 'none' ? 'without data' : 'with old data';
+    const who = names === this.#allNodes() ? 'all restart' : `${spell(names)} restarts`;
+    return this.#forget(names, `${who} ${how}`, () => this.#nodes.restart(names, data));
+  }
+
+  jumpAhead(name: string): Promise<void> {
+    const how = `${spell(name)}'s clock jumps an hour ahead`;
+    return this.#forget(name, how, () => this.#nodes.moveClock(name, HOUR_MS));
+  }
+
+  cutReplication(): void {
+    this.#nodes.cutReplication();
+  }
+
+  failOver(name: string): Promise<void> {
+    return this.#forget(name, `${spell(name)} fails over to its replica`, async () =>
+      this.#network.redirect(name, await this.#nodes.failOver(name)),
+    );
   }
 
   /** Reads what is stored in the end, directly and as the clients would. */
@@ -82,26 +144,42 @@ export class Director implements Stage, AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await Promise.all(this.#clients.map((client) => client.kill()));
-    const node = `${this.#job.lock.keyPrefix}node`;
-    await Promise.all(this.#watchers.map((watcher) => watcher.del(node)));
-    for (const watcher of this.#watchers) watcher.disconnect();
+    await this.#network[Symbol.asyncDispose]();
   }
 
-  async #start(name: ClientName, options: { stopAt?: typeof BEFORE_THE_WRITE }): Promise<Actor> {
-    const { storage } = this.#job;
+  async #play(number: ClientNumber, start: Start): Promise<Actor> {
+    return this.#actor(number, await this.#start(number, start));
+  }
+
+  async #start(number: ClientNumber, { stopAt, givesUp = false }: Start): Promise<WorkerProcess> {
+    const { storage, lock } = this.#job;
     const { host, port } = this.#proxy;
+    const name = `client ${number}` as const;
     const job: Job = {
       ...this.#job,
       line: name,
-      ttlMs: TTL_MS[name],
-      storage: name === 'client 1' ? through(storage, host, port) : storage,
+      givesUp,
+      ttlMs: number === 1 && !this.#leaseLasts ? SHORT_TTL_MS : LONG_TTL_MS,
+      lock: { ...lock, nodes: this.#network.addresses(number) },
+      storage: number === 1 ? through(storage, host, port) : storage,
     };
     const process = await WorkerProcess.start(WORKER, {
-      ...options,
+      ...(stopAt && { stopAt }),
       args: [JSON.stringify(job)],
       onLine: (line) => this.history.record({ actor: name, ...JSON.parse(line) }),
     });
     this.#clients.push(process);
+    return process;
+  }
+
+  #actor(number: ClientNumber, process: WorkerProcess): Actor {
+    const name = `client ${number}` as const;
+    const finished = async (): Promise<void> => {
+      const { code, signal } = await process.exited;
+      if (code !== 0) {
+        throw new Error(`${name} crashed code=${code} signal=${signal} ${process.stderr}`);
+      }
+    };
     return {
       reachedItsWrite: () => process.reachedStop(),
       proceed: () => process.proceed(),
@@ -113,16 +191,35 @@ export class Director implements Stage, AsyncDisposable {
         this.#note(name, 'wake');
         await process.wake();
       },
-      finished: async () => {
-        const { code, signal } = await process.exited;
-        if (code !== 0) {
-          throw new Error(`${name} crashed code=${code} signal=${signal} ${process.stderr}`);
-        }
-      },
+      finished,
+      finishedOrTurnedAway: () =>
+        Promise.race([finished(), this.history.recorded(name, 'acquire', 'refused')]),
     };
   }
 
-  #note(actor: Event['actor'], operation: Event['operation']): void {
-    this.history.record({ actor, operation, phase: 'ok' });
+  /** Does to lock nodes what makes them forget the lease that they hold; sees that they held it, and that they do no more. */
+  async #forget(names: string, how: string, fault: () => Promise<void>): Promise<void> {
+    await this.#nodes.hold(names);
+    await fault();
+    await this.#nodes.haveForgotten(names);
+    this.#note('lock nodes', 'forget', how);
   }
+
+  #allNodes(): string {
+    return this.#job.lock.nodes.map(({ name }) => name).join('');
+  }
+
+  #note(actor: Event['actor'], operation: Event['operation'], reason?: string): void {
+    this.history.record({
+      actor,
+      operation,
+      phase: 'ok',
+      ...(reason !== undefined && { reason }),
+    });
+  }
+}
+
+/** As the article calls them: `A, B, C`. */
+function spell(names: string): string {
+  return [...names.toUpperCase()].join(', ');
 }

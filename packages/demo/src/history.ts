@@ -19,11 +19,14 @@ export type Operation =
   // Done to a client by the director, and observed by it.
   | 'pause'
   | 'wake'
-  // Of the lock nodes: nobody holds the lock any more.
+  // Of the lock nodes: nobody holds the lock any more; some of them forget who does; a client reaches only some.
   | 'expire'
-  // Of the storage's side: client 1's bytes wait in the network, arrive; what is stored in the end.
+  | 'forget'
+  | 'reach'
+  // Of the network: bytes of client 1 to the storage, or of the lock nodes to it, wait there, arrive.
   | 'hold'
   | 'deliver'
+  // Of the storage: what is stored in the end.
   | 'final';
 
 /** What the document holds: one line a client has added. */
@@ -43,7 +46,7 @@ export interface Event {
   readonly validMs?: number;
   /** On a refusal: the highest token that the storage has seen. */
   readonly highest?: string;
-  /** What an error said. */
+  /** What an error said, what the lock nodes answered, or what was done to them. */
   readonly reason?: string;
 }
 
@@ -56,11 +59,26 @@ export function monotonicMs(): number {
 export class History {
   readonly #startedMs: number = monotonicMs();
   readonly #events: Event[] = [];
+  readonly #waiting = new Set<(event: Event) => void>();
 
   /** @param fact its `atMs` is on the machine's monotonic clock; now, where it has none */
   record(fact: Omit<Event, 'atMs'> & { readonly atMs?: number }): void {
     const atMs = (fact.atMs ?? monotonicMs()) - this.#startedMs;
-    this.#events.push({ ...fact, atMs: Math.round(atMs * 10) / 10 });
+    const event = { ...fact, atMs: Math.round(atMs * 10) / 10 };
+    this.#events.push(event);
+    for (const look of this.#waiting) look(event);
+  }
+
+  /** Resolves when there is an event of that kind. */
+  recorded(actor: Actor, operation: Operation, phase: Phase): Promise<void> {
+    return new Promise((resolve) => {
+      const look = (event: Event): void => {
+        if (event.actor === actor && event.operation === operation && event.phase === phase)
+          resolve();
+      };
+      this.#waiting.add(look);
+      for (const event of this.#events) look(event);
+    });
   }
 
   /** In the order in which it happened. */

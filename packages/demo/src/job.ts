@@ -5,6 +5,8 @@ export interface Job {
   readonly resource: string;
   readonly protection: Protection;
   readonly ttlMs: number;
+  /** Whether it goes away where it does not get the lock at once. */
+  readonly givesUp: boolean;
   readonly lock: LockAddress;
   readonly storage: StorageAddress;
 }
@@ -13,11 +15,23 @@ export interface Job {
 export const protections = ['none', 'lock', 'token', 'token+cas', 'claim'] as const;
 export type Protection = (typeof protections)[number];
 
+/** Ours, and what people do instead. */
+export const locks = [
+  'fenced',
+  'naive Redlock',
+  'elapsed time ignored',
+  'INCR on one node',
+  'highest INCR',
+] as const;
+export type LockKind = (typeof locks)[number];
+
 export interface LockAddress {
+  readonly kind: LockKind;
   readonly nodes: readonly { readonly name: string; readonly url: string }[];
   /** Each cell has its own, so that each begins with the article's token. */
   readonly keyPrefix: string;
-  readonly firstToken: number;
+  /** Of nodes that were never used; null where they have been. */
+  readonly firstToken: number | null;
 }
 
 export const stores = ['s3', 'postgres'] as const;

@@ -10,10 +10,12 @@ export interface DemoOptions {
   readonly json: boolean;
 }
 
+const numbers: readonly number[] = [...new Set(scenarios.map(({ number }) => number))];
+
 export const USAGE: string = `npm run demo -- [--only 1,3] [--store s3|postgres]
 npm run --silent demo -- --json [--only 1,3] [--store s3|postgres]
 
-  --only    the scenarios to play, by number, with commas between (all: ${scenarios.map(({ number }) => number).join(',')})
+  --only    the scenarios to play, by number, with commas between (all: ${numbers.join(',')})
   --store   the store to play them on (both: ${stores.join(', ')})
   --json    print one JSON document instead of the timeline`;
 
@@ -27,7 +29,7 @@ export function parseOptions(args: readonly string[]): DemoOptions | 'help' {
     throw new UsageError(`--store must be one of ${stores.join(', ')}: ${store}`);
   }
   return {
-    scenarios: only === undefined ? scenarios : only.split(',').map(byNumber),
+    scenarios: only === undefined ? scenarios : only.split(',').flatMap(byNumber),
     stores: stores.filter((kind) => store === undefined || store === kind),
     json: json ?? false,
   };
@@ -49,10 +51,9 @@ function parse(args: readonly string[]) {
   }
 }
 
-function byNumber(text: string): Scenario {
-  const scenario = scenarios.find(({ number }) => String(number) === text.trim());
-  if (scenario) return scenario;
-  throw new UsageError(
-    `--only takes the numbers ${scenarios.map(({ number }) => number).join(', ')}: ${text}`,
-  );
+/** Some stories are told in two ways under one number. */
+function byNumber(text: string): Scenario[] {
+  const found = scenarios.filter(({ number }) => String(number) === text.trim());
+  if (found.length > 0) return found;
+  throw new UsageError(`--only takes the numbers ${numbers.join(', ')}: ${text}`);
 }

@@ -19,7 +19,7 @@ import { connect as connectPostgres, TABLE } from './documents/postgres.js';
 import { connect as connectS3 } from './documents/s3.js';
 import type { StorageAddress, StoreKind } from './job.js';
 
-const NODE_COUNT = 5;
+export const NODE_COUNT = 5;
 
 /** A store that documents can be made in. */
 export interface Store extends AsyncDisposable {

@@ -37,14 +37,15 @@ export function renderCell(cell: Cell): string {
   const rows = cell.history.flatMap((event) => {
     if (event.operation === 'pause') stopped.add(event.actor);
     if (event.operation === 'wake') stopped.delete(event.actor);
-    const text = tell(event, cell.protection);
+    const text = tell(event, cell);
     return text === null ? [] : [row(event, text, stopped)];
   });
   return [title(cell), header(), ...rows, ...verdict(cell), ''].join('\n');
 }
 
-function title({ protection, store }: Cell): string {
-  return styleText('bold', `${protection} on ${store}: `) + explained[protection];
+function title({ lock, protection, store }: Cell): string {
+  const name = lock === 'fenced' ? protection : `${protection} by ${lock}`;
+  return styleText('bold', `${name} on ${store}: `) + explained[protection];
 }
 
 function header(): string {
@@ -74,12 +75,13 @@ function verdict(cell: Cell): string[] {
 }
 
 /** What the event means, in a few words; null where it needs no row of its own. */
-function tell(event: Event, protection: Protection): string | null {
-  const token = isFenced(protection) ? `, token ${event.token}` : '; its token is not used';
+function tell(event: Event, { protection, lock }: Cell): string | null {
+  const unused = lock === 'fenced' ? '; its token is not used' : '';
+  const token = isFenced(protection) ? `, token ${event.token}` : unused;
   const lines = event.lines ? brief(event.lines) : '';
   const told: Partial<Record<`${Event['operation']} ${Event['phase']}`, string>> = {
     'acquire ok': `holds the lock${token}`,
-    'acquire failed': 'gets no lock',
+    'acquire refused': `gets no lock: ${event.reason}`,
     'claim ok': `claims: below ${event.token} is void`,
     'claim refused': `claim REFUSED, ${event.highest} was seen`,
     'read ok': `reads ${lines}`,
@@ -94,8 +96,10 @@ function tell(event: Event, protection: Protection): string | null {
     'write refused': event.highest ? `write REFUSED, ${event.highest} was seen` : 'write REFUSED',
     'write unknown': 'write: outcome unknown',
     'expire ok': "client 1's lease is over",
-    'hold ok': '✉ packet is held',
-    'deliver ok': '✉ packet arrives',
+    'forget ok': `✗ ${event.reason}`,
+    'reach ok': `✂ ${event.reason}`,
+    'hold ok': `✉ ${event.reason}`,
+    'deliver ok': `✉ ${event.reason}`,
     'final ok': `holds ${lines}`,
   };
   return told[`${event.operation} ${event.phase}`] ?? null;
@@ -106,36 +110,54 @@ function brief(lines: Lines): string {
   return `[${lines.map((line) => line.replace('client ', '')).join(', ')}]`;
 }
 
-/** Scenario by protection, each with its verdict. */
+const COLUMN_WIDTHS = { none: 8, lock: 13, token: 9, 'token+cas': 11, claim: 8 } as const;
+const STORY_WIDTH = WIDTH - Object.values(COLUMN_WIDTHS).reduce((sum, width) => sum + width, 0);
+
+/** Story by protection, each with its verdict. A row is for all stores that were played, where they agree. */
 export function renderTable(cells: readonly Cell[]): string {
-  const label = (cell: Cell): string => `scenario ${cell.scenario}, ${cell.store}`;
-  const column = 12;
-  const first = 24;
-  const titles = protections.map((protection) => protection.padEnd(column)).join('');
-  const rows = [...new Set(cells.map(label))].map((name) => {
-    const verdicts = protections.map((protection) => {
-      const cell = cells.find((one) => label(one) === name && one.protection === protection);
-      if (!cell) return '–'.padEnd(column);
-      const text = cell.verdict === cell.pinned ? cell.verdict : `${cell.verdict} (!)`;
-      return styleText(verdictStyle(cell.verdict), text.padEnd(column));
-    });
-    return name.padEnd(first) + verdicts.join('');
-  });
+  const titles = protections.map((protection) => protection.padEnd(COLUMN_WIDTHS[protection]));
+  const stories = Map.groupBy(cells, ({ title, lock }) => `${title} ${lock}`);
   const right = cells.filter((cell) => cell.verdict === cell.pinned).length;
   return [
     '═'.repeat(WIDTH),
-    styleText('bold', ''.padEnd(first) + titles.trimEnd()),
-    ...rows.map((line) => line.trimEnd()),
+    styleText('bold', (''.padEnd(STORY_WIDTH) + titles.join('')).trimEnd()),
+    ...[...stories.values()].flatMap(tableRows),
     '',
     `${right} of ${cells.length} verdicts are as expected.`,
     `Safe in every story played: ${alwaysSafe(cells).join(', ') || 'nothing'}.`,
   ].join('\n');
 }
 
+/** Of one story under one lock: a row, or one for each store. */
+function tableRows(cells: readonly Cell[]): string[] {
+  const byStore = [...Map.groupBy(cells, ({ store }) => store)];
+  const rows = byStore.map(([store, own]) => ({ store, verdicts: tableRow(own) }));
+  const agree = rows.every(({ verdicts }) => verdicts === rows[0]?.verdicts);
+  return (agree ? rows.slice(0, 1) : rows).map(({ store, verdicts }) => {
+    const [cell] = cells;
+    const name =
+      cell?.lock === 'fenced' ? `${cell.scenario} ${cell.title}` : `  … ${cell?.lock ?? ''}`;
+    return `${`${name}${agree ? '' : `, ${store}`}`.padEnd(STORY_WIDTH)}${verdicts}`.trimEnd();
+  });
+}
+
+function tableRow(cells: readonly Cell[]): string {
+  const texts = protections.map((protection) => {
+    const cell = cells.find((one) => one.protection === protection);
+    if (!cell) return '–'.padEnd(COLUMN_WIDTHS[protection]);
+    const text = cell.verdict === cell.pinned ? cell.verdict : `${cell.verdict} (!)`;
+    return styleText(verdictStyle(cell.verdict), text.padEnd(COLUMN_WIDTHS[protection]));
+  });
+  return texts.join('');
+}
+
+/** Under our lock: what people do instead is there to fail. */
 function alwaysSafe(cells: readonly Cell[]): readonly Protection[] {
-  return protections.filter((protection) =>
-    cells.every((cell) => cell.protection !== protection || cell.verdict === 'safe'),
-  );
+  const ours = cells.filter(({ lock }) => lock === 'fenced');
+  return protections.filter((protection) => {
+    const verdicts = ours.filter((cell) => cell.protection === protection);
+    return verdicts.length > 0 && verdicts.every(({ verdict }) => verdict === 'safe');
+  });
 }
 
 function verdictStyle(verdict: Verdict): 'green' | 'red' | 'yellow' {

@@ -1,6 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import type { Event, Operation, Phase } from './history.js';
+import { locks } from './job.js';
 import { scenarios } from './scenarios/all.js';
+import { playsOf } from './scenarios/scenario.js';
 import { judge } from './verdict.js';
 
 let atMs = 0;
@@ -15,11 +17,13 @@ function event(
 }
 
 /** A client's whole work: from asking for the lock to the reply to its write. */
-function work(number: 1 | 2, outcome: Phase, token?: string): Event[] {
+function work(number: 1 | 2, outcome: Phase, token?: string, validMs?: number): Event[] {
   const actor = `client ${number}` as const;
-  const acquire = token
-    ? [event(actor, 'acquire', 'invoke'), event(actor, 'acquire', 'ok', { token })]
-    : [];
+  const facts = { ...(token && { token }), ...(validMs && { validMs }) };
+  const acquire =
+    token || validMs
+      ? [event(actor, 'acquire', 'invoke'), event(actor, 'acquire', 'ok', facts)]
+      : [];
   return [
     ...acquire,
     event(actor, 'read', 'ok', { lines: [] }),
@@ -79,6 +83,84 @@ describe('the judge', () => {
     expect(judge(overlapping, null).verdict).toBe('safe');
   });
 
+  test('calls the same token twice disorder, also where the attempts overlapped', () => {
+    const events = [
+      event('client 2', 'acquire', 'invoke'),
+      ...work(1, 'ok', '33'),
+      event('client 2', 'acquire', 'ok', { token: '33' }),
+      ...work(2, 'ok'),
+      final('client 1', 'client 2'),
+    ];
+    expect(judge(events, null)).toEqual({
+      verdict: 'disorder',
+      reason: 'token 33 was given twice',
+    });
+  });
+
+  test('compares a lease with the attempt that gave it, not with an earlier one of the same client', () => {
+    const events = [
+      event('client 2', 'acquire', 'invoke'),
+      event('client 2', 'acquire', 'refused'),
+      ...work(1, 'ok', '34'),
+      ...work(2, 'ok', '33'),
+      final('client 1', 'client 2'),
+    ];
+    expect(judge(events, null)).toMatchObject({
+      verdict: 'disorder',
+      reason: 'token 33 was given after token 34',
+    });
+  });
+
+  describe('where two believed in their leases at the same time', () => {
+    const both = (tokens: readonly [string?, string?] = []) => [
+      ...work(1, 'ok', tokens[0], 1_000),
+      ...work(2, 'ok', tokens[1], 1_000),
+    ];
+
+    test('calls a lost update two holders', () => {
+      expect(judge([...both(), final('client 1')], null)).toMatchObject({
+        verdict: 'two holders',
+        reason: expect.stringMatching(
+          /^client 1 and client 2 both held the lock, for \d+ ms; the update of client 2 was/,
+        ),
+      });
+      expect(judge([...both(['33', '34']), final('client 1')], null).verdict).toBe('two holders');
+    });
+
+    test('calls it lost where their tokens were to blame, and says so', () => {
+      for (const [tokens, disorder] of [
+        [['33', '33'], 'token 33 was given twice'],
+        [['33', '1'], 'token 1 was given after token 33'],
+      ] as const) {
+        const { verdict, reason } = judge([...both(tokens), final('client 1')], null);
+        expect(verdict).toBe('lost');
+        expect(reason).toContain(disorder);
+      }
+    });
+
+    test('calls it safe where nothing was lost, and says so', () => {
+      const events = [...both(['33', '34']), final('client 1', 'client 2')];
+      expect(judge(events, null)).toMatchObject({
+        verdict: 'safe',
+        reason: expect.stringContaining('both held the lock'),
+      });
+    });
+
+    test('does not call a lease held that was over, or given up', () => {
+      const over = [...work(1, 'ok', '33', 1), ...work(2, 'ok', '34', 1_000), final('client 1')];
+      const givenUp = [
+        ...work(1, 'ok', '33', 1_000),
+        event('client 1', 'release', 'invoke'),
+        ...work(2, 'ok', '34', 1_000),
+        final('client 1'),
+      ];
+      for (const events of [over, givenUp]) {
+        expect(judge(events, null).verdict).toBe('lost');
+        expect(judge(events, null).reason).not.toContain('both held');
+      }
+    });
+  });
+
   test('knows nothing where nothing was shown', () => {
     expect(judge([], null).verdict).toBe('unknown');
     expect(judge(work(1, 'ok'), null).verdict).toBe('unknown');
@@ -96,3 +178,9 @@ test.each(scenarios.map((scenario) => [scenario.title, scenario] as const))(
     expect(scenario.missing([...work(1, 'ok'), ...work(2, 'ok')])).not.toBeNull();
   },
 );
+
+test('what people do instead fails in the story that it is played in', () => {
+  const naive = scenarios.flatMap(playsOf).filter(({ lock }) => lock !== 'fenced');
+  expect(new Set(naive.map(({ lock }) => lock))).toEqual(new Set(locks.slice(1)));
+  for (const { pinned } of naive) expect(pinned).not.toBe('safe');
+});

@@ -1,15 +1,17 @@
 import type { Event, Lines } from './history.js';
+import { leasesIn, tokenDisorder, twoHolders } from './leases.js';
 
 /**
  * What a history shows:
  *
  * - `safe`: every acknowledged update is in the final state, and nothing that was refused is.
  * - `lost`: an acknowledged update is missing: an older value replaced a newer one.
+ * - `two holders`: as `lost`, and two clients believed in their leases at the same time: it was the lock that failed.
  * - `phantom`: a refused update is in the final state, or an update is there twice.
- * - `disorder`: a lease acquired later carries a token that is not higher.
+ * - `disorder`: two leases carry the same token, or one acquired later carries a lower one.
  * - `unknown`: nothing was put to the test, so nothing was shown. Never read it as a pass.
  */
-export type Verdict = 'safe' | 'lost' | 'phantom' | 'disorder' | 'unknown';
+export type Verdict = 'safe' | 'lost' | 'two holders' | 'phantom' | 'disorder' | 'unknown';
 
 export interface Judgement {
   readonly verdict: Verdict;
@@ -40,63 +42,40 @@ export function judge(events: readonly Event[], happened: string | null): Judgem
   if (acknowledged.length === 0) {
     return { verdict: 'unknown', reason: 'no update was acknowledged' };
   }
-  return (
-    tokenDisorder(events) ??
-    lostUpdate(acknowledged, final.lines) ??
-    phantom(updates, final.lines) ?? {
-      verdict: 'safe',
-      reason: summary(updates),
-    }
-  );
-}
-
-function lostUpdate(acknowledged: readonly Update[], final: Lines): Judgement | null {
-  const missing = acknowledged.find((update) => !final.includes(update.line));
-  if (!missing) return null;
-  return {
-    verdict: 'lost',
-    reason: `the update of ${missing.actor} was acknowledged and is not in the document`,
-  };
-}
-
-function phantom(updates: readonly Update[], final: Lines): Judgement | null {
-  const refused = updates.find(({ outcome, line }) => isRefusal(outcome) && final.includes(line));
-  if (refused) {
+  const leases = leasesIn(events);
+  const shared = twoHolders(leases);
+  const disorder = tokenDisorder(leases);
+  const lost = lostUpdate(acknowledged, final.lines);
+  if (lost !== null) {
+    // Where the tokens did not tell the holders apart, it is the tokens that failed.
     return {
-      verdict: 'phantom',
-      reason: `the refused update of ${refused.actor} is in the document`,
+      verdict: shared && !disorder ? 'two holders' : 'lost',
+      reason: tell(shared, disorder, lost),
     };
   }
+  const there = phantom(updates, final.lines);
+  if (there !== null) return { verdict: 'phantom', reason: there };
+  if (disorder !== null) return { verdict: 'disorder', reason: disorder };
+  return { verdict: 'safe', reason: tell(shared, summary(updates)) };
+}
+
+/** The clauses that there are, as one sentence. */
+function tell(...clauses: readonly (string | null)[]): string {
+  return clauses.filter((clause) => clause !== null).join('; ');
+}
+
+function lostUpdate(acknowledged: readonly Update[], final: Lines): string | null {
+  const missing = acknowledged.find((update) => !final.includes(update.line));
+  return missing
+    ? `the update of ${missing.actor} was acknowledged and is not in the document`
+    : null;
+}
+
+function phantom(updates: readonly Update[], final: Lines): string | null {
+  const refused = updates.find(({ outcome, line }) => isRefusal(outcome) && final.includes(line));
+  if (refused) return `the refused update of ${refused.actor} is in the document`;
   const twice = final.find((line, at) => final.indexOf(line) !== at);
-  return twice === undefined
-    ? null
-    : { verdict: 'phantom', reason: `an update is there twice: ${twice}` };
-}
-
-/** Only leases of which one was acquired before the other was asked for are ordered. */
-function tokenDisorder(events: readonly Event[]): Judgement | null {
-  const leases = acquisitions(events);
-  for (const earlier of leases) {
-    const later = leases.find(
-      (other) => other.askedMs > earlier.heldMs && other.token <= earlier.token,
-    );
-    if (later) {
-      return {
-        verdict: 'disorder',
-        reason: `token ${later.token} was given after token ${earlier.token}`,
-      };
-    }
-  }
-  return null;
-}
-
-function acquisitions(events: readonly Event[]) {
-  const ofAcquire = events.filter((event) => event.operation === 'acquire');
-  return ofAcquire.flatMap((held) => {
-    if (held.phase !== 'ok' || held.token === undefined) return [];
-    const asked = ofAcquire.find((event) => event.actor === held.actor && event.phase === 'invoke');
-    return [{ askedMs: asked?.atMs ?? 0, heldMs: held.atMs, token: BigInt(held.token) }];
-  });
+  return twice === undefined ? null : `an update is there twice: ${twice}`;
 }
 
 /** The last value that each client wanted to write has its line; the last phase of its write is the outcome. */

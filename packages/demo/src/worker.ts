@@ -4,28 +4,64 @@
  * It does its work as any program would and knows nothing of the story it is in. Where it is paused, and which of its
  * packets are late, is the director's business.
  */
-import { type Lease, Redlock } from '@fenced/lock';
 import { Redis } from 'ioredis';
 import type { FencedDocument } from './documents/document.js';
 import { openFenced, openPlain } from './documents/open.js';
 import type { Lines } from './history.js';
 import type { Job } from './job.js';
 import { Reported, report, step } from './journal.js';
+import type { HeldLock } from './locks/lock.js';
+import { openLock } from './locks/open.js';
+
+const RECONNECT_MS = 20;
 
 const job: Job = JSON.parse(process.argv[2] ?? '');
-const nodes = job.lock.nodes.map(({ name, url }) => ({ name, client: new Redis(url) }));
-const redlock = new Redlock({
-  nodes,
-  keyPrefix: job.lock.keyPrefix,
-  firstToken: BigInt(job.lock.firstToken),
+const nodes = job.lock.nodes.map(({ name, url }) => {
+  const client = new Redis(url, {
+    lazyConnect: true,
+    maxRetriesPerRequest: 1,
+    retryStrategy: () => RECONNECT_MS,
+    // At the end ioredis waits as long as this even for connections that are closed already.
+    disconnectTimeout: RECONNECT_MS,
+  });
+  // Nodes come and go; what became of a request its reply tells.
+  client.on('error', () => {});
+  return { name, client };
 });
+const lock = openLock(job.lock, nodes);
 
-const acquire = () =>
-  step(
-    'acquire',
-    () => redlock.acquire(job.resource, { ttlMs: job.ttlMs, waitMs: 30_000 }),
-    (lease) => ({ token: lease.token.toString(), validMs: lease.remainingMs() }),
-  );
+/** Connects first, as programs do when they start; asks once, and then until it has the lock. */
+async function acquire(): Promise<HeldLock> {
+  await Promise.allSettled(nodes.map(({ client }) => client.connect()));
+  report('acquire', 'invoke');
+  const attempt = await lock.tryAcquire(job.resource, job.ttlMs);
+  if (attempt.ok) return held(attempt.lease);
+  report('acquire', 'refused', { reason: attempt.why });
+  if (job.givesUp) throw new Reported();
+  report('acquire', 'invoke');
+  return held(await lock.acquire(job.resource, job.ttlMs));
+}
+
+/** The lease, reported with its beginning and its end. */
+function held(lease: HeldLock): HeldLock {
+  const { token } = lease;
+  const facts = { validMs: lease.remainingMs(), ...(token !== null && { token: `${token}` }) };
+  report('acquire', 'ok', facts);
+  return {
+    token,
+    remainingMs: () => lease.remainingMs(),
+    async [Symbol.asyncDispose]() {
+      report('release', 'invoke');
+      await lease[Symbol.asyncDispose]();
+      report('release', 'ok');
+    },
+  };
+}
+
+function tokenOf({ token }: HeldLock): bigint {
+  if (token === null) throw new Error(`${job.lock.kind} gives no tokens`);
+  return token;
+}
 
 async function open(): Promise<FencedDocument> {
   const document = await openFenced(job.storage);
@@ -34,7 +70,7 @@ async function open(): Promise<FencedDocument> {
 }
 
 /** The change itself, and the last look at the lease before the result is written. */
-function edit(current: Lines, lease?: Lease): Lines {
+function edit(current: Lines, lease?: HeldLock): Lines {
   const edited = [...current, job.line];
   const validMs = lease?.remainingMs();
   if (validMs === 0) {
@@ -65,28 +101,28 @@ async function withToken(): Promise<void> {
   await using lease = await acquire();
   const current = await read(document);
   const edited = edit(current, lease);
-  await step('write', () => document.put(edited, lease.token));
+  await step('write', () => document.put(edited, tokenOf(lease)));
 }
 
 async function withClaim(): Promise<void> {
   await using document = await open();
   await using lease = await acquire();
-  const token = lease.token.toString();
+  const token = tokenOf(lease);
   await step(
     'claim',
-    () => document.claim(lease.token),
-    () => ({ token }),
+    () => document.claim(token),
+    () => ({ token: token.toString() }),
   );
   const current = await read(document);
   const edited = edit(current, lease);
-  await step('write', () => document.put(edited, lease.token));
+  await step('write', () => document.put(edited, tokenOf(lease)));
 }
 
 async function withTokenAndCompareAndSet(): Promise<void> {
   await using document = await open();
   await using lease = await acquire();
   await step('write', () =>
-    document.update(lease.token, (current) => {
+    document.update(tokenOf(lease), (current) => {
       report('read', 'ok', { lines: current });
       return edit(current, lease);
     }),

@@ -23,7 +23,7 @@ async function setUp(): Promise<void> {
   const forTests = findFakeTime() === undefined ? [FAKETIME_PACKAGE] : [];
   if (needed.length + forTests.length > 0 && isDebianAsRoot()) {
     await installPackages([...needed, ...forTests], say).catch((error: unknown) => {
-      // The demo does without it, and the tests that do not will say so.
+      // One story of the demo and some tests need libfaketime, and say so where it is missing.
       if (needed.length > 0 || !(error instanceof TestbedError)) throw error;
       say(error.message);
     });

@@ -1,6 +1,20 @@
 import { bothRead } from './both-read.js';
 import { delayedPacket } from './delayed-packet.js';
+import { failedOverNode, jumpingClock, restartedNode } from './forgetful-nodes.js';
+import { lateGrants } from './late-grants.js';
+import { counterOnOneNode, highestCounter, wipedNodes } from './naive-tokens.js';
 import { pausedBeforeWrite } from './paused-before-write.js';
 import type { Scenario } from './scenario.js';
 
-export const scenarios: readonly Scenario[] = [pausedBeforeWrite, delayedPacket, bothRead];
+export const scenarios: readonly Scenario[] = [
+  pausedBeforeWrite,
+  delayedPacket,
+  bothRead,
+  jumpingClock,
+  restartedNode,
+  lateGrants,
+  failedOverNode,
+  wipedNodes,
+  counterOnOneNode,
+  highestCounter,
+];

@@ -1,5 +1,5 @@
 import type { Event } from '../history.js';
-import type { Protection } from '../job.js';
+import { type LockKind, type Protection, protections } from '../job.js';
 import type { Verdict } from '../verdict.js';
 
 /** A client on the stage: a real process, and what the director may do to it. */
@@ -14,6 +14,8 @@ export interface Actor {
   wake(): Promise<void>;
   /** Resolves when the client's program has ended. */
   finished(): Promise<void>;
+  /** Resolves when the client has asked for the lock and not got it, or its program has ended. */
+  finishedOrTurnedAway(): Promise<void>;
 }
 
 export interface Stage {
@@ -21,6 +23,10 @@ export interface Stage {
   clientThatStops(number: 1 | 2): Promise<Actor>;
   /** A client that nothing is done to. */
   client(number: 1 | 2): Promise<Actor>;
+  /** A client that asks for the lock once and goes away where it does not get it. */
+  clientThatGivesUp(number: 1 | 2): Promise<Actor>;
+  /** Client 1, connected to the lock nodes and stopped before it asks for the lock, until `proceed`. */
+  clientBeforeItAsks(): Promise<Actor>;
   /** What client 1 sends to the storage waits in the network from now on. */
   holdPackets(): void;
   /** Resolves when something waits there. */
@@ -29,7 +35,28 @@ export interface Stage {
   deliver(): void;
   /** Resolves when no majority of the lock nodes holds the present lease any more; at once where there is none. */
   leaseIsOver(): Promise<void>;
+  /** What the lock nodes answer to client 1, which stands before it asks, waits in the network from now on. */
+  holdGrants(): void;
+  /** Resolves when every lock node holds the lock for client 1, and its answer waits. */
+  grantsAreHeld(): Promise<void>;
+  /** Delivers what waits. */
+  deliverGrants(): void;
+  /** A client that is started from now on reaches these lock nodes only: `abc` are three. */
+  reaches(number: 1 | 2, names: string): Promise<void>;
+  /** The lock node writes to disk what it has. */
+  save(name: string): Promise<void>;
+  /** The lock nodes are killed and started again at once, with what they had on disk or without; they have forgotten the lease. */
+  restart(names: string, data: 'kept' | 'none'): Promise<void>;
+  /** The lock node's clock jumps an hour ahead, and the lease is over there. */
+  jumpAhead(name: string): Promise<void>;
+  /** From now on nothing more reaches the replica. */
+  cutReplication(): void;
+  /** The lock node dies, and its replica takes its place and has never heard of the lease. */
+  failOver(name: string): Promise<void>;
 }
+
+/** What each protection comes to. One that is not there is not played: the story has nothing to say of it. */
+export type Pinned = Readonly<Partial<Record<Protection, Verdict>>>;
 
 export interface Scenario {
   readonly number: number;
@@ -37,10 +64,37 @@ export interface Scenario {
   /** Who told the story first. */
   readonly source: string;
   readonly story: string;
-  readonly pinned: Readonly<Record<Protection, Verdict>>;
+  readonly pinned: Pinned;
+  /** What people do instead of taking our lock, and what it comes to in this story. */
+  readonly counterparts?: readonly { readonly lock: LockKind; readonly pinned: Pinned }[];
+  /** What the story breaks: lock nodes, or their clocks, too. Then they are our own, and were in use before. */
+  readonly breaks?: 'nodes' | 'clocks';
+  /** The lock node that has a replica, where one has. */
+  readonly replicated?: string;
+  /** Client 1's lease is as long as client 2's: the story ends before it does. */
+  readonly leaseLasts?: true;
   play(stage: Stage): Promise<void>;
   /** Null where the history shows that the story took place, else what is missing. Pure. */
   missing(events: readonly Event[]): string | null;
+}
+
+/** A story under one lock and one protection. */
+export interface Play {
+  readonly scenario: Scenario;
+  readonly lock: LockKind;
+  readonly protection: Protection;
+  readonly pinned: Verdict;
+}
+
+/** In the order in which they are told: first under our lock. */
+export function playsOf(scenario: Scenario): readonly Play[] {
+  const { pinned, counterparts = [] } = scenario;
+  return [{ lock: 'fenced' as const, pinned }, ...counterparts].flatMap(({ lock, pinned }) =>
+    protections.flatMap((protection) => {
+      const verdict = pinned[protection];
+      return verdict ? [{ scenario, lock, protection, pinned: verdict }] : [];
+    }),
+  );
 }
 
 /** The first event of that kind, or undefined. */

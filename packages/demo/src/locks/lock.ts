@@ -1,0 +1,29 @@
+/** A lease as its holder sees it. */
+export interface HeldLock extends AsyncDisposable {
+  /** Null where the lock gives none. */
+  readonly token: bigint | null;
+  /** Milliseconds for which the holder believes that nobody else has the lock. */
+  remainingMs(): number;
+}
+
+export type LockAttempt =
+  | { readonly ok: true; readonly lease: HeldLock }
+  /** `why` is what the nodes said, in a few words. */
+  | { readonly ok: false; readonly why: string };
+
+/** What a client takes its locks from: ours, or what people write themselves. */
+export interface Lock {
+  /** Asks once. */
+  tryAcquire(resource: string, ttlMs: number): Promise<LockAttempt>;
+  /** Asks until it has the lock. */
+  acquire(resource: string, ttlMs: number): Promise<HeldLock>;
+}
+
+/** The answers of the nodes, the same ones together: `a b held; c not-admitted`. */
+export function summarize(
+  nodes: readonly { readonly name: string; readonly answer: string }[],
+): string {
+  return [...Map.groupBy(nodes, ({ answer }) => answer)]
+    .map(([answer, same]) => `${same.map(({ name }) => name.toUpperCase()).join(' ')} ${answer}`)
+    .join('; ');
+}

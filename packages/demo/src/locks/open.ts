@@ -1,0 +1,50 @@
+import { Redlock } from '@fenced/lock';
+import type { Redis } from 'ioredis';
+import type { LockAddress } from '../job.js';
+import { counterKey, NaiveRedlock } from '../naive/redlock.js';
+import { counterOnOneNode, highestCounter } from '../naive/tokens.js';
+import { fencedLock } from './fenced.js';
+import type { Lock } from './lock.js';
+
+interface Node {
+  readonly name: string;
+  readonly client: Redis;
+}
+
+export function openLock(
+  { kind, keyPrefix, firstToken }: LockAddress,
+  nodes: readonly Node[],
+): Lock {
+  switch (kind) {
+    case 'fenced':
+      return fencedLock({
+        nodes,
+        keyPrefix,
+        ...(firstToken !== null && { firstToken: BigInt(firstToken) }),
+      });
+    case 'naive Redlock':
+      return new NaiveRedlock(nodes, keyPrefix);
+    case 'elapsed time ignored':
+      return new NaiveRedlock(nodes, keyPrefix, { ignoresElapsedTime: true });
+    case 'INCR on one node':
+      return new NaiveRedlock(nodes, keyPrefix, { tokens: counterOnOneNode });
+    case 'highest INCR':
+      return new NaiveRedlock(nodes, keyPrefix, { tokens: highestCounter });
+  }
+}
+
+/** Brings the nodes to where they are after years of use: the next holder is given `nextToken`. */
+export async function useBefore(
+  { kind, keyPrefix }: LockAddress,
+  nodes: readonly Node[],
+  resource: string,
+  nextToken: number,
+): Promise<void> {
+  if (kind !== 'fenced') {
+    const counter = counterKey(keyPrefix, resource);
+    await Promise.all(nodes.map(({ client }) => client.set(counter, nextToken - 1)));
+    return;
+  }
+  await using redlock = new Redlock({ nodes, keyPrefix, firstToken: BigInt(nextToken - 1) });
+  await using _ = await redlock.acquire('another', { ttlMs: 1_000, waitMs: 10_000 });
+}
