@@ -14,6 +14,12 @@ export interface Weather {
   blockedUntilMs: number;
 }
 
+/** What changes who votes may arrive once more, and very late: a broken connection's data that was held up somewhere. */
+const strays: ReadonlySet<ScriptName> = new Set(['inspect', 'promise', 'admit', 'retire']);
+const STRAY_CHANCE = 0.05;
+/** How much later than an ordinary delay. */
+const STRAY_DELAYS = 30;
+
 /** A script that ran on a node, whether its reply reaches the client or not. */
 export interface CarriedOut {
   readonly connection: Connection;
@@ -122,6 +128,12 @@ export class Connection implements RedisClient {
     const atMs = Math.max(this.computer.trueMs + this.#latencyMs(), this.#lastArrivalMs);
     this.#lastArrivalMs = atMs;
     this.#schedule.at(atMs, () => this.#arrive(request, server, life));
+    if (this.#random.chance(STRAY_CHANCE) && strays.has(scriptName(request.script))) {
+      const strayMs = this.#random.between(0, STRAY_DELAYS * this.weather.delayMaxMs);
+      this.#schedule.at(atMs + strayMs, () => {
+        if (server.alive) this.#carryOut(request, server, 'late');
+      });
+    }
   }
 
   #arrive(request: Request, server: NodeModel, life: number): void {

@@ -58,7 +58,7 @@ export const mutants: readonly Mutant[] = [
           'const quorum = voters.length >= majorityOf(nodeCount) ? voters : null;',
         ],
         // Else they lose their votes before they are asked.
-        ['return supersededIn(voters, witnesses);', 'return witnesses.length < 0 ? voters : [];'],
+        ['return outlivedIn(voters, witnesses);', 'return witnesses.length < 0 ? voters : [];'],
       ],
     },
   },

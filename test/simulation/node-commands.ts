@@ -43,6 +43,8 @@ const token = fc.oneof(
   fc.bigInt({ min: 1n, max: 2n ** 53n - 1n }).map(String),
 );
 const generation = fc.integer({ min: 1, max: 6 });
+/** The node's own incarnation, if its name begins so; whoever runs the command finds the rest. */
+const ownLife = owner.map((name) => `life-${name}`);
 const longest = fc.integer({ min: 0, max: 6 }).map((units) => units * UNIT_MS);
 const life = fc.oneof(
   fc.constant('0:'),
@@ -93,7 +95,7 @@ const call = fc.oneof(
   owner.map((name) => ({ script: 'inspect' as const, keys: [], values: [name] })),
   {
     weight: 2,
-    arbitrary: fc.tuple(owner, members, claims).map(([name, digest, told]) => ({
+    arbitrary: fc.tuple(ownLife, members, claims).map(([name, digest, told]) => ({
       script: 'promise' as const,
       keys: [],
       values: [name, digest, 3, ...told],
@@ -104,7 +106,17 @@ const call = fc.oneof(
 
 // An admission names a process and an incarnation that may be there: mostly the right ones.
 const admission: fc.Arbitrary<Command> = fc
-  .tuple(at, at, owner, generation, roster, token, longest, members, fc.constantFrom(0, 0, 0, 1, 2))
+  .tuple(
+    at,
+    at,
+    ownLife,
+    generation,
+    roster,
+    token,
+    longest,
+    members,
+    fc.constantFrom(0, 0, 0, 1, 2),
+  )
   .map(([where, runIdOf, name, gen, told, floor, longestMs, digest, quarantine]) => ({
     do: 'script',
     at: where,
@@ -157,7 +169,7 @@ export const opening: fc.Arbitrary<Command[]> = fc
         call: {
           script: 'admit',
           keys: [],
-          values: [`run-id-${where}`, 'o1', 1, `${told}`, `${floor}`, 0, 'm1', 5 * UNIT_MS, 0],
+          values: [`run-id-${where}`, 'life-o1', 1, `${told}`, `${floor}`, 0, 'm1', 5 * UNIT_MS, 0],
         },
       },
     ]),

@@ -74,14 +74,23 @@ class Pair {
 
   async #call(where: number, { script, keys, values }: Call): Promise<void> {
     const all = ['node', ...keys].map((name) => this.#prefix + name);
-    const told = values.map((value) => {
-      const place = /^run-id-(\d)$/.exec(String(value))?.[1];
-      return place === undefined ? value : (runIds[Number(place)] ?? '');
-    });
+    const client = clientAt(where);
+    const nodeKey = `${this.#prefix}node`;
+    const own = {
+      model: this.#modelAt(where).field(nodeKey, 'incarnation') ?? '',
+      real: (await client.hget(nodeKey, 'incarnation')) ?? '',
+    };
+    const told = (side: keyof typeof own) =>
+      values.map((value) => {
+        const [, what, which = ''] = /^(run-id|life)-(\w+)$/.exec(String(value)) ?? [];
+        if (what === 'run-id') return runIds[Number(which)] ?? '';
+        if (what === 'life') return own[side].startsWith(`${which}.`) ? own[side] : which;
+        return value;
+      });
     const source = sources.get(script) ?? '';
-    const model = this.#modelAt(where).eval(source, all.length, [...all, ...told]);
-    const real = await clientAt(where).eval(source, all.length, ...all, ...told);
-    expect(inUnits(model)).toEqual(inUnits(real as Reply));
+    const model = this.#modelAt(where).eval(source, all.length, [...all, ...told('model')]);
+    const real = await client.eval(source, all.length, ...all, ...told('real'));
+    expect(inUnits(withoutTimes(model))).toEqual(inUnits(withoutTimes(real as Reply)));
   }
 
   async #age(client: Redis, ms: number): Promise<void> {
@@ -159,9 +168,17 @@ function units(ms: number): number {
 }
 
 function withSeenInUnits(fields: Record<string, string>, nowMs: number): Record<string, unknown> {
-  return 'seen_at' in fields
-    ? { ...fields, seen_at: units(nowMs - Number(fields.seen_at)) }
-    : fields;
+  const { seen_at: seenAt, incarnation, ...rest } = fields;
+  if (seenAt === undefined || incarnation === undefined) return fields;
+  const [named] = withoutTimes([incarnation]);
+  return { ...rest, seen_at: units(nowMs - Number(seenAt)), incarnation: named };
+}
+
+/** An incarnation's name ends with the time at which it began, and the two sides have clocks of their own. */
+function withoutTimes(reply: Reply): Reply {
+  return reply.map((part) =>
+    typeof part === 'string' ? part.replace(/\.\d{10}\.\d+/g, '') : part,
+  );
 }
 
 function inUnits(reply: Reply): Reply {

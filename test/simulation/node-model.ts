@@ -36,22 +36,16 @@ interface Life {
 }
 
 function beginLife(model: RedisProcess, nodeKey: string, name: string): void {
+  const seconds = Math.floor(model.nowMs / 1_000);
+  const microseconds = Math.floor(model.nowMs * 1_000) - seconds * 1_000_000;
   model.setFields(nodeKey, {
     seen_run_id: model.runId,
-    incarnation: name.slice(-16),
-    seen_at: String(model.nowMs),
+    incarnation: `${name.slice(-8)}.${seconds}.${microseconds}`,
+    seen_at: String(Math.floor(model.nowMs)),
   });
 }
 
-function stamp(model: RedisProcess, nodeKey: string, name: string): void {
-  const field = (key: string): string | undefined => model.field(nodeKey, key);
-  if (field('seen_run_id') !== model.runId) beginLife(model, nodeKey, name);
-  else if (field('run_id') !== model.runId && Number(field('seen_at')) > model.nowMs) {
-    model.setFields(nodeKey, { seen_at: String(model.nowMs) });
-  }
-}
-
-function voter(model: RedisProcess, nodeKey: string, members: string, name: string): Voter | Reply {
+function voter(model: RedisProcess, nodeKey: string, members: string): Voter | Reply {
   const field = (key: string): string => model.field(nodeKey, key) ?? '';
   const known = model.field(nodeKey, 'members');
   if (known !== undefined && known !== members && !model.has('members-ignored')) {
@@ -60,10 +54,7 @@ function voter(model: RedisProcess, nodeKey: string, members: string, name: stri
   const mayVote =
     model.field(nodeKey, 'run_id') === model.runId ||
     (model.has('no-admission-check') && field('run_id') !== '');
-  if (!mayVote) {
-    stamp(model, nodeKey, name);
-    return ['not-admitted'];
-  }
+  if (!mayVote) return ['not-admitted'];
   return {
     generation: field('gen'),
     incarnation: field('incarnation'),
@@ -121,7 +112,7 @@ function key(keys: readonly string[], at: number): string {
 
 function acquire(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
   const [owner = '', ttl = '', members = '', fenceTtl = ''] = values;
-  const node = voter(model, key(keys, 0), members, owner);
+  const node = voter(model, key(keys, 0), members);
   if (Array.isArray(node)) return node;
   if (Number(ttl) > node.maxTtlMs) return ['ttl-too-long', node.maxTtlMs];
 
@@ -146,7 +137,7 @@ function acquire(model: RedisProcess, keys: readonly string[], values: readonly 
 
 function confirm(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
   const [owner = '', token = '', members = '', fenceTtl = ''] = values;
-  const node = voter(model, key(keys, 0), members, owner);
+  const node = voter(model, key(keys, 0), members);
   if (Array.isArray(node)) return node;
   for (let at = 1; at < keys.length && !model.has('confirm-without-lock'); at += 2) {
     if (model.get(key(keys, at)) !== owner) return ['not-held'];
@@ -157,14 +148,14 @@ function confirm(model: RedisProcess, keys: readonly string[], values: readonly 
 
 function extend(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
   const [owner = '', ttl = '', members = ''] = values;
-  const node = voter(model, key(keys, 0), members, owner);
+  const node = voter(model, key(keys, 0), members);
   if (Array.isArray(node)) return node;
   if (Number(ttl) > node.maxTtlMs) return ['ttl-too-long', node.maxTtlMs];
   const locks = keys.slice(1);
   if (locks.some((lock) => model.get(lock) !== owner)) return ['not-held'];
   for (const lock of locks) if (model.pttl(lock) < Number(ttl)) renew(model, lock, owner, ttl);
   noteTtl(model, key(keys, 0), node, ttl);
-  return ['extended'];
+  return ['extended', node.generation, node.incarnation, node.roster];
 }
 
 // PEXPIRE gives a key that never expires a time to live, too: its PTTL of -1 is below any.
@@ -183,8 +174,11 @@ function release(model: RedisProcess, keys: readonly string[], values: readonly 
 
 function inspect(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
   const nodeKey = key(keys, 0);
-  stamp(model, nodeKey, values[0] ?? '');
   const field = (name: string): string | undefined => model.field(nodeKey, name);
+  if (field('seen_run_id') !== model.runId) beginLife(model, nodeKey, values[0] ?? '');
+  else if (field('run_id') !== model.runId && Number(field('seen_at')) > model.nowMs) {
+    model.setFields(nodeKey, { seen_at: String(model.nowMs) });
+  }
   const waited = Math.max(0, model.nowMs - Number(field('seen_at')));
   const life = [field('gen') ?? '0', field('roster') ?? ''];
   const facts = [field('max') ?? '0', field('longest') ?? '0', field('members') ?? ''];
@@ -201,22 +195,26 @@ function promise(model: RedisProcess, keys: readonly string[], values: readonly 
   if (!seen) return ['changed'];
   if (field('members') !== undefined && field('members') !== members) return ['wrong-members'];
 
-  const own = lives(field('roster') ?? '');
-  const isForeign = own.length !== Number(count) && field('members') === undefined;
-  const roster = isForeign ? lives('0:,'.repeat(Number(count))) : own;
+  const roster = lives(field('roster') ?? '0:,'.repeat(Number(count)));
+  const before = asRoster(roster);
   for (let at = 0; at < claims.length; at += 4) {
-    const [place, claimed = '', limit, claimedFor] = claims.slice(at, at + 4);
+    const [place, claimed = '', claimedFor, seenHere] = claims.slice(at, at + 4);
     const known = roster[Number(place) - 1];
     if (!known) throw new Error('a claim for a node that is not there');
-    const isAgainst = known.incarnation !== claimed && known.generation >= Number(limit);
-    if (isAgainst && !model.has('promise-not-strict')) return ['refused'];
+    const isOvertaken =
+      known.generation !== Number(claimedFor) && known.generation !== Number(seenHere);
+    if (known.incarnation === claimed) {
+      if (isOvertaken) return ['refused'];
+    } else if (known.generation >= Number(claimedFor) && !model.has('promise-not-strict')) {
+      return ['refused'];
+    }
     const generation = Math.max(known.generation, Number(claimedFor));
     roster[Number(place) - 1] = { incarnation: claimed, generation };
   }
-  model.setFields(nodeKey, { roster: asRoster(roster) });
+  model.setFields(nodeKey, { roster: asRoster(roster), members });
   const admitted = field('run_id') === model.runId ? 1 : 0;
   const facts = [field('max') ?? '0', field('longest') ?? '0', admitted, field('gen') ?? '0'];
-  return ['promised', ...facts, incarnation, asRoster(roster)];
+  return ['promised', ...facts, incarnation, before];
 }
 
 function admit(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
@@ -227,17 +225,16 @@ function admit(model: RedisProcess, keys: readonly string[], values: readonly st
   const seen = field('seen_run_id') === runId && field('incarnation') === incarnation;
   if (model.runId !== runId || !seen) return ['changed'];
   if (field('members') !== undefined && field('members') !== members) return ['wrong-members'];
-  if (field('run_id') === runId) return ['already-admitted'];
-  const left = Number(field('seen_at')) + Number(quarantine) - model.nowMs;
-  if (left > 0) return ['too-early', left];
+  if (field('run_id') !== runId) {
+    const left = Number(field('seen_at')) + Number(quarantine) - model.nowMs;
+    if (left > 0) return ['too-early', left];
+  } else if (Number(field('gen')) >= Number(gen)) return ['already-admitted'];
 
   const restored = model.has('floor-not-restored') ? 0 : Number(floor);
   const highest = String(Math.max(restored, Number(field('max') ?? '0')));
   const known = lives(roster);
-  const own = lives(field('roster') ?? '');
-  for (const [at, life] of own.entries()) {
-    const isLater = life.generation > (known[at]?.generation ?? 0);
-    if (own.length === known.length && isLater) known[at] = life;
+  for (const [at, life] of lives(field('roster') ?? '').entries()) {
+    if (life.generation > (known[at]?.generation ?? 0)) known[at] = life;
   }
   const longestMs = String(Math.max(Number(longest), Number(field('longest') ?? '0')));
   model.setFields(nodeKey, { run_id: runId, gen, roster: asRoster(known), floor: highest });

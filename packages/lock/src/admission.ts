@@ -1,6 +1,6 @@
 import {
   type Admission,
-  findSuperseded,
+  findOutlived,
   findTwins,
   type Gathering,
   type Inspection,
@@ -34,6 +34,8 @@ export interface Force {
 }
 
 const NODE_TIMEOUT_MS = 2_000;
+/** How often a round looks again at nodes that have changed meanwhile. */
+const LOOKS_MAX = 5;
 /** About how long to wait after a round that others got in the way of. */
 const RETRY_MS = 250;
 
@@ -80,20 +82,26 @@ export class Admissions {
   }
 
   /**
-   * Goes through a round in which nodes that do not answer count as gone for good, and nothing is waited for. One node that
-   * is named begins a new incarnation, whatever it remembers.
+   * Goes through a round in which nothing is waited for, and nodes that do not answer count as gone for good. Where one node
+   * is named, only that is not waited for, and it begins a new incarnation, whatever it remembers.
    */
   async force(force: Force): Promise<AdmissionOutcome> {
     await this.#round;
-    if (force.index !== null) await this.#endIncarnation(this.#node(force.index));
+    const node = force.index === null ? null : this.#node(force.index);
+    if (node && !(await this.#endIncarnation(node))) {
+      return refuse(`node ${node.name} did not answer, and goes on as it was${node.state}`);
+    }
     const { againMs: _, ...outcome } = await this.#runRound(force);
     return outcome;
   }
 
-  async #endIncarnation(node: RedisNode): Promise<void> {
+  /** @returns whether the node has no vote now */
+  async #endIncarnation(node: RedisNode): Promise<boolean> {
     const seen = await this.#inTime(node, node.inspect(this.#runtime.uniqueId()));
-    if (seen.answer !== 'inspected' || !seen.admitted) return;
-    await this.#inTime(node, node.retire(seen, this.#runtime.uniqueId()));
+    if (seen.answer !== 'inspected') return false;
+    if (!seen.admitted) return true;
+    const reply = await this.#inTime(node, node.retire(seen, this.#runtime.uniqueId()));
+    return reply.answer === 'retired';
   }
 
   /** Ends what waits; a round that is under way ends by itself. */
@@ -108,6 +116,15 @@ export class Admissions {
   }
 
   async #runRound(force: Force | null = null): Promise<Round> {
+    for (let looks = 1; looks <= LOOKS_MAX; looks += 1) {
+      const round = await this.#look(force);
+      if (round) return round;
+    }
+    return refuse('nodes go on changing while they are being admitted', this.#retryMs());
+  }
+
+  /** Null where others were faster, or something has changed since it was looked at. */
+  async #look(force: Force | null): Promise<Round | null> {
     const inspected = await this.#ask((node) => node.inspect(this.#runtime.uniqueId()));
     const seen = inspected.map((reply, index) =>
       reply.answer === 'inspected' && this.#node(index).isKnownAs(reply) ? reply : null,
@@ -118,16 +135,13 @@ export class Admissions {
       wallClockMs: this.#runtime.wallClockMs(),
       firstToken: this.#options.firstToken,
     };
-    const gathering = planGathering(seen, seed, force !== null);
+    const gathering = planGathering(seen, seed, force?.index === null);
     if (!gathering) return refuse(this.#silence(inspected));
-    const superseded = findSuperseded(seen, gathering.everybody);
-    if (superseded.length > 0) return this.#retire(superseded);
+    const outlived = findOutlived(seen, gathering.everybody);
+    if (outlived.length > 0) return this.#retire(outlived);
     if (gathering.claims.length === 0) return { ok: true, againMs: null };
-
     const admission = await this.#promised(seen, gathering, seed);
-    if (!admission)
-      return refuse('nodes have changed while they were being admitted', this.#retryMs());
-    return this.#carryOut(seen, gathering, admission, force);
+    return admission && this.#carryOut(seen, gathering, admission, force);
   }
 
   #sameServer(twins: readonly number[]): string {
@@ -136,15 +150,12 @@ export class Admissions {
   }
 
   /** Ends incarnations that others know later ones of, so that the nodes can be admitted anew; see retire.lua. */
-  async #retire(superseded: readonly (Inspection & { readonly index: number })[]): Promise<Round> {
+  async #retire(outlived: readonly (Inspection & { readonly index: number })[]): Promise<null> {
     await this.#ask((node, index) => {
-      const voter = superseded.find((one) => one.index === index);
+      const voter = outlived.find((one) => one.index === index);
       return voter ? node.retire(voter, this.#runtime.uniqueId()) : null;
     });
-    return refuse(
-      'nodes that others had given up for lost are to be admitted anew',
-      this.#retryMs(),
-    );
+    return null;
   }
 
   async #promised(
@@ -159,6 +170,8 @@ export class Admissions {
     const promises = replies.flatMap((reply, index): Promised[] =>
       reply?.answer === 'promised' ? [{ index, ...reply }] : [],
     );
+    // Somebody else is at it, and knows more by now.
+    if (promises.some(({ index, admitted }) => admitted && !seen[index]?.admitted)) return null;
     return planAdmission(gathering, promises, this.#nodes.length, seed);
   }
 
@@ -171,7 +184,7 @@ export class Admissions {
     const replies = await this.#ask((node, index) => {
       const inspection = seen[index];
       const claim = claims.find((one) => one.index === index);
-      if (!inspection || inspection.admitted || !claim) return null;
+      if (!inspection || !claim) return null;
       const isForced = force !== null && (force.index ?? index) === index;
       const quarantineMs = isForced ? 0 : this.#quarantineMs(node, inspection, admission);
       return node.admit(inspection, claim.generation, admission, quarantineMs);
@@ -191,7 +204,8 @@ export class Admissions {
    */
   #quarantineMs(node: RedisNode, seen: Inspection, { longestMs }: Admission): number {
     const forgotNothing = node.durable && seen.generation > 0;
-    return forgotNothing ? 0 : longestMs;
+    // Nobody holds a lease that is longer than anybody may ask for now.
+    return forgotNothing ? 0 : Math.min(longestMs, this.#options.maxTtlMs);
   }
 
   /** What every node says, by its place; null where it is not asked. */

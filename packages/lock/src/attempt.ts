@@ -77,12 +77,12 @@ export class Attempt {
   }
 
   #record(index: number, vote: VoteReply): void {
+    this.#votes[index] = vote;
     if (this.#outcome) {
       // The nodes that had not been waited for tell, too.
-      if (vote.answer === 'not-admitted') this.#callForAdmission();
+      if (callsForAdmission(this.#votes)) this.#callForAdmission();
       return;
     }
-    this.#votes[index] = vote;
     const decision = decide(this.#votes);
     if (decision.state === 'lost') this.#lose(decision.reason);
     else if (decision.state === 'won') this.#win(decision.token);

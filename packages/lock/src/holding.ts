@@ -1,9 +1,8 @@
 import type { NodeAnswer } from './core/answers.js';
 import type { Failure } from './core/failure.js';
-import { majorityOf } from './core/quorum.js';
+import { consistentQuorum, majorityOf } from './core/quorum.js';
 import { nodeTimeoutMs, validityMs } from './core/validity.js';
 import type { Holding, RedisNode } from './redis/node.js';
-import type { NodeFailure } from './redis/replies.js';
 import { inTime, type Runtime } from './runtime.js';
 
 /**
@@ -27,8 +26,12 @@ export async function extendOnAll(
   const startedMs = runtime.nowMs();
   const ask = (node: RedisNode) =>
     inTime(runtime, node, node.extend(holding, ttlMs), nodeTimeoutMs(ttlMs));
-  return poll(nodes, ask, ({ yes, no, pending, answers }) => {
-    if (yes('extended')) {
+  return poll(nodes, ask, ({ replies, no, pending, answers }) => {
+    const extended = replies.flatMap((reply, index) =>
+      reply.answer === 'extended' ? [{ index, ...reply }] : [],
+    );
+    // An old master, or a node before it lost its memory, may extend what its successor has forgotten.
+    if (consistentQuorum(extended, majorityOf(nodes.length))) {
       const nowMs = runtime.nowMs();
       return { ok: true, deadlineMs: nowMs + validityMs(ttlMs, nowMs - startedMs) };
     }
@@ -61,32 +64,34 @@ export async function releaseOnAll(
   });
 }
 
-interface Poll<Answer extends string> {
+interface Poll<Reply extends { readonly answer: string }> {
+  readonly replies: readonly (Reply | Pending)[];
   /** Whether a majority has answered this. */
-  yes(answer: Answer): boolean;
+  yes(answer: Reply['answer']): boolean;
   /** Whether so many have answered this that no majority can answer otherwise. */
-  no(answer: Answer): boolean;
+  no(answer: Reply['answer']): boolean;
   readonly pending: number;
   answers(): readonly NodeAnswer[];
 }
 
-type Reply<Answer extends string> = { readonly answer: Answer } | NodeFailure;
+type Pending = { readonly answer: 'pending' };
 
 /** Asks every node at once and settles as soon as `decide` can tell. With nothing pending it must. */
-function poll<Answer extends NodeAnswer['answer'], Result>(
+function poll<Reply extends { readonly answer: NodeAnswer['answer'] }, Result>(
   nodes: readonly RedisNode[],
-  ask: (node: RedisNode) => Promise<Reply<Answer>>,
-  decide: (poll: Poll<Answer>) => Result | null,
+  ask: (node: RedisNode) => Promise<Reply>,
+  decide: (poll: Poll<Reply>) => Result | null,
 ): Promise<Result> {
   const majority = majorityOf(nodes.length);
-  const replies: Reply<Answer | 'pending'>[] = nodes.map(() => ({ answer: 'pending' }));
-  const count = (answer: Answer | 'pending'): number =>
+  const replies: (Reply | Pending)[] = nodes.map(() => ({ answer: 'pending' }));
+  const count = (answer: string): number =>
     replies.filter((reply) => reply.answer === answer).length;
   return new Promise((resolve) => {
     for (const [at, node] of nodes.entries()) {
       void ask(node).then((reply) => {
         replies[at] = reply;
         const result = decide({
+          replies,
           yes: (answer) => count(answer) >= majority,
           no: (answer) => count(answer) > nodes.length - majority,
           pending: count('pending'),

@@ -163,8 +163,8 @@ export class Redlock implements AsyncDisposable {
    * Lets nodes vote that may do so now. Clients do that by themselves whenever they meet such a node; with `force`, an operator
    * decides what no node can know:
    *
-   * - Nodes that do not answer are gone for good: the others need not wait for them where no majority votes.
-   * - Nobody holds a lease that a node has forgotten: nothing is waited for.
+   * - Nobody holds a lease that a node has forgotten: it is not waited for.
+   * - Without `node`, nodes that do not answer are gone for good: the others need not wait for them where no majority votes.
    * - With `node`, that one node's data has gone back in time while its process went on: it begins anew, as if restarted.
    *
    * Where that is wrong, two may hold a lock at once; where a node that had been given up comes back with its vote, tokens rest

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import {
-  findSuperseded,
+  findOutlived,
   findTwins,
   type Inspection,
   type Promised,
@@ -45,7 +45,7 @@ const all = [life('a', 3), life('b', 4), none];
 test('where a majority votes, it is asked to promise, for the nodes that do not vote', () => {
   const seen = [voter('a', 3, all), voter('b', 4, all), blank('c', { generation: 7 })];
   expect(planGathering(seen, seed)).toEqual({
-    claims: [{ index: 2, incarnation: 'life of c', generation: 8, limit: 8 }],
+    claims: [{ index: 2, incarnation: 'life of c', generation: 8 }],
     everybody: null,
   });
 });
@@ -62,21 +62,40 @@ test('an operator may say that silent nodes are gone for good', () => {
 });
 
 test('where no majority votes, every node must promise, and each is claimed for above what anybody knows', () => {
-  const known = [life('a', 3), life('b', 9), none];
+  const known = [life('a', 3), life('b', 9_000), none];
   const seen = [voter('a', 3, known), blank('b2', { generation: 4 }), blank('c')];
   expect(planGathering(seen, seed)).toEqual({
     claims: [
-      // One that votes already gets no new floor: any later life of it that is known stands against the claim.
-      { index: 0, incarnation: 'life of a', generation: 5, limit: 4 },
-      { index: 1, incarnation: 'life of b2', generation: 10, limit: 10 },
-      { index: 2, incarnation: 'life of c', generation: 5, limit: 5 },
+      { index: 0, incarnation: 'life of a', generation: 5_000 },
+      { index: 1, incarnation: 'life of b2', generation: 9_001 },
+      { index: 2, incarnation: 'life of c', generation: 5_000 },
     ],
     everybody: 3,
   });
 });
 
+test('clients who admit the same incarnation at once join one claim; what stands against it is exceeded', () => {
+  const claimed = [life('a', 3), life('b', 4), life('c', 8)];
+  const other = [life('a', 3), life('b', 4), life('c0', 8)];
+  const generation = (known: readonly Incarnation[]) =>
+    planGathering([voter('a', 3, known), voter('b', 4, claimed), blank('c')], seed)?.claims[0]
+      ?.generation;
+  expect(generation(claimed)).toBe(8);
+  expect(generation(other)).toBe(9);
+});
+
+test('a vote that does not count beside others, as more was promised to it, is to be raised', () => {
+  const promised = [life('a', 3), life('b', 6), none];
+  const seen = [
+    voter('a', 3, promised),
+    voter('b', 4, all),
+    voter('c', 1, [life('a', 3), none, none]),
+  ];
+  expect(planGathering(seen, seed)?.claims).toEqual([{ index: 1, ...life('b', 6) }]);
+});
+
 test('the floor is the highest that a majority remembers, and what it knows of all is passed on', () => {
-  const gathering = { claims: [{ index: 2, ...life('c', 8), limit: 8 }], everybody: null };
+  const gathering = { claims: [{ index: 2, ...life('c', 8) }], everybody: null };
   const old = [life('a', 3), life('b0', 3), life('c', 8)];
   const young = [life('a', 3), life('b', 4), life('c', 8)];
   const promises = [
@@ -92,7 +111,7 @@ test('the floor is the highest that a majority remembers, and what it knows of a
 });
 
 test('the promise of an incarnation that another one knows to be superseded does not count', () => {
-  const gathering = { claims: [{ index: 2, ...life('c', 8), limit: 8 }], everybody: null };
+  const gathering = { claims: [{ index: 2, ...life('c', 8) }], everybody: null };
   const promises = [
     promised(0, voter('a', 3, [life('a', 3), life('b1', 5), life('c', 8)])),
     promised(1, voter('b0', 4, [life('a', 3), life('b0', 4), life('c', 8)])),
@@ -140,9 +159,9 @@ test('an old master is found out by those who know its successor', () => {
   const knows = voter('a', 3, [life('a', 3), life('b1', 5), none]);
   const old = voter('b0', 4, [life('a', 3), life('b0', 4), none]);
   const blankKnows = blank('c', { roster: knows.roster });
-  expect(findSuperseded([knows, old, null], null).map(({ index }) => index)).toEqual([1]);
-  expect(findSuperseded([null, old, blankKnows], null)).toEqual([]);
-  expect(findSuperseded([blank('a'), old, blankKnows], 3).map(({ index }) => index)).toEqual([1]);
+  expect(findOutlived([knows, old, null], null).map(({ index }) => index)).toEqual([1]);
+  expect(findOutlived([null, old, blankKnows], null)).toEqual([]);
+  expect(findOutlived([blank('a'), old, blankKnows], 3).map(({ index }) => index)).toEqual([1]);
 });
 
 test('two names for one server are found', () => {

@@ -2,6 +2,7 @@ import {
   consistentQuorum,
   type Incarnation,
   majorityOf,
+  outlivedIn,
   type Roster,
   supersededIn,
   type Voter,
@@ -32,11 +33,12 @@ export interface Inspection {
 export interface Claim extends Incarnation {
   /** The node's place among the sorted names. */
   readonly index: number;
-  /** Another incarnation of this generation or a higher one stands against the claim. */
-  readonly limit: number;
 }
 
-/** A node's word that votes of earlier incarnations than those claimed do not count beside its own any more. */
+/**
+ * A node's word that votes of earlier incarnations than those claimed do not count beside its own any more. Its roster is as
+ * it was before: whether the promises of several count together is as with votes.
+ */
 export interface Promised extends Voter {
   /** Whether it has a vote itself. */
   readonly admitted: boolean;
@@ -68,7 +70,8 @@ export interface Gathering {
 }
 
 /**
- * What has to be promised so that nodes without a vote may have one; null where too few have answered for that.
+ * What has to be promised so that nodes without a vote, or with one that does not count, may have one; null where too few
+ * have answered for that.
  *
  * Where a majority votes, it is asked to promise. Where it does not, at first start or because too many nodes lost their
  * memory, *every* node must promise, and *every* node is claimed for: then an incarnation that nobody here has seen, such as an
@@ -83,27 +86,42 @@ export function planGathering(
   isForced = false,
 ): Gathering | null {
   const known = inspections.flatMap((seen, index) => (seen ? [{ index, ...seen }] : []));
-  const claim = (least: number, nodes: typeof known): Claim[] =>
-    nodes.map(({ index, incarnation, admitted, generation: own }) => {
-      const generation = Math.max(least, latestGeneration(index, inspections) + 1);
-      // One that has voted gets no new floor, so it must never have been superseded.
-      return { index, incarnation, generation, limit: admitted ? own + 1 : generation };
-    });
-
   const voters = known.filter(({ admitted }) => admitted);
   if (consistentQuorum(voters, majorityOf(inspections.length))) {
-    const others = known.filter(({ admitted }) => !admitted);
-    return { claims: claim(1, others), everybody: null };
+    const superseded = supersededIn(voters);
+    const subjects = known.filter((one) => !one.admitted || superseded.includes(one));
+    return { claims: subjects.map((one) => claimFor(one, inspections, 1)), everybody: null };
   }
   if (known.length < inspections.length && !isForced) return null;
-  // What nobody remembers was below the clock's seconds: an old master that nobody here has seen may still go by that.
-  const seconds = Math.floor(seed.wallClockMs / 1_000);
-  return { claims: claim(seconds, known), everybody: known.length };
+  // What nobody remembers was below the clock: an old master that nobody here has seen may still go by that.
+  const least = Math.floor(seed.wallClockMs);
+  return {
+    claims: known.map((one) => claimFor(one, inspections, least)),
+    everybody: known.length,
+  };
 }
 
-function latestGeneration(index: number, inspections: readonly (Inspection | null)[]): number {
-  const told = inspections.map((seen) => seen?.roster[index]?.generation ?? 0);
-  return Math.max(inspections[index]?.generation ?? 0, ...told);
+/**
+ * Joins a claim for the same incarnation that nothing stands against, so that clients who admit it at once do not compete.
+ * One that a majority knows need not be above `least` either: what came after it would be known to some of them.
+ */
+function claimFor(
+  { index, incarnation, generation: own }: Inspection & { readonly index: number },
+  inspections: readonly (Inspection | null)[],
+  least: number,
+): Claim {
+  const told = inspections.flatMap((seen) => seen?.roster[index] ?? []);
+  const latest = Math.max(own, ...told.map(({ generation }) => generation));
+  const claims = told.filter((known) => known.generation === latest);
+  const isOurs = claims.length > 0 && claims.every((known) => known.incarnation === incarnation);
+  if (isOurs && claims.length >= majorityOf(inspections.length)) {
+    return { index, incarnation, generation: latest };
+  }
+  return {
+    index,
+    incarnation,
+    generation: Math.max(least, isOurs && latest > own ? latest : latest + 1),
+  };
 }
 
 /**
@@ -114,7 +132,7 @@ function latestGeneration(index: number, inspections: readonly (Inspection | nul
  * promise, its `max` covers the token; if after, its roster names the new incarnation and voids the old vote.
  */
 export function planAdmission(
-  { everybody }: Gathering,
+  { claims, everybody }: Gathering,
   promises: readonly Promised[],
   nodeCount: number,
   seed: Seed,
@@ -126,8 +144,11 @@ export function planAdmission(
   const max = sources.reduce((highest, one) => (one.max > highest ? one.max : highest), 0n);
   const seeded = quorum ? 0n : seedToken(promises, seed);
   const latestOf = (index: number): Incarnation =>
-    sources
-      .flatMap(({ roster }) => roster[index] ?? [])
+    [
+      ...sources.flatMap(({ roster }) => roster[index] ?? []),
+      ...claims.filter((one) => one.index === index),
+    ]
+      .map(({ generation, incarnation }) => ({ generation, incarnation }))
       .reduce((latest, one) => (one.generation > latest.generation ? one : latest));
   return {
     floor: max > seeded ? max : seeded,
@@ -144,18 +165,18 @@ function seedToken(promises: readonly Promised[], { firstToken, wallClockMs }: S
 }
 
 /**
- * The nodes whose votes do not count beside those of others, or stand in the way of a gathering.
+ * The nodes of which others know a later incarnation: their memory is out of date, and stands in the way of a gathering.
  *
  * @param everybody as in `Gathering`
  */
-export function findSuperseded(
+export function findOutlived(
   inspections: readonly (Inspection | null)[],
   everybody: number | null,
 ): readonly (Inspection & Voter)[] {
   const known = inspections.flatMap((seen, index) => (seen ? [{ index, ...seen }] : []));
   const voters = known.filter(({ admitted }) => admitted);
   const witnesses = everybody === null ? voters : known.filter(({ roster }) => roster.length > 0);
-  return supersededIn(voters, witnesses);
+  return outlivedIn(voters, witnesses);
 }
 
 /** The places of two nodes that are one and the same server; null where there are none. */

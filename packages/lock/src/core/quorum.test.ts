@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { consistentQuorum, majorityOf, supersededIn, type Voter } from './quorum.js';
+import { consistentQuorum, majorityOf, outlivedIn, supersededIn, type Voter } from './quorum.js';
 
 test.each([
   [1, 1],
@@ -72,18 +72,26 @@ test('a vote from before a node lost its memory does not count beside a voter wh
   expect(supersededIn([before, knows, doesNotKnow])).toEqual([before]);
 });
 
-test('one incarnation that was promised several generations is not superseded by itself', () => {
+test('a vote under a generation that has been raised since does not count, nor one that ties with another incarnation', () => {
   const voter = { index: 0, ...x1, roster: [x1, y, y] };
   const promisedMore = { index: 1, ...y, roster: [{ ...x1, generation: 7 }, y, y] };
-  expect(consistentQuorum([voter, promisedMore], 2)).toEqual([voter, promisedMore]);
+  const knowsAnother = { index: 2, ...y, roster: [{ ...x1, incarnation: 'x0' }, y, y] };
+  expect(consistentQuorum([voter, promisedMore], 2)).toBeNull();
+  expect(consistentQuorum([voter, knowsAnother], 2)).toBeNull();
+  expect(supersededIn([voter, promisedMore, knowsAnother])).toEqual([voter]);
+  expect(outlivedIn([voter], [promisedMore])).toEqual([]);
+  expect(outlivedIn([voter], [knowsAnother])).toEqual([voter]);
 });
 
 function consistent(quorum: readonly Voter[]): boolean {
   return quorum.every((one) =>
     quorum.every((other) => {
       const known = other.roster[one.index];
-      const isSame = one === other || known?.incarnation === one.incarnation;
-      return isSame || (known?.generation ?? 0) <= one.generation;
+      const generation = known?.generation ?? 0;
+      const isSame = known?.incarnation === one.incarnation;
+      return (
+        one === other || generation < one.generation || (isSame && generation === one.generation)
+      );
     }),
   );
 }

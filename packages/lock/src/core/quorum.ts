@@ -11,7 +11,7 @@ export function majorityOf(nodeCount: number): number {
 
 /** One life of a node's data: a restart, a flush, a failover or a restore begins another. */
 export interface Incarnation {
-  /** Higher than that of every earlier incarnation of the node; 0 where there is none. */
+  /** Higher than that of every earlier incarnation of the node; may be raised. 0 where there is none. */
   readonly generation: number;
   /** Random; '' where there is none. */
   readonly incarnation: string;
@@ -27,8 +27,8 @@ export interface Voter extends Incarnation {
 }
 
 /**
- * A *consistent quorum*: `majority` voters of which none knows that another one has been superseded by a later
- * incarnation of its node. Null where there is none.
+ * A *consistent quorum*: `majority` voters of which none knows that another one's vote has been superseded.
+ * Null where there is none.
  *
  * Invariant: a node that lost its memory votes again only after a majority has been told so, and a vote of its earlier
  * incarnation cannot be counted beside theirs.
@@ -59,17 +59,32 @@ function agree(x: Voter, y: Voter): boolean {
   return !knowsLater(x, y) && !knowsLater(y, x);
 }
 
-/** Whether `one` knows a later incarnation of the other voter's node. */
+/** Whether `one` knows that the other vote has been superseded: by a later incarnation, or a later generation of its own. */
 function knowsLater(one: Voter, other: Voter): boolean {
   const known = one.roster[other.index];
   if (!known) throw new Error(`roster has no entry for node ${other.index}`);
-  return known.incarnation !== other.incarnation && known.generation > other.generation;
+  if (known.incarnation === other.incarnation) return known.generation > other.generation;
+  return known.generation >= other.generation;
 }
 
-/** The voters of which a witness knows a later incarnation: their votes do not count together. */
+/** The voters of which a witness knows something later: their votes do not count together. */
 export function supersededIn<V extends Voter>(
   voters: readonly V[],
   witnesses: readonly Voter[] = voters,
 ): readonly V[] {
   return voters.filter((voter) => witnesses.some((witness) => knowsLater(witness, voter)));
+}
+
+/** Those of them of which a witness knows another incarnation that is later. */
+export function outlivedIn<V extends Voter>(
+  voters: readonly V[],
+  witnesses: readonly Voter[],
+): readonly V[] {
+  return voters.filter((voter) =>
+    witnesses.some(
+      (witness) =>
+        knowsLater(witness, voter) &&
+        witness.roster[voter.index]?.incarnation !== voter.incarnation,
+    ),
+  );
 }

@@ -1,4 +1,5 @@
-import { findSuperseded, type Inspection } from './admission.js';
+import type { Inspection } from './admission.js';
+import { supersededIn } from './quorum.js';
 
 /** What a node says of itself, and how it was reached. */
 export interface NodeReport extends Inspection {
@@ -19,7 +20,7 @@ export interface NodeReport extends Inspection {
  *
  * - `new`: it remembers nothing.
  * - `restarted`: its process, its data or its replication history has changed since it was admitted.
- * - `superseded`: others know a later incarnation of it; it is an old master that still answers, or came back.
+ * - `superseded`: others know something later of it; it is an old master that still answers, or is just being admitted.
  */
 export type NoVoteReason = 'new' | 'restarted' | 'superseded';
 
@@ -62,8 +63,10 @@ export function describeNodes(
   reports: readonly (NodeReport | Error)[],
 ): readonly NodeStatus[] {
   const seen = reports.map((report) => (report instanceof Error ? null : report));
-  const own = seen.map((report, index) => (settings[index]?.membersAgree ? report : null));
-  const superseded = findSuperseded(own, null).map(({ index }) => index);
+  const voters = seen.flatMap((report, index) =>
+    report?.admitted && settings[index]?.membersAgree ? [{ index, ...report }] : [],
+  );
+  const superseded = supersededIn(voters).map(({ index }) => index);
   const longestMs = Math.max(...seen.map((report) => report?.longestMs ?? 0));
   return reports.map((report, index) => {
     const setting = settings[index];
@@ -90,9 +93,9 @@ export function describeNodes(
   });
 }
 
-function noVoteReason({ admitted, members }: NodeReport): NoVoteReason | null {
+function noVoteReason({ admitted, generation, max }: NodeReport): NoVoteReason | null {
   if (admitted) return null;
-  return members === '' ? 'new' : 'restarted';
+  return generation === 0 && max === 0n ? 'new' : 'restarted';
 }
 
 const CLOCK_DIFFERENCE_MAX_MS = 1_000;

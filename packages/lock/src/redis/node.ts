@@ -149,11 +149,11 @@ export class RedisNode {
   /** Asks the incarnation that was inspected to promise that it respects the claims. */
   promise(seen: Inspection, claims: readonly Claim[]): Promise<PromiseReply> {
     const { members, nodeCount } = this.#options;
-    const told = claims.flatMap(({ index, incarnation, limit, generation }) => [
+    const told = claims.flatMap(({ index, incarnation, generation }) => [
       index + 1,
       incarnation,
-      limit,
       generation,
+      seen.roster[index]?.generation ?? 0,
     ]);
     const values = [seen.incarnation, members, nodeCount, ...told];
     return this.#run(promiseScript, [], values, promised);

@@ -1,11 +1,11 @@
 import type { Inspection, Promised } from '../core/admission.js';
 import type { VoteReply } from '../core/answers.js';
-import type { Roster } from '../core/quorum.js';
+import type { Roster, Voter } from '../core/quorum.js';
 import type { NodeReport } from '../core/status.js';
 
 export type NodeFailure = { readonly answer: 'error'; readonly error: Error };
 export type ExtendReply =
-  | { readonly answer: 'extended' }
+  | ({ readonly answer: 'extended' } & Omit<Voter, 'index'>)
   | Exclude<VoteReply, { readonly answer: 'granted' | 'held' }>;
 export type ReleaseReply = { readonly answer: 'released' | 'not-held' } | NodeFailure;
 export type InspectReply = ({ readonly answer: 'inspected' } & Inspection) | NodeFailure;
@@ -101,8 +101,11 @@ export function admitted(reply: readonly unknown[]): AdmitReply {
     : { answer: oneOf(reply, 'admitted', 'already-admitted', 'changed', 'wrong-members') };
 }
 
-export function extended(reply: readonly unknown[]): ExtendReply {
-  return reply[0] === 'extended' ? { answer: 'extended' } : refusal(reply);
+export function extended(reply: readonly unknown[], service: LockService): ExtendReply {
+  const [answer, generation, incarnation, known] = reply;
+  if (answer !== 'extended') return refusal(reply);
+  const life = { generation: wholeNumber(generation), incarnation: text(incarnation) };
+  return { answer, ...life, roster: roster(known, service) };
 }
 
 function roster(value: unknown, { nodeCount }: LockService): Roster {

@@ -6,7 +6,7 @@
 --        | {'ttl-too-long', max_ttl} | {'token-exhausted'}.
 local owner, ttl, members, fence_ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-local node, refusal = admitted_node(members, owner)
+local node, refusal = admitted_node(members)
 if not node then return refusal end
 if tonumber(ttl) > node.max_ttl then return {'ttl-too-long', node.max_ttl} end
 

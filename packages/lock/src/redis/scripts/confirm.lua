@@ -5,7 +5,7 @@
 -- Reply: {'granted', token, gen, incarnation, roster} | {'not-held'} | {'not-admitted'} | {'wrong-members'}.
 local owner, token, members, fence_ttl = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 
-local node, refusal = admitted_node(members, owner)
+local node, refusal = admitted_node(members)
 if not node then return refusal end
 for i = 2, #KEYS, 2 do
   if redis.call('GET', KEYS[i]) ~= owner then return {'not-held'} end

@@ -2,10 +2,10 @@
 -- Never takes a lock again that is gone, and never shortens one: a holder may count on the time it had.
 -- KEYS: node, then the lock of each resource.
 -- ARGV: owner, ttl (ms), members.
--- Reply: {'extended'} | {'not-held'} | {'not-admitted'} | {'wrong-members'} | {'ttl-too-long', max_ttl}.
+-- Reply: {'extended', gen, incarnation, roster} | {'not-held'} | {'not-admitted'} | {'wrong-members'} | {'ttl-too-long', max_ttl}.
 local owner, ttl, members = ARGV[1], ARGV[2], ARGV[3]
 
-local node, refusal = admitted_node(members, owner)
+local node, refusal = admitted_node(members)
 if not node then return refusal end
 if tonumber(ttl) > node.max_ttl then return {'ttl-too-long', node.max_ttl} end
 for i = 2, #KEYS do
@@ -15,4 +15,4 @@ for i = 2, #KEYS do
   if redis.call('PTTL', KEYS[i]) < tonumber(ttl) then redis.call('PEXPIRE', KEYS[i], ttl) end
 end
 note_ttl(node, ttl)
-return {'extended'}
+return {'extended', node.gen, node.incarnation, node.roster}

@@ -1,7 +1,8 @@
 -- Put before every other script: what this node knows of itself.
 -- KEYS[1] is always the node's own hash:
 --   run_id    the process and the replication history in which this incarnation was admitted, see own_run_id
---   gen       generation of this incarnation; every later one of a node of this name has a higher one
+--   gen       generation of this incarnation, under which its votes count: it may be raised. Every later incarnation of a node of
+--             this name has a higher one
 --   roster    of every node, in the order of the sorted names, the latest incarnation that this one has promised to respect:
 --             generation:incarnation, comma separated; 0: where there is none
 --   floor     what max was when this incarnation was admitted
@@ -9,8 +10,8 @@
 --   longest   the longest lease in milliseconds that this node ever granted
 --   members   digest of the sorted node names and this node's own: clients that name the nodes otherwise are refused
 --   max_ttl   the longest lease in milliseconds that this node would grant
---   incarnation, seen_run_id, seen_at   of this life of the data: a random name, the process, and its clock (ms), all stamped
---             by the first script that finds it not admitted
+--   incarnation, seen_run_id, seen_at   of this life of the data: a name that no other has, the process, and its clock (ms), all
+--             stamped by the first INSPECT that finds it new
 
 local TOKEN_MAX = 9007199254740991 -- 2^53-1: Lua numbers are doubles, and larger ones are rounded
 
@@ -29,32 +30,20 @@ local function own_time_ms()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- Begins a new life of the data: `name` is random, and as much of it is kept as nobody has twice.
-local function begin_life(run_id, name)
-  redis.call('HSET', KEYS[1], 'seen_run_id', run_id, 'incarnation', string.sub(name, -16), 'seen_at', digits(own_time_ms()))
+-- Begins a new life of the data. A request that is sent again brings its random name along once more, so the name has the
+-- time in it, too: no two lives have the same.
+local function begin_life(name)
+  local time = redis.call('TIME')
+  redis.call('HSET', KEYS[1], 'seen_run_id', own_run_id(), 'incarnation', string.sub(name, -8) .. '.' .. time[1] .. '.' .. time[2],
+    'seen_at', digits(own_time_ms()))
 end
 
--- Names this life of the data, unless it has a name. A flush takes the name away, though the process and its run id stay.
--- Where the clock has gone back since, the wait begins again: it would not end before the clock is back.
-local function stamp(name)
-  local run_id = own_run_id()
-  local fields = redis.call('HMGET', KEYS[1], 'seen_run_id', 'seen_at', 'run_id')
-  if fields[1] ~= run_id then
-    begin_life(run_id, name)
-  elseif fields[3] ~= run_id and tonumber(fields[2]) > own_time_ms() then
-    redis.call('HSET', KEYS[1], 'seen_at', digits(own_time_ms()))
-  end
-end
-
--- The node's fields, or nil and the refusal that a voter must answer. `name` is random; see begin_life.
-local function admitted_node(members, name)
+-- The node's fields, or nil and the refusal that a voter must answer.
+local function admitted_node(members)
   local fields = redis.call('HMGET', KEYS[1],
     'run_id', 'gen', 'incarnation', 'roster', 'floor', 'max', 'members', 'max_ttl', 'longest')
   if fields[7] and fields[7] ~= members then return nil, {'wrong-members'} end
-  if not fields[1] or fields[1] ~= own_run_id() then
-    stamp(name)
-    return nil, {'not-admitted'}
-  end
+  if not fields[1] or fields[1] ~= own_run_id() then return nil, {'not-admitted'} end
   return {
     gen = fields[2],
     incarnation = fields[3],

@@ -1,10 +1,12 @@
 -- Learns which incarnations of other nodes are the latest: votes of their earlier ones do not count beside this node's from now
 -- on. What this node has voted together with those is covered by the `max` that it answers.
--- All claims or none. A claim must be above every generation that is known here, unless it is for the same incarnation: clients
--- that admit it at the same time do not get in each other's way. A node that has no vote promises for the time when it has.
+-- All claims or none. A claim must be above every generation that is known here of another incarnation; for the same incarnation it
+-- takes the place of the one that its client has seen here. Who has been overtaken by others looks again, and joins them.
+-- A node that has no vote promises for the time when it has, and belongs from now on to the clients that name the nodes alike:
+-- two services cannot share it out at their first start.
 -- KEYS: node. ARGV: this node's incarnation, members, number of nodes, then of each claim: the other node's place (from 1),
---       its incarnation, the generation from which on one that is known here stands against it, the generation claimed for it.
--- Reply: {'promised', max, longest (ms), admitted (1|0), gen, incarnation, roster} | {'refused'} | {'changed'} | {'wrong-members'}.
+--       its incarnation, the generation claimed for it, the one that is known here as far as the client knows.
+-- Reply: {'promised', max, longest (ms), admitted (1|0), gen, incarnation, roster as it was before} | {'refused'} | {'changed'} | {'wrong-members'}.
 local incarnation, members, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 local fields = redis.call('HMGET', KEYS[1],
@@ -13,15 +15,18 @@ local run_id = own_run_id()
 if fields[1] ~= run_id or fields[2] ~= incarnation then return {'changed'} end
 if fields[3] and fields[3] ~= members then return {'wrong-members'} end
 
-local roster = lives(fields[4] or '')
--- A node that belongs to nobody yet may have been asked by clients that name other nodes: none of those is here.
-if #roster ~= count and not fields[3] then roster = lives(string.rep('0:,', count)) end
+local roster = lives(fields[4] or string.rep('0:,', count))
+local before = as_roster(roster)
 for i = 4, #ARGV, 4 do
-  local known, claimed = roster[tonumber(ARGV[i])], ARGV[i + 1]
-  if known.incarnation ~= claimed and known.gen >= tonumber(ARGV[i + 2]) then return {'refused'} end
-  known.incarnation, known.gen = claimed, math.max(known.gen, tonumber(ARGV[i + 3]))
+  local known, claimed, generation = roster[tonumber(ARGV[i])], ARGV[i + 1], tonumber(ARGV[i + 2])
+  if known.incarnation == claimed then
+    if known.gen ~= generation and known.gen ~= tonumber(ARGV[i + 3]) then return {'refused'} end
+  elseif known.gen >= generation then
+    return {'refused'}
+  end
+  known.incarnation, known.gen = claimed, math.max(known.gen, generation)
 end
-redis.call('HSET', KEYS[1], 'roster', as_roster(roster))
+redis.call('HSET', KEYS[1], 'roster', as_roster(roster), 'members', members)
 return {
-  'promised', fields[5] or '0', fields[6] or '0', fields[7] == run_id and 1 or 0, fields[8] or '0', incarnation, as_roster(roster),
+  'promised', fields[5] or '0', fields[6] or '0', fields[7] == run_id and 1 or 0, fields[8] or '0', incarnation, before,
 }

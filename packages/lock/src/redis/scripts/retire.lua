@@ -7,5 +7,5 @@ local fields = redis.call('HMGET', KEYS[1], 'run_id', 'incarnation')
 if fields[1] ~= run_id or fields[2] ~= ARGV[1] then return {'changed'} end
 -- Without its generation nobody takes it for a durable node that has missed nothing.
 redis.call('HDEL', KEYS[1], 'run_id', 'gen')
-begin_life(run_id, ARGV[2])
+begin_life(ARGV[2])
 return {'retired'}
