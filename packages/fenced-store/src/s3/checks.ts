@@ -90,7 +90,7 @@ export class Checks {
     if (this.#versions.has(reply.version))
       throw this.failed(check, sent, answered, 'two different bodies were given the same ETag');
     this.#versions.add(reply.version);
-    this.versionIds = reply.versionIds;
+    this.versionIds = reply.versionIds ?? this.versionIds;
     const stored = await this.requests.head(key);
     if (stored?.writeId !== writeId || stored.version !== reply.version)
       throw this.failed(check, sent, answered, 'what is read is not what was written last');

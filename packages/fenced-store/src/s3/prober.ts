@@ -14,6 +14,7 @@ export class Prober {
   readonly #prefix: string;
   readonly #certificates: Certificates;
   #capabilities: Promise<StoreCapabilities> | undefined;
+  #latest: StoreCapabilities | undefined;
 
   constructor(
     requests: Requests,
@@ -35,12 +36,26 @@ export class Prober {
   ): Promise<StoreCapabilities> {
     options.signal?.throwIfAborted();
     if (options.renew) this.#capabilities = undefined;
-    // All callers share one run, so no caller's signal ends it.
-    this.#capabilities ??= this.#learn(options.renew ?? false).catch((error: unknown) => {
+    this.#capabilities ??= this.#start(options.renew ?? false);
+    return unlessAborted(this.#capabilities, options.signal);
+  }
+
+  /** Asks the server again, unless somebody else has done so since these were learnt. */
+  async renewed(outdated: StoreCapabilities, signal?: AbortSignal): Promise<StoreCapabilities> {
+    if (this.#latest !== outdated) return this.capabilities({ signal });
+    this.#latest = undefined;
+    return this.capabilities({ signal, renew: true });
+  }
+
+  /** All callers share one run, so no caller's signal ends it. */
+  async #start(renew: boolean): Promise<StoreCapabilities> {
+    try {
+      this.#latest = await this.#learn(renew);
+      return this.#latest;
+    } catch (error) {
       if (!(error instanceof UnsafeStoreError)) this.#capabilities = undefined;
       throw error;
-    });
-    return unlessAborted(this.#capabilities, options.signal);
+    }
   }
 
   async #learn(renew: boolean): Promise<StoreCapabilities> {

@@ -59,7 +59,8 @@ export type WriteReply =
   | {
       readonly meaning: 'applied';
       readonly version: string | undefined;
-      readonly versionIds: VersionIds;
+      /** Undefined where such an answer says nothing of it. */
+      readonly versionIds: VersionIds | undefined;
       readonly answered: string;
     }
   | { readonly meaning: Meaning; readonly error: FencedStoreError; readonly answered: string };

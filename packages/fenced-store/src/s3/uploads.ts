@@ -96,7 +96,9 @@ export class Uploads {
       ...{ operation: 'complete', key: put.key, command, signal, bytes },
       send: (abortSignal) => sender.client.send(command, { abortSignal }),
     });
-    return asWriteReply(reply);
+    const written = asWriteReply(reply);
+    // Moto tells of versions here even where a PUT does not.
+    return 'versionIds' in written ? { ...written, versionIds: undefined } : written;
   }
 
   /** Has the server forget an upload, if it has not done so: what cannot be removed is litter, not a fault of the write. */

@@ -22,7 +22,11 @@ export interface Write extends Put {
  * `versionIds` is what the reply showed, where there was one.
  */
 export type Result =
-  | { readonly applied: true; readonly version: string | null; readonly versionIds?: VersionIds }
+  | {
+      readonly applied: true;
+      readonly version: string | null;
+      readonly versionIds?: VersionIds | undefined;
+    }
   | { readonly applied: false; readonly seen: Stored | null };
 
 /**

@@ -109,7 +109,7 @@ export class Writer {
         this.known.wrote(key, token, version === null ? null : { ...stored, version });
         // The bucket has begun or ceased to keep versions: with some servers that changes what they enforce.
         if (versionIds !== undefined && versionIds !== capabilities.versionIds)
-          await this.prober.capabilities({ renew: true });
+          await this.prober.renewed(capabilities);
         return { written: { ...stamp, version }, found };
       }
       this.known.seen(key, base?.token ?? 0n, result.seen);
@@ -117,7 +117,7 @@ export class Writer {
       refuseStale(key, token, result.seen);
       // Refused, although nothing had changed: perhaps the server no longer does what it was seen to do.
       if (!isSure && result.seen?.writeId === base?.writeId)
-        capabilities = await this.prober.capabilities({ signal, renew: true });
+        capabilities = await this.prober.renewed(capabilities, signal);
       isSure = true;
       if (attempt >= attemptsMax) throw new ConflictError({ resource: key, attempts: attempt });
       await this.runtime.sleep(backoffMs(this.runtime, attempt), signal);
