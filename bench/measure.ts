@@ -15,8 +15,7 @@ export interface Row {
   readonly perSecond: number;
 }
 
-const ROUNDS = 10;
-const WARM_UP = 20;
+const USUAL = { rounds: 10, warmUp: 20 };
 
 /**
  * Runs all subjects in turn, round after round, so that whatever else the machine does meets all of them alike.
@@ -28,12 +27,13 @@ export async function compare(
   bench: string,
   subjects: readonly [Subject, ...Subject[]],
   times: number,
+  { rounds, warmUp }: { readonly rounds: number; readonly warmUp: number } = USUAL,
 ): Promise<Row[]> {
   const durationsMs = new Map<Subject, number[]>(subjects.map((subject) => [subject, []]));
   for (const subject of subjects) {
-    for (let run = 0; run < WARM_UP; run += 1) await subject.run();
+    for (let run = 0; run < warmUp; run += 1) await subject.run();
   }
-  for (let round = 0; round < ROUNDS; round += 1) {
+  for (let round = 0; round < rounds; round += 1) {
     for (const [subject, durations] of durationsMs) {
       for (let run = 0; run < times; run += 1) {
         const startedMs = performance.now();

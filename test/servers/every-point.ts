@@ -50,7 +50,7 @@ export function everyPoint(staged: Staged): void {
   let other: FencedS3;
 
   beforeAll(() => {
-    store = staged().viaProxy();
+    store = staged().viaProxy({ requestTimeoutMs: 300 });
     other = staged().store();
   });
 

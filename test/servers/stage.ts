@@ -45,7 +45,7 @@ export async function openStage(server: S3Program | 'environment'): Promise<Stag
   const store = (options?: Partial<FencedS3Options>): FencedS3 =>
     new FencedS3({ client, bucket, ...options });
   const viaProxy = (options?: Partial<FencedS3Options>): FencedS3 =>
-    new FencedS3({ client: proxied, bucket, requestTimeoutMs: 300, ...options });
+    new FencedS3({ client: proxied, bucket, requestTimeoutMs: 1_000, ...options });
   const capabilities = await store().probe();
   await viaProxy({ requestTimeoutMs: 10_000 }).probe();
   let keys = 0;
