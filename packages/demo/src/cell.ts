@@ -28,6 +28,8 @@ export async function playCell(
   store: Store,
   nodes: LockAddress['nodes'],
 ): Promise<Cell> {
+  const pinned = scenario.pinned[protection];
+  if (pinned === undefined) throw new Error(`scenario ${scenario.number} has no ${protection}`);
   const name = `scenario-${scenario.number}-${protection}`;
   const lock = { nodes, keyPrefix: `{demo:${name}:${randomUUID()}}:`, firstToken: FIRST_TOKEN };
   await using proxy = await TcpProxy.start({ host: store.host, port: store.port });
@@ -43,7 +45,7 @@ export async function playCell(
     scenario: scenario.number,
     store: store.kind,
     protection,
-    pinned: scenario.pinned[protection],
+    pinned,
     ...judge(history, scenario.missing(history)),
     tokens: history.flatMap(({ operation, token }) =>
       operation === 'acquire' && token !== undefined ? [token] : [],

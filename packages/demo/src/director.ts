@@ -54,6 +54,17 @@ export class Director implements Stage, AsyncDisposable {
     this.#proxy.release('toServer');
   }
 
+  loseReplies(): void {
+    this.#proxy.swallow('toClient');
+  }
+
+  async replyIsLost(): Promise<void> {
+    await this.#proxy.untilSwallowed('toClient');
+    this.#note('storage', 'lose');
+    this.#proxy.cut();
+    this.#proxy.heal();
+  }
+
   async leaseIsOver(): Promise<void> {
     const { protection, lock, resource } = this.#job;
     if (protection === 'none') return;

@@ -21,8 +21,9 @@ export type Operation =
   | 'wake'
   // Of the lock nodes: nobody holds the lock any more.
   | 'expire'
-  // Of the storage's side: client 1's bytes wait in the network, arrive; what is stored in the end.
+  // Of the storage's side: client 1's bytes wait in the network, arrive; a reply is lost; what is stored in the end.
   | 'hold'
+  | 'lose'
   | 'deliver'
   | 'final';
 

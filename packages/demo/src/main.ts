@@ -2,6 +2,7 @@ import { TestbedError } from '@fenced/testbed';
 import { type Cell, playCell } from './cell.js';
 import { protections } from './job.js';
 import { type DemoOptions, parseOptions, USAGE, UsageError } from './options.js';
+import { isTold } from './scenarios/scenario.js';
 import { type Store, startLockNodes, startStore } from './services.js';
 import { renderCell, renderStory, renderTable } from './timeline.js';
 
@@ -29,7 +30,8 @@ async function main(options: DemoOptions): Promise<number> {
       // Side by side: the stores share nothing but the machine.
       const play = (store: Store): Promise<Cell> =>
         playCell(scenario, protection, store, redis.nodes);
-      for (const cell of await Promise.all(stores.map(play))) {
+      const told = stores.filter(({ kind }) => isTold(scenario, protection, kind));
+      for (const cell of await Promise.all(told.map(play))) {
         cells.push(cell);
         tell(renderCell(cell));
       }

@@ -96,6 +96,7 @@ function tell(event: Event, protection: Protection): string | null {
     'expire ok': "client 1's lease is over",
     'hold ok': '✉ packet is held',
     'deliver ok': '✉ packet arrives',
+    'lose ok': '✉ reply is lost',
     'final ok': `holds ${lines}`,
   };
   return told[`${event.operation} ${event.phase}`] ?? null;
@@ -133,9 +134,10 @@ export function renderTable(cells: readonly Cell[]): string {
 }
 
 function alwaysSafe(cells: readonly Cell[]): readonly Protection[] {
-  return protections.filter((protection) =>
-    cells.every((cell) => cell.protection !== protection || cell.verdict === 'safe'),
-  );
+  return protections.filter((protection) => {
+    const own = cells.filter((cell) => cell.protection === protection);
+    return own.length > 0 && own.every(({ verdict }) => verdict === 'safe');
+  });
 }
 
 function verdictStyle(verdict: Verdict): 'green' | 'red' | 'yellow' {

@@ -1,5 +1,5 @@
 import type { Event } from '../history.js';
-import type { Protection } from '../job.js';
+import type { Protection, StoreKind } from '../job.js';
 import type { Verdict } from '../verdict.js';
 
 /** A client on the stage: a real process, and what the director may do to it. */
@@ -27,6 +27,10 @@ export interface Stage {
   packetIsHeld(): Promise<void>;
   /** Delivers what waits. */
   deliver(): void;
+  /** What the storage answers to client 1 is lost from now on. */
+  loseReplies(): void;
+  /** Resolves when a reply was lost; its connection breaks, and new ones work. */
+  replyIsLost(): Promise<void>;
   /** Resolves when no majority of the lock nodes holds the present lease any more; at once where there is none. */
   leaseIsOver(): Promise<void>;
 }
@@ -37,10 +41,18 @@ export interface Scenario {
   /** Who told the story first. */
   readonly source: string;
   readonly story: string;
-  readonly pinned: Readonly<Record<Protection, Verdict>>;
+  /** What comes of it under each protection that the story is told for. */
+  readonly pinned: Readonly<Partial<Record<Protection, Verdict>>>;
+  /** The stores it is told for; all, where it does not say. */
+  readonly stores?: readonly StoreKind[];
   play(stage: Stage): Promise<void>;
   /** Null where the history shows that the story took place, else what is missing. Pure. */
   missing(events: readonly Event[]): string | null;
+}
+
+/** Whether the story is told for that protection and that store. */
+export function isTold(scenario: Scenario, protection: Protection, store: StoreKind): boolean {
+  return scenario.pinned[protection] !== undefined && (scenario.stores?.includes(store) ?? true);
 }
 
 /** The first event of that kind, or undefined. */
