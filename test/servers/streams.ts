@@ -3,6 +3,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { readdir } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { Readable } from 'node:stream';
+import { setTimeout } from 'node:timers/promises';
 import { GetObjectCommand, ListMultipartUploadsCommand } from '@aws-sdk/client-s3';
 import { ConflictError, InvalidArgumentError, StaleTokenError } from '@fenced/store';
 import type { FencedS3, Progress } from '@fenced/store/s3';
@@ -175,6 +176,23 @@ export function streams(staged: Staged): void {
     expect(Buffer.from((await store.get(key))?.body ?? []).toString()).toBe('web');
     await store.put(key, Readable.from(['strings ', 'too']), { token: 1 });
     expect(Buffer.from((await store.get(key))?.body ?? []).toString()).toBe('strings too');
+  });
+
+  test('a reader may take longer over a body than a request may take', async () => {
+    const key = staged().newKey();
+    await store.put(key, body(12), { token: 1 });
+    const expected = await digestOf((await store.getStream(key))?.body ?? Readable.from([]));
+    const found = await staged().store({ requestTimeoutMs: 1_000 }).getStream(key);
+    const slowly = (async function* () {
+      let isFirst = true;
+      for await (const piece of found?.body ?? []) {
+        // The time is the point here: the limit of a request passes while its body waits for us.
+        if (isFirst) await setTimeout(1_500);
+        isFirst = false;
+        yield piece as Uint8Array;
+      }
+    })();
+    expect(await digestOf(slowly)).toBe(expected);
   });
 
   test('a reader may stop in the middle, or never begin', async () => {

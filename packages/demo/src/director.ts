@@ -1,7 +1,7 @@
 import { setTimeout } from 'node:timers/promises';
 import { type TcpProxy, WorkerProcess } from '@fenced/testbed';
 import { Redis } from 'ioredis';
-import { openFenced, openPlain } from './documents/open.js';
+import { openFenced, openMarked, openPlain } from './documents/open.js';
 import { type Event, History } from './history.js';
 import { isFenced, type Job } from './job.js';
 import type { Actor, Stage } from './scenarios/scenario.js';
@@ -82,12 +82,14 @@ export class Director implements Stage, AsyncDisposable {
   /** Reads what is stored in the end, directly and as the clients would. */
   async readFinalState(): Promise<void> {
     const { protection, storage } = this.#job;
-    await using document = await (isFenced(protection) ? openFenced : openPlain)(storage);
+    const open = protection === 'metadata' ? openMarked : openFenced;
+    await using document = await (isFenced(protection) ? open : openPlain)(storage);
     this.history.record({
       actor: 'storage',
       operation: 'final',
       phase: 'ok',
       lines: await document.read(),
+      ...('highest' in document && { token: (await document.highest()).toString() }),
     });
   }
 

@@ -38,7 +38,7 @@ export interface Event {
   readonly phase: Phase;
   /** What was read, is to be written, or is stored in the end. */
   readonly lines?: Lines;
-  /** The lease's fencing token. */
+  /** The lease's fencing token; in the end, the highest that the storage has seen. */
   readonly token?: string;
   /** How long the lease may be relied on, from then on. */
   readonly validMs?: number;

@@ -20,6 +20,7 @@ const laneStyles: Record<Actor, Style> = {
 const explained: Record<Protection, string> = {
   none: 'no lock',
   lock: 'a Redlock lease, checked before writing; no token',
+  metadata: 'the token in the metadata, and only upon the ETag that was read',
   token: "the lease's token goes with the write",
   'token+cas': 'the token, and only if nobody wrote since the read',
   claim: 'the token is claimed before the read',
@@ -110,8 +111,8 @@ function brief(lines: Lines): string {
 /** Scenario by protection, each with its verdict. */
 export function renderTable(cells: readonly Cell[]): string {
   const label = (cell: Cell): string => `scenario ${cell.scenario}, ${cell.store}`;
-  const column = 12;
-  const first = 24;
+  const column = 10;
+  const first = 20;
   const titles = protections.map((protection) => protection.padEnd(column)).join('');
   const rows = [...new Set(cells.map(label))].map((name) => {
     const verdicts = protections.map((protection) => {

@@ -4,7 +4,7 @@ import type { Event, Lines } from './history.js';
  * What a history shows:
  *
  * - `safe`: every acknowledged update is in the final state, and nothing that was refused is.
- * - `lost`: an acknowledged update is missing: an older value replaced a newer one.
+ * - `lost`: an acknowledged update is missing: an older value replaced a newer one, or an older token a newer.
  * - `phantom`: a refused update is in the final state, or an update is there twice.
  * - `disorder`: a lease acquired later carries a token that is not higher.
  * - `unknown`: nothing was put to the test, so nothing was shown. Never read it as a pass.
@@ -43,6 +43,7 @@ export function judge(events: readonly Event[], happened: string | null): Judgem
   return (
     tokenDisorder(events) ??
     lostUpdate(acknowledged, final.lines) ??
+    loweredToken(events, final) ??
     phantom(updates, final.lines) ?? {
       verdict: 'safe',
       reason: summary(updates),
@@ -57,6 +58,29 @@ function lostUpdate(acknowledged: readonly Update[], final: Lines): Judgement | 
     verdict: 'lost',
     reason: `the update of ${missing.actor} was acknowledged and is not in the document`,
   };
+}
+
+/** Whoever wrote and was acknowledged has shown the storage its token, which must not have forgotten it. */
+function loweredToken(events: readonly Event[], { token }: Event): Judgement | null {
+  if (token === undefined) return null;
+  const shown = events.filter(({ operation, phase }) => operation === 'write' && phase === 'ok');
+  const tokens = shown.flatMap((write) => {
+    const held = events.findLast(
+      (event) =>
+        event.operation === 'acquire' &&
+        event.phase === 'ok' &&
+        event.actor === write.actor &&
+        event.atMs <= write.atMs,
+    );
+    return held?.token === undefined ? [] : [BigInt(held.token)];
+  });
+  const forgotten = tokens.find((seen) => seen > BigInt(token));
+  return forgotten === undefined
+    ? null
+    : {
+        verdict: 'lost',
+        reason: `token ${forgotten} was acknowledged, and the storage holds ${token}: an older holder's write replaced a newer one's`,
+      };
 }
 
 function phantom(updates: readonly Update[], final: Lines): Judgement | null {

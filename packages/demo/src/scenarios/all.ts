@@ -1,5 +1,6 @@
 import { bothRead } from './both-read.js';
 import { delayedPacket } from './delayed-packet.js';
+import { etagAgain } from './etag-again.js';
 import { lostReply } from './lost-reply.js';
 import { pausedBeforeWrite } from './paused-before-write.js';
 import type { Scenario } from './scenario.js';
@@ -8,5 +9,6 @@ export const scenarios: readonly Scenario[] = [
   pausedBeforeWrite,
   delayedPacket,
   bothRead,
+  etagAgain,
   lostReply,
 ];

@@ -222,7 +222,11 @@ export class Requests {
       const command = new GetObjectCommand(this.at(key));
       return {
         ...{ operation: 'get', key, command, signal },
-        send: async (abortSignal) => use(await this.sender.client.send(command, { abortSignal })),
+        send: async (abortSignal, lift) => {
+          const output = await this.sender.client.send(command, { abortSignal });
+          lift();
+          return use(output);
+        },
       };
     });
   }
@@ -269,7 +273,7 @@ export class Requests {
   }
 }
 
-/** The bytes of a reply, each of which must come within the limit: the SDK forgets limit and signal once the headers are there. */
+/** The bytes of a reply, each of which must come within the limit. */
 async function* arriving(
   resource: string,
   body: Readable,

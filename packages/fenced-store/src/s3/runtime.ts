@@ -58,6 +58,14 @@ export async function unlessAborted<T>(
   }
 }
 
+/** A signal that aborts after that time, unless it was lifted before. */
+export function timeLimit(limitMs: number): { readonly signal: AbortSignal; lift(): void } {
+  const limit = new AbortController();
+  const late = () => limit.abort(new DOMException('it took too long', 'TimeoutError'));
+  const timer = startTimer(late, limitMs);
+  return { signal: limit.signal, lift: () => clearTimeout(timer) };
+}
+
 /** The promise's outcome, or a `TimeoutError` where it takes longer. */
 export async function within<T>(promise: Promise<T>, limitMs: number): Promise<T> {
   let stop: NodeJS.Timeout | undefined;

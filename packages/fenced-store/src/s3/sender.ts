@@ -24,7 +24,7 @@ import { classify, type Meaning, type Operation } from '../core/classify.js';
 import { FencedStoreError, StoreSetupError, StoreUnavailableError } from '../core/errors.js';
 import { briefly, bypassed, explain, factsOf } from './failures.js';
 import { type Observed, observe, type Stack } from './observe.js';
-import { backoffMs, type Runtime } from './runtime.js';
+import { backoffMs, type Runtime, timeLimit } from './runtime.js';
 
 interface SendOptions {
   readonly abortSignal: AbortSignal;
@@ -61,7 +61,8 @@ export interface Ask<Output> {
   readonly operation: Operation;
   readonly key: string;
   readonly command: { readonly middlewareStack: Stack };
-  readonly send: (abortSignal: AbortSignal) => Promise<Output>;
+  /** `lift` ends the time limit: the signal would end a body, too, that is still being read. */
+  readonly send: (abortSignal: AbortSignal, lift: () => void) => Promise<Output>;
   readonly signal: AbortSignal | undefined;
   /** How much it sends. */
   readonly bytes?: number;
@@ -99,8 +100,11 @@ export class Sender {
   /** Sends a request exactly once. */
   async once<Output>(ask: Ask<Output>): Promise<Reply<Output>> {
     const observed = observe(ask.command.middlewareStack);
+    const bodyMs = Math.ceil(((ask.bytes ?? 0) / 2 ** 20) * MS_PER_MIB);
+    const limit = timeLimit(this.timeoutMs + bodyMs);
     try {
-      const output = await ask.send(this.#limit(ask));
+      const signals = ask.signal ? [limit.signal, ask.signal] : [limit.signal];
+      const output = await ask.send(AbortSignal.any(signals), limit.lift);
       if (!observed.entered) {
         const error = bypassed(this.#where(ask, observed));
         return { ok: false, meaning: 'unseen', error, observed, answered: '200' };
@@ -110,6 +114,7 @@ export class Sender {
     } catch (cause) {
       return this.#failed(ask, observed, cause);
     } finally {
+      limit.lift();
       if (observed.address !== undefined)
         this.peer = `${observed.address} ${observed.server ?? ''}`;
     }
@@ -136,11 +141,6 @@ export class Sender {
       if (!mayPass || sends === SENDS_MAX) throw reply.error;
       await this.#runtime.sleep(backoffMs(this.#runtime, sends), asked.signal);
     }
-  }
-
-  #limit<Output>({ signal, bytes = 0 }: Ask<Output>): AbortSignal {
-    const limit = AbortSignal.timeout(this.timeoutMs + Math.ceil((bytes / 2 ** 20) * MS_PER_MIB));
-    return signal === undefined ? limit : AbortSignal.any([limit, signal]);
   }
 
   #where<Output>({ operation, key }: Ask<Output>, { address }: Observed): string {
