@@ -1,10 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import { TcpProxy } from '@fenced/testbed';
 import { Director } from './director.js';
+import { connect } from './documents/s3.js';
+import { ForgetfulGateway } from './forgetful.js';
 import type { Event } from './history.js';
 import type { LockAddress, Protection, StoreKind } from './job.js';
 import type { Scenario } from './scenarios/scenario.js';
-import type { Store } from './services.js';
+import { type Store, through } from './services.js';
 import { type Judgement, judge } from './verdict.js';
 
 /** One scenario on one store under one protection, played and judged. */
@@ -32,8 +34,14 @@ export async function playCell(
   if (pinned === undefined) throw new Error(`scenario ${scenario.number} has no ${protection}`);
   const name = `scenario-${scenario.number}-${protection}`;
   const lock = { nodes, keyPrefix: `{demo:${name}:${randomUUID()}}:`, firstToken: FIRST_TOKEN };
-  await using proxy = await TcpProxy.start({ host: store.host, port: store.port });
-  const document = await store.create(name);
+  const made = await store.create(name);
+  await using gateway =
+    scenario.ignoresConditions && made.kind === 's3'
+      ? await ForgetfulGateway.start(connect(made))
+      : null;
+  const { host, port } = gateway ?? store;
+  const document = through(made, host, port);
+  await using proxy = await TcpProxy.start({ host, port });
   const job = { resource: RESOURCE, protection, lock, storage: document };
   await using director = new Director(job, proxy);
 

@@ -10,6 +10,7 @@ export type Phase = 'invoke' | 'ok' | 'refused' | 'unknown' | 'failed';
 
 export type Operation =
   // Of a client, as its program reports them.
+  | 'probe'
   | 'acquire'
   | 'claim'
   | 'read'

@@ -79,6 +79,7 @@ function tell(event: Event, protection: Protection): string | null {
   const token = isFenced(protection) ? `, token ${event.token}` : '; its token is not used';
   const lines = event.lines ? brief(event.lines) : '';
   const told: Partial<Record<`${Event['operation']} ${Event['phase']}`, string>> = {
+    'probe refused': 'REFUSES the store: it ignores conditions',
     'acquire ok': `holds the lock${token}`,
     'acquire failed': 'gets no lock',
     'claim ok': `claims: below ${event.token} is void`,
@@ -137,13 +138,18 @@ export function renderTable(cells: readonly Cell[]): string {
 function alwaysSafe(cells: readonly Cell[]): readonly Protection[] {
   return protections.filter((protection) => {
     const own = cells.filter((cell) => cell.protection === protection);
-    return own.length > 0 && own.every(({ verdict }) => verdict === 'safe');
+    return own.length > 0 && own.every(({ verdict }) => isSafe(verdict));
   });
 }
 
 function verdictStyle(verdict: Verdict): 'green' | 'red' | 'yellow' {
-  if (verdict === 'safe') return 'green';
+  if (isSafe(verdict)) return 'green';
   return verdict === 'unknown' ? 'yellow' : 'red';
+}
+
+/** A client that refused to write has lost nothing. */
+function isSafe(verdict: Verdict): boolean {
+  return verdict === 'safe' || verdict === 'refused';
 }
 
 function dim(text: string): string {

@@ -7,9 +7,10 @@ import type { Event, Lines } from './history.js';
  * - `lost`: an acknowledged update is missing: an older value replaced a newer one, or an older token a newer.
  * - `phantom`: a refused update is in the final state, or an update is there twice.
  * - `disorder`: a lease acquired later carries a token that is not higher.
+ * - `refused`: both clients found the store unsafe before they wrote, and nothing was written.
  * - `unknown`: nothing was put to the test, so nothing was shown. Never read it as a pass.
  */
-export type Verdict = 'safe' | 'lost' | 'phantom' | 'disorder' | 'unknown';
+export type Verdict = 'safe' | 'refused' | 'lost' | 'phantom' | 'disorder' | 'unknown';
 
 export interface Judgement {
   readonly verdict: Verdict;
@@ -38,6 +39,11 @@ export function judge(events: readonly Event[], happened: string | null): Judgem
   const updates = updatesIn(events);
   const acknowledged = updates.filter((update) => update.outcome === 'ok');
   if (acknowledged.length === 0) {
+    const refusals = events.filter(
+      (event) => event.operation === 'probe' && event.phase === 'refused',
+    );
+    if (refusals.length > 0 && updates.length === 0 && final.lines.length === 0)
+      return { verdict: 'refused', reason: 'nobody wrote: the store was found unsafe before' };
     return { verdict: 'unknown', reason: 'no update was acknowledged' };
   }
   return (

@@ -29,7 +29,7 @@ const acquire = () =>
 
 async function open(): Promise<FencedDocument> {
   const document = await openFenced(job.storage);
-  await document.prepare();
+  await step('probe', () => document.prepare());
   return document;
 }
 

@@ -45,6 +45,8 @@ export interface Scenario {
   readonly pinned: Readonly<Partial<Record<Protection, Verdict>>>;
   /** The stores it is told for; all, where it does not say. */
   readonly stores?: readonly StoreKind[];
+  /** Whether something before the S3 server drops the conditions of writes. */
+  readonly ignoresConditions?: boolean;
   play(stage: Stage): Promise<void>;
   /** Null where the history shows that the story took place, else what is missing. Pure. */
   missing(events: readonly Event[]): string | null;
