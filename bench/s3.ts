@@ -54,8 +54,8 @@ class S3Bench {
 
   async of(name: string, body: Uint8Array): Promise<Row[]> {
     const documents = this.#documents;
-    const times = body.length < MIB ? 20 : 4;
-    const rounds = { rounds: 8, warmUp: 10 };
+    const times = body.length < MIB ? 20 : 3;
+    const rounds = { rounds: 6, warmUp: 4 };
     const cold = new FencedS3({ client: this.#client, bucket: this.#bucket });
     await documents.put('get', body, { token: TOKEN });
     const puts = await compare(
@@ -134,7 +134,7 @@ class S3Bench {
         name: 'put of a stream',
         run: () => this.#documents.put('stream', body(), { token: TOKEN }),
       };
-      rows.push(...(await compare('s3', [upload, put], 1, { rounds: 3, warmUp: 1 })));
+      rows.push(...(await compare('s3', [upload, put], 1, { rounds: 2, warmUp: 1 })));
     }
     return rows;
   }
