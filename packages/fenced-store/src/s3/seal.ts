@@ -94,7 +94,12 @@ export function stamped(sealed: Uint8Array, layout: Layout, stamp: Stamp): Uint8
 /** DEFLATE blocks of one chunk, none of them the last, that end at a whole byte. */
 async function deflated(chunk: Uint8Array, level: number): Promise<Uint8Array> {
   if (level === 0 || !(await isWorthwhile(chunk))) return storedBlocks(chunk);
-  const data = await deflateRaw(chunk, { level, finishFlush: constants.Z_SYNC_FLUSH });
+  const data = await deflateRaw(chunk, {
+    level,
+    finishFlush: constants.Z_SYNC_FLUSH,
+    // In one piece: zlib goes to its threads and back for each.
+    chunkSize: chunk.length + 64,
+  });
   return data.length < chunk.length ? data : storedBlocks(chunk);
 }
 
