@@ -16,27 +16,33 @@ export interface Row {
   readonly perSecond: number;
 }
 
-const ROUNDS = 10;
-const WARM_UP = 20;
+/** How much is measured. */
+interface Extent {
+  /** How many run at once. @default 1 */
+  readonly workers?: number;
+  /** @default 10 */
+  readonly rounds?: number;
+  /** Runs before, of each, that are not counted. @default 20 */
+  readonly warmUp?: number;
+}
 
 /**
  * Runs all subjects in turn, round after round, so that whatever else the machine does meets all of them alike.
  *
  * @param subjects the first is what the others are compared with
  * @param times how often each runs in a round
- * @param workers how many do so at once
  */
 export async function compare(
   bench: string,
   subjects: readonly [Subject, ...Subject[]],
   times: number,
-  workers = 1,
+  { workers = 1, rounds = 10, warmUp = 20 }: Extent = {},
 ): Promise<Row[]> {
   const durationsMs = new Map<Subject, number[]>(subjects.map((subject) => [subject, []]));
   for (const subject of subjects) {
-    for (let run = 0; run < WARM_UP; run += 1) await atOnce(workers, subject.run);
+    for (let run = 0; run < warmUp; run += 1) await atOnce(workers, subject.run);
   }
-  for (let round = 0; round < ROUNDS; round += 1) {
+  for (let round = 0; round < rounds; round += 1) {
     for (const [subject, durations] of durationsMs) {
       await atOnce(workers, async (worker) => {
         for (let run = 0; run < times; run += 1) {

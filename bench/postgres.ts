@@ -26,7 +26,9 @@ export async function benchPostgres(): Promise<Row[]> {
           ...subject,
           name: `${subject.name} (${setting})`,
         }));
-        rows.push(...(await compare('postgres', named as typeof subjects, 60, connections)));
+        rows.push(
+          ...(await compare('postgres', named as typeof subjects, 60, { workers: connections })),
+        );
       }
       if (connections === 1 && synchronousCommit === 'off')
         rows.push(...(await compare('postgres', guards(pool), 2)));

@@ -1,14 +1,16 @@
+import { randomBytes } from 'node:crypto';
+import { Readable } from 'node:stream';
 import { PutObjectCommand, S3Client } from '@aws-sdk/client-s3';
 import {
-  FencedStoreError,
   InvalidArgumentError,
   InvalidTokenError,
+  StaleTokenError,
   StoreSetupError,
   StoreUnavailableError,
   UnsafeStoreError,
   UnsupportedByStoreError,
 } from '@fenced/store';
-import { FencedS3, type FencedS3Options } from '@fenced/store/s3';
+import { FencedS3, type FencedS3Options, type Runtime, type S3Calls } from '@fenced/store/s3';
 import { type S3Service, startS3 } from '@fenced/testbed';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Answer, type Asked, type Betrayal, inMemory, ScriptedServer } from './s3-servers.js';
@@ -16,46 +18,104 @@ import { type Answer, type Asked, type Betrayal, inMemory, ScriptedServer } from
 const credentials = { accessKeyId: 'key', secretAccessKey: 'secret' };
 const clientOf = (endpoint: string): S3Client =>
   new S3Client({ endpoint, region: 'us-east-1', credentials, forcePathStyle: true });
-const storeOf = (endpoint: string): FencedS3 =>
-  new FencedS3({ client: clientOf(endpoint), bucket: 'bucket' });
+const storeOf = (endpoint: string, options: Partial<FencedS3Options> = {}): FencedS3 =>
+  new FencedS3({ client: clientOf(endpoint), bucket: 'bucket', ...options });
+const MIB5 = 5 * 2 ** 20;
+const runtime: Runtime = {
+  random: Math.random,
+  nowMs: Date.now,
+  writeId: () => randomBytes(16).toString('hex'),
+  sleep: async () => undefined,
+};
 
 describe('servers that do not enforce conditions', () => {
   const betrayals: readonly (readonly [Betrayal, string])[] = [
     [{ ignoresNoneMatch: true }, 'create-again'],
     [{ ignoresMatch: true }, 'update-with-old-etag'],
     [{ ignoresNoneMatch: true, ignoresMatch: true }, 'create-again'],
+    [{ createsUponMatch: true }, 'update-of-nothing'],
     [{ checksBeforeItWrites: true }, 'race-of-creates'],
+    [{ ignoresEvery: 40 }, 'race-of-creates'],
+    [{ keepsLosers: true }, 'create-again'],
+    [{ losesWrites: true }, 'update-with-current-etag'],
+    [{ readsAreLate: true }, 'create'],
+    [{ dropsMetadata: true }, 'create'],
+    [{ etags: 'length' }, 'update-with-current-etag'],
+    [{ etags: 'none' }, 'etag'],
+    [{ putsHaveNoEtag: true }, 'create'],
   ];
   test.each(betrayals)('%j: nothing of the caller is written', async (betrayal, check) => {
     await using server = await ScriptedServer.start(inMemory(betrayal));
     const store = storeOf(server.endpoint);
     for (const call of [
       () => store.put('k', 'x', { token: 1 }),
+      () => store.put('k', Readable.from(['x']), { token: 1 }),
       () => store.update('k', { token: 1 }, () => 'x'),
       () => store.claim('k', { token: 1 }),
+      () => store.delete('k', { token: 1 }),
       () => store.get('k', { token: 1 }),
+      () => store.getStream('k', { token: 1 }),
       () => store.probe(),
-    ]) {
-      await expect(call()).rejects.toThrow(UnsafeStoreError);
-      await expect(call()).rejects.toMatchObject({ check });
-    }
+    ])
+      await expect(call()).rejects.toMatchObject({ name: 'UnsafeStoreError', check });
     expect(server.asked.filter(({ path }) => !path.startsWith('/bucket/.fenced-probe/'))).toEqual(
       [],
     );
   });
 
-  test.each([{ dropsMetadata: true }, { keepsLosers: true }])(
-    '%j: nothing of the caller is written',
-    async (betrayal) => {
-      await using server = await ScriptedServer.start(inMemory(betrayal));
-      await expect(storeOf(server.endpoint).put('k', 'x', { token: 1 })).rejects.toThrow(
-        FencedStoreError,
-      );
-      expect(server.asked.filter(({ path }) => !path.startsWith('/bucket/.fenced-probe/'))).toEqual(
-        [],
-      );
-    },
-  );
+  test.each([
+    { ignoresOnComplete: 'all' },
+    { ignoresOnComplete: 'match' },
+    { completesForAll: true },
+  ] as const)('%j: uploads are never completed, small and large writes go on', async (betrayal) => {
+    await using server = await ScriptedServer.start(inMemory(betrayal));
+    const store = storeOf(server.endpoint, { partBytes: MIB5, storedBytesMax: 3 * MIB5 });
+    expect(await store.probe()).toMatchObject({ conditionalComplete: false });
+    const completes = server.count('POST');
+    await store.put('k', 'x', { token: 1 });
+    const body = randomBytes(2 * MIB5);
+    await store.put('k', Readable.from([body]), { token: 1 });
+    expect(Buffer.compare((await store.get('k'))?.body ?? body.subarray(1), body)).toBe(0);
+    const tooLarge = store.put('k', Readable.from([body, body]), { token: 1 });
+    await expect(tooLarge).rejects.toThrow(UnsupportedByStoreError);
+    expect(Buffer.compare((await store.get('k'))?.body ?? body.subarray(1), body)).toBe(0);
+    expect(server.count('POST')).toBe(completes);
+  });
+
+  test('the layout plain is refused where two writes of the same bytes have one ETag', async () => {
+    await using server = await ScriptedServer.start(inMemory({}));
+    const store = storeOf(server.endpoint, { layout: 'plain' });
+    await expect(store.put('k', 'x', { token: 1 })).rejects.toThrow(UnsupportedByStoreError);
+    await using distinct = await ScriptedServer.start(inMemory({ etags: 'new' }));
+    const plain = storeOf(distinct.endpoint, { layout: 'plain' });
+    await plain.put('k', 'x', { token: 1 });
+    expect(distinct.asked.at(-1)).toMatchObject({ body: Buffer.from('x') });
+    await plain.claim('k', { token: 2 });
+    expect(await plain.get('k')).toMatchObject({ body: Buffer.from('x'), token: 2n });
+    await expect(plain.put('k', 'late', { token: 1 })).rejects.toThrow(StaleTokenError);
+    await plain.delete('k', { token: 2 });
+    expect(await plain.get('k')).toBeNull();
+  });
+
+  test('a client that builds commands of its own is named, and nothing of the caller is written', async () => {
+    await using server = await ScriptedServer.start(inMemory({}));
+    const client = clientOf(server.endpoint);
+    type Rebuilt = new (input: unknown) => never;
+    const wrapper = {
+      send: (command: { readonly input: unknown }, options: object) =>
+        client.send(new (command.constructor as Rebuilt)(command.input), options),
+    } as unknown as S3Calls;
+    const store = new FencedS3({ client: wrapper, bucket: 'bucket' });
+    for (const isCertified of [false, true]) {
+      if (isCertified) await storeOf(server.endpoint).probe();
+      const puts = server.count('PUT');
+      for (const call of [() => store.put('k', 'x', { token: 1 }), () => store.get('k')]) {
+        await expect(call()).rejects.toThrow(StoreSetupError);
+        await expect(call()).rejects.toThrow('does not run the commands that it is given');
+      }
+      expect(server.count('PUT')).toBe(puts);
+    }
+  });
 
   test('a proxy that decompresses is named, whether or not the SDK knows the checksum', async () => {
     for (const keepsChecksums of [false, true]) {
@@ -76,13 +136,67 @@ describe('servers that do not enforce conditions', () => {
     expect(await store.get('k')).toMatchObject({ metadata: { author: 'ada' } });
   });
 
-  test('an honest server passes the same checks, and many first writers share one run', async () => {
+  test('an honest server is asked once by many first writers, and by one GET of the next process', async () => {
     await using server = await ScriptedServer.start(inMemory({}));
     const store = storeOf(server.endpoint);
     const writes = Array.from({ length: 5 }, (_, i) => store.put(`k${i}`, 'x', { token: 1 }));
     await Promise.all(writes);
-    expect(server.count('PUT')).toBe(5 + 5 + 2 * 2 * 8);
-    expect(server.count('DELETE')).toBe(3);
+    const asked = server.asked.length;
+    const learnt = await store.probe();
+    expect(learnt).toMatchObject({ conditionalComplete: true, distinctEtags: false });
+    expect(server.asked).toHaveLength(asked);
+    const next = storeOf(server.endpoint);
+    await next.put('k', 'x', { token: 1 });
+    expect(server.asked.slice(asked).map(({ method, path }) => `${method} ${path}`)).toEqual([
+      'GET /bucket/.fenced-probe/certificate.json?x-id=GetObject',
+      'HEAD /bucket/k',
+      'PUT /bucket/k?x-id=PutObject',
+    ]);
+    expect(await next.probe()).toEqual(learnt);
+  });
+
+  test('a certificate of another endpoint, an old one, a damaged one or none of ours is not believed', async () => {
+    const honest = inMemory({});
+    await using server = await ScriptedServer.start(honest);
+    await using proxy = await ScriptedServer.start(honest);
+    await storeOf(server.endpoint).probe();
+    const probes = (): number =>
+      server.asked.concat(proxy.asked).filter(({ path }) => path.includes('/race-1')).length;
+    const asked = async (store: FencedS3): Promise<number> => {
+      const before = probes();
+      await store.probe();
+      return probes() - before;
+    };
+    const once = probes();
+    expect(await asked(storeOf(server.endpoint))).toBe(0);
+    expect(await asked(storeOf(proxy.endpoint))).toBe(once);
+    // Both are certified now.
+    expect(await asked(storeOf(server.endpoint))).toBe(0);
+    expect(await asked(storeOf(proxy.endpoint))).toBe(0);
+    expect(await asked(storeOf(server.endpoint, { certificateMaxAgeDays: 0 }))).toBe(once);
+    const weekLater = { ...runtime, nowMs: () => Date.now() + 8 * 86_400_000 };
+    const options = { client: clientOf(server.endpoint), bucket: 'bucket' };
+    expect(await asked(new FencedS3(options, weekLater))).toBe(once);
+    for (const text of [' ', '[]', '{"a":1}', 'x'.repeat(1_000)]) {
+      const Key = '.fenced-probe/certificate.json';
+      await clientOf(server.endpoint).send(
+        new PutObjectCommand({ Bucket: 'bucket', Key, Body: text }),
+      );
+      expect(await asked(storeOf(server.endpoint))).toBe(once);
+    }
+  });
+
+  test('a server that has turned unsafe is found out on demand, and its certificate is taken back', async () => {
+    const betrayal = { ignoresMatch: false };
+    await using server = await ScriptedServer.start(inMemory(betrayal));
+    const store = storeOf(server.endpoint);
+    await store.put('k', 'x', { token: 1 });
+    betrayal.ignoresMatch = true;
+    await expect(store.probe({ renew: true })).rejects.toThrow(UnsafeStoreError);
+    await expect(store.put('k', 'y', { token: 1 })).rejects.toThrow(UnsafeStoreError);
+    await expect(storeOf(server.endpoint).put('k', 'y', { token: 1 })).rejects.toThrow(
+      UnsafeStoreError,
+    );
   });
 
   test('one caller who gives up does not end the run that others wait for', async () => {
@@ -258,6 +372,10 @@ describe('bad input is refused before anything is sent', () => {
         () => store.claim(key as string, { token: 1 }),
         () => store.get(key as string),
         () => store.highest(key as string),
+        () => store.delete(key as string, { token: 1 }),
+        () => store.getStream(key as string),
+        () => store.settle('0'.repeat(32), { key: key ?? '' }),
+        async () => store.forget(key as string),
       ])
         await expect(call()).rejects.toThrow(InvalidArgumentError);
     },
@@ -357,6 +475,11 @@ describe('bad input is refused before anything is sent', () => {
     { gzipLevel: 10 },
     { storedBytesMax: 6 * 2 ** 30 },
     { probePrefix: '' },
+    { prefix: 'x'.repeat(1020) },
+    { layout: 'zip' },
+    { partBytes: 1024 },
+    { partsInFlight: 0 },
+    { certificateMaxAgeDays: -1 },
   ])('the option %j', (option) => {
     const options = { client: { send }, bucket: 'bucket', ...option } as FencedS3Options;
     expect(() => new FencedS3(options)).toThrow(InvalidArgumentError);

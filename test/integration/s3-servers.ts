@@ -65,58 +65,181 @@ export class ScriptedServer implements AsyncDisposable {
 export interface Betrayal {
   readonly ignoresNoneMatch?: boolean;
   readonly ignoresMatch?: boolean;
+  /** Takes `If-Match` upon nothing for a wish to create. */
+  readonly createsUponMatch?: boolean;
   /** Checks all writers of a race, then lets them all write: as versitygw's posix backend may. */
   readonly checksBeforeItWrites?: boolean;
+  /** Ignores the conditions of every so many requests. */
+  readonly ignoresEvery?: number;
   readonly dropsMetadata?: boolean;
   readonly keepsLosers?: boolean;
+  /** Answers 200 and stores nothing, from the second write of a key on. */
+  readonly losesWrites?: boolean;
+  /** Reads show what was stored before the last write. */
+  readonly readsAreLate?: boolean;
+  /** `none` at all, one that tells the `length` only, or one that is `new` for every write. */
+  readonly etags?: 'none' | 'length' | 'new';
+  /** Leaves out ETags in the answers to writes only. */
+  readonly putsHaveNoEtag?: boolean;
+  /** Completes uploads whatever their condition; or only whatever ETag they name. */
+  readonly ignoresOnComplete?: 'all' | 'match';
+  readonly completesForAll?: boolean;
   /** Sends what was stored decompressed, as some proxies and every `fetch` do. */
   readonly unzips?: boolean;
   /** Gives back the checksum that came with a write, which the SDK then holds against what it reads. */
   readonly keepsChecksums?: boolean;
 }
 
-/** Objects in memory behind S3's four calls; honest where nothing is betrayed. */
+interface StoredHere {
+  readonly etag: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: Uint8Array;
+}
+
+interface UploadHere {
+  readonly headers: Readonly<Record<string, string>>;
+  readonly parts: Map<number, Uint8Array>;
+}
+
+const REFUSED: Answer = { status: 412, body: '<Error><Code>PreconditionFailed</Code></Error>' };
+const RACERS = 8;
+
+/** Objects in memory behind the calls of S3 that the store makes; honest where nothing is betrayed. */
 export function inMemory(betrayal: Betrayal): (asked: Asked) => Promise<Answer> {
-  const objects = new Map<
-    string,
-    { etag: string; headers: Record<string, string>; body: Uint8Array }
-  >();
-  const waiting: (() => void)[] = [];
-  const everyone = (): Promise<void> =>
-    new Promise((resolve) => {
-      waiting.push(resolve);
-      if (waiting.length === 8) for (const go of waiting.splice(0)) go();
-    });
-  return async ({ method, path, headers, body }) => {
-    const key = path.split('?')[0] ?? '';
-    const stored = objects.get(key);
-    if (method === 'DELETE') {
-      objects.delete(key);
-      return { status: 204 };
-    }
-    if (method !== 'PUT')
-      return stored
-        ? {
-            status: 200,
-            headers: { ...stored.headers, etag: stored.etag },
-            body: betrayal.unzips ? gunzipSync(stored.body) : stored.body,
-          }
-        : { status: 404, body: '<Error><Code>NoSuchKey</Code></Error>' };
+  const server = new InMemory(betrayal);
+  return (asked) => server.answer(asked);
+}
+
+class InMemory {
+  readonly #betrayal: Betrayal;
+  readonly #objects = new Map<string, StoredHere>();
+  readonly #before = new Map<string, StoredHere | undefined>();
+  readonly #uploads = new Map<string, UploadHere>();
+  readonly #waiting: (() => void)[] = [];
+  #requests = 0;
+  #writes = 0;
+
+  constructor(betrayal: Betrayal) {
+    this.#betrayal = betrayal;
+  }
+
+  async answer(asked: Asked): Promise<Answer> {
+    const url = new URL(asked.path, 'http://here');
+    const key = url.pathname;
+    const uploadId = url.searchParams.get('uploadId');
+    const { method } = asked;
+    if (method === 'POST' && uploadId === null) return this.#createUpload(asked);
+    if (method === 'POST') return this.#complete(key, uploadId ?? '', asked);
+    if (method === 'DELETE' && uploadId !== null) this.#uploads.delete(uploadId);
+    else if (method === 'DELETE') this.#objects.delete(key);
+    if (method === 'DELETE') return { status: 204 };
+    if (method !== 'PUT') return this.#read(key);
+    const part = Number(url.searchParams.get('partNumber'));
+    if (part === 0) return this.#write(key, asked, kept(asked, this.#betrayal), asked.body, {});
+    this.#uploads.get(uploadId ?? '')?.parts.set(part, asked.body);
+    return { status: 200, headers: { etag: `"${part}"` } };
+  }
+
+  #read(key: string): Answer {
+    const { unzips, readsAreLate } = this.#betrayal;
+    const stored = readsAreLate ? this.#before.get(key) : this.#objects.get(key);
+    if (!stored) return { status: 404, body: '<Error><Code>NoSuchKey</Code></Error>' };
+    const { headers, etag, body } = stored;
+    const isOurs = unzips && body[0] === 0x1f;
+    return {
+      status: 200,
+      headers: { ...headers, ...(etag && { etag }) },
+      body: isOurs ? gunzipSync(body) : body,
+    };
+  }
+
+  async #write(
+    key: string,
+    { headers }: Asked,
+    keptHeaders: Readonly<Record<string, string>>,
+    body: Uint8Array,
+    ignores: { readonly match?: boolean; readonly noneMatch?: boolean; readonly waits?: boolean },
+  ): Promise<Answer> {
+    const { betrayal, stored } = { betrayal: this.#betrayal, stored: this.#objects.get(key) };
     const { 'if-none-match': noneMatch, 'if-match': match } = headers;
-    const exists = noneMatch === '*' && stored !== undefined && !betrayal.ignoresNoneMatch;
-    const differs = match !== undefined && match !== stored?.etag && !betrayal.ignoresMatch;
-    const refused = exists || differs;
-    if (betrayal.checksBeforeItWrites && key.includes('/race-')) await everyone();
-    if (!refused || betrayal.keepsLosers) {
-      const etag = `"${createHash('md5').update(body).digest('hex')}"`;
-      const prefix = betrayal.keepsChecksums ? /^x-amz-(meta|checksum)-/ : /^x-amz-meta-/;
-      const metadata = Object.entries(headers).filter(([name]) => prefix.test(name));
-      const kept = betrayal.dropsMetadata
-        ? {}
-        : (Object.fromEntries(metadata) as Record<string, string>);
-      objects.set(key, { etag, headers: kept, body });
+    const isIgnored =
+      betrayal.ignoresEvery !== undefined && ++this.#requests % betrayal.ignoresEvery === 0;
+    const exists = noneMatch === '*' && stored !== undefined;
+    const differs =
+      match !== undefined && match !== stored?.etag && !(betrayal.createsUponMatch && !stored);
+    const refused =
+      !isIgnored &&
+      ((exists && !betrayal.ignoresNoneMatch && !ignores.noneMatch) ||
+        (differs && !betrayal.ignoresMatch && !ignores.match));
+    if ((betrayal.checksBeforeItWrites || ignores.waits) && key.includes('/race'))
+      await this.#everyone();
+    if ((!refused || betrayal.keepsLosers) && !(betrayal.losesWrites && stored)) {
+      this.#before.set(key, this.#objects.get(key));
+      this.#objects.set(key, { etag: this.#etag(body), headers: keptHeaders, body });
     }
-    if (refused) return { status: 412, body: '<Error><Code>PreconditionFailed</Code></Error>' };
-    return { status: 200, headers: { etag: objects.get(key)?.etag ?? '' } };
-  };
+    if (refused) return REFUSED;
+    const etag = this.#objects.get(key)?.etag;
+    return { status: 200, headers: { ...(etag && !betrayal.putsHaveNoEtag && { etag }) } };
+  }
+
+  #etag(body: Uint8Array): string {
+    this.#writes++;
+    switch (this.#betrayal.etags) {
+      case 'none':
+        return '';
+      case 'length':
+        return `"${body.length}"`;
+      case 'new':
+        return `"${this.#writes}"`;
+    }
+    return `"${createHash('md5').update(body).digest('hex')}"`;
+  }
+
+  #createUpload(asked: Asked): Answer {
+    const id = `${++this.#writes}`;
+    this.#uploads.set(id, { headers: kept(asked, this.#betrayal), parts: new Map() });
+    return {
+      status: 200,
+      body: `<InitiateMultipartUploadResult><UploadId>${id}</UploadId></InitiateMultipartUploadResult>`,
+    };
+  }
+
+  async #complete(key: string, id: string, asked: Asked): Promise<Answer> {
+    const upload = this.#uploads.get(id);
+    if (!upload) return { status: 404, body: '<Error><Code>NoSuchUpload</Code></Error>' };
+    const body = Buffer.concat(
+      [...upload.parts].toSorted(([a], [b]) => a - b).map(([, part]) => part),
+    );
+    const { ignoresOnComplete, completesForAll } = this.#betrayal;
+    const answer = await this.#write(key, asked, upload.headers, body, {
+      match: ignoresOnComplete !== undefined,
+      noneMatch: ignoresOnComplete === 'all',
+      ...(completesForAll && { waits: true }),
+    });
+    if (answer.status !== 200) return answer;
+    this.#uploads.delete(id);
+    const { etag = '' } = answer.headers ?? {};
+    return {
+      status: 200,
+      body: `<CompleteMultipartUploadResult><ETag>${etag}</ETag></CompleteMultipartUploadResult>`,
+    };
+  }
+
+  #everyone(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#waiting.push(resolve);
+      if (this.#waiting.length === RACERS) for (const go of this.#waiting.splice(0)) go();
+    });
+  }
+}
+
+/** The headers of a write that reads give back. */
+function kept(
+  { headers }: Asked,
+  { dropsMetadata, keepsChecksums }: Betrayal,
+): Readonly<Record<string, string>> {
+  if (dropsMetadata) return {};
+  const names = keepsChecksums ? /^x-amz-(meta|checksum)-|^content-encoding/ : /^x-amz-meta-/;
+  const entries = Object.entries(headers).filter(([name]) => names.test(name));
+  return Object.fromEntries(entries) as Record<string, string>;
 }

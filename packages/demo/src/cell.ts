@@ -1,11 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import { startLocalRedis, TcpProxy } from '@fenced/testbed';
 import { Director } from './director.js';
+import { connect } from './documents/s3.js';
+import { ForgetfulGateway } from './forgetful.js';
 import type { Event } from './history.js';
 import type { LockAddress, LockKind, Protection, StoreKind } from './job.js';
 import { LockNodes } from './lock-nodes.js';
 import type { Play } from './scenarios/scenario.js';
-import { NODE_COUNT, type Store } from './services.js';
+import { NODE_COUNT, type Store, through } from './services.js';
 import { type Judgement, judge } from './verdict.js';
 
 /** One scenario on one store under one lock and one protection, played and judged. */
@@ -34,7 +36,7 @@ export async function playCell(
   store: Store,
   nodes: LockAddress['nodes'],
 ): Promise<Cell> {
-  const { number, title, breaks, replicated } = scenario;
+  const { number, title, breaks, replicated, ignoresConditions } = scenario;
   await using parts = new AsyncDisposableStack();
   // One more, to fail over to.
   const own = breaks
@@ -50,8 +52,14 @@ export async function playCell(
   const lockNodes = parts.use(new LockNodes(lock, RESOURCE, own?.nodes ?? []));
   if (replicated) await lockNodes.giveReplica(replicated);
   if (own) await lockNodes.useBefore(RESOURCE, FIRST_TOKEN);
-  const proxy = parts.use(await TcpProxy.start({ host: store.host, port: store.port }));
-  const document = await store.create(name);
+  const made = await store.create(name);
+  const gateway =
+    ignoresConditions && made.kind === 's3'
+      ? parts.use(await ForgetfulGateway.start(connect(made)))
+      : null;
+  const { host, port } = gateway ?? store;
+  const proxy = parts.use(await TcpProxy.start({ host, port }));
+  const document = through(made, host, port);
   const job = { resource: RESOURCE, protection, lock, storage: document };
   const director = parts.use(new Director(job, proxy, lockNodes, scenario.leaseLasts ?? false));
 

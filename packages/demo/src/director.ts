@@ -1,5 +1,5 @@
 import { type TcpProxy, WorkerProcess } from '@fenced/testbed';
-import { openFenced, openPlain } from './documents/open.js';
+import { openFenced, openMarked, openPlain } from './documents/open.js';
 import { type Event, History } from './history.js';
 import { isFenced, type Job } from './job.js';
 import { type ClientNumber, LockNetwork } from './lock-network.js';
@@ -79,6 +79,17 @@ export class Director implements Stage, AsyncDisposable {
     this.#proxy.release('toServer');
   }
 
+  loseReplies(): void {
+    this.#proxy.swallow('toClient');
+  }
+
+  async replyIsLost(): Promise<void> {
+    await this.#proxy.untilSwallowed('toClient');
+    this.#note('storage', 'lose', 'reply is lost');
+    this.#proxy.cut();
+    this.#proxy.heal();
+  }
+
   async leaseIsOver(): Promise<void> {
     if (this.#job.protection === 'none') return;
     await this.#nodes.leaseIsOver();
@@ -133,12 +144,14 @@ export class Director implements Stage, AsyncDisposable {
   /** Reads what is stored in the end, directly and as the clients would. */
   async readFinalState(): Promise<void> {
     const { protection, storage } = this.#job;
-    await using document = await (isFenced(protection) ? openFenced : openPlain)(storage);
+    const open = protection === 'metadata' ? openMarked : openFenced;
+    await using document = await (isFenced(protection) ? open : openPlain)(storage);
     this.history.record({
       actor: 'storage',
       operation: 'final',
       phase: 'ok',
       lines: await document.read(),
+      ...('highest' in document && { token: (await document.highest()).toString() }),
     });
   }
 

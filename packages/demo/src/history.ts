@@ -10,6 +10,7 @@ export type Phase = 'invoke' | 'ok' | 'refused' | 'unknown' | 'failed';
 
 export type Operation =
   // Of a client, as its program reports them.
+  | 'probe'
   | 'acquire'
   | 'claim'
   | 'read'
@@ -23,9 +24,10 @@ export type Operation =
   | 'expire'
   | 'forget'
   | 'reach'
-  // Of the network: bytes of client 1 to the storage, or of the lock nodes to it, wait there, arrive.
+  // Of the network: bytes of client 1 to the storage, or of the lock nodes to it, wait there, arrive; a reply to it is lost.
   | 'hold'
   | 'deliver'
+  | 'lose'
   // Of the storage: what is stored in the end.
   | 'final';
 
@@ -40,7 +42,7 @@ export interface Event {
   readonly phase: Phase;
   /** What was read, is to be written, or is stored in the end. */
   readonly lines?: Lines;
-  /** The lease's fencing token. */
+  /** The lease's fencing token; in the end, the highest that the storage has seen. */
   readonly token?: string;
   /** How long the lease may be relied on, from then on. */
   readonly validMs?: number;

@@ -6,6 +6,6 @@ export { type Cell, playCell } from './cell.js';
 export type { Event } from './history.js';
 export { type Protection, protections, type StoreKind, stores } from './job.js';
 export { scenarios } from './scenarios/all.js';
-export { type Play, playsOf, type Scenario } from './scenarios/scenario.js';
+export { isTold, type Play, playsOf, type Scenario } from './scenarios/scenario.js';
 export { type Store, startLockNodes, startStore } from './services.js';
 export { type Judgement, judge, type Verdict } from './verdict.js';

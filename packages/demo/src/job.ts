@@ -11,8 +11,8 @@ export interface Job {
   readonly storage: StorageAddress;
 }
 
-/** From no protection at all to fencing before the read. */
-export const protections = ['none', 'lock', 'token', 'token+cas', 'claim'] as const;
+/** From no protection at all to fencing before the read. `metadata` is what everyone builds first on S3. */
+export const protections = ['none', 'lock', 'metadata', 'token', 'token+cas', 'claim'] as const;
 export type Protection = (typeof protections)[number];
 
 /** Ours, and what people do instead. */
@@ -50,7 +50,7 @@ export type StorageAddress =
     }
   | { readonly kind: 'postgres'; readonly url: string; readonly id: string };
 
-/** Whether the protection presents its token to the storage. Without, the document is stored as everybody does. */
+/** Whether the protection presents its token to the storage. */
 export function isFenced(protection: Protection): boolean {
   return protection !== 'none' && protection !== 'lock';
 }

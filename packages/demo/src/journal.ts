@@ -1,5 +1,10 @@
 import { writeSync } from 'node:fs';
-import { FencedStoreError, OutcomeUnknownError, StaleTokenError } from '@fenced/store';
+import {
+  FencedStoreError,
+  OutcomeUnknownError,
+  StaleTokenError,
+  UnsafeStoreError,
+} from '@fenced/store';
 import { type Event, monotonicMs, type Operation, type Phase } from './history.js';
 
 type Facts = Partial<Omit<Event, 'atMs' | 'actor' | 'operation' | 'phase'>>;
@@ -39,7 +44,8 @@ export class Reported extends Error {
 
 function phaseOf(operation: Operation, error: unknown): Phase {
   if (error instanceof Reported) return 'failed';
-  if (operation !== 'write') return error instanceof StaleTokenError ? 'refused' : 'failed';
+  const isRefused = error instanceof StaleTokenError || error instanceof UnsafeStoreError;
+  if (operation !== 'write') return isRefused ? 'refused' : 'failed';
   // Only our stores say whether a write that failed may have been applied all the same.
   const certain = error instanceof FencedStoreError && !(error instanceof OutcomeUnknownError);
   return certain ? 'refused' : 'unknown';

@@ -1,7 +1,7 @@
 import { TestbedError } from '@fenced/testbed';
 import { type Cell, playCell } from './cell.js';
 import { type DemoOptions, parseOptions, USAGE, UsageError } from './options.js';
-import { playsOf } from './scenarios/scenario.js';
+import { isTold, playsOf } from './scenarios/scenario.js';
 import { type Store, startLockNodes, startStore } from './services.js';
 import { renderCell, renderStory, renderTable } from './timeline.js';
 
@@ -26,11 +26,12 @@ async function main(options: DemoOptions): Promise<number> {
   const notPlayed: { readonly title: string; readonly reason: string }[] = [];
   for (const scenario of options.scenarios) {
     tell(renderStory(scenario));
+    const told = stores.filter(({ kind }) => isTold(scenario, kind));
     try {
       for (const play of playsOf(scenario)) {
         // Side by side: the stores share nothing but the machine.
         const on = (store: Store): Promise<Cell> => playCell(play, store, redis.nodes);
-        for (const cell of await Promise.all(stores.map(on))) {
+        for (const cell of await Promise.all(told.map(on))) {
           cells.push(cell);
           tell(renderCell(cell));
         }

@@ -1,7 +1,7 @@
 import { parseArgs } from 'node:util';
 import { type StoreKind, stores } from './job.js';
 import { scenarios } from './scenarios/all.js';
-import type { Scenario } from './scenarios/scenario.js';
+import { isTold, type Scenario } from './scenarios/scenario.js';
 
 export interface DemoOptions {
   readonly scenarios: readonly Scenario[];
@@ -28,11 +28,11 @@ export function parseOptions(args: readonly string[]): DemoOptions | 'help' {
   if (store !== undefined && !stores.includes(store as StoreKind)) {
     throw new UsageError(`--store must be one of ${stores.join(', ')}: ${store}`);
   }
-  return {
-    scenarios: only === undefined ? scenarios : only.split(',').flatMap(byNumber),
-    stores: stores.filter((kind) => store === undefined || store === kind),
-    json: json ?? false,
-  };
+  const chosen = stores.filter((kind) => store === undefined || store === kind);
+  const asked = only === undefined ? scenarios : only.split(',').flatMap(byNumber);
+  const told = asked.filter((scenario) => chosen.some((kind) => isTold(scenario, kind)));
+  if (told.length === 0) throw new UsageError(`--only ${only} is not told on ${store}`);
+  return { scenarios: told, stores: chosen, json: json ?? false };
 }
 
 function parse(args: readonly string[]) {

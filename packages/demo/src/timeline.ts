@@ -20,6 +20,7 @@ const laneStyles: Record<Actor, Style> = {
 const explained: Record<Protection, string> = {
   none: 'no lock',
   lock: 'a Redlock lease, checked before writing; no token',
+  metadata: 'the token in the metadata, and only upon the ETag that was read',
   token: "the lease's token goes with the write",
   'token+cas': 'the token, and only if nobody wrote since the read',
   claim: 'the token is claimed before the read',
@@ -80,6 +81,7 @@ function tell(event: Event, { protection, lock }: Cell): string | null {
   const token = isFenced(protection) ? `, token ${event.token}` : unused;
   const lines = event.lines ? brief(event.lines) : '';
   const told: Partial<Record<`${Event['operation']} ${Event['phase']}`, string>> = {
+    'probe refused': 'REFUSES the store: it ignores conditions',
     'acquire ok': `holds the lock${token}`,
     'acquire refused': `gets no lock: ${event.reason}`,
     'claim ok': `claims: below ${event.token} is void`,
@@ -100,6 +102,7 @@ function tell(event: Event, { protection, lock }: Cell): string | null {
     'reach ok': `✂ ${event.reason}`,
     'hold ok': `✉ ${event.reason}`,
     'deliver ok': `✉ ${event.reason}`,
+    'lose ok': `✉ ${event.reason}`,
     'final ok': `holds ${lines}`,
   };
   return told[`${event.operation} ${event.phase}`] ?? null;
@@ -110,7 +113,14 @@ function brief(lines: Lines): string {
   return `[${lines.map((line) => line.replace('client ', '')).join(', ')}]`;
 }
 
-const COLUMN_WIDTHS = { none: 8, lock: 13, token: 9, 'token+cas': 11, claim: 8 } as const;
+const COLUMN_WIDTHS = {
+  none: 6,
+  lock: 12,
+  metadata: 9,
+  token: 8,
+  'token+cas': 10,
+  claim: 8,
+} as const;
 const STORY_WIDTH = WIDTH - Object.values(COLUMN_WIDTHS).reduce((sum, width) => sum + width, 0);
 
 /** Story by protection, each with its verdict. A row is for all stores that were played, where they agree. */
@@ -156,13 +166,18 @@ function alwaysSafe(cells: readonly Cell[]): readonly Protection[] {
   const ours = cells.filter(({ lock }) => lock === 'fenced');
   return protections.filter((protection) => {
     const verdicts = ours.filter((cell) => cell.protection === protection);
-    return verdicts.length > 0 && verdicts.every(({ verdict }) => verdict === 'safe');
+    return verdicts.length > 0 && verdicts.every(({ verdict }) => isSafe(verdict));
   });
 }
 
 function verdictStyle(verdict: Verdict): 'green' | 'red' | 'yellow' {
-  if (verdict === 'safe') return 'green';
+  if (isSafe(verdict)) return 'green';
   return verdict === 'unknown' ? 'yellow' : 'red';
+}
+
+/** A client that refused to write has lost nothing. */
+function isSafe(verdict: Verdict): boolean {
+  return verdict === 'safe' || verdict === 'refused';
 }
 
 function dim(text: string): string {

@@ -161,6 +161,19 @@ describe('the judge', () => {
     });
   });
 
+  test('calls it lost where the storage has forgotten a token that it was shown', () => {
+    const end = (token: string) => event('storage', 'final', 'ok', { lines: ['client 2'], token });
+    expect(judge([...work(2, 'ok', '35'), end('34')], null).verdict).toBe('lost');
+    expect(judge([...work(2, 'ok', '35'), end('35')], null).verdict).toBe('safe');
+  });
+
+  test('calls it refused only where nobody wrote at all', () => {
+    const refusal = event('client 1', 'probe', 'refused');
+    expect(judge([refusal, final()], null).verdict).toBe('refused');
+    expect(judge([refusal, final('client 1')], null).verdict).toBe('unknown');
+    expect(judge([refusal, ...work(2, 'unknown'), final()], null).verdict).toBe('unknown');
+  });
+
   test('knows nothing where nothing was shown', () => {
     expect(judge([], null).verdict).toBe('unknown');
     expect(judge(work(1, 'ok'), null).verdict).toBe('unknown');

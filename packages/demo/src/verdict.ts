@@ -1,17 +1,26 @@
 import type { Event, Lines } from './history.js';
-import { leasesIn, tokenDisorder, twoHolders } from './leases.js';
+import { type BelievedLease, leasesIn, tokenDisorder, twoHolders } from './leases.js';
 
 /**
  * What a history shows:
  *
  * - `safe`: every acknowledged update is in the final state, and nothing that was refused is.
- * - `lost`: an acknowledged update is missing: an older value replaced a newer one.
- * - `two holders`: as `lost`, and two clients believed in their leases at the same time: it was the lock that failed.
+ * - `lost`: an acknowledged update is missing: an older value replaced a newer one, or an older token a newer.
+ * - `two holders`: an acknowledged update is missing, and two clients believed in their leases at the same time: it was
+ *   the lock that failed.
  * - `phantom`: a refused update is in the final state, or an update is there twice.
  * - `disorder`: two leases carry the same token, or one acquired later carries a lower one.
+ * - `refused`: both clients found the store unsafe before they wrote, and nothing was written.
  * - `unknown`: nothing was put to the test, so nothing was shown. Never read it as a pass.
  */
-export type Verdict = 'safe' | 'lost' | 'two holders' | 'phantom' | 'disorder' | 'unknown';
+export type Verdict =
+  | 'safe'
+  | 'refused'
+  | 'lost'
+  | 'two holders'
+  | 'phantom'
+  | 'disorder'
+  | 'unknown';
 
 export interface Judgement {
   readonly verdict: Verdict;
@@ -40,6 +49,11 @@ export function judge(events: readonly Event[], happened: string | null): Judgem
   const updates = updatesIn(events);
   const acknowledged = updates.filter((update) => update.outcome === 'ok');
   if (acknowledged.length === 0) {
+    const refusals = events.filter(
+      (event) => event.operation === 'probe' && event.phase === 'refused',
+    );
+    if (refusals.length > 0 && updates.length === 0 && final.lines.length === 0)
+      return { verdict: 'refused', reason: 'nobody wrote: the store was found unsafe before' };
     return { verdict: 'unknown', reason: 'no update was acknowledged' };
   }
   const leases = leasesIn(events);
@@ -53,6 +67,8 @@ export function judge(events: readonly Event[], happened: string | null): Judgem
       reason: tell(shared, disorder, lost),
     };
   }
+  const forgotten = forgottenToken(events, leases, final);
+  if (forgotten !== null) return { verdict: 'lost', reason: tell(disorder, forgotten) };
   const there = phantom(updates, final.lines);
   if (there !== null) return { verdict: 'phantom', reason: there };
   if (disorder !== null) return { verdict: 'disorder', reason: disorder };
@@ -68,6 +84,24 @@ function lostUpdate(acknowledged: readonly Update[], final: Lines): string | nul
   const missing = acknowledged.find((update) => !final.includes(update.line));
   return missing
     ? `the update of ${missing.actor} was acknowledged and is not in the document`
+    : null;
+}
+
+/** Whoever wrote and was acknowledged has shown the storage its token, which must not have forgotten it. */
+function forgottenToken(
+  events: readonly Event[],
+  leases: readonly BelievedLease[],
+  { token: highest }: Event,
+): string | null {
+  if (highest === undefined) return null;
+  const shown = events
+    .filter(({ operation, phase }) => operation === 'write' && phase === 'ok')
+    .map((write) =>
+      leases.findLast(({ actor, fromMs }) => actor === write.actor && fromMs <= write.atMs),
+    );
+  const forgotten = shown.find((lease) => (lease?.token ?? 0n) > BigInt(highest));
+  return forgotten
+    ? `token ${forgotten.token} was acknowledged, and the storage holds ${highest}: an older holder's write replaced a newer one's`
     : null;
 }
 

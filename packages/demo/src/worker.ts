@@ -6,7 +6,7 @@
  */
 import { Redis } from 'ioredis';
 import type { FencedDocument } from './documents/document.js';
-import { openFenced, openPlain } from './documents/open.js';
+import { openFenced, openMarked, openPlain } from './documents/open.js';
 import type { Lines } from './history.js';
 import type { Job } from './job.js';
 import { Reported, report, step } from './journal.js';
@@ -65,13 +65,13 @@ function tokenOf({ token }: HeldLock): bigint {
 
 async function open(): Promise<FencedDocument> {
   const document = await openFenced(job.storage);
-  await document.prepare();
+  await step('probe', () => document.prepare());
   return document;
 }
 
 /** The change itself, and the last look at the lease before the result is written. */
 function edit(current: Lines, lease?: HeldLock): Lines {
-  const edited = [...current, job.line];
+  const edited = current.includes(job.line) ? current : [...current, job.line];
   const validMs = lease?.remainingMs();
   if (validMs === 0) {
     report('check', 'failed', { reason: 'the lease is over, so nothing is written' });
@@ -94,6 +94,14 @@ async function withLock(): Promise<void> {
   const current = await read(document);
   const edited = edit(current, lease);
   await step('write', () => document.write(edited));
+}
+
+async function withTokenInMetadata(): Promise<void> {
+  await using document = await openMarked(job.storage);
+  await using lease = await acquire();
+  const current = await read(document);
+  const edited = edit(current, lease);
+  await step('write', () => document.write(edited, tokenOf(lease)));
 }
 
 async function withToken(): Promise<void> {
@@ -140,6 +148,7 @@ function read(document: { read(): Promise<Lines> }): Promise<Lines> {
 const work = {
   none: withoutLock,
   lock: withLock,
+  metadata: withTokenInMetadata,
   token: withToken,
   'token+cas': withTokenAndCompareAndSet,
   claim: withClaim,

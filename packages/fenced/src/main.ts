@@ -1,8 +1,9 @@
 import { type Command, EXIT_USAGE, print, UsageError } from './command.js';
 import { admit } from './commands/admit.js';
+import { probe } from './commands/probe.js';
 import { status } from './commands/status.js';
 
-const commands: Readonly<Record<string, Command>> = { status, admit };
+const commands: Readonly<Record<string, Command>> = { status, admit, probe };
 
 /**
  * Runs the command line that follows `fenced`.
@@ -11,7 +12,7 @@ const commands: Readonly<Record<string, Command>> = { status, admit };
  */
 export async function main(args: readonly string[]): Promise<number> {
   const [name = '', ...rest] = args;
-  const command = commands[name];
+  const command = Object.hasOwn(commands, name) ? commands[name] : undefined;
   if (!command) {
     const isHelp = ['', 'help', '--help', '-h'].includes(name);
     if (!isHelp) process.stderr.write(`fenced: there is no command ${name}\n\n`);

@@ -29,9 +29,10 @@ export {
 } from './postgres.js';
 export type { PostgresService } from './postgres-address.js';
 export { WorkerEndedError, type WorkerOptions, WorkerProcess } from './process.js';
+export { cacheFolder, findProgram, type S3Program } from './programs.js';
 export { type Direction, TcpProxy, type Upstream, type WaitOptions } from './proxy.js';
 export { type RedisOptions, startRedis } from './redis.js';
 export type { RedisNode, RedisService } from './redis-node.js';
-export { startS3 } from './s3.js';
+export { s3ServersAtHand, startS3 } from './s3.js';
 export type { S3Address, S3Service } from './s3-address.js';
 export type { Origin, Service } from './service.js';

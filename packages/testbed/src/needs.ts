@@ -66,8 +66,10 @@ export const S3: Need<S3Program> = {
   variable: 'FENCED_S3_ENDPOINT',
   find: () => findS3(forcedS3Program()),
   get debian(): readonly string[] {
-    // Debian has no package of MinIO.
-    return forcedS3Server() === 'minio' ? [] : ['radosgw', 'ceph-mon', 'ceph-osd'];
+    // Debian has packages of Ceph only.
+    return ['minio', 'moto'].includes(forcedS3Server() ?? '')
+      ? []
+      : ['radosgw', 'ceph-mon', 'ceph-osd'];
   },
   homebrew: ['minio'],
 };

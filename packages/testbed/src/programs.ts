@@ -1,5 +1,6 @@
 import { accessSync, constants, existsSync, readdirSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { homedir } from 'node:os';
 import { delimiter, dirname, join } from 'node:path';
 import { TestbedError } from './errors.js';
 
@@ -12,9 +13,15 @@ const SERVER_FOLDERS = [
   '/opt/homebrew/bin',
 ];
 
+/** Where `npm run install:minio` puts what it builds: outside the repository, and once for all clones. */
+export function cacheFolder(): string {
+  return join(process.env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'fenced', 'bin');
+}
+
 /** The full path of a program on this machine, or undefined. */
 export function findProgram(name: string): string | undefined {
-  const folders = [...(process.env.PATH ?? '').split(delimiter), ...SERVER_FOLDERS];
+  const path = (process.env.PATH ?? '').split(delimiter);
+  const folders = [...path, ...SERVER_FOLDERS, cacheFolder()];
   return folders
     .filter((folder) => folder !== '')
     .map((folder) => join(folder, name))
@@ -92,18 +99,28 @@ export function findPgBouncer(): string | undefined {
   return findProgram('pgbouncer');
 }
 
-export const S3_SERVERS = ['minio', 'radosgw'] as const;
+/** Moto is a mock: it is run where it is asked for, never because nothing else is there. */
+export const S3_SERVERS = ['minio', 'radosgw', 'moto'] as const;
 export type S3Program = (typeof S3_SERVERS)[number];
 
 /** The programs that make a one-node Ceph; `radosgw-admin` comes with `radosgw`, the others with the daemons. */
 const CEPH_PROGRAMS = ['radosgw', 'radosgw-admin', 'ceph', 'ceph-mon', 'ceph-osd', 'monmaptool'];
 
+const S3_PROGRAMS: Readonly<Record<S3Program, readonly string[]>> = {
+  minio: ['minio'],
+  radosgw: CEPH_PROGRAMS,
+  moto: ['moto_server'],
+};
+
 /** The first S3 server of this machine, MinIO before Ceph; or whether just `only` is here. */
 export function findS3(only?: S3Program): S3Program | undefined {
-  const wanted = only === undefined ? S3_SERVERS : [only];
-  return wanted.find((server) =>
-    (server === 'minio' ? ['minio'] : CEPH_PROGRAMS).every(
-      (name) => findProgram(name) !== undefined,
-    ),
+  const wanted: readonly S3Program[] = only === undefined ? ['minio', 'radosgw'] : [only];
+  return wanted.find((server) => s3ServersHere().includes(server));
+}
+
+/** All S3 servers of this machine. */
+export function s3ServersHere(): readonly S3Program[] {
+  return S3_SERVERS.filter((server) =>
+    S3_PROGRAMS[server].every((name) => findProgram(name) !== undefined),
   );
 }

@@ -4,6 +4,7 @@ import {
   ListBucketsCommand,
   S3Client,
 } from '@aws-sdk/client-s3';
+import type { S3Program } from './programs.js';
 import type { Service } from './service.js';
 
 const CONNECTION_LIMIT_MS = 1_000;
@@ -20,8 +21,8 @@ export interface S3Address {
 export type S3Keys = Omit<S3Address, 'endpoint'>;
 
 export interface S3Service extends Service, S3Address {
-  /** `minio`, `radosgw`, or `unknown` for a server of the environment. */
-  readonly server: 'minio' | 'radosgw' | 'unknown';
+  /** `unknown` is a server of the environment. */
+  readonly server: S3Program | 'unknown';
 }
 
 /** A signed request that changes nothing. */

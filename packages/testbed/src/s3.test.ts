@@ -8,7 +8,7 @@ import {
   S3Client,
 } from '@aws-sdk/client-s3';
 import { afterEach, describe, expect, test, vi } from 'vitest';
-import { findS3, S3_SERVERS } from './programs.js';
+import { findS3 } from './programs.js';
 import { startS3 } from './s3.js';
 import type { S3Address } from './s3-address.js';
 
@@ -16,7 +16,8 @@ afterEach(() => {
   vi.unstubAllEnvs();
 });
 
-const installed = S3_SERVERS.filter((server) => findS3(server) !== undefined);
+// Moto is left out, as it takes any keys.
+const installed = (['minio', 'radosgw'] as const).filter((server) => findS3(server) !== undefined);
 
 test('this machine has an S3 server', () => {
   expect(installed).not.toEqual([]);

@@ -3,27 +3,39 @@ import { randomBytes } from 'node:crypto';
 import { promisify } from 'node:util';
 import { TestbedError } from './errors.js';
 import { startMinio } from './minio.js';
+import { startMoto } from './moto.js';
 import { S3, variable } from './needs.js';
-import { findProgram, type S3Program } from './programs.js';
+import { findProgram, type S3Program, s3ServersHere } from './programs.js';
 import { startRadosgw } from './radosgw.js';
-import { askS3, type S3Keys, type S3Service } from './s3-address.js';
+import { askS3, type S3Address, type S3Keys, type S3Service } from './s3-address.js';
 import { asService, environmentError, fromFirstOrigin } from './service.js';
 
 const REGION = 'us-east-1';
+const START: Readonly<
+  Record<S3Program, (keys: S3Keys, parts: AsyncDisposableStack) => Promise<S3Address>>
+> = { minio: startMinio, radosgw: startRadosgw, moto: startMoto };
 
 /**
  * An S3 server: that of `FENCED_S3_ENDPOINT` (with `FENCED_S3_ACCESS_KEY_ID`, `FENCED_S3_SECRET_ACCESS_KEY` and, where
  * it is not us-east-1, `FENCED_S3_REGION`), else `minio`, else Ceph's `radosgw`, else MinIO in Docker.
- * `FENCED_S3_SERVER=minio|radosgw|docker` leaves no choice.
+ * `FENCED_S3_SERVER=minio|radosgw|moto|docker` leaves no choice.
  *
+ * @param only leaves no choice either: one of `s3ServersAtHand`
  * @throws {TestbedError} where it cannot be had; its `code` says what to do.
  */
-export async function startS3(): Promise<S3Service> {
+export async function startS3(only?: S3Program): Promise<S3Service> {
+  if (only !== undefined) return s3OfThisMachine(only);
   return await fromFirstOrigin(S3, {
     environment: s3OfEnvironment,
     program: s3OfThisMachine,
     docker: async () => (await import('./docker.js')).minioInDocker(newKeys()),
   });
+}
+
+/** The S3 servers that can be had here; `environment` where its variables name or force one, and then no other. */
+export function s3ServersAtHand(): readonly (S3Program | 'environment')[] {
+  const isSet = variable(S3.variable) !== undefined || variable('FENCED_S3_SERVER') !== undefined;
+  return isSet ? ['environment'] : s3ServersHere();
 }
 
 async function s3OfEnvironment(endpoint: string): Promise<S3Service> {
@@ -50,9 +62,8 @@ function required(name: string): string {
 
 async function s3OfThisMachine(server: S3Program): Promise<S3Service> {
   await using parts = new AsyncDisposableStack();
-  const start = server === 'minio' ? startMinio : startRadosgw;
   const program = await versionOf(server);
-  const address = await start(newKeys(), parts);
+  const address = await START[server](newKeys(), parts);
   return asService({ origin: 'program', program }, parts.move(), { ...address, server });
 }
 
@@ -65,8 +76,9 @@ function newKeys(): S3Keys {
   };
 }
 
-/** `minio version RELEASE.2025-09-07T16-13-09Z (…)`, `ceph version 16.2.15 (618f…) pacific (stable)` */
+/** `minio version RELEASE.2025-09-07T16-13-09Z (…)`, `ceph version 16.2.15 (618f…) pacific (stable)`; moto does not say. */
 async function versionOf(server: S3Program): Promise<string> {
+  if (server === 'moto') return 'moto';
   const { stdout } = await promisify(execFile)(findProgram(server) ?? server, ['--version']);
   const version = /version (\S+)/.exec(stdout)?.[1] ?? 'of unknown version';
   return server === 'minio' ? `minio ${version}` : `radosgw ${version} (Ceph)`;

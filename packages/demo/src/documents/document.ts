@@ -6,6 +6,15 @@ export interface PlainDocument extends AsyncDisposable {
   write(lines: Lines): Promise<void>;
 }
 
+/** A document as one fences it at first: the token beside the value, and a write only upon what was read. */
+export interface MarkedDocument extends AsyncDisposable {
+  read(): Promise<Lines>;
+  /** @throws {StaleTokenError} {@link ConflictError} */
+  write(lines: Lines, token: bigint): Promise<void>;
+  /** The token that is stored. */
+  highest(): Promise<bigint>;
+}
+
 /** A document that refuses a write whose token is lower than the highest it has seen. */
 export interface FencedDocument extends AsyncDisposable {
   /** Does what the first write would otherwise do under the lease: finds out whether the server can be trusted. */
@@ -17,4 +26,6 @@ export interface FencedDocument extends AsyncDisposable {
   update(token: bigint, edit: (current: Lines) => Lines): Promise<void>;
   /** From now on every lower token is refused, though nothing has been written yet. */
   claim(token: bigint): Promise<void>;
+  /** The highest token seen. */
+  highest(): Promise<bigint>;
 }

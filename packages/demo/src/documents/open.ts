@@ -1,11 +1,16 @@
 import type { StorageAddress } from '../job.js';
-import type { FencedDocument, PlainDocument } from './document.js';
+import type { FencedDocument, MarkedDocument, PlainDocument } from './document.js';
 
 // Drivers are loaded where they are used: a client starts in half the time.
 
 export async function openPlain(address: StorageAddress): Promise<PlainDocument> {
   if (address.kind === 's3') return (await import('./s3.js')).openPlain(address);
   return (await import('./postgres.js')).openPlain(address);
+}
+
+export async function openMarked(address: StorageAddress): Promise<MarkedDocument> {
+  if (address.kind === 's3') return (await import('./s3.js')).openMarked(address);
+  throw new Error('the story of the token in the metadata is told on S3');
 }
 
 export async function openFenced(address: StorageAddress): Promise<FencedDocument> {

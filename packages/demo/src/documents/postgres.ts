@@ -60,6 +60,7 @@ export function openFenced({ url, id }: PostgresAddress): FencedDocument {
     async claim(token) {
       await documents.claim({ resource, token });
     },
+    highest: () => documents.highest(resource),
     [Symbol.asyncDispose]: () => pool.end(),
   };
 }

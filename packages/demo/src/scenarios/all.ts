@@ -1,7 +1,10 @@
 import { bothRead } from './both-read.js';
 import { delayedPacket } from './delayed-packet.js';
+import { etagAgain } from './etag-again.js';
 import { failedOverNode, jumpingClock, restartedNode } from './forgetful-nodes.js';
+import { forgetfulStore } from './forgetful-store.js';
 import { lateGrants } from './late-grants.js';
+import { lostReply } from './lost-reply.js';
 import { counterOnOneNode, highestCounter, wipedNodes } from './naive-tokens.js';
 import { pausedBeforeWrite } from './paused-before-write.js';
 import type { Scenario } from './scenario.js';
@@ -17,4 +20,7 @@ export const scenarios: readonly Scenario[] = [
   wipedNodes,
   counterOnOneNode,
   highestCounter,
+  etagAgain,
+  lostReply,
+  forgetfulStore,
 ];

@@ -1,5 +1,5 @@
 import type { Event } from '../history.js';
-import { type LockKind, type Protection, protections } from '../job.js';
+import { type LockKind, type Protection, protections, type StoreKind } from '../job.js';
 import type { Verdict } from '../verdict.js';
 
 /** A client on the stage: a real process, and what the director may do to it. */
@@ -33,6 +33,10 @@ export interface Stage {
   packetIsHeld(): Promise<void>;
   /** Delivers what waits. */
   deliver(): void;
+  /** What the storage answers to client 1 is lost from now on. */
+  loseReplies(): void;
+  /** Resolves when a reply was lost; its connection breaks, and new ones work. */
+  replyIsLost(): Promise<void>;
   /** Resolves when no majority of the lock nodes holds the present lease any more; at once where there is none. */
   leaseIsOver(): Promise<void>;
   /** What the lock nodes answer to client 1, which stands before it asks, waits in the network from now on. */
@@ -56,7 +60,7 @@ export interface Stage {
 }
 
 /** What each protection comes to. One that is not there is not played: the story has nothing to say of it. */
-export type Pinned = Readonly<Partial<Record<Protection, Verdict>>>;
+type Pinned = Readonly<Partial<Record<Protection, Verdict>>>;
 
 export interface Scenario {
   readonly number: number;
@@ -67,12 +71,16 @@ export interface Scenario {
   readonly pinned: Pinned;
   /** What people do instead of taking our lock, and what it comes to in this story. */
   readonly counterparts?: readonly { readonly lock: LockKind; readonly pinned: Pinned }[];
+  /** The stores it is told for; all, where it does not say. */
+  readonly stores?: readonly StoreKind[];
   /** What the story breaks: lock nodes, or their clocks, too. Then they are our own, and were in use before. */
   readonly breaks?: 'nodes' | 'clocks';
   /** The lock node that has a replica, where one has. */
   readonly replicated?: string;
   /** Client 1's lease is as long as client 2's: the story ends before it does. */
   readonly leaseLasts?: true;
+  /** Something before the S3 server drops the conditions of writes. */
+  readonly ignoresConditions?: true;
   play(stage: Stage): Promise<void>;
   /** Null where the history shows that the story took place, else what is missing. Pure. */
   missing(events: readonly Event[]): string | null;
@@ -95,6 +103,11 @@ export function playsOf(scenario: Scenario): readonly Play[] {
       return verdict ? [{ scenario, lock, protection, pinned: verdict }] : [];
     }),
   );
+}
+
+/** Whether the story is told for that store. */
+export function isTold({ stores }: Scenario, store: StoreKind): boolean {
+  return stores?.includes(store) ?? true;
 }
 
 /** The first event of that kind, or undefined. */

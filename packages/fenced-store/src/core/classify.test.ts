@@ -52,15 +52,30 @@ const rows: readonly Row[] = [
   ['TLS fails, at the start or later', { name: 'Error', code: 'EPROTO' }, 'ambiguous'],
   [
     'no region or credentials, so nothing was sent',
-    { sent: false, name: 'CredentialsProviderError' },
+    { sent: 'no', name: 'CredentialsProviderError' },
     'client',
+  ],
+  [
+    'a client that runs other commands than it is given',
+    { sent: 'unseen', name: 'Error' },
+    'unseen',
+  ],
+  [
+    'Complete of an upload that is gone',
+    { operation: 'complete', name: 'NoSuchUpload', status: 404 },
+    'refused',
+  ],
+  [
+    'Complete upon an absent key',
+    { operation: 'complete', name: 'NoSuchKey', status: 404 },
+    'refused',
   ],
 ];
 
 test.each(rows)('%s', (_, failure, meaning) => {
   const put = {
     operation: 'put',
-    sent: true,
+    sent: 'yes',
     name: 'Unknown',
     code: undefined,
     status: undefined,
@@ -72,7 +87,7 @@ test('a write that a server may have applied is never called refused, missing or
   for (let status = 500; status < 600; status++) {
     const meaning = classify({
       operation: 'put',
-      sent: true,
+      sent: 'yes',
       name: 'Unknown',
       code: undefined,
       status,

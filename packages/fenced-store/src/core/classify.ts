@@ -1,8 +1,23 @@
+/** The kinds of requests, as far as their replies mean different things. `part` and `complete` belong to a multipart upload. */
+export type Operation =
+  | 'head'
+  | 'get'
+  | 'list'
+  | 'put'
+  | 'delete'
+  | 'create-upload'
+  | 'part'
+  | 'complete'
+  | 'abort-upload';
+
 /** What a request ended with, other than success, as far as it can be seen from outside the SDK. */
 export interface Failure {
-  readonly operation: 'head' | 'get' | 'put' | 'delete';
-  /** Whether the request was handed to the network at all. */
-  readonly sent: boolean;
+  readonly operation: Operation;
+  /**
+   * Whether the request was handed to the network. `unseen`: the client did not run the command that it was given, so nobody
+   * can tell.
+   */
+  readonly sent: 'yes' | 'no' | 'unseen';
   /** The error's name: S3's error code where the reply had one, else `Unknown` or what the SDK made up. */
   readonly name: string;
   /** Node's error code, where the connection failed. */
@@ -18,6 +33,7 @@ export interface Failure {
  * - `missing`: the object is not there.
  * - `ambiguous`: the request may or may not have been applied. A write must be read back.
  * - `unreachable`: nothing was sent, since nobody listens there. Worth another try.
+ * - `unseen`: as `ambiguous`, since the client sends other commands than those it is given. The set-up is wrong.
  * - `unnamed`: `HEAD` was refused, and a reply without a body does not say why. `GET` must be asked.
  * - `no-bucket`, `no-access`, `wrong-address`, `client`: the set-up is wrong; nothing was applied.
  * - `unsupported`: the server cannot do it; nothing was applied.
@@ -28,6 +44,7 @@ export type Meaning =
   | 'missing'
   | 'ambiguous'
   | 'unreachable'
+  | 'unseen'
   | 'unnamed'
   | 'no-bucket'
   | 'no-access'
@@ -45,6 +62,8 @@ const meanings: ReadonlyMap<string, Meaning> = new Map<string, Meaning>([
   ['ConditionalRequestConflict', 'refused'],
   // AWS, OVH: another conditional request is in progress.
   ['OperationAborted', 'refused'],
+  // All servers: the upload was completed or aborted, by another copy of the request perhaps.
+  ['NoSuchUpload', 'refused'],
   ['NoSuchBucket', 'no-bucket'],
   ['InvalidBucketName', 'no-bucket'],
   ['AccessDenied', 'no-access'],
@@ -80,7 +99,7 @@ const unconnected: ReadonlyMap<string, Meaning> = new Map<string, Meaning>([
 /** The one place where a server's way of saying no is understood. */
 export function classify(failure: Failure): Meaning {
   const { operation, name, code, status } = failure;
-  if (!failure.sent) return 'client';
+  if (failure.sent !== 'yes') return failure.sent === 'no' ? 'client' : 'unseen';
   const byName = meanings.get(name);
   if (byName !== undefined) return byName;
   if (status === undefined) return unconnected.get(code ?? '') ?? 'ambiguous';
@@ -90,7 +109,7 @@ export function classify(failure: Failure): Meaning {
     // AWS, MinIO since 2025-09: If-Match on an absent key. Ceph 16 and SeaweedFS say 412 instead. The SDK makes up `NotFound`
     // for any 404 that it cannot read, a web server's page say, so only S3's own name counts.
     if (name !== 'NoSuchKey') return 'wrong-address';
-    return operation === 'put' ? 'refused' : 'missing';
+    return operation === 'put' || operation === 'complete' ? 'refused' : 'missing';
   }
   // A late clock, an expired session, a wrong key or a wrong request: which of them, only a body says.
   if (operation === 'head' && (status === 400 || status === 403)) return 'unnamed';

@@ -1,6 +1,12 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { envelopeHeader, envelopeTrailer, HEADER_BYTES, parseEnvelope } from './envelope.js';
+import {
+  envelopeHeader,
+  envelopeTrailer,
+  HEADER_BYTES,
+  parseHeader,
+  parseTrailer,
+} from './envelope.js';
 import { CorruptObjectError } from './errors.js';
 import { TOKEN_MAX } from './token.js';
 
@@ -14,23 +20,15 @@ const stamps = fc.record({
 test('a stamp comes back from the header it was put into', () => {
   fc.assert(
     fc.property(stamps, fc.uint8Array(), fc.nat(2 ** 32 - 1), (stamp, data, crc32) => {
-      const member = Buffer.concat([
-        envelopeHeader(stamp),
-        data,
-        envelopeTrailer(crc32, 2 ** 32 + 5),
-      ]);
-      expect(parseEnvelope('k', member)).toEqual({
-        stamp,
-        data: Buffer.from(data),
-        crc32,
-        lengthMod2e32: 5,
-      });
+      const member = Buffer.concat([envelopeHeader(stamp), data]);
+      expect(parseHeader('k', member)).toEqual(stamp);
+      const trailer = envelopeTrailer(crc32, 2 ** 32 + 5);
+      expect(parseTrailer('k', trailer)).toEqual({ crc32, lengthMod2e32: 5 });
     }),
   );
 });
 
 test('any change to a header is either another stamp or no header of ours', () => {
-  const tail = [new Uint8Array(3), envelopeTrailer(0, 0)];
   fc.assert(
     fc.property(
       stamps,
@@ -39,7 +37,7 @@ test('any change to a header is either another stamp or no header of ours', () =
       (stamp, at, flip) => {
         const header = envelopeHeader(stamp);
         header[at] = (header[at] ?? 0) ^ flip;
-        const parse = () => parseEnvelope('k', Buffer.concat([header, ...tail])).stamp;
+        const parse = () => parseHeader('k', header);
         if (at < HEADER_BYTES - 24) expect(parse).toThrow(CorruptObjectError);
         else expect(() => expect(parse()).toEqual(stamp)).toThrow();
       },
@@ -49,7 +47,7 @@ test('any change to a header is either another stamp or no header of ours', () =
 
 test.each([
   ['nothing', new Uint8Array()],
-  ['a header without a trailer', envelopeHeader({ token: 1n, writeId: '0'.repeat(32) })],
+  ['half a header', envelopeHeader({ token: 1n, writeId: '0'.repeat(32) }).subarray(0, 30)],
   ['plain text', Buffer.from('a'.repeat(100))],
   [
     'token 0',
@@ -63,11 +61,11 @@ test.each([
     ]),
   ],
 ])('%s is no stored body', (_, bytes) => {
-  expect(() => parseEnvelope('k', bytes)).toThrow(CorruptObjectError);
+  expect(() => parseHeader('k', bytes)).toThrow(CorruptObjectError);
 });
 
 test('a later layout is named as such', () => {
   const header = envelopeHeader({ token: 1n, writeId: '0'.repeat(32) });
   header[16] = 2;
-  expect(() => parseEnvelope('k', Buffer.concat([header, Buffer.alloc(10)]))).toThrow('layout=2');
+  expect(() => parseHeader('k', header)).toThrow('layout=2');
 });

@@ -14,16 +14,16 @@ import { TOKEN_MAX } from './token.js';
 const CONSTANT = [
   0x1f, 0x8b, 0x08, 0x04, 0, 0, 0, 0, 0, 0xff, 29, 0, 0x46, 0x54, 25, 0, 0x01,
 ] as const;
+const LAYOUT_AT = CONSTANT.length - 1;
 const TOKEN_AT = CONSTANT.length;
 const WRITE_ID_AT = TOKEN_AT + 8;
 /** Where the DEFLATE data begins. */
 export const HEADER_BYTES: number = WRITE_ID_AT + 16;
-const TRAILER_BYTES = 8;
+/** What stands behind it. */
+export const TRAILER_BYTES = 8;
 
-/** The parts of a stored member. Whether `data` holds the caller's bytes is for `crc32` and `lengthMod2e32` to say. */
-export interface Member {
-  readonly stamp: Stamp;
-  readonly data: Uint8Array;
+/** What stands behind the data: whether the data holds the caller's bytes is for these to say. */
+export interface Trailer {
   readonly crc32: number;
   /** The length of the caller's bytes modulo 2^32. */
   readonly lengthMod2e32: number;
@@ -49,36 +49,42 @@ export function envelopeTrailer(crc32: number, length: number): Uint8Array {
 }
 
 /**
- * Takes a stored member apart.
+ * The stamp in the first bytes of a stored member.
  *
  * @throws {CorruptObjectError} where the bytes are not a member that this library wrote.
  */
-export function parseEnvelope(resource: string, bytes: Uint8Array): Member {
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const layoutAt = CONSTANT.length - 1;
-  if (bytes.length < HEADER_BYTES + TRAILER_BYTES)
+export function parseHeader(resource: string, bytes: Uint8Array): Stamp {
+  if (bytes.length < HEADER_BYTES)
     throw new CorruptObjectError(resource, `the stored body is cut short bytes=${bytes.length}`);
-  if (CONSTANT.some((byte, i) => i !== layoutAt && bytes[i] !== byte))
+  if (!isEnvelope(bytes))
     throw new CorruptObjectError(
       resource,
       'the stored body does not begin with the gzip header of this library: something else wrote it, or decompressed it on the way',
     );
-  if (bytes[layoutAt] !== CONSTANT[layoutAt])
+  if (bytes[LAYOUT_AT] !== CONSTANT[LAYOUT_AT])
     throw new CorruptObjectError(
       resource,
-      `the stored body has a layout that this version does not know layout=${bytes[layoutAt]}`,
+      `the stored body has a layout that this version does not know layout=${bytes[LAYOUT_AT]}`,
     );
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const token = view.getBigUint64(TOKEN_AT);
   if (token < 1n || token > TOKEN_MAX)
     throw new CorruptObjectError(resource, `the stored body holds no fencing token token=${token}`);
   const writeId = Array.from(bytes.subarray(WRITE_ID_AT, HEADER_BYTES), (byte) =>
     byte.toString(16).padStart(2, '0'),
   ).join('');
-  const trailerAt = bytes.length - TRAILER_BYTES;
-  return {
-    stamp: { token, writeId },
-    data: bytes.subarray(HEADER_BYTES, trailerAt),
-    crc32: view.getUint32(trailerAt, true),
-    lengthMod2e32: view.getUint32(trailerAt + 4, true),
-  };
+  return { token, writeId };
+}
+
+/** Whether bytes begin as those that this library wrote, in this layout or a later one. */
+export function isEnvelope(bytes: Uint8Array): boolean {
+  return CONSTANT.every((byte, i) => i === LAYOUT_AT || bytes[i] === byte);
+}
+
+/** @throws {CorruptObjectError} where the last bytes of a stored member are not all there. */
+export function parseTrailer(resource: string, bytes: Uint8Array): Trailer {
+  if (bytes.length < TRAILER_BYTES)
+    throw new CorruptObjectError(resource, 'the stored body is cut short');
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  return { crc32: view.getUint32(0, true), lengthMod2e32: view.getUint32(4, true) };
 }

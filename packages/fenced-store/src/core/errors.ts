@@ -9,6 +9,7 @@ import { shown } from './shown.js';
  * - `unsafe-store`: the server does not enforce a condition that the token check needs. The caller must use another server.
  * - `unsupported`: this server cannot do that safely (a body too large for it, say). Nothing was written.
  * - `corrupt-object`: what is stored was not written by this library or has been damaged. The caller must look at it.
+ * - `ratchet-lost`: somebody went round this library and removed or lowered a token that this process had seen. The caller must look.
  * - `store-setup`: bucket, schema, credentials or address are wrong. Nothing was written; the caller must mend the set-up.
  * - `unavailable`: the store did not answer, and nothing was written. The caller may try again later.
  * - `invalid-token`, `invalid-argument`: the call itself is wrong. Nothing was sent.
@@ -20,6 +21,7 @@ export type FencedStoreErrorCode =
   | 'unsafe-store'
   | 'unsupported'
   | 'corrupt-object'
+  | 'ratchet-lost'
   | 'store-setup'
   | 'unavailable'
   | 'invalid-token'
@@ -95,14 +97,30 @@ export class OutcomeUnknownError extends FencedStoreError {
   }
 }
 
+/** One thing that a probe asked of a server. */
+export interface CheckReport {
+  readonly check: string;
+  readonly sent: string;
+  readonly answered: string;
+  /** `absent`: a faculty that the server lacks, and that only some calls need. */
+  readonly verdict: 'passed' | 'absent' | 'failed';
+}
+
 /** The server does not enforce what the token check rests on. Raised before the first write. */
 export class UnsafeStoreError extends FencedStoreError {
   /** The name of the first check of the probe that failed. */
   readonly check: string;
+  /** What was asked and answered up to there, in order. */
+  readonly report: readonly CheckReport[];
 
-  constructor(check: string, message: string, options?: { readonly cause?: unknown }) {
+  constructor(
+    check: string,
+    message: string,
+    options?: { readonly cause?: unknown; readonly report?: readonly CheckReport[] },
+  ) {
     super('unsafe-store', message, options);
     this.check = check;
+    this.report = options?.report ?? [];
   }
 }
 
@@ -120,6 +138,32 @@ export class CorruptObjectError extends FencedStoreError {
   constructor(resource: string, reason: string, options?: { readonly cause?: unknown }) {
     super('corrupt-object', `${reason} resource=${resource}`, options);
     this.resource = resource;
+  }
+}
+
+/**
+ * Somebody overwrote, removed or restored the object without this library, so that the token which it held is gone or lower.
+ * What was known to be refused may have been written meanwhile. Nothing is written until the caller has looked.
+ */
+export class RatchetLostError extends FencedStoreError {
+  readonly resource: string;
+  /** The token that this process had seen. */
+  readonly known: bigint;
+  /** The token that is stored now; 0n where there is none. */
+  readonly found: bigint;
+
+  constructor(facts: {
+    readonly resource: string;
+    readonly known: bigint;
+    readonly found: bigint;
+  }) {
+    super(
+      'ratchet-lost',
+      `the fencing token is gone or lower than it was: somebody overwrote, removed or restored the object without this library resource=${facts.resource} known=${facts.known} found=${facts.found}; look at the object, then forget(key) to go on from what is there`,
+    );
+    this.resource = facts.resource;
+    this.known = facts.known;
+    this.found = facts.found;
   }
 }
 

@@ -5,7 +5,8 @@ import { HISTORY_MAX, historyUpon, type Stored } from './stored.js';
 
 /** A write by itself: only ids and tokens matter to the judge. */
 function write(id: string, token: bigint, base: Stored | null): Stored {
-  return { version: `etag-${id}`, writeId: id, token, state: 'live', before: historyUpon(base) };
+  const before = historyUpon(base);
+  return { version: `etag-${id}`, writeId: id, token, state: 'live', layout: 'gzip', before };
 }
 
 /** `count` writes, each upon the one before, with tokens that never go down. */
@@ -63,6 +64,14 @@ test.each([
   ['a higher token is stored and we were plainly refused', 9n, far(10n), false, 'lost'],
   ['the object has vanished after a lost reply', 9n, null, true, 'unknown'],
   ['the object has vanished after a plain refusal', 9n, null, false, 'lost'],
+  [
+    'a foreign object is stored after a lost reply',
+    9n,
+    write('foreign', 0n, null),
+    true,
+    'unknown',
+  ],
+  ['a lower token than the base had is stored after a lost reply', 9n, far(4n), true, 'unknown'],
 ] as const)('%s', (_, token, seen, doubtful, fate) => {
   expect(judge({ token, writeId: 'own', base }, seen, doubtful)).toBe(fate);
 });

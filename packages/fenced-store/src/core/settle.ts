@@ -26,7 +26,8 @@ export type Fate = 'applied' | 'replaced' | 'pending' | 'lost' | 'unknown';
  * 2. The base is still stored: not applied so far; sending the same write again cannot apply it twice.
  * 3. The history holds the base but not us: some other write replaced the base, so ours never can.
  *    (A whole history without us, where we meant to create the object, says the same.)
- * 4. The token stored now is lower than ours: tokens never go down, so ours was never there.
+ * 4. The token stored now is lower than ours: tokens never go down, so ours was never there. This holds only while all
+ *    go through this library: where the object is gone, foreign, or its token lower than that of the base, it proves nothing.
  *
  * Otherwise the history no longer reaches back to the base. If the one and only answer was a refusal, it is believed:
  * a refusal is a lie only where a middlebox repeated our request by itself, and then more than `HISTORY_MAX` writes would
@@ -38,7 +39,7 @@ export function judge(intent: Intent, seen: Stored | null, doubtful: boolean): F
   if (seen?.before.includes(intent.writeId)) return 'replaced';
   if (seen?.writeId === base?.writeId) return 'pending';
   if (!doubtful) return 'lost';
-  if (seen === null) return 'unknown';
+  if (seen === null || seen.token === 0n || seen.token < (base?.token ?? 0n)) return 'unknown';
   if (seen.token < intent.token) return 'lost';
   const reachesBase =
     base === null ? seen.before.length < HISTORY_MAX : seen.before.includes(base.writeId);

@@ -21,6 +21,7 @@ const stored: fc.Arbitrary<Stored> = fc.record({
   token: fc.bigInt({ min: 1n, max: TOKEN_MAX }),
   writeId,
   state: fc.constantFrom('live', 'deleted'),
+  layout: fc.constantFrom('gzip', 'plain'),
   before: fc.array(writeId, { maxLength: HISTORY_MAX }),
 });
 
@@ -47,15 +48,27 @@ test('a write upon another remembers it first, and no more than the limit', () =
 });
 
 test('the metadata of the longest history and the most that callers may add fit into the 2048 bytes of S3', () => {
-  const longest = { token: TOKEN_MAX, writeId: 'f'.repeat(32), state: 'deleted' } as const;
+  const longest = {
+    token: TOKEN_MAX,
+    writeId: 'f'.repeat(32),
+    state: 'deleted',
+    layout: 'plain',
+  } as const;
   const metadata = toMetadata({ ...longest, before: Array(HISTORY_MAX).fill('f'.repeat(32)) });
-  expect(metadataBytes(metadata)).toBe(682);
-  expect(682 + METADATA_BYTES_MAX).toBeLessThanOrEqual(2048);
+  expect(metadataBytes(metadata)).toBe(712);
+  expect(712 + METADATA_BYTES_MAX).toBeLessThanOrEqual(2048);
 });
 
-const sound = toMetadata({ token: 1n, writeId: 'a'.repeat(32), state: 'live', before: [] });
+const sound = toMetadata({
+  token: 1n,
+  writeId: 'a'.repeat(32),
+  state: 'live',
+  layout: 'gzip',
+  before: [],
+});
 test.each([
-  [{}, 'not written by this library'],
+  [{}, 'name=fencing-token'],
+  [{ ...sound, 'fencing-layout': 'zip' }, 'name=fencing-layout'],
   [{ ...sound, 'fencing-token': '0' }, 'name=fencing-token'],
   [{ ...sound, 'fencing-token': '9223372036854775808' }, 'name=fencing-token'],
   [{ ...sound, 'fencing-token': '1.5' }, 'name=fencing-token'],

@@ -4,6 +4,9 @@ import { TOKEN_MAX } from './token.js';
 /** `deleted` is a tombstone: no value, but its token still counts. */
 export type StoredState = 'live' | 'deleted';
 
+/** How the caller's bytes are stored: in a gzip member whose header has the stamp, or as they are. */
+export type Layout = 'gzip' | 'plain';
+
 /** What every write of this library carries, in the bytes and in the metadata. */
 export interface Stamp {
   readonly token: bigint;
@@ -11,11 +14,17 @@ export interface Stamp {
   readonly writeId: string;
 }
 
-/** What one `HEAD` tells about an object that this library wrote. */
+/**
+ * What one `HEAD` tells about an object.
+ *
+ * An object that was there before this library has the token 0n, so that every token may write upon it. It has no write id;
+ * a digest of its ETag stands in for one.
+ */
 export interface Stored extends Stamp {
   /** The ETag without its quotes. Every write has its own. */
   readonly version: string;
   readonly state: StoredState;
+  readonly layout: Layout;
   /** The write ids that this one stands upon, newest first, at most `HISTORY_MAX`; fewer mean that the chain is whole. */
   readonly before: readonly string[];
 }
@@ -27,7 +36,7 @@ export interface Stored extends Stamp {
 export const HISTORY_MAX = 16;
 
 /**
- * How much metadata of callers an object may carry. S3 allows 2048 bytes, of which ours take up to 682 as the history
+ * How much metadata of callers an object may carry. S3 allows 2048 bytes, of which ours take up to 712 as the history
  * grows (MinIO counts names with their `x-amz-meta-`); what fits the first write must fit all that follow.
  */
 export const METADATA_BYTES_MAX = 1_300;
@@ -53,38 +62,41 @@ export function toMetadata(stored: Omit<Stored, 'version'>): Record<string, stri
     'fencing-token': stored.token.toString(),
     'fencing-write': stored.writeId,
     'fencing-state': stored.state,
+    ...(stored.layout === 'plain' && { 'fencing-layout': 'plain' }),
     // No header at all rather than an empty one: some servers drop those and then miss them in the signature.
     ...(stored.before.length > 0 && { 'fencing-before': stored.before.join('.') }),
   };
 }
 
+/** Whether something else wrote the object: one of ours has all of our metadata, a damaged one some of it. */
+export function isForeign(metadata: Readonly<Record<string, string>>): boolean {
+  return !Object.keys(metadata).some((name) => name.startsWith(RESERVED_PREFIX));
+}
+
 /**
  * Reads back what `toMetadata` wrote.
  *
- * @throws {CorruptObjectError} where something else wrote the object, or its metadata was changed.
+ * @throws {CorruptObjectError} where the metadata was changed.
  */
 export function fromMetadata(
   resource: string,
   version: string,
   metadata: Readonly<Record<string, string>>,
 ): Stored {
-  const token = metadata['fencing-token'];
-  if (token === undefined)
-    throw new CorruptObjectError(
-      resource,
-      'the object was not written by this library, so it has no fencing token: put its content under a new key, or remove the object first',
-    );
   const damaged = (name: string): CorruptObjectError =>
     new CorruptObjectError(resource, `the object's metadata is damaged name=${name}`);
+  const token = metadata['fencing-token'] ?? '';
   if (!/^[1-9][0-9]{0,18}$/.test(token) || BigInt(token) > TOKEN_MAX)
     throw damaged('fencing-token');
   const writeId = metadata['fencing-write'] ?? '';
   if (!isWriteId(writeId)) throw damaged('fencing-write');
   const state = metadata['fencing-state'];
   if (state !== 'live' && state !== 'deleted') throw damaged('fencing-state');
+  const layout = metadata['fencing-layout'] ?? 'gzip';
+  if (layout !== 'gzip' && layout !== 'plain') throw damaged('fencing-layout');
   const before = metadata['fencing-before']?.split('.') ?? [];
   if (before.length > HISTORY_MAX || !before.every(isWriteId)) throw damaged('fencing-before');
-  return { version, token: BigInt(token), writeId, state, before };
+  return { version, token: BigInt(token), writeId, state, layout, before };
 }
 
 /** The caller's own metadata: all but ours. */

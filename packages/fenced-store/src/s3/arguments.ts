@@ -14,34 +14,72 @@ const HEADER_VALUE = /^[!-~](?:[ -~]*[!-~])?$/;
  */
 const METADATA_NAME = /^[a-z0-9!#$%&'*+.^`|~-]+$/;
 
+const TAG = /^[\p{L}\p{N} +\-=._:/@]+$/u;
+const TAGS_MAX = 10;
+
 /** What an object is stored with, besides its bytes. */
 export interface Headers {
   readonly contentType?: string;
   readonly cacheControl?: string;
+  readonly contentDisposition?: string;
+  readonly contentLanguage?: string;
+  /** Where the server has several, such as STANDARD_IA. One that must be restored before it is read cannot be used. */
+  readonly storageClass?: string;
+  /** At most 10. Letters, digits, spaces and + - = . _ : / @ */
+  readonly tags?: Readonly<Record<string, string>>;
   /** Names in lower case, without `_`. At most 1300 bytes, where each name counts with the `x-amz-meta-` before it. */
   readonly metadata?: Readonly<Record<string, string>>;
 }
 
-export function checkKey(key: string): void {
+/** @throws {InvalidArgumentError} where S3 cannot have such a key behind the prefix, or it is one of ours. */
+export function checkKey(key: string, space: KeySpace): void {
+  checkKeyText(key, space.prefix);
+  if (key.startsWith(space.probePrefix))
+    throw new InvalidArgumentError(
+      `keys that begin with the probePrefix are those of the probe key=${JSON.stringify(key)} probePrefix=${space.probePrefix}`,
+    );
+}
+
+/** @throws {InvalidArgumentError} where no key behind the store's own prefix could begin so. */
+export function checkPrefix(text: string, prefix: string): void {
+  if (text !== '') checkKeyText(text, prefix);
+}
+
+/** Where the keys of a store are. */
+export interface KeySpace {
+  readonly prefix: string;
+  readonly probePrefix: string;
+}
+
+export function checkKeyText(key: string, prefix: string): void {
   if (typeof key !== 'string' || key === '')
     throw new InvalidArgumentError(`key must be a non-empty string type=${typeof key}`);
   if (LONE_SURROGATE.test(key))
     throw new InvalidArgumentError(
       `key must be well-formed Unicode, without lone surrogates key=${JSON.stringify(key)}`,
     );
-  const bytes = Buffer.byteLength(key);
+  const bytes = Buffer.byteLength(prefix + key);
   if (bytes > KEY_BYTES_MAX)
     throw new InvalidArgumentError(
-      `key must be at most ${KEY_BYTES_MAX} bytes of UTF-8 bytes=${bytes}`,
+      `key must be at most ${KEY_BYTES_MAX} bytes of UTF-8, with the prefix bytes=${bytes}`,
     );
 }
 
+/** A body that comes piece by piece: a `Readable`, a web `ReadableStream`, an async generator; of strings or bytes. */
+export type BodyStream = AsyncIterable<string | Uint8Array>;
+
+/**
+ * A body to be written. A stream can be read only once: where others win the race to write, it cannot be sent again. A
+ * function that opens a new one each time can.
+ */
+export type S3Body = string | Uint8Array | BodyStream | (() => BodyStream);
+
 /** The bytes of a body that a caller gave. */
-export function bodyBytes(body: string | Uint8Array): Uint8Array {
+export function bodyBytes(body: unknown): Uint8Array {
   if (body instanceof Uint8Array) return body;
   if (typeof body !== 'string')
     throw new InvalidArgumentError(
-      `body must be a string or a Uint8Array type=${body === null ? 'null' : typeof body}`,
+      `body must be a string, a Uint8Array, a stream, or a function that opens one type=${body === null ? 'null' : typeof body}`,
     );
   if (LONE_SURROGATE.test(body))
     throw new InvalidArgumentError('body must be well-formed Unicode, without lone surrogates');
@@ -49,22 +87,54 @@ export function bodyBytes(body: string | Uint8Array): Uint8Array {
 }
 
 /** A copy of the headers that a caller gave: what was checked is what is sent, whatever becomes of the caller's object. */
-export function checkHeaders({ contentType, cacheControl, metadata }: Headers): Headers {
-  for (const [name, value] of Object.entries({ contentType, cacheControl }))
-    if (value !== undefined) checkHeaderValue(name, value);
+export function checkHeaders(given: Headers): Headers {
+  const texts = TEXTS.flatMap((name) => {
+    const value = given[name];
+    if (value === undefined) return [];
+    checkHeaderValue(name, value);
+    return [[name, value]];
+  });
+  const { metadata, tags } = given;
   return {
-    ...(contentType !== undefined && { contentType }),
-    ...(cacheControl !== undefined && { cacheControl }),
+    ...Object.fromEntries(texts),
     ...(metadata !== undefined && { metadata: checkMetadata(metadata) }),
+    ...(tags !== undefined && { tags: checkTags(tags) }),
   };
 }
 
-function checkMetadata(given: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
-  checkObject('metadata', given);
-  // A Map or an array has entries of another kind, which would be dropped or stored under their numbers.
+const TEXTS = [
+  'contentType',
+  'cacheControl',
+  'contentDisposition',
+  'contentLanguage',
+  'storageClass',
+] as const;
+
+function checkTags(given: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
+  const tags = checkRecord('tags', given);
+  if (Object.keys(tags).length > TAGS_MAX)
+    throw new InvalidArgumentError(`tags must be at most ${TAGS_MAX}`);
+  for (const [name, value] of Object.entries(tags))
+    if (!TAG.test(name) || typeof value !== 'string' || (value !== '' && !TAG.test(value)))
+      throw new InvalidArgumentError(
+        `tags must be letters, digits, spaces and + - = . _ : / @ name=${JSON.stringify(name)}`,
+      );
+  return tags;
+}
+
+/** A copy. A Map or an array has entries of another kind, which would be dropped or stored under their numbers. */
+function checkRecord(
+  name: string,
+  given: Readonly<Record<string, string>>,
+): Readonly<Record<string, string>> {
+  checkObject(name, given);
   if (Symbol.iterator in given)
-    throw new InvalidArgumentError('metadata must be an object of names and strings');
-  const metadata = { ...given };
+    throw new InvalidArgumentError(`${name} must be an object of names and strings`);
+  return { ...given };
+}
+
+function checkMetadata(given: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
+  const metadata = checkRecord('metadata', given);
   for (const [name, value] of Object.entries(metadata)) {
     if (!METADATA_NAME.test(name))
       throw new InvalidArgumentError(

@@ -11,41 +11,72 @@ interface Place<Step extends string> {
 }
 
 /** The one method of a command's middleware stack that is used. */
-interface Stack {
+export interface Stack {
+  add(middleware: Passing, place: Place<'initialize'>): void;
+  add(middleware: Passing, place: Place<'build'>): void;
   add(middleware: Passing, place: Place<'finalizeRequest'>): void;
   add(middleware: Passing, place: Place<'deserialize'>): void;
 }
 
-/** Where a command went; without an address it has not been handed to the network. */
+/** What became of a command inside the client. */
 export interface Observed {
+  /** Whether the client ran this command at all: one that builds a command of its own from it loses what we add. */
+  readonly entered: boolean;
+  /** Where it was sent; without an address it has not been handed to the network. */
   readonly address: string | undefined;
+  /** What the server calls itself. */
+  readonly server: string | undefined;
 }
 
 /**
- * Notes where a command is sent, and with `once` sees to it that it is sent only once.
+ * Notes what becomes of a command, and sees to it that it is sent only once.
  *
  * The SDK repeats a PUT by itself after 5xx and lost connections; if the first copy was applied, the second is answered 412,
  * and the two can no longer be told apart. `maxAttempts` belongs to the client, which is the caller's, so the command brings
  * its own middleware in the place (name, step and priority) of the SDK's `retryMiddleware`: on merging the two stacks the
  * command's wins, for this one request. Should an SDK move its middleware, merging throws and nothing is sent.
  */
-export function observe(stack: Stack, options: { readonly once: boolean }): Observed {
-  const observed: { address: string | undefined } = { address: undefined };
+export function observe(stack: Stack): Observed {
+  const observed: { -readonly [Fact in keyof Observed]: Observed[Fact] } = {
+    entered: false,
+    address: undefined,
+    server: undefined,
+  };
+  stack.add(
+    (next) => (args) => {
+      observed.entered = true;
+      return next(args);
+    },
+    { step: 'initialize', name: 'fencedEntered', priority: 'high', override: true },
+  );
   stack.add(
     (next) => async (args) => {
       observed.address = addressOf(args);
-      return next(args);
+      const result = await next(args);
+      observed.server = serverOf(result);
+      return result;
     },
     { step: 'deserialize', name: 'fencedAddress', priority: 'low', override: true },
   );
-  if (options.once)
-    stack.add((next) => next, {
-      step: 'finalizeRequest',
-      name: 'retryMiddleware',
-      priority: 'high',
-      override: true,
-    });
+  stack.add((next) => next, {
+    step: 'finalizeRequest',
+    name: 'retryMiddleware',
+    priority: 'high',
+    override: true,
+  });
   return observed;
+}
+
+/** Leaves the body out of the signature: a stream could be read for it only once, and then not be sent. */
+export function leaveUnsigned(stack: Stack): void {
+  stack.add(
+    (next) => (args) => {
+      const { request } = args as { readonly request?: { headers: Record<string, string> } };
+      if (request) request.headers['x-amz-content-sha256'] = 'UNSIGNED-PAYLOAD';
+      return next(args);
+    },
+    { step: 'build', name: 'fencedUnsigned', priority: 'low', override: true },
+  );
 }
 
 function addressOf(args: object): string {
@@ -54,4 +85,11 @@ function addressOf(args: object): string {
   };
   const port = request?.port === undefined ? '' : `:${request.port}`;
   return `${request?.protocol ?? ''}//${request?.hostname ?? ''}${port}`;
+}
+
+function serverOf(result: unknown): string | undefined {
+  const { response } = result as {
+    readonly response?: { readonly headers?: Readonly<Record<string, string>> };
+  };
+  return response?.headers?.server;
 }

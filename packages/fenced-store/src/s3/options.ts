@@ -1,28 +1,58 @@
+import type { Readable } from 'node:stream';
 import { checkObject, checkSignal, checkWholeNumber } from '../core/check.js';
 import { InvalidArgumentError } from '../core/errors.js';
+import { shown } from '../core/shown.js';
+import type { Layout } from '../core/stored.js';
 import { parseToken, type TokenLike } from '../core/token.js';
-import { checkKey, type Headers } from './arguments.js';
-import type { S3Calls } from './requests.js';
+import { checkKeyText, type Headers } from './arguments.js';
+import type { S3Calls } from './sender.js';
 
 /** What S3 takes in one PUT: 5 GiB. */
 const STORED_BYTES_MAX = 5 * 2 ** 30;
+/** The least that S3 takes for a part that is not the last. */
+const PART_BYTES_MIN = 5 * 2 ** 20;
+const PARTS_IN_FLIGHT_MAX = 64;
 const ATTEMPTS_MAX = 1_000;
+const CERTIFICATE_DAYS_MAX = 365;
 
 export interface FencedS3Options {
   /** An `S3Client` of `@aws-sdk/client-s3`. It stays the caller's: nothing of it is changed, and it is not closed. */
   readonly client: S3Calls;
   readonly bucket: string;
-  /** How long one request may take, from 1 to 600 000. @default 10_000 */
+  /** What the keys of all objects of this store begin with; callers leave it out. @default '' */
+  readonly prefix?: string;
+  /** How long one request may take, from 1 to 600 000, and 1 s more for each MiB that it sends. @default 10_000 */
   readonly requestTimeoutMs?: number;
   /** How often a write that lost a race to others is tried, from 1 to 1000. @default 20 */
   readonly attemptsMax?: number;
-  /** From 0, stored without compression, to 9. @default 6 */
+  /**
+   * From 0, stored without compression, to 9. What does not shrink is stored as it is whatever the level, and so is what is
+   * compressed already by its content type. @default 1
+   */
   readonly gzipLevel?: number;
-  /** The largest stored (compressed) body. @default 5 GiB, what S3 takes in one PUT */
+  /**
+   * `plain` stores the caller's bytes as they are, with the token in the metadata only. That is refused where two writes of the
+   * same bytes get the same ETag, as with nearly all servers; encryption by KMS and directory buckets of AWS are the exceptions.
+   * @default 'gzip'
+   */
+  readonly layout?: Layout;
+  /**
+   * A stream that is stored as no more than this is sent in one PUT from memory; a larger one in parts of this size, at most
+   * 10 000 of them. From 5 MiB to 5 GiB. @default 8 MiB
+   */
+  readonly partBytes?: number;
+  /** How many parts of a stream are sent at once, from 1 to 64. So many, and two more, are in memory. @default 4 */
+  readonly partsInFlight?: number;
+  /** The largest stored (compressed) body that is sent in one PUT. @default 5 GiB, what S3 takes */
   readonly storedBytesMax?: number;
-  /** What the keys of the probe's own objects begin with. @default '.fenced-probe/' */
+  /** What the keys of the probe's own objects begin with, behind the prefix. @default '.fenced-probe/' */
   readonly probePrefix?: string;
+  /** How long the verdict of a probe is believed that another process left in the bucket, from 0 to 365. @default 7 */
+  readonly certificateMaxAgeDays?: number;
 }
+
+/** What a store goes by. */
+export type Settings = Omit<Required<FencedS3Options>, 'client' | 'bucket' | 'requestTimeoutMs'>;
 
 /** For every call: ends waiting and sending. What was already sent is still settled. */
 export interface CallOptions {
@@ -34,7 +64,18 @@ export interface TokenOptions extends CallOptions {
   readonly token: TokenLike;
 }
 
-export interface PutOptions extends TokenOptions, Headers {}
+export interface PutOptions extends TokenOptions, Headers {
+  /** Called as a body is read and sent. What it throws ends the call. */
+  readonly onProgress?: (progress: Progress) => void;
+}
+
+/** How far a body has come. */
+export interface Progress {
+  /** How many of the caller's bytes have been read. */
+  readonly bodyBytes: number;
+  /** How many stored (compressed) bytes the server has. */
+  readonly storedBytes: number;
+}
 
 export interface UpdateOptions extends TokenOptions {
   /** Overrides the store's `attemptsMax` for this call. */
@@ -50,16 +91,55 @@ export interface Written {
   readonly writeId: string;
 }
 
-/** A value with the token it was written with. */
-export interface Current {
-  readonly body: Uint8Array;
-  readonly token: bigint;
-  readonly version: string;
-  readonly writeId: string;
+/** The headers that an object was written with. */
+export interface StoredHeaders {
   readonly metadata: Readonly<Record<string, string>>;
   readonly contentType: string | undefined;
   readonly cacheControl: string | undefined;
+  readonly contentDisposition: string | undefined;
+  readonly contentLanguage: string | undefined;
+  readonly storageClass: string | undefined;
 }
+
+/** What an object was written by. */
+export interface Origin {
+  /** 0n for an object that was there before this library, or that something else wrote. */
+  readonly token: bigint;
+  readonly version: string;
+  readonly writeId: string;
+}
+
+/** A value with the token it was written with. */
+export interface Current extends Origin, StoredHeaders {
+  readonly body: Uint8Array;
+}
+
+/** A value as it comes. */
+export interface CurrentStream extends Origin, StoredHeaders {
+  /**
+   * The bytes. They are known to be whole and undamaged when the stream has ended without an error; until then none of them
+   * should be acted upon. Errors: {@link CorruptObjectError}, {@link StoreUnavailableError}, the signal's reason.
+   */
+  readonly body: Readable;
+}
+
+/** An object of a listing. */
+export interface Listed extends Origin {
+  readonly key: string;
+}
+
+export interface ListOptions extends CallOptions {
+  /** How many objects are asked about at once, from 1 to 1000. @default 100 */
+  readonly pageSize?: number;
+}
+
+export interface SettleOptions extends CallOptions {
+  /** The key that was written; needed only for a write of another process. */
+  readonly key?: string;
+}
+
+/** What became of a write. `not-applied`: it was not, and never will be. */
+export type Settlement = 'applied' | 'not-applied' | 'unknown';
 
 /** What `update` is to write: a body, or a body with headers. Headers that are not given stay as they were. */
 export type Edit = string | Uint8Array | ({ readonly body: string | Uint8Array } & Headers);
@@ -67,18 +147,29 @@ export type Edit = string | Uint8Array | ({ readonly body: string | Uint8Array }
 /** @throws {InvalidArgumentError} where an option is missing or out of its range. */
 export function withDefaults(options: FencedS3Options): Required<FencedS3Options> {
   checkObject('options', options);
-  const { client, bucket, requestTimeoutMs = 10_000, attemptsMax = 20, gzipLevel = 6 } = options;
-  const { storedBytesMax = STORED_BYTES_MAX, probePrefix = '.fenced-probe/' } = options;
+  const { client, bucket, prefix = '', requestTimeoutMs = 10_000, attemptsMax = 20 } = options;
+  const { gzipLevel = 1, layout = 'gzip', storedBytesMax = STORED_BYTES_MAX } = options;
+  const { partBytes = 8 * 2 ** 20, partsInFlight = 4 } = options;
+  const { probePrefix = '.fenced-probe/', certificateMaxAgeDays = 7 } = options;
   if (typeof client?.send !== 'function')
     throw new InvalidArgumentError('client must be an S3Client of @aws-sdk/client-s3');
   if (typeof bucket !== 'string' || bucket === '')
     throw new InvalidArgumentError("bucket must be the bucket's name, a non-empty string");
+  if (layout !== 'gzip' && layout !== 'plain')
+    throw new InvalidArgumentError(`layout must be 'gzip' or 'plain' value=${shown(layout)}`);
+  if (prefix !== '') checkKeyText(prefix, '');
+  checkKeyText(probePrefix, prefix);
   checkWholeNumber('requestTimeoutMs', requestTimeoutMs, 1, 600_000);
   checkAttempts(attemptsMax);
   checkWholeNumber('gzipLevel', gzipLevel, 0, 9);
+  checkWholeNumber('partBytes', partBytes, PART_BYTES_MIN, STORED_BYTES_MAX);
+  checkWholeNumber('partsInFlight', partsInFlight, 1, PARTS_IN_FLIGHT_MAX);
   checkWholeNumber('storedBytesMax', storedBytesMax, 1, STORED_BYTES_MAX);
-  checkKey(probePrefix);
-  return { client, bucket, requestTimeoutMs, attemptsMax, gzipLevel, storedBytesMax, probePrefix };
+  checkWholeNumber('certificateMaxAgeDays', certificateMaxAgeDays, 0, CERTIFICATE_DAYS_MAX);
+  return {
+    ...{ client, bucket, prefix, requestTimeoutMs, attemptsMax, gzipLevel, layout, partBytes },
+    ...{ partsInFlight, storedBytesMax, probePrefix, certificateMaxAgeDays },
+  };
 }
 
 /** @throws {InvalidArgumentError} */
@@ -95,4 +186,8 @@ export function checkTokenOptions(options: TokenOptions): bigint {
 
 export function checkAttempts(attemptsMax: number): void {
   checkWholeNumber('attemptsMax', attemptsMax, 1, ATTEMPTS_MAX);
+}
+
+export function checkPageSize(pageSize: number): void {
+  checkWholeNumber('pageSize', pageSize, 1, 1_000);
 }

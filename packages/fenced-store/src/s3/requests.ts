@@ -1,266 +1,327 @@
-import { addAbortSignal, Readable } from 'node:stream';
+import { createHash } from 'node:crypto';
+import { Readable } from 'node:stream';
 import {
   DeleteObjectCommand,
-  type DeleteObjectCommandOutput,
   GetObjectCommand,
   type GetObjectCommandOutput,
+  GetObjectTaggingCommand,
   HeadObjectCommand,
-  type HeadObjectCommandOutput,
+  ListObjectsV2Command,
   PutObjectCommand,
-  type PutObjectCommandOutput,
 } from '@aws-sdk/client-s3';
-import { classify, type Failure, type Meaning } from '../core/classify.js';
-import {
-  CorruptObjectError,
-  type FencedStoreError,
-  StoreSetupError,
-  StoreUnavailableError,
-  UnsupportedByStoreError,
-} from '../core/errors.js';
-import { callersMetadata, fromMetadata, type Stored, toMetadata } from '../core/stored.js';
+import type { Meaning } from '../core/classify.js';
+import { type FencedStoreError, StoreSetupError, UnsafeStoreError } from '../core/errors.js';
+import { fromMetadata, isForeign, type Stored, toMetadata } from '../core/stored.js';
 import type { Headers } from './arguments.js';
-import { open } from './member.js';
-import { observe } from './observe.js';
+import { asBroken } from './failures.js';
+import { fromOutput, toInput } from './headers.js';
+import { leaveUnsigned } from './observe.js';
+import { unlessAborted, within } from './runtime.js';
+import type { Reply, Sender } from './sender.js';
+import type { Spool } from './spool.js';
 
-interface SendOptions {
-  readonly abortSignal: AbortSignal;
-}
+/** What is read at once, even if it might be read piece by piece. */
+const SMALL_BYTES = 2 ** 20;
 
-/** The four calls of an `S3Client` that are used. */
-export interface S3Calls {
-  send(command: HeadObjectCommand, options: SendOptions): Promise<HeadObjectCommandOutput>;
-  send(command: GetObjectCommand, options: SendOptions): Promise<GetObjectCommandOutput>;
-  send(command: PutObjectCommand, options: SendOptions): Promise<PutObjectCommandOutput>;
-  send(command: DeleteObjectCommand, options: SendOptions): Promise<DeleteObjectCommandOutput>;
-}
-
-/** An object of ours with its bytes, as stored and as the caller gave them. */
-export interface StoredObject {
+/** An object whose stored bytes are still on their way. */
+export interface OpenObject {
   readonly stored: Stored;
-  readonly member: Uint8Array;
-  readonly body: Uint8Array;
   readonly headers: Headers;
+  readonly contentEncoding: string | undefined;
+  readonly isTagged: boolean;
+  /** The stored bytes; ends the request where the reader stops early. */
+  readonly arriving: AsyncIterable<Uint8Array>;
+  /** How many they are, where the server says so. */
+  readonly storedBytes: number | undefined;
+  /** Ends the request where nothing is read at all. */
+  cancel(): void;
 }
 
-/** One conditional PUT. */
+/** An object with all of its stored bytes. */
+export interface WholeObject extends Omit<OpenObject, 'arriving' | 'cancel'> {
+  readonly bytes: Uint8Array;
+}
+
+/** What is sent as a body: bytes, or a file with its checksum. */
+export type Content = Uint8Array | Spool;
+
+/** One conditional write. */
 export interface Put {
   readonly key: string;
   /** The value of `If-Match`; null sends `If-None-Match: *`. */
   readonly ifMatch: string | null;
   readonly stored: Omit<Stored, 'version'>;
-  readonly member: Uint8Array;
   readonly headers: Headers;
 }
 
-/** What a PUT was answered. A success without an ETag has the version `undefined`. */
-export type PutReply =
-  | { readonly meaning: 'applied'; readonly version: string | undefined }
-  | { readonly meaning: Meaning; readonly error: FencedStoreError };
+/** What a write was answered. A success without an ETag has the version `undefined`. */
+export type WriteReply =
+  | {
+      readonly meaning: 'applied';
+      readonly version: string | undefined;
+      /** Undefined where such an answer says nothing of it. */
+      readonly versionIds: VersionIds | undefined;
+      readonly answered: string;
+    }
+  | { readonly meaning: Meaning; readonly error: FencedStoreError; readonly answered: string };
 
-/** One bucket, one request a call; failures come back with what they mean. */
+/**
+ * What answers to writes say of versions: nothing, that they have none (the bucket has ceased to keep them), or a new one for
+ * each write.
+ */
+export type VersionIds = 'none' | 'null' | 'new';
+
+/** A page of a listing: keys in the order of their UTF-8 bytes. */
+export interface Page {
+  readonly keys: readonly string[];
+  readonly next: string | undefined;
+}
+
+/** One bucket, one request a call; failures come back with what they mean. Keys are those of the caller, behind the prefix. */
 export class Requests {
-  readonly #client: S3Calls;
-  readonly #bucket: string;
-  readonly #timeoutMs: number;
-  /** A 404 to HEAD has no name: until something of the bucket was seen, the bucket itself may be what is missing. */
-  #bucketSeen = false;
+  readonly sender: Sender;
+  readonly #prefix: string;
 
-  constructor(client: S3Calls, bucket: string, timeoutMs: number) {
-    this.#client = client;
-    this.#bucket = bucket;
-    this.#timeoutMs = timeoutMs;
+  constructor(sender: Sender, prefix: string) {
+    this.sender = sender;
+    this.#prefix = prefix;
+  }
+
+  /** Where an object is, as every command names it. */
+  at(key: string): { readonly Bucket: string; readonly Key: string } {
+    return { Bucket: this.sender.bucket, Key: this.#prefix + key };
   }
 
   /** The stamp of an object; null where there is none. */
   async head(key: string, signal?: AbortSignal): Promise<Stored | null> {
-    const command = new HeadObjectCommand({ Bucket: this.#bucket, Key: key });
-    const output = await this.#read('head', command, signal, (abortSignal) =>
-      this.#client.send(command, { abortSignal }),
-    );
+    const reply = await this.sender.repeatedly(() => {
+      const command = new HeadObjectCommand(this.at(key));
+      return {
+        ...{ operation: 'head', key, command, signal },
+        send: async (abortSignal) =>
+          this.#stored(key, await this.sender.client.send(command, { abortSignal })),
+      };
+    });
+    if (reply.ok) return reply.output;
+    if (reply.meaning === 'missing' && this.sender.bucketSeen) return null;
     // GET answers with a body, which names what is missing or wrong.
-    if (output === 'unnamed' || (output === 'missing' && !this.#bucketSeen))
-      return (await this.get(key, signal))?.stored ?? null;
-    if (output === 'missing') return null;
-    return fromMetadata(key, this.#version(output.ETag), output.Metadata ?? {});
+    const object = await this.open(key, signal);
+    object?.cancel();
+    return object?.stored ?? null;
   }
 
-  /** An object and its stamp, checked against each other; null where there is none. */
-  async get(key: string, signal?: AbortSignal): Promise<StoredObject | null> {
-    const command = new GetObjectCommand({ Bucket: this.#bucket, Key: key });
-    const found = await this.#read('get', command, signal, async (abortSignal) => {
-      const output = await this.#client.send(command, { abortSignal });
-      // The SDK forgets the signal once the headers are there.
-      if (output.Body instanceof Readable) addAbortSignal(abortSignal, output.Body);
-      const body = output.Body?.transformToByteArray().catch(asCorrupt(key));
-      return { output, member: (await body) ?? new Uint8Array() };
+  /**
+   * An object with its bytes to come; null where there is none. Bytes that do not come for as long as a request may take are
+   * an error. Those of a small object are read here, where they can be asked for again.
+   */
+  async open(key: string, signal?: AbortSignal): Promise<OpenObject | null> {
+    const reply = await this.#get(key, signal, async (output) => {
+      const object = this.#opened(key, output, signal);
+      if ((object.storedBytes ?? Number.POSITIVE_INFINITY) > SMALL_BYTES) return object;
+      const pieces = await Array.fromAsync(object.arriving);
+      return { ...object, arriving: Readable.from(pieces, { objectMode: true }) };
     });
-    if (typeof found === 'string') return null;
-    const { ETag, Metadata = {}, ContentType, CacheControl } = found.output;
-    const stored = fromMetadata(key, this.#version(ETag), Metadata);
-    const { stamp, body } = await open(key, found.member);
-    if (stamp.token !== stored.token || stamp.writeId !== stored.writeId)
-      throw new CorruptObjectError(key, 'the stored body and its metadata are of different writes');
-    if (stored.state === 'deleted' && body.length > 0)
-      throw new CorruptObjectError(key, 'the object is marked as deleted but has a body');
-    const headers = {
-      ...(ContentType !== undefined && { contentType: ContentType }),
-      ...(CacheControl !== undefined && { cacheControl: CacheControl }),
-      metadata: callersMetadata(Metadata),
-    };
-    return { stored, member: found.member, body, headers };
+    return reply.ok ? reply.output : null;
   }
 
-  /** Sends one PUT, exactly once. Throws only where the request cannot be built. */
-  async put(put: Put, signal?: AbortSignal): Promise<PutReply> {
+  /** An object with its stored bytes; null where there is none. */
+  async get(key: string, signal?: AbortSignal): Promise<WholeObject | null> {
+    const reply = await this.#get(key, signal, async (output) => {
+      const object = this.#opened(key, output, signal);
+      const bytes = Buffer.concat(await Array.fromAsync(object.arriving));
+      return { ...object, bytes };
+    });
+    return reply.ok ? reply.output : null;
+  }
+
+  /** The tags of an object. */
+  async tags(key: string, signal?: AbortSignal): Promise<Readonly<Record<string, string>>> {
+    const reply = await this.sender.repeatedly(() => {
+      const command = new GetObjectTaggingCommand(this.at(key));
+      return {
+        ...{ operation: 'get', key, command, signal },
+        send: (abortSignal) => this.sender.client.send(command, { abortSignal }),
+      };
+    });
+    const set = reply.ok ? (reply.output.TagSet ?? []) : [];
+    return Object.fromEntries(set.map(({ Key = '', Value = '' }) => [Key, Value]));
+  }
+
+  /** Sends one PUT, exactly once. */
+  async put(put: Put, content: Content, signal?: AbortSignal): Promise<WriteReply> {
+    const inMemory = content instanceof Uint8Array;
+    const bytes = inMemory ? content.length : content.bytes;
     const command = new PutObjectCommand({
-      Bucket: this.#bucket,
-      Key: put.key,
-      Body: put.member,
-      ContentLength: put.member.length,
-      ContentEncoding: 'gzip',
-      ContentType: put.headers.contentType,
-      CacheControl: put.headers.cacheControl,
-      Metadata: { ...put.headers.metadata, ...toMetadata(put.stored) },
-      ...(put.ifMatch === null ? { IfNoneMatch: '*' } : { IfMatch: put.ifMatch }),
+      ...this.at(put.key),
+      ...writeInput(put),
+      ...conditionInput(put.ifMatch),
+      Body: inMemory ? content : content.read(),
+      ContentLength: bytes,
+      // A stream would be sent in chunks with a checksum behind them, which older servers store as if it were the body.
+      ...(!inMemory && { ChecksumCRC32: content.crc32 }),
     });
-    const sent = observe(command.middlewareStack, { once: true });
-    try {
-      const output = await this.#client.send(command, { abortSignal: this.#limit(signal) });
-      this.#bucketSeen = true;
-      return { meaning: 'applied', version: bareEtag(output.ETag) };
-    } catch (cause) {
-      return this.#failed('put', put.key, sent.address, cause);
-    }
+    if (!inMemory) leaveUnsigned(command.middlewareStack);
+    const reply = await this.sender.once({
+      ...{ operation: 'put', key: put.key, command, signal, bytes },
+      send: (abortSignal) => this.sender.client.send(command, { abortSignal }),
+    });
+    return asWriteReply(reply);
   }
 
   /** Removes an object, tombstone and all. Only for objects that hold nobody's ratchet. */
   async remove(key: string): Promise<void> {
-    const command = new DeleteObjectCommand({ Bucket: this.#bucket, Key: key });
-    await this.#read('delete', command, undefined, (abortSignal) =>
-      this.#client.send(command, { abortSignal }),
-    );
-  }
-
-  async #read<Output>(
-    operation: Failure['operation'],
-    command: HeadObjectCommand | GetObjectCommand | DeleteObjectCommand,
-    signal: AbortSignal | undefined,
-    send: (limit: AbortSignal) => Promise<Output>,
-  ): Promise<Output | 'missing' | 'unnamed'> {
-    signal?.throwIfAborted();
-    const sent = observe(command.middlewareStack, { once: false });
-    try {
-      const output = await send(this.#limit(signal));
-      this.#bucketSeen = true;
-      return output;
-    } catch (cause) {
-      signal?.throwIfAborted();
-      if (cause instanceof CorruptObjectError) throw cause;
-      const { meaning, error } = this.#failed(operation, command.input.Key, sent.address, cause);
-      if (meaning !== 'missing' && meaning !== 'unnamed') throw error;
-      if (operation !== 'head') this.#bucketSeen = true;
-      return meaning;
-    }
-  }
-
-  #limit(signal: AbortSignal | undefined): AbortSignal {
-    const limit = AbortSignal.timeout(this.#timeoutMs);
-    return signal === undefined ? limit : AbortSignal.any([limit, signal]);
-  }
-
-  #version(etag: string | undefined): string {
-    const version = bareEtag(etag);
-    if (version === undefined)
-      throw new StoreSetupError(
-        `the endpoint does not answer like S3: a reply had no ETag bucket=${this.#bucket}`,
-      );
-    return version;
-  }
-
-  #failed(
-    operation: Failure['operation'],
-    key: string | undefined,
-    address: string | undefined,
-    cause: unknown,
-  ): { readonly meaning: Meaning; readonly error: FencedStoreError } {
-    const { name, code, status, message } = facts(cause);
-    const meaning = classify({ operation, sent: address !== undefined, name, code, status });
-    const where = `bucket=${this.#bucket} key=${JSON.stringify(key)} endpoint=${address ?? 'unknown'} operation=${operation}`;
-    const what = `error=${name}${status === undefined ? '' : ` status=${status}`} reason=${JSON.stringify(message)}`;
-    return { meaning, error: explain(meaning, code, `${where} ${what}`, cause) };
-  }
-}
-
-/** What the caller is told about a failed request that has changed nothing. */
-function explain(
-  meaning: Meaning,
-  code: string | undefined,
-  facts: string,
-  cause: unknown,
-): FencedStoreError {
-  switch (meaning) {
-    case 'no-bucket':
-      return new StoreSetupError(`the bucket does not exist: create it, or name another ${facts}`, {
-        cause,
-      });
-    case 'no-access':
-      return new StoreSetupError(
-        `the credentials are wrong or do not allow this: check the keys, and that they grant GetObject, PutObject, DeleteObject and ListBucket ${facts}`,
-        { cause },
-      );
-    case 'wrong-address':
-      return new StoreSetupError(
-        `the endpoint does not answer like S3, or the bucket is elsewhere: check endpoint, region and path style ${facts}`,
-        { cause },
-      );
-    case 'client':
-      return new StoreSetupError(`the S3 client could not send the request ${facts}`, { cause });
-    case 'unsupported':
-    case 'rejected':
-      return new UnsupportedByStoreError(`the store refuses such a request ${facts}`, { cause });
-    default:
-      // Of a write this proves nothing, so it is read back all the same; whoever hears of it needs another address.
-      if (code !== undefined && TLS_CODE.test(code))
-        return new StoreSetupError(
-          `the endpoint and the client do not agree on TLS: check http or https, and the certificate ${facts}`,
-          { cause },
-        );
-      return new StoreUnavailableError(`the store did not give an answer ${facts}`, { cause });
-  }
-}
-
-/** The codes of Node and OpenSSL for a TLS connection that fails, by the other end's protocol or its certificate. */
-const TLS_CODE = /^EPROTO$|SSL|TLS|CERT|LEAF_SIGNATURE/;
-
-/** Of what the SDK throws while it reads a body, its own check of the checksum says that the bytes are not those stored. */
-function asCorrupt(key: string): (cause: unknown) => never {
-  return (cause) => {
-    if (!(cause instanceof Error && cause.message.startsWith('Checksum mismatch'))) throw cause;
-    throw new CorruptObjectError(key, 'the body that arrived is not the one that was stored', {
-      cause,
+    await this.sender.repeatedly(() => {
+      const command = new DeleteObjectCommand(this.at(key));
+      return {
+        ...{ operation: 'delete', key, command, signal: undefined },
+        send: (abortSignal) => this.sender.client.send(command, { abortSignal }),
+      };
     });
+  }
+
+  /** The keys that begin with `prefix`, a page at a time. */
+  async list(
+    prefix: string,
+    options: { readonly after: string | undefined; readonly keysMax: number },
+    signal?: AbortSignal,
+  ): Promise<Page> {
+    const reply = await this.sender.repeatedly(() => {
+      const command = new ListObjectsV2Command({
+        Bucket: this.sender.bucket,
+        Prefix: this.#prefix + prefix,
+        MaxKeys: options.keysMax,
+        ContinuationToken: options.after,
+        // XML has no way to write most control characters, which keys may contain.
+        EncodingType: 'url',
+      });
+      return {
+        ...{ operation: 'list', key: prefix, command, signal },
+        send: (abortSignal) => this.sender.client.send(command, { abortSignal }),
+      };
+    });
+    if (!reply.ok) throw reply.error;
+    const { Contents = [], EncodingType, NextContinuationToken, IsTruncated } = reply.output;
+    // AWS, MinIO: a space comes as "+"; Ceph and moto: as %20. A plus is %2B with all of them.
+    const decoded = (key: string): string =>
+      EncodingType === 'url' ? decodeURIComponent(key.replaceAll('+', '%20')) : key;
+    const keys = Contents.flatMap(({ Key }) => (Key === undefined ? [] : [decoded(Key)]));
+    return {
+      keys: keys
+        .filter((key) => key.startsWith(this.#prefix))
+        .map((key) => key.slice(this.#prefix.length)),
+      next: IsTruncated ? NextContinuationToken : undefined,
+    };
+  }
+
+  #get<T>(
+    key: string,
+    signal: AbortSignal | undefined,
+    use: (output: GetObjectCommandOutput) => Promise<T>,
+  ): Promise<Reply<T>> {
+    return this.sender.repeatedly(() => {
+      const command = new GetObjectCommand(this.at(key));
+      return {
+        ...{ operation: 'get', key, command, signal },
+        send: async (abortSignal, lift) => {
+          const output = await this.sender.client.send(command, { abortSignal });
+          lift();
+          return use(output);
+        },
+      };
+    });
+  }
+
+  #opened(
+    key: string,
+    output: GetObjectCommandOutput,
+    signal: AbortSignal | undefined,
+  ): OpenObject {
+    const { Body, ContentEncoding, ContentLength, TagCount = 0 } = output;
+    const body =
+      Body instanceof Readable ? Body : Readable.from(Body?.transformToWebStream() ?? []);
+    return {
+      stored: this.#stored(key, output),
+      headers: fromOutput(output),
+      contentEncoding: ContentEncoding,
+      isTagged: TagCount > 0,
+      storedBytes: ContentLength,
+      arriving: arriving(key, body, this.sender.timeoutMs, signal),
+      cancel: () => void body.destroy(),
+    };
+  }
+
+  #stored(
+    key: string,
+    output: {
+      readonly ETag?: string | undefined;
+      readonly Metadata?: Record<string, string> | undefined;
+    },
+  ): Stored {
+    const version = bareEtag(output.ETag);
+    const metadata = output.Metadata ?? {};
+    if (version === undefined) {
+      const where = `bucket=${this.sender.bucket}`;
+      if (isForeign(metadata))
+        throw new StoreSetupError(
+          `the endpoint does not answer like S3: a reply had no ETag ${where}`,
+        );
+      throw new UnsafeStoreError('etag', `the server gives objects no ETag ${where}`);
+    }
+    if (!isForeign(metadata)) return fromMetadata(key, version, metadata);
+    const writeId = createHash('sha256').update(version).digest('hex').slice(0, 32);
+    return { version, token: 0n, writeId, state: 'live', layout: 'plain', before: [] };
+  }
+}
+
+/** The bytes of a reply, each of which must come within the limit. */
+async function* arriving(
+  resource: string,
+  body: Readable,
+  limitMs: number,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<Uint8Array> {
+  const chunks = body[Symbol.asyncIterator]() as AsyncIterator<Uint8Array>;
+  try {
+    for (;;) {
+      const next = await unlessAborted(within(chunks.next(), limitMs), signal);
+      if (next.done) return;
+      yield next.value;
+    }
+  } catch (cause) {
+    signal?.throwIfAborted();
+    throw asBroken(resource, cause);
+  } finally {
+    body.destroy();
+  }
+}
+
+/** What every kind of write says of the object. */
+export function writeInput({ stored, headers }: Put): ReturnType<typeof toInput> & {
+  readonly ContentEncoding?: string;
+  readonly Metadata: Record<string, string>;
+} {
+  return {
+    ...toInput(headers),
+    ...(stored.layout === 'gzip' && { ContentEncoding: 'gzip' }),
+    Metadata: { ...headers.metadata, ...toMetadata(stored) },
   };
 }
 
-/** What is known of an error that the SDK or Node threw; all of it may be missing. */
-function facts(error: unknown): {
-  readonly name: string;
-  readonly code: string | undefined;
-  readonly status: number | undefined;
-  readonly message: string;
+export function conditionInput(ifMatch: string | null): {
+  readonly IfMatch?: string;
+  readonly IfNoneMatch?: string;
 } {
-  if (!(error instanceof Error))
-    return { name: typeof error, code: undefined, status: undefined, message: String(error) };
-  const { code, $metadata } = error as {
-    readonly code?: unknown;
-    readonly $metadata?: { readonly httpStatusCode?: number };
-  };
-  return {
-    name: error.name,
-    code: typeof code === 'string' ? code : undefined,
-    status: $metadata?.httpStatusCode,
-    message: error.message,
-  };
+  return ifMatch === null ? { IfNoneMatch: '*' } : { IfMatch: ifMatch };
+}
+
+export function asWriteReply(
+  reply: Reply<{ readonly ETag?: string | undefined; readonly VersionId?: string | undefined }>,
+): WriteReply {
+  const { answered } = reply;
+  if (!reply.ok) return { meaning: reply.meaning, error: reply.error, answered };
+  const { ETag, VersionId } = reply.output;
+  const versionIds = VersionId === undefined ? 'none' : VersionId === 'null' ? 'null' : 'new';
+  return { meaning: 'applied', version: bareEtag(ETag), versionIds, answered };
 }
 
 /** An ETag without quotes, and without the `W/` that a compressing proxy may have put before it. */

@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto';
+import { setTimeout as startTimer } from 'node:timers';
 import { setTimeout } from 'node:timers/promises';
 
 /** Where time and chance come in. Tests and simulations pass their own. */
@@ -7,12 +8,15 @@ export interface Runtime {
   random(): number;
   /** 32 hexadecimal digits that no other call, process or machine will ever give again. */
   writeId(): string;
+  /** The wall clock in milliseconds since 1970, for the age of certificates and nothing else. */
+  nowMs(): number;
   /** Rejects with the signal's reason as soon as it aborts. */
   sleep(durationMs: number, signal?: AbortSignal): Promise<void>;
 }
 
 export const systemRuntime: Runtime = {
   random: Math.random,
+  nowMs: Date.now,
   writeId: () => randomBytes(16).toString('hex'),
   sleep: async (durationMs, signal) => {
     try {
@@ -37,6 +41,11 @@ export async function unlessAborted<T>(
   signal: AbortSignal | undefined,
 ): Promise<T> {
   if (signal === undefined) return promise;
+  if (signal.aborted) {
+    // Nobody waits for it any more.
+    promise.catch(() => undefined);
+    throw signal.reason;
+  }
   let stop = (): void => undefined;
   const aborted = new Promise<never>((_, reject) => {
     stop = () => reject(signal.reason);
@@ -46,5 +55,26 @@ export async function unlessAborted<T>(
     return await Promise.race([promise, aborted]);
   } finally {
     signal.removeEventListener('abort', stop);
+  }
+}
+
+/** A signal that aborts after that time, unless it was lifted before. */
+export function timeLimit(limitMs: number): { readonly signal: AbortSignal; lift(): void } {
+  const limit = new AbortController();
+  const late = () => limit.abort(new DOMException('it took too long', 'TimeoutError'));
+  const timer = startTimer(late, limitMs);
+  return { signal: limit.signal, lift: () => clearTimeout(timer) };
+}
+
+/** The promise's outcome, or a `TimeoutError` where it takes longer. */
+export async function within<T>(promise: Promise<T>, limitMs: number): Promise<T> {
+  let stop: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    stop = startTimer(() => reject(new DOMException('it took too long', 'TimeoutError')), limitMs);
+  });
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(stop);
   }
 }

@@ -1,73 +1,78 @@
+import { Readable } from 'node:stream';
 import { checkFunction } from '../core/check.js';
-import {
-  ConflictError,
-  StaleTokenError,
-  UnsafeStoreError,
-  UnsupportedByStoreError,
-} from '../core/errors.js';
-import { historyUpon, type Stored } from '../core/stored.js';
+import { InvalidArgumentError } from '../core/errors.js';
 import { parseToken, type TokenLike } from '../core/token.js';
-import { bodyBytes, checkHeaders, checkKey } from './arguments.js';
-import { seal, stamped } from './member.js';
+import { checkHeaders, checkKey, checkPrefix, type S3Body } from './arguments.js';
+import type { StoreCapabilities } from './capabilities.js';
+import { contentStream } from './content.js';
+import { currentOf, headersOf, originOf } from './current.js';
 import {
   type CallOptions,
   type Current,
+  type CurrentStream,
   checkAttempts,
   checkCall,
+  checkPageSize,
   checkTokenOptions,
   type Edit,
   type FencedS3Options,
+  type Listed,
+  type ListOptions,
   type PutOptions,
+  type Settings,
+  type Settlement,
+  type SettleOptions,
   type TokenOptions,
   type UpdateOptions,
   type Written,
   withDefaults,
 } from './options.js';
-import { currentOf, type Found, type Plan } from './plan.js';
-import { etagHeader, probe, type StoreCapabilities } from './probe.js';
+import { Source } from './payload.js';
+import { Plans } from './plans.js';
 import { Requests } from './requests.js';
-import { backoffMs, type Runtime, systemRuntime, unlessAborted } from './runtime.js';
-import { Versions } from './versions.js';
-import { settle } from './write.js';
+import { type Runtime, systemRuntime } from './runtime.js';
+import { formFor } from './seal.js';
+import { Sender } from './sender.js';
+import { forEachOf } from './several.js';
+import { refuseStale, Writer } from './writer.js';
 
-export type { Headers } from './arguments.js';
-export type {
-  CallOptions,
-  Current,
-  Edit,
-  FencedS3Options,
-  PutOptions,
-  TokenOptions,
-  UpdateOptions,
-  Written,
-} from './options.js';
-export type { EtagForm, StoreCapabilities } from './probe.js';
-export type { S3Calls } from './requests.js';
+export type { BodyStream, Headers, S3Body } from './arguments.js';
+export type { EtagForm, StoreCapabilities } from './capabilities.js';
+export type * from './options.js';
+export type { VersionIds } from './requests.js';
 export type { Runtime } from './runtime.js';
+export type { S3Calls } from './sender.js';
+
+/** How many objects a batch or a listing asks for at once. */
+const READS_AT_ONCE = 8;
 
 /**
  * Objects of one bucket that remember the highest fencing token they have seen, and refuse lower ones.
  *
- * Every write is one conditional `PUT`: it replaces exactly the version whose token was checked, or it changes nothing.
+ * Every write is one conditional request: it replaces exactly the version whose token was checked, or it changes nothing.
  * The token is part of the bytes, so that no two writes have the same ETag. Where the server is seen not to enforce such
  * conditions, nothing is written to it.
  *
  * A write ends in one of three ways: it was applied; it was not (`StaleTokenError`, `ConflictError`, set-up errors); or
- * `OutcomeUnknownError`.
+ * `OutcomeUnknownError`, which `settle` clears up as soon as the server answers.
+ *
+ * An object that was there before counts as written with the token 0n: it can be read, and any token may write upon it.
+ * Where an object loses the token that this process has seen, every call says so by `RatchetLostError`, until `forget`.
  */
 export class FencedS3 {
+  readonly #settings: Settings;
   readonly #requests: Requests;
-  readonly #runtime: Runtime;
-  readonly #settings: Omit<Required<FencedS3Options>, 'client' | 'bucket' | 'requestTimeoutMs'>;
-  readonly #versions = new Versions();
-  #capabilities: Promise<StoreCapabilities> | undefined;
+  readonly #writer: Writer;
+  readonly #plans: Plans;
 
   /** @throws {InvalidArgumentError} where an option is missing or out of its range. */
   constructor(options: FencedS3Options, runtime: Runtime = systemRuntime) {
     const { client, bucket, requestTimeoutMs, ...settings } = withDefaults(options);
-    this.#requests = new Requests(client, bucket, requestTimeoutMs);
+    const sender = new Sender(client, bucket, requestTimeoutMs, runtime);
     this.#settings = settings;
-    this.#runtime = runtime;
+    this.#requests = new Requests(sender, settings.prefix);
+    this.#writer = new Writer(this.#requests, settings, runtime);
+    this.#plans = new Plans(this.#writer, settings);
   }
 
   /**
@@ -76,25 +81,37 @@ export class FencedS3 {
    * This keeps a late writer out. It does not make a read-modify-write safe: two holders may have read the same value before
    * either wrote. For that use `update`, or `claim` (or a `get` with the token) before reading.
    *
+   * A stream is read as fast as it can be sent, and never held in memory as a whole: `partsInFlight` + 2 parts are. It is
+   * ended where the write fails. Where the server cannot complete a multipart upload under a condition, a stream above
+   * `partBytes` is kept in a temporary file and sent in one PUT.
+   *
    * @throws {StaleTokenError} where a higher token has been seen.
-   * @throws {ConflictError} where others kept winning the race to write; nothing was written.
+   * @throws {ConflictError} where others kept winning the race to write; nothing was written. For a stream once is enough.
    * @throws {OutcomeUnknownError} where a reply was lost and reading back did not settle it.
    * @throws {UnsupportedByStoreError} where the stored body would be larger than the server takes.
+   * @throws what the stream throws; nothing was written.
    */
-  async put(key: string, body: string | Uint8Array, options: PutOptions): Promise<Written> {
+  async put(key: string, body: S3Body, options: PutOptions): Promise<Written> {
     const token = checkTokenOptions(options);
-    checkKey(key);
+    this.#checkKey(key);
     const headers = checkHeaders(options);
-    const { signal } = options;
-    const member = await this.#seal(bodyBytes(body));
-    const { written } = await this.#write(key, token, this.#settings.attemptsMax, signal, {
-      look: async () => {
-        const known = this.#versions.get(key);
-        // What is remembered may let a write pass, which the server then checks; it may not refuse one.
-        return { base: known && known.token <= token ? known : await this.#head(key, signal) };
-      },
-      draft: async () => ({ state: 'live', member, headers }),
+    const { signal, onProgress } = options;
+    if (onProgress !== undefined) checkFunction('onProgress', onProgress);
+    const progress = { bodyBytes: 0, storedBytes: 0 };
+    const form = formFor(this.#settings, headers.contentType);
+    await using source = new Source(body, form, signal, (bodyBytes) => {
+      progress.bodyBytes = bodyBytes;
+      onProgress?.({ ...progress });
     });
+    await source.prepare(this.#settings.storedBytesMax);
+    const onSent = (storedBytes: number): void => {
+      progress.storedBytes = storedBytes;
+      onProgress?.({ ...progress });
+    };
+    const { written } = await this.#writer.write(
+      { ...this.#writeOptions(key, token, signal), onSent },
+      this.#plans.put(key, token, source, headers, signal),
+    );
     return written;
   }
 
@@ -113,57 +130,72 @@ export class FencedS3 {
     edit: (current: Current | null) => Edit | Promise<Edit>,
   ): Promise<Written> {
     const token = checkTokenOptions(options);
-    checkKey(key);
+    this.#checkKey(key);
     checkFunction('edit', edit);
     const { attemptsMax = this.#settings.attemptsMax, signal } = options;
     checkAttempts(attemptsMax);
-    const { written } = await this.#write(key, token, attemptsMax, signal, {
-      look: () => this.#find(key, signal),
-      draft: async ({ object }) => {
-        const current = currentOf(object);
-        const edited = await edit(current);
-        const { body, ...given } =
-          typeof edited === 'string' || edited instanceof Uint8Array
-            ? { body: edited }
-            : { ...edited };
-        const headers = checkHeaders(given);
-        return {
-          state: 'live',
-          member: await this.#seal(bodyBytes(body)),
-          headers: current === null ? headers : { ...object?.headers, ...headers },
-        };
-      },
-    });
+    const { written } = await this.#writer.write(
+      { ...this.#writeOptions(key, token, signal), attemptsMax },
+      this.#plans.update(key, edit, signal),
+    );
     return written;
   }
 
   /**
-   * The value; null where there is none.
+   * The value; null where there is none. Of several keys, a Map of them all.
    *
    * With a token it is a fenced read: when it returns, lower tokens are refused, so that nothing older can still change what
    * was read. Without one it tells nothing about what late writers may yet do.
    *
    * @throws {StaleTokenError} with a token, where a higher one has been seen.
-   * @throws {CorruptObjectError} where the object was not written by this library, or was damaged since.
+   * @throws {CorruptObjectError} where the object was damaged.
+   * @throws {RatchetLostError}
    */
   async get(
     key: string,
+    options?: CallOptions & { readonly token?: TokenLike },
+  ): Promise<Current | null>;
+  async get(
+    keys: readonly string[],
+    options?: CallOptions & { readonly token?: TokenLike },
+  ): Promise<Map<string, Current | null>>;
+  async get(
+    key: string | readonly string[],
     options: CallOptions & { readonly token?: TokenLike } = {},
-  ): Promise<Current | null> {
+  ): Promise<Current | null | Map<string, Current | null>> {
     checkCall(options);
     const token = options.token === undefined ? undefined : parseToken(options.token);
-    checkKey(key);
-    if (token === undefined) return currentOf((await this.#find(key, options.signal)).object);
-    for (;;) {
-      const { written, found } = await this.#claim(key, token, options.signal, () =>
-        this.#find(key, options.signal),
-      );
-      // Without a version the claim was built upon before it was settled: the value read is an older one. Read again.
-      const { version } = written;
-      if (version === null) continue;
-      const current = currentOf(found.object);
-      return current && { ...current, token, version, writeId: written.writeId };
-    }
+    const read = (one: string): Promise<Current | null> => this.#read(one, token, options.signal);
+    const keys = Array.isArray(key) ? [...new Set<string>(key)] : null;
+    for (const one of keys ?? [key as string]) this.#checkKey(one);
+    if (keys === null) return read(key as string);
+    const found = await forEachOf(keys, READS_AT_ONCE, read);
+    return new Map(keys.map((one, at) => [one, found[at] ?? null]));
+  }
+
+  /**
+   * The value as a stream; null where there is none. With a token it is a fenced read, as by `get`.
+   *
+   * @throws {StaleTokenError} {@link CorruptObjectError} {@link RatchetLostError} as `get`.
+   */
+  async getStream(
+    key: string,
+    options: CallOptions & { readonly token?: TokenLike } = {},
+  ): Promise<CurrentStream | null> {
+    checkCall(options);
+    const token = options.token === undefined ? undefined : parseToken(options.token);
+    this.#checkKey(key);
+    if (token !== undefined) await this.#claim(key, token, options.signal);
+    const object = await this.#writer.open(key, options.signal);
+    if (object === null) return null;
+    if (object.stored.state === 'deleted' || object.stored.token > (token ?? object.stored.token))
+      object.cancel();
+    if (token !== undefined) refuseStale(key, token, object.stored);
+    if (object.stored.state === 'deleted') return null;
+    const body = Readable.from(contentStream(key, object), { objectMode: false });
+    // Whoever takes the stream and never reads it leaves no request open.
+    body.once('close', () => object.cancel());
+    return { body, ...originOf(object.stored), ...headersOf(object.headers) };
   }
 
   /**
@@ -174,124 +206,138 @@ export class FencedS3 {
    */
   async claim(key: string, options: TokenOptions): Promise<void> {
     const token = checkTokenOptions(options);
-    checkKey(key);
-    await this.#claim(key, token, options.signal, async () => {
-      const base = await this.#head(key, options.signal);
-      const keepsBody = base?.state === 'live' && base.token < token;
-      return keepsBody ? this.#find(key, options.signal) : { base };
-    });
-  }
-
-  /** The highest token seen for the key; 0n where nothing was ever written. */
-  async highest(key: string, options: CallOptions = {}): Promise<bigint> {
-    checkCall(options);
-    checkKey(key);
-    return (await this.#head(key, options.signal))?.token ?? 0n;
+    this.#checkKey(key);
+    await this.#claim(key, token, options.signal);
   }
 
   /**
-   * What this server was seen to enforce. Runs once, before the first write, on objects of its own that it then removes.
+   * Removes the value and keeps the token: lower tokens are refused from now on, also where there was nothing.
    *
+   * @throws {StaleTokenError} where a higher token has been seen.
+   * @throws {ConflictError} {@link OutcomeUnknownError} as `put`.
+   */
+  async delete(key: string, options: TokenOptions): Promise<Written> {
+    const token = checkTokenOptions(options);
+    this.#checkKey(key);
+    const { signal } = options;
+    const { written } = await this.#writer.write(
+      this.#writeOptions(key, token, signal),
+      this.#plans.remove(key, token, signal),
+    );
+    return written;
+  }
+
+  /** The highest token seen for the key; 0n where nothing was ever written. @throws {RatchetLostError} */
+  async highest(key: string, options: CallOptions = {}): Promise<bigint> {
+    checkCall(options);
+    this.#checkKey(key);
+    return (await this.#writer.head(key, options.signal))?.token ?? 0n;
+  }
+
+  /**
+   * The keys that begin with `prefix` and have a value, with the token of each, in the order of their UTF-8 bytes. Costs one
+   * request a page and one a key. What is written meanwhile may or may not be among them.
+   */
+  async *list(prefix = '', options: ListOptions = {}): AsyncGenerator<Listed, void, undefined> {
+    checkCall(options);
+    const { signal, pageSize = 100 } = options;
+    checkPageSize(pageSize);
+    checkPrefix(prefix, this.#settings.prefix);
+    let after: string | undefined;
+    do {
+      const page = await this.#requests.list(prefix, { after, keysMax: pageSize }, signal);
+      const keys = page.keys.filter((key) => !key.startsWith(this.#settings.probePrefix));
+      const found = await forEachOf(keys, READS_AT_ONCE, async (key) => {
+        const stored = await this.#writer.head(key, signal);
+        return stored?.state === 'live' ? [{ key, ...originOf(stored) }] : [];
+      });
+      yield* found.flat();
+      after = page.next;
+    } while (after !== undefined);
+  }
+
+  /**
+   * What became of a write whose outcome was unknown, by the id that {@link OutcomeUnknownError} names.
+   *
+   * A write of this process is always settled as long as the server answers: where a copy of it might still be on its way, its
+   * own token is claimed, and what arrives later is refused. Of a write of another process only the storage's history tells,
+   * which goes back sixteen writes.
+   *
+   * @throws {InvalidArgumentError} where the write is not one of this process, and no key is given.
+   */
+  async settle(writeId: string, options: SettleOptions = {}): Promise<Settlement> {
+    checkCall(options);
+    if (options.key !== undefined) this.#checkKey(options.key);
+    const known = this.#writer.unsettledKey(writeId);
+    const key = options.key ?? known;
+    if (key === undefined)
+      throw new InvalidArgumentError(
+        `this process knows no unsettled write of that id: name its key writeId=${String(writeId).slice(0, 40)}`,
+      );
+    const { signal } = options;
+    return this.#writer.settle(writeId, key, signal, (token) =>
+      this.#claim(key, token, signal, true),
+    );
+  }
+
+  /** Drops what this process remembers of a key, so that after a {@link RatchetLostError} it goes on from what is there. */
+  forget(key: string): void {
+    this.#checkKey(key);
+    this.#writer.known.forget(key);
+  }
+
+  /**
+   * What this server was seen to enforce. Runs once, before the first write, on objects of its own that it then removes; or
+   * is taken from the certificate that another process left in the bucket.
+   *
+   * @param options with `renew` the server is asked again, whatever is known
    * @throws {UnsafeStoreError} where the server does not enforce what the token check rests on. Nothing will be written to it.
    * @throws {StoreSetupError} where bucket, credentials or address are wrong.
    * @throws {StoreUnavailableError} where the server did not answer; the next call tries again.
    */
-  async probe(options: CallOptions = {}): Promise<StoreCapabilities> {
+  async probe(
+    options: CallOptions & { readonly renew?: boolean } = {},
+  ): Promise<StoreCapabilities> {
     checkCall(options);
-    options.signal?.throwIfAborted();
-    // All callers share one run, so no caller's signal ends it.
-    this.#capabilities ??= probe(this.#requests, this.#settings.probePrefix, this.#runtime).catch(
-      (error: unknown) => {
-        if (!(error instanceof UnsafeStoreError)) this.#capabilities = undefined;
-        throw error;
-      },
-    );
-    return unlessAborted(this.#capabilities, options.signal);
+    return this.#writer.prober.capabilities(options);
   }
 
-  #claim(
+  async #read(
     key: string,
-    token: bigint,
+    token: bigint | undefined,
     signal: AbortSignal | undefined,
-    look: () => Promise<Found>,
-  ): Promise<{ readonly written: Written; readonly found: Found }> {
-    return this.#write(key, token, this.#settings.attemptsMax, signal, {
-      look,
-      draft: async ({ base, object }) => {
-        if (base?.token === token) return { keep: base };
-        if (object) return { ...object, state: object.stored.state };
-        // Nothing to keep: a tombstone holds the ratchet.
-        return { state: 'deleted', member: await this.#seal(new Uint8Array()), headers: {} };
-      },
-    });
-  }
-
-  /** The way of every write: look, check the token against what is there, write upon exactly that; again where it is lost. */
-  async #write(
-    key: string,
-    token: bigint,
-    attemptsMax: number,
-    signal: AbortSignal | undefined,
-    plan: Plan,
-  ): Promise<{ readonly written: Written; readonly found: Found }> {
-    const { etagForm } = await this.probe(signal && { signal });
-    for (let attempt = 1; ; attempt++) {
-      const found = await plan.look();
-      const { base } = found;
-      refuseStale(key, token, base);
-      const draft = await plan.draft(found);
-      if ('keep' in draft) return { written: draft.keep, found };
-      const stamp = { token, writeId: this.#runtime.writeId() };
-      const stored = { ...stamp, state: draft.state, before: historyUpon(base) };
-      const write = {
-        key,
-        base,
-        ifMatch: base && etagHeader(base.version, etagForm),
-        stored,
-        member: stamped(draft.member, stamp),
-        headers: draft.headers,
-      };
-      const result = await settle(this.#requests, write, this.#runtime, signal);
-      if (result.applied) {
-        const { version } = result;
-        this.#versions.set(key, version === null ? null : { ...stored, version });
-        return { written: { ...stamp, version }, found };
-      }
-      this.#versions.set(key, null);
-      refuseStale(key, token, result.seen);
-      if (attempt >= attemptsMax) throw new ConflictError({ resource: key, attempts: attempt });
-      await this.#runtime.sleep(backoffMs(this.#runtime, attempt), signal);
+  ): Promise<Current | null> {
+    if (token === undefined) return currentOf(key, await this.#writer.get(key, signal));
+    for (;;) {
+      const { written, found } = await this.#writer.write(
+        this.#writeOptions(key, token, signal),
+        this.#plans.fencedRead(key, token, signal),
+      );
+      // Without a version the claim was built upon before it was settled: the value read is an older one. Read again.
+      const { version } = written;
+      if (version === null) continue;
+      const current = await currentOf(key, found.object);
+      return current && { ...current, token, version, writeId: written.writeId };
     }
   }
 
-  async #seal(body: Uint8Array): Promise<Uint8Array> {
-    const member = await seal(body, this.#settings.gzipLevel);
-    if (member.length > this.#settings.storedBytesMax)
-      throw new UnsupportedByStoreError(
-        `the stored body is larger than one PUT may be bytes=${member.length} storedBytesMax=${this.#settings.storedBytesMax}`,
-      );
-    return member;
+  async #claim(
+    key: string,
+    token: bigint,
+    signal: AbortSignal | undefined,
+    anew = false,
+  ): Promise<void> {
+    await this.#writer.write(
+      this.#writeOptions(key, token, signal),
+      this.#plans.claim(key, token, signal, anew),
+    );
   }
 
-  async #head(key: string, signal: AbortSignal | undefined): Promise<Stored | null> {
-    const base = await this.#requests.head(key, signal);
-    this.#versions.set(key, base);
-    return base;
+  #writeOptions(key: string, token: bigint, signal: AbortSignal | undefined) {
+    return { key, token, signal, attemptsMax: this.#settings.attemptsMax };
   }
 
-  async #find(key: string, signal: AbortSignal | undefined): Promise<Found> {
-    const object = await this.#requests.get(key, signal);
-    const base = object?.stored ?? null;
-    this.#versions.set(key, base);
-    return { base, object };
+  #checkKey(key: string): void {
+    checkKey(key, this.#settings);
   }
-}
-
-/**
- * Invariant: what is written upon `base` presents a token that is not lower than that of `base`; and as the condition names
- * the version of `base`, which no other write shares, the token checked here is the one that is replaced.
- */
-function refuseStale(resource: string, presented: bigint, base: Stored | null): void {
-  if (base !== null && base.token > presented)
-    throw new StaleTokenError({ resource, presented, highest: base.token });
 }

@@ -1,20 +1,32 @@
 import { OutcomeUnknownError } from '../core/errors.js';
 import { judge } from '../core/settle.js';
 import type { Stored } from '../core/stored.js';
-import type { Put, Requests } from './requests.js';
+import type { Put, Requests, VersionIds, WriteReply } from './requests.js';
 import { backoffMs, type Runtime } from './runtime.js';
 
 /** How often one write is sent before its outcome is given up on. */
 const SENDS_MAX = 6;
 
-/** A write that is under way: a PUT and the object that it may replace, which its condition names. */
+/** The replies after which a write may have been applied, or may yet be. */
+const DOUBTFUL: ReadonlySet<string> = new Set(['applied', 'ambiguous', 'unseen']);
+
+/** A write that is under way, and the object that it may replace, which its condition names. */
 export interface Write extends Put {
   readonly base: Stored | null;
+  /** Sends it once, always under the same condition. */
+  readonly send: () => Promise<WriteReply>;
 }
 
-/** What a write came to: applied, where `version` is null if others have replaced it since; or lost to what was seen. */
+/**
+ * What a write came to: applied, where `version` is null if others have replaced it since; or lost to what was seen.
+ * `versionIds` is what the reply showed, where there was one.
+ */
 export type Result =
-  | { readonly applied: true; readonly version: string | null }
+  | {
+      readonly applied: true;
+      readonly version: string | null;
+      readonly versionIds?: VersionIds | undefined;
+    }
   | { readonly applied: false; readonly seen: Stored | null };
 
 /**
@@ -43,12 +55,12 @@ export async function settle(
   let doubtful = false;
   for (let attempt = 1; ; attempt++) {
     if (signal?.aborted) throw doubtful ? unknown(signal.reason) : signal.reason;
-    const reply = await requests.put(write, signal);
-    if (reply.meaning === 'applied' && reply.version !== undefined)
-      return { applied: true, version: reply.version };
+    const reply = await write.send();
+    if ('versionIds' in reply && reply.version !== undefined)
+      return { applied: true, version: reply.version, versionIds: reply.versionIds };
     // A success without an ETag is no S3's; it says nothing until it is read back.
-    doubtful ||= reply.meaning === 'applied' || reply.meaning === 'ambiguous';
-    const error = reply.meaning === 'applied' ? undefined : reply.error;
+    doubtful ||= DOUBTFUL.has(reply.meaning);
+    const error = 'error' in reply ? reply.error : undefined;
     if (!doubtful && reply.meaning !== 'refused' && reply.meaning !== 'unreachable') {
       signal?.throwIfAborted();
       throw error;

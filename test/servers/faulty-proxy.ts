@@ -9,23 +9,29 @@ import {
 import type { AddressInfo } from 'node:net';
 
 /**
- * What may happen to a PUT between client and server:
+ * What may happen to a request between client and server:
  *
  * - `pass`: nothing.
  * - `reply-lost`: applied, then the connection is cut. `reply-hangs`: applied, and no answer ever.
- * - `error-applied`: applied, answered 500. `error-not-applied`: answered 500 and not forwarded.
+ * - `reply-cut`: applied, and the answer breaks off in the middle.
+ * - `error-applied`: applied, answered 500. `error-in-200`: applied, answered 200 with an error for a body.
+ * - `error-not-applied`: answered 500 and not forwarded.
  * - `cut-before`: not forwarded, and the connection is cut.
  * - `replayed`: forwarded twice, as a proxy does that saw its upstream connection break; the second answer is passed on.
+ * - `doubled`: forwarded twice; the first answer is passed on.
  * - `late`: the connection is cut, and the request arrives when `deliverLate` is called.
  */
 export const FAULTS = [
   'pass',
   'reply-lost',
   'reply-hangs',
+  'reply-cut',
   'error-applied',
+  'error-in-200',
   'error-not-applied',
   'cut-before',
   'replayed',
+  'doubled',
   'late',
 ] as const;
 export type Fault = (typeof FAULTS)[number];
@@ -37,16 +43,22 @@ interface Answer {
 }
 
 const SERVER_ERROR: Answer = { status: 500, headers: [], body: Buffer.alloc(0) };
+const ERROR_IN_200: Answer = {
+  status: 200,
+  headers: ['content-type', 'application/xml'],
+  body: Buffer.from('<?xml version="1.0"?>\n<Error><Code>InternalError</Code></Error>'),
+};
+const NOT_FORWARDED: readonly Fault[] = ['late', 'cut-before', 'error-not-applied'];
+const NOT_ANSWERED: readonly Fault[] = ['late', 'cut-before', 'reply-lost'];
 
-function reply(outgoing: ServerResponse, { status, headers, body }: Answer): void {
-  outgoing.writeHead(status, [...headers]).end(body);
-}
-
-/** A reverse proxy before a real S3 server that does to each PUT what is next on its list, then lets all pass. */
+/** A reverse proxy before a real S3 server that does to each request what is next on its list, then lets all pass. */
 export class FaultyProxy implements AsyncDisposable {
+  /** For the requests of `of`, first to last. */
   readonly faults: Fault[] = [];
-  /** The PUTs that clients sent, whatever became of them. */
-  puts = 0;
+  /** Which requests meet with the faults: only writes, or every one. */
+  of: 'PUT' | 'all' = 'PUT';
+  /** What clients sent, whatever became of it. */
+  readonly seen: string[] = [];
   /** Answers HEAD with 503, so that nothing can be read back. */
   failsHeads = false;
   /** Called once, when a fault has done to the request what it does, and before the client hears of it. */
@@ -72,12 +84,17 @@ export class FaultyProxy implements AsyncDisposable {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
+  get puts(): number {
+    return this.seen.filter((method) => method === 'PUT').length;
+  }
+
   /** Forgets what a test has left undone. */
   reset(): void {
     this.faults.length = 0;
+    this.of = 'PUT';
     this.#late.length = 0;
     this.meanwhile = undefined;
-    this.puts = 0;
+    this.seen.length = 0;
     this.failsHeads = false;
   }
 
@@ -96,37 +113,37 @@ export class FaultyProxy implements AsyncDisposable {
   async #handle(incoming: IncomingMessage, outgoing: ServerResponse): Promise<void> {
     const body = Buffer.concat(await Array.fromAsync(incoming));
     const forward = (): Promise<Answer> => this.#forward(incoming, body);
-    if (incoming.method === 'HEAD' && this.failsHeads)
-      return reply(outgoing, { ...SERVER_ERROR, status: 503 });
-    if (incoming.method !== 'PUT') return reply(outgoing, await forward());
-    this.puts++;
-    const fault = this.faults.shift() ?? 'pass';
-    const forwarded = !['late', 'cut-before', 'error-not-applied'].includes(fault);
-    let answer = forwarded ? await forward() : SERVER_ERROR;
+    const { method = '' } = incoming;
+    if (method === 'HEAD' && this.failsHeads)
+      return reply(outgoing, method, { ...SERVER_ERROR, status: 503 });
+    this.seen.push(method);
+    const isMet = this.of === 'all' || method === this.of;
+    const fault = (isMet ? this.faults.shift() : undefined) ?? 'pass';
+    let answer = NOT_FORWARDED.includes(fault) ? SERVER_ERROR : await forward();
     if (fault === 'late') this.#late.push(forward);
     if (fault === 'replayed') answer = await forward();
+    if (fault === 'doubled') await forward();
     if (fault === 'error-applied') answer = SERVER_ERROR;
+    if (fault === 'error-in-200') answer = ERROR_IN_200;
     if (fault !== 'pass') {
       const { meanwhile } = this;
       this.meanwhile = undefined;
       await meanwhile?.();
     }
     if (fault === 'reply-hangs') return;
-    if (['late', 'cut-before', 'reply-lost'].includes(fault)) incoming.socket.destroy();
-    else reply(outgoing, answer);
+    if (NOT_ANSWERED.includes(fault)) incoming.socket.destroy();
+    else if (fault === 'reply-cut') cut(incoming, answer);
+    else reply(outgoing, method, answer);
   }
 
   async #forward(incoming: IncomingMessage, body: Buffer): Promise<Answer> {
     const { method, url, rawHeaders } = incoming;
     const { hostname, port } = this.#upstream;
-    const outgoing = request({
-      hostname,
-      port,
-      method,
-      path: url,
-      headers: rawHeaders,
-      agent: false,
-    });
+    // The body is here already, so nobody has to be asked whether it may be sent.
+    const headers = rawHeaders.flatMap((name, i) =>
+      i % 2 === 0 && name.toLowerCase() !== 'expect' ? [name, rawHeaders[i + 1] ?? ''] : [],
+    );
+    const outgoing = request({ hostname, port, method, path: url, headers, agent: false });
     outgoing.end(body);
     const [answer] = (await once(outgoing, 'response')) as [IncomingMessage];
     return {
@@ -135,4 +152,18 @@ export class FaultyProxy implements AsyncDisposable {
       body: Buffer.concat(await Array.fromAsync(answer)),
     };
   }
+}
+
+function reply(outgoing: ServerResponse, method: string, { status, headers, body }: Answer): void {
+  // The length of what HEAD would have given stands in its headers.
+  outgoing.writeHead(status, [...headers]).end(method === 'HEAD' ? undefined : body);
+}
+
+/** The first half of an answer, by hand: a server of Node would not send one. */
+function cut({ socket }: IncomingMessage, { status, headers, body }: Answer): void {
+  const lines = headers.flatMap((name, i) => (i % 2 === 0 ? [`${name}: ${headers[i + 1]}`] : []));
+  const whole = Buffer.from(`HTTP/1.1 ${status} X\r\n${lines.join('\r\n')}\r\n\r\n`);
+  const bytes = Buffer.concat([whole, body]);
+  socket.write(bytes.subarray(0, Math.floor(bytes.length - Math.max(5, body.length / 2))));
+  socket.end();
 }

@@ -1,0 +1,113 @@
+import { createHash } from 'node:crypto';
+import { PutObjectCommand } from '@aws-sdk/client-s3';
+import { CorruptObjectError, UnsupportedByStoreError } from '../core/errors.js';
+import { etagHeader, type StoreCapabilities } from './capabilities.js';
+import { PROBE_VERSION } from './probe.js';
+import { conditionInput, type Requests } from './requests.js';
+
+/** How many endpoints of one bucket may each have a certificate. */
+const CERTIFICATES_MAX = 8;
+const DAY_MS = 86_400_000;
+
+/** Verdicts by whom they are about: the digest of bucket, endpoint, server and version of the probe. */
+type Verdicts = Readonly<Record<string, StoreCapabilities>>;
+
+/**
+ * The probe's verdict, kept in the bucket so that a short-lived process starts with one GET.
+ *
+ * Nothing is signed: who can write a certificate can write every object of the bucket as well, without any token.
+ */
+export class Certificates {
+  readonly #requests: Requests;
+  readonly #key: string;
+  readonly #maxAgeDays: number;
+  #version: string | null = null;
+  #verdicts: Verdicts = {};
+
+  constructor(requests: Requests, probePrefix: string, maxAgeDays: number) {
+    this.#requests = requests;
+    this.#key = `${probePrefix}certificate.json`;
+    this.#maxAgeDays = maxAgeDays;
+  }
+
+  /** The verdict on this bucket behind this endpoint; null where there is none that can be believed. */
+  async read(nowMs: number, signal?: AbortSignal): Promise<StoreCapabilities | null> {
+    const object = await this.#requests.get(this.#key, signal).catch((error: unknown) => {
+      // Whatever it is that lies there, it is no certificate.
+      if (error instanceof CorruptObjectError || error instanceof UnsupportedByStoreError)
+        return null;
+      throw error;
+    });
+    this.#version = object?.stored.version ?? null;
+    this.#verdicts = parse(Buffer.from(object?.bytes ?? []).toString());
+    const found = this.#verdicts[this.#subject()];
+    if (found === undefined) return null;
+    const ageMs = nowMs - found.checkedAtMs;
+    // A certificate of the future was made by a clock that is wrong, or by hand.
+    return ageMs >= -DAY_MS && ageMs <= this.#maxAgeDays * DAY_MS ? found : null;
+  }
+
+  /** Leaves a verdict for others, unless somebody has changed them meanwhile. What cannot be kept is asked again. */
+  async write(capabilities: StoreCapabilities): Promise<void> {
+    if (this.#maxAgeDays === 0) return;
+    const { sender } = this.#requests;
+    const subject = this.#subject();
+    const others = Object.entries(this.#verdicts).filter(([of]) => of !== subject);
+    const verdicts = [[subject, capabilities], ...others].slice(0, CERTIFICATES_MAX);
+    const ifMatch = this.#version && etagHeader(this.#version, capabilities.etagForm);
+    const command = new PutObjectCommand({
+      ...this.#requests.at(this.#key),
+      ...conditionInput(ifMatch),
+      ContentType: 'application/json',
+      Body: JSON.stringify(Object.fromEntries(verdicts)),
+    });
+    await sender.once({
+      ...{ operation: 'put', key: this.#key, command, signal: undefined },
+      send: (abortSignal) => sender.client.send(command, { abortSignal }),
+    });
+  }
+
+  /** Takes back what is no longer true. */
+  async remove(): Promise<void> {
+    if (this.#version === null) return;
+    await this.#requests.remove(this.#key).catch(() => undefined);
+  }
+
+  #subject(): string {
+    const { bucket, peer } = this.#requests.sender;
+    const subject = JSON.stringify([PROBE_VERSION, bucket, peer]);
+    return createHash('sha256').update(subject).digest('hex');
+  }
+}
+
+/** Nothing of a certificate is believed but what a probe could have said. */
+function parse(text: string): Verdicts {
+  try {
+    const entries = Object.entries(JSON.parse(text) as object);
+    return Object.fromEntries(entries.filter((entry) => isVerdict(entry[1])));
+  } catch {
+    return {};
+  }
+}
+
+function isVerdict(value: unknown): value is StoreCapabilities {
+  if (typeof value !== 'object' || value === null) return false;
+  const verdict: { readonly [Name in keyof StoreCapabilities]?: unknown } = value;
+  const { conditionalComplete, distinctEtags, createAfterDelete, checks, report } = verdict;
+  return (
+    (verdict.etagForm === 'quoted' || verdict.etagForm === 'bare') &&
+    ['none', 'null', 'new'].includes(String(verdict.versionIds)) &&
+    [conditionalComplete, distinctEtags, createAfterDelete].every((one) => one === !!one) &&
+    Number.isSafeInteger(verdict.checkedAtMs) &&
+    Array.isArray(checks) &&
+    checks.every((check) => typeof check === 'string') &&
+    Array.isArray(report) &&
+    report.every(isReport)
+  );
+}
+
+function isReport(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return false;
+  const { check, sent, answered, verdict } = value as Record<string, unknown>;
+  return [check, sent, answered, verdict].every((text) => typeof text === 'string');
+}

@@ -1,0 +1,187 @@
+import {
+  type CheckReport,
+  type FencedStoreError,
+  StoreSetupError,
+  StoreUnavailableError,
+  UnsafeStoreError,
+} from '../core/errors.js';
+import type { Stored } from '../core/stored.js';
+import type { Content, Put, Requests, VersionIds, WriteReply } from './requests.js';
+import type { Runtime } from './runtime.js';
+import { seal, stamped } from './seal.js';
+
+/** A write of the probe, and what it was answered. */
+export interface Tried {
+  readonly writeId: string;
+  readonly sent: string;
+  readonly reply: WriteReply;
+}
+
+/** What the probe writes, and its judgement of the answers. */
+export class Checks {
+  readonly report: CheckReport[] = [];
+  readonly requests: Requests;
+  readonly runtime: Runtime;
+  readonly #touched = new Set<string>();
+  readonly #versions = new Set<string>();
+  versionIds: VersionIds = 'none';
+
+  constructor(requests: Requests, runtime: Runtime) {
+    this.requests = requests;
+    this.runtime = runtime;
+  }
+
+  /** The names of the checks that were passed. */
+  get passed(): readonly string[] {
+    const passed = this.report.filter(({ verdict }) => verdict === 'passed');
+    return [...new Set(passed.map(({ check }) => check))];
+  }
+
+  /** A write of the probe with another id than all others, under one condition. Its history is as long as any will be. */
+  async draft(
+    key: string,
+    ifMatch: string | null,
+    bodyBytes = 5,
+  ): Promise<{ readonly put: Put; readonly content: Uint8Array }> {
+    this.#touched.add(key);
+    const stamp = { token: 1n, writeId: this.runtime.writeId() };
+    const before = Array.from({ length: 16 }, () => stamp.writeId);
+    const sealed = await seal(Buffer.alloc(bodyBytes, 'probe'), { layout: 'gzip', gzipLevel: 0 });
+    return {
+      put: {
+        key,
+        ifMatch,
+        stored: { ...stamp, state: 'live', layout: 'gzip', before },
+        headers: {},
+      },
+      content: stamped(sealed, 'gzip', stamp),
+    };
+  }
+
+  async put(key: string, ifMatch: string | null, bodyBytes?: number): Promise<Tried> {
+    const { put, content } = await this.draft(key, ifMatch, bodyBytes);
+    return this.send(put, content);
+  }
+
+  async send(put: Put, content: Content): Promise<Tried> {
+    const reply = await this.requests.put(put, content);
+    return { writeId: put.stored.writeId, sent: `PUT ${conditionOf(put)}`, reply };
+  }
+
+  /** Removes what the probe has written. What cannot be removed stays as litter: that says nothing about safety. */
+  async cleanUp(): Promise<void> {
+    await Promise.allSettled([...this.#touched].map((key) => this.requests.remove(key)));
+  }
+
+  /**
+   * The condition held, so the write must have been applied and be what is read from now on, under an ETag of its own.
+   *
+   * @returns its version
+   */
+  async applied(check: string, key: string, { writeId, sent, reply }: Tried): Promise<string> {
+    const { answered } = reply;
+    if (reply.meaning === 'unsupported')
+      throw this.failed(check, sent, answered, 'conditional writes are not supported', reply);
+    if (reply.meaning === 'refused')
+      throw this.failed(check, sent, answered, 'a write whose condition held was refused', reply);
+    if (!('versionIds' in reply)) throw 'error' in reply ? reply.error : undefined;
+    if (reply.version === undefined)
+      throw await this.#withoutEtag(check, key, { writeId, sent, reply });
+    if (this.#versions.has(reply.version))
+      throw this.failed(check, sent, answered, 'two different bodies were given the same ETag');
+    this.#versions.add(reply.version);
+    this.versionIds = reply.versionIds ?? this.versionIds;
+    const stored = await this.requests.head(key);
+    if (stored?.writeId !== writeId || stored.version !== reply.version)
+      throw this.failed(check, sent, answered, 'what is read is not what was written last');
+    this.pass(check, sent, answered);
+    return reply.version;
+  }
+
+  /** The condition did not hold, so nothing may have changed. */
+  async refused(
+    check: string,
+    key: string,
+    { sent, reply }: Tried,
+    version: string | null,
+  ): Promise<void> {
+    const { answered } = reply;
+    if (reply.meaning === 'applied')
+      throw this.failed(check, sent, answered, 'a write whose condition did not hold was applied');
+    if (reply.meaning !== 'refused') throw 'error' in reply ? reply.error : undefined;
+    const stored = await this.requests.head(key);
+    if ((stored?.version ?? null) !== version)
+      throw this.failed(check, sent, answered, 'a write that was refused was applied');
+    this.pass(check, sent, answered);
+  }
+
+  /**
+   * Several writers at once, under one condition: one must win. Losers may be answered anything (Ceph 16 says 500 to most),
+   * but who is told of success must be the one whose write is stored.
+   */
+  async oneWinner(check: string, key: string, tried: readonly Tried[]): Promise<Stored> {
+    const stored = await this.requests.head(key);
+    const told = tried.filter(({ reply }) => reply.meaning === 'applied');
+    const sent = `${tried.length} × ${tried[0]?.sent} at once`;
+    const answered = counted(tried.map(({ reply }) => reply.answered));
+    if (told.length > 1 || told.some(({ writeId }) => writeId !== stored?.writeId))
+      throw this.failed(
+        check,
+        sent,
+        answered,
+        `${told.length} of ${tried.length} writers under one condition were told of success, which is not what is stored`,
+      );
+    if (stored === null || !tried.some(({ writeId }) => writeId === stored.writeId))
+      throw new StoreUnavailableError(
+        `none of ${tried.length} writers under one condition had success check=${check}`,
+        { cause: tried.map(({ reply }) => reply) },
+      );
+    this.pass(check, sent, answered);
+    return stored;
+  }
+
+  async #withoutEtag(check: string, key: string, { writeId, sent }: Tried): Promise<Error> {
+    const stored = await this.requests.head(key);
+    return stored?.writeId === writeId
+      ? this.failed(check, sent, '200 without an ETag', 'a write was answered without an ETag')
+      : new StoreSetupError(
+          'the endpoint does not answer like S3: a PUT was answered without an ETag',
+        );
+  }
+
+  pass(check: string, sent: string, answered: string): void {
+    this.report.push({ check, sent, answered, verdict: 'passed' });
+  }
+
+  /** Notes a faculty that the server lacks and that can be done without. */
+  absent(check: string, sent: string, answered: string): void {
+    this.report.push({ check, sent, answered, verdict: 'absent' });
+  }
+
+  failed(
+    check: string,
+    sent: string,
+    answered: string,
+    reason: string,
+    reply?: { readonly error?: FencedStoreError },
+  ): UnsafeStoreError {
+    this.report.push({ check, sent, answered, verdict: 'failed' });
+    return new UnsafeStoreError(
+      check,
+      `the store does not enforce conditional writes, so no write was sent to it: ${reason} check=${check}`,
+      { cause: reply?.error, report: this.report },
+    );
+  }
+}
+
+export function conditionOf({ ifMatch }: Put): string {
+  return ifMatch === null ? 'If-None-Match: *' : `If-Match: ${ifMatch}`;
+}
+
+/** `1 × 200, 7 × 412 PreconditionFailed` */
+function counted(answers: readonly string[]): string {
+  const kinds = [...new Set(answers)].toSorted();
+  return kinds
+    .map((kind) => `${answers.filter((answer) => answer === kind).length} × ${kind}`)
+    .join(', ');
+}

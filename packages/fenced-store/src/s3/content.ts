@@ -1,0 +1,121 @@
+import { pipeline } from 'node:stream';
+import { promisify } from 'node:util';
+import { createGunzip, gunzip as gunzipCallback } from 'node:zlib';
+import { isEnvelope } from '../core/envelope.js';
+import { CorruptObjectError, UnsupportedByStoreError } from '../core/errors.js';
+import type { Stored } from '../core/stored.js';
+import { checkStamp, headed, open, opened } from './open.js';
+import type { OpenObject, WholeObject } from './requests.js';
+import { type Form, seal, sealed } from './seal.js';
+
+/**
+ * What an object holds, for the caller and for a write that keeps it. Objects that were there before this library count as
+ * written with the token 0n.
+ */
+
+const gunzip = promisify<Uint8Array, Uint8Array>(gunzipCallback);
+
+/**
+ * The caller's bytes.
+ *
+ * @throws {CorruptObjectError} {@link UnsupportedByStoreError}
+ */
+export async function contentOf(resource: string, object: WholeObject): Promise<Uint8Array> {
+  const { stored, bytes } = object;
+  if (stored.layout === 'gzip') {
+    const { stamp, body } = await open(resource, bytes);
+    checkStamp(resource, stamp, stored);
+    if (stored.state === 'deleted' && body.length > 0)
+      throw new CorruptObjectError(resource, 'the object is marked as deleted but has a body');
+    return body;
+  }
+  if (stored.token > 0n) return bytes;
+  if (isEnvelope(bytes)) throw withoutMetadata(resource);
+  if (!isGzip(resource, object)) return bytes;
+  return gunzip(bytes).catch(rethrow(resource));
+}
+
+/** As `contentOf`, piece by piece. */
+export function contentStream(resource: string, object: OpenObject): AsyncIterable<Uint8Array> {
+  const { stored, arriving } = object;
+  if (stored.layout === 'gzip') return opened(resource, stored, arriving);
+  return stored.token > 0n ? arriving : foreignContent(resource, object);
+}
+
+/** The stored bytes for a write that keeps the content, in the layout that the new object will have. */
+export function keptStream(
+  resource: string,
+  object: OpenObject,
+  form: Form,
+): AsyncIterable<Uint8Array> {
+  const { stored, arriving } = object;
+  if (form.layout === stored.layout && stored.token > 0n)
+    return form.layout === 'gzip' ? headed(resource, stored, arriving) : arriving;
+  return sealed(contentStream(resource, object), form, () => undefined);
+}
+
+/** As `keptStream`, of an object whose content has been looked at. */
+export async function kept(
+  object: WholeObject,
+  content: Uint8Array,
+  form: Form,
+): Promise<Uint8Array> {
+  const { stored, bytes } = object;
+  return form.layout === stored.layout && stored.token > 0n ? bytes : seal(content, form);
+}
+
+/** The form of a write that keeps what is stored: as it is, unless nobody could tell two such writes apart. */
+export function keptForm(form: Form, stored: Stored, distinctEtags: boolean): Form {
+  if (stored.token === 0n) return form;
+  return { ...form, layout: stored.layout === 'plain' && distinctEtags ? 'plain' : 'gzip' };
+}
+
+async function* foreignContent(resource: string, object: OpenObject): AsyncGenerator<Uint8Array> {
+  const bytes = async function* (): AsyncGenerator<Uint8Array> {
+    let isFirst = true;
+    for await (const piece of object.arriving) {
+      if (isFirst && isEnvelope(piece)) throw withoutMetadata(resource);
+      isFirst = false;
+      yield piece;
+    }
+  };
+  if (!isGzip(resource, object)) return yield* bytes();
+  const unzip = createGunzip();
+  pipeline(bytes(), unzip, () => undefined);
+  try {
+    yield* unzip as AsyncIterable<Uint8Array>;
+  } catch (error) {
+    rethrow(resource)(error);
+  }
+}
+
+/** Whether what something else stored is gzip: browsers undo that, and so do we. */
+function isGzip(
+  resource: string,
+  { contentEncoding = '' }: Pick<OpenObject, 'contentEncoding'>,
+): boolean {
+  const encodings = contentEncoding.split(',').map((name) => name.trim().toLowerCase());
+  const [encoding = '', ...more] = encodings.filter(
+    (name) => name !== '' && name !== 'aws-chunked',
+  );
+  if (more.length === 0 && encoding === 'gzip') return true;
+  if (more.length === 0 && (encoding === '' || encoding === 'identity')) return false;
+  throw new UnsupportedByStoreError(
+    `the object was stored by something else, with a Content-Encoding that cannot be undone here: overwrite it by put resource=${resource} encoding=${contentEncoding}`,
+  );
+}
+
+function withoutMetadata(resource: string): CorruptObjectError {
+  return new CorruptObjectError(
+    resource,
+    'the object was written by this library, but its metadata is gone: copy it again with them',
+  );
+}
+
+function rethrow(resource: string): (cause: unknown) => never {
+  return (cause) => {
+    const { code } = cause as { readonly code?: unknown };
+    if (typeof code !== 'string' || !code.startsWith('Z_')) throw cause;
+    throw new CorruptObjectError(resource, 'the object is said to be gzip and is not', { cause });
+  };
+}

@@ -1,0 +1,176 @@
+import { pipeline } from 'node:stream';
+import { promisify } from 'node:util';
+import {
+  crc32,
+  createInflateRaw,
+  inflateRaw as inflateRawCallback,
+  type Zlib,
+  type ZlibOptions,
+} from 'node:zlib';
+import {
+  HEADER_BYTES,
+  parseHeader,
+  parseTrailer,
+  TRAILER_BYTES,
+  type Trailer,
+} from '../core/envelope.js';
+import { CorruptObjectError } from '../core/errors.js';
+import type { Stamp } from '../core/stored.js';
+
+/**
+ * How stored bytes become the caller's again.
+ *
+ * Of a damaged member, some padding bits of the DEFLATE data may go unnoticed (nothing reads them); whatever would change
+ * the bytes, the token or the write id is found.
+ */
+
+const PIECE_BYTES_MAX = 2 ** 24;
+
+// With `info`, zlib also tells how much of its input it has used; the types do not know that.
+const inflateRaw = promisify(inflateRawCallback) as unknown as (
+  data: Uint8Array,
+  options: ZlibOptions,
+) => Promise<{ readonly buffer: Uint8Array; readonly engine: Zlib }>;
+
+/**
+ * The caller's bytes and the stamp they were stored with.
+ *
+ * @throws {CorruptObjectError} where the CRC, the length or the format does not hold.
+ */
+export async function open(
+  resource: string,
+  member: Uint8Array,
+): Promise<{ readonly stamp: Stamp; readonly body: Uint8Array }> {
+  const stamp = parseHeader(resource, member);
+  const trailerAt = Math.max(HEADER_BYTES, member.length - TRAILER_BYTES);
+  const trailer = parseTrailer(resource, member.subarray(trailerAt));
+  const data = member.subarray(HEADER_BYTES, trailerAt);
+  // In one piece, where the length is what it says: zlib goes to its threads and back for each.
+  const chunkSize = Math.min(Math.max(trailer.lengthMod2e32, 64), PIECE_BYTES_MAX);
+  const { buffer, engine } = await inflateRaw(data, { info: true, chunkSize }).catch(
+    (cause: unknown) => {
+      throw damaged(resource, cause);
+    },
+  );
+  check(resource, trailer, {
+    isUsedUp: engine.bytesWritten === data.length,
+    length: buffer.length,
+    crc32: crc32(buffer),
+  });
+  return { stamp, body: buffer };
+}
+
+/**
+ * As `open`, piece by piece: the bytes are known to be the caller's when the last has come without an error.
+ *
+ * @param stamp what the metadata say
+ */
+export async function* opened(
+  resource: string,
+  stamp: Stamp,
+  member: AsyncIterable<Uint8Array>,
+): AsyncGenerator<Uint8Array> {
+  const split = new Split(resource, stamp, member);
+  const inflate = createInflateRaw();
+  pipeline(split.data(), inflate, () => undefined);
+  let length = 0;
+  let checksum = 0;
+  try {
+    for await (const chunk of inflate as AsyncIterable<Buffer>) {
+      checksum = crc32(chunk, checksum);
+      length += chunk.length;
+      yield chunk;
+    }
+  } catch (error) {
+    throw isOfZlib(error) ? damaged(resource, error) : error;
+  }
+  check(resource, parseTrailer(resource, split.trailer), {
+    isUsedUp: split.ended && inflate.bytesWritten === split.dataBytes,
+    length,
+    crc32: checksum,
+  });
+}
+
+/** A member that arrives in pieces, of which the first bytes are checked, and the last held back. */
+class Split {
+  trailer: Uint8Array = new Uint8Array();
+  dataBytes = 0;
+  ended = false;
+  readonly #resource: string;
+  readonly #stamp: Stamp;
+  readonly #member: AsyncIterable<Uint8Array>;
+
+  constructor(resource: string, stamp: Stamp, member: AsyncIterable<Uint8Array>) {
+    this.#resource = resource;
+    this.#stamp = stamp;
+    this.#member = member;
+  }
+
+  async *data(): AsyncGenerator<Uint8Array> {
+    let headerBytes = HEADER_BYTES;
+    for await (const piece of headed(this.#resource, this.#stamp, this.#member)) {
+      const held = Buffer.concat([this.trailer, piece.subarray(headerBytes)]);
+      headerBytes = 0;
+      const end = Math.max(0, held.length - TRAILER_BYTES);
+      this.trailer = held.subarray(end);
+      this.dataBytes += end;
+      if (end > 0) yield held.subarray(0, end);
+    }
+    this.ended = true;
+  }
+}
+
+/** A member that arrives in pieces, the first of which has the whole header, which is checked. */
+export async function* headed(
+  resource: string,
+  stamp: Stamp,
+  member: AsyncIterable<Uint8Array>,
+): AsyncGenerator<Uint8Array> {
+  let first: Uint8Array | null = new Uint8Array();
+  for await (const piece of member) {
+    if (first === null) {
+      yield piece;
+      continue;
+    }
+    first = Buffer.concat([first, piece]);
+    if (first.length < HEADER_BYTES) continue;
+    checkStamp(resource, parseHeader(resource, first), stamp);
+    yield first;
+    first = null;
+  }
+  if (first !== null) parseHeader(resource, first);
+}
+
+/** @throws {CorruptObjectError} where bytes and metadata tell of different writes. */
+export function checkStamp(resource: string, found: Stamp, expected: Stamp): void {
+  if (found.token !== expected.token || found.writeId !== expected.writeId)
+    throw new CorruptObjectError(
+      resource,
+      'the stored body and its metadata are of different writes',
+    );
+}
+
+function check(
+  resource: string,
+  trailer: Trailer,
+  found: { readonly isUsedUp: boolean; readonly length: number; readonly crc32: number },
+): void {
+  const holds =
+    found.isUsedUp &&
+    found.length % 2 ** 32 === trailer.lengthMod2e32 &&
+    found.crc32 === trailer.crc32;
+  if (!holds) throw damaged(resource);
+}
+
+function damaged(resource: string, cause?: unknown): CorruptObjectError {
+  return new CorruptObjectError(
+    resource,
+    'the stored body is damaged: its checksum does not hold',
+    { cause },
+  );
+}
+
+function isOfZlib(error: unknown): boolean {
+  const code = (error as { readonly code?: unknown } | null)?.code;
+  return typeof code === 'string' && code.startsWith('Z_');
+}

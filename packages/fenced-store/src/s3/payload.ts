@@ -1,0 +1,140 @@
+import { checkObject } from '../core/check.js';
+import { UnsupportedByStoreError } from '../core/errors.js';
+import { type BodyStream, bodyBytes, type S3Body } from './arguments.js';
+import { unlessAborted } from './runtime.js';
+import { type Form, regrouped, seal, sealed } from './seal.js';
+import { SpoolFile } from './spool.js';
+
+/** What is to be stored, however large, but for its stamp. */
+export type Payload =
+  | { readonly kind: 'bytes'; readonly sealed: Uint8Array }
+  | { readonly kind: 'file'; readonly file: SpoolFile }
+  /** Parts of a multipart upload, which can be read only once. */
+  | {
+      readonly kind: 'parts';
+      readonly parts: AsyncIterable<Uint8Array>;
+      close(): Promise<unknown>;
+    };
+
+/** How large bodies are sent. */
+export interface Sizes {
+  /** What is smaller is sent in one PUT from memory. */
+  readonly partBytes: number;
+  readonly storedBytesMax: number;
+  /** Whether the server completes an upload only under its condition. Without, a temporary file makes one PUT of it. */
+  readonly conditionalComplete: boolean;
+  /** Random, for the temporary file. */
+  readonly spoolName: string;
+}
+
+/** @throws {UnsupportedByStoreError} where the bytes are more than one PUT may have, and cannot be sent otherwise. */
+export async function payloadOf(
+  pieces: AsyncIterable<Uint8Array>,
+  { partBytes, storedBytesMax, conditionalComplete, spoolName }: Sizes,
+): Promise<Payload> {
+  const parts = regrouped(pieces, partBytes);
+  const first = await parts.next();
+  if (first.done) return { kind: 'bytes', sealed: new Uint8Array() };
+  if (first.value.length < partBytes) return { kind: 'bytes', sealed: first.value };
+  const all = prepended(first.value, parts);
+  if (conditionalComplete)
+    return { kind: 'parts', parts: all, close: () => parts.return(undefined) };
+  return { kind: 'file', file: await SpoolFile.of(all, spoolName, storedBytesMax) };
+}
+
+/** Closes the temporary file, or ends the source, also where it was never read to its end. */
+export async function released(payload: Payload): Promise<void> {
+  if (payload.kind === 'file') await payload.file[Symbol.asyncDispose]();
+  if (payload.kind === 'parts') await payload.close();
+}
+
+/** The body that a caller gave to one `put`, ready to be sent as often as it must be. */
+export class Source implements AsyncDisposable {
+  readonly #body: Uint8Array | BodyStream | (() => BodyStream);
+  readonly #form: Form;
+  readonly #signal: AbortSignal | undefined;
+  readonly #onRead: (bodyBytes: number) => void;
+  #payload: Payload | undefined;
+  #isRead = false;
+
+  constructor(
+    body: S3Body,
+    form: Form,
+    signal: AbortSignal | undefined,
+    onRead: (bodyBytes: number) => void,
+  ) {
+    this.#body = isStream(body) || typeof body === 'function' ? body : bodyBytes(body);
+    this.#form = form;
+    this.#signal = signal;
+    this.#onRead = onRead;
+  }
+
+  /** Makes the stored form of a body that is in memory, before anything is sent. */
+  async prepare(storedBytesMax: number): Promise<void> {
+    if (!(this.#body instanceof Uint8Array)) return;
+    const bytes = await seal(this.#body, this.#form);
+    if (bytes.length > storedBytesMax)
+      throw new UnsupportedByStoreError(
+        `the stored body is larger than one PUT may be: pass a stream bytes=${bytes.length} storedBytesMax=${storedBytesMax}`,
+      );
+    this.#payload = { kind: 'bytes', sealed: bytes };
+    this.#onRead(this.#body.length);
+  }
+
+  /** Null where the body was a stream of which nothing is left to be sent again. */
+  async payload(sizes: Sizes): Promise<Payload | null> {
+    if (this.#payload && this.#payload.kind !== 'parts') return this.#payload;
+    if (this.#isRead && typeof this.#body !== 'function') return null;
+    this.#isRead = true;
+    await this.prepare(sizes.storedBytesMax);
+    if (this.#body instanceof Uint8Array) return this.payload(sizes);
+    const stream = abortable(this.#opened(this.#body), this.#signal);
+    this.#payload = await payloadOf(sealed(stream, this.#form, this.#onRead), sizes);
+    return this.#payload;
+  }
+
+  /** Lets go of the temporary file, and of a stream that was never read. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#payload) await released(this.#payload);
+    if (!this.#isRead && isStream(this.#body)) await this.#body[Symbol.asyncIterator]().return?.();
+  }
+
+  #opened(body: BodyStream | (() => BodyStream)): BodyStream {
+    if (typeof body !== 'function') return body;
+    const stream = body();
+    checkObject('the body that the function gives', stream);
+    return stream;
+  }
+}
+
+function isStream(body: unknown): body is BodyStream {
+  return typeof body === 'object' && body !== null && Symbol.asyncIterator in body;
+}
+
+/** Ends with the signal's reason, though the source may be waiting for ever; and lets the source know. */
+async function* abortable(
+  source: BodyStream,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<unknown> {
+  const iterator = source[Symbol.asyncIterator]();
+  let hasEnded = false;
+  try {
+    for (;;) {
+      const next = await unlessAborted(iterator.next(), signal);
+      hasEnded = next.done === true;
+      if (hasEnded) return;
+      yield next.value;
+    }
+  } finally {
+    // A source that is waiting would answer only after that.
+    if (!hasEnded) iterator.return?.().then(undefined, () => undefined);
+  }
+}
+
+async function* prepended(
+  first: Uint8Array,
+  rest: AsyncGenerator<Uint8Array>,
+): AsyncGenerator<Uint8Array> {
+  yield first;
+  yield* rest;
+}

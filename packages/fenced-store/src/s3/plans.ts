@@ -1,0 +1,176 @@
+import { UnsupportedByStoreError } from '../core/errors.js';
+import type { Stored } from '../core/stored.js';
+import { bodyBytes, checkHeaders, type Headers } from './arguments.js';
+import type { StoreCapabilities } from './capabilities.js';
+import { contentOf, kept, keptForm, keptStream } from './content.js';
+import { currentOf, keptHeaders } from './current.js';
+import type { Current, Edit, Settings } from './options.js';
+import { payloadOf, released, type Sizes, Source } from './payload.js';
+import type { Draft, Plan } from './plan.js';
+import type { OpenObject, WholeObject } from './requests.js';
+import { type Form, formFor, seal } from './seal.js';
+import type { Writer } from './writer.js';
+
+/** The kinds of writes: what each looks at, and what it then wants stored. */
+export class Plans {
+  readonly #writer: Writer;
+  readonly #settings: Settings;
+
+  constructor(writer: Writer, settings: Settings) {
+    this.#writer = writer;
+    this.#settings = settings;
+  }
+
+  /** Whatever is there, this shall be. */
+  put(
+    key: string,
+    token: bigint,
+    source: Source,
+    headers: Headers,
+    signal: AbortSignal | undefined,
+  ): Plan<{ readonly base: Stored | null }> {
+    return {
+      look: () => this.#base(key, token, signal),
+      draft: async (_, capabilities) => ({
+        state: 'live',
+        layout: this.#settings.layout,
+        payload: await source.payload(this.#sizes(capabilities)),
+        headers,
+      }),
+    };
+  }
+
+  /** Whatever is there, nothing shall be but the token. */
+  remove(
+    key: string,
+    token: bigint,
+    signal: AbortSignal | undefined,
+  ): Plan<{ readonly base: Stored | null }> {
+    return { look: () => this.#base(key, token, signal), draft: tombstone };
+  }
+
+  /** What `edit` makes of what is there. */
+  update(
+    key: string,
+    edit: (current: Current | null) => Edit | Promise<Edit>,
+    signal: AbortSignal | undefined,
+  ): Plan<{ readonly base: Stored | null; readonly object: WholeObject | null }> {
+    return {
+      look: () => this.#whole(key, signal),
+      draft: async ({ object }, capabilities) => {
+        const current = await currentOf(key, object);
+        const edited = await edit(current);
+        const { body, ...given } =
+          typeof edited === 'string' || edited instanceof Uint8Array
+            ? { body: edited }
+            : { ...edited };
+        const keeps = object !== null && current !== null;
+        const old = keeps ? await keptHeaders(this.#writer.requests, key, object, signal) : {};
+        const headers = { ...old, ...checkHeaders(given) };
+        const form = formFor(this.#settings, headers.contentType);
+        const source = new Source(bodyBytes(body), form, signal, () => undefined);
+        const payload = await source.payload(this.#sizes(capabilities));
+        return { state: 'live', layout: form.layout, payload, headers };
+      },
+    };
+  }
+
+  /**
+   * What is there stays, under this token. A large object passes through in pieces.
+   *
+   * @param anew whether it is written even if it has this token already
+   */
+  claim(
+    key: string,
+    token: bigint,
+    signal: AbortSignal | undefined,
+    anew = false,
+  ): Plan<{ readonly base: Stored | null; readonly object: OpenObject | null }> {
+    return {
+      look: async () => {
+        const base = await this.#writer.head(key, signal);
+        const isWanted = (stored: Stored): boolean =>
+          stored.state === 'live' && (stored.token < token || (anew && stored.token === token));
+        if (base === null || !isWanted(base)) return { base, object: null };
+        const object = await this.#writer.open(key, signal);
+        if (object === null || isWanted(object.stored))
+          return { base: object?.stored ?? null, object };
+        object.cancel();
+        return { base: object.stored, object: null };
+      },
+      draft: async ({ base, object }, capabilities) => {
+        if (base?.token === token && !anew) return { keep: base };
+        if (object === null) return tombstone();
+        const form = this.#keptForm(object, capabilities);
+        const headers = await keptHeaders(this.#writer.requests, key, object, signal);
+        const payload = await payloadOf(keptStream(key, object, form), this.#sizes(capabilities));
+        const release = () => released(payload);
+        return { state: 'live', layout: form.layout, payload, headers, release };
+      },
+    };
+  }
+
+  /** As `claim`, for a reader who wants the bytes in any case. */
+  fencedRead(
+    key: string,
+    token: bigint,
+    signal: AbortSignal | undefined,
+  ): Plan<{ readonly base: Stored | null; readonly object: WholeObject | null }> {
+    return {
+      look: () => this.#whole(key, signal),
+      draft: async ({ base, object }, capabilities) => {
+        if (base?.token === token) return { keep: base };
+        if (object?.stored.state !== 'live') return tombstone();
+        const form = this.#keptForm(object, capabilities);
+        const sealed = await kept(object, await contentOf(key, object), form);
+        return {
+          state: 'live',
+          layout: form.layout,
+          payload: { kind: 'bytes', sealed },
+          headers: await keptHeaders(this.#writer.requests, key, object, signal),
+        };
+      },
+    };
+  }
+
+  async #whole(key: string, signal: AbortSignal | undefined) {
+    const object = await this.#writer.get(key, signal);
+    return { base: object?.stored ?? null, object };
+  }
+
+  /** What a write that replaces everything may be put upon. */
+  async #base(key: string, token: bigint, signal: AbortSignal | undefined) {
+    const known = this.#writer.known.base(key);
+    // What is remembered may let a write pass, which the server then checks; it may not refuse one.
+    return { base: known && known.token <= token ? known : await this.#writer.head(key, signal) };
+  }
+
+  #keptForm(
+    { stored, headers }: Pick<WholeObject, 'stored' | 'headers'>,
+    capabilities: StoreCapabilities,
+  ): Form {
+    const form = formFor(this.#settings, headers.contentType);
+    return keptForm(form, stored, capabilities.distinctEtags);
+  }
+
+  /** @throws {UnsupportedByStoreError} where two writes in this layout could not be told apart. */
+  #sizes({ conditionalComplete, distinctEtags }: StoreCapabilities): Sizes {
+    if (this.#settings.layout === 'plain' && !distinctEtags)
+      throw new UnsupportedByStoreError(
+        "two writes of the same bytes have the same ETag on this server, so that the token must be in the bytes: use the layout 'gzip'",
+      );
+    const { partBytes, storedBytesMax } = this.#settings;
+    return {
+      partBytes,
+      storedBytesMax,
+      conditionalComplete,
+      spoolName: this.#writer.runtime.writeId(),
+    };
+  }
+}
+
+/** Nothing but the token: the ratchet outlives the value. */
+async function tombstone(): Promise<Draft> {
+  const sealed = await seal(new Uint8Array(), { layout: 'gzip', gzipLevel: 0 });
+  return { state: 'deleted', layout: 'gzip', payload: { kind: 'bytes', sealed }, headers: {} };
+}

@@ -1,0 +1,194 @@
+import { execFileSync } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { Readable } from 'node:stream';
+import { gunzipSync } from 'node:zlib';
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { CorruptObjectError, InvalidArgumentError } from '../core/errors.js';
+import type { Stamp } from '../core/stored.js';
+import { TOKEN_MAX } from '../core/token.js';
+import { open, opened } from './open.js';
+import { type Form, regrouped, seal, sealed, stamped as stampedIn } from './seal.js';
+
+const bodies = fc.oneof(
+  fc.uint8Array({ maxLength: 5_000 }),
+  fc.string().map((text) => Buffer.from(text.repeat(50))),
+);
+const stamps = fc.record({
+  token: fc.bigInt({ min: 1n, max: TOKEN_MAX }),
+  writeId: fc
+    .uint8Array({ minLength: 16, maxLength: 16 })
+    .map((id) => Buffer.from(id).toString('hex')),
+});
+const gzip = (gzipLevel: number): Form => ({ layout: 'gzip', gzipLevel });
+const stamped = (member: Uint8Array, stamp: Stamp): Uint8Array => stampedIn(member, 'gzip', stamp);
+const levels = fc.integer({ min: 0, max: 9 });
+
+test('any body and stamp come back, to us and to every gzip reader', async () => {
+  await fc.assert(
+    fc.asyncProperty(bodies, stamps, levels, async (body, stamp, level) => {
+      const member = stamped(await seal(body, gzip(level)), stamp);
+      const opened = await open('k', member);
+      expect(opened.stamp).toEqual(stamp);
+      expect(Buffer.compare(opened.body, body)).toBe(0);
+      expect(Buffer.compare(gunzipSync(member), body)).toBe(0);
+    }),
+  );
+});
+
+test('gunzip reads a stored body', async () => {
+  const body = Buffer.from('Schrödinger\n'.repeat(1000));
+  const member = stamped(await seal(body, gzip(6)), { token: 34n, writeId: '0f'.repeat(16) });
+  expect(Buffer.compare(execFileSync('gunzip', ['-c'], { input: member }), body)).toBe(0);
+});
+
+test('the same body with the same token is stored as other bytes each time', async () => {
+  const member = await seal(Buffer.from('same'), gzip(6));
+  const first = stamped(member, { token: 1n, writeId: '00'.repeat(16) });
+  expect(Buffer.compare(first, stamped(member, { token: 1n, writeId: '01'.repeat(16) }))).not.toBe(
+    0,
+  );
+});
+
+test('a body that its owner changes while it is compressed is refused', async () => {
+  const body = Buffer.alloc(1_000_000, 'a');
+  const sealing = seal(body, gzip(6));
+  body.fill('b');
+  await expect(sealing).rejects.toThrow(InvalidArgumentError);
+});
+
+test('one damaged byte anywhere is found, or changes neither body nor stamp', async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      bodies,
+      stamps,
+      levels,
+      fc.nat(),
+      fc.integer({ min: 1, max: 255 }),
+      async (body, stamp, level, place, flip) => {
+        const member = stamped(await seal(body, gzip(level)), stamp);
+        const at = place % member.length;
+        member[at] = (member[at] ?? 0) ^ flip;
+        const opened = await open('k', member).catch((error: unknown) => error);
+        if (opened instanceof CorruptObjectError) return;
+        // A changed stamp is a valid other stamp; the copy in the metadata is what finds it.
+        const { stamp: found, body: bytes } = opened as Awaited<ReturnType<typeof open>>;
+        expect(Buffer.compare(bytes, body)).toBe(0);
+        const inStamp = at >= 17 && at < 41;
+        if (inStamp) expect(found).not.toEqual(stamp);
+        else {
+          expect(found).toEqual(stamp);
+          expect(at >= 41 && at < member.length - 8).toBe(true);
+        }
+      },
+    ),
+    { numRuns: 2_000 },
+  );
+});
+
+test('a member that is cut short, has a second one behind it, or rubbish, is refused', async () => {
+  const member = stamped(await seal(Buffer.from('value'), gzip(6)), {
+    token: 1n,
+    writeId: '00'.repeat(16),
+  });
+  for (let length = 0; length < member.length; length++)
+    await expect(open('k', member.subarray(0, length))).rejects.toThrow(CorruptObjectError);
+  await expect(open('k', Buffer.concat([member, member]))).rejects.toThrow(CorruptObjectError);
+  await expect(open('k', Buffer.concat([member, Buffer.from([0])]))).rejects.toThrow(
+    CorruptObjectError,
+  );
+});
+
+/** The member in pieces of that size. */
+async function* cut(member: Uint8Array, pieceBytes: number): AsyncGenerator<Uint8Array> {
+  for (let at = 0; at < member.length; at += pieceBytes) yield member.subarray(at, at + pieceBytes);
+}
+
+test('whatever the pieces that a body and its stored form come in, the bytes are the same', async () => {
+  const pieces = fc.array(fc.oneof(fc.uint8Array({ maxLength: 300 }), fc.string()), {
+    maxLength: 20,
+  });
+  await fc.assert(
+    fc.asyncProperty(
+      pieces,
+      stamps,
+      levels,
+      fc.integer({ min: 1, max: 200 }),
+      async (given, stamp, level, pieceBytes) => {
+        const body = Buffer.concat(given.map((piece) => Buffer.from(piece as string)));
+        const read: number[] = [];
+        const stored = sealed(Readable.from(given), gzip(level), (bytes) => read.push(bytes));
+        const member = stamped(Buffer.concat(await Array.fromAsync(stored)), stamp);
+        expect(read.at(-1) ?? 0).toBe(body.length);
+        expect(Buffer.compare((await open('k', member)).body, body)).toBe(0);
+        const back = await Array.fromAsync(opened('k', stamp, cut(member, pieceBytes)));
+        expect(Buffer.compare(Buffer.concat(back), body)).toBe(0);
+      },
+    ),
+  );
+});
+
+test('a stream that is cut short, damaged, or has more behind it, ends with an error', async () => {
+  const stamp = { token: 1n, writeId: '00'.repeat(16) };
+  const member = stamped(await seal(Buffer.from('value '.repeat(40)), gzip(6)), stamp);
+  const read = (bytes: Uint8Array): Promise<unknown> =>
+    Array.fromAsync(opened('k', stamp, cut(bytes, 7)));
+  for (let length = 0; length < member.length; length++)
+    await expect(read(member.subarray(0, length))).rejects.toThrow(CorruptObjectError);
+  const damaged = Uint8Array.from(member);
+  damaged[member.length - 6] = 1 ^ (damaged[member.length - 6] ?? 0);
+  for (const bytes of [
+    damaged,
+    Buffer.concat([member, member]),
+    Buffer.concat([member, Buffer.alloc(30)]),
+  ])
+    await expect(read(bytes)).rejects.toThrow(CorruptObjectError);
+  const other = { token: 2n, writeId: '00'.repeat(16) };
+  await expect(Array.fromAsync(opened('k', other, cut(member, 7)))).rejects.toThrow(
+    'of different writes',
+  );
+});
+
+test('a reader who stops early ends the source', async () => {
+  let ended = false;
+  const stamp = { token: 1n, writeId: '00'.repeat(16) };
+  const member = stamped(await seal(randomBytes(500_000), gzip(6)), stamp);
+  const source = async function* (): AsyncGenerator<Uint8Array> {
+    try {
+      yield* cut(member, 1_000);
+    } finally {
+      ended = true;
+    }
+  };
+  for await (const _ of opened('k', stamp, source())) break;
+  await expect.poll(() => ended).toBe(true);
+});
+
+test('what cannot be compressed grows by less than 1 %, and takes no time to deflate', async () => {
+  const body = randomBytes(3_000_000);
+  expect((await seal(body, gzip(9))).length).toBeLessThan(body.length * 1.001 + 100);
+  const text = Buffer.from('text '.repeat(600_000));
+  expect((await seal(text, gzip(1))).length).toBeLessThan(text.length / 50);
+  expect((await seal(text, gzip(0))).length).toBeGreaterThan(text.length);
+});
+
+test('a plain body is stored as it is, in a copy', async () => {
+  const body = Buffer.from('plain');
+  const stored = await seal(body, { layout: 'plain', gzipLevel: 6 });
+  body.fill(0);
+  expect(stampedIn(stored, 'plain', { token: 1n, writeId: '00'.repeat(16) })).toEqual(
+    Uint8Array.from(Buffer.from('plain')),
+  );
+});
+
+test('pieces are regrouped to the size that is asked for', async () => {
+  const sizes = fc.array(fc.nat(20), { maxLength: 20 });
+  await fc.assert(
+    fc.asyncProperty(sizes, fc.integer({ min: 1, max: 15 }), async (lengths, size) => {
+      const pieces = lengths.map((length, i) => Buffer.alloc(length, i));
+      const groups = await Array.fromAsync(regrouped(Readable.from(pieces), size));
+      expect(Buffer.concat(groups)).toEqual(Buffer.concat(pieces));
+      expect(groups.slice(0, -1).every((group) => group.length === size)).toBe(true);
+    }),
+  );
+});

@@ -1,0 +1,166 @@
+import type {
+  AbortMultipartUploadCommand,
+  AbortMultipartUploadCommandOutput,
+  CompleteMultipartUploadCommand,
+  CompleteMultipartUploadCommandOutput,
+  CreateMultipartUploadCommand,
+  CreateMultipartUploadCommandOutput,
+  DeleteObjectCommand,
+  DeleteObjectCommandOutput,
+  GetObjectCommand,
+  GetObjectCommandOutput,
+  GetObjectTaggingCommand,
+  GetObjectTaggingCommandOutput,
+  HeadObjectCommand,
+  HeadObjectCommandOutput,
+  ListObjectsV2Command,
+  ListObjectsV2CommandOutput,
+  PutObjectCommand,
+  PutObjectCommandOutput,
+  UploadPartCommand,
+  UploadPartCommandOutput,
+} from '@aws-sdk/client-s3';
+import { classify, type Meaning, type Operation } from '../core/classify.js';
+import { FencedStoreError, StoreSetupError, StoreUnavailableError } from '../core/errors.js';
+import { briefly, bypassed, explain, factsOf } from './failures.js';
+import { type Observed, observe, type Stack } from './observe.js';
+import { backoffMs, type Runtime, timeLimit } from './runtime.js';
+
+interface SendOptions {
+  readonly abortSignal: AbortSignal;
+}
+
+/** The calls of an `S3Client` that are used. */
+export interface S3Calls {
+  send(command: HeadObjectCommand, options: SendOptions): Promise<HeadObjectCommandOutput>;
+  send(command: GetObjectCommand, options: SendOptions): Promise<GetObjectCommandOutput>;
+  send(command: PutObjectCommand, options: SendOptions): Promise<PutObjectCommandOutput>;
+  send(command: DeleteObjectCommand, options: SendOptions): Promise<DeleteObjectCommandOutput>;
+  send(command: ListObjectsV2Command, options: SendOptions): Promise<ListObjectsV2CommandOutput>;
+  send(
+    command: GetObjectTaggingCommand,
+    options: SendOptions,
+  ): Promise<GetObjectTaggingCommandOutput>;
+  send(
+    command: CreateMultipartUploadCommand,
+    options: SendOptions,
+  ): Promise<CreateMultipartUploadCommandOutput>;
+  send(command: UploadPartCommand, options: SendOptions): Promise<UploadPartCommandOutput>;
+  send(
+    command: CompleteMultipartUploadCommand,
+    options: SendOptions,
+  ): Promise<CompleteMultipartUploadCommandOutput>;
+  send(
+    command: AbortMultipartUploadCommand,
+    options: SendOptions,
+  ): Promise<AbortMultipartUploadCommandOutput>;
+}
+
+/** One request. */
+export interface Ask<Output> {
+  readonly operation: Operation;
+  readonly key: string;
+  readonly command: { readonly middlewareStack: Stack };
+  /** `lift` ends the time limit: the signal would end a body, too, that is still being read. */
+  readonly send: (abortSignal: AbortSignal, lift: () => void) => Promise<Output>;
+  readonly signal: AbortSignal | undefined;
+  /** How much it sends. */
+  readonly bytes?: number;
+}
+
+/** What a request was answered; `observed` and `answered` say it in the server's own words. */
+export type Reply<Output> = { readonly observed: Observed; readonly answered: string } & (
+  | { readonly ok: true; readonly output: Output }
+  | { readonly ok: false; readonly meaning: Meaning; readonly error: FencedStoreError }
+);
+
+/** How often a request that may be repeated at will is sent. */
+const SENDS_MAX = 4;
+/** A slow line is given this long for each MiB that it has to carry, besides the limit for the request. */
+const MS_PER_MIB = 1_000;
+
+/** Hands requests to the caller's client, one at a time and each with a time limit, and says what the answers mean. */
+export class Sender {
+  readonly client: S3Calls;
+  readonly bucket: string;
+  readonly timeoutMs: number;
+  readonly #runtime: Runtime;
+  /** A 404 to HEAD has no name: until something of the bucket was seen, the bucket itself may be what is missing. */
+  bucketSeen = false;
+  /** Who answered last: the address, and what the server calls itself. */
+  peer = '';
+
+  constructor(client: S3Calls, bucket: string, timeoutMs: number, runtime: Runtime) {
+    this.client = client;
+    this.bucket = bucket;
+    this.timeoutMs = timeoutMs;
+    this.#runtime = runtime;
+  }
+
+  /** Sends a request exactly once. */
+  async once<Output>(ask: Ask<Output>): Promise<Reply<Output>> {
+    const observed = observe(ask.command.middlewareStack);
+    const bodyMs = Math.ceil(((ask.bytes ?? 0) / 2 ** 20) * MS_PER_MIB);
+    const limit = timeLimit(this.timeoutMs + bodyMs);
+    try {
+      const signals = ask.signal ? [limit.signal, ask.signal] : [limit.signal];
+      const output = await ask.send(AbortSignal.any(signals), limit.lift);
+      if (!observed.entered) {
+        const error = bypassed(this.#where(ask, observed));
+        return { ok: false, meaning: 'unseen', error, observed, answered: '200' };
+      }
+      this.bucketSeen = true;
+      return { ok: true, output, observed, answered: '200' };
+    } catch (cause) {
+      return this.#failed(ask, observed, cause);
+    } finally {
+      limit.lift();
+      if (observed.address !== undefined)
+        this.peer = `${observed.address} ${observed.server ?? ''}`;
+    }
+  }
+
+  /**
+   * Sends a request that may be repeated at will, until it has an answer.
+   *
+   * @throws {FencedStoreError} where it failed otherwise than by `missing` or `unnamed`; the signal's reason.
+   */
+  async repeatedly<Output>(ask: () => Ask<Output>): Promise<Reply<Output>> {
+    for (let sends = 1; ; sends++) {
+      // A command's middleware is its own, so each copy is a new command.
+      const asked = ask();
+      asked.signal?.throwIfAborted();
+      const reply = await this.once(asked);
+      if (reply.ok) return reply;
+      asked.signal?.throwIfAborted();
+      if (reply.meaning === 'missing' || reply.meaning === 'unnamed') {
+        if (asked.operation !== 'head') this.bucketSeen = true;
+        return reply;
+      }
+      const mayPass = reply.meaning === 'ambiguous' || reply.meaning === 'unreachable';
+      if (!mayPass || sends === SENDS_MAX) throw reply.error;
+      await this.#runtime.sleep(backoffMs(this.#runtime, sends), asked.signal);
+    }
+  }
+
+  #where<Output>({ operation, key }: Ask<Output>, { address }: Observed): string {
+    return `bucket=${this.bucket} key=${JSON.stringify(key)} endpoint=${address ?? 'unknown'} operation=${operation}`;
+  }
+
+  #failed<Output>(ask: Ask<Output>, observed: Observed, cause: unknown): Reply<Output> {
+    const facts = factsOf(cause);
+    const answered = briefly(facts);
+    if (cause instanceof FencedStoreError) {
+      // What looks like no answer of S3 at all may be one that was garbled on the way, and worth another try.
+      const isPassing = cause instanceof StoreUnavailableError || cause instanceof StoreSetupError;
+      const meaning = isPassing ? 'ambiguous' : 'rejected';
+      return { ok: false, meaning, error: cause, observed, answered };
+    }
+    const seen = observed.entered ? 'no' : 'unseen';
+    const sent = observed.address === undefined ? seen : 'yes';
+    const { operation } = ask;
+    const meaning = classify({ operation, sent, ...facts });
+    const error = explain(meaning, facts, this.#where(ask, observed), cause);
+    return { ok: false, meaning, error, observed, answered };
+  }
+}

@@ -1,0 +1,234 @@
+import { ConflictError, OutcomeUnknownError, StaleTokenError } from '../core/errors.js';
+import { type Fate, type Intent, judge } from '../core/settle.js';
+import { historyUpon, type Stored } from '../core/stored.js';
+import { etagHeader } from './capabilities.js';
+import { Known } from './known.js';
+import type { Settings, Settlement, Written } from './options.js';
+import type { Payload } from './payload.js';
+import type { Plan } from './plan.js';
+import { Prober } from './prober.js';
+import type { OpenObject, Put, Requests } from './requests.js';
+import { backoffMs, type Runtime } from './runtime.js';
+import { stamped } from './seal.js';
+import { uploadParts } from './upload.js';
+import { Uploads } from './uploads.js';
+import { type Result, settle } from './write.js';
+
+/** How many writes of unknown outcome are remembered. */
+const UNKNOWN_MAX = 1_000;
+
+const SETTLEMENTS: Readonly<Record<Exclude<Fate, 'pending'>, Settlement>> = {
+  applied: 'applied',
+  replaced: 'applied',
+  lost: 'not-applied',
+  unknown: 'unknown',
+};
+
+/** A write of unknown outcome. */
+interface Unsettled {
+  readonly key: string;
+  readonly intent: Intent;
+}
+
+export interface WriteOptions {
+  readonly key: string;
+  readonly token: bigint;
+  readonly attemptsMax: number;
+  readonly signal: AbortSignal | undefined;
+  readonly onSent?: ((storedBytes: number) => void) | undefined;
+}
+
+/** The way of every write, and of every read that a write may rely on. */
+export class Writer {
+  readonly requests: Requests;
+  readonly prober: Prober;
+  readonly known: Known = new Known();
+  readonly runtime: Runtime;
+  readonly #settings: Settings;
+  readonly #uploads: Uploads;
+  readonly #unsettled = new Map<string, Unsettled>();
+
+  constructor(requests: Requests, settings: Settings, runtime: Runtime) {
+    this.requests = requests;
+    this.runtime = runtime;
+    this.#settings = settings;
+    this.#uploads = new Uploads(requests);
+    this.prober = new Prober(requests, this.#uploads, runtime, settings);
+  }
+
+  /** @throws {RatchetLostError} as `open` and `get`. */
+  async head(key: string, signal: AbortSignal | undefined): Promise<Stored | null> {
+    const before = this.known.highest(key);
+    const stored = await this.requests.head(key, signal);
+    this.known.seen(key, before, stored);
+    return stored;
+  }
+
+  async open(key: string, signal: AbortSignal | undefined): Promise<OpenObject | null> {
+    const before = this.known.highest(key);
+    const object = await this.requests.open(key, signal);
+    try {
+      this.known.seen(key, before, object?.stored ?? null);
+    } catch (error) {
+      object?.cancel();
+      throw error;
+    }
+    return object;
+  }
+
+  async get(key: string, signal: AbortSignal | undefined): ReturnType<Requests['get']> {
+    const before = this.known.highest(key);
+    const object = await this.requests.get(key, signal);
+    this.known.seen(key, before, object?.stored ?? null);
+    return object;
+  }
+
+  /** Looks, checks the token against what is there, writes upon exactly that; again where the write is lost to another. */
+  async write<Found extends { readonly base: Stored | null }>(
+    options: WriteOptions,
+    plan: Plan<Found>,
+  ): Promise<{ readonly written: Written; readonly found: Found }> {
+    const { key, token, attemptsMax, signal } = options;
+    let capabilities = await this.prober.capabilities({ signal });
+    let isSure = false;
+    for (let attempt = 1; ; attempt++) {
+      const found = await plan.look();
+      const { base } = found;
+      refuseStale(key, token, base);
+      const draft = await plan.draft(found, capabilities);
+      if ('keep' in draft) return { written: draft.keep, found };
+      const { state, layout, headers, payload, release } = draft;
+      if (payload === null) throw new ConflictError({ resource: key, attempts: attempt - 1 });
+      const stamp = { token, writeId: this.runtime.writeId() };
+      const stored = { ...stamp, state, layout, before: historyUpon(base) };
+      const ifMatch = base && etagHeader(base.version, capabilities.etagForm);
+      const put = { key, ifMatch, stored, headers };
+      const result = await this.#send(put, base, payload, options).finally(release);
+      if (result.applied) {
+        const { version, versionIds } = result;
+        this.known.wrote(key, token, version === null ? null : { ...stored, version });
+        // The bucket has begun or ceased to keep versions: with some servers that changes what they enforce.
+        if (versionIds !== undefined && versionIds !== capabilities.versionIds)
+          await this.prober.renewed(capabilities);
+        return { written: { ...stamp, version }, found };
+      }
+      this.known.seen(key, base?.token ?? 0n, result.seen);
+      this.known.outdated(key);
+      refuseStale(key, token, result.seen);
+      // Refused, although nothing had changed: perhaps the server no longer does what it was seen to do.
+      if (!isSure && result.seen?.writeId === base?.writeId)
+        capabilities = await this.prober.renewed(capabilities, signal);
+      isSure = true;
+      if (attempt >= attemptsMax) throw new ConflictError({ resource: key, attempts: attempt });
+      await this.runtime.sleep(backoffMs(this.runtime, attempt), signal);
+    }
+  }
+
+  /** The key of a write whose outcome this process could not tell. */
+  unsettledKey(writeId: string): string | undefined {
+    return this.#unsettled.get(writeId)?.key;
+  }
+
+  /**
+   * What became of a write.
+   *
+   * @param claim rewrites what is there under the token, so that whatever copy of an older write arrives later is refused
+   */
+  async settle(
+    writeId: string,
+    key: string,
+    signal: AbortSignal | undefined,
+    claim: (token: bigint) => Promise<void>,
+  ): Promise<Settlement> {
+    const intent = this.#unsettled.get(writeId)?.intent;
+    for (;;) {
+      const seen = await this.head(key, signal);
+      if (intent === undefined)
+        return seen?.writeId === writeId || seen?.before.includes(writeId) ? 'applied' : 'unknown';
+      const fate = judge(intent, seen, true);
+      if (fate !== 'pending') {
+        const settlement = SETTLEMENTS[fate];
+        if (settlement !== 'unknown') this.#unsettled.delete(writeId);
+        return settlement;
+      }
+      try {
+        await claim(intent.token);
+      } catch (error) {
+        if (error instanceof OutcomeUnknownError) return 'unknown';
+        // A later holder was quicker, and did the same for us.
+        if (!(error instanceof StaleTokenError)) throw error;
+      }
+    }
+  }
+
+  async #send(
+    put: Put,
+    base: Stored | null,
+    payload: Payload,
+    { signal, onSent }: WriteOptions,
+  ): Promise<Result> {
+    const { stored, key } = put;
+    try {
+      if (payload.kind === 'parts')
+        return await this.#upload(put, base, payload.parts, { signal, onSent });
+      const content =
+        payload.kind === 'bytes'
+          ? stamped(payload.sealed, stored.layout, stored)
+          : await payload.file.stamped(stored.layout, stored);
+      const send = () => this.requests.put(put, content, signal);
+      const result = await settle(this.requests, { ...put, base, send }, this.runtime, signal);
+      if (result.applied) onSent?.(content instanceof Uint8Array ? content.length : content.bytes);
+      return result;
+    } catch (error) {
+      if (error instanceof OutcomeUnknownError) {
+        this.known.outdated(key);
+        this.#remember(error.writeId, { key, intent: { ...stored, base } });
+      }
+      throw error;
+    }
+  }
+
+  async #upload(
+    put: Put,
+    base: Stored | null,
+    source: AsyncIterable<Uint8Array>,
+    { signal, onSent = () => undefined }: Pick<WriteOptions, 'signal' | 'onSent'>,
+  ): Promise<Result> {
+    const { partsInFlight } = this.#settings;
+    const uploaded = await uploadParts(this.#uploads, put, source, {
+      partsInFlight,
+      signal,
+      onSent,
+    });
+    const { upload, parts, bytes } = uploaded;
+    const send = () => this.#uploads.complete(put, upload, parts, bytes, signal);
+    let isOpen = true;
+    try {
+      const result = await settle(this.requests, { ...put, base, send }, this.runtime, signal);
+      isOpen = !result.applied;
+      return result;
+    } catch (error) {
+      // A Complete may still be on its way to the upload, and its outcome may still be asked for.
+      isOpen = !(error instanceof OutcomeUnknownError);
+      throw error;
+    } finally {
+      if (isOpen) await this.#uploads.abort(upload);
+    }
+  }
+
+  #remember(writeId: string, write: Unsettled): void {
+    this.#unsettled.set(writeId, write);
+    if (this.#unsettled.size <= UNKNOWN_MAX) return;
+    const [oldest] = this.#unsettled.keys();
+    if (oldest !== undefined) this.#unsettled.delete(oldest);
+  }
+}
+
+/**
+ * Invariant: what is written upon `base` presents a token that is not lower than that of `base`; and as the condition names
+ * the version of `base`, which no other write shares, the token checked here is the one that is replaced.
+ */
+export function refuseStale(resource: string, presented: bigint, base: Stored | null): void {
+  if (base !== null && base.token > presented)
+    throw new StaleTokenError({ resource, presented, highest: base.token });
+}

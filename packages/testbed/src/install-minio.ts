@@ -1,0 +1,24 @@
+import { execFileSync } from 'node:child_process';
+import { mkdirSync } from 'node:fs';
+import { cacheFolder, findProgram } from './programs.js';
+
+/**
+ * Builds MinIO, which has no binary releases any more, from its source, and keeps it outside the repository. About two minutes
+ * and a GiB of Go's caches; needs Go and its module proxy.
+ */
+const here = findProgram('minio');
+if (here !== undefined) process.stdout.write(`MinIO is here already: ${here}\n`);
+else if (findProgram('go') === undefined) {
+  process.stderr.write(
+    'MinIO is built from source, and there is no Go: install it from https://go.dev/dl\n',
+  );
+  process.exitCode = 1;
+} else {
+  const folder = cacheFolder();
+  mkdirSync(folder, { recursive: true });
+  execFileSync(findProgram('go') ?? 'go', ['install', 'github.com/minio/minio@latest'], {
+    env: { ...process.env, GOBIN: folder },
+    stdio: 'inherit',
+  });
+  process.stdout.write(`MinIO is in ${folder}, where the tests find it.\n`);
+}

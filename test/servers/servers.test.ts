@@ -1,0 +1,28 @@
+import { s3ServersAtHand } from '@fenced/testbed';
+import { afterAll, beforeAll, describe } from 'vitest';
+import { everyPoint } from './every-point.js';
+import { faults } from './faults.js';
+import { operations } from './operations.js';
+import { properties } from './properties.js';
+import { openStage, type Stage } from './stage.js';
+import { streams } from './streams.js';
+
+// The whole contract on each S3 server that can be had: Ceph's always, MinIO where it is installed, any other by
+// `FENCED_S3_ENDPOINT` and its companions, and with `npm run test:servers` moto, which takes some minutes.
+const servers = s3ServersAtHand().filter(
+  (server) => server !== 'moto' || process.env.FENCED_S3_SERVERS === 'all',
+);
+describe.each(servers)('on %s', (server) => {
+  let stage: Stage;
+  const staged = (): Stage => stage;
+  beforeAll(async () => {
+    stage = await openStage(server);
+  });
+  afterAll(() => stage[Symbol.asyncDispose]());
+
+  describe('operations', () => operations(staged));
+  describe('replies that get lost', () => faults(staged));
+  describe('every point of every operation', () => everyPoint(staged));
+  describe('streams', () => streams(staged));
+  describe('properties', () => properties(staged));
+});

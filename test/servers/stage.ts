@@ -1,0 +1,70 @@
+import { CreateBucketCommand, HeadObjectCommand, S3Client } from '@aws-sdk/client-s3';
+import {
+  type Current,
+  FencedS3,
+  type FencedS3Options,
+  type StoreCapabilities,
+} from '@fenced/store/s3';
+import { type S3Program, type S3Service, startS3 } from '@fenced/testbed';
+import { FaultyProxy } from './faulty-proxy.js';
+
+/** One server with a bucket, and a hostile proxy before it. */
+export interface Stage extends AsyncDisposable {
+  readonly service: S3Service;
+  readonly bucket: string;
+  readonly client: S3Client;
+  readonly proxy: FaultyProxy;
+  readonly capabilities: StoreCapabilities;
+  /** A store of its own, as another process would have. */
+  store(options?: Partial<FencedS3Options>): FencedS3;
+  /** A store whose every request goes through the proxy. */
+  viaProxy(options?: Partial<FencedS3Options>): FencedS3;
+  /** A key that nobody had before. */
+  newKey(): string;
+  /** The ids of all writes that an object stands upon, newest first; none where there is no object. */
+  history(key: string): Promise<readonly string[]>;
+}
+
+/** What the suites are given: filled before their first test. */
+export type Staged = () => Stage;
+
+export async function openStage(server: S3Program | 'environment'): Promise<Stage> {
+  await using parts = new AsyncDisposableStack();
+  const service = parts.use(await startS3(server === 'environment' ? undefined : server));
+  const bucket = `fenced-${Date.now()}`;
+  const clientOf = (endpoint: string): S3Client => {
+    const { region } = service;
+    const client = new S3Client({ endpoint, region, credentials: service, forcePathStyle: true });
+    parts.defer(() => client.destroy());
+    return client;
+  };
+  const client = clientOf(service.endpoint);
+  await client.send(new CreateBucketCommand({ Bucket: bucket }));
+  const proxy = parts.use(await FaultyProxy.start(service.endpoint));
+  const proxied = clientOf(proxy.endpoint);
+  const store = (options?: Partial<FencedS3Options>): FencedS3 =>
+    new FencedS3({ client, bucket, ...options });
+  const viaProxy = (options?: Partial<FencedS3Options>): FencedS3 =>
+    new FencedS3({ client: proxied, bucket, requestTimeoutMs: 1_000, ...options });
+  const capabilities = await store().probe();
+  await viaProxy({ requestTimeoutMs: 10_000 }).probe();
+  let keys = 0;
+  const all = parts.move();
+  return {
+    ...{ service, bucket, client, proxy, capabilities, store, viaProxy },
+    newKey: () => `object ${++keys}/ä?&.txt`,
+    history: async (key) => {
+      const command = new HeadObjectCommand({ Bucket: bucket, Key: key });
+      const found = await client.send(command).catch((error: Error) => {
+        if (error.name !== 'NotFound') throw error;
+      });
+      const { 'fencing-write': writeId, 'fencing-before': before } = found?.Metadata ?? {};
+      return writeId === undefined ? [] : [writeId, ...(before?.split('.') ?? [])];
+    },
+    [Symbol.asyncDispose]: () => all.disposeAsync(),
+  };
+}
+
+export function text(current: Current | null | undefined): string | null {
+  return current ? Buffer.from(current.body).toString() : null;
+}
