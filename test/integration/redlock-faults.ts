@@ -8,7 +8,7 @@ const HOUR_MS = 3_600_000;
  * What happens to one site while clients acquire. When it resolves a server answers for the site again, to all clients, with
  * whatever memory it has left. Invariant: a fault leaves every other site alone.
  */
-export type Fault = (site: Site, world: World) => Promise<void>;
+type Fault = (site: Site, world: World) => Promise<void>;
 
 export type Faults = Readonly<Record<string, Fault>>;
 
