@@ -4,7 +4,7 @@ import { writeSync } from 'node:fs';
 import { Redlock } from '@fenced/lock';
 import { Redis } from 'ioredis';
 
-const { ports, keyPrefix, firstToken, resource, ttlMs } = JSON.parse(process.argv[2] ?? '');
+const { ports, keyPrefix, firstToken, resource, ttlMs, meets } = JSON.parse(process.argv[2] ?? '');
 const clients: Redis[] = ports.map((port: number) => {
   const client = new Redis(port, { retryStrategy: () => 20 });
   client.on('error', () => {});
@@ -19,4 +19,8 @@ writeSync(1, 'asks\n');
 const lease = await redlock.acquire(resource, { ttlMs, waitMs: 60_000 });
 await lease.release();
 writeSync(1, `${lease.token}\n`);
+// Until it has met the node of this place, and has begun to admit it.
+while (meets !== undefined && !(await clients[meets]?.hexists(`${keyPrefix}node`, 'roster'))) {
+  await (await redlock.acquire(resource, { ttlMs, waitMs: 60_000 })).release();
+}
 for (const client of clients) client.disconnect();

@@ -182,11 +182,10 @@ describe('close', () => {
     await tokenOf(clients.lock(nodes), 'x', 60_000);
     await restart(nodes[2], 'none');
     const lines: string[] = [];
-    await using client = await acquireOnce(nodes, { resource: 'y', ttlMs: 1_000 }, lines);
+    await using client = await acquireOnce(nodes, { resource: 'y', ttlMs: 1_000, meets: 2 }, lines);
     expect(await client.exited).toEqual({ code: 0, signal: null });
     expect(lines).toHaveLength(2);
-
-    expect(await clients.memory(nodes[2])).toMatchObject({ isVoting: false });
+    expect(await clients.memory(nodes[2])).toMatchObject({ hasPromised: true, isVoting: false });
   });
 });
 
@@ -257,7 +256,7 @@ describe('an error', () => {
 
 function acquireOnce(
   nodes: readonly LocalRedisNode[],
-  asked: { readonly resource: string; readonly ttlMs: number },
+  asked: { readonly resource: string; readonly ttlMs: number; readonly meets?: number },
   lines: string[],
 ): Promise<WorkerProcess> {
   const ports = nodes.map(({ port }) => port);

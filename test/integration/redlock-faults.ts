@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type LocalRedisNode, TcpProxy } from '@fenced/testbed';
-import { type Site, TTL_MS, type World, within } from './redlock-world.js';
+import { PATIENCE_MS, type Site, TTL_MS, type World, within } from './redlock-world.js';
 
 const HOUR_MS = 3_600_000;
 
@@ -8,13 +8,12 @@ const HOUR_MS = 3_600_000;
  * What happens to one site while clients acquire. When it resolves a server answers for the site again, to all clients, with
  * whatever memory it has left. Invariant: a fault leaves every other site alone.
  */
-export type Fault = (site: Site, world: World) => Promise<void>;
+type Fault = (site: Site, world: World) => Promise<void>;
 
-export const FAULTS: Readonly<Record<string, Fault>> = {
-  'kill -9, back with its data': async ({ server }) => {
-    await server.kill();
-    await server.start();
-  },
+export type Faults = Readonly<Record<string, Fault>>;
+
+/** The server that answers afterwards has forgotten tokens that the site's server had given. */
+export const LOSSES: Faults = {
   'kill -9, back without data': async ({ server }) => {
     await server.kill();
     await server.start('none');
@@ -28,22 +27,10 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
   FLUSHALL: async ({ server }, world) => {
     await world.admin(server).flushall();
   },
-  'SIGSTOP for longer than a lease': async ({ server }) => {
-    await server.pause();
-    await sleep(TTL_MS * 2);
-    await server.wake();
-  },
-  'its clock an hour ahead, for good': async ({ server }, world) => {
-    // Right again it would keep what was locked meanwhile for that hour.
-    await server.setClock(server.aheadMs + HOUR_MS);
-    await world.untilAcquired(10);
-  },
-  'its clock an hour behind for a while': async ({ server }, world) => {
-    const { aheadMs } = server;
-    await server.setClock(aheadMs - HOUR_MS);
-    await world.untilAcquired(10);
-    await server.setClock(aheadMs);
-  },
+};
+
+/** Losses of a master that has a replica. */
+export const FAILOVERS: Faults = {
   'a failover to a replica that lags, while half of the clients still reach the old master': async (
     site,
     world,
@@ -63,23 +50,89 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
     const replica = await laggingReplica(site, world);
     await world.admin(replica).replicaof('NO', 'ONE');
     await untilInSync(world, server, replica.port);
-    await world.untilAcquired(10);
     await world.admin(server).replicaof('NO', 'ONE');
     await replica.kill();
     world.spares.push(replica);
   },
 };
 
-/** Starts the spare as the site's replica, lets it catch up, and keeps from it what clients do after that. */
+/** The server that answers afterwards remembers everything, but it was away, or another process, or its clock is wrong. */
+export const DISTURBANCES: Faults = {
+  'kill -9, back with its data': async ({ server }) => {
+    await server.kill();
+    await server.start();
+  },
+  'SIGSTOP for longer than a lease': async ({ server }) => {
+    await server.pause();
+    await sleep(TTL_MS * 2);
+    await server.wake();
+  },
+  'its clock an hour ahead, for good': async ({ server }, world) => {
+    // Right again it would keep what was locked meanwhile for that hour.
+    await server.setClock(server.aheadMs + HOUR_MS);
+    await world.untilAcquired(10);
+  },
+  'its clock an hour behind for a while': async ({ server }, world) => {
+    const { aheadMs } = server;
+    await server.setClock(aheadMs - HOUR_MS);
+    await world.untilAcquired(10);
+    await server.setClock(aheadMs);
+  },
+};
+
+/**
+ * A failover where each half of the clients then reaches one of the two masters, and half of the other sites beside it. Had the
+ * old master a vote, each would be a majority, and none would know of the other's tokens.
+ */
+export async function splitBrain(site: Site, world: World): Promise<void> {
+  const old = site.server;
+  const [near, far] = halves(world.sites.filter((other) => other !== site));
+  for (const { doors } of far) doors[0]?.shut();
+  const replica = await laggingReplica(site, world);
+  await world.admin(replica).replicaof('NO', 'ONE');
+  site.server = replica;
+  site.doors[1]?.redirect(replica);
+  await world.untilVoting(site);
+  for (const { doors } of near) doors[1]?.shut();
+  await world.untilAcquired(20);
+  for (const { doors } of world.sites) for (const door of doors) door.accept();
+  await old.kill();
+  site.doors[0]?.redirect(replica);
+  world.spares.push(old);
+}
+
+/** A master that has had a replica before keeps its replication id, and so its vote, where another one connects. */
+export async function hadReplica({ server }: Site, world: World): Promise<void> {
+  const replica = await replicaOf(server, server.port, world);
+  await replica.kill();
+  world.spares.push(replica);
+}
+
+/** The first half of them, and the second. */
+export function halves<T>(all: readonly T[]): readonly [readonly T[], readonly T[]] {
+  return [all.slice(0, all.length / 2), all.slice(all.length / 2)];
+}
+
+/** Starts a spare as the site's replica, lets it catch up, and keeps from it what clients do after that. */
 async function laggingReplica({ server }: Site, world: World): Promise<LocalRedisNode> {
-  const replica = world.spares.pop();
-  if (!replica) throw new Error('more sites fail over at once than a majority can do without');
-  await replica.setClock(server.aheadMs);
-  await replica.start('none');
   await using link = await TcpProxy.start(server);
-  await untilInSync(world, replica, link.port);
+  const replica = await replicaOf(server, link.port, world);
   link.hold('toClient');
   await world.untilAcquired(10);
+  return replica;
+}
+
+/** @param port where the replica finds the master */
+async function replicaOf(
+  master: LocalRedisNode,
+  port: number,
+  world: World,
+): Promise<LocalRedisNode> {
+  const replica = world.spares.pop();
+  if (!replica) throw new Error('more sites fail over at once than a majority can do without');
+  await replica.setClock(master.aheadMs);
+  await replica.start('none');
+  await untilInSync(world, replica, port);
   return replica;
 }
 
@@ -88,5 +141,5 @@ async function untilInSync(world: World, replica: LocalRedisNode, port: number):
   await admin.replicaof('127.0.0.1', port);
   const isUp = async (): Promise<boolean> =>
     (await admin.info('replication').catch(() => '')).includes('master_link_status:up');
-  await within(30_000, `replica ${replica.name} to be in sync`, isUp);
+  await within(PATIENCE_MS, `replica ${replica.name} to be in sync`, isUp);
 }

@@ -25,6 +25,9 @@ const FENCE_TTL_MS = 1_800_000;
  */
 export const RESUME_LIMIT_MS = TTL_MS + TTL_MS + 2_000 + 375 + 2_000;
 
+/** For what is sure to come, and takes as long as the machine lets it. */
+export const PATIENCE_MS = 30_000;
+
 /** One name of the lock service: the server that stands for it, and a door for each half of the clients. */
 export class Site {
   readonly name: string;
@@ -126,6 +129,16 @@ export class World implements AsyncDisposable {
         () => this.#failures(),
       );
     }
+  }
+
+  /** Resolves when every client has made so many attempts more, whatever came of them. */
+  async untilTried(count: number): Promise<void> {
+    const tried = ({ id, failures }: Client): number =>
+      failures.length + this.history.filter(({ client }) => client === id).length;
+    const before = this.clients.map(tried);
+    const isOver = (): boolean =>
+      this.clients.every((client, at) => tried(client) >= (before[at] ?? 0) + count);
+    await within(PATIENCE_MS, `${count} attempts of every client`, isOver);
   }
 
   /** Resolves when the site's server votes. @throws after `RESUME_LIMIT_MS` */

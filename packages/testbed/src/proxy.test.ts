@@ -353,6 +353,19 @@ describe('cut and refuse', () => {
     expect(String(await buffer(later))).toBe('new');
   });
 
+  test('a proxy that is shut resets old and new connections until it accepts again', async () => {
+    const { proxy } = await serveEcho();
+    const old = await open(proxy);
+    await eventually(() => expect(proxy.connections).toBe(1));
+    proxy.shut();
+    expect(await endOf(old)).toBe('ECONNRESET');
+    expect(await endOf(connect(proxy.port, proxy.host))).toBe('ECONNRESET');
+    proxy.accept();
+    const later = await open(proxy);
+    later.end('new');
+    expect(String(await buffer(later))).toBe('new');
+  });
+
   test('a server that is not there resets its clients, and a port is free once the proxy has stopped', async () => {
     const { proxy } = await serveEcho();
     const { port } = proxy;
