@@ -81,6 +81,7 @@ function tell(event: Event, { protection, lock }: Cell): string | null {
   const lines = event.lines ? brief(event.lines) : '';
   const told: Partial<Record<`${Event['operation']} ${Event['phase']}`, string>> = {
     'acquire ok': `holds the lock${token}`,
+    'acquire failed': 'gets no lock',
     'acquire refused': `gets no lock: ${event.reason}`,
     'claim ok': `claims: below ${event.token} is void`,
     'claim refused': `claim REFUSED, ${event.highest} was seen`,

@@ -35,20 +35,24 @@ async function acquire(): Promise<HeldLock> {
   await Promise.allSettled(nodes.map(({ client }) => client.connect()));
   report('acquire', 'invoke');
   const attempt = await lock.tryAcquire(job.resource, job.ttlMs);
-  if (attempt.ok) return held(attempt.lease);
+  if (attempt.ok) {
+    report('acquire', 'ok', factsOf(attempt.lease));
+    return reportingItsEnd(attempt.lease);
+  }
   report('acquire', 'refused', { reason: attempt.why });
   if (job.givesUp) throw new Reported();
-  report('acquire', 'invoke');
-  return held(await lock.acquire(job.resource, job.ttlMs));
+  const wait = () => lock.acquire(job.resource, job.ttlMs);
+  return reportingItsEnd(await step('acquire', wait, factsOf));
 }
 
-/** The lease, reported with its beginning and its end. */
-function held(lease: HeldLock): HeldLock {
+function factsOf(lease: HeldLock) {
   const { token } = lease;
-  const facts = { validMs: lease.remainingMs(), ...(token !== null && { token: `${token}` }) };
-  report('acquire', 'ok', facts);
+  return { validMs: lease.remainingMs(), ...(token !== null && { token: token.toString() }) };
+}
+
+function reportingItsEnd(lease: HeldLock): HeldLock {
   return {
-    token,
+    token: lease.token,
     remainingMs: () => lease.remainingMs(),
     async [Symbol.asyncDispose]() {
       report('release', 'invoke');

@@ -56,7 +56,7 @@ export interface Stage {
 }
 
 /** What each protection comes to. One that is not there is not played: the story has nothing to say of it. */
-export type Pinned = Readonly<Partial<Record<Protection, Verdict>>>;
+type Pinned = Readonly<Partial<Record<Protection, Verdict>>>;
 
 export interface Scenario {
   readonly number: number;
@@ -67,7 +67,7 @@ export interface Scenario {
   readonly pinned: Pinned;
   /** What people do instead of taking our lock, and what it comes to in this story. */
   readonly counterparts?: readonly { readonly lock: LockKind; readonly pinned: Pinned }[];
-  /** What the story breaks: lock nodes, or their clocks, too. Then they are our own, and were in use before. */
+  /** What the story breaks: lock nodes and the ways to them, or clocks, too. The cell has nodes of its own then, in use before. */
   readonly breaks?: 'nodes' | 'clocks';
   /** The lock node that has a replica, where one has. */
   readonly replicated?: string;
