@@ -34,9 +34,14 @@ export function renderStory(scenario: Scenario): string {
 /** The history in lanes, one event a row, and the verdict below. */
 export function renderCell(cell: Cell): string {
   const stopped = new Set<Actor>();
+  const turnedAway = new Set<Actor>();
   const rows = cell.history.flatMap((event) => {
     if (event.operation === 'pause') stopped.add(event.actor);
     if (event.operation === 'wake') stopped.delete(event.actor);
+    const isRefusal = event.operation === 'acquire' && event.phase === 'refused';
+    // Who asks again and again is told about once.
+    if (isRefusal && turnedAway.has(event.actor)) return [];
+    if (isRefusal) turnedAway.add(event.actor);
     const text = tell(event, cell);
     return text === null ? [] : [row(event, text, stopped)];
   });
@@ -81,7 +86,6 @@ function tell(event: Event, { protection, lock }: Cell): string | null {
   const lines = event.lines ? brief(event.lines) : '';
   const told: Partial<Record<`${Event['operation']} ${Event['phase']}`, string>> = {
     'acquire ok': `holds the lock${token}`,
-    'acquire failed': 'gets no lock',
     'acquire refused': `gets no lock: ${event.reason}`,
     'claim ok': `claims: below ${event.token} is void`,
     'claim refused': `claim REFUSED, ${event.highest} was seen`,

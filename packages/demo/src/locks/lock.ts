@@ -13,10 +13,7 @@ export type LockAttempt =
 
 /** What a client takes its locks from: ours, or what people write themselves. */
 export interface Lock {
-  /** Asks once. */
   tryAcquire(resource: string, ttlMs: number): Promise<LockAttempt>;
-  /** Asks until it has the lock. */
-  acquire(resource: string, ttlMs: number): Promise<HeldLock>;
 }
 
 /** The answers of the nodes, the same ones together: `a b held; c not-admitted`. */

@@ -14,7 +14,7 @@ export interface Actor {
   wake(): Promise<void>;
   /** Resolves when the client's program has ended. */
   finished(): Promise<void>;
-  /** Resolves when the client has asked for the lock and not got it, or its program has ended. */
+  /** Resolves when the client has asked for the lock several times in vain, or its program has ended. */
   finishedOrTurnedAway(): Promise<void>;
 }
 
