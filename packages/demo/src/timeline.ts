@@ -49,8 +49,9 @@ export function renderCell(cell: Cell): string {
 }
 
 function title({ lock, protection, store }: Cell): string {
-  const name = lock === 'fenced' ? protection : `${protection} by ${lock}`;
-  return styleText('bold', `${name} on ${store}: `) + explained[protection];
+  const isOurs = lock === 'fenced';
+  const name = `${protection} on ${store}${isOurs ? '' : `, ${lock}`}: `;
+  return styleText('bold', name) + (isOurs ? explained[protection] : 'what people do instead');
 }
 
 function header(): string {
@@ -86,7 +87,7 @@ function tell(event: Event, { protection, lock }: Cell): string | null {
   const lines = event.lines ? brief(event.lines) : '';
   const told: Partial<Record<`${Event['operation']} ${Event['phase']}`, string>> = {
     'acquire ok': `holds the lock${token}`,
-    'acquire refused': `gets no lock: ${event.reason}`,
+    'acquire refused': `no lock: ${event.reason}`,
     'claim ok': `claims: below ${event.token} is void`,
     'claim refused': `claim REFUSED, ${event.highest} was seen`,
     'read ok': `reads ${lines}`,

@@ -16,11 +16,12 @@ export interface Lock {
   tryAcquire(resource: string, ttlMs: number): Promise<LockAttempt>;
 }
 
-/** The answers of the nodes, the same ones together: `a b held; c not-admitted`. */
+/** The answers of the nodes that were waited for, the same ones together: `A B held; C not-admitted`. */
 export function summarize(
   nodes: readonly { readonly name: string; readonly answer: string }[],
 ): string {
-  return [...Map.groupBy(nodes, ({ answer }) => answer)]
+  const answered = nodes.filter(({ answer }) => answer !== 'pending');
+  return [...Map.groupBy(answered, ({ answer }) => answer)]
     .map(([answer, same]) => `${same.map(({ name }) => name.toUpperCase()).join(' ')} ${answer}`)
     .join('; ');
 }
