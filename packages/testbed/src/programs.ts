@@ -1,4 +1,4 @@
-import { accessSync, constants, existsSync } from 'node:fs';
+import { accessSync, constants, existsSync, readdirSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { delimiter, dirname, join } from 'node:path';
 import { TestbedError } from './errors.js';
@@ -44,15 +44,17 @@ export function findRedis(): string | undefined {
 /** Debian's package of it. */
 export const FAKETIME_PACKAGE = 'libfaketime';
 
-/** What moves the clock of one process: libfaketime, where Debian and Homebrew on Linux put it. */
+/** What moves the clock of one process: libfaketime, where Debian (by CPU) and others put it. */
 export function findFakeTime(): string | undefined {
+  const libraries = existsSync('/usr/lib') ? readdirSync('/usr/lib') : [];
   const folders = [
-    ...['x86_64', 'aarch64'].map((cpu) => `/usr/lib/${cpu}-linux-gnu/faketime`),
-    '/usr/lib/faketime',
-    '/usr/local/lib/faketime',
-    '/home/linuxbrew/.linuxbrew/lib/faketime',
+    ...libraries.map((name) => join('/usr/lib', name)),
+    '/usr/lib',
+    '/usr/local/lib',
   ];
-  return folders.map((folder) => join(folder, 'libfaketime.so.1')).find((path) => existsSync(path));
+  return folders
+    .map((folder) => join(folder, 'faketime', 'libfaketime.so.1'))
+    .find((path) => existsSync(path));
 }
 
 /**

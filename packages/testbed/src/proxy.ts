@@ -141,6 +141,12 @@ export class TcpProxy implements AsyncDisposable {
     this.#isRefusing = true;
   }
 
+  /** Cuts and refuses, as a network that has come apart. */
+  shut(): void {
+    this.refuse();
+    this.cut();
+  }
+
   accept(): void {
     this.#isRefusing = false;
   }
