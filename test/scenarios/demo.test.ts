@@ -100,13 +100,13 @@ describe('the command', () => {
   }, 60_000);
 
   test('tells a timeline that fits 80 columns and needs no colour', async () => {
-    const { code, stdout } = await demo('--only', '3', '--store', 'postgres');
+    const { code, stdout } = await demo('--only', '3,6', '--store', 'postgres');
     expect(code).toBe(0);
     expect(stdout).not.toContain('\u001b');
     for (const line of stdout.split('\n')) expect([...line].length, line).toBeLessThanOrEqual(80);
     expect(stdout).toContain('client 1          client 2          lock nodes        storage');
     expect(stdout).toMatch(/write REFUSED, 34 was seen/);
-    expect(stdout).toContain('5 of 5 verdicts are as expected.');
+    expect(stdout).toContain('7 of 7 verdicts are as expected.');
   }, 60_000);
 
   test.each([

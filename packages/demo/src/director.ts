@@ -10,6 +10,9 @@ import { through } from './services.js';
 /** Short where the story waits for the end of client 1's lease; client 2 must not lose its own while client 1 acts. */
 const SHORT_TTL_MS = 1_000;
 const LONG_TTL_MS = 10_000;
+const WAIT_MS = 30_000;
+/** How often a client asks in vain before the story goes on: a node that were let in too early would be by then. */
+const TURNED_AWAY_TIMES = 5;
 const HOUR_MS = 3_600_000;
 
 const WORKER: URL = new URL('./worker.js', import.meta.url);
@@ -19,13 +22,13 @@ const BEFORE_THE_WRITE = { file: WORKER, text: 'return edited;' };
 
 interface Start {
   readonly stopAt?: typeof BEFORE_THE_WRITE;
-  readonly givesUp?: boolean;
+  readonly waitMs?: number;
 }
 
 /** Starts the clients of one cell, does to them and their servers what the story wants, and writes down what is seen. */
 export class Director implements Stage, AsyncDisposable {
   readonly history: History = new History();
-  readonly #job: Omit<Job, 'line' | 'ttlMs' | 'givesUp'>;
+  readonly #job: Omit<Job, 'line' | 'ttlMs' | 'waitMs'>;
   readonly #proxy: TcpProxy;
   readonly #nodes: LockNodes;
   readonly #network: LockNetwork;
@@ -34,7 +37,7 @@ export class Director implements Stage, AsyncDisposable {
 
   /** @param proxy before the storage; client 1's packets pass through it */
   constructor(
-    job: Omit<Job, 'line' | 'ttlMs' | 'givesUp'>,
+    job: Omit<Job, 'line' | 'ttlMs' | 'waitMs'>,
     proxy: TcpProxy,
     nodes: LockNodes,
     leaseLasts: boolean,
@@ -55,7 +58,7 @@ export class Director implements Stage, AsyncDisposable {
   }
 
   clientThatGivesUp(number: ClientNumber): Promise<Actor> {
-    return this.#play(number, { givesUp: true });
+    return this.#play(number, { waitMs: 0 });
   }
 
   async clientBeforeItAsks(): Promise<Actor> {
@@ -164,14 +167,14 @@ export class Director implements Stage, AsyncDisposable {
     return this.#actor(number, await this.#start(number, start));
   }
 
-  async #start(number: ClientNumber, { stopAt, givesUp = false }: Start): Promise<WorkerProcess> {
+  async #start(number: ClientNumber, { stopAt, waitMs = WAIT_MS }: Start): Promise<WorkerProcess> {
     const { storage, lock } = this.#job;
     const { host, port } = this.#proxy;
     const name = `client ${number}` as const;
     const job: Job = {
       ...this.#job,
       line: name,
-      givesUp,
+      waitMs,
       ttlMs: number === 1 && !this.#leaseLasts ? SHORT_TTL_MS : LONG_TTL_MS,
       lock: { ...lock, nodes: this.#network.addresses(number) },
       storage: number === 1 ? through(storage, host, port) : storage,
@@ -206,7 +209,10 @@ export class Director implements Stage, AsyncDisposable {
       },
       finished,
       finishedOrTurnedAway: () =>
-        Promise.race([finished(), this.history.recorded(name, 'acquire', 'refused')]),
+        Promise.race([
+          finished(),
+          this.history.recorded(name, 'acquire', 'refused', TURNED_AWAY_TIMES),
+        ]),
     };
   }
 

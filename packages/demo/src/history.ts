@@ -71,12 +71,14 @@ export class History {
     for (const look of this.#waiting) look(event);
   }
 
-  /** Resolves when there is an event of that kind. */
-  recorded(actor: Actor, operation: Operation, phase: Phase): Promise<void> {
+  /** Resolves when there are so many events of that kind. */
+  recorded(actor: Actor, operation: Operation, phase: Phase, times: number): Promise<void> {
+    let missing = times;
     return new Promise((resolve) => {
       const look = (event: Event): void => {
-        if (event.actor === actor && event.operation === operation && event.phase === phase)
-          resolve();
+        if (event.actor !== actor || event.operation !== operation || event.phase !== phase) return;
+        missing -= 1;
+        if (missing === 0) resolve();
       };
       this.#waiting.add(look);
       for (const event of this.#events) look(event);

@@ -5,8 +5,8 @@ export interface Job {
   readonly resource: string;
   readonly protection: Protection;
   readonly ttlMs: number;
-  /** Whether it goes away where it does not get the lock at once. */
-  readonly givesUp: boolean;
+  /** How long it goes on asking for the lock. */
+  readonly waitMs: number;
   readonly lock: LockAddress;
   readonly storage: StorageAddress;
 }

@@ -26,10 +26,7 @@ export class LockNetwork implements AsyncDisposable {
     for (const node of this.#nodes) {
       const proxy = await this.#between(client, node);
       if (names.includes(node.name)) proxy.accept();
-      else {
-        proxy.refuse();
-        proxy.cut();
-      }
+      else proxy.shut();
     }
   }
 

@@ -35,9 +35,14 @@ export function renderStory(scenario: Scenario): string {
 /** The history in lanes, one event a row, and the verdict below. */
 export function renderCell(cell: Cell): string {
   const stopped = new Set<Actor>();
+  const turnedAway = new Set<Actor>();
   const rows = cell.history.flatMap((event) => {
     if (event.operation === 'pause') stopped.add(event.actor);
     if (event.operation === 'wake') stopped.delete(event.actor);
+    const isRefusal = event.operation === 'acquire' && event.phase === 'refused';
+    // Who asks again and again is told about once.
+    if (isRefusal && turnedAway.has(event.actor)) return [];
+    if (isRefusal) turnedAway.add(event.actor);
     const text = tell(event, cell);
     return text === null ? [] : [row(event, text, stopped)];
   });
@@ -45,8 +50,9 @@ export function renderCell(cell: Cell): string {
 }
 
 function title({ lock, protection, store }: Cell): string {
-  const name = lock === 'fenced' ? protection : `${protection} by ${lock}`;
-  return styleText('bold', `${name} on ${store}: `) + explained[protection];
+  const isOurs = lock === 'fenced';
+  const name = `${protection} on ${store}${isOurs ? '' : `, ${lock}`}: `;
+  return styleText('bold', name) + (isOurs ? explained[protection] : 'what people do instead');
 }
 
 function header(): string {
@@ -83,7 +89,7 @@ function tell(event: Event, { protection, lock }: Cell): string | null {
   const told: Partial<Record<`${Event['operation']} ${Event['phase']}`, string>> = {
     'probe refused': 'REFUSES the store: it ignores conditions',
     'acquire ok': `holds the lock${token}`,
-    'acquire refused': `gets no lock: ${event.reason}`,
+    'acquire refused': `no lock: ${event.reason}`,
     'claim ok': `claims: below ${event.token} is void`,
     'claim refused': `claim REFUSED, ${event.highest} was seen`,
     'read ok': `reads ${lines}`,

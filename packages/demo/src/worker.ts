@@ -4,6 +4,7 @@
  * It does its work as any program would and knows nothing of the story it is in. Where it is paused, and which of its
  * packets are late, is the director's business.
  */
+import { setTimeout } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import type { FencedDocument } from './documents/document.js';
 import { openFenced, openMarked, openPlain } from './documents/open.js';
@@ -14,6 +15,7 @@ import type { HeldLock } from './locks/lock.js';
 import { openLock } from './locks/open.js';
 
 const RECONNECT_MS = 20;
+const RETRY_MS = 50;
 
 const job: Job = JSON.parse(process.argv[2] ?? '');
 const nodes = job.lock.nodes.map(({ name, url }) => {
@@ -30,20 +32,22 @@ const nodes = job.lock.nodes.map(({ name, url }) => {
 });
 const lock = openLock(job.lock, nodes);
 
-/** Connects first, as programs do when they start; asks once, and then until it has the lock. */
+/** Connects first, as programs do when they start, and asks until it has the lock. */
 async function acquire(): Promise<HeldLock> {
   await Promise.allSettled(nodes.map(({ client }) => client.connect()));
-  report('acquire', 'invoke');
-  const attempt = await lock.tryAcquire(job.resource, job.ttlMs);
-  if (attempt.ok) return held(attempt.lease);
-  report('acquire', 'refused', { reason: attempt.why });
-  if (job.givesUp) throw new Reported();
-  report('acquire', 'invoke');
-  return held(await lock.acquire(job.resource, job.ttlMs));
+  const startedMs = performance.now();
+  for (;;) {
+    report('acquire', 'invoke');
+    const attempt = await lock.tryAcquire(job.resource, job.ttlMs);
+    if (attempt.ok) return reported(attempt.lease);
+    report('acquire', 'refused', { reason: attempt.why });
+    if (performance.now() - startedMs > job.waitMs) throw new Reported();
+    await setTimeout(RETRY_MS);
+  }
 }
 
-/** The lease, reported with its beginning and its end. */
-function held(lease: HeldLock): HeldLock {
+/** The lease, reported when it begins and when it is given up. */
+function reported(lease: HeldLock): HeldLock {
   const { token } = lease;
   const facts = { validMs: lease.remainingMs(), ...(token !== null && { token: `${token}` }) };
   report('acquire', 'ok', facts);

@@ -13,17 +13,15 @@ export type LockAttempt =
 
 /** What a client takes its locks from: ours, or what people write themselves. */
 export interface Lock {
-  /** Asks once. */
   tryAcquire(resource: string, ttlMs: number): Promise<LockAttempt>;
-  /** Asks until it has the lock. */
-  acquire(resource: string, ttlMs: number): Promise<HeldLock>;
 }
 
-/** The answers of the nodes, the same ones together: `a b held; c not-admitted`. */
+/** The answers of the nodes that were waited for, the same ones together: `A B held; C not-admitted`. */
 export function summarize(
   nodes: readonly { readonly name: string; readonly answer: string }[],
 ): string {
-  return [...Map.groupBy(nodes, ({ answer }) => answer)]
+  const answered = nodes.filter(({ answer }) => answer !== 'pending');
+  return [...Map.groupBy(answered, ({ answer }) => answer)]
     .map(([answer, same]) => `${same.map(({ name }) => name.toUpperCase()).join(' ')} ${answer}`)
     .join('; ');
 }

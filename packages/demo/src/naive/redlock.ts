@@ -1,7 +1,6 @@
 import { randomUUID } from 'node:crypto';
-import { setTimeout } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
-import type { HeldLock, Lock, LockAttempt } from '../locks/lock.js';
+import type { Lock, LockAttempt } from '../locks/lock.js';
 import { summarize } from '../locks/lock.js';
 import { type NaiveTokens, noTokens } from './tokens.js';
 
@@ -17,7 +16,6 @@ export interface NaiveRedlockOptions {
   readonly ignoresElapsedTime?: boolean;
 }
 
-const RETRY_MS = 50;
 const RELEASE = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end`;
 
 /**
@@ -73,14 +71,6 @@ export class NaiveRedlock implements Lock {
     }
     await release();
     return { ok: false, why: summarize(answers) };
-  }
-
-  async acquire(resource: string, ttlMs: number): Promise<HeldLock> {
-    for (;;) {
-      const attempt = await this.tryAcquire(resource, ttlMs);
-      if (attempt.ok) return attempt.lease;
-      await setTimeout(RETRY_MS);
-    }
   }
 }
 

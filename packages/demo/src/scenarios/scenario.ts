@@ -14,7 +14,7 @@ export interface Actor {
   wake(): Promise<void>;
   /** Resolves when the client's program has ended. */
   finished(): Promise<void>;
-  /** Resolves when the client has asked for the lock and not got it, or its program has ended. */
+  /** Resolves when the client has asked for the lock several times in vain, or its program has ended. */
   finishedOrTurnedAway(): Promise<void>;
 }
 
@@ -73,7 +73,7 @@ export interface Scenario {
   readonly counterparts?: readonly { readonly lock: LockKind; readonly pinned: Pinned }[];
   /** The stores it is told for; all, where it does not say. */
   readonly stores?: readonly StoreKind[];
-  /** What the story breaks: lock nodes, or their clocks, too. Then they are our own, and were in use before. */
+  /** What the story breaks: lock nodes and the ways to them, or clocks, too. The cell has nodes of its own then, in use before. */
   readonly breaks?: 'nodes' | 'clocks';
   /** The lock node that has a replica, where one has. */
   readonly replicated?: string;
