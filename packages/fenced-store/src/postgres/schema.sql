@@ -260,7 +260,7 @@ CREATE OR REPLACE FUNCTION fenced.made_at(write_id uuid) RETURNS timestamptz
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$ SELECT to_timestamp(('x' || left(translate(write_id::text, '-', ''), 12))::bit(48)::bigint / 1000.0) $$;
 
--- Forgets up to 1024 writes that are older than a day: four times as many as were noted since the last time. One at a time;
+-- Forgets up to 1024 applied writes that are older than a day; those that `settle` refused stay, however late they may arrive: four times as many as were noted since the last time. One at a time;
 -- not under a snapshot that may be older than what another one forgot.
 CREATE OR REPLACE FUNCTION fenced.forget_writes() RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -269,7 +269,8 @@ DECLARE
   first_kept CONSTANT uuid := rpad(lpad(to_hex((extract(epoch FROM clock_timestamp() - interval '1 day') * 1000)::bigint), 12, '0'), 32, '0')::uuid;
 BEGIN
   IF current_setting('transaction_isolation') = 'read committed' AND pg_try_advisory_xact_lock(112585829737829) THEN
-    DELETE FROM fenced.write WHERE id IN (SELECT w.id FROM fenced.write w WHERE w.id < first_kept ORDER BY w.id LIMIT 1024);
+    DELETE FROM fenced.write WHERE id IN (
+      SELECT w.id FROM fenced.write w WHERE w.id < first_kept AND w.applied ORDER BY w.id LIMIT 1024);
   END IF;
 END
 $$;
