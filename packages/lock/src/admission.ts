@@ -36,6 +36,8 @@ export interface Force {
 const NODE_TIMEOUT_MS = 2_000;
 /** How often a round looks again at nodes that have changed meanwhile. */
 const LOOKS_MAX = 5;
+/** About how long it waits before. */
+const LOOK_AGAIN_MS = 20;
 /** About how long to wait after a round that others got in the way of. */
 const RETRY_MS = 250;
 
@@ -117,14 +119,15 @@ export class Admissions {
 
   async #runRound(force: Force | null = null): Promise<Round> {
     for (let looks = 1; looks <= LOOKS_MAX; looks += 1) {
-      const round = await this.#look(force);
+      const round = await this.#look(force, looks === LOOKS_MAX);
       if (round) return round;
+      await this.#pause();
     }
     return refuse('nodes go on changing while they are being admitted', this.#retryMs());
   }
 
   /** Null where others were faster, or something has changed since it was looked at. */
-  async #look(force: Force | null): Promise<Round | null> {
+  async #look(force: Force | null, isLast: boolean): Promise<Round | null> {
     const inspected = await this.#ask((node) => node.inspect(this.#runtime.uniqueId()));
     const seen = inspected.map((reply, index) =>
       reply.answer === 'inspected' && this.#node(index).isKnownAs(reply) ? reply : null,
@@ -140,6 +143,10 @@ export class Admissions {
     const outlived = findOutlived(seen, gathering.everybody);
     if (outlived.length > 0) return this.#retire(outlived);
     if (gathering.claims.length === 0) return { ok: true, againMs: null };
+    // Where some vote already, another client may be about to admit the rest from the first token on: not from the clock.
+    if (gathering.everybody !== null && seed.firstToken !== null && !isLast) {
+      if (seen.some((one) => one?.admitted)) return null;
+    }
     const admission = await this.#promised(seen, gathering, seed);
     return admission && this.#carryOut(seen, gathering, admission, force);
   }
@@ -246,6 +253,12 @@ export class Admissions {
       return [`${this.#node(at).name} (${why})`];
     });
     return `too few nodes may vote yet; those that may have forgotten a lease stay out until it is over: ${left.join(', ')}`;
+  }
+
+  /** Long enough for another client to get on, short beside what a caller waits for. */
+  #pause(): Promise<void> {
+    const ms = LOOK_AGAIN_MS * (0.5 + this.#runtime.random());
+    return new Promise((resolve) => this.#runtime.after(ms, resolve));
   }
 
   #retryMs(): number {
