@@ -1,3 +1,4 @@
+import { StoreUnavailableError } from '@fenced/store';
 import { FencedPostgres, type IsolationLevel } from '@fenced/store/postgres';
 import fc from 'fast-check';
 import pg from 'pg';
@@ -65,7 +66,7 @@ export async function storm(url: string, admin: pg.Pool, plan: Operation[][]): P
     for (const op of operations) {
       const id = judge.newWriteId();
       const [outcome] = await Promise.all([write(pool, store, op, id), disturb(admin, op)]);
-      const known = outcome === 'unknown' ? await judge.settle(id) : outcome;
+      const known = outcome === 'unknown' ? await settled(judge, id) : outcome;
       outcomes.set(id, op.how === 'another program' ? outcome : known);
       if (op.how !== 'another program')
         expect(known, 'a note of one day tells').not.toBe('unknown');
@@ -130,6 +131,17 @@ async function disturb(admin: pg.Pool, { fault }: Operation): Promise<void> {
       WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle' AND query NOT LIKE '%settle%'
       ORDER BY random() LIMIT 1`,
   );
+}
+
+/** Asked again where a cancellation that was meant for another statement hit the question. */
+async function settled(store: FencedPostgres, id: string): Promise<Outcome> {
+  for (;;) {
+    try {
+      return await store.settle(id);
+    } catch (error) {
+      if (!(error instanceof StoreUnavailableError)) throw error;
+    }
+  }
 }
 
 /**
