@@ -19,7 +19,7 @@ const laneStyles: Record<Actor, Style> = {
 
 const explained: Record<Protection, string> = {
   none: 'no lock',
-  lock: 'a Redlock lease, checked before writing; no token',
+  lock: 'the lease is checked before the write',
   metadata: 'the token in the metadata, and only upon the ETag that was read',
   token: "the lease's token goes with the write",
   'token+cas': 'the token, and only if nobody wrote since the read',
