@@ -79,8 +79,9 @@ test('a server that is not there, and a command line that says nothing, have exi
     ['probe', 's3://a', '--force'],
   ])
     expect(await fenced(args)).toMatchObject({ code: 64 });
-  expect(await fenced(['--help'])).toMatchObject({
-    code: 0,
-    stdout: expect.stringContaining('fenced probe'),
-  });
+  for (const [args, text] of [
+    [['--help'], 'probe    what an S3 server enforces'],
+    [['probe', '--help'], 'fenced probe s3://bucket'],
+  ] as const)
+    expect(await fenced(args)).toMatchObject({ code: 0, stdout: expect.stringContaining(text) });
 });
