@@ -92,7 +92,7 @@ describe('an address of the environment', () => {
 test('an unknown FENCED_S3_SERVER is an error', async () => {
   vi.stubEnv('FENCED_S3_SERVER', 'ceph');
   await expect(startS3()).rejects.toThrow(
-    'FENCED_S3_SERVER=ceph is unknown: use minio, radosgw, docker',
+    'FENCED_S3_SERVER=ceph is unknown: use minio, radosgw, moto, docker',
   );
 });
 
