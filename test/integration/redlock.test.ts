@@ -14,7 +14,7 @@ import {
 import { type RedisService, startRedis } from '@fenced/testbed';
 import { Redis, type RedisOptions } from 'ioredis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { confirmScript } from '../../packages/lock/src/redis/scripts.js';
+import { script } from '../../packages/lock/src/redis/scripts.js';
 
 let service: RedisService;
 let keyPrefix: string;
@@ -142,9 +142,22 @@ describe('tokens', () => {
     ]);
     const keys = ['node', 'lock:x', 'fence:x'].map((key) => keyPrefix + key);
     const confirm = (token: bigint) =>
-      node?.eval(confirmScript.source, 3, ...keys, owner ?? '', `${token}`, members ?? '', 60_000);
+      node?.eval(
+        script.source,
+        3,
+        ...keys,
+        'confirm',
+        2,
+        4,
+        `${owner}`,
+        `${token}`,
+        `${members}`,
+        60_000,
+      );
     await confirm(lease.token + 7n);
-    expect(await confirm(lease.token + 5n)).toContain(`${lease.token + 7n}`);
+    expect(await confirm(lease.token + 5n)).toMatchObject([
+      ['granted', `${lease.token + 7n}`, expect.anything(), expect.anything(), expect.anything()],
+    ]);
     expect(await node?.get(`${keyPrefix}fence:x`)).toBe(`${lease.token + 7n}`);
   });
 

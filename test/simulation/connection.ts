@@ -1,7 +1,7 @@
 import type { RedisClient } from '../../packages/lock/src/redis/node.ts';
 import type { Computer } from './computer.ts';
 import type { Machine } from './machine.ts';
-import { type NodeModel, type Reply, type ScriptName, scriptName } from './node-model.ts';
+import { callsIn, type ModelCall, type NodeModel, type Reply } from './node-model.ts';
 import type { Random } from './random.ts';
 import type { Schedule } from './schedule.ts';
 
@@ -14,13 +14,11 @@ export interface Weather {
   blockedUntilMs: number;
 }
 
-/** A script that ran on a node, whether its reply reaches the client or not. */
+/** A call that was carried out on a node, whether its reply reaches the client or not. */
 export interface CarriedOut {
   readonly connection: Connection;
   readonly server: NodeModel;
-  readonly script: ScriptName;
-  readonly keyCount: number;
-  readonly values: Values;
+  readonly call: ModelCall;
   readonly answer: Reply | Error;
   /** `late`: it was held up, and its connection is long gone. */
   readonly how: 'in time' | 'late';
@@ -33,7 +31,7 @@ interface Request {
   readonly script: string;
   readonly keyCount: number;
   readonly values: Values;
-  readonly resolve: (reply: Reply) => void;
+  readonly resolve: (replies: Reply[]) => void;
   readonly reject: (error: Error) => void;
 }
 
@@ -106,8 +104,10 @@ export class Connection implements RedisClient {
     script: string,
     keyCount: number,
     values: Values,
-  ): Promise<Reply> {
-    if (scriptName(script) === 'acquire') this.computer.noteAttempt(String(values[keyCount]));
+  ): Promise<Reply[]> {
+    for (const { command: name, values: told } of callsIn(keyCount, values)) {
+      if (name === 'acquire') this.computer.noteAttempt(told[0] ?? '');
+    }
     return new Promise((resolve, reject) => {
       const request = { command, script, keyCount, values, resolve, reject };
       this.#unanswered.push(request);
@@ -148,27 +148,22 @@ export class Connection implements RedisClient {
     });
   }
 
-  #carryOut(request: Request, server: NodeModel, how: CarriedOut['how']): Reply | Error {
+  #carryOut(request: Request, server: NodeModel, how: CarriedOut['how']): Reply[] | Error {
     const { command, script, keyCount, values } = request;
-    let answer: Reply | Error;
+    let answers: Reply[] | Error;
     try {
-      answer = server[command](script, keyCount, values);
+      answers = server[command](script, keyCount, values);
     } catch (error) {
-      answer = error instanceof Error ? error : new Error(String(error));
+      answers = error instanceof Error ? error : new Error(String(error));
     }
-    this.#observe({
-      connection: this,
-      server,
-      script: scriptName(script),
-      keyCount,
-      values,
-      answer,
-      how,
-    });
-    return answer;
+    for (const [at, call] of callsIn(keyCount, values).entries()) {
+      const answer = answers instanceof Error ? answers : answers[at];
+      if (answer) this.#observe({ connection: this, server, call, answer, how });
+    }
+    return answers;
   }
 
-  #settle(request: Request, answer: Reply | Error): void {
+  #settle(request: Request, answer: Reply[] | Error): void {
     this.#unanswered = this.#unanswered.filter((one) => one !== request);
     if (answer instanceof Error) request.reject(answer);
     else request.resolve(answer);

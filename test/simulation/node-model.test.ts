@@ -3,8 +3,9 @@ import { type RedisService, startRedis } from '@fenced/testbed';
 import fc from 'fast-check';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { script } from '../../packages/lock/src/redis/scripts.ts';
 import { type Call, type Command, command, opening, UNIT_MS } from './node-commands.ts';
-import { NodeModel, type Reply, sources } from './node-model.ts';
+import { NodeModel, type Reply } from './node-model.ts';
 import { NodeData } from './redis-process.ts';
 
 const SEQUENCES = Number(process.env.FENCED_RUNS ?? 400);
@@ -38,7 +39,7 @@ class Pair {
   async step(one: Command): Promise<void> {
     switch (one.do) {
       case 'script':
-        return this.#call(one.at, one.call);
+        return this.#run(one.at, one.calls);
       case 'wait':
         // The real clock has moved on a little besides.
         this.#nowMs += one.units * UNIT_MS + 1;
@@ -72,16 +73,22 @@ class Pair {
     for (const client of clients) await this.#flush(client);
   }
 
-  async #call(where: number, { script, keys, values }: Call): Promise<void> {
+  async #run(where: number, calls: readonly Call[]): Promise<void> {
+    const keys = calls.flatMap((call) => call.keys);
     const all = ['node', ...keys].map((name) => this.#prefix + name);
-    const told = values.map((value) => {
-      const place = /^run-id-(\d)$/.exec(String(value))?.[1];
-      return place === undefined ? value : (runIds[Number(place)] ?? '');
-    });
-    const source = sources.get(script) ?? '';
+    const told = calls.flatMap(({ command, keys: own, values }) => [
+      command,
+      own.length,
+      values.length,
+      ...values.map((value) => {
+        const place = /^run-id-(\d)$/.exec(String(value))?.[1];
+        return place === undefined ? value : (runIds[Number(place)] ?? '');
+      }),
+    ]);
+    const { source } = script;
     const model = this.#modelAt(where).eval(source, all.length, [...all, ...told]);
     const real = await clientAt(where).eval(source, all.length, ...all, ...told);
-    expect(inUnits(model)).toEqual(inUnits(real as Reply));
+    expect(model.map(inUnits)).toEqual((real as Reply[]).map(inUnits));
   }
 
   async #age(client: Redis, ms: number): Promise<void> {

@@ -85,7 +85,8 @@ export class Redlock implements AsyncDisposable {
       const members = createHash('sha1')
         .update(JSON.stringify([names, node.name]))
         .digest('hex');
-      return new RedisNode(node, { ...this.#options, members, nodeCount: named.length });
+      const service = { ...this.#options, members, nodeCount: named.length };
+      return new RedisNode(node, service, (callback) => runtime.soon(callback));
     });
     this.#admissions = new Admissions(this.#nodes, this.#options, runtime);
   }
