@@ -16,8 +16,6 @@ export interface Surroundings {
   violated(what: string): void;
 }
 
-const never = new AbortController().signal;
-
 /** What the program of one client does for ever: take a lock, hold it for a while, perhaps extend it, give it up or not. */
 export async function runProgram(
   computer: Computer,
@@ -25,6 +23,7 @@ export async function runProgram(
   world: Surroundings,
   random: Random,
 ): Promise<void> {
+  const never = new AbortController().signal;
   const rest = (ms: number): Promise<void> => sleep(computer.runtime, ms, never);
   const wholeTtl = (): number => Math.floor(random.between(10, world.maxTtlMs + 1));
   for (;;) {

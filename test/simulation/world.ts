@@ -45,6 +45,8 @@ class World {
   readonly #machines: readonly Machine[];
   readonly #clients: Client[];
   readonly #nemesis: Nemesis;
+  /** Of every client that ever was. */
+  readonly #redlocks: Redlock[] = [];
   /** Places of the clients that have not acquired since the faults ended. */
   readonly #waiting: Set<number>;
   #stranger: Client | null = null;
@@ -81,6 +83,8 @@ class World {
       return await this.#live();
     } finally {
       process.off('unhandledRejection', crashed);
+      // Promises that settle within a world let nothing else in: messages, and the freeing of what signals refer to.
+      await new Promise(setImmediate);
     }
   }
 
@@ -100,8 +104,7 @@ class World {
       steps += 1;
       if (this.#schedule.nowMs > endMs) this.#violate(this.#whoIsLeft());
     }
-    for (const { computer } of this.#clients) computer.kill();
-    return {
+    const outcome = {
       seed: this.#seed,
       violation: this.#violation,
       steps,
@@ -110,6 +113,10 @@ class World {
       faultCount: this.#faults.length,
       recoveryMs: this.#schedule.nowMs - calmAtMs,
     };
+    for (const { computer } of this.#clients) computer.kill();
+    // Node keeps what waits for a signal for ever. Nothing moves any more, so nobody waits for these.
+    for (const redlock of this.#redlocks) void redlock.close();
+    return outcome;
   }
 
   #random(purpose: string): Random {
@@ -135,6 +142,7 @@ class World {
     const nodes = connections.map((client) => ({ name: client.machine.name, client, durable }));
     const first = firstToken === null ? {} : { firstToken };
     const redlock = new Redlock({ nodes, maxTtlMs, ...first }, computer.runtime);
+    this.#redlocks.push(redlock);
     const surroundings: Surroundings = {
       resources: ['r', 's', 't'].slice(0, resourceCount),
       maxTtlMs,
