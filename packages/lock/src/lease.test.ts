@@ -11,6 +11,7 @@ class ManualRuntime implements Runtime {
   wallClockMs = (): number => 0;
   random = (): number => 0;
   uniqueId = (): string => 'id';
+  soon = (callback: () => void): void => callback();
   after = (_: number, callback: () => void): (() => void) => {
     this.timers.push(callback);
     return () => {
