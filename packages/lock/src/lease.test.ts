@@ -21,7 +21,8 @@ class ManualRuntime implements Runtime {
 }
 
 function lease(runtime: Runtime, nodes: Partial<LeaseNodes> = {}): Lease {
-  const all = { extend: async () => 0, release: async () => 'released' as const, ...nodes };
+  const release = async () => 'released' as const;
+  const all = { extend: async () => 0, release, lost: () => {}, ...nodes };
   return new Lease(['x'], 33n, 1_000, all, runtime);
 }
 

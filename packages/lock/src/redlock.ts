@@ -1,8 +1,9 @@
 import { createHash } from 'node:crypto';
 import { type AdmissionOutcome, Admissions } from './admission.js';
 import { Attempt, type FailedAttempt } from './attempt.js';
+import type { NodeAnswer } from './core/answers.js';
 import { backoffMs } from './core/backoff.js';
-import { InvalidArgumentError, LockError } from './core/errors.js';
+import { InvalidArgumentError, type LeaseLostError, LockError } from './core/errors.js';
 import { failureError } from './core/failure.js';
 import {
   checkCount,
@@ -15,7 +16,8 @@ import {
 } from './core/options.js';
 import type { NodeStatus } from './core/status.js';
 import { nodeTimeoutMs } from './core/validity.js';
-import { extendOnAll, releaseOnAll } from './holding.js';
+import { tell } from './events.js';
+import { extendOnAll, type ReleaseOutcome, releaseOnAll } from './holding.js';
 import { keepAlive } from './keep-alive.js';
 import { Lease } from './lease.js';
 import { type NodeConfig, nameNodes } from './names.js';
@@ -221,32 +223,45 @@ export class Redlock implements AsyncDisposable {
     const attempt = new Attempt(this.#nodes, holding, ttlMs, this.#runtime, () =>
       this.#admissions.call(),
     );
+    const startedMs = this.#runtime.nowMs();
     const outcome = await attempt.run(signal);
-    if (!outcome.ok) return outcome;
-    const lease = this.#lease(holding, ttlMs, outcome.token, outcome.deadlineMs);
-    if (!signal.aborted) return { ok: true, lease };
-    // Aborted after the last vote: whoever aborted has not seen this lease.
+    if (!outcome.ok) return tellLost(resources, outcome);
+    const { token, deadlineMs, nodes } = outcome;
+    const lease = this.#lease(holding, ttlMs, token, deadlineMs);
+    if (!signal.aborted && lease.remainingMs() > 0) {
+      const tookMs = this.#runtime.nowMs() - startedMs;
+      tell('fenced:lock:acquire', () => ({ resources, token, ttlMs, tookMs }));
+      return { ok: true, lease };
+    }
+    // Aborted after the last vote, or stopped since: whoever waited must not see this lease.
     void lease.release();
-    return aborted(this.#nodes);
+    if (signal.aborted) return aborted(this.#nodes);
+    return tellLost(resources, { ok: false, reason: 'too-slow', retryAfterMs: 0, nodes });
   }
 
   #lease(holding: Holding, ttlMs: number, token: bigint, deadlineMs: number): Lease {
-    const release = () => releaseOnAll(this.#nodes, holding, nodeTimeoutMs(ttlMs), this.#runtime);
+    const { resources } = holding;
+    const release = async (): Promise<ReleaseOutcome> => {
+      const limitMs = nodeTimeoutMs(ttlMs);
+      const outcome = await releaseOnAll(this.#nodes, holding, limitMs, this.#runtime);
+      tell('fenced:lock:released', () => ({ resources, token, outcome }));
+      return outcome;
+    };
     const extend = async (newTtlMs: number): Promise<number> => {
       checkTtlMs(newTtlMs, this.#options.maxTtlMs);
       const outcome = await extendOnAll(this.#nodes, holding, newTtlMs, this.#runtime);
-      if (outcome.ok) return outcome.deadlineMs;
+      if (outcome.ok) {
+        const remainingMs = outcome.deadlineMs - this.#runtime.nowMs();
+        tell('fenced:lock:extended', () => ({ resources, token, remainingMs }));
+        return outcome.deadlineMs;
+      }
       // What a minority may still hold would only be in the way of the next holder.
       if (outcome.reason === 'lost') void release();
       throw failureError(outcome, holding.resources, 0);
     };
-    const lease = new Lease(
-      holding.resources,
-      token,
-      deadlineMs,
-      { extend, release },
-      this.#runtime,
-    );
+    const lost = (reason: LeaseLostError): void =>
+      tell('fenced:lock:lost', () => ({ resources, token, reason }));
+    const lease = new Lease(resources, token, deadlineMs, { extend, release, lost }, this.#runtime);
     const { signal } = lease;
     if (signal.aborted) return lease;
     this.#held.add(lease);
@@ -254,6 +269,25 @@ export class Redlock implements AsyncDisposable {
     return lease;
   }
 }
+
+function tellLost(resources: readonly string[], attempt: FailedAttempt): FailedAttempt {
+  const { reason, nodes, retryAfterMs } = attempt;
+  if (reason === 'held') {
+    tell('fenced:lock:contended', () => ({ resources, nodes, retryAfterMs }));
+  }
+  for (const node of nodes) {
+    if (voteless.has(node.answer)) tell('fenced:lock:node-refused', () => ({ resources, node }));
+  }
+  return attempt;
+}
+
+const voteless: ReadonlySet<NodeAnswer['answer']> = new Set([
+  'not-admitted',
+  'wrong-members',
+  'ttl-too-long',
+  'token-exhausted',
+  'error',
+]);
 
 function aborted(nodes: readonly RedisNode[]): FailedAttempt {
   const pending = nodes.map(({ name }) => ({ name, answer: 'pending' as const }));
