@@ -202,7 +202,7 @@ export class Admissions {
 
     const votes = seen.filter((one, index) => one?.admitted || isAdmitted(replies[index])).length;
     if (votes >= majorityOf(this.#nodes.length)) return { ok: true, againMs };
-    return { ...refuse(this.#whoIsLeft(replies), againMs ?? this.#retryMs()) };
+    return refuse(this.#whoIsLeft(replies), againMs ?? this.#retryMs());
   }
 
   /**

@@ -20,15 +20,13 @@ export type { RedlockOptions } from './core/options.js';
 export type { NodeStatus, NoVoteReason } from './core/status.js';
 export type { ReleaseOutcome } from './holding.js';
 export type { Lease } from './lease.js';
+export type {
+  AcquireAttempt,
+  AcquireOptions,
+  TryAcquireOptions,
+  UsingOptions,
+} from './lock-service.js';
 export type { NodeConfig } from './names.js';
 export type { RedisClient } from './redis/node.js';
-export {
-  type AcquireAttempt,
-  type AcquireOptions,
-  type AdmitOptions,
-  Redlock,
-  type RedlockConfig,
-  type TryAcquireOptions,
-  type UsingOptions,
-} from './redlock.js';
+export { type AdmitOptions, Redlock, type RedlockConfig } from './redlock.js';
 export type { Runtime } from './runtime.js';

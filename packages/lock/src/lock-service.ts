@@ -1,0 +1,191 @@
+import type { FailedAttempt } from './attempt.js';
+import { backoffMs } from './core/backoff.js';
+import { InvalidArgumentError, LockError } from './core/errors.js';
+import { failureError } from './core/failure.js';
+import { checkCount, checkResources, checkTtlMs, checkWaitMs } from './core/options.js';
+import { keepAlive } from './keep-alive.js';
+import { Lease, type LeaseNodes } from './lease.js';
+import { type Runtime, sleep } from './runtime.js';
+
+export interface TryAcquireOptions {
+  /** Milliseconds for which the lock is taken, 10 to `maxTtlMs`. */
+  readonly ttlMs: number;
+  /** Gives the attempt up; what it may have taken is released. */
+  readonly signal?: AbortSignal;
+}
+
+export interface AcquireOptions extends TryAcquireOptions {
+  /**
+   * Milliseconds to go on trying while somebody else holds the lock or too few nodes answer.
+   * @default 0
+   */
+  readonly waitMs?: number;
+}
+
+export interface UsingOptions extends AcquireOptions {
+  /**
+   * How often the lease may be extended while the routine runs. A limit keeps a routine that hangs from holding the
+   * lock for ever.
+   * @default 10
+   */
+  readonly extensionsMax?: number;
+}
+
+/** A lease, or why there is none. */
+export type AcquireAttempt = { readonly ok: true; readonly lease: Lease } | FailedAttempt;
+
+/** What is asked of a lock service, checked. `signal` aborts with the caller's, and when the service is closed. */
+export interface Request {
+  /** Sorted. */
+  readonly resources: readonly string[];
+  readonly ttlMs: number;
+  readonly signal: AbortSignal;
+}
+
+/** How one caller waits between its attempts. */
+export interface Wait extends Disposable {
+  /** Rejects with the signal's reason as soon as it aborts. */
+  pause(attempts: number, retryAfterMs: number, leftMs: number): Promise<void>;
+}
+
+/** What all lock services do alike; each has its own way to make an attempt. */
+export abstract class LockService implements AsyncDisposable {
+  protected readonly runtime: Runtime;
+  readonly #name: string;
+  readonly #maxTtlMs: number;
+  readonly #closing = new AbortController();
+  readonly #held = new Set<Lease>();
+
+  /** @param name for messages */
+  protected constructor(name: string, maxTtlMs: number, runtime: Runtime) {
+    this.#name = name;
+    this.#maxTtlMs = maxTtlMs;
+    this.runtime = runtime;
+  }
+
+  /** Makes one attempt. What it does not get it gives back. Never rejects. */
+  protected abstract attempt(request: Request): Promise<AcquireAttempt>;
+
+  /**
+   * Takes the lock of one resource, or of all in a set or none.
+   *
+   * @throws {LockHeldError} somebody else holds it, and `waitMs` is 0
+   * @throws {AcquireTimeoutError} it did not become free within `waitMs`
+   * @throws {NoQuorumError} too few nodes voted
+   * @throws {InvalidArgumentError} before anything is sent
+   * @throws the signal's reason, where it aborted
+   */
+  async acquire(resource: string | readonly string[], options: AcquireOptions): Promise<Lease> {
+    const waitMs = checkWaitMs(options?.waitMs ?? 0);
+    const request = this.check(resource, options);
+    const endMs = this.runtime.nowMs() + waitMs;
+    let wait: Wait | null = null;
+    try {
+      for (let attempts = 1; ; attempts += 1) {
+        const attempt = await this.attempt(request);
+        if (attempt.ok) return attempt.lease;
+        request.signal.throwIfAborted();
+        const leftMs = endMs - this.runtime.nowMs();
+        // Waiting changes nothing about a misconfiguration.
+        const waitable = ['held', 'no-quorum', 'too-slow'].includes(attempt.reason);
+        if (leftMs <= 0 || !waitable) throw failureError(attempt, request.resources, waitMs);
+        wait ??= this.wait(request);
+        await wait.pause(attempts, attempt.retryAfterMs, leftMs);
+      }
+    } finally {
+      wait?.[Symbol.dispose]();
+    }
+  }
+
+  /**
+   * Makes one attempt. Contention, unreachable nodes and an abort on the way are results here, not exceptions:
+   * `reason` and `hint` tell why there is no lease, `nodes` what each node said.
+   *
+   * @throws {InvalidArgumentError} before anything is sent
+   * @throws the signal's reason, or an error of code `closed`, where that was so before
+   */
+  async tryAcquire(
+    resource: string | readonly string[],
+    options: TryAcquireOptions,
+  ): Promise<AcquireAttempt> {
+    return this.attempt(this.check(resource, options));
+  }
+
+  /**
+   * Runs `routine` under a lease that is extended as long as the routine runs, at most `extensionsMax` times.
+   * The routine's own error comes first; then, where the lease was lost before the routine ended, a `LeaseLostError`.
+   *
+   * @throws whatever `acquire` throws
+   * @throws {LeaseLostError} even where the routine resolved: what it did may have been done by two at once
+   */
+  async using<Result>(
+    resource: string | readonly string[],
+    options: UsingOptions,
+    routine: (lease: Lease) => Promise<Result> | Result,
+  ): Promise<Result> {
+    const extensionsMax = checkCount('extensionsMax', options?.extensionsMax ?? 10);
+    if (typeof routine !== 'function') throw new InvalidArgumentError('routine must be a function');
+    await using lease = await this.acquire(resource, options);
+    using _ = keepAlive(lease, options.ttlMs, extensionsMax, this.runtime);
+    const result = await routine(lease);
+    lease.ensure();
+    return result;
+  }
+
+  /** Releases what is held and ends waits with an error of code `closed`. Leaves clients and pools to their owner. */
+  async close(): Promise<void> {
+    this.#closing.abort(new LockError('closed', `this ${this.#name} was closed`));
+    await Promise.all([...this.#held].map((lease) => lease.release()));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  protected check(resource: string | readonly string[], options: TryAcquireOptions): Request {
+    const resources = checkResources(resource);
+    const ttlMs = checkTtlMs(options?.ttlMs, this.#maxTtlMs);
+    const closing = this.#closing.signal;
+    if (options.signal !== undefined && !(options.signal instanceof AbortSignal)) {
+      throw new InvalidArgumentError('signal must be an AbortSignal');
+    }
+    const signal = options.signal ? AbortSignal.any([options.signal, closing]) : closing;
+    signal.throwIfAborted();
+    return { resources, ttlMs, signal };
+  }
+
+  /** Waits by the clock alone. */
+  protected wait({ signal }: Request): Wait {
+    return {
+      pause: (attempts, retryAfterMs, leftMs) => {
+        const delayMs = backoffMs(attempts, retryAfterMs, this.runtime.random());
+        return sleep(this.runtime, Math.min(delayMs, leftMs), signal);
+      },
+      [Symbol.dispose]: () => {},
+    };
+  }
+
+  /** The lease that was won, released at the latest when the service is closed. */
+  protected hold(
+    resources: readonly string[],
+    token: bigint,
+    deadlineMs: number,
+    nodes: LeaseNodes,
+  ): Lease {
+    const { extend, release } = nodes;
+    const checked = async (ttlMs: number): Promise<number> =>
+      extend(checkTtlMs(ttlMs, this.#maxTtlMs));
+    const lease = new Lease(
+      resources,
+      token,
+      deadlineMs,
+      { extend: checked, release },
+      this.runtime,
+    );
+    const { signal } = lease;
+    if (signal.aborted) return lease;
+    this.#held.add(lease);
+    signal.addEventListener('abort', () => this.#held.delete(lease), { once: true });
+    return lease;
+  }
+}
