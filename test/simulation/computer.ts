@@ -29,6 +29,8 @@ export class Computer {
   /** Until when it stands still. */
   #stoppedUntilMs = 0;
   #waiting: Task[] = [];
+  /** What is to run once everything that is ready to run has run. */
+  #soon: (() => void)[] = [];
   #wasStopped = false;
   #lastOwner = '';
   #lastAttemptMs = 0;
@@ -103,6 +105,9 @@ export class Computer {
           .padStart(8, '0');
       return `${this.name}-${part()}${part()}`;
     },
+    soon: (callback) => {
+      this.#soon.push(callback);
+    },
     after: (delayMs, callback) => {
       let isCancelled = false;
       // A timer may be late, and in Node up to a millisecond early.
@@ -127,6 +132,10 @@ export class Computer {
         this.#waiting.shift()?.run();
       }
       await settled();
+      while (this.#soon.length > 0) {
+        for (const callback of this.#soon.splice(0)) callback();
+        await settled();
+      }
     }
   }
 }

@@ -1,7 +1,13 @@
 import type { RedisClient } from '../../packages/lock/src/redis/node.ts';
 import type { Computer } from './computer.ts';
 import type { Machine } from './machine.ts';
-import { type NodeModel, type Reply, type ScriptName, scriptName } from './node-model.ts';
+import {
+  callsIn,
+  type ModelCall,
+  type ModelCommand,
+  type NodeModel,
+  type Reply,
+} from './node-model.ts';
 import type { Random } from './random.ts';
 import type { Schedule } from './schedule.ts';
 
@@ -15,18 +21,16 @@ export interface Weather {
 }
 
 /** What changes who votes may arrive once more, and very late: a broken connection's data that was held up somewhere. */
-const strays: ReadonlySet<ScriptName> = new Set(['inspect', 'promise', 'admit', 'retire']);
+const strays: ReadonlySet<ModelCommand> = new Set(['inspect', 'promise', 'admit', 'retire']);
 const STRAY_CHANCE = 0.05;
 /** How much later than an ordinary delay. */
 const STRAY_DELAYS = 30;
 
-/** A script that ran on a node, whether its reply reaches the client or not. */
+/** A call that was carried out on a node, whether its reply reaches the client or not. */
 export interface CarriedOut {
   readonly connection: Connection;
   readonly server: NodeModel;
-  readonly script: ScriptName;
-  readonly keyCount: number;
-  readonly values: Values;
+  readonly call: ModelCall;
   readonly answer: Reply | Error;
   /** `late`: it was held up, and its connection is long gone. */
   readonly how: 'in time' | 'late';
@@ -39,7 +43,7 @@ interface Request {
   readonly script: string;
   readonly keyCount: number;
   readonly values: Values;
-  readonly resolve: (reply: Reply) => void;
+  readonly resolve: (replies: Reply[]) => void;
   readonly reject: (error: Error) => void;
 }
 
@@ -112,8 +116,10 @@ export class Connection implements RedisClient {
     script: string,
     keyCount: number,
     values: Values,
-  ): Promise<Reply> {
-    if (scriptName(script) === 'acquire') this.computer.noteAttempt(String(values[keyCount]));
+  ): Promise<Reply[]> {
+    for (const { command: name, values: told } of callsIn(keyCount, values)) {
+      if (name === 'acquire') this.computer.noteAttempt(told[0] ?? '');
+    }
     return new Promise((resolve, reject) => {
       const request = { command, script, keyCount, values, resolve, reject };
       this.#unanswered.push(request);
@@ -128,7 +134,8 @@ export class Connection implements RedisClient {
     const atMs = Math.max(this.computer.trueMs + this.#latencyMs(), this.#lastArrivalMs);
     this.#lastArrivalMs = atMs;
     this.#schedule.at(atMs, () => this.#arrive(request, server, life));
-    if (this.#random.chance(STRAY_CHANCE) && strays.has(scriptName(request.script))) {
+    const calls = callsIn(request.keyCount, request.values);
+    if (this.#random.chance(STRAY_CHANCE) && calls.some(({ command }) => strays.has(command))) {
       const strayMs = this.#random.between(0, STRAY_DELAYS * this.weather.delayMaxMs);
       this.#schedule.at(atMs + strayMs, () => {
         if (server.alive) this.#carryOut(request, server, 'late');
@@ -160,27 +167,22 @@ export class Connection implements RedisClient {
     });
   }
 
-  #carryOut(request: Request, server: NodeModel, how: CarriedOut['how']): Reply | Error {
+  #carryOut(request: Request, server: NodeModel, how: CarriedOut['how']): Reply[] | Error {
     const { command, script, keyCount, values } = request;
-    let answer: Reply | Error;
+    let answers: Reply[] | Error;
     try {
-      answer = server[command](script, keyCount, values);
+      answers = server[command](script, keyCount, values);
     } catch (error) {
-      answer = error instanceof Error ? error : new Error(String(error));
+      answers = error instanceof Error ? error : new Error(String(error));
     }
-    this.#observe({
-      connection: this,
-      server,
-      script: scriptName(script),
-      keyCount,
-      values,
-      answer,
-      how,
-    });
-    return answer;
+    for (const [at, call] of callsIn(keyCount, values).entries()) {
+      const answer = answers instanceof Error ? answers : (answers[at] ?? []);
+      this.#observe({ connection: this, server, call, answer, how });
+    }
+    return answers;
   }
 
-  #settle(request: Request, answer: Reply | Error): void {
+  #settle(request: Request, answer: Reply[] | Error): void {
     this.#unanswered = this.#unanswered.filter((one) => one !== request);
     if (answer instanceof Error) request.reject(answer);
     else request.resolve(answer);

@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import type { ScriptName } from './node-model.ts';
+import type { ModelCommand } from './node-model.ts';
 
 // Times are multiples of a unit that is far longer than a sequence takes, and what time is left is compared in units.
 // So both sides agree exactly, though the clock of a real server runs.
@@ -7,7 +7,7 @@ export const UNIT_MS = 1_000_000;
 
 /** One step of a sequence, on node `at`. */
 export type Command =
-  | { readonly do: 'script'; readonly at: number; readonly call: Call }
+  | { readonly do: 'script'; readonly at: number; readonly calls: readonly Call[] }
   /** What the keys were made to expire, and waits of a quarantine, come this much nearer. */
   | { readonly do: 'wait'; readonly units: number }
   /** A key is gone: expired early, or evicted. */
@@ -18,7 +18,7 @@ export type Command =
   | { readonly do: 'move'; readonly from: number };
 
 export interface Call {
-  readonly script: ScriptName;
+  readonly command: ModelCommand;
   readonly keys: readonly string[];
   readonly values: readonly (string | number)[];
 }
@@ -66,7 +66,7 @@ const call = fc.oneof(
   {
     weight: 6,
     arbitrary: fc.tuple(set, owner, ttl, members, fenceTtl).map(([names, ...values]) => ({
-      script: 'acquire' as const,
+      command: 'acquire' as const,
       keys: both(names),
       values,
     })),
@@ -74,34 +74,34 @@ const call = fc.oneof(
   {
     weight: 4,
     arbitrary: fc.tuple(set, owner, token, members, fenceTtl).map(([names, ...values]) => ({
-      script: 'confirm' as const,
+      command: 'confirm' as const,
       keys: both(names),
       values,
     })),
   },
   fc.tuple(set, owner, ttl, members).map(([names, ...values]) => ({
-    script: 'extend' as const,
+    command: 'extend' as const,
     keys: locks(names),
     values,
   })),
   {
     weight: 3,
     arbitrary: fc.tuple(set, owner).map(([names, ...values]) => ({
-      script: 'release' as const,
+      command: 'release' as const,
       keys: locks(names),
       values,
     })),
   },
-  owner.map((name) => ({ script: 'inspect' as const, keys: [], values: [name] })),
+  owner.map((name) => ({ command: 'inspect' as const, keys: [], values: [name] })),
   {
     weight: 2,
     arbitrary: fc.tuple(ownLife, members, claims).map(([name, digest, told]) => ({
-      script: 'promise' as const,
+      command: 'promise' as const,
       keys: [],
       values: [name, digest, 3, ...told],
     })),
   },
-  fc.tuple(owner, owner).map((values) => ({ script: 'retire' as const, keys: [], values })),
+  fc.tuple(owner, owner).map((values) => ({ command: 'retire' as const, keys: [], values })),
 );
 
 // An admission names a process and an incarnation that may be there: mostly the right ones.
@@ -120,26 +120,34 @@ const admission: fc.Arbitrary<Command> = fc
   .map(([where, runIdOf, name, gen, told, floor, longestMs, digest, quarantine]) => ({
     do: 'script',
     at: where,
-    call: {
-      script: 'admit',
-      keys: [],
-      values: [
-        `run-id-${runIdOf}`,
-        name,
-        gen,
-        told,
-        floor,
-        longestMs,
-        digest,
-        5 * UNIT_MS,
-        quarantine * UNIT_MS,
-      ],
-    },
+    calls: [
+      {
+        command: 'admit',
+        keys: [],
+        values: [
+          `run-id-${runIdOf}`,
+          name,
+          gen,
+          told,
+          floor,
+          longestMs,
+          digest,
+          5 * UNIT_MS,
+          quarantine * UNIT_MS,
+        ],
+      },
+    ],
   }));
+
+const script = fc.record({
+  do: fc.constant('script' as const),
+  at,
+  calls: fc.array(call, { minLength: 1, maxLength: 3 }),
+});
 
 const key = fc.tuple(fc.constantFrom('lock', 'fence'), resource).map((pair) => pair.join(':'));
 export const command: fc.Arbitrary<Command> = fc.oneof(
-  { weight: 14, arbitrary: fc.record({ do: fc.constant('script' as const), at, call }) },
+  { weight: 14, arbitrary: script },
   { weight: 5, arbitrary: admission },
   {
     weight: 2,
@@ -162,15 +170,27 @@ export const opening: fc.Arbitrary<Command[]> = fc
       [rosterA, floorA],
       [rosterB, floorB],
     ].flatMap(([told, floor], where): Command[] => [
-      { do: 'script', at: where, call: { script: 'inspect' as const, keys: [], values: ['o1'] } },
+      { do: 'script', at: where, calls: [{ command: 'inspect', keys: [], values: ['o1'] }] },
       {
         do: 'script',
         at: where,
-        call: {
-          script: 'admit',
-          keys: [],
-          values: [`run-id-${where}`, 'life-o1', 1, `${told}`, `${floor}`, 0, 'm1', 5 * UNIT_MS, 0],
-        },
+        calls: [
+          {
+            command: 'admit',
+            keys: [],
+            values: [
+              `run-id-${where}`,
+              'life-o1',
+              1,
+              `${told}`,
+              `${floor}`,
+              0,
+              'm1',
+              5 * UNIT_MS,
+              0,
+            ],
+          },
+        ],
       },
     ]),
   );

@@ -3,8 +3,9 @@ import { type RedisService, startRedis } from '@fenced/testbed';
 import fc from 'fast-check';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { script } from '../../packages/lock/src/redis/scripts.ts';
 import { type Call, type Command, command, opening, UNIT_MS } from './node-commands.ts';
-import { NodeModel, type Reply, sources } from './node-model.ts';
+import { NodeModel, type Reply } from './node-model.ts';
 import { NodeData } from './redis-process.ts';
 
 const SEQUENCES = Number(process.env.FENCED_RUNS ?? 400);
@@ -38,7 +39,7 @@ class Pair {
   async step(one: Command): Promise<void> {
     switch (one.do) {
       case 'script':
-        return this.#call(one.at, one.call);
+        return this.#run(one.at, one.calls);
       case 'wait':
         // The real clock has moved on a little besides.
         this.#nowMs += one.units * UNIT_MS + 1;
@@ -72,7 +73,8 @@ class Pair {
     for (const client of clients) await this.#flush(client);
   }
 
-  async #call(where: number, { script, keys, values }: Call): Promise<void> {
+  async #run(where: number, calls: readonly Call[]): Promise<void> {
+    const keys = calls.flatMap((call) => call.keys);
     const all = ['node', ...keys].map((name) => this.#prefix + name);
     const client = clientAt(where);
     const nodeKey = `${this.#prefix}node`;
@@ -80,17 +82,24 @@ class Pair {
       model: this.#modelAt(where).field(nodeKey, 'incarnation') ?? '',
       real: (await client.hget(nodeKey, 'incarnation')) ?? '',
     };
+    const known = (value: string | number, side: keyof typeof own): string | number => {
+      const [, what, which = ''] = /^(run-id|life)-(\w+)$/.exec(String(value)) ?? [];
+      if (what === 'run-id') return runIds[Number(which)] ?? '';
+      if (what === 'life') return own[side].startsWith(`${which}.`) ? own[side] : which;
+      return value;
+    };
     const told = (side: keyof typeof own) =>
-      values.map((value) => {
-        const [, what, which = ''] = /^(run-id|life)-(\w+)$/.exec(String(value)) ?? [];
-        if (what === 'run-id') return runIds[Number(which)] ?? '';
-        if (what === 'life') return own[side].startsWith(`${which}.`) ? own[side] : which;
-        return value;
-      });
-    const source = sources.get(script) ?? '';
+      calls.flatMap(({ command, keys: { length }, values }) => [
+        command,
+        length,
+        values.length,
+        ...values.map((value) => known(value, side)),
+      ]);
+    const { source } = script;
     const model = this.#modelAt(where).eval(source, all.length, [...all, ...told('model')]);
     const real = await client.eval(source, all.length, ...all, ...told('real'));
-    expect(inUnits(withoutTimes(model))).toEqual(inUnits(withoutTimes(real as Reply)));
+    const comparable = (replies: Reply[]) => replies.map((reply) => inUnits(withoutTimes(reply)));
+    expect(comparable(model)).toEqual(comparable(real as Reply[]));
   }
 
   async #age(client: Redis, ms: number): Promise<void> {

@@ -1,14 +1,4 @@
-import {
-  acquireScript,
-  admitScript,
-  confirmScript,
-  extendScript,
-  inspectScript,
-  promiseScript,
-  releaseScript,
-  retireScript,
-} from '../../packages/lock/src/redis/scripts.ts';
-
+import { type CommandName, script } from '../../packages/lock/src/redis/scripts.ts';
 import { RedisProcess, WITHOUT_TTL } from './redis-process.ts';
 
 /** What a script answers: Redis has turned Lua's numbers into whole ones. */
@@ -252,67 +242,73 @@ function retire(model: RedisProcess, keys: readonly string[], values: readonly s
   return ['retired'];
 }
 
-const scripts = [
-  [acquireScript, 'acquire', acquire],
-  [confirmScript, 'confirm', confirm],
-  [extendScript, 'extend', extend],
-  [releaseScript, 'release', release],
-  [inspectScript, 'inspect', inspect],
-  [promiseScript, 'promise', promise],
-  [admitScript, 'admit', admit],
-  [retireScript, 'retire', retire],
-] as const;
+const bodies: Readonly<Record<Exclude<CommandName, 'status'>, Body>> = {
+  acquire,
+  confirm,
+  extend,
+  release,
+  inspect,
+  promise,
+  admit,
+  retire,
+};
 
-export type ScriptName = (typeof scripts)[number][1];
+/** A command that the model knows: `status` only tells, and of a real server. */
+export type ModelCommand = keyof typeof bodies;
 
-const bodies: ReadonlyMap<string, Body> = new Map(
-  scripts.map(([{ sha1 }, , body]) => [sha1, body]),
-);
-const sha1Of: ReadonlyMap<string, string> = new Map(
-  scripts.map(([{ source, sha1 }]) => [source, sha1]),
-);
-/** The source of each script. */
-export const sources: ReadonlyMap<ScriptName, string> = new Map(
-  scripts.map(([{ source }, name]) => [name, source]),
-);
-
-const names: ReadonlyMap<string, ScriptName> = new Map(
-  scripts.flatMap(([{ sha1, source }, name]) => [
-    [sha1, name],
-    [source, name],
-  ]),
-);
-
-/** The name of a script, by its SHA-1 or its source. */
-export function scriptName(script: string): ScriptName {
-  const name = names.get(script);
-  if (name === undefined) throw new Error('not a lock script');
-  return name;
+/** One call, as `calls.lua` finds it among its keys and arguments. */
+export interface ModelCall {
+  readonly command: ModelCommand;
+  readonly keys: readonly string[];
+  readonly values: readonly string[];
 }
 
-/** A Redis process that runs the lock scripts: the Lua in TypeScript, statement by statement. */
+/** The calls that a request to run the script carries. */
+export function callsIn(
+  keyCount: number,
+  keysAndValues: readonly (string | number)[],
+): readonly ModelCall[] {
+  const keys = keysAndValues.slice(1, keyCount).map(String);
+  const values = keysAndValues.slice(keyCount).map(String);
+  const calls: ModelCall[] = [];
+  while (values.length > 0) {
+    const [command = '', ownKeys, ownValues] = values.splice(0, 3);
+    if (!isKnown(command)) throw new Error(`not a command of the script: ${command}`);
+    const own = {
+      keys: keys.splice(0, Number(ownKeys)),
+      values: values.splice(0, Number(ownValues)),
+    };
+    calls.push({ command, ...own });
+  }
+  return calls;
+}
+
+function isKnown(command: string): command is ModelCommand {
+  return command in bodies;
+}
+
+/** A Redis process that runs the lock script: the Lua in TypeScript, statement by statement. */
 export class NodeModel extends RedisProcess {
   alive = true;
-  /** SHA-1 of the scripts that the process has seen. */
-  readonly #seen = new Set<string>();
+  #hasSeenScript = false;
 
   /** @throws an `Error` that begins with NOSCRIPT, as Redis answers for a script that it has not seen */
-  evalsha(sha1: string, keyCount: number, keysAndValues: readonly (string | number)[]): Reply {
-    if (!this.#seen.has(sha1)) throw new Error('NOSCRIPT No matching script. Please use EVAL.');
-    return this.#run(sha1, keyCount, keysAndValues);
+  evalsha(sha1: string, keyCount: number, keysAndValues: readonly (string | number)[]): Reply[] {
+    if (sha1 !== script.sha1) throw new Error('not the lock script');
+    if (!this.#hasSeenScript) throw new Error('NOSCRIPT No matching script. Please use EVAL.');
+    return this.#run(keyCount, keysAndValues);
   }
 
-  eval(source: string, keyCount: number, keysAndValues: readonly (string | number)[]): Reply {
-    const sha1 = sha1Of.get(source);
-    if (sha1 === undefined) throw new Error('not a lock script');
-    this.#seen.add(sha1);
-    return this.#run(sha1, keyCount, keysAndValues);
+  eval(source: string, keyCount: number, keysAndValues: readonly (string | number)[]): Reply[] {
+    if (source !== script.source) throw new Error('not the lock script');
+    this.#hasSeenScript = true;
+    return this.#run(keyCount, keysAndValues);
   }
 
-  #run(sha1: string, keyCount: number, keysAndValues: readonly (string | number)[]): Reply {
-    const all = keysAndValues.map(String);
-    const body = bodies.get(sha1);
-    if (!body) throw new Error('not a lock script');
-    return body(this, all.slice(0, keyCount), all.slice(keyCount));
+  #run(keyCount: number, keysAndValues: readonly (string | number)[]): Reply[] {
+    const nodeKey = String(keysAndValues[0]);
+    return callsIn(keyCount, keysAndValues).map(({ command, keys, values }) =>
+      bodies[command](this, [nodeKey, ...keys], values),
+    );
   }
 }

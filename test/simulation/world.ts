@@ -171,22 +171,19 @@ class World {
     if (this.#settings.hasStranger) this.#stranger ??= this.#startClient('stranger');
   }
 
-  #observe({ connection, server, script, keyCount, values, answer, how }: CarriedOut): void {
+  #observe({ connection, server, call, answer, how }: CarriedOut): void {
     if (!(answer instanceof Error) && answer[0] === 'admitted') this.#admissions += 1;
     this.#log(() => {
       const told = answer instanceof Error ? answer.message.split(' ')[0] : answer.join(' ');
-      const resources = values.slice(1, keyCount).filter((key) => String(key).includes('lock:'));
+      const resources = call.keys.filter((key) => key.includes('lock:'));
       // Digests and prefixes are the same all over; what they are says nothing.
-      const asked = [...resources, ...values.slice(keyCount)]
-        .map((value) =>
-          String(value)
-            .replace(/^[0-9a-f]{40}$/, '#')
-            .replace('{fenced}:lock:', ''),
-        )
+      const asked = [...resources, ...call.values]
+        .map((value) => value.replace(/^[0-9a-f]{40}$/, '#').replace('{fenced}:lock:', ''))
         .join(' ');
       const { computer, machine } = connection;
       const where = `${machine.name}${server === machine.ghost ? "'s old master" : ''}`;
-      return `${computer.name} → ${where}: ${how === 'late' ? 'late ' : ''}${script} ${asked} = ${told}`;
+      const late = how === 'late' ? 'late ' : '';
+      return `${computer.name} → ${where}: ${late}${call.command} ${asked} = ${told}`;
     });
   }
 

@@ -11,6 +11,7 @@ import {
 } from './core/admission.js';
 import type { ResolvedOptions } from './core/options.js';
 import { majorityOf } from './core/quorum.js';
+import { tell } from './events.js';
 import type { RedisNode } from './redis/node.js';
 import type { AdmitReply, InspectReply, NodeFailure } from './redis/replies.js';
 import { inTime, type Runtime } from './runtime.js';
@@ -196,6 +197,12 @@ export class Admissions {
       const quarantineMs = isForced ? 0 : this.#quarantineMs(node, inspection, admission);
       return node.admit(inspection, claim.generation, admission, quarantineMs);
     });
+    for (const { index, generation } of claims) {
+      const node = this.#node(index).name;
+      if (replies[index]?.answer === 'admitted') {
+        tell('fenced:lock:admitted', () => ({ node, generation }));
+      }
+    }
     const early = replies.flatMap((reply) => (reply?.answer === 'too-early' ? [reply.leftMs] : []));
     const isLeft = replies.some((reply) => reply && !isAdmitted(reply));
     const againMs = early.length > 0 ? Math.min(...early) : isLeft ? this.#retryMs() : null;

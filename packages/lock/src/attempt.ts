@@ -1,4 +1,4 @@
-import type { VoteReply } from './core/answers.js';
+import type { NodeAnswer, VoteReply } from './core/answers.js';
 import type { Failure } from './core/failure.js';
 import { callsForAdmission, decide, retryAfterMs, type Vote } from './core/tally.js';
 import { nodeTimeoutMs, validityMs } from './core/validity.js';
@@ -7,7 +7,12 @@ import { inTime, type Runtime } from './runtime.js';
 
 /** How one attempt to acquire ended. `deadlineMs` is on the runtime's monotonic clock. */
 export type AttemptOutcome =
-  | { readonly ok: true; readonly token: bigint; readonly deadlineMs: number }
+  | {
+      readonly ok: true;
+      readonly token: bigint;
+      readonly deadlineMs: number;
+      readonly nodes: readonly NodeAnswer[];
+    }
   | FailedAttempt;
 
 export interface FailedAttempt extends Failure {
@@ -102,8 +107,9 @@ export class Attempt {
   #win(token: bigint): void {
     const nowMs = this.#runtime.nowMs();
     const validMs = validityMs(this.#ttlMs, nowMs - this.#startedMs);
-    if (validMs > 0) this.#finish({ ok: true, token, deadlineMs: nowMs + validMs });
-    else this.#lose('too-slow');
+    if (validMs > 0) {
+      this.#finish({ ok: true, token, deadlineMs: nowMs + validMs, nodes: this.#answers() });
+    } else this.#lose('too-slow');
   }
 
   #lose(reason: FailedAttempt['reason']): void {
@@ -114,8 +120,15 @@ export class Attempt {
       ok: false,
       reason,
       retryAfterMs: retryAfterMs(this.#votes),
-      nodes: this.#votes.map((vote, at) => ({ name: this.#nodes[at]?.name ?? '', ...vote })),
+      nodes: this.#answers(),
     });
+  }
+
+  #answers(): readonly NodeAnswer[] {
+    return this.#nodes.map(({ name }, at) => ({
+      name,
+      ...(this.#votes[at] ?? { answer: 'pending' }),
+    }));
   }
 
   #finish(outcome: AttemptOutcome): void {

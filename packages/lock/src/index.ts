@@ -18,6 +18,7 @@ export * from './core/errors.js';
 export type { Failure } from './core/failure.js';
 export type { RedlockOptions } from './core/options.js';
 export type { NodeStatus, NoVoteReason } from './core/status.js';
+export type { LeaseEvent, LockEvents } from './events.js';
 export type { ReleaseOutcome } from './holding.js';
 export type { Lease } from './lease.js';
 export type {

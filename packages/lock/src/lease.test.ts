@@ -11,6 +11,7 @@ class ManualRuntime implements Runtime {
   wallClockMs = (): number => 0;
   random = (): number => 0;
   uniqueId = (): string => 'id';
+  soon = (callback: () => void): void => callback();
   after = (_: number, callback: () => void): (() => void) => {
     this.timers.push(callback);
     return () => {
@@ -20,7 +21,8 @@ class ManualRuntime implements Runtime {
 }
 
 function lease(runtime: Runtime, nodes: Partial<LeaseNodes> = {}): Lease {
-  const all = { extend: async () => 0, release: async () => 'released' as const, ...nodes };
+  const release = async () => 'released' as const;
+  const all = { extend: async () => 0, release, lost: () => {}, ...nodes };
   return new Lease(['x'], 33n, 1_000, all, runtime);
 }
 

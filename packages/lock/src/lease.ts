@@ -7,6 +7,8 @@ export interface LeaseNodes {
   /** @returns the new deadline on the runtime's monotonic clock */
   extend(ttlMs: number): Promise<number>;
   release(): Promise<ReleaseOutcome>;
+  /** Called once, where the lease ends before it was released. */
+  lost(reason: LeaseLostError): void;
 }
 
 /**
@@ -123,7 +125,9 @@ export class Lease implements AsyncDisposable {
   #lose(message: string, cause?: unknown): void {
     this.#cancelTimer();
     if (this.#controller.signal.aborted) return;
-    this.#controller.abort(new LeaseLostError(`${message} ${this.#facts()}`, { cause }));
+    const reason = new LeaseLostError(`${message} ${this.#facts()}`, { cause });
+    if (this.#released === null) this.#nodes.lost(reason);
+    this.#controller.abort(reason);
   }
 
   #facts(): string {

@@ -1,8 +1,11 @@
 import type { FailedAttempt } from './attempt.js';
+import type { NodeAnswer } from './core/answers.js';
 import { backoffMs } from './core/backoff.js';
-import { InvalidArgumentError, LockError } from './core/errors.js';
+import { InvalidArgumentError, type LeaseLostError, LockError } from './core/errors.js';
 import { failureError } from './core/failure.js';
 import { checkCount, checkResources, checkTtlMs, checkWaitMs } from './core/options.js';
+import { tell } from './events.js';
+import type { ReleaseOutcome } from './holding.js';
 import { keepAlive } from './keep-alive.js';
 import { Lease, type LeaseNodes } from './lease.js';
 import { type Runtime, sleep } from './runtime.js';
@@ -32,7 +35,14 @@ export interface UsingOptions extends AcquireOptions {
 }
 
 /** A lease, or why there is none. */
-export type AcquireAttempt = { readonly ok: true; readonly lease: Lease } | FailedAttempt;
+export type AcquireAttempt =
+  | {
+      readonly ok: true;
+      readonly lease: Lease;
+      /** Every node's own answer. */
+      readonly nodes: readonly NodeAnswer[];
+    }
+  | FailedAttempt;
 
 /** What is asked of a lock service, checked. `signal` aborts with the caller's, and when the service is closed. */
 export interface Request {
@@ -82,7 +92,7 @@ export abstract class LockService implements AsyncDisposable {
     let wait: Wait | null = null;
     try {
       for (let attempts = 1; ; attempts += 1) {
-        const attempt = await this.attempt(request);
+        const attempt = await this.#try(request);
         if (attempt.ok) return attempt.lease;
         request.signal.throwIfAborted();
         const leftMs = endMs - this.runtime.nowMs();
@@ -108,7 +118,7 @@ export abstract class LockService implements AsyncDisposable {
     resource: string | readonly string[],
     options: TryAcquireOptions,
   ): Promise<AcquireAttempt> {
-    return this.attempt(this.check(resource, options));
+    return this.#try(this.check(resource, options));
   }
 
   /**
@@ -142,6 +152,22 @@ export abstract class LockService implements AsyncDisposable {
     await this.close();
   }
 
+  /** One attempt, told to whoever has subscribed. */
+  async #try(request: Request): Promise<AcquireAttempt> {
+    const startedMs = this.runtime.nowMs();
+    const { resources, ttlMs, signal } = request;
+    const attempt = standing(await this.attempt(request), signal);
+    if (attempt.ok) {
+      const { token } = attempt.lease;
+      const tookMs = this.runtime.nowMs() - startedMs;
+      tell('fenced:lock:acquire', () => ({ resources, token, ttlMs, tookMs }));
+    } else if (attempt.reason === 'held') {
+      const { nodes, retryAfterMs } = attempt;
+      tell('fenced:lock:contended', () => ({ resources, nodes, retryAfterMs }));
+    }
+    return attempt;
+  }
+
   protected check(resource: string | readonly string[], options: TryAcquireOptions): Request {
     const resources = checkResources(resource);
     const ttlMs = checkTtlMs(options?.ttlMs, this.#maxTtlMs);
@@ -170,22 +196,34 @@ export abstract class LockService implements AsyncDisposable {
     resources: readonly string[],
     token: bigint,
     deadlineMs: number,
-    nodes: LeaseNodes,
+    nodes: Omit<LeaseNodes, 'lost'>,
   ): Lease {
-    const { extend, release } = nodes;
-    const checked = async (ttlMs: number): Promise<number> =>
-      extend(checkTtlMs(ttlMs, this.#maxTtlMs));
-    const lease = new Lease(
-      resources,
-      token,
-      deadlineMs,
-      { extend: checked, release },
-      this.runtime,
-    );
+    const extend = async (ttlMs: number): Promise<number> => {
+      const newDeadlineMs = await nodes.extend(checkTtlMs(ttlMs, this.#maxTtlMs));
+      const remainingMs = newDeadlineMs - this.runtime.nowMs();
+      tell('fenced:lock:extended', () => ({ resources, token, remainingMs }));
+      return newDeadlineMs;
+    };
+    const release = async (): Promise<ReleaseOutcome> => {
+      const outcome = await nodes.release();
+      tell('fenced:lock:released', () => ({ resources, token, outcome }));
+      return outcome;
+    };
+    const lost = (reason: LeaseLostError): void =>
+      tell('fenced:lock:lost', () => ({ resources, token, reason }));
+    const lease = new Lease(resources, token, deadlineMs, { extend, release, lost }, this.runtime);
     const { signal } = lease;
     if (signal.aborted) return lease;
     this.#held.add(lease);
     signal.addEventListener('abort', () => this.#held.delete(lease), { once: true });
     return lease;
   }
+}
+
+/** The attempt, unless it was aborted after the last vote or its lease is over: whoever asked must not see that lease. */
+function standing(attempt: AcquireAttempt, signal: AbortSignal): AcquireAttempt {
+  if (!attempt.ok || (!signal.aborted && attempt.lease.remainingMs() > 0)) return attempt;
+  void attempt.lease.release();
+  const reason = signal.aborted ? 'aborted' : 'too-slow';
+  return { ok: false, reason, nodes: attempt.nodes, retryAfterMs: 0 };
 }

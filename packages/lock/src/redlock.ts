@@ -1,11 +1,13 @@
 import { createHash } from 'node:crypto';
 import { type AdmissionOutcome, Admissions } from './admission.js';
 import { Attempt, type FailedAttempt } from './attempt.js';
+import type { NodeAnswer } from './core/answers.js';
 import { InvalidArgumentError } from './core/errors.js';
 import { failureError } from './core/failure.js';
 import { type RedlockOptions, type ResolvedOptions, resolveOptions } from './core/options.js';
 import type { NodeStatus } from './core/status.js';
 import { nodeTimeoutMs } from './core/validity.js';
+import { tell } from './events.js';
 import { extendOnAll, releaseOnAll } from './holding.js';
 import type { Lease } from './lease.js';
 import { type AcquireAttempt, LockService, type Request } from './lock-service.js';
@@ -47,7 +49,8 @@ export class Redlock extends LockService {
       const members = createHash('sha1')
         .update(JSON.stringify([names, node.name]))
         .digest('hex');
-      return new RedisNode(node, { ...this.#options, members, nodeCount: named.length });
+      const service = { ...options, members, nodeCount: named.length };
+      return new RedisNode(node, service, runtime.soon);
     });
     this.#admissions = new Admissions(this.#nodes, this.#options, runtime);
   }
@@ -105,12 +108,15 @@ export class Redlock extends LockService {
       this.#admissions.call(),
     );
     const outcome = await attempt.run(signal);
-    if (!outcome.ok) return outcome;
-    const lease = this.#lease(holding, ttlMs, outcome.token, outcome.deadlineMs);
-    if (!signal.aborted) return { ok: true, lease };
-    // Aborted after the last vote: whoever aborted has not seen this lease.
-    void lease.release();
-    return aborted(this.#nodes);
+    const { nodes } = outcome;
+    if (outcome.ok) {
+      const lease = this.#lease(holding, ttlMs, outcome.token, outcome.deadlineMs);
+      return { ok: true, lease, nodes };
+    }
+    for (const node of nodes) {
+      if (voteless.has(node.answer)) tell('fenced:lock:node-refused', () => ({ resources, node }));
+    }
+    return outcome;
   }
 
   #lease(holding: Holding, ttlMs: number, token: bigint, deadlineMs: number): Lease {
@@ -125,6 +131,14 @@ export class Redlock extends LockService {
     return this.hold(holding.resources, token, deadlineMs, { extend, release });
   }
 }
+
+const voteless: ReadonlySet<NodeAnswer['answer']> = new Set([
+  'not-admitted',
+  'wrong-members',
+  'ttl-too-long',
+  'token-exhausted',
+  'error',
+]);
 
 function aborted(nodes: readonly RedisNode[]): FailedAttempt {
   const pending = nodes.map(({ name }) => ({ name, answer: 'pending' as const }));

@@ -10,6 +10,8 @@ export interface Runtime {
   random(): number;
   /** A fresh name that nobody ever had: 20 random bytes, as the Redis documentation advises for lock values. */
   uniqueId(): string;
+  /** Runs `callback` once everything that is ready to run has run, before anything new is read from the network. */
+  soon(callback: () => void): void;
   /**
    * Runs `callback` once after `delayMs`, unless the returned function is called before.
    * With `background` it does not keep a process alive that has nothing else to do.
@@ -22,6 +24,7 @@ export const systemRuntime: Runtime = {
   wallClockMs: () => Date.now(),
   random: () => Math.random(),
   uniqueId: () => randomBytes(20).toString('hex'),
+  soon: (callback) => process.nextTick(callback),
   after: (delayMs, callback, background) => {
     const timer = setTimeout(callback, delayMs);
     if (background) timer.unref();

@@ -128,14 +128,9 @@ export class PostgresLock extends LockService {
       return failure('held', { name: NODE, answer: 'held', remainingMs }, remainingMs);
     }
     const nowMs = this.runtime.nowMs();
-    const remainingMs = validityMs(ttlMs, nowMs - startedMs);
-    if (remainingMs > 0)
-      return {
-        ok: true,
-        lease: this.#lease(resources, owner, BigInt(reply.token), nowMs + remainingMs),
-      };
-    giveBack();
-    return failure('too-slow', { name: NODE, answer: 'granted' });
+    const deadlineMs = nowMs + validityMs(ttlMs, nowMs - startedMs);
+    const lease = this.#lease(resources, owner, BigInt(reply.token), deadlineMs);
+    return { ok: true, lease, nodes: [{ name: NODE, answer: 'granted' }] };
   }
 
   /** The answer; or why there is none, also where it takes too long. */

@@ -1,9 +1,9 @@
 import type { Admission, Claim, Inspection } from '../core/admission.js';
 import type { VoteReply } from '../core/answers.js';
+import { Calls } from './calls.js';
 import {
   type AdmitReply,
   admitted,
-  asArray,
   type ExtendReply,
   extended,
   type InspectReply,
@@ -21,18 +21,7 @@ import {
   text,
   vote,
 } from './replies.js';
-import {
-  acquireScript,
-  admitScript,
-  confirmScript,
-  extendScript,
-  inspectScript,
-  promiseScript,
-  releaseScript,
-  retireScript,
-  type Script,
-  statusScript,
-} from './scripts.js';
+import type { CommandName } from './scripts.js';
 
 /** What is used of an ioredis client: a `Redis`, or a `Cluster` seen as one node. */
 export interface RedisClient {
@@ -81,14 +70,21 @@ export class RedisNode {
   readonly durable: boolean;
   readonly #client: RedisClient;
   readonly #options: NodeOptions;
+  readonly #calls: Calls;
   /** The ACQUIRE of each owner that has not been answered. */
   readonly #underWay = new Map<string, Promise<VoteReply>>();
 
-  constructor({ name, client, durable }: NamedClient, options: NodeOptions) {
+  /** @param soon runs its callback once this tick's work is done */
+  constructor(
+    { name, client, durable }: NamedClient,
+    options: NodeOptions,
+    soon: (callback: () => void) => void,
+  ) {
     this.name = name;
     this.durable = durable;
     this.#client = client;
     this.#options = options;
+    this.#calls = new Calls(client, `${options.keyPrefix}node`, soon);
   }
 
   /** For messages: what the client says of its connection, where that is not ready. */
@@ -106,7 +102,7 @@ export class RedisNode {
   async acquire(holding: Holding, ttlMs: number): Promise<VoteReply> {
     const { members, fenceTtlMs } = this.#options;
     const values = [holding.owner, ttlMs, members, fenceTtlMs];
-    const reply = this.#run(acquireScript, this.#lockAndFence(holding), values, vote);
+    const reply = this.#run('acquire', this.#lockAndFence(holding), values, vote);
     this.#underWay.set(holding.owner, reply);
     try {
       return await reply;
@@ -119,12 +115,12 @@ export class RedisNode {
   confirm(holding: Holding, token: bigint): Promise<VoteReply> {
     const { members, fenceTtlMs } = this.#options;
     const values = [holding.owner, token.toString(), members, fenceTtlMs];
-    return this.#run(confirmScript, this.#lockAndFence(holding), values, vote);
+    return this.#run('confirm', this.#lockAndFence(holding), values, vote);
   }
 
   extend(holding: Holding, ttlMs: number): Promise<ExtendReply> {
     const values = [holding.owner, ttlMs, this.#options.members];
-    return this.#run(extendScript, this.#lock(holding), values, extended);
+    return this.#run('extend', this.#lock(holding), values, extended);
   }
 
   release(holding: Holding): Promise<ReleaseReply> {
@@ -136,14 +132,14 @@ export class RedisNode {
   }
 
   #release(holding: Holding): Promise<ReleaseReply> {
-    return this.#run(releaseScript, this.#lock(holding), [holding.owner], (reply) => ({
+    return this.#run('release', this.#lock(holding), [holding.owner], (reply) => ({
       answer: oneOf(reply, 'released', 'not-held'),
     }));
   }
 
   /** Asks what the node remembers; `name` becomes its incarnation's if that has none. */
   inspect(name: string): Promise<InspectReply> {
-    return this.#run(inspectScript, [], [name], inspected);
+    return this.#run('inspect', [], [name], inspected);
   }
 
   /** Asks the incarnation that was inspected to promise that it respects the claims. */
@@ -156,7 +152,7 @@ export class RedisNode {
       seen.roster[index]?.generation ?? 0,
     ]);
     const values = [seen.incarnation, members, nodeCount, ...told];
-    return this.#run(promiseScript, [], values, promised);
+    return this.#run('promise', [], values, promised);
   }
 
   admit(
@@ -170,19 +166,19 @@ export class RedisNode {
     const life = [seen.runId, seen.incarnation, generation];
     const known = [rosterText(roster), floor.toString(), longestMs];
     const values = [...life, ...known, members, maxTtlMs, quarantineMs];
-    return this.#run(admitScript, [], values, admitted);
+    return this.#run('admit', [], values, admitted);
   }
 
   /** Ends the incarnation that was inspected, if it has a vote; `name` becomes the next one's. */
   retire(seen: Inspection, name: string): Promise<RetireReply> {
-    return this.#run(retireScript, [], [seen.incarnation, name], (reply) => ({
+    return this.#run('retire', [], [seen.incarnation, name], (reply) => ({
       answer: oneOf(reply, 'retired', 'changed'),
     }));
   }
 
   /** Asks what an operator wants to know; changes nothing. */
   status(): Promise<StatusReply> {
-    return this.#run(statusScript, [], [], report);
+    return this.#run('status', [], [], report);
   }
 
   /** When the append-only file is written through, as `always`; null where the server does not tell. Never rejects. */
@@ -208,31 +204,15 @@ export class RedisNode {
   }
 
   async #run<Reply>(
-    script: Script,
+    command: CommandName,
     keys: readonly string[],
     values: readonly (string | number)[],
     read: (reply: readonly unknown[], service: LockService) => Reply,
   ): Promise<Reply | NodeFailure> {
-    const allKeys = [`${this.#options.keyPrefix}node`, ...keys];
     try {
-      const reply = await this.#send(script, allKeys.length, [...allKeys, ...values]);
-      return read(asArray(reply), this.#options);
+      return read(await this.#calls.call(command, keys, values), this.#options);
     } catch (error) {
       return { answer: 'error', error: error instanceof Error ? error : new Error(String(error)) };
-    }
-  }
-
-  async #send(
-    script: Script,
-    keyCount: number,
-    keysAndValues: readonly (string | number)[],
-  ): Promise<unknown> {
-    try {
-      return await this.#client.evalsha(script.sha1, keyCount, ...keysAndValues);
-    } catch (error) {
-      // The node has not seen the script since it started, or its script cache was flushed.
-      if (!(error instanceof Error && error.message.startsWith('NOSCRIPT'))) throw error;
-      return this.#client.eval(script.source, keyCount, ...keysAndValues);
     }
   }
 }

@@ -2,6 +2,7 @@ import type { Inspection, Promised } from '../core/admission.js';
 import type { VoteReply } from '../core/answers.js';
 import type { Roster, Voter } from '../core/quorum.js';
 import type { NodeReport } from '../core/status.js';
+import { unexpected } from './calls.js';
 
 export type NodeFailure = { readonly answer: 'error'; readonly error: Error };
 export type ExtendReply =
@@ -137,11 +138,6 @@ export function rosterText(roster: Roster): string {
   return roster.map(({ generation, incarnation }) => `${generation}:${incarnation}`).join(',');
 }
 
-export function asArray(reply: unknown): readonly unknown[] {
-  if (Array.isArray(reply)) return reply;
-  throw unexpected(reply);
-}
-
 export function oneOf<Answer extends string>(
   reply: readonly unknown[],
   ...answers: Answer[]
@@ -160,10 +156,4 @@ function wholeNumber(value: unknown): number {
   const number = Number(value);
   if (Number.isSafeInteger(number)) return number;
   throw unexpected(value);
-}
-
-function unexpected(reply: unknown): Error {
-  return new Error(
-    `not the reply of a lock script; is this a Redis server? reply=${JSON.stringify(reply)}`,
-  );
 }

@@ -1,27 +1,31 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 
-/** A Lua script as sent to a node: by its SHA-1, and whole where the node has not seen it yet. */
-export interface Script {
-  readonly source: string;
-  readonly sha1: string;
-}
+const commands = [
+  'acquire',
+  'confirm',
+  'extend',
+  'release',
+  'inspect',
+  'promise',
+  'admit',
+  'retire',
+  'status',
+] as const;
+
+/** What a node can be asked to do: each has its own file in `scripts`, which says what it takes and answers. */
+export type CommandName = (typeof commands)[number];
 
 // The sources lie in `src` also for the compiled code, which stands two folders below the package as this file does.
 const folder = new URL('../../src/redis/scripts/', import.meta.url);
-const prelude = readFileSync(new URL('node.lua', folder), 'utf8');
 
-function load(name: string): Script {
-  const source = `${prelude}\n${readFileSync(new URL(`${name}.lua`, folder), 'utf8')}`;
+/** The Lua script that carries out calls, as sent to a node: by its SHA-1, and whole where the node has not seen it yet. */
+export const script: { readonly source: string; readonly sha1: string } = load();
+
+function load(): { readonly source: string; readonly sha1: string } {
+  const files = ['node', ...commands, 'calls'];
+  const source = files
+    .map((name) => readFileSync(new URL(`${name}.lua`, folder), 'utf8'))
+    .join('\n');
   return { source, sha1: createHash('sha1').update(source).digest('hex') };
 }
-
-export const acquireScript: Script = load('acquire');
-export const confirmScript: Script = load('confirm');
-export const extendScript: Script = load('extend');
-export const releaseScript: Script = load('release');
-export const inspectScript: Script = load('inspect');
-export const admitScript: Script = load('admit');
-export const promiseScript: Script = load('promise');
-export const retireScript: Script = load('retire');
-export const statusScript: Script = load('status');

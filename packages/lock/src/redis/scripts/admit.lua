@@ -1,26 +1,28 @@
 -- Lets this node vote, if it still is the incarnation that was inspected. One that votes already, in a lower generation than others
 -- have promised to it, is raised to that: its votes would not count beside theirs.
--- KEYS: node. ARGV: run_id, incarnation, gen, roster, floor, longest (ms), members, max_ttl (ms), quarantine (ms).
+-- arguments: run_id, incarnation, gen, roster, floor, longest (ms), members, max_ttl (ms), quarantine (ms).
 -- Reply: {'admitted'} | {'already-admitted'} | {'changed'} | {'wrong-members'} | {'too-early', left (ms)} where the node has been
 --        seen for less than the quarantine: it may have forgotten a lease that somebody still holds.
-local run_id, incarnation, gen, roster, floor, longest, members, max_ttl, quarantine = unpack(ARGV)
+commands.admit = function(_, args)
+  local run_id, incarnation, gen, roster, floor, longest, members, max_ttl, quarantine = unpack(args)
 
-local fields = redis.call('HMGET', KEYS[1],
-  'run_id', 'incarnation', 'seen_run_id', 'members', 'max', 'roster', 'longest', 'seen_at', 'gen')
-if own_run_id() ~= run_id or fields[3] ~= run_id or fields[2] ~= incarnation then return {'changed'} end
-if fields[4] and fields[4] ~= members then return {'wrong-members'} end
-if fields[1] ~= run_id then
-  local left = tonumber(fields[8]) + tonumber(quarantine) - own_time_ms()
-  if left > 0 then return {'too-early', left} end
-elseif tonumber(fields[9]) >= tonumber(gen) then
-  return {'already-admitted'}
-end
+  local fields = redis.call('HMGET', KEYS[1],
+    'run_id', 'incarnation', 'seen_run_id', 'members', 'max', 'roster', 'longest', 'seen_at', 'gen')
+  if OWN_RUN_ID ~= run_id or fields[3] ~= run_id or fields[2] ~= incarnation then return {'changed'} end
+  if fields[4] and fields[4] ~= members then return {'wrong-members'} end
+  if fields[1] ~= run_id then
+    local left = tonumber(fields[8]) + tonumber(quarantine) - own_time_ms()
+    if left > 0 then return {'too-early', left} end
+  elseif tonumber(fields[9]) >= tonumber(gen) then
+    return {'already-admitted'}
+  end
 
-local highest = digits(math.max(tonumber(floor), tonumber(fields[5] or '0')))
-local known = lives(roster)
-for place, life in ipairs(lives(fields[6] or '')) do
-  if life.gen > known[place].gen then known[place] = life end
+  local highest = digits(math.max(tonumber(floor), tonumber(fields[5] or '0')))
+  local known = lives(roster)
+  for place, life in ipairs(lives(fields[6] or '')) do
+    if life.gen > known[place].gen then known[place] = life end
+  end
+  redis.call('HSET', KEYS[1], 'run_id', run_id, 'gen', gen, 'roster', as_roster(known), 'floor', highest, 'max', highest,
+    'longest', digits(math.max(tonumber(longest), tonumber(fields[7] or '0'))), 'members', members, 'max_ttl', max_ttl)
+  return {'admitted'}
 end
-redis.call('HSET', KEYS[1], 'run_id', run_id, 'gen', gen, 'roster', as_roster(known), 'floor', highest, 'max', highest,
-  'longest', digits(math.max(tonumber(longest), tonumber(fields[7] or '0'))), 'members', members, 'max_ttl', max_ttl)
-return {'admitted'}

@@ -1,6 +1,7 @@
--- Put before every other script: what this node knows of itself.
+-- What this node knows of itself. The files of this folder make one script, this one first and calls.lua last; the others
+-- each define a command, a function of its keys and arguments.
 -- KEYS[1] is always the node's own hash:
---   run_id    the process and the replication history in which this incarnation was admitted, see own_run_id
+--   run_id    the process and the replication history in which this incarnation was admitted, see OWN_RUN_ID
 --   gen       generation of this incarnation, under which its votes count: it may be raised. Every later incarnation of a node of
 --             this name has a higher one
 --   roster    of every node, in the order of the sorted names, the latest incarnation that this one has promised to respect:
@@ -20,10 +21,10 @@ local function digits(number) return string.format('%.0f', number) end
 
 -- An admission ends with the process, and with its replication history: a master that was a replica for a while may come back
 -- with older data, of a replica that had not seen all its votes, in the same process.
-local function own_run_id()
-  return string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') .. ':' ..
-    string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
-end
+local OWN_RUN_ID = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') .. ':' ..
+  string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
+
+local commands = {}
 
 local function own_time_ms()
   local time = redis.call('TIME')
@@ -34,7 +35,7 @@ end
 -- time in it, too: no two lives have the same.
 local function begin_life(name)
   local time = redis.call('TIME')
-  redis.call('HSET', KEYS[1], 'seen_run_id', own_run_id(), 'incarnation', string.sub(name, -8) .. '.' .. time[1] .. '.' .. time[2],
+  redis.call('HSET', KEYS[1], 'seen_run_id', OWN_RUN_ID, 'incarnation', string.sub(name, -8) .. '.' .. time[1] .. '.' .. time[2],
     'seen_at', digits(own_time_ms()))
 end
 
@@ -43,7 +44,7 @@ local function admitted_node(members)
   local fields = redis.call('HMGET', KEYS[1],
     'run_id', 'gen', 'incarnation', 'roster', 'floor', 'max', 'members', 'max_ttl', 'longest')
   if fields[7] and fields[7] ~= members then return nil, {'wrong-members'} end
-  if not fields[1] or fields[1] ~= own_run_id() then return nil, {'not-admitted'} end
+  if not fields[1] or fields[1] ~= OWN_RUN_ID then return nil, {'not-admitted'} end
   return {
     gen = fields[2],
     incarnation = fields[3],
@@ -55,20 +56,20 @@ local function admitted_node(members)
   }
 end
 
--- The highest token that this node can have given for the resources, whose fences are KEYS 3, 5, 7 …
+-- The highest token that this node can have given for the resources, of whose keys every second is a fence.
 -- Where a fence is gone, only `max` is known to be above every token of that resource.
-local function highest_given(node)
+local function highest_given(node, keys)
   local highest = 0
-  for i = 3, #KEYS, 2 do
-    local fence = redis.call('GET', KEYS[i])
+  for i = 2, #keys, 2 do
+    local fence = redis.call('GET', keys[i])
     highest = math.max(highest, fence and math.max(tonumber(fence), node.floor) or node.max)
   end
   return highest
 end
 
 -- A vote: stores the token for every resource and as the node's highest, and says whose vote it is.
-local function grant(node, token, fence_ttl)
-  for i = 3, #KEYS, 2 do redis.call('SET', KEYS[i], digits(token), 'PX', fence_ttl) end
+local function grant(node, keys, token, fence_ttl)
+  for i = 2, #keys, 2 do redis.call('SET', keys[i], digits(token), 'PX', fence_ttl) end
   if token > node.max then redis.call('HSET', KEYS[1], 'max', digits(token)) end
   return {'granted', digits(token), node.gen, node.incarnation, node.roster}
 end

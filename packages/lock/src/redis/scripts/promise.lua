@@ -4,29 +4,30 @@
 -- takes the place of the one that its client has seen here. Who has been overtaken by others looks again, and joins them.
 -- A node that has no vote promises for the time when it has, and belongs from now on to the clients that name the nodes alike:
 -- two services cannot share it out at their first start.
--- KEYS: node. ARGV: this node's incarnation, members, number of nodes, then of each claim: the other node's place (from 1),
+-- arguments: this node's incarnation, members, number of nodes, then of each claim: the other node's place (from 1),
 --       its incarnation, the generation claimed for it, the one that is known here as far as the client knows.
 -- Reply: {'promised', max, longest (ms), admitted (1|0), gen, incarnation, roster as it was before} | {'refused'} | {'changed'} | {'wrong-members'}.
-local incarnation, members, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
+commands.promise = function(_, args)
+  local incarnation, members, count = args[1], args[2], tonumber(args[3])
 
-local fields = redis.call('HMGET', KEYS[1],
-  'seen_run_id', 'incarnation', 'members', 'roster', 'max', 'longest', 'run_id', 'gen')
-local run_id = own_run_id()
-if fields[1] ~= run_id or fields[2] ~= incarnation then return {'changed'} end
-if fields[3] and fields[3] ~= members then return {'wrong-members'} end
+  local fields = redis.call('HMGET', KEYS[1],
+    'seen_run_id', 'incarnation', 'members', 'roster', 'max', 'longest', 'run_id', 'gen')
+  if fields[1] ~= OWN_RUN_ID or fields[2] ~= incarnation then return {'changed'} end
+  if fields[3] and fields[3] ~= members then return {'wrong-members'} end
 
-local roster = lives(fields[4] or string.rep('0:,', count))
-local before = as_roster(roster)
-for i = 4, #ARGV, 4 do
-  local known, claimed, generation = roster[tonumber(ARGV[i])], ARGV[i + 1], tonumber(ARGV[i + 2])
-  if known.incarnation == claimed then
-    if known.gen ~= generation and known.gen ~= tonumber(ARGV[i + 3]) then return {'refused'} end
-  elseif known.gen >= generation then
-    return {'refused'}
+  local roster = lives(fields[4] or string.rep('0:,', count))
+  local before = as_roster(roster)
+  for i = 4, #args, 4 do
+    local known, claimed, generation = roster[tonumber(args[i])], args[i + 1], tonumber(args[i + 2])
+    if known.incarnation == claimed then
+      if known.gen ~= generation and known.gen ~= tonumber(args[i + 3]) then return {'refused'} end
+    elseif known.gen >= generation then
+      return {'refused'}
+    end
+    known.incarnation, known.gen = claimed, math.max(known.gen, generation)
   end
-  known.incarnation, known.gen = claimed, math.max(known.gen, generation)
+  redis.call('HSET', KEYS[1], 'roster', as_roster(roster), 'members', members)
+  return {
+    'promised', fields[5] or '0', fields[6] or '0', fields[7] == OWN_RUN_ID and 1 or 0, fields[8] or '0', incarnation, before,
+  }
 end
-redis.call('HSET', KEYS[1], 'roster', as_roster(roster), 'members', members)
-return {
-  'promised', fields[5] or '0', fields[6] or '0', fields[7] == run_id and 1 or 0, fields[8] or '0', incarnation, before,
-}

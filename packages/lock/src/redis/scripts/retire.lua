@@ -1,11 +1,12 @@
 -- Ends this node's incarnation, as a restart would: it has no vote until it is admitted anew. Others know of a later incarnation
 -- of the node, so its votes do not count beside theirs; or an operator knows that its data has gone back in time.
--- KEYS: node. ARGV: incarnation, a random name for the next one.
+-- arguments: incarnation, a random name for the next one.
 -- Reply: {'retired'} | {'changed'} where it is not that incarnation, or has no vote.
-local run_id = own_run_id()
-local fields = redis.call('HMGET', KEYS[1], 'run_id', 'incarnation')
-if fields[1] ~= run_id or fields[2] ~= ARGV[1] then return {'changed'} end
--- Without its generation nobody takes it for a durable node that has missed nothing.
-redis.call('HDEL', KEYS[1], 'run_id', 'gen')
-begin_life(ARGV[2])
-return {'retired'}
+commands.retire = function(_, args)
+  local fields = redis.call('HMGET', KEYS[1], 'run_id', 'incarnation')
+  if fields[1] ~= OWN_RUN_ID or fields[2] ~= args[1] then return {'changed'} end
+  -- Without its generation nobody takes it for a durable node that has missed nothing.
+  redis.call('HDEL', KEYS[1], 'run_id', 'gen')
+  begin_life(args[2])
+  return {'retired'}
+end

@@ -1,22 +1,22 @@
 -- Says what an operator wants to know of this node. Writes nothing.
--- KEYS: node.
 -- Reply: as that of INSPECT with 'status' in front, then version, role, eviction policy ('noeviction' where memory has no limit),
 --        aof_enabled (1|0), time (ms).
-local function info(section, field)
-  return string.match(redis.call('INFO', section), '\n' .. field .. ':([^\r\n]*)')
-end
+commands.status = function()
+  local function info(section, field)
+    return string.match(redis.call('INFO', section), '\n' .. field .. ':([^\r\n]*)')
+  end
 
-local fields = redis.call('HMGET', KEYS[1],
-  'incarnation', 'run_id', 'gen', 'roster', 'max', 'longest', 'members', 'seen_at', 'seen_run_id')
-local run_id = own_run_id()
-local waited = fields[9] == run_id and math.max(0, own_time_ms() - tonumber(fields[8])) or 0
-local valkey = info('server', 'valkey_version')
-return {
-  'status', run_id, fields[1] or '', fields[2] == run_id and 1 or 0, fields[3] or '0', fields[4] or '', fields[5] or '0',
-  fields[6] or '0', fields[7] or '', digits(waited),
-  valkey and 'Valkey ' .. valkey or 'Redis ' .. (info('server', 'redis_version') or 'unknown'),
-  info('replication', 'role') or 'unknown',
-  info('memory', 'maxmemory') == '0' and 'noeviction' or info('memory', 'maxmemory_policy') or 'unknown',
-  info('persistence', 'aof_enabled') or '0',
-  digits(own_time_ms()),
-}
+  local fields = redis.call('HMGET', KEYS[1],
+    'incarnation', 'run_id', 'gen', 'roster', 'max', 'longest', 'members', 'seen_at', 'seen_run_id')
+  local waited = fields[9] == OWN_RUN_ID and math.max(0, own_time_ms() - tonumber(fields[8])) or 0
+  local valkey = info('server', 'valkey_version')
+  return {
+    'status', OWN_RUN_ID, fields[1] or '', fields[2] == OWN_RUN_ID and 1 or 0, fields[3] or '0', fields[4] or '', fields[5] or '0',
+    fields[6] or '0', fields[7] or '', digits(waited),
+    valkey and 'Valkey ' .. valkey or 'Redis ' .. (info('server', 'redis_version') or 'unknown'),
+    info('replication', 'role') or 'unknown',
+    info('memory', 'maxmemory') == '0' and 'noeviction' or info('memory', 'maxmemory_policy') or 'unknown',
+    info('persistence', 'aof_enabled') or '0',
+    digits(own_time_ms()),
+  }
+end

@@ -1,0 +1,43 @@
+import { channel } from 'node:diagnostics_channel';
+import type { NodeAnswer } from './core/answers.js';
+import type { LeaseLostError } from './core/errors.js';
+
+/** What is told of a lease. */
+export interface LeaseEvent {
+  /** Sorted. */
+  readonly resources: readonly string[];
+  readonly token: bigint;
+}
+
+/**
+ * What happens, by the names of the `node:diagnostics_channel`s that tell it. Nothing is told, and nothing costs anything,
+ * while nobody has subscribed.
+ */
+export interface LockEvents {
+  /** A lease was won. `tookMs`: from the first request of the attempt that won. */
+  'fenced:lock:acquire': LeaseEvent & { readonly ttlMs: number; readonly tookMs: number };
+  /** An attempt was lost because somebody else holds the lock. */
+  'fenced:lock:contended': {
+    readonly resources: readonly string[];
+    readonly nodes: readonly NodeAnswer[];
+    /** Milliseconds after which another attempt could win, as far as the nodes can tell. */
+    readonly retryAfterMs: number;
+  };
+  'fenced:lock:extended': LeaseEvent & { readonly remainingMs: number };
+  /** A lease ended before it was released. */
+  'fenced:lock:lost': LeaseEvent & { readonly reason: LeaseLostError };
+  'fenced:lock:released': LeaseEvent & { readonly outcome: 'released' | 'expired' | 'unknown' };
+  /** A node did not vote in an attempt that was lost, other than because the lock is held. */
+  'fenced:lock:node-refused': { readonly resources: readonly string[]; readonly node: NodeAnswer };
+  /** A node that had no vote has one again, by this process's doing. */
+  'fenced:lock:admitted': { readonly node: string; readonly generation: number };
+}
+
+/** Tells whoever has subscribed; `make` is called only for them. */
+export function tell<Name extends keyof LockEvents>(
+  name: Name,
+  make: () => LockEvents[Name],
+): void {
+  const named = channel(name);
+  if (named.hasSubscribers) named.publish(make());
+}
