@@ -52,16 +52,16 @@ export class Clients implements Disposable {
     const client = this.connect(server.port);
     const [
       own,
-      { incarnation = '', run_id, gen, floor, longest, seen_at, roster },
+      { incarnation = '', history, gen, floor, longest, seen_at, roster },
       [seconds, microseconds],
     ] = await Promise.all([
-      ownRunId(client),
+      ownHistory(client),
       client.hgetall(`${this.keyPrefix}node`),
       client.time(),
     ]);
     client.disconnect();
     return {
-      isVoting: run_id === own,
+      isVoting: history === own,
       hasPromised: roster !== undefined,
       incarnation,
       generation: Number(gen ?? 0),
@@ -89,8 +89,7 @@ export async function until(condition: () => Promise<boolean> | boolean): Promis
   while (!(await condition())) await sleep(5);
 }
 
-/** What a node is admitted under: see own_run_id in node.lua. */
-export async function ownRunId(admin: Redis): Promise<string> {
-  const [server, replication] = [await admin.info('server'), await admin.info('replication')];
-  return `${/run_id:(\w+)/.exec(server)?.[1]}:${/master_replid:(\w+)/.exec(replication)?.[1]}`;
+/** What a node is admitted under: see OWN_HISTORY in node.lua. */
+export async function ownHistory(admin: Redis): Promise<string> {
+  return /master_replid:(\w+)/.exec(await admin.info('replication'))?.[1] ?? '';
 }

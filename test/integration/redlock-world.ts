@@ -9,7 +9,7 @@ import {
 } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import type { Acquisition } from './redlock-history.js';
-import { ownRunId } from './redlock-nodes.js';
+import { ownHistory } from './redlock-nodes.js';
 
 /** The longest lease that is ever granted here; every lease is that long. */
 export const TTL_MS = 300;
@@ -145,8 +145,8 @@ export class World implements AsyncDisposable {
   async untilVoting({ name, server }: Site): Promise<void> {
     const admin = this.admin(server);
     const isVoting = async (): Promise<boolean> => {
-      const admitted = await admin.hget(`${this.keyPrefix}node`, 'run_id').catch(() => null);
-      return admitted !== null && admitted === (await ownRunId(admin));
+      const admitted = await admin.hget(`${this.keyPrefix}node`, 'history').catch(() => null);
+      return admitted !== null && admitted === (await ownHistory(admin));
     };
     await within(RESUME_LIMIT_MS, `the vote of ${name}`, isVoting, () => this.#failures());
   }

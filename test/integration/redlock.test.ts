@@ -418,7 +418,7 @@ describe('nodes', () => {
     const before = await lock.acquire('x', { ttlMs: 1_000 });
     await before.release();
     await until(async () => (await holders('x')) === 0);
-    await Promise.all(admin.map((node) => node.hdel(`${keyPrefix}node`, 'run_id')));
+    await Promise.all(admin.map((node) => node.hdel(`${keyPrefix}node`, 'history')));
     await Promise.all(
       admin.slice(1).map((node) => node.del(`${keyPrefix}node`, `${keyPrefix}fence:x`)),
     );
@@ -590,7 +590,7 @@ describe('what is misconfigured', () => {
     await expect(alone.acquire('y', { ttlMs: 1_000 })).rejects.toMatchObject({
       code: 'members-differ',
     });
-    await admin[0]?.hdel(`${keyPrefix}node`, 'run_id');
+    await admin[0]?.hdel(`${keyPrefix}node`, 'history');
     await expect(alone.acquire('y', { ttlMs: 1_000 })).rejects.toMatchObject({
       code: 'members-differ',
     });

@@ -33,6 +33,7 @@ export class Computer {
   #soon: (() => void)[] = [];
   #wasStopped = false;
   #lastOwner = '';
+  readonly #asked = new Set<string>();
   #lastAttemptMs = 0;
 
   constructor(name: string, schedule: Schedule, random: Random) {
@@ -62,8 +63,13 @@ export class Computer {
     return this.#lastAttemptMs;
   }
 
-  noteAttempt(owner: string): void {
-    if (owner !== this.#lastOwner) this.#lastAttemptMs = this.trueMs;
+  /** An attempt asks each node once; who waits makes several under one owner id. */
+  noteAttempt(owner: string, node: string): void {
+    if (owner !== this.#lastOwner || this.#asked.has(node)) {
+      this.#asked.clear();
+      this.#lastAttemptMs = this.trueMs;
+    }
+    this.#asked.add(node);
     this.#lastOwner = owner;
   }
 

@@ -1,4 +1,4 @@
-import type { RedisClient } from '../../packages/lock/src/redis/node.ts';
+import type { RedisClient, RedisSubscriber } from '../../packages/lock/src/redis/node.ts';
 import type { Computer } from './computer.ts';
 import type { Machine } from './machine.ts';
 import {
@@ -23,6 +23,8 @@ export interface Weather {
 /** What changes who votes may arrive once more, and very late: a broken connection's data that was held up somewhere. */
 const strays: ReadonlySet<ModelCommand> = new Set(['inspect', 'promise', 'admit', 'retire']);
 const STRAY_CHANCE = 0.05;
+/** Of a message that some process was to hear. */
+const LOSS_CHANCE = 0.1;
 /** How much later than an ordinary delay. */
 const STRAY_DELAYS = 30;
 
@@ -98,6 +100,18 @@ export class Connection implements RedisClient {
     return this.#request('eval', source, keyCount, values);
   }
 
+  duplicate(): RedisSubscriber {
+    return new Subscriber(this, this.#schedule, this.#random);
+  }
+
+  /** Milliseconds until what is sent now is there. */
+  latencyMs(): number {
+    const { delayChance, delayMaxMs, blockedUntilMs } = this.weather;
+    const usualMs = this.#random.between(0.1, 1);
+    const extraMs = this.#random.chance(delayChance) ? this.#random.between(0, delayMaxMs) : 0;
+    return Math.max(0, blockedUntilMs - this.#schedule.nowMs) + usualMs + extraMs;
+  }
+
   /** The connection breaks. */
   cut(): void {
     if (!this.#server) return;
@@ -118,7 +132,9 @@ export class Connection implements RedisClient {
     values: Values,
   ): Promise<Reply[]> {
     for (const { command: name, values: told } of callsIn(keyCount, values)) {
-      if (name === 'acquire') this.computer.noteAttempt(told[0] ?? '');
+      if (name === 'acquire' && command === 'evalsha') {
+        this.computer.noteAttempt(told[0] ?? '', this.machine.name);
+      }
     }
     return new Promise((resolve, reject) => {
       const request = { command, script, keyCount, values, resolve, reject };
@@ -131,7 +147,7 @@ export class Connection implements RedisClient {
     const server = this.#server;
     if (!server) return;
     const life = this.#life;
-    const atMs = Math.max(this.computer.trueMs + this.#latencyMs(), this.#lastArrivalMs);
+    const atMs = Math.max(this.computer.trueMs + this.latencyMs(), this.#lastArrivalMs);
     this.#lastArrivalMs = atMs;
     this.#schedule.at(atMs, () => this.#arrive(request, server, life));
     const calls = callsIn(request.keyCount, request.values);
@@ -157,7 +173,7 @@ export class Connection implements RedisClient {
       }
     }
     const answer = this.#carryOut(request, server, 'in time');
-    const atMs = Math.max(this.#schedule.nowMs + this.#latencyMs(), this.#lastReplyMs);
+    const atMs = Math.max(this.#schedule.nowMs + this.latencyMs(), this.#lastReplyMs);
     if (life === this.#life) this.#lastReplyMs = atMs;
     this.#schedule.at(atMs, () => {
       if (life !== this.#life) return;
@@ -216,11 +232,50 @@ export class Connection implements RedisClient {
     this.#unanswered = this.#unanswered.filter((one) => !requests.includes(one));
     for (const { reject } of requests) reject(new Error('Connection is closed.'));
   }
+}
 
-  #latencyMs(): number {
-    const { delayChance, delayMaxMs, blockedUntilMs } = this.weather;
-    const usualMs = this.#random.between(0.1, 1);
-    const extraMs = this.#random.chance(delayChance) ? this.#random.between(0, delayMaxMs) : 0;
-    return Math.max(0, blockedUntilMs - this.#schedule.nowMs) + usualMs + extraMs;
+/** A connection that listens. What is said while it is broken is lost, and it is broken at times. */
+class Subscriber implements RedisSubscriber {
+  readonly #connection: Connection;
+  readonly #schedule: Schedule;
+  readonly #random: Random;
+  readonly #listeners: ((channel: string, message: string) => void)[] = [];
+  readonly #channels = new Set<string>();
+
+  constructor(connection: Connection, schedule: Schedule, random: Random) {
+    this.#connection = connection;
+    this.#schedule = schedule;
+    this.#random = random;
+  }
+
+  readonly #hear = (channel: string, message: string): void => {
+    if (!this.#channels.has(channel) || this.#random.chance(LOSS_CHANCE)) return;
+    this.#later(() => {
+      for (const listener of this.#listeners) listener(channel, message);
+    });
+  };
+
+  async connect(): Promise<void> {}
+
+  async subscribe(channel: string): Promise<void> {
+    this.#channels.add(channel);
+    this.#connection.machine.listeners.add(this.#hear);
+  }
+
+  on(event: 'message', listener: (channel: string, message: string) => void): void;
+  on(event: 'ready' | 'error', listener: () => void): void;
+  on(event: string, listener: (channel: string, message: string) => void): void {
+    if (event === 'message') this.#listeners.push(listener);
+    if (event === 'ready') this.#later(() => listener('', ''));
+  }
+
+  disconnect(): void {
+    this.#connection.machine.listeners.delete(this.#hear);
+  }
+
+  #later(run: () => void): void {
+    const { computer } = this.#connection;
+    const atMs = computer.trueMs + this.#connection.latencyMs();
+    this.#schedule.at(atMs, () => computer.hand('message', this, run));
   }
 }

@@ -18,6 +18,8 @@ export class Machine {
   master: NodeModel | null;
   ghost: NodeModel | null = null;
   clockOffsetMs = 0;
+  /** Connections that listen, to whichever process is the master. */
+  readonly listeners = new Set<(channel: string, message: string) => void>();
   readonly #schedule: Schedule;
   readonly #random: Random;
   readonly #flaws: ReadonlySet<NodeFlaw>;
@@ -54,7 +56,7 @@ export class Machine {
   /** Whether a client has found it not admitted. */
   get isSeen(): boolean {
     const fields = this.master?.data.hashes.get(NODE_KEY);
-    return fields !== undefined && fields.get('seen_run_id') === this.master?.runId;
+    return fields !== undefined && fields.get('seen_history') === this.master?.history;
   }
 
   save(): void {
@@ -88,8 +90,7 @@ export class Machine {
     if (!this.master) return;
     this.#forget();
     this.master.alive = false;
-    const [runId] = this.master.runId.split(':');
-    this.master = this.#process(this.#remembered('snapshot'), runId);
+    this.master = this.#process(this.#remembered('snapshot'));
   }
 
   flush(): void {
@@ -124,11 +125,15 @@ export class Machine {
     return this.#random.pick(this.#snapshots).clone();
   }
 
-  #process(data: NodeData, runId?: string): NodeModel {
+  #process(data: NodeData): NodeModel {
     this.#lives += 1;
-    const id = `${runId ?? `${this.name}${this.#lives}`}:r${this.#lives}`;
+    const id = `${this.name}${this.#lives}`;
     const clockMs = (): number => Math.floor(EPOCH_MS + this.#schedule.nowMs + this.clockOffsetMs);
-    return new NodeModel(id, data, clockMs, this.#flaws);
+    const model = new NodeModel(id, data, clockMs, this.#flaws);
+    model.onPublish = (channel, message) => {
+      for (const hear of this.listeners) hear(channel, message);
+    };
+    return model;
   }
 }
 
@@ -137,6 +142,6 @@ function generation(data: NodeData): number {
 }
 
 /** 0 for an incarnation that has no vote. */
-function votingGeneration({ data, runId }: NodeModel): number {
-  return data.hashes.get(NODE_KEY)?.get('run_id') === runId ? generation(data) : 0;
+function votingGeneration({ data, history }: NodeModel): number {
+  return data.hashes.get(NODE_KEY)?.get('history') === history ? generation(data) : 0;
 }

@@ -58,38 +58,44 @@ const claims = fc
   })
   .map((list) => list.flat());
 
-const both = (names: readonly string[]): string[] =>
-  names.flatMap((name) => [`lock:${name}`, `fence:${name}`]);
-const locks = (names: readonly string[]): string[] => names.map((name) => `lock:${name}`);
+const keysOf = (names: readonly string[], ...kinds: string[]): string[] =>
+  names.flatMap((name) => kinds.map((kind) => `${kind}:${name}`));
+const score = fc.constantFrom(1, 2, 2, 3.5, 1763690000000.25);
+const ticket = fc.oneof(
+  { weight: 2, arbitrary: fc.tuple(score, fc.constant('turns'), ttl) },
+  fc.constant([]),
+);
 
 const call = fc.oneof(
   {
     weight: 6,
-    arbitrary: fc.tuple(set, owner, ttl, members, fenceTtl).map(([names, ...values]) => ({
-      command: 'acquire' as const,
-      keys: both(names),
-      values,
-    })),
+    arbitrary: fc
+      .tuple(set, ticket, owner, ttl, members, fenceTtl)
+      .map(([names, told, name, ...values]) => ({
+        command: 'acquire' as const,
+        keys: [`waiter:${name}`, ...keysOf(names, 'lock', 'fence', 'line')],
+        values: [name, ...values, ...told],
+      })),
   },
   {
     weight: 4,
     arbitrary: fc.tuple(set, owner, token, members, fenceTtl).map(([names, ...values]) => ({
       command: 'confirm' as const,
-      keys: both(names),
+      keys: keysOf(names, 'lock', 'fence'),
       values,
     })),
   },
   fc.tuple(set, owner, ttl, members).map(([names, ...values]) => ({
     command: 'extend' as const,
-    keys: locks(names),
+    keys: keysOf(names, 'lock'),
     values,
   })),
   {
     weight: 3,
-    arbitrary: fc.tuple(set, owner).map(([names, ...values]) => ({
+    arbitrary: fc.tuple(set, owner).map(([names, name]) => ({
       command: 'release' as const,
-      keys: locks(names),
-      values,
+      keys: [`waiter:${name}`, ...keysOf(names, 'lock', 'line')],
+      values: [name],
     })),
   },
   owner.map((name) => ({ command: 'inspect' as const, keys: [], values: [name] })),
@@ -117,7 +123,7 @@ const admission: fc.Arbitrary<Command> = fc
     members,
     fc.constantFrom(0, 0, 0, 1, 2),
   )
-  .map(([where, runIdOf, name, gen, told, floor, longestMs, digest, quarantine]) => ({
+  .map(([where, historyOf, name, gen, told, floor, longestMs, digest, quarantine]) => ({
     do: 'script',
     at: where,
     calls: [
@@ -125,7 +131,7 @@ const admission: fc.Arbitrary<Command> = fc
         command: 'admit',
         keys: [],
         values: [
-          `run-id-${runIdOf}`,
+          `history-${historyOf}`,
           name,
           gen,
           told,
@@ -145,7 +151,8 @@ const script = fc.record({
   calls: fc.array(call, { minLength: 1, maxLength: 3 }),
 });
 
-const key = fc.tuple(fc.constantFrom('lock', 'fence'), resource).map((pair) => pair.join(':'));
+const keyOf = (...kinds: string[]): fc.Arbitrary<string> =>
+  fc.tuple(fc.constantFrom(...kinds), resource).map((pair) => pair.join(':'));
 export const command: fc.Arbitrary<Command> = fc.oneof(
   { weight: 14, arbitrary: script },
   { weight: 5, arbitrary: admission },
@@ -156,8 +163,8 @@ export const command: fc.Arbitrary<Command> = fc.oneof(
       units: fc.integer({ min: 1, max: 3 }),
     }),
   },
-  fc.record({ do: fc.constant('lose' as const), at, key }),
-  fc.record({ do: fc.constant('persist' as const), at, key }),
+  fc.record({ do: fc.constant('lose' as const), at, key: keyOf('lock', 'fence', 'line') }),
+  fc.record({ do: fc.constant('persist' as const), at, key: keyOf('lock', 'fence') }),
   fc.record({ do: fc.constant('move' as const), from: at }),
   { weight: 1, arbitrary: fc.record({ do: fc.constant('flush' as const), at }) },
 );
@@ -179,7 +186,7 @@ export const opening: fc.Arbitrary<Command[]> = fc
             command: 'admit',
             keys: [],
             values: [
-              `run-id-${where}`,
+              `history-${where}`,
               'life-o1',
               1,
               `${told}`,

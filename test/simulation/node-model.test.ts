@@ -13,28 +13,26 @@ const STEPS_MAX = 40;
 
 let service: RedisService;
 let clients: Redis[];
-let runIds: string[];
+let histories: string[];
 beforeAll(async () => {
   service = await startRedis(2);
   clients = service.nodes.map(({ port }) => new Redis(port));
-  runIds = await Promise.all(clients.map(ownRunId));
+  histories = await Promise.all(clients.map(ownHistory));
 });
 afterAll(async () => {
   for (const client of clients ?? []) client.disconnect();
   await service?.stop();
 });
 
-async function ownRunId(client: Redis): Promise<string> {
-  const info = await client.info();
-  const runId = /^run_id:(\w+)/m.exec(info)?.[1];
-  return `${runId}:${/^master_replid:(\w+)/m.exec(info)?.[1]}`;
+async function ownHistory(client: Redis): Promise<string> {
+  return /^master_replid:(\w+)/m.exec(await client.info())?.[1] ?? '';
 }
 
 /** The real servers and the models, under key names that no other sequence has. */
 class Pair {
   readonly #prefix = `{${randomUUID()}}:`;
   #nowMs = 1_763_690_000_000;
-  #models: NodeModel[] = runIds.map((runId) => this.#model(runId, new NodeData()));
+  #models: NodeModel[] = histories.map((history) => this.#model(history, new NodeData()));
 
   async step(one: Command): Promise<void> {
     switch (one.do) {
@@ -46,7 +44,7 @@ class Pair {
         await Promise.all(clients.map((client) => this.#age(client, one.units * UNIT_MS)));
         return;
       case 'lose':
-        this.#modelAt(one.at).data.strings.delete(this.#prefix + one.key);
+        this.#modelAt(one.at).lose(this.#prefix + one.key);
         await clientAt(one.at).del(this.#prefix + one.key);
         return;
       case 'persist':
@@ -83,8 +81,8 @@ class Pair {
       real: (await client.hget(nodeKey, 'incarnation')) ?? '',
     };
     const known = (value: string | number, side: keyof typeof own): string | number => {
-      const [, what, which = ''] = /^(run-id|life)-(\w+)$/.exec(String(value)) ?? [];
-      if (what === 'run-id') return runIds[Number(which)] ?? '';
+      const [, what, which = ''] = /^(history|life)-(\w+)$/.exec(String(value)) ?? [];
+      if (what === 'history') return histories[Number(which)] ?? '';
       if (what === 'life') return own[side].startsWith(`${which}.`) ? own[side] : which;
       return value;
     };
@@ -125,7 +123,7 @@ class Pair {
       const left = await clientAt(from).pttl(name);
       await clientAt(to).restore(name, Math.max(0, left), dump);
     }
-    this.#models[to] = this.#model(runIds[to] ?? '', this.#modelAt(from).data.clone());
+    this.#models[to] = this.#model(histories[to] ?? '', this.#modelAt(from).data.clone());
   }
 
   #modelKeys(where: number): Record<string, unknown> {
@@ -138,14 +136,18 @@ class Pair {
       const value = model.get(name);
       return value === undefined ? [] : [[name, [value, units(model.pttl(name))]]];
     });
-    return Object.fromEntries([...hashes, ...strings]);
+    const lines = [...model.data.lines.keys()].flatMap((name) => {
+      const members = model.line(name);
+      return members.length === 0 ? [] : [[name, [members, units(model.pttl(name))]]];
+    });
+    return Object.fromEntries([...hashes, ...strings, ...lines]);
   }
 
   async #realKeys(client: Redis): Promise<Record<string, unknown>> {
     const found: Record<string, unknown> = {};
     for (const name of await client.keys(`${this.#prefix}*`)) {
       if (!name.endsWith('}:node')) {
-        found[name] = [await client.get(name), units(await client.pttl(name))];
+        found[name] = [await contentsOf(client, name), units(await client.pttl(name))];
         continue;
       }
       const [seconds = 0, microseconds = 0] = await client.time();
@@ -161,9 +163,16 @@ class Pair {
     return model;
   }
 
-  #model(runId: string, data: NodeData): NodeModel {
-    return new NodeModel(runId, data, () => this.#nowMs);
+  #model(history: string, data: NodeData): NodeModel {
+    return new NodeModel(history, data, () => this.#nowMs);
   }
+}
+
+/** Lists as JSON, as the model has them. */
+async function contentsOf(client: Redis, name: string): Promise<string | string[] | null> {
+  if (name.includes('}:line:')) return client.zrange(name, '0', '-1');
+  if (name.includes('}:waiter:')) return JSON.stringify(await client.lrange(name, 0, -1));
+  return client.get(name);
 }
 
 function clientAt(where: number): Redis {
@@ -192,7 +201,7 @@ function withoutTimes(reply: Reply): Reply {
 
 function inUnits(reply: Reply): Reply {
   const [answer] = reply;
-  if (answer === 'held' || answer === 'too-early') return [answer, units(Number(reply[1]))];
+  if (answer === 'too-early' || answer === 'held') return [answer, units(Number(reply[1]))];
   return answer === 'inspected' ? reply.with(-1, units(Number(reply.at(-1)))) : reply;
 }
 

@@ -1,4 +1,5 @@
 import { type CommandName, script } from '../../packages/lock/src/redis/scripts.ts';
+import { firstIn, handOver, standInLine } from './node-line.ts';
 import { RedisProcess, WITHOUT_TTL } from './redis-process.ts';
 
 /** What a script answers: Redis has turned Lua's numbers into whole ones. */
@@ -7,8 +8,6 @@ export type Reply = (string | number)[];
 type Body = (model: RedisProcess, keys: readonly string[], values: readonly string[]) => Reply;
 
 const TOKEN_MAX = Number.MAX_SAFE_INTEGER;
-/** What is left of a lease that there is not. */
-const NOBODY = -2;
 
 interface Voter {
   readonly generation: string;
@@ -29,7 +28,7 @@ function beginLife(model: RedisProcess, nodeKey: string, name: string): void {
   const seconds = Math.floor(model.nowMs / 1_000);
   const microseconds = Math.floor(model.nowMs * 1_000) - seconds * 1_000_000;
   model.setFields(nodeKey, {
-    seen_run_id: model.runId,
+    seen_history: model.history,
     incarnation: `${name.slice(-8)}.${seconds}.${microseconds}`,
     seen_at: String(Math.floor(model.nowMs)),
   });
@@ -42,8 +41,8 @@ function voter(model: RedisProcess, nodeKey: string, members: string): Voter | R
     return ['wrong-members'];
   }
   const mayVote =
-    model.field(nodeKey, 'run_id') === model.runId ||
-    (model.has('no-admission-check') && field('run_id') !== '');
+    model.field(nodeKey, 'history') === model.history ||
+    (model.has('no-admission-check') && field('history') !== '');
   if (!mayVote) return ['not-admitted'];
   return {
     generation: field('gen'),
@@ -68,10 +67,15 @@ function asRoster(list: readonly Life[]): string {
   return list.map(({ generation, incarnation }) => `${generation}:${incarnation}`).join(',');
 }
 
-function highestGiven(model: RedisProcess, keys: readonly string[], node: Voter): number {
+/** Each step-th of a command's keys, from the one at this place on. */
+function every(step: number, keys: readonly string[], from: number): readonly string[] {
+  return keys.filter((_, at) => at >= from && (at - from) % step === 0);
+}
+
+function highestGiven(model: RedisProcess, fences: readonly string[], node: Voter): number {
   let highest = 0;
-  for (let at = 2; at < keys.length; at += 2) {
-    const fence = model.get(key(keys, at));
+  for (const name of fences) {
+    const fence = model.get(name);
     const floor = model.has('fence-before-floor') ? 0 : node.floor;
     highest = Math.max(highest, fence === undefined ? node.max : Math.max(Number(fence), floor));
   }
@@ -80,15 +84,13 @@ function highestGiven(model: RedisProcess, keys: readonly string[], node: Voter)
 
 function grant(
   model: RedisProcess,
-  keys: readonly string[],
+  keys: { readonly node: string; readonly fences: readonly string[] },
   node: Voter,
   token: number,
   fenceTtl: string,
 ): Reply {
-  for (let at = 2; at < keys.length; at += 2) {
-    model.set(key(keys, at), String(token), Number(fenceTtl));
-  }
-  if (token > node.max) model.setFields(key(keys, 0), { max: String(token) });
+  for (const fence of keys.fences) model.set(fence, String(token), Number(fenceTtl));
+  if (token > node.max) model.setFields(keys.node, { max: String(token) });
   return ['granted', String(token), node.generation, node.incarnation, node.roster];
 }
 
@@ -101,39 +103,52 @@ function key(keys: readonly string[], at: number): string {
 }
 
 function acquire(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
-  const [owner = '', ttl = '', members = '', fenceTtl = ''] = values;
+  const [owner = '', ttl = '', members = '', fenceTtl = '', ...ticket] = values;
+  const waiter = key(keys, 1);
+  const [locks, fences, lines] = [every(3, keys, 2), every(3, keys, 3), every(3, keys, 4)];
   const node = voter(model, key(keys, 0), members);
   if (Array.isArray(node)) return node;
   if (Number(ttl) > node.maxTtlMs) return ['ttl-too-long', node.maxTtlMs];
 
-  let remaining = NOBODY;
-  for (let at = 1; at < keys.length; at += 2) {
-    const holder = model.get(key(keys, at));
-    if (holder === undefined || holder === owner) continue;
-    const pttl = model.pttl(key(keys, at));
-    remaining = Math.max(remaining, pttl === WITHOUT_TTL ? node.maxTtlMs : pttl);
+  const obstacles: string[] = [];
+  for (const [at, lock] of locks.entries()) {
+    const holder = model.get(lock);
+    const first = holder === undefined ? firstIn(model, lines[at] ?? '') : null;
+    if (first && first.waiter !== waiter) {
+      handOver(model, lines[at] ?? '');
+      obstacles.push(model.get(lock) === undefined ? first.waiter : lock);
+    } else if (holder !== undefined && holder !== owner) {
+      obstacles.push(lock);
+    }
   }
-  if (remaining !== NOBODY) return ['held', remaining];
+  if (obstacles.length > 0) {
+    if (ticket.length > 0) standInLine(model, waiter, owner, ticket, { locks, lines });
+    const left = obstacles.map((name) => {
+      const pttl = model.pttl(name);
+      return pttl === WITHOUT_TTL ? node.maxTtlMs : pttl;
+    });
+    return ['held', Math.max(0, ...left), String(Math.floor(model.nowMs))];
+  }
 
-  const token = highestGiven(model, keys, node) + 1;
+  const token = highestGiven(model, fences, node) + 1;
   if (token > TOKEN_MAX) return ['token-exhausted'];
 
-  for (let at = 1; at < keys.length; at += 2) {
-    if (model.get(key(keys, at)) === undefined) model.set(key(keys, at), owner, Number(ttl));
-  }
+  for (const lock of locks) if (model.pttl(lock) < Number(ttl)) model.set(lock, owner, Number(ttl));
+  if (ticket.length > 0) model.data.strings.delete(waiter);
   noteTtl(model, key(keys, 0), node, ttl);
-  return grant(model, keys, node, token, fenceTtl);
+  return grant(model, { node: key(keys, 0), fences }, node, token, fenceTtl);
 }
 
 function confirm(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
   const [owner = '', token = '', members = '', fenceTtl = ''] = values;
   const node = voter(model, key(keys, 0), members);
   if (Array.isArray(node)) return node;
-  for (let at = 1; at < keys.length && !model.has('confirm-without-lock'); at += 2) {
-    if (model.get(key(keys, at)) !== owner) return ['not-held'];
-  }
-  const known = model.has('confirm-may-lower') ? 0 : highestGiven(model, keys, node);
-  return grant(model, keys, node, Math.max(Number(token), known), fenceTtl);
+  const [locks, fences] = [every(2, keys, 1), every(2, keys, 2)];
+  const holds = locks.every((lock) => model.get(lock) === owner);
+  if (!holds && !model.has('confirm-without-lock')) return ['not-held'];
+  const known = model.has('confirm-may-lower') ? 0 : highestGiven(model, fences, node);
+  const raised = Math.max(Number(token), known);
+  return grant(model, { node: key(keys, 0), fences }, node, raised, fenceTtl);
 }
 
 function extend(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
@@ -154,34 +169,36 @@ function renew(model: RedisProcess, lock: string, owner: string, ttl: string): v
 }
 
 function release(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
+  model.data.strings.delete(key(keys, 1));
   let held = true;
-  for (const lock of keys.slice(1)) {
+  for (const lock of every(2, keys, 2)) {
     if (model.get(lock) === values[0]) model.data.strings.delete(lock);
     else held = false;
   }
+  for (const line of every(2, keys, 3)) handOver(model, line);
   return [held ? 'released' : 'not-held'];
 }
 
 function inspect(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
   const nodeKey = key(keys, 0);
   const field = (name: string): string | undefined => model.field(nodeKey, name);
-  if (field('seen_run_id') !== model.runId) beginLife(model, nodeKey, values[0] ?? '');
-  else if (field('run_id') !== model.runId && Number(field('seen_at')) > model.nowMs) {
+  if (field('seen_history') !== model.history) beginLife(model, nodeKey, values[0] ?? '');
+  else if (field('history') !== model.history && Number(field('seen_at')) > model.nowMs) {
     model.setFields(nodeKey, { seen_at: String(model.nowMs) });
   }
   const waited = Math.max(0, model.nowMs - Number(field('seen_at')));
   const life = [field('gen') ?? '0', field('roster') ?? ''];
   const facts = [field('max') ?? '0', field('longest') ?? '0', field('members') ?? ''];
-  const admitted = field('run_id') === model.runId ? 1 : 0;
+  const admitted = field('history') === model.history ? 1 : 0;
   const told = [...life, ...facts, String(waited)];
-  return ['inspected', model.runId, field('incarnation') ?? '', admitted, ...told];
+  return ['inspected', model.history, field('incarnation') ?? '', admitted, ...told];
 }
 
 function promise(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
   const [incarnation = '', members = '', count = '', ...claims] = values;
   const nodeKey = key(keys, 0);
   const field = (name: string): string | undefined => model.field(nodeKey, name);
-  const seen = field('seen_run_id') === model.runId && field('incarnation') === incarnation;
+  const seen = field('seen_history') === model.history && field('incarnation') === incarnation;
   if (!seen) return ['changed'];
   if (field('members') !== undefined && field('members') !== members) return ['wrong-members'];
 
@@ -202,20 +219,20 @@ function promise(model: RedisProcess, keys: readonly string[], values: readonly 
     roster[Number(place) - 1] = { incarnation: claimed, generation };
   }
   model.setFields(nodeKey, { roster: asRoster(roster), members });
-  const admitted = field('run_id') === model.runId ? 1 : 0;
+  const admitted = field('history') === model.history ? 1 : 0;
   const facts = [field('max') ?? '0', field('longest') ?? '0', admitted, field('gen') ?? '0'];
   return ['promised', ...facts, incarnation, before];
 }
 
 function admit(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
-  const [runId = '', incarnation = '', gen = '', roster = '', floor = '', longest = ''] = values;
+  const [history = '', incarnation = '', gen = '', roster = '', floor = '', longest = ''] = values;
   const [members = '', maxTtl = '', quarantine = ''] = values.slice(6);
   const nodeKey = key(keys, 0);
   const field = (name: string): string | undefined => model.field(nodeKey, name);
-  const seen = field('seen_run_id') === runId && field('incarnation') === incarnation;
-  if (model.runId !== runId || !seen) return ['changed'];
+  const seen = field('seen_history') === history && field('incarnation') === incarnation;
+  if (model.history !== history || !seen) return ['changed'];
   if (field('members') !== undefined && field('members') !== members) return ['wrong-members'];
-  if (field('run_id') !== runId) {
+  if (field('history') !== history) {
     const left = Number(field('seen_at')) + Number(quarantine) - model.nowMs;
     if (left > 0) return ['too-early', left];
   } else if (Number(field('gen')) >= Number(gen)) return ['already-admitted'];
@@ -227,7 +244,7 @@ function admit(model: RedisProcess, keys: readonly string[], values: readonly st
     if (life.generation > (known[at]?.generation ?? 0)) known[at] = life;
   }
   const longestMs = String(Math.max(Number(longest), Number(field('longest') ?? '0')));
-  model.setFields(nodeKey, { run_id: runId, gen, roster: asRoster(known), floor: highest });
+  model.setFields(nodeKey, { history: history, gen, roster: asRoster(known), floor: highest });
   model.setFields(nodeKey, { max: highest, longest: longestMs, members, max_ttl: maxTtl });
   return ['admitted'];
 }
@@ -235,9 +252,9 @@ function admit(model: RedisProcess, keys: readonly string[], values: readonly st
 function retire(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
   const [incarnation = '', name = ''] = values;
   const nodeKey = key(keys, 0);
-  const isVoter = model.field(nodeKey, 'run_id') === model.runId;
+  const isVoter = model.field(nodeKey, 'history') === model.history;
   if (!isVoter || model.field(nodeKey, 'incarnation') !== incarnation) return ['changed'];
-  model.deleteFields(nodeKey, ['run_id', 'gen']);
+  model.deleteFields(nodeKey, ['history', 'gen']);
   beginLife(model, nodeKey, name);
   return ['retired'];
 }

@@ -14,21 +14,31 @@ interface Value {
   readonly expiresAtMs: number | null;
 }
 
+/** A sorted set. */
+interface Line {
+  readonly scores: ReadonlyMap<string, number>;
+  readonly expiresAtMs: number | null;
+}
+
 /** The keys of one node: what a snapshot saves and a replica copies. */
 export class NodeData {
   readonly hashes: Map<string, Map<string, string>> = new Map();
+  /** Lists, too, as the JSON of their elements. */
   readonly strings: Map<string, Value> = new Map();
+  readonly lines: Map<string, Line> = new Map();
 
   clone(): NodeData {
     const copy = new NodeData();
     for (const [key, fields] of this.hashes) copy.hashes.set(key, new Map(fields));
     for (const [key, value] of this.strings) copy.strings.set(key, value);
+    for (const [key, line] of this.lines) copy.lines.set(key, line);
     return copy;
   }
 
   clear(): void {
     this.hashes.clear();
     this.strings.clear();
+    this.lines.clear();
   }
 }
 
@@ -38,18 +48,19 @@ export const WITHOUT_TTL = -1;
 /** One Redis process: its keys, its clock and its name. */
 export class RedisProcess {
   readonly data: NodeData;
-  /** Process and replication history, as `own_run_id` of the scripts makes it. */
-  readonly runId: string;
+  onPublish: ((channel: string, message: string) => void) | null = null;
+  /** Process and replication history, as `OWN_HISTORY` of the script makes it. */
+  readonly history: string;
   readonly #clockMs: () => number;
   readonly #flaws: ReadonlySet<NodeFlaw>;
 
   constructor(
-    runId: string,
+    history: string,
     data: NodeData,
     clockMs: () => number,
     flaws: ReadonlySet<NodeFlaw> = new Set(),
   ) {
-    this.runId = runId;
+    this.history = history;
     this.data = data;
     this.#clockMs = clockMs;
     this.#flaws = flaws;
@@ -90,14 +101,57 @@ export class RedisProcess {
     this.data.strings.set(key, { value, expiresAtMs: this.nowMs + ttlMs });
   }
 
+  lose(key: string): void {
+    this.data.strings.delete(key);
+    this.data.lines.delete(key);
+  }
+
   persist(key: string): void {
     const value = this.get(key);
     if (value !== undefined) this.data.strings.set(key, { value, expiresAtMs: null });
   }
 
   pttl(key: string): number {
-    if (this.get(key) === undefined) return ABSENT;
-    const expiresAtMs = this.data.strings.get(key)?.expiresAtMs ?? null;
+    if (this.get(key) === undefined && this.line(key).length === 0) return ABSENT;
+    const found = this.data.strings.get(key) ?? this.data.lines.get(key);
+    const expiresAtMs = found?.expiresAtMs ?? null;
     return expiresAtMs === null ? WITHOUT_TTL : expiresAtMs - this.nowMs;
+  }
+
+  /** The members of a sorted set, in order. */
+  line(key: string): readonly string[] {
+    const found = this.data.lines.get(key);
+    if (!found) return [];
+    if (found.expiresAtMs !== null && this.nowMs > found.expiresAtMs) {
+      this.data.lines.delete(key);
+      return [];
+    }
+    const byScore = ([a, x]: [string, number], [b, y]: [string, number]) =>
+      x - y || (a < b ? -1 : 1);
+    return [...found.scores].sort(byScore).map(([member]) => member);
+  }
+
+  /** Adds it with this score; the set then lasts at least `ttlMs`. */
+  stand(key: string, member: string, score: number, ttlMs: number): void {
+    const left = this.pttl(key);
+    const { scores = new Map<string, number>(), expiresAtMs = null } =
+      this.data.lines.get(key) ?? {};
+    this.data.lines.set(key, {
+      scores: new Map(scores).set(member, score),
+      expiresAtMs: left < ttlMs ? this.nowMs + ttlMs : expiresAtMs,
+    });
+  }
+
+  leave(key: string, member: string): void {
+    const found = this.data.lines.get(key);
+    const scores = new Map(found?.scores);
+    scores.delete(member);
+    if (!found || scores.size === 0) this.data.lines.delete(key);
+    else this.data.lines.set(key, { ...found, scores });
+  }
+
+  /** Whoever listens now is told. */
+  publish(channel: string, message: string): void {
+    this.onPublish?.(channel, message);
   }
 }

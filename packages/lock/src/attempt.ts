@@ -2,7 +2,7 @@ import type { NodeAnswer, VoteReply } from './core/answers.js';
 import type { Failure } from './core/failure.js';
 import { callsForAdmission, decide, retryAfterMs, type Vote } from './core/tally.js';
 import { nodeTimeoutMs, validityMs } from './core/validity.js';
-import type { Holding, RedisNode } from './redis/node.js';
+import type { Holding, RedisNode, Ticket } from './redis/node.js';
 import { inTime, type Runtime } from './runtime.js';
 
 /** How one attempt to acquire ended. `deadlineMs` is on the runtime's monotonic clock. */
@@ -22,12 +22,13 @@ export interface FailedAttempt extends Failure {
 /**
  * One attempt to acquire: ACQUIRE on all nodes at once, CONFIRM on those that granted a lower token than the highest.
  * It settles as soon as the votes decide, whatever the other nodes do, and if it fails it holds nothing:
- * it releases on every node, also on those that have not answered.
+ * it releases on every node, also on those that have not answered. Only who stands in line there keeps what it has.
  */
 export class Attempt {
   readonly #nodes: readonly RedisNode[];
   readonly #holding: Holding;
   readonly #ttlMs: number;
+  readonly #ticket: Ticket | null;
   readonly #runtime: Runtime;
   readonly #callForAdmission: () => void;
   readonly #votes: Vote[];
@@ -39,18 +40,21 @@ export class Attempt {
 
   /**
    * @param nodes sorted by name
+   * @param ticket of who waits in line where somebody else holds the lock
    * @param callForAdmission called when votes show that a node is to be admitted
    */
   constructor(
     nodes: readonly RedisNode[],
     holding: Holding,
     ttlMs: number,
+    ticket: Ticket | null,
     runtime: Runtime,
     callForAdmission: () => void,
   ) {
     this.#nodes = nodes;
     this.#holding = holding;
     this.#ttlMs = ttlMs;
+    this.#ticket = ticket;
     this.#runtime = runtime;
     this.#callForAdmission = callForAdmission;
     this.#votes = nodes.map(() => ({ answer: 'pending' }));
@@ -65,7 +69,7 @@ export class Attempt {
     if (signal.aborted) abort();
     else {
       for (const [index, node] of this.#nodes.entries()) {
-        this.#await(index, node, node.acquire(this.#holding, this.#ttlMs));
+        this.#await(index, node, node.acquire(this.#holding, this.#ttlMs, this.#ticket));
       }
     }
     const outcome = await this.#settle.promise;
@@ -115,7 +119,8 @@ export class Attempt {
   #lose(reason: FailedAttempt['reason']): void {
     // An abort may come between the win and the moment at which `run` hears of it.
     if (this.#outcome) return;
-    for (const node of this.#nodes) void node.release(this.#holding);
+    const isInLine = this.#ticket !== null && reason === 'held';
+    if (!isInLine) for (const node of this.#nodes) void node.release(this.#holding);
     this.#finish({
       ok: false,
       reason,

@@ -1,6 +1,5 @@
 import type { FailedAttempt } from './attempt.js';
 import type { NodeAnswer } from './core/answers.js';
-import { backoffMs } from './core/backoff.js';
 import { InvalidArgumentError, type LeaseLostError, LockError } from './core/errors.js';
 import { failureError } from './core/failure.js';
 import { checkCount, checkResources, checkTtlMs, checkWaitMs } from './core/options.js';
@@ -8,7 +7,7 @@ import { tell } from './events.js';
 import type { ReleaseOutcome } from './holding.js';
 import { keepAlive } from './keep-alive.js';
 import { Lease, type LeaseNodes } from './lease.js';
-import { type Runtime, sleep } from './runtime.js';
+import type { Runtime } from './runtime.js';
 
 export interface TryAcquireOptions {
   /** Milliseconds for which the lock is taken, 10 to `maxTtlMs`. */
@@ -54,12 +53,18 @@ export interface Request {
 
 /** How one caller waits between its attempts. */
 export interface Wait extends Disposable {
-  /** Rejects with the signal's reason as soon as it aborts. */
-  pause(attempts: number, retryAfterMs: number, leftMs: number): Promise<void>;
+  /**
+   * Rejects with the signal's reason as soon as it aborts.
+   *
+   * @param attempts how many there have been
+   * @param attempt the last of them
+   * @param leftMs for how long the caller is ready to wait
+   */
+  pause(attempts: number, attempt: FailedAttempt, leftMs: number): Promise<void>;
 }
 
-/** What all lock services do alike; each has its own way to make an attempt. */
-export abstract class LockService implements AsyncDisposable {
+/** What all lock services do alike; each has its own ways to make an attempt and to wait for another. */
+export abstract class LockService<Waiting extends Wait = Wait> implements AsyncDisposable {
   protected readonly runtime: Runtime;
   readonly #name: string;
   readonly #maxTtlMs: number;
@@ -73,8 +78,10 @@ export abstract class LockService implements AsyncDisposable {
     this.runtime = runtime;
   }
 
-  /** Makes one attempt. What it does not get it gives back. Never rejects. */
-  protected abstract attempt(request: Request): Promise<AcquireAttempt>;
+  /** Makes one attempt, for a caller who waits or for one who does not. Never rejects. */
+  protected abstract attempt(request: Request, waiting: Waiting | null): Promise<AcquireAttempt>;
+
+  protected abstract wait(request: Request): Waiting;
 
   /**
    * Takes the lock of one resource, or of all in a set or none.
@@ -89,21 +96,21 @@ export abstract class LockService implements AsyncDisposable {
     const waitMs = checkWaitMs(options?.waitMs ?? 0);
     const request = this.check(resource, options);
     const endMs = this.runtime.nowMs() + waitMs;
-    let wait: Wait | null = null;
+    let waiting: Waiting | null = null;
     try {
       for (let attempts = 1; ; attempts += 1) {
-        const attempt = await this.#try(request);
+        const attempt = await this.#try(request, waiting);
         if (attempt.ok) return attempt.lease;
         request.signal.throwIfAborted();
         const leftMs = endMs - this.runtime.nowMs();
         // Waiting changes nothing about a misconfiguration.
         const waitable = ['held', 'no-quorum', 'too-slow'].includes(attempt.reason);
         if (leftMs <= 0 || !waitable) throw failureError(attempt, request.resources, waitMs);
-        wait ??= this.wait(request);
-        await wait.pause(attempts, attempt.retryAfterMs, leftMs);
+        waiting ??= this.wait(request);
+        await waiting.pause(attempts, attempt, leftMs);
       }
     } finally {
-      wait?.[Symbol.dispose]();
+      waiting?.[Symbol.dispose]();
     }
   }
 
@@ -118,7 +125,7 @@ export abstract class LockService implements AsyncDisposable {
     resource: string | readonly string[],
     options: TryAcquireOptions,
   ): Promise<AcquireAttempt> {
-    return this.#try(this.check(resource, options));
+    return this.#try(this.check(resource, options), null);
   }
 
   /**
@@ -153,10 +160,10 @@ export abstract class LockService implements AsyncDisposable {
   }
 
   /** One attempt, told to whoever has subscribed. */
-  async #try(request: Request): Promise<AcquireAttempt> {
+  async #try(request: Request, waiting: Waiting | null): Promise<AcquireAttempt> {
     const startedMs = this.runtime.nowMs();
     const { resources, ttlMs, signal } = request;
-    const attempt = standing(await this.attempt(request), signal);
+    const attempt = standing(await this.attempt(request, waiting), signal);
     if (attempt.ok) {
       const { token } = attempt.lease;
       const tookMs = this.runtime.nowMs() - startedMs;
@@ -178,17 +185,6 @@ export abstract class LockService implements AsyncDisposable {
     const signal = options.signal ? AbortSignal.any([options.signal, closing]) : closing;
     signal.throwIfAborted();
     return { resources, ttlMs, signal };
-  }
-
-  /** Waits by the clock alone. */
-  protected wait({ signal }: Request): Wait {
-    return {
-      pause: (attempts, retryAfterMs, leftMs) => {
-        const delayMs = backoffMs(attempts, retryAfterMs, this.runtime.random());
-        return sleep(this.runtime, Math.min(delayMs, leftMs), signal);
-      },
-      [Symbol.dispose]: () => {},
-    };
   }
 
   /** The lease that was won, released at the latest when the service is closed. */

@@ -13,8 +13,10 @@ import type { Lease } from './lease.js';
 import { type AcquireAttempt, LockService, type Request } from './lock-service.js';
 import { type NodeConfig, nameNodes } from './names.js';
 import { type Holding, RedisNode } from './redis/node.js';
+import { WakeUps } from './redis/wake-ups.js';
 import { type Runtime, systemRuntime, unlessAborted } from './runtime.js';
 import { statusOf } from './status.js';
+import { Place } from './waiting.js';
 
 export interface RedlockConfig extends RedlockOptions {
   /** Independent Redis masters, 1 to 15; 3 or 5 as a rule. All programs must name them alike. */
@@ -32,10 +34,11 @@ export interface AdmitOptions {
  * Leases with fencing tokens over independent Redis nodes.
  * The clients stay their owner's: they are neither configured nor closed here.
  */
-export class Redlock extends LockService {
+export class Redlock extends LockService<Place> {
   readonly #nodes: readonly RedisNode[];
   readonly #options: ResolvedOptions;
   readonly #admissions: Admissions;
+  readonly #wakeUps: WakeUps;
 
   /** @throws {InvalidArgumentError} where a node has no name, a name is used twice or an option is out of range */
   constructor(config: RedlockConfig, runtime: Runtime = systemRuntime) {
@@ -53,6 +56,12 @@ export class Redlock extends LockService {
       return new RedisNode(node, service, runtime.soon);
     });
     this.#admissions = new Admissions(this.#nodes, this.#options, runtime);
+    const channel = `${options.keyPrefix}turn:${runtime.uniqueId()}`;
+    this.#wakeUps = new WakeUps(
+      named.map(({ client }) => client),
+      channel,
+      runtime,
+    );
   }
 
   /**
@@ -88,10 +97,15 @@ export class Redlock extends LockService {
   override async close(): Promise<void> {
     this.#admissions.close();
     await super.close();
+    this.#wakeUps.close();
   }
 
-  protected override async attempt(request: Request): Promise<AcquireAttempt> {
-    const first = await this.#attemptOnce(request);
+  protected override wait(request: Request): Place {
+    return new Place(this.#nodes, request, this.#wakeUps, this.runtime);
+  }
+
+  protected override async attempt(request: Request, place: Place | null): Promise<AcquireAttempt> {
+    const first = await this.#attemptOnce(request, place);
     if (first.ok || first.reason !== 'no-quorum') return first;
     if (!first.nodes.some((node) => node.answer === 'not-admitted')) return first;
     const admission = await unlessAborted(this.#admissions.admit(), request.signal);
@@ -99,15 +113,26 @@ export class Redlock extends LockService {
     if (!admission.ok) {
       return { ...first, hint: admission.reason, retryAfterMs: admission.retryAfterMs };
     }
-    return this.#attemptOnce(request);
+    return this.#attemptOnce(request, place);
   }
 
-  async #attemptOnce({ resources, ttlMs, signal }: Request): Promise<AcquireAttempt> {
-    const holding = { resources, owner: this.runtime.uniqueId() };
-    const attempt = new Attempt(this.#nodes, holding, ttlMs, this.runtime, () =>
-      this.#admissions.call(),
+  async #attemptOnce(request: Request, place: Place | null): Promise<AcquireAttempt> {
+    const { resources, ttlMs, signal } = request;
+    const { holding, ticket } = place ?? {
+      holding: { resources, owner: this.runtime.uniqueId() },
+      ticket: null,
+    };
+    const callForAdmission = (): void => this.#admissions.call();
+    const attempt = new Attempt(
+      this.#nodes,
+      holding,
+      ttlMs,
+      ticket,
+      this.runtime,
+      callForAdmission,
     );
     const outcome = await attempt.run(signal);
+    place?.note(outcome);
     const { nodes } = outcome;
     if (outcome.ok) {
       const lease = this.#lease(holding, ttlMs, outcome.token, outcome.deadlineMs);

@@ -24,7 +24,7 @@ export const systemRuntime: Runtime = {
   wallClockMs: () => Date.now(),
   random: () => Math.random(),
   uniqueId: () => randomBytes(20).toString('hex'),
-  soon: (callback) => process.nextTick(callback),
+  soon: (callback) => setImmediate(callback),
   after: (delayMs, callback, background) => {
     const timer = setTimeout(callback, delayMs);
     if (background) timer.unref();
@@ -32,14 +32,22 @@ export const systemRuntime: Runtime = {
   },
 };
 
-/** Resolves after `delayMs`; rejects with the signal's reason as soon as it aborts. */
-export function sleep(runtime: Runtime, delayMs: number, signal: AbortSignal): Promise<void> {
+/** Resolves after `delayMs`, or once `woken` does; rejects with the signal's reason as soon as it aborts. */
+export function sleep(
+  runtime: Runtime,
+  delayMs: number,
+  signal: AbortSignal,
+  woken?: Promise<void>,
+): Promise<void> {
   return new Promise((resolve, reject) => {
     if (signal.aborted) return reject(signal.reason);
-    const cancel = runtime.after(delayMs, () => {
+    const wake = (): void => {
+      cancel();
       signal.removeEventListener('abort', abort);
       resolve();
-    });
+    };
+    const cancel = runtime.after(delayMs, wake);
+    void woken?.then(wake);
     const abort = (): void => {
       cancel();
       reject(signal.reason);

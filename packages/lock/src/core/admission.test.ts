@@ -12,10 +12,10 @@ import type { Incarnation } from './quorum.js';
 const seed = { wallClockMs: 5_000, firstToken: null };
 const none: Incarnation = { generation: 0, incarnation: '' };
 
-function blank(runId: string, known: Partial<Inspection> = {}): Inspection {
+function blank(history: string, known: Partial<Inspection> = {}): Inspection {
   return {
-    runId,
-    incarnation: `life of ${runId}`,
+    history,
+    incarnation: `life of ${history}`,
     admitted: false,
     generation: 0,
     roster: [],
@@ -27,13 +27,13 @@ function blank(runId: string, known: Partial<Inspection> = {}): Inspection {
   };
 }
 
-/** A node in its life `runId`, which knows the lives `roster` of all. */
-function voter(runId: string, generation: number, roster: readonly Incarnation[]): Inspection {
-  return blank(runId, { admitted: true, generation, roster, max: 50n, members: 'abc' });
+/** A node in its life `history`, which knows the lives `roster` of all. */
+function voter(history: string, generation: number, roster: readonly Incarnation[]): Inspection {
+  return blank(history, { admitted: true, generation, roster, max: 50n, members: 'abc' });
 }
 
-function life(runId: string, generation: number): Incarnation {
-  return { generation, incarnation: `life of ${runId}` };
+function life(history: string, generation: number): Incarnation {
+  return { generation, incarnation: `life of ${history}` };
 }
 
 function promised(index: number, seen: Inspection, known: Partial<Promised> = {}): Promised {

@@ -11,7 +11,7 @@ import {
 /** What a node remembers, as INSPECT tells it. */
 export interface Inspection {
   /** The server process that answered, and its replication history. */
-  readonly runId: string;
+  readonly history: string;
   /** Random name of this life of the node's data. */
   readonly incarnation: string;
   readonly admitted: boolean;
@@ -183,7 +183,7 @@ export function findOutlived(
 export function findTwins(
   inspections: readonly (Inspection | null)[],
 ): readonly [number, number] | null {
-  const runIds = inspections.map((seen) => seen?.runId);
-  const second = runIds.findIndex((runId, at) => runId && runIds.indexOf(runId) < at);
-  return second === -1 ? null : [runIds.indexOf(runIds[second]), second];
+  const histories = inspections.map((seen) => seen?.history);
+  const second = histories.findIndex((history, at) => history && histories.indexOf(history) < at);
+  return second === -1 ? null : [histories.indexOf(histories[second]), second];
 }

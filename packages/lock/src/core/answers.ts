@@ -11,7 +11,12 @@ export type VoteReply =
       /** The latest incarnation that the voter knows of every node. */
       readonly roster: Roster;
     }
-  | { readonly answer: 'held'; readonly remainingMs: number }
+  | {
+      readonly answer: 'held';
+      readonly remainingMs: number;
+      /** The node's clock, since 1970. */
+      readonly timeMs: number;
+    }
   | { readonly answer: 'ttl-too-long'; readonly maxTtlMs: number }
   | { readonly answer: 'not-admitted' | 'wrong-members' | 'token-exhausted' | 'not-held' }
   | { readonly answer: 'error'; readonly error: Error };
@@ -24,6 +29,8 @@ export interface NodeAnswer {
   readonly answer: VoteReply['answer'] | 'pending' | 'extended' | 'released';
   /** For `held`: milliseconds until the present lease ends on this node. */
   readonly remainingMs?: number;
+  /** For `held`: when the node said so by its own clock, in milliseconds since 1970. */
+  readonly timeMs?: number;
   /** For `error`: what the client said, or that the node did not answer in time. */
   readonly error?: Error;
 }

@@ -16,7 +16,7 @@ function alphabet(nodeCount: number): Vote[] {
     { answer: 'pending' },
     granted(33n, nodeCount),
     granted(34n, nodeCount),
-    { answer: 'held', remainingMs: 500 },
+    { answer: 'held', remainingMs: 500, timeMs: 0 },
     { answer: 'not-admitted' },
     { answer: 'error', error },
   ];
@@ -95,12 +95,14 @@ test('confirmations of superseded incarnations do not make a quorum', () => {
 test('nodes that are to be admitted are noticed: without a vote, or with one that does not count', () => {
   const old: Vote = { answer: 'granted', token: 33n, ...one, roster: [one, one, one] };
   const knows: Vote = { answer: 'granted', token: 33n, ...one, roster: [two, one, one] };
-  expect(callsForAdmission([old, granted(1n, 3), { answer: 'held', remainingMs: 1 }])).toBe(false);
+  expect(
+    callsForAdmission([old, granted(1n, 3), { answer: 'held', remainingMs: 1, timeMs: 0 }]),
+  ).toBe(false);
   expect(callsForAdmission([old, knows, { answer: 'pending' }])).toBe(true);
   expect(callsForAdmission([{ answer: 'not-admitted' }, granted(1n, 3), old])).toBe(true);
 });
 
-const held: Vote = { answer: 'held', remainingMs: 1 };
+const held: Vote = { answer: 'held', remainingMs: 1, timeMs: 0 };
 const failed: Vote = { answer: 'error', error };
 const tooLong: Vote = { answer: 'ttl-too-long', maxTtlMs: 5 };
 const losses: [string, Vote[]][] = [
@@ -121,7 +123,7 @@ test.each(losses)('the reason of a loss is %s', (reason, votes) => {
 });
 
 test('a retry is worth while once so many leases have ended that a majority is free', () => {
-  const held = (remainingMs: number): Vote => ({ answer: 'held', remainingMs });
+  const held = (remainingMs: number): Vote => ({ answer: 'held', remainingMs, timeMs: 0 });
   expect(retryAfterMs([held(300), held(100), held(200)])).toBe(200);
   expect(retryAfterMs([held(300), granted(1n, 3), held(200)])).toBe(200);
   expect(retryAfterMs([{ answer: 'error', error }, { answer: 'error', error }, held(5)])).toBe(0);

@@ -81,9 +81,9 @@ export class PostgresLock extends LockService {
     let woken = Promise.withResolvers<void>();
     const unsubscribe = this.#wakeUps.subscribe(resources, () => woken.resolve());
     return {
-      pause: async (attempts, retryAfterMs, leftMs) => {
+      pause: async (attempts, { retryAfterMs }, leftMs) => {
         const delayMs = this.#delayMs(attempts, retryAfterMs);
-        await this.#sleepUnless(woken.promise, Math.min(delayMs, leftMs), signal);
+        await sleep(this.runtime, Math.min(delayMs, leftMs), signal, woken.promise);
         woken = Promise.withResolvers();
       },
       [Symbol.dispose]: unsubscribe,
@@ -95,14 +95,6 @@ export class PostgresLock extends LockService {
     const { isListening } = this.#wakeUps;
     if (!isListening) return backoffMs(attempts, retryAfterMs, this.runtime.random());
     return Math.min(LISTEN_LIMIT_MS, retryAfterMs) * (1 + this.runtime.random() / 10);
-  }
-
-  async #sleepUnless(woken: Promise<void>, delayMs: number, signal: AbortSignal): Promise<void> {
-    const awake = new AbortController();
-    const either = AbortSignal.any([signal, awake.signal]);
-    void woken.then(() => awake.abort());
-    await sleep(this.runtime, delayMs, either).catch(() => undefined);
-    signal.throwIfAborted();
   }
 
   protected override async attempt({ resources, ttlMs, signal }: Request): Promise<AcquireAttempt> {

@@ -8,7 +8,7 @@ import {
   extended,
   type InspectReply,
   inspected,
-  type LockService,
+  type Membership,
   type NodeFailure,
   oneOf,
   type PromiseReply,
@@ -37,8 +37,21 @@ export interface RedisClient {
     keyCount: number,
     ...keysAndArguments: (string | number)[]
   ): Promise<unknown>;
+  /** Another connection of the same kind, to hear on it when a waiter's turn has come. */
+  duplicate?(): RedisSubscriber;
   /** `CONFIG GET`, for a look at the set-up of a node that is declared durable. */
   config?(subcommand: 'GET', parameter: string): Promise<unknown>;
+}
+
+/** What is used of a connection that listens. */
+export interface RedisSubscriber {
+  /** `wait` where it connects only when asked to. */
+  readonly status?: string;
+  connect(): Promise<unknown>;
+  subscribe(channel: string): Promise<unknown>;
+  on(event: 'message', listener: (channel: string, message: string) => void): unknown;
+  on(event: 'ready' | 'error', listener: () => void): unknown;
+  disconnect(): void;
 }
 
 /** A client, the name that all programs give its node, and what they know of it. */
@@ -56,8 +69,18 @@ export interface Holding {
   readonly owner: string;
 }
 
+/** How an attempt stands in line where it is refused. */
+export interface Ticket {
+  /** When it came, in milliseconds since 1970: who has a lower one is ahead of it. */
+  readonly score: number;
+  /** Where it is told that its turn has come. */
+  readonly channel: string;
+  /** How long it keeps its place, and then its turn, without being heard of. */
+  readonly turnMs: number;
+}
+
 /** What every script needs to know besides the request itself. */
-export interface NodeOptions extends LockService {
+export interface NodeOptions extends Membership {
   readonly keyPrefix: string;
   readonly fenceTtlMs: number;
   readonly maxTtlMs: number;
@@ -98,16 +121,19 @@ export class RedisNode {
     return seen.members === '' || seen.members === this.#options.members;
   }
 
-  /** ACQUIRE: takes the locks of all resources or none. */
-  async acquire(holding: Holding, ttlMs: number): Promise<VoteReply> {
+  /** ACQUIRE: takes the locks of all resources or none. With a ticket, who is refused stands in line. */
+  async acquire(holding: Holding, ttlMs: number, ticket: Ticket | null): Promise<VoteReply> {
+    const { owner } = holding;
     const { members, fenceTtlMs } = this.#options;
-    const values = [holding.owner, ttlMs, members, fenceTtlMs];
-    const reply = this.#run('acquire', this.#lockAndFence(holding), values, vote);
-    this.#underWay.set(holding.owner, reply);
+    const place = ticket ? [ticket.score, ticket.channel, ticket.turnMs] : [];
+    const keys = [this.#waiter(owner), ...this.#keys(holding, ['lock', 'fence', 'line'])];
+    const values = [owner, ttlMs, members, fenceTtlMs, ...place];
+    const reply = this.#run('acquire', keys, values, vote);
+    this.#underWay.set(owner, reply);
     try {
       return await reply;
     } finally {
-      this.#underWay.delete(holding.owner);
+      if (this.#underWay.get(owner) === reply) this.#underWay.delete(owner);
     }
   }
 
@@ -115,14 +141,15 @@ export class RedisNode {
   confirm(holding: Holding, token: bigint): Promise<VoteReply> {
     const { members, fenceTtlMs } = this.#options;
     const values = [holding.owner, token.toString(), members, fenceTtlMs];
-    return this.#run('confirm', this.#lockAndFence(holding), values, vote);
+    return this.#run('confirm', this.#keys(holding, ['lock', 'fence']), values, vote);
   }
 
   extend(holding: Holding, ttlMs: number): Promise<ExtendReply> {
     const values = [holding.owner, ttlMs, this.#options.members];
-    return this.#run('extend', this.#lock(holding), values, extended);
+    return this.#run('extend', this.#keys(holding, ['lock']), values, extended);
   }
 
+  /** RELEASE: gives up what the owner holds, and its place in line. */
   release(holding: Holding): Promise<ReleaseReply> {
     // An ACQUIRE that falls back to EVAL is carried out after this, and would lock everybody out until its TTL ends.
     void this.#underWay.get(holding.owner)?.then((vote) => {
@@ -132,7 +159,8 @@ export class RedisNode {
   }
 
   #release(holding: Holding): Promise<ReleaseReply> {
-    return this.#run('release', this.#lock(holding), [holding.owner], (reply) => ({
+    const keys = [this.#waiter(holding.owner), ...this.#keys(holding, ['lock', 'line'])];
+    return this.#run('release', keys, [holding.owner], (reply) => ({
       answer: oneOf(reply, 'released', 'not-held'),
     }));
   }
@@ -163,7 +191,7 @@ export class RedisNode {
   ): Promise<AdmitReply> {
     const { members, maxTtlMs } = this.#options;
     const { roster, floor, longestMs } = admission;
-    const life = [seen.runId, seen.incarnation, generation];
+    const life = [seen.history, seen.incarnation, generation];
     const known = [rosterText(roster), floor.toString(), longestMs];
     const values = [...life, ...known, members, maxTtlMs, quarantineMs];
     return this.#run('admit', [], values, admitted);
@@ -191,23 +219,21 @@ export class RedisNode {
     }
   }
 
-  #lock(holding: Holding): string[] {
-    return holding.resources.map((resource) => `${this.#options.keyPrefix}lock:${resource}`);
+  #waiter(owner: string): string {
+    return `${this.#options.keyPrefix}waiter:${owner}`;
   }
 
-  #lockAndFence(holding: Holding): string[] {
+  /** Of each resource, its keys of these kinds. */
+  #keys({ resources }: Holding, kinds: readonly ('lock' | 'fence' | 'line')[]): string[] {
     const { keyPrefix } = this.#options;
-    return holding.resources.flatMap((resource) => [
-      `${keyPrefix}lock:${resource}`,
-      `${keyPrefix}fence:${resource}`,
-    ]);
+    return resources.flatMap((resource) => kinds.map((kind) => `${keyPrefix}${kind}:${resource}`));
   }
 
   async #run<Reply>(
     command: CommandName,
     keys: readonly string[],
     values: readonly (string | number)[],
-    read: (reply: readonly unknown[], service: LockService) => Reply,
+    read: (reply: readonly unknown[], service: Membership) => Reply,
   ): Promise<Reply | NodeFailure> {
     try {
       return read(await this.#calls.call(command, keys, values), this.#options);

@@ -25,7 +25,7 @@ export type StatusReply =
 export type RetireReply = { readonly answer: 'retired' | 'changed' } | NodeFailure;
 
 /** What a reply is read by: the lock service that this client was configured for, as one node sees it. */
-export interface LockService {
+export interface Membership {
   /** Digest of the sorted node names and of this node's own. */
   readonly members: string;
   /** How many entries a roster must have. */
@@ -34,19 +34,22 @@ export interface LockService {
 
 // Each reads the reply of one script. Whatever is not a reply of it is an error.
 
-export function vote(reply: readonly unknown[], service: LockService): VoteReply {
+export function vote(reply: readonly unknown[], service: Membership): VoteReply {
   const [answer, first, generation, incarnation, known] = reply;
-  if (answer === 'held') return { answer, remainingMs: wholeNumber(first) };
+  if (answer === 'held') {
+    return { answer, remainingMs: wholeNumber(first), timeMs: wholeNumber(generation) };
+  }
   if (answer !== 'granted') return refusal(reply);
   const life = { generation: wholeNumber(generation), incarnation: text(incarnation) };
   return { answer, token: BigInt(text(first)), ...life, roster: roster(known, service) };
 }
 
 /** What a reply of INSPECT or of the status script begins with. */
-function inspection(reply: readonly unknown[], service: LockService): Inspection {
-  const [, runId, incarnation, admitted, generation, known, max, longest, members, waited] = reply;
+function inspection(reply: readonly unknown[], service: Membership): Inspection {
+  const [, history, incarnation, admitted, generation, known, max, longest, members, waited] =
+    reply;
   return {
-    runId: text(runId),
+    history: text(history),
     incarnation: text(incarnation),
     admitted: wholeNumber(admitted) === 1,
     generation: wholeNumber(generation),
@@ -59,15 +62,15 @@ function inspection(reply: readonly unknown[], service: LockService): Inspection
 }
 
 /** One that belongs to another lock service, or was only ever asked by clients of one, may know of other nodes. */
-function isOfUse(known: unknown, members: string, service: LockService): boolean {
+function isOfUse(known: unknown, members: string, service: Membership): boolean {
   return known !== '' && (members === service.members || countOf(known) === service.nodeCount);
 }
 
-export function inspected(reply: readonly unknown[], service: LockService): InspectReply {
+export function inspected(reply: readonly unknown[], service: Membership): InspectReply {
   return { answer: oneOf(reply, 'inspected'), ...inspection(reply, service) };
 }
 
-export function report(reply: readonly unknown[], service: LockService): StatusReply {
+export function report(reply: readonly unknown[], service: Membership): StatusReply {
   const [version, role, evictionPolicy, appendOnly, time] = reply.slice(10);
   return {
     answer: oneOf(reply, 'status'),
@@ -80,7 +83,7 @@ export function report(reply: readonly unknown[], service: LockService): StatusR
   };
 }
 
-export function promised(reply: readonly unknown[], service: LockService): PromiseReply {
+export function promised(reply: readonly unknown[], service: Membership): PromiseReply {
   const [answer, max, longest, admitted, generation, incarnation, known] = reply;
   if (answer !== 'promised') {
     return { answer: oneOf(reply, 'refused', 'changed', 'wrong-members') };
@@ -102,14 +105,14 @@ export function admitted(reply: readonly unknown[]): AdmitReply {
     : { answer: oneOf(reply, 'admitted', 'already-admitted', 'changed', 'wrong-members') };
 }
 
-export function extended(reply: readonly unknown[], service: LockService): ExtendReply {
+export function extended(reply: readonly unknown[], service: Membership): ExtendReply {
   const [answer, generation, incarnation, known] = reply;
   if (answer !== 'extended') return refusal(reply);
   const life = { generation: wholeNumber(generation), incarnation: text(incarnation) };
   return { answer, ...life, roster: roster(known, service) };
 }
 
-function roster(value: unknown, { nodeCount }: LockService): Roster {
+function roster(value: unknown, { nodeCount }: Membership): Roster {
   if (countOf(value) !== nodeCount) throw unexpected(value);
   return text(value)
     .split(',')

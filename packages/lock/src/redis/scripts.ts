@@ -23,7 +23,7 @@ const folder = new URL('../../src/redis/scripts/', import.meta.url);
 export const script: { readonly source: string; readonly sha1: string } = load();
 
 function load(): { readonly source: string; readonly sha1: string } {
-  const files = ['node', ...commands, 'calls'];
+  const files = ['node', 'line', ...commands, 'calls'];
   const source = files
     .map((name) => readFileSync(new URL(`${name}.lua`, folder), 'utf8'))
     .join('\n');

@@ -1,32 +1,49 @@
 -- Takes the locks of all resources or none, and makes a token above every token this node knows of for them.
--- A request that is sent again finds its own locks and takes them for free, but leaves them the time they have.
--- keys: lock and fence of each resource.
--- arguments: owner, ttl (ms), members, fence ttl (ms).
--- Reply: {'granted', token, gen, incarnation, roster} | {'held', remaining (ms)} | {'not-admitted'} | {'wrong-members'}
+-- A request that is sent again finds its own locks, and a waiter finds those that were handed over to it. Who is refused and has
+-- a score stands in line.
+-- keys: the waiter's own, then lock, fence and line of each resource.
+-- arguments: owner, ttl (ms), members, fence ttl (ms); of who would wait also its score, channel and turn (ms).
+-- Reply: {'granted', token, gen, incarnation, roster} | {'held', remaining (ms), time (ms)} | {'not-admitted'} | {'wrong-members'}
 --        | {'ttl-too-long', max_ttl} | {'token-exhausted'}.
 commands.acquire = function(keys, args)
-  local owner, ttl, members, fence_ttl = args[1], args[2], args[3], args[4]
+  local owner, ttl, members, fence_ttl, score, channel, turn = unpack(args)
+  local waiter, locks, fences, lines = keys[1], every(3, keys, 2), every(3, keys, 3), every(3, keys, 4)
 
   local node, refusal = admitted_node(members)
   if not node then return refusal end
   if tonumber(ttl) > node.max_ttl then return {'ttl-too-long', node.max_ttl} end
 
-  local NOBODY, WITHOUT_TTL = -2, -1
-  local remaining = NOBODY
-  for i = 1, #keys, 2 do
-    local holder = redis.call('GET', keys[i])
-    if holder and holder ~= owner then
-      local pttl = redis.call('PTTL', keys[i])
-      if pttl == WITHOUT_TTL then pttl = node.max_ttl end
-      remaining = math.max(remaining, pttl)
+  local obstacles = {}
+  for i, lock in ipairs(locks) do
+    local holder = redis.call('GET', lock)
+    if not holder then
+      local first = first_in(lines[i])
+      if first and first ~= waiter then
+        -- The lease before has expired, so that nobody has handed the lock over yet.
+        hand_over(lines[i])
+        obstacles[#obstacles + 1] = redis.call('EXISTS', lock) == 1 and lock or first
+      end
+    elseif holder ~= owner then
+      obstacles[#obstacles + 1] = lock
     end
   end
-  if remaining ~= NOBODY then return {'held', remaining} end
+  if #obstacles > 0 then
+    if score then stand_in_line(waiter, score, owner, channel, turn, locks, lines) end
+    local WITHOUT_TTL, remaining = -1, 0
+    for _, key in ipairs(obstacles) do
+      local pttl = redis.call('PTTL', key)
+      remaining = math.max(remaining, pttl == WITHOUT_TTL and node.max_ttl or pttl)
+    end
+    return {'held', remaining, digits(own_time_ms())}
+  end
 
-  local token = highest_given(node, keys) + 1
+  local token = highest_given(node, fences) + 1
   if token > TOKEN_MAX then return {'token-exhausted'} end
 
-  for i = 1, #keys, 2 do redis.call('SET', keys[i], owner, 'PX', ttl, 'NX') end
+  for _, lock in ipairs(locks) do
+    if redis.call('PTTL', lock) < tonumber(ttl) then redis.call('SET', lock, owner, 'PX', ttl) end
+  end
+  if score then redis.call('DEL', waiter) end
   note_ttl(node, ttl)
-  return grant(node, keys, token, fence_ttl)
+  return grant(node, fences, token, fence_ttl)
 end

@@ -8,8 +8,9 @@ commands.confirm = function(keys, args)
 
   local node, refusal = admitted_node(members)
   if not node then return refusal end
-  for i = 1, #keys, 2 do
-    if redis.call('GET', keys[i]) ~= owner then return {'not-held'} end
+  for _, lock in ipairs(every(2, keys, 1)) do
+    if redis.call('GET', lock) ~= owner then return {'not-held'} end
   end
-  return grant(node, keys, math.max(token, highest_given(node, keys)), fence_ttl)
+  local fences = every(2, keys, 2)
+  return grant(node, fences, math.max(token, highest_given(node, fences)), fence_ttl)
 end

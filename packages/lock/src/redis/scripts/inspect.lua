@@ -1,21 +1,21 @@
 -- Says what this node remembers, and names this life of its data, unless it has a name. A flush takes the name away, though the
 -- process and its run id stay.
 -- arguments: a random name for this life of the data.
--- Reply: {'inspected', run_id, incarnation, admitted (1|0), gen, roster, max, longest (ms), members, waited (ms)}; '' or '0'
+-- Reply: {'inspected', history, incarnation, admitted (1|0), gen, roster, max, longest (ms), members, waited (ms)}; '' or '0'
 --        where nothing is known. waited: how long ago this life of the data was first inspected.
 commands.inspect = function(_, args)
-  local seen = redis.call('HMGET', KEYS[1], 'seen_run_id', 'seen_at', 'run_id')
-  if seen[1] ~= OWN_RUN_ID then
+  local seen = redis.call('HMGET', KEYS[1], 'seen_history', 'seen_at', 'history')
+  if seen[1] ~= OWN_HISTORY then
     begin_life(args[1])
-  elseif seen[3] ~= OWN_RUN_ID and tonumber(seen[2]) > own_time_ms() then
+  elseif seen[3] ~= OWN_HISTORY and tonumber(seen[2]) > own_time_ms() then
     -- The clock has gone back since: the wait begins again, as it would not end before the clock is back.
     redis.call('HSET', KEYS[1], 'seen_at', digits(own_time_ms()))
   end
 
   local fields = redis.call('HMGET', KEYS[1],
-    'incarnation', 'run_id', 'gen', 'roster', 'max', 'longest', 'members', 'seen_at')
+    'incarnation', 'history', 'gen', 'roster', 'max', 'longest', 'members', 'seen_at')
   return {
-    'inspected', OWN_RUN_ID, fields[1], fields[2] == OWN_RUN_ID and 1 or 0, fields[3] or '0', fields[4] or '', fields[5] or '0',
+    'inspected', OWN_HISTORY, fields[1], fields[2] == OWN_HISTORY and 1 or 0, fields[3] or '0', fields[4] or '', fields[5] or '0',
     fields[6] or '0', fields[7] or '', digits(math.max(0, own_time_ms() - tonumber(fields[8]))),
   }
 end

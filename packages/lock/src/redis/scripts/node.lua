@@ -1,7 +1,7 @@
 -- What this node knows of itself. The files of this folder make one script, this one first and calls.lua last; the others
 -- each define a command, a function of its keys and arguments.
 -- KEYS[1] is always the node's own hash:
---   run_id    the process and the replication history in which this incarnation was admitted, see OWN_RUN_ID
+--   history    the replication history in which this incarnation was admitted, see OWN_HISTORY
 --   gen       generation of this incarnation, under which its votes count: it may be raised. Every later incarnation of a node of
 --             this name has a higher one
 --   roster    of every node, in the order of the sorted names, the latest incarnation that this one has promised to respect:
@@ -11,7 +11,7 @@
 --   longest   the longest lease in milliseconds that this node ever granted
 --   members   digest of the sorted node names and this node's own: clients that name the nodes otherwise are refused
 --   max_ttl   the longest lease in milliseconds that this node would grant
---   incarnation, seen_run_id, seen_at   of this life of the data: a name that no other has, the process, and its clock (ms), all
+--   incarnation, seen_history, seen_at   of this life of the data: a name that no other has, the history, and the clock (ms), all
 --             stamped by the first INSPECT that finds it new
 
 local TOKEN_MAX = 9007199254740991 -- 2^53-1: Lua numbers are doubles, and larger ones are rounded
@@ -20,9 +20,10 @@ local TOKEN_MAX = 9007199254740991 -- 2^53-1: Lua numbers are doubles, and large
 local function digits(number) return string.format('%.0f', number) end
 
 -- An admission ends with the process, and with its replication history: a master that was a replica for a while may come back
--- with older data, of a replica that had not seen all its votes, in the same process.
-local OWN_RUN_ID = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') .. ':' ..
-  string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
+-- with older data, of a replica that had not seen all its votes, in the same process. A master begins a new history whenever it
+-- starts or is promoted. A replica has its master's, and may answer nothing of what that was admitted for.
+local role, replid = string.match(redis.call('INFO', 'replication'), 'role:(%a+).-master_replid:(%x+)')
+local OWN_HISTORY = role == 'master' and replid or role .. replid
 
 local commands = {}
 
@@ -35,16 +36,16 @@ end
 -- time in it, too: no two lives have the same.
 local function begin_life(name)
   local time = redis.call('TIME')
-  redis.call('HSET', KEYS[1], 'seen_run_id', OWN_RUN_ID, 'incarnation', string.sub(name, -8) .. '.' .. time[1] .. '.' .. time[2],
+  redis.call('HSET', KEYS[1], 'seen_history', OWN_HISTORY, 'incarnation', string.sub(name, -8) .. '.' .. time[1] .. '.' .. time[2],
     'seen_at', digits(own_time_ms()))
 end
 
 -- The node's fields, or nil and the refusal that a voter must answer.
 local function admitted_node(members)
   local fields = redis.call('HMGET', KEYS[1],
-    'run_id', 'gen', 'incarnation', 'roster', 'floor', 'max', 'members', 'max_ttl', 'longest')
+    'history', 'gen', 'incarnation', 'roster', 'floor', 'max', 'members', 'max_ttl', 'longest')
   if fields[7] and fields[7] ~= members then return nil, {'wrong-members'} end
-  if not fields[1] or fields[1] ~= OWN_RUN_ID then return nil, {'not-admitted'} end
+  if not fields[1] or fields[1] ~= OWN_HISTORY then return nil, {'not-admitted'} end
   return {
     gen = fields[2],
     incarnation = fields[3],
@@ -56,20 +57,27 @@ local function admitted_node(members)
   }
 end
 
--- The highest token that this node can have given for the resources, of whose keys every second is a fence.
+-- Each step-th of a command's keys, from the one at this place on.
+local function every(step, keys, from)
+  local list = {}
+  for i = from, #keys, step do list[#list + 1] = keys[i] end
+  return list
+end
+
+-- The highest token that this node can have given for the resources.
 -- Where a fence is gone, only `max` is known to be above every token of that resource.
-local function highest_given(node, keys)
+local function highest_given(node, fences)
   local highest = 0
-  for i = 2, #keys, 2 do
-    local fence = redis.call('GET', keys[i])
+  for _, key in ipairs(fences) do
+    local fence = redis.call('GET', key)
     highest = math.max(highest, fence and math.max(tonumber(fence), node.floor) or node.max)
   end
   return highest
 end
 
 -- A vote: stores the token for every resource and as the node's highest, and says whose vote it is.
-local function grant(node, keys, token, fence_ttl)
-  for i = 2, #keys, 2 do redis.call('SET', keys[i], digits(token), 'PX', fence_ttl) end
+local function grant(node, fences, token, fence_ttl)
+  for _, fence in ipairs(fences) do redis.call('SET', fence, digits(token), 'PX', fence_ttl) end
   if token > node.max then redis.call('HSET', KEYS[1], 'max', digits(token)) end
   return {'granted', digits(token), node.gen, node.incarnation, node.roster}
 end

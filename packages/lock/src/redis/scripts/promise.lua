@@ -11,8 +11,8 @@ commands.promise = function(_, args)
   local incarnation, members, count = args[1], args[2], tonumber(args[3])
 
   local fields = redis.call('HMGET', KEYS[1],
-    'seen_run_id', 'incarnation', 'members', 'roster', 'max', 'longest', 'run_id', 'gen')
-  if fields[1] ~= OWN_RUN_ID or fields[2] ~= incarnation then return {'changed'} end
+    'seen_history', 'incarnation', 'members', 'roster', 'max', 'longest', 'history', 'gen')
+  if fields[1] ~= OWN_HISTORY or fields[2] ~= incarnation then return {'changed'} end
   if fields[3] and fields[3] ~= members then return {'wrong-members'} end
 
   local roster = lives(fields[4] or string.rep('0:,', count))
@@ -28,6 +28,6 @@ commands.promise = function(_, args)
   end
   redis.call('HSET', KEYS[1], 'roster', as_roster(roster), 'members', members)
   return {
-    'promised', fields[5] or '0', fields[6] or '0', fields[7] == OWN_RUN_ID and 1 or 0, fields[8] or '0', incarnation, before,
+    'promised', fields[5] or '0', fields[6] or '0', fields[7] == OWN_HISTORY and 1 or 0, fields[8] or '0', incarnation, before,
   }
 end

@@ -3,10 +3,10 @@
 -- arguments: incarnation, a random name for the next one.
 -- Reply: {'retired'} | {'changed'} where it is not that incarnation, or has no vote.
 commands.retire = function(_, args)
-  local fields = redis.call('HMGET', KEYS[1], 'run_id', 'incarnation')
-  if fields[1] ~= OWN_RUN_ID or fields[2] ~= args[1] then return {'changed'} end
+  local fields = redis.call('HMGET', KEYS[1], 'history', 'incarnation')
+  if fields[1] ~= OWN_HISTORY or fields[2] ~= args[1] then return {'changed'} end
   -- Without its generation nobody takes it for a durable node that has missed nothing.
-  redis.call('HDEL', KEYS[1], 'run_id', 'gen')
+  redis.call('HDEL', KEYS[1], 'history', 'gen')
   begin_life(args[2])
   return {'retired'}
 end

@@ -1,0 +1,20 @@
+import { Redis } from 'ioredis';
+import { Redlock } from '@fenced/lock';
+import { startRedis } from '@fenced/testbed';
+const redis = await startRedis(5);
+const mk = () => redis.nodes.map(({port}) => new Redis(port));
+const clients = mk(), raws = mk();
+const lock = new Redlock({ nodes: clients });
+const REL = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end`;
+for (const r of raws) r.defineCommand('rel', { numberOfKeys: 1, lua: REL });
+const quorum = (ps) => new Promise((res) => { let n = 0; for (const p of ps) p.then(() => { if (++n === 3) res(); }); });
+const raw = async (k) => { const o = Math.random().toString(36); await quorum(raws.map((c) => c.set(k, o, 'PX', 10000, 'NX'))); await quorum(raws.map((c) => c.rel(k, o))); };
+const ours = async (k) => (await lock.acquire(k, { ttlMs: 10000, waitMs: 5000 })).release();
+const med = (a) => a.sort((x, y) => x - y)[a.length >> 1];
+await ours('w'); 
+const R = { raw: [], ours: [] };
+for (let i = 0; i < 10; i++) for (const [n, f] of [['raw', raw], ['ours', ours]]) for (let k = 0; k < 200; k++) { const t = performance.now(); await f('w'); if (i) R[n].push(performance.now() - t); }
+console.log('seq p50', med(R.raw), med(R.ours), med(R.ours) / med(R.raw));
+const par = async (f) => { const t = performance.now(); await Promise.all(Array.from({ length: 64 }, async (_, i) => { for (let k = 0; k < 100; k++) await f('p' + i); })); return 6400 / (performance.now() - t) * 1000; };
+for (let i = 0; i < 4; i++) console.log('64: raw', await par(raw) | 0, 'ours', await par(ours) | 0);
+console.log((await raws[0].info('commandstats')).split('\r\n').filter((l) => /usec/.test(l)).join('\n')); process.exit();

@@ -1,0 +1,42 @@
+-- The lines of those who wait, first come, first served. Each resource has one: a sorted set of waiters by their score, which is
+-- when they came. What a waiter waits for stands under its own key, which it renews by asking again: one that has vanished is
+-- passed over when that has expired. A lock that is free belongs to the first in line.
+-- What is handed over is a turn: nobody else gets the lock as long as it lasts. It is no lease and has no token before ACQUIRE.
+-- A waiter's key is a list: owner, channel, turn (ms), then lock and line of each resource.
+
+-- The key of the first waiter that has not vanished, and its list; nil where there is none.
+local function first_in(line)
+  while true do
+    local waiter = redis.call('ZRANGE', line, 0, 0)[1]
+    if not waiter then return nil end
+    local place = redis.call('LRANGE', waiter, 0, -1)
+    if #place > 0 then return waiter, place end
+    redis.call('ZREM', line, waiter)
+  end
+end
+
+-- Hands all that the first in this line waits for over to it, and tells it; or nothing, while a part of it is not free or others
+-- are first in the line for that.
+local function hand_over(line)
+  local waiter, place = first_in(line)
+  if not waiter then return end
+  for i = 4, #place, 2 do
+    if redis.call('EXISTS', place[i]) == 1 or first_in(place[i + 1]) ~= waiter then return end
+  end
+  for i = 4, #place, 2 do redis.call('SET', place[i], place[1], 'PX', place[3]) end
+  redis.call('DEL', waiter)
+  -- Who may not publish here lets waiters go by their clocks.
+  redis.pcall('PUBLISH', place[2], place[1])
+end
+
+local function stand_in_line(waiter, score, owner, channel, turn, locks, lines)
+  local place = {owner, channel, turn}
+  for i, lock in ipairs(locks) do
+    place[#place + 1], place[#place + 2] = lock, lines[i]
+    redis.call('ZADD', lines[i], score, waiter)
+    if redis.call('PTTL', lines[i]) < tonumber(turn) then redis.call('PEXPIRE', lines[i], turn) end
+  end
+  redis.call('DEL', waiter)
+  redis.call('RPUSH', waiter, unpack(place))
+  redis.call('PEXPIRE', waiter, turn)
+end

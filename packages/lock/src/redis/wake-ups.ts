@@ -1,0 +1,77 @@
+import type { Runtime } from '../runtime.js';
+import type { RedisClient, RedisSubscriber } from './node.js';
+
+/** How long connections stay open that nobody waits on: another waiter may come. */
+const LINGER_MS = 1_000;
+
+/**
+ * Hears whose turn it is, by a connection of its own to each node, for as long as anybody waits. A message may be lost or late, so
+ * it only ever makes a waiter ask.
+ */
+export class WakeUps {
+  readonly channel: string;
+  readonly #clients: readonly RedisClient[];
+  readonly #runtime: Runtime;
+  readonly #waiters = new Map<string, (node: number) => void>();
+  readonly #listening = new Set<RedisSubscriber>();
+  #subscribers: readonly RedisSubscriber[] = [];
+  #cancelClose: () => void = () => {};
+
+  /** @param channel of this process alone */
+  constructor(clients: readonly RedisClient[], channel: string, runtime: Runtime) {
+    this.#clients = clients;
+    this.channel = channel;
+    this.#runtime = runtime;
+  }
+
+  /** How many nodes are heard. */
+  get heard(): number {
+    return this.#listening.size;
+  }
+
+  /** Calls `told` with the place of each node where it is the owner's turn, until the returned function is called. */
+  subscribe(owner: string, told: (node: number) => void): () => void {
+    this.#cancelClose();
+    this.#waiters.set(owner, told);
+    if (this.#subscribers.length === 0) this.#open();
+    return () => {
+      this.#waiters.delete(owner);
+      if (this.#waiters.size > 0) return;
+      this.#cancelClose();
+      this.#cancelClose = this.#runtime.after(LINGER_MS, () => this.close(), 'background');
+    };
+  }
+
+  close(): void {
+    this.#cancelClose();
+    for (const subscriber of this.#subscribers) subscriber.disconnect();
+    this.#subscribers = [];
+    this.#listening.clear();
+  }
+
+  #open(): void {
+    this.#subscribers = this.#clients.flatMap((client, node) => {
+      const subscriber = client.duplicate?.();
+      if (!subscriber) return [];
+      // Unheard, it would be written to the console.
+      subscriber.on('error', () => {});
+      subscriber.on('message', (_, owner) => this.#waiters.get(owner)?.(node));
+      subscriber.on('ready', () => void this.#listen(subscriber, node));
+      if (subscriber.status === 'wait') subscriber.connect().catch(() => {});
+      return [subscriber];
+    });
+  }
+
+  async #listen(subscriber: RedisSubscriber, node: number): Promise<void> {
+    try {
+      await subscriber.subscribe(this.channel);
+    } catch {
+      // Closed again, or not allowed to listen: who waits goes by the clock.
+      return;
+    }
+    if (!this.#subscribers.includes(subscriber)) return;
+    this.#listening.add(subscriber);
+    // What was said before is found by asking.
+    for (const told of this.#waiters.values()) told(node);
+  }
+}
