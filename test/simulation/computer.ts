@@ -49,6 +49,11 @@ export class Computer {
     return Math.max(this.#schedule.nowMs, this.#stoppedUntilMs);
   }
 
+  /** What time it really is when its clock has counted this much. */
+  trueAfter(ms: number): number {
+    return this.trueMs + ms / this.#rate;
+  }
+
   get alive(): boolean {
     return this.#alive;
   }

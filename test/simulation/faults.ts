@@ -38,6 +38,16 @@ const weights = {
 
 type FaultKind = keyof typeof weights;
 
+/** What leaves the nodes as they are. */
+const aside: ReadonlySet<string> = new Set<FaultKind>([
+  'save',
+  'cut',
+  'block',
+  'pause',
+  'wall-jump',
+  'kill-client',
+]);
+
 const HOUR_MS = 3_600_000;
 
 /**
@@ -47,7 +57,9 @@ const HOUR_MS = 3_600_000;
 export function planFaults(settings: Settings, random: Random): readonly Fault[] {
   const { faultCount, calmAtMs, maxTtlMs, nodeCount, clientCount } = settings;
   const kinds = Object.entries(weights).flatMap(([kind, weight]): FaultKind[] =>
-    Array(random.chance(0.6) ? weight : 0).fill(kind),
+    Array(random.chance(0.6) && (!settings.areNodesSound || aside.has(kind)) ? weight : 0).fill(
+      kind,
+    ),
   );
   if (kinds.length === 0) return [];
   const atMs = Array.from({ length: faultCount }, () => random.between(0, calmAtMs));

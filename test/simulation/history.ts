@@ -5,12 +5,20 @@ export interface Acquisition {
   readonly token: bigint;
   readonly beganMs: number;
   readonly returnedMs: number;
+  /** Until when its holder may rely on it. */
+  endsMs: number;
 }
 
 /** All acquisitions of one world, and what of them must never be. */
 export class History {
+  readonly #isExclusive: boolean;
   readonly #byResource = new Map<string, Acquisition[]>();
   #count = 0;
+
+  /** @param isExclusive whether nothing happens in this world that may let two hold a lease at once */
+  constructor(isExclusive: boolean) {
+    this.#isExclusive = isExclusive;
+  }
 
   get count(): number {
     return this.#count;
@@ -36,6 +44,10 @@ export class History {
       if (wrong) {
         const relation = wrong.token === acquisition.token ? 'the same token as' : 'a token below';
         return `${describe(acquisition)} has ${relation} ${describe(wrong)}`;
+      }
+      const holder = earlier.find(({ endsMs }) => endsMs > acquisition.returnedMs);
+      if (holder && this.#isExclusive) {
+        return `${describe(acquisition)} while ${describe(holder)} lasts until ${holder.endsMs.toFixed(3)}`;
       }
       earlier.push(acquisition);
       this.#byResource.set(resource, earlier);

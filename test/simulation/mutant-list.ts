@@ -78,6 +78,7 @@ export const mutants: readonly Mutant[] = [
       replace: [['if (countOf(value) !== nodeCount) throw unexpected(value);', 'void nodeCount;']],
     },
   },
+  { name: 'a lock that is held is handed over', flaw: 'held-handed-over' },
   {
     name: 'validity taken from the wall clock',
     patch: {

@@ -31,7 +31,8 @@ export function handOver(model: RedisProcess, line: string): void {
   const locks = place.keys.filter((_, at) => at % 2 === 0);
   const lines = place.keys.filter((_, at) => at % 2 === 1);
   const mayGo = (lock: string, at: number): boolean =>
-    model.get(lock) === undefined && firstIn(model, lines[at] ?? '')?.waiter === waiter;
+    (model.get(lock) === undefined || model.has('held-handed-over')) &&
+    firstIn(model, lines[at] ?? '')?.waiter === waiter;
   if (!locks.every(mayGo)) return;
   for (const lock of locks) model.set(lock, place.owner, Number(place.turn));
   model.data.strings.delete(waiter);

@@ -31,11 +31,17 @@ export async function runProgram(
     const resources = world.resources.filter(() => random.chance(0.6));
     if (resources.length === 0) resources.push(random.pick(world.resources));
     const ttlMs = random.chance(0.6) ? world.maxTtlMs : wholeTtl();
-    const lease = await acquire(computer, redlock, { resources, ttlMs, random, world });
-    if (!lease) continue;
+    const held = await acquire(computer, redlock, { resources, ttlMs, random, world });
+    if (!held) continue;
+    const { lease, acquisition } = held;
     if (random.chance(0.5)) await rest(ttlMs * random.pick([0.1, 0.1, 1.2]) * random.unit());
     if (random.chance(0.15)) await lease.extend(ttlMs).catch(() => {});
-    if (random.chance(0.8)) await lease.release();
+    const remainingMs = lease.remainingMs();
+    if (remainingMs > 0) acquisition.endsMs = computer.trueAfter(remainingMs);
+    if (random.chance(0.8)) {
+      acquisition.endsMs = Math.min(acquisition.endsMs, computer.trueMs);
+      await lease.release();
+    }
   }
 }
 
@@ -46,7 +52,11 @@ interface Wish {
   readonly world: Surroundings;
 }
 
-async function acquire(computer: Computer, redlock: Redlock, wish: Wish): Promise<Lease | null> {
+async function acquire(
+  computer: Computer,
+  redlock: Redlock,
+  wish: Wish,
+): Promise<{ readonly lease: Lease; readonly acquisition: Acquisition } | null> {
   const { resources, ttlMs, random, world } = wish;
   const beganMs = computer.trueMs;
   const isCalm = world.isCalm();
@@ -61,8 +71,12 @@ async function acquire(computer: Computer, redlock: Redlock, wish: Wish): Promis
     const returnedMs = computer.trueMs;
     checkValidity(computer, lease, ttlMs, world);
     const { token } = lease;
-    world.acquired({ client: computer.name, resources, token, beganMs, returnedMs });
-    return lease;
+    const remainingMs = lease.remainingMs();
+    // One that was stopped just now has a lease that was over before it could rely on it.
+    const endsMs = remainingMs > 0 ? computer.trueAfter(remainingMs) : beganMs;
+    const acquisition = { client: computer.name, resources, token, beganMs, returnedMs, endsMs };
+    world.acquired(acquisition);
+    return { lease, acquisition };
   } catch (error) {
     if (isCalm) world.violated(`${computer.name} cannot acquire in peace: ${String(error)}`);
     return null;

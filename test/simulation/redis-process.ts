@@ -6,7 +6,8 @@ export type NodeFlaw =
   | 'floor-not-restored'
   | 'promise-not-strict'
   | 'fence-before-floor'
-  | 'members-ignored';
+  | 'members-ignored'
+  | 'held-handed-over';
 
 interface Value {
   readonly value: string;

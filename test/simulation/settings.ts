@@ -15,6 +15,8 @@ export interface Settings {
   /** Nodes are declared `durable`, rightly or not: they are readmitted at once, and tokens must not rest on the delay. */
   readonly durable: boolean;
   readonly firstToken: bigint | null;
+  /** Whether nothing happens to the nodes: then no two may hold a lease at once, whatever clients and networks do. */
+  readonly areNodesSound: boolean;
   /** Whether one more client is configured with some of the nodes only. */
   readonly hasStranger: boolean;
   readonly resends: boolean;
@@ -40,6 +42,7 @@ export function settingsFor(random: Random): Settings {
     resourceCount: random.pick([1, 1, 1, 2, 3]),
     durable: random.chance(0.6),
     firstToken: losses === 'few' && random.chance(0.5) ? 33n : null,
+    areNodesSound: random.chance(0.2),
     hasStranger: losses === 'few' && nodeCount === 5 && random.chance(0.5),
     resends: random.chance(0.7),
     delayChance: random.pick([0.02, 0.1, 0.3]),

@@ -41,7 +41,7 @@ class World {
   readonly #settings: Settings;
   readonly #faults: readonly Fault[];
   readonly #schedule = new Schedule();
-  readonly #history = new History();
+  readonly #history: History;
   readonly #machines: readonly Machine[];
   readonly #clients: Client[];
   readonly #nemesis: Nemesis;
@@ -60,6 +60,7 @@ class World {
     this.#seed = seed;
     this.#options = options;
     this.#settings = settingsFor(this.#random('settings'));
+    this.#history = new History(this.#settings.areNodesSound);
     this.#faults = planFaults(this.#settings, this.#random('faults'));
     const { nodeCount, clientCount } = this.#settings;
     this.#machines = Array.from({ length: nodeCount }, (_, at) => {
