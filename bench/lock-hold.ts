@@ -1,5 +1,5 @@
 import { createHook } from 'node:async_hooks';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { setImmediate as immediate, setTimeout as sleep } from 'node:timers/promises';
 import { usedHeapBytes } from './lock-cycles.ts';
 import type { HoldOrder, HoldReport } from './lock-orders.ts';
 import type { Acquire, Release } from './lock-subjects.ts';
@@ -8,19 +8,23 @@ const AT_ONCE = 64;
 const TIMED = 50;
 const SAMPLES = 5;
 const SAMPLE_EVERY_MS = 60;
+const SETTLED_MS = 300;
 
 /** Holds many locks at once, gives them back, then lets many wait for one. */
 export async function hold(acquire: Acquire, { leases, waiters }: HoldOrder): Promise<HoldReport> {
-  await all(TIMED, async (index) => (await acquire(`${process.pid}/warm/${index}`))());
-  const timersPerLease = await countTimers(acquire);
+  await all(TIMED, async (index) => {
+    const release = await acquire(`${process.pid}/warm/${index}`);
+    await release();
+  });
+  const timersPerLease = await timersOfLease(acquire);
   const durationsMs = new Array<number>(leases).fill(0);
-  const releases = new Array<Release>(leases);
   const emptyBytes = usedHeapBytes();
   const startedMs = performance.now();
-  await all(leases, async (index) => {
+  const releases = await all(leases, async (index) => {
     const begunMs = performance.now();
-    releases[index] = await acquire(`${process.pid}/held/${index}`);
+    const release = await acquire(`${process.pid}/held/${index}`);
     durationsMs[index] = performance.now() - begunMs;
+    return release;
   });
   const elapsedMs = performance.now() - startedMs;
   const heldBytes = usedHeapBytes();
@@ -41,36 +45,38 @@ export async function hold(acquire: Acquire, { leases, waiters }: HoldOrder): Pr
 
 /** Lets `waiters` wait for a lock that is not given back. They wait for as long as the process lives. */
 async function wait(acquire: Acquire, waiters: number) {
-  await acquire(`${process.pid}/awaited`);
+  const resource = `${process.pid}/awaited`;
+  await acquire(resource);
+  const start = (count: number): Promise<unknown>[] =>
+    Array.from({ length: count }, () => acquire(resource).catch(() => {}));
+  const timersPerWaiter = await timersOf(() => start(TIMED));
   const emptyBytes = usedHeapBytes();
-  const timers = new Timers();
-  const waiting = Array.from({ length: waiters }, () =>
-    acquire(`${process.pid}/awaited`).catch(() => {}),
-  );
+  const waiting = start(waiters);
   const samples: number[] = [];
-  const counts: number[] = [];
   for (let sample = 0; sample < SAMPLES; sample += 1) {
     await sleep(SAMPLE_EVERY_MS);
     samples.push((usedHeapBytes() - emptyBytes) / waiting.length);
-    counts.push(timers.alive / waiting.length);
   }
-  timers.stop();
-  return {
-    bytesPerWaiter: middle(samples),
-    timersPerWaiter: middle(counts),
-    socketsWaiting: openSockets(),
-  };
+  return { bytesPerWaiter: middle(samples), timersPerWaiter, socketsWaiting: openSockets() };
 }
 
-async function countTimers(acquire: Acquire): Promise<number> {
-  const timers = new Timers();
-  const releases = await Promise.all(
-    Array.from({ length: TIMED }, (_, index) => acquire(`${process.pid}/timed/${index}`)),
-  );
-  // Of those that were cleared the hook hears later.
-  await sleep(SAMPLE_EVERY_MS);
-  timers.stop();
+async function timersOfLease(acquire: Acquire): Promise<number> {
+  let releases: readonly Release[] = [];
+  const timers = await timersOf(async () => {
+    releases = await all(TIMED, (index) => acquire(`${process.pid}/timed/${index}`));
+  });
   await Promise.all(releases.map((release) => release()));
+  return timers;
+}
+
+/** How many timers `start`, which starts `TIMED` of something, leaves behind for each. Not done while memory is measured: hooks take some. */
+async function timersOf(start: () => unknown): Promise<number> {
+  const timers = new Timers();
+  await start();
+  // What has just begun comes to rest, and hooks hear late of what was cleared, or fired, as this sleep's own.
+  await sleep(SETTLED_MS);
+  await immediate();
+  timers.stop();
   return timers.alive / TIMED;
 }
 
@@ -103,17 +109,22 @@ function openSockets(): number {
   return process.getActiveResourcesInfo().filter((type) => type === 'TCPSocketWrap').length;
 }
 
-/** As many at once as a busy process might. */
-async function all(count: number, run: (index: number) => Promise<unknown>): Promise<void> {
+/** As many at once as a busy process might; the results in order. */
+async function all<Result>(
+  count: number,
+  run: (index: number) => Promise<Result>,
+): Promise<Result[]> {
+  const results = new Array<Result>(count);
   let next = 0;
   const worker = async (): Promise<void> => {
     while (next < count) {
       const index = next;
       next += 1;
-      await run(index);
+      results[index] = await run(index);
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, worker));
+  return results;
 }
 
 function middle(values: readonly number[]): number {

@@ -51,8 +51,8 @@ const PANELS: readonly Panel[] = [
 ];
 
 const COLUMNS = 2;
-const PANEL_WIDTH = 470;
-const NAME_WIDTH = 190;
+const PANEL_WIDTH = 490;
+const NAME_WIDTH = 216;
 const BAR_WIDTH_MAX = 180;
 const LINE_HEIGHT = 20;
 const BAR_HEIGHT = 13;
