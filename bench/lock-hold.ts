@@ -18,7 +18,7 @@ export async function hold(acquire: Acquire, { leases, waiters }: HoldOrder): Pr
   });
   const timersPerLease = await timersOfLease(acquire);
   const durationsMs = new Array<number>(leases).fill(0);
-  const emptyBytes = usedHeapBytes();
+  const emptyBytes = await restingHeapBytes();
   const startedMs = performance.now();
   const releases = await all(leases, async (index) => {
     const begunMs = performance.now();
@@ -27,11 +27,11 @@ export async function hold(acquire: Acquire, { leases, waiters }: HoldOrder): Pr
     return release;
   });
   const elapsedMs = performance.now() - startedMs;
-  const heldBytes = usedHeapBytes();
+  const heldBytes = await restingHeapBytes();
   const sockets = openSockets();
   await all(leases, async (index) => releases[index]?.());
   releases.length = 0;
-  const releasedBytes = usedHeapBytes();
+  const releasedBytes = await restingHeapBytes();
   return {
     durationsMs,
     elapsedMs,
@@ -58,6 +58,12 @@ async function wait(acquire: Acquire, waiters: number) {
     samples.push((usedHeapBytes() - emptyBytes) / waiting.length);
   }
   return { bytesPerWaiter: middle(samples), timersPerWaiter, socketsWaiting: openSockets() };
+}
+
+/** When the replies have come that nobody waited for. */
+async function restingHeapBytes(): Promise<number> {
+  await sleep(SETTLED_MS);
+  return usedHeapBytes();
 }
 
 async function timersOfLease(acquire: Acquire): Promise<number> {
