@@ -1,29 +1,56 @@
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { benchLock } from './lock.ts';
-import type { Row } from './measure.ts';
+import { benchAtOnce } from './lock-at-once.ts';
+import { benchContended } from './lock-contended.ts';
+import { benchFaults } from './lock-faults.ts';
+import { benchMemory } from './lock-memory.ts';
+import { benchSequential } from './lock-sequential.ts';
+import type { BenchOptions, Row } from './measure.ts';
 import { benchPostgres } from './postgres.ts';
+import { publishTables } from './publish.ts';
+import { terminalTables } from './report.ts';
 import { benchS3 } from './s3.ts';
+import { lockPicture } from './svg.ts';
 
-const benches = { lock: benchLock, s3: benchS3, postgres: benchPostgres };
-const names = Object.keys(benches) as (keyof typeof benches)[];
+const benches: Record<string, (options: BenchOptions) => Promise<Row[]>> = {
+  'lock-sequential': benchSequential,
+  'lock-64-at-once': benchAtOnce,
+  'lock-contended': benchContended,
+  'lock-faults': benchFaults,
+  'lock-memory': benchMemory,
+  s3: benchS3,
+  postgres: benchPostgres,
+};
 
-const { values } = parseArgs({ options: { json: { type: 'boolean' }, only: { type: 'string' } } });
-const chosen = names.filter((name) => values.only === undefined || values.only === name);
-if (chosen.length === 0) throw new Error(`--only takes one of ${names.join(', ')}: ${values.only}`);
+const { values } = parseArgs({
+  options: {
+    json: { type: 'boolean', default: false },
+    quick: { type: 'boolean', default: false },
+    only: { type: 'string', multiple: true },
+    tables: { type: 'string' },
+    svg: { type: 'string' },
+  },
+});
+const { only, quick: isQuick, tables, svg } = values;
+for (const one of only ?? []) {
+  if (Object.keys(benches).some((name) => isMeant(name, one))) continue;
+  throw new Error(`--only takes lock or one of ${Object.keys(benches).join(', ')}, not ${one}`);
+}
 
 const rows: Row[] = [];
-for (const name of chosen) rows.push(...(await benches[name]()));
+for (const [name, bench] of Object.entries(benches)) {
+  if (only && !only.some((one) => isMeant(name, one))) continue;
+  process.stderr.write(`${name} …\n`);
+  rows.push(...(await bench({ isQuick })));
+}
 
-if (values.json) {
-  process.stdout.write(`${JSON.stringify(rows, null, 2)}\n`);
-} else {
-  for (const row of rows) {
-    const numbers = [`${row.ratio} ×`, `${row.p50Ms} ms`, `${row.p99Ms} ms`, `${row.perSecond}/s`];
-    process.stdout.write(
-      `${row.bench.padEnd(10)}${row.subject.padEnd(52)}${numbers.map((text) => text.padStart(11)).join('')}\n`,
-    );
-  }
-  process.stdout.write(
-    '\nratio of rates to the first line of each bench · median · 99th percentile · rate\n',
-  );
+process.stdout.write(values.json ? `${JSON.stringify(rows, null, 2)}\n` : terminalTables(rows));
+if (tables !== undefined) await publishTables(tables, rows, isQuick);
+const picture = lockPicture(rows);
+if (svg !== undefined && picture !== null) await writeFile(join(svg, 'lock-speed.svg'), picture);
+
+/** `lock` means all that begin with it. */
+function isMeant(name: string, only: string): boolean {
+  return name === only || name.startsWith(`${only}-`);
 }

@@ -5,15 +5,66 @@ export interface Subject {
   run(worker: number): Promise<unknown>;
 }
 
-/** `ratio` is this subject's rate by that of `against`: above 1 it is faster. */
-export interface Row {
-  readonly bench: string;
-  readonly subject: string;
-  readonly ratio: number;
-  readonly against: string;
+/** What was measured of one subject in one round, or in all of them. */
+export interface Figures {
   readonly p50Ms: number;
   readonly p99Ms: number;
   readonly perSecond: number;
+}
+
+/** What some benches tell besides, each with the heading of its column. */
+export const extraHeadings = {
+  longestWaitMs: 'longest wait, ms',
+  servedLeast: 'least served',
+  servedMost: 'most served',
+  failures: 'failures',
+  cycles: 'cycles',
+  unfinished: 'unfinished',
+  queuedCommands: 'commands queued',
+  bytesPerCycle: 'bytes a cycle',
+  bytesPerLease: 'bytes a lease',
+  bytesPerLeaseReleased: 'bytes a lease, released',
+  timersPerLease: 'timers a lease',
+  bytesPerWaiter: 'bytes a waiter',
+  timersPerWaiter: 'timers a waiter',
+  sockets: 'connections',
+  socketsWaiting: 'connections, waiting',
+} as const;
+
+export type Extras = Partial<Record<keyof typeof extraHeadings, number>>;
+
+type Figure = keyof Figures | keyof Extras;
+
+/** `ratio` is this subject's `ratioOf` by that of `against`. */
+export interface Row extends Figures, Extras {
+  readonly bench: string;
+  readonly subject: string;
+  readonly ratio: number;
+  /** The lowest and the highest of any round. */
+  readonly ratioRange: readonly [number, number];
+  /** Of `perSecond` more is better, of everything else less. */
+  readonly ratioOf: Figure;
+  readonly against: string;
+}
+
+/** One subject's part of a round: how long each operation took, and all of them together. */
+export interface Round {
+  readonly durationsMs: readonly number[];
+  readonly elapsedMs: number;
+  /** How many ended. @default all */
+  readonly done?: number;
+}
+
+export interface Measured {
+  readonly subject: string;
+  readonly total: Figures & Extras;
+  /** Of each round; those of one number ran one after the other. */
+  readonly rounds: readonly (Figures & Extras)[];
+}
+
+export interface BenchOptions {
+  /** So little that it shows only that everything works. */
+  readonly isQuick: boolean;
 }
 
 /** How much is measured. */
@@ -38,45 +89,84 @@ export async function compare(
   times: number,
   { workers = 1, rounds = 10, warmUp = 20 }: Extent = {},
 ): Promise<Row[]> {
-  const durationsMs = new Map<Subject, number[]>(subjects.map((subject) => [subject, []]));
   for (const subject of subjects) {
     for (let run = 0; run < warmUp; run += 1) await atOnce(workers, subject.run);
   }
-  for (let round = 0; round < rounds; round += 1) {
-    for (const [subject, durations] of durationsMs) {
-      await atOnce(workers, async (worker) => {
-        for (let run = 0; run < times; run += 1) {
-          const startedMs = performance.now();
-          await subject.run(worker);
-          durations.push(performance.now() - startedMs);
-        }
-      });
-    }
-  }
-  const [baseline] = subjects;
-  const rate = (subject: Subject): number => workers * perSecond(durationsMs.get(subject) ?? []);
-  return subjects.map((subject) => {
-    const sorted = (durationsMs.get(subject) ?? []).toSorted((a, b) => a - b);
-    return {
-      bench,
-      subject: subject.name,
-      ratio: rounded(rate(subject) / rate(baseline)),
-      against: baseline.name,
-      p50Ms: rounded(quantile(sorted, 0.5)),
-      p99Ms: rounded(quantile(sorted, 0.99)),
-      perSecond: Math.round(rate(subject)),
-    };
+  const all = await inTurn(subjects, rounds, async (subject) => {
+    const durationsMs: number[] = [];
+    const startedMs = performance.now();
+    await atOnce(workers, async (worker) => {
+      for (let run = 0; run < times; run += 1) {
+        const begunMs = performance.now();
+        await subject.run(worker);
+        durationsMs.push(performance.now() - begunMs);
+      }
+    });
+    return { durationsMs, elapsedMs: performance.now() - startedMs };
   });
+  const measured = all.map(([subject, its]) => measure(subject.name, its));
+  const [baseline] = measured;
+  return baseline ? measured.map((one) => row(bench, one, baseline, 'perSecond')) : [];
+}
+
+/** What `run` returns for each subject in each round; all subjects have their turn in a round before the next begins. */
+export async function inTurn<Of, Result>(
+  subjects: readonly Of[],
+  rounds: number,
+  run: (subject: Of) => Promise<Result>,
+): Promise<readonly (readonly [Of, Result[]])[]> {
+  const results = subjects.map((subject) => [subject, [] as Result[]] as const);
+  for (let round = 0; round < rounds; round += 1) {
+    for (const [subject, its] of results) its.push(await run(subject));
+  }
+  return results;
+}
+
+/** @param extras from the rounds that are given: one, or all of them */
+export function measure<Of extends Round>(
+  subject: string,
+  rounds: readonly Of[],
+  extras: (rounds: readonly Of[]) => Extras = () => ({}),
+): Measured {
+  const figures = (some: readonly Of[]): Figures & Extras => ({
+    ...figuresOf(some),
+    ...extras(some),
+  });
+  return { subject, total: figures(rounds), rounds: rounds.map((round) => figures([round])) };
+}
+
+export function row(bench: string, own: Measured, against: Measured, ratioOf: Figure): Row {
+  const ratio = (a: Figures & Extras, b: (Figures & Extras) | undefined): number =>
+    rounded((a[ratioOf] ?? Number.NaN) / (b?.[ratioOf] ?? Number.NaN));
+  const ratios = own.rounds.map((round, index) => ratio(round, against.rounds[index]));
+  const total = Object.entries(own.total).map(([name, value]) => [name, rounded(value)]);
+  return {
+    bench,
+    subject: own.subject,
+    ratio: ratio(own.total, against.total),
+    ratioRange: [Math.min(...ratios), Math.max(...ratios)],
+    ratioOf,
+    against: against.subject,
+    ...(Object.fromEntries(total) as Figures & Extras),
+  };
+}
+
+function figuresOf(rounds: readonly Round[]): Figures {
+  const sorted = rounds.flatMap(({ durationsMs }) => durationsMs).sort((a, b) => a - b);
+  const done = sum(rounds.map((round) => round.done ?? round.durationsMs.length));
+  return {
+    p50Ms: quantile(sorted, 0.5),
+    p99Ms: quantile(sorted, 0.99),
+    perSecond: (done * 1_000) / sum(rounds.map(({ elapsedMs }) => elapsedMs)),
+  };
+}
+
+export function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0);
 }
 
 function atOnce(workers: number, run: (worker: number) => Promise<unknown>): Promise<unknown> {
   return Promise.all(Array.from({ length: workers }, (_, worker) => run(worker)));
-}
-
-/** By one worker, who was always busy. */
-function perSecond(durationsMs: readonly number[]): number {
-  const totalMs = durationsMs.reduce((sum, durationMs) => sum + durationMs, 0);
-  return (durationsMs.length * 1_000) / totalMs;
 }
 
 function quantile(sorted: readonly number[], share: number): number {

@@ -1,7 +1,22 @@
-// The package's own types are not reachable through its `exports`.
-declare module 'redlock' {
+// Neither version has types that its `exports` lead to, so here is as much as is called.
+declare module 'redlock-4' {
   export default class Redlock {
-    constructor(clients: readonly object[]);
-    acquire(resources: string[], durationMs: number): Promise<{ release(): Promise<unknown> }>;
+    constructor(
+      clients: readonly object[],
+      options: { retryCount: number; retryDelay: number; retryJitter: number },
+    );
+    on(event: 'clientError', listener: () => void): void;
+    lock(resource: string, ttlMs: number): Promise<{ unlock(): Promise<unknown> }>;
+  }
+}
+
+declare module 'redlock-5' {
+  export default class Redlock {
+    constructor(
+      clients: readonly object[],
+      options: { retryCount: number; retryDelay: number; retryJitter: number },
+    );
+    on(event: 'error', listener: () => void): void;
+    acquire(resources: string[], ttlMs: number): Promise<{ release(): Promise<unknown> }>;
   }
 }

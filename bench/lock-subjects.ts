@@ -1,0 +1,141 @@
+import type { Redis } from 'ioredis';
+import { openRaw } from './lock-raw.ts';
+import { openSocket } from './lock-socket.ts';
+import manifest from './package.json' with { type: 'json' };
+
+export interface LockSettings {
+  readonly ttlMs: number;
+  /** How long a library that polls waits before it asks again, about. */
+  readonly retryDelayMs: number;
+}
+
+export type Release = () => Promise<unknown>;
+
+/** Waits for the lock as long as it takes. */
+export type Acquire = (resource: string) => Promise<Release>;
+
+/** A lock over independent nodes, as its users would set it up. */
+export interface LockSubject {
+  readonly name: string;
+  readonly kind: 'ours' | 'peer' | 'raw' | 'floor';
+  open(clients: readonly Redis[], settings: LockSettings): Promise<Acquire>;
+}
+
+export const OURS = '@fenced/lock';
+export const RAW = 'raw ioredis, quorum';
+export const FLOOR = 'raw socket';
+
+/** More than any bench waits. */
+const WAIT_MAX_MS = 600_000;
+const RETRIES_MAX = 1_000_000;
+
+/**
+ * Each library is loaded only by the process that measures it. Where the settings of a peer make it faster than its
+ * defaults do, it gets them: nobody's keep-alive runs.
+ */
+export const lockSubjects: readonly LockSubject[] = [
+  { name: FLOOR, kind: 'floor', open: openSocket },
+  { name: RAW, kind: 'raw', open: openRaw },
+  {
+    name: OURS,
+    kind: 'ours',
+    open: async (clients, { ttlMs }) => {
+      const { Redlock } = await import('@fenced/lock');
+      const redlock = new Redlock({ nodes: clients });
+      return async (resource) => {
+        const lease = await redlock.acquire(resource, { ttlMs, waitMs: WAIT_MAX_MS });
+        return () => lease.release();
+      };
+    },
+  },
+  {
+    name: `redlock ${versionOf('redlock-4')}`,
+    kind: 'peer',
+    open: async (clients, settings) => {
+      const { default: Redlock4 } = await import('redlock-4');
+      const redlock = new Redlock4(clients, retries(settings));
+      redlock.on('clientError', () => {});
+      return async (resource) => {
+        const lock = await redlock.lock(resource, settings.ttlMs);
+        return () => lock.unlock();
+      };
+    },
+  },
+  {
+    name: `redlock ${versionOf('redlock-5')}`,
+    kind: 'peer',
+    open: async (clients, settings) => {
+      const { default: Redlock5 } = await import('redlock-5');
+      const redlock = new Redlock5(clients, retries(settings));
+      redlock.on('error', () => {});
+      return async (resource) => {
+        const lock = await redlock.acquire([resource], settings.ttlMs);
+        return () => lock.release();
+      };
+    },
+  },
+  {
+    name: `@sesamecare-oss/redlock ${versionOf('@sesamecare-oss/redlock')}`,
+    kind: 'peer',
+    open: async (clients, settings) => {
+      const { Redlock: Sesame } = await import('@sesamecare-oss/redlock');
+      const redlock = new Sesame(clients, retries(settings));
+      redlock.on('error', () => {});
+      return async (resource) => {
+        const lock = await redlock.acquire([resource], settings.ttlMs);
+        return () => lock.release();
+      };
+    },
+  },
+  {
+    name: `redis-semaphore ${versionOf('redis-semaphore')}`,
+    kind: 'peer',
+    open: async (clients, { ttlMs, retryDelayMs }) => {
+      const { RedlockMutex } = await import('redis-semaphore');
+      const options = {
+        lockTimeout: ttlMs,
+        acquireTimeout: WAIT_MAX_MS,
+        retryInterval: retryDelayMs,
+        refreshInterval: 0,
+      };
+      return async (resource) => {
+        const mutex = new RedlockMutex([...clients], resource, options);
+        await mutex.acquire();
+        return () => mutex.release();
+      };
+    },
+  },
+  {
+    name: `redlock-universal ${versionOf('redlock-universal')}`,
+    kind: 'peer',
+    open: async (clients, { ttlMs, retryDelayMs }) => {
+      const { createRedlock, IoredisAdapter } = await import('redlock-universal');
+      const options = {
+        adapters: clients.map((client) => new IoredisAdapter(client)),
+        ttl: ttlMs,
+        retryAttempts: RETRIES_MAX,
+        retryDelay: retryDelayMs,
+      };
+      return async (resource) => {
+        const lock = createRedlock({ ...options, key: resource });
+        const handle = await lock.acquire();
+        return () => lock.release(handle);
+      };
+    },
+  },
+];
+
+export function subjectNamed(name: string): LockSubject {
+  const subject = lockSubjects.find((one) => one.name === name);
+  if (subject === undefined) throw new Error(`no lock is called that: ${name}`);
+  return subject;
+}
+
+function retries({ retryDelayMs }: LockSettings) {
+  return { retryCount: RETRIES_MAX, retryDelay: retryDelayMs, retryJitter: retryDelayMs / 2 };
+}
+
+/** `4.2.0`, also where the manifest says `npm:redlock@4.2.0`. */
+function versionOf(name: keyof typeof manifest.devDependencies): string {
+  return manifest.devDependencies[name].replace(/^.*@/, '');
+}
