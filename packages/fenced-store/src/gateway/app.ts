@@ -8,7 +8,8 @@ import express, {
 import { checkObject } from '../core/check.js';
 import { parseToken } from '../core/token.js';
 import type { Handler, Method, Route } from './exchange.js';
-import { type EndedRequest, Gate } from './gate.js';
+import { type EndedRequest, Gate, type Rates } from './gate.js';
+import type { Credentials } from './keys.js';
 import { type Limits, resolveLimits } from './limits.js';
 import { openApiOf } from './openapi.js';
 import type { LeaseService, ObjectStore, RecordStore } from './parts.js';
@@ -21,14 +22,16 @@ import { ratchetRoutes } from './routes/ratchets.js';
 import { recordRoutes } from './routes/records.js';
 import { writeRoutes } from './routes/writes.js';
 import { type Runtime, systemRuntime } from './runtime.js';
-import type { Credentials, RateLimit, Seal } from './seams.js';
+import type { Seal } from './seal.js';
 
-export type { EndedRequest } from './gate.js';
+export type { EndedRequest, Rates } from './gate.js';
 export type { Limits } from './limits.js';
 export type * from './parts.js';
 export { Problem, type ProblemCode } from './problem.js';
+export * from './rate-limit.js';
 export type { Runtime } from './runtime.js';
-export type * from './seams.js';
+
+export * from './seal.js';
 export { type GatewayServer, type ServerOptions, serveGateway } from './server.js';
 
 export interface GatewayOptions {
@@ -40,7 +43,9 @@ export interface GatewayOptions {
   readonly keys?: Credentials;
   /** Without it, tokens are plain numbers on the wire, and whoever may write may present any. */
   readonly seal?: Seal;
-  readonly rate?: RateLimit;
+  readonly rate?: Rates;
+  /** Addresses or networks of proxies whose `X-Forwarded-For` is believed. */
+  readonly trustedProxies?: readonly string[];
   readonly limits?: Limits;
   /** What `/metrics` answers. */
   readonly metrics?: { readonly contentType: string; text(): Promise<string> };
@@ -73,6 +78,7 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
   const app = express();
   for (const name of ['x-powered-by', 'etag', 'query parser']) app.set(name, false);
   for (const name of ['strict routing', 'case sensitive routing']) app.set(name, true);
+  app.set('trust proxy', [...(options.trustedProxies ?? [])]);
   const gate = new Gate(options, limits, runtime);
   app.use((request, response, next) => gate.begin(request, response, next));
   const all = [...operations, ...routes];

@@ -6,11 +6,11 @@ import type { Runtime } from './runtime.js';
 /** How the bodies of requests are read. */
 export interface BodyLimits {
   readonly bytesMax: number;
-  /** How long the next piece may take. */
-  readonly stallMs: number;
+  /** How long the next 16 KiB, or what is left, may take. */
+  readonly idleTimeoutMs: number;
 }
 
-/** A client that sends or reads less than this in `stallMs` is cut off. */
+/** A client that sends or reads less than this in `idleTimeoutMs` is cut off. */
 export const PROGRESS_BYTES: number = 16 * 2 ** 10;
 
 /**
@@ -20,7 +20,7 @@ export const PROGRESS_BYTES: number = 16 * 2 ** 10;
  */
 export async function* bytesOf(
   request: Request,
-  { bytesMax, stallMs }: BodyLimits,
+  { bytesMax, idleTimeoutMs }: BodyLimits,
   runtime: Runtime,
 ): AsyncGenerator<Uint8Array> {
   if (request.get('expect') !== undefined) request.res?.writeContinue();
@@ -30,7 +30,7 @@ export async function* bytesOf(
   late.promise.catch(() => undefined);
   const stalled = (): void =>
     late.reject(new Problem('request-timeout', 'the body came too slowly'));
-  let cancel = runtime.after(stallMs, stalled);
+  let cancel = runtime.after(idleTimeoutMs, stalled);
   let bytes = 0;
   let fresh = 0;
   try {
@@ -45,7 +45,7 @@ export async function* bytesOf(
       if (fresh < PROGRESS_BYTES) continue;
       fresh = 0;
       cancel();
-      cancel = runtime.after(stallMs, stalled);
+      cancel = runtime.after(idleTimeoutMs, stalled);
     }
   } finally {
     cancel();

@@ -1,7 +1,8 @@
 import type { Request, Response } from 'express';
+import type { Caller, Verb } from './keys.js';
 import { nameOf } from './path.js';
 import { Problem } from './problem.js';
-import type { Caller, Seal, Verb } from './seams.js';
+import type { Seal } from './seal.js';
 
 /** One request that was let in, and its response. */
 export interface Exchange {
@@ -55,20 +56,27 @@ export function checkAllowed(caller: Caller, verb: Verb, resource: string): void
 /**
  * The token that a request presents; undefined where there is none.
  *
- * @param key what is written: the token was issued for a lease of that name, unless `Fencing-Resource` names another one
- * @throws {Problem} {@link InvalidTokenError}
+ * @param key what is read or written: the token was issued for a lease of that name, unless `Fencing-Resource` names another
+ *   one, which its holder may lease
+ * @throws {Problem} {@link SealError} {@link InvalidTokenError}
  */
-export function presentedToken(request: Request, seal: Seal, key: string): bigint | undefined {
+export function presentedToken(
+  { request, caller }: Exchange,
+  seal: Seal,
+  key: string,
+): bigint | undefined {
   const text = request.get('fencing-token');
   if (text === undefined) return undefined;
   const encoded = request.get('fencing-resource');
-  const resource = encoded === undefined ? key : encoded.split('/').map(decoded).join('/');
+  if (encoded === undefined) return seal.open(text, key);
+  const resource = encoded.split('/').map(decoded).join('/');
+  checkAllowed(caller, 'lease', `leases/${resource}`);
   return seal.open(text, resource);
 }
 
 /** As `presentedToken`. @throws {Problem} `token-required`, too. */
-export function requiredToken(request: Request, seal: Seal, key: string): bigint {
-  const token = presentedToken(request, seal, key);
+export function requiredToken(exchange: Exchange, seal: Seal, key: string): bigint {
+  const token = presentedToken(exchange, seal, key);
   if (token !== undefined) return token;
   throw new Problem(
     'token-required',

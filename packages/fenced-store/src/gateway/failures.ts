@@ -5,6 +5,7 @@ import {
   StaleTokenError,
 } from '../core/errors.js';
 import { Problem, type ProblemCode } from './problem.js';
+import { SealError } from './seal.js';
 
 /** When to try again, where nobody knows better. */
 const RETRY_AFTER_MS = 1_000;
@@ -62,6 +63,14 @@ const INTERNAL: readonly ProblemCode[] = [
 export function problemOf(error: unknown): Problem {
   if (error instanceof Problem) return error;
   if (error instanceof FencedStoreError) return ofStore(error);
+  if (error instanceof SealError)
+    return new Problem('invalid-token', error.message, { members: { fault: error.fault } });
+  // By its name: its module needs a library that only gateways with such credentials have.
+  if ((error as Error | null)?.name === 'CredentialsUnavailableError')
+    return new Problem('unavailable', 'who is asking cannot be checked now', {
+      retryAfterMs: RETRY_AFTER_MS,
+      cause: error,
+    });
   const code = OF_LOCKS[(error as { code?: string } | null)?.code ?? ''];
   if (code !== undefined && error instanceof Error && 'code' in error) return ofLock(code, error);
   return new Problem('internal', 'the gateway failed; its log has the reason', { cause: error });

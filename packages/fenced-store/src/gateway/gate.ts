@@ -1,17 +1,21 @@
 import type { NextFunction, Request, Response } from 'express';
 import { checkAllowed, checkHeaders, type Handler, type Route } from './exchange.js';
 import { problemOf } from './failures.js';
+import type { Caller, Credentials } from './keys.js';
 import type { AllLimits } from './limits.js';
 import { segmentsOf } from './path.js';
 import { Problem } from './problem.js';
+import { addressName, type RateLimit } from './rate-limit.js';
 import type { Runtime } from './runtime.js';
-import type { Caller, Credentials, RateLimit } from './seams.js';
 
 /** What can be told of a request when it has ended: for logs and metrics. */
 export interface EndedRequest {
   readonly id: string;
   readonly method: string;
-  /** The route as the OpenAPI document names it; null where there was none. */
+  /** As sent, without its query. */
+  readonly path: string;
+  readonly address: string | null;
+  /** As the OpenAPI document names it, `/v1/objects/{key}`; null where there was none. */
   readonly route: string | null;
   /** What the caller's rights were looked up by. */
   readonly resource: string | null;
@@ -19,17 +23,25 @@ export interface EndedRequest {
   readonly status: number;
   /** `ok`, the code of a problem, or `client-gone` where the client did not wait for all of the answer. */
   readonly outcome: string;
-  /** The token that was presented or is told. */
-  readonly token: string | null;
+  /** The token that was issued, presented or found, without its seal. */
+  readonly token: bigint | null;
   readonly durationMs: number;
   readonly traceparent: string | null;
   /** What went wrong, with its cause. */
   readonly error: unknown;
 }
 
+/** How often one may ask. */
+export interface Rates {
+  /** Of each caller, by its name. */
+  readonly perKey: RateLimit;
+  /** Of each address without good credentials. */
+  readonly perAddress: RateLimit;
+}
+
 export interface GateOptions {
   readonly keys?: Credentials;
-  readonly rate?: RateLimit;
+  readonly rate?: Rates;
   readonly draining?: AbortSignal;
   readonly onRequest?: (ended: EndedRequest) => void;
 }
@@ -96,7 +108,6 @@ export class Gate {
     if (verb === 'public') return handle({ ...exchange, caller: ANYBODY });
     const caller = await this.#callerOf(request);
     progress.caller = caller.name;
-    this.#take(caller);
     progress.resource = resource(names);
     checkAllowed(caller, verb, progress.resource);
     if (this.#underWay >= this.#limits.requestsMax)
@@ -133,22 +144,17 @@ export class Gate {
   }
 
   async #callerOf(request: Request): Promise<Caller> {
-    const { keys } = this.#options;
-    if (keys === undefined) return ANYBODY;
-    const caller = await keys.authenticate(request.get('authorization'));
-    if (caller !== null) return caller;
+    const { keys, rate } = this.#options;
+    const caller = keys ? await keys.authenticate(request.get('authorization')) : ANYBODY;
+    if (caller !== null) {
+      take(rate?.perKey, caller.name);
+      return caller;
+    }
+    take(rate?.perAddress, addressName(request.ip ?? ''));
     throw new Problem(
       'unauthenticated',
       'send Authorization: Bearer with a key that this gateway knows',
     );
-  }
-
-  #take({ name }: Caller): void {
-    const taken = this.#options.rate?.take(name);
-    if (taken === undefined || taken.ok) return;
-    throw new Problem('too-many-requests', 'these credentials call more often than they may', {
-      retryAfterMs: taken.retryAfterMs,
-    });
   }
 
   #progressOf(request: Request): Progress {
@@ -164,11 +170,15 @@ export class Gate {
     const { id, startedMs, route, resource, caller, error } = progress;
     const problem = error === undefined ? 'ok' : problemOf(error).code;
     const token = response.getHeader('fencing-token') ?? request.get('fencing-token');
+    const [digits] = /^[1-9][0-9]{0,18}(?=\.|$)/.exec(String(token)) ?? [];
     this.#options.onRequest?.({
-      ...{ id, route, resource, caller, error, method: request.method },
+      ...{ id, resource, caller, error, method: request.method },
+      route: route && nameOfRoute(route),
+      path: request.originalUrl.split('?', 1)[0] ?? '',
+      address: request.ip ?? null,
       status: response.statusCode,
       outcome: isWhole ? problem : 'client-gone',
-      token: token === undefined ? null : String(token),
+      token: digits === undefined ? null : BigInt(digits),
       durationMs: this.#runtime.nowMs() - startedMs,
       traceparent: request.get('traceparent') ?? null,
     });
@@ -182,8 +192,20 @@ export class Gate {
   }
 }
 
+/** @throws {Problem} `too-many-requests` */
+function take(rate: RateLimit | undefined, name: string): void {
+  const taken = rate?.take(name);
+  if (taken === undefined || taken.ok) return;
+  throw new Problem('too-many-requests', 'ask less often', { retryAfterMs: taken.retryAfterMs });
+}
+
 /** Headers of an answer that hold for a problem, too. */
 const KEPT = ['x-request-id', 'connection', 'allow', 'content-range', 'keep-alive'];
+
+/** A path of Express as OpenAPI writes it. */
+export function nameOfRoute(path: string): string {
+  return path.replace(/[:*](\w+)/g, '{$1}');
+}
 
 function namesOf(params: Request['params']): Record<string, string> {
   return Object.fromEntries(

@@ -2,44 +2,42 @@ import { checkObject, checkWholeNumber } from '../core/check.js';
 
 /** What one gateway allows. Bytes and milliseconds. */
 export interface Limits {
-  /** The largest body of an object. @default 5 TiB, what S3 takes */
-  readonly objectBytesMax?: number;
-  /** The largest body of a record, or of any other request with JSON. @default 1 MiB */
+  /** The largest body of an object. @default 5 GiB */
+  readonly bodyBytesMax?: number;
+  /** The largest record, and any other JSON. @default 1 MiB */
   readonly recordBytesMax?: number;
-  /** How many bodies of objects may be on their way to the store at once. @default 64 */
+  /** How many objects may be written at once. @default 64 */
   readonly uploadsMax?: number;
-  /** How many requests may be under way at once. @default 1000 */
+  /** How many requests may be under way at once, besides those that ask how the gateway is. @default 1000 */
   readonly requestsMax?: number;
-  /** The longest `waitMs` of a lease. @default 30_000 */
+  /** The longest wait for a lease. @default 30_000 */
   readonly waitMsMax?: number;
-  /** How long a client may take to send or read the next piece of a body. @default 30_000 */
-  readonly stallMs?: number;
-  /** How long a sealed token may be presented after its lease has ended. @default 3_600_000 */
-  readonly sealGraceMs?: number;
+  /** How long a client may take to send, or to read, the next 16 KiB of a body. @default 30_000 */
+  readonly idleTimeoutMs?: number;
+  /** How long a sealed token can be presented, from when it was issued or its lease extended. @default a day */
+  readonly sealTtlMs?: number;
 }
 
 export type AllLimits = Required<Limits>;
 
 const DEFAULTS: AllLimits = {
-  objectBytesMax: 5 * 2 ** 40,
+  bodyBytesMax: 5 * 2 ** 30,
   recordBytesMax: 2 ** 20,
   uploadsMax: 64,
   requestsMax: 1_000,
   waitMsMax: 30_000,
-  stallMs: 30_000,
-  sealGraceMs: 3_600_000,
+  idleTimeoutMs: 30_000,
+  sealTtlMs: 86_400_000,
 };
+const MAY_BE_0: readonly string[] = ['bodyBytesMax', 'waitMsMax'];
 
-/** @throws {InvalidArgumentError} where one is no whole number, or none that makes sense. */
+/** @throws {InvalidArgumentError} where one is no whole number, or too small. */
 export function resolveLimits(given: Limits = {}): AllLimits {
   checkObject('limits', given);
   const limits = { ...DEFAULTS, ...given };
-  for (const [name, value] of Object.entries(limits))
-    checkWholeNumber(
-      `limits.${name}`,
-      value,
-      name === 'waitMsMax' ? 0 : 1,
-      Number.MAX_SAFE_INTEGER,
-    );
+  for (const [name, value] of Object.entries(limits)) {
+    const min = MAY_BE_0.includes(name) ? 0 : 1;
+    checkWholeNumber(`limits.${name}`, value, min, Number.MAX_SAFE_INTEGER);
+  }
   return limits;
 }

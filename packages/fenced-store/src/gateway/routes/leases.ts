@@ -6,10 +6,8 @@ import type { LeaseService } from '../parts.js';
 import { encodedPath } from '../path.js';
 import { Problem } from '../problem.js';
 import type { Runtime } from '../runtime.js';
-import type { Seal } from '../seams.js';
+import type { Seal } from '../seal.js';
 
-/** What the seal within the id of a lease is bound to ends by itself, so it has no end of its own. */
-const NEVER_MS = 8_640_000_000_000_000;
 const RETRY_AFTER_MS = 1_000;
 
 export interface LeaseParts {
@@ -55,21 +53,20 @@ async function acquire(parts: LeaseParts, exchange: Exchange): Promise<void> {
     await lease.release();
     throw signal.reason;
   }
+  response.status(201);
   const { owner, token } = lease;
-  const leaseId = `${owner}.${parts.seal.seal(token, ownedBy(owner, resource), NEVER_MS)}`;
-  response.status(201).set('Location', `/v1/leases/${encodedPath(resource)}/${leaseId}`);
-  answer(parts, exchange, { leaseId, token, remainingMs: lease.remainingMs() });
+  answer(parts, exchange, { owner, token, remainingMs: lease.remainingMs() });
 }
 
 async function extend(parts: LeaseParts, exchange: Exchange): Promise<void> {
-  const { leaseId, resource, owner, token } = named(parts.seal, exchange);
+  const { resource, owner, token } = named(parts.seal, exchange);
   const { ttlMs } = await timesOf(parts, exchange.request, ['ttlMs']);
   const remainingMs = await parts.redlock.extend({ resource, owner }, ttlMs);
   if (remainingMs < 1)
     throw new Problem('no-quorum', 'the lock nodes answered too late to rely on what they said', {
       retryAfterMs: 1,
     });
-  answer(parts, exchange, { leaseId, token, remainingMs });
+  answer(parts, exchange, { owner, token, remainingMs });
 }
 
 async function release(parts: LeaseParts, exchange: Exchange): Promise<void> {
@@ -86,13 +83,15 @@ async function release(parts: LeaseParts, exchange: Exchange): Promise<void> {
 function answer(
   { seal, runtime, limits }: LeaseParts,
   { response, names }: Exchange,
-  lease: { readonly leaseId: string; readonly token: bigint; readonly remainingMs: number },
+  lease: { readonly owner: string; readonly token: bigint; readonly remainingMs: number },
 ): void {
   const { resource = '' } = names;
-  const { leaseId, remainingMs } = lease;
-  const endMs = Math.ceil(runtime.wallClockMs() + remainingMs + limits.sealGraceMs);
+  const { owner, remainingMs } = lease;
+  const endMs = runtime.wallClockMs() + limits.sealTtlMs;
+  const leaseId = `${owner}.${seal.seal(lease.token, ownedBy(owner, resource), endMs)}`;
   const token = seal.seal(lease.token, resource, endMs);
   response.set('Fencing-Token', token);
+  response.set('Location', `/v1/leases/${encodedPath(resource)}/${leaseId}`);
   reply(response, { resource, leaseId, token, remainingMs: Math.floor(remainingMs) });
 }
 
@@ -107,7 +106,7 @@ function named(seal: Seal, { names }: Exchange) {
   const [, owner = '', sealed = ''] = /^([0-9a-f]+)\.(.+)$/.exec(leaseId) ?? [];
   if (owner === '')
     throw new Problem('invalid-request', 'this is not the leaseId of an answer of this gateway');
-  return { leaseId, resource, owner, token: seal.open(sealed, ownedBy(owner, resource)) };
+  return { resource, owner, token: seal.open(sealed, ownedBy(owner, resource)) };
 }
 
 /** The milliseconds that a body names, `ttlMs` always. Their ranges are for the lock service to check. */
@@ -116,8 +115,8 @@ async function timesOf(
   request: Request,
   names: readonly string[],
 ): Promise<{ readonly ttlMs: number; readonly waitMs?: number }> {
-  const { recordBytesMax: bytesMax, stallMs } = limits;
-  const body = await jsonOf(request, { bytesMax, stallMs }, runtime);
+  const { recordBytesMax: bytesMax, idleTimeoutMs } = limits;
+  const body = await jsonOf(request, { bytesMax, idleTimeoutMs }, runtime);
   if (typeof body !== 'object' || body === null || Array.isArray(body))
     throw new Problem('invalid-request', 'the body must be an object');
   for (const [name, value] of Object.entries(body)) {

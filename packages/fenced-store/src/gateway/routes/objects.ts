@@ -15,7 +15,7 @@ import type { AllLimits } from '../limits.js';
 import type { ObjectHeaders, ObjectStore, Written } from '../parts.js';
 import { Problem } from '../problem.js';
 import type { Runtime } from '../runtime.js';
-import type { Seal } from '../seams.js';
+import type { Seal } from '../seal.js';
 import { nameWrite, settled } from '../write-id.js';
 
 export interface ObjectParts {
@@ -55,13 +55,14 @@ export function objectRoutes(parts: ObjectParts): readonly Route[] {
 
 async function put(
   { objects, seal, limits, runtime }: ObjectParts,
-  { request, response, names, signal }: Exchange,
+  exchange: Exchange,
   uploads: { underWay: number },
 ): Promise<void> {
+  const { request, response, names, signal } = exchange;
   const { key = '' } = names;
-  const token = requiredToken(request, seal, key);
+  const token = requiredToken(exchange, seal, key);
   const expected = expectedVersion(request);
-  const { objectBytesMax: bytesMax, stallMs } = limits;
+  const { bodyBytesMax: bytesMax, idleTimeoutMs } = limits;
   checkBody(request, bytesMax);
   if (request.get('content-range') !== undefined)
     throw new Problem('invalid-request', 'an object can only be written as a whole');
@@ -72,7 +73,7 @@ async function put(
     });
   uploads.underWay += 1;
   try {
-    const putting = objects.put(key, bytesOf(request, { bytesMax, stallMs }, runtime), {
+    const putting = objects.put(key, bytesOf(request, { bytesMax, idleTimeoutMs }, runtime), {
       ...{ token, signal, ...headersOf(request) },
       ...(expected !== undefined && { expected }),
       ...(bodyBytes !== undefined && { bodyBytes }),
@@ -88,16 +89,16 @@ async function put(
 async function remove({ objects, seal }: ObjectParts, exchange: Exchange): Promise<void> {
   const { request, response, names, signal } = exchange;
   const { key = '' } = names;
-  const token = requiredToken(request, seal, key);
+  const token = requiredToken(exchange, seal, key);
   const expected = expectedVersion(request);
   const options = { token, signal, ...(expected !== undefined && { expected }) };
   answer(response, key, await settled('objects', key, objects.delete(key, options)));
 }
 
 async function claim({ objects, seal }: ObjectParts, exchange: Exchange): Promise<void> {
-  const { request, response, names, signal } = exchange;
+  const { response, names, signal } = exchange;
   const { key = '' } = names;
-  const token = requiredToken(request, seal, key);
+  const token = requiredToken(exchange, seal, key);
   await settled('objects', key, objects.claim(key, { token, signal }));
   response.set('Fencing-Token', String(token));
   reply(response, { token: String(token) });
@@ -106,7 +107,7 @@ async function claim({ objects, seal }: ObjectParts, exchange: Exchange): Promis
 async function get({ objects, seal }: ObjectParts, exchange: Exchange): Promise<void> {
   const { request, response, names, signal, caller } = exchange;
   const { key = '' } = names;
-  const token = presentedToken(request, seal, key);
+  const token = presentedToken(exchange, seal, key);
   if (token !== undefined) checkAllowed(caller, 'claim', `objects/${key}`);
   const options = { signal, ...(token !== undefined && { token }) };
   const current = await settled('objects', key, objects.getStream(key, options));

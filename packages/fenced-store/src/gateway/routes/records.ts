@@ -13,7 +13,7 @@ import type { AllLimits } from '../limits.js';
 import type { RecordStore, Written } from '../parts.js';
 import { Problem } from '../problem.js';
 import type { Runtime } from '../runtime.js';
-import type { Seal } from '../seams.js';
+import type { Seal } from '../seal.js';
 import { nameWrite, settled } from '../write-id.js';
 
 export interface RecordParts {
@@ -49,10 +49,10 @@ export function recordRoutes(parts: RecordParts): readonly Route[] {
 async function put({ records, seal, limits, runtime }: RecordParts, exchange: Exchange) {
   const { request, response, signal } = exchange;
   const { collection, id, key } = named(exchange);
-  const token = requiredToken(request, seal, key);
+  const token = requiredToken(exchange, seal, key);
   const expected = expectedRecord(exchange);
-  const { recordBytesMax: bytesMax, stallMs } = limits;
-  const body = await jsonOf(request, { bytesMax, stallMs }, runtime);
+  const { recordBytesMax: bytesMax, idleTimeoutMs } = limits;
+  const body = await jsonOf(request, { bytesMax, idleTimeoutMs }, runtime);
   const options = { token, signal, ...expected };
   const putting = records.records(collection).put(id, body, options);
   const written = await settled('records', key, putting);
@@ -61,18 +61,18 @@ async function put({ records, seal, limits, runtime }: RecordParts, exchange: Ex
 }
 
 async function remove({ records, seal }: RecordParts, exchange: Exchange): Promise<void> {
-  const { request, response, signal } = exchange;
+  const { response, signal } = exchange;
   const { collection, id, key } = named(exchange);
-  const token = requiredToken(request, seal, key);
+  const token = requiredToken(exchange, seal, key);
   const options = { token, signal, ...expectedRecord(exchange) };
   const deleting = records.records(collection).delete(id, options);
   answer(response, key, await settled('records', key, deleting));
 }
 
 async function claim({ records, seal }: RecordParts, exchange: Exchange): Promise<void> {
-  const { request, response, signal } = exchange;
+  const { response, signal } = exchange;
   const { collection, id, key } = named(exchange);
-  const token = requiredToken(request, seal, key);
+  const token = requiredToken(exchange, seal, key);
   await records.records(collection).claim(id, { token, signal });
   response.set('Fencing-Token', String(token));
   reply(response, { token: String(token) });
@@ -81,7 +81,7 @@ async function claim({ records, seal }: RecordParts, exchange: Exchange): Promis
 async function get({ records, seal }: RecordParts, exchange: Exchange): Promise<void> {
   const { request, response, signal, caller } = exchange;
   const { collection, id, key } = named(exchange);
-  const token = presentedToken(request, seal, key);
+  const token = presentedToken(exchange, seal, key);
   if (token !== undefined) checkAllowed(caller, 'claim', `records/${key}`);
   const options = { signal, ...(token !== undefined && { token }) };
   const current = await records.records(collection).get(id, options);
