@@ -24,6 +24,7 @@ export type { Lease } from './lease.js';
 export type {
   AcquireAttempt,
   AcquireOptions,
+  HeldLease,
   TryAcquireOptions,
   UsingOptions,
 } from './lock-service.js';

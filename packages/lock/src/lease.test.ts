@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { LeaseLostError } from './core/errors.js';
-import { Lease, type LeaseNodes } from './lease.js';
+import { Lease, type LeaseParts } from './lease.js';
 import type { Runtime } from './runtime.js';
 
 /** A clock that moves when told, and timers that fire only when told: what a stopped process lives by. */
@@ -20,9 +20,9 @@ class ManualRuntime implements Runtime {
   };
 }
 
-function lease(runtime: Runtime, nodes: Partial<LeaseNodes> = {}): Lease {
+function lease(runtime: Runtime, nodes: Partial<LeaseParts> = {}): Lease {
   const release = async () => 'released' as const;
-  const all = { extend: async () => 0, release, lost: () => {}, ...nodes };
+  const all = { owner: 'owner', extend: async () => 0, release, lost: () => {}, ...nodes };
   return new Lease(['x'], 33n, 1_000, all, runtime);
 }
 

@@ -4,9 +4,15 @@ import type { Runtime } from './runtime.js';
 
 /** What a lease asks of the nodes. */
 export interface LeaseNodes {
+  /** Random, of one attempt, never used again: under this name the nodes hold the lease. */
+  readonly owner: string;
   /** @returns the new deadline on the runtime's monotonic clock */
   extend(ttlMs: number): Promise<number>;
   release(): Promise<ReleaseOutcome>;
+}
+
+/** Those, and who is to know of its end. */
+export interface LeaseParts extends LeaseNodes {
   /** Called once, where the lease ends before it was released. */
   lost(reason: LeaseLostError): void;
 }
@@ -20,7 +26,7 @@ export class Lease implements AsyncDisposable {
   readonly resources: readonly string[];
   /** Greater than the token of every earlier holder of each of the resources. */
   readonly token: bigint;
-  readonly #nodes: LeaseNodes;
+  readonly #nodes: LeaseParts;
   readonly #runtime: Runtime;
   readonly #controller = new AbortController();
   #deadlineMs: number;
@@ -31,7 +37,7 @@ export class Lease implements AsyncDisposable {
     resources: readonly string[],
     token: bigint,
     deadlineMs: number,
-    nodes: LeaseNodes,
+    nodes: LeaseParts,
     runtime: Runtime,
   ) {
     this.resources = resources;
@@ -40,6 +46,14 @@ export class Lease implements AsyncDisposable {
     this.#nodes = nodes;
     this.#runtime = runtime;
     this.#watchDeadline();
+  }
+
+  /**
+   * The name under which the nodes hold this lease; nobody else had or will have it. With it, another process extends or
+   * releases the lease: see `extend` and `release` of the lock service. Whoever knows it can.
+   */
+  get owner(): string {
+    return this.#nodes.owner;
   }
 
   /** Aborts, with a `LeaseLostError` as reason, when the lease may no longer be relied on. */

@@ -33,6 +33,13 @@ export interface UsingOptions extends AcquireOptions {
   readonly extensionsMax?: number;
 }
 
+/** A lease as any process can name it. */
+export interface HeldLease {
+  readonly resource: string | readonly string[];
+  /** The lease's `owner`. */
+  readonly owner: string;
+}
+
 /** A lease, or why there is none. */
 export type AcquireAttempt =
   | {
@@ -69,7 +76,7 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
   readonly #name: string;
   readonly #maxTtlMs: number;
   readonly #closing = new AbortController();
-  readonly #held = new Set<Lease>();
+  readonly #held = new Map<string, Lease>();
 
   /** @param name for messages */
   protected constructor(name: string, maxTtlMs: number, runtime: Runtime) {
@@ -77,6 +84,9 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
     this.#maxTtlMs = maxTtlMs;
     this.runtime = runtime;
   }
+
+  /** What is asked of the nodes about the lease of that owner. */
+  protected abstract nodesOf(resources: readonly string[], owner: string): LeaseNodes;
 
   /** Makes one attempt, for a caller who waits or for one who does not. Never rejects. */
   protected abstract attempt(request: Request, waiting: Waiting | null): Promise<AcquireAttempt>;
@@ -149,10 +159,39 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
     return result;
   }
 
+  /**
+   * Lets a lease that any process acquired last at least `ttlMs` from now on, with the same token. A lease that is over is never
+   * taken back.
+   *
+   * @returns milliseconds for which it may be relied on from now on; 0 where the answer came too late for that
+   * @throws {LeaseLostError} where no majority holds it for its owner any more
+   * @throws {NoQuorumError} too few nodes answered: it ends when it would have ended
+   * @throws {InvalidArgumentError} before anything is sent
+   */
+  async extend(held: HeldLease, ttlMs: number): Promise<number> {
+    const { resources, owner } = checkHeld(held);
+    const deadlineMs = await this.nodesOf(resources, owner).extend(
+      checkTtlMs(ttlMs, this.#maxTtlMs),
+    );
+    return Math.max(0, deadlineMs - this.runtime.nowMs());
+  }
+
+  /**
+   * Gives up a lease that any process acquired.
+   *
+   * @returns as `release` of a lease
+   * @throws {InvalidArgumentError} before anything is sent
+   */
+  async release(held: HeldLease): Promise<ReleaseOutcome> {
+    const { resources, owner } = checkHeld(held);
+    const own = this.#held.get(owner);
+    return own ? own.release() : this.nodesOf(resources, owner).release();
+  }
+
   /** Releases what is held and ends waits with an error of code `closed`. Leaves clients and pools to their owner. */
   async close(): Promise<void> {
     this.#closing.abort(new LockError('closed', `this ${this.#name} was closed`));
-    await Promise.all([...this.#held].map((lease) => lease.release()));
+    await Promise.all([...this.#held.values()].map((lease) => lease.release()));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -192,7 +231,7 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
     resources: readonly string[],
     token: bigint,
     deadlineMs: number,
-    nodes: Omit<LeaseNodes, 'lost'>,
+    nodes: LeaseNodes,
   ): Lease {
     const extend = async (ttlMs: number): Promise<number> => {
       const newDeadlineMs = await nodes.extend(checkTtlMs(ttlMs, this.#maxTtlMs));
@@ -207,11 +246,12 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
     };
     const lost = (reason: LeaseLostError): void =>
       tell('fenced:lock:lost', () => ({ resources, token, reason }));
-    const lease = new Lease(resources, token, deadlineMs, { extend, release, lost }, this.runtime);
+    const told = { owner: nodes.owner, extend, release, lost };
+    const lease = new Lease(resources, token, deadlineMs, told, this.runtime);
     const { signal } = lease;
     if (signal.aborted) return lease;
-    this.#held.add(lease);
-    signal.addEventListener('abort', () => this.#held.delete(lease), { once: true });
+    this.#held.set(lease.owner, lease);
+    signal.addEventListener('abort', () => this.#held.delete(lease.owner), { once: true });
     return lease;
   }
 }
@@ -222,4 +262,11 @@ function standing(attempt: AcquireAttempt, signal: AbortSignal): AcquireAttempt 
   void attempt.lease.release();
   const reason = signal.aborted ? 'aborted' : 'too-slow';
   return { ok: false, reason, nodes: attempt.nodes, retryAfterMs: 0 };
+}
+
+function checkHeld({ resource, owner }: HeldLease) {
+  if (typeof owner !== 'string' || owner === '') {
+    throw new InvalidArgumentError(`owner must be the owner of a lease owner=${String(owner)}`);
+  }
+  return { resources: checkResources(resource), owner };
 }

@@ -9,10 +9,10 @@ import type { NodeStatus } from './core/status.js';
 import { nodeTimeoutMs } from './core/validity.js';
 import { tell } from './events.js';
 import { extendOnAll, releaseOnAll } from './holding.js';
-import type { Lease } from './lease.js';
+import type { LeaseNodes } from './lease.js';
 import { type AcquireAttempt, LockService, type Request } from './lock-service.js';
 import { type NodeConfig, nameNodes } from './names.js';
-import { type Holding, RedisNode } from './redis/node.js';
+import { RedisNode } from './redis/node.js';
 import { WakeUps } from './redis/wake-ups.js';
 import { type Runtime, systemRuntime, unlessAborted } from './runtime.js';
 import { statusOf } from './status.js';
@@ -135,7 +135,8 @@ export class Redlock extends LockService<Place> {
     place?.note(outcome);
     const { nodes } = outcome;
     if (outcome.ok) {
-      const lease = this.#lease(holding, ttlMs, outcome.token, outcome.deadlineMs);
+      const own = this.nodesOf(resources, holding.owner, ttlMs);
+      const lease = this.hold(resources, outcome.token, outcome.deadlineMs, own);
       return { ok: true, lease, nodes };
     }
     for (const node of nodes) {
@@ -144,16 +145,21 @@ export class Redlock extends LockService<Place> {
     return outcome;
   }
 
-  #lease(holding: Holding, ttlMs: number, token: bigint, deadlineMs: number): Lease {
+  protected override nodesOf(
+    resources: readonly string[],
+    owner: string,
+    ttlMs: number = this.#options.maxTtlMs,
+  ): LeaseNodes {
+    const holding = { resources, owner };
     const release = () => releaseOnAll(this.#nodes, holding, nodeTimeoutMs(ttlMs), this.runtime);
     const extend = async (newTtlMs: number): Promise<number> => {
       const outcome = await extendOnAll(this.#nodes, holding, newTtlMs, this.runtime);
       if (outcome.ok) return outcome.deadlineMs;
       // What a minority may still hold would only be in the way of the next holder.
       if (outcome.reason === 'lost') void release();
-      throw failureError(outcome, holding.resources, 0);
+      throw failureError(outcome, resources, 0);
     };
-    return this.hold(holding.resources, token, deadlineMs, { extend, release });
+    return { owner, extend, release };
   }
 }
 

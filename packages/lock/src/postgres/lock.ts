@@ -4,7 +4,7 @@ import { InvalidArgumentError } from '../core/errors.js';
 import { type Failure, failureError } from '../core/failure.js';
 import { resolveOptions } from '../core/options.js';
 import { nodeTimeoutMs, validityMs } from '../core/validity.js';
-import type { Lease } from '../lease.js';
+import type { LeaseNodes } from '../lease.js';
 import {
   type AcquireAttempt,
   LockService,
@@ -121,7 +121,8 @@ export class PostgresLock extends LockService {
     }
     const nowMs = this.runtime.nowMs();
     const deadlineMs = nowMs + validityMs(ttlMs, nowMs - startedMs);
-    const lease = this.#lease(resources, owner, BigInt(reply.token), deadlineMs);
+    const own = this.nodesOf(resources, owner);
+    const lease = this.hold(resources, BigInt(reply.token), deadlineMs, own);
     return { ok: true, lease, nodes: [{ name: NODE, answer: 'granted' }] };
   }
 
@@ -139,7 +140,7 @@ export class PostgresLock extends LockService {
     return Promise.race([answer, tooLate]).finally(cancel);
   }
 
-  #lease(resources: readonly string[], owner: string, token: bigint, deadlineMs: number): Lease {
+  protected override nodesOf(resources: readonly string[], owner: string): LeaseNodes {
     const ask = <Value>(asked: Promise<Value>, ttlMs: number) =>
       this.#inTime(
         asked.then((value) => ({ value })),
@@ -161,7 +162,7 @@ export class PostgresLock extends LockService {
       const nowMs = this.runtime.nowMs();
       return nowMs + validityMs(ttlMs, nowMs - startedMs);
     };
-    return this.hold(resources, token, deadlineMs, { extend, release });
+    return { owner, extend, release };
   }
 }
 
