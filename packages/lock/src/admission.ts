@@ -11,6 +11,7 @@ import {
 } from './core/admission.js';
 import type { ResolvedOptions } from './core/options.js';
 import { majorityOf } from './core/quorum.js';
+import { NODE_TIMEOUT_MAX_MS } from './core/validity.js';
 import { tell } from './events.js';
 import type { RedisNode } from './redis/node.js';
 import type { AdmitReply, InspectReply, NodeFailure } from './redis/replies.js';
@@ -34,7 +35,6 @@ export interface Force {
   readonly index: number | null;
 }
 
-const NODE_TIMEOUT_MS = 2_000;
 /** How often a round looks again at nodes that have changed meanwhile. */
 const LOOKS_MAX = 5;
 /** About how long it waits before. */
@@ -91,20 +91,22 @@ export class Admissions {
   async force(force: Force): Promise<AdmissionOutcome> {
     await this.#round;
     const node = force.index === null ? null : this.#node(force.index);
-    if (node && !(await this.#endIncarnation(node))) {
-      return refuse(`node ${node.name} did not answer, and goes on as it was${node.state}`);
-    }
+    const obstacle = node && (await this.#endIncarnation(node));
+    if (node && obstacle) return refuse(`node ${node.name} ${obstacle}${node.state}`);
     const { againMs: _, ...outcome } = await this.#runRound(force);
     return outcome;
   }
 
-  /** @returns whether the node has no vote now */
-  async #endIncarnation(node: RedisNode): Promise<boolean> {
+  /** Takes the node's vote away. @returns why it may still have one, or null */
+  async #endIncarnation(node: RedisNode): Promise<string | null> {
     const seen = await this.#inTime(node, node.inspect(this.#runtime.uniqueId()));
-    if (seen.answer !== 'inspected') return false;
-    if (!seen.admitted) return true;
+    if (seen.answer !== 'inspected') return 'did not answer, and goes on as it was';
+    if (!seen.admitted) return null;
     const reply = await this.#inTime(node, node.retire(seen, this.#runtime.uniqueId()));
-    return reply.answer === 'retired';
+    if (reply.answer === 'retired') return null;
+    return reply.answer === 'changed'
+      ? 'was changed by somebody else meanwhile: look at its status'
+      : 'did not answer: whether it has begun anew is unknown; ask again';
   }
 
   /** Ends what waits; a round that is under way ends by itself. */
@@ -241,7 +243,7 @@ export class Admissions {
   }
 
   #inTime<Reply>(node: RedisNode, reply: Promise<Reply>): Promise<Reply | NodeFailure> {
-    return inTime(this.#runtime, node, reply, NODE_TIMEOUT_MS);
+    return inTime(this.#runtime, node, reply, NODE_TIMEOUT_MAX_MS);
   }
 
   #silence(inspected: readonly InspectReply[]): string {

@@ -53,7 +53,7 @@ export class Redlock extends LockService<Place> {
         .update(JSON.stringify([names, node.name]))
         .digest('hex');
       const service = { ...options, members, nodeCount: named.length };
-      return new RedisNode(node, service, runtime.soon);
+      return new RedisNode(node, service, runtime);
     });
     this.#admissions = new Admissions(this.#nodes, this.#options, runtime);
     const channel = `${options.keyPrefix}turn:${runtime.uniqueId()}`;

@@ -1,8 +1,7 @@
 import { describeNodes, type NodeReport, type NodeStatus } from './core/status.js';
+import { NODE_TIMEOUT_MAX_MS } from './core/validity.js';
 import type { RedisNode } from './redis/node.js';
 import { inTime, type Runtime } from './runtime.js';
-
-const NODE_TIMEOUT_MS = 2_000;
 
 /** Asks every node at once. Never rejects. */
 export async function statusOf(
@@ -27,7 +26,7 @@ export async function statusOf(
 
 async function report(node: RedisNode, runtime: Runtime): Promise<NodeReport | Error> {
   const askedMs = runtime.wallClockMs();
-  const reply = await inTime(runtime, node, node.status(), NODE_TIMEOUT_MS);
+  const reply = await inTime(runtime, node, node.status(), NODE_TIMEOUT_MAX_MS);
   if (reply.answer === 'error') return reply.error;
   // The node looked at its clock somewhere between question and answer.
   const halfwayMs = (askedMs + runtime.wallClockMs()) / 2;
@@ -36,6 +35,6 @@ async function report(node: RedisNode, runtime: Runtime): Promise<NodeReport | E
 
 async function appendFsync(node: RedisNode, runtime: Runtime): Promise<string | null> {
   const reply = node.appendFsync().then((policy) => ({ answer: 'policy' as const, policy }));
-  const answer = await inTime(runtime, node, reply, NODE_TIMEOUT_MS);
+  const answer = await inTime(runtime, node, reply, NODE_TIMEOUT_MAX_MS);
   return answer.answer === 'policy' ? answer.policy : null;
 }

@@ -18,7 +18,8 @@ export function validityMs(ttlMs: number, elapsedMs: number): number {
   return ttlMs - elapsedMs - driftMs(ttlMs);
 }
 
-const NODE_TIMEOUT_MAX_MS = 2_000;
+/** Milliseconds after which no node is waited for any longer. */
+export const NODE_TIMEOUT_MAX_MS = 2_000;
 
 /**
  * Milliseconds after which a node that has not answered counts as unreachable: long enough that a busy node still votes,

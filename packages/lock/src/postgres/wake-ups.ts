@@ -34,8 +34,9 @@ export class WakeUps {
   }
 
   async #listen(): Promise<PostgresConnection | null> {
+    let connection: PostgresConnection | null = null;
     try {
-      const connection = await this.#pool.connect();
+      connection = await this.#pool.connect();
       const lost = (): void => {
         this.#isListening = false;
         this.#wakeAll();
@@ -47,7 +48,8 @@ export class WakeUps {
       this.#isListening = true;
       this.#wakeAll();
       return connection;
-    } catch {
+    } catch (error) {
+      connection?.release(error instanceof Error ? error : true);
       return null;
     }
   }

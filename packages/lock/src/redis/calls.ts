@@ -1,3 +1,4 @@
+import type { Runtime } from '../runtime.js';
 import type { RedisClient } from './node.js';
 import { type CommandName, script } from './scripts.js';
 
@@ -6,53 +7,91 @@ interface Call {
   readonly command: CommandName;
   readonly keys: readonly string[];
   readonly values: readonly (string | number)[];
+  /** When nobody waits for it any more, on the runtime's monotonic clock. */
+  readonly untilMs: number;
   readonly resolve: (reply: readonly unknown[]) => void;
   readonly reject: (error: unknown) => void;
 }
 
 /** So that a node which serves many is not held up for long by one: about a millisecond of its time. */
 const CALLS_PER_SCRIPT_MAX = 100;
-/** How many calls may wait for their replies: a node that is down would else collect them without end. */
-const UNANSWERED_MAX = 10_000;
+/** How many scripts may be under way to a node. What the client has taken may be carried out much later, after a reconnection. */
+const SCRIPTS_MAX = 8;
+/** How many calls may wait for that: a node that is down would else collect them without end. */
+const WAITING_MAX = 10_000;
+/** States of an ioredis client that will soon be ready, or is not yet lost. */
+const CONNECTING: ReadonlySet<string> = new Set(['connecting', 'connect', 'reconnecting', 'close']);
 
-/** Sends the calls that are made in one tick as one script call, and tells each its own reply. */
+/**
+ * Sends the calls that are made in one tick as one script call, and tells each its own reply. Calls wait here, not in the client,
+ * while that is not connected or much is under way; those that are given up meanwhile are never sent.
+ */
 export class Calls {
   readonly #client: RedisClient;
   readonly #nodeKey: string;
-  readonly #soon: (callback: () => void) => void;
-  #next: Call[] = [];
-  #unanswered = 0;
+  readonly #runtime: Runtime;
+  #waiting: Call[] = [];
+  #scripts = 0;
+  #isPlanned = false;
+  #isWatching = false;
 
-  /** @param soon runs its callback once this tick's work is done */
-  constructor(client: RedisClient, nodeKey: string, soon: (callback: () => void) => void) {
+  constructor(client: RedisClient, nodeKey: string, runtime: Runtime) {
     this.#client = client;
     this.#nodeKey = nodeKey;
-    this.#soon = soon;
+    this.#runtime = runtime;
   }
 
-  /** @returns the reply of the command */
+  /**
+   * @param limitMs how long it is worth sending
+   * @returns the reply of the command
+   */
   call(
     command: CommandName,
     keys: readonly string[],
     values: readonly (string | number)[],
+    limitMs: number,
   ): Promise<readonly unknown[]> {
-    if (this.#unanswered >= UNANSWERED_MAX) {
-      const waiting = `${UNANSWERED_MAX} requests wait for this node already`;
-      return Promise.reject(new Error(waiting));
+    const nowMs = this.#runtime.nowMs();
+    if (this.#waiting.length >= WAITING_MAX)
+      this.#waiting = this.#waiting.filter(stillWanted(nowMs));
+    if (this.#waiting.length >= WAITING_MAX) {
+      return Promise.reject(new Error(`${WAITING_MAX} requests wait for this node already`));
     }
-    this.#unanswered += 1;
-    if (this.#next.length === 0) this.#soon(() => this.#sendAll());
     return new Promise((resolve, reject) => {
-      this.#next.push({ command, keys, values, resolve, reject });
+      const untilMs = nowMs + limitMs;
+      this.#waiting.push({ command, keys, values, untilMs, resolve, reject });
+      this.#plan();
+    });
+  }
+
+  #plan(): void {
+    if (this.#isPlanned) return;
+    this.#isPlanned = true;
+    this.#runtime.soon(() => {
+      this.#isPlanned = false;
+      this.#sendAll();
     });
   }
 
   #sendAll(): void {
-    const calls = this.#next;
-    this.#next = [];
-    for (let from = 0; from < calls.length; from += CALLS_PER_SCRIPT_MAX) {
-      void this.#send(calls.slice(from, from + CALLS_PER_SCRIPT_MAX));
+    if (this.#client.once && CONNECTING.has(this.#client.status ?? '')) {
+      this.#watch();
+      return;
     }
+    while (this.#waiting.length > 0 && this.#scripts < SCRIPTS_MAX) {
+      const calls = this.#waiting.splice(0, CALLS_PER_SCRIPT_MAX);
+      const wanted = calls.filter(stillWanted(this.#runtime.nowMs()));
+      if (wanted.length > 0) void this.#send(wanted);
+    }
+  }
+
+  #watch(): void {
+    if (this.#isWatching) return;
+    this.#isWatching = true;
+    this.#client.once?.('ready', () => {
+      this.#isWatching = false;
+      this.#plan();
+    });
   }
 
   async #send(calls: readonly Call[]): Promise<void> {
@@ -63,6 +102,7 @@ export class Calls {
       told.length,
       ...told,
     ]);
+    this.#scripts += 1;
     try {
       const replies = await this.#run(keys.length, [...keys, ...values]);
       if (!Array.isArray(replies) || replies.length !== calls.length) throw unexpected(replies);
@@ -75,7 +115,8 @@ export class Calls {
     } catch (error) {
       for (const { reject } of calls) reject(error);
     }
-    this.#unanswered -= calls.length;
+    this.#scripts -= 1;
+    if (this.#waiting.length > 0) this.#plan();
   }
 
   async #run(keyCount: number, keysAndValues: readonly (string | number)[]): Promise<unknown> {
@@ -87,6 +128,11 @@ export class Calls {
       return this.#client.eval(script.source, keyCount, ...keysAndValues);
     }
   }
+}
+
+/** Whoever made one that is not has been told meanwhile that the node did not answer in time. */
+function stillWanted(nowMs: number): (call: Call) => boolean {
+  return ({ untilMs }) => untilMs > nowMs;
 }
 
 /** What came back is none of the script's replies. */

@@ -1,5 +1,7 @@
 import type { Admission, Claim, Inspection } from '../core/admission.js';
 import type { VoteReply } from '../core/answers.js';
+import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
+import type { Runtime } from '../runtime.js';
 import { Calls } from './calls.js';
 import {
   type AdmitReply,
@@ -27,6 +29,8 @@ import type { CommandName } from './scripts.js';
 export interface RedisClient {
   /** What the client says of its connection, `ready` where it is fine. */
   readonly status?: string;
+  /** To hear when it is connected. */
+  once?(event: 'ready', listener: () => void): unknown;
   evalsha(
     sha1: string,
     keyCount: number,
@@ -97,17 +101,12 @@ export class RedisNode {
   /** The ACQUIRE of each owner that has not been answered. */
   readonly #underWay = new Map<string, Promise<VoteReply>>();
 
-  /** @param soon runs its callback once this tick's work is done */
-  constructor(
-    { name, client, durable }: NamedClient,
-    options: NodeOptions,
-    soon: (callback: () => void) => void,
-  ) {
+  constructor({ name, client, durable }: NamedClient, options: NodeOptions, runtime: Runtime) {
     this.name = name;
     this.durable = durable;
     this.#client = client;
     this.#options = options;
-    this.#calls = new Calls(client, `${options.keyPrefix}node`, soon);
+    this.#calls = new Calls(client, `${options.keyPrefix}node`, runtime);
   }
 
   /** For messages: what the client says of its connection, where that is not ready. */
@@ -235,8 +234,10 @@ export class RedisNode {
     values: readonly (string | number)[],
     read: (reply: readonly unknown[], service: Membership) => Reply,
   ): Promise<Reply | NodeFailure> {
+    // Whatever a lost attempt may have taken is released however long that takes: until it ends by itself.
+    const limitMs = command === 'release' ? this.#options.maxTtlMs : NODE_TIMEOUT_MAX_MS;
     try {
-      return read(await this.#calls.call(command, keys, values), this.#options);
+      return read(await this.#calls.call(command, keys, values, limitMs), this.#options);
     } catch (error) {
       return { answer: 'error', error: error instanceof Error ? error : new Error(String(error)) };
     }

@@ -61,9 +61,9 @@ function inspection(reply: readonly unknown[], service: Membership): Inspection 
   };
 }
 
-/** One that belongs to another lock service, or was only ever asked by clients of one, may know of other nodes. */
+/** One that belongs to another lock service may know of other nodes. */
 function isOfUse(known: unknown, members: string, service: Membership): boolean {
-  return known !== '' && (members === service.members || countOf(known) === service.nodeCount);
+  return known !== '' && members === service.members;
 }
 
 export function inspected(reply: readonly unknown[], service: Membership): InspectReply {
