@@ -133,18 +133,40 @@ test('a Redis Cluster is one node: all keys lie in one slot, and a failover of i
   client.disconnect();
 });
 
+test('a replica has no vote, though it knows what its master knows', async () => {
+  await using service = await startLocalRedis(2);
+  const [master, replica] = service.nodes as unknown as readonly LocalRedisNode[];
+  if (!master || !replica) throw new Error('two servers are needed');
+  const admin = clients.connect(replica.port);
+  await admin.replicaof('127.0.0.1', master.port);
+  while (!(await admin.info('replication')).includes('master_link_status:up')) await admin.ping();
+  const { keyPrefix } = clients;
+  const open = ({ port }: LocalRedisNode) =>
+    new Redlock({ nodes: [{ name: 'a', client: clients.connect(port) }], keyPrefix });
+  await using lease = await open(master).acquire('x', { ttlMs: 20_000, waitMs: 10_000 });
+  while ((await admin.get(`${keyPrefix}lock:x`)) !== lease.owner) await admin.ping();
+  // Shorter than what is left, so that nothing need be written.
+  const held = { resource: 'x', owner: lease.owner };
+  await expect(open(replica).extend(held, 100)).rejects.toThrow(/a: not-admitted/);
+});
+
 test('a user needs no more than the commands and keys that the documentation lists', async () => {
   const page = new URL('../../docs/redis-servers.md', import.meta.url);
   const [, rules = ''] = /ACL SETUSER locks (.+)/.exec(await readFile(page, 'utf8')) ?? [];
   await using service = await startLocalRedis(1);
   const [server] = service.nodes as unknown as readonly [LocalRedisNode];
-  const own = rules.replace('{fenced}:', clients.keyPrefix).split(' ');
+  const own = rules.replaceAll('{fenced}:', clients.keyPrefix).split(' ');
   await clients.connect(server.port).acl('SETUSER', 'locks', ...own);
   const password = rules.match(/>(\S+)/)?.[1] ?? '';
   const client = new Redis(server.port, { username: 'locks', password });
   await using lock = new Redlock({ nodes: [{ name: 'a', client }], keyPrefix: clients.keyPrefix });
   await using lease = await lock.acquire('x', { ttlMs: 1_000 });
   await lease.extend(2_000);
+  const waiting = lock.acquire('x', { ttlMs: 1_000, waitMs: 10_000 });
+  const line = `${clients.keyPrefix}line:x`;
+  while ((await clients.connect(server.port).zcard(line)) === 0) await lock.status();
+  await lease.release();
+  await (await waiting).release();
   // A memory that is lost, and a clock that has gone back, take the commands that are rare.
   await clients.connect(server.port).hdel(`${clients.keyPrefix}node`, 'history');
   expect(await tokenOf(lock, 'y')).toBeGreaterThan(lease.token);
