@@ -139,6 +139,8 @@ export class Attempt {
   #finish(outcome: AttemptOutcome): void {
     this.#outcome = outcome;
     if (callsForAdmission(this.#votes)) this.#callForAdmission();
-    this.#settle.resolve(outcome);
+    // Another attempt must not travel in one script with the release of this: nobody else would ever get between the two.
+    if (outcome.ok) this.#settle.resolve(outcome);
+    else this.#runtime.soon(() => this.#settle.resolve(outcome));
   }
 }

@@ -22,7 +22,7 @@ class ManualRuntime implements Runtime {
 
 function lease(runtime: Runtime, nodes: Partial<LeaseParts> = {}): Lease {
   const release = async () => 'released' as const;
-  const all = { owner: 'owner', extend: async () => 0, release, lost: () => {}, ...nodes };
+  const all = { owner: 'owner', extend: async () => 0, release, ended: () => {}, ...nodes };
   return new Lease(['x'], 33n, 1_000, all, runtime);
 }
 

@@ -13,8 +13,8 @@ export interface LeaseNodes {
 
 /** Those, and who is to know of its end. */
 export interface LeaseParts extends LeaseNodes {
-  /** Called once, where the lease ends before it was released. */
-  lost(reason: LeaseLostError): void;
+  /** Called once, when the lease ends; `reason` makes the error, `wasLost` unless it was released. */
+  ended(reason: () => LeaseLostError, wasLost: boolean): void;
 }
 
 /**
@@ -28,7 +28,9 @@ export class Lease implements AsyncDisposable {
   readonly token: bigint;
   readonly #nodes: LeaseParts;
   readonly #runtime: Runtime;
-  readonly #controller = new AbortController();
+  #controller: AbortController | null = null;
+  /** Why it has ended; null while it has not. */
+  #reason: (() => LeaseLostError) | null = null;
   #deadlineMs: number;
   #cancelTimer: () => void = () => {};
   #released: Promise<ReleaseOutcome> | null = null;
@@ -59,12 +61,15 @@ export class Lease implements AsyncDisposable {
   /** Aborts, with a `LeaseLostError` as reason, when the lease may no longer be relied on. */
   get signal(): AbortSignal {
     this.remainingMs();
+    // Made only for who asks: it costs as much as all else in a lease.
+    this.#controller ??= new AbortController();
+    if (this.#reason) this.#controller.abort(this.#reason());
     return this.#controller.signal;
   }
 
   /** Milliseconds for which the lease may be relied on, by a monotonic clock; 0 when it is over. */
   remainingMs(): number {
-    if (this.#controller.signal.aborted) return 0;
+    if (this.#reason) return 0;
     const remainingMs = this.#deadlineMs - this.#runtime.nowMs();
     if (remainingMs > 0) return remainingMs;
     // A process that was paused gets here before its timer does.
@@ -85,7 +90,7 @@ export class Lease implements AsyncDisposable {
     if (remainingMs >= ms && remainingMs > 0) return;
     throw new LeaseLostError(
       `not enough of the lease is left ${this.#facts()} remainingMs=${Math.floor(remainingMs)} neededMs=${ms}`,
-      { cause: this.#controller.signal.reason },
+      { cause: this.#reason?.() },
     );
   }
 
@@ -138,10 +143,15 @@ export class Lease implements AsyncDisposable {
 
   #lose(message: string, cause?: unknown): void {
     this.#cancelTimer();
-    if (this.#controller.signal.aborted) return;
-    const reason = new LeaseLostError(`${message} ${this.#facts()}`, { cause });
-    if (this.#released === null) this.#nodes.lost(reason);
-    this.#controller.abort(reason);
+    if (this.#reason) return;
+    let error: LeaseLostError | null = null;
+    const reason = (): LeaseLostError => {
+      error ??= new LeaseLostError(`${message} ${this.#facts()}`, { cause });
+      return error;
+    };
+    this.#reason = reason;
+    this.#nodes.ended(reason, this.#released === null);
+    this.#controller?.abort(reason());
   }
 
   #facts(): string {

@@ -244,14 +244,14 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
       tell('fenced:lock:released', () => ({ resources, token, outcome }));
       return outcome;
     };
-    const lost = (reason: LeaseLostError): void =>
-      tell('fenced:lock:lost', () => ({ resources, token, reason }));
-    const told = { owner: nodes.owner, extend, release, lost };
+    const { owner } = nodes;
+    const ended = (reason: () => LeaseLostError, wasLost: boolean): void => {
+      this.#held.delete(owner);
+      if (wasLost) tell('fenced:lock:lost', () => ({ resources, token, reason: reason() }));
+    };
+    const told = { owner, extend, release, ended };
     const lease = new Lease(resources, token, deadlineMs, told, this.runtime);
-    const { signal } = lease;
-    if (signal.aborted) return lease;
-    this.#held.set(lease.owner, lease);
-    signal.addEventListener('abort', () => this.#held.delete(lease.owner), { once: true });
+    if (lease.remainingMs() > 0) this.#held.set(owner, lease);
     return lease;
   }
 }

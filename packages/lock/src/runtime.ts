@@ -1,4 +1,4 @@
-import { randomBytes } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 
 /** Where time and chance come from. Tests and the simulation give their own; nothing else here reads a clock. */
 export interface Runtime {
@@ -8,7 +8,7 @@ export interface Runtime {
   wallClockMs(): number;
   /** A number from 0 up to but not including 1. */
   random(): number;
-  /** A fresh name that nobody ever had: 20 random bytes, as the Redis documentation advises for lock values. */
+  /** A fresh name that nobody ever had, of 122 random bits. */
   uniqueId(): string;
   /** Runs `callback` once everything that is ready to run has run, before anything new is read from the network. */
   soon(callback: () => void): void;
@@ -23,7 +23,7 @@ export const systemRuntime: Runtime = {
   nowMs: () => performance.now(),
   wallClockMs: () => Date.now(),
   random: () => Math.random(),
-  uniqueId: () => randomBytes(20).toString('hex'),
+  uniqueId: () => randomUUID(),
   soon: (callback) => setImmediate(callback),
   after: (delayMs, callback, background) => {
     const timer = setTimeout(callback, delayMs);

@@ -112,14 +112,20 @@ export function extended(reply: readonly unknown[], service: Membership): Extend
   return { answer, ...life, roster: roster(known, service) };
 }
 
-function roster(value: unknown, { nodeCount }: Membership): Roster {
-  if (countOf(value) !== nodeCount) throw unexpected(value);
-  return text(value)
-    .split(',')
-    .map((entry) => {
-      const [generation, incarnation] = entry.split(':');
-      return { generation: wholeNumber(generation), incarnation: text(incarnation) };
-    });
+/** The roster that each node sent last: it sends the same with every vote until a node is admitted anew. */
+const lastRosters = new WeakMap<Membership, { readonly value: unknown; readonly roster: Roster }>();
+
+function roster(value: unknown, service: Membership): Roster {
+  const last = lastRosters.get(service);
+  if (last && last.value === value) return last.roster;
+  const entries = text(value).split(',');
+  if (entries.length !== service.nodeCount) throw unexpected(value);
+  const read = entries.map((entry) => {
+    const [generation, incarnation] = entry.split(':');
+    return { generation: wholeNumber(generation), incarnation: text(incarnation) };
+  });
+  lastRosters.set(service, { value, roster: read });
+  return read;
 }
 
 function refusal(
@@ -131,10 +137,6 @@ function refusal(
   return {
     answer: oneOf(reply, 'not-admitted', 'wrong-members', 'token-exhausted', 'not-held'),
   };
-}
-
-function countOf(roster: unknown): number {
-  return text(roster).split(',').length;
 }
 
 export function rosterText(roster: Roster): string {
