@@ -1,10 +1,22 @@
 import type { PostgresClient, PostgresResult } from './client.js';
 
-/** One statement with the values of its parameters. */
-export interface Statement {
+/** A statement of the caller's, with the values of its parameters. */
+interface TheirStatement {
   readonly text: string;
   readonly values?: readonly unknown[];
+  readonly isOurs?: false;
 }
+
+/** A statement of this library. Its rows come as lists of strings. */
+export interface OurStatement {
+  readonly isOurs: true;
+  readonly text: string;
+  readonly values?: readonly (string | null)[];
+  /** What the server may keep it under, so that it is parsed and planned once for each connection. */
+  readonly name?: string;
+}
+
+export type Statement = TheirStatement | OurStatement;
 
 /** Statements under way, and how far the server has come with them. */
 export interface Batched {
@@ -15,23 +27,32 @@ export interface Batched {
   readonly answered: number;
 }
 
-/** What is used of pg's `Query`. */
+/** One statement in a batch: its messages, and what they are answered with. */
 interface Part {
-  values: unknown[];
-  types: unknown;
-  callback(error: unknown, result: PostgresResult): void;
-  prepare(connection: object): void;
+  readonly text: string;
+  readonly name?: string | undefined;
+  prepare(wire: Wire): void;
   handleRowDescription(message: unknown): void;
   handleDataRow(message: unknown): void;
   handleCommandComplete(message: unknown, connection: object): void;
   handleReadyForQuery(connection: object): void;
 }
 
-type PartClass = new (config: object) => Part;
+/** What is used of pg's `Query`. */
+interface TheirPart extends Part {
+  types: unknown;
+  callback(error: unknown, result: PostgresResult): void;
+}
+
+type TheirPartClass = new (config: object) => TheirPart;
 
 /** What is used of pg's `Connection`. */
 interface Wire {
-  readonly stream: { cork(): void; uncork(): void };
+  readonly stream: { write(message: Buffer): void };
+  readonly parsedStatements: Readonly<Record<string, string>>;
+  parse(statement: { text: string; name: string | undefined }): void;
+  bind(values: { statement: string | undefined; values: readonly (string | null)[] }): void;
+  execute(options: object): void;
   sync(): void;
   sendCopyFail(reason: string): void;
 }
@@ -41,24 +62,31 @@ interface Wire {
  * After the first that fails the server reads no further than to the Sync, so nothing behind it is run. (pg's own
  * `pipeline` sends a Sync after each: there a failed BEGIN leaves what follows to be committed by itself.)
  *
- * It is a query class of the kind that pg lets others bring, as pg-cursor does, made of pg's own queries.
+ * It is a query class of the kind that pg lets others bring, as pg-cursor does, with pg's own queries in it.
  */
 class Batch {
   answered = 0;
   readonly callback: (error: unknown) => void;
   readonly #parts: readonly Part[];
+  readonly #message: Buffer;
 
-  constructor(parts: readonly Part[], callback: (error: unknown) => void) {
+  constructor(parts: readonly Part[], message: Buffer, callback: (error: unknown) => void) {
     this.#parts = parts;
+    this.#message = message;
     this.callback = callback;
   }
 
+  /** With `text`, what pg keeps in mind when the server has parsed a statement. */
+  get name(): string | undefined {
+    return this.#parts[this.answered]?.name;
+  }
+
+  get text(): string | undefined {
+    return this.#parts[this.answered]?.text;
+  }
+
   submit(connection: Wire): null {
-    const withoutSync = Object.create(connection, { sync: { value: () => undefined } });
-    connection.stream.cork();
-    for (const part of this.#parts) part.prepare(withoutSync);
-    connection.sync();
-    connection.stream.uncork();
+    connection.stream.write(this.#message);
     return null;
   }
 
@@ -96,10 +124,53 @@ class Batch {
   handlePortalSuspended(): void {}
 }
 
+/** Without Describe: its caller knows the columns. */
+class OurPart implements Part {
+  readonly text: string;
+  readonly name: string | undefined;
+  readonly #values: readonly (string | null)[];
+  readonly #rows: unknown[] = [];
+  readonly #done: (result: PostgresResult) => void;
+  #command = '';
+
+  constructor(
+    statement: OurStatement,
+    takesNames: boolean,
+    done: (result: PostgresResult) => void,
+  ) {
+    this.text = statement.text;
+    this.name = takesNames ? statement.name : undefined;
+    this.#values = statement.values ?? [];
+    this.#done = done;
+  }
+
+  prepare(wire: Wire): void {
+    const { name, text } = this;
+    if (name === undefined || wire.parsedStatements[name] !== text) wire.parse({ name, text });
+    wire.bind({ statement: name, values: this.#values });
+    wire.execute({});
+  }
+
+  handleRowDescription(): void {}
+
+  handleDataRow(message: { fields: unknown[] }): void {
+    this.#rows.push(message.fields);
+  }
+
+  handleCommandComplete(message: { text: string }): void {
+    this.#command = message.text.replace(/ .*/, '');
+  }
+
+  handleReadyForQuery(): void {
+    const rows = this.#rows as Record<string, unknown>[];
+    this.#done({ command: this.#command, rowCount: rows.length, rows });
+  }
+}
+
 /** pg's class of queries, where this client can send a batch: not pg-native, nor with pg's own `pipeline`. */
-function partClassOf(client: PostgresClient): PartClass | undefined {
+function partClassOf(client: PostgresClient): TheirPartClass | undefined {
   const { connection, pipeline } = client as { connection?: Partial<Wire>; pipeline?: boolean };
-  const { Query } = client.constructor as { Query?: PartClass };
+  const { Query } = client.constructor as { Query?: TheirPartClass };
   const isFit =
     typeof connection?.sync === 'function' && typeof Query?.prototype.prepare === 'function';
   return isFit && !pipeline ? Query : undefined;
@@ -107,6 +178,13 @@ function partClassOf(client: PostgresClient): PartClass | undefined {
 
 export function canBatch(client: PostgresClient): boolean {
   return partClassOf(client) !== undefined;
+}
+
+/** Connections on which names of statements do not last: PgBouncer gives each transaction another server, or somebody discards them. */
+const withoutNames = new WeakSet<PostgresClient>();
+
+export function sendWithoutNames(client: PostgresClient): void {
+  withoutNames.add(client);
 }
 
 /** Sends all at once, where the client can; else one after the other, as long as they succeed. */
@@ -117,23 +195,31 @@ export function send(client: PostgresClient, statements: readonly Statement[]): 
 
 function sendAtOnce(
   client: PostgresClient,
-  PartOf: PartClass,
+  PartOf: TheirPartClass,
   statements: readonly Statement[],
 ): Batched {
   const { promise: results, resolve, reject } = Promise.withResolvers<PostgresResult[]>();
   const all: PostgresResult[] = [];
-  let parts: Part[];
+  const done = (result: PostgresResult): unknown => all.push(result);
+  const takesNames = !withoutNames.has(client);
+  let batch: Batch;
   try {
-    parts = statements.map((statement) => partFor(client, PartOf, statement));
+    const parts = statements.map((statement) =>
+      statement.isOurs
+        ? new OurPart(statement, takesNames, done)
+        : theirPart(client, PartOf, statement),
+    );
+    const message = messageOf(parts, (client as unknown as { connection: Wire }).connection);
+    for (const part of parts) {
+      // The error of a single one is a row that cannot be read.
+      if ('callback' in part)
+        part.callback = (error, result) => (error ? reject(error) : done(result));
+    }
+    batch = new Batch(parts, message, (error) => (error ? reject(error) : resolve(all)));
   } catch (error) {
     reject(error);
     return { results, sent: 0, answered: 0 };
   }
-  for (const part of parts) {
-    // The error of a single one is a row that cannot be read.
-    part.callback = (error, result) => (error ? reject(error) : all.push(result));
-  }
-  const batch = new Batch(parts, (error) => (error ? reject(error) : resolve(all)));
   client.query(batch);
   return {
     results,
@@ -144,36 +230,47 @@ function sendAtOnce(
   };
 }
 
-/** @throws whatever the value throws that cannot be sent: found here, while nothing is. */
-function partFor(client: PostgresClient, PartOf: PartClass, { text, values }: Statement): Part {
+function theirPart(
+  client: PostgresClient,
+  PartOf: TheirPartClass,
+  { text, values }: TheirStatement,
+): TheirPart {
   // The parsers of the client are wanted for the rows, and no types for the parameters: pg has one option for both.
   const part = new PartOf({ text, values: values ? [...values] : [], types: client });
   part.types = undefined;
   part.callback = (error) => {
     throw error;
   };
-  const nowhere = () => undefined;
-  part.prepare({
-    parsedStatements: {},
-    parse: nowhere,
-    bind: (bound: { values: unknown[]; valueMapper(value: unknown): unknown }) => {
-      part.values = bound.values.map((value) => bound.valueMapper(value));
-    },
-    close: nowhere,
-    describe: nowhere,
-    execute: nowhere,
-    sync: nowhere,
-  });
   return part;
+}
+
+/**
+ * All that the parts have to say, in the words of pg's connection, as one piece for one packet.
+ *
+ * @throws whatever the value throws that cannot be sent: found here, while nothing is.
+ */
+function messageOf(parts: readonly Part[], connection: Wire): Buffer {
+  const pieces: Buffer[] = [];
+  const stream = { writable: true, write: (piece: Buffer) => pieces.push(piece) };
+  const paper = { stream: { value: stream }, sync: { value: () => undefined } };
+  const wire: Wire = Object.create(connection, paper);
+  for (const part of parts) part.prepare(wire);
+  connection.sync.call(wire);
+  return Buffer.concat(pieces);
+}
+
+function asList(row: Record<string, unknown>): Record<string, unknown> {
+  return Object.values(row) as unknown as Record<string, unknown>;
 }
 
 function sendInTurns(client: PostgresClient, statements: readonly Statement[]): Batched {
   const all: PostgresResult[] = [];
   let sent = 0;
   const run = async (): Promise<PostgresResult[]> => {
-    for (const { text, values } of statements) {
+    for (const { text, values, isOurs } of statements) {
       sent += 1;
-      all.push((await client.query(text, values && [...values])) as PostgresResult);
+      const result = (await client.query(text, values && [...values])) as PostgresResult;
+      all.push(isOurs ? { ...result, rows: result.rows.map(asList) } : result);
     }
     return all;
   };

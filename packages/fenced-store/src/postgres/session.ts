@@ -1,5 +1,5 @@
 import { StoreSetupError, StoreUnavailableError } from '../core/errors.js';
-import { type Batched, canBatch, type Statement, send } from './batch.js';
+import { type Batched, canBatch, type Statement, send, sendWithoutNames } from './batch.js';
 import { cancelRunning } from './cancel.js';
 import {
   isServerError,
@@ -12,6 +12,9 @@ import type { Runtime } from './runtime.js';
 
 /** How much longer than a limit that the server itself keeps we wait for its answer. */
 const ANSWER_GRACE_MS = 1_000;
+
+/** SQLSTATEs: the server does not know a statement of that name, or knows one already. */
+const NAME_TROUBLES = ['26000', '42P05'];
 
 /** How long to wait for something of the server, and whose signal ends the wait earlier. */
 interface Patience {
@@ -158,8 +161,21 @@ export class Session {
     statements: readonly Statement[],
     limitMs: number = this.#limitMs,
   ): Promise<PostgresResult<Row>[]> {
-    this.#batched = send(this.client, statements);
-    return this.#answer(this.#batched.results as Promise<PostgresResult<Row>[]>, limitMs);
+    const run = (): Promise<PostgresResult<Row>[]> => {
+      this.#batched = send(this.client, statements);
+      return this.#answer(this.#batched.results as Promise<PostgresResult<Row>[]>, limitMs);
+    };
+    try {
+      return await run();
+    } catch (error) {
+      const failed = statements[this.progress.answered];
+      const isForName = isServerError(error) && NAME_TROUBLES.includes(error.code);
+      if (!isForName || !failed?.isOurs || failed.name === undefined) throw error;
+      sendWithoutNames(this.client);
+      // Whatever was begun before it.
+      if (statements[0] !== failed) await this.query('ROLLBACK');
+      return run();
+    }
   }
 
   /** Where an answer does not come in time, the connection is as good as lost. */
