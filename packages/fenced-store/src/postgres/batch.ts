@@ -1,9 +1,11 @@
 import type { PostgresClient, PostgresResult } from './client.js';
+import { takesNames } from './names.js';
 
 /** A statement of the caller's, with the values of its parameters. */
-interface TheirStatement {
+export interface TheirStatement {
   readonly text: string;
   readonly values?: readonly unknown[];
+  readonly name?: string | undefined;
   readonly isOurs?: false;
 }
 
@@ -40,11 +42,12 @@ interface Part {
 
 /** What is used of pg's `Query`. */
 interface TheirPart extends Part {
-  types: unknown;
+  name?: string | undefined;
+  readonly _result: object;
   callback(error: unknown, result: PostgresResult): void;
 }
 
-type TheirPartClass = new (config: object) => TheirPart;
+type TheirPartClass = new (text: string, values: unknown[]) => TheirPart;
 
 /** What is used of pg's `Connection`. */
 interface Wire {
@@ -74,6 +77,11 @@ class Batch {
     this.#parts = parts;
     this.#message = message;
     this.callback = callback;
+  }
+
+  /** Where pg's client puts its parsers for the rows, as it does for pg-cursor. */
+  get _result(): object | undefined {
+    return this.#parts.find(isTheirs)?._result;
   }
 
   /** With `text`, what pg keeps in mind when the server has parsed a statement. */
@@ -124,6 +132,10 @@ class Batch {
   handlePortalSuspended(): void {}
 }
 
+function isTheirs(part: Part): part is TheirPart {
+  return '_result' in part;
+}
+
 /** Without Describe: its caller knows the columns. */
 class OurPart implements Part {
   readonly text: string;
@@ -133,13 +145,9 @@ class OurPart implements Part {
   readonly #done: (result: PostgresResult) => void;
   #command = '';
 
-  constructor(
-    statement: OurStatement,
-    takesNames: boolean,
-    done: (result: PostgresResult) => void,
-  ) {
+  constructor(statement: OurStatement, isNamed: boolean, done: (result: PostgresResult) => void) {
     this.text = statement.text;
-    this.name = takesNames ? statement.name : undefined;
+    this.name = isNamed ? statement.name : undefined;
     this.#values = statement.values ?? [];
     this.#done = done;
   }
@@ -180,13 +188,6 @@ export function canBatch(client: PostgresClient): boolean {
   return partClassOf(client) !== undefined;
 }
 
-/** Connections on which names of statements do not last: PgBouncer gives each transaction another server, or somebody discards them. */
-const withoutNames = new WeakSet<PostgresClient>();
-
-export function sendWithoutNames(client: PostgresClient): void {
-  withoutNames.add(client);
-}
-
 /** Sends all at once, where the client can; else one after the other, as long as they succeed. */
 export function send(client: PostgresClient, statements: readonly Statement[]): Batched {
   const PartOf = partClassOf(client);
@@ -201,19 +202,18 @@ function sendAtOnce(
   const { promise: results, resolve, reject } = Promise.withResolvers<PostgresResult[]>();
   const all: PostgresResult[] = [];
   const done = (result: PostgresResult): unknown => all.push(result);
-  const takesNames = !withoutNames.has(client);
+  const isNamed = takesNames(client);
   let batch: Batch;
   try {
     const parts = statements.map((statement) =>
       statement.isOurs
-        ? new OurPart(statement, takesNames, done)
-        : theirPart(client, PartOf, statement),
+        ? new OurPart(statement, isNamed, done)
+        : theirPart(PartOf, statement, isNamed),
     );
     const message = messageOf(parts, (client as unknown as { connection: Wire }).connection);
-    for (const part of parts) {
+    for (const part of parts.filter(isTheirs)) {
       // The error of a single one is a row that cannot be read.
-      if ('callback' in part)
-        part.callback = (error, result) => (error ? reject(error) : done(result));
+      part.callback = (error, result) => (error ? reject(error) : done(result));
     }
     batch = new Batch(parts, message, (error) => (error ? reject(error) : resolve(all)));
   } catch (error) {
@@ -231,18 +231,34 @@ function sendAtOnce(
 }
 
 function theirPart(
-  client: PostgresClient,
   PartOf: TheirPartClass,
-  { text, values }: TheirStatement,
+  { text, values, name }: TheirStatement,
+  isNamed: boolean,
 ): TheirPart {
-  // The parsers of the client are wanted for the rows, and no types for the parameters: pg has one option for both.
-  const part = new PartOf({ text, values: values ? [...values] : [], types: client });
-  part.types = undefined;
+  const part = new PartOf(text, values ? [...values] : []);
+  part.name = isNamed ? name : undefined;
   part.callback = (error) => {
     throw error;
   };
   return part;
 }
+
+/** A connection as the parts see it: what they send is kept, and there is no Sync. */
+class Paper {
+  pieces: Buffer[] = [];
+  readonly wire: Wire;
+
+  constructor(connection: Wire) {
+    this.wire = Object.create(connection, {
+      stream: { value: { writable: true, write: (piece: Buffer) => this.pieces.push(piece) } },
+      sync: { value: () => undefined },
+      // What pg notes here it would forget only when the statement itself was answered.
+      submittedNamedStatements: { get: () => ({}) },
+    });
+  }
+}
+
+const papers = new WeakMap<Wire, Paper>();
 
 /**
  * All that the parts have to say, in the words of pg's connection, as one piece for one packet.
@@ -250,13 +266,12 @@ function theirPart(
  * @throws whatever the value throws that cannot be sent: found here, while nothing is.
  */
 function messageOf(parts: readonly Part[], connection: Wire): Buffer {
-  const pieces: Buffer[] = [];
-  const stream = { writable: true, write: (piece: Buffer) => pieces.push(piece) };
-  const paper = { stream: { value: stream }, sync: { value: () => undefined } };
-  const wire: Wire = Object.create(connection, paper);
-  for (const part of parts) part.prepare(wire);
-  connection.sync.call(wire);
-  return Buffer.concat(pieces);
+  const paper = papers.get(connection) ?? new Paper(connection);
+  papers.set(connection, paper);
+  paper.pieces = [];
+  for (const part of parts) part.prepare(paper.wire);
+  connection.sync.call(paper.wire);
+  return Buffer.concat(paper.pieces);
 }
 
 function asList(row: Record<string, unknown>): Record<string, unknown> {

@@ -1,5 +1,5 @@
 import { StoreSetupError, StoreUnavailableError } from '../core/errors.js';
-import { type Batched, canBatch, type Statement, send, sendWithoutNames } from './batch.js';
+import { type Batched, canBatch, type Statement, send } from './batch.js';
 import { cancelRunning } from './cancel.js';
 import {
   isServerError,
@@ -8,13 +8,14 @@ import {
   type PostgresResult,
 } from './client.js';
 import { LIMIT_MS_MAX } from './fence.js';
+import { sendWithoutName, sendWithoutNames, takesNames } from './names.js';
 import type { Runtime } from './runtime.js';
 
 /** How much longer than a limit that the server itself keeps we wait for its answer. */
 const ANSWER_GRACE_MS = 1_000;
 
-/** SQLSTATEs: the server does not know a statement of that name, or knows one already. */
-const NAME_TROUBLES = ['26000', '42P05'];
+/** SQLSTATEs: the server does not know a statement of that name, or knows one already, or the statement would now have other columns. */
+const NAME_TROUBLES = ['26000', '42P05', '0A000'];
 
 /** How long to wait for something of the server, and whose signal ends the wait earlier. */
 interface Patience {
@@ -161,20 +162,20 @@ export class Session {
     statements: readonly Statement[],
     limitMs: number = this.#limitMs,
   ): Promise<PostgresResult<Row>[]> {
-    const run = (): Promise<PostgresResult<Row>[]> => {
-      this.#batched = send(this.client, statements);
+    const run = (all: readonly Statement[]): Promise<PostgresResult<Row>[]> => {
+      this.#batched = send(this.client, all);
       return this.#answer(this.#batched.results as Promise<PostgresResult<Row>[]>, limitMs);
     };
     try {
-      return await run();
+      return await run(statements);
     } catch (error) {
       const failed = statements[this.progress.answered];
       const isForName = isServerError(error) && NAME_TROUBLES.includes(error.code);
-      if (!isForName || !failed?.isOurs || failed.name === undefined) throw error;
-      sendWithoutNames(this.client);
-      // Whatever was begun before it.
-      if (statements[0] !== failed) await this.query('ROLLBACK');
-      return run();
+      if (!isForName || failed?.name === undefined || !takesNames(this.client)) throw error;
+      if (error.code === '0A000' && !failed.isOurs) sendWithoutName(this.client, failed.text);
+      else sendWithoutNames(this.client);
+      if (statements[0]?.text.startsWith('BEGIN')) await this.query('ROLLBACK');
+      return run(statements.map(({ name: _, ...unnamed }): Statement => unnamed));
     }
   }
 
@@ -285,14 +286,15 @@ async function within<Answer>(
   advice: string,
 ): Promise<Answer> {
   signal?.throwIfAborted();
-  const { promise: never, reject } = Promise.withResolvers<never>();
+  const { promise, resolve, reject } = Promise.withResolvers<Answer>();
   const abort = (): void => reject(signal?.reason);
   signal?.addEventListener('abort', abort, { once: true });
   const cancel = runtime.after(limitMs, () =>
     reject(new StoreUnavailableError(`no answer from PostgreSQL within ${limitMs} ms: ${advice}`)),
   );
+  answer.then(resolve, reject);
   try {
-    return await Promise.race([answer, never]);
+    return await promise;
   } finally {
     cancel();
     signal?.removeEventListener('abort', abort);

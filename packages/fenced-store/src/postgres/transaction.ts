@@ -93,7 +93,9 @@ export class Run {
   #transaction<Client>(): FencedTransaction<Client> {
     const { client } = this.#session;
     // Nobody can tell what was done with it.
-    const lend = (): void => void (this.#mayHaveEnded = true);
+    const lend = (): void => {
+      this.#mayHaveEnded = true;
+    };
     return {
       query: (text, values) => this.#query(text, values),
       get client() {
