@@ -53,6 +53,8 @@ type TheirPartClass = new (text: string, values: unknown[]) => TheirPart;
 interface Wire {
   readonly stream: { write(message: Buffer): void };
   readonly parsedStatements: Readonly<Record<string, string>>;
+  /** Those that the server will have parsed when it comes to what is prepared now. */
+  readonly submittedNamedStatements: Record<string, string>;
   parse(statement: { text: string; name: string | undefined }): void;
   bind(values: { statement: string | undefined; values: readonly (string | null)[] }): void;
   execute(options: object): void;
@@ -154,7 +156,11 @@ class OurPart implements Part {
 
   prepare(wire: Wire): void {
     const { name, text } = this;
-    if (name === undefined || wire.parsedStatements[name] !== text) wire.parse({ name, text });
+    const { parsedStatements, submittedNamedStatements } = wire;
+    const isParsed =
+      name !== undefined && (parsedStatements[name] ?? submittedNamedStatements[name]) === text;
+    if (!isParsed) wire.parse({ name, text });
+    if (name !== undefined) submittedNamedStatements[name] = text;
     wire.bind({ statement: name, values: this.#values });
     wire.execute({});
   }
@@ -246,14 +252,15 @@ function theirPart(
 /** A connection as the parts see it: what they send is kept, and there is no Sync. */
 class Paper {
   pieces: Buffer[] = [];
+  named: Record<string, string> = {};
   readonly wire: Wire;
 
   constructor(connection: Wire) {
     this.wire = Object.create(connection, {
       stream: { value: { writable: true, write: (piece: Buffer) => this.pieces.push(piece) } },
       sync: { value: () => undefined },
-      // What pg notes here it would forget only when the statement itself was answered.
-      submittedNamedStatements: { get: () => ({}) },
+      // In the connection's own it would stay if the server did not come that far.
+      submittedNamedStatements: { get: () => this.named },
     });
   }
 }
@@ -269,6 +276,7 @@ function messageOf(parts: readonly Part[], connection: Wire): Buffer {
   const paper = papers.get(connection) ?? new Paper(connection);
   papers.set(connection, paper);
   paper.pieces = [];
+  paper.named = {};
   for (const part of parts) part.prepare(paper.wire);
   connection.sync.call(paper.wire);
   return Buffer.concat(paper.pieces);
