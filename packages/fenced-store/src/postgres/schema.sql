@@ -349,13 +349,14 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
   presented CONSTANT text := nullif(current_setting('fenced.presented', true), '')::jsonb ->> resource;
+  done text;
 BEGIN
   IF presented IS NULL THEN
     RAISE EXCEPTION 'this row may be written only with a fencing token'
       USING ERRCODE = 'UF002', DETAIL = json_build_object('resource', resource),
         HINT = 'Before the statement, in its transaction: SELECT fenced.present(resource, token)';
   END IF;
-  PERFORM fenced.advance(resource, presented::bigint);
+  done := fenced.advance(resource, presented::bigint);
 END
 $$;
 
@@ -400,15 +401,16 @@ BEGIN
 DECLARE
   resource_before_ text;
   resource_after_ text;
+  done_ text;
 BEGIN
   IF TG_OP <> 'INSERT' THEN
     resource_before_ := (SELECT (%1$s)::text FROM (SELECT OLD.*) AS %2$I);
-    PERFORM fenced.require(resource_before_);
+    done_ := fenced.require(resource_before_);
   END IF;
   IF TG_OP <> 'DELETE' THEN
     resource_after_ := (SELECT (%1$s)::text FROM (SELECT NEW.*) AS %2$I);
     IF TG_OP = 'INSERT' OR resource_after_ IS DISTINCT FROM resource_before_ THEN
-      PERFORM fenced.require(resource_after_);
+      done_ := fenced.require(resource_after_);
     END IF;
   END IF;
   RETURN NULL;

@@ -5,6 +5,7 @@ import {
   isServerError,
   type PostgresClient,
   type PostgresPool,
+  type PostgresPoolClient,
   type PostgresResult,
 } from './client.js';
 import { LIMIT_MS_MAX } from './fence.js';
@@ -248,10 +249,34 @@ export class Session {
   }
 }
 
+/** What pg's own pool can do beside giving a promise: it lends before anything else can happen to the connection. */
+interface LendingPool {
+  connect(
+    lend: (error: Error | undefined, client?: PostgresPoolClient) => void,
+  ): Promise<PostgresPoolClient> | undefined;
+}
+
+/**
+ * The pool takes its listener away when it lends a connection. A server that is going down greets and takes leave in one
+ * packet, so that the error would come before any promise is kept, and end the process: hence the listener in between.
+ */
 function fromPool(pool: PostgresPool): () => Promise<Lent> {
   return async () => {
-    const client = await pool.connect();
-    return { client, giveBack: (error) => client.release(error) };
+    const { promise, resolve, reject } = Promise.withResolvers<Lent>();
+    const listener = (): void => undefined;
+    const lend = (client: PostgresPoolClient): void => {
+      client.on('error', listener);
+      const giveBack = (error?: Error): void => {
+        if (error === undefined) client.removeListener('error', listener);
+        client.release(error);
+      };
+      resolve({ client, giveBack });
+    };
+    // Pools that know nothing of callbacks give a promise all the same.
+    (pool as LendingPool)
+      .connect((error, client) => (client ? lend(client) : reject(error)))
+      ?.then(lend, reject);
+    return promise;
   };
 }
 
