@@ -37,6 +37,22 @@ test('the server keeps what is sent again and again, and a bounded number of sta
   expect((await store.query(fence, 'SELECT 149 AS i')).rows).toEqual([{ i: 149 }]);
 });
 
+test('one name is one text, on whichever connection: PgBouncer passes servers on', async () => {
+  const { url } = await openOne();
+  const namesAfter = async (texts: readonly string[]) => {
+    const one = connect(url.href, { max: 1 });
+    const store = new FencedPostgres({ pool: one });
+    for (const text of texts) for (let use = 0; use < OFTEN; use++) await store.query(fence, text);
+    const { rows } = await one.query(
+      'SELECT name, statement FROM pg_prepared_statements ORDER BY statement',
+    );
+    return rows;
+  };
+  const there = await namesAfter(['SELECT 1 AS n', 'SELECT 2 AS n']);
+  expect(there).toHaveLength(3);
+  expect(await namesAfter(['SELECT 2 AS n', 'SELECT 1 AS n'])).toEqual(there);
+});
+
 test('a stale token, the first time of all, costs no name and no round trip later', async () => {
   const ledger = await openLedger();
   const { proxy, pool, store } = await throughProxy(ledger, { max: 1 });
