@@ -9,6 +9,18 @@ const UPSERT = `INSERT INTO bench_document (collection, id, body) VALUES ($1, $2
 const BODY = { customer: 'Kleppmann', lines: [{ text: 'a token', cents: 3_400 }] };
 const FENCE = { resource: 'invoice/42', token: 33n };
 
+/** The least that keeps a lower token out, for who may read the ratchet: no function, no time limit, no guarded tables. */
+const LOCK = {
+  name: 'bench_lock',
+  text: 'SELECT pg_advisory_xact_lock_shared($1)',
+  values: ['112585829737828'],
+};
+const LOOK = {
+  name: 'bench_look',
+  text: 'SELECT FROM fenced.ratchet WHERE resource = $1 AND token = $2',
+  values: [FENCE.resource, FENCE.token],
+};
+
 /** The same statements without us and with us; all writers hold one lock and one token, and write rows of their own. */
 export async function benchPostgres(): Promise<Row[]> {
   await using service = await startPostgres({ fsync: true });
@@ -16,12 +28,19 @@ export async function benchPostgres(): Promise<Row[]> {
   for (const synchronousCommit of ['on', 'off']) {
     const options = `-c synchronous_commit=${synchronousCommit}`;
     for (const connections of [1, 10]) {
-      const pool = new pg.Pool({ connectionString: service.url, max: connections, options });
+      const config = { connectionString: service.url, max: connections, options };
+      const pool = new pg.Pool(config);
+      const pipelining = new pg.Pool({ ...config, pipeline: true });
       // `end` does not wait for the connections to close, so the server may still end one of them.
-      pool.on('error', () => {});
+      for (const each of [pool, pipelining]) each.on('error', () => {});
       await prepare(pool);
       const setting = `${connections} conn., commit ${synchronousCommit}`;
-      for (const subjects of [statements(pool), transactions(pool), documents(pool)]) {
+      for (const subjects of [
+        statements(pool),
+        pipelines(pool, pipelining),
+        transactions(pool, pipelining),
+        documents(pool),
+      ]) {
         const named = subjects.map((subject) => ({
           ...subject,
           name: `${subject.name} (${setting})`,
@@ -33,6 +52,7 @@ export async function benchPostgres(): Promise<Row[]> {
       if (connections === 1 && synchronousCommit === 'off')
         rows.push(...(await compare('postgres', guards(pool), 2)));
       await pool.end();
+      await pipelining.end();
     }
   }
   return rows;
@@ -53,11 +73,6 @@ function statements(pool: pg.Pool): [Subject, ...Subject[]] {
   const ledger = new FencedPostgres({ pool });
   return [
     { name: 'UPDATE', run: (worker) => pool.query(UPDATE, [1, worker]) },
-    {
-      name: 'BEGIN; UPDATE; COMMIT in one message',
-      run: (worker) =>
-        pool.query(`BEGIN; ${UPDATE.replace('$1', '1').replace('$2', `${worker}`)}; COMMIT`),
-    },
     { name: 'query', run: (worker) => ledger.query(FENCE, UPDATE, [1, worker]) },
     {
       name: 'query with a writeId',
@@ -67,22 +82,41 @@ function statements(pool: pg.Pool): [Subject, ...Subject[]] {
   ];
 }
 
-function transactions(pool: pg.Pool): [Subject, ...Subject[]] {
+function pipelines(pool: pg.Pool, pipelining: pg.Pool): [Subject, ...Subject[]] {
   const ledger = new FencedPostgres({ pool });
+  const send = async (worker: number, first: readonly pg.QueryConfig[]) => {
+    const client = await pipelining.connect();
+    const begun = client.query('BEGIN');
+    const checks = first.map((check) => client.query(check));
+    const written = client.query(UPDATE, [1, worker]);
+    await Promise.all([begun, ...checks, written, client.query('COMMIT')]);
+    client.release();
+  };
   return [
-    {
-      name: 'BEGIN, UPDATE, COMMIT',
-      run: async (worker) => {
-        const client = await pool.connect();
-        await client.query('BEGIN');
-        await client.query(UPDATE, [1, worker]);
-        await client.query('COMMIT');
-        client.release();
-      },
-    },
+    { name: 'BEGIN, UPDATE, COMMIT pipelined', run: (worker) => send(worker, []) },
+    { name: 'query, beside it', run: (worker) => ledger.query(FENCE, UPDATE, [1, worker]) },
+    { name: 'least check, pipelined', run: (worker) => send(worker, [LOCK, LOOK]) },
+  ];
+}
+
+function transactions(pool: pg.Pool, pipelining: pg.Pool): [Subject, ...Subject[]] {
+  const ledger = new FencedPostgres({ pool });
+  const inTurns = async (from: pg.Pool, worker: number, first: readonly pg.QueryConfig[]) => {
+    const client = await from.connect();
+    await Promise.all([client.query('BEGIN'), ...first.map((check) => client.query(check))]);
+    await client.query(UPDATE, [1, worker]);
+    await client.query('COMMIT');
+    client.release();
+  };
+  return [
+    { name: 'BEGIN, UPDATE, COMMIT', run: (worker) => inTurns(pool, worker, []) },
     {
       name: 'transaction',
       run: (worker) => ledger.transaction(FENCE, (tx) => tx.query(UPDATE, [1, worker])),
+    },
+    {
+      name: 'least check, with BEGIN',
+      run: (worker) => inTurns(pipelining, worker, [LOCK, LOOK]),
     },
   ];
 }

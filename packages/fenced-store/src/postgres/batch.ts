@@ -1,10 +1,24 @@
 import type { PostgresClient, PostgresResult } from './client.js';
+import { takesNames } from './names.js';
 
-/** One statement with the values of its parameters. */
-export interface Statement {
+/** A statement of the caller's, with the values of its parameters. */
+export interface TheirStatement {
   readonly text: string;
   readonly values?: readonly unknown[];
+  readonly name?: string | undefined;
+  readonly isOurs?: false;
 }
+
+/** A statement of this library. Its rows come as lists of strings. */
+export interface OurStatement {
+  readonly isOurs: true;
+  readonly text: string;
+  readonly values?: readonly (string | null)[];
+  /** What the server may keep it under, so that it is parsed and planned once for each connection. */
+  readonly name?: string;
+}
+
+export type Statement = TheirStatement | OurStatement;
 
 /** Statements under way, and how far the server has come with them. */
 export interface Batched {
@@ -15,23 +29,35 @@ export interface Batched {
   readonly answered: number;
 }
 
-/** What is used of pg's `Query`. */
+/** One statement in a batch: its messages, and what they are answered with. */
 interface Part {
-  values: unknown[];
-  types: unknown;
-  callback(error: unknown, result: PostgresResult): void;
-  prepare(connection: object): void;
+  readonly text: string;
+  readonly name?: string | undefined;
+  prepare(wire: Wire): void;
   handleRowDescription(message: unknown): void;
   handleDataRow(message: unknown): void;
   handleCommandComplete(message: unknown, connection: object): void;
   handleReadyForQuery(connection: object): void;
 }
 
-type PartClass = new (config: object) => Part;
+/** What is used of pg's `Query`. */
+interface TheirPart extends Part {
+  name?: string | undefined;
+  readonly _result: object;
+  callback(error: unknown, result: PostgresResult): void;
+}
+
+type TheirPartClass = new (text: string, values: unknown[]) => TheirPart;
 
 /** What is used of pg's `Connection`. */
 interface Wire {
-  readonly stream: { cork(): void; uncork(): void };
+  readonly stream: { write(message: Buffer): void };
+  readonly parsedStatements: Readonly<Record<string, string>>;
+  /** Those that the server will have parsed when it comes to what is prepared now. */
+  readonly submittedNamedStatements: Record<string, string>;
+  parse(statement: { text: string; name: string | undefined }): void;
+  bind(values: { statement: string | undefined; values: readonly (string | null)[] }): void;
+  execute(options: object): void;
   sync(): void;
   sendCopyFail(reason: string): void;
 }
@@ -41,24 +67,36 @@ interface Wire {
  * After the first that fails the server reads no further than to the Sync, so nothing behind it is run. (pg's own
  * `pipeline` sends a Sync after each: there a failed BEGIN leaves what follows to be committed by itself.)
  *
- * It is a query class of the kind that pg lets others bring, as pg-cursor does, made of pg's own queries.
+ * It is a query class of the kind that pg lets others bring, as pg-cursor does, with pg's own queries in it.
  */
 class Batch {
   answered = 0;
   readonly callback: (error: unknown) => void;
   readonly #parts: readonly Part[];
+  readonly #message: Buffer;
 
-  constructor(parts: readonly Part[], callback: (error: unknown) => void) {
+  constructor(parts: readonly Part[], message: Buffer, callback: (error: unknown) => void) {
     this.#parts = parts;
+    this.#message = message;
     this.callback = callback;
   }
 
+  /** Where pg's client puts its parsers for the rows, as it does for pg-cursor. */
+  get _result(): object | undefined {
+    return this.#parts.find(isTheirs)?._result;
+  }
+
+  /** With `text`, what pg keeps in mind when the server has parsed a statement. */
+  get name(): string | undefined {
+    return this.#parts[this.answered]?.name;
+  }
+
+  get text(): string | undefined {
+    return this.#parts[this.answered]?.text;
+  }
+
   submit(connection: Wire): null {
-    const withoutSync = Object.create(connection, { sync: { value: () => undefined } });
-    connection.stream.cork();
-    for (const part of this.#parts) part.prepare(withoutSync);
-    connection.sync();
-    connection.stream.uncork();
+    connection.stream.write(this.#message);
     return null;
   }
 
@@ -96,10 +134,57 @@ class Batch {
   handlePortalSuspended(): void {}
 }
 
+function isTheirs(part: Part): part is TheirPart {
+  return '_result' in part;
+}
+
+/** Without Describe: its caller knows the columns. */
+class OurPart implements Part {
+  readonly text: string;
+  readonly name: string | undefined;
+  readonly #values: readonly (string | null)[];
+  readonly #rows: unknown[] = [];
+  readonly #done: (result: PostgresResult) => void;
+  #command = '';
+
+  constructor(statement: OurStatement, isNamed: boolean, done: (result: PostgresResult) => void) {
+    this.text = statement.text;
+    this.name = isNamed ? statement.name : undefined;
+    this.#values = statement.values ?? [];
+    this.#done = done;
+  }
+
+  prepare(wire: Wire): void {
+    const { name, text } = this;
+    const { parsedStatements, submittedNamedStatements } = wire;
+    const isParsed =
+      name !== undefined && (parsedStatements[name] ?? submittedNamedStatements[name]) === text;
+    if (!isParsed) wire.parse({ name, text });
+    if (name !== undefined) submittedNamedStatements[name] = text;
+    wire.bind({ statement: name, values: this.#values });
+    wire.execute({});
+  }
+
+  handleRowDescription(): void {}
+
+  handleDataRow(message: { fields: unknown[] }): void {
+    this.#rows.push(message.fields);
+  }
+
+  handleCommandComplete(message: { text: string }): void {
+    this.#command = message.text.replace(/ .*/, '');
+  }
+
+  handleReadyForQuery(): void {
+    const rows = this.#rows as Record<string, unknown>[];
+    this.#done({ command: this.#command, rowCount: rows.length, rows });
+  }
+}
+
 /** pg's class of queries, where this client can send a batch: not pg-native, nor with pg's own `pipeline`. */
-function partClassOf(client: PostgresClient): PartClass | undefined {
+function partClassOf(client: PostgresClient): TheirPartClass | undefined {
   const { connection, pipeline } = client as { connection?: Partial<Wire>; pipeline?: boolean };
-  const { Query } = client.constructor as { Query?: PartClass };
+  const { Query } = client.constructor as { Query?: TheirPartClass };
   const isFit =
     typeof connection?.sync === 'function' && typeof Query?.prototype.prepare === 'function';
   return isFit && !pipeline ? Query : undefined;
@@ -117,23 +202,30 @@ export function send(client: PostgresClient, statements: readonly Statement[]): 
 
 function sendAtOnce(
   client: PostgresClient,
-  PartOf: PartClass,
+  PartOf: TheirPartClass,
   statements: readonly Statement[],
 ): Batched {
   const { promise: results, resolve, reject } = Promise.withResolvers<PostgresResult[]>();
   const all: PostgresResult[] = [];
-  let parts: Part[];
+  const done = (result: PostgresResult): unknown => all.push(result);
+  const isNamed = takesNames(client);
+  let batch: Batch;
   try {
-    parts = statements.map((statement) => partFor(client, PartOf, statement));
+    const parts = statements.map((statement) =>
+      statement.isOurs
+        ? new OurPart(statement, isNamed, done)
+        : theirPart(PartOf, statement, isNamed),
+    );
+    const message = messageOf(parts, (client as unknown as { connection: Wire }).connection);
+    for (const part of parts.filter(isTheirs)) {
+      // The error of a single one is a row that cannot be read.
+      part.callback = (error, result) => (error ? reject(error) : done(result));
+    }
+    batch = new Batch(parts, message, (error) => (error ? reject(error) : resolve(all)));
   } catch (error) {
     reject(error);
     return { results, sent: 0, answered: 0 };
   }
-  for (const part of parts) {
-    // The error of a single one is a row that cannot be read.
-    part.callback = (error, result) => (error ? reject(error) : all.push(result));
-  }
-  const batch = new Batch(parts, (error) => (error ? reject(error) : resolve(all)));
   client.query(batch);
   return {
     results,
@@ -144,36 +236,64 @@ function sendAtOnce(
   };
 }
 
-/** @throws whatever the value throws that cannot be sent: found here, while nothing is. */
-function partFor(client: PostgresClient, PartOf: PartClass, { text, values }: Statement): Part {
-  // The parsers of the client are wanted for the rows, and no types for the parameters: pg has one option for both.
-  const part = new PartOf({ text, values: values ? [...values] : [], types: client });
-  part.types = undefined;
+function theirPart(
+  PartOf: TheirPartClass,
+  { text, values, name }: TheirStatement,
+  isNamed: boolean,
+): TheirPart {
+  const part = new PartOf(text, values ? [...values] : []);
+  part.name = isNamed ? name : undefined;
   part.callback = (error) => {
     throw error;
   };
-  const nowhere = () => undefined;
-  part.prepare({
-    parsedStatements: {},
-    parse: nowhere,
-    bind: (bound: { values: unknown[]; valueMapper(value: unknown): unknown }) => {
-      part.values = bound.values.map((value) => bound.valueMapper(value));
-    },
-    close: nowhere,
-    describe: nowhere,
-    execute: nowhere,
-    sync: nowhere,
-  });
   return part;
+}
+
+/** A connection as the parts see it: what they send is kept, and there is no Sync. */
+class Paper {
+  pieces: Buffer[] = [];
+  named: Record<string, string> = {};
+  readonly wire: Wire;
+
+  constructor(connection: Wire) {
+    this.wire = Object.create(connection, {
+      stream: { value: { writable: true, write: (piece: Buffer) => this.pieces.push(piece) } },
+      sync: { value: () => undefined },
+      // In the connection's own it would stay if the server did not come that far.
+      submittedNamedStatements: { get: () => this.named },
+    });
+  }
+}
+
+const papers = new WeakMap<Wire, Paper>();
+
+/**
+ * All that the parts have to say, in the words of pg's connection, as one piece for one packet.
+ *
+ * @throws whatever the value throws that cannot be sent: found here, while nothing is.
+ */
+function messageOf(parts: readonly Part[], connection: Wire): Buffer {
+  const paper = papers.get(connection) ?? new Paper(connection);
+  papers.set(connection, paper);
+  paper.pieces = [];
+  paper.named = {};
+  for (const part of parts) part.prepare(paper.wire);
+  connection.sync.call(paper.wire);
+  return Buffer.concat(paper.pieces);
+}
+
+function asList(row: Record<string, unknown>): Record<string, unknown> {
+  return Object.values(row) as unknown as Record<string, unknown>;
 }
 
 function sendInTurns(client: PostgresClient, statements: readonly Statement[]): Batched {
   const all: PostgresResult[] = [];
   let sent = 0;
   const run = async (): Promise<PostgresResult[]> => {
-    for (const { text, values } of statements) {
+    for (const { text, values, isOurs } of statements) {
       sent += 1;
-      all.push((await client.query(text, values && [...values])) as PostgresResult);
+      const result = (await client.query(text, values && [...values])) as PostgresResult;
+      all.push(isOurs ? { ...result, rows: result.rows.map(asList) } : result);
     }
     return all;
   };

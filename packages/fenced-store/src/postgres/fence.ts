@@ -91,7 +91,7 @@ export function checkFence(options: TransactionOptions, holdMs: number): Checked
     token: parseToken(options.token),
     isolation,
     attemptsMax,
-    signal: signals.length > 0 ? AbortSignal.any(signals) : undefined,
+    signal: signals.length > 1 ? AbortSignal.any(signals) : signals[0],
     writeId,
     hasLease: lease !== undefined,
     limitMs: () => (lease ? leaseMs(lease) : holdMs),

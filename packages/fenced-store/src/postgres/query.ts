@@ -1,7 +1,8 @@
-import type { Statement } from './batch.js';
+import type { TheirStatement } from './batch.js';
 import { isServerError, type PostgresClient, type PostgresResult } from './client.js';
 import { failureOf } from './failures.js';
 import type { CheckedFence } from './fence.js';
+import { nameFor } from './names.js';
 import type { Session } from './session.js';
 import { COMMIT, cannotCommit, claiming, enter, opening } from './statements.js';
 
@@ -16,7 +17,7 @@ export async function runQuery<Row>(
   session: Session,
   fence: CheckedFence,
   writeId: string,
-  statement: Statement,
+  statement: TheirStatement,
 ): Promise<PostgresResult<Row>> {
   const isImplicit =
     fence.isolation === 'read committed' &&
@@ -24,7 +25,8 @@ export async function runQuery<Row>(
     cannotCommit(statement.text) &&
     !needBegin.has(session.client);
   const before = isImplicit ? [enter(fence, fence.writeId, true)] : opening(fence);
-  const statements = [...before, statement, ...(isImplicit ? [] : [COMMIT])];
+  const named = { ...statement, name: nameFor(session.client, statement.text) };
+  const statements = [...before, named, ...(isImplicit ? [] : [COMMIT])];
   try {
     // The server ends each of two waits after the limit: the one for the resource, and the statement itself.
     const results = await session.batch<Row>(statements, 2 * fence.limitMs());

@@ -9,6 +9,7 @@ import {
 } from '../core/errors.js';
 import { shown } from '../core/shown.js';
 import { parseToken, type TokenLike } from '../core/token.js';
+import type { OurStatement } from './batch.js';
 import { isSerializationFailure, isServerError, wasNotSent } from './client.js';
 import { refusal } from './failures.js';
 import { complaintAboutName } from './fence.js';
@@ -221,16 +222,19 @@ export class FencedRecords {
     signal: AbortSignal | undefined,
   ): Promise<WrittenRecord | null> {
     const writeId = this.#runtime.uniqueId();
-    const values = [this.#collection, id, body, String(token), writeId, expected];
-    const call =
-      'SELECT fenced.put_record($1, $2, $3::jsonb, $4::bigint, $5::uuid, $6::bigint)::text AS version';
+    const call: OurStatement = {
+      isOurs: true,
+      name: 'fenced_put_record_2',
+      text: 'SELECT fenced.put_record($1, $2, $3, $4, $5, $6)',
+      values: [this.#collection, id, body, String(token), writeId, expected],
+    };
     let isSent = false;
     try {
-      const { rows } = await this.#ask(id, signal, (session) => {
+      const [result] = await this.#ask(id, signal, (session) => {
         isSent = true;
-        return session.query<{ version: string | null }>(call, values);
+        return session.batch<[version: string | null]>([call]);
       });
-      const version = rows[0]?.version ?? null;
+      const version = result?.rows[0]?.[0] ?? null;
       return version === null ? null : { token, version: BigInt(version), writeId };
     } catch (error) {
       const isUnknown = isSent && error instanceof StoreUnavailableError && !isAnswer(error.cause);

@@ -92,40 +92,53 @@ $$;
 -- Why not row locks alone: they let new sharers pass a writer that waits, so that an old holder with overlapping
 -- transactions kept its successor waiting for seconds; and each shared one writes the page, to the WAL and to a multixact.
 -- Two resources whose 64-bit hashes collide wait for each other, and nothing worse.
-CREATE OR REPLACE FUNCTION fenced.advance(resource text, token bigint) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+--
+-- Plain: it works with the rights and the search path of the functions below that call it, and nobody else can use it. An assignment
+-- costs a third of what PERFORM does.
+CREATE OR REPLACE FUNCTION fenced.take_turn(resource text, token bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
-  turn CONSTANT bigint := hashtextextended(advance.resource, 112585829737828);
+  turn CONSTANT bigint := hashtextextended(take_turn.resource, 112585829737828);
   highest bigint;
+  done text;
 BEGIN
-  IF advance.resource IS NULL OR advance.token IS NULL OR advance.token < 1 THEN
+  IF take_turn.resource IS NULL OR take_turn.token IS NULL OR take_turn.token < 1 THEN
     RAISE EXCEPTION 'a fencing token needs a resource and is a whole number from 1 to 9223372036854775807'
       USING ERRCODE = 'invalid_parameter_value';
   END IF;
   LOOP
-    SELECT r.token INTO highest FROM fenced.ratchet r WHERE r.resource = advance.resource;
-    IF highest > advance.token THEN
-      PERFORM fenced.refuse(advance.resource, advance.token, highest);
-    ELSIF highest = advance.token THEN
-      PERFORM pg_advisory_xact_lock_shared(turn);
+    SELECT r.token INTO highest FROM fenced.ratchet r WHERE r.resource = take_turn.resource;
+    IF highest > take_turn.token THEN
+      PERFORM fenced.refuse(take_turn.resource, take_turn.token, highest);
+    ELSIF highest = take_turn.token THEN
+      done := pg_advisory_xact_lock_shared(turn);
       IF current_setting('transaction_isolation') = 'read committed' THEN
-        PERFORM FROM fenced.ratchet r WHERE r.resource = advance.resource AND r.token = advance.token;
+        PERFORM FROM fenced.ratchet r WHERE r.resource = take_turn.resource AND r.token = take_turn.token;
       ELSE
-        PERFORM FROM fenced.ratchet r WHERE r.resource = advance.resource AND r.token = advance.token FOR SHARE;
+        PERFORM FROM fenced.ratchet r WHERE r.resource = take_turn.resource AND r.token = take_turn.token FOR SHARE;
       END IF;
-    ELSIF highest < advance.token THEN
-      PERFORM pg_advisory_xact_lock(turn);
-      UPDATE fenced.ratchet r SET token = advance.token, advanced_at = clock_timestamp()
-        WHERE r.resource = advance.resource AND r.token < advance.token;
+    ELSIF highest < take_turn.token THEN
+      done := pg_advisory_xact_lock(turn);
+      UPDATE fenced.ratchet r SET token = take_turn.token, advanced_at = clock_timestamp()
+        WHERE r.resource = take_turn.resource AND r.token < take_turn.token;
     ELSE
-      PERFORM pg_advisory_xact_lock(turn);
-      INSERT INTO fenced.ratchet (resource, token) VALUES (advance.resource, advance.token)
+      done := pg_advisory_xact_lock(turn);
+      INSERT INTO fenced.ratchet (resource, token) VALUES (take_turn.resource, take_turn.token)
         ON CONFLICT DO NOTHING;
     END IF;
     -- Not found: another token came first while this one waited, so what was read above is out of date.
     EXIT WHEN FOUND;
   END LOOP;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION fenced.advance(resource text, token bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  done CONSTANT text := fenced.take_turn(advance.resource, advance.token);
+BEGIN
 END
 $$;
 
@@ -186,12 +199,6 @@ CREATE OR REPLACE FUNCTION fenced.left_ms(ends timestamptz) RETURNS integer
 LANGUAGE sql VOLATILE
 AS $$ SELECT greatest(1, ceil(extract(epoch FROM ends - clock_timestamp()) * 1000))::integer $$;
 
--- What a transaction says that it presented, as `require` reads it. Plain, as the two above.
-CREATE OR REPLACE FUNCTION fenced.presented(resources text[], token bigint) RETURNS text
-LANGUAGE sql IMMUTABLE
-AS $$ SELECT (CASE cardinality(resources) WHEN 1 THEN jsonb_build_object(resources[1], token)
-  ELSE (SELECT jsonb_object_agg(r, token) FROM unnest(resources) r) END)::text $$;
-
 -- The server ends a transaction that holds its resources for longer than that, and its session with it. PostgreSQL 17 has a
 -- limit for that. Before it, the limit is for each statement and for each pause between two.
 CREATE OR REPLACE FUNCTION fenced.hold(ms integer) RETURNS void
@@ -209,11 +216,43 @@ END
 $$;
 
 -- The first statement of a fenced transaction of the library: holds the resources for at most so many milliseconds,
--- presents the token for all of them, given in an order that all share, and notes the write where it has an id.
--- It does what `hold` and `present` do, in fewer steps, since every transaction pays for them.
-CREATE OR REPLACE FUNCTION fenced.enter(resources text[], token bigint, hold_ms integer, write_id uuid DEFAULT NULL, implicit boolean DEFAULT false)
-RETURNS xid8
+-- presents the token for all of them, given in an order that all share, and notes the write where it has an id. `presented` is
+-- what `present` would make of them; that it is true is not relied on.
+-- It does what `hold` and `present` do, in fewer steps, since every transaction pays for them: a step costs more than what it does.
+CREATE OR REPLACE FUNCTION fenced.enter(resources text[], token bigint, hold_ms integer, presented text,
+  write_id uuid DEFAULT NULL, implicit boolean DEFAULT false) RETURNS xid8
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  has_turn boolean;
+  done text;
+BEGIN
+  -- By far the most are like this: one resource, whose token is there already, PostgreSQL 17 or later, and no limits of the session's own.
+  IF cardinality(resources) = 1 AND concat(current_setting('transaction_isolation'), current_setting('transaction_read_only'),
+      current_setting('lock_timeout'), current_setting('transaction_timeout', true)) = 'read committedoff00' THEN
+    done := set_config('lock_timeout', hold_ms::text, true);
+    SELECT pg_try_advisory_xact_lock_shared(hashtextextended(resources[1], 112585829737828)) INTO has_turn
+      FROM fenced.ratchet r WHERE r.resource = resources[1] AND r.token = enter.token;
+    IF has_turn THEN
+      -- As in `take_turn`: read after the lock was had, so that it is final.
+      PERFORM set_config('fenced.presented', enter.presented, true), set_config('transaction_timeout', hold_ms::text, true)
+        FROM fenced.ratchet r WHERE r.resource = resources[1] AND r.token = enter.token;
+      has_turn := FOUND;
+    END IF;
+  END IF;
+  IF has_turn IS NOT TRUE THEN
+    PERFORM fenced.enter_in_turn(resources, enter.token, hold_ms, enter.presented, implicit);
+  END IF;
+  IF write_id IS NOT NULL THEN
+    PERFORM fenced.note_write(write_id);
+  END IF;
+  RETURN CASE WHEN NOT implicit THEN pg_current_xact_id() END;
+END
+$$;
+
+-- The long way of `enter`: in any case, and with waiting. Plain, as `take_turn`.
+CREATE OR REPLACE FUNCTION fenced.enter_in_turn(resources text[], token bigint, hold_ms integer, presented text, implicit boolean) RETURNS void
+LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
   ends CONSTANT timestamptz := clock_timestamp() + hold_ms * interval '1 ms';
@@ -226,20 +265,15 @@ BEGIN
   FOREACH resource IN ARRAY resources LOOP
     -- The time limit of a lock counts for each of them, so it is what is left of ours.
     PERFORM set_config('lock_timeout', fenced.stricter('lock_timeout', fenced.left_ms(ends)), true),
-      fenced.advance(resource, enter.token);
+      fenced.take_turn(resource, enter_in_turn.token);
   END LOOP;
+  PERFORM set_config('fenced.presented', enter_in_turn.presented, true);
   -- Now that nobody is waited for any more: a wait that takes too long ends with an error, not with the session.
   IF current_setting('server_version_num')::integer >= 170000 THEN
-    PERFORM set_config('fenced.presented', fenced.presented(resources, enter.token), true),
-      set_config('transaction_timeout', fenced.stricter('transaction_timeout', fenced.left_ms(ends)), true);
+    PERFORM set_config('transaction_timeout', fenced.stricter('transaction_timeout', fenced.left_ms(ends)), true);
   ELSE
-    PERFORM set_config('fenced.presented', fenced.presented(resources, enter.token), true),
-      fenced.hold(fenced.stricter('idle_in_transaction_session_timeout', fenced.left_ms(ends))::integer);
+    PERFORM fenced.hold(fenced.stricter('idle_in_transaction_session_timeout', fenced.left_ms(ends))::integer);
   END IF;
-  IF write_id IS NOT NULL THEN
-    PERFORM fenced.note_write(write_id);
-  END IF;
-  RETURN pg_current_xact_id();
 END
 $$;
 
@@ -315,13 +349,14 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
   presented CONSTANT text := nullif(current_setting('fenced.presented', true), '')::jsonb ->> resource;
+  done text;
 BEGIN
   IF presented IS NULL THEN
     RAISE EXCEPTION 'this row may be written only with a fencing token'
       USING ERRCODE = 'UF002', DETAIL = json_build_object('resource', resource),
         HINT = 'Before the statement, in its transaction: SELECT fenced.present(resource, token)';
   END IF;
-  PERFORM fenced.advance(resource, presented::bigint);
+  done := fenced.advance(resource, presented::bigint);
 END
 $$;
 
@@ -366,15 +401,16 @@ BEGIN
 DECLARE
   resource_before_ text;
   resource_after_ text;
+  done_ text;
 BEGIN
   IF TG_OP <> 'INSERT' THEN
     resource_before_ := (SELECT (%1$s)::text FROM (SELECT OLD.*) AS %2$I);
-    PERFORM fenced.require(resource_before_);
+    done_ := fenced.require(resource_before_);
   END IF;
   IF TG_OP <> 'DELETE' THEN
     resource_after_ := (SELECT (%1$s)::text FROM (SELECT NEW.*) AS %2$I);
     IF TG_OP = 'INSERT' OR resource_after_ IS DISTINCT FROM resource_before_ THEN
-      PERFORM fenced.require(resource_after_);
+      done_ := fenced.require(resource_after_);
     END IF;
   END IF;
   RETURN NULL;
@@ -471,7 +507,7 @@ AS 'SELECT r.body::text, r.token, r.version, r.write_id FROM fenced.record r
 CREATE OR REPLACE FUNCTION fenced.writer_functions() RETURNS text
 LANGUAGE sql IMMUTABLE
 AS $$ SELECT 'fenced.advance(text, bigint), fenced.present(text, bigint), fenced.present(text[], bigint), fenced.highest(text),
-  fenced.enter(text[], bigint, integer, uuid, boolean), fenced.settle(uuid), fenced.put_record(text, text, jsonb, bigint, uuid, bigint),
+  fenced.enter(text[], bigint, integer, text, uuid, boolean), fenced.settle(uuid), fenced.put_record(text, text, jsonb, bigint, uuid, bigint),
   fenced.claim_record(text, text, bigint), fenced.get_record(text, text)' $$;
 
 -- Lets a role present tokens: it can then raise a ratchet, and neither lower nor delete one. 'public' is everybody.

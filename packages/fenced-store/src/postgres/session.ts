@@ -5,13 +5,18 @@ import {
   isServerError,
   type PostgresClient,
   type PostgresPool,
+  type PostgresPoolClient,
   type PostgresResult,
 } from './client.js';
 import { LIMIT_MS_MAX } from './fence.js';
+import { sendWithoutName, sendWithoutNames, takesNames } from './names.js';
 import type { Runtime } from './runtime.js';
 
 /** How much longer than a limit that the server itself keeps we wait for its answer. */
 const ANSWER_GRACE_MS = 1_000;
+
+/** SQLSTATEs: the server does not know a statement of that name, or knows one already, or the statement would now have other columns. */
+const NAME_TROUBLES = ['26000', '42P05', '0A000'];
 
 /** How long to wait for something of the server, and whose signal ends the wait earlier. */
 interface Patience {
@@ -158,8 +163,21 @@ export class Session {
     statements: readonly Statement[],
     limitMs: number = this.#limitMs,
   ): Promise<PostgresResult<Row>[]> {
-    this.#batched = send(this.client, statements);
-    return this.#answer(this.#batched.results as Promise<PostgresResult<Row>[]>, limitMs);
+    const run = (all: readonly Statement[]): Promise<PostgresResult<Row>[]> => {
+      this.#batched = send(this.client, all);
+      return this.#answer(this.#batched.results as Promise<PostgresResult<Row>[]>, limitMs);
+    };
+    try {
+      return await run(statements);
+    } catch (error) {
+      const failed = statements[this.progress.answered];
+      const isForName = isServerError(error) && NAME_TROUBLES.includes(error.code);
+      if (!isForName || failed?.name === undefined || !takesNames(this.client)) throw error;
+      if (error.code === '0A000' && !failed.isOurs) sendWithoutName(this.client, failed.text);
+      else sendWithoutNames(this.client);
+      if (statements[0]?.text.startsWith('BEGIN')) await this.query('ROLLBACK');
+      return run(statements.map(({ name: _, ...unnamed }): Statement => unnamed));
+    }
   }
 
   /** Where an answer does not come in time, the connection is as good as lost. */
@@ -231,10 +249,34 @@ export class Session {
   }
 }
 
+/** What pg's own pool can do beside giving a promise: it lends before anything else can happen to the connection. */
+interface LendingPool {
+  connect(
+    lend: (error: Error | undefined, client?: PostgresPoolClient) => void,
+  ): Promise<PostgresPoolClient> | undefined;
+}
+
+/**
+ * The pool takes its listener away when it lends a connection. A server that is going down greets and takes leave in one
+ * packet, so that the error would come before any promise is kept, and end the process: hence the listener in between.
+ */
 function fromPool(pool: PostgresPool): () => Promise<Lent> {
   return async () => {
-    const client = await pool.connect();
-    return { client, giveBack: (error) => client.release(error) };
+    const { promise, resolve, reject } = Promise.withResolvers<Lent>();
+    const listener = (): void => undefined;
+    const lend = (client: PostgresPoolClient): void => {
+      client.on('error', listener);
+      const giveBack = (error?: Error): void => {
+        if (error === undefined) client.removeListener('error', listener);
+        client.release(error);
+      };
+      resolve({ client, giveBack });
+    };
+    // Pools that know nothing of callbacks give a promise all the same.
+    (pool as LendingPool)
+      .connect((error, client) => (client ? lend(client) : reject(error)))
+      ?.then(lend, reject);
+    return promise;
   };
 }
 
@@ -269,14 +311,15 @@ async function within<Answer>(
   advice: string,
 ): Promise<Answer> {
   signal?.throwIfAborted();
-  const { promise: never, reject } = Promise.withResolvers<never>();
+  const { promise, resolve, reject } = Promise.withResolvers<Answer>();
   const abort = (): void => reject(signal?.reason);
   signal?.addEventListener('abort', abort, { once: true });
   const cancel = runtime.after(limitMs, () =>
     reject(new StoreUnavailableError(`no answer from PostgreSQL within ${limitMs} ms: ${advice}`)),
   );
+  answer.then(resolve, reject);
   try {
-    return await Promise.race([answer, never]);
+    return await promise;
   } finally {
     cancel();
     signal?.removeEventListener('abort', abort);

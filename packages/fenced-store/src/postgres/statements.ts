@@ -1,25 +1,43 @@
 import { InvalidArgumentError } from '../core/errors.js';
 import { shown } from '../core/shown.js';
-import type { Statement } from './batch.js';
+import type { OurStatement } from './batch.js';
 import type { CheckedFence, IsolationLevel } from './fence.js';
 
-export const COMMIT: Statement = { text: 'COMMIT' };
+export const COMMIT: OurStatement = { isOurs: true, text: 'COMMIT' };
 
-function begin(isolation: IsolationLevel): Statement {
-  return { text: `BEGIN ISOLATION LEVEL ${isolation} READ WRITE` };
+/** Its answer says that the server came as far as to what follows it. */
+export const NOTHING: OurStatement = { isOurs: true, text: '' };
+
+function begin(isolation: IsolationLevel): OurStatement {
+  return { isOurs: true, text: `BEGIN ISOLATION LEVEL ${isolation} READ WRITE` };
 }
 
-/** @param implicit whether no BEGIN comes before it, so that the session's own defaults have to fit */
-export function enter(fence: CheckedFence, writeId?: string, implicit = false): Statement {
+/**
+ * Gives the server's name for the transaction, and the server's version.
+ *
+ * @param implicit whether no BEGIN comes before it, so that the session's own defaults have to fit
+ */
+export function enter(fence: CheckedFence, writeId?: string, implicit = false): OurStatement {
+  const { resources } = fence;
+  const token = String(fence.token);
+  const presented = resources.map((name) => `${JSON.stringify(name)}:${token}`);
   return {
-    // Parameters without casts, and few columns: parsing this is a good part of what a fenced statement costs.
-    text: "SELECT fenced.enter($1, $2, $3, $4, $5) AS id, current_setting('server_version_num') AS version",
-    values: [fence.resources, String(fence.token), fence.limitMs(), writeId ?? null, implicit],
+    isOurs: true,
+    name: 'fenced_enter_2',
+    text: "SELECT fenced.enter($1, $2, $3, $4, $5, $6), current_setting('server_version_num')",
+    values: [
+      `{${resources.map((name) => `"${name.replace(/["\\]/g, '\\$&')}"`)}}`,
+      token,
+      String(fence.limitMs()),
+      `{${presented}}`,
+      writeId ?? null,
+      String(implicit),
+    ],
   };
 }
 
 /** Presents the token in a transaction of its own. */
-export function claiming(fence: CheckedFence, writeId?: string): Statement[] {
+export function claiming(fence: CheckedFence, writeId?: string): OurStatement[] {
   return [begin('read committed'), enter(fence, writeId), COMMIT];
 }
 
@@ -29,7 +47,7 @@ export function claiming(fence: CheckedFence, writeId?: string): Statement[] {
  * Where it has one snapshot for all its statements, that is taken before its turn: what another holder wrote while we
  * waited would be missing from it. After a claim there is nobody left to wait for.
  */
-export function opening(fence: CheckedFence): Statement[] {
+export function opening(fence: CheckedFence): OurStatement[] {
   const { isolation } = fence;
   const claim = isolation === 'read committed' ? [] : claiming(fence);
   return [...claim, begin(isolation), enter(fence, fence.writeId)];

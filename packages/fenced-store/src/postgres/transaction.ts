@@ -1,4 +1,5 @@
 import { InvalidArgumentError } from '../core/errors.js';
+import type { OurStatement } from './batch.js';
 import {
   isSerializationFailure,
   isServerError,
@@ -17,7 +18,7 @@ import {
 import type { CheckedFence } from './fence.js';
 import type { Runtime } from './runtime.js';
 import type { Session } from './session.js';
-import { COMMIT, checkStatement, opening } from './statements.js';
+import { COMMIT, checkStatement, NOTHING, opening } from './statements.js';
 
 /** What the caller's function works with: the statements between the ratchet and `COMMIT`. */
 export interface FencedTransaction<Client = PostgresClient> {
@@ -39,6 +40,9 @@ export interface FencedTransaction<Client = PostgresClient> {
   readonly client: Client;
 }
 
+/** Tags of statements that end a transaction; ROLLBACK is also that of the way back to a savepoint. */
+const ENDINGS: readonly string[] = ['COMMIT', 'ROLLBACK', 'PREPARE'];
+
 /** How far the server's limit may be off from the lease before it is told anew. */
 const LIMIT_SLACK_MS = 50;
 
@@ -54,6 +58,10 @@ export class Run {
   /** What failed since a statement last succeeded: the transaction has failed with the first, whatever the caller made of it. */
   #failures: unknown[] = [];
   #isOver = false;
+  /** How many statements have not been answered. */
+  #running = 0;
+  /** Whether a statement may have ended the transaction: what we looked at cannot have. */
+  #mayHaveEnded = false;
   #serverVersion = 0;
   /** When the server was told how long the resource may be held, and until when that is. */
   #heldSinceMs = 0;
@@ -72,10 +80,7 @@ export class Run {
     const transactionId = await this.#begin();
     let result: Result;
     try {
-      result = await work({
-        query: (text, values) => this.#query(text, values),
-        client: this.#session.client as Client,
-      });
+      result = await work(this.#transaction<Client>());
     } catch (thrown) {
       throw await this.#failureOfWork(thrown);
     } finally {
@@ -85,19 +90,38 @@ export class Run {
     return result;
   }
 
+  #transaction<Client>(): FencedTransaction<Client> {
+    const { client } = this.#session;
+    // Nobody can tell what was done with it.
+    const lend = (): void => {
+      this.#mayHaveEnded = true;
+    };
+    return {
+      query: (text, values) => this.#query(text, values),
+      get client() {
+        lend();
+        return client as Client;
+      },
+    };
+  }
+
   async #query<Row>(text: string, values?: readonly unknown[]): Promise<PostgresResult<Row>> {
     if (this.#isOver) {
       throw new InvalidArgumentError('tx.query was called after its transaction had ended');
     }
     checkStatement(text, values);
+    this.#running += 1;
     try {
       const limitMs = await this.#holdOn();
       const result = await this.#session.query<Row>(text, values, limitMs);
       this.#failures = [];
+      if (Array.isArray(result) || ENDINGS.includes(result.command)) this.#mayHaveEnded = true;
       return result;
     } catch (error) {
       this.#failures.push(error);
       throw error;
+    } finally {
+      this.#running -= 1;
     }
   }
 
@@ -106,10 +130,10 @@ export class Run {
     const statements = opening(this.#fence);
     this.#countFrom(this.#fence.limitMs());
     try {
-      const results = await this.#session.batch<{ id: string; version: string }>(statements);
-      const [entered] = results.at(-1)?.rows ?? [];
-      this.#serverVersion = Number(entered?.version);
-      return entered?.id ?? '';
+      const results = await this.#session.batch<[id: string, version: string]>(statements);
+      const [[id = '', version = ''] = []] = results.at(-1)?.rows ?? [];
+      this.#serverVersion = Number(version);
+      return id;
     } catch (error) {
       const length = statements.length;
       throw await failureOf(error, this.#session, this.#fence, {
@@ -160,8 +184,13 @@ export class Run {
       throw notCommitted(this.#session.lostBy, this.#session, this.#fence.signal);
     }
     try {
-      const confirm = { text: 'SELECT fenced.confirm($1::xid8)', values: [transactionId] };
-      const results = await this.#session.batch([confirm, COMMIT]);
+      const confirm: OurStatement = {
+        isOurs: true,
+        text: 'SELECT fenced.confirm($1)',
+        values: [transactionId],
+      };
+      const isSure = !this.#mayHaveEnded && this.#running === 0 && this.#failures.length === 0;
+      const results = await this.#session.batch([isSure ? NOTHING : confirm, COMMIT]);
       // Invariant: only the tag COMMIT says that something was committed: a failed transaction answers ROLLBACK, without an error.
       if (results.at(-1)?.command === 'COMMIT') return;
       throw new Error('COMMIT was not answered with COMMIT');

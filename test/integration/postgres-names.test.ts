@@ -1,0 +1,140 @@
+import { FencedPostgres } from '@fenced/store/postgres';
+import { startPgBouncer } from '@fenced/testbed';
+import type pg from 'pg';
+import { expect, test } from 'vitest';
+import { connect, INSERT, type Ledger, openLedger, throughProxy } from './postgres-support.js';
+
+const resource = 'invoice/42';
+const fence = { resource, token: 33 };
+
+/** As often as it takes until the server keeps a statement, and once more. */
+const OFTEN = 4;
+
+/** A store with one connection, so that what one call leaves there the next one finds. */
+async function openOne(): Promise<Ledger & { readonly one: pg.Pool }> {
+  const ledger = await openLedger();
+  const one = connect(ledger.url.href, { max: 1 });
+  return { ...ledger, one, store: new FencedPostgres({ pool: one }) };
+}
+
+async function kept(pool: pg.Pool): Promise<string[]> {
+  const { rows } = await pool.query<{ statement: string }>(
+    'SELECT statement FROM pg_prepared_statements ORDER BY prepare_time',
+  );
+  return rows.map((row) => row.statement);
+}
+
+test('the server keeps what is sent again and again, and a bounded number of statements', async () => {
+  const { store, one } = await openOne();
+  for (let i = 0; i < OFTEN; i++) {
+    await store.query(fence, INSERT, [`${i}`]);
+    await store.query(fence, `INSERT INTO entry (text) VALUES ('never again ${i}')`);
+  }
+  expect(await kept(one)).toEqual([expect.stringContaining('fenced.enter'), INSERT]);
+  for (let i = 0; i < 150; i++)
+    for (let use = 0; use < OFTEN; use++) await store.query(fence, `SELECT ${i} AS i`);
+  expect((await kept(one)).length).toBeLessThanOrEqual(101);
+  expect((await store.query(fence, 'SELECT 149 AS i')).rows).toEqual([{ i: 149 }]);
+});
+
+test('one name is one text, on whichever connection: PgBouncer passes servers on', async () => {
+  const { url } = await openOne();
+  const namesAfter = async (texts: readonly string[]) => {
+    const one = connect(url.href, { max: 1 });
+    const store = new FencedPostgres({ pool: one });
+    for (const text of texts) for (let use = 0; use < OFTEN; use++) await store.query(fence, text);
+    const { rows } = await one.query(
+      'SELECT name, statement FROM pg_prepared_statements ORDER BY statement',
+    );
+    return rows;
+  };
+  const there = await namesAfter(['SELECT 1 AS n', 'SELECT 2 AS n']);
+  expect(there).toHaveLength(3);
+  expect(await namesAfter(['SELECT 2 AS n', 'SELECT 1 AS n'])).toEqual(there);
+});
+
+test('a stale token, the first time of all, costs no name and no round trip later', async () => {
+  const ledger = await openLedger();
+  const { proxy, pool, store } = await throughProxy(ledger, { max: 1 });
+  await ledger.store.claim({ resource, token: 34 });
+  const stale = store.query(fence, INSERT, ['33']);
+  await expect(stale).rejects.toMatchObject({ code: 'stale-token' });
+  const before = proxy.roundTrips;
+  await store.query({ resource, token: 34 }, INSERT, ['34']);
+  expect(proxy.roundTrips - before).toBe(1);
+  expect(await kept(pool)).toEqual([expect.stringContaining('fenced.enter')]);
+  expect(await ledger.entries()).toEqual(['34']);
+});
+
+test.each([
+  ['DISCARD ALL', 'query'],
+  ['DEALLOCATE ALL', 'query'],
+  ['DEALLOCATE ALL', 'transaction'],
+  ['DEALLOCATE ALL', 'put'],
+] as const)(
+  'after %s everything is written, and once, by %s to begin with',
+  async (forget, first) => {
+    const { store, one, entries } = await openOne();
+    const records = store.records('bills');
+    const calls = {
+      query: (i: number) => store.query(fence, INSERT, [`query ${i}`]),
+      transaction: (i: number) =>
+        store.transaction(fence, (tx) => tx.query(INSERT, [`transaction ${i}`])),
+      put: (i: number) => records.put('1', i, fence),
+    };
+    for (let i = 0; i < 2 * OFTEN; i++) {
+      if (i >= OFTEN) await one.query(forget);
+      await calls[first](i);
+      for (const call of Object.values(calls)) await call(i);
+    }
+    const written = await entries();
+    for (const name of ['query', 'transaction'] as const) {
+      const times = first === name ? 2 : 1;
+      for (let i = 0; i < 2 * OFTEN; i++)
+        expect(written.filter((text) => text === `${name} ${i}`)).toHaveLength(times);
+    }
+    const version = BigInt(first === 'put' ? 4 * OFTEN : 2 * OFTEN);
+    expect(await records.get('1')).toMatchObject({ body: 2 * OFTEN - 1, version });
+  },
+);
+
+test('a table that has changed: the columns it has now', async () => {
+  const { store, one } = await openOne();
+  const insert = `${INSERT} RETURNING *`;
+  for (let i = 0; i < OFTEN; i++) await store.query(fence, insert, [`${i}`]);
+  await one.query("ALTER TABLE entry ADD COLUMN note text DEFAULT 'new'");
+  for (const id of [OFTEN + 1, OFTEN + 2]) {
+    const { rows } = await store.query(fence, insert, ['later']);
+    expect(rows).toEqual([{ id, text: 'later', note: 'new' }]);
+  }
+});
+
+test('another search path: the table that it leads to', async () => {
+  const { store, one } = await openOne();
+  for (let i = 0; i < OFTEN; i++) await store.query(fence, INSERT, [`${i}`]);
+  await one.query('CREATE SCHEMA other; CREATE TABLE other.entry (text text)');
+  await one.query('SET search_path = other, public');
+  await store.query(fence, INSERT, ['there']);
+  expect((await one.query('SELECT text FROM other.entry')).rows).toEqual([{ text: 'there' }]);
+});
+
+test('behind PgBouncer, where another server may come next, nobody runs the statements of others', async () => {
+  const { url, pool } = await openLedger();
+  await using bouncer = await startPgBouncer(url.href);
+  const far = new URL(bouncer.url);
+  far.pathname = url.pathname;
+  const write = async (name: string): Promise<void> => {
+    const store = new FencedPostgres({ pool: connect(far.href, { max: 2 }) });
+    for (let i = 0; i < 10; i++) {
+      await Promise.all([
+        store.query(fence, `INSERT INTO entry (text) VALUES ('${name} ' || $1)`, [`${i}`]),
+        store.records('bills').put(name, i, fence),
+      ]);
+    }
+  };
+  const names = ['a', 'b', 'c', 'd'];
+  await Promise.all(names.map(write));
+  const { rows } = await pool.query('SELECT text FROM entry ORDER BY text');
+  const texts = names.flatMap((name) => Array.from({ length: 10 }, (_, i) => `${name} ${i}`));
+  expect(rows.map((row) => row.text)).toEqual(texts);
+});
