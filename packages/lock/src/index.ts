@@ -23,6 +23,7 @@ export type { Lease } from './lease.js';
 export type {
   AcquireAttempt,
   AcquireOptions,
+  HeldLease,
   TryAcquireOptions,
   UsingOptions,
 } from './lock-service.js';

@@ -20,7 +20,12 @@ class ManualRuntime implements Runtime {
 }
 
 function lease(runtime: Runtime, nodes: Partial<LeaseNodes> = {}): Lease {
-  const all = { extend: async () => 0, release: async () => 'released' as const, ...nodes };
+  const all = {
+    owner: 'owner',
+    extend: async () => 0,
+    release: async () => 'released' as const,
+    ...nodes,
+  };
   return new Lease(['x'], 33n, 1_000, all, runtime);
 }
 

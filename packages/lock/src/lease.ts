@@ -4,6 +4,8 @@ import type { Runtime } from './runtime.js';
 
 /** What a lease asks of the nodes. */
 export interface LeaseNodes {
+  /** Random, of one attempt, never used again: under this name the nodes hold the lease. */
+  readonly owner: string;
   /** @returns the new deadline on the runtime's monotonic clock */
   extend(ttlMs: number): Promise<number>;
   release(): Promise<ReleaseOutcome>;
@@ -38,6 +40,14 @@ export class Lease implements AsyncDisposable {
     this.#nodes = nodes;
     this.#runtime = runtime;
     this.#watchDeadline();
+  }
+
+  /**
+   * The name under which the nodes hold this lease; nobody else had or will have it. With it, another process extends or
+   * releases the lease: see `extend` and `release` of the lock service. Whoever knows it can.
+   */
+  get owner(): string {
+    return this.#nodes.owner;
   }
 
   /** Aborts, with a `LeaseLostError` as reason, when the lease may no longer be relied on. */

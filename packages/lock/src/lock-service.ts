@@ -3,6 +3,7 @@ import { backoffMs } from './core/backoff.js';
 import { InvalidArgumentError, LockError } from './core/errors.js';
 import { failureError } from './core/failure.js';
 import { checkCount, checkResources, checkTtlMs, checkWaitMs } from './core/options.js';
+import type { ReleaseOutcome } from './holding.js';
 import { keepAlive } from './keep-alive.js';
 import { Lease, type LeaseNodes } from './lease.js';
 import { type Runtime, sleep } from './runtime.js';
@@ -31,6 +32,13 @@ export interface UsingOptions extends AcquireOptions {
   readonly extensionsMax?: number;
 }
 
+/** A lease as any process can name it. */
+export interface HeldLease {
+  readonly resource: string | readonly string[];
+  /** The lease's `owner`. */
+  readonly owner: string;
+}
+
 /** A lease, or why there is none. */
 export type AcquireAttempt = { readonly ok: true; readonly lease: Lease } | FailedAttempt;
 
@@ -54,7 +62,7 @@ export abstract class LockService implements AsyncDisposable {
   readonly #name: string;
   readonly #maxTtlMs: number;
   readonly #closing = new AbortController();
-  readonly #held = new Set<Lease>();
+  readonly #held = new Map<string, Lease>();
 
   /** @param name for messages */
   protected constructor(name: string, maxTtlMs: number, runtime: Runtime) {
@@ -62,6 +70,9 @@ export abstract class LockService implements AsyncDisposable {
     this.#maxTtlMs = maxTtlMs;
     this.runtime = runtime;
   }
+
+  /** What is asked of the nodes about the lease of that owner. */
+  protected abstract nodesOf(resources: readonly string[], owner: string): LeaseNodes;
 
   /** Makes one attempt. What it does not get it gives back. Never rejects. */
   protected abstract attempt(request: Request): Promise<AcquireAttempt>;
@@ -132,10 +143,39 @@ export abstract class LockService implements AsyncDisposable {
     return result;
   }
 
+  /**
+   * Lets a lease that any process acquired last at least `ttlMs` from now on, with the same token. A lease that is over is never
+   * taken back.
+   *
+   * @returns milliseconds for which it may be relied on from now on; 0 where the answer came too late for that
+   * @throws {LeaseLostError} where no majority holds it for its owner any more
+   * @throws {NoQuorumError} too few nodes answered: it ends when it would have ended
+   * @throws {InvalidArgumentError} before anything is sent
+   */
+  async extend(held: HeldLease, ttlMs: number): Promise<number> {
+    const { resources, owner } = checkHeld(held);
+    const deadlineMs = await this.nodesOf(resources, owner).extend(
+      checkTtlMs(ttlMs, this.#maxTtlMs),
+    );
+    return Math.max(0, deadlineMs - this.runtime.nowMs());
+  }
+
+  /**
+   * Gives up a lease that any process acquired.
+   *
+   * @returns as `release` of a lease
+   * @throws {InvalidArgumentError} before anything is sent
+   */
+  async release(held: HeldLease): Promise<ReleaseOutcome> {
+    const { resources, owner } = checkHeld(held);
+    const own = this.#held.get(owner);
+    return own ? own.release() : this.nodesOf(resources, owner).release();
+  }
+
   /** Releases what is held and ends waits with an error of code `closed`. Leaves clients and pools to their owner. */
   async close(): Promise<void> {
     this.#closing.abort(new LockError('closed', `this ${this.#name} was closed`));
-    await Promise.all([...this.#held].map((lease) => lease.release()));
+    await Promise.all([...this.#held.values()].map((lease) => lease.release()));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -172,20 +212,19 @@ export abstract class LockService implements AsyncDisposable {
     deadlineMs: number,
     nodes: LeaseNodes,
   ): Lease {
-    const { extend, release } = nodes;
-    const checked = async (ttlMs: number): Promise<number> =>
-      extend(checkTtlMs(ttlMs, this.#maxTtlMs));
-    const lease = new Lease(
-      resources,
-      token,
-      deadlineMs,
-      { extend: checked, release },
-      this.runtime,
-    );
+    const extend = async (ttlMs: number): Promise<number> =>
+      nodes.extend(checkTtlMs(ttlMs, this.#maxTtlMs));
+    const lease = new Lease(resources, token, deadlineMs, { ...nodes, extend }, this.runtime);
     const { signal } = lease;
     if (signal.aborted) return lease;
-    this.#held.add(lease);
-    signal.addEventListener('abort', () => this.#held.delete(lease), { once: true });
+    this.#held.set(lease.owner, lease);
+    signal.addEventListener('abort', () => this.#held.delete(lease.owner), { once: true });
     return lease;
   }
+}
+
+function checkHeld({ resource, owner }: HeldLease) {
+  if (typeof owner !== 'string' || owner === '')
+    throw new InvalidArgumentError(`owner must be the owner of a lease owner=${String(owner)}`);
+  return { resources: checkResources(resource), owner };
 }

@@ -7,10 +7,10 @@ import { type RedlockOptions, type ResolvedOptions, resolveOptions } from './cor
 import type { NodeStatus } from './core/status.js';
 import { nodeTimeoutMs } from './core/validity.js';
 import { extendOnAll, releaseOnAll } from './holding.js';
-import type { Lease } from './lease.js';
+import type { LeaseNodes } from './lease.js';
 import { type AcquireAttempt, LockService, type Request } from './lock-service.js';
 import { type NodeConfig, nameNodes } from './names.js';
-import { type Holding, RedisNode } from './redis/node.js';
+import { RedisNode } from './redis/node.js';
 import { type Runtime, systemRuntime, unlessAborted } from './runtime.js';
 import { statusOf } from './status.js';
 
@@ -106,23 +106,30 @@ export class Redlock extends LockService {
     );
     const outcome = await attempt.run(signal);
     if (!outcome.ok) return outcome;
-    const lease = this.#lease(holding, ttlMs, outcome.token, outcome.deadlineMs);
+    const { token, deadlineMs } = outcome;
+    const nodes = this.nodesOf(resources, holding.owner, ttlMs);
+    const lease = this.hold(resources, token, deadlineMs, nodes);
     if (!signal.aborted) return { ok: true, lease };
     // Aborted after the last vote: whoever aborted has not seen this lease.
     void lease.release();
     return aborted(this.#nodes);
   }
 
-  #lease(holding: Holding, ttlMs: number, token: bigint, deadlineMs: number): Lease {
+  protected override nodesOf(
+    resources: readonly string[],
+    owner: string,
+    ttlMs: number = this.#options.maxTtlMs,
+  ): LeaseNodes {
+    const holding = { resources, owner };
     const release = () => releaseOnAll(this.#nodes, holding, nodeTimeoutMs(ttlMs), this.runtime);
     const extend = async (newTtlMs: number): Promise<number> => {
       const outcome = await extendOnAll(this.#nodes, holding, newTtlMs, this.runtime);
       if (outcome.ok) return outcome.deadlineMs;
       // What a minority may still hold would only be in the way of the next holder.
       if (outcome.reason === 'lost') void release();
-      throw failureError(outcome, holding.resources, 0);
+      throw failureError(outcome, resources, 0);
     };
-    return this.hold(holding.resources, token, deadlineMs, { extend, release });
+    return { owner, extend, release };
   }
 }
 

@@ -5,6 +5,7 @@ import { shown } from './shown.js';
  *
  * - `stale-token`: a later holder has written. The caller must stop: its work is void.
  * - `conflict`: others kept writing between read and write, or held the resource. Nothing was written; the caller may try again with the same token.
+ * - `version-mismatch`: what is stored is not the version that the caller expects. Nothing was written; the caller must read again.
  * - `outcome-unknown`: the write may or may not be applied. The caller must read back and compare the write id before it goes on.
  * - `unsafe-store`: the server does not enforce a condition that the token check needs. The caller must use another server.
  * - `unsupported`: this server cannot do that safely (a body too large for it, say). Nothing was written.
@@ -17,6 +18,7 @@ import { shown } from './shown.js';
 export type FencedStoreErrorCode =
   | 'stale-token'
   | 'conflict'
+  | 'version-mismatch'
   | 'outcome-unknown'
   | 'unsafe-store'
   | 'unsupported'
@@ -75,6 +77,29 @@ export class ConflictError extends FencedStoreError {
     );
     this.resource = facts.resource;
     this.attempts = facts.attempts;
+  }
+}
+
+/** What is stored is not the version that the caller's write may replace. Nothing was written. */
+export class VersionMismatchError extends FencedStoreError {
+  readonly resource: string;
+  /** Null: nothing was to be there. */
+  readonly expected: string | null;
+  /** Null where nothing is there. */
+  readonly found: string | null;
+
+  constructor(facts: {
+    readonly resource: string;
+    readonly expected: string | null;
+    readonly found: string | null;
+  }) {
+    super(
+      'version-mismatch',
+      `another version is stored than the write may replace resource=${facts.resource} expected=${facts.expected ?? 'nothing'} found=${facts.found ?? 'nothing'}`,
+    );
+    this.resource = facts.resource;
+    this.expected = facts.expected;
+    this.found = facts.found;
   }
 }
 

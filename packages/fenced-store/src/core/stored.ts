@@ -27,6 +27,8 @@ export interface Stored extends Stamp {
   readonly layout: Layout;
   /** The write ids that this one stands upon, newest first, at most `HISTORY_MAX`; fewer mean that the chain is whole. */
   readonly before: readonly string[];
+  /** How many bytes the caller's body has, where the writer knew that before it was sent. */
+  readonly bodyBytes?: number | undefined;
 }
 
 /**
@@ -36,7 +38,7 @@ export interface Stored extends Stamp {
 export const HISTORY_MAX = 16;
 
 /**
- * How much metadata of callers an object may carry. S3 allows 2048 bytes, of which ours take up to 712 as the history
+ * How much metadata of callers an object may carry. S3 allows 2048 bytes, of which ours take up to 748 as the history
  * grows (MinIO counts names with their `x-amz-meta-`); what fits the first write must fit all that follow.
  */
 export const METADATA_BYTES_MAX = 1_300;
@@ -62,6 +64,7 @@ export function toMetadata(stored: Omit<Stored, 'version'>): Record<string, stri
     'fencing-token': stored.token.toString(),
     'fencing-write': stored.writeId,
     'fencing-state': stored.state,
+    ...(stored.bodyBytes !== undefined && { 'fencing-size': String(stored.bodyBytes) }),
     ...(stored.layout === 'plain' && { 'fencing-layout': 'plain' }),
     // No header at all rather than an empty one: some servers drop those and then miss them in the signature.
     ...(stored.before.length > 0 && { 'fencing-before': stored.before.join('.') }),
@@ -96,7 +99,10 @@ export function fromMetadata(
   if (layout !== 'gzip' && layout !== 'plain') throw damaged('fencing-layout');
   const before = metadata['fencing-before']?.split('.') ?? [];
   if (before.length > HISTORY_MAX || !before.every(isWriteId)) throw damaged('fencing-before');
-  return { version, token: BigInt(token), writeId, state, layout, before };
+  const size = metadata['fencing-size'];
+  if (size !== undefined && !/^(?:0|[1-9][0-9]{0,12})$/.test(size)) throw damaged('fencing-size');
+  const bodyBytes = size === undefined ? undefined : Number(size);
+  return { version, token: BigInt(token), writeId, state, layout, before, bodyBytes };
 }
 
 /** The caller's own metadata: all but ours. */

@@ -5,6 +5,7 @@ import {
   OutcomeUnknownError,
   StoreUnavailableError,
   UnsupportedByStoreError,
+  VersionMismatchError,
 } from '../core/errors.js';
 import { shown } from '../core/shown.js';
 import { parseToken, type TokenLike } from '../core/token.js';
@@ -40,6 +41,11 @@ export interface RecordOptions {
   readonly token: TokenLike;
   /** Ends the wait for a connection or between two attempts. What was sent is waited for. */
   readonly signal?: AbortSignal;
+}
+
+export interface RecordWriteOptions extends RecordOptions {
+  /** The version that the write may replace; null: there may be no document. Without it, whatever is there is replaced. */
+  readonly expected?: bigint | null;
 }
 
 export interface RecordUpdateOptions extends RecordOptions {
@@ -83,16 +89,14 @@ export class FencedRecords {
    * Writes a document, whatever is there, unless a higher token has been seen. For read-modify-write use `update`.
    *
    * @throws {StaleTokenError} where a higher token has been seen.
+   * @throws {VersionMismatchError} where another version is there than `expected`.
    * @throws {OutcomeUnknownError} where the reply was lost and the document does not tell.
    * @throws {StoreUnavailableError | StoreSetupError} nothing was written.
    * @throws {InvalidArgumentError | InvalidTokenError} nothing was sent; or it is JSON that PostgreSQL cannot store (`\u0000`).
    */
-  async put(id: string, body: Json, options: RecordOptions): Promise<WrittenRecord> {
-    const { token, signal } = this.#check(id, options);
-    const written = await this.#write(id, toJson(body), token, null, signal);
-    // Invariant: only a write that expects a version can miss it.
-    if (written === null) throw new Error('a write without expectation was not applied');
-    return written;
+  async put(id: string, body: Json, options: RecordWriteOptions): Promise<WrittenRecord> {
+    this.#check(id, options);
+    return this.#replace(id, toJson(body), options);
   }
 
   /**
@@ -145,11 +149,8 @@ export class FencedRecords {
   }
 
   /** Deletes the document and keeps its token, so that earlier holders stay out. Errors as `put`. */
-  async delete(id: string, options: RecordOptions): Promise<WrittenRecord> {
-    const { token, signal } = this.#check(id, options);
-    const written = await this.#write(id, null, token, null, signal);
-    if (written === null) throw new Error('a write without expectation was not applied');
-    return written;
+  async delete(id: string, options: RecordWriteOptions): Promise<WrittenRecord> {
+    return this.#replace(id, null, options);
   }
 
   /** The highest token seen for the document; 0n where it was never written nor claimed. */
@@ -173,6 +174,42 @@ export class FencedRecords {
       ),
     );
     return rows[0];
+  }
+
+  /** Writes upon what is expected, once. */
+  async #replace(
+    id: string,
+    body: string | null,
+    options: RecordWriteOptions,
+  ): Promise<WrittenRecord> {
+    const { token, signal } = this.#check(id, options);
+    const { expected } = options;
+    const version = await this.#versionOf(id, expected, signal);
+    const written = await this.#write(id, body, token, version, signal);
+    if (written !== null) return written;
+    // Invariant: only a write that expects a version can miss it.
+    if (expected === undefined) throw new Error('a write without expectation was not applied');
+    throw mismatch(id, expected, await this.#find(id, signal));
+  }
+
+  /**
+   * The version as the database counts it, where a document that was deleted, or only claimed, has one, too. Null for any; -1,
+   * which none has, where another one is there.
+   */
+  async #versionOf(
+    id: string,
+    expected: bigint | null | undefined,
+    signal: AbortSignal | undefined,
+  ): Promise<string | null> {
+    if (expected === undefined) return null;
+    if (expected !== null && typeof expected !== 'bigint')
+      throw new InvalidArgumentError(`expected must be a bigint or null value=${shown(expected)}`);
+    const row = await this.#find(id, signal);
+    // A row is never removed, so that what is expected of none cannot come true later. An INSERT would not look.
+    if (row === undefined && expected !== null) throw mismatch(id, expected, row);
+    const present = row === undefined || row.body === null ? null : row.version;
+    const isExpected = present === (expected === null ? null : String(expected));
+    return isExpected ? (row?.version ?? '0') : '-1';
   }
 
   /** @returns null where the version was not the expected one: nothing was written. */
@@ -240,6 +277,14 @@ export class FencedRecords {
 /** Whether the server itself said that it did not do it. */
 function isAnswer(cause: unknown): boolean {
   return wasNotSent(cause) || (isServerError(cause) && cause.severity === 'ERROR');
+}
+
+function mismatch(id: string, expected: bigint | null, row: Row | undefined): Error {
+  return new VersionMismatchError({
+    resource: id,
+    expected: expected === null ? null : String(expected),
+    found: row === undefined || row.body === null ? null : row.version,
+  });
 }
 
 function lost(error: unknown): Error {

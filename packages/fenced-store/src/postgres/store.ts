@@ -36,6 +36,7 @@ export {
   type Json,
   type RecordOptions,
   type RecordUpdateOptions,
+  type RecordWriteOptions,
   type WrittenRecord,
 } from './records.js';
 export type {

@@ -35,6 +35,14 @@ export async function contentOf(resource: string, object: WholeObject): Promise<
   return gunzip(bytes).catch(rethrow(resource));
 }
 
+/** How many bytes of the caller's an object has, where what is at hand without reading it tells. */
+export function bodyBytesOf(object: OpenObject): number | undefined {
+  const { stored, storedBytes, contentEncoding } = object;
+  if (stored.bodyBytes !== undefined) return stored.bodyBytes;
+  const isAsItIs = stored.layout === 'plain' && contentEncoding === undefined;
+  return isAsItIs ? storedBytes : undefined;
+}
+
 /** As `contentOf`, piece by piece. */
 export function contentStream(resource: string, object: OpenObject): AsyncIterable<Uint8Array> {
   const { stored, arriving } = object;

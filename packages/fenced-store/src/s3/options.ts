@@ -64,7 +64,18 @@ export interface TokenOptions extends CallOptions {
   readonly token: TokenLike;
 }
 
-export interface PutOptions extends TokenOptions, Headers {
+export interface ReplaceOptions extends TokenOptions {
+  /** The version that the write may replace; null: there may be no value. Without it, whatever is there is replaced. */
+  readonly expected?: string | null;
+}
+
+export interface PutOptions extends ReplaceOptions, Headers {
+  /**
+   * How many bytes a stream has, where that is known: readers then know it before they have read them. A stream that has
+   * another number is refused.
+   */
+  readonly bodyBytes?: number;
+
   /** Called as a body is read and sent. What it throws ends the call. */
   readonly onProgress?: (progress: Progress) => void;
 }
@@ -116,6 +127,8 @@ export interface Current extends Origin, StoredHeaders {
 
 /** A value as it comes. */
 export interface CurrentStream extends Origin, StoredHeaders {
+  /** How many bytes there are; undefined where that is known only when they have been read. */
+  readonly bodyBytes: number | undefined;
   /**
    * The bytes. They are known to be whole and undamaged when the stream has ended without an error; until then none of them
    * should be acted upon. Errors: {@link CorruptObjectError}, {@link StoreUnavailableError}, the signal's reason.
@@ -176,6 +189,12 @@ export function withDefaults(options: FencedS3Options): Required<FencedS3Options
 export function checkCall(options: CallOptions): void {
   checkObject('options', options);
   checkSignal('signal', options.signal);
+}
+
+/** @throws {InvalidArgumentError} */
+export function checkExpected(expected: string | null | undefined): void {
+  if (expected !== undefined && expected !== null && typeof expected !== 'string')
+    throw new InvalidArgumentError(`expected must be a version or null value=${shown(expected)}`);
 }
 
 /** The token that a call presents. @throws {InvalidArgumentError} @throws {InvalidTokenError} */

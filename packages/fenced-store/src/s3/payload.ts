@@ -1,5 +1,5 @@
 import { checkObject } from '../core/check.js';
-import { UnsupportedByStoreError } from '../core/errors.js';
+import { InvalidArgumentError, UnsupportedByStoreError } from '../core/errors.js';
 import { type BodyStream, bodyBytes, type S3Body } from './arguments.js';
 import { unlessAborted } from './runtime.js';
 import { type Form, regrouped, seal, sealed } from './seal.js';
@@ -54,6 +54,9 @@ export class Source implements AsyncDisposable {
   readonly #form: Form;
   readonly #signal: AbortSignal | undefined;
   readonly #onRead: (bodyBytes: number) => void;
+  /** What the caller says that a stream has. */
+  readonly #declaredBytes: number | undefined;
+  #readBytes = 0;
   #payload: Payload | undefined;
   #isRead = false;
 
@@ -62,11 +65,21 @@ export class Source implements AsyncDisposable {
     form: Form,
     signal: AbortSignal | undefined,
     onRead: (bodyBytes: number) => void,
+    declaredBytes?: number,
   ) {
     this.#body = isStream(body) || typeof body === 'function' ? body : bodyBytes(body);
     this.#form = form;
     this.#signal = signal;
-    this.#onRead = onRead;
+    this.#declaredBytes = declaredBytes;
+    this.#onRead = (bodyBytes) => {
+      this.#readBytes = bodyBytes;
+      onRead(bodyBytes);
+    };
+  }
+
+  /** How many bytes of the caller's there are, where that is known before all were read: once the payload is. */
+  get bodyBytes(): number | undefined {
+    return this.#payload?.kind === 'parts' ? this.#declaredBytes : this.#readBytes;
   }
 
   /** Makes the stored form of a body that is in memory, before anything is sent. */
@@ -88,7 +101,7 @@ export class Source implements AsyncDisposable {
     this.#isRead = true;
     await this.prepare(sizes.storedBytesMax);
     if (this.#body instanceof Uint8Array) return this.payload(sizes);
-    const stream = abortable(this.#opened(this.#body), this.#signal);
+    const stream = whole(abortable(this.#opened(this.#body), this.#signal), this.#declaredBytes);
     this.#payload = await payloadOf(sealed(stream, this.#form, this.#onRead), sizes);
     return this.#payload;
   }
@@ -129,6 +142,23 @@ async function* abortable(
     // A source that is waiting would answer only after that.
     if (!hasEnded) iterator.return?.().then(undefined, () => undefined);
   }
+}
+
+/** @throws {InvalidArgumentError} where the stream has not as many bytes as the caller said; before the end is handed on. */
+async function* whole(
+  stream: AsyncIterable<unknown>,
+  declaredBytes: number | undefined,
+): AsyncGenerator<unknown> {
+  let bytes = 0;
+  for await (const piece of stream) {
+    bytes += typeof piece === 'string' ? Buffer.byteLength(piece) : (piece as Uint8Array).length;
+    if (bytes > (declaredBytes ?? bytes)) break;
+    yield piece;
+  }
+  if (bytes !== (declaredBytes ?? bytes))
+    throw new InvalidArgumentError(
+      `the stream has not as many bytes as bodyBytes says bodyBytes=${declaredBytes}`,
+    );
 }
 
 async function* prepended(

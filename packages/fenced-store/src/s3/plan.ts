@@ -10,6 +10,8 @@ export interface Draft {
   /** Null where it was a stream that cannot be sent again. */
   readonly payload: Payload | null;
   readonly headers: Headers;
+  /** How many bytes the caller's body has, where that is known before it is sent. */
+  readonly bodyBytes?: number | undefined;
   /** Lets go of what only this draft needs. */
   readonly release?: () => Promise<void>;
 }

@@ -1,4 +1,4 @@
-import { UnsupportedByStoreError } from '../core/errors.js';
+import { UnsupportedByStoreError, VersionMismatchError } from '../core/errors.js';
 import type { Stored } from '../core/stored.js';
 import { bodyBytes, checkHeaders, type Headers } from './arguments.js';
 import type { StoreCapabilities } from './capabilities.js';
@@ -27,16 +27,16 @@ export class Plans {
     token: bigint,
     source: Source,
     headers: Headers,
-    signal: AbortSignal | undefined,
+    { expected, signal }: Upon,
   ): Plan<{ readonly base: Stored | null }> {
     return {
-      look: () => this.#base(key, token, signal),
-      draft: async (_, capabilities) => ({
-        state: 'live',
-        layout: this.#settings.layout,
-        payload: await source.payload(this.#sizes(capabilities)),
-        headers,
-      }),
+      look: () => this.#base(key, token, { expected, signal }),
+      draft: async ({ base }, capabilities) => {
+        checkVersion(key, base, expected);
+        const payload = await source.payload(this.#sizes(capabilities));
+        const { bodyBytes } = source;
+        return { state: 'live', layout: this.#settings.layout, payload, headers, bodyBytes };
+      },
     };
   }
 
@@ -44,9 +44,15 @@ export class Plans {
   remove(
     key: string,
     token: bigint,
-    signal: AbortSignal | undefined,
+    { expected, signal }: Upon,
   ): Plan<{ readonly base: Stored | null }> {
-    return { look: () => this.#base(key, token, signal), draft: tombstone };
+    return {
+      look: () => this.#base(key, token, { expected, signal }),
+      draft: async ({ base }) => {
+        checkVersion(key, base, expected);
+        return tombstone();
+      },
+    };
   }
 
   /** What `edit` makes of what is there. */
@@ -70,7 +76,10 @@ export class Plans {
         const form = formFor(this.#settings, headers.contentType);
         const source = new Source(bodyBytes(body), form, signal, () => undefined);
         const payload = await source.payload(this.#sizes(capabilities));
-        return { state: 'live', layout: form.layout, payload, headers };
+        return {
+          ...{ state: 'live', layout: form.layout, payload, headers },
+          bodyBytes: source.bodyBytes,
+        };
       },
     };
   }
@@ -105,7 +114,8 @@ export class Plans {
         const headers = await keptHeaders(this.#writer.requests, key, object, signal);
         const payload = await payloadOf(keptStream(key, object, form), this.#sizes(capabilities));
         const release = () => released(payload);
-        return { state: 'live', layout: form.layout, payload, headers, release };
+        const { bodyBytes } = object.stored;
+        return { state: 'live', layout: form.layout, payload, headers, release, bodyBytes };
       },
     };
   }
@@ -122,12 +132,14 @@ export class Plans {
         if (base?.token === token) return { keep: base };
         if (object?.stored.state !== 'live') return tombstone();
         const form = this.#keptForm(object, capabilities);
-        const sealed = await kept(object, await contentOf(key, object), form);
+        const content = await contentOf(key, object);
+        const sealed = await kept(object, content, form);
         return {
           state: 'live',
           layout: form.layout,
           payload: { kind: 'bytes', sealed },
           headers: await keptHeaders(this.#writer.requests, key, object, signal),
+          bodyBytes: content.length,
         };
       },
     };
@@ -139,9 +151,9 @@ export class Plans {
   }
 
   /** What a write that replaces everything may be put upon. */
-  async #base(key: string, token: bigint, signal: AbortSignal | undefined) {
-    const known = this.#writer.known.base(key);
+  async #base(key: string, token: bigint, { expected, signal }: Upon) {
     // What is remembered may let a write pass, which the server then checks; it may not refuse one.
+    const known = expected === undefined ? this.#writer.known.base(key) : null;
     return { base: known && known.token <= token ? known : await this.#writer.head(key, signal) };
   }
 
@@ -167,6 +179,19 @@ export class Plans {
       spoolName: this.#writer.runtime.writeId(),
     };
   }
+}
+
+/** What a write that replaces everything may be put upon: undefined, whatever is there. */
+export interface Upon {
+  readonly expected: string | null | undefined;
+  readonly signal: AbortSignal | undefined;
+}
+
+/** @throws {VersionMismatchError} */
+function checkVersion(resource: string, base: Stored | null, expected: Upon['expected']): void {
+  const found = base?.state === 'live' ? base.version : null;
+  if (expected !== undefined && found !== expected)
+    throw new VersionMismatchError({ resource, expected, found });
 }
 
 /** Nothing but the token: the ratchet outlives the value. */

@@ -1,10 +1,10 @@
 import { Readable } from 'node:stream';
-import { checkFunction } from '../core/check.js';
+import { checkFunction, checkWholeNumber } from '../core/check.js';
 import { InvalidArgumentError } from '../core/errors.js';
 import { parseToken, type TokenLike } from '../core/token.js';
 import { checkHeaders, checkKey, checkPrefix, type S3Body } from './arguments.js';
 import type { StoreCapabilities } from './capabilities.js';
-import { contentStream } from './content.js';
+import { bodyBytesOf, contentStream } from './content.js';
 import { currentOf, headersOf, originOf } from './current.js';
 import {
   type CallOptions,
@@ -12,6 +12,7 @@ import {
   type CurrentStream,
   checkAttempts,
   checkCall,
+  checkExpected,
   checkPageSize,
   checkTokenOptions,
   type Edit,
@@ -19,6 +20,7 @@ import {
   type Listed,
   type ListOptions,
   type PutOptions,
+  type ReplaceOptions,
   type Settings,
   type Settlement,
   type SettleOptions,
@@ -42,6 +44,9 @@ export type * from './options.js';
 export type { VersionIds } from './requests.js';
 export type { Runtime } from './runtime.js';
 export type { S3Calls } from './sender.js';
+
+/** What S3 takes: 5 TiB. */
+const BODY_BYTES_MAX = 5 * 2 ** 40;
 
 /** How many objects a batch or a listing asks for at once. */
 const READS_AT_ONCE = 8;
@@ -86,6 +91,7 @@ export class FencedS3 {
    * `partBytes` is kept in a temporary file and sent in one PUT.
    *
    * @throws {StaleTokenError} where a higher token has been seen.
+   * @throws {VersionMismatchError} where another version is there than `expected`.
    * @throws {ConflictError} where others kept winning the race to write; nothing was written. For a stream once is enough.
    * @throws {OutcomeUnknownError} where a reply was lost and reading back did not settle it.
    * @throws {UnsupportedByStoreError} where the stored body would be larger than the server takes.
@@ -95,14 +101,18 @@ export class FencedS3 {
     const token = checkTokenOptions(options);
     this.#checkKey(key);
     const headers = checkHeaders(options);
-    const { signal, onProgress } = options;
+    const { signal, onProgress, expected, bodyBytes: declaredBytes } = options;
+    checkExpected(expected);
+    if (declaredBytes !== undefined)
+      checkWholeNumber('bodyBytes', declaredBytes, 0, BODY_BYTES_MAX);
     if (onProgress !== undefined) checkFunction('onProgress', onProgress);
     const progress = { bodyBytes: 0, storedBytes: 0 };
     const form = formFor(this.#settings, headers.contentType);
-    await using source = new Source(body, form, signal, (bodyBytes) => {
+    const onRead = (bodyBytes: number): void => {
       progress.bodyBytes = bodyBytes;
       onProgress?.({ ...progress });
-    });
+    };
+    await using source = new Source(body, form, signal, onRead, declaredBytes);
     await source.prepare(this.#settings.storedBytesMax);
     const onSent = (storedBytes: number): void => {
       progress.storedBytes = storedBytes;
@@ -110,7 +120,7 @@ export class FencedS3 {
     };
     const { written } = await this.#writer.write(
       { ...this.#writeOptions(key, token, signal), onSent },
-      this.#plans.put(key, token, source, headers, signal),
+      this.#plans.put(key, token, source, headers, { expected, signal }),
     );
     return written;
   }
@@ -195,7 +205,8 @@ export class FencedS3 {
     const body = Readable.from(contentStream(key, object), { objectMode: false });
     // Whoever takes the stream and never reads it leaves no request open.
     body.once('close', () => object.cancel());
-    return { body, ...originOf(object.stored), ...headersOf(object.headers) };
+    const bodyBytes = bodyBytesOf(object);
+    return { body, bodyBytes, ...originOf(object.stored), ...headersOf(object.headers) };
   }
 
   /**
@@ -216,13 +227,14 @@ export class FencedS3 {
    * @throws {StaleTokenError} where a higher token has been seen.
    * @throws {ConflictError} {@link OutcomeUnknownError} as `put`.
    */
-  async delete(key: string, options: TokenOptions): Promise<Written> {
+  async delete(key: string, options: ReplaceOptions): Promise<Written> {
     const token = checkTokenOptions(options);
     this.#checkKey(key);
-    const { signal } = options;
+    const { signal, expected } = options;
+    checkExpected(expected);
     const { written } = await this.#writer.write(
       this.#writeOptions(key, token, signal),
-      this.#plans.remove(key, token, signal),
+      this.#plans.remove(key, token, { expected, signal }),
     );
     return written;
   }

@@ -97,10 +97,10 @@ export class Writer {
       refuseStale(key, token, base);
       const draft = await plan.draft(found, capabilities);
       if ('keep' in draft) return { written: draft.keep, found };
-      const { state, layout, headers, payload, release } = draft;
+      const { state, layout, headers, payload, release, bodyBytes } = draft;
       if (payload === null) throw new ConflictError({ resource: key, attempts: attempt - 1 });
       const stamp = { token, writeId: this.runtime.writeId() };
-      const stored = { ...stamp, state, layout, before: historyUpon(base) };
+      const stored = { ...stamp, state, layout, before: historyUpon(base), bodyBytes };
       const ifMatch = base && etagHeader(base.version, capabilities.etagForm);
       const put = { key, ifMatch, stored, headers };
       const result = await this.#send(put, base, payload, options).finally(release);

@@ -4,7 +4,7 @@ import { InvalidArgumentError } from '../core/errors.js';
 import { type Failure, failureError } from '../core/failure.js';
 import { resolveOptions } from '../core/options.js';
 import { nodeTimeoutMs, validityMs } from '../core/validity.js';
-import type { Lease } from '../lease.js';
+import type { LeaseNodes } from '../lease.js';
 import {
   type AcquireAttempt,
   LockService,
@@ -132,7 +132,12 @@ export class PostgresLock extends LockService {
     if (remainingMs > 0)
       return {
         ok: true,
-        lease: this.#lease(resources, owner, BigInt(reply.token), nowMs + remainingMs),
+        lease: this.hold(
+          resources,
+          BigInt(reply.token),
+          nowMs + remainingMs,
+          this.nodesOf(resources, owner),
+        ),
       };
     giveBack();
     return failure('too-slow', { name: NODE, answer: 'granted' });
@@ -152,7 +157,7 @@ export class PostgresLock extends LockService {
     return Promise.race([answer, tooLate]).finally(cancel);
   }
 
-  #lease(resources: readonly string[], owner: string, token: bigint, deadlineMs: number): Lease {
+  protected override nodesOf(resources: readonly string[], owner: string): LeaseNodes {
     const ask = <Value>(asked: Promise<Value>, ttlMs: number) =>
       this.#inTime(
         asked.then((value) => ({ value })),
@@ -174,7 +179,7 @@ export class PostgresLock extends LockService {
       const nowMs = this.runtime.nowMs();
       return nowMs + validityMs(ttlMs, nowMs - startedMs);
     };
-    return this.hold(resources, token, deadlineMs, { extend, release });
+    return { owner, extend, release };
   }
 }
 

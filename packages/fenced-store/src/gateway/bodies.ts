@@ -1,0 +1,112 @@
+import type { Request } from 'express';
+import type { JsonValue } from './parts.js';
+import { Problem } from './problem.js';
+import type { Runtime } from './runtime.js';
+
+/** How the bodies of requests are read. */
+export interface BodyLimits {
+  readonly bytesMax: number;
+  /** How long the next 16 KiB, or what is left, may take. */
+  readonly idleTimeoutMs: number;
+}
+
+/** A client that sends or reads less than this in `idleTimeoutMs` is cut off. */
+export const PROGRESS_BYTES: number = 16 * 2 ** 10;
+
+/**
+ * The bytes of a body as they come. What is not read stays with the client.
+ *
+ * @throws {Problem} `body-too-large`, as soon as that is known; `request-timeout`
+ */
+export async function* bytesOf(
+  request: Request,
+  { bytesMax, idleTimeoutMs }: BodyLimits,
+  runtime: Runtime,
+): AsyncGenerator<Uint8Array> {
+  if (request.get('expect') !== undefined) request.res?.writeContinue();
+  // The iterator's own way to end early would take the connection with it, and the answer.
+  const pieces = request.iterator({ destroyOnReturn: false });
+  const late = Promise.withResolvers<never>();
+  late.promise.catch(() => undefined);
+  const stalled = (): void =>
+    late.reject(new Problem('request-timeout', 'the body came too slowly'));
+  let cancel = runtime.after(idleTimeoutMs, stalled);
+  let bytes = 0;
+  let fresh = 0;
+  try {
+    for (;;) {
+      const next = await Promise.race([pieces.next(), late.promise]);
+      if (next.done) return;
+      const piece: Buffer = next.value;
+      bytes += piece.length;
+      fresh += piece.length;
+      if (bytes > bytesMax) throw tooLarge(bytesMax);
+      yield piece;
+      if (fresh < PROGRESS_BYTES) continue;
+      fresh = 0;
+      cancel();
+      cancel = runtime.after(idleTimeoutMs, stalled);
+    }
+  } finally {
+    cancel();
+  }
+}
+
+/** Before anything is read. @throws {Problem} */
+export function checkBody(request: Request, bytesMax: number): void {
+  const encoding = request.get('content-encoding') ?? 'identity';
+  if (encoding.toLowerCase() !== 'identity')
+    throw new Problem('unsupported-media-type', 'send bodies without a Content-Encoding');
+  if ((declaredBytes(request) ?? 0) > bytesMax) throw tooLarge(bytesMax);
+}
+
+/** The length that the client has declared, if it has. */
+export function declaredBytes(request: Request): number | undefined {
+  const length = request.get('content-length');
+  if (length !== undefined) return Number(length);
+  return request.get('transfer-encoding') === undefined ? 0 : undefined;
+}
+
+/**
+ * A body of JSON.
+ *
+ * @throws {Problem} `unsupported-media-type`, `body-too-large`, `invalid-request`
+ */
+export async function jsonOf(
+  request: Request,
+  limits: BodyLimits,
+  runtime: Runtime,
+): Promise<JsonValue> {
+  checkBody(request, limits.bytesMax);
+  if (!request.is(['application/json', 'application/*+json']))
+    throw new Problem('unsupported-media-type', 'send JSON, with Content-Type: application/json');
+  const bytes = Buffer.concat(await Array.fromAsync(bytesOf(request, limits, runtime)));
+  try {
+    const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+    return JSON.parse(text, exactNumber as Parameters<typeof JSON.parse>[1]);
+  } catch (error) {
+    if (error instanceof Problem) throw error;
+    throw new Problem('invalid-request', `the body is not JSON: ${(error as Error).message}`);
+  }
+}
+
+/** A reviver that refuses numbers which would be stored as others. */
+function exactNumber(
+  _: string,
+  value: JsonValue,
+  context?: { readonly source?: string },
+): JsonValue {
+  if (typeof value !== 'number') return value;
+  const isWhole = /^-?\d+$/.test(context?.source ?? '');
+  if (Number.isFinite(value) && (!isWhole || Number.isSafeInteger(value))) return value;
+  throw new Problem(
+    'invalid-request',
+    `numbers beyond 2^53-1 lose digits: send them as strings number=${context?.source?.slice(0, 40)}`,
+  );
+}
+
+function tooLarge(bytesMax: number): Problem {
+  return new Problem('body-too-large', `the body may have at most ${bytesMax} bytes`, {
+    members: { bytesMax },
+  });
+}

@@ -1,0 +1,98 @@
+import type { Request, Response } from 'express';
+import { Problem } from './problem.js';
+
+/** The conditions of HTTP (RFC 9110, sections 13 and 14), over versions that are opaque and strong. */
+
+const TAG = /^"([\x21\x23-\x7e]+)"$/;
+
+export function etagOf(version: string | bigint): string {
+  return `"${version}"`;
+}
+
+/**
+ * What a write may replace: undefined, whatever is there; null, nothing (`If-None-Match: *`); or that version (`If-Match`).
+ *
+ * @throws {Problem} `invalid-request` for the forms that no store could check in one step
+ */
+export function expectedVersion(request: Request): string | null | undefined {
+  const ifMatch = request.get('if-match');
+  const ifNoneMatch = request.get('if-none-match');
+  if (ifMatch !== undefined && ifNoneMatch !== undefined)
+    throw new Problem('invalid-request', 'send If-Match or If-None-Match, not both');
+  if (ifNoneMatch !== undefined) {
+    if (ifNoneMatch.trim() === '*') return null;
+    throw new Problem('invalid-request', 'of If-None-Match, a write may only have *');
+  }
+  if (ifMatch === undefined) return undefined;
+  const version = TAG.exec(ifMatch.trim())?.[1];
+  if (version !== undefined) return version;
+  throw new Problem('invalid-request', 'of If-Match, a write may only have one strong entity tag');
+}
+
+/**
+ * Whether the reader has that version already, where `ETag` is set. @throws {Problem} `precondition-failed` where `If-Match`
+ * names others only.
+ */
+export function isNotModified(request: Request, etag: string): boolean {
+  const ifMatch = request.get('if-match');
+  if (ifMatch !== undefined && ifMatch.trim() !== '*' && !listed(ifMatch).includes(etag))
+    throw new Problem('precondition-failed', 'another version is stored', {
+      members: { version: etag.slice(1, -1) },
+    });
+  const ifNoneMatch = request.get('if-none-match');
+  if (ifNoneMatch === undefined) return false;
+  return (
+    ifNoneMatch.trim() === '*' ||
+    listed(ifNoneMatch).some((tag) => tag.replace(/^W\//, '') === etag)
+  );
+}
+
+function listed(tags: string): readonly string[] {
+  return tags.match(/(?:W\/)?"[^"]*"/g) ?? [];
+}
+
+/** From the first to the last byte, both counted. */
+export interface ByteRange {
+  readonly start: number;
+  readonly end: number;
+}
+
+/**
+ * The one range that is asked for; null where the whole body is to be sent: no range, several, a malformed one, or one upon
+ * another version.
+ *
+ * @throws {Problem} `range-not-satisfiable`, with `Content-Range` set
+ */
+export function rangeOf(
+  request: Request,
+  response: Response,
+  etag: string,
+  bodyBytes: number,
+): ByteRange | null {
+  const ifRange = request.get('if-range');
+  if (request.method !== 'GET' || (ifRange !== undefined && ifRange !== etag)) return null;
+  const ranges = request.range(bodyBytes);
+  if (ranges === undefined || ranges === -2) return null;
+  if (ranges === -1) {
+    response.set('Content-Range', `bytes */${bodyBytes}`);
+    throw new Problem('range-not-satisfiable', `the body has ${bodyBytes} bytes`, {
+      members: { bodyBytes },
+    });
+  }
+  const [range] = ranges;
+  return ranges.type === 'bytes' && ranges.length === 1 && range ? range : null;
+}
+
+/** The bytes of the range, and no more is read than these need. */
+export async function* slice(
+  body: AsyncIterable<Uint8Array>,
+  { start, end }: ByteRange,
+): AsyncGenerator<Uint8Array> {
+  let at = 0;
+  for await (const piece of body) {
+    const wanted = piece.subarray(Math.max(0, start - at), end + 1 - at);
+    at += piece.length;
+    if (wanted.length > 0) yield wanted;
+    if (at > end) return;
+  }
+}

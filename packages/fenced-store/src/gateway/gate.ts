@@ -1,0 +1,217 @@
+import type { NextFunction, Request, Response } from 'express';
+import { checkAllowed, checkHeaders, type Handler, type Route } from './exchange.js';
+import { problemOf } from './failures.js';
+import type { Caller, Credentials } from './keys.js';
+import type { AllLimits } from './limits.js';
+import { segmentsOf } from './path.js';
+import { Problem } from './problem.js';
+import { addressName, type RateLimit } from './rate-limit.js';
+import type { Runtime } from './runtime.js';
+
+/** What can be told of a request when it has ended: for logs and metrics. */
+export interface EndedRequest {
+  readonly id: string;
+  readonly method: string;
+  /** As sent, without its query. */
+  readonly path: string;
+  readonly address: string | null;
+  /** As the OpenAPI document names it, `/v1/objects/{key}`; null where there was none. */
+  readonly route: string | null;
+  /** What the caller's rights were looked up by. */
+  readonly resource: string | null;
+  readonly caller: string | null;
+  readonly status: number;
+  /** `ok`, the code of a problem, or `client-gone` where the client did not wait for all of the answer. */
+  readonly outcome: string;
+  /** The token that was issued, presented or found, without its seal. */
+  readonly token: bigint | null;
+  readonly durationMs: number;
+  readonly traceparent: string | null;
+  /** What went wrong, with its cause. */
+  readonly error: unknown;
+}
+
+/** How often one may ask. */
+export interface Rates {
+  /** Of each caller, by its name. */
+  readonly perKey: RateLimit;
+  /** Of each address without good credentials. */
+  readonly perAddress: RateLimit;
+}
+
+export interface GateOptions {
+  readonly keys?: Credentials;
+  readonly rate?: Rates;
+  readonly draining?: AbortSignal;
+  readonly onRequest?: (ended: EndedRequest) => void;
+}
+
+/** What is known of a request so far. */
+interface Progress {
+  readonly id: string;
+  readonly startedMs: number;
+  readonly gone: AbortController;
+  route: string | null;
+  resource: string | null;
+  caller: string | null;
+  error: unknown;
+}
+
+/** How long a client that was answered early may go on sending what nobody reads. */
+const LINGER_MS = 5_000;
+const RETRY_AFTER_MS = 1_000;
+/** Where no credentials are asked for. */
+const ANYBODY: Caller = { name: 'anybody', may: () => true };
+
+/** Lets requests in, and sees them out. */
+export class Gate {
+  readonly #options: GateOptions;
+  readonly #limits: AllLimits;
+  readonly #runtime: Runtime;
+  readonly #progress = new WeakMap<Request, Progress>();
+  #underWay = 0;
+
+  constructor(options: GateOptions, limits: AllLimits, runtime: Runtime) {
+    this.#options = options;
+    this.#limits = limits;
+    this.#runtime = runtime;
+  }
+
+  /** What every request goes through first. */
+  begin(request: Request, response: Response, next: NextFunction): void {
+    const progress: Progress = {
+      id: this.#runtime.uniqueId(),
+      startedMs: this.#runtime.nowMs(),
+      gone: new AbortController(),
+      ...{ route: null, resource: null, caller: null, error: undefined },
+    };
+    this.#progress.set(request, progress);
+    response.setHeader('X-Request-Id', progress.id);
+    if (this.#options.draining?.aborted) response.setHeader('Connection', 'close');
+    response.on('close', () => this.#end(request, response, progress));
+    checkHeaders(request);
+    segmentsOf(request.url);
+    next();
+  }
+
+  /** Lets a request through to its handler, if its caller may do that. */
+  async admit(
+    { path, resource }: Route,
+    { verb, handle }: Handler,
+    request: Request,
+    response: Response,
+  ): Promise<void> {
+    const progress = this.#progressOf(request);
+    progress.route = path;
+    const names = namesOf(request.params);
+    const exchange = { request, response, names, signal: progress.gone.signal };
+    if (verb === 'public') return handle({ ...exchange, caller: ANYBODY });
+    const caller = await this.#callerOf(request);
+    progress.caller = caller.name;
+    progress.resource = resource(names);
+    checkAllowed(caller, verb, progress.resource);
+    if (this.#underWay >= this.#limits.requestsMax)
+      throw new Problem('overloaded', 'too many requests are under way', {
+        retryAfterMs: RETRY_AFTER_MS,
+      });
+    this.#underWay += 1;
+    try {
+      await handle({ ...exchange, caller });
+    } finally {
+      this.#underWay -= 1;
+    }
+  }
+
+  /** Ends a request that failed: with a problem document, or by cutting off an answer that had begun. */
+  fail(error: unknown, request: Request, response: Response): void {
+    const progress = this.#progressOf(request);
+    progress.error = error;
+    if (response.headersSent) {
+      response.destroy();
+      return;
+    }
+    const problem = problemOf(error);
+    for (const name of response.getHeaderNames())
+      if (!KEPT.includes(name)) response.removeHeader(name);
+    for (const [name, value] of Object.entries(problem.headers)) response.setHeader(name, value);
+    // Whoever was not told to go on sending may or may not do so: nobody could tell where the next request begins.
+    if (request.get('expect') !== undefined && !request.complete)
+      response.setHeader('Connection', 'close');
+    const body = Buffer.from(JSON.stringify(problem.document(`urn:uuid:${progress.id}`)));
+    response.statusCode = problem.status;
+    response.setHeader('Content-Length', body.length);
+    response.end(request.method === 'HEAD' ? undefined : body);
+  }
+
+  async #callerOf(request: Request): Promise<Caller> {
+    const { keys, rate } = this.#options;
+    const caller = keys ? await keys.authenticate(request.get('authorization')) : ANYBODY;
+    if (caller !== null) {
+      take(rate?.perKey, caller.name);
+      return caller;
+    }
+    take(rate?.perAddress, addressName(request.ip ?? ''));
+    throw new Problem(
+      'unauthenticated',
+      'send Authorization: Bearer with a key that this gateway knows',
+    );
+  }
+
+  #progressOf(request: Request): Progress {
+    const progress = this.#progress.get(request);
+    if (progress === undefined) throw new Error('the request did not come through the gate');
+    return progress;
+  }
+
+  #end(request: Request, response: Response, progress: Progress): void {
+    const isWhole = response.writableFinished;
+    if (!isWhole) progress.gone.abort(new Error('the client has gone'));
+    else if (!request.complete) this.#linger(request);
+    const { id, startedMs, route, resource, caller, error } = progress;
+    const problem = error === undefined ? 'ok' : problemOf(error).code;
+    const token = response.getHeader('fencing-token') ?? request.get('fencing-token');
+    const [digits] = /^[1-9][0-9]{0,18}(?=\.|$)/.exec(String(token)) ?? [];
+    this.#options.onRequest?.({
+      ...{ id, resource, caller, error, method: request.method },
+      route: route && nameOfRoute(route),
+      path: request.originalUrl.split('?', 1)[0] ?? '',
+      address: request.ip ?? null,
+      status: response.statusCode,
+      outcome: isWhole ? problem : 'client-gone',
+      token: digits === undefined ? null : BigInt(digits),
+      durationMs: this.#runtime.nowMs() - startedMs,
+      traceparent: request.get('traceparent') ?? null,
+    });
+  }
+
+  /** Closing at once would lose the answer: the client is still sending. */
+  #linger(request: Request): void {
+    request.resume();
+    const cancel = this.#runtime.after(LINGER_MS, () => request.socket.destroy());
+    request.once('close', cancel);
+  }
+}
+
+/** @throws {Problem} `too-many-requests` */
+function take(rate: RateLimit | undefined, name: string): void {
+  const taken = rate?.take(name);
+  if (taken === undefined || taken.ok) return;
+  throw new Problem('too-many-requests', 'ask less often', { retryAfterMs: taken.retryAfterMs });
+}
+
+/** Headers of an answer that hold for a problem, too. */
+const KEPT = ['x-request-id', 'connection', 'allow', 'content-range', 'keep-alive'];
+
+/** A path of Express as OpenAPI writes it. */
+export function nameOfRoute(path: string): string {
+  return path.replace(/[:*](\w+)/g, '{$1}');
+}
+
+function namesOf(params: Request['params']): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(params).map(([name, value]) => [
+      name,
+      Array.isArray(value) ? value.join('/') : String(value),
+    ]),
+  );
+}

@@ -1,0 +1,121 @@
+import type { Readable } from 'node:stream';
+import type { StoredHeaders } from '../s3/options.js';
+
+/** What the gateway is put together from. Each is an interface of the calls that are made, so that any implementation fits. */
+
+/** A lease that was acquired; a `Lease` of `@fenced/lock`. */
+export interface GrantedLease {
+  readonly token: bigint;
+  /** Under this name any gateway can extend and release it. */
+  readonly owner: string;
+  remainingMs(): number;
+  release(): Promise<unknown>;
+}
+
+/** A `Redlock` or `PostgresLock` of `@fenced/lock`. Its errors are told by their `code`. */
+export interface LeaseService {
+  acquire(
+    resource: string,
+    options: { readonly ttlMs: number; readonly waitMs: number; readonly signal: AbortSignal },
+  ): Promise<GrantedLease>;
+  extend(
+    held: { readonly resource: string; readonly owner: string },
+    ttlMs: number,
+  ): Promise<number>;
+  release(held: {
+    readonly resource: string;
+    readonly owner: string;
+  }): Promise<'released' | 'expired' | 'unknown'>;
+  /** For readiness, where it has nodes. */
+  status?(): Promise<readonly NodeVote[]>;
+}
+
+export interface NodeVote {
+  readonly name: string;
+  readonly reachable: boolean;
+  /** Null where the node's vote counts. */
+  readonly noVote?: string | null;
+}
+
+interface Call {
+  readonly signal?: AbortSignal;
+}
+
+interface Fenced extends Call {
+  readonly token: bigint;
+}
+
+interface FencedWrite<Version> extends Fenced {
+  readonly expected?: Version | null;
+}
+
+/** A `FencedS3`. */
+export interface ObjectStore {
+  put(
+    key: string,
+    body: AsyncIterable<Uint8Array>,
+    options: FencedWrite<string> & ObjectHeaders & { readonly bodyBytes?: number },
+  ): Promise<Written<string | null>>;
+  delete(key: string, options: FencedWrite<string>): Promise<Written<string | null>>;
+  claim(key: string, options: Fenced): Promise<void>;
+  getStream(
+    key: string,
+    options: Call & { readonly token?: bigint },
+  ): Promise<(StoredHeaders & ObjectOrigin & { readonly body: Readable }) | null>;
+  highest(key: string, options?: Call): Promise<bigint>;
+  settle(
+    writeId: string,
+    options: Call & { readonly key: string },
+  ): Promise<'applied' | 'not-applied' | 'unknown'>;
+  probe(options?: Call): Promise<unknown>;
+}
+
+/** What an object is stored with, as far as HTTP has headers for it. */
+export interface ObjectHeaders {
+  readonly contentType?: string;
+  readonly cacheControl?: string;
+  readonly contentDisposition?: string;
+  readonly contentLanguage?: string;
+  readonly metadata?: Readonly<Record<string, string>>;
+}
+
+interface ObjectOrigin {
+  readonly token: bigint;
+  readonly version: string;
+  readonly writeId: string;
+  /** How many bytes the body has; undefined where that is known only when it has been read. */
+  readonly bodyBytes: number | undefined;
+}
+
+export interface Written<Version> {
+  readonly token: bigint;
+  readonly version: Version;
+  readonly writeId: string;
+}
+
+/** A `FencedPostgres`, of which the gateway uses the JSON documents. */
+export interface RecordStore {
+  records(collection: string): RecordCollection;
+  /** The highest token of a resource that transactions present. */
+  highest(resource: string): Promise<bigint>;
+}
+
+export interface RecordCollection {
+  put(id: string, body: JsonValue, options: FencedWrite<bigint>): Promise<Written<bigint>>;
+  delete(id: string, options: FencedWrite<bigint>): Promise<Written<bigint>>;
+  claim(id: string, options: Fenced): Promise<void>;
+  get(
+    id: string,
+    options: Call & { readonly token?: bigint },
+  ): Promise<(Written<bigint> & { readonly body: JsonValue }) | null>;
+  highest(id: string): Promise<bigint>;
+}
+
+/** What JSON can say. */
+export type JsonValue =
+  | null
+  | boolean
+  | number
+  | string
+  | readonly JsonValue[]
+  | { readonly [key: string]: JsonValue };

@@ -1,0 +1,141 @@
+/** How the gateway says what went wrong: RFC 9457, one `type` for each case in which a caller would act differently. */
+
+/** What can go wrong, as far as a client would act differently. docs/gateway.md explains each. */
+export type ProblemCode =
+  | 'invalid-request'
+  | 'invalid-path'
+  | 'invalid-token'
+  | 'unauthenticated'
+  | 'forbidden'
+  | 'not-found'
+  | 'no-such-route'
+  | 'method-not-allowed'
+  | 'request-timeout'
+  | 'held'
+  | 'conflict'
+  | 'lease-lost'
+  | 'stale-token'
+  | 'precondition-failed'
+  | 'body-too-large'
+  | 'unsupported-media-type'
+  | 'range-not-satisfiable'
+  | 'expectation-failed'
+  | 'unsupported'
+  | 'token-required'
+  | 'too-many-requests'
+  | 'headers-too-large'
+  | 'internal'
+  | 'corrupt-object'
+  | 'ratchet-lost'
+  | 'no-quorum'
+  | 'lock-setup'
+  | 'store-setup'
+  | 'unsafe-store'
+  | 'unavailable'
+  | 'overloaded'
+  | 'shutting-down'
+  | 'outcome-unknown';
+
+/** Status and title of each. */
+const PROBLEMS: Readonly<Record<ProblemCode, readonly [status: number, title: string]>> = {
+  'invalid-request': [400, 'The request is malformed'],
+  'invalid-path': [400, 'The path is not a name that can be stored'],
+  'invalid-token': [400, 'Not a fencing token'],
+  unauthenticated: [401, 'Credentials are missing or unknown'],
+  forbidden: [403, 'The credentials do not allow this'],
+  'not-found': [404, 'There is nothing under this name'],
+  'no-such-route': [404, 'There is no such route'],
+  'method-not-allowed': [405, 'This method is not for this path'],
+  'request-timeout': [408, 'The request did not arrive in time'],
+  held: [409, 'Somebody else holds the lease'],
+  conflict: [409, 'Others were in the way each time; nothing was written'],
+  'lease-lost': [410, 'The lease is over'],
+  'stale-token': [412, 'A later holder has written or claimed'],
+  'precondition-failed': [412, 'What is stored is not the version that the request names'],
+  'body-too-large': [413, 'The body is larger than it may be'],
+  'unsupported-media-type': [415, 'The body is not of a type that can be stored here'],
+  'range-not-satisfiable': [416, 'The range lies outside of the body'],
+  'expectation-failed': [417, 'The expectation cannot be met'],
+  unsupported: [422, 'The store cannot do that'],
+  'token-required': [428, 'A write needs a fencing token'],
+  'too-many-requests': [429, 'Too many requests'],
+  'headers-too-large': [431, 'The headers are larger than they may be'],
+  internal: [500, 'The gateway failed'],
+  'corrupt-object': [502, 'What is stored is damaged, or nothing of ours'],
+  'ratchet-lost': [502, 'Somebody lowered or removed a token that was known'],
+  'no-quorum': [503, 'Too few lock nodes voted'],
+  'lock-setup': [503, 'The lock nodes are not set up as this gateway is'],
+  'store-setup': [503, 'The store is not set up as it must be'],
+  'unsafe-store': [503, 'The store does not enforce what the token check rests on'],
+  unavailable: [503, 'The store did not answer; nothing was written'],
+  overloaded: [503, 'The gateway does too much at once'],
+  'shutting-down': [503, 'This gateway is shutting down'],
+  'outcome-unknown': [504, 'The write may or may not be applied'],
+};
+
+/** Every code, for the OpenAPI document. */
+export const problemCodes: readonly ProblemCode[] = Object.keys(PROBLEMS) as ProblemCode[];
+
+export function statusOf(code: ProblemCode): number {
+  return PROBLEMS[code][0];
+}
+
+export function typeOf(code: ProblemCode): string {
+  return `urn:fenced:problem:${code}`;
+}
+
+/** What a problem says besides its code. Names have no `-`; tokens are strings, which JSON numbers could not hold. */
+export interface ProblemMembers {
+  readonly [name: string]: string | number | null;
+}
+
+/** What ends a request with a problem document. `detail` is for people, and has nothing that the caller may not know. */
+export class Problem extends Error {
+  readonly code: ProblemCode;
+  readonly members: ProblemMembers;
+  /** When to try again, where that helps. */
+  readonly retryAfterMs: number | undefined;
+
+  constructor(
+    code: ProblemCode,
+    detail: string,
+    options: {
+      readonly members?: ProblemMembers;
+      readonly retryAfterMs?: number | undefined;
+      readonly cause?: unknown;
+    } = {},
+  ) {
+    super(detail, { cause: options.cause });
+    this.name = new.target.name;
+    this.code = code;
+    this.members = options.members ?? {};
+    this.retryAfterMs = options.retryAfterMs;
+  }
+
+  get status(): number {
+    return statusOf(this.code);
+  }
+
+  get headers(): Record<string, string> {
+    const seconds = Math.max(1, Math.ceil((this.retryAfterMs ?? 0) / 1_000));
+    return {
+      'Content-Type': 'application/problem+json',
+      'Cache-Control': 'no-store',
+      ...(this.retryAfterMs !== undefined && { 'Retry-After': `${seconds}` }),
+      ...(this.code === 'unauthenticated' && { 'WWW-Authenticate': 'Bearer realm="fenced"' }),
+    };
+  }
+
+  /** The document. @param instance names this occurrence, for whoever searches the logs */
+  document(instance?: string): Record<string, string | number | null> {
+    return {
+      type: typeOf(this.code),
+      title: PROBLEMS[this.code][1],
+      status: this.status,
+      detail: this.message,
+      ...(instance !== undefined && { instance }),
+      ...this.members,
+      ...(this.retryAfterMs !== undefined && { retryAfterMs: Math.ceil(this.retryAfterMs) }),
+    };
+  }
+}

@@ -1,0 +1,182 @@
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import type { Request, Response } from 'express';
+import { bytesOf, checkBody, declaredBytes } from '../bodies.js';
+import { etagOf, expectedVersion, isNotModified, rangeOf, slice } from '../conditions.js';
+import {
+  checkAllowed,
+  type Exchange,
+  presentedToken,
+  type Route,
+  reply,
+  requiredToken,
+} from '../exchange.js';
+import type { AllLimits } from '../limits.js';
+import type { ObjectHeaders, ObjectStore, Written } from '../parts.js';
+import { Problem } from '../problem.js';
+import type { Runtime } from '../runtime.js';
+import type { Seal } from '../seal.js';
+import { nameWrite, settled } from '../write-id.js';
+
+export interface ObjectParts {
+  readonly objects: ObjectStore;
+  readonly seal: Seal;
+  readonly limits: AllLimits;
+  readonly runtime: Runtime;
+}
+
+/** Names of metadata follow it. */
+const META = 'fencing-meta-';
+const RETRY_AFTER_MS = 1_000;
+
+/** Objects of S3, streamed both ways. */
+export function objectRoutes(parts: ObjectParts): readonly Route[] {
+  const resource = ({ key = '' }): string => `objects/${key}`;
+  const uploads = { underWay: 0 };
+  const read = (exchange: Exchange): Promise<void> => get(parts, exchange);
+  return [
+    {
+      path: '/v1/objects/*key',
+      resource,
+      methods: {
+        get: { verb: 'read', handle: read },
+        head: { verb: 'read', handle: read },
+        put: { verb: 'write', handle: (exchange) => put(parts, exchange, uploads) },
+        delete: { verb: 'write', handle: (exchange) => remove(parts, exchange) },
+      },
+    },
+    {
+      path: '/v1/objects/*key/claim',
+      resource,
+      methods: { post: { verb: 'claim', handle: (exchange) => claim(parts, exchange) } },
+    },
+  ];
+}
+
+async function put(
+  { objects, seal, limits, runtime }: ObjectParts,
+  exchange: Exchange,
+  uploads: { underWay: number },
+): Promise<void> {
+  const { request, response, names, signal } = exchange;
+  const { key = '' } = names;
+  const token = requiredToken(exchange, seal, key);
+  const expected = expectedVersion(request);
+  const { bodyBytesMax: bytesMax, idleTimeoutMs } = limits;
+  checkBody(request, bytesMax);
+  if (request.get('content-range') !== undefined)
+    throw new Problem('invalid-request', 'an object can only be written as a whole');
+  const bodyBytes = declaredBytes(request);
+  if (uploads.underWay >= limits.uploadsMax)
+    throw new Problem('overloaded', `${limits.uploadsMax} uploads are under way already`, {
+      retryAfterMs: RETRY_AFTER_MS,
+    });
+  uploads.underWay += 1;
+  try {
+    const putting = objects.put(key, bytesOf(request, { bytesMax, idleTimeoutMs }, runtime), {
+      ...{ token, signal, ...headersOf(request) },
+      ...(expected !== undefined && { expected }),
+      ...(bodyBytes !== undefined && { bodyBytes }),
+    });
+    const written = await settled('objects', key, putting);
+    if (written.version !== null) response.set('ETag', etagOf(written.version));
+    answer(response, key, written);
+  } finally {
+    uploads.underWay -= 1;
+  }
+}
+
+async function remove({ objects, seal }: ObjectParts, exchange: Exchange): Promise<void> {
+  const { request, response, names, signal } = exchange;
+  const { key = '' } = names;
+  const token = requiredToken(exchange, seal, key);
+  const expected = expectedVersion(request);
+  const options = { token, signal, ...(expected !== undefined && { expected }) };
+  answer(response, key, await settled('objects', key, objects.delete(key, options)));
+}
+
+async function claim({ objects, seal }: ObjectParts, exchange: Exchange): Promise<void> {
+  const { response, names, signal } = exchange;
+  const { key = '' } = names;
+  const token = requiredToken(exchange, seal, key);
+  await settled('objects', key, objects.claim(key, { token, signal }));
+  response.set('Fencing-Token', String(token));
+  reply(response, { token: String(token) });
+}
+
+async function get({ objects, seal }: ObjectParts, exchange: Exchange): Promise<void> {
+  const { request, response, names, signal, caller } = exchange;
+  const { key = '' } = names;
+  const token = presentedToken(exchange, seal, key);
+  if (token !== undefined) checkAllowed(caller, 'claim', `objects/${key}`);
+  const options = { signal, ...(token !== undefined && { token }) };
+  const current = await settled('objects', key, objects.getStream(key, options));
+  if (current === null) throw new Problem('not-found', 'there is no object under this key');
+  const { body, bodyBytes } = current;
+  try {
+    const etag = etagOf(current.version);
+    response.set({
+      ETag: etag,
+      'Fencing-Token': String(current.token),
+      'Fencing-Write-Id': nameWrite({ kind: 'objects', id: current.writeId, key }),
+      'Cache-Control': current.cacheControl ?? 'no-cache',
+    });
+    if (isNotModified(request, etag)) return void response.status(304).end();
+    setHeaders(response, current);
+    const range = bodyBytes === undefined ? null : rangeOf(request, response, etag, bodyBytes);
+    if (range)
+      response.status(206).set('Content-Range', `bytes ${range.start}-${range.end}/${bodyBytes}`);
+    const length = range ? range.end + 1 - range.start : bodyBytes;
+    if (length !== undefined) response.set('Content-Length', String(length));
+    if (bodyBytes !== undefined) response.set('Accept-Ranges', 'bytes');
+    if (request.method === 'HEAD') return void response.end();
+    await pipeline(
+      range ? Readable.from(slice(body, range), { objectMode: false }) : body,
+      response,
+    );
+  } finally {
+    body.destroy();
+  }
+}
+
+function answer(response: Response, key: string, written: Written<string | null>): void {
+  const { token, version, writeId } = written;
+  response.set('Fencing-Token', String(token));
+  const name = nameWrite({ kind: 'objects', id: writeId, key });
+  reply(response, { token: String(token), version, writeId: name });
+}
+
+/** What the request wants stored beside the bytes. */
+function headersOf(request: Request): ObjectHeaders {
+  const { 'content-type': contentType, 'cache-control': cacheControl } = request.headers;
+  const { 'content-disposition': contentDisposition, 'content-language': contentLanguage } =
+    request.headers;
+  const metadata = Object.entries(request.headersDistinct).flatMap(([name, values]) => {
+    if (!name.startsWith(META) || values === undefined) return [];
+    if (values.length > 1)
+      throw new Problem('invalid-request', `the header ${name} may be sent only once`);
+    return [[name.slice(META.length), values[0] ?? '']];
+  });
+  return {
+    ...(contentType !== undefined && { contentType }),
+    ...(cacheControl !== undefined && { cacheControl }),
+    ...(contentDisposition !== undefined && { contentDisposition }),
+    ...(contentLanguage !== undefined && { contentLanguage }),
+    ...(metadata.length > 0 && { metadata: Object.fromEntries(metadata) }),
+  };
+}
+
+type Stored = NonNullable<Awaited<ReturnType<ObjectStore['getStream']>>>;
+
+function setHeaders(response: Response, current: Stored): void {
+  const { contentType = 'application/octet-stream', contentDisposition, contentLanguage } = current;
+  // Not by Express's own `type`, which would add a charset.
+  response.setHeader('Content-Type', contentType);
+  // What somebody stored is not to become a page of this origin by guesswork.
+  response.setHeader('X-Content-Type-Options', 'nosniff');
+  if (contentDisposition !== undefined)
+    response.setHeader('Content-Disposition', contentDisposition);
+  if (contentLanguage !== undefined) response.setHeader('Content-Language', contentLanguage);
+  for (const [name, value] of Object.entries(current.metadata))
+    response.setHeader(META + name, value);
+}

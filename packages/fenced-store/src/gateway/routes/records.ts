@@ -1,0 +1,121 @@
+import type { Response } from 'express';
+import { jsonOf } from '../bodies.js';
+import { etagOf, expectedVersion, isNotModified } from '../conditions.js';
+import {
+  checkAllowed,
+  type Exchange,
+  presentedToken,
+  type Route,
+  reply,
+  requiredToken,
+} from '../exchange.js';
+import type { AllLimits } from '../limits.js';
+import type { RecordStore, Written } from '../parts.js';
+import { Problem } from '../problem.js';
+import type { Runtime } from '../runtime.js';
+import type { Seal } from '../seal.js';
+import { nameWrite, settled } from '../write-id.js';
+
+export interface RecordParts {
+  readonly records: RecordStore;
+  readonly seal: Seal;
+  readonly limits: AllLimits;
+  readonly runtime: Runtime;
+}
+
+/** JSON documents in Postgres. */
+export function recordRoutes(parts: RecordParts): readonly Route[] {
+  const resource = ({ collection = '', id = '' }): string => `records/${collection}/${id}`;
+  const read = (exchange: Exchange): Promise<void> => get(parts, exchange);
+  return [
+    {
+      path: '/v1/records/:collection/:id',
+      resource,
+      methods: {
+        get: { verb: 'read', handle: read },
+        head: { verb: 'read', handle: read },
+        put: { verb: 'write', handle: (exchange) => put(parts, exchange) },
+        delete: { verb: 'write', handle: (exchange) => remove(parts, exchange) },
+      },
+    },
+    {
+      path: '/v1/records/:collection/:id/claim',
+      resource,
+      methods: { post: { verb: 'claim', handle: (exchange) => claim(parts, exchange) } },
+    },
+  ];
+}
+
+async function put({ records, seal, limits, runtime }: RecordParts, exchange: Exchange) {
+  const { request, response, signal } = exchange;
+  const { collection, id, key } = named(exchange);
+  const token = requiredToken(exchange, seal, key);
+  const expected = expectedRecord(exchange);
+  const { recordBytesMax: bytesMax, idleTimeoutMs } = limits;
+  const body = await jsonOf(request, { bytesMax, idleTimeoutMs }, runtime);
+  const options = { token, signal, ...expected };
+  const putting = records.records(collection).put(id, body, options);
+  const written = await settled('records', key, putting);
+  response.set('ETag', etagOf(written.version));
+  answer(response, key, written);
+}
+
+async function remove({ records, seal }: RecordParts, exchange: Exchange): Promise<void> {
+  const { response, signal } = exchange;
+  const { collection, id, key } = named(exchange);
+  const token = requiredToken(exchange, seal, key);
+  const options = { token, signal, ...expectedRecord(exchange) };
+  const deleting = records.records(collection).delete(id, options);
+  answer(response, key, await settled('records', key, deleting));
+}
+
+async function claim({ records, seal }: RecordParts, exchange: Exchange): Promise<void> {
+  const { response, signal } = exchange;
+  const { collection, id, key } = named(exchange);
+  const token = requiredToken(exchange, seal, key);
+  await records.records(collection).claim(id, { token, signal });
+  response.set('Fencing-Token', String(token));
+  reply(response, { token: String(token) });
+}
+
+async function get({ records, seal }: RecordParts, exchange: Exchange): Promise<void> {
+  const { request, response, signal, caller } = exchange;
+  const { collection, id, key } = named(exchange);
+  const token = presentedToken(exchange, seal, key);
+  if (token !== undefined) checkAllowed(caller, 'claim', `records/${key}`);
+  const options = { signal, ...(token !== undefined && { token }) };
+  const current = await records.records(collection).get(id, options);
+  if (current === null) throw new Problem('not-found', 'there is no record of this id');
+  const etag = etagOf(current.version);
+  response.set({
+    ETag: etag,
+    'Fencing-Token': String(current.token),
+    'Fencing-Write-Id': nameWrite({ kind: 'records', id: current.writeId, key }),
+    'Cache-Control': 'no-cache',
+  });
+  if (isNotModified(request, etag)) return void response.status(304).end();
+  const bytes = Buffer.from(JSON.stringify(current.body));
+  response.setHeader('Content-Type', 'application/json');
+  response.setHeader('Content-Length', bytes.length);
+  response.end(request.method === 'HEAD' ? undefined : bytes);
+}
+
+function answer(response: Response, key: string, written: Written<bigint>): void {
+  const { token, version, writeId } = written;
+  response.set('Fencing-Token', String(token));
+  const name = nameWrite({ kind: 'records', id: writeId, key });
+  reply(response, { token: String(token), version: String(version), writeId: name });
+}
+
+function named({ names }: Exchange) {
+  const { collection = '', id = '' } = names;
+  return { collection, id, key: `${collection}/${id}` };
+}
+
+function expectedRecord({ request }: Exchange): { readonly expected?: bigint | null } {
+  const expected = expectedVersion(request);
+  if (expected === undefined) return {};
+  if (expected === null) return { expected };
+  if (/^[1-9][0-9]{0,17}$/.test(expected)) return { expected: BigInt(expected) };
+  throw new Problem('precondition-failed', 'no record ever has such a version');
+}

@@ -1,0 +1,23 @@
+import { randomUUID } from 'node:crypto';
+
+/** Where time and chance come from. Tests give their own. */
+export interface Runtime {
+  /** Monotonic milliseconds. */
+  nowMs(): number;
+  /** Milliseconds since 1970, for the time at which a sealed token ends. */
+  wallClockMs(): number;
+  /** Runs `callback` once after `delayMs`, unless the returned function is called before. */
+  after(delayMs: number, callback: () => void): () => void;
+  uniqueId(): string;
+}
+
+export const systemRuntime: Runtime = {
+  nowMs: () => performance.now(),
+  wallClockMs: () => Date.now(),
+  after: (delayMs, callback) => {
+    const timer = setTimeout(callback, delayMs);
+    timer.unref();
+    return () => clearTimeout(timer);
+  },
+  uniqueId: () => randomUUID(),
+};

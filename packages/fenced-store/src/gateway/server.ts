@@ -1,0 +1,156 @@
+import { once } from 'node:events';
+import { createServer, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo, Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import type { Express } from 'express';
+import { checkWholeNumber } from '../core/check.js';
+import { Problem } from './problem.js';
+import { type Runtime, systemRuntime } from './runtime.js';
+
+/** Milliseconds and bytes. */
+export interface ServerOptions {
+  /** @default '127.0.0.1' */
+  readonly host?: string;
+  /** 0 takes a free one. @default 8080 */
+  readonly port?: number;
+  /** Aborted when the server begins to drain; the one that the gateway was given. */
+  readonly draining?: AbortController;
+  /** How long all headers of a request may take. @default 10_000 */
+  readonly headersMs?: number;
+  /** How long a whole request may take to arrive, uploads too. @default 3_600_000 */
+  readonly requestMs?: number;
+  /** How long a connection may stay without a request. @default 65_000 */
+  readonly keepAliveMs?: number;
+  /** How long nothing at all may happen on a connection; longer than the longest wait for a lease. @default 120_000 */
+  readonly idleMs?: number;
+  /** @default 16 KiB */
+  readonly headerBytesMax?: number;
+  /** @default 10_000 */
+  readonly connectionsMax?: number;
+  /** How long to go on serving after readiness has failed, so that load balancers notice. @default 0 */
+  readonly drainDelayMs?: number;
+  /** How long running requests may go on after that. @default 25_000 */
+  readonly graceMs?: number;
+}
+
+export interface GatewayServer {
+  readonly url: string;
+  /**
+   * Readiness fails at once; running requests end, idle connections close. What is still running when the time is over is cut off.
+   *
+   * @returns whether all requests came to their end
+   */
+  drain(): Promise<boolean>;
+}
+
+const DEFAULTS = {
+  ...{ host: '127.0.0.1', port: 8080, headersMs: 10_000, requestMs: 3_600_000 },
+  ...{ keepAliveMs: 65_000, idleMs: 120_000, headerBytesMax: 16_384, connectionsMax: 10_000 },
+  ...{ drainDelayMs: 0, graceMs: 25_000 },
+};
+
+/** Listens, with every limit that Node has against slow and hostile clients. @throws where the address cannot be had */
+export async function serveGateway(
+  app: Express,
+  options: ServerOptions = {},
+  runtime: Runtime = systemRuntime,
+): Promise<GatewayServer> {
+  const { draining = new AbortController(), ...given } = options;
+  const settings = { ...DEFAULTS, ...given };
+  const { host, port, drainDelayMs, graceMs, connectionsMax, idleMs, ...limits } = settings;
+  for (const [name, value] of Object.entries({ port, drainDelayMs }))
+    checkWholeNumber(name, value, 0, 2 ** 31 - 1);
+  for (const [name, value] of Object.entries({ ...limits, graceMs, connectionsMax, idleMs }))
+    checkWholeNumber(name, value, 1, 2 ** 31 - 1);
+  const server = createServer({
+    headersTimeout: limits.headersMs,
+    requestTimeout: limits.requestMs,
+    keepAliveTimeout: limits.keepAliveMs,
+    connectionsCheckingInterval: Math.min(1_000, limits.headersMs),
+    maxHeaderSize: limits.headerBytesMax,
+    // What is missing is said by the gateway, in its own format.
+    requireHostHeader: false,
+    insecureHTTPParser: false,
+    noDelay: true,
+  });
+  // Node would drop those beyond its limit, and with them the second of two that contradict each other.
+  server.maxHeadersCount = 0;
+  server.maxConnections = connectionsMax;
+  server.setTimeout(idleMs);
+  server.on('request', app);
+  // The answer may be that the body is not wanted.
+  server.on('checkContinue', app);
+  answerWhatNodeRefuses(server);
+  server.listen(port, host);
+  await once(server, 'listening');
+  const address = server.address() as AddressInfo;
+  return {
+    url: `http://${host.includes(':') ? `[${host}]` : host}:${address.port}`,
+    drain: () => drain(server, draining, { drainDelayMs, graceMs }, runtime),
+  };
+}
+
+async function drain(
+  server: Server,
+  draining: AbortController,
+  { drainDelayMs, graceMs }: { readonly drainDelayMs: number; readonly graceMs: number },
+  runtime: Runtime,
+): Promise<boolean> {
+  draining.abort(new Problem('shutting-down', 'try another gateway', { retryAfterMs: 1 }));
+  if (drainDelayMs > 0) await new Promise<void>((resolve) => runtime.after(drainDelayMs, resolve));
+  let isWhole = true;
+  const cancel = runtime.after(graceMs, () => {
+    isWhole = false;
+    server.closeAllConnections();
+  });
+  await new Promise((resolve) => server.close(resolve));
+  cancel();
+  return isWhole;
+}
+
+/** Requests that Node does not hand to anybody are answered as all others. */
+function answerWhatNodeRefuses(server: Server): void {
+  const underWay = new WeakMap<Duplex, ServerResponse>();
+  const note = ({ socket }: { socket: Duplex }, response: ServerResponse): void => {
+    underWay.set(socket, response);
+  };
+  server.prependListener('request', note);
+  server.prependListener('checkContinue', note);
+  server.on('clientError', (error: NodeJS.ErrnoException, socket: Socket) => {
+    const response = underWay.get(socket);
+    // An answer between the pieces of another one would be taken for a part of it.
+    if (!socket.writable || (response && !response.writableFinished)) socket.destroy();
+    else answerOn(socket, meaningOf(error));
+  });
+  server.on('connect', (_, socket) => {
+    socket.on('error', () => undefined);
+    answerOn(socket, new Problem('method-not-allowed', 'this is no proxy'));
+  });
+  server.on('checkExpectation', (_, response) => {
+    const problem = new Problem('expectation-failed', 'of Expect, only 100-continue is known');
+    response.writeHead(problem.status, { ...problem.headers, Connection: 'close' });
+    response.end(JSON.stringify(problem.document()));
+  });
+}
+
+function meaningOf({ code }: NodeJS.ErrnoException): Problem {
+  switch (code) {
+    case 'HPE_HEADER_OVERFLOW':
+      return new Problem('headers-too-large', 'send fewer or shorter headers');
+    case 'ERR_HTTP_REQUEST_TIMEOUT':
+      return new Problem('request-timeout', 'the request did not arrive in time');
+    default:
+      return new Problem('invalid-request', `this is not HTTP as RFC 9112 has it code=${code}`);
+  }
+}
+
+function answerOn(socket: Duplex, problem: Problem): void {
+  const body = JSON.stringify(problem.document());
+  const headers = {
+    ...problem.headers,
+    'Content-Length': Buffer.byteLength(body),
+    Connection: 'close',
+  };
+  const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}`);
+  socket.end([`HTTP/1.1 ${problem.status} `, ...lines, '', body].join('\r\n'));
+}
