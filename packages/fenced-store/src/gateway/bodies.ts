@@ -11,7 +11,7 @@ export interface BodyLimits {
 }
 
 /** A client that sends or reads less than this in `idleTimeoutMs` is cut off. */
-export const PROGRESS_BYTES: number = 16 * 2 ** 10;
+const PROGRESS_BYTES: number = 16 * 2 ** 10;
 
 /**
  * The bytes of a body as they come. What is not read stays with the client.
@@ -46,6 +46,29 @@ export async function* bytesOf(
       fresh = 0;
       cancel();
       cancel = runtime.after(idleTimeoutMs, stalled);
+    }
+  } finally {
+    cancel();
+  }
+}
+
+/** The bytes of an answer as the client takes them; `onStall` is called where it takes too few. */
+export async function* paced(
+  body: AsyncIterable<Uint8Array>,
+  idleTimeoutMs: number,
+  runtime: Runtime,
+  onStall: () => void,
+): AsyncGenerator<Uint8Array> {
+  let cancel = runtime.after(idleTimeoutMs, onStall);
+  let fresh = 0;
+  try {
+    for await (const piece of body) {
+      yield piece;
+      fresh += piece.length;
+      if (fresh < PROGRESS_BYTES) continue;
+      fresh = 0;
+      cancel();
+      cancel = runtime.after(idleTimeoutMs, onStall);
     }
   } finally {
     cancel();

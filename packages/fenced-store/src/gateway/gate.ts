@@ -25,6 +25,8 @@ export interface EndedRequest {
   readonly outcome: string;
   /** The token that was issued, presented or found, without its seal. */
   readonly token: bigint | null;
+  /** Of a write, as it was told. */
+  readonly writeId: string | null;
   readonly durationMs: number;
   readonly traceparent: string | null;
   /** What went wrong, with its cause. */
@@ -168,7 +170,8 @@ export class Gate {
     if (!isWhole) progress.gone.abort(new Error('the client has gone'));
     else if (!request.complete) this.#linger(request);
     const { id, startedMs, route, resource, caller, error } = progress;
-    const problem = error === undefined ? 'ok' : problemOf(error).code;
+    const problem = error === undefined ? undefined : problemOf(error);
+    const writeId = response.getHeader('fencing-write-id') ?? problem?.members.writeId;
     const token = response.getHeader('fencing-token') ?? request.get('fencing-token');
     const [digits] = /^[1-9][0-9]{0,18}(?=\.|$)/.exec(String(token)) ?? [];
     this.#options.onRequest?.({
@@ -177,8 +180,9 @@ export class Gate {
       path: request.originalUrl.split('?', 1)[0] ?? '',
       address: request.ip ?? null,
       status: response.statusCode,
-      outcome: isWhole ? problem : 'client-gone',
+      outcome: isWhole ? (problem?.code ?? 'ok') : 'client-gone',
       token: digits === undefined ? null : BigInt(digits),
+      writeId: typeof writeId === 'string' ? writeId : null,
       durationMs: this.#runtime.nowMs() - startedMs,
       traceparent: request.get('traceparent') ?? null,
     });

@@ -73,11 +73,12 @@ const PROBLEMS: Readonly<Record<ProblemCode, readonly [status: number, title: st
   'outcome-unknown': [504, 'The write may or may not be applied'],
 };
 
-/** Every code, for the OpenAPI document. */
-export const problemCodes: readonly ProblemCode[] = Object.keys(PROBLEMS) as ProblemCode[];
-
 export function statusOf(code: ProblemCode): number {
   return PROBLEMS[code][0];
+}
+
+export function titleOf(code: ProblemCode): string {
+  return PROBLEMS[code][1];
 }
 
 export function typeOf(code: ProblemCode): string {

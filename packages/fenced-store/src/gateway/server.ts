@@ -58,9 +58,9 @@ export async function serveGateway(
   const { draining = new AbortController(), ...given } = options;
   const settings = { ...DEFAULTS, ...given };
   const { host, port, drainDelayMs, graceMs, connectionsMax, idleMs, ...limits } = settings;
-  for (const [name, value] of Object.entries({ port, drainDelayMs }))
+  for (const [name, value] of Object.entries({ port, drainDelayMs, graceMs }))
     checkWholeNumber(name, value, 0, 2 ** 31 - 1);
-  for (const [name, value] of Object.entries({ ...limits, graceMs, connectionsMax, idleMs }))
+  for (const [name, value] of Object.entries({ ...limits, connectionsMax, idleMs }))
     checkWholeNumber(name, value, 1, 2 ** 31 - 1);
   const server = createServer({
     headersTimeout: limits.headersMs,
