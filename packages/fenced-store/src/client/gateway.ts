@@ -6,6 +6,7 @@
  * may or may not have had it. Write again with the same token, or read and see.
  */
 import { InvalidArgumentError } from '../core/errors.js';
+import { checkAttempts } from '../s3/options.js';
 import { Calls } from './calls.js';
 import { type AcquireOptions, type GatewayLease, Leases } from './leases.js';
 import { GatewayObjects } from './objects.js';
@@ -24,6 +25,8 @@ export interface FencedGatewayOptions {
   readonly url: string | URL;
   /** The API key, or a JSON Web Token. */
   readonly key?: string;
+  /** How often an update that lost a race to others is tried, from 1 to 1000. @default 20 */
+  readonly attemptsMax?: number;
   /** For proxies, certificates and limits of one's own. @default globalThis.fetch */
   readonly fetch?: typeof fetch;
 }
@@ -38,13 +41,14 @@ export class FencedGateway {
 
   /** @throws {InvalidArgumentError} */
   constructor(options: FencedGatewayOptions, runtime: Runtime = systemRuntime) {
-    const { url, key, fetch: fetcher = globalThis.fetch } = options;
+    const { url, key, attemptsMax = 20, fetch: fetcher = globalThis.fetch } = options;
+    checkAttempts(attemptsMax);
     if (key !== undefined && !/^[\w.~+/=-]+$/.test(key))
       throw new InvalidArgumentError('key must be an API key or a JSON Web Token');
     this.#calls = new Calls(url, key, fetcher);
     this.#runtime = runtime;
     this.#leases = new Leases(this.#calls, this.#seals, runtime);
-    this.objects = new GatewayObjects(this.#calls, this.#seals, runtime);
+    this.objects = new GatewayObjects(this.#calls, this.#seals, attemptsMax, runtime);
   }
 
   /** As `records` of a `FencedPostgres`. @throws {InvalidArgumentError} */

@@ -18,7 +18,7 @@ interface Told {
   readonly token: string;
   readonly remainingMs: number;
   /** How long the gateway itself took to get it. */
-  readonly elapsedMs?: number;
+  readonly elapsedMs: number;
 }
 
 /** A lease that was had through a gateway; a `Lease` of `@fenced/lock` as far as a holder uses it. */
@@ -26,7 +26,7 @@ export class GatewayLease implements AsyncDisposable {
   readonly resource: string;
   /** Greater than the token of every earlier holder. What is written with it presents the gateway's seal, too. */
   readonly token: bigint;
-  readonly #id: string;
+  #id: string;
   readonly #leases: Leases;
   readonly #runtime: Runtime;
   readonly #controller = new AbortController();
@@ -83,8 +83,10 @@ export class GatewayLease implements AsyncDisposable {
   async extend(ttlMs: number): Promise<void> {
     this.ensure();
     try {
-      const deadlineMs = await this.#leases.extend(this.resource, this.#id, ttlMs);
+      const { leaseId, deadlineMs } = await this.#leases.extend(this.resource, this.#id, ttlMs);
       this.ensure();
+      // Its seal is good for longer.
+      this.#id = leaseId;
       this.#deadlineMs = Math.max(this.#deadlineMs, deadlineMs);
       this.#watch();
     } catch (error) {
@@ -139,9 +141,12 @@ export class Leases {
     return new GatewayLease({ resource, token, leaseId, deadlineMs }, this, this.#runtime);
   }
 
-  /** @returns the new deadline */
-  async extend(resource: string, leaseId: string, ttlMs: number): Promise<number> {
-    return (await this.#ask('PATCH', resource, `/${leaseId}`, { ttlMs })).deadlineMs;
+  async extend(
+    resource: string,
+    leaseId: string,
+    ttlMs: number,
+  ): Promise<{ readonly leaseId: string; readonly deadlineMs: number }> {
+    return this.#ask('PATCH', resource, `/${leaseId}`, { ttlMs });
   }
 
   async release(resource: string, leaseId: string): Promise<'released' | 'expired'> {
@@ -167,7 +172,7 @@ export class Leases {
       body: Buffer.from(JSON.stringify(body)),
     });
     if (!answer.ok) throw new LeaseError(answer.problem);
-    const { leaseId, token, remainingMs, elapsedMs = 0 } = (await answer.response.json()) as Told;
+    const { leaseId, token, remainingMs, elapsedMs } = (await answer.response.json()) as Told;
     // Invariant: never later than the true deadline. The answer cannot have left the gateway before `sentMs + elapsedMs`.
     const deadlineMs = sentMs + elapsedMs + remainingMs;
     return { leaseId, deadlineMs, token: this.#seals.keep(token, resource) };

@@ -43,7 +43,6 @@ export type Objects = Pick<
 >;
 
 const READS_AT_ONCE = 8;
-const ATTEMPTS_MAX = 20;
 const UNSETTLED_MAX = 1_000;
 const META = 'fencing-meta-';
 const META_OUT = 'Fencing-Meta-';
@@ -52,14 +51,16 @@ const META_OUT = 'Fencing-Meta-';
 export class GatewayObjects implements Objects {
   readonly #calls: Calls;
   readonly #seals: Seals;
+  readonly #attemptsMax: number;
   readonly #runtime: Runtime;
   /** The keys of writes whose outcome is unknown, by their ids. */
   readonly #unsettled = new Map<string, string>();
 
   /** Made by `objects` of FencedGateway. */
-  constructor(calls: Calls, seals: Seals, runtime: Runtime) {
+  constructor(calls: Calls, seals: Seals, attemptsMax: number, runtime: Runtime) {
     this.#calls = calls;
     this.#seals = seals;
+    this.#attemptsMax = attemptsMax;
     this.#runtime = runtime;
   }
 
@@ -92,7 +93,7 @@ export class GatewayObjects implements Objects {
   ): Promise<Written> {
     checkCall(options);
     checkFunction('edit', edit);
-    const { attemptsMax = ATTEMPTS_MAX, signal } = options;
+    const { attemptsMax = this.#attemptsMax, signal } = options;
     checkAttempts(attemptsMax);
     const { token } = this.#seals.present(options.token, key);
     for (let attempt = 1; ; attempt++) {
@@ -303,6 +304,7 @@ function contentOf(
       onRead(bytes);
       yield taken;
     }
+    onRead(bytes);
   })();
 }
 

@@ -2,7 +2,7 @@ import { createHmac, randomBytes } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { TOKEN_MAX } from '../core/token.js';
-import { createSeal, orBare, SealError, type SealKey } from './seal.js';
+import { createSeal, SealError, type SealKey } from './seal.js';
 
 const NOW_MS = 1_795_000_000_000;
 const END_MS = NOW_MS + 60_000;
@@ -144,13 +144,4 @@ test('nothing is sealed that could not be opened', () => {
   expect(() => seal.seal(TOKEN_MAX + 1n, 'a', END_MS)).toThrow('not a fencing token');
   for (const end of [0, 1.5, Number.NaN, Number.POSITIVE_INFINITY, -1])
     expect(() => seal.seal(1n, 'a', end)).toThrow('expiresAtMs');
-});
-
-test('where bare numbers are taken as well, a seal that is there is still checked', () => {
-  const both = orBare(seal);
-  expect(both.open('34', 'a')).toBe(34n);
-  expect(() => both.open('', 'a')).toThrow('not a fencing token');
-  const text = both.seal(35n, 'a', END_MS);
-  expect(both.open(text, 'a')).toBe(35n);
-  expect(faultOf(() => both.open(text, 'b'))).toBe('refused');
 });

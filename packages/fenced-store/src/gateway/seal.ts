@@ -106,11 +106,3 @@ export function createSeal(keys: readonly SealKey[], nowMs: () => number): Seal 
     },
   };
 }
-
-/** Takes bare numbers as well, while callers go over to sealed tokens: whoever may write may then present any number. */
-export function orBare(seal: Seal): Seal {
-  return {
-    ...seal,
-    open: (text, resource) => (/^\d*$/.test(text) ? parseToken(text) : seal.open(text, resource)),
-  };
-}
