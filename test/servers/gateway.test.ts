@@ -19,7 +19,9 @@ describe(`through a gateway, on ${server}`, () => {
   afterAll(() => stage[Symbol.asyncDispose]());
 
   describe('operations', () => operations(staged));
-  describe('replies that get lost', () => faults(staged));
+  // Half a minute more, of what the store behind the gateway does in any case.
+  if (process.env.FENCED_S3_SERVERS === 'all')
+    describe('replies that get lost', () => faults(staged));
   describe('streams', () => streams(staged));
   describe('properties', () => properties(staged));
 });
