@@ -32,6 +32,7 @@ export interface Addresses {
 /** A gateway that listens, and what it has told of its requests. */
 export interface Front extends AsyncDisposable {
   readonly url: string;
+  readonly app: ReturnType<typeof createGateway>;
   readonly server: GatewayServer;
   readonly ended: EndedRequest[];
   readonly pool: pg.Pool;
@@ -121,7 +122,7 @@ export class GatewayWorld implements AsyncDisposable {
     parts.defer(async () => void (await server.drain()));
     const all = parts.move();
     return {
-      ...{ url: server.url, server, ended, pool, objects },
+      ...{ app, url: server.url, server, ended, pool, objects },
       [Symbol.asyncDispose]: () => all.disposeAsync(),
     };
   }

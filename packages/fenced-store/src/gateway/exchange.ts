@@ -90,5 +90,10 @@ function decoded(segment: string): string {
 
 /** Sends JSON that nobody may keep, with the status that was set. */
 export function reply(response: Response, body: Readonly<Record<string, unknown>>): void {
-  response.set('Cache-Control', 'no-store').json(body);
+  const bytes = Buffer.from(JSON.stringify(body));
+  response.setHeader('Cache-Control', 'no-store');
+  // Not by Express, which would add a charset that this type does not have.
+  response.setHeader('Content-Type', 'application/json');
+  response.setHeader('Content-Length', bytes.length);
+  response.end(bytes);
 }
