@@ -1,5 +1,5 @@
-import { once } from 'node:events';
 import { connect } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 
 /** A reply as it came over the wire. */
 export interface RawReply {
@@ -8,26 +8,25 @@ export interface RawReply {
   readonly body: string;
 }
 
-/** Sends bytes as they are, and reads until the server closes the connection. Null where it closed without a word. */
+/** Sends bytes as they are, and reads until the server closes the connection. */
 export async function send(
   url: string,
   bytes: string | Buffer,
-  { limitMs = 10_000, ends = false }: { readonly limitMs?: number; readonly ends?: boolean } = {},
+  limitMs = 10_000,
 ): Promise<readonly RawReply[]> {
   const { hostname, port } = new URL(url);
   const socket = connect(Number(port), hostname);
   socket.on('error', () => undefined);
   const pieces: Buffer[] = [];
   socket.on('data', (piece) => pieces.push(piece));
-  if (ends) socket.end(bytes);
-  else socket.write(bytes);
-  const limit = AbortSignal.timeout(limitMs);
-  try {
-    await once(socket, 'close', { signal: limit });
-  } catch {
-    socket.destroy();
+  socket.write(bytes);
+  const isClosed = await Promise.race([
+    new Promise<boolean>((resolve) => socket.once('close', () => resolve(true))),
+    sleep(limitMs, false, { ref: false }),
+  ]);
+  socket.destroy();
+  if (!isClosed)
     throw new Error(`the connection is still open after ${limitMs} ms: ${Buffer.concat(pieces)}`);
-  }
   return repliesIn(Buffer.concat(pieces));
 }
 

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';
 import { Redlock } from '@fenced/lock';
 import {
@@ -171,4 +172,9 @@ export async function problemOf(response: Response): Promise<Record<string, unkn
   const type = response.headers.get('content-type');
   if (type !== 'application/problem+json') throw new Error(`${response.status} is ${type}`);
   return (await response.json()) as Record<string, unknown>;
+}
+
+/** Limited by the time limit of the test. */
+export async function until(condition: () => Promise<boolean> | boolean): Promise<void> {
+  while (!(await condition())) await sleep(5);
 }

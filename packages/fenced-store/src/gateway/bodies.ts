@@ -49,6 +49,8 @@ export async function* bytesOf(
     }
   } finally {
     cancel();
+    // Whoever reads on, to let the client end, could not while this does.
+    void pieces.return?.();
   }
 }
 
