@@ -49,6 +49,8 @@ export async function* bytesOf(
     }
   } finally {
     cancel();
+    // Whoever reads on, to let the client end, could not while this does.
+    void pieces.return?.();
   }
 }
 
@@ -114,17 +116,14 @@ export async function jsonOf(
 }
 
 /** A reviver that refuses numbers which would be stored as others. */
-function exactNumber(
-  _: string,
-  value: JsonValue,
-  context?: { readonly source?: string },
-): JsonValue {
+function exactNumber(_: string, value: JsonValue, { source = '' }: { source?: string }): JsonValue {
   if (typeof value !== 'number') return value;
-  const isWhole = /^-?\d+$/.test(context?.source ?? '');
-  if (Number.isFinite(value) && (!isWhole || Number.isSafeInteger(value))) return value;
+  const isKept =
+    !/^-?\d+$/.test(source) || String(value) === source || BigInt(value) === BigInt(source);
+  if (Number.isFinite(value) && isKept) return value;
   throw new Problem(
     'invalid-request',
-    `numbers beyond 2^53-1 lose digits: send them as strings number=${context?.source?.slice(0, 40)}`,
+    `a number has more digits than can be kept: send it as a string number=${source.slice(0, 40)}`,
   );
 }
 

@@ -4,7 +4,7 @@ import { problemOf } from './failures.js';
 import type { Caller, Credentials } from './keys.js';
 import type { AllLimits } from './limits.js';
 import { segmentsOf } from './path.js';
-import { Problem } from './problem.js';
+import { Problem, writeProblem } from './problem.js';
 import { addressName, type RateLimit } from './rate-limit.js';
 import type { Runtime } from './runtime.js';
 
@@ -135,14 +135,12 @@ export class Gate {
     const problem = problemOf(error);
     for (const name of response.getHeaderNames())
       if (!KEPT.includes(name)) response.removeHeader(name);
-    for (const [name, value] of Object.entries(problem.headers)) response.setHeader(name, value);
-    // Whoever was not told to go on sending may or may not do so: nobody could tell where the next request begins.
-    if (request.get('expect') !== undefined && !request.complete)
-      response.setHeader('Connection', 'close');
-    const body = Buffer.from(JSON.stringify(problem.document(`urn:uuid:${progress.id}`)));
-    response.statusCode = problem.status;
-    response.setHeader('Content-Length', body.length);
-    response.end(request.method === 'HEAD' ? undefined : body);
+    // Whoever was not told to go on may or may not do so: nobody could tell where the next request begins.
+    const isAwaited = request.complete || request.get('expect') !== undefined;
+    if (isAwaited && !request.complete) response.setHeader('Connection', 'close');
+    writeProblem(response, problem, `urn:uuid:${progress.id}`);
+    if (isAwaited) response.end();
+    else this.#linger(request, () => response.end());
   }
 
   async #callerOf(request: Request): Promise<Caller> {
@@ -168,7 +166,7 @@ export class Gate {
   #end(request: Request, response: Response, progress: Progress): void {
     const isWhole = response.writableFinished;
     if (!isWhole) progress.gone.abort(new Error('the client has gone'));
-    else if (!request.complete) this.#linger(request);
+    else if (!request.complete) this.#linger(request, () => undefined);
     const { id, startedMs, route, resource, caller, error } = progress;
     const problem = error === undefined ? undefined : problemOf(error);
     const writeId = response.getHeader('fencing-write-id') ?? problem?.members.writeId;
@@ -188,11 +186,12 @@ export class Gate {
     });
   }
 
-  /** Closing at once would lose the answer: the client is still sending. */
-  #linger(request: Request): void {
-    request.resume();
+  /** Lets the client send what nobody reads: to close at once would lose the answer on its way to a client that still sends. */
+  #linger(request: Request, end: () => void): void {
     const cancel = this.#runtime.after(LINGER_MS, () => request.socket.destroy());
+    request.once('end', end);
     request.once('close', cancel);
+    request.resume();
   }
 }
 

@@ -1,3 +1,5 @@
+import type { ServerResponse } from 'node:http';
+
 /** How the gateway says what went wrong: RFC 9457, one `type` for each case in which a caller would act differently. */
 
 /** What can go wrong, as far as a client would act differently. docs/gateway.md explains each. */
@@ -139,4 +141,14 @@ export class Problem extends Error {
       ...(this.retryAfterMs !== undefined && { retryAfterMs: Math.ceil(this.retryAfterMs) }),
     };
   }
+}
+
+/** Answers with the document. The response is still to be ended. */
+export function writeProblem(response: ServerResponse, problem: Problem, instance?: string): void {
+  const body = Buffer.from(JSON.stringify(problem.document(instance)));
+  response.statusCode = problem.status;
+  for (const [name, value] of Object.entries(problem.headers)) response.setHeader(name, value);
+  response.setHeader('Content-Length', body.length);
+  if (response.req.method === 'HEAD') response.flushHeaders();
+  else response.write(body);
 }
