@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';
 import { Redlock } from '@fenced/lock';
 import {
@@ -32,6 +33,7 @@ export interface Addresses {
 /** A gateway that listens, and what it has told of its requests. */
 export interface Front extends AsyncDisposable {
   readonly url: string;
+  readonly app: ReturnType<typeof createGateway>;
   readonly server: GatewayServer;
   readonly ended: EndedRequest[];
   readonly pool: pg.Pool;
@@ -121,7 +123,7 @@ export class GatewayWorld implements AsyncDisposable {
     parts.defer(async () => void (await server.drain()));
     const all = parts.move();
     return {
-      ...{ url: server.url, server, ended, pool, objects },
+      ...{ app, url: server.url, server, ended, pool, objects },
       [Symbol.asyncDispose]: () => all.disposeAsync(),
     };
   }
@@ -170,4 +172,9 @@ export async function problemOf(response: Response): Promise<Record<string, unkn
   const type = response.headers.get('content-type');
   if (type !== 'application/problem+json') throw new Error(`${response.status} is ${type}`);
   return (await response.json()) as Record<string, unknown>;
+}
+
+/** Limited by the time limit of the test. */
+export async function until(condition: () => Promise<boolean> | boolean): Promise<void> {
+  while (!(await condition())) await sleep(5);
 }

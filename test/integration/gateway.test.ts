@@ -1,3 +1,9 @@
+import { createHash, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { type IncomingMessage, request } from 'node:http';
+import { Readable } from 'node:stream';
+import { text } from 'node:stream/consumers';
+import { pipeline } from 'node:stream/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { acquire, type Front, GatewayWorld, inPath, post, problemOf } from './gateway-world.js';
 
@@ -88,3 +94,233 @@ test.each(['objects', 'records'])('%s: a late holder is refused', async (kind) =
   const ratchet = await fetch(`${one.url}/v1/ratchets/${kindOfRatchet}/${inPath(name)}`);
   expect(await ratchet.json()).toMatchObject({ token: late.token });
 });
+
+const TYPE = { 'Content-Type': 'text/plain' };
+
+function target(name: string): string {
+  return `${one.url}/v1/objects/${inPath(name)}`;
+}
+
+async function put(name: string, body: string, headers: Record<string, string>): Promise<Response> {
+  return fetch(target(name), { method: 'PUT', body, headers });
+}
+
+test('an object comes back with the headers that it was written with', async () => {
+  const name = world.newName();
+  const headers = {
+    'Content-Type': 'text/csv; charset=utf-8',
+    'Cache-Control': 'max-age=60',
+    'Content-Disposition': 'attachment; filename="a.csv"',
+    'Content-Language': 'de',
+    'Fencing-Meta-Origin': 'here',
+  };
+  const written = await put(name, 'a;b', { ...headers, 'Fencing-Token': '7' });
+  expect(written.status).toBe(200);
+  expect(written.headers.get('cache-control')).toBe('no-store');
+  for (const method of ['GET', 'HEAD']) {
+    const read = await fetch(target(name), { method });
+    expect(read.status).toBe(200);
+    for (const [header, value] of Object.entries(headers))
+      expect([header, read.headers.get(header)]).toEqual([header, value]);
+    expect(read.headers.get('content-length')).toBe('3');
+    expect(read.headers.get('accept-ranges')).toBe('bytes');
+    expect(read.headers.get('fencing-token')).toBe('7');
+    expect(read.headers.get('fencing-write-id')).toBe(written.headers.get('fencing-write-id'));
+    expect(await read.text()).toBe(method === 'GET' ? 'a;b' : '');
+  }
+});
+
+test('ranges, and conditions of readers', async () => {
+  const name = world.newName();
+  const written = await put(name, '0123456789', { ...TYPE, 'Fencing-Token': '1' });
+  const etag = written.headers.get('etag') ?? '';
+  const read = (headers: Record<string, string>, method = 'GET') =>
+    fetch(target(name), { method, headers });
+  const cases = [
+    [{ Range: 'bytes=2-4' }, 206, '234', 'bytes 2-4/10'],
+    [{ Range: 'bytes=-3' }, 206, '789', 'bytes 7-9/10'],
+    [{ Range: 'bytes=8-99' }, 206, '89', 'bytes 8-9/10'],
+    [{ Range: 'bytes=0-0' }, 206, '0', 'bytes 0-0/10'],
+    [{ Range: 'bytes=2-4', 'If-Range': etag }, 206, '234', 'bytes 2-4/10'],
+    [{ Range: 'bytes=2-4', 'If-Range': '"another"' }, 200, '0123456789', null],
+    [{ Range: 'bytes=0-1,4-5' }, 200, '0123456789', null],
+    [{ Range: 'lines=2-4' }, 200, '0123456789', null],
+    [{ 'If-None-Match': etag }, 304, '', null],
+    [{ 'If-None-Match': `W/${etag}` }, 304, '', null],
+    [{ 'If-None-Match': '*' }, 304, '', null],
+    [{ 'If-None-Match': '"another"' }, 200, '0123456789', null],
+    [{ 'If-Match': `"another", ${etag}` }, 200, '0123456789', null],
+  ] as const;
+  for (const [headers, status, body, range] of cases) {
+    const reply = await read(headers);
+    const seen = [reply.status, await reply.text(), reply.headers.get('content-range')];
+    expect([headers, ...seen]).toEqual([headers, status, body, range]);
+    expect(reply.headers.get('etag')).toBe(etag);
+    expect(reply.headers.get('fencing-token')).toBe('1');
+  }
+  const beyond = await read({ Range: 'bytes=10-' });
+  expect([beyond.status, beyond.headers.get('content-range')]).toEqual([416, 'bytes */10']);
+  expect(await problemOf(beyond)).toMatchObject({
+    type: 'urn:fenced:problem:range-not-satisfiable',
+  });
+  const other = await read({ 'If-Match': '"another"' });
+  expect(await problemOf(other)).toMatchObject({ type: 'urn:fenced:problem:precondition-failed' });
+  expect((await read({ Range: 'bytes=2-4' }, 'HEAD')).status).toBe(200);
+});
+
+test.each(['objects', 'records'])(
+  '%s: a write may name the version that it replaces',
+  async (kind) => {
+    const address = `${one.url}/v1/${kind}/conditions/${kind}-1`;
+    const write = (token: number, headers: object, method = 'PUT') =>
+      fetch(address, {
+        method,
+        ...(method === 'PUT' && { body: String(token) }),
+        headers: { 'Content-Type': 'application/json', 'Fencing-Token': `${token}`, ...headers },
+      });
+    const mismatch = { type: 'urn:fenced:problem:precondition-failed', status: 412 };
+    expect(await problemOf(await write(1, { 'If-Match': '"1"' }))).toMatchObject(mismatch);
+    const created = await write(1, { 'If-None-Match': '*' });
+    expect(created.status).toBe(200);
+    expect(await problemOf(await write(1, { 'If-None-Match': '*' }))).toMatchObject(mismatch);
+    const etag = created.headers.get('etag') ?? '';
+    expect(etag).toMatch(/^"[^"]+"$/);
+    const replaced = await write(2, { 'If-Match': etag });
+    expect(replaced.status).toBe(200);
+    expect(await problemOf(await write(2, { 'If-Match': etag }))).toMatchObject(mismatch);
+    const stale = await write(1, { 'If-Match': replaced.headers.get('etag') });
+    expect(await problemOf(stale)).toMatchObject({ type: 'urn:fenced:problem:stale-token' });
+    expect(await problemOf(await write(2, { 'If-Match': etag }, 'DELETE'))).toMatchObject(mismatch);
+    const current = replaced.headers.get('etag') ?? '';
+    expect((await write(2, { 'If-Match': current }, 'DELETE')).status).toBe(200);
+    expect((await fetch(address)).status).toBe(404);
+    expect(await problemOf(await write(2, { 'If-Match': current }))).toMatchObject(mismatch);
+    expect((await write(2, { 'If-None-Match': '*' })).status).toBe(200);
+    for (const headers of [
+      { 'If-Match': '*' },
+      { 'If-Match': 'W/"1"' },
+      { 'If-Match': '"1", "2"' },
+      { 'If-None-Match': '"1"' },
+      { 'If-Match': '"1"', 'If-None-Match': '*' },
+    ])
+      expect([headers, (await write(2, headers)).status]).toEqual([headers, 400]);
+  },
+);
+
+test.each(['objects', 'records'])(
+  '%s: a claim, and a fenced read, keep earlier holders out',
+  async (kind) => {
+    const address = `${one.url}/v1/${kind}/claims/${kind}-1`;
+    const call = (token: string, path = '', method = 'PUT') =>
+      fetch(address + path, {
+        method,
+        ...(method === 'PUT' && { body: token }),
+        headers: { 'Content-Type': 'application/json', 'Fencing-Token': token },
+      });
+    expect((await call('3')).status).toBe(200);
+    const claimed = await call('5', '/claim', 'POST');
+    expect([claimed.status, await claimed.json()]).toEqual([200, { token: '5' }]);
+    expect(await problemOf(await call('4'))).toMatchObject({ presented: '4', highest: '5' });
+    const read = await call('6', '', 'GET');
+    expect([await read.text(), read.headers.get('fencing-token')]).toEqual(['3', '6']);
+    expect(await problemOf(await call('5'))).toMatchObject({ presented: '5', highest: '6' });
+    expect(await problemOf(await call('5', '', 'GET'))).toMatchObject({ highest: '6' });
+    expect((await call('7', '', 'DELETE')).status).toBe(200);
+    expect(await problemOf(await call('6'))).toMatchObject({ highest: '7' });
+  },
+);
+
+test('what became of a write can be asked of any gateway', async () => {
+  for (const address of ['/v1/objects/writes/1', '/v1/records/writes/1']) {
+    const written = await fetch(one.url + address, {
+      method: 'PUT',
+      body: '1',
+      headers: { 'Content-Type': 'application/json', 'Fencing-Token': '1' },
+    });
+    const { writeId } = (await written.json()) as { writeId: string };
+    const found = await fetch(`${two.url}/v1/writes/${writeId}`);
+    expect(await found.json()).toEqual({ writeId, outcome: 'applied' });
+    const other = writeId.replace(/\.[0-9a-f]{8}/, '.00000000');
+    const unknown = await fetch(`${two.url}/v1/writes/${other}`);
+    expect(await unknown.json()).toEqual({ writeId: other, outcome: 'unknown' });
+  }
+  for (const id of ['x', 'objects.0.x', `objects.${'0'.repeat(32)}.YS8uLi9i`])
+    expect((await fetch(`${one.url}/v1/writes/${id}`)).status).toBe(400);
+});
+
+test('numbers that would be stored as others are refused', async () => {
+  const write = (body: string) =>
+    fetch(`${one.url}/v1/records/numbers/1`, {
+      method: 'PUT',
+      body,
+      headers: { 'Content-Type': 'application/json', 'Fencing-Token': '1' },
+    });
+  for (const body of ['9007199254740993', '[-9007199254740993]', '1e999', '{"a":{"b":-1e999}}'])
+    expect([body, (await write(body)).status]).toEqual([body, 400]);
+  for (const body of [
+    '9007199254740992',
+    '100000000000000000000',
+    '0.1',
+    '1e300',
+    '"9007199254740993"',
+    'null',
+  ])
+    expect([body, (await write(body)).status]).toEqual([body, 200]);
+  expect(await (await fetch(`${one.url}/v1/records/numbers/1`)).text()).toBe('null');
+});
+
+test('readiness, and the checks of platforms', async () => {
+  expect(await (await fetch(`${one.url}/livez`)).text()).toBe('ok\n');
+  const ready = await fetch(`${one.url}/readyz`);
+  expect([ready.status, await ready.text()]).toEqual([
+    200,
+    '[+]lock 3 of 3 nodes vote, 3 answer\n[+]s3 ok\n[+]postgres ok\n',
+  ]);
+});
+
+const STREAM_MIB = Number(process.env.FENCED_STREAM_MIB ?? 48);
+
+test(`${STREAM_MIB} MiB pass through in pieces, both ways`, async () => {
+  const name = world.newName();
+  const piece = randomBytes(2 ** 20);
+  const sent = createHash('sha256');
+  const source = async function* () {
+    for (let i = 0; i < STREAM_MIB; i++) {
+      piece.writeUInt32BE(i);
+      const copy = Buffer.from(piece);
+      sent.update(copy);
+      yield copy;
+    }
+  };
+  const bytes = STREAM_MIB * 2 ** 20;
+  const before = process.memoryUsage().rss;
+  let most = before;
+  const watch = setInterval(() => {
+    most = Math.max(most, process.memoryUsage().rss);
+  }, 20);
+  const upload = request(target(name), {
+    method: 'PUT',
+    headers: { 'Fencing-Token': '1', 'Content-Length': bytes },
+  });
+  const answered = once(upload, 'response') as Promise<[IncomingMessage]>;
+  await pipeline(Readable.from(source()), upload);
+  const [written] = await answered;
+  expect([written.statusCode, await text(written)]).toEqual([200, expect.any(String)]);
+  const received = createHash('sha256');
+  const read = await fetch(target(name));
+  expect(read.headers.get('content-length')).toBe(String(bytes));
+  let count = 0;
+  for await (const chunk of read.body ?? []) {
+    received.update(chunk);
+    count += chunk.length;
+  }
+  clearInterval(watch);
+  expect(count).toBe(bytes);
+  expect(received.digest('hex')).toBe(sent.digest('hex'));
+  // Gateway, client and test are one process here; six parts of 8 MiB may be in flight.
+  expect((most - before) / 2 ** 20).toBeLessThan(300);
+
+  const range = `bytes=${bytes - 2 ** 20}-${bytes - 2 ** 20 + 3}`;
+  const last = await fetch(target(name), { headers: { Range: range } });
+  expect(Buffer.from(await last.arrayBuffer()).readUInt32BE()).toBe(STREAM_MIB - 1);
+}, 600_000);

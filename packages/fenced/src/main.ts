@@ -1,9 +1,10 @@
 import { type Command, EXIT_USAGE, print, UsageError } from './command.js';
 import { admit } from './commands/admit.js';
+import { gateway } from './commands/gateway.js';
 import { probe } from './commands/probe.js';
 import { status } from './commands/status.js';
 
-const commands: Readonly<Record<string, Command>> = { status, admit, probe };
+const commands: Readonly<Record<string, Command>> = { status, admit, probe, gateway };
 
 /**
  * Runs the command line that follows `fenced`.

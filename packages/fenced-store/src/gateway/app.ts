@@ -84,7 +84,7 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
   const all = [...operations, ...routes];
   for (const route of all) mount(app, route, gate);
   // Behind all of them: one path may match several routes, each with methods of its own.
-  for (const route of all) app.all(route.path, noteMethods(route));
+  for (const route of all) app.route(route.path).all(noteMethods(route));
   app.use(refuse);
   app.use((error: unknown, request: Request, response: Response, _: NextFunction) =>
     gate.fail(error, request, response),

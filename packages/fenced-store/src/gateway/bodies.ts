@@ -11,7 +11,7 @@ export interface BodyLimits {
 }
 
 /** A client that sends or reads less than this in `idleTimeoutMs` is cut off. */
-export const PROGRESS_BYTES: number = 16 * 2 ** 10;
+const PROGRESS_BYTES: number = 16 * 2 ** 10;
 
 /**
  * The bytes of a body as they come. What is not read stays with the client.
@@ -46,6 +46,31 @@ export async function* bytesOf(
       fresh = 0;
       cancel();
       cancel = runtime.after(idleTimeoutMs, stalled);
+    }
+  } finally {
+    cancel();
+    // Whoever reads on, to let the client end, could not while this does.
+    void pieces.return?.();
+  }
+}
+
+/** The bytes of an answer as the client takes them; `onStall` is called where it takes too few. */
+export async function* paced(
+  body: AsyncIterable<Uint8Array>,
+  idleTimeoutMs: number,
+  runtime: Runtime,
+  onStall: () => void,
+): AsyncGenerator<Uint8Array> {
+  let cancel = runtime.after(idleTimeoutMs, onStall);
+  let fresh = 0;
+  try {
+    for await (const piece of body) {
+      yield piece;
+      fresh += piece.length;
+      if (fresh < PROGRESS_BYTES) continue;
+      fresh = 0;
+      cancel();
+      cancel = runtime.after(idleTimeoutMs, onStall);
     }
   } finally {
     cancel();
@@ -91,17 +116,14 @@ export async function jsonOf(
 }
 
 /** A reviver that refuses numbers which would be stored as others. */
-function exactNumber(
-  _: string,
-  value: JsonValue,
-  context?: { readonly source?: string },
-): JsonValue {
+function exactNumber(_: string, value: JsonValue, { source = '' }: { source?: string }): JsonValue {
   if (typeof value !== 'number') return value;
-  const isWhole = /^-?\d+$/.test(context?.source ?? '');
-  if (Number.isFinite(value) && (!isWhole || Number.isSafeInteger(value))) return value;
+  const isKept =
+    !/^-?\d+$/.test(source) || String(value) === source || BigInt(value) === BigInt(source);
+  if (Number.isFinite(value) && isKept) return value;
   throw new Problem(
     'invalid-request',
-    `numbers beyond 2^53-1 lose digits: send them as strings number=${context?.source?.slice(0, 40)}`,
+    `a number has more digits than can be kept: send it as a string number=${source.slice(0, 40)}`,
   );
 }
 

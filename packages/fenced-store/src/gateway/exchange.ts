@@ -1,6 +1,6 @@
 import type { Request, Response } from 'express';
 import type { Caller, Verb } from './keys.js';
-import { nameOf } from './path.js';
+import { segmentsOf } from './path.js';
 import { Problem } from './problem.js';
 import type { Seal } from './seal.js';
 
@@ -38,8 +38,14 @@ const ONCE = [
   ...['range', 'traceparent', 'transfer-encoding', 'x-request-id'],
 ];
 
-/** @throws {Problem} `invalid-request`, where a header that means something only once is there twice. */
+/** @throws {Problem} `invalid-request`, where a header that means something only once is there twice, or the host is missing. */
 export function checkHeaders(request: Request): void {
+  if (request.httpVersionMajor !== 1)
+    throw new Problem('invalid-request', 'this is an HTTP/1.1 server');
+  if ((request.get('transfer-encoding') ?? 'chunked').toLowerCase() !== 'chunked')
+    throw new Problem('invalid-request', 'of Transfer-Encoding, only chunked is known');
+  if (request.get('host') === undefined && request.httpVersion !== '1.0')
+    throw new Problem('invalid-request', 'the header Host is missing');
   for (const name of ONCE)
     if ((request.headersDistinct[name]?.length ?? 0) > 1)
       throw new Problem('invalid-request', `the header ${name} may be sent only once`);
@@ -69,7 +75,7 @@ export function presentedToken(
   if (text === undefined) return undefined;
   const encoded = request.get('fencing-resource');
   if (encoded === undefined) return seal.open(text, key);
-  const resource = encoded.split('/').map(decoded).join('/');
+  const resource = segmentsOf(`/${encoded}`).join('/');
   checkAllowed(caller, 'lease', `leases/${resource}`);
   return seal.open(text, resource);
 }
@@ -84,11 +90,12 @@ export function requiredToken(exchange: Exchange, seal: Seal, key: string): bigi
   );
 }
 
-function decoded(segment: string): string {
-  return nameOf(segment, 'invalid-request');
-}
-
 /** Sends JSON that nobody may keep, with the status that was set. */
 export function reply(response: Response, body: Readonly<Record<string, unknown>>): void {
-  response.set('Cache-Control', 'no-store').json(body);
+  const bytes = Buffer.from(JSON.stringify(body));
+  response.setHeader('Cache-Control', 'no-store');
+  // Not by Express, which would add a charset that this type does not have.
+  response.setHeader('Content-Type', 'application/json');
+  response.setHeader('Content-Length', bytes.length);
+  response.end(bytes);
 }

@@ -4,7 +4,7 @@ import { problemOf } from './failures.js';
 import type { Caller, Credentials } from './keys.js';
 import type { AllLimits } from './limits.js';
 import { segmentsOf } from './path.js';
-import { Problem } from './problem.js';
+import { Problem, writeProblem } from './problem.js';
 import { addressName, type RateLimit } from './rate-limit.js';
 import type { Runtime } from './runtime.js';
 
@@ -25,6 +25,8 @@ export interface EndedRequest {
   readonly outcome: string;
   /** The token that was issued, presented or found, without its seal. */
   readonly token: bigint | null;
+  /** Of a write, as it was told. */
+  readonly writeId: string | null;
   readonly durationMs: number;
   readonly traceparent: string | null;
   /** What went wrong, with its cause. */
@@ -133,14 +135,12 @@ export class Gate {
     const problem = problemOf(error);
     for (const name of response.getHeaderNames())
       if (!KEPT.includes(name)) response.removeHeader(name);
-    for (const [name, value] of Object.entries(problem.headers)) response.setHeader(name, value);
-    // Whoever was not told to go on sending may or may not do so: nobody could tell where the next request begins.
-    if (request.get('expect') !== undefined && !request.complete)
-      response.setHeader('Connection', 'close');
-    const body = Buffer.from(JSON.stringify(problem.document(`urn:uuid:${progress.id}`)));
-    response.statusCode = problem.status;
-    response.setHeader('Content-Length', body.length);
-    response.end(request.method === 'HEAD' ? undefined : body);
+    // Whoever was not told to go on may or may not do so: nobody could tell where the next request begins.
+    const isAwaited = request.complete || request.get('expect') !== undefined;
+    if (isAwaited && !request.complete) response.setHeader('Connection', 'close');
+    writeProblem(response, problem, `urn:uuid:${progress.id}`);
+    if (isAwaited) response.end();
+    else this.#linger(request, () => response.end());
   }
 
   async #callerOf(request: Request): Promise<Caller> {
@@ -166,9 +166,10 @@ export class Gate {
   #end(request: Request, response: Response, progress: Progress): void {
     const isWhole = response.writableFinished;
     if (!isWhole) progress.gone.abort(new Error('the client has gone'));
-    else if (!request.complete) this.#linger(request);
+    else if (!request.complete) this.#linger(request, () => undefined);
     const { id, startedMs, route, resource, caller, error } = progress;
-    const problem = error === undefined ? 'ok' : problemOf(error).code;
+    const problem = error === undefined ? undefined : problemOf(error);
+    const writeId = response.getHeader('fencing-write-id') ?? problem?.members.writeId;
     const token = response.getHeader('fencing-token') ?? request.get('fencing-token');
     const [digits] = /^[1-9][0-9]{0,18}(?=\.|$)/.exec(String(token)) ?? [];
     this.#options.onRequest?.({
@@ -177,18 +178,20 @@ export class Gate {
       path: request.originalUrl.split('?', 1)[0] ?? '',
       address: request.ip ?? null,
       status: response.statusCode,
-      outcome: isWhole ? problem : 'client-gone',
+      outcome: isWhole ? (problem?.code ?? 'ok') : 'client-gone',
       token: digits === undefined ? null : BigInt(digits),
+      writeId: typeof writeId === 'string' ? writeId : null,
       durationMs: this.#runtime.nowMs() - startedMs,
       traceparent: request.get('traceparent') ?? null,
     });
   }
 
-  /** Closing at once would lose the answer: the client is still sending. */
-  #linger(request: Request): void {
-    request.resume();
+  /** Lets the client send what nobody reads: to close at once would lose the answer on its way to a client that still sends. */
+  #linger(request: Request, end: () => void): void {
     const cancel = this.#runtime.after(LINGER_MS, () => request.socket.destroy());
+    request.once('end', end);
     request.once('close', cancel);
+    request.resume();
   }
 }
 

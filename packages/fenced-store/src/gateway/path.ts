@@ -13,7 +13,7 @@ const DISGUISED = /%(?:2e|2f|5c)/i;
 const CONTROL = /\p{Cc}/u;
 
 /**
- * The decoded segments of a raw target, without its query.
+ * The decoded segments of a raw target, without its query: UTF-8 in Unicode's normal form C, without control characters.
  *
  * @throws {Problem} `invalid-path`
  */
@@ -29,27 +29,23 @@ export function segmentsOf(target: string): readonly string[] {
   return path
     .slice(1)
     .split('/')
-    .map((segment) => nameOf(segment, 'invalid-path'));
+    .map((segment) => nameOf(segment));
 }
 
-/**
- * What percent-encoded UTF-8 stands for.
- *
- * @throws {Problem} of that code, where it is not UTF-8, is not in Unicode's normal form C, has control characters, or is `.` or `..`
- */
-export function nameOf(encoded: string, code: 'invalid-path' | 'invalid-request'): string {
+function nameOf(encoded: string): string {
   let name: string;
   try {
     name = decodeURIComponent(encoded);
   } catch {
-    throw new Problem(code, 'percent-encoded bytes must be well-formed UTF-8');
+    throw new Problem('invalid-path', 'percent-encoded bytes must be well-formed UTF-8');
   }
-  if (CONTROL.test(name)) throw new Problem(code, 'names may not contain control characters');
+  if (CONTROL.test(name))
+    throw new Problem('invalid-path', 'names may not contain control characters');
   if (name === '.' || name === '..')
-    throw new Problem(code, 'a segment of a name may not be . or ..');
+    throw new Problem('invalid-path', 'a segment of a name may not be . or ..');
   // Two names that look alike would have two ratchets.
   if (name !== name.normalize('NFC'))
-    throw new Problem(code, 'names must be in Unicode normal form C (NFC)');
+    throw new Problem('invalid-path', 'names must be in Unicode normal form C (NFC)');
   return name;
 }
 

@@ -1,3 +1,5 @@
+import type { ServerResponse } from 'node:http';
+
 /** How the gateway says what went wrong: RFC 9457, one `type` for each case in which a caller would act differently. */
 
 /** What can go wrong, as far as a client would act differently. docs/gateway.md explains each. */
@@ -73,11 +75,12 @@ const PROBLEMS: Readonly<Record<ProblemCode, readonly [status: number, title: st
   'outcome-unknown': [504, 'The write may or may not be applied'],
 };
 
-/** Every code, for the OpenAPI document. */
-export const problemCodes: readonly ProblemCode[] = Object.keys(PROBLEMS) as ProblemCode[];
-
 export function statusOf(code: ProblemCode): number {
   return PROBLEMS[code][0];
+}
+
+export function titleOf(code: ProblemCode): string {
+  return PROBLEMS[code][1];
 }
 
 export function typeOf(code: ProblemCode): string {
@@ -138,4 +141,14 @@ export class Problem extends Error {
       ...(this.retryAfterMs !== undefined && { retryAfterMs: Math.ceil(this.retryAfterMs) }),
     };
   }
+}
+
+/** Answers with the document. The response is still to be ended. */
+export function writeProblem(response: ServerResponse, problem: Problem, instance?: string): void {
+  const body = Buffer.from(JSON.stringify(problem.document(instance)));
+  response.statusCode = problem.status;
+  for (const [name, value] of Object.entries(problem.headers)) response.setHeader(name, value);
+  response.setHeader('Content-Length', body.length);
+  if (response.req.method === 'HEAD') response.flushHeaders();
+  else response.write(body);
 }

@@ -1,10 +1,10 @@
 import { once } from 'node:events';
-import { createServer, type Server, type ServerResponse } from 'node:http';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Express } from 'express';
 import { checkWholeNumber } from '../core/check.js';
-import { Problem } from './problem.js';
+import { Problem, writeProblem } from './problem.js';
 import { type Runtime, systemRuntime } from './runtime.js';
 
 /** Milliseconds and bytes. */
@@ -58,9 +58,9 @@ export async function serveGateway(
   const { draining = new AbortController(), ...given } = options;
   const settings = { ...DEFAULTS, ...given };
   const { host, port, drainDelayMs, graceMs, connectionsMax, idleMs, ...limits } = settings;
-  for (const [name, value] of Object.entries({ port, drainDelayMs }))
+  for (const [name, value] of Object.entries({ port, drainDelayMs, graceMs }))
     checkWholeNumber(name, value, 0, 2 ** 31 - 1);
-  for (const [name, value] of Object.entries({ ...limits, graceMs, connectionsMax, idleMs }))
+  for (const [name, value] of Object.entries({ ...limits, connectionsMax, idleMs }))
     checkWholeNumber(name, value, 1, 2 ** 31 - 1);
   const server = createServer({
     headersTimeout: limits.headersMs,
@@ -110,26 +110,38 @@ async function drain(
 
 /** Requests that Node does not hand to anybody are answered as all others. */
 function answerWhatNodeRefuses(server: Server): void {
-  const underWay = new WeakMap<Duplex, ServerResponse>();
-  const note = ({ socket }: { socket: Duplex }, response: ServerResponse): void => {
-    underWay.set(socket, response);
+  const latest = new WeakMap<Duplex, ServerResponse>();
+  const broken = new WeakSet<Duplex>();
+  const note = ({ socket }: IncomingMessage, response: ServerResponse): void => {
+    latest.set(socket, response);
   };
   server.prependListener('request', note);
   server.prependListener('checkContinue', note);
   server.on('clientError', (error: NodeJS.ErrnoException, socket: Socket) => {
-    const response = underWay.get(socket);
-    // An answer between the pieces of another one would be taken for a part of it.
-    if (!socket.writable || (response && !response.writableFinished)) socket.destroy();
-    else answerOn(socket, meaningOf(error));
+    // Each piece of what follows is an error again.
+    if (broken.has(socket)) return;
+    broken.add(socket);
+    const problem = meaningOf(error);
+    const response = latest.get(socket);
+    if (!socket.writable) socket.destroy();
+    else if (response === undefined || response.writableFinished) answerOn(socket, problem);
+    else if (response.headersSent || response.req.complete)
+      // What came before has an answer of its own, which comes first.
+      response.once('finish', () => answerOn(socket, problem));
+    else {
+      response.once('finish', () => socket.destroySoon());
+      writeProblem(response, problem);
+      response.end();
+    }
   });
   server.on('connect', (_, socket) => {
     socket.on('error', () => undefined);
     answerOn(socket, new Problem('method-not-allowed', 'this is no proxy'));
   });
   server.on('checkExpectation', (_, response) => {
-    const problem = new Problem('expectation-failed', 'of Expect, only 100-continue is known');
-    response.writeHead(problem.status, { ...problem.headers, Connection: 'close' });
-    response.end(JSON.stringify(problem.document()));
+    response.setHeader('Connection', 'close');
+    writeProblem(response, new Problem('expectation-failed', 'only 100-continue can be expected'));
+    response.end();
   });
 }
 

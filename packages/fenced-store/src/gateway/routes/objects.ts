@@ -1,7 +1,8 @@
+import { once } from 'node:events';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type { Request, Response } from 'express';
-import { bytesOf, checkBody, declaredBytes } from '../bodies.js';
+import { bytesOf, checkBody, declaredBytes, paced } from '../bodies.js';
 import { etagOf, expectedVersion, isNotModified, rangeOf, slice } from '../conditions.js';
 import {
   checkAllowed,
@@ -104,7 +105,10 @@ async function claim({ objects, seal }: ObjectParts, exchange: Exchange): Promis
   reply(response, { token: String(token) });
 }
 
-async function get({ objects, seal }: ObjectParts, exchange: Exchange): Promise<void> {
+async function get(
+  { objects, seal, limits, runtime }: ObjectParts,
+  exchange: Exchange,
+): Promise<void> {
   const { request, response, names, signal, caller } = exchange;
   const { key = '' } = names;
   const token = presentedToken(exchange, seal, key);
@@ -130,10 +134,12 @@ async function get({ objects, seal }: ObjectParts, exchange: Exchange): Promise<
     if (length !== undefined) response.set('Content-Length', String(length));
     if (bodyBytes !== undefined) response.set('Accept-Ranges', 'bytes');
     if (request.method === 'HEAD') return void response.end();
-    await pipeline(
-      range ? Readable.from(slice(body, range), { objectMode: false }) : body,
-      response,
-    );
+    // What is wrong with a body mostly shows with its first bytes: as long as none was sent, a problem can be told.
+    await once(body, 'readable', { signal });
+    const wanted = range ? slice(body, range) : body;
+    const stop = (): void => void response.destroy();
+    const sent = paced(wanted, limits.idleTimeoutMs, runtime, stop);
+    await pipeline(Readable.from(sent, { objectMode: false }), response);
   } finally {
     body.destroy();
   }
@@ -141,8 +147,8 @@ async function get({ objects, seal }: ObjectParts, exchange: Exchange): Promise<
 
 function answer(response: Response, key: string, written: Written<string | null>): void {
   const { token, version, writeId } = written;
-  response.set('Fencing-Token', String(token));
   const name = nameWrite({ kind: 'objects', id: writeId, key });
+  response.set({ 'Fencing-Token': String(token), 'Fencing-Write-Id': name });
   reply(response, { token: String(token), version, writeId: name });
 }
 

@@ -102,8 +102,8 @@ async function get({ records, seal }: RecordParts, exchange: Exchange): Promise<
 
 function answer(response: Response, key: string, written: Written<bigint>): void {
   const { token, version, writeId } = written;
-  response.set('Fencing-Token', String(token));
   const name = nameWrite({ kind: 'records', id: writeId, key });
+  response.set({ 'Fencing-Token': String(token), 'Fencing-Write-Id': name });
   reply(response, { token: String(token), version: String(version), writeId: name });
 }
 

@@ -1,0 +1,62 @@
+import { once } from 'node:events';
+import { parseArgs } from 'node:util';
+import { ConfigError, readConfig } from '@fenced/store/gateway/config';
+import { createLog } from '@fenced/store/gateway/log';
+import { type Command, print, understood } from '../command.js';
+import { startGateway } from '../gateway.js';
+
+const EXIT_CUT_OFF = 1;
+const EXIT_CONFIG = 78;
+
+const options = { config: { type: 'string' }, check: { type: 'boolean' } } as const;
+
+export const gateway: Command = {
+  summary: 'leases and token-checked storage over HTTP',
+  usage: `fenced gateway [--config gateway.yaml] [--check]
+
+  --config FILE      YAML; docs/gateway-configuration.md has its fields. Each can be given by the environment, too
+  --check            say everything that is wrong with the configuration, and end
+
+Runs until SIGTERM or SIGINT: readiness then fails at once, running requests end, and those that take too long are cut off.
+Exit code: 0 all requests came to their end; ${EXIT_CUT_OFF} some were cut off, or the address could not be had; ${EXIT_CONFIG} the configuration cannot be used.`,
+
+  async run(args) {
+    const { values } = understood(() => parseArgs({ args: [...args], options }));
+    const { config: file } = values;
+    try {
+      const config = readConfig({ env: process.env, ...(file !== undefined && { file }) });
+      if (!values.check) return await serve(config);
+      for (const warning of config.warnings) print(`warning: ${warning}`);
+      print('the configuration can be used');
+      return 0;
+    } catch (error) {
+      if (!(error instanceof ConfigError)) throw error;
+      process.stderr.write(`fenced gateway: ${error.message}\n`);
+      return EXIT_CONFIG;
+    }
+  },
+};
+
+async function serve(config: ReturnType<typeof readConfig>): Promise<number> {
+  const log = createLog(config.log);
+  const signals = new AbortController();
+  const asked = Promise.race(
+    ['SIGTERM', 'SIGINT'].map((name) => once(process, name, { signal: signals.signal })),
+  );
+  for (const warning of config.warnings) log.warn(warning);
+  try {
+    const running = await startGateway(config, log);
+    log.info('listening', { url: running.url });
+    await asked;
+    log.info('shutting down');
+    const isWhole = await running.stop();
+    log.info('stopped', { isWhole });
+    return isWhole ? 0 : EXIT_CUT_OFF;
+  } catch (error) {
+    log.error('the gateway could not be started', error);
+    return EXIT_CUT_OFF;
+  } finally {
+    asked.catch(() => undefined);
+    signals.abort();
+  }
+}

@@ -1,0 +1,207 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { S3Client } from '@aws-sdk/client-s3';
+import { Redlock } from '@fenced/lock';
+import { FencedStoreError, parseToken } from '@fenced/store';
+import {
+  createGateway,
+  createRateLimit,
+  createSeal,
+  type EndedRequest,
+  type Seal,
+  serveGateway,
+} from '@fenced/store/gateway';
+import type { Config } from '@fenced/store/gateway/config';
+import { openCredentials } from '@fenced/store/gateway/keys';
+import type { Log } from '@fenced/store/gateway/log';
+import { createMetrics, type Metrics } from '@fenced/store/gateway/metrics';
+import { FencedPostgres } from '@fenced/store/postgres';
+import { FencedS3 } from '@fenced/store/s3';
+import { Redis } from 'ioredis';
+import pg from 'pg';
+
+/** How long a dependency may take to accept a connection. */
+const CONNECT_MS = 5_000;
+/** How long a node of the lock may leave a command unanswered before its connection is given up. */
+const REDIS_ANSWER_MS = 5_000;
+const RECONNECT_MAX_MS = 1_000;
+/** Each upload has several parts on their way at once. */
+const S3_CONNECTIONS_MAX = 512;
+const INSTALL_EVERY_MS = 1_000;
+/** How much longer than it may wait for a lease a connection may stand still. */
+const SLACK_MS = 60_000;
+
+/** A gateway that runs, with connections of its own. */
+export interface RunningGateway {
+  readonly url: string;
+  /** Lets running requests end, then closes everything. @returns whether all came to their end */
+  stop(): Promise<boolean>;
+}
+
+/** Puts a gateway together as the configuration says, and listens. Nothing that it depends on need be there yet. */
+export async function startGateway(config: Config, log: Log): Promise<RunningGateway> {
+  await using parts = new AsyncDisposableStack();
+  const draining = new AbortController();
+  const redlock = openLock(config, log, parts);
+  const objects = openObjects(config, parts);
+  const pool = openPool(config, log, parts);
+  const records = pool && new FencedPostgres({ pool });
+  const metrics = createMetrics({
+    nodes: async () =>
+      (await redlock.status()).map((node) => ({
+        name: node.name,
+        admitted: node.reachable && node.noVote === null,
+      })),
+    ...(pool && { pool }),
+  });
+  const app = createGateway({
+    ...{ redlock, metrics, draining: draining.signal, limits: limitsOf(config) },
+    ...(objects && { objects }),
+    ...(records && { records }),
+    ...(config.seal && { seal: sealOf(config.seal) }),
+    keys: openCredentials(config.credentials),
+    rate: {
+      perKey: createRateLimit(config.rate.perKey, () => performance.now()),
+      perAddress: createRateLimit(config.rate.perAddress, () => performance.now()),
+    },
+    trustedProxies: config.listen.trustedProxies,
+    onRequest: (ended) => tell(ended, metrics, log),
+  });
+  const server = await serveGateway(app, { ...serverOptionsOf(config), draining });
+  const installed = records ? install(records, draining.signal, log) : Promise.resolve();
+  const all = parts.move();
+  return {
+    url: server.url,
+    // The leases are their holders', who go on with another gateway: the lock is not closed, which would release them.
+    stop: async () => {
+      const isWhole = await server.drain();
+      await installed;
+      await all.disposeAsync();
+      return isWhole;
+    },
+  };
+}
+
+function openLock({ redis }: Config, log: Log, parts: AsyncDisposableStack): Redlock {
+  const nodes = redis.nodes.map(({ name, url, durable }) => {
+    const client = new Redis(url, {
+      // What cannot be sent now fails now: the other nodes may have a majority.
+      ...{ enableOfflineQueue: false, maxRetriesPerRequest: 0, connectTimeout: CONNECT_MS },
+      socketTimeout: REDIS_ANSWER_MS,
+      retryStrategy: (times) => Math.min(50 * times, RECONNECT_MAX_MS),
+    });
+    tellChanges(log, `redis node ${name}`, (listener) => {
+      client.on('error', listener);
+      client.on('ready', () => listener(null));
+    });
+    parts.defer(() => client.disconnect());
+    return { name, client, durable };
+  });
+  const { keyPrefix, maxTtlMs } = redis;
+  return new Redlock({ nodes, maxTtlMs, ...(keyPrefix !== undefined && { keyPrefix }) });
+}
+
+function openObjects({ objects }: Config, parts: AsyncDisposableStack): FencedS3 | undefined {
+  if (objects === undefined) return undefined;
+  const { bucket, prefix, ...address } = objects;
+  const client = new S3Client({
+    ...address,
+    requestHandler: {
+      connectionTimeout: CONNECT_MS,
+      httpAgent: { maxSockets: S3_CONNECTIONS_MAX },
+      httpsAgent: { maxSockets: S3_CONNECTIONS_MAX },
+    },
+  });
+  parts.defer(() => client.destroy());
+  return new FencedS3({ client, bucket, prefix });
+}
+
+function openPool({ records }: Config, log: Log, parts: AsyncDisposableStack): pg.Pool | undefined {
+  if (records === undefined) return undefined;
+  const pool = new pg.Pool({
+    connectionString: records.url,
+    max: records.connectionsMax,
+    connectionTimeoutMillis: CONNECT_MS,
+    keepAlive: true,
+  });
+  pool.on('error', (error) =>
+    log.warn('an idle connection to postgres was lost', { reason: error.message }),
+  );
+  parts.defer(() => pool.end());
+  return pool;
+}
+
+/** Creates the schema as soon as the database can be reached; a role that may not do that leaves it to somebody else. */
+async function install(records: FencedPostgres, ended: AbortSignal, log: Log): Promise<void> {
+  while (!ended.aborted) {
+    try {
+      return await records.install();
+    } catch (error) {
+      if (!(error instanceof FencedStoreError && error.code === 'unavailable'))
+        return log.error('the schema of the records could not be installed', error);
+    }
+    await sleep(INSTALL_EVERY_MS, undefined, { signal: ended }).catch(() => undefined);
+  }
+}
+
+/** Says once that something is gone, and once that it is back: clients try again all the time. */
+function tellChanges(
+  log: Log,
+  name: string,
+  listen: (listener: (error: Error | null) => void) => void,
+): void {
+  let isWell = true;
+  listen((error) => {
+    if (isWell === (error === null)) return;
+    isWell = error === null;
+    if (error) log.warn(`${name} is gone`, { reason: error.message });
+    else log.info(`${name} is back`);
+  });
+}
+
+function sealOf({ keys, required }: NonNullable<Config['seal']>): Seal {
+  const sealed = createSeal(keys, () => Date.now());
+  if (required) return sealed;
+  return {
+    seal: (...token) => sealed.seal(...token),
+    open: (text, resource) =>
+      /^[0-9]+$/.test(text) ? parseToken(text) : sealed.open(text, resource),
+  };
+}
+
+function limitsOf({ limits, seal }: Config) {
+  const { bodyBytesMax, recordBytesMax, uploadsMax, waitMsMax, idleTimeoutMs } = limits;
+  return {
+    ...{ bodyBytesMax, recordBytesMax, uploadsMax, waitMsMax, idleTimeoutMs },
+    ...(seal && { sealTtlMs: seal.ttlMs }),
+  };
+}
+
+function serverOptionsOf({ listen, limits }: Config) {
+  const { headerBytesMax, connectionsMax, headersTimeoutMs, graceMs } = limits;
+  const { host, port } = listen;
+  return {
+    ...{ host, port, headerBytesMax, connectionsMax, graceMs, headersMs: headersTimeoutMs },
+    idleMs: Math.max(limits.waitMsMax, limits.idleTimeoutMs) + SLACK_MS,
+  };
+}
+
+function tell(ended: EndedRequest, metrics: Metrics, log: Log): void {
+  const { id, method, path, status, durationMs, outcome, route, caller, address } = ended;
+  const { resource, token, traceparent, error } = ended;
+  metrics.observe({ route: route ?? 'none', method, status, durationMs, outcome });
+  if (route === '/v1/leases/{resource}')
+    metrics.lockAttempt(outcome === 'ok' ? 'acquired' : outcome);
+  const store = resource?.split('/', 1)[0] ?? 'none';
+  if (outcome === 'stale-token') metrics.stale(store);
+  if (outcome === 'outcome-unknown') metrics.unknown(store);
+  log.request({
+    ...{ requestId: id, method, path, status, durationMs, outcome },
+    key: caller ?? undefined,
+    address: address ?? undefined,
+    resource: resource ?? undefined,
+    token: token ?? undefined,
+    writeId: ended.writeId ?? undefined,
+    traceparent: traceparent ?? undefined,
+    ...(status >= 500 && { error }),
+  });
+}

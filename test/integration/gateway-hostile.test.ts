@@ -1,0 +1,334 @@
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { requestOf, send, typeOf } from './gateway-raw.js';
+import { type Front, GatewayWorld, problemOf, until } from './gateway-world.js';
+
+const IDLE_MS = 400;
+let world: GatewayWorld;
+let front: Front;
+
+beforeAll(async () => {
+  world = await GatewayWorld.start();
+  front = await world.open({
+    limits: { idleTimeoutMs: IDLE_MS, recordBytesMax: 1_000, bodyBytesMax: 2 ** 24 },
+    server: { headersMs: 300, idleMs: 1_500, keepAliveMs: 300 },
+  });
+});
+
+afterAll(async () => {
+  await front?.[Symbol.asyncDispose]();
+  await world?.[Symbol.asyncDispose]();
+});
+
+const TOKEN = ['Fencing-Token', '1'] as const;
+const OBJECT = '/v1/objects/hostile';
+
+describe('what is no request', () => {
+  test.each([
+    ['both lengths', 'PUT', 'Content-Length: 5\r\nTransfer-Encoding: chunked\r\n', '0\r\n\r\n'],
+    ['two lengths', 'PUT', 'Content-Length: 5\r\nContent-Length: 6\r\n', 'abcdef'],
+    ['the same length twice', 'PUT', 'Content-Length: 5\r\nContent-Length: 5\r\n', 'abcde'],
+    ['lengths in one line', 'PUT', 'Content-Length: 5, 5\r\n', 'abcde'],
+    ['a signed length', 'PUT', 'Content-Length: +5\r\n', 'abcde'],
+    ['a length in hexadecimal', 'PUT', 'Content-Length: 0x5\r\n', 'abcde'],
+    ['a coding before chunked', 'PUT', 'Transfer-Encoding: gzip, chunked\r\n', '0\r\n\r\n'],
+    ['chunked that is not last', 'PUT', 'Transfer-Encoding: chunked, identity\r\n', '0\r\n\r\n'],
+    [
+      'chunked twice',
+      'PUT',
+      'Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n',
+      '0\r\n\r\n',
+    ],
+    ['chunked in disguise', 'PUT', 'Transfer-Encoding: xchunked\r\n', '0\r\n\r\n'],
+    [
+      'chunked behind a control character',
+      'PUT',
+      'Transfer-Encoding: \x0bchunked\r\n',
+      '0\r\n\r\n',
+    ],
+    ['a space before the colon', 'PUT', 'Content-Length : 5\r\n', 'abcde'],
+    ['a folded header', 'PUT', 'X-A: 1\r\n Content-Length: 5\r\n', 'abcde'],
+    ['NUL in a header', 'GET', 'X-A: a\0b\r\n', ''],
+    ['a bare CR', 'GET', 'X-A: a\rContent-Length: 5\r\n', ''],
+    ['a bare LF', 'GET', 'X-A: a\nContent-Length: 5\r\n', ''],
+    [
+      'a chunk with a wrong size',
+      'PUT',
+      'Transfer-Encoding: chunked\r\n',
+      'zz\r\nabc\r\n0\r\n\r\n',
+    ],
+    [
+      'a chunk that is longer than it says',
+      'PUT',
+      'Transfer-Encoding: chunked\r\n',
+      '1\r\nabc\r\n0\r\n\r\n',
+    ],
+    ['two tokens', 'PUT', 'Fencing-Token: 9\r\nContent-Length: 0\r\n', ''],
+    ['two hosts', 'GET', 'Host: other\r\n', ''],
+    ['two credentials', 'GET', 'Authorization: Bearer a\r\nAuthorization: Bearer b\r\n', ''],
+    ['two types', 'PUT', 'Content-Type: a/b\r\nContent-Type: c/d\r\nContent-Length: 0\r\n', ''],
+    ['two ranges', 'GET', 'Range: bytes=0-1\r\nRange: bytes=1-2\r\n', ''],
+  ])('%s', async (_, method, headers, body) => {
+    const smuggled = `DELETE ${OBJECT} HTTP/1.1\r\nHost: gateway\r\nFencing-Token: 2\r\n\r\n`;
+    const head = `${method} ${OBJECT} HTTP/1.1\r\nHost: gateway\r\nFencing-Token: 1\r\n${headers}`;
+    const replies = await send(front.url, `${head}Connection: close\r\n\r\n${body}${smuggled}`);
+    expect(replies.map(typeOf)).toEqual(['invalid-request']);
+    expect(replies.map(({ status }) => status)).toEqual([400]);
+    expect(await front.objects.highest('hostile')).toBe(0n);
+  });
+
+  test.each([
+    ['nothing of HTTP', 'hello\r\n\r\n', 'invalid-request'],
+    ['TLS', Buffer.from('16030100f1010000ed0303', 'hex'), 'invalid-request'],
+    ['HTTP/2', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 'invalid-request'],
+    ['a version that is none', 'GET /livez HTTP/9.9\r\nHost: a\r\n\r\n', 'invalid-request'],
+    ['no host', 'GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n', 'invalid-request'],
+    ['an unknown method', 'BREW /livez HTTP/1.1\r\nHost: a\r\n\r\n', 'invalid-request'],
+    ['a proxy', 'CONNECT other:80 HTTP/1.1\r\nHost: other\r\n\r\n', 'method-not-allowed'],
+    ['TRACE', requestOf('TRACE', OBJECT), 'method-not-allowed'],
+    ['OPTIONS', requestOf('OPTIONS', OBJECT), 'method-not-allowed'],
+    ['OPTIONS of all', requestOf('OPTIONS', '*'), 'invalid-path'],
+    ['another host in the target', requestOf('GET', 'http://other/livez'), 'invalid-path'],
+    [
+      'long headers',
+      requestOf('GET', '/livez', [['X-A', 'a'.repeat(20_000)]]),
+      'headers-too-large',
+    ],
+    ['a long target', requestOf('GET', `/v1/objects/${'a'.repeat(20_000)}`), 'headers-too-large'],
+    [
+      'many headers',
+      requestOf(
+        'GET',
+        '/livez',
+        Array.from({ length: 9_000 }, () => ['a', '1'] as const),
+      ),
+      'headers-too-large',
+    ],
+    [
+      'an expectation',
+      requestOf('PUT', OBJECT, [TOKEN, ['Expect', 'miracles']], 'a'),
+      'expectation-failed',
+    ],
+    [
+      'an upgrade',
+      requestOf('PATCH', OBJECT, [
+        ['Connection', 'Upgrade'],
+        ['Upgrade', 'websocket'],
+      ]),
+      'method-not-allowed',
+    ],
+  ])('%s', async (_, bytes, type) => {
+    expect((await send(front.url, bytes)).map(typeOf)).toEqual([type]);
+  });
+
+  test('a token that stands behind more headers than Node keeps is seen all the same', async () => {
+    const many = Array.from({ length: 2_100 }, () => ['a', ''] as const);
+    const [reply] = await send(front.url, requestOf('PUT', OBJECT, [TOKEN, ...many, TOKEN], 'a'));
+    expect([reply?.status, typeOf(reply)]).toEqual([400, 'invalid-request']);
+  });
+});
+
+describe('names', () => {
+  test.each([
+    ...['/v1/objects/a/../b', '/v1/objects/..', '/v1/objects/./a', '/v1/objects/a/.'],
+    ...['/v1/objects/%2e%2e/b', '/v1/objects/a%2E', '/v1/objects/.%2e/b', '/v1/objects/%2e'],
+    ...['/v1/objects/a%2Fb', '/v1/objects/a%2fb', '/v1/objects/a%5Cb', '/v1/objects/a\\b'],
+    ...['/v1/objects//a', '/v1/objects/a//b', '/v1/objects/a/', '//v1/objects/a', '/v1/objects/'],
+    ...['/v1/objects/a%00', '/v1/objects/a%0d%0aX-A:b', '/v1/objects/%7f', '/v1/objects/%C2%85'],
+    ...[
+      '/v1/objects/%ff',
+      '/v1/objects/%C0%AF',
+      '/v1/objects/%ED%A0%80',
+      '/v1/objects/%',
+      '/v1/objects/%2',
+    ],
+    ...[
+      '/v1/objects/a%CC%88',
+      '/v1/objects/%E2%84%AB',
+      '/v1/objects/a#b',
+      '/v1/objects/a"b',
+      '/v1/objects/\u00e4',
+    ],
+    ...['/v1/../v1/objects/a', '/v1/%6f%62/../objects/a', '/v1/leases/a/../b', '/v1/records/a/..'],
+  ])('%s is no name', async (target) => {
+    for (const method of ['GET', 'PUT', 'POST', 'DELETE', 'HEAD']) {
+      const [reply] = await send(front.url, requestOf(method, target, [TOKEN]));
+      expect([method, reply?.status]).toEqual([method, 400]);
+      if (method !== 'HEAD') expect(typeOf(reply)).toMatch(/^invalid-(path|request)$/);
+    }
+  });
+
+  test('the same name, however it is encoded, is the same object', async () => {
+    await send(front.url, requestOf('PUT', '/v1/objects/same/%61%7E', [TOKEN], 'x'));
+    const [reply] = await send(front.url, requestOf('GET', '/v1/objects/same/a~'));
+    expect(reply?.body).toBe('x');
+    const [upper] = await send(front.url, requestOf('GET', '/v1/Objects/same/a~'));
+    expect(typeOf(upper)).toBe('no-such-route');
+    const [twice] = await send(front.url, requestOf('GET', '/v1/objects/same/%2561~'));
+    expect(typeOf(twice)).toBe('not-found');
+  });
+});
+
+/** A connection that does as it is told, and what came back over it. */
+class Client implements Disposable {
+  readonly socket: Socket;
+  text = '';
+
+  constructor(url: string) {
+    const { hostname, port } = new URL(url);
+    this.socket = connect(Number(port), hostname);
+    this.socket.on('error', () => undefined);
+    this.socket.setEncoding('latin1');
+    this.socket.on('data', (text: string) => {
+      this.text += text;
+    });
+  }
+
+  async closed(): Promise<void> {
+    if (!this.socket.closed)
+      await once(this.socket, 'close', { signal: AbortSignal.timeout(8_000) });
+  }
+
+  [Symbol.dispose](): void {
+    this.socket.destroy();
+  }
+}
+
+describe('slow and greedy clients', () => {
+  test('headers that do not come', async () => {
+    using client = new Client(front.url);
+    client.socket.write('GET /livez HTTP/1.1\r\nHost: a\r\n');
+    await client.closed();
+    expect(client.text).toContain('urn:fenced:problem:request-timeout');
+  });
+
+  test('a connection that asks for nothing', async () => {
+    using client = new Client(front.url);
+    await client.closed();
+    using second = new Client(front.url);
+    second.socket.write('GET /livez HTTP/1.1\r\nHost: a\r\n\r\n');
+    await second.closed();
+    expect(second.text).toContain('ok\n');
+  });
+
+  test.each(['/v1/objects/slow', '/v1/records/slow/1'])(
+    'a body for %s that comes by the byte is not waited for, and nothing is written',
+    async (target) => {
+      using client = new Client(front.url);
+      const head = [`PUT ${target} HTTP/1.1`, 'Host: a', 'Fencing-Token: 1'];
+      const headers = ['Content-Type: application/json', 'Content-Length: 1000'];
+      client.socket.write(`${[...head, ...headers].join('\r\n')}\r\n\r\n`);
+      const drip = setInterval(() => client.socket.write('1'), 50);
+      await until(() => client.text.includes('request-timeout'));
+      clearInterval(drip);
+      expect(client.text).toMatch(/^HTTP\/1\.1 408 /);
+      expect((await fetch(front.url + target)).status).toBe(404);
+    },
+  );
+
+  test('an upload that breaks off is not written', async () => {
+    using client = new Client(front.url);
+    const head = ['PUT /v1/objects/broken HTTP/1.1', 'Host: a', 'Fencing-Token: 1'];
+    client.socket.write(`${head.join('\r\n')}\r\nContent-Length: 100\r\n\r\nabc`);
+    await until(() => client.socket.bytesWritten > 0);
+    client.socket.resetAndDestroy();
+    await until(() => front.ended.some((one) => one.path === '/v1/objects/broken'));
+    expect(front.ended.find((one) => one.path === '/v1/objects/broken')?.outcome).toBe(
+      'client-gone',
+    );
+    expect(await front.objects.highest('broken')).toBe(0n);
+  });
+
+  test('a reader that does not read is cut off', async () => {
+    const bytes = randomBytes(2 ** 24);
+    await fetch(`${front.url}/v1/objects/large`, {
+      method: 'PUT',
+      body: bytes,
+      headers: { 'Fencing-Token': '1' },
+    });
+    using client = new Client(front.url);
+    client.socket.pause();
+    client.socket.write('GET /v1/objects/large HTTP/1.1\r\nHost: a\r\n\r\n');
+    const isIt = (one: { path: string; method: string }): boolean =>
+      one.path === '/v1/objects/large' && one.method === 'GET';
+    await until(() => front.ended.some(isIt));
+    expect(front.ended.find(isIt)?.outcome).toBe('client-gone');
+  });
+
+  test('a body that is too large is refused at once where it says so, and when it is too much', async () => {
+    const declared = requestOf('PUT', OBJECT, [TOKEN], Buffer.alloc(2 ** 24 + 1));
+    expect((await send(front.url, declared)).map(typeOf)).toEqual(['body-too-large']);
+    const early = `PUT ${OBJECT} HTTP/1.1\r\nHost: a\r\nFencing-Token: 1\r\nContent-Length: 99999999\r\n\r\n`;
+    using client = new Client(front.url);
+    client.socket.write(early);
+    await until(() => client.text.includes('body-too-large'));
+    const chunk = `${(2 ** 20).toString(16)}\r\n${'a'.repeat(2 ** 20)}\r\n`;
+    const chunked = `PUT ${OBJECT} HTTP/1.1\r\nHost: a\r\nFencing-Token: 1\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n`;
+    const replies = await send(front.url, `${chunked}${chunk.repeat(17)}0\r\n\r\n`);
+    expect(replies.map(typeOf)).toEqual(['body-too-large']);
+    expect(await front.objects.highest('hostile')).toBe(0n);
+    const record = requestOf(
+      'PUT',
+      '/v1/records/a/b',
+      [TOKEN, ['Content-Type', 'application/json']],
+      `"${'a'.repeat(1_000)}"`,
+    );
+    expect((await send(front.url, record)).map(typeOf)).toEqual(['body-too-large']);
+  });
+
+  test('whoever expects 100-continue hears first whether the body is wanted', async () => {
+    using refused = new Client(front.url);
+    refused.socket.write(
+      `PUT ${OBJECT} HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n`,
+    );
+    await refused.closed();
+    expect(refused.text).toMatch(/^HTTP\/1\.1 428 /);
+    using wanted = new Client(front.url);
+    wanted.socket.write(
+      `PUT /v1/objects/wanted HTTP/1.1\r\nHost: a\r\nFencing-Token: 1\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n`,
+    );
+    await until(() => wanted.text === 'HTTP/1.1 100 Continue\r\n\r\n');
+    wanted.socket.write('abc');
+    await until(() => wanted.text.includes('HTTP/1.1 200 '));
+  });
+
+  test('requests of one connection are answered in their order, also where the last is none', async () => {
+    const two = `${requestOf('GET', '/livez').toString().replace('Connection: close\r\n', '')}`;
+    const replies = await send(front.url, `${two}${two}nonsense\r\n\r\n`);
+    expect(replies.slice(0, 2).map(({ body }) => body)).toEqual(['ok\n', 'ok\n']);
+    for (const rest of replies.slice(2)) expect(typeOf(rest)).toBe('invalid-request');
+  });
+
+  test('too many uploads at once are refused, and none of them is forgotten', async () => {
+    await using narrow = await world.open({ limits: { uploadsMax: 2 } });
+    const clients = [1, 2].map((number) => {
+      const client = new Client(narrow.url);
+      client.socket.write(
+        `PUT /v1/objects/narrow-${number} HTTP/1.1\r\nHost: a\r\nFencing-Token: 1\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n`,
+      );
+      return client;
+    });
+    await until(() => clients.every((client) => client.text.includes('100 Continue')));
+    const third = await fetch(`${narrow.url}/v1/objects/narrow-3`, {
+      method: 'PUT',
+      body: 'a',
+      headers: { 'Fencing-Token': '1' },
+    });
+    expect(third.headers.get('retry-after')).toBe('1');
+    expect(await problemOf(third)).toMatchObject({
+      type: 'urn:fenced:problem:overloaded',
+      status: 503,
+    });
+    for (const client of clients) client.socket.write('a');
+    await until(() => clients.every((client) => client.text.includes('HTTP/1.1 200')));
+    const again = await fetch(`${narrow.url}/v1/objects/narrow-3`, {
+      method: 'PUT',
+      body: 'a',
+      headers: { 'Fencing-Token': '1' },
+    });
+    expect(again.status).toBe(200);
+    for (const client of clients) client[Symbol.dispose]();
+  });
+});
