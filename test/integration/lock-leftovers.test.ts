@@ -1,0 +1,168 @@
+import { setImmediate as turn } from 'node:timers/promises';
+import { LeaseLostError } from '@fenced/lock';
+import fc from 'fast-check';
+import type { Redis } from 'ioredis';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { script } from '../../packages/lock/src/redis/scripts.js';
+import { LockWorld, type Side } from './lock-world.js';
+import { until } from './redlock-nodes.js';
+
+/** Far longer than a test may last: what is left behind shows. */
+const TTL_MS = 60_000;
+const seed = Number(process.env.FENCED_SEED ?? Date.now() % 2 ** 31);
+
+describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
+  let world: LockWorld;
+  beforeAll(async () => {
+    world = await LockWorld.start(count);
+  });
+  afterAll(() => world?.[Symbol.asyncDispose]());
+  beforeEach(() => world.renew());
+
+  /** An attempt that is given up while its requests, or the answers to them, are on their way. */
+  async function giveUp(side: Side, direction: 'toServer' | 'toClient'): Promise<void> {
+    const controller = new AbortController();
+    for (const door of side.doors) door.hold(direction);
+    const attempt = side.lock.tryAcquire('x', { ttlMs: TTL_MS, signal: controller.signal });
+    await Promise.all(side.doors.map((door) => door.untilHeld(direction)));
+    controller.abort();
+    expect(await attempt).toMatchObject({ ok: false, reason: 'aborted' });
+  }
+
+  test('a grant whose answer comes after the attempt was given up is given back (redlock-rb#3, dynamolock#280)', async () => {
+    const side = await world.connected();
+    await giveUp(side, 'toClient');
+    // The nodes have the lock for it, and it has not heard of that.
+    await until(async () => (await world.holders('x')) === count);
+    side.heal();
+    await world.untilClean();
+  });
+
+  test('a request that arrives after the attempt was given up leaves nothing (redlock-rb#3)', async () => {
+    const side = await world.connected();
+    await giveUp(side, 'toServer');
+    side.heal();
+    await world.untilClean();
+    await using lease = await side.lock.acquire('x', { ttlMs: TTL_MS });
+    expect(lease.remainingMs()).toBeGreaterThan(0);
+  });
+
+  test('an attempt that was given up on nodes that have forgotten the script is carried out before its release', async () => {
+    const side = await world.connected();
+    await Promise.all(world.admins.map((node) => node.script('FLUSH')));
+    await giveUp(side, 'toServer');
+    side.heal();
+    await Promise.all(world.admins.map((node) => until(() => isKnown(node))));
+    for (const client of side.clients) await client.ping();
+    await world.untilClean();
+  });
+
+  test("what stood in a client's offline queue locks nobody out once its node is there", async () => {
+    const client = { maxRetriesPerRequest: null } as const;
+    const late = await world.side({ client, before: (door) => door.refuse() });
+    const controller = new AbortController();
+    const attempts = ['x', 'y', 'z'].map((name) =>
+      late.lock.tryAcquire(name, { ttlMs: TTL_MS, signal: controller.signal }),
+    );
+    await turn();
+    controller.abort();
+    for (const attempt of attempts) expect(await attempt).toMatchObject({ reason: 'aborted' });
+    const other = await world.connected();
+    const lease = await other.lock.acquire('x', { ttlMs: TTL_MS });
+    late.heal();
+    await until(() => late.clients.every(({ status }) => status === 'ready'));
+    for (const one of late.clients) await one.ping();
+    await until(async () => (await world.keys(/lock:[yz]/)).length === 0);
+    expect(await other.lock.tryAcquire('x', { ttlMs: TTL_MS })).toMatchObject({ reason: 'held' });
+    expect(await lease.release()).toBe('released');
+    await world.untilClean();
+  });
+
+  test(`an abort at any time leaves a lease or no key, and ends with the caller's reason (redlock#85, redlock#86; FENCED_SEED=${seed})`, async () => {
+    const [holder, side] = [await world.connected(), await world.connected()];
+    const plan = fc.record({
+      turns: fc.nat(30),
+      isHeld: fc.boolean(),
+      waits: fc.boolean(),
+      resources: fc.constantFrom('x', ['x', 'y']),
+      releasedAfter: fc.nat(30),
+    });
+    const property = fc.asyncProperty(plan, async (given) => {
+      const { turns, isHeld, waits, resources, releasedAfter } = given;
+      const lease = isHeld ? await holder.lock.acquire('x', { ttlMs: TTL_MS }) : null;
+      const controller = new AbortController();
+      const { signal } = controller;
+      const waitMs = waits ? TTL_MS : 0;
+      const run = side.lock
+        .acquire(resources, { ttlMs: TTL_MS, waitMs, signal })
+        .catch((error: unknown) => error);
+      const reason = new Error('enough');
+      for (let now = 0; now <= Math.max(turns, releasedAfter); now += 1) {
+        if (now === turns) controller.abort(reason);
+        if (now === releasedAfter) await lease?.release();
+        await turn();
+      }
+      const outcome = await run;
+      if (outcome instanceof Error) {
+        expect([reason, expect.objectContaining({ code: 'held' })]).toContainEqual(outcome);
+      } else {
+        const won = outcome as Awaited<ReturnType<typeof side.lock.acquire>>;
+        expect(won.remainingMs()).toBeGreaterThan(0);
+        expect(await won.release()).toBe('released');
+      }
+      await world.untilClean();
+    });
+    await fc.assert(property, { seed, numRuns: 40 });
+  });
+
+  test('a lease that is over is never taken back, wherever it is extended from (RedLock.net#48, redis-semaphore#175)', async () => {
+    const [side, elsewhere] = [await world.connected(), await world.connected()];
+    const lease = await side.lock.acquire('x', { ttlMs: 60 });
+    const held = { resource: 'x', owner: lease.owner };
+    await world.untilClean();
+    await expect(elsewhere.lock.extend(held, TTL_MS)).rejects.toThrow(LeaseLostError);
+    await expect(lease.extend(TTL_MS)).rejects.toThrow(LeaseLostError);
+    expect(await world.keys()).toEqual([]);
+
+    const half = await side.lock.acquire('x', { ttlMs: TTL_MS });
+    await until(async () => (await world.holders('x')) === count);
+    const lost = world.admins.slice(0, world.majority);
+    await Promise.all(lost.map((node) => node.del(`${world.keyPrefix}lock:x`)));
+    await expect(half.extend(TTL_MS)).rejects.toThrow(LeaseLostError);
+    expect(half.signal.reason).toBeInstanceOf(LeaseLostError);
+    // What a minority still held is given back, too.
+    await world.untilClean();
+  });
+
+  test('an extension that arrives after the release does not bring the lock back (redisson#7272, redis-semaphore#205)', async () => {
+    const [side, elsewhere] = [await world.connected(), await world.connected()];
+    const lease = await side.lock.acquire('x', { ttlMs: TTL_MS });
+    await until(async () => (await world.holders('x')) === count);
+    for (const door of side.doors) door.hold('toServer');
+    const extension = lease.extend(TTL_MS).catch((error: unknown) => error);
+    await Promise.all(side.doors.map((door) => door.untilHeld('toServer')));
+    expect(await elsewhere.lock.release({ resource: 'x', owner: lease.owner })).toBe('released');
+    await world.untilClean();
+    side.heal();
+    expect(await extension).toBeInstanceOf(LeaseLostError);
+    for (const client of side.clients) await client.ping();
+    expect(await world.keys()).toEqual([]);
+  });
+
+  test("a release after the end is 'expired', is no error, and leaves the next holder's lock alone (redlock#65, redlock#168, redlock#362, etcd#22082)", async () => {
+    const [side, elsewhere] = [await world.connected(), await world.connected()];
+    const lease = await side.lock.acquire('x', { ttlMs: 60 });
+    await using _ = await elsewhere.lock.acquire('x', { ttlMs: TTL_MS, waitMs: TTL_MS });
+    await until(async () => (await world.holders('x')) === count);
+    expect(lease.signal.reason).toBeInstanceOf(LeaseLostError);
+    expect(await lease.release()).toBe('expired');
+    expect(await lease.release()).toBe('expired');
+    expect(await elsewhere.lock.release({ resource: 'x', owner: lease.owner })).toBe('expired');
+    expect(await world.holders('x')).toBe(count);
+  });
+});
+
+async function isKnown(node: Redis): Promise<boolean> {
+  const [known] = (await node.script('EXISTS', script.sha1)) as [number];
+  return known === 1;
+}

@@ -1,0 +1,148 @@
+import { randomUUID } from 'node:crypto';
+import { Redlock, type RedlockConfig, type Runtime } from '@fenced/lock';
+import { type LocalRedisNode, startLocalRedis, TcpProxy } from '@fenced/testbed';
+import { Redis, type RedisOptions } from 'ioredis';
+import { until } from './redlock-nodes.js';
+
+export interface SideOptions {
+  readonly client?: RedisOptions;
+  readonly config?: Partial<RedlockConfig>;
+  readonly runtime?: Runtime;
+  /** What is done to the doors before a client connects. */
+  readonly before?: (door: TcpProxy, at: number) => void;
+}
+
+/** One program that locks: its own way to each node, which can be disturbed without disturbing anybody else's. */
+export class Side implements AsyncDisposable {
+  readonly doors: readonly TcpProxy[];
+  readonly clients: readonly Redis[];
+  readonly lock: Redlock;
+
+  constructor(doors: readonly TcpProxy[], keyPrefix: string, options: SideOptions) {
+    this.doors = doors;
+    this.clients = doors.map(({ port }) => connect(port, options.client));
+    const nodes = this.clients.map((client, at) => ({ name: nameOf(at), client }));
+    const config = { nodes, keyPrefix, firstToken: 33n, ...options.config };
+    this.lock = new Redlock(config, ...(options.runtime ? [options.runtime] : []));
+  }
+
+  heal(): void {
+    for (const door of this.doors) door.heal();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const client of this.clients) client.disconnect();
+    await Promise.all([this.lock.close(), ...this.doors.map((door) => door.stop())]);
+  }
+}
+
+/** Redis nodes, the programs that use them as one lock service, and what lies on the nodes. */
+export class LockWorld implements AsyncDisposable {
+  readonly servers: readonly LocalRedisNode[];
+  readonly admins: readonly Redis[];
+  /** How many nodes decide. */
+  readonly majority: number;
+  keyPrefix = '';
+  readonly #service: AsyncDisposable;
+  #sides: Side[] = [];
+
+  static async start(count: number): Promise<LockWorld> {
+    const service = await startLocalRedis(count);
+    return new LockWorld(service, service.nodes);
+  }
+
+  private constructor(service: AsyncDisposable, servers: readonly LocalRedisNode[]) {
+    this.#service = service;
+    this.servers = servers;
+    this.admins = servers.map(({ port }) => connect(port));
+    this.majority = Math.floor(servers.length / 2) + 1;
+  }
+
+  /** Ends every program, and begins another lock service on the same nodes, which have votes in it. */
+  async renew(config: Partial<RedlockConfig> = {}): Promise<void> {
+    await this.#endSides();
+    this.keyPrefix = `{${randomUUID()}}:`;
+    const { lock } = await this.side({ config });
+    await (await lock.acquire('warm-up', { ttlMs: 1_000, waitMs: 5_000 })).release();
+    await this.untilClean();
+    await until(async () => (await this.#countOf('node', 'history')) === this.servers.length);
+  }
+
+  /** Another program. */
+  async side(options: SideOptions = {}): Promise<Side> {
+    const doors = await Promise.all(this.servers.map((server) => TcpProxy.start(server)));
+    for (const [at, door] of doors.entries()) options.before?.(door, at);
+    const side = new Side(doors, this.keyPrefix, options);
+    this.#sides.push(side);
+    return side;
+  }
+
+  /** As `side`, once all of its clients are connected. */
+  async connected(options: SideOptions = {}): Promise<Side> {
+    const side = await this.side(options);
+    await until(() => side.clients.every(({ status }) => status === 'ready'));
+    return side;
+  }
+
+  /** The keys of these kinds, as `a lock:x`: whatever keeps others out. */
+  async keys(kinds: RegExp = /^(?:lock|line|waiter):/): Promise<string[]> {
+    const all = await Promise.all(this.admins.map((node) => node.keys(`${this.keyPrefix}*`)));
+    return all.flatMap((keys, at) =>
+      keys
+        .map((key) => key.slice(this.keyPrefix.length))
+        .filter((key) => kinds.test(key))
+        .map((key) => `${nameOf(at)} ${key}`),
+    );
+  }
+
+  /** Until nothing keeps anybody out. Limited by the time limit of the test, which is shorter than the leases. */
+  async untilClean(): Promise<void> {
+    await until(async () => (await this.keys()).length === 0);
+  }
+
+  async holders(resource: string): Promise<number> {
+    return (await this.keys(/^lock:/)).filter((key) => key.endsWith(` lock:${resource}`)).length;
+  }
+
+  /** How many connections listen for their turn, over all nodes. */
+  async listeners(): Promise<number> {
+    const lists = await Promise.all(
+      this.admins.map((node) => node.call('CLIENT', 'LIST', 'TYPE', 'pubsub')),
+    );
+    return lists
+      .join('')
+      .split('\n')
+      .filter((line) => line.startsWith('id=')).length;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#endSides();
+    for (const admin of this.admins) admin.disconnect();
+    await this.#service[Symbol.asyncDispose]();
+  }
+
+  async #endSides(): Promise<void> {
+    const sides = this.#sides;
+    this.#sides = [];
+    await Promise.all(this.servers.map((server) => server.pid && server.wake()));
+    await Promise.all(sides.map((side) => side[Symbol.asyncDispose]()));
+  }
+
+  async #countOf(key: string, field: string): Promise<number> {
+    const known = await Promise.all(
+      this.admins.map((node) => node.hexists(this.keyPrefix + key, field)),
+    );
+    return known.reduce((sum, exists) => sum + exists, 0);
+  }
+}
+
+/** The names of nodes by their place: a, b, c … */
+export function nameOf(at: number): string {
+  return String.fromCharCode('a'.charCodeAt(0) + at);
+}
+
+export function connect(port: number, options: RedisOptions = {}): Redis {
+  const client = new Redis(port, '127.0.0.1', { retryStrategy: () => 20, ...options });
+  client.on('error', () => {});
+  return client;
+}
