@@ -1,6 +1,5 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { type AddressInfo, createServer } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { ConflictError, OutcomeUnknownError, StoreUnavailableError } from '@fenced/store';
 import { type Fence, FencedPostgres, type FencedTransaction } from '@fenced/store/postgres';
@@ -16,6 +15,7 @@ import {
   type Ledger,
   openLedger,
   rejectionOf,
+  startGoodbyeServer,
   throughProxy,
   until,
 } from './postgres-support.js';
@@ -596,26 +596,7 @@ describe('a pg.Client in place of a pool', () => {
 });
 
 test('a server that says goodbye in the packet of its greeting does not end the process', async () => {
-  const message = (type: string, body: Buffer): Buffer => {
-    const head = Buffer.alloc(5);
-    head.write(type);
-    head.writeInt32BE(body.length + 4, 1);
-    return Buffer.concat([head, body]);
-  };
-  const goodbye = 'SFATAL\0VFATAL\0C57P01\0Mterminating connection\0\0';
-  const packet = Buffer.concat([
-    message('R', Buffer.alloc(4)),
-    message('Z', Buffer.from('I')),
-    message('E', Buffer.from(goodbye)),
-  ]);
-  const server = createServer((socket) => {
-    socket.on('error', () => undefined);
-    socket.once('data', () => socket.end(packet));
-  });
-  await once(server.listen(0, '127.0.0.1'), 'listening');
-  closeAfterTest(async () => server.close());
-  const { port } = server.address() as AddressInfo;
-  const store = new FencedPostgres({ pool: connect(`postgres://a:b@127.0.0.1:${port}/c`) });
+  const store = new FencedPostgres({ pool: connect(await startGoodbyeServer()) });
   const call = store.query({ resource, token: 1 }, INSERT, ['1']);
   await expect(call).rejects.toMatchObject({ code: 'unavailable' });
 });

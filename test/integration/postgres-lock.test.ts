@@ -3,7 +3,14 @@ import { PostgresLock } from '@fenced/lock/postgres';
 import { FencedPostgres } from '@fenced/store/postgres';
 import { startPgBouncer } from '@fenced/testbed';
 import { expect, test } from 'vitest';
-import { asNewRole, connect, createDatabase, throughProxy, until } from './postgres-support.js';
+import {
+  asNewRole,
+  connect,
+  createDatabase,
+  startGoodbyeServer,
+  throughProxy,
+  until,
+} from './postgres-support.js';
 
 async function openLock(options: { firstToken?: bigint; maxTtlMs?: number } = {}) {
   const url = await createDatabase();
@@ -127,4 +134,10 @@ test('a token that would pass 2^63-1 is refused by name', async () => {
 
 test.each([undefined, {}, { pool: null }, { pool: 'postgres://' }])('config %j', (config) => {
   expect(() => new PostgresLock(config as never)).toThrow(/must be a pg.Pool|needs an object/);
+});
+
+test('a server that says goodbye in the packet of its greeting does not end a process that waits', async () => {
+  const lock = new PostgresLock({ pool: connect(await startGoodbyeServer()) });
+  const waiting = lock.acquire('x', { ttlMs: 1_000, waitMs: 300 });
+  await expect(waiting).rejects.toThrow(NoQuorumError);
 });

@@ -1,3 +1,5 @@
+import { once } from 'node:events';
+import { type AddressInfo, createServer } from 'node:net';
 import { FencedPostgres, type FencedPostgresOptions } from '@fenced/store/postgres';
 import { type PostgresService, startPostgres, TcpProxy } from '@fenced/testbed';
 import pg from 'pg';
@@ -134,4 +136,28 @@ export async function throughProxy(
   const pool = connect(far.href, options);
   closeAfterTest(() => proxy.stop());
   return { proxy, far, pool, store: new FencedPostgres({ pool, holdMs }) };
+}
+
+/** The address of a server that greets and takes leave in one packet, as one that is going down may. */
+export async function startGoodbyeServer(): Promise<string> {
+  const message = (type: string, body: Buffer): Buffer => {
+    const head = Buffer.alloc(5);
+    head.write(type);
+    head.writeInt32BE(body.length + 4, 1);
+    return Buffer.concat([head, body]);
+  };
+  const goodbye = 'SFATAL\0VFATAL\0C57P01\0Mterminating connection\0\0';
+  const packet = Buffer.concat([
+    message('R', Buffer.alloc(4)),
+    message('Z', Buffer.from('I')),
+    message('E', Buffer.from(goodbye)),
+  ]);
+  const server = createServer((socket) => {
+    socket.on('error', () => undefined);
+    socket.once('data', () => socket.end(packet));
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  closeAfterTest(async () => server.close());
+  const { port } = server.address() as AddressInfo;
+  return `postgres://a:b@127.0.0.1:${port}/c`;
 }

@@ -10,7 +10,7 @@ export interface PostgresConnection extends Pick<EventEmitter, 'on'> {
 export interface PostgresPool {
   /** Where the pool has only one connection, none is kept for listening. */
   readonly options?: { readonly max?: number };
-  connect(): Promise<PostgresConnection>;
+  connect(lend: (error: Error | undefined, connection?: PostgresConnection) => void): void;
   query(text: string, values?: unknown[]): Promise<{ readonly rows: unknown[] }>;
 }
 

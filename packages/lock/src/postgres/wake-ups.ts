@@ -36,13 +36,7 @@ export class WakeUps {
   async #listen(): Promise<PostgresConnection | null> {
     let connection: PostgresConnection | null = null;
     try {
-      connection = await this.#pool.connect();
-      const lost = (): void => {
-        this.#isListening = false;
-        this.#wakeAll();
-      };
-      connection.on('error', lost);
-      connection.on('end', lost);
+      connection = await this.#borrow();
       connection.on('notification', (message: { payload?: string }) => this.#wake(message.payload));
       await connection.query(`LISTEN ${CHANNEL}`);
       this.#isListening = true;
@@ -52,6 +46,25 @@ export class WakeUps {
       connection?.release(error instanceof Error ? error : true);
       return null;
     }
+  }
+
+  /**
+   * The pool takes its own listener away when it lends a connection, and a server that is going down greets and takes leave in one
+   * packet: the error comes before any promise is kept, and unheard it would end the process.
+   */
+  #borrow(): Promise<PostgresConnection> {
+    const lost = (): void => {
+      this.#isListening = false;
+      this.#wakeAll();
+    };
+    return new Promise((resolve, reject) => {
+      this.#pool.connect((error, connection) => {
+        if (!connection) return reject(error);
+        connection.on('error', lost);
+        connection.on('end', lost);
+        resolve(connection);
+      });
+    });
   }
 
   /** What was released before anybody listened is found by looking again. */
