@@ -1,11 +1,12 @@
 import { execFile } from 'node:child_process';
-import { chmod, mkdir, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { chmod, copyFile, mkdir, realpath, symlink, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { makeTemporaryFolder } from '../../packages/testbed/src/lifeline.js';
-import { findPostgres, findRedis } from '../../packages/testbed/src/programs.js';
+import { findPostgres, findProgram, findRedis } from '../../packages/testbed/src/programs.js';
 
 const run = promisify(execFile);
+const CERTIFICATES = '/etc/ssl/certs/ca-certificates.crt';
 
 /** What the official image does at its first start, as far as we need it. */
 const POSTGRES_ENTRYPOINT = `#!/bin/sh
@@ -46,6 +47,32 @@ export async function importPostgres(): Promise<string> {
   return await importImage(root, 'fenced/postgres:local', [
     'USER 65534',
     'ENTRYPOINT ["/entrypoint"]',
+  ]);
+}
+
+/** An image that behaves like Node's official one, with this machine's Node and npm. Gives its name. */
+export async function importNode(): Promise<string> {
+  await using folder = await makeTemporaryFolder('image');
+  const root = folder.path;
+  const programs = ['sh', 'cat', 'cp', 'dirname', 'ln', 'mkdir', 'rm', 'sed', 'uname'];
+  await copyWithLibraries(
+    [process.execPath, '/usr/bin/env', ...programs.map((name) => `/bin/${name}`)],
+    root,
+    dirname(process.execPath),
+  );
+  // What pnpm's own program loads beyond that.
+  await run('sh', ['-c', 'cp --parents --dereference /lib/*/librt.so.1 "$1"', 'sh', root]);
+  const npm = await realpath(found(findProgram('npm')));
+  await run('cp', ['--parents', '-RP', dirname(dirname(npm)), CERTIFICATES, root]);
+  const bin = join(root, 'usr', 'local', 'bin');
+  await mkdir(bin, { recursive: true });
+  await copyFile(process.execPath, join(bin, 'node'));
+  await symlink(join(dirname(npm), 'npx-cli.js'), join(bin, 'npx'));
+  await mkdir(join(root, 'tmp'));
+  await chmod(join(root, 'tmp'), 0o1777);
+  return await importImage(root, 'fenced/node:local', [
+    'ENV PATH=/usr/local/bin:/usr/bin:/bin',
+    `ENV NODE_EXTRA_CA_CERTS=${CERTIFICATES}`,
   ]);
 }
 

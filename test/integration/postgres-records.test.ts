@@ -1,123 +1,179 @@
+import { Redlock } from '@fenced/lock';
 import { ConflictError, OutcomeUnknownError, StaleTokenError } from '@fenced/store';
+import { FencedGateway, type Records } from '@fenced/store/client';
+import { createGateway, serveGateway } from '@fenced/store/gateway';
 import { FencedPostgres, type Json } from '@fenced/store/postgres';
+import { type RedisService, startRedis } from '@fenced/testbed';
 import fc from 'fast-check';
-import { describe, expect, test } from 'vitest';
-import { asNewRole, connect, openLedger, rejectionOf, throughProxy } from './postgres-support.js';
+import { Redis } from 'ioredis';
+import { afterAll, describe, expect, test } from 'vitest';
+import {
+  asNewRole,
+  closeAfterTest,
+  connect,
+  openLedger,
+  rejectionOf,
+  throughProxy,
+} from './postgres-support.js';
 
 async function openRecords() {
   const ledger = await openLedger();
   return { ...ledger, records: ledger.store.records('invoices') };
 }
 
-test('a document is written, read, updated and deleted, and keeps its token and version', async () => {
-  const { records } = await openRecords();
-  expect(await records.get('42')).toBeNull();
-  expect(await records.highest('42')).toBe(0n);
-  const written = await records.put('42', { total: 1 }, { token: 33 });
-  expect(written).toMatchObject({ token: 33n, version: 1n });
-  expect(await records.get('42')).toEqual({ ...written, body: { total: 1 } });
-  const updated = await records.update('42', { token: 34 }, (current) => {
-    expect(current?.body).toEqual({ total: 1 });
-    return { total: 2 };
-  });
-  expect(updated.version).toBe(2n);
-  const deleted = await records.delete('42', { token: 34 });
-  expect(deleted.version).toBe(3n);
-  expect(await records.get('42')).toBeNull();
-  expect(await records.highest('42')).toBe(34n);
-  await expect(records.put('42', 'late', { token: 33 })).rejects.toBeInstanceOf(StaleTokenError);
-  await records.update('42', { token: 34 }, (current) => [current?.body ?? null]);
-  expect(await records.get('42')).toMatchObject({ body: [null], version: 4n });
-});
+const anyId = fc.string({ minLength: 1 }).filter((id) => !id.includes('\0') && id.isWellFormed());
 
-test('a lower token is refused everywhere, and changes nothing', async () => {
-  const { records, store } = await openRecords();
-  await records.put('42', 1, { token: 34 });
-  const token = { token: 33 };
-  for (const call of [
-    () => records.put('42', 2, token),
-    () => records.update('42', token, () => 2),
-    () => records.delete('42', token),
-    () => records.claim('42', token),
-    () => records.get('42', token),
-  ]) {
-    const error = await rejectionOf(call());
-    expect(error).toBeInstanceOf(StaleTokenError);
-    expect(error).toMatchObject({ presented: 33n, highest: 34n, resource: 'invoices/42' });
-  }
-  expect(await records.get('42')).toMatchObject({ body: 1, version: 1n });
-  expect(await store.records('others').highest('42')).toBe(0n);
-});
+/** What a program finds that goes from the store to a gateway, or back. */
+const ways = [
+  {
+    way: 'directly',
+    ids: anyId,
+    open: async () => {
+      const { records, store } = await openRecords();
+      return { records: records as Records, others: store.records('others') as Records };
+    },
+  },
+  {
+    way: 'through a gateway',
+    // What a path can carry.
+    ids: anyId.filter((id) => id === id.normalize('NFC') && !/^\.\.?$|[/\\\p{Cc}]/u.test(id)),
+    open: async () => {
+      const { store } = await openRecords();
+      const gateway = await gatewayBefore(store);
+      return { records: gateway.records('invoices'), others: gateway.records('others') };
+    },
+  },
+];
 
-test('a claim, and a read with the token, keep earlier holders out before anything is written', async () => {
-  const { records } = await openRecords();
-  await records.claim('new', { token: 34 });
-  expect(await records.get('new')).toBeNull();
-  await expect(records.put('new', 1, { token: 33 })).rejects.toBeInstanceOf(StaleTokenError);
-  await records.put('new', 1, { token: 34 });
-  expect(await records.get('new', { token: 35 })).toMatchObject({ body: 1, version: 1n });
-  await expect(records.put('new', 2, { token: 34 })).rejects.toBeInstanceOf(StaleTokenError);
-});
+async function gatewayBefore(records: FencedPostgres): Promise<FencedGateway> {
+  const node = new Redis((await redis()).nodes[0]?.url ?? '');
+  closeAfterTest(async () => node.disconnect());
+  const app = createGateway({ redlock: new Redlock({ nodes: [node] }), records });
+  const server = await serveGateway(app, { port: 0 });
+  closeAfterTest(() => server.drain());
+  return new FencedGateway({ url: server.url });
+}
 
-test('many at once: no update is lost, whoever holds which token', async () => {
-  const { records } = await openRecords();
-  const outcomes = await Promise.allSettled(
-    Array.from({ length: 40 }, (_, i) =>
-      records.update('42', { token: 1 + (i % 3), attemptsMax: 200 }, (current) => [
-        ...((current?.body as Json[]) ?? []),
-        i,
-      ]),
-    ),
-  );
-  const acknowledged = outcomes.flatMap(({ status }, i) => (status === 'fulfilled' ? [i] : []));
-  for (const outcome of outcomes) {
-    if (outcome.status === 'rejected') expect(outcome.reason).toBeInstanceOf(StaleTokenError);
-  }
-  const { body, version } = (await records.get('42')) ?? {};
-  expect((body as number[]).toSorted((a, b) => a - b)).toEqual(acknowledged);
-  expect(version).toBe(BigInt(acknowledged.length));
-  expect(acknowledged.length).toBeGreaterThanOrEqual(13);
-});
-
-test('others who write in between each time are a conflict, and nothing was written', async () => {
-  const { records } = await openRecords();
-  let runs = 0;
-  const run = records.update('42', { token: 1, attemptsMax: 3 }, async () => {
-    await records.put('42', { by: 'others', run: ++runs }, { token: 1 });
-    return 'mine';
-  });
-  expect(await rejectionOf(run)).toBeInstanceOf(ConflictError);
-  expect(await records.get('42')).toMatchObject({ body: { by: 'others', run: 3 } });
-});
+let server: Promise<RedisService> | undefined;
+function redis(): Promise<RedisService> {
+  server ??= startRedis(1);
+  return server;
+}
+afterAll(async () => (await server)?.stop());
 
 const seed = Number(process.env.FENCED_SEED ?? Date.now() % 2 ** 31);
 
-test(`whatever JSON goes in comes out (FENCED_SEED=${seed})`, async () => {
-  const { records } = await openRecords();
-  // jsonb has neither \u0000 nor halves of surrogate pairs, and one zero.
-  const isStorable = (text: string) => text.isWellFormed() && !text.includes('\\u0000');
-  const property = fc.asyncProperty(
-    fc.jsonValue(),
-    fc.string({ minLength: 1 }),
-    async (value, id) => {
+/** A gateway refuses whole numbers whose digits JavaScript would change. */
+function hasExactNumbers(text: string): boolean {
+  return !/(?<![\d.e+-])-?\d{16,}(?![\d.e])/.test(text.replace(/"(?:[^"\\]|\\.)*"/g, ''));
+}
+
+describe.each(ways)('records, $way', ({ open, ids }) => {
+  test('a document is written, read, updated and deleted, and keeps its token and version', async () => {
+    const { records } = await open();
+    expect(await records.get('42')).toBeNull();
+    expect(await records.highest('42')).toBe(0n);
+    const written = await records.put('42', { total: 1 }, { token: 33 });
+    expect(written).toMatchObject({ token: 33n, version: 1n });
+    expect(await records.get('42')).toEqual({ ...written, body: { total: 1 } });
+    const updated = await records.update('42', { token: 34 }, (current) => {
+      expect(current?.body).toEqual({ total: 1 });
+      return { total: 2 };
+    });
+    expect(updated.version).toBe(2n);
+    const deleted = await records.delete('42', { token: 34 });
+    expect(deleted.version).toBe(3n);
+    expect(await records.get('42')).toBeNull();
+    expect(await records.highest('42')).toBe(34n);
+    await expect(records.put('42', 'late', { token: 33 })).rejects.toBeInstanceOf(StaleTokenError);
+    await records.update('42', { token: 34 }, (current) => [current?.body ?? null]);
+    expect(await records.get('42')).toMatchObject({ body: [null], version: 4n });
+  });
+
+  test('a lower token is refused everywhere, and changes nothing', async () => {
+    const { records, others } = await open();
+    await records.put('42', 1, { token: 34 });
+    const token = { token: 33 };
+    for (const call of [
+      () => records.put('42', 2, token),
+      () => records.update('42', token, () => 2),
+      () => records.delete('42', token),
+      () => records.claim('42', token),
+      () => records.get('42', token),
+    ]) {
+      const error = await rejectionOf(call());
+      expect(error).toBeInstanceOf(StaleTokenError);
+      expect(error).toMatchObject({ presented: 33n, highest: 34n, resource: 'invoices/42' });
+    }
+    expect(await records.get('42')).toMatchObject({ body: 1, version: 1n });
+    expect(await others.highest('42')).toBe(0n);
+  });
+
+  test('a claim, and a read with the token, keep earlier holders out before anything is written', async () => {
+    const { records } = await open();
+    await records.claim('new', { token: 34 });
+    expect(await records.get('new')).toBeNull();
+    await expect(records.put('new', 1, { token: 33 })).rejects.toBeInstanceOf(StaleTokenError);
+    await records.put('new', 1, { token: 34 });
+    expect(await records.get('new', { token: 35 })).toMatchObject({ body: 1, version: 1n });
+    await expect(records.put('new', 2, { token: 34 })).rejects.toBeInstanceOf(StaleTokenError);
+  });
+
+  test('many at once: no update is lost, whoever holds which token', async () => {
+    const { records } = await open();
+    const outcomes = await Promise.allSettled(
+      Array.from({ length: 40 }, (_, i) =>
+        records.update('42', { token: 1 + (i % 3), attemptsMax: 200 }, (current) => [
+          ...((current?.body as Json[]) ?? []),
+          i,
+        ]),
+      ),
+    );
+    const acknowledged = outcomes.flatMap(({ status }, i) => (status === 'fulfilled' ? [i] : []));
+    for (const outcome of outcomes) {
+      if (outcome.status === 'rejected') expect(outcome.reason).toBeInstanceOf(StaleTokenError);
+    }
+    const { body, version } = (await records.get('42')) ?? {};
+    expect((body as number[]).toSorted((a, b) => a - b)).toEqual(acknowledged);
+    expect(version).toBe(BigInt(acknowledged.length));
+    expect(acknowledged.length).toBeGreaterThanOrEqual(13);
+  });
+
+  test('others who write in between each time are a conflict, and nothing was written', async () => {
+    const { records } = await open();
+    let runs = 0;
+    const run = records.update('42', { token: 1, attemptsMax: 3 }, async () => {
+      await records.put('42', { by: 'others', run: ++runs }, { token: 1 });
+      return 'mine';
+    });
+    expect(await rejectionOf(run)).toBeInstanceOf(ConflictError);
+    expect(await records.get('42')).toMatchObject({ body: { by: 'others', run: 3 } });
+  });
+
+  test(`whatever JSON goes in comes out (FENCED_SEED=${seed})`, async () => {
+    const { records } = await open();
+    // jsonb has neither \u0000 nor halves of surrogate pairs, and one zero.
+    const isStorable = (text: string) =>
+      text.isWellFormed() && !text.includes('\\u0000') && hasExactNumbers(text);
+    const property = fc.asyncProperty(fc.jsonValue(), ids, async (value, id) => {
       const text = JSON.stringify(value);
-      fc.pre(isStorable(text) && !id.includes('\0') && id.isWellFormed());
+      fc.pre(isStorable(text));
       await records.put(id, JSON.parse(text), { token: 1 });
       expect((await records.get(id))?.body).toEqual(JSON.parse(text));
-    },
-  );
-  await fc.assert(property, { seed, numRuns: 200 });
-});
+    });
+    await fc.assert(property, { seed, numRuns: 200 });
+  });
 
-test.each([
-  ['undefined', undefined, 'invalid-argument'],
-  ['a bigint', 1n, 'invalid-argument'],
-  ['a function', () => 1, 'invalid-argument'],
-  ['a NUL', 'a\0b', 'invalid-argument'],
-])('%s is no document', async (_, body, code) => {
-  const { records } = await openRecords();
-  await expect(records.put('42', body as Json, { token: 1 })).rejects.toMatchObject({ code });
-  expect(await records.highest('42')).toBe(0n);
+  test.each([
+    ['undefined', undefined, 'invalid-argument'],
+    ['a bigint', 1n, 'invalid-argument'],
+    ['a function', () => 1, 'invalid-argument'],
+    ['a NUL', 'a\0b', 'invalid-argument'],
+  ])('%s is no document', async (_, body, code) => {
+    const { records } = await open();
+    await expect(records.put('42', body as Json, { token: 1 })).rejects.toMatchObject({ code });
+    expect(await records.highest('42')).toBe(0n);
+  });
 });
 
 test('bad names and tokens are refused before anything is sent', async () => {

@@ -1,4 +1,5 @@
 import { OutcomeUnknownError, StaleTokenError } from '@fenced/store';
+import type { Objects } from '@fenced/store/client';
 import type { FencedS3 } from '@fenced/store/s3';
 import fc from 'fast-check';
 import { beforeAll, beforeEach, expect, test } from 'vitest';
@@ -6,10 +7,10 @@ import { FAULTS, type Fault, type FaultyProxy } from './faulty-proxy.js';
 import { type Staged, text } from './stage.js';
 
 /** What callers are told where replies get lost, against what is in the bucket. */
-export function faults(staged: Staged): void {
+export function faults(staged: Staged<Objects>): void {
   /** Behind the faulty proxy, and beside it. */
-  let store: FencedS3;
-  let other: FencedS3;
+  let store: Objects;
+  let other: Objects;
   let proxy: FaultyProxy;
   let key: string;
   const history = () => staged().history(key);
@@ -124,23 +125,6 @@ export function faults(staged: Staged): void {
     expect(proxy.puts).toBe(0);
   });
 
-  test('an abort while the reply is awaited is settled by reading back', async () => {
-    const abort = new AbortController();
-    proxy.faults.push('reply-hangs');
-    proxy.meanwhile = async () => abort.abort(new Error('enough'));
-    const written = await store.put(key, 'x', { token: 1, signal: abort.signal });
-    expect(await history()).toEqual([written.writeId]);
-  });
-
-  test('an abort while a copy may be on its way leaves the outcome unknown, with the reason', async () => {
-    const abort = new AbortController();
-    const reason = new Error('enough');
-    proxy.faults.push('late');
-    proxy.meanwhile = async () => abort.abort(reason);
-    const put = store.put(key, 'x', { token: 1, signal: abort.signal });
-    await expect(put).rejects.toMatchObject({ code: 'outcome-unknown', cause: reason });
-  });
-
   const scripts = fc.array(
     fc.record({
       token: fc.integer({ min: 1, max: 4 }),
@@ -179,5 +163,40 @@ export function faults(staged: Staged): void {
       }),
       { numRuns: 25 },
     );
+  });
+}
+
+/** What becomes of a call that is given up while it is under way. */
+export function aborts(staged: Staged): void {
+  let store: FencedS3;
+  let proxy: FaultyProxy;
+  let key: string;
+  const history = () => staged().history(key);
+
+  beforeAll(() => {
+    proxy = staged().proxy;
+    store = staged().viaProxy();
+  });
+
+  beforeEach(() => {
+    key = staged().newKey();
+    proxy.reset();
+  });
+
+  test('an abort while the reply is awaited is settled by reading back', async () => {
+    const abort = new AbortController();
+    proxy.faults.push('reply-hangs');
+    proxy.meanwhile = async () => abort.abort(new Error('enough'));
+    const written = await store.put(key, 'x', { token: 1, signal: abort.signal });
+    expect(await history()).toEqual([written.writeId]);
+  });
+
+  test('an abort while a copy may be on its way leaves the outcome unknown, with the reason', async () => {
+    const abort = new AbortController();
+    const reason = new Error('enough');
+    proxy.faults.push('late');
+    proxy.meanwhile = async () => abort.abort(reason);
+    const put = store.put(key, 'x', { token: 1, signal: abort.signal });
+    await expect(put).rejects.toMatchObject({ code: 'outcome-unknown', cause: reason });
   });
 }

@@ -1,33 +1,21 @@
-import { execFileSync } from 'node:child_process';
 import { gzipSync } from 'node:zlib';
-import {
-  CreateBucketCommand,
-  DeleteObjectCommand,
-  GetObjectCommand,
-  GetObjectTaggingCommand,
-  ListObjectsV2Command,
-  PutBucketPolicyCommand,
-  PutBucketVersioningCommand,
-  PutObjectCommand,
-} from '@aws-sdk/client-s3';
+import { GetObjectCommand, PutObjectCommand } from '@aws-sdk/client-s3';
 import {
   ConflictError,
   CorruptObjectError,
-  FencedStoreError,
   RatchetLostError,
   StaleTokenError,
-  UnsafeStoreError,
   UnsupportedByStoreError,
 } from '@fenced/store';
-import type { Current, FencedS3, Written } from '@fenced/store/s3';
-import { findProgram } from '@fenced/testbed';
+import type { Objects } from '@fenced/store/client';
+import type { Current, Written } from '@fenced/store/s3';
 import { beforeAll, expect, test } from 'vitest';
 import { type Staged, text } from './stage.js';
 
 /** What each call of the store does, with nothing in the way. */
-export function operations(staged: Staged): void {
-  let holder33: FencedS3;
-  let holder34: FencedS3;
+export function operations(staged: Staged<Objects>): void {
+  let holder33: Objects;
+  let holder34: Objects;
   let bucket: string;
   const newKey = (): string => staged().newKey();
 
@@ -43,17 +31,6 @@ export function operations(staged: Staged): void {
     );
     return { bytes: (await Body?.transformToByteArray()) ?? new Uint8Array(), ETag, Metadata };
   }
-
-  test('the server enforces what the store needs, and nothing of the probe is left but its certificate', async () => {
-    const { etagForm, checks, report } = await holder33.probe({ renew: true });
-    expect(['quoted', 'bare']).toContain(etagForm);
-    expect(checks).toContain('race-of-updates');
-    expect(report.filter(({ verdict }) => verdict === 'passed').length).toBeGreaterThan(10);
-    const left = await staged().client.send(
-      new ListObjectsV2Command({ Bucket: bucket, Prefix: '.fenced-probe/' }),
-    );
-    expect(left.Contents?.map(({ Key }) => Key)).toEqual(['.fenced-probe/certificate.json']);
-  });
 
   test("a paused holder's write arrives after the next holder's, and is refused", async () => {
     const key = newKey();
@@ -211,30 +188,6 @@ export function operations(staged: Staged): void {
     });
   });
 
-  test('every HTTP client and gunzip read the exact bytes', async () => {
-    const key = 'public.txt';
-    const body = 'Schrödinger\n'.repeat(1000);
-    await holder33.put(key, body, { token: 33, contentType: 'text/plain' });
-    const { bytes } = await raw(key);
-    expect(execFileSync('gunzip', ['-c'], { input: bytes }).toString()).toBe(body);
-    const Statement = [
-      {
-        Effect: 'Allow',
-        Principal: '*',
-        Action: 's3:GetObject',
-        Resource: `arn:aws:s3:::${bucket}/${key}`,
-      },
-    ];
-    const Policy = JSON.stringify({ Version: '2012-10-17', Statement });
-    await staged().client.send(new PutBucketPolicyCommand({ Bucket: bucket, Policy }));
-    const response = await fetch(`${staged().service.endpoint}/${bucket}/${key}`);
-    expect(response.headers.get('content-encoding')).toBe('gzip');
-    expect(await response.text()).toBe(body);
-    const curl = findProgram('curl');
-    if (curl !== undefined)
-      expect(execFileSync(curl, ['-sS', '--compressed', response.url]).toString()).toBe(body);
-  });
-
   test('what was there before is adopted at token 0: read, claimed, updated, deleted, listed', async () => {
     const foreign = async (key: string, headers: object = {}): Promise<string> => {
       const given = { Bucket: bucket, Key: key, Body: 'plain', ContentType: 'text/x-plain' };
@@ -285,40 +238,6 @@ export function operations(staged: Staged): void {
     await expect(holder33.get(key)).rejects.toThrow(CorruptObjectError);
   });
 
-  test('an object that lost its token behind our back is told by whoever knew better, until forgotten', async () => {
-    for (const lose of [
-      (key: string) => new PutObjectCommand({ Bucket: bucket, Key: key, Body: 'plain' }),
-      (key: string) => new DeleteObjectCommand({ Bucket: bucket, Key: key }),
-    ]) {
-      const key = newKey();
-      await holder33.put(key, 'ours', { token: 33 });
-      await staged().client.send(lose(key) as PutObjectCommand);
-      for (const call of [
-        () => holder33.get(key),
-        () => holder33.getStream(key),
-        () => holder33.highest(key),
-        () => holder33.put(key, 'x', { token: 34 }),
-        () => holder33.put(key, 'x', { token: 33 }),
-        () => holder33.claim(key, { token: 34 }),
-        () => holder33.update(key, { token: 34 }, () => 'x'),
-        () => holder33.delete(key, { token: 34 }),
-      ])
-        await expect(call()).rejects.toMatchObject({
-          ...{
-            name: 'RatchetLostError',
-            code: 'ratchet-lost',
-            known: 33n,
-            found: 0n,
-            resource: key,
-          },
-        });
-      expect(await holder34.highest(key)).toBe(0n);
-      holder33.forget(key);
-      await holder33.put(key, 'again', { token: 1 });
-      expect(text(await holder34.get(key))).toBe('again');
-    }
-  });
-
   test('an object that was restored from an older copy is told as well', async () => {
     const key = newKey();
     await holder33.put(key, 'old', { token: 33 });
@@ -358,27 +277,6 @@ export function operations(staged: Staged): void {
     expect(await holder34.highest(absent)).toBe(7n);
   });
 
-  test('a listing has the live keys with their tokens, page by page, and only those of the prefix', async () => {
-    const prefix = `${newKey()}/+ `;
-    const store = staged().store({ prefix });
-    const names = ['a', 'a b', 'a+b', 'b/ä', 'c%2F', 'd😀', 'e'];
-    for (const [i, name] of names.entries()) await store.put(name, name, { token: i + 1 });
-    await store.delete('e', { token: 9 });
-    await holder33.put(`${prefix}`.slice(0, -1), 'outside', { token: 1 });
-    const foreign = { Bucket: bucket, Key: `${prefix}foreign`, Body: 'x' };
-    await staged().client.send(new PutObjectCommand(foreign));
-    for (const pageSize of [1, 2, 100]) {
-      const listed = await Array.fromAsync(store.list('', { pageSize }));
-      expect(listed.map(({ key, token }) => [key, token])).toEqual([
-        ...names.slice(0, 6).map((name, i) => [name, BigInt(i + 1)]),
-        ['foreign', 0n],
-      ]);
-    }
-    const listed = await Array.fromAsync(store.list('a'));
-    expect(listed.map(({ key }) => key)).toEqual(['a', 'a b', 'a+b']);
-    expect(await holder33.get(`${prefix}a b`)).toMatchObject({ token: 2n });
-  });
-
   test('several keys are read at once', async () => {
     const keys = Array.from({ length: 20 }, newKey);
     await Promise.all(keys.map((key, i) => holder33.put(key, `${i}`, { token: i + 1 })));
@@ -392,108 +290,5 @@ export function operations(staged: Staged): void {
     await expect(holder33.put(keys[1] ?? '', 'late', { token: 49 })).rejects.toThrow(
       StaleTokenError,
     );
-  });
-
-  test('a holder writes again and again with one request each', async () => {
-    const key = newKey();
-    const store = staged().viaProxy();
-    staged().proxy.reset();
-    for (let i = 0; i < 5; i++) await store.put(key, `${i}`, { token: 33 });
-    await store.claim(key, { token: 33 });
-    await store.delete(key, { token: 33 });
-    const { seen } = staged().proxy;
-    expect(seen).toEqual(['GET', 'HEAD', 'PUT', 'PUT', 'PUT', 'PUT', 'PUT', 'HEAD', 'PUT']);
-  });
-
-  test('keys may be any text, as far as the server takes it, and each has an object of its own', async () => {
-    const keys = [
-      ...['a b+c', 'emoji 😀', 'q?x=1#y', 'a%2Fb', 'a%20b', 'ä', 'a\u0308', '\'"<>&;=,', '\\', '~'],
-      ...[
-        'trailing/',
-        'x'.repeat(200),
-        `${'ä'.repeat(100)}/`.repeat(4),
-        'a//b',
-        '.hidden',
-        'tab\there',
-      ],
-    ];
-    const prefix = `${newKey()}:`;
-    const store = staged().store({ prefix });
-    const taken: string[] = [];
-    for (const key of keys) {
-      const put = store.put(key, key, { token: 1 });
-      const error = await put.then(
-        () => taken.push(key) && null,
-        (thrown: unknown) => thrown,
-      );
-      if (error !== null) expect(error).toBeInstanceOf(UnsupportedByStoreError);
-    }
-    expect(taken.length).toBeGreaterThan(keys.length - 4);
-    for (const key of taken) expect(text(await store.get(key))).toBe(key);
-    const listed = (await Array.fromAsync(store.list())).map(({ key }) => key);
-    expect(listed.toSorted()).toEqual(taken.toSorted());
-  });
-
-  test('what a value was stored with stays with it through a claim', async () => {
-    const key = newKey();
-    const headers = {
-      ...{ contentType: 'text/plain', cacheControl: 'no-store', contentLanguage: 'de' },
-      contentDisposition: 'attachment; filename="a.txt"',
-      metadata: { author: 'ada' },
-    };
-    await holder33.put(key, 'value', {
-      token: 33,
-      ...headers,
-      tags: { team: 'a b', 'x:y': 'x=1' },
-    });
-    await holder34.claim(key, { token: 34 });
-    expect(await holder34.get(key, { token: 35 })).toMatchObject(headers);
-    await holder34.update(key, { token: 35 }, () => 'other');
-    const { TagSet } = await staged().client.send(
-      new GetObjectTaggingCommand({ Bucket: bucket, Key: key }),
-    );
-    expect(Object.fromEntries((TagSet ?? []).map(({ Key = '', Value }) => [Key, Value]))).toEqual({
-      team: 'a b',
-      'x:y': 'x=1',
-    });
-  });
-
-  test('in a bucket that keeps versions the store works as ever, or refuses to write', async () => {
-    const versioned = `${bucket}-versioned-${newKey().length}`;
-    const { client } = staged();
-    await client.send(new CreateBucketCommand({ Bucket: versioned }));
-    const store = staged().store({ bucket: versioned });
-    await store.put('k', 'a', { token: 1 });
-    await client.send(
-      new PutBucketVersioningCommand({
-        Bucket: versioned,
-        VersioningConfiguration: { Status: 'Enabled' },
-      }),
-    );
-    const next = staged().store({ bucket: versioned });
-    const refusal = await next.put('k', 'b', { token: 2 }).catch((error: unknown) => error);
-    if (refusal instanceof Error) {
-      // Ceph 16 ignores `If-None-Match` there.
-      expect(refusal).toBeInstanceOf(FencedStoreError);
-      await expect(staged().store({ bucket: versioned }).probe({ renew: true })).rejects.toThrow(
-        UnsafeStoreError,
-      );
-      return;
-    }
-    expect(await next.probe()).toMatchObject({ versionIds: 'new' });
-    await expect(store.put('k', 'late', { token: 1 })).rejects.toThrow(StaleTokenError);
-    await next.delete('k', { token: 3 });
-    await expect(store.put('k', 'late', { token: 2 })).rejects.toThrow(StaleTokenError);
-  });
-
-  test('an object whose bytes and metadata are of different writes is corrupt', async () => {
-    const [one, two] = [newKey(), newKey()];
-    await holder33.put(one, 'one', { token: 1 });
-    await holder33.put(two, 'two', { token: 1 });
-    const [{ bytes }, { Metadata }] = [await raw(one), await raw(two)];
-    await staged().client.send(
-      new PutObjectCommand({ Bucket: bucket, Key: one, Body: bytes, Metadata }),
-    );
-    await expect(holder33.get(one)).rejects.toThrow('different writes');
   });
 }

@@ -1,5 +1,5 @@
 import { FencedStoreError, StaleTokenError } from '@fenced/store';
-import type { FencedS3 } from '@fenced/store/s3';
+import type { Objects } from '@fenced/store/client';
 import fc from 'fast-check';
 import { beforeAll, expect, test } from 'vitest';
 import { type Staged, text } from './stage.js';
@@ -17,8 +17,8 @@ const steps = fc.array(
 );
 
 /** What holds whatever the holders do, and however their requests fall together. */
-export function properties(staged: Staged): void {
-  let holders: FencedS3[];
+export function properties(staged: Staged<Objects>): void {
+  let holders: Objects[];
   beforeAll(() => {
     holders = [staged().store(), staged().store(), staged().store({ attemptsMax: 100 })];
   });

@@ -1,11 +1,12 @@
 import { s3ServersAtHand } from '@fenced/testbed';
 import { afterAll, beforeAll, describe } from 'vitest';
+import { bucketOperations } from './bucket.js';
 import { everyPoint } from './every-point.js';
-import { faults } from './faults.js';
+import { aborts, faults } from './faults.js';
 import { operations } from './operations.js';
 import { properties } from './properties.js';
 import { openStage, type Stage } from './stage.js';
-import { streams } from './streams.js';
+import { streams, uploads } from './streams.js';
 
 // The whole contract on each S3 server that can be had: Ceph's always, MinIO where it is installed, any other by
 // `FENCED_S3_ENDPOINT` and its companions, and with `npm run test:servers` moto, which takes some minutes.
@@ -21,8 +22,11 @@ describe.each(servers)('on %s', (server) => {
   afterAll(() => stage[Symbol.asyncDispose]());
 
   describe('operations', () => operations(staged));
+  describe('what is in the bucket', () => bucketOperations(staged));
   describe('replies that get lost', () => faults(staged));
+  describe('calls that are given up', () => aborts(staged));
   describe('every point of every operation', () => everyPoint(staged));
   describe('streams', () => streams(staged));
+  describe('uploads', () => uploads(staged));
   describe('properties', () => properties(staged));
 });

@@ -9,16 +9,16 @@ import { type S3Program, type S3Service, startS3 } from '@fenced/testbed';
 import { FaultyProxy } from './faulty-proxy.js';
 
 /** One server with a bucket, and a hostile proxy before it. */
-export interface Stage extends AsyncDisposable {
+export interface Stage<Store = FencedS3> extends AsyncDisposable {
   readonly service: S3Service;
   readonly bucket: string;
   readonly client: S3Client;
   readonly proxy: FaultyProxy;
   readonly capabilities: StoreCapabilities;
   /** A store of its own, as another process would have. */
-  store(options?: Partial<FencedS3Options>): FencedS3;
+  store(options?: Partial<FencedS3Options>): Store;
   /** A store whose every request goes through the proxy. */
-  viaProxy(options?: Partial<FencedS3Options>): FencedS3;
+  viaProxy(options?: Partial<FencedS3Options>): Store;
   /** A key that nobody had before. */
   newKey(): string;
   /** The ids of all writes that an object stands upon, newest first; none where there is no object. */
@@ -26,7 +26,7 @@ export interface Stage extends AsyncDisposable {
 }
 
 /** What the suites are given: filled before their first test. */
-export type Staged = () => Stage;
+export type Staged<Store = FencedS3> = () => Stage<Store>;
 
 export async function openStage(server: S3Program | 'environment'): Promise<Stage> {
   await using parts = new AsyncDisposableStack();

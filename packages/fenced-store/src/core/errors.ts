@@ -208,10 +208,11 @@ export class StoreUnavailableError extends FencedStoreError {
 
 /** Not a fencing token: tokens are whole numbers from 1 to 2^63-1, as `bigint`, safe `number` or decimal digits. */
 export class InvalidTokenError extends FencedStoreError {
-  constructor(value: unknown) {
+  constructor(value: unknown, options?: { readonly cause?: unknown }) {
     super(
       'invalid-token',
       `not a fencing token (a whole number from 1 to 9223372036854775807) value=${shown(value)}`,
+      options,
     );
   }
 }

@@ -2,7 +2,9 @@ import {
   FencedStoreError,
   type FencedStoreErrorCode,
   OutcomeUnknownError,
+  RatchetLostError,
   StaleTokenError,
+  VersionMismatchError,
 } from '../core/errors.js';
 import { Problem, type ProblemCode } from './problem.js';
 import { SealError } from './seal.js';
@@ -82,6 +84,11 @@ function ofStore(error: FencedStoreError): Problem {
     ...(error instanceof StaleTokenError && {
       presented: String(error.presented),
       highest: String(error.highest),
+    }),
+    ...(error instanceof VersionMismatchError && { expected: error.expected, found: error.found }),
+    ...(error instanceof RatchetLostError && {
+      known: String(error.known),
+      found: String(error.found),
     }),
     ...(error instanceof OutcomeUnknownError && { writeId: error.writeId }),
   };

@@ -16,7 +16,7 @@ export const VERBS = ['lease', 'read', 'write', 'claim', 'ratchet'] as const;
 export type Verb = (typeof VERBS)[number];
 
 /** What the first segment of a resource can be: what the paths of the gateway begin with behind `/v1`. */
-const KINDS = ['leases', 'objects', 'records', 'ratchets', 'writes'] as const;
+const KINDS = ['leases', 'objects', 'records', 'ratchets'] as const;
 
 /**
  * The signatures that a JSON Web Token may have: those whose verifier cannot sign. With a shared secret (`HS256`) whoever can
@@ -75,7 +75,7 @@ export interface KeysOptions {
 export interface Caller {
   /** The name of the API key; `jwt:` and the subject of a JSON Web Token; `anonymous`. */
   readonly name: string;
-  /** @param resource decoded, without a slash in front: `leases/invoice/42`, `objects/a/b`, `records/invoices/42`, `ratchets/s3/a/b`, `writes/…` */
+  /** @param resource decoded, without a slash in front: `leases/invoice/42`, `objects/a/b`, `records/invoices/42`, `ratchets/s3/a/b` */
   may(verb: Verb, resource: string): boolean;
 }
 

@@ -33,7 +33,7 @@ export const components: Part = {
     },
     Lease: {
       type: 'object',
-      required: ['resource', 'leaseId', 'token', 'remainingMs'],
+      required: ['resource', 'leaseId', 'token', 'remainingMs', 'elapsedMs'],
       properties: {
         resource: { type: 'string' },
         leaseId: {
@@ -45,7 +45,13 @@ export const components: Part = {
         remainingMs: {
           type: 'integer',
           minimum: 0,
-          description: 'For how long the lease may be relied on, from when the request was sent.',
+          description: 'For how long the lease may be relied on, from when this was answered.',
+        },
+        elapsedMs: {
+          type: 'integer',
+          minimum: 0,
+          description:
+            'How long the gateway took: the lease may be relied on until remainingMs and elapsedMs after the request was sent.',
         },
       },
     },

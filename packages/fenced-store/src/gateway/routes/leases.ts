@@ -40,6 +40,7 @@ export function leaseRoutes(parts: LeaseParts): readonly Route[] {
 }
 
 async function acquire(parts: LeaseParts, exchange: Exchange): Promise<void> {
+  const startedMs = parts.runtime.nowMs();
   const { request, response, names, signal } = exchange;
   const { resource = '' } = names;
   const { ttlMs, waitMs = 0 } = await timesOf(parts, request, ['ttlMs', 'waitMs']);
@@ -55,10 +56,11 @@ async function acquire(parts: LeaseParts, exchange: Exchange): Promise<void> {
   }
   response.status(201);
   const { owner, token } = lease;
-  answer(parts, exchange, { owner, token, remainingMs: lease.remainingMs() });
+  answer(parts, exchange, startedMs, { owner, token, remainingMs: lease.remainingMs() });
 }
 
 async function extend(parts: LeaseParts, exchange: Exchange): Promise<void> {
+  const startedMs = parts.runtime.nowMs();
   const { resource, owner, token } = named(parts.seal, exchange);
   const { ttlMs } = await timesOf(parts, exchange.request, ['ttlMs']);
   const remainingMs = await parts.redlock.extend({ resource, owner }, ttlMs);
@@ -66,7 +68,7 @@ async function extend(parts: LeaseParts, exchange: Exchange): Promise<void> {
     throw new Problem('no-quorum', 'the lock nodes answered too late to rely on what they said', {
       retryAfterMs: 1,
     });
-  answer(parts, exchange, { owner, token, remainingMs });
+  answer(parts, exchange, startedMs, { owner, token, remainingMs });
 }
 
 async function release(parts: LeaseParts, exchange: Exchange): Promise<void> {
@@ -83,6 +85,7 @@ async function release(parts: LeaseParts, exchange: Exchange): Promise<void> {
 function answer(
   { seal, runtime, limits }: LeaseParts,
   { response, names }: Exchange,
+  startedMs: number,
   lease: { readonly owner: string; readonly token: bigint; readonly remainingMs: number },
 ): void {
   const { resource = '' } = names;
@@ -92,7 +95,10 @@ function answer(
   const token = seal.seal(lease.token, resource, endMs);
   response.set('Fencing-Token', token);
   response.set('Location', `/v1/leases/${encodedPath(resource)}/${leaseId}`);
-  reply(response, { resource, leaseId, token, remainingMs: Math.floor(remainingMs) });
+  reply(response, {
+    ...{ resource, leaseId, token, remainingMs: Math.floor(remainingMs) },
+    elapsedMs: Math.floor(runtime.nowMs() - startedMs),
+  });
 }
 
 /** So that the token in the id is the one that this very owner was given. */

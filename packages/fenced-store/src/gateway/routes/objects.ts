@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type { Request, Response } from 'express';
@@ -133,6 +134,8 @@ async function get(
     if (length !== undefined) response.set('Content-Length', String(length));
     if (bodyBytes !== undefined) response.set('Accept-Ranges', 'bytes');
     if (request.method === 'HEAD') return void response.end();
+    // What is wrong with a body mostly shows with its first bytes: as long as none was sent, a problem can be told.
+    await once(body, 'readable', { signal });
     const wanted = range ? slice(body, range) : body;
     const stop = (): void => void response.destroy();
     const sent = paced(wanted, limits.idleTimeoutMs, runtime, stop);

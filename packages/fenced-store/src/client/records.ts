@@ -1,0 +1,188 @@
+import { checkFunction, checkObject, checkSignal, checkWholeNumber } from '../core/check.js';
+import { ConflictError, InvalidArgumentError, VersionMismatchError } from '../core/errors.js';
+import { shown } from '../core/shown.js';
+import type {
+  CurrentRecord,
+  FencedRecords,
+  Json,
+  RecordOptions,
+  RecordUpdateOptions,
+  RecordWriteOptions,
+  WrittenRecord,
+} from '../postgres/records.js';
+import { backOff, writeIn } from './answers.js';
+import { type Call, type Calls, pathOf } from './calls.js';
+import { errorOf, idOf } from './problems.js';
+import type { Runtime } from './runtime.js';
+import type { Seals } from './seals.js';
+
+/** What `FencedRecords` does. */
+export type Records = Pick<
+  FencedRecords,
+  'put' | 'update' | 'get' | 'claim' | 'delete' | 'highest'
+>;
+
+/** The JSON documents of a collection, behind a gateway. Methods, options and errors are those of `FencedRecords`. */
+export class GatewayRecords implements Records {
+  readonly #collection: string;
+  readonly #calls: Calls;
+  readonly #seals: Seals;
+  readonly #runtime: Runtime;
+
+  /** Made by `records` of FencedGateway. @throws {InvalidArgumentError} */
+  constructor(collection: string, calls: Calls, seals: Seals, runtime: Runtime) {
+    checkSegment('collection', collection);
+    this.#collection = collection;
+    this.#calls = calls;
+    this.#seals = seals;
+    this.#runtime = runtime;
+  }
+
+  /** As `put` of `FencedRecords`. */
+  async put(id: string, body: Json, options: RecordWriteOptions): Promise<WrittenRecord> {
+    return this.#write('PUT', id, options, bytesOf(body));
+  }
+
+  /** As `update` of `FencedRecords`. */
+  async update(
+    id: string,
+    options: RecordUpdateOptions,
+    edit: (current: CurrentRecord | null) => Json | Promise<Json>,
+  ): Promise<WrittenRecord> {
+    const { token, signal } = this.#check(id, options);
+    checkFunction('edit', edit);
+    const { attemptsMax = 10 } = options;
+    checkWholeNumber('attemptsMax', attemptsMax, 1, Number.MAX_SAFE_INTEGER);
+    for (let attempt = 1; ; attempt++) {
+      const current = await this.get(id, { ...(signal && { signal }) });
+      const body = await edit(current);
+      try {
+        return await this.put(id, body, {
+          ...{ token, expected: current?.version ?? null, ...(signal && { signal }) },
+        });
+      } catch (error) {
+        if (!(error instanceof VersionMismatchError || error instanceof ConflictError)) throw error;
+        if (attempt >= attemptsMax) throw new ConflictError({ resource: id, attempts: attempt });
+      }
+      await backOff(this.#runtime, attempt, signal);
+    }
+  }
+
+  /** As `get` of `FencedRecords`. */
+  async get(id: string, options: Partial<RecordOptions> = {}): Promise<CurrentRecord | null> {
+    checkObject('options', options);
+    checkSignal('signal', options.signal);
+    checkSegment('id', id);
+    const key = this.#key(id);
+    const presented =
+      options.token === undefined ? undefined : this.#seals.present(options.token, key);
+    const answer = await this.#calls.ask({
+      ...{ method: 'GET', path: `records/${key}`, resource: key, signal: options.signal },
+      ...{ ...presented, isWrite: false },
+    });
+    if (!answer.ok && answer.problem.code === 'not-found') return null;
+    if (!answer.ok) throw errorOf(answer.problem, { resource: key, isWrite: false });
+    const { headers } = answer.response;
+    return {
+      body: (await answer.response.json()) as Json,
+      token: BigInt(headers.get('fencing-token') ?? 0),
+      version: BigInt(headers.get('etag')?.slice(1, -1) ?? 0),
+      writeId: idOf(headers.get('fencing-write-id') ?? ''),
+    };
+  }
+
+  /** As `claim` of `FencedRecords`. */
+  async claim(id: string, options: RecordOptions): Promise<void> {
+    this.#check(id, options);
+    await this.#ask('POST', id, options, { path: '/claim' });
+  }
+
+  /** As `delete` of `FencedRecords`. */
+  async delete(id: string, options: RecordWriteOptions): Promise<WrittenRecord> {
+    return this.#write('DELETE', id, options, undefined);
+  }
+
+  /** As `highest` of `FencedRecords`. Needs the verb `ratchet`. */
+  async highest(id: string): Promise<bigint> {
+    checkSegment('id', id);
+    const asked = { resource: this.#key(id), isWrite: false };
+    const path = `ratchets/records/${asked.resource}`;
+    const answer = await this.#calls.ask({ method: 'GET', path, ...asked });
+    if (!answer.ok) throw errorOf(answer.problem, asked);
+    return BigInt(((await answer.response.json()) as { token: string }).token);
+  }
+
+  #key(id: string): string {
+    return `${this.#collection}/${id}`;
+  }
+
+  #check(id: string, options: RecordOptions) {
+    checkSegment('id', id);
+    checkObject('options', options);
+    checkSignal('signal', options.signal);
+    const { token } = this.#seals.present(options.token, this.#key(id));
+    return { token, signal: options.signal };
+  }
+
+  async #write(
+    method: 'PUT' | 'DELETE',
+    id: string,
+    options: RecordWriteOptions,
+    body: Uint8Array | undefined,
+  ): Promise<WrittenRecord> {
+    const { token } = this.#check(id, options);
+    const { expected } = options;
+    if (expected !== undefined && expected !== null && typeof expected !== 'bigint')
+      throw new InvalidArgumentError(`expected must be a bigint or null value=${shown(expected)}`);
+    const response = await this.#ask(method, id, options, {
+      headers: {
+        ...(body && { 'Content-Type': 'application/json' }),
+        ...(expected === null && { 'If-None-Match': '*' }),
+        ...(typeof expected === 'bigint' && { 'If-Match': `"${expected}"` }),
+      },
+      ...(body && { body }),
+    });
+    const { version, writeId } = await writeIn(response, this.#key(id));
+    return { token, version: BigInt(version ?? 0), writeId: idOf(writeId) };
+  }
+
+  /** Asks for something that may change the document. */
+  async #ask(
+    method: Call['method'],
+    id: string,
+    options: RecordOptions,
+    { path = '', headers, body }: Partial<Pick<Call, 'path' | 'headers' | 'body'>>,
+  ): Promise<Response> {
+    const resource = this.#key(id);
+    const presented = this.#seals.present(options.token, resource);
+    const asked = { resource, token: presented.token, isWrite: true };
+    const answer = await this.#calls.ask({
+      ...{ ...asked, method, path: `records/${resource}${path}`, signal: options.signal },
+      headers: { ...headers, ...presented.headers },
+      ...(body && { body }),
+    });
+    if (answer.ok) return answer.response;
+    throw errorOf(answer.problem, asked);
+  }
+}
+
+/** @throws {InvalidArgumentError} */
+function bytesOf(body: Json): Uint8Array {
+  let text: string | undefined;
+  try {
+    text = JSON.stringify(body);
+  } catch (error) {
+    throw new InvalidArgumentError(`body must be JSON: ${(error as Error).message}`);
+  }
+  if (text === undefined) throw new InvalidArgumentError(`body must be JSON value=${shown(body)}`);
+  return Buffer.from(text);
+}
+
+/** One segment of a path. @throws {InvalidArgumentError} */
+function checkSegment(what: string, name: unknown): void {
+  if (typeof name !== 'string' || name === '' || name.includes('/'))
+    throw new InvalidArgumentError(
+      `${what} must be a non-empty string without slashes value=${shown(name)}`,
+    );
+  pathOf(name);
+}

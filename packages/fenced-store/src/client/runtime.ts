@@ -1,0 +1,34 @@
+/** Where time comes from. Tests give their own. */
+export interface Runtime {
+  /** Monotonic milliseconds. */
+  nowMs(): number;
+  /** Calls back once after `delayMs`, unless the returned function is called before. Keeps no process alive. */
+  after(delayMs: number, callback: () => void): () => void;
+  /** Between 0 and 1, for jitter. */
+  random(): number;
+  /** Rejects with the signal's reason as soon as it aborts. */
+  sleep(delayMs: number, signal: AbortSignal | undefined): Promise<void>;
+}
+
+export const systemRuntime: Runtime = {
+  nowMs: () => performance.now(),
+  after: (delayMs, callback) => {
+    const timer = setTimeout(callback, delayMs);
+    timer.unref();
+    return () => clearTimeout(timer);
+  },
+  random: () => Math.random(),
+  sleep: async (delayMs, signal) => {
+    signal?.throwIfAborted();
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const timer = setTimeout(resolve, delayMs);
+    const stop = (): void => reject(signal?.reason);
+    signal?.addEventListener('abort', stop, { once: true });
+    try {
+      await promise;
+    } finally {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', stop);
+    }
+  },
+};

@@ -1,0 +1,309 @@
+import { execFile } from 'node:child_process';
+import { createHash, randomBytes } from 'node:crypto';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import {
+  InvalidArgumentError,
+  OutcomeUnknownError,
+  StaleTokenError,
+  StoreSetupError,
+  StoreUnavailableError,
+} from '@fenced/store';
+import { FencedGateway, LeaseError } from '@fenced/store/client';
+import { createRateLimit, createSeal } from '@fenced/store/gateway';
+import { openCredentials } from '@fenced/store/gateway/keys';
+import { TcpProxy } from '@fenced/testbed';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { type Front, GatewayWorld } from './gateway-world.js';
+
+const run = promisify(execFile);
+const key = 'key-of-the-reports';
+const guest = 'key-of-the-guest';
+const hash = (text: string): string => createHash('sha256').update(text).digest('hex');
+
+let world: GatewayWorld;
+let one: Front;
+let two: Front;
+const gateway = (front: Front, apiKey: string = key): FencedGateway =>
+  new FencedGateway({ url: front.url, key: apiKey });
+
+beforeAll(async () => {
+  world = await GatewayWorld.start();
+  const secret = randomBytes(32);
+  const open = (): Promise<Front> =>
+    world.open({
+      seal: createSeal([{ id: 'k1', secret }], () => Date.now()),
+      keys: openCredentials({
+        keys: [
+          {
+            ...{
+              name: 'reports',
+              sha256: hash(key),
+              verbs: ['lease', 'read', 'write', 'claim', 'ratchet'],
+            },
+            prefixes: ['leases/reports', 'objects/reports', 'records/reports', 'ratchets'],
+          },
+          {
+            name: 'guest',
+            sha256: hash(guest),
+            verbs: ['read'],
+            prefixes: ['objects/reports/open'],
+          },
+        ],
+      }),
+      rate: {
+        perKey: createRateLimit({ perSecond: 10_000, burst: 10_000 }, () => performance.now()),
+        perAddress: createRateLimit({ perSecond: 1, burst: 20 }, () => performance.now()),
+      },
+    });
+  one = await open();
+  two = await open();
+});
+
+afterAll(async () => {
+  await one?.[Symbol.asyncDispose]();
+  await two?.[Symbol.asyncDispose]();
+  await world?.[Symbol.asyncDispose]();
+});
+
+describe('sealed tokens', () => {
+  test('are presented by their numbers, at any gateway, for what their lease is about', async () => {
+    const client = gateway(one);
+    await using lease = await client.acquire('reports/a', { ttlMs: 10_000 });
+    await client.objects.put('reports/a', 'a', { token: lease.token });
+    expect(await client.objects.get('reports/a')).toMatchObject({ token: lease.token });
+    // A name of its own is written under the lease that the header names.
+    await client.records('reports').put('total', 1, { token: lease.token });
+    expect(await client.records('reports').highest('total')).toBe(lease.token);
+    await lease.extend(20_000);
+    expect(lease.remainingMs()).toBeGreaterThan(15_000);
+    await client.objects.delete('reports/a', { token: lease.token });
+  });
+
+  test('of another process are taken up; bare numbers, and those of other resources, are refused', async () => {
+    const client = gateway(one);
+    const stranger = gateway(two);
+    await using lease = await client.acquire('reports/b', { ttlMs: 10_000 });
+    const bare = stranger.objects.put('reports/b', 'x', { token: lease.token });
+    await expect(bare).rejects.toMatchObject({ code: 'invalid-token' });
+    const highest = stranger.objects.put('reports/b', 'x', { token: 2n ** 63n - 1n });
+    await expect(highest).rejects.toMatchObject({ code: 'invalid-token' });
+    const answer = await fetch(`${one.url}/v1/leases/reports/c`, {
+      method: 'POST',
+      body: '{"ttlMs":10000}',
+      headers: { Authorization: `Bearer ${key}`, 'Content-Type': 'application/json' },
+    });
+    const { token: sealed } = (await answer.json()) as { token: string };
+    const wrong = stranger.adopt('reports/b', sealed);
+    await expect(stranger.objects.put('reports/b', 'x', { token: wrong })).rejects.toMatchObject({
+      code: 'invalid-token',
+    });
+    const right = gateway(two);
+    const token = right.adopt('reports/c', sealed);
+    expect(await right.objects.put('reports/c', 'x', { token })).toMatchObject({ token });
+  });
+
+  test('a holder that was late is refused, and the next one goes on', async () => {
+    const client = gateway(one);
+    const early = await client.acquire('reports/d', { ttlMs: 10_000 });
+    await early.release();
+    await using late = await gateway(two).acquire('reports/d', { ttlMs: 10_000, waitMs: 2_000 });
+    expect(late.token).toBeGreaterThan(early.token);
+    await gateway(two).objects.highest('reports/d');
+    const other = gateway(two);
+    await using next = await other.acquire('reports/e', { ttlMs: 10_000 });
+    await other.objects.claim('reports/d', { token: next.token });
+    const refused = client.objects.put('reports/d', 'late', { token: early.token });
+    await expect(refused).rejects.toThrow(StaleTokenError);
+    await expect(refused).rejects.toMatchObject({ presented: early.token, highest: next.token });
+  });
+});
+
+describe('leases', () => {
+  test('what is held is told, with when to ask again; a wait is short where it is released', async () => {
+    const client = gateway(one);
+    const lease = await client.acquire('reports/l1', { ttlMs: 10_000 });
+    const refused = gateway(two).acquire('reports/l1', { ttlMs: 1_000 });
+    await expect(refused).rejects.toThrow(LeaseError);
+    await expect(refused).rejects.toMatchObject({ code: 'held', retryAfterMs: expect.any(Number) });
+    const waiting = gateway(two).acquire('reports/l1', { ttlMs: 10_000, waitMs: 10_000 });
+    expect(await lease.release()).toBe('released');
+    await using next = await waiting;
+    // What the gateway waited counts neither for nor against the lease.
+    expect(next.remainingMs()).toBeGreaterThan(9_000);
+    expect(next.remainingMs()).toBeLessThan(10_000);
+    expect(lease.signal.reason).toBeInstanceOf(LeaseError);
+    await expect(lease.extend(1_000)).rejects.toMatchObject({ code: 'lease-lost' });
+  });
+
+  test('one whose time is over says so by its signal, and cannot be had back', async () => {
+    const lease = await gateway(one).acquire('reports/l2', { ttlMs: 150 });
+    await new Promise((resolve) => lease.signal.addEventListener('abort', resolve));
+    expect(lease.remainingMs()).toBe(0);
+    expect(() => lease.ensure()).toThrow('not enough of the lease is left');
+    await expect(lease.extend(1_000)).rejects.toThrow(LeaseError);
+  });
+});
+
+describe('errors', () => {
+  test('of credentials, and of what they do not allow, are errors of the set-up', async () => {
+    for (const client of [gateway(one, 'unknown'), new FencedGateway({ url: one.url })])
+      await expect(client.objects.get('reports/open')).rejects.toThrow(StoreSetupError);
+    const reader = gateway(one, guest);
+    expect(await reader.objects.get('reports/open/1')).toBeNull();
+    for (const call of [
+      () => reader.objects.get('reports/opened'),
+      () => reader.objects.put('reports/open/1', 'x', { token: 1 }),
+      () => reader.objects.get('reports/open/1', { token: 1 }),
+    ])
+      await expect(call()).rejects.toMatchObject({
+        code: expect.stringMatching(/^(store-setup|invalid-token)$/),
+      });
+    await expect(reader.acquire('reports/open', { ttlMs: 1_000 })).rejects.toMatchObject({
+      code: 'forbidden',
+    });
+  });
+
+  test('names that no path can carry are refused before anything is sent', async () => {
+    const nowhere = new FencedGateway({ url: 'http://127.0.0.1:1' });
+    for (const name of [
+      '',
+      '..',
+      'a/../b',
+      'a//b',
+      '/a',
+      'a/',
+      'a\\b',
+      'a\0',
+      '\ud800',
+      'a\u0308',
+    ]) {
+      await expect(nowhere.objects.get(name)).rejects.toThrow(InvalidArgumentError);
+      await expect(nowhere.records('c').get(name)).rejects.toThrow(InvalidArgumentError);
+      await expect(nowhere.acquire(name, { ttlMs: 1 })).rejects.toThrow(InvalidArgumentError);
+    }
+    for (const url of ['', 'ftp://x', 'x'])
+      expect(() => new FencedGateway({ url })).toThrow('url must be');
+    expect(() => new FencedGateway({ url: one.url, key: 'a\r\nb' })).toThrow(InvalidArgumentError);
+    await expect(nowhere.objects.put('a', 'x', { token: 0 })).rejects.toMatchObject({
+      code: 'invalid-token',
+    });
+    await expect(
+      nowhere.objects.put('a', 'x', { token: 1, tags: { a: 'b' } }),
+    ).rejects.toMatchObject({ code: 'unsupported' });
+  });
+
+  test('of a gateway that is not there: nothing was written', async () => {
+    const proxy = await TcpProxy.start({ host: '127.0.0.1', port: 1 });
+    const nowhere = new FencedGateway({ url: `http://${proxy.host}:${proxy.port}` });
+    await proxy.stop();
+    for (const call of [
+      () => nowhere.objects.put('a', 'x', { token: 1 }),
+      () => nowhere.records('c').put('a', 1, { token: 1 }),
+      () => nowhere.objects.get('a'),
+    ])
+      await expect(call()).rejects.toThrow(StoreUnavailableError);
+  });
+
+  test.each<[string, (client: FencedGateway, token: bigint) => Promise<unknown>, boolean]>([
+    ['a put', (client, token) => client.objects.put('reports/lost', 'x', { token }), true],
+    ['a claim', (client, token) => client.objects.claim('reports/lost', { token }), true],
+    ['a deletion', (client, token) => client.objects.delete('reports/lost', { token }), true],
+    ['a record', (client, token) => client.records('reports').put('lost', 1, { token }), true],
+    ['a read', (client) => client.objects.get('reports/lost'), false],
+    ['a lease', (client) => client.acquire('reports/lost-too', { ttlMs: 1_000 }), false],
+  ])('of %s whose answer was lost', async (_, call, isWrite) => {
+    const { hostname, port } = new URL(one.url);
+    await using parts = new AsyncDisposableStack();
+    const proxy = await TcpProxy.start({ host: hostname, port: Number(port) });
+    parts.defer(() => proxy.stop());
+    const client = new FencedGateway({ url: `http://${proxy.host}:${proxy.port}`, key });
+    await using lease = await client.acquire('reports/lost', { ttlMs: 30_000 });
+    proxy.swallow('toClient');
+    const outcome = call(client, lease.token).catch((error: unknown) => error);
+    await proxy.untilSwallowed('toClient');
+    proxy.heal();
+    proxy.cut();
+    expect(await outcome).toBeInstanceOf(isWrite ? OutcomeUnknownError : StoreUnavailableError);
+    // Whoever was told "unknown" may say the same again, with the same token.
+    if (isWrite) await call(client, lease.token);
+  });
+
+  test('of something that is no gateway', async () => {
+    const answering = (body: string, status: number, type = 'text/html') =>
+      new FencedGateway({
+        url: 'http://gateway.invalid',
+        fetch: async () => new Response(body, { status, headers: { 'content-type': type } }),
+      });
+    for (const client of [
+      answering('<html>', 502),
+      answering('{"type":7}', 500, 'application/problem+json'),
+      answering('{"type":"urn:fen', 412, 'application/problem+json'),
+    ]) {
+      await expect(client.objects.put('a', 'x', { token: 1 })).rejects.toThrow(OutcomeUnknownError);
+      await expect(client.objects.get('a')).rejects.toThrow(StoreUnavailableError);
+      await expect(client.acquire('a', { ttlMs: 1 })).rejects.toThrow(LeaseError);
+    }
+  });
+});
+
+test('who has no good key is held back after a few tries, and who has one is not', async () => {
+  const stranger = gateway(two, 'guess');
+  const errors = await Promise.all(
+    Array.from({ length: 40 }, () =>
+      stranger.objects.get('reports/x').catch((error: Error) => error),
+    ),
+  );
+  const codes = errors.map((error) => (error as { code?: string } | null)?.code);
+  expect(codes.filter((code) => code === 'store-setup').length).toBeLessThanOrEqual(25);
+  expect(codes.filter((code) => code === 'unavailable').length).toBeGreaterThanOrEqual(15);
+  expect(await gateway(two).objects.get('reports/x')).toBeNull();
+});
+
+describe('the examples of the documentation', async () => {
+  const page = await readFile(new URL('../../docs/gateway-clients.md', import.meta.url), 'utf8');
+  const blocks = new Map(
+    [...page.matchAll(/```(\w+)\n(.*?)```/gs)].map(([, language = '', text = '']) => [
+      language,
+      text,
+    ]),
+  );
+
+  async function play(command: string, name: string, text: string | undefined, directory: string) {
+    const file = join(directory, name);
+    await writeFile(file, text ?? expect.fail('the page has no such example'));
+    const env = { ...process.env, FENCED_GATEWAY: one.url, FENCED_API_KEY: key };
+    return (await run(command, [file], { cwd: directory, env, timeout: 30_000 })).stdout;
+  }
+
+  test.each([
+    ['curl', 'sh', 'example.sh', 'sh', /^line\n412\n$/],
+    [
+      'Python',
+      'python3',
+      'example.py',
+      'python',
+      /^10 20\nA later holder has written or claimed\n$/,
+    ],
+  ])('%s', async (_, command, name, language, expected) => {
+    const directory = await mkdtemp(join(tmpdir(), 'fenced-example-'));
+    try {
+      expect(await play(command, name, blocks.get(language), directory)).toMatch(expected);
+    } finally {
+      await rm(directory, { recursive: true });
+    }
+  });
+
+  test('TypeScript', async () => {
+    // Beside this file, so that the package is found.
+    const directory = await mkdtemp(join(import.meta.dirname, 'example-'));
+    try {
+      await play(process.execPath, 'example.ts', blocks.get('ts'), directory);
+    } finally {
+      await rm(directory, { recursive: true });
+    }
+    expect(await gateway(one).records('reports').get('ts')).toMatchObject({ body: 1 });
+  });
+});
