@@ -109,7 +109,7 @@ function ownedBy(owner: string, resource: string): string {
 /** The lease that the path names. @throws {Problem} where no gateway gave out that id for this resource */
 function named(seal: Seal, { names }: Exchange) {
   const { resource = '', leaseId = '' } = names;
-  const [, owner = '', sealed = ''] = /^([0-9a-f]+)\.(.+)$/.exec(leaseId) ?? [];
+  const [, owner = '', sealed = ''] = /^([0-9a-f-]+)\.(.+)$/.exec(leaseId) ?? [];
   if (owner === '')
     throw new Problem('invalid-request', 'this is not the leaseId of an answer of this gateway');
   return { resource, owner, token: seal.open(sealed, ownedBy(owner, resource)) };
