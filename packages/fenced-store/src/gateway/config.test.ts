@@ -68,6 +68,7 @@ test.each([
   ['gateway.example'],
   ['127.0.0.1.example'],
   ['1270.0.0.1'],
+  ['not-localhost'],
 ])('without credentials it does not listen on %s', (host) => {
   const [problem] = problemsOf(() => read({ listen: { host }, redis }));
   expect(problem).toMatch(/^listen\.host: must be an address of this machine alone/);
