@@ -1,6 +1,7 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
+import { benchGateway } from './gateway.ts';
 import { benchAtOnce } from './lock-at-once.ts';
 import { benchContended } from './lock-contended.ts';
 import { benchFaults } from './lock-faults.ts';
@@ -21,6 +22,7 @@ const benches: Record<string, (options: BenchOptions) => Promise<Row[]>> = {
   'lock-memory': benchMemory,
   s3: benchS3,
   postgres: benchPostgres,
+  gateway: benchGateway,
 };
 
 const { values } = parseArgs({
