@@ -4,8 +4,13 @@ import { type LocalRedisNode, startLocalRedis, TcpProxy } from '@fenced/testbed'
 import { Redis, type RedisOptions } from 'ioredis';
 import { until } from './redlock-nodes.js';
 
+export type ClientOptions = Pick<
+  RedisOptions,
+  'db' | 'keyPrefix' | 'username' | 'password' | 'maxRetriesPerRequest'
+>;
+
 export interface SideOptions {
-  readonly client?: RedisOptions;
+  readonly client?: ClientOptions;
   readonly config?: Partial<RedlockConfig>;
   readonly runtime?: Runtime;
   /** What is done to the doors before a client connects. */
@@ -141,7 +146,7 @@ export function nameOf(at: number): string {
   return String.fromCharCode('a'.charCodeAt(0) + at);
 }
 
-export function connect(port: number, options: RedisOptions = {}): Redis {
+export function connect(port: number, options: ClientOptions = {}): Redis {
   const client = new Redis(port, '127.0.0.1', { retryStrategy: () => 20, ...options });
   client.on('error', () => {});
   return client;

@@ -1,0 +1,50 @@
+// Some workers of one process, each of which wants one lock so many times, one after the other, and waits for it. It tells each acquisition as a
+// JSON line, in monotonic milliseconds that all processes of this machine share: when it came by the clocks of the nodes, when
+// it was in line, when it was served, and when it gave up the lock.
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { subscribe } from 'node:diagnostics_channel';
+import { writeSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type LockEvents, Redlock } from '@fenced/lock';
+import { Redis } from 'ioredis';
+
+const { ports, keyPrefix, resource, ttlMs, workers, holdMs, rounds } = JSON.parse(
+  process.argv[2] ?? '',
+);
+const clients: Redis[] = ports.map((port: number) => new Redis(port));
+for (const client of clients) client.on('error', () => {});
+const nodes = clients.map((client, at) => ({ name: String.fromCharCode(97 + at), client }));
+const redlock = new Redlock({ nodes, keyPrefix });
+const nowMs = (): number => Number(process.hrtime.bigint()) / 1e6;
+const tell = (line: object): number => writeSync(1, `${JSON.stringify(line)}\n`);
+
+interface Turn {
+  cameMs: number | null;
+  inLineMs: number | null;
+}
+const turns = new AsyncLocalStorage<Turn>();
+subscribe('fenced:lock:contended', (message) => {
+  const turn = turns.getStore();
+  if (!turn) return;
+  const { nodes: answers } = message as LockEvents['fenced:lock:contended'];
+  if (turn.cameMs !== null) {
+    turn.inLineMs ??= nowMs();
+    return;
+  }
+  const times = answers.flatMap(({ timeMs }) => timeMs ?? []).toSorted((a, b) => a - b);
+  turn.cameMs = times[Math.floor((times.length - 1) / 2)] ?? null;
+});
+
+const work = async (worker: number): Promise<void> => {
+  for (let round = 0; round < rounds; round += 1) {
+    const turn: Turn = { cameMs: null, inLineMs: null };
+    const lease = await turns.run(turn, () => redlock.acquire(resource, { ttlMs, waitMs: 60_000 }));
+    const servedMs = nowMs();
+    await sleep(holdMs);
+    const leftMs = nowMs();
+    await lease.release();
+    tell({ worker, ...turn, servedMs, leftMs, token: String(lease.token) });
+  }
+};
+await Promise.all(Array.from({ length: workers }, (_, worker) => work(worker)));
+for (const client of clients) client.disconnect();
