@@ -204,11 +204,14 @@ async function beside(
   if (result.non2xx + result.errors + result.timeouts > 0)
     throw new Error(`${over.name}: ${result.non2xx} refused, ${result.errors} failed`);
   const perSecond = result['2xx'] / over.parts / result.duration;
+  const ratio = Math.round((perSecond / row.perSecond) * 1_000) / 1_000;
   return [
     row,
     {
       ...{ bench: 'gateway', subject: `${over.name} through a gateway`, against: baseline.name },
-      ratio: Math.round((perSecond / row.perSecond) * 1_000) / 1_000,
+      ratio,
+      ratioRange: [ratio, ratio],
+      ratioOf: 'perSecond',
       p50Ms: result.latency.p50,
       p99Ms: result.latency.p99,
       perSecond: Math.round(perSecond),
