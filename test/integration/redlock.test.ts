@@ -165,9 +165,9 @@ describe('tokens', () => {
       );
     await confirm(lease.token + 7n);
     expect(await confirm(lease.token + 5n)).toMatchObject([
-      ['granted', `${lease.token + 7n}`, expect.anything(), expect.anything(), expect.anything()],
+      ['granted', `${lease.token + 8n}`, expect.anything(), expect.anything(), expect.anything()],
     ]);
-    expect(await node?.get(`${keyPrefix}fence:x`)).toBe(`${lease.token + 7n}`);
+    expect(await node?.get(`${keyPrefix}fence:x`)).toBe(`${lease.token + 8n}`);
   });
 
   test('that would pass 2^53-1 are refused by name, and nothing is locked', async () => {

@@ -32,9 +32,7 @@ export class Computer {
   /** What is to run once everything that is ready to run has run. */
   #soon: (() => void)[] = [];
   #wasStopped = false;
-  #lastOwner = '';
-  readonly #asked = new Set<string>();
-  #lastAttemptMs = 0;
+  #lastRequestMs = 0;
 
   constructor(name: string, schedule: Schedule, random: Random) {
     this.name = name;
@@ -63,19 +61,13 @@ export class Computer {
     return this.#wasStopped;
   }
 
-  /** What time it really was when the last attempt to acquire sent its first request. */
-  get lastAttemptMs(): number {
-    return this.#lastAttemptMs;
+  /** What time it really was when a node was last asked for a lock. */
+  get lastRequestMs(): number {
+    return this.#lastRequestMs;
   }
 
-  /** An attempt asks each node once; who waits makes several under one owner id. */
-  noteAttempt(owner: string, node: string): void {
-    if (owner !== this.#lastOwner || this.#asked.has(node)) {
-      this.#asked.clear();
-      this.#lastAttemptMs = this.trueMs;
-    }
-    this.#asked.add(node);
-    this.#lastOwner = owner;
+  noteRequest(): void {
+    this.#lastRequestMs = this.trueMs;
   }
 
   pause(ms: number): void {

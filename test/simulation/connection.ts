@@ -131,10 +131,8 @@ export class Connection implements RedisClient {
     keyCount: number,
     values: Values,
   ): Promise<Reply[]> {
-    for (const { command: name, values: told } of callsIn(keyCount, values)) {
-      if (name === 'acquire' && command === 'evalsha') {
-        this.computer.noteAttempt(told[0] ?? '', this.machine.name);
-      }
+    if (callsIn(keyCount, values).some((call) => call.command === 'acquire')) {
+      this.computer.noteRequest();
     }
     return new Promise((resolve, reject) => {
       const request = { command, script, keyCount, values, resolve, reject };
@@ -263,7 +261,7 @@ class Subscriber implements RedisSubscriber {
   }
 
   on(event: 'message', listener: (channel: string, message: string) => void): void;
-  on(event: 'ready' | 'error', listener: () => void): void;
+  on(event: 'ready' | 'close' | 'error', listener: () => void): void;
   on(event: string, listener: (channel: string, message: string) => void): void {
     if (event === 'message') this.#listeners.push(listener);
     if (event === 'ready') this.#later(() => listener('', ''));

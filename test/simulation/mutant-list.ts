@@ -90,6 +90,12 @@ export const mutants: readonly Mutant[] = [
     },
   },
   {
+    name: 'confirm may repeat a token',
+    flaw: 'confirm-may-repeat',
+    excuse:
+      'a second line: a lock that was lost must come back under the same owner, which a turn does not do, as its value is another one',
+  },
+  {
     name: 'confirm may lower what a node has stored',
     flaw: 'confirm-may-lower',
     excuse:

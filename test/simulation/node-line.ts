@@ -9,11 +9,17 @@ interface Place {
 }
 
 /** Of the first in line that has not vanished. */
+const VANISHED_MAX = 100;
+
+export function turnOf(owner: string): string {
+  return `turn:${owner}`;
+}
+
 export function firstIn(
   model: RedisProcess,
   line: string,
 ): { waiter: string; place: Place } | null {
-  for (const waiter of model.line(line)) {
+  for (const waiter of model.line(line).slice(0, VANISHED_MAX)) {
     const list = model.get(waiter);
     if (list !== undefined) {
       const [owner, channel, turn, ...keys] = JSON.parse(list) as [string, string, string];
@@ -34,7 +40,8 @@ export function handOver(model: RedisProcess, line: string): void {
     (model.get(lock) === undefined || model.has('held-handed-over')) &&
     firstIn(model, lines[at] ?? '')?.waiter === waiter;
   if (!locks.every(mayGo)) return;
-  for (const lock of locks) model.set(lock, place.owner, Number(place.turn));
+  for (const lock of locks) model.set(lock, turnOf(place.owner), Number(place.turn));
+  for (const one of lines) model.leave(one, waiter);
   model.data.strings.delete(waiter);
   model.publish(place.channel, place.owner);
 }

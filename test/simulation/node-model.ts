@@ -1,5 +1,5 @@
 import { type CommandName, script } from '../../packages/lock/src/redis/scripts.ts';
-import { firstIn, handOver, standInLine } from './node-line.ts';
+import { firstIn, handOver, standInLine, turnOf } from './node-line.ts';
 import { RedisProcess, WITHOUT_TTL } from './redis-process.ts';
 
 /** What a script answers: Redis has turned Lua's numbers into whole ones. */
@@ -117,7 +117,7 @@ function acquire(model: RedisProcess, keys: readonly string[], values: readonly 
     if (first && first.waiter !== waiter) {
       handOver(model, lines[at] ?? '');
       obstacles.push(model.get(lock) === undefined ? first.waiter : lock);
-    } else if (holder !== undefined && holder !== owner) {
+    } else if (holder !== undefined && holder !== owner && holder !== turnOf(owner)) {
       obstacles.push(lock);
     }
   }
@@ -133,7 +133,12 @@ function acquire(model: RedisProcess, keys: readonly string[], values: readonly 
   const token = highestGiven(model, fences, node) + 1;
   if (token > TOKEN_MAX) return ['token-exhausted'];
 
-  for (const lock of locks) if (model.pttl(lock) < Number(ttl)) model.set(lock, owner, Number(ttl));
+  for (const [at, lock] of locks.entries()) {
+    if (model.get(lock) !== owner || model.pttl(lock) < Number(ttl)) {
+      model.set(lock, owner, Number(ttl));
+    }
+    if (ticket.length > 0) model.leave(lines[at] ?? '', waiter);
+  }
   if (ticket.length > 0) model.data.strings.delete(waiter);
   noteTtl(model, key(keys, 0), node, ttl);
   return grant(model, { node: key(keys, 0), fences }, node, token, fenceTtl);
@@ -147,7 +152,8 @@ function confirm(model: RedisProcess, keys: readonly string[], values: readonly 
   const holds = locks.every((lock) => model.get(lock) === owner);
   if (!holds && !model.has('confirm-without-lock')) return ['not-held'];
   const known = model.has('confirm-may-lower') ? 0 : highestGiven(model, fences, node);
-  const raised = Math.max(Number(token), known);
+  const raised = Math.max(Number(token), model.has('confirm-may-repeat') ? known : known + 1);
+  if (raised > TOKEN_MAX) return ['token-exhausted'];
   return grant(model, { node: key(keys, 0), fences }, node, raised, fenceTtl);
 }
 
@@ -169,13 +175,18 @@ function renew(model: RedisProcess, lock: string, owner: string, ttl: string): v
 }
 
 function release(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
-  model.data.strings.delete(key(keys, 1));
+  const [owner = ''] = values;
+  const waiter = key(keys, 1);
+  const lines = every(2, keys, 3);
+  model.data.strings.delete(waiter);
+  for (const line of lines) model.leave(line, waiter);
   let held = true;
   for (const lock of every(2, keys, 2)) {
-    if (model.get(lock) === values[0]) model.data.strings.delete(lock);
-    else held = false;
+    const holder = model.get(lock);
+    if (holder === owner || holder === turnOf(owner)) model.data.strings.delete(lock);
+    held &&= holder === owner;
   }
-  for (const line of every(2, keys, 3)) handOver(model, line);
+  for (const line of lines) handOver(model, line);
   return [held ? 'released' : 'not-held'];
 }
 

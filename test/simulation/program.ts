@@ -84,12 +84,12 @@ async function acquire(
 }
 
 /**
- * Invariant: a lease is never said to last longer than its TTL from when it was first asked for. It is not over when it is
+ * Invariant: a lease is never said to last longer than its TTL from when it was last asked for. It is not over when it is
  * returned, unless the process was stopped just then.
  */
 function checkValidity(computer: Computer, lease: Lease, ttlMs: number, world: Surroundings): void {
   const remainingMs = lease.remainingMs();
-  const excessMs = computer.trueMs + remainingMs - (computer.lastAttemptMs + ttlMs);
+  const excessMs = computer.trueMs + remainingMs - (computer.lastRequestMs + ttlMs);
   const { name, wasStopped } = computer;
   if (remainingMs > 0 && excessMs > 0)
     world.violated(`${name}'s lease is said to last ${excessMs} ms too long`);

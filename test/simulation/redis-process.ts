@@ -2,6 +2,7 @@
 export type NodeFlaw =
   | 'confirm-without-lock'
   | 'confirm-may-lower'
+  | 'confirm-may-repeat'
   | 'no-admission-check'
   | 'floor-not-restored'
   | 'promise-not-strict'

@@ -19,6 +19,11 @@ export interface FailedAttempt extends Failure {
   readonly ok: false;
 }
 
+/** How long an attempt that has some nodes, while others hold some, waits for the rest. */
+const SPLIT_MIN_MS = 50;
+/** The same, in the time that it took until then: the rest may only be far away. */
+const SPLIT_FACTOR = 3;
+
 /**
  * One attempt to acquire: ACQUIRE on all nodes at once, CONFIRM on those that granted a lower token than the highest.
  * It settles as soon as the votes decide, whatever the other nodes do, and if it fails it holds nothing:
@@ -37,6 +42,7 @@ export class Attempt {
   readonly #startedMs: number;
   readonly #settle = Promise.withResolvers<AttemptOutcome>();
   #outcome: AttemptOutcome | null = null;
+  #cancelSplit: (() => void) | null = null;
 
   /**
    * @param nodes sorted by name
@@ -95,7 +101,10 @@ export class Attempt {
     const decision = decide(this.#votes);
     if (decision.state === 'lost') this.#lose(decision.reason);
     else if (decision.state === 'won') this.#win(decision.token);
-    else this.#confirm(decision.laggards, decision.token);
+    else {
+      this.#confirm(decision.laggards, decision.token);
+      this.#limitSplit();
+    }
   }
 
   #confirm(laggards: readonly number[], token: bigint): void {
@@ -105,6 +114,16 @@ export class Attempt {
       this.#asked.set(laggard, token);
       this.#await(laggard, node, node.confirm(this.#holding, token), token);
     }
+  }
+
+  /** Where others hold a part of the nodes, and we another, whoever waits for the rest keeps both waiting. */
+  #limitSplit(): void {
+    const has = (answer: Vote['answer']): boolean =>
+      this.#votes.some((vote) => vote.answer === answer);
+    if (this.#cancelSplit || !has('held') || !has('granted')) return;
+    const elapsedMs = this.#runtime.nowMs() - this.#startedMs;
+    const limitMs = Math.max(SPLIT_MIN_MS, SPLIT_FACTOR * elapsedMs);
+    this.#cancelSplit = this.#runtime.after(limitMs, () => this.#lose('held'), 'background');
   }
 
   // Redlock's own check, step 3 of the Redis documentation: votes that came too late are worth nothing.
@@ -138,6 +157,7 @@ export class Attempt {
 
   #finish(outcome: AttemptOutcome): void {
     this.#outcome = outcome;
+    this.#cancelSplit?.();
     if (callsForAdmission(this.#votes)) this.#callForAdmission();
     // Another attempt must not travel in one script with the release of this: nobody else would ever get between the two.
     if (outcome.ok) this.#settle.resolve(outcome);

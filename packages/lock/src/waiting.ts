@@ -28,7 +28,7 @@ export class Place implements Wait {
   readonly #wakeUps: WakeUps;
   readonly #runtime: Runtime;
   readonly #called = new Set<number>();
-  #holding: Holding;
+  #holding: Holding | null = null;
   #ticket: Ticket | null = null;
   #isInLine = false;
   #splits = 0;
@@ -40,11 +40,11 @@ export class Place implements Wait {
     this.#request = request;
     this.#wakeUps = wakeUps;
     this.#runtime = runtime;
-    this.#holding = this.#newHolding();
   }
 
   /** What the next attempt is to take, and under which owner id. */
   get holding(): Holding {
+    this.#holding ??= { resources: this.#request.resources, owner: this.#runtime.uniqueId() };
     return this.#holding;
   }
 
@@ -57,7 +57,7 @@ export class Place implements Wait {
   note(outcome: AttemptOutcome): void {
     this.#isInLine = !outcome.ok && outcome.reason === 'held' && this.#ticket !== null;
     if (!this.#isInLine) {
-      this.#renew();
+      this.#leave();
       return;
     }
     const isSplit = outcome.nodes.some(({ answer }) => answer === 'granted');
@@ -68,10 +68,12 @@ export class Place implements Wait {
     const { signal } = this.#request;
     if (attempt.reason === 'held' && this.#ticket === null) {
       this.#ticket = this.#newTicket(attempt.nodes);
-      return this.#listen();
+      this.#listen();
+      return;
     }
     const delayMs = this.#delayMs(attempts, attempt);
     if (this.#splits === SPLITS_MAX) this.#stepBack();
+    if (this.#ticket && this.#holding === null) this.#listen();
     const woken = new Promise<void>((resolve) => {
       this.#awaken = resolve;
     });
@@ -81,8 +83,8 @@ export class Place implements Wait {
   }
 
   [Symbol.dispose](): void {
-    this.#unsubscribe();
-    if (this.#isInLine) for (const node of this.#nodes) void node.release(this.#holding);
+    if (this.#isInLine) this.#stepBack();
+    this.#leave();
   }
 
   #delayMs(attempts: number, { reason, retryAfterMs }: FailedAttempt): number {
@@ -98,21 +100,22 @@ export class Place implements Wait {
 
   /** Lets what it has go to the next in line, which may need just that; its own place is kept by the score. */
   #stepBack(): void {
-    for (const node of this.#nodes) void node.release(this.#holding);
+    for (const node of this.#nodes) void node.release(this.holding);
     this.#isInLine = false;
-    this.#renew();
+    this.#leave();
   }
 
-  #renew(): void {
+  /** Goes on, if at all, under another owner id. */
+  #leave(): void {
+    this.#unsubscribe();
+    this.#unsubscribe = () => {};
+    this.#called.clear();
     this.#splits = 0;
-    this.#holding = this.#newHolding();
-    if (this.#ticket) this.#listen();
+    this.#holding = null;
   }
 
   #listen(): void {
-    this.#unsubscribe();
-    this.#called.clear();
-    const { owner } = this.#holding;
+    const { owner } = this.holding;
     this.#unsubscribe = this.#wakeUps.subscribe(owner, (node) => {
       this.#called.add(node);
       if (this.#isCalled) this.#awaken();
@@ -124,13 +127,10 @@ export class Place implements Wait {
     return this.#called.size >= majorityOf(this.#nodes.length);
   }
 
-  #newHolding(): Holding {
-    return { resources: this.#request.resources, owner: this.#runtime.uniqueId() };
-  }
-
-  /** By the clock in the middle of those of the nodes that answered: one that is wrong does not count. */
+  /** By the clock in the middle of those of the nodes that answered, and of our own where they are even: one that is wrong is outvoted. */
   #newTicket(answers: readonly NodeAnswer[]): Ticket {
     const times = answers.flatMap(({ timeMs }) => (timeMs === undefined ? [] : [timeMs]));
+    if (times.length % 2 === 0) times.push(this.#runtime.wallClockMs());
     const middle = times.toSorted((a, b) => a - b)[Math.floor((times.length - 1) / 2)] ?? 0;
     return {
       score: middle + this.#runtime.random(),

@@ -35,6 +35,7 @@ const TTL_MIN_MS = 10;
 const DAY_MS = 86_400_000;
 const WAIT_MAX_MS = 2 ** 31 - 1;
 const RESOURCE_LENGTH_MAX = 1024;
+const RESOURCES_MAX = 256;
 const NODES_MAX = 15;
 const FIRST_TOKEN_MAX = 2n ** 53n - 1n;
 
@@ -86,6 +87,11 @@ export function checkResources(resource: string | readonly string[]): readonly s
   const resources: readonly string[] = Array.isArray(resource) ? [...resource] : [resource];
   if (resources.length === 0)
     throw new InvalidArgumentError('resource must name at least one thing');
+  if (resources.length > RESOURCES_MAX) {
+    throw new InvalidArgumentError(
+      `one lease has at most ${RESOURCES_MAX} resources resources=${resources.length}`,
+    );
+  }
   for (const name of resources) {
     if (typeof name !== 'string' || name === '' || name.length > RESOURCE_LENGTH_MAX) {
       throw new InvalidArgumentError(

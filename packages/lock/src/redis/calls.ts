@@ -15,10 +15,14 @@ interface Call {
 
 /** So that a node which serves many is not held up for long by one: about a millisecond of its time. */
 const CALLS_PER_SCRIPT_MAX = 100;
+/** Keys and arguments, which are handed to the client one by one. */
+const ARGUMENTS_PER_SCRIPT_MAX = 10_000;
 /** How many scripts may be under way to a node. What the client has taken may be carried out much later, after a reconnection. */
 const SCRIPTS_MAX = 8;
 /** How many calls may wait for that: a node that is down would else collect them without end. */
 const WAITING_MAX = 10_000;
+/** How often those are looked through for some that were given up, where there is no more room. */
+const SWEEP_EVERY_MS = 100;
 /** States of an ioredis client that will soon be ready, or is not yet lost. */
 const CONNECTING: ReadonlySet<string> = new Set(['connecting', 'connect', 'reconnecting', 'close']);
 
@@ -32,6 +36,7 @@ export class Calls {
   readonly #runtime: Runtime;
   #waiting: Call[] = [];
   #scripts = 0;
+  #sweepMs = 0;
   #isPlanned = false;
   #isWatching = false;
 
@@ -52,8 +57,10 @@ export class Calls {
     limitMs: number,
   ): Promise<readonly unknown[]> {
     const nowMs = this.#runtime.nowMs();
-    if (this.#waiting.length >= WAITING_MAX)
-      this.#waiting = this.#waiting.filter(stillWanted(nowMs));
+    if (this.#waiting.length >= WAITING_MAX && nowMs >= this.#sweepMs) {
+      this.#sweepMs = nowMs + SWEEP_EVERY_MS;
+      this.#waiting = dropGivenUp(this.#waiting, nowMs);
+    }
     if (this.#waiting.length >= WAITING_MAX) {
       return Promise.reject(new Error(`${WAITING_MAX} requests wait for this node already`));
     }
@@ -79,10 +86,20 @@ export class Calls {
       return;
     }
     while (this.#waiting.length > 0 && this.#scripts < SCRIPTS_MAX) {
-      const calls = this.#waiting.splice(0, CALLS_PER_SCRIPT_MAX);
-      const wanted = calls.filter(stillWanted(this.#runtime.nowMs()));
+      const calls = this.#waiting.splice(0, this.#countOfNext());
+      const wanted = dropGivenUp(calls, this.#runtime.nowMs());
       if (wanted.length > 0) void this.#send(wanted);
     }
+  }
+
+  /** How many calls one script may carry: at least one. */
+  #countOfNext(): number {
+    let size = 0;
+    const over = this.#waiting.findIndex(({ keys, values }, at) => {
+      size += keys.length + values.length;
+      return at > 0 && (at >= CALLS_PER_SCRIPT_MAX || size > ARGUMENTS_PER_SCRIPT_MAX);
+    });
+    return over === -1 ? this.#waiting.length : over;
   }
 
   #watch(): void {
@@ -130,9 +147,13 @@ export class Calls {
   }
 }
 
-/** Whoever made one that is not has been told meanwhile that the node did not answer in time. */
-function stillWanted(nowMs: number): (call: Call) => boolean {
-  return ({ untilMs }) => untilMs > nowMs;
+/** The calls that somebody still waits for. */
+function dropGivenUp(calls: readonly Call[], nowMs: number): Call[] {
+  return calls.filter(({ untilMs, reject }) => {
+    const isWanted = untilMs > nowMs;
+    if (!isWanted) reject(new Error('given up before it was sent'));
+    return isWanted;
+  });
 }
 
 /** What came back is none of the script's replies. */

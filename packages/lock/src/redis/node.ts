@@ -54,7 +54,7 @@ export interface RedisSubscriber {
   connect(): Promise<unknown>;
   subscribe(channel: string): Promise<unknown>;
   on(event: 'message', listener: (channel: string, message: string) => void): unknown;
-  on(event: 'ready' | 'error', listener: () => void): unknown;
+  on(event: 'ready' | 'close' | 'error', listener: () => void): unknown;
   disconnect(): void;
 }
 
@@ -98,8 +98,8 @@ export class RedisNode {
   readonly #client: RedisClient;
   readonly #options: NodeOptions;
   readonly #calls: Calls;
-  /** The ACQUIRE of each owner that has not been answered. */
-  readonly #underWay = new Map<string, Promise<VoteReply>>();
+  /** The ACQUIREs of each owner that have not been answered. */
+  readonly #underWay = new Map<string, Set<Promise<VoteReply>>>();
 
   constructor({ name, client, durable }: NamedClient, options: NodeOptions, runtime: Runtime) {
     this.name = name;
@@ -128,12 +128,12 @@ export class RedisNode {
     const keys = [this.#waiter(owner), ...this.#keys(holding, ['lock', 'fence', 'line'])];
     const values = [owner, ttlMs, members, fenceTtlMs, ...place];
     const reply = this.#run('acquire', keys, values, vote);
-    this.#underWay.set(owner, reply);
-    try {
-      return await reply;
-    } finally {
-      if (this.#underWay.get(owner) === reply) this.#underWay.delete(owner);
-    }
+    const own = this.#underWay.get(owner) ?? new Set();
+    this.#underWay.set(owner, own.add(reply));
+    const answer = await reply;
+    own.delete(reply);
+    if (own.size === 0) this.#underWay.delete(owner);
+    return answer;
   }
 
   /** CONFIRM: raises the node to `token`, if the attempt still holds the locks there. */
@@ -150,10 +150,12 @@ export class RedisNode {
 
   /** RELEASE: gives up what the owner holds, and its place in line. */
   release(holding: Holding): Promise<ReleaseReply> {
-    // An ACQUIRE that falls back to EVAL is carried out after this, and would lock everybody out until its TTL ends.
-    void this.#underWay.get(holding.owner)?.then((vote) => {
-      if (vote.answer === 'granted') void this.#release(holding);
-    });
+    // An ACQUIRE that falls back to EVAL is carried out after this, and would lock everybody out, or stand in line, until its time ends.
+    for (const late of this.#underWay.get(holding.owner) ?? []) {
+      void late.then(({ answer }) => {
+        if (answer === 'granted' || answer === 'held') void this.#release(holding);
+      });
+    }
     return this.#release(holding);
   }
 

@@ -16,6 +16,7 @@ export class WakeUps {
   readonly #listening = new Set<RedisSubscriber>();
   #subscribers: readonly RedisSubscriber[] = [];
   #cancelClose: () => void = () => {};
+  #isClosed = false;
 
   /** @param channel of this process alone */
   constructor(clients: readonly RedisClient[], channel: string, runtime: Runtime) {
@@ -33,16 +34,22 @@ export class WakeUps {
   subscribe(owner: string, told: (node: number) => void): () => void {
     this.#cancelClose();
     this.#waiters.set(owner, told);
-    if (this.#subscribers.length === 0) this.#open();
+    if (this.#subscribers.length === 0 && !this.#isClosed) this.#open();
     return () => {
       this.#waiters.delete(owner);
       if (this.#waiters.size > 0) return;
       this.#cancelClose();
-      this.#cancelClose = this.#runtime.after(LINGER_MS, () => this.close(), 'background');
+      this.#cancelClose = this.#runtime.after(LINGER_MS, () => this.#hangUp(), 'background');
     };
   }
 
+  /** For good: who still waits goes by the clock. */
   close(): void {
+    this.#isClosed = true;
+    this.#hangUp();
+  }
+
+  #hangUp(): void {
     this.#cancelClose();
     for (const subscriber of this.#subscribers) subscriber.disconnect();
     this.#subscribers = [];
@@ -57,6 +64,7 @@ export class WakeUps {
       subscriber.on('error', () => {});
       subscriber.on('message', (_, owner) => this.#waiters.get(owner)?.(node));
       subscriber.on('ready', () => void this.#listen(subscriber, node));
+      subscriber.on('close', () => this.#listening.delete(subscriber));
       if (subscriber.status === 'wait') subscriber.connect().catch(() => {});
       return [subscriber];
     });

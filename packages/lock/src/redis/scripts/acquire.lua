@@ -13,7 +13,7 @@ commands.acquire = function(keys, args)
   if not node then return refusal end
   if tonumber(ttl) > node.max_ttl then return {'ttl-too-long', node.max_ttl} end
 
-  local obstacles = {}
+  local obstacles, own = {}, {}
   for i, lock in ipairs(locks) do
     local holder = redis.call('GET', lock)
     if not holder then
@@ -23,7 +23,9 @@ commands.acquire = function(keys, args)
         hand_over(lines[i])
         obstacles[#obstacles + 1] = redis.call('EXISTS', lock) == 1 and lock or first
       end
-    elseif holder ~= owner then
+    elseif holder == owner then
+      own[lock] = true
+    elseif holder ~= turn_of(owner) then
       obstacles[#obstacles + 1] = lock
     end
   end
@@ -40,8 +42,9 @@ commands.acquire = function(keys, args)
   local token = highest_given(node, fences) + 1
   if token > TOKEN_MAX then return {'token-exhausted'} end
 
-  for _, lock in ipairs(locks) do
-    if redis.call('PTTL', lock) < tonumber(ttl) then redis.call('SET', lock, owner, 'PX', ttl) end
+  for i, lock in ipairs(locks) do
+    if not own[lock] or redis.call('PTTL', lock) < tonumber(ttl) then redis.call('SET', lock, owner, 'PX', ttl) end
+    if score then redis.call('ZREM', lines[i], waiter) end
   end
   if score then redis.call('DEL', waiter) end
   note_ttl(node, ttl)

@@ -1,8 +1,8 @@
 -- Raises this node to the token that an attempt chose, if the attempt still holds the locks here. Answers a higher one where it
--- has given that meanwhile: a CONFIRM that fell back to EVAL, or was sent again, may come after a later one.
+-- has given that, or that very token, meanwhile: no node ever gives the same token twice, whatever is sent again or comes late.
 -- keys: lock and fence of each resource.
 -- arguments: owner, token, members, fence ttl (ms).
--- Reply: {'granted', token, gen, incarnation, roster} | {'not-held'} | {'not-admitted'} | {'wrong-members'}.
+-- Reply: {'granted', token, gen, incarnation, roster} | {'not-held'} | {'not-admitted'} | {'wrong-members'} | {'token-exhausted'}.
 commands.confirm = function(keys, args)
   local owner, token, members, fence_ttl = args[1], tonumber(args[2]), args[3], args[4]
 
@@ -12,5 +12,7 @@ commands.confirm = function(keys, args)
     if redis.call('GET', lock) ~= owner then return {'not-held'} end
   end
   local fences = every(2, keys, 2)
-  return grant(node, fences, math.max(token, highest_given(node, fences)), fence_ttl)
+  local raised = math.max(token, highest_given(node, fences) + 1)
+  if raised > TOKEN_MAX then return {'token-exhausted'} end
+  return grant(node, fences, raised, fence_ttl)
 end

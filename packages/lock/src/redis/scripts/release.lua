@@ -4,11 +4,15 @@
 -- arguments: owner.
 -- Reply: {'released'} where every lock was still the owner's, else {'not-held'}.
 commands.release = function(keys, args)
-  redis.call('DEL', keys[1])
+  local waiter, owner, lines = keys[1], args[1], every(2, keys, 3)
+  redis.call('DEL', waiter)
+  for _, line in ipairs(lines) do redis.call('ZREM', line, waiter) end
   local held = true
   for _, lock in ipairs(every(2, keys, 2)) do
-    if redis.call('GET', lock) == args[1] then redis.call('DEL', lock) else held = false end
+    local holder = redis.call('GET', lock)
+    if holder == owner or holder == turn_of(owner) then redis.call('DEL', lock) end
+    held = held and holder == owner
   end
-  for _, line in ipairs(every(2, keys, 3)) do hand_over(line) end
+  for _, line in ipairs(lines) do hand_over(line) end
   return {held and 'released' or 'not-held'}
 end
