@@ -51,6 +51,7 @@ export interface RedisClient {
 export interface RedisSubscriber {
   /** `wait` where it connects only when asked to. */
   readonly status?: string;
+  readonly options?: object;
   connect(): Promise<unknown>;
   subscribe(channel: string): Promise<unknown>;
   on(event: 'message', listener: (channel: string, message: string) => void): unknown;

@@ -60,6 +60,8 @@ export class WakeUps {
     this.#subscribers = this.#clients.flatMap((client, node) => {
       const subscriber = client.duplicate?.();
       if (!subscriber) return [];
+      // ioredis does not hear where that fails, which would end the process. Each `ready` is answered below.
+      Object.assign(subscriber.options ?? {}, { autoResubscribe: false });
       // Unheard, it would be written to the console.
       subscriber.on('error', () => {});
       subscriber.on('message', (_, owner) => this.#waiters.get(owner)?.(node));

@@ -1,0 +1,127 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redlock } from '@fenced/lock';
+import { type LocalRedisService, startLocalRedis, TcpProxy } from '@fenced/testbed';
+import fc from 'fast-check';
+import type { Redis } from 'ioredis';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { RedisNode } from '../../packages/lock/src/redis/node.js';
+import { systemRuntime } from '../../packages/lock/src/runtime.js';
+import { connect } from './lock-world.js';
+import { until } from './redlock-nodes.js';
+
+const seed = Number(process.env.FENCED_SEED ?? Date.now() % 2 ** 31);
+/** One script carries a hundred calls. */
+const CALLS_MAX = 260;
+/** Far apart: a token tells which resource it is of, also where a request was sent more than once. */
+const TOKENS_APART = 1_000n;
+const TTL_APART_MS = 10_000;
+
+let service: LocalRedisService;
+let admin: Redis;
+beforeAll(async () => {
+  service = await startLocalRedis(1);
+  admin = connect(service.nodes[0]?.port ?? 0);
+});
+afterAll(async () => {
+  admin?.disconnect();
+  await service?.stop();
+});
+
+/** What is wrong with the resource of a call, which its reply must tell, and nobody else's. */
+type Kind = 'free' | 'held' | 'broken' | 'not held';
+const kinds = fc.constantFrom<Kind>('free', 'free', 'held', 'broken', 'not held');
+
+/** What is done to the connection while the calls are on their way. */
+const disturbances = fc.constantFrom(
+  'none',
+  'script flush',
+  'cut before',
+  'cut after',
+  'cut in the middle',
+);
+
+test(`replies never go to another caller: errors among them, several scripts, scripts forgotten, connections that drop half-way (FENCED_SEED=${seed})`, async () => {
+  const plan = fc.record({
+    ticks: fc.array(fc.array(kinds, { minLength: 1, maxLength: CALLS_MAX }), {
+      minLength: 1,
+      maxLength: 3,
+    }),
+    disturbance: disturbances,
+  });
+  const seen = new Set<string>();
+  const property = fc.asyncProperty(plan, async ({ ticks, disturbance }) => {
+    await using door = await TcpProxy.start(service.nodes[0] ?? { host: '', port: 0 });
+    const keyPrefix = `{${randomUUID()}}:`;
+    await using stack = new AsyncDisposableStack();
+    const client = stack.adopt(connect(door.port), (one) => one.disconnect());
+    // Admits the node; its name is that of the only member.
+    const lock = new Redlock({ nodes: [{ name: 'n', client: admin }], keyPrefix, firstToken: 1n });
+    await (await lock.acquire('warm-up', { ttlMs: 1_000 })).release();
+    const members = (await admin.hget(`${keyPrefix}node`, 'members')) ?? '';
+    const options = { keyPrefix, fenceTtlMs: 60_000, maxTtlMs: 60_000, members, nodeCount: 1 };
+    const node = new RedisNode({ name: 'n', client, durable: false }, options, systemRuntime.soon);
+    const calls = ticks.flatMap((tick, at) => tick.map((kind, place) => ({ kind, at, place })));
+    const prepare = admin.pipeline();
+    for (const [index, { kind }] of calls.entries()) {
+      const [locked, fence] = [`${keyPrefix}lock:r${index}`, `${keyPrefix}fence:r${index}`];
+      prepare.set(fence, String(BigInt(index + 1) * TOKENS_APART));
+      if (kind === 'held') prepare.set(locked, 'other', 'PX', (index + 1) * TTL_APART_MS);
+      if (kind === 'broken') prepare.hset(locked, 'no', 'lock');
+    }
+    await prepare.exec();
+    await until(() => client.status === 'ready');
+    if (disturbance === 'script flush') await admin.script('FLUSH');
+    if (disturbance === 'cut before') door.hold('toServer');
+    if (disturbance.startsWith('cut') && disturbance !== 'cut before') door.hold('toClient');
+
+    let next = 0;
+    const replies: Promise<unknown>[] = [];
+    for (const tick of ticks) {
+      for (const kind of tick) {
+        const holding = { resources: [`r${next}`], owner: `o${next}` };
+        next += 1;
+        replies.push(
+          kind === 'not held' ? node.extend(holding, 1_000) : node.acquire(holding, 1_000, null),
+        );
+      }
+      await new Promise<void>((resolve) => setImmediate(resolve));
+    }
+    if (disturbance !== 'none' && disturbance !== 'script flush') {
+      const direction = disturbance === 'cut before' ? 'toServer' : 'toClient';
+      await door.untilHeld(direction);
+      if (disturbance === 'cut in the middle') {
+        door.release(direction);
+        await Promise.race([...replies, sleep(20)]);
+      }
+      door.cut();
+      door.heal();
+    }
+    for (const [index, promise] of replies.entries()) {
+      const reply = (await promise) as { answer: string; error?: Error };
+      const { kind } = calls[index] ?? {};
+      seen.add(`${kind}: ${reply.answer}`);
+      if (kind === 'broken') {
+        expect(reply).toMatchObject({ answer: 'error' });
+        expect(reply.error?.message).toMatch(/WRONGTYPE/);
+      } else if (kind === 'not held') {
+        expect(reply).toEqual({ answer: 'not-held' });
+      } else if (kind === 'held') {
+        const { remainingMs } = reply as unknown as { remainingMs: number };
+        expect(Math.ceil(remainingMs / TTL_APART_MS)).toBe(index + 1);
+      } else {
+        expect(reply.answer).toBe('granted');
+        const { token } = reply as unknown as { token: bigint };
+        expect((token - 1n) / TOKENS_APART).toBe(BigInt(index + 1));
+      }
+    }
+    await lock.close();
+  });
+  await fc.assert(property, { seed, numRuns: 40 });
+  expect([...seen].toSorted()).toEqual([
+    'broken: error',
+    'free: granted',
+    'held: held',
+    'not held: not-held',
+  ]);
+});

@@ -1,0 +1,151 @@
+// Uses locks in every way while their nodes vanish: for each command of the script, and each step of listening, and at each moment of
+// that, all connections break at once, or all fall silent. Whatever comes of it must come as an outcome. Tells which
+// moments were reached; whatever else is printed, or a rejection that nobody handles, is a failure.
+import { writeSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redlock } from '@fenced/lock';
+import { TcpProxy } from '@fenced/testbed';
+import { Redis } from 'ioredis';
+
+const { ports } = JSON.parse(process.argv[2] ?? '') as { ports: readonly number[] };
+
+const TTL_MS = 400;
+/** More would keep each other from their votes. */
+const AT_ONCE = 12;
+const COMMANDS = [
+  'inspect',
+  'promise',
+  'admit',
+  'acquire',
+  'confirm',
+  'extend',
+  'release',
+  'status',
+];
+const STEPS = [...COMMANDS, 'connect', 'duplicate', 'subscribe', 'message'];
+const MOMENTS = ['before', 'on its way', 'after'] as const;
+const WAYS = ['break', 'fall silent'] as const;
+
+type Reach = (step: string, moment: (typeof MOMENTS)[number]) => void;
+
+/** A client whose steps are told: nothing else about it is changed. */
+function watched(port: number, reach: Reach): Redis {
+  const client = new Redis(port, { retryStrategy: () => 10, maxRetriesPerRequest: 2 });
+  client.on('error', () => {});
+  const evalsha = client.evalsha.bind(client);
+  client.evalsha = async (...values: unknown[]): Promise<unknown> => {
+    const steps = COMMANDS.filter((command) => values.includes(command));
+    for (const step of steps) reach(step, 'before');
+    const reply: Promise<unknown> = Reflect.apply(evalsha, client, values);
+    for (const step of steps) reach(step, 'on its way');
+    try {
+      return await reply;
+    } finally {
+      for (const step of steps) reach(step, 'after');
+    }
+  };
+  const duplicate = client.duplicate.bind(client);
+  client.duplicate = (override) => {
+    reach('duplicate', 'before');
+    const listener = duplicate(override);
+    reach('duplicate', 'on its way');
+    listener.on('ready', () => reach('duplicate', 'after'));
+    listener.on('message', () => {
+      reach('message', 'before');
+      setImmediate(() => reach('message', 'after'));
+    });
+    const subscribe = listener.subscribe.bind(listener);
+    listener.subscribe = async (...values: unknown[]): Promise<unknown> => {
+      reach('subscribe', 'before');
+      const done: Promise<unknown> = Reflect.apply(subscribe, listener, values);
+      reach('subscribe', 'on its way');
+      try {
+        return await done;
+      } finally {
+        reach('subscribe', 'after');
+      }
+    };
+    return listener;
+  };
+  return client;
+}
+
+/** What programs do with locks, every part of which may fail. */
+async function useLocks(
+  one: Redlock,
+  two: Redlock,
+  makeAhead: () => Promise<unknown>,
+): Promise<void> {
+  const ttlMs = TTL_MS;
+  const hold = async (): Promise<void> => {
+    await using lease = await one.acquire('x', { ttlMs, waitMs: 2_000 });
+    const waiting = two.acquire('x', { ttlMs, waitMs: 2_000 }).then((next) => next.release());
+    await Promise.allSettled([lease.extend(ttlMs), one.status(), sleep(150)]);
+    await Promise.allSettled([lease.release(), waiting]);
+  };
+  const using = one.using('y', { ttlMs: 40, waitMs: 2_000 }, () => sleep(60));
+  await Promise.allSettled([hold(), using]);
+  await makeAhead();
+  await Promise.allSettled([one.tryAcquire('ahead', { ttlMs }), two.admit()]);
+}
+
+const reached = new Map<string, number>();
+
+/** Everything once, on connections of its own that vanish when the moment is reached. */
+async function play(
+  step: string,
+  moment: (typeof MOMENTS)[number],
+  way: (typeof WAYS)[number],
+): Promise<void> {
+  const doors = await Promise.all(ports.map((port) => TcpProxy.start({ host: '127.0.0.1', port })));
+  let hasVanished = false;
+  const vanish = (): void => {
+    hasVanished = true;
+    for (const door of doors) {
+      if (way === 'break') door.shut();
+      else for (const direction of ['toServer', 'toClient'] as const) door.hold(direction);
+    }
+    void sleep(60).then(() => {
+      for (const door of doors) door.heal();
+    });
+  };
+  const reach: Reach = (now, when) => {
+    if (now !== step || when !== moment || hasVanished) return;
+    const name = `${step} ${moment}`;
+    reached.set(name, (reached.get(name) ?? 0) + 1);
+    vanish();
+  };
+  const keyPrefix = `{${process.pid} ${step} ${moment} ${way}}:`;
+  const clients: Redis[] = [];
+  const open = (): Redlock => {
+    const own = doors.map(({ port }) => watched(port, reach));
+    clients.push(...own);
+    const nodes = own.map((client, at) => ({ name: `n${at}`, client }));
+    return new Redlock({ nodes, keyPrefix, maxTtlMs: TTL_MS });
+  };
+  const [one, two] = [open(), open()];
+  reach('connect', 'before');
+  // One node is ahead of the others, so that its token must be confirmed.
+  const makeAhead = async (): Promise<void> => {
+    const max = (await admin?.hget(`${keyPrefix}node`, 'max')) ?? '1';
+    await admin?.set(`${keyPrefix}fence:ahead`, String(BigInt(max) + 7n));
+  };
+  await useLocks(one, two, makeAhead);
+  await Promise.all([one.close(), two.close()]);
+  for (const client of clients) client.disconnect();
+  for (const door of doors) await door.stop();
+}
+
+const [admin] = ports.slice(0, 1).map((port) => new Redis(port));
+const plays = STEPS.flatMap((step) =>
+  MOMENTS.slice(0, step === 'connect' ? 1 : MOMENTS.length).flatMap((moment) =>
+    WAYS.map((way) => () => play(step, moment, way)),
+  ),
+);
+while (plays.length > 0) await Promise.all(plays.splice(0, AT_ONCE).map((run) => run()));
+admin?.disconnect();
+// What is left must have had its time to fail.
+await sleep(300);
+writeSync(1, `${JSON.stringify([...reached.keys()].toSorted())}\n`);
+// A socket whose other end fell silent may outlast its client.
+process.exit(0);
