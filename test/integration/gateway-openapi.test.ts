@@ -1,3 +1,4 @@
+import { readFile } from 'node:fs/promises';
 import { Validator } from '@seriousme/openapi-schema-validator';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import addFormats from 'ajv-formats';
@@ -88,6 +89,15 @@ test('the document is OpenAPI 3.1, and has all routes of Express and no others',
   );
   expect(new Set(routes)).toEqual(new Set(described));
   expect(described.length).toBeGreaterThan(20);
+});
+
+test('the published document is the one that is served, and every problem is explained', async () => {
+  const served = await (await fetch(`${front.url}/openapi.json`)).text();
+  await expect(`${served}\n`).toMatchFileSnapshot('../../docs/openapi.json');
+  const explained = await readFile(new URL('../../docs/gateway.md', import.meta.url), 'utf8');
+  const types = new Set(served.match(/urn:fenced:problem:[a-z-]+/g));
+  expect(types.size).toBeGreaterThan(20);
+  for (const type of types) expect(explained).toContain(`| \`${type.split(':').at(-1)}\` |`);
 });
 
 const JSON_TYPE = ['Content-Type', 'application/json'] as const;

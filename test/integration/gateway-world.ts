@@ -13,11 +13,11 @@ import {
 import { FencedPostgres } from '@fenced/store/postgres';
 import { FencedS3 } from '@fenced/store/s3';
 import {
+  type LocalPostgres,
   type LocalRedisService,
-  type PostgresService,
   type S3Service,
+  startLocalPostgres,
   startLocalRedis,
-  startPostgres,
   startS3,
 } from '@fenced/testbed';
 import { Redis } from 'ioredis';
@@ -44,7 +44,7 @@ export interface Front extends AsyncDisposable {
 export class GatewayWorld implements AsyncDisposable {
   readonly redis: LocalRedisService;
   readonly s3: S3Service;
-  readonly postgres: PostgresService;
+  readonly postgres: LocalPostgres;
   readonly bucket: string = `gateway-${randomUUID()}`;
   readonly keyPrefix: string = `{${randomUUID()}}:`;
   readonly #parts: AsyncDisposableStack;
@@ -54,7 +54,7 @@ export class GatewayWorld implements AsyncDisposable {
     await using parts = new AsyncDisposableStack();
     const redis = parts.use(await startLocalRedis(3));
     const s3 = parts.use(await startS3());
-    const postgres = parts.use(await startPostgres());
+    const postgres = parts.use(await startLocalPostgres());
     const world = new GatewayWorld({ redis, s3, postgres }, parts.move());
     const client = world.s3Client(s3.endpoint);
     await client.send(new CreateBucketCommand({ Bucket: world.bucket }));

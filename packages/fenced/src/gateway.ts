@@ -177,10 +177,11 @@ function limitsOf({ limits, seal }: Config) {
 }
 
 function serverOptionsOf({ listen, limits }: Config) {
-  const { headerBytesMax, connectionsMax, headersTimeoutMs, graceMs } = limits;
+  const { headerBytesMax, connectionsMax, headersTimeoutMs, drainDelayMs, graceMs } = limits;
   const { host, port } = listen;
   return {
-    ...{ host, port, headerBytesMax, connectionsMax, graceMs, headersMs: headersTimeoutMs },
+    ...{ host, port, headerBytesMax, connectionsMax, drainDelayMs, graceMs },
+    headersMs: headersTimeoutMs,
     idleMs: Math.max(limits.waitMsMax, limits.idleTimeoutMs) + SLACK_MS,
   };
 }

@@ -42,6 +42,7 @@ export interface ResolvedConfig {
     readonly waitMsMax: number;
     readonly headersTimeoutMs: number;
     readonly idleTimeoutMs: number;
+    readonly drainDelayMs: number;
     readonly graceMs: number;
   };
   readonly log: { readonly level: LogLevel };
@@ -197,7 +198,13 @@ const limits = z.strictObject({
     30_000,
     'How long a connection may stand still, in a body too.',
   ),
-  graceMs: bounded(0, 3_600_000, 10_000, 'How long running requests have after SIGTERM.'),
+  drainDelayMs: bounded(
+    0,
+    600_000,
+    0,
+    'How long after SIGTERM requests are still taken, while readiness fails: until load balancers have noticed.',
+  ),
+  graceMs: bounded(0, 3_600_000, 10_000, 'How long running requests have after that.'),
 });
 
 const listen = z.strictObject({

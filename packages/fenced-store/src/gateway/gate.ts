@@ -71,12 +71,17 @@ export class Gate {
   readonly #limits: AllLimits;
   readonly #runtime: Runtime;
   readonly #progress = new WeakMap<Request, Progress>();
+  /** Responses that have not ended. */
+  readonly #open = new Set<Response>();
   #underWay = 0;
 
   constructor(options: GateOptions, limits: AllLimits, runtime: Runtime) {
     this.#options = options;
     this.#limits = limits;
     this.#runtime = runtime;
+    options.draining?.addEventListener('abort', () => this.#open.forEach(closeBehind), {
+      once: true,
+    });
   }
 
   /** What every request goes through first. */
@@ -89,7 +94,8 @@ export class Gate {
     };
     this.#progress.set(request, progress);
     response.setHeader('X-Request-Id', progress.id);
-    if (this.#options.draining?.aborted) response.setHeader('Connection', 'close');
+    if (this.#options.draining?.aborted) closeBehind(response);
+    this.#open.add(response);
     response.on('close', () => this.#end(request, response, progress));
     checkHeaders(request);
     segmentsOf(request.url);
@@ -137,7 +143,7 @@ export class Gate {
       if (!KEPT.includes(name)) response.removeHeader(name);
     // Whoever was not told to go on may or may not do so: nobody could tell where the next request begins.
     const isAwaited = request.complete || request.get('expect') !== undefined;
-    if (isAwaited && !request.complete) response.setHeader('Connection', 'close');
+    if (isAwaited && !request.complete) closeBehind(response);
     writeProblem(response, problem, `urn:uuid:${progress.id}`);
     if (isAwaited) response.end();
     else this.#linger(request, () => response.end());
@@ -164,6 +170,7 @@ export class Gate {
   }
 
   #end(request: Request, response: Response, progress: Progress): void {
+    this.#open.delete(response);
     const isWhole = response.writableFinished;
     if (!isWhole) progress.gone.abort(new Error('the client has gone'));
     else if (!request.complete) this.#linger(request, () => undefined);
@@ -193,6 +200,11 @@ export class Gate {
     request.once('close', cancel);
     request.resume();
   }
+}
+
+/** Has the connection closed behind the response, where that is not under way yet. */
+function closeBehind(response: Response): void {
+  if (!response.headersSent) response.setHeader('Connection', 'close');
 }
 
 /** @throws {Problem} `too-many-requests` */

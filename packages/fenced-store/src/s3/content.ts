@@ -46,8 +46,28 @@ export function bodyBytesOf(object: OpenObject): number | undefined {
 /** As `contentOf`, piece by piece. */
 export function contentStream(resource: string, object: OpenObject): AsyncIterable<Uint8Array> {
   const { stored, arriving } = object;
-  if (stored.layout === 'gzip') return opened(resource, stored, arriving);
-  return stored.token > 0n ? arriving : foreignContent(resource, object);
+  if (stored.token === 0n) return foreignContent(resource, object);
+  const content = stored.layout === 'gzip' ? opened(resource, stored, arriving) : arriving;
+  return stored.bodyBytes === undefined ? content : exactly(stored.bodyBytes, resource, content);
+}
+
+/** Readers may have been told how many bytes there are, and take one too many for the beginning of something else. */
+async function* exactly(
+  bodyBytes: number,
+  resource: string,
+  content: AsyncIterable<Uint8Array>,
+): AsyncGenerator<Uint8Array> {
+  let left = bodyBytes;
+  for await (const piece of content) {
+    left -= piece.length;
+    if (left < 0) break;
+    yield piece;
+  }
+  if (left !== 0)
+    throw new CorruptObjectError(
+      resource,
+      'the stored body has not the length that its metadata says',
+    );
 }
 
 /** The stored bytes for a write that keeps the content, in the layout that the new object will have. */

@@ -1,0 +1,75 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { WorkerProcess } from '@fenced/testbed';
+import { type Addresses, type GatewayWorld, until } from './gateway-world.js';
+
+const bin = fileURLToPath(new URL('../../packages/fenced/bin/fenced.js', import.meta.url));
+
+/** In `FencedS3`, when the token was checked and the conditional write has not been sent. */
+export const BEFORE_THE_WRITE = {
+  file: new URL('../../packages/fenced-store/dist/s3/writer.js', import.meta.url),
+  text: 'const result = await this.#send(',
+};
+
+/** `fenced gateway` in a process of its own. */
+export interface GatewayProcess {
+  readonly url: string;
+  readonly process: WorkerProcess;
+  /** Its log, a JSON document a line. */
+  readonly log: readonly Record<string, unknown>[];
+}
+
+/** A file with the configuration of gateways in this world; it is removed with `parts`. */
+export async function configFile(
+  world: GatewayWorld,
+  parts: AsyncDisposableStack,
+  addresses: Addresses = world.addresses,
+  limits: Readonly<Record<string, number>> = {},
+): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), 'fenced-gateway-'));
+  parts.defer(() => rm(folder, { recursive: true }));
+  const { accessKeyId, secretAccessKey, region } = world.s3;
+  const config = {
+    listen: { port: 0 },
+    redis: {
+      keyPrefix: world.keyPrefix,
+      nodes: addresses.redis.map(({ host, port }, at) => ({
+        name: `n${at}`,
+        url: `redis://${host}:${port}`,
+      })),
+    },
+    objects: {
+      ...{ bucket: world.bucket, endpoint: addresses.s3, forcePathStyle: true },
+      ...{ region, accessKeyId, secretAccessKey },
+    },
+    records: { url: addresses.postgres },
+    limits: { graceMs: 3_000, ...limits },
+  };
+  const path = join(folder, 'gateway.yaml');
+  await writeFile(path, JSON.stringify(config));
+  return path;
+}
+
+/** @param stopAt where the process is to be held when it first comes there */
+export async function startGateway(
+  config: string,
+  { stopAt, port }: { readonly stopAt?: typeof BEFORE_THE_WRITE; readonly port?: number } = {},
+): Promise<GatewayProcess> {
+  const log: Record<string, unknown>[] = [];
+  const process = await WorkerProcess.start(bin, {
+    args: ['gateway', '--config', config],
+    env: port === undefined ? {} : { FENCED_GATEWAY_LISTEN_PORT: String(port) },
+    onLine: (line) => log.push(JSON.parse(line)),
+    ...(stopAt && { stopAt }),
+  });
+  const listening = () => log.find(({ msg }) => msg === 'listening');
+  await Promise.race([
+    until(() => listening() !== undefined),
+    process.exited.then(() => {
+      throw new Error(`the gateway ended: ${JSON.stringify(log)} ${process.stderr}`);
+    }),
+  ]);
+  return { url: String(listening()?.url), process, log };
+}

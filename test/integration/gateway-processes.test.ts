@@ -1,0 +1,172 @@
+import { execFile } from 'node:child_process';
+import { once } from 'node:events';
+import { request } from 'node:http';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { TcpProxy } from '@fenced/testbed';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import {
+  BEFORE_THE_WRITE,
+  configFile,
+  type GatewayProcess,
+  startGateway,
+} from './gateway-process.js';
+import { acquire, GatewayWorld, inPath, post, problemOf, until } from './gateway-world.js';
+
+let world: GatewayWorld;
+const parts = new AsyncDisposableStack();
+let config: string;
+/** Goes on whatever happens to others. */
+let other: GatewayProcess;
+
+beforeAll(async () => {
+  world = parts.use(await GatewayWorld.start());
+  config = await configFile(world, parts);
+  other = await startGateway(config);
+  parts.use(other.process);
+});
+
+afterAll(() => parts.disposeAsync());
+
+function write(url: string, path: string, token: string, body: string): Promise<Response> {
+  const headers = { 'Content-Type': 'application/json', 'Fencing-Token': token };
+  return fetch(url + path, { method: 'PUT', headers, body });
+}
+
+test('a gateway that is stopped between its check and its write comes too late for the next holder', async () => {
+  const name = world.newName();
+  const path = `/v1/objects/${inPath(name)}`;
+  const slow = await startGateway(config, { stopAt: BEFORE_THE_WRITE });
+  await using _slow = slow.process;
+  const early = await acquire(slow.url, name, { ttlMs: 1_000 });
+  const late = write(slow.url, path, early.token, '"early"');
+  await slow.process.reachedStop();
+  await slow.process.pause();
+
+  const next = await acquire(other.url, name, { waitMs: 10_000 });
+  expect((await write(other.url, path, next.token, '"late"')).status).toBe(200);
+  await slow.process.wake();
+  const refused = await late;
+  expect(await problemOf(refused)).toMatchObject({
+    type: 'urn:fenced:problem:stale-token',
+    presented: early.token,
+    highest: next.token,
+  });
+  expect(await (await fetch(slow.url + path)).json()).toBe('late');
+});
+
+test('a write that the network kept comes too late for the next holder', async () => {
+  const { hostname, port } = new URL(world.postgres.url);
+  await using proxy = await TcpProxy.start({ host: hostname, port: Number(port) });
+  const postgres = new URL(world.postgres.url);
+  postgres.host = `${proxy.host}:${proxy.port}`;
+  await using own = new AsyncDisposableStack();
+  const addresses = { ...world.addresses, postgres: postgres.href };
+  const slow = await startGateway(await configFile(world, own, addresses));
+  await using _slow = slow.process;
+  const path = '/v1/records/kept/1';
+  expect((await fetch(slow.url + path)).status).toBe(404);
+  const early = await acquire(slow.url, 'kept/1', { ttlMs: 500 });
+  proxy.hold('toServer');
+  const late = write(slow.url, path, early.token, '"early"');
+  await proxy.untilHeld('toServer');
+  const next = await acquire(other.url, 'kept/1', { waitMs: 10_000 });
+  expect((await write(other.url, path, next.token, '"late"')).status).toBe(200);
+  proxy.release('toServer');
+  expect(await problemOf(await late)).toMatchObject({ type: 'urn:fenced:problem:stale-token' });
+  expect(await (await fetch(other.url + path)).json()).toBe('late');
+});
+
+test('leases outlive the gateway that granted them: killed, or shut down', async () => {
+  for (const signal of ['SIGKILL', 'SIGTERM'] as const) {
+    const name = world.newName();
+    const first = await startGateway(config);
+    const lease = await acquire(first.url, name, { ttlMs: 20_000 });
+    const exit = await first.process.kill(signal);
+    if (signal === 'SIGTERM') expect(exit).toMatchObject({ code: 0 });
+    const held = await post(`${other.url}/v1/leases/${inPath(name)}`, { ttlMs: 1_000 });
+    expect(held.status).toBe(409);
+    const address = `${other.url}/v1/leases/${inPath(name)}/${lease.leaseId}`;
+    expect((await post(address, { ttlMs: 20_000 }, 'PATCH')).status).toBe(200);
+    const released = await fetch(address, { method: 'DELETE' });
+    expect(await released.json()).toMatchObject({ outcome: 'released' });
+  }
+});
+
+test('SIGTERM: readiness fails at once, what runs comes to its end, waits for leases end, and nothing is left open', async () => {
+  const gateway = await startGateway(config);
+  await using _gateway = gateway.process;
+  const name = world.newName();
+  await acquire(gateway.url, name, { ttlMs: 30_000 });
+  const waiting = post(`${gateway.url}/v1/leases/${inPath(name)}`, {
+    ttlMs: 1_000,
+    waitMs: 20_000,
+  });
+  const upload = request(`${gateway.url}/v1/objects/${inPath(name)}`, {
+    method: 'PUT',
+    headers: { 'Fencing-Token': '1', 'Content-Length': 6, Expect: '100-continue' },
+  });
+  upload.flushHeaders();
+  await once(upload, 'continue');
+  expect((await fetch(`${gateway.url}/livez`)).status).toBe(200);
+  upload.write('abc');
+  const ended = gateway.process.kill('SIGTERM');
+  const refused = await waiting;
+  expect(refused.headers.get('connection')).toBe('close');
+  expect(await problemOf(refused)).toMatchObject({
+    type: 'urn:fenced:problem:shutting-down',
+    status: 503,
+  });
+  await until(() => gateway.log.some(({ msg }) => msg === 'shutting down'));
+  const answered = once(upload, 'response');
+  upload.end('def');
+  const [response] = await answered;
+  expect(response.statusCode).toBe(200);
+  response.resume();
+  expect(await ended).toMatchObject({ code: 0 });
+  expect(await (await fetch(`${other.url}/v1/objects/${inPath(name)}`)).text()).toBe('abcdef');
+});
+
+test('SIGTERM: what takes longer than the grace time is cut off, and said so', async () => {
+  await using own = new AsyncDisposableStack();
+  const gateway = await startGateway(
+    await configFile(world, own, world.addresses, { graceMs: 300 }),
+  );
+  await using _gateway = gateway.process;
+  const upload = request(`${gateway.url}/v1/objects/endless`, {
+    method: 'PUT',
+    headers: { 'Fencing-Token': '1', 'Content-Length': 6, Expect: '100-continue' },
+  });
+  upload.flushHeaders();
+  await once(upload, 'continue');
+  const broken = once(upload, 'error');
+  expect(await gateway.process.kill('SIGTERM')).toMatchObject({ code: 1 });
+  upload.write('abc');
+  await broken;
+});
+
+const run = promisify(execFile);
+const bin = fileURLToPath(new URL('../../packages/fenced/bin/fenced.js', import.meta.url));
+
+test('--check says everything that is wrong, and ends', async () => {
+  const good = await run(process.execPath, [bin, 'gateway', '--check', '--config', config]);
+  expect(good.stdout).toMatch(/^warning: no credentials[\s\S]*the configuration can be used\n$/);
+  const env = {
+    ...process.env,
+    FENCED_GATEWAY_LISTEN_PORT: '-1',
+    FENCED_GATEWAY_LIMITS_GRACE_MS: 'x',
+  };
+  const bad = run(process.execPath, [bin, 'gateway', '--check', '--config', config], { env });
+  await expect(bad).rejects.toMatchObject({
+    code: 78,
+    stderr: expect.stringMatching(/listen\.port[\s\S]*limits\.graceMs/),
+  });
+  const port = new URL(other.url).port;
+  const second = run(process.execPath, [bin, 'gateway', '--config', config], {
+    env: { ...process.env, FENCED_GATEWAY_LISTEN_PORT: port },
+  });
+  await expect(second).rejects.toMatchObject({
+    code: 1,
+    stdout: expect.stringContaining('EADDRINUSE'),
+  });
+});
