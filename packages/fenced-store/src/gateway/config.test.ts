@@ -252,6 +252,21 @@ describe('the environment', () => {
     expect(readConfig({ env: yaml }).redis.nodes).toHaveLength(1);
   });
 
+  test('has what Kubernetes puts there for a service of our name', () => {
+    const env = {
+      FENCED_GATEWAY_REDIS_NODES: JSON.stringify(redis.nodes),
+      FENCED_GATEWAY_SERVICE_HOST: '10.0.0.1',
+      FENCED_GATEWAY_SERVICE_PORT: '8080',
+      FENCED_GATEWAY_SERVICE_PORT_HTTP: '8080',
+      FENCED_GATEWAY_PORT: 'tcp://10.0.0.1:8080',
+      FENCED_GATEWAY_PORT_8080_TCP: 'tcp://10.0.0.1:8080',
+      FENCED_GATEWAY_PORT_8080_TCP_ADDR: '10.0.0.1',
+    };
+    expect(readConfig({ env }).listen.port).toBe(8080);
+    const misspelt = { ...env, FENCED_GATEWAY_PORTS: '1' };
+    expect(problemsOf(() => readConfig({ env: misspelt }))).toHaveLength(1);
+  });
+
   test('does not hide that a section of the file is none', () => {
     const problems = problemsOf(() =>
       read({ redis, listen: 3 }, { FENCED_GATEWAY_LISTEN_PORT: '1' }),
@@ -332,4 +347,5 @@ test('the documentation has every field, its range and its default; and every fi
   const variables = rows.map((row) => variableFor((/`([^`]+)`/.exec(row)?.[1] ?? '').split('.')));
   expect(new Set(variables).size).toBe(rows.length);
   expect(variables).toContain('FENCED_GATEWAY_LIMITS_IDLE_TIMEOUT_MS');
+  for (const variable of variables) expect(variable).not.toMatch(/^FENCED_GATEWAY_(SERVICE|PORT)/);
 });
