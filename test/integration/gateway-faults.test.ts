@@ -1,3 +1,4 @@
+import { connect } from 'node:net';
 import { TcpProxy } from '@fenced/testbed';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Load } from './gateway-load.js';
@@ -66,7 +67,8 @@ describe.each(['objects', 'records'] as const)('%s under load', (kind) => {
       try {
         await until(() => load.applied >= 3);
         for (const proxy of proxies) begin(proxy);
-        if (isGone) await until(async () => (await readiness()).includes(`[-]${name}`));
+        if (isGone) await until(async () => /^503\n/.test(await readiness()));
+        if (isGone) expect(await readiness()).toContain(`[-]${name} `);
         else await until(async () => (await readiness()).startsWith('200'));
         const before = load.applied;
         if (isGone) {
@@ -110,4 +112,19 @@ test('readiness fails as soon as the gateway shuts down, while requests are stil
   expect((await fetch(`${draining.url}/v1/objects/none`)).status).toBe(404);
   expect(await drained).toBe(true);
   await expect(fetch(`${draining.url}/readyz`)).rejects.toThrow();
+});
+
+test('connections that never sent a request do not keep a gateway from its end', async () => {
+  await using draining = await world.open({ server: { graceMs: 5_000 } });
+  const port = Number(new URL(draining.url).port);
+  const sockets = ['', 'GET /livez HTT'].map((bytes) => {
+    const socket = connect(port, '127.0.0.1');
+    socket.on('error', () => undefined);
+    socket.write(bytes);
+    return socket;
+  });
+  await fetch(`${draining.url}/livez`);
+  await until(() => sockets.every((socket) => !socket.connecting));
+  expect(await draining.server.drain()).toBe(true);
+  await until(() => sockets.every((socket) => socket.closed));
 });

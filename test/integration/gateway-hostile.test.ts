@@ -278,13 +278,23 @@ describe('slow and greedy clients', () => {
     expect((await send(front.url, record)).map(typeOf)).toEqual(['body-too-large']);
   });
 
+  test('a client that sends all before it reads hears why it was refused', async () => {
+    using client = new Client(front.url);
+    client.socket.pause();
+    const bytes = requestOf('PUT', OBJECT, [TOKEN], Buffer.alloc(2 ** 24 + 1));
+    await new Promise((resolve) => client.socket.write(bytes, resolve));
+    client.socket.resume();
+    await client.closed();
+    expect(client.text).toMatch(/^HTTP\/1\.1 413 /);
+  });
+
   test('whoever expects 100-continue hears first whether the body is wanted', async () => {
     using refused = new Client(front.url);
     refused.socket.write(
       `PUT ${OBJECT} HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n`,
     );
     await refused.closed();
-    expect(refused.text).toMatch(/^HTTP\/1\.1 428 /);
+    expect(refused.text).toMatch(/^HTTP\/1\.1 428 [\s\S]*\r\nConnection: close\r\n/);
     using wanted = new Client(front.url);
     wanted.socket.write(
       `PUT /v1/objects/wanted HTTP/1.1\r\nHost: a\r\nFencing-Token: 1\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n`,

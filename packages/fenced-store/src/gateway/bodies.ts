@@ -10,7 +10,7 @@ export interface BodyLimits {
   readonly idleTimeoutMs: number;
 }
 
-/** A client that sends or reads less than this in `idleTimeoutMs` is cut off. */
+/** A client that sends less than this in `idleTimeoutMs` is cut off. */
 const PROGRESS_BYTES: number = 16 * 2 ** 10;
 
 /**
@@ -26,18 +26,20 @@ export async function* bytesOf(
   if (request.get('expect') !== undefined) request.res?.writeContinue();
   // The iterator's own way to end early would take the connection with it, and the answer.
   const pieces = request.iterator({ destroyOnReturn: false });
-  const late = Promise.withResolvers<never>();
-  late.promise.catch(() => undefined);
-  const stalled = (): void =>
-    late.reject(new Problem('request-timeout', 'the body came too slowly'));
+  let giveUp: (reason: Problem) => void = () => undefined;
+  const stalled = (): void => giveUp(new Problem('request-timeout', 'the body came too slowly'));
   let cancel = runtime.after(idleTimeoutMs, stalled);
   let bytes = 0;
   let fresh = 0;
   try {
     for (;;) {
-      const next = await Promise.race([pieces.next(), late.promise]);
+      // Not a race with one promise for all pieces: that would keep them all.
+      const next = await new Promise<IteratorResult<Buffer>>((resolve, reject) => {
+        giveUp = reject;
+        pieces.next().then(resolve, reject);
+      });
       if (next.done) return;
-      const piece: Buffer = next.value;
+      const piece = next.value;
       bytes += piece.length;
       fresh += piece.length;
       if (bytes > bytesMax) throw tooLarge(bytesMax);
@@ -54,26 +56,21 @@ export async function* bytesOf(
   }
 }
 
-/** The bytes of an answer as the client takes them; `onStall` is called where it takes too few. */
+/** The bytes of an answer as the client takes them; `onStall` is called where it takes too long over one piece. */
 export async function* paced(
   body: AsyncIterable<Uint8Array>,
   idleTimeoutMs: number,
   runtime: Runtime,
   onStall: () => void,
 ): AsyncGenerator<Uint8Array> {
-  let cancel = runtime.after(idleTimeoutMs, onStall);
-  let fresh = 0;
-  try {
-    for await (const piece of body) {
+  for await (const piece of body) {
+    // The time until the next piece is there is not the client's.
+    const cancel = runtime.after(idleTimeoutMs, onStall);
+    try {
       yield piece;
-      fresh += piece.length;
-      if (fresh < PROGRESS_BYTES) continue;
-      fresh = 0;
+    } finally {
       cancel();
-      cancel = runtime.after(idleTimeoutMs, onStall);
     }
-  } finally {
-    cancel();
   }
 }
 

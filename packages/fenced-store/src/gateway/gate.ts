@@ -134,7 +134,7 @@ export class Gate {
   fail(error: unknown, request: Request, response: Response): void {
     const progress = this.#progressOf(request);
     progress.error = error;
-    if (response.headersSent) {
+    if (response.headersSent || response.destroyed) {
       response.destroy();
       return;
     }

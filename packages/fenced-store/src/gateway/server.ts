@@ -81,18 +81,18 @@ export async function serveGateway(
   // The answer may be that the body is not wanted.
   server.on('checkContinue', app);
   answerWhatNodeRefuses(server);
+  const resting = new Resting(server, draining.signal);
   server.listen(port, host);
   await once(server, 'listening');
   const address = server.address() as AddressInfo;
   return {
     url: `http://${host.includes(':') ? `[${host}]` : host}:${address.port}`,
-    drain: () => drain(server, draining, { drainDelayMs, graceMs }, runtime),
+    drain: () => drain({ server, resting, draining }, { drainDelayMs, graceMs }, runtime),
   };
 }
 
 async function drain(
-  server: Server,
-  draining: AbortController,
+  { server, resting, draining }: Draining,
   { drainDelayMs, graceMs }: { readonly drainDelayMs: number; readonly graceMs: number },
   runtime: Runtime,
 ): Promise<boolean> {
@@ -103,9 +103,42 @@ async function drain(
     isWhole = false;
     server.closeAllConnections();
   });
-  await new Promise((resolve) => server.close(resolve));
+  const closed = new Promise((resolve) => server.close(resolve));
+  resting.end();
+  await closed;
   cancel();
   return isWhole;
+}
+
+interface Draining {
+  readonly server: Server;
+  readonly resting: Resting;
+  readonly draining: AbortController;
+}
+
+/** Connections without a request. Node's own way to close them spares those that never sent a whole one. */
+class Resting {
+  readonly #sockets = new Set<Duplex>();
+
+  constructor(server: Server, draining: AbortSignal) {
+    server.on('connection', (socket) => {
+      this.#sockets.add(socket);
+      socket.once('close', () => this.#sockets.delete(socket));
+    });
+    const begin = ({ socket }: IncomingMessage, response: ServerResponse): void => {
+      this.#sockets.delete(socket);
+      response.once('close', () => {
+        if (draining.aborted) socket.destroySoon();
+        else if (!socket.destroyed) this.#sockets.add(socket);
+      });
+    };
+    server.prependListener('request', begin);
+    server.prependListener('checkContinue', begin);
+  }
+
+  end(): void {
+    for (const socket of this.#sockets) socket.destroy();
+  }
 }
 
 /** Requests that Node does not hand to anybody are answered as all others. */

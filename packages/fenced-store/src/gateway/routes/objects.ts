@@ -141,7 +141,9 @@ async function get(
     if (request.method === 'HEAD') return void response.end();
     // What is wrong with a body mostly shows with its first bytes: as long as none was sent, a problem can be told.
     await once(body, 'readable', { signal });
-    const wanted = range ? slice(body, range) : body;
+    // Nothing comes over the connection while a compressed body is read up to the range, and it is not the client's fault.
+    const stay = (): void => void response.socket?.setTimeout(response.socket.timeout ?? 0);
+    const wanted = range ? slice(body, range, stay) : body;
     const stop = (): void => void response.destroy();
     const sent = paced(wanted, limits.idleTimeoutMs, runtime, stop);
     await pipeline(Readable.from(sent, { objectMode: false }), response);
