@@ -69,8 +69,8 @@ export async function open(
 
 /** @param bytes how many there will be, as the trailer says; whether that is true is for the caller to find out */
 async function inflated(data: Uint8Array, bytes: number): Promise<Inflated> {
-  // In one piece, where the length is what it says: zlib goes to its threads and back for each.
-  const chunkSize = Math.min(Math.max(bytes, 64), PIECE_BYTES_MAX);
+  // In one piece, where the length is what it says, with room to see that it ends: zlib goes to its threads and back for each.
+  const chunkSize = Math.min(bytes + 64, PIECE_BYTES_MAX);
   if (Math.max(bytes, data.length) > SMALL_BYTES)
     return inflateRaw(data, { info: true, chunkSize });
   return inflateRawAtOnce(data, { info: true, chunkSize, maxOutputLength: SMALL_BYTES });
