@@ -14,6 +14,7 @@ export interface Figures {
 
 /** What some benches tell besides, each with the heading of its column. */
 export const extraHeadings = {
+  cpuMs: 'own CPU, ms',
   longestWaitMs: 'longest wait, ms',
   servedLeast: 'least served',
   servedMost: 'most served',
@@ -95,6 +96,7 @@ export async function compare(
   const all = await inTurn(subjects, rounds, async (subject) => {
     const durationsMs: number[] = [];
     const startedMs = performance.now();
+    const cpu = process.cpuUsage();
     await atOnce(workers, async (worker) => {
       for (let run = 0; run < times; run += 1) {
         const begunMs = performance.now();
@@ -102,9 +104,11 @@ export async function compare(
         durationsMs.push(performance.now() - begunMs);
       }
     });
-    return { durationsMs, elapsedMs: performance.now() - startedMs };
+    const { user, system } = process.cpuUsage(cpu);
+    const elapsedMs = performance.now() - startedMs;
+    return { durationsMs, elapsedMs, cpuMs: (user + system) / 1_000 };
   });
-  const measured = all.map(([subject, its]) => measure(subject.name, its));
+  const measured = all.map(([subject, its]) => measure(subject.name, its, cpuOfEach));
   const [baseline] = measured;
   return baseline ? measured.map((one) => row(bench, one, baseline, 'perSecond')) : [];
 }
@@ -159,6 +163,12 @@ function figuresOf(rounds: readonly Round[]): Figures {
     p99Ms: quantile(sorted, 0.99),
     perSecond: (done * 1_000) / sum(rounds.map(({ elapsedMs }) => elapsedMs)),
   };
+}
+
+/** What this process spent on each operation, in all of its threads. */
+function cpuOfEach(rounds: readonly (Round & { readonly cpuMs: number })[]): Extras {
+  const done = sum(rounds.map(({ durationsMs }) => durationsMs.length));
+  return { cpuMs: sum(rounds.map(({ cpuMs }) => cpuMs)) / done };
 }
 
 export function sum(values: readonly number[]): number {

@@ -10,6 +10,7 @@ import {
   PutObjectCommand,
 } from '@aws-sdk/client-s3';
 import {
+  CorruptObjectError,
   FencedStoreError,
   StaleTokenError,
   UnsafeStoreError,
@@ -220,6 +221,24 @@ export function bucketOperations(staged: Staged): void {
     await expect(store.put('k', 'late', { token: 1 })).rejects.toThrow(StaleTokenError);
     await next.delete('k', { token: 3 });
     await expect(store.put('k', 'late', { token: 2 })).rejects.toThrow(StaleTokenError);
+  });
+
+  test('however many objects with damaged metadata are read, no connection is lost to them', async () => {
+    const [damaged, sound] = [newKey(), newKey()];
+    await holder33.put(damaged, 'value', { token: 1 });
+    await holder33.put(sound, 'value', { token: 1 });
+    const { bytes } = await raw(damaged);
+    const Metadata = { 'fencing-token': 'x' };
+    await staged().client.send(
+      new PutObjectCommand({ Bucket: bucket, Key: damaged, Body: bytes, Metadata }),
+    );
+    const store = staged().store({ requestTimeoutMs: 5_000 });
+    // The SDK has 50 connections.
+    for (let read = 0; read < 60; read++) {
+      const reading = read % 2 === 0 ? store.get(damaged) : store.getStream(damaged);
+      await expect(reading).rejects.toThrow(CorruptObjectError);
+    }
+    expect(text(await store.get(sound))).toBe('value');
   });
 
   test('an object whose bytes and metadata are of different writes is corrupt', async () => {

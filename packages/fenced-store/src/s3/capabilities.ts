@@ -1,5 +1,5 @@
 import type { CheckReport } from '../core/errors.js';
-import type { VersionIds } from './requests.js';
+import type { VersionIds } from './put.js';
 
 /** How the server wants ETags in `If-Match`. Ceph 16 compares them with their quotes, so that quoted ones never fit. */
 export type EtagForm = 'quoted' | 'bare';

@@ -3,7 +3,8 @@ import { PutObjectCommand } from '@aws-sdk/client-s3';
 import { CorruptObjectError, UnsupportedByStoreError } from '../core/errors.js';
 import { etagHeader, type StoreCapabilities } from './capabilities.js';
 import { PROBE_VERSION } from './probe.js';
-import { conditionInput, type Requests } from './requests.js';
+import { conditionInput } from './put.js';
+import type { Requests } from './requests.js';
 
 /** How many endpoints of one bucket may each have a certificate. */
 const CERTIFICATES_MAX = 8;

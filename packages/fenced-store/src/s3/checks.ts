@@ -6,9 +6,10 @@ import {
   UnsafeStoreError,
 } from '../core/errors.js';
 import type { Stored } from '../core/stored.js';
-import type { Content, Put, Requests, VersionIds, WriteReply } from './requests.js';
+import type { Content, Put, VersionIds, WriteReply } from './put.js';
+import type { Requests } from './requests.js';
 import type { Runtime } from './runtime.js';
-import { seal, stamped } from './seal.js';
+import { seal, stamp } from './seal.js';
 
 /** A write of the probe, and what it was answered. */
 export interface Tried {
@@ -44,17 +45,18 @@ export class Checks {
     bodyBytes = 5,
   ): Promise<{ readonly put: Put; readonly content: Uint8Array }> {
     this.#touched.add(key);
-    const stamp = { token: 1n, writeId: this.runtime.writeId() };
-    const before = Array.from({ length: 16 }, () => stamp.writeId);
-    const sealed = await seal(Buffer.alloc(bodyBytes, 'probe'), { layout: 'gzip', gzipLevel: 0 });
+    const stamped = { token: 1n, writeId: this.runtime.writeId() };
+    const before = Array.from({ length: 16 }, () => stamped.writeId);
+    const content = await seal(Buffer.alloc(bodyBytes, 'probe'), { layout: 'gzip', gzipLevel: 0 });
+    stamp(content, 'gzip', stamped);
     return {
       put: {
         key,
         ifMatch,
-        stored: { ...stamp, state: 'live', layout: 'gzip', before },
+        stored: { ...stamped, state: 'live', layout: 'gzip', before },
         headers: {},
       },
-      content: stamped(sealed, 'gzip', stamp),
+      content,
     };
   }
 

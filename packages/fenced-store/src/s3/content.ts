@@ -82,14 +82,16 @@ export function keptStream(
   return sealed(contentStream(resource, object), form, () => undefined);
 }
 
-/** As `keptStream`, of an object whose content has been looked at. */
+/** As `keptStream`, of an object whose content has been looked at; always bytes of their own. */
 export async function kept(
   object: WholeObject,
   content: Uint8Array,
   form: Form,
 ): Promise<Uint8Array> {
   const { stored, bytes } = object;
-  return form.layout === stored.layout && stored.token > 0n ? bytes : seal(content, form);
+  return form.layout === stored.layout && stored.token > 0n
+    ? new Uint8Array(bytes)
+    : seal(content, form);
 }
 
 /** The form of a write that keeps what is stored: as it is, unless nobody could tell two such writes apart. */

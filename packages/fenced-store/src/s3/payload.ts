@@ -7,6 +7,7 @@ import { SpoolFile } from './spool.js';
 
 /** What is to be stored, however large, but for its stamp. */
 export type Payload =
+  /** The bytes are this write's own, which stamps them. */
   | { readonly kind: 'bytes'; readonly sealed: Uint8Array }
   | { readonly kind: 'file'; readonly file: SpoolFile }
   /** Parts of a multipart upload, which can be read only once. */
@@ -59,6 +60,7 @@ export class Source implements AsyncDisposable {
   #readBytes = 0;
   #payload: Payload | undefined;
   #isRead = false;
+  #isTaken = false;
 
   constructor(
     body: S3Body,
@@ -96,20 +98,29 @@ export class Source implements AsyncDisposable {
 
   /** Null where the body was a stream of which nothing is left to be sent again. */
   async payload(sizes: Sizes): Promise<Payload | null> {
-    if (this.#payload && this.#payload.kind !== 'parts') return this.#payload;
+    if (this.#payload?.kind === 'file') return this.#payload;
+    if (this.#payload?.kind === 'bytes') return this.#owned(this.#payload.sealed);
     if (this.#isRead && typeof this.#body !== 'function') return null;
     this.#isRead = true;
     await this.prepare(sizes.storedBytesMax);
     if (this.#body instanceof Uint8Array) return this.payload(sizes);
     const stream = whole(abortable(this.#opened(this.#body), this.#signal), this.#declaredBytes);
-    this.#payload = await payloadOf(sealed(stream, this.#form, this.#onRead), sizes);
-    return this.#payload;
+    const made = await payloadOf(sealed(stream, this.#form, this.#onRead), sizes);
+    this.#payload = made;
+    return made.kind === 'bytes' ? this.#owned(made.sealed) : made;
   }
 
   /** Lets go of the temporary file, and of a stream that was never read. */
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#payload) await released(this.#payload);
     if (!this.#isRead && isStream(this.#body)) await this.#body[Symbol.asyncIterator]().return?.();
+  }
+
+  /** The bytes themselves once, then copies: whatever an earlier write has left under way keeps its stamp. */
+  #owned(sealed: Uint8Array): Payload {
+    const isFirst = !this.#isTaken;
+    this.#isTaken = true;
+    return { kind: 'bytes', sealed: isFirst ? sealed : new Uint8Array(sealed) };
   }
 
   #opened(body: BodyStream | (() => BodyStream)): BodyStream {

@@ -1,7 +1,7 @@
 import { FencedStoreError, StoreUnavailableError, UnsafeStoreError } from '../core/errors.js';
 import { type EtagForm, etagHeader } from './capabilities.js';
 import { type Checks, conditionOf, type Tried } from './checks.js';
-import type { Put } from './requests.js';
+import type { Put } from './put.js';
 import type { Part, Upload, Uploads } from './uploads.js';
 
 const WRITERS = 8;

@@ -9,67 +9,48 @@ import {
   ListObjectsV2Command,
   PutObjectCommand,
 } from '@aws-sdk/client-s3';
-import type { Meaning } from '../core/classify.js';
-import { type FencedStoreError, StoreSetupError, UnsafeStoreError } from '../core/errors.js';
-import { fromMetadata, isForeign, type Stored, toMetadata } from '../core/stored.js';
+import { StoreSetupError, UnsafeStoreError } from '../core/errors.js';
+import { fromMetadata, isForeign, type Stored } from '../core/stored.js';
 import type { Headers } from './arguments.js';
-import { asBroken } from './failures.js';
-import { fromOutput, toInput } from './headers.js';
+import { arrived, arriving, type Patience } from './arriving.js';
+import { fromOutput } from './headers.js';
 import { leaveUnsigned } from './observe.js';
-import { unlessAborted, within } from './runtime.js';
+import {
+  asWriteReply,
+  bareEtag,
+  type Content,
+  conditionInput,
+  type Put,
+  type WriteReply,
+  writeInput,
+} from './put.js';
 import type { Reply, Sender } from './sender.js';
-import type { Spool } from './spool.js';
 
 /** What is read at once, even if it might be read piece by piece. */
 const SMALL_BYTES = 2 ** 20;
 
-/** An object whose stored bytes are still on their way. */
-export interface OpenObject {
+/** What the headers of a reply tell of an object. */
+export interface ObjectFacts {
   readonly stored: Stored;
   readonly headers: Headers;
   readonly contentEncoding: string | undefined;
   readonly isTagged: boolean;
+  /** How many stored bytes there are, where the server says so. */
+  readonly storedBytes: number | undefined;
+}
+
+/** An object whose stored bytes are still on their way. */
+export interface OpenObject extends ObjectFacts {
   /** The stored bytes; ends the request where the reader stops early. */
   readonly arriving: AsyncIterable<Uint8Array>;
-  /** How many they are, where the server says so. */
-  readonly storedBytes: number | undefined;
   /** Ends the request where nothing is read at all. */
   cancel(): void;
 }
 
 /** An object with all of its stored bytes. */
-export interface WholeObject extends Omit<OpenObject, 'arriving' | 'cancel'> {
+export interface WholeObject extends ObjectFacts {
   readonly bytes: Uint8Array;
 }
-
-/** What is sent as a body: bytes, or a file with its checksum. */
-export type Content = Uint8Array | Spool;
-
-/** One conditional write. */
-export interface Put {
-  readonly key: string;
-  /** The value of `If-Match`; null sends `If-None-Match: *`. */
-  readonly ifMatch: string | null;
-  readonly stored: Omit<Stored, 'version'>;
-  readonly headers: Headers;
-}
-
-/** What a write was answered. A success without an ETag has the version `undefined`. */
-export type WriteReply =
-  | {
-      readonly meaning: 'applied';
-      readonly version: string | undefined;
-      /** Undefined where such an answer says nothing of it. */
-      readonly versionIds: VersionIds | undefined;
-      readonly answered: string;
-    }
-  | { readonly meaning: Meaning; readonly error: FencedStoreError; readonly answered: string };
-
-/**
- * What answers to writes say of versions: nothing, that they have none (the bucket has ceased to keep them), or a new one for
- * each write.
- */
-export type VersionIds = 'none' | 'null' | 'new';
 
 /** A page of a listing: keys in the order of their UTF-8 bytes. */
 export interface Page {
@@ -115,8 +96,12 @@ export class Requests {
    * an error. Those of a small object are read here, where they can be asked for again.
    */
   async open(key: string, signal?: AbortSignal): Promise<OpenObject | null> {
-    const reply = await this.#get(key, signal, async (output) => {
-      const object = this.#opened(key, output, signal);
+    const reply = await this.#get(key, signal, async (facts, body) => {
+      const object = {
+        ...facts,
+        arriving: arriving(key, body, this.#patience(signal)),
+        cancel: () => void body.destroy(),
+      };
       if ((object.storedBytes ?? Number.POSITIVE_INFINITY) > SMALL_BYTES) return object;
       const pieces = await Array.fromAsync(object.arriving);
       return { ...object, arriving: Readable.from(pieces, { objectMode: true }) };
@@ -126,10 +111,9 @@ export class Requests {
 
   /** An object with its stored bytes; null where there is none. */
   async get(key: string, signal?: AbortSignal): Promise<WholeObject | null> {
-    const reply = await this.#get(key, signal, async (output) => {
-      const object = this.#opened(key, output, signal);
-      const bytes = Buffer.concat(await Array.fromAsync(object.arriving));
-      return { ...object, bytes };
+    const reply = await this.#get(key, signal, async (facts, body) => {
+      const bytes = await arrived(key, body, this.#patience(signal));
+      return { ...facts, bytes };
     });
     return reply.ok ? reply.output : null;
   }
@@ -216,7 +200,7 @@ export class Requests {
   #get<T>(
     key: string,
     signal: AbortSignal | undefined,
-    use: (output: GetObjectCommandOutput) => Promise<T>,
+    use: (facts: ObjectFacts, body: Readable) => Promise<T>,
   ): Promise<Reply<T>> {
     return this.sender.repeatedly(() => {
       const command = new GetObjectCommand(this.at(key));
@@ -225,29 +209,34 @@ export class Requests {
         send: async (abortSignal, lift) => {
           const output = await this.sender.client.send(command, { abortSignal });
           lift();
-          return use(output);
+          const { Body } = output;
+          const body =
+            Body instanceof Readable ? Body : Readable.from(Body?.transformToWebStream() ?? []);
+          try {
+            return await use(this.#facts(key, output), body);
+          } catch (error) {
+            // One that is never read would keep its connection for ever.
+            body.destroy();
+            throw error;
+          }
         },
       };
     });
   }
 
-  #opened(
-    key: string,
-    output: GetObjectCommandOutput,
-    signal: AbortSignal | undefined,
-  ): OpenObject {
-    const { Body, ContentEncoding, ContentLength, TagCount = 0 } = output;
-    const body =
-      Body instanceof Readable ? Body : Readable.from(Body?.transformToWebStream() ?? []);
+  #facts(key: string, output: GetObjectCommandOutput): ObjectFacts {
+    const { ContentEncoding, ContentLength, TagCount = 0 } = output;
     return {
       stored: this.#stored(key, output),
       headers: fromOutput(output),
       contentEncoding: ContentEncoding,
       isTagged: TagCount > 0,
       storedBytes: ContentLength,
-      arriving: arriving(key, body, this.sender.timeoutMs, signal),
-      cancel: () => void body.destroy(),
     };
+  }
+
+  #patience(signal: AbortSignal | undefined): Patience {
+    return { limitMs: this.sender.timeoutMs, signal };
   }
 
   #stored(
@@ -271,61 +260,4 @@ export class Requests {
     const writeId = createHash('sha256').update(version).digest('hex').slice(0, 32);
     return { version, token: 0n, writeId, state: 'live', layout: 'plain', before: [] };
   }
-}
-
-/** The bytes of a reply, each of which must come within the limit. */
-async function* arriving(
-  resource: string,
-  body: Readable,
-  limitMs: number,
-  signal: AbortSignal | undefined,
-): AsyncGenerator<Uint8Array> {
-  const chunks = body[Symbol.asyncIterator]() as AsyncIterator<Uint8Array>;
-  try {
-    for (;;) {
-      const next = await unlessAborted(within(chunks.next(), limitMs), signal);
-      if (next.done) return;
-      yield next.value;
-    }
-  } catch (cause) {
-    signal?.throwIfAborted();
-    throw asBroken(resource, cause);
-  } finally {
-    body.destroy();
-  }
-}
-
-/** What every kind of write says of the object. */
-export function writeInput({ stored, headers }: Put): ReturnType<typeof toInput> & {
-  readonly ContentEncoding?: string;
-  readonly Metadata: Record<string, string>;
-} {
-  return {
-    ...toInput(headers),
-    ...(stored.layout === 'gzip' && { ContentEncoding: 'gzip' }),
-    Metadata: { ...headers.metadata, ...toMetadata(stored) },
-  };
-}
-
-export function conditionInput(ifMatch: string | null): {
-  readonly IfMatch?: string;
-  readonly IfNoneMatch?: string;
-} {
-  return ifMatch === null ? { IfNoneMatch: '*' } : { IfMatch: ifMatch };
-}
-
-export function asWriteReply(
-  reply: Reply<{ readonly ETag?: string | undefined; readonly VersionId?: string | undefined }>,
-): WriteReply {
-  const { answered } = reply;
-  if (!reply.ok) return { meaning: reply.meaning, error: reply.error, answered };
-  const { ETag, VersionId } = reply.output;
-  const versionIds = VersionId === undefined ? 'none' : VersionId === 'null' ? 'null' : 'new';
-  return { meaning: 'applied', version: bareEtag(ETag), versionIds, answered };
-}
-
-/** An ETag without quotes, and without the `W/` that a compressing proxy may have put before it. */
-function bareEtag(etag: string | undefined): string | undefined {
-  const bare = etag?.replace(/^W\//, '').replaceAll('"', '');
-  return bare === '' ? undefined : bare;
 }

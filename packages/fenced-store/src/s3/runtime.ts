@@ -58,12 +58,22 @@ export async function unlessAborted<T>(
   }
 }
 
-/** A signal that aborts after that time, unless it was lifted before. */
-export function timeLimit(limitMs: number): { readonly signal: AbortSignal; lift(): void } {
+export interface TimeLimit {
+  readonly signal: AbortSignal;
+  renew(): void;
+  lift(): void;
+}
+
+/** A signal that aborts after that time, unless it was lifted before, or renewed to begin again. */
+export function timeLimit(limitMs: number): TimeLimit {
   const limit = new AbortController();
   const late = () => limit.abort(new DOMException('it took too long', 'TimeoutError'));
   const timer = startTimer(late, limitMs);
-  return { signal: limit.signal, lift: () => clearTimeout(timer) };
+  return {
+    signal: limit.signal,
+    renew: () => void timer.refresh(),
+    lift: () => clearTimeout(timer),
+  };
 }
 
 /** The promise's outcome, or a `TimeoutError` where it takes longer. */

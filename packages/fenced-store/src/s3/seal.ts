@@ -1,5 +1,11 @@
 import { promisify } from 'node:util';
-import { constants, crc32, deflateRaw as deflateRawCallback, type ZlibOptions } from 'node:zlib';
+import {
+  constants,
+  crc32,
+  deflateRaw as deflateRawCallback,
+  deflateRawSync,
+  type ZlibOptions,
+} from 'node:zlib';
 import { envelopeHeader, envelopeTrailer, HEADER_BYTES } from '../core/envelope.js';
 import { InvalidArgumentError } from '../core/errors.js';
 import type { Layout, Stamp } from '../core/stored.js';
@@ -16,6 +22,8 @@ const CHUNK_BYTES = 2 ** 20;
 const CHUNKS_AHEAD = 2;
 /** Three samples of this size say whether a chunk is worth deflating. */
 const SAMPLE_BYTES = 4_096;
+/** What is smaller is deflated at once: the way to zlib's threads and back would take several times as long. */
+const SMALL_BYTES = 4 * SAMPLE_BYTES;
 /** What shrinks by less is stored as it is: reading it back costs nothing then. */
 const WORTHWHILE = 0.95;
 const STORED_BLOCK_BYTES_MAX = 65_535;
@@ -43,18 +51,22 @@ export function formFor(form: Form, contentType: string | undefined): Form {
 }
 
 /**
- * The stored form of a body with a header's worth of room in front, to be stamped anew for every write.
+ * The stored form of a body with a header's worth of room in front. It is the caller's own, who stamps it.
  *
  * @throws {InvalidArgumentError} where the caller changed the body meanwhile: a checksum of some other bytes would make the
  *   object unreadable.
  */
 export async function seal(body: Uint8Array, { layout, gzipLevel }: Form): Promise<Uint8Array> {
-  if (layout === 'plain') return Uint8Array.from(body);
+  if (layout === 'plain') return new Uint8Array(body);
   const checksum = crc32(body);
+  const member = (data: readonly Blocks[]): Uint8Array =>
+    Buffer.concat([HEADER_ROOM, ...data.flat(), END, envelopeTrailer(checksum, body.length)]);
   const starts = Array.from({ length: Math.ceil(body.length / CHUNK_BYTES) }, (_, i) => i);
   const chunks = starts.map((i) => body.subarray(i * CHUNK_BYTES, (i + 1) * CHUNK_BYTES));
-  const data = await Promise.all(chunks.map((chunk) => deflated(chunk, gzipLevel)));
-  const sealed = Buffer.concat([HEADER_ROOM, ...data, END, envelopeTrailer(checksum, body.length)]);
+  const data = chunks.map((chunk) => deflated(chunk, gzipLevel));
+  // Nothing was waited for, so nobody can have changed it.
+  if (data.every((blocks) => 'length' in blocks)) return member(data);
+  const sealed = member(await Promise.all(data));
   if (crc32(body) !== checksum)
     throw new InvalidArgumentError('the body was changed before it was written: pass a copy');
   return sealed;
@@ -78,53 +90,55 @@ export async function* sealed(
   };
   if (layout === 'plain') return yield* chunks();
   yield HEADER_ROOM;
-  yield* inOrder(chunks(), (chunk) => deflated(chunk, gzipLevel));
+  for await (const blocks of inOrder(chunks(), async (chunk) => deflated(chunk, gzipLevel)))
+    yield* blocks;
   yield END;
   yield envelopeTrailer(checksum, length);
 }
 
-/** A copy of a stored body, or of its first part, with another stamp. The caller's bytes are not compressed again. */
-export function stamped(sealed: Uint8Array, layout: Layout, stamp: Stamp): Uint8Array {
-  if (layout === 'plain') return sealed;
-  const copy = Uint8Array.from(sealed);
-  copy.set(envelopeHeader(stamp));
-  return copy;
+/** Writes the stamp into a stored body, or into its first part. */
+export function stamp(sealed: Uint8Array, layout: Layout, stamp: Stamp): void {
+  if (layout === 'gzip') sealed.set(envelopeHeader(stamp));
 }
 
-/** DEFLATE blocks of one chunk, none of them the last, that end at a whole byte. */
-async function deflated(chunk: Uint8Array, level: number): Promise<Uint8Array> {
-  if (level === 0 || !(await isWorthwhile(chunk))) return storedBlocks(chunk);
-  const data = await deflateRaw(chunk, {
+/** DEFLATE blocks of one chunk, none of them the last, that end at a whole byte; may be views of the chunk. */
+type Blocks = readonly Uint8Array[];
+
+function deflated(chunk: Uint8Array, level: number): Blocks | Promise<Blocks> {
+  if (level === 0 || !isWorthwhile(chunk)) return storedBlocks(chunk);
+  const options = {
     level,
     finishFlush: constants.Z_SYNC_FLUSH,
     // In one piece: zlib goes to its threads and back for each.
     chunkSize: chunk.length + 64,
-  });
-  return data.length < chunk.length ? data : storedBlocks(chunk);
+  };
+  const shorter = (data: Uint8Array): Blocks =>
+    data.length < chunk.length ? [data] : storedBlocks(chunk);
+  return chunk.length <= SMALL_BYTES
+    ? shorter(deflateRawSync(chunk, options))
+    : deflateRaw(chunk, options).then(shorter);
 }
 
-async function isWorthwhile(chunk: Uint8Array): Promise<boolean> {
-  if (chunk.length <= 4 * SAMPLE_BYTES) return true;
+function isWorthwhile(chunk: Uint8Array): boolean {
+  if (chunk.length <= SMALL_BYTES) return true;
   const middle = (chunk.length - SAMPLE_BYTES) >> 1;
   const starts = [0, middle, chunk.length - SAMPLE_BYTES];
   const sample = Buffer.concat(starts.map((at) => chunk.subarray(at, at + SAMPLE_BYTES)));
-  return (await deflateRaw(sample, { level: 1 })).length < WORTHWHILE * sample.length;
+  const shrunk = deflateRawSync(sample, { level: 1, chunkSize: sample.length + 64 });
+  return shrunk.length < WORTHWHILE * sample.length;
 }
 
 /** RFC 1951, 3.2.4: one byte for the kind, the length and its complement, and the bytes as they are. */
-function storedBlocks(chunk: Uint8Array): Uint8Array {
-  const blocks = Math.ceil(chunk.length / STORED_BLOCK_BYTES_MAX);
-  const data = Buffer.allocUnsafe(chunk.length + 5 * blocks);
-  let to = 0;
+function storedBlocks(chunk: Uint8Array): Blocks {
+  const blocks: Uint8Array[] = [];
   for (let at = 0; at < chunk.length; at += STORED_BLOCK_BYTES_MAX) {
     const block = chunk.subarray(at, at + STORED_BLOCK_BYTES_MAX);
-    to = data.writeUInt8(0, to);
-    to = data.writeUInt16LE(block.length, to);
-    to = data.writeUInt16LE(0xffff - block.length, to);
-    data.set(block, to);
-    to += block.length;
+    const head = Buffer.alloc(5);
+    head.writeUInt16LE(block.length, 1);
+    head.writeUInt16LE(0xffff - block.length, 3);
+    blocks.push(head, block);
   }
-  return data;
+  return blocks;
 }
 
 async function* bytesOf(body: AsyncIterable<unknown>): AsyncGenerator<Uint8Array> {

@@ -103,8 +103,9 @@ export class Sender {
     const bodyMs = Math.ceil(((ask.bytes ?? 0) / 2 ** 20) * MS_PER_MIB);
     const limit = timeLimit(this.timeoutMs + bodyMs);
     try {
-      const signals = ask.signal ? [limit.signal, ask.signal] : [limit.signal];
-      const output = await ask.send(AbortSignal.any(signals), limit.lift);
+      const { signal } = ask;
+      const either = signal ? AbortSignal.any([limit.signal, signal]) : limit.signal;
+      const output = await ask.send(either, limit.lift);
       if (!observed.entered) {
         const error = bypassed(this.#where(ask, observed));
         return { ok: false, meaning: 'unseen', error, observed, answered: '200' };

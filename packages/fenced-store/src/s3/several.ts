@@ -1,3 +1,6 @@
+/** How many objects a batch or a listing asks for at once. */
+export const READS_AT_ONCE = 8;
+
 /**
  * Does something for each of several items, a few at a time, and gives the results in the order of the items. After a failure
  * nothing more is begun.

@@ -1,11 +1,8 @@
-import { Readable } from 'node:stream';
 import { checkFunction, checkWholeNumber } from '../core/check.js';
 import { InvalidArgumentError } from '../core/errors.js';
 import { parseToken, type TokenLike } from '../core/token.js';
 import { checkHeaders, checkKey, checkPrefix, type S3Body } from './arguments.js';
 import type { StoreCapabilities } from './capabilities.js';
-import { bodyBytesOf, contentStream } from './content.js';
-import { currentOf, headersOf, originOf } from './current.js';
 import {
   type CallOptions,
   type Current,
@@ -31,25 +28,23 @@ import {
 } from './options.js';
 import { Source } from './payload.js';
 import { Plans } from './plans.js';
+import { Reader } from './reader.js';
 import { Requests } from './requests.js';
 import { type Runtime, systemRuntime } from './runtime.js';
 import { formFor } from './seal.js';
 import { Sender } from './sender.js';
-import { forEachOf } from './several.js';
-import { refuseStale, Writer } from './writer.js';
+import { forEachOf, READS_AT_ONCE } from './several.js';
+import { Writer } from './writer.js';
 
 export type { BodyStream, Headers, S3Body } from './arguments.js';
 export type { EtagForm, StoreCapabilities } from './capabilities.js';
 export type * from './options.js';
-export type { VersionIds } from './requests.js';
+export type { VersionIds } from './put.js';
 export type { Runtime } from './runtime.js';
 export type { S3Calls } from './sender.js';
 
 /** What S3 takes: 5 TiB. */
 const BODY_BYTES_MAX = 5 * 2 ** 40;
-
-/** How many objects a batch or a listing asks for at once. */
-const READS_AT_ONCE = 8;
 
 /**
  * Objects of one bucket that remember the highest fencing token they have seen, and refuse lower ones.
@@ -66,18 +61,18 @@ const READS_AT_ONCE = 8;
  */
 export class FencedS3 {
   readonly #settings: Settings;
-  readonly #requests: Requests;
   readonly #writer: Writer;
   readonly #plans: Plans;
+  readonly #reader: Reader;
 
   /** @throws {InvalidArgumentError} where an option is missing or out of its range. */
   constructor(options: FencedS3Options, runtime: Runtime = systemRuntime) {
     const { client, bucket, requestTimeoutMs, ...settings } = withDefaults(options);
     const sender = new Sender(client, bucket, requestTimeoutMs, runtime);
     this.#settings = settings;
-    this.#requests = new Requests(sender, settings.prefix);
-    this.#writer = new Writer(this.#requests, settings, runtime);
+    this.#writer = new Writer(new Requests(sender, settings.prefix), settings, runtime);
     this.#plans = new Plans(this.#writer, settings);
+    this.#reader = new Reader(this.#writer, this.#plans, settings);
   }
 
   /**
@@ -119,7 +114,7 @@ export class FencedS3 {
       onProgress?.({ ...progress });
     };
     const { written } = await this.#writer.write(
-      { ...this.#writeOptions(key, token, signal), onSent },
+      { key, token, signal, onSent },
       this.#plans.put(key, token, source, headers, { expected, signal }),
     );
     return written;
@@ -145,7 +140,7 @@ export class FencedS3 {
     const { attemptsMax = this.#settings.attemptsMax, signal } = options;
     checkAttempts(attemptsMax);
     const { written } = await this.#writer.write(
-      { ...this.#writeOptions(key, token, signal), attemptsMax },
+      { key, token, signal, attemptsMax },
       this.#plans.update(key, edit, signal),
     );
     return written;
@@ -175,7 +170,8 @@ export class FencedS3 {
   ): Promise<Current | null | Map<string, Current | null>> {
     checkCall(options);
     const token = options.token === undefined ? undefined : parseToken(options.token);
-    const read = (one: string): Promise<Current | null> => this.#read(one, token, options.signal);
+    const read = (one: string): Promise<Current | null> =>
+      this.#reader.current(one, token, options.signal);
     const keys = Array.isArray(key) ? [...new Set<string>(key)] : null;
     for (const one of keys ?? [key as string]) this.#checkKey(one);
     if (keys === null) return read(key as string);
@@ -195,18 +191,7 @@ export class FencedS3 {
     checkCall(options);
     const token = options.token === undefined ? undefined : parseToken(options.token);
     this.#checkKey(key);
-    if (token !== undefined) await this.#claim(key, token, options.signal);
-    const object = await this.#writer.open(key, options.signal);
-    if (object === null) return null;
-    if (object.stored.state === 'deleted' || object.stored.token > (token ?? object.stored.token))
-      object.cancel();
-    if (token !== undefined) refuseStale(key, token, object.stored);
-    if (object.stored.state === 'deleted') return null;
-    const body = Readable.from(contentStream(key, object), { objectMode: false });
-    // Whoever takes the stream and never reads it leaves no request open.
-    body.once('close', () => object.cancel());
-    const bodyBytes = bodyBytesOf(object);
-    return { body, bodyBytes, ...originOf(object.stored), ...headersOf(object.headers) };
+    return this.#reader.stream(key, token, options.signal);
   }
 
   /**
@@ -218,7 +203,7 @@ export class FencedS3 {
   async claim(key: string, options: TokenOptions): Promise<void> {
     const token = checkTokenOptions(options);
     this.#checkKey(key);
-    await this.#claim(key, token, options.signal);
+    await this.#reader.claim(key, token, options.signal);
   }
 
   /**
@@ -233,7 +218,7 @@ export class FencedS3 {
     const { signal, expected } = options;
     checkExpected(expected);
     const { written } = await this.#writer.write(
-      this.#writeOptions(key, token, signal),
+      { key, token, signal },
       this.#plans.remove(key, token, { expected, signal }),
     );
     return written;
@@ -255,25 +240,15 @@ export class FencedS3 {
     const { signal, pageSize = 100 } = options;
     checkPageSize(pageSize);
     checkPrefix(prefix, this.#settings.prefix);
-    let after: string | undefined;
-    do {
-      const page = await this.#requests.list(prefix, { after, keysMax: pageSize }, signal);
-      const keys = page.keys.filter((key) => !key.startsWith(this.#settings.probePrefix));
-      const found = await forEachOf(keys, READS_AT_ONCE, async (key) => {
-        const stored = await this.#writer.head(key, signal);
-        return stored?.state === 'live' ? [{ key, ...originOf(stored) }] : [];
-      });
-      yield* found.flat();
-      after = page.next;
-    } while (after !== undefined);
+    yield* this.#reader.list(prefix, pageSize, signal);
   }
 
   /**
    * What became of a write whose outcome was unknown, by the id that {@link OutcomeUnknownError} names.
    *
-   * A write of this process is always settled as long as the server answers: where a copy of it might still be on its way, its
-   * own token is claimed, and what arrives later is refused. Of a write of another process only the storage's history tells,
-   * which goes back sixteen writes.
+   * A write of this process is settled as long as the server answers and takes writes, and no more than sixteen others have
+   * followed: where a copy of it might still be on its way, its own token is claimed, and what arrives later is refused. Of a
+   * write of another process only the storage's history tells, which goes back as far.
    *
    * @throws {InvalidArgumentError} where the write is not one of this process, and no key is given.
    */
@@ -288,7 +263,7 @@ export class FencedS3 {
       );
     const { signal } = options;
     return this.#writer.settle(writeId, key, signal, (token) =>
-      this.#claim(key, token, signal, true),
+      this.#reader.claim(key, token, signal, true),
     );
   }
 
@@ -312,41 +287,6 @@ export class FencedS3 {
   ): Promise<StoreCapabilities> {
     checkCall(options);
     return this.#writer.prober.capabilities(options);
-  }
-
-  async #read(
-    key: string,
-    token: bigint | undefined,
-    signal: AbortSignal | undefined,
-  ): Promise<Current | null> {
-    if (token === undefined) return currentOf(key, await this.#writer.get(key, signal));
-    for (;;) {
-      const { written, found } = await this.#writer.write(
-        this.#writeOptions(key, token, signal),
-        this.#plans.fencedRead(key, token, signal),
-      );
-      // Without a version the claim was built upon before it was settled: the value read is an older one. Read again.
-      const { version } = written;
-      if (version === null) continue;
-      const current = await currentOf(key, found.object);
-      return current && { ...current, token, version, writeId: written.writeId };
-    }
-  }
-
-  async #claim(
-    key: string,
-    token: bigint,
-    signal: AbortSignal | undefined,
-    anew = false,
-  ): Promise<void> {
-    await this.#writer.write(
-      this.#writeOptions(key, token, signal),
-      this.#plans.claim(key, token, signal, anew),
-    );
-  }
-
-  #writeOptions(key: string, token: bigint, signal: AbortSignal | undefined) {
-    return { key, token, signal, attemptsMax: this.#settings.attemptsMax };
   }
 
   #checkKey(key: string): void {

@@ -1,6 +1,6 @@
 import { UnsupportedByStoreError } from '../core/errors.js';
-import type { Put } from './requests.js';
-import { stamped } from './seal.js';
+import type { Put } from './put.js';
+import { stamp } from './seal.js';
 import type { Part, Upload, Uploads } from './uploads.js';
 
 /** S3's own limit. */
@@ -51,8 +51,8 @@ export async function uploadParts(
         throw new UnsupportedByStoreError(
           `an upload has at most ${PARTS_MAX} parts: choose a larger partBytes partBytes=${content.length}`,
         );
-      const { layout } = put.stored;
-      const sending = send(number, number === 1 ? stamped(content, layout, put.stored) : content);
+      if (number === 1) stamp(content, put.stored.layout, put.stored);
+      const sending = send(number, content);
       underWay.add(sending);
       // What fails is noticed below, where all are waited for.
       sending.then(

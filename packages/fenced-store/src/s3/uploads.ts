@@ -5,14 +5,8 @@ import {
   UploadPartCommand,
 } from '@aws-sdk/client-s3';
 import { StoreUnavailableError } from '../core/errors.js';
-import {
-  asWriteReply,
-  conditionInput,
-  type Put,
-  type Requests,
-  type WriteReply,
-  writeInput,
-} from './requests.js';
+import { asWriteReply, conditionInput, type Put, type WriteReply, writeInput } from './put.js';
+import type { Requests } from './requests.js';
 
 /** A part that has arrived. */
 export interface Part {

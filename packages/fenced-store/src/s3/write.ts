@@ -1,7 +1,8 @@
 import { OutcomeUnknownError } from '../core/errors.js';
 import { judge } from '../core/settle.js';
 import type { Stored } from '../core/stored.js';
-import type { Put, Requests, VersionIds, WriteReply } from './requests.js';
+import type { Put, VersionIds, WriteReply } from './put.js';
+import type { Requests } from './requests.js';
 import { backoffMs, type Runtime } from './runtime.js';
 
 /** How often one write is sent before its outcome is given up on. */

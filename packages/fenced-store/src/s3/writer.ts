@@ -7,9 +7,10 @@ import type { Settings, Settlement, Written } from './options.js';
 import type { Payload } from './payload.js';
 import type { Plan } from './plan.js';
 import { Prober } from './prober.js';
-import type { OpenObject, Put, Requests } from './requests.js';
+import type { Put } from './put.js';
+import type { OpenObject, Requests } from './requests.js';
 import { backoffMs, type Runtime } from './runtime.js';
-import { stamped } from './seal.js';
+import { stamp } from './seal.js';
 import { uploadParts } from './upload.js';
 import { Uploads } from './uploads.js';
 import { type Result, settle } from './write.js';
@@ -33,7 +34,8 @@ interface Unsettled {
 export interface WriteOptions {
   readonly key: string;
   readonly token: bigint;
-  readonly attemptsMax: number;
+  /** @default that of the store */
+  readonly attemptsMax?: number;
   readonly signal: AbortSignal | undefined;
   readonly onSent?: ((storedBytes: number) => void) | undefined;
 }
@@ -88,7 +90,7 @@ export class Writer {
     options: WriteOptions,
     plan: Plan<Found>,
   ): Promise<{ readonly written: Written; readonly found: Found }> {
-    const { key, token, attemptsMax, signal } = options;
+    const { key, token, attemptsMax = this.#settings.attemptsMax, signal } = options;
     let capabilities = await this.prober.capabilities({ signal });
     let isSure = false;
     for (let attempt = 1; ; attempt++) {
@@ -171,9 +173,10 @@ export class Writer {
     try {
       if (payload.kind === 'parts')
         return await this.#upload(put, base, payload.parts, { signal, onSent });
+      if (payload.kind === 'bytes') stamp(payload.sealed, stored.layout, stored);
       const content =
         payload.kind === 'bytes'
-          ? stamped(payload.sealed, stored.layout, stored)
+          ? payload.sealed
           : await payload.file.stamped(stored.layout, stored);
       const send = () => this.requests.put(put, content, signal);
       const result = await settle(this.requests, { ...put, base, send }, this.runtime, signal);

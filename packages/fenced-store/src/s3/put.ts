@@ -1,0 +1,71 @@
+import type { Meaning } from '../core/classify.js';
+import type { FencedStoreError } from '../core/errors.js';
+import { type Stored, toMetadata } from '../core/stored.js';
+import type { Headers } from './arguments.js';
+import { toInput } from './headers.js';
+import type { Reply } from './sender.js';
+import type { Spool } from './spool.js';
+
+/** What is sent as a body: bytes, or a file with its checksum. */
+export type Content = Uint8Array | Spool;
+
+/** One conditional write. */
+export interface Put {
+  readonly key: string;
+  /** The value of `If-Match`; null sends `If-None-Match: *`. */
+  readonly ifMatch: string | null;
+  readonly stored: Omit<Stored, 'version'>;
+  readonly headers: Headers;
+}
+
+/** What a write was answered. A success without an ETag has the version `undefined`. */
+export type WriteReply =
+  | {
+      readonly meaning: 'applied';
+      readonly version: string | undefined;
+      /** Undefined where such an answer says nothing of it. */
+      readonly versionIds: VersionIds | undefined;
+      readonly answered: string;
+    }
+  | { readonly meaning: Meaning; readonly error: FencedStoreError; readonly answered: string };
+
+/**
+ * What answers to writes say of versions: nothing, that they have none (the bucket has ceased to keep them), or a new one for
+ * each write.
+ */
+export type VersionIds = 'none' | 'null' | 'new';
+
+/** What every kind of write says of the object. */
+export function writeInput({ stored, headers }: Put): ReturnType<typeof toInput> & {
+  readonly ContentEncoding?: string;
+  readonly Metadata: Record<string, string>;
+} {
+  return {
+    ...toInput(headers),
+    ...(stored.layout === 'gzip' && { ContentEncoding: 'gzip' }),
+    Metadata: { ...headers.metadata, ...toMetadata(stored) },
+  };
+}
+
+export function conditionInput(ifMatch: string | null): {
+  readonly IfMatch?: string;
+  readonly IfNoneMatch?: string;
+} {
+  return ifMatch === null ? { IfNoneMatch: '*' } : { IfMatch: ifMatch };
+}
+
+export function asWriteReply(
+  reply: Reply<{ readonly ETag?: string | undefined; readonly VersionId?: string | undefined }>,
+): WriteReply {
+  const { answered } = reply;
+  if (!reply.ok) return { meaning: reply.meaning, error: reply.error, answered };
+  const { ETag, VersionId } = reply.output;
+  const versionIds = VersionId === undefined ? 'none' : VersionId === 'null' ? 'null' : 'new';
+  return { meaning: 'applied', version: bareEtag(ETag), versionIds, answered };
+}
+
+/** An ETag without quotes, and without the `W/` that a compressing proxy may have put before it. */
+export function bareEtag(etag: string | undefined): string | undefined {
+  const bare = etag?.replace(/^W\//, '').replaceAll('"', '');
+  return bare === '' ? undefined : bare;
+}

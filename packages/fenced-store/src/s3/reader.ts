@@ -1,0 +1,90 @@
+import { Readable } from 'node:stream';
+import { bodyBytesOf, contentStream } from './content.js';
+import { currentOf, headersOf, originOf } from './current.js';
+import type { Current, CurrentStream, Listed, Settings } from './options.js';
+import type { Plans } from './plans.js';
+import { forEachOf, READS_AT_ONCE } from './several.js';
+import { refuseStale, type Writer } from './writer.js';
+
+/** The reads, plain and fenced. A fenced one writes first: it claims the token. */
+export class Reader {
+  readonly #writer: Writer;
+  readonly #plans: Plans;
+  readonly #settings: Settings;
+
+  constructor(writer: Writer, plans: Plans, settings: Settings) {
+    this.#writer = writer;
+    this.#plans = plans;
+    this.#settings = settings;
+  }
+
+  /** @param token makes it a fenced read */
+  async current(
+    key: string,
+    token: bigint | undefined,
+    signal: AbortSignal | undefined,
+  ): Promise<Current | null> {
+    if (token === undefined) return currentOf(key, await this.#writer.get(key, signal));
+    for (;;) {
+      const { written, found } = await this.#writer.write(
+        { key, token, signal },
+        this.#plans.fencedRead(key, token, signal),
+      );
+      // Without a version the claim was built upon before it was settled: the value read is an older one. Read again.
+      const { version } = written;
+      if (version === null) continue;
+      const current = await currentOf(key, found.object);
+      return current && { ...current, token, version, writeId: written.writeId };
+    }
+  }
+
+  /** @param token makes it a fenced read */
+  async stream(
+    key: string,
+    token: bigint | undefined,
+    signal: AbortSignal | undefined,
+  ): Promise<CurrentStream | null> {
+    if (token !== undefined) await this.claim(key, token, signal);
+    const object = await this.#writer.open(key, signal);
+    if (object === null) return null;
+    const { stored } = object;
+    if (stored.state === 'deleted' || stored.token > (token ?? stored.token)) object.cancel();
+    if (token !== undefined) refuseStale(key, token, stored);
+    if (stored.state === 'deleted') return null;
+    const body = Readable.from(contentStream(key, object), { objectMode: false });
+    // Whoever takes the stream and never reads it leaves no request open.
+    body.once('close', () => object.cancel());
+    const bodyBytes = bodyBytesOf(object);
+    return { body, bodyBytes, ...originOf(stored), ...headersOf(object.headers) };
+  }
+
+  /** @param anew writes even where the token is there already */
+  async claim(
+    key: string,
+    token: bigint,
+    signal: AbortSignal | undefined,
+    anew = false,
+  ): Promise<void> {
+    const plan = this.#plans.claim(key, token, signal, anew);
+    await this.#writer.write({ key, token, signal }, plan);
+  }
+
+  async *list(
+    prefix: string,
+    pageSize: number,
+    signal: AbortSignal | undefined,
+  ): AsyncGenerator<Listed, void, undefined> {
+    const { requests } = this.#writer;
+    let after: string | undefined;
+    do {
+      const page = await requests.list(prefix, { after, keysMax: pageSize }, signal);
+      const keys = page.keys.filter((key) => !key.startsWith(this.#settings.probePrefix));
+      const found = await forEachOf(keys, READS_AT_ONCE, async (key) => {
+        const stored = await this.#writer.head(key, signal);
+        return stored?.state === 'live' ? [{ key, ...originOf(stored) }] : [];
+      });
+      yield* found.flat();
+      after = page.next;
+    } while (after !== undefined);
+  }
+}
