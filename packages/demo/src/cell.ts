@@ -3,6 +3,7 @@ import { startLocalRedis, TcpProxy } from '@fenced/testbed';
 import { Director } from './director.js';
 import { connect } from './documents/s3.js';
 import { ForgetfulGateway } from './forgetful.js';
+import { Gateways } from './gateways.js';
 import type { Event } from './history.js';
 import type { LockAddress, LockKind, Protection, StoreKind } from './job.js';
 import { LockNodes } from './lock-nodes.js';
@@ -36,7 +37,7 @@ export async function playCell(
   store: Store,
   nodes: LockAddress['nodes'],
 ): Promise<Cell> {
-  const { number, title, breaks, replicated, ignoresConditions } = scenario;
+  const { number, title, breaks, replicated, ignoresConditions, behindGateways } = scenario;
   await using parts = new AsyncDisposableStack();
   // One more, to fail over to.
   const own = breaks
@@ -51,7 +52,8 @@ export async function playCell(
   };
   const lockNodes = parts.use(new LockNodes(lock, RESOURCE, own?.nodes ?? []));
   if (replicated) await lockNodes.giveReplica(replicated);
-  if (own) await lockNodes.useBefore(RESOURCE, FIRST_TOKEN);
+  // A gateway cannot be told with which token to begin.
+  if (own || behindGateways) await lockNodes.useBefore(RESOURCE, FIRST_TOKEN);
   const made = await store.create(name);
   const gateway =
     ignoresConditions && made.kind === 's3'
@@ -61,7 +63,9 @@ export async function playCell(
   const proxy = parts.use(await TcpProxy.start({ host, port }));
   const document = through(made, host, port);
   const job = { resource: RESOURCE, protection, lock, storage: document };
-  const director = parts.use(new Director(job, proxy, lockNodes, scenario.leaseLasts ?? false));
+  const gateways = behindGateways ? parts.use(await Gateways.start(lock, document)) : null;
+  const { leaseLasts = false } = scenario;
+  const director = parts.use(new Director(job, proxy, lockNodes, leaseLasts, gateways));
 
   await scenario.play(director);
   await director.readFinalState();

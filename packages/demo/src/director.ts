@@ -1,7 +1,8 @@
 import { type TcpProxy, WorkerProcess } from '@fenced/testbed';
-import { openFenced, openMarked, openPlain } from './documents/open.js';
+import { openBehindGateways, openFenced, openMarked, openPlain } from './documents/open.js';
+import type { Gateways } from './gateways.js';
 import { type Event, History } from './history.js';
-import { isFenced, type Job } from './job.js';
+import { isFenced, type Job, type StoreAddress } from './job.js';
 import { type ClientNumber, LockNetwork } from './lock-network.js';
 import type { LockNodes } from './lock-nodes.js';
 import type { Actor, Stage } from './scenarios/scenario.js';
@@ -20,6 +21,11 @@ const BEFORE_IT_ASKS = { file: WORKER, text: 'const attempt = await lock.tryAcqu
 /** After the last check, before the write. */
 const BEFORE_THE_WRITE = { file: WORKER, text: 'return edited;' };
 
+/** What both clients are told, but where they find it. */
+interface Play extends Omit<Job, 'line' | 'ttlMs' | 'waitMs'> {
+  readonly storage: StoreAddress;
+}
+
 interface Start {
   readonly stopAt?: typeof BEFORE_THE_WRITE;
   readonly waitMs?: number;
@@ -28,25 +34,28 @@ interface Start {
 /** Starts the clients of one cell, does to them and their servers what the story wants, and writes down what is seen. */
 export class Director implements Stage, AsyncDisposable {
   readonly history: History = new History();
-  readonly #job: Omit<Job, 'line' | 'ttlMs' | 'waitMs'>;
+  readonly #job: Play;
   readonly #proxy: TcpProxy;
   readonly #nodes: LockNodes;
   readonly #network: LockNetwork;
   readonly #leaseLasts: boolean;
+  readonly #gateways: Gateways | null;
   readonly #clients: WorkerProcess[] = [];
 
   /** @param proxy before the storage; client 1's packets pass through it */
   constructor(
-    job: Omit<Job, 'line' | 'ttlMs' | 'waitMs'>,
+    job: Play,
     proxy: TcpProxy,
     nodes: LockNodes,
     leaseLasts: boolean,
+    gateways: Gateways | null,
   ) {
     this.#job = job;
     this.#proxy = proxy;
     this.#nodes = nodes;
     this.#network = new LockNetwork(job.lock.nodes);
     this.#leaseLasts = leaseLasts;
+    this.#gateways = gateways;
   }
 
   client(number: ClientNumber): Promise<Actor> {
@@ -59,6 +68,11 @@ export class Director implements Stage, AsyncDisposable {
 
   clientThatGivesUp(number: ClientNumber): Promise<Actor> {
     return this.#play(number, { waitMs: 0 });
+  }
+
+  gateway(): ReturnType<Stage['gateway']> {
+    if (!this.#gateways) throw new Error('this story is told without gateways');
+    return this.#stoppable('gateway A', this.#gateways.a);
   }
 
   async clientBeforeItAsks(): Promise<Actor> {
@@ -146,9 +160,7 @@ export class Director implements Stage, AsyncDisposable {
 
   /** Reads what is stored in the end, directly and as the clients would. */
   async readFinalState(): Promise<void> {
-    const { protection, storage } = this.#job;
-    const open = protection === 'metadata' ? openMarked : openFenced;
-    await using document = await (isFenced(protection) ? open : openPlain)(storage);
+    await using document = await this.#opener()(this.#job.storage);
     this.history.record({
       actor: 'storage',
       operation: 'final',
@@ -163,21 +175,25 @@ export class Director implements Stage, AsyncDisposable {
     await this.#network[Symbol.asyncDispose]();
   }
 
+  #opener() {
+    const { protection } = this.#job;
+    if (this.#gateways) return openBehindGateways;
+    if (!isFenced(protection)) return openPlain;
+    return protection === 'metadata' ? openMarked : openFenced;
+  }
+
   async #play(number: ClientNumber, start: Start): Promise<Actor> {
     return this.#actor(number, await this.#start(number, start));
   }
 
   async #start(number: ClientNumber, { stopAt, waitMs = WAIT_MS }: Start): Promise<WorkerProcess> {
-    const { storage, lock } = this.#job;
-    const { host, port } = this.#proxy;
     const name = `client ${number}` as const;
     const job: Job = {
       ...this.#job,
+      ...(this.#gateways?.addresses(number) ?? this.#addresses(number)),
       line: name,
       waitMs,
       ttlMs: number === 1 && !this.#leaseLasts ? SHORT_TTL_MS : LONG_TTL_MS,
-      lock: { ...lock, nodes: this.#network.addresses(number) },
-      storage: number === 1 ? through(storage, host, port) : storage,
     };
     const process = await WorkerProcess.start(WORKER, {
       ...(stopAt && { stopAt }),
@@ -186,6 +202,15 @@ export class Director implements Stage, AsyncDisposable {
     });
     this.#clients.push(process);
     return process;
+  }
+
+  #addresses(number: ClientNumber): Pick<Job, 'lock' | 'storage'> {
+    const { storage, lock } = this.#job;
+    const { host, port } = this.#proxy;
+    return {
+      lock: { ...lock, nodes: this.#network.addresses(number) },
+      storage: number === 1 ? through(storage, host, port) : storage,
+    };
   }
 
   #actor(number: ClientNumber, process: WorkerProcess): Actor {
@@ -197,8 +222,20 @@ export class Director implements Stage, AsyncDisposable {
       }
     };
     return {
-      reachedItsWrite: () => process.reachedStop(),
+      ...this.#stoppable(name, process),
       proceed: () => process.proceed(),
+      finished,
+      finishedOrTurnedAway: () =>
+        Promise.race([
+          finished(),
+          this.history.recorded(name, 'acquire', 'refused', TURNED_AWAY_TIMES),
+        ]),
+    };
+  }
+
+  #stoppable(name: Event['actor'], process: WorkerProcess): ReturnType<Stage['gateway']> {
+    return {
+      reachedItsWrite: () => process.reachedStop(),
       pause: async () => {
         await process.pause();
         this.#note(name, 'pause');
@@ -207,12 +244,6 @@ export class Director implements Stage, AsyncDisposable {
         this.#note(name, 'wake');
         await process.wake();
       },
-      finished,
-      finishedOrTurnedAway: () =>
-        Promise.race([
-          finished(),
-          this.history.recorded(name, 'acquire', 'refused', TURNED_AWAY_TIMES),
-        ]),
     };
   }
 

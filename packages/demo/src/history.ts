@@ -1,6 +1,8 @@
-/** Who did something, in the order of the timeline's lanes. */
-export const actors = ['client 1', 'client 2', 'lock nodes', 'storage'] as const;
-export type Actor = (typeof actors)[number];
+/** Who has a lane in the timeline, in their order there. */
+export const lanes = ['client 1', 'client 2', 'lock nodes', 'storage'] as const;
+export type Lane = (typeof lanes)[number];
+/** Who did something. Gateway A is that of client 1. */
+export type Actor = Lane | 'gateway A';
 
 /**
  * `invoke`: it was asked for; then `ok`, `refused` (certainly not done), `unknown` (perhaps done), or `failed` (the
@@ -17,7 +19,7 @@ export type Operation =
   | 'check'
   | 'write'
   | 'release'
-  // Done to a client by the director, and observed by it.
+  // Done to a client or a gateway by the director, and observed by it.
   | 'pause'
   | 'wake'
   // Of the lock nodes: nobody holds the lock any more; some of them forget who does; a client reaches only some.

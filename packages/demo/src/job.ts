@@ -28,6 +28,8 @@ export type LockKind = (typeof locks)[number];
 export interface LockAddress {
   readonly kind: LockKind;
   readonly nodes: readonly { readonly name: string; readonly url: string }[];
+  /** The gateway to ask instead of the nodes. */
+  readonly gateway?: string;
   /** Each cell has its own, so that each begins with the article's token. */
   readonly keyPrefix: string;
   /** Of nodes that were never used; null where they have been. */
@@ -38,7 +40,7 @@ export const stores = ['s3', 'postgres'] as const;
 export type StoreKind = (typeof stores)[number];
 
 /** Where the document lies: an object of a bucket, or a row of `demo.document`. */
-export type StorageAddress =
+export type StoreAddress =
   | {
       readonly kind: 's3';
       readonly endpoint: string;
@@ -49,6 +51,16 @@ export type StorageAddress =
       readonly key: string;
     }
   | { readonly kind: 'postgres'; readonly url: string; readonly id: string };
+
+/** The document as a client finds it: itself, or a gateway, and there an object's key or a record's `collection/id`. */
+export type StorageAddress =
+  | StoreAddress
+  | {
+      readonly kind: 'gateway';
+      readonly url: string;
+      readonly behind: StoreKind;
+      readonly name: string;
+    };
 
 /** Whether the protection presents its token to the storage. */
 export function isFenced(protection: Protection): boolean {

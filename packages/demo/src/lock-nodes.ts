@@ -1,12 +1,10 @@
-import { setTimeout } from 'node:timers/promises';
 import { type LocalRedisNode, type RedisNode, TcpProxy } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import type { LockAddress } from './job.js';
 import { useBefore } from './locks/open.js';
+import { until } from './until.js';
 
-const POLL_MS = 5;
-/** Whatever is waited for here takes a tenth of it. Where it does not come, that is an error and no endless demo. */
-const LIMIT_MS = 30_000;
+const RECONNECT_MS = 5;
 
 /** Looks into the lock nodes of one cell, and breaks them. They go by their letters: `abc` are three. */
 export class LockNodes implements AsyncDisposable {
@@ -136,16 +134,8 @@ export class LockNodes implements AsyncDisposable {
 }
 
 function connect(url: string): Redis {
-  const client = new Redis(url, { retryStrategy: () => POLL_MS, maxRetriesPerRequest: null });
+  const client = new Redis(url, { retryStrategy: () => RECONNECT_MS, maxRetriesPerRequest: null });
   // A node that has ended is asked again when it is back.
   client.on('error', () => {});
   return client;
-}
-
-async function until(what: string, condition: () => Promise<boolean>): Promise<void> {
-  const startedMs = performance.now();
-  while (!(await condition())) {
-    if (performance.now() - startedMs > LIMIT_MS) throw new Error(`waited in vain: ${what}`);
-    await setTimeout(POLL_MS);
-  }
 }

@@ -17,7 +17,7 @@ import {
 } from '@fenced/testbed';
 import { connect as connectPostgres, TABLE } from './documents/postgres.js';
 import { connect as connectS3 } from './documents/s3.js';
-import type { StorageAddress, StoreKind } from './job.js';
+import type { StoreAddress, StoreKind } from './job.js';
 
 export const NODE_COUNT = 5;
 
@@ -30,11 +30,11 @@ export interface Store extends AsyncDisposable {
   readonly host: string;
   readonly port: number;
   /** Makes an empty document that nobody had before. */
-  create(name: string): Promise<StorageAddress>;
+  create(name: string): Promise<StoreAddress>;
 }
 
 /** The address of the same document, reached through another host and port. */
-export function through(address: StorageAddress, host: string, port: number): StorageAddress {
+export function through(address: StoreAddress, host: string, port: number): StoreAddress {
   if (address.kind === 's3') return { ...address, endpoint: `http://${host}:${port}` };
   const url = new URL(address.url);
   url.host = `${host}:${port}`;

@@ -1,16 +1,16 @@
 import { styleText } from 'node:util';
 import type { Cell } from './cell.js';
-import { type Actor, actors, type Event, type Lines } from './history.js';
+import { type Actor, type Event, type Lane, type Lines, lanes } from './history.js';
 import { isFenced, type Protection, protections } from './job.js';
 import type { Scenario } from './scenarios/scenario.js';
 import type { Verdict } from './verdict.js';
 
 const WIDTH = 80;
 const TIME_WIDTH = 8;
-const LANE_WIDTH = (WIDTH - TIME_WIDTH) / actors.length;
+const LANE_WIDTH = (WIDTH - TIME_WIDTH) / lanes.length;
 
 type Style = Parameters<typeof styleText>[0];
-const laneStyles: Record<Actor, Style> = {
+const laneStyles: Record<Lane, Style> = {
   'client 1': 'cyan',
   'client 2': 'magenta',
   'lock nodes': 'yellow',
@@ -34,11 +34,11 @@ export function renderStory(scenario: Scenario): string {
 
 /** The history in lanes, one event a row, and the verdict below. */
 export function renderCell(cell: Cell): string {
-  const stopped = new Set<Actor>();
+  const stopped = new Set<Lane>();
   const turnedAway = new Set<Actor>();
   const rows = cell.history.flatMap((event) => {
-    if (event.operation === 'pause') stopped.add(event.actor);
-    if (event.operation === 'wake') stopped.delete(event.actor);
+    if (event.operation === 'pause') stopped.add(laneOf(event.actor));
+    if (event.operation === 'wake') stopped.delete(laneOf(event.actor));
     const isRefusal = event.operation === 'acquire' && event.phase === 'refused';
     // Who asks again and again is told about once.
     if (isRefusal && turnedAway.has(event.actor)) return [];
@@ -56,20 +56,26 @@ function title({ lock, protection, store }: Cell): string {
 }
 
 function header(): string {
-  const lanes = actors.map((actor) => styleText(laneStyles[actor], actor.padEnd(LANE_WIDTH)));
-  return `${'ms'.padStart(TIME_WIDTH - 2)}  ${lanes.join('').trimEnd()}`;
+  const names = lanes.map((lane) => styleText(laneStyles[lane], lane.padEnd(LANE_WIDTH)));
+  return `${'ms'.padStart(TIME_WIDTH - 2)}  ${names.join('').trimEnd()}`;
+}
+
+/** As long as its gateway is stopped, a client stands still, too. */
+function laneOf(actor: Actor): Lane {
+  return actor === 'gateway A' ? 'client 1' : actor;
 }
 
 /** A row has one event, so its text may run over the lanes to the right of its own. */
-function row(event: Event, text: string, stopped: ReadonlySet<Actor>): string {
+function row(event: Event, text: string, stopped: ReadonlySet<Lane>): string {
   const time = Math.round(event.atMs)
     .toString()
     .padStart(TIME_WIDTH - 2);
-  const lanes = actors.map((actor) => (stopped.has(actor) ? '┊' : '│').padEnd(LANE_WIDTH)).join('');
-  const start = actors.indexOf(event.actor) * LANE_WIDTH;
-  const before = `${time}  ${lanes.slice(0, start)}`;
-  const after = lanes.slice(start + text.length + 1).trimEnd();
-  return `${dim(before)}${styleText(laneStyles[event.actor], text)}${dim(after && ` ${after}`)}`;
+  const lane = laneOf(event.actor);
+  const bars = lanes.map((lane) => (stopped.has(lane) ? '┊' : '│').padEnd(LANE_WIDTH)).join('');
+  const start = lanes.indexOf(lane) * LANE_WIDTH;
+  const before = `${time}  ${bars.slice(0, start)}`;
+  const after = bars.slice(start + text.length + 1).trimEnd();
+  return `${dim(before)}${styleText(laneStyles[lane], text)}${dim(after && ` ${after}`)}`;
 }
 
 function verdict(cell: Cell): string[] {
@@ -85,6 +91,7 @@ function verdict(cell: Cell): string[] {
 function tell(event: Event, { protection, lock }: Cell): string | null {
   const unused = lock === 'fenced' ? '; its token is not used' : '';
   const token = isFenced(protection) ? `, token ${event.token}` : unused;
+  const name = event.actor === 'gateway A' ? 'gateway A ' : '';
   const lines = event.lines ? brief(event.lines) : '';
   const told: Partial<Record<`${Event['operation']} ${Event['phase']}`, string>> = {
     'probe refused': 'REFUSES the store: it ignores conditions',
@@ -98,8 +105,8 @@ function tell(event: Event, { protection, lock }: Cell): string | null {
         ? `makes it ${lines}`
         : `makes it ${lines}; lease good for ${Math.floor(event.validMs)} ms`,
     'check failed': 'gives up: the lease is over',
-    'pause ok': '■ is stopped (SIGSTOP)',
-    'wake ok': '▶ wakes (SIGCONT)',
+    'pause ok': `■ ${name}is stopped (SIGSTOP)`,
+    'wake ok': `▶ ${name}wakes (SIGCONT)`,
     'write ok': 'write acknowledged',
     'write refused': event.highest ? `write REFUSED, ${event.highest} was seen` : 'write REFUSED',
     'write unknown': 'write: outcome unknown',

@@ -2,10 +2,11 @@ import { ConflictError } from '@fenced/store';
 import { FencedPostgres } from '@fenced/store/postgres';
 import pg from 'pg';
 import type { Lines } from '../history.js';
-import type { StorageAddress } from '../job.js';
+import type { StoreAddress } from '../job.js';
 import type { FencedDocument, PlainDocument } from './document.js';
+import { recordDocument } from './record.js';
 
-type PostgresAddress = Extract<StorageAddress, { readonly kind: 'postgres' }>;
+type PostgresAddress = Extract<StoreAddress, { readonly kind: 'postgres' }>;
 
 const UPDATE_ATTEMPTS_MAX = 5;
 
@@ -61,6 +62,19 @@ export function openFenced({ url, id }: PostgresAddress): FencedDocument {
       await documents.claim({ resource, token });
     },
     highest: () => documents.highest(resource),
+    [Symbol.asyncDispose]: () => pool.end(),
+  };
+}
+
+/** The document as gateways keep it: the record of the same name. */
+export function openRecord({ url, id }: PostgresAddress): FencedDocument {
+  const pool = connect(url);
+  const document = recordDocument(new FencedPostgres({ pool }), id);
+  return {
+    ...document,
+    async prepare() {
+      await document.highest();
+    },
     [Symbol.asyncDispose]: () => pool.end(),
   };
 }

@@ -7,11 +7,11 @@ import {
 } from '@aws-sdk/client-s3';
 import { StaleTokenError } from '@fenced/store';
 import { FencedS3 } from '@fenced/store/s3';
-import type { Lines } from '../history.js';
-import type { StorageAddress } from '../job.js';
+import type { StoreAddress } from '../job.js';
 import type { FencedDocument, MarkedDocument, PlainDocument } from './document.js';
+import { objectDocument, parse } from './object.js';
 
-type S3Address = Extract<StorageAddress, { readonly kind: 's3' }>;
+type S3Address = Extract<StoreAddress, { readonly kind: 's3' }>;
 
 export function connect(address: Omit<S3Address, 'kind' | 'bucket' | 'key'>): S3Client {
   const { endpoint, region, accessKeyId, secretAccessKey } = address;
@@ -44,24 +44,11 @@ export function openPlain(address: S3Address): PlainDocument {
 export function openFenced(address: S3Address): FencedDocument {
   const client = connect(address);
   const documents = new FencedS3({ client, bucket: address.bucket });
-  const { key } = address;
   return {
+    ...objectDocument(documents, address.key),
     async prepare() {
       await documents.probe();
     },
-    async read() {
-      return text(await documents.get(key));
-    },
-    async put(lines, token) {
-      await documents.put(key, JSON.stringify(lines), { token });
-    },
-    async update(token, edit) {
-      await documents.update(key, { token }, (current) => JSON.stringify(edit(text(current))));
-    },
-    async claim(token) {
-      await documents.claim(key, { token });
-    },
-    highest: () => documents.highest(key),
     async [Symbol.asyncDispose]() {
       client.destroy();
     },
@@ -103,12 +90,4 @@ export function openMarked(address: S3Address): MarkedDocument {
       client.destroy();
     },
   };
-}
-
-function text(object: { readonly body: Uint8Array } | null): Lines {
-  return parse(object ? new TextDecoder().decode(object.body) : undefined);
-}
-
-function parse(body: string | undefined): Lines {
-  return body ? JSON.parse(body) : [];
 }

@@ -4,6 +4,7 @@ import type { LockAddress } from '../job.js';
 import { counterKey, NaiveRedlock } from '../naive/redlock.js';
 import { counterOnOneNode, highestCounter } from '../naive/tokens.js';
 import { fencedLock } from './fenced.js';
+import { gatewayLock } from './gateway.js';
 import type { Lock } from './lock.js';
 
 interface Node {
@@ -12,9 +13,10 @@ interface Node {
 }
 
 export function openLock(
-  { kind, keyPrefix, firstToken }: LockAddress,
+  { kind, keyPrefix, firstToken, gateway }: LockAddress,
   nodes: readonly Node[],
 ): Lock {
+  if (gateway !== undefined) return gatewayLock(gateway);
   switch (kind) {
     case 'fenced':
       return fencedLock({

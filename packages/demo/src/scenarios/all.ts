@@ -7,6 +7,7 @@ import { lateGrants } from './late-grants.js';
 import { lostReply } from './lost-reply.js';
 import { counterOnOneNode, highestCounter, wipedNodes } from './naive-tokens.js';
 import { pausedBeforeWrite } from './paused-before-write.js';
+import { pausedGateway } from './paused-gateway.js';
 import type { Scenario } from './scenario.js';
 
 export const scenarios: readonly Scenario[] = [
@@ -23,4 +24,5 @@ export const scenarios: readonly Scenario[] = [
   etagAgain,
   lostReply,
   forgetfulStore,
+  pausedGateway,
 ];

@@ -21,6 +21,8 @@ export interface Actor {
 export interface Stage {
   /** A client that is stopped before its write, until `proceed` or `wake`. */
   clientThatStops(number: 1 | 2): Promise<Actor>;
+  /** Gateway A, which client 1 goes through and which is stopped before its first write, until `wake`. */
+  gateway(): Pick<Actor, 'reachedItsWrite' | 'pause' | 'wake'>;
   /** A client that nothing is done to. */
   client(number: 1 | 2): Promise<Actor>;
   /** A client that asks for the lock once and goes away where it does not get it. */
@@ -81,6 +83,8 @@ export interface Scenario {
   readonly leaseLasts?: true;
   /** Something before the S3 server drops the conditions of writes. */
   readonly ignoresConditions?: true;
+  /** Each client has a gateway of its own for lock and storage. */
+  readonly behindGateways?: true;
   play(stage: Stage): Promise<void>;
   /** Null where the history shows that the story took place, else what is missing. Pure. */
   missing(events: readonly Event[]): string | null;

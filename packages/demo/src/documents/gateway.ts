@@ -1,0 +1,21 @@
+import { FencedGateway } from '@fenced/store/client';
+import type { StorageAddress } from '../job.js';
+import type { FencedDocument } from './document.js';
+import { objectDocument } from './object.js';
+import { recordDocument } from './record.js';
+
+type GatewayAddress = Extract<StorageAddress, { readonly kind: 'gateway' }>;
+
+export function openFenced({ url, behind, name }: GatewayAddress): FencedDocument {
+  const gateway = new FencedGateway({ url });
+  const document =
+    behind === 's3' ? objectDocument(gateway.objects, name) : recordDocument(gateway, name);
+  return {
+    ...document,
+    async prepare() {
+      // The gateway has found out about its server by itself; what is left is the way to the gateway.
+      await document.highest();
+    },
+    [Symbol.asyncDispose]: async () => {},
+  };
+}

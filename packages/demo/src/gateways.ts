@@ -1,0 +1,111 @@
+import { fileURLToPath } from 'node:url';
+import { type Place, WorkerProcess } from '@fenced/testbed';
+import type { Job, LockAddress, StoreAddress, StoreKind } from './job.js';
+import type { ClientNumber } from './lock-network.js';
+import { until } from './until.js';
+
+const COMMAND = fileURLToPath(new URL('../../fenced/bin/fenced.js', import.meta.url));
+
+/** Where the gateway has taken a write on and the store knows nothing of it yet: on S3, the token has been checked by then. */
+const BEFORE_THE_WRITE: Readonly<Record<StoreKind, Place>> = {
+  s3: {
+    file: new URL('./writer.js', import.meta.resolve('@fenced/store/s3')),
+    text: 'const result = await this.#send(',
+  },
+  postgres: {
+    file: new URL('./records.js', import.meta.resolve('@fenced/store/postgres')),
+    text: 'const writeId = this.#runtime.uniqueId();',
+  },
+};
+
+interface Gateway {
+  readonly process: WorkerProcess;
+  readonly url: string;
+}
+
+/** `fenced gateway` twice, on the same lock nodes and the same store: A for client 1, B for client 2. */
+export class Gateways implements AsyncDisposable {
+  /** It is held before its first write. */
+  readonly a: WorkerProcess;
+  readonly #urls: Readonly<Record<ClientNumber, string>>;
+  readonly #b: WorkerProcess;
+  readonly #lock: LockAddress;
+  readonly #document: StoreAddress;
+
+  static async start(lock: LockAddress, document: StoreAddress): Promise<Gateways> {
+    const env = configuration(lock, document);
+    const [a, b] = await Promise.all([start(env, BEFORE_THE_WRITE[document.kind]), start(env)]);
+    return new Gateways(a, b, lock, document);
+  }
+
+  private constructor(a: Gateway, b: Gateway, lock: LockAddress, document: StoreAddress) {
+    this.a = a.process;
+    this.#b = b.process;
+    this.#urls = { 1: a.url, 2: b.url };
+    this.#lock = lock;
+    this.#document = document;
+  }
+
+  /** Where a client finds the lock and the document. */
+  addresses(client: ClientNumber): Pick<Job, 'lock' | 'storage'> {
+    const url = this.#urls[client];
+    const { kind: behind } = this.#document;
+    const name = this.#document.kind === 's3' ? this.#document.key : this.#document.id;
+    return {
+      lock: { ...this.#lock, nodes: [], gateway: url },
+      storage: { kind: 'gateway', url, behind, name },
+    };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all([this.a.kill(), this.#b.kill()]);
+  }
+}
+
+async function start(env: Readonly<Record<string, string>>, stopAt?: Place): Promise<Gateway> {
+  const { promise: listening, resolve } = Promise.withResolvers<string>();
+  const log: string[] = [];
+  const process = await WorkerProcess.start(COMMAND, {
+    ...(stopAt && { stopAt }),
+    args: ['gateway'],
+    env,
+    onLine(line) {
+      log.push(line);
+      const { msg, url } = JSON.parse(line);
+      if (msg === 'listening') resolve(url);
+    },
+  });
+  const ended = process.exited.then(() => {
+    throw new Error(`the gateway ended: ${log.join('\n')} ${process.stderr}`);
+  });
+  const url = await Promise.race([listening, ended]);
+  await until('the gateway is ready', async () => (await fetch(`${url}/readyz`)).ok);
+  return { process, url };
+}
+
+/** As `fenced gateway` reads it from its environment. */
+function configuration(
+  { nodes, keyPrefix }: LockAddress,
+  document: StoreAddress,
+): Record<string, string> {
+  const store =
+    document.kind === 'postgres'
+      ? { RECORDS_URL: document.url }
+      : {
+          OBJECTS_BUCKET: document.bucket,
+          OBJECTS_ENDPOINT: document.endpoint,
+          OBJECTS_REGION: document.region,
+          OBJECTS_FORCE_PATH_STYLE: 'true',
+          OBJECTS_ACCESS_KEY_ID: document.accessKeyId,
+          OBJECTS_SECRET_ACCESS_KEY: document.secretAccessKey,
+        };
+  const fields = {
+    LISTEN_PORT: '0',
+    REDIS_NODES: JSON.stringify(nodes.map(({ name, url }) => ({ name, url }))),
+    REDIS_KEY_PREFIX: keyPrefix,
+    ...store,
+  };
+  return Object.fromEntries(
+    Object.entries(fields).map(([name, value]) => [`FENCED_GATEWAY_${name}`, value]),
+  );
+}

@@ -1,0 +1,17 @@
+import { FencedGateway, LeaseError } from '@fenced/store/client';
+import type { Lock } from './lock.js';
+
+/** Ours, behind a gateway. */
+export function gatewayLock(url: string): Lock {
+  const gateway = new FencedGateway({ url });
+  return {
+    async tryAcquire(resource, ttlMs) {
+      try {
+        return { ok: true, lease: await gateway.acquire(resource, { ttlMs }) };
+      } catch (error) {
+        if (error instanceof LeaseError) return { ok: false, why: error.code ?? error.message };
+        throw error;
+      }
+    },
+  };
+}
