@@ -60,7 +60,7 @@ test(`replies never go to another caller: errors among them, several scripts, sc
     await (await lock.acquire('warm-up', { ttlMs: 1_000 })).release();
     const members = (await admin.hget(`${keyPrefix}node`, 'members')) ?? '';
     const options = { keyPrefix, fenceTtlMs: 60_000, maxTtlMs: 60_000, members, nodeCount: 1 };
-    const node = new RedisNode({ name: 'n', client, durable: false }, options, systemRuntime.soon);
+    const node = new RedisNode({ name: 'n', client, durable: false }, options, systemRuntime);
     const calls = ticks.flatMap((tick, at) => tick.map((kind, place) => ({ kind, at, place })));
     const prepare = admin.pipeline();
     for (const [index, { kind }] of calls.entries()) {
