@@ -95,11 +95,16 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await untilInLine(2);
     const waiting = wait(side, 'x');
     await untilInLine(3);
-    await Promise.all([killed.kill(), stopped.pause()]);
+    // One loses its place as nothing is heard of it, the other its turn.
+    const killedMs = performance.now();
+    await killed.kill();
+    await untilInLine(2);
+    expect(performance.now() - killedMs).toBeLessThan(TURN_MS * 2);
+    await stopped.pause();
     const releasedMs = performance.now();
     expect(await lease.release()).toBe('released');
     const next = await waiting;
-    expect(performance.now() - releasedMs).toBeLessThan(TURN_MS * 3);
+    expect(performance.now() - releasedMs).toBeLessThan(TURN_MS * 2);
     expect(await world.keys(/^waiter:/)).toEqual([]);
 
     // It may believe that its turn has come, and is refused as long as another holds the lock.
@@ -226,7 +231,10 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     controller.abort(reason);
     await ending.lock.close();
     await Promise.all(ends);
+    const gaveUpMs = performance.now();
     await untilInLine(1);
+    // Nor had their places to lapse.
+    expect(performance.now() - gaveUpMs).toBeLessThan(1_000);
     const releasedMs = performance.now();
     await lease.release();
     await (await waiting).release();
