@@ -1,10 +1,11 @@
 import { parseArgs } from 'node:util';
+import { benchGateway } from './gateway.ts';
 import { benchLock } from './lock.ts';
 import type { Row } from './measure.ts';
 import { benchPostgres } from './postgres.ts';
 import { benchS3 } from './s3.ts';
 
-const benches = { lock: benchLock, s3: benchS3, postgres: benchPostgres };
+const benches = { lock: benchLock, s3: benchS3, postgres: benchPostgres, gateway: benchGateway };
 const names = Object.keys(benches) as (keyof typeof benches)[];
 
 const { values } = parseArgs({ options: { json: { type: 'boolean' }, only: { type: 'string' } } });

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { exportJWK, generateKeyPair } from 'jose';
 import { afterAll, describe, expect, test } from 'vitest';
-import { stringify } from 'yaml';
+import { parse, stringify } from 'yaml';
 import * as z from 'zod';
 import { type Config, ConfigError, readConfig, variableFor } from './config.js';
 import { configSchema } from './config-schema.js';
@@ -68,6 +68,7 @@ test.each([
   ['gateway.example'],
   ['127.0.0.1.example'],
   ['1270.0.0.1'],
+  ['not-localhost'],
 ])('without credentials it does not listen on %s', (host) => {
   const [problem] = problemsOf(() => read({ listen: { host }, redis }));
   expect(problem).toMatch(/^listen\.host: must be an address of this machine alone/);
@@ -251,6 +252,21 @@ describe('the environment', () => {
     expect(readConfig({ env: yaml }).redis.nodes).toHaveLength(1);
   });
 
+  test('has what Kubernetes puts there for a service of our name', () => {
+    const env = {
+      FENCED_GATEWAY_REDIS_NODES: JSON.stringify(redis.nodes),
+      FENCED_GATEWAY_SERVICE_HOST: '10.0.0.1',
+      FENCED_GATEWAY_SERVICE_PORT: '8080',
+      FENCED_GATEWAY_SERVICE_PORT_HTTP: '8080',
+      FENCED_GATEWAY_PORT: 'tcp://10.0.0.1:8080',
+      FENCED_GATEWAY_PORT_8080_TCP: 'tcp://10.0.0.1:8080',
+      FENCED_GATEWAY_PORT_8080_TCP_ADDR: '10.0.0.1',
+    };
+    expect(readConfig({ env }).listen.port).toBe(8080);
+    const misspelt = { ...env, FENCED_GATEWAY_PORTS: '1' };
+    expect(problemsOf(() => readConfig({ env: misspelt }))).toHaveLength(1);
+  });
+
   test('does not hide that a section of the file is none', () => {
     const problems = problemsOf(() =>
       read({ redis, listen: 3 }, { FENCED_GATEWAY_LISTEN_PORT: '1' }),
@@ -277,6 +293,26 @@ test('a file that is not there is a problem', () => {
   expect(problemsOf(() => readConfig({ file: join(folder, 'absent'), env: {} }))[0]).toContain(
     'ENOENT',
   );
+});
+
+test('what the compose file configures can be used, and the container has no rights that it does not need', () => {
+  const text = readFileSync(new URL('../../../../compose.yaml', import.meta.url), 'utf8')
+    .replace(/\$\{FENCED_API_KEY_SHA256[^}]*\}/, key.sha256)
+    .replace(/\$\{FENCED_SEAL_SECRET[^}]*\}/, secret);
+  const { services } = parse(text, { merge: true });
+  const { gateway, ...others } = services;
+  const env = { ...gateway.environment, FENCED_GATEWAY_LISTEN_HOST: '0.0.0.0' };
+  const config = readConfig({ env });
+  expect(config.warnings).toEqual([]);
+  const hosts = [
+    ...config.redis.nodes.map(({ url }) => new URL(url).hostname),
+    new URL(config.records?.url ?? '').hostname,
+    new URL(config.objects?.endpoint ?? '').hostname,
+  ];
+  expect(hosts.toSorted()).toEqual(Object.keys(others).toSorted());
+  expect(gateway).toMatchObject({ read_only: true, cap_drop: ['ALL'], tmpfs: ['/tmp'] });
+  expect(gateway.ports).toEqual(['127.0.0.1:8080:8080']);
+  for (const other of Object.values(others)) expect(other).not.toHaveProperty('ports');
 });
 
 interface Schema {
@@ -311,4 +347,5 @@ test('the documentation has every field, its range and its default; and every fi
   const variables = rows.map((row) => variableFor((/`([^`]+)`/.exec(row)?.[1] ?? '').split('.')));
   expect(new Set(variables).size).toBe(rows.length);
   expect(variables).toContain('FENCED_GATEWAY_LIMITS_IDLE_TIMEOUT_MS');
+  for (const variable of variables) expect(variable).not.toMatch(/^FENCED_GATEWAY_(SERVICE|PORT)/);
 });

@@ -40,6 +40,9 @@ interface Field {
 }
 
 const VARIABLE_PREFIX = 'FENCED_GATEWAY_';
+/** What Kubernetes tells every container of a service that is named `fenced-gateway`: these are no settings of ours. */
+const OF_KUBERNETES =
+  /^FENCED_GATEWAY_(?:SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_(?:TCP|UDP|SCTP)\w*)$/;
 
 /**
  * Reads the files that the configuration names, too. Nothing is opened or connected.
@@ -98,7 +101,8 @@ function takeVariables(
   const taken = new Map<string, string>();
   for (const [variable, text = ''] of Object.entries(env)) {
     // Compose files and shells pass on what is not set as empty.
-    if (!variable.startsWith(VARIABLE_PREFIX) || text === '') continue;
+    if (!variable.startsWith(VARIABLE_PREFIX) || text === '' || OF_KUBERNETES.test(variable))
+      continue;
     const field = known.get(variable);
     if (field === undefined) {
       problems.push(`${variable}: there is no such field`);

@@ -53,7 +53,7 @@ interface FencedWrite<Version> extends Fenced {
 export interface ObjectStore {
   put(
     key: string,
-    body: AsyncIterable<Uint8Array>,
+    body: Uint8Array | AsyncIterable<Uint8Array>,
     options: FencedWrite<string> & ObjectHeaders & { readonly bodyBytes?: number },
   ): Promise<Written<string | null>>;
   delete(key: string, options: FencedWrite<string>): Promise<Written<string | null>>;

@@ -65,6 +65,20 @@ test('names that are pushed in by strangers neither grow the memory nor set anyb
   for (let i = 0; i < 50; i++) expect(limit.take(`later ${i}`).ok).toBe(true);
 });
 
+test('one who is always busy does not keep those who have gone in memory', () => {
+  const { clock, limit } = limitWithClock({ perSecond: 1, burst: 2, namesMax: 10 });
+  limit.take('busy');
+  for (let i = 0; i < 9; i++) limit.take(`gone ${i}`);
+  for (let i = 0; i < 5; i++) {
+    clock.nowMs += 900;
+    limit.take('busy');
+  }
+  for (let i = 0; i < 9; i++) {
+    const newcomer = `new ${i}`;
+    expect([limit.take(newcomer).ok, limit.take(newcomer).ok]).toEqual([true, true]);
+  }
+});
+
 test.each([
   [{ perSecond: 0, burst: 1 }, 'perSecond'],
   [{ perSecond: 1, burst: 0 }, 'burst'],

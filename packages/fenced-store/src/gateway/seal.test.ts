@@ -96,6 +96,21 @@ test('the secret alone makes no seal: the facts are kept apart from each other a
     expect(faultOf(() => seal.open(forge(message), 'a'))).toBe('refused');
 });
 
+test('with a key that nobody knows, no secret is one that everybody knows', () => {
+  const facts = JSON.stringify(['fenced-seal-1', 'k9', '34', String(END_MS), 'a']);
+  const mac = createHmac('sha256', '').update(facts).digest('base64url');
+  expect(faultOf(() => seal.open(`34.k9.${END_MS}.${mac}`, 'a'))).toBe('refused');
+});
+
+test('no digit can be moved from one part to the next', () => {
+  const [, , end = '', mac = ''] = seal.seal(345n, '1a', END_MS).split('.');
+  expect(faultOf(() => seal.open(`34.k1.5${end}.${mac}`, '1a'))).toBe('refused');
+  expect(faultOf(() => seal.open(`345.k1.${end}1.${mac}`, 'a'))).toBe('refused');
+  expect(faultOf(() => seal.open(`345.k1.${end.slice(0, -1)}.${mac}`, `${end.at(-1)}1a`))).toBe(
+    'refused',
+  );
+});
+
 describe('the end of a seal', () => {
   test.each([
     [END_MS - 1, 'opened as 34'],
