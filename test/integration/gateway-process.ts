@@ -52,7 +52,11 @@ export async function configFile(
   return path;
 }
 
-/** @param stopAt where the process is to be held when it first comes there */
+/**
+ * Resolves when the gateway is ready; with a port of its own, as soon as it listens.
+ *
+ * @param stopAt where the process is to be held when it first comes there
+ */
 export async function startGateway(
   config: string,
   { stopAt, port }: { readonly stopAt?: typeof BEFORE_THE_WRITE; readonly port?: number } = {},
@@ -71,5 +75,7 @@ export async function startGateway(
       throw new Error(`the gateway ended: ${JSON.stringify(log)} ${process.stderr}`);
     }),
   ]);
-  return { url: String(listening()?.url), process, log };
+  const url = String(listening()?.url);
+  if (port === undefined) await until(async () => (await fetch(`${url}/readyz`)).ok);
+  return { url, process, log };
 }

@@ -1,4 +1,4 @@
-import type { Request, Response } from 'express';
+import type { Request } from 'express';
 import { Problem } from './problem.js';
 
 /** The conditions of HTTP (RFC 9110, sections 13 and 14), over versions that are opaque and strong. */
@@ -61,24 +61,17 @@ export interface ByteRange {
  * The one range that is asked for; null where the whole body is to be sent: no range, several, a malformed one, or one upon
  * another version.
  *
- * @throws {Problem} `range-not-satisfiable`, with `Content-Range` set
+ * @throws {Problem} `range-not-satisfiable`
  */
-export function rangeOf(
-  request: Request,
-  response: Response,
-  etag: string,
-  bodyBytes: number,
-): ByteRange | null {
+export function rangeOf(request: Request, etag: string, bodyBytes: number): ByteRange | null {
   const ifRange = request.get('if-range');
   if (request.method !== 'GET' || (ifRange !== undefined && ifRange !== etag)) return null;
   const ranges = request.range(bodyBytes);
   if (ranges === undefined || ranges === -2) return null;
-  if (ranges === -1) {
-    response.set('Content-Range', `bytes */${bodyBytes}`);
+  if (ranges === -1)
     throw new Problem('range-not-satisfiable', `the body has ${bodyBytes} bytes`, {
       members: { bodyBytes },
     });
-  }
   const [range] = ranges;
   return ranges.type === 'bytes' && ranges.length === 1 && range ? range : null;
 }

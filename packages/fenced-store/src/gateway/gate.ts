@@ -215,7 +215,7 @@ function take(rate: RateLimit | undefined, name: string): void {
 }
 
 /** Headers of an answer that hold for a problem, too. */
-const KEPT = ['x-request-id', 'connection', 'allow', 'content-range', 'keep-alive'];
+const KEPT = ['x-request-id', 'connection', 'allow', 'keep-alive'];
 
 /** A path of Express as OpenAPI writes it. */
 export function nameOfRoute(path: string): string {

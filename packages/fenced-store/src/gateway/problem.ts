@@ -125,6 +125,9 @@ export class Problem extends Error {
       'Content-Type': 'application/problem+json',
       'Cache-Control': 'no-store',
       ...(this.retryAfterMs !== undefined && { 'Retry-After': `${seconds}` }),
+      ...(this.code === 'range-not-satisfiable' && {
+        'Content-Range': `bytes */${this.members.bodyBytes}`,
+      }),
       ...(this.code === 'unauthenticated' && { 'WWW-Authenticate': 'Bearer realm="fenced"' }),
     };
   }

@@ -132,7 +132,7 @@ async function get(
     });
     if (isNotModified(request, etag)) return void response.status(304).end();
     setHeaders(response, current);
-    const range = bodyBytes === undefined ? null : rangeOf(request, response, etag, bodyBytes);
+    const range = bodyBytes === undefined ? null : rangeOf(request, etag, bodyBytes);
     if (range)
       response.status(206).set('Content-Range', `bytes ${range.start}-${range.end}/${bodyBytes}`);
     const length = range ? range.end + 1 - range.start : bodyBytes;
