@@ -138,13 +138,20 @@ test('a user needs no more than the commands and keys that the documentation lis
   const [, rules = ''] = /ACL SETUSER locks (.+)/.exec(await readFile(page, 'utf8')) ?? [];
   await using service = await startLocalRedis(1);
   const [server] = service.nodes as unknown as readonly [LocalRedisNode];
-  const own = rules.replace('{fenced}:', clients.keyPrefix).split(' ');
+  const own = rules.replaceAll('{fenced}:', clients.keyPrefix).split(' ');
   await clients.connect(server.port).acl('SETUSER', 'locks', ...own);
   const password = rules.match(/>(\S+)/)?.[1] ?? '';
   const client = new Redis(server.port, { username: 'locks', password });
   await using lock = new Redlock({ nodes: [{ name: 'a', client }], keyPrefix: clients.keyPrefix });
   await using lease = await lock.acquire('x', { ttlMs: 1_000 });
   await lease.extend(2_000);
+  const waiting = lock.acquire('x', { ttlMs: 2_000, waitMs: 20_000 });
+  const admin = clients.connect(server.port);
+  const listens = async (): Promise<boolean> =>
+    String(await admin.call('CLIENT', 'LIST', 'TYPE', 'pubsub')).includes('user=locks');
+  await until(listens);
+  await lease.release();
+  await (await waiting).release();
   // A memory that is lost, and a clock that has gone back, take the commands that are rare.
   await clients.connect(server.port).hdel(`${clients.keyPrefix}node`, 'history');
   expect(await tokenOf(lock, 'y')).toBeGreaterThan(lease.token);
