@@ -353,6 +353,43 @@ describe('of 3 nodes', () => {
     },
   );
 
+  test('a connection that listens, breaks, and is closed while it subscribes anew rejects nowhere', async () => {
+    const unheard: unknown[] = [];
+    const note = (reason: unknown): unknown => unheard.push(reason);
+    const [holder, side] = [await world.connected(), await world.connected()];
+    const [client, door] = [side.clients[0], side.doors[0]];
+    if (!client || !door) throw new Error('there are three');
+    await using _ = await holder.lock.acquire('x', { ttlMs: 2_000 });
+    let readies = 0;
+    let hasEnded = false;
+    const duplicate = client.duplicate.bind(client);
+    client.duplicate = (override) => {
+      const listener = duplicate(override);
+      listener.on('ready', () => {
+        readies += 1;
+        if (readies === 2) door.hold('toClient');
+      });
+      listener.on('end', () => {
+        hasEnded = true;
+      });
+      return listener;
+    };
+    const closed = side.lock.acquire('x', { ttlMs: 2_000, waitMs: TTL_MS });
+    const refused = expect(closed).rejects.toMatchObject({ code: 'closed' });
+    await until(async () => (await world.listeners()) === 3);
+    process.on('unhandledRejection', note);
+    door.cut();
+    await until(() => readies === 2);
+    await door.untilHeld('toClient');
+    await side.lock.close();
+    await refused;
+    door.cut();
+    await until(() => hasEnded);
+    await sleep(0);
+    process.off('unhandledRejection', note);
+    expect(unheard).toEqual([]);
+  });
+
   test('1,000 who wait for one lock are all served, and leave nothing behind', async () => {
     const [holder, side] = [await world.connected(), await world.connected()];
     const lease = await holder.lock.acquire('x', { ttlMs: 2_000 });

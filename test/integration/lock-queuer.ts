@@ -32,7 +32,8 @@ subscribe('fenced:lock:contended', (message) => {
     return;
   }
   const times = answers.flatMap(({ timeMs }) => timeMs ?? []).toSorted((a, b) => a - b);
-  turn.cameMs = times[Math.floor((times.length - 1) / 2)] ?? null;
+  // Of two, the waiter's own clock decides; it is later than both.
+  turn.cameMs = times[Math.floor(times.length / 2)] ?? null;
 });
 
 const work = async (worker: number): Promise<void> => {

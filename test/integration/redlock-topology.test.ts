@@ -162,9 +162,13 @@ test('a user needs no more than the commands and keys that the documentation lis
   await using lock = new Redlock({ nodes: [{ name: 'a', client }], keyPrefix: clients.keyPrefix });
   await using lease = await lock.acquire('x', { ttlMs: 1_000 });
   await lease.extend(2_000);
-  const waiting = lock.acquire('x', { ttlMs: 1_000, waitMs: 10_000 });
+  const waiting = lock.acquire('x', { ttlMs: 2_000, waitMs: 20_000 });
+  const admin = clients.connect(server.port);
+  const listens = async (): Promise<boolean> =>
+    String(await admin.call('CLIENT', 'LIST', 'TYPE', 'pubsub')).includes('user=locks');
+  await until(listens);
   const line = `${clients.keyPrefix}line:x`;
-  while ((await clients.connect(server.port).zcard(line)) === 0) await lock.status();
+  await until(async () => (await admin.zcard(line)) > 0);
   await lease.release();
   await (await waiting).release();
   // A memory that is lost, and a clock that has gone back, take the commands that are rare.
