@@ -1,4 +1,4 @@
-// Holds a lease of 300 ms in a routine, and tells what it sees of it at the statement that stands behind the place where it can be
+// Holds a lease of a second in a routine, and tells what it sees of it at the statement that stands behind the place where it can be
 // stopped.
 import { writeSync } from 'node:fs';
 import { Redlock } from '@fenced/lock';
@@ -11,7 +11,7 @@ const nodes = clients.map((client, at) => ({ name: String.fromCharCode(97 + at),
 const redlock = new Redlock({ nodes, keyPrefix });
 
 const outcome = await redlock
-  .using('x', { ttlMs: 300 }, (lease) => {
+  .using('x', { ttlMs: 1_000 }, (lease) => {
     const { signal } = lease;
     lease.ensure();
     const wasAborted = signal.aborted;
