@@ -125,3 +125,35 @@ test(`replies never go to another caller: errors among them, several scripts, sc
     'not held: not-held',
   ]);
 });
+
+test('requests for a node that is down wait in bounded number, and are answered once they are given up', async () => {
+  const client = connect(1);
+  await until(() => client.status === 'reconnecting' || client.status === 'connecting');
+  let aheadMs = 0;
+  const runtime = { ...systemRuntime, nowMs: () => performance.now() + aheadMs };
+  const options = {
+    keyPrefix: '{x}:',
+    fenceTtlMs: 60_000,
+    maxTtlMs: 60_000,
+    members: '',
+    nodeCount: 1,
+  };
+  const node = new RedisNode({ name: 'n', client, durable: false }, options, runtime);
+  let asked = 0;
+  const ask = () => {
+    asked += 1;
+    return node.acquire({ resources: ['x'], owner: `o${asked}` }, 1_000, null);
+  };
+  const waiting = Array.from({ length: 10_000 }, ask);
+  expect(await ask()).toMatchObject({
+    answer: 'error',
+    error: { message: '10000 requests wait for this node already' },
+  });
+  aheadMs = 3_000;
+  void ask();
+  const answers = await Promise.all(waiting);
+  expect(new Set(answers.map((reply) => reply.answer === 'error' && reply.error.message))).toEqual(
+    new Set(['given up before it was sent']),
+  );
+  client.disconnect();
+});
