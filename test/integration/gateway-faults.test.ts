@@ -98,7 +98,7 @@ test('one node of the lock may be gone', async () => {
   const load = new Load(() => [front.url], 'records', 3);
   await until(() => load.applied >= 5);
   await load.stop();
-  expect(await readiness()).toMatch(/^200\n\[\+\]lock 2 of 3 nodes vote/);
+  await until(async () => /^200\n\[\+\]lock 2 of 3 nodes vote/.test(await readiness()));
   redis[0]?.heal();
   expect(await load.verdict()).toEqual([]);
 });

@@ -11,7 +11,7 @@ const nodes = clients.map((client, at) => ({ name: String.fromCharCode(97 + at),
 const redlock = new Redlock({ nodes, keyPrefix });
 
 const outcome = await redlock
-  .using('x', { ttlMs: 1_000 }, (lease) => {
+  .using('x', { ttlMs: 1_000, waitMs: 20_000 }, (lease) => {
     const { signal } = lease;
     lease.ensure();
     const wasAborted = signal.aborted;
