@@ -99,8 +99,8 @@ export class RedisNode {
   readonly #client: RedisClient;
   readonly #options: NodeOptions;
   readonly #calls: Calls;
-  /** The ACQUIREs of each owner that have not been answered. */
-  readonly #underWay = new Map<string, Set<Promise<VoteReply>>>();
+  /** Of each owner the ACQUIREs that have not been answered: whether they leave anything on the node. */
+  readonly #underWay = new Map<string, Set<Promise<boolean>>>();
 
   constructor({ name, client, durable }: NamedClient, options: NodeOptions, runtime: Runtime) {
     this.name = name;
@@ -129,12 +129,15 @@ export class RedisNode {
     const keys = [this.#waiter(owner), ...this.#keys(holding, ['lock', 'fence', 'line'])];
     const values = [owner, ttlMs, members, fenceTtlMs, ...place];
     const reply = this.#run('acquire', keys, values, vote);
+    const leaves = reply.then(
+      ({ answer }) => answer === 'granted' || (answer === 'held' && ticket !== null),
+    );
     const own = this.#underWay.get(owner) ?? new Set();
-    this.#underWay.set(owner, own.add(reply));
-    const answer = await reply;
-    own.delete(reply);
+    this.#underWay.set(owner, own.add(leaves));
+    await leaves;
+    own.delete(leaves);
     if (own.size === 0) this.#underWay.delete(owner);
-    return answer;
+    return reply;
   }
 
   /** CONFIRM: raises the node to `token`, if the attempt still holds the locks there. */
@@ -151,10 +154,11 @@ export class RedisNode {
 
   /** RELEASE: gives up what the owner holds, and its place in line. */
   release(holding: Holding): Promise<ReleaseReply> {
-    // An ACQUIRE that falls back to EVAL is carried out after this, and would lock everybody out, or stand in line, until its time ends.
+    // An ACQUIRE that falls back to EVAL is carried out after this, and would lock everybody out, or stand in line, until its
+    // time ends.
     for (const late of this.#underWay.get(holding.owner) ?? []) {
-      void late.then(({ answer }) => {
-        if (answer === 'granted' || answer === 'held') void this.#release(holding);
+      void late.then((leaves) => {
+        if (leaves) void this.#release(holding);
       });
     }
     return this.#release(holding);
