@@ -2,7 +2,6 @@ import { execFileSync } from 'node:child_process';
 import {
   CreateBucketCommand,
   DeleteObjectCommand,
-  GetObjectCommand,
   GetObjectTaggingCommand,
   ListObjectsV2Command,
   PutBucketPolicyCommand,
@@ -19,7 +18,7 @@ import {
 import type { FencedS3 } from '@fenced/store/s3';
 import { findProgram } from '@fenced/testbed';
 import { beforeAll, expect, test } from 'vitest';
-import { type Staged, text } from './stage.js';
+import { type Staged, storedObject, text } from './stage.js';
 
 /** What only a store that talks to the bucket itself does, and what is found in the bucket. */
 export function bucketOperations(staged: Staged): void {
@@ -34,12 +33,7 @@ export function bucketOperations(staged: Staged): void {
     bucket = staged().bucket;
   });
 
-  async function raw(key: string) {
-    const { Body, ETag, Metadata } = await staged().client.send(
-      new GetObjectCommand({ Bucket: bucket, Key: key }),
-    );
-    return { bytes: (await Body?.transformToByteArray()) ?? new Uint8Array(), ETag, Metadata };
-  }
+  const raw = (key: string) => storedObject(staged(), key);
 
   test('the server enforces what the store needs, and nothing of the probe is left but its certificate', async () => {
     const { etagForm, checks, report } = await holder33.probe({ renew: true });

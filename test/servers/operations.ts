@@ -1,5 +1,5 @@
 import { gzipSync } from 'node:zlib';
-import { GetObjectCommand, PutObjectCommand } from '@aws-sdk/client-s3';
+import { PutObjectCommand } from '@aws-sdk/client-s3';
 import {
   ConflictError,
   CorruptObjectError,
@@ -10,7 +10,7 @@ import {
 import type { Objects } from '@fenced/store/client';
 import type { Current, Written } from '@fenced/store/s3';
 import { beforeAll, expect, test } from 'vitest';
-import { type Staged, text } from './stage.js';
+import { type Staged, storedObject, text } from './stage.js';
 
 /** What each call of the store does, with nothing in the way. */
 export function operations(staged: Staged<Objects>): void {
@@ -25,12 +25,7 @@ export function operations(staged: Staged<Objects>): void {
     bucket = staged().bucket;
   });
 
-  async function raw(key: string) {
-    const { Body, ETag, Metadata } = await staged().client.send(
-      new GetObjectCommand({ Bucket: bucket, Key: key }),
-    );
-    return { bytes: (await Body?.transformToByteArray()) ?? new Uint8Array(), ETag, Metadata };
-  }
+  const raw = (key: string) => storedObject(staged(), key);
 
   test("a paused holder's write arrives after the next holder's, and is refused", async () => {
     const key = newKey();

@@ -1,4 +1,9 @@
-import { CreateBucketCommand, HeadObjectCommand, S3Client } from '@aws-sdk/client-s3';
+import {
+  CreateBucketCommand,
+  GetObjectCommand,
+  HeadObjectCommand,
+  S3Client,
+} from '@aws-sdk/client-s3';
 import {
   type Current,
   FencedS3,
@@ -63,6 +68,17 @@ export async function openStage(server: S3Program | 'environment'): Promise<Stag
     },
     [Symbol.asyncDispose]: () => all.disposeAsync(),
   };
+}
+
+/** What lies in the bucket, as a program without the store finds it. */
+export async function storedObject(
+  { client, bucket }: Pick<Stage, 'client' | 'bucket'>,
+  key: string,
+) {
+  const { Body, ETag, Metadata } = await client.send(
+    new GetObjectCommand({ Bucket: bucket, Key: key }),
+  );
+  return { bytes: (await Body?.transformToByteArray()) ?? new Uint8Array(), ETag, Metadata };
 }
 
 export function text(current: Current | null | undefined): string | null {
