@@ -79,7 +79,7 @@ test(`replies never go to another caller: errors among them, several scripts, sc
     const replies: Promise<unknown>[] = [];
     for (const tick of ticks) {
       for (const kind of tick) {
-        const holding = { resources: [`r${next}`], owner: `o${next}` };
+        const holding = { resources: [`r${next}`], owner: `o${next}`, hasWaited: false };
         next += 1;
         replies.push(
           kind === 'not held' ? node.extend(holding, 1_000) : node.acquire(holding, 1_000, null),
@@ -142,7 +142,7 @@ test('requests for a node that is down wait in bounded number, and are answered 
   let asked = 0;
   const ask = () => {
     asked += 1;
-    return node.acquire({ resources: ['x'], owner: `o${asked}` }, 1_000, null);
+    return node.acquire({ resources: ['x'], owner: `o${asked}`, hasWaited: false }, 1_000, null);
   };
   const waiting = Array.from({ length: 10_000 }, ask);
   expect(await ask()).toMatchObject({

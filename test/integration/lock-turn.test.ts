@@ -16,7 +16,11 @@ test('a turn is no holding: a late copy of an old request, and a release, do not
   const members = (await client.hget(`${keyPrefix}node`, 'members')) ?? '';
   const options = { keyPrefix, fenceTtlMs: 60_000, maxTtlMs: 60_000, members, nodeCount: 1 };
   const node = new RedisNode({ name: 'n', client, durable: false }, options, systemRuntime);
-  const [mine, other] = ['mine', 'other'].map((owner) => ({ resources: ['x'], owner }));
+  const [mine, other] = ['mine', 'other'].map((owner) => ({
+    resources: ['x'],
+    owner,
+    hasWaited: true,
+  }));
   if (!mine || !other) throw new Error('two owners are needed');
   const ticket = { score: 1, channel: 'nobody', turnMs: 10_000 };
 

@@ -14,7 +14,8 @@ import {
 import { type RedisService, startRedis } from '@fenced/testbed';
 import { Redis, type RedisOptions } from 'ioredis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { script } from '../../packages/lock/src/redis/scripts.js';
+import { inScript } from '../../packages/lock/src/redis/calls.js';
+import { scriptFor } from '../../packages/lock/src/redis/scripts.js';
 
 let service: RedisService;
 let keyPrefix: string;
@@ -149,23 +150,16 @@ describe('tokens', () => {
       node?.get(`${keyPrefix}lock:x`),
       node?.hget(`${keyPrefix}node`, 'members'),
     ]);
-    const keys = ['node', 'lock:x', 'fence:x'].map((key) => keyPrefix + key);
-    const confirm = (token: bigint) =>
-      node?.eval(
-        script.source,
-        3,
-        ...keys,
-        'confirm',
-        2,
-        4,
-        `${owner}`,
-        `${token}`,
-        `${members}`,
-        60_000,
-      );
+    const keys = ['lock:x', 'fence:x'].map((key) => keyPrefix + key);
+    const confirm = async (token: bigint) => {
+      const values = [`${owner}`, `${token}`, `${members}`, 60_000];
+      const told = inScript(`${keyPrefix}node`, [{ command: 'confirm', keys, values }]);
+      return JSON.parse(`${await node?.eval(scriptFor(['confirm']).source, ...told)}`);
+    };
     await confirm(lease.token + 7n);
     expect(await confirm(lease.token + 5n)).toMatchObject([
-      ['granted', `${lease.token + 8n}`, expect.anything(), expect.anything(), expect.anything()],
+      [['granted', `${lease.token + 8n}`, 1]],
+      [[expect.anything(), expect.anything(), expect.anything()]],
     ]);
     expect(await node?.get(`${keyPrefix}fence:x`)).toBe(`${lease.token + 8n}`);
   });

@@ -7,6 +7,7 @@ import {
   type ModelCommand,
   type NodeModel,
   type Reply,
+  written,
 } from './node-model.ts';
 import type { Random } from './random.ts';
 import type { Schedule } from './schedule.ts';
@@ -45,7 +46,7 @@ interface Request {
   readonly script: string;
   readonly keyCount: number;
   readonly values: Values;
-  readonly resolve: (replies: Reply[]) => void;
+  readonly resolve: (answer: string) => void;
   readonly reject: (error: Error) => void;
 }
 
@@ -130,7 +131,7 @@ export class Connection implements RedisClient {
     script: string,
     keyCount: number,
     values: Values,
-  ): Promise<Reply[]> {
+  ): Promise<string> {
     if (callsIn(keyCount, values).some((call) => call.command === 'acquire')) {
       this.computer.noteRequest();
     }
@@ -199,7 +200,7 @@ export class Connection implements RedisClient {
   #settle(request: Request, answer: Reply[] | Error): void {
     this.#unanswered = this.#unanswered.filter((one) => one !== request);
     if (answer instanceof Error) request.reject(answer);
-    else request.resolve(answer);
+    else request.resolve(written(answer));
   }
 
   #reconnectLater(): void {

@@ -73,7 +73,10 @@ const call = fc.oneof(
       .tuple(set, ticket, owner, ttl, members, fenceTtl)
       .map(([names, told, name, ...values]) => ({
         command: 'acquire' as const,
-        keys: [`waiter:${name}`, ...keysOf(names, 'lock', 'fence', 'line')],
+        keys: [
+          ...keysOf(names, 'lock', 'fence', 'line'),
+          ...(told.length > 0 ? [`waiter:${name}`] : []),
+        ],
         values: [name, ...values, ...told],
       })),
   },
@@ -92,10 +95,10 @@ const call = fc.oneof(
   })),
   {
     weight: 3,
-    arbitrary: fc.tuple(set, owner).map(([names, name]) => ({
+    arbitrary: fc.tuple(set, owner, fc.boolean()).map(([names, name, hasWaited]) => ({
       command: 'release' as const,
-      keys: [`waiter:${name}`, ...keysOf(names, 'lock', 'line')],
-      values: [name],
+      keys: [...keysOf(names, 'lock', 'line'), ...(hasWaited ? [`waiter:${name}`] : [])],
+      values: hasWaited ? [name, 1] : [name],
     })),
   },
   owner.map((name) => ({ command: 'inspect' as const, keys: [], values: [name] })),

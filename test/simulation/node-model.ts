@@ -1,8 +1,10 @@
-import { type CommandName, script } from '../../packages/lock/src/redis/scripts.ts';
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { type CommandName, type Script, scriptFor } from '../../packages/lock/src/redis/scripts.ts';
 import { firstIn, handOver, standInLine, turnOf } from './node-line.ts';
 import { RedisProcess, WITHOUT_TTL } from './redis-process.ts';
 
-/** What a script answers: Redis has turned Lua's numbers into whole ones. */
+/** What a command answers; where that is a vote, the voter's generation, incarnation and roster stand at its end. */
 export type Reply = (string | number)[];
 
 type Body = (model: RedisProcess, keys: readonly string[], values: readonly string[]) => Reply;
@@ -104,8 +106,9 @@ function key(keys: readonly string[], at: number): string {
 
 function acquire(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
   const [owner = '', ttl = '', members = '', fenceTtl = '', ...ticket] = values;
-  const waiter = key(keys, 1);
-  const [locks, fences, lines] = [every(3, keys, 2), every(3, keys, 3), every(3, keys, 4)];
+  const waiter = key(keys, keys.length - 1);
+  const own = ticket.length > 0 ? keys.slice(0, -1) : keys;
+  const [locks, fences, lines] = [every(3, own, 1), every(3, own, 2), every(3, own, 3)];
   const node = voter(model, key(keys, 0), members);
   if (Array.isArray(node)) return node;
   if (Number(ttl) > node.maxTtlMs) return ['ttl-too-long', node.maxTtlMs];
@@ -175,13 +178,16 @@ function renew(model: RedisProcess, lock: string, owner: string, ttl: string): v
 }
 
 function release(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
-  const [owner = ''] = values;
-  const waiter = key(keys, 1);
-  const lines = every(2, keys, 3);
-  model.data.strings.delete(waiter);
-  for (const line of lines) model.leave(line, waiter);
+  const [owner = '', hasWaited] = values;
+  const own = hasWaited ? keys.slice(0, -1) : keys;
+  const lines = every(2, own, 2);
+  if (hasWaited) {
+    const waiter = key(keys, keys.length - 1);
+    model.data.strings.delete(waiter);
+    for (const line of lines) model.leave(line, waiter);
+  }
   let held = true;
-  for (const lock of every(2, keys, 2)) {
+  for (const lock of every(2, own, 1)) {
     const holder = model.get(lock);
     if (holder === owner || holder === turnOf(owner)) model.data.strings.delete(lock);
     held &&= holder === owner;
@@ -291,51 +297,71 @@ export interface ModelCall {
   readonly values: readonly string[];
 }
 
-/** The calls that a request to run the script carries. */
+/** The calls that a request to run a script carries. */
 export function callsIn(
   keyCount: number,
-  keysAndValues: readonly (string | number)[],
+  keysAndCalls: readonly (string | number)[],
 ): readonly ModelCall[] {
-  const keys = keysAndValues.slice(1, keyCount).map(String);
-  const values = keysAndValues.slice(keyCount).map(String);
-  const calls: ModelCall[] = [];
-  while (values.length > 0) {
-    const [command = '', ownKeys, ownValues] = values.splice(0, 3);
+  const keys = keysAndCalls.slice(1, keyCount).map(String);
+  const calls: [string, number, ...string[]][] = JSON.parse(String(keysAndCalls[keyCount]));
+  return calls.map(([command, ownKeys, ...values]) => {
     if (!isKnown(command)) throw new Error(`not a command of the script: ${command}`);
-    const own = {
-      keys: keys.splice(0, Number(ownKeys)),
-      values: values.splice(0, Number(ownValues)),
-    };
-    calls.push({ command, ...own });
-  }
-  return calls;
+    return { command, keys: keys.splice(0, ownKeys), values };
+  });
 }
 
 function isKnown(command: string): command is ModelCommand {
   return command in bodies;
 }
 
-/** A Redis process that runs the lock script: the Lua in TypeScript, statement by statement. */
+/** How many parts of a reply come before the voter. */
+const VOTES: Readonly<Record<string, number>> = { granted: 2, extended: 1 };
+
+/** What a script answers, as `calls.lua` writes it. */
+export function written(replies: readonly Reply[]): string {
+  const voters: Reply[] = [];
+  const parts = replies.map((reply) => {
+    const own = VOTES[reply[0] ?? ''];
+    return own ? [...reply.slice(0, own), voters.push(reply.slice(own))] : reply;
+  });
+  return JSON.stringify([parts, voters]);
+}
+
+/** The replies that a script has written. */
+export function repliesIn(answer: string): readonly Reply[] {
+  const [replies, voters]: [Reply[], Reply[]] = JSON.parse(answer);
+  return replies.map((reply) =>
+    reply[0] !== undefined && reply[0] in VOTES
+      ? [...reply.slice(0, -1), ...(voters[Number(reply.at(-1)) - 1] ?? [])]
+      : reply,
+  );
+}
+
+/** A Redis process that runs the lock's scripts: the Lua in TypeScript, statement by statement. */
 export class NodeModel extends RedisProcess {
   alive = true;
-  #hasSeenScript = false;
+  readonly #scripts = new Set<string>();
 
   /** @throws an `Error` that begins with NOSCRIPT, as Redis answers for a script that it has not seen */
-  evalsha(sha1: string, keyCount: number, keysAndValues: readonly (string | number)[]): Reply[] {
-    if (sha1 !== script.sha1) throw new Error('not the lock script');
-    if (!this.#hasSeenScript) throw new Error('NOSCRIPT No matching script. Please use EVAL.');
-    return this.#run(keyCount, keysAndValues);
+  evalsha(sha1: string, keyCount: number, keysAndCalls: readonly (string | number)[]): Reply[] {
+    if (!this.#scripts.has(sha1)) throw new Error('NOSCRIPT No matching script. Please use EVAL.');
+    return this.#run({ sha1 }, keyCount, keysAndCalls);
   }
 
-  eval(source: string, keyCount: number, keysAndValues: readonly (string | number)[]): Reply[] {
-    if (source !== script.source) throw new Error('not the lock script');
-    this.#hasSeenScript = true;
-    return this.#run(keyCount, keysAndValues);
+  eval(source: string, keyCount: number, keysAndCalls: readonly (string | number)[]): Reply[] {
+    this.#scripts.add(createHash('sha1').update(source).digest('hex'));
+    return this.#run({ source }, keyCount, keysAndCalls);
   }
 
-  #run(keyCount: number, keysAndValues: readonly (string | number)[]): Reply[] {
-    const nodeKey = String(keysAndValues[0]);
-    return callsIn(keyCount, keysAndValues).map(({ command, keys, values }) =>
+  #run(
+    script: Partial<Script>,
+    keyCount: number,
+    keysAndCalls: readonly (string | number)[],
+  ): Reply[] {
+    const nodeKey = String(keysAndCalls[0]);
+    const calls = callsIn(keyCount, keysAndCalls);
+    assert.partialDeepStrictEqual(scriptFor(calls.map(({ command }) => command)), script);
+    return calls.map(({ command, keys, values }) =>
       bodies[command](this, [nodeKey, ...keys], values),
     );
   }

@@ -12,7 +12,7 @@ import { extendOnAll, releaseOnAll } from './holding.js';
 import type { LeaseNodes } from './lease.js';
 import { type AcquireAttempt, LockService, type Request } from './lock-service.js';
 import { type NodeConfig, nameNodes } from './names.js';
-import { RedisNode } from './redis/node.js';
+import { type Holding, RedisNode } from './redis/node.js';
 import { WakeUps } from './redis/wake-ups.js';
 import { type Runtime, systemRuntime, unlessAborted } from './runtime.js';
 import { statusOf } from './status.js';
@@ -119,7 +119,7 @@ export class Redlock extends LockService<Place> {
   async #attemptOnce(request: Request, place: Place | null): Promise<AcquireAttempt> {
     const { resources, ttlMs, signal } = request;
     const { holding, ticket } = place ?? {
-      holding: { resources, owner: this.runtime.uniqueId() },
+      holding: { resources, owner: this.runtime.uniqueId(), hasWaited: false },
       ticket: null,
     };
     const callForAdmission = (): void => this.#admissions.call();
@@ -135,7 +135,7 @@ export class Redlock extends LockService<Place> {
     place?.note(outcome);
     const { nodes } = outcome;
     if (outcome.ok) {
-      const own = this.nodesOf(resources, holding.owner, ttlMs);
+      const own = this.#nodesOf(holding, ttlMs);
       const lease = this.hold(resources, outcome.token, outcome.deadlineMs, own);
       return { ok: true, lease, nodes };
     }
@@ -145,12 +145,12 @@ export class Redlock extends LockService<Place> {
     return outcome;
   }
 
-  protected override nodesOf(
-    resources: readonly string[],
-    owner: string,
-    ttlMs: number = this.#options.maxTtlMs,
-  ): LeaseNodes {
-    const holding = { resources, owner };
+  protected override nodesOf(resources: readonly string[], owner: string): LeaseNodes {
+    return this.#nodesOf({ resources, owner, hasWaited: true }, this.#options.maxTtlMs);
+  }
+
+  #nodesOf(holding: Holding, ttlMs: number): LeaseNodes {
+    const { resources, owner } = holding;
     const release = () => releaseOnAll(this.#nodes, holding, nodeTimeoutMs(ttlMs), this.runtime);
     const extend = async (newTtlMs: number): Promise<number> => {
       const outcome = await extendOnAll(this.#nodes, holding, newTtlMs, this.runtime);

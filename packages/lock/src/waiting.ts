@@ -44,7 +44,8 @@ export class Place implements Wait {
 
   /** What the next attempt is to take, and under which owner id. */
   get holding(): Holding {
-    this.#holding ??= { resources: this.#request.resources, owner: this.#runtime.uniqueId() };
+    const { resources } = this.#request;
+    this.#holding ??= { resources, owner: this.#runtime.uniqueId(), hasWaited: true };
     return this.#holding;
   }
 

@@ -1,15 +1,24 @@
 import type { Runtime } from '../runtime.js';
 import type { RedisClient } from './node.js';
-import { type CommandName, script } from './scripts.js';
+import { type CommandName, type Script, scriptFor } from './scripts.js';
 
-/** One call of a command of the script. */
-interface Call {
+/** A command, with its keys and arguments. */
+export interface Request {
   readonly command: CommandName;
   readonly keys: readonly string[];
   readonly values: readonly (string | number)[];
+}
+
+/** What a command answered, and the voters whose places a vote names, from 1. */
+export interface Reply {
+  readonly parts: readonly unknown[];
+  readonly voters: readonly unknown[];
+}
+
+interface Call extends Request {
   /** When nobody waits for it any more, on the runtime's monotonic clock. */
   readonly untilMs: number;
-  readonly resolve: (reply: readonly unknown[]) => void;
+  readonly resolve: (reply: Reply) => void;
   readonly reject: (error: unknown) => void;
 }
 
@@ -55,7 +64,7 @@ export class Calls {
     keys: readonly string[],
     values: readonly (string | number)[],
     limitMs: number,
-  ): Promise<readonly unknown[]> {
+  ): Promise<Reply> {
     const nowMs = this.#runtime.nowMs();
     if (this.#waiting.length >= WAITING_MAX && nowMs >= this.#sweepMs) {
       this.#sweepMs = nowMs + SWEEP_EVERY_MS;
@@ -112,22 +121,15 @@ export class Calls {
   }
 
   async #send(calls: readonly Call[]): Promise<void> {
-    const keys = [this.#nodeKey, ...calls.flatMap((call) => call.keys)];
-    const values = calls.flatMap(({ command, keys: own, values: told }) => [
-      command,
-      own.length,
-      told.length,
-      ...told,
-    ]);
     this.#scripts += 1;
     try {
-      const replies = await this.#run(keys.length, [...keys, ...values]);
-      if (!Array.isArray(replies) || replies.length !== calls.length) throw unexpected(replies);
+      const script = scriptFor(calls.map(({ command }) => command));
+      const { replies, voters } = readReplies(await this.#run(script, calls), calls.length);
       for (const [at, { resolve, reject }] of calls.entries()) {
-        const reply: unknown = replies[at];
-        if (!Array.isArray(reply)) reject(unexpected(reply));
-        else if (reply[0] === 'error') reject(new Error(String(reply[1])));
-        else resolve(reply);
+        const parts = replies[at];
+        if (!Array.isArray(parts)) reject(unexpected(parts));
+        else if (parts[0] === 'error') reject(new Error(String(parts[1])));
+        else resolve({ parts, voters });
       }
     } catch (error) {
       for (const { reject } of calls) reject(error);
@@ -136,15 +138,44 @@ export class Calls {
     if (this.#waiting.length > 0) this.#plan();
   }
 
-  async #run(keyCount: number, keysAndValues: readonly (string | number)[]): Promise<unknown> {
+  async #run({ sha1, source }: Script, calls: readonly Call[]): Promise<unknown> {
+    const [keyCount, ...told] = inScript(this.#nodeKey, calls);
     try {
-      return await this.#client.evalsha(script.sha1, keyCount, ...keysAndValues);
+      return await this.#client.evalsha(sha1, keyCount, ...told);
     } catch (error) {
       // The node has not seen the script since it started, or its script cache was flushed.
       if (!(error instanceof Error && error.message.startsWith('NOSCRIPT'))) throw error;
-      return this.#client.eval(script.source, keyCount, ...keysAndValues);
+      return this.#client.eval(source, keyCount, ...told);
     }
   }
+}
+
+/** What EVALSHA takes after the script, as `calls.lua` expects it: how many keys, the keys, and the calls. */
+export function inScript(
+  nodeKey: string,
+  requests: readonly Request[],
+): [keyCount: number, ...keysAndCalls: string[]] {
+  const keys = [nodeKey, ...requests.flatMap((request) => request.keys)];
+  const calls = requests.map(({ command, keys: own, values }) => [
+    command,
+    own.length,
+    ...values.map(String),
+  ]);
+  return [keys.length, ...keys, JSON.stringify(calls)];
+}
+
+function readReplies(
+  reply: unknown,
+  count: number,
+): { readonly replies: readonly unknown[]; readonly voters: readonly unknown[] } {
+  try {
+    const [replies, voters] = JSON.parse(String(reply));
+    // Lua cannot tell an empty list from an empty object.
+    if (replies.length === count) return { replies, voters: Array.isArray(voters) ? voters : [] };
+  } catch {
+    throw unexpected(reply);
+  }
+  throw unexpected(reply);
 }
 
 /** The calls that somebody still waits for. */

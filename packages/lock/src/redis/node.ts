@@ -2,7 +2,7 @@ import type { Admission, Claim, Inspection } from '../core/admission.js';
 import type { VoteReply } from '../core/answers.js';
 import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import type { Runtime } from '../runtime.js';
-import { Calls } from './calls.js';
+import { Calls, type Reply } from './calls.js';
 import {
   type AdmitReply,
   admitted,
@@ -72,6 +72,8 @@ export interface Holding {
   readonly resources: readonly string[];
   /** Random, of one attempt, never used again. */
   readonly owner: string;
+  /** Whether it may have stood in line. */
+  readonly hasWaited: boolean;
 }
 
 /** How an attempt stands in line where it is refused. */
@@ -126,7 +128,8 @@ export class RedisNode {
     const { owner } = holding;
     const { members, fenceTtlMs } = this.#options;
     const place = ticket ? [ticket.score, ticket.channel, ticket.turnMs] : [];
-    const keys = [this.#waiter(owner), ...this.#keys(holding, ['lock', 'fence', 'line'])];
+    const keys = this.#keys(holding, ['lock', 'fence', 'line']);
+    if (ticket) keys.push(this.#waiter(owner));
     const values = [owner, ttlMs, members, fenceTtlMs, ...place];
     const reply = this.#run('acquire', keys, values, vote);
     const leaves = reply.then(
@@ -165,9 +168,12 @@ export class RedisNode {
   }
 
   #release(holding: Holding): Promise<ReleaseReply> {
-    const keys = [this.#waiter(holding.owner), ...this.#keys(holding, ['lock', 'line'])];
-    return this.#run('release', keys, [holding.owner], (reply) => ({
-      answer: oneOf(reply, 'released', 'not-held'),
+    const { owner, hasWaited } = holding;
+    const keys = this.#keys(holding, ['lock', 'line']);
+    if (hasWaited) keys.push(this.#waiter(owner));
+    const values = hasWaited ? [owner, 1] : [owner];
+    return this.#run('release', keys, values, ({ parts }) => ({
+      answer: oneOf(parts, 'released', 'not-held'),
     }));
   }
 
@@ -205,8 +211,8 @@ export class RedisNode {
 
   /** Ends the incarnation that was inspected, if it has a vote; `name` becomes the next one's. */
   retire(seen: Inspection, name: string): Promise<RetireReply> {
-    return this.#run('retire', [], [seen.incarnation, name], (reply) => ({
-      answer: oneOf(reply, 'retired', 'changed'),
+    return this.#run('retire', [], [seen.incarnation, name], ({ parts }) => ({
+      answer: oneOf(parts, 'retired', 'changed'),
     }));
   }
 
@@ -235,12 +241,12 @@ export class RedisNode {
     return resources.flatMap((resource) => kinds.map((kind) => `${keyPrefix}${kind}:${resource}`));
   }
 
-  async #run<Reply>(
+  async #run<Answer>(
     command: CommandName,
     keys: readonly string[],
     values: readonly (string | number)[],
-    read: (reply: readonly unknown[], service: Membership) => Reply,
-  ): Promise<Reply | NodeFailure> {
+    read: (reply: Reply, service: Membership) => Answer,
+  ): Promise<Answer | NodeFailure> {
     // Whatever a lost attempt may have taken is released however long that takes: until it ends by itself.
     const limitMs = command === 'release' ? this.#options.maxTtlMs : NODE_TIMEOUT_MAX_MS;
     try {

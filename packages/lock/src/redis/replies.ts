@@ -2,7 +2,7 @@ import type { Inspection, Promised } from '../core/admission.js';
 import type { VoteReply } from '../core/answers.js';
 import type { Roster, Voter } from '../core/quorum.js';
 import type { NodeReport } from '../core/status.js';
-import { unexpected } from './calls.js';
+import { type Reply, unexpected } from './calls.js';
 
 export type NodeFailure = { readonly answer: 'error'; readonly error: Error };
 export type ExtendReply =
@@ -34,14 +34,13 @@ export interface Membership {
 
 // Each reads the reply of one script. Whatever is not a reply of it is an error.
 
-export function vote(reply: readonly unknown[], service: Membership): VoteReply {
-  const [answer, first, generation, incarnation, known] = reply;
+export function vote({ parts, voters }: Reply, service: Membership): VoteReply {
+  const [answer, first, second] = parts;
   if (answer === 'held') {
-    return { answer, remainingMs: wholeNumber(first), timeMs: wholeNumber(generation) };
+    return { answer, remainingMs: wholeNumber(first), timeMs: wholeNumber(second) };
   }
-  if (answer !== 'granted') return refusal(reply);
-  const life = { generation: wholeNumber(generation), incarnation: text(incarnation) };
-  return { answer, token: BigInt(text(first)), ...life, roster: roster(known, service) };
+  if (answer !== 'granted') return refusal(parts);
+  return { answer, token: BigInt(text(first)), ...voter(voters[wholeNumber(second) - 1], service) };
 }
 
 /** What a reply of INSPECT or of the status script begins with. */
@@ -66,15 +65,15 @@ function isOfUse(known: unknown, members: string, service: Membership): boolean 
   return known !== '' && members === service.members;
 }
 
-export function inspected(reply: readonly unknown[], service: Membership): InspectReply {
-  return { answer: oneOf(reply, 'inspected'), ...inspection(reply, service) };
+export function inspected({ parts }: Reply, service: Membership): InspectReply {
+  return { answer: oneOf(parts, 'inspected'), ...inspection(parts, service) };
 }
 
-export function report(reply: readonly unknown[], service: Membership): StatusReply {
-  const [version, role, evictionPolicy, appendOnly, time] = reply.slice(10);
+export function report({ parts }: Reply, service: Membership): StatusReply {
+  const [version, role, evictionPolicy, appendOnly, time] = parts.slice(10);
   return {
-    answer: oneOf(reply, 'status'),
-    ...inspection(reply, service),
+    answer: oneOf(parts, 'status'),
+    ...inspection(parts, service),
     version: text(version),
     role: text(role),
     evictionPolicy: text(evictionPolicy),
@@ -83,10 +82,10 @@ export function report(reply: readonly unknown[], service: Membership): StatusRe
   };
 }
 
-export function promised(reply: readonly unknown[], service: Membership): PromiseReply {
-  const [answer, max, longest, admitted, generation, incarnation, known] = reply;
+export function promised({ parts }: Reply, service: Membership): PromiseReply {
+  const [answer, max, longest, admitted, generation, incarnation, known] = parts;
   if (answer !== 'promised') {
-    return { answer: oneOf(reply, 'refused', 'changed', 'wrong-members') };
+    return { answer: oneOf(parts, 'refused', 'changed', 'wrong-members') };
   }
   return {
     answer,
@@ -99,33 +98,52 @@ export function promised(reply: readonly unknown[], service: Membership): Promis
   };
 }
 
-export function admitted(reply: readonly unknown[]): AdmitReply {
-  return reply[0] === 'too-early'
-    ? { answer: 'too-early', leftMs: wholeNumber(reply[1]) }
-    : { answer: oneOf(reply, 'admitted', 'already-admitted', 'changed', 'wrong-members') };
+export function admitted({ parts }: Reply): AdmitReply {
+  return parts[0] === 'too-early'
+    ? { answer: 'too-early', leftMs: wholeNumber(parts[1]) }
+    : { answer: oneOf(parts, 'admitted', 'already-admitted', 'changed', 'wrong-members') };
 }
 
-export function extended(reply: readonly unknown[], service: Membership): ExtendReply {
-  const [answer, generation, incarnation, known] = reply;
-  if (answer !== 'extended') return refusal(reply);
-  const life = { generation: wholeNumber(generation), incarnation: text(incarnation) };
-  return { answer, ...life, roster: roster(known, service) };
+export function extended({ parts, voters }: Reply, service: Membership): ExtendReply {
+  const [answer, place] = parts;
+  if (answer !== 'extended') return refusal(parts);
+  return { answer, ...voter(voters[wholeNumber(place) - 1], service) };
 }
 
-/** The roster that each node sent last: it sends the same with every vote until a node is admitted anew. */
-const lastRosters = new WeakMap<Membership, { readonly value: unknown; readonly roster: Roster }>();
+type Life = Omit<Voter, 'index'>;
+
+/** What the votes of each node were last given as: a node sends the same with every script until one is admitted anew. */
+const lastVoters = new WeakMap<
+  Membership,
+  { sent: unknown; readonly text: string; readonly life: Life }
+>();
+
+function voter(sent: unknown, service: Membership): Life {
+  const last = lastVoters.get(service);
+  if (last && last.sent === sent) return last.life;
+  if (!Array.isArray(sent)) throw unexpected(sent);
+  const written = sent.join(' ');
+  if (last && last.text === written) {
+    last.sent = sent;
+    return last.life;
+  }
+  const [generation, incarnation, known] = sent;
+  const life = {
+    generation: wholeNumber(generation),
+    incarnation: text(incarnation),
+    roster: roster(known, service),
+  };
+  lastVoters.set(service, { sent, text: written, life });
+  return life;
+}
 
 function roster(value: unknown, service: Membership): Roster {
-  const last = lastRosters.get(service);
-  if (last && last.value === value) return last.roster;
   const entries = text(value).split(',');
   if (entries.length !== service.nodeCount) throw unexpected(value);
-  const read = entries.map((entry) => {
+  return entries.map((entry) => {
     const [generation, incarnation] = entry.split(':');
     return { generation: wholeNumber(generation), incarnation: text(incarnation) };
   });
-  lastRosters.set(service, { value, roster: read });
-  return read;
 }
 
 function refusal(

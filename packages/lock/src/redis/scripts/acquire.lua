@@ -1,26 +1,27 @@
 -- Takes the locks of all resources or none, and makes a token above every token this node knows of for them.
 -- A request that is sent again finds its own locks, and a waiter finds those that were handed over to it. Who is refused and has
 -- a score stands in line.
--- keys: the waiter's own, then lock, fence and line of each resource.
+-- keys: lock, fence and line of each resource, then the own key of who would wait.
 -- arguments: owner, ttl (ms), members, fence ttl (ms); of who would wait also its score, channel and turn (ms).
--- Reply: {'granted', token, gen, incarnation, roster} | {'held', remaining (ms), time (ms)} | {'not-admitted'} | {'wrong-members'}
+-- Reply: {'granted', token, voter} | {'held', remaining (ms), time (ms)} | {'not-admitted'} | {'wrong-members'}
 --        | {'ttl-too-long', max_ttl} | {'token-exhausted'}.
-commands.acquire = function(keys, args)
-  local owner, ttl, members, fence_ttl, score, channel, turn = unpack(args)
-  local waiter, locks, fences, lines = keys[1], every(3, keys, 2), every(3, keys, 3), every(3, keys, 4)
+commands.acquire = function(from, to, owner, ttl, members, fence_ttl, score, channel, turn)
+  local waiter
+  if score then waiter, to = KEYS[to], to - 1 end
 
-  local node, refusal = admitted_node(members)
+  local node, refusal = admitted(members)
   if not node then return refusal end
   if tonumber(ttl) > node.max_ttl then return {'ttl-too-long', node.max_ttl} end
 
   local obstacles, own = {}, {}
-  for i, lock in ipairs(locks) do
+  for i = from, to, 3 do
+    local lock, line = KEYS[i], KEYS[i + 2]
     local holder = redis.call('GET', lock)
     if not holder then
-      local first = first_in(lines[i])
+      local first = first_in(line)
       if first and first ~= waiter then
         -- The lease before has expired, so that nobody has handed the lock over yet.
-        hand_over(lines[i])
+        hand_over(line)
         obstacles[#obstacles + 1] = redis.call('EXISTS', lock) == 1 and lock or first
       end
     elseif holder == owner then
@@ -30,7 +31,7 @@ commands.acquire = function(keys, args)
     end
   end
   if #obstacles > 0 then
-    if score then stand_in_line(waiter, score, owner, channel, turn, locks, lines) end
+    if score then stand_in_line(waiter, score, owner, channel, turn, from, to) end
     local WITHOUT_TTL, remaining = -1, 0
     for _, key in ipairs(obstacles) do
       local pttl = redis.call('PTTL', key)
@@ -39,14 +40,16 @@ commands.acquire = function(keys, args)
     return {'held', remaining, digits(own_time_ms())}
   end
 
-  local token = highest_given(node, fences) + 1
-  if token > TOKEN_MAX then return {'token-exhausted'} end
+  local highest = 0
+  for i = from + 1, to, 3 do highest = math.max(highest, highest_given(KEYS[i])) end
+  if highest >= TOKEN_MAX then return {'token-exhausted'} end
 
-  for i, lock in ipairs(locks) do
+  for i = from, to, 3 do
+    local lock = KEYS[i]
     if not own[lock] or redis.call('PTTL', lock) < tonumber(ttl) then redis.call('SET', lock, owner, 'PX', ttl) end
-    if score then redis.call('ZREM', lines[i], waiter) end
+    if score then redis.call('ZREM', KEYS[i + 2], waiter) end
   end
   if score then redis.call('DEL', waiter) end
-  note_ttl(node, ttl)
-  return grant(node, fences, token, fence_ttl)
+  note_ttl(ttl)
+  return grant(highest + 1, fence_ttl, from + 1, to, 3)
 end

@@ -3,14 +3,12 @@
 -- arguments: history, incarnation, gen, roster, floor, longest (ms), members, max_ttl (ms), quarantine (ms).
 -- Reply: {'admitted'} | {'already-admitted'} | {'changed'} | {'wrong-members'} | {'too-early', left (ms)} where the node has been
 --        seen for less than the quarantine: it may have forgotten a lease that somebody still holds.
-commands.admit = function(_, args)
-  local history, incarnation, gen, roster, floor, longest, members, max_ttl, quarantine = unpack(args)
-
+commands.admit = function(_, _, told, incarnation, gen, roster, floor, longest, members, max_ttl, quarantine)
   local fields = redis.call('HMGET', KEYS[1],
     'history', 'incarnation', 'seen_history', 'members', 'max', 'roster', 'longest', 'seen_at', 'gen')
-  if OWN_HISTORY ~= history or fields[3] ~= history or fields[2] ~= incarnation then return {'changed'} end
+  if own_history() ~= told or fields[3] ~= told or fields[2] ~= incarnation then return {'changed'} end
   if fields[4] and fields[4] ~= members then return {'wrong-members'} end
-  if fields[1] ~= history then
+  if fields[1] ~= told then
     local left = tonumber(fields[8]) + tonumber(quarantine) - own_time_ms()
     if left > 0 then return {'too-early', left} end
   elseif tonumber(fields[9]) >= tonumber(gen) then
@@ -22,7 +20,8 @@ commands.admit = function(_, args)
   for place, life in ipairs(lives(fields[6] or '')) do
     if life.gen > known[place].gen then known[place] = life end
   end
-  redis.call('HSET', KEYS[1], 'history', history, 'gen', gen, 'roster', as_roster(known), 'floor', highest, 'max', highest,
+  redis.call('HSET', KEYS[1], 'history', told, 'gen', gen, 'roster', as_roster(known), 'floor', highest, 'max', highest,
     'longest', digits(math.max(tonumber(longest), tonumber(fields[7] or '0'))), 'members', members, 'max_ttl', max_ttl)
+  voter = nil
   return {'admitted'}
 end

@@ -3,11 +3,11 @@
 -- arguments: a random name for this life of the data.
 -- Reply: {'inspected', history, incarnation, admitted (1|0), gen, roster, max, longest (ms), members, waited (ms)}; '' or '0'
 --        where nothing is known. waited: how long ago this life of the data was first inspected.
-commands.inspect = function(_, args)
+commands.inspect = function(_, _, name)
   local seen = redis.call('HMGET', KEYS[1], 'seen_history', 'seen_at', 'history')
-  if seen[1] ~= OWN_HISTORY then
-    begin_life(args[1])
-  elseif seen[3] ~= OWN_HISTORY and tonumber(seen[2]) > own_time_ms() then
+  if seen[1] ~= own_history() then
+    begin_life(name)
+  elseif seen[3] ~= own_history() and tonumber(seen[2]) > own_time_ms() then
     -- The clock has gone back since: the wait begins again, as it would not end before the clock is back.
     redis.call('HSET', KEYS[1], 'seen_at', digits(own_time_ms()))
   end
@@ -15,7 +15,7 @@ commands.inspect = function(_, args)
   local fields = redis.call('HMGET', KEYS[1],
     'incarnation', 'history', 'gen', 'roster', 'max', 'longest', 'members', 'seen_at')
   return {
-    'inspected', OWN_HISTORY, fields[1], fields[2] == OWN_HISTORY and 1 or 0, fields[3] or '0', fields[4] or '', fields[5] or '0',
+    'inspected', own_history(), fields[1], fields[2] == own_history() and 1 or 0, fields[3] or '0', fields[4] or '', fields[5] or '0',
     fields[6] or '0', fields[7] or '', digits(math.max(0, own_time_ms() - tonumber(fields[8]))),
   }
 end

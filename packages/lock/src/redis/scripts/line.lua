@@ -13,9 +13,9 @@ local VANISHED_MAX = 100
 -- The key of the first waiter that has not vanished, and its list; nil where there is none.
 local function first_in(line)
   for _ = 1, VANISHED_MAX do
-    local waiter = redis.call('ZRANGE', line, 0, 0)[1]
+    local waiter = redis.call('ZRANGE', line, '0', '0')[1]
     if not waiter then return nil end
-    local place = redis.call('LRANGE', waiter, 0, -1)
+    local place = redis.call('LRANGE', waiter, '0', '-1')
     if #place > 0 then return waiter, place end
     redis.call('ZREM', line, waiter)
   end
@@ -39,12 +39,14 @@ local function hand_over(line)
   redis.pcall('PUBLISH', place[2], place[1])
 end
 
-local function stand_in_line(waiter, score, owner, channel, turn, locks, lines)
+-- Lock, fence and line of each resource stand at these places of KEYS.
+local function stand_in_line(waiter, score, owner, channel, turn, from, to)
   local place = {owner, channel, turn}
-  for i, lock in ipairs(locks) do
-    place[#place + 1], place[#place + 2] = lock, lines[i]
-    redis.call('ZADD', lines[i], score, waiter)
-    if redis.call('PTTL', lines[i]) < tonumber(turn) then redis.call('PEXPIRE', lines[i], turn) end
+  for i = from, to, 3 do
+    local lock, line = KEYS[i], KEYS[i + 2]
+    place[#place + 1], place[#place + 2] = lock, line
+    redis.call('ZADD', line, score, waiter)
+    if redis.call('PTTL', line) < tonumber(turn) then redis.call('PEXPIRE', line, turn) end
   end
   redis.call('DEL', waiter)
   redis.call('RPUSH', waiter, unpack(place))

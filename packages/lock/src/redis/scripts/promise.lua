@@ -7,27 +7,27 @@
 -- arguments: this node's incarnation, members, number of nodes, then of each claim: the other node's place (from 1),
 --       its incarnation, the generation claimed for it, the one that is known here as far as the client knows.
 -- Reply: {'promised', max, longest (ms), admitted (1|0), gen, incarnation, roster as it was before} | {'refused'} | {'changed'} | {'wrong-members'}.
-commands.promise = function(_, args)
-  local incarnation, members, count = args[1], args[2], tonumber(args[3])
-
+commands.promise = function(_, _, incarnation, members, count, ...)
+  local claims = {...}
   local fields = redis.call('HMGET', KEYS[1],
     'seen_history', 'incarnation', 'members', 'roster', 'max', 'longest', 'history', 'gen')
-  if fields[1] ~= OWN_HISTORY or fields[2] ~= incarnation then return {'changed'} end
+  if fields[1] ~= own_history() or fields[2] ~= incarnation then return {'changed'} end
   if fields[3] and fields[3] ~= members then return {'wrong-members'} end
 
-  local roster = lives(fields[4] or string.rep('0:,', count))
+  local roster = lives(fields[4] or string.rep('0:,', tonumber(count)))
   local before = as_roster(roster)
-  for i = 4, #args, 4 do
-    local known, claimed, generation = roster[tonumber(args[i])], args[i + 1], tonumber(args[i + 2])
+  for i = 1, #claims, 4 do
+    local known, claimed, generation = roster[tonumber(claims[i])], claims[i + 1], tonumber(claims[i + 2])
     if known.incarnation == claimed then
-      if known.gen ~= generation and known.gen ~= tonumber(args[i + 3]) then return {'refused'} end
+      if known.gen ~= generation and known.gen ~= tonumber(claims[i + 3]) then return {'refused'} end
     elseif known.gen >= generation then
       return {'refused'}
     end
     known.incarnation, known.gen = claimed, math.max(known.gen, generation)
   end
   redis.call('HSET', KEYS[1], 'roster', as_roster(roster), 'members', members)
+  voter = nil
   return {
-    'promised', fields[5] or '0', fields[6] or '0', fields[7] == OWN_HISTORY and 1 or 0, fields[8] or '0', incarnation, before,
+    'promised', fields[5] or '0', fields[6] or '0', fields[7] == own_history() and 1 or 0, fields[8] or '0', incarnation, before,
   }
 end

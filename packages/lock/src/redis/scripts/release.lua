@@ -1,18 +1,21 @@
 -- Gives up what the owner holds here, and its places in the lines: each lock that is free then goes to the first in line.
 -- A node that is not admitted does so too: giving up is no vote.
--- keys: the waiter's own, then lock and line of each resource.
--- arguments: owner.
+-- keys: lock and line of each resource, then the own key of who may have waited.
+-- arguments: owner, whether it may have waited.
 -- Reply: {'released'} where every lock was still the owner's, else {'not-held'}.
-commands.release = function(keys, args)
-  local waiter, owner, lines = keys[1], args[1], every(2, keys, 3)
-  redis.call('DEL', waiter)
-  for _, line in ipairs(lines) do redis.call('ZREM', line, waiter) end
+commands.release = function(from, to, owner, has_waited)
+  if has_waited then
+    local waiter = KEYS[to]
+    to = to - 1
+    redis.call('DEL', waiter)
+    for i = from + 1, to, 2 do redis.call('ZREM', KEYS[i], waiter) end
+  end
   local held = true
-  for _, lock in ipairs(every(2, keys, 2)) do
-    local holder = redis.call('GET', lock)
-    if holder == owner or holder == turn_of(owner) then redis.call('DEL', lock) end
+  for i = from, to, 2 do
+    local holder = redis.call('GET', KEYS[i])
+    if holder == owner or holder == turn_of(owner) then redis.call('DEL', KEYS[i]) end
     held = held and holder == owner
   end
-  for _, line in ipairs(lines) do hand_over(line) end
+  for i = from + 1, to, 2 do hand_over(KEYS[i]) end
   return {held and 'released' or 'not-held'}
 end

@@ -2,11 +2,11 @@
 -- of the node, so its votes do not count beside theirs; or an operator knows that its data has gone back in time.
 -- arguments: incarnation, a random name for the next one.
 -- Reply: {'retired'} | {'changed'} where it is not that incarnation, or has no vote.
-commands.retire = function(_, args)
+commands.retire = function(_, _, incarnation, name)
   local fields = redis.call('HMGET', KEYS[1], 'history', 'incarnation')
-  if fields[1] ~= OWN_HISTORY or fields[2] ~= args[1] then return {'changed'} end
+  if fields[1] ~= own_history() or fields[2] ~= incarnation then return {'changed'} end
   -- Without its generation nobody takes it for a durable node that has missed nothing.
   redis.call('HDEL', KEYS[1], 'history', 'gen')
-  begin_life(args[2])
+  begin_life(name)
   return {'retired'}
 end

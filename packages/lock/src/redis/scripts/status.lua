@@ -8,10 +8,10 @@ commands.status = function()
 
   local fields = redis.call('HMGET', KEYS[1],
     'incarnation', 'history', 'gen', 'roster', 'max', 'longest', 'members', 'seen_at', 'seen_history')
-  local waited = fields[9] == OWN_HISTORY and math.max(0, own_time_ms() - tonumber(fields[8])) or 0
+  local waited = fields[9] == own_history() and math.max(0, own_time_ms() - tonumber(fields[8])) or 0
   local valkey = info('server', 'valkey_version')
   return {
-    'status', OWN_HISTORY, fields[1] or '', fields[2] == OWN_HISTORY and 1 or 0, fields[3] or '0', fields[4] or '', fields[5] or '0',
+    'status', own_history(), fields[1] or '', fields[2] == own_history() and 1 or 0, fields[3] or '0', fields[4] or '', fields[5] or '0',
     fields[6] or '0', fields[7] or '', digits(waited),
     valkey and 'Valkey ' .. valkey or 'Redis ' .. (info('server', 'redis_version') or 'unknown'),
     info('replication', 'role') or 'unknown',
