@@ -5,9 +5,10 @@ import { type LocalRedisService, startLocalRedis, TcpProxy } from '@fenced/testb
 import fc from 'fast-check';
 import type { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { RedisNode } from '../../packages/lock/src/redis/node.js';
+import { Holding } from '../../packages/lock/src/redis/nodes.js';
 import { systemRuntime } from '../../packages/lock/src/runtime.js';
 import { connect } from './lock-world.js';
+import { OneNode } from './one-node.js';
 import { until } from './redlock-nodes.js';
 
 const seed = Number(process.env.FENCED_SEED ?? Date.now() % 2 ** 31);
@@ -59,8 +60,7 @@ test(`replies never go to another caller: errors among them, several scripts, sc
     const lock = new Redlock({ nodes: [{ name: 'n', client: admin }], keyPrefix, firstToken: 1n });
     await (await lock.acquire('warm-up', { ttlMs: 1_000 })).release();
     const members = (await admin.hget(`${keyPrefix}node`, 'members')) ?? '';
-    const options = { keyPrefix, fenceTtlMs: 60_000, maxTtlMs: 60_000, members, nodeCount: 1 };
-    const node = new RedisNode({ name: 'n', client, durable: false }, options, systemRuntime);
+    const node = new OneNode(client, keyPrefix, members);
     const calls = ticks.flatMap((tick, at) => tick.map((kind, place) => ({ kind, at, place })));
     const prepare = admin.pipeline();
     for (const [index, { kind }] of calls.entries()) {
@@ -79,10 +79,10 @@ test(`replies never go to another caller: errors among them, several scripts, sc
     const replies: Promise<unknown>[] = [];
     for (const tick of ticks) {
       for (const kind of tick) {
-        const holding = { resources: [`r${next}`], owner: `o${next}`, hasWaited: false };
+        const holding = new Holding([`r${next}`], `o${next}`, false);
         next += 1;
         replies.push(
-          kind === 'not held' ? node.extend(holding, 1_000) : node.acquire(holding, 1_000, null),
+          kind === 'not held' ? node.extend(holding, 1_000) : node.acquire(holding, 1_000),
         );
       }
       await new Promise<void>((resolve) => setImmediate(resolve));
@@ -131,18 +131,11 @@ test('requests for a node that is down wait in bounded number, and are answered 
   await until(() => client.status === 'reconnecting' || client.status === 'connecting');
   let aheadMs = 0;
   const runtime = { ...systemRuntime, nowMs: () => performance.now() + aheadMs };
-  const options = {
-    keyPrefix: '{x}:',
-    fenceTtlMs: 60_000,
-    maxTtlMs: 60_000,
-    members: '',
-    nodeCount: 1,
-  };
-  const node = new RedisNode({ name: 'n', client, durable: false }, options, runtime);
+  const node = new OneNode(client, '{x}:', '', runtime);
   let asked = 0;
   const ask = () => {
     asked += 1;
-    return node.acquire({ resources: ['x'], owner: `o${asked}`, hasWaited: false }, 1_000, null);
+    return node.acquire(new Holding(['x'], `o${asked}`, false), 60_000);
   };
   const waiting = Array.from({ length: 10_000 }, ask);
   expect(await ask()).toMatchObject({

@@ -2,9 +2,9 @@ import { randomUUID } from 'node:crypto';
 import { Redlock } from '@fenced/lock';
 import { startRedis } from '@fenced/testbed';
 import { expect, test } from 'vitest';
-import { RedisNode } from '../../packages/lock/src/redis/node.js';
-import { systemRuntime } from '../../packages/lock/src/runtime.js';
+import { Holding } from '../../packages/lock/src/redis/nodes.js';
 import { connect } from './lock-world.js';
+import { OneNode } from './one-node.js';
 
 test('a turn is no holding: a late copy of an old request, and a release, do not let an attempt confirm or extend what it has lost', async () => {
   await using service = await startRedis(1);
@@ -14,25 +14,19 @@ test('a turn is no holding: a late copy of an old request, and a release, do not
   const lock = new Redlock({ nodes: [{ name: 'n', client }], keyPrefix, firstToken: 1n });
   await (await lock.acquire('other', { ttlMs: 1_000, waitMs: 10_000 })).release();
   const members = (await client.hget(`${keyPrefix}node`, 'members')) ?? '';
-  const options = { keyPrefix, fenceTtlMs: 60_000, maxTtlMs: 60_000, members, nodeCount: 1 };
-  const node = new RedisNode({ name: 'n', client, durable: false }, options, systemRuntime);
-  const [mine, other] = ['mine', 'other'].map((owner) => ({
-    resources: ['x'],
-    owner,
-    hasWaited: true,
-  }));
-  if (!mine || !other) throw new Error('two owners are needed');
+  const node = new OneNode(client, keyPrefix, members);
+  const [mine, other] = [new Holding(['x'], 'mine', true), new Holding(['x'], 'other', true)];
   const ticket = { score: 1, channel: 'nobody', turnMs: 10_000 };
 
   expect(await node.acquire(mine, 10_000, ticket)).toMatchObject({ answer: 'granted', token: 2n });
   // The node's clock leaps.
   await client.del(`${keyPrefix}lock:x`);
-  expect(await node.acquire(other, 10_000, null)).toMatchObject({ answer: 'granted', token: 3n });
+  expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'granted', token: 3n });
   expect(await node.acquire(mine, 10_000, ticket)).toMatchObject({ answer: 'held' });
   await node.release(other);
   expect(await node.confirm(mine, 3n)).toEqual({ answer: 'not-held' });
   expect(await node.extend(mine, 10_000)).toEqual({ answer: 'not-held' });
-  expect(await node.acquire(other, 10_000, null)).toMatchObject({ answer: 'held' });
+  expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'held' });
   expect(await node.acquire(mine, 10_000, ticket)).toMatchObject({ answer: 'granted', token: 4n });
   // Sent again, it gives another one: no node gives a token twice.
   expect(await node.confirm(mine, 4n)).toMatchObject({ answer: 'granted', token: 5n });

@@ -1,4 +1,4 @@
-// Uses locks in every way while their nodes vanish: for each command of the script, and each step of listening, and at each moment of
+// Uses locks in every way while their nodes vanish: for each command of the scripts, and each step of listening, and at each moment of
 // that, all connections break at once, or all fall silent. Whatever comes of it must come as an outcome. Tells which
 // moments were reached; whatever else is printed, or a rejection that nobody handles, is a failure.
 import { writeSync } from 'node:fs';
@@ -34,7 +34,8 @@ function watched(port: number, reach: Reach): Redis {
   client.on('error', () => {});
   const evalsha = client.evalsha.bind(client);
   client.evalsha = async (...values: unknown[]): Promise<unknown> => {
-    const steps = COMMANDS.filter((command) => values.includes(command));
+    const calls: [command: string][] = JSON.parse(String(values.at(-1)));
+    const steps = new Set(calls.map(([command]) => command));
     for (const step of steps) reach(step, 'before');
     const reply: Promise<unknown> = Reflect.apply(evalsha, client, values);
     for (const step of steps) reach(step, 'on its way');

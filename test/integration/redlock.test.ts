@@ -14,7 +14,7 @@ import {
 import { type RedisService, startRedis } from '@fenced/testbed';
 import { Redis, type RedisOptions } from 'ioredis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { inScript } from '../../packages/lock/src/redis/calls.js';
+import { inScript, Request } from '../../packages/lock/src/redis/calls.js';
 import { scriptFor } from '../../packages/lock/src/redis/scripts.js';
 
 let service: RedisService;
@@ -152,8 +152,8 @@ describe('tokens', () => {
     ]);
     const keys = ['lock:x', 'fence:x'].map((key) => keyPrefix + key);
     const confirm = async (token: bigint) => {
-      const values = [`${owner}`, `${token}`, `${members}`, 60_000];
-      const told = inScript(`${keyPrefix}node`, [{ command: 'confirm', keys, values }]);
+      const request = new Request('confirm', keys, [`${owner}`, `${token}`, 60_000]);
+      const told = inScript(`${keyPrefix}node`, `${members}`, [request]);
       return JSON.parse(`${await node?.eval(scriptFor(['confirm']).source, ...told)}`);
     };
     await confirm(lease.token + 7n);

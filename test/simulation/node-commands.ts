@@ -7,7 +7,12 @@ export const UNIT_MS = 1_000_000;
 
 /** One step of a sequence, on node `at`. */
 export type Command =
-  | { readonly do: 'script'; readonly at: number; readonly calls: readonly Call[] }
+  | {
+      readonly do: 'script';
+      readonly at: number;
+      readonly members: string;
+      readonly calls: readonly Call[];
+    }
   /** What the keys were made to expire, and waits of a quarantine, come this much nearer. */
   | { readonly do: 'wait'; readonly units: number }
   /** A key is gone: expired early, or evicted. */
@@ -70,7 +75,7 @@ const call = fc.oneof(
   {
     weight: 6,
     arbitrary: fc
-      .tuple(set, ticket, owner, ttl, members, fenceTtl)
+      .tuple(set, ticket, owner, ttl, fenceTtl)
       .map(([names, told, name, ...values]) => ({
         command: 'acquire' as const,
         keys: [
@@ -82,13 +87,13 @@ const call = fc.oneof(
   },
   {
     weight: 4,
-    arbitrary: fc.tuple(set, owner, token, members, fenceTtl).map(([names, ...values]) => ({
+    arbitrary: fc.tuple(set, owner, token, fenceTtl).map(([names, ...values]) => ({
       command: 'confirm' as const,
       keys: keysOf(names, 'lock', 'fence'),
       values,
     })),
   },
-  fc.tuple(set, owner, ttl, members).map(([names, ...values]) => ({
+  fc.tuple(set, owner, ttl).map(([names, ...values]) => ({
     command: 'extend' as const,
     keys: keysOf(names, 'lock'),
     values,
@@ -104,10 +109,10 @@ const call = fc.oneof(
   owner.map((name) => ({ command: 'inspect' as const, keys: [], values: [name] })),
   {
     weight: 2,
-    arbitrary: fc.tuple(ownLife, members, claims).map(([name, digest, told]) => ({
+    arbitrary: fc.tuple(ownLife, claims).map(([name, told]) => ({
       command: 'promise' as const,
       keys: [],
-      values: [name, digest, 3, ...told],
+      values: [name, 3, ...told],
     })),
   },
   fc.tuple(owner, owner).map((values) => ({ command: 'retire' as const, keys: [], values })),
@@ -129,6 +134,7 @@ const admission: fc.Arbitrary<Command> = fc
   .map(([where, historyOf, name, gen, told, floor, longestMs, digest, quarantine]) => ({
     do: 'script',
     at: where,
+    members: digest,
     calls: [
       {
         command: 'admit',
@@ -140,7 +146,6 @@ const admission: fc.Arbitrary<Command> = fc
           told,
           floor,
           longestMs,
-          digest,
           5 * UNIT_MS,
           quarantine * UNIT_MS,
         ],
@@ -151,6 +156,7 @@ const admission: fc.Arbitrary<Command> = fc
 const script = fc.record({
   do: fc.constant('script' as const),
   at,
+  members,
   calls: fc.array(call, { minLength: 1, maxLength: 3 }),
 });
 
@@ -180,25 +186,21 @@ export const opening: fc.Arbitrary<Command[]> = fc
       [rosterA, floorA],
       [rosterB, floorB],
     ].flatMap(([told, floor], where): Command[] => [
-      { do: 'script', at: where, calls: [{ command: 'inspect', keys: [], values: ['o1'] }] },
       {
         do: 'script',
         at: where,
+        members: 'm1',
+        calls: [{ command: 'inspect', keys: [], values: ['o1'] }],
+      },
+      {
+        do: 'script',
+        at: where,
+        members: 'm1',
         calls: [
           {
             command: 'admit',
             keys: [],
-            values: [
-              `history-${where}`,
-              'life-o1',
-              1,
-              `${told}`,
-              `${floor}`,
-              0,
-              'm1',
-              5 * UNIT_MS,
-              0,
-            ],
+            values: [`history-${where}`, 'life-o1', 1, `${told}`, `${floor}`, 0, 5 * UNIT_MS, 0],
           },
         ],
       },

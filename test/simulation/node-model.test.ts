@@ -3,7 +3,7 @@ import { type RedisService, startRedis } from '@fenced/testbed';
 import fc from 'fast-check';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { inScript } from '../../packages/lock/src/redis/calls.ts';
+import { inScript, Request } from '../../packages/lock/src/redis/calls.ts';
 import { scriptFor } from '../../packages/lock/src/redis/scripts.ts';
 import { type Call, type Command, command, opening, UNIT_MS } from './node-commands.ts';
 import { NodeModel, type Reply, repliesIn } from './node-model.ts';
@@ -38,7 +38,7 @@ class Pair {
   async step(one: Command): Promise<void> {
     switch (one.do) {
       case 'script':
-        return this.#run(one.at, one.calls);
+        return this.#run(one.at, one.members, one.calls);
       case 'wait':
         // The real clock has moved on a little besides.
         this.#nowMs += one.units * UNIT_MS + 1;
@@ -72,7 +72,7 @@ class Pair {
     for (const client of clients) await this.#flush(client);
   }
 
-  async #run(where: number, calls: readonly Call[]): Promise<void> {
+  async #run(where: number, members: string, calls: readonly Call[]): Promise<void> {
     // As a real clock does: two lives that begin under one name are told apart by their times.
     this.#nowMs += 0.001;
     const client = clientAt(where);
@@ -88,14 +88,15 @@ class Pair {
       return value;
     };
     const told = (side: keyof typeof own) => {
-      const [keyCount, ...rest] = inScript(
-        nodeKey,
-        calls.map(({ command, keys, values }) => ({
+      const requests = calls.map(({ command, keys, values }) => {
+        const ownKeys = keys.map((name) => this.#prefix + name);
+        return new Request(
           command,
-          keys: keys.map((name) => this.#prefix + name),
-          values: values.map((value) => known(value, side)),
-        })),
-      );
+          ownKeys,
+          values.map((value) => known(value, side)),
+        );
+      });
+      const [keyCount, ...rest] = inScript(nodeKey, members, requests);
       return [keyCount, rest] as const;
     };
     const { source } = scriptFor(calls.map(({ command }) => command));

@@ -7,7 +7,12 @@ import { RedisProcess, WITHOUT_TTL } from './redis-process.ts';
 /** What a command answers; where that is a vote, the voter's generation, incarnation and roster stand at its end. */
 export type Reply = (string | number)[];
 
-type Body = (model: RedisProcess, keys: readonly string[], values: readonly string[]) => Reply;
+type Body = (
+  model: RedisProcess,
+  keys: readonly string[],
+  values: readonly string[],
+  members: string,
+) => Reply;
 
 const TOKEN_MAX = Number.MAX_SAFE_INTEGER;
 
@@ -104,8 +109,8 @@ function key(keys: readonly string[], at: number): string {
   return keys[at] ?? '';
 }
 
-function acquire(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
-  const [owner = '', ttl = '', members = '', fenceTtl = '', ...ticket] = values;
+const acquire: Body = (model, keys, values, members) => {
+  const [owner = '', ttl = '', fenceTtl = '', ...ticket] = values;
   const waiter = key(keys, keys.length - 1);
   const own = ticket.length > 0 ? keys.slice(0, -1) : keys;
   const [locks, fences, lines] = [every(3, own, 1), every(3, own, 2), every(3, own, 3)];
@@ -145,10 +150,10 @@ function acquire(model: RedisProcess, keys: readonly string[], values: readonly 
   if (ticket.length > 0) model.data.strings.delete(waiter);
   noteTtl(model, key(keys, 0), node, ttl);
   return grant(model, { node: key(keys, 0), fences }, node, token, fenceTtl);
-}
+};
 
-function confirm(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
-  const [owner = '', token = '', members = '', fenceTtl = ''] = values;
+const confirm: Body = (model, keys, values, members) => {
+  const [owner = '', token = '', fenceTtl = ''] = values;
   const node = voter(model, key(keys, 0), members);
   if (Array.isArray(node)) return node;
   const [locks, fences] = [every(2, keys, 1), every(2, keys, 2)];
@@ -158,10 +163,10 @@ function confirm(model: RedisProcess, keys: readonly string[], values: readonly 
   const raised = Math.max(Number(token), model.has('confirm-may-repeat') ? known : known + 1);
   if (raised > TOKEN_MAX) return ['token-exhausted'];
   return grant(model, { node: key(keys, 0), fences }, node, raised, fenceTtl);
-}
+};
 
-function extend(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
-  const [owner = '', ttl = '', members = ''] = values;
+const extend: Body = (model, keys, values, members) => {
+  const [owner = '', ttl = ''] = values;
   const node = voter(model, key(keys, 0), members);
   if (Array.isArray(node)) return node;
   if (Number(ttl) > node.maxTtlMs) return ['ttl-too-long', node.maxTtlMs];
@@ -170,14 +175,14 @@ function extend(model: RedisProcess, keys: readonly string[], values: readonly s
   for (const lock of locks) if (model.pttl(lock) < Number(ttl)) renew(model, lock, owner, ttl);
   noteTtl(model, key(keys, 0), node, ttl);
   return ['extended', node.generation, node.incarnation, node.roster];
-}
+};
 
 // PEXPIRE gives a key that never expires a time to live, too: its PTTL of -1 is below any.
 function renew(model: RedisProcess, lock: string, owner: string, ttl: string): void {
   model.set(lock, owner, Number(ttl));
 }
 
-function release(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
+const release: Body = (model, keys, values) => {
   const [owner = '', hasWaited] = values;
   const own = hasWaited ? keys.slice(0, -1) : keys;
   const lines = every(2, own, 2);
@@ -194,9 +199,9 @@ function release(model: RedisProcess, keys: readonly string[], values: readonly 
   }
   for (const line of lines) handOver(model, line);
   return [held ? 'released' : 'not-held'];
-}
+};
 
-function inspect(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
+const inspect: Body = (model, keys, values) => {
   const nodeKey = key(keys, 0);
   const field = (name: string): string | undefined => model.field(nodeKey, name);
   if (field('seen_history') !== model.history) beginLife(model, nodeKey, values[0] ?? '');
@@ -209,10 +214,10 @@ function inspect(model: RedisProcess, keys: readonly string[], values: readonly 
   const admitted = field('history') === model.history ? 1 : 0;
   const told = [...life, ...facts, String(waited)];
   return ['inspected', model.history, field('incarnation') ?? '', admitted, ...told];
-}
+};
 
-function promise(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
-  const [incarnation = '', members = '', count = '', ...claims] = values;
+const promise: Body = (model, keys, values, members) => {
+  const [incarnation = '', count = '', ...claims] = values;
   const nodeKey = key(keys, 0);
   const field = (name: string): string | undefined => model.field(nodeKey, name);
   const seen = field('seen_history') === model.history && field('incarnation') === incarnation;
@@ -239,11 +244,11 @@ function promise(model: RedisProcess, keys: readonly string[], values: readonly 
   const admitted = field('history') === model.history ? 1 : 0;
   const facts = [field('max') ?? '0', field('longest') ?? '0', admitted, field('gen') ?? '0'];
   return ['promised', ...facts, incarnation, before];
-}
+};
 
-function admit(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
+const admit: Body = (model, keys, values, members) => {
   const [history = '', incarnation = '', gen = '', roster = '', floor = '', longest = ''] = values;
-  const [members = '', maxTtl = '', quarantine = ''] = values.slice(6);
+  const [maxTtl = '', quarantine = ''] = values.slice(6);
   const nodeKey = key(keys, 0);
   const field = (name: string): string | undefined => model.field(nodeKey, name);
   const seen = field('seen_history') === history && field('incarnation') === incarnation;
@@ -264,9 +269,9 @@ function admit(model: RedisProcess, keys: readonly string[], values: readonly st
   model.setFields(nodeKey, { history: history, gen, roster: asRoster(known), floor: highest });
   model.setFields(nodeKey, { max: highest, longest: longestMs, members, max_ttl: maxTtl });
   return ['admitted'];
-}
+};
 
-function retire(model: RedisProcess, keys: readonly string[], values: readonly string[]): Reply {
+const retire: Body = (model, keys, values) => {
   const [incarnation = '', name = ''] = values;
   const nodeKey = key(keys, 0);
   const isVoter = model.field(nodeKey, 'history') === model.history;
@@ -274,7 +279,7 @@ function retire(model: RedisProcess, keys: readonly string[], values: readonly s
   model.deleteFields(nodeKey, ['history', 'gen']);
   beginLife(model, nodeKey, name);
   return ['retired'];
-}
+};
 
 const bodies: Readonly<Record<Exclude<CommandName, 'status'>, Body>> = {
   acquire,
@@ -300,10 +305,10 @@ export interface ModelCall {
 /** The calls that a request to run a script carries. */
 export function callsIn(
   keyCount: number,
-  keysAndCalls: readonly (string | number)[],
+  keysAndArguments: readonly (string | number)[],
 ): readonly ModelCall[] {
-  const keys = keysAndCalls.slice(1, keyCount).map(String);
-  const calls: [string, number, ...string[]][] = JSON.parse(String(keysAndCalls[keyCount]));
+  const keys = keysAndArguments.slice(1, keyCount).map(String);
+  const calls: [string, number, ...string[]][] = JSON.parse(String(keysAndArguments.at(-1)));
   return calls.map(([command, ownKeys, ...values]) => {
     if (!isKnown(command)) throw new Error(`not a command of the script: ${command}`);
     return { command, keys: keys.splice(0, ownKeys), values };
@@ -343,26 +348,26 @@ export class NodeModel extends RedisProcess {
   readonly #scripts = new Set<string>();
 
   /** @throws an `Error` that begins with NOSCRIPT, as Redis answers for a script that it has not seen */
-  evalsha(sha1: string, keyCount: number, keysAndCalls: readonly (string | number)[]): Reply[] {
+  evalsha(sha1: string, keyCount: number, keysAndArguments: readonly (string | number)[]): Reply[] {
     if (!this.#scripts.has(sha1)) throw new Error('NOSCRIPT No matching script. Please use EVAL.');
-    return this.#run({ sha1 }, keyCount, keysAndCalls);
+    return this.#run({ sha1 }, keyCount, keysAndArguments);
   }
 
-  eval(source: string, keyCount: number, keysAndCalls: readonly (string | number)[]): Reply[] {
+  eval(source: string, keyCount: number, keysAndArguments: readonly (string | number)[]): Reply[] {
     this.#scripts.add(createHash('sha1').update(source).digest('hex'));
-    return this.#run({ source }, keyCount, keysAndCalls);
+    return this.#run({ source }, keyCount, keysAndArguments);
   }
 
   #run(
     script: Partial<Script>,
     keyCount: number,
-    keysAndCalls: readonly (string | number)[],
+    keysAndArguments: readonly (string | number)[],
   ): Reply[] {
-    const nodeKey = String(keysAndCalls[0]);
-    const calls = callsIn(keyCount, keysAndCalls);
+    const nodeKey = String(keysAndArguments[0]);
+    const calls = callsIn(keyCount, keysAndArguments);
     assert.partialDeepStrictEqual(scriptFor(calls.map(({ command }) => command)), script);
     return calls.map(({ command, keys, values }) =>
-      bodies[command](this, [nodeKey, ...keys], values),
+      bodies[command](this, [nodeKey, ...keys], values, String(keysAndArguments[keyCount])),
     );
   }
 }

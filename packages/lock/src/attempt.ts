@@ -2,8 +2,8 @@ import type { NodeAnswer, VoteReply } from './core/answers.js';
 import type { Failure } from './core/failure.js';
 import { callsForAdmission, decide, retryAfterMs, type Vote } from './core/tally.js';
 import { nodeTimeoutMs, validityMs } from './core/validity.js';
-import type { Holding, RedisNode, Ticket } from './redis/node.js';
-import { inTime, type Runtime } from './runtime.js';
+import type { Holding, Nodes, Ticket } from './redis/nodes.js';
+import type { Runtime } from './runtime.js';
 
 /** How one attempt to acquire ended. `deadlineMs` is on the runtime's monotonic clock. */
 export type AttemptOutcome =
@@ -30,7 +30,7 @@ const SPLIT_FACTOR = 3;
  * it releases on every node, also on those that have not answered. Only who stands in line there keeps what it has.
  */
 export class Attempt {
-  readonly #nodes: readonly RedisNode[];
+  readonly #nodes: Nodes;
   readonly #holding: Holding;
   readonly #ttlMs: number;
   readonly #ticket: Ticket | null;
@@ -43,14 +43,14 @@ export class Attempt {
   readonly #settle = Promise.withResolvers<AttemptOutcome>();
   #outcome: AttemptOutcome | null = null;
   #cancelSplit: (() => void) | null = null;
+  readonly #endLimits: (() => void)[] = [];
 
   /**
-   * @param nodes sorted by name
    * @param ticket of who waits in line where somebody else holds the lock
    * @param callForAdmission called when votes show that a node is to be admitted
    */
   constructor(
-    nodes: readonly RedisNode[],
+    nodes: Nodes,
     holding: Holding,
     ttlMs: number,
     ticket: Ticket | null,
@@ -63,7 +63,7 @@ export class Attempt {
     this.#ticket = ticket;
     this.#runtime = runtime;
     this.#callForAdmission = callForAdmission;
-    this.#votes = nodes.map(() => ({ answer: 'pending' }));
+    this.#votes = nodes.all.map(() => ({ answer: 'pending' }));
     this.#startedMs = runtime.nowMs();
   }
 
@@ -74,21 +74,18 @@ export class Attempt {
     // An abort before now has no event any more.
     if (signal.aborted) abort();
     else {
-      for (const [index, node] of this.#nodes.entries()) {
-        this.#await(index, node, node.acquire(this.#holding, this.#ttlMs, this.#ticket));
-      }
+      const tell = (index: number, vote: VoteReply): void => this.#hear(index, vote);
+      this.#endLimits.push(this.#nodes.acquire(this.#holding, this.#ttlMs, this.#ticket, tell));
     }
     const outcome = await this.#settle.promise;
     signal.removeEventListener('abort', abort);
     return outcome;
   }
 
-  /** @param asked the token the node is to confirm; none where it is to grant one */
-  #await(index: number, node: RedisNode, reply: Promise<VoteReply>, asked?: bigint): void {
-    void inTime(this.#runtime, node, reply, nodeTimeoutMs(this.#ttlMs)).then((vote) => {
-      // Replies may overtake each other; only the one to the latest question is this node's vote.
-      if (this.#asked.get(index) === asked) this.#record(index, vote);
-    });
+  /** @param asked the token the node was to confirm; none where it was to grant one */
+  #hear(index: number, vote: VoteReply, asked?: bigint): void {
+    // Replies may overtake each other; only the one to the latest question is this node's vote.
+    if (this.#asked.get(index) === asked) this.#record(index, vote);
   }
 
   #record(index: number, vote: VoteReply): void {
@@ -108,12 +105,12 @@ export class Attempt {
   }
 
   #confirm(laggards: readonly number[], token: bigint): void {
-    for (const laggard of laggards) {
-      const node = this.#nodes[laggard];
-      if (!node || this.#asked.get(laggard) === token) continue;
-      this.#asked.set(laggard, token);
-      this.#await(laggard, node, node.confirm(this.#holding, token), token);
-    }
+    const indexes = laggards.filter((laggard) => this.#asked.get(laggard) !== token);
+    if (indexes.length === 0) return;
+    for (const index of indexes) this.#asked.set(index, token);
+    const tell = (index: number, vote: VoteReply): void => this.#hear(index, vote, token);
+    const limitMs = nodeTimeoutMs(this.#ttlMs);
+    this.#endLimits.push(this.#nodes.confirm(indexes, this.#holding, token, limitMs, tell));
   }
 
   /** Where others hold a part of the nodes, and we another, whoever waits for the rest keeps both waiting. */
@@ -139,7 +136,7 @@ export class Attempt {
     // An abort may come between the win and the moment at which `run` hears of it.
     if (this.#outcome) return;
     const isInLine = this.#ticket !== null && reason === 'held';
-    if (!isInLine) for (const node of this.#nodes) void node.release(this.#holding);
+    if (!isInLine) this.#nodes.giveUp(this.#holding);
     this.#finish({
       ok: false,
       reason,
@@ -149,7 +146,7 @@ export class Attempt {
   }
 
   #answers(): readonly NodeAnswer[] {
-    return this.#nodes.map(({ name }, at) => ({
+    return this.#nodes.all.map(({ name }, at) => ({
       name,
       ...(this.#votes[at] ?? { answer: 'pending' }),
     }));
@@ -158,6 +155,7 @@ export class Attempt {
   #finish(outcome: AttemptOutcome): void {
     this.#outcome = outcome;
     this.#cancelSplit?.();
+    for (const endLimit of this.#endLimits) endLimit();
     if (callsForAdmission(this.#votes)) this.#callForAdmission();
     // Another attempt must not travel in one script with the release of this: nobody else would ever get between the two.
     if (outcome.ok) this.#settle.resolve(outcome);

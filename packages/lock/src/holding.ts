@@ -1,9 +1,9 @@
-import type { NodeAnswer } from './core/answers.js';
 import type { Failure } from './core/failure.js';
 import { consistentQuorum, majorityOf } from './core/quorum.js';
-import { nodeTimeoutMs, validityMs } from './core/validity.js';
-import type { Holding, RedisNode } from './redis/node.js';
-import { inTime, type Runtime } from './runtime.js';
+import { validityMs } from './core/validity.js';
+import type { Holding, Nodes } from './redis/nodes.js';
+import type { ExtendReply } from './redis/replies.js';
+import type { Runtime } from './runtime.js';
 
 /**
  * How an extension ended. `lost`: no majority holds the lease any more. `no-quorum`: too few nodes answered to tell.
@@ -16,93 +16,71 @@ export type ExtendOutcome =
 /** `unknown`: too few nodes answered to tell; what they still hold ends with its TTL. */
 export type ReleaseOutcome = 'released' | 'expired' | 'unknown';
 
-/** Asks all nodes to give the lease `ttlMs` from now on. Never rejects. */
-export async function extendOnAll(
-  nodes: readonly RedisNode[],
+/** Asks all nodes to give the lease `ttlMs` from now on; settles as soon as they have decided. Never rejects. */
+export function extendOnAll(
+  nodes: Nodes,
   holding: Holding,
   ttlMs: number,
   runtime: Runtime,
 ): Promise<ExtendOutcome> {
   const startedMs = runtime.nowMs();
-  const ask = (node: RedisNode) =>
-    inTime(runtime, node, node.extend(holding, ttlMs), nodeTimeoutMs(ttlMs));
-  return poll(nodes, ask, ({ replies, no, pending, answers }) => {
+  const count = nodes.all.length;
+  const replies: (ExtendReply | { readonly answer: 'pending' })[] = nodes.all.map(() => ({
+    answer: 'pending',
+  }));
+  const fail = (reason: Failure['reason']): ExtendOutcome => ({
+    ok: false,
+    reason,
+    nodes: nodes.all.map(({ name }, at) => ({ name, ...(replies[at] ?? { answer: 'pending' }) })),
+    retryAfterMs: 0,
+  });
+  const decide = (): ExtendOutcome | null => {
     const extended = replies.flatMap((reply, index) =>
       reply.answer === 'extended' ? [{ index, ...reply }] : [],
     );
     // An old master, or a node before it lost its memory, may extend what its successor has forgotten.
-    if (consistentQuorum(extended, majorityOf(nodes.length))) {
+    if (consistentQuorum(extended, majorityOf(count))) {
       const nowMs = runtime.nowMs();
       return { ok: true, deadlineMs: nowMs + validityMs(ttlMs, nowMs - startedMs) };
     }
-    const fail = (reason: Failure['reason']): ExtendOutcome => ({
-      ok: false,
-      reason,
-      nodes: answers(),
-      retryAfterMs: 0,
+    const has = (answer: string): number =>
+      replies.filter((reply) => reply.answer === answer).length;
+    if (has('not-held') > count - majorityOf(count)) return fail('lost');
+    if (has('pending') > 0) return null;
+    return fail(has('ttl-too-long') > 0 ? 'ttl-too-long' : 'no-quorum');
+  };
+  return new Promise((resolve) => {
+    const endLimit = nodes.extend(holding, ttlMs, (index, reply) => {
+      replies[index] = reply;
+      const outcome = decide();
+      if (outcome === null) return;
+      endLimit();
+      resolve(outcome);
     });
-    if (no('not-held')) return fail('lost');
-    if (pending > 0) return null;
-    return fail(
-      answers().some((node) => node.answer === 'ttl-too-long') ? 'ttl-too-long' : 'no-quorum',
-    );
   });
 }
 
 /** Releases on all nodes; settles once a majority has decided, or `limitMs` after the start. Never rejects. */
-export async function releaseOnAll(
-  nodes: readonly RedisNode[],
+export function releaseOnAll(
+  nodes: Nodes,
   holding: Holding,
   limitMs: number,
-  runtime: Runtime,
 ): Promise<ReleaseOutcome> {
-  const ask = (node: RedisNode) => inTime(runtime, node, node.release(holding), limitMs);
-  return poll(nodes, ask, ({ yes, no, pending }) => {
-    if (yes('released')) return 'released';
-    if (no('not-held')) return 'expired';
-    return pending > 0 ? null : 'unknown';
-  });
-}
-
-interface Poll<Reply extends { readonly answer: string }> {
-  readonly replies: readonly (Reply | Pending)[];
-  /** Whether a majority has answered this. */
-  yes(answer: Reply['answer']): boolean;
-  /** Whether so many have answered this that no majority can answer otherwise. */
-  no(answer: Reply['answer']): boolean;
-  readonly pending: number;
-  answers(): readonly NodeAnswer[];
-}
-
-type Pending = { readonly answer: 'pending' };
-
-/** Asks every node at once and settles as soon as `decide` can tell. With nothing pending it must. */
-function poll<Reply extends { readonly answer: NodeAnswer['answer'] }, Result>(
-  nodes: readonly RedisNode[],
-  ask: (node: RedisNode) => Promise<Reply>,
-  decide: (poll: Poll<Reply>) => Result | null,
-): Promise<Result> {
-  const majority = majorityOf(nodes.length);
-  const replies: (Reply | Pending)[] = nodes.map(() => ({ answer: 'pending' }));
-  const count = (answer: string): number =>
-    replies.filter((reply) => reply.answer === answer).length;
+  const count = nodes.all.length;
+  const majority = majorityOf(count);
+  let [released, notHeld, pending] = [0, 0, count];
   return new Promise((resolve) => {
-    for (const [at, node] of nodes.entries()) {
-      void ask(node).then((reply) => {
-        replies[at] = reply;
-        const result = decide({
-          replies,
-          yes: (answer) => count(answer) >= majority,
-          no: (answer) => count(answer) > nodes.length - majority,
-          pending: count('pending'),
-          answers: () =>
-            nodes.map(({ name }, index) => ({
-              name,
-              ...(replies[index] ?? { answer: 'pending' }),
-            })),
-        });
-        if (result !== null) resolve(result);
-      });
-    }
+    const end = (outcome: ReleaseOutcome): void => {
+      endLimit();
+      resolve(outcome);
+    };
+    const endLimit = nodes.release(holding, limitMs, (_, { answer }) => {
+      pending -= 1;
+      if (answer === 'released') released += 1;
+      if (answer === 'not-held') notHeld += 1;
+      if (released >= majority) end('released');
+      else if (notHeld > count - majority) end('expired');
+      else if (pending === 0) end('unknown');
+    });
   });
 }

@@ -12,7 +12,8 @@ import { extendOnAll, releaseOnAll } from './holding.js';
 import type { LeaseNodes } from './lease.js';
 import { type AcquireAttempt, LockService, type Request } from './lock-service.js';
 import { type NodeConfig, nameNodes } from './names.js';
-import { type Holding, RedisNode } from './redis/node.js';
+import { RedisNode } from './redis/node.js';
+import { Holding, Nodes } from './redis/nodes.js';
 import { WakeUps } from './redis/wake-ups.js';
 import { type Runtime, systemRuntime, unlessAborted } from './runtime.js';
 import { statusOf } from './status.js';
@@ -35,7 +36,7 @@ export interface AdmitOptions {
  * The clients stay their owner's: they are neither configured nor closed here.
  */
 export class Redlock extends LockService<Place> {
-  readonly #nodes: readonly RedisNode[];
+  readonly #nodes: Nodes;
   readonly #options: ResolvedOptions;
   readonly #admissions: Admissions;
   readonly #wakeUps: WakeUps;
@@ -47,7 +48,7 @@ export class Redlock extends LockService<Place> {
     this.#options = options;
     const named = nameNodes(config.nodes);
     const names = named.map(({ name }) => name);
-    this.#nodes = named.map((node) => {
+    const nodes = named.map((node) => {
       // With its own name, so that clients who swap the names of two nodes are refused, too.
       const members = createHash('sha1')
         .update(JSON.stringify([names, node.name]))
@@ -55,7 +56,8 @@ export class Redlock extends LockService<Place> {
       const service = { ...options, members, nodeCount: named.length };
       return new RedisNode(node, service, runtime);
     });
-    this.#admissions = new Admissions(this.#nodes, this.#options, runtime);
+    this.#nodes = new Nodes(nodes, options, runtime);
+    this.#admissions = new Admissions(nodes, this.#options, runtime);
     const channel = `${options.keyPrefix}turn:${runtime.uniqueId()}`;
     this.#wakeUps = new WakeUps(
       named.map(({ client }) => client),
@@ -69,7 +71,7 @@ export class Redlock extends LockService<Place> {
    * that has not answered after two seconds counts as unreachable.
    */
   async status(): Promise<readonly NodeStatus[]> {
-    return statusOf(this.#nodes, this.runtime);
+    return statusOf(this.#nodes.all, this.runtime);
   }
 
   /**
@@ -88,7 +90,7 @@ export class Redlock extends LockService<Place> {
    */
   async admit(options: AdmitOptions = {}): Promise<AdmissionOutcome> {
     const { node = null, force = false } = options;
-    const index = node === null ? null : this.#nodes.findIndex(({ name }) => name === node);
+    const index = node === null ? null : this.#nodes.all.findIndex(({ name }) => name === node);
     if (index === -1) throw new InvalidArgumentError(`no node has that name node=${String(node)}`);
     return force ? this.#admissions.force({ index }) : this.#admissions.admit();
   }
@@ -109,7 +111,7 @@ export class Redlock extends LockService<Place> {
     if (first.ok || first.reason !== 'no-quorum') return first;
     if (!first.nodes.some((node) => node.answer === 'not-admitted')) return first;
     const admission = await unlessAborted(this.#admissions.admit(), request.signal);
-    if (admission === null) return aborted(this.#nodes);
+    if (admission === null) return aborted(this.#nodes.all);
     if (!admission.ok) {
       return { ...first, hint: admission.reason, retryAfterMs: admission.retryAfterMs };
     }
@@ -119,7 +121,7 @@ export class Redlock extends LockService<Place> {
   async #attemptOnce(request: Request, place: Place | null): Promise<AcquireAttempt> {
     const { resources, ttlMs, signal } = request;
     const { holding, ticket } = place ?? {
-      holding: { resources, owner: this.runtime.uniqueId(), hasWaited: false },
+      holding: new Holding(resources, this.runtime.uniqueId(), false),
       ticket: null,
     };
     const callForAdmission = (): void => this.#admissions.call();
@@ -146,12 +148,12 @@ export class Redlock extends LockService<Place> {
   }
 
   protected override nodesOf(resources: readonly string[], owner: string): LeaseNodes {
-    return this.#nodesOf({ resources, owner, hasWaited: true }, this.#options.maxTtlMs);
+    return this.#nodesOf(new Holding(resources, owner, true), this.#options.maxTtlMs);
   }
 
   #nodesOf(holding: Holding, ttlMs: number): LeaseNodes {
     const { resources, owner } = holding;
-    const release = () => releaseOnAll(this.#nodes, holding, nodeTimeoutMs(ttlMs), this.runtime);
+    const release = () => releaseOnAll(this.#nodes, holding, nodeTimeoutMs(ttlMs));
     const extend = async (newTtlMs: number): Promise<number> => {
       const outcome = await extendOnAll(this.#nodes, holding, newTtlMs, this.runtime);
       if (outcome.ok) return outcome.deadlineMs;

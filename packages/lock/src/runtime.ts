@@ -56,10 +56,16 @@ export function sleep(
   });
 }
 
+/** @param node asked for its `state`: what its client says of the connection */
+export function noAnswer(
+  limitMs: number,
+  node: { readonly state: string },
+): { readonly answer: 'error'; readonly error: Error } {
+  return { answer: 'error', error: new Error(`no answer within ${limitMs} ms${node.state}`) };
+}
+
 /**
  * The reply of a node, or that it did not come within `limitMs`. The request itself goes on: it may still be carried out.
- *
- * @param node asked for its `state` where it is too late: what its client says of the connection
  */
 export function inTime<Reply>(
   runtime: Runtime,
@@ -68,9 +74,7 @@ export function inTime<Reply>(
   limitMs: number,
 ): Promise<Reply | { readonly answer: 'error'; readonly error: Error }> {
   return new Promise((resolve) => {
-    const cancel = runtime.after(limitMs, () =>
-      resolve({ answer: 'error', error: new Error(`no answer within ${limitMs} ms${node.state}`) }),
-    );
+    const cancel = runtime.after(limitMs, () => resolve(noAnswer(limitMs, node)));
     void reply.then((value) => {
       cancel();
       resolve(value);

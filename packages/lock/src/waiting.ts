@@ -3,7 +3,7 @@ import type { NodeAnswer } from './core/answers.js';
 import { backoffMs } from './core/backoff.js';
 import { majorityOf } from './core/quorum.js';
 import type { Request, Wait } from './lock-service.js';
-import type { Holding, RedisNode, Ticket } from './redis/node.js';
+import { Holding, type Nodes, type Ticket } from './redis/nodes.js';
 import type { WakeUps } from './redis/wake-ups.js';
 import { type Runtime, sleep } from './runtime.js';
 
@@ -23,7 +23,7 @@ const SPLITS_MAX = 2;
  * Whether it has the lock is decided by its attempts alone, as for everybody else.
  */
 export class Place implements Wait {
-  readonly #nodes: readonly RedisNode[];
+  readonly #nodes: Nodes;
   readonly #request: Request;
   readonly #wakeUps: WakeUps;
   readonly #runtime: Runtime;
@@ -35,7 +35,7 @@ export class Place implements Wait {
   #unsubscribe: () => void = () => {};
   #awaken: () => void = () => {};
 
-  constructor(nodes: readonly RedisNode[], request: Request, wakeUps: WakeUps, runtime: Runtime) {
+  constructor(nodes: Nodes, request: Request, wakeUps: WakeUps, runtime: Runtime) {
     this.#nodes = nodes;
     this.#request = request;
     this.#wakeUps = wakeUps;
@@ -44,8 +44,7 @@ export class Place implements Wait {
 
   /** What the next attempt is to take, and under which owner id. */
   get holding(): Holding {
-    const { resources } = this.#request;
-    this.#holding ??= { resources, owner: this.#runtime.uniqueId(), hasWaited: true };
+    this.#holding ??= new Holding(this.#request.resources, this.#runtime.uniqueId(), true);
     return this.#holding;
   }
 
@@ -91,7 +90,7 @@ export class Place implements Wait {
   #delayMs(attempts: number, { reason, retryAfterMs }: FailedAttempt): number {
     const chance = this.#runtime.random();
     if (this.#splits > 0) return OTHERS_MS * (1 + chance);
-    const isHeard = this.#wakeUps.heard >= majorityOf(this.#nodes.length);
+    const isHeard = this.#wakeUps.heard >= majorityOf(this.#nodes.all.length);
     if (!this.#ticket || reason !== 'held' || !isHeard) {
       return backoffMs(attempts, retryAfterMs, chance);
     }
@@ -101,7 +100,7 @@ export class Place implements Wait {
 
   /** Lets what it has go to the next in line, which may need just that; its own place is kept by the score. */
   #stepBack(): void {
-    for (const node of this.#nodes) void node.release(this.holding);
+    this.#nodes.giveUp(this.holding);
     this.#isInLine = false;
     this.#leave();
   }
@@ -125,7 +124,7 @@ export class Place implements Wait {
   }
 
   get #isCalled(): boolean {
-    return this.#called.size >= majorityOf(this.#nodes.length);
+    return this.#called.size >= majorityOf(this.#nodes.all.length);
   }
 
   /** By the clock in the middle of those of the nodes that answered, and of our own where they are even: one that is wrong is outvoted. */

@@ -56,13 +56,16 @@ function extend<V extends Voter>(
 }
 
 function agree(x: Voter, y: Voter): boolean {
-  return !knowsLater(x, y) && !knowsLater(y, x);
+  return !knowsLater(x, y, y.index) && !knowsLater(y, x, x.index);
 }
 
-/** Whether `one` knows that the other vote has been superseded: by a later incarnation, or a later generation of its own. */
-function knowsLater(one: Voter, other: Voter): boolean {
-  const known = one.roster[other.index];
-  if (!known) throw new Error(`roster has no entry for node ${other.index}`);
+/**
+ * Whether `one` knows that the other vote, of the node at this place, has been superseded: by a later incarnation, or a later
+ * generation of its own.
+ */
+export function knowsLater(one: Pick<Voter, 'roster'>, other: Incarnation, index: number): boolean {
+  const known = one.roster[index];
+  if (!known) throw new Error(`roster has no entry for node ${index}`);
   if (known.incarnation === other.incarnation) return known.generation > other.generation;
   return known.generation >= other.generation;
 }
@@ -72,7 +75,9 @@ export function supersededIn<V extends Voter>(
   voters: readonly V[],
   witnesses: readonly Voter[] = voters,
 ): readonly V[] {
-  return voters.filter((voter) => witnesses.some((witness) => knowsLater(witness, voter)));
+  return voters.filter((voter) =>
+    witnesses.some((witness) => knowsLater(witness, voter, voter.index)),
+  );
 }
 
 /** Those of them of which a witness knows another incarnation that is later. */
@@ -83,7 +88,7 @@ export function outlivedIn<V extends Voter>(
   return voters.filter((voter) =>
     witnesses.some(
       (witness) =>
-        knowsLater(witness, voter) &&
+        knowsLater(witness, voter, voter.index) &&
         witness.roster[voter.index]?.incarnation !== voter.incarnation,
     ),
   );

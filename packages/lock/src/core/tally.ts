@@ -1,5 +1,5 @@
 import type { VoteReply } from './answers.js';
-import { consistentQuorum, majorityOf, supersededIn, type Voter } from './quorum.js';
+import { consistentQuorum, knowsLater, majorityOf, type Voter } from './quorum.js';
 
 /** The vote of one node in one attempt. The last reply of a node replaces its earlier one. */
 export type Vote = { readonly answer: 'pending' } | VoteReply;
@@ -29,26 +29,36 @@ export type Decision =
  */
 export function decide(votes: readonly Vote[]): Decision {
   const majority = majorityOf(votes.length);
-  const grants = grantsIn(votes);
-  const pending = votes.filter((vote) => vote.answer === 'pending').length;
+  let token = 0n;
+  let granted = 0;
+  let pending = 0;
+  for (const vote of votes) {
+    if (vote.answer === 'pending') pending += 1;
+    if (vote.answer !== 'granted') continue;
+    granted += 1;
+    if (vote.token > token) token = vote.token;
+  }
+  if (granted + pending < majority) return { state: 'lost', reason: lossReason(votes, majority) };
+  // Asking earlier would raise nodes to a token that the next grant may exceed.
+  if (granted < majority) return { state: 'open', token, laggards: [] };
 
-  const token = grants.reduce((highest, vote) => (vote.token > highest ? vote.token : highest), 0n);
+  const grants = grantsIn(votes);
   const confirmations = grants.filter((vote) => vote.token === token);
   if (consistentQuorum(confirmations, majority)) return { state: 'won', token };
 
   const laggards = grants.filter((vote) => vote.token < token).map((vote) => vote.index);
-  const undecided = laggards.length + pending > 0;
-  if (!undecided || grants.length + pending < majority) {
+  if (laggards.length + pending === 0)
     return { state: 'lost', reason: lossReason(votes, majority) };
-  }
-  // Asking earlier would raise nodes to a token that the next grant may exceed.
-  return { state: 'open', token, laggards: grants.length < majority ? [] : laggards };
+  return { state: 'open', token, laggards };
 }
 
 /** Whether a node has no vote, or one that does not count beside another's. */
 export function callsForAdmission(votes: readonly Vote[]): boolean {
-  return (
-    votes.some((vote) => vote.answer === 'not-admitted') || supersededIn(grantsIn(votes)).length > 0
+  return votes.some(
+    (vote, index) =>
+      vote.answer === 'not-admitted' ||
+      (vote.answer === 'granted' &&
+        votes.some((other) => other.answer === 'granted' && knowsLater(other, vote, index))),
   );
 }
 

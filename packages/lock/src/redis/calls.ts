@@ -2,30 +2,39 @@ import type { Runtime } from '../runtime.js';
 import type { RedisClient } from './node.js';
 import { type CommandName, type Script, scriptFor } from './scripts.js';
 
-/** A command, with its keys and arguments. */
-export interface Request {
+/** A command with its keys and arguments, to be sent to any number of nodes. */
+export class Request {
   readonly command: CommandName;
   readonly keys: readonly string[];
-  readonly values: readonly (string | number)[];
+  /** As `calls.lua` expects it. */
+  readonly text: string;
+
+  constructor(command: CommandName, keys: readonly string[], values: readonly (string | number)[]) {
+    this.command = command;
+    this.keys = keys;
+    this.text = JSON.stringify([command, keys.length, ...values.map(String)]);
+  }
 }
 
 /** What a command answered, and the voters whose places a vote names, from 1. */
 export interface Reply {
   readonly parts: readonly unknown[];
   readonly voters: readonly unknown[];
+  /** Whether the command may have been carried out after what was sent later. */
+  readonly mayBeLate: boolean;
 }
 
-interface Call extends Request {
+interface Call {
+  readonly request: Request;
   /** When nobody waits for it any more, on the runtime's monotonic clock. */
   readonly untilMs: number;
-  readonly resolve: (reply: Reply) => void;
-  readonly reject: (error: unknown) => void;
+  readonly settle: (reply: Reply | Error) => void;
 }
 
 /** So that a node which serves many is not held up for long by one: about a millisecond of its time. */
 const CALLS_PER_SCRIPT_MAX = 100;
-/** Keys and arguments, which are handed to the client one by one. */
-const ARGUMENTS_PER_SCRIPT_MAX = 10_000;
+/** Which are handed to the client one by one. */
+const KEYS_PER_SCRIPT_MAX = 10_000;
 /** How many scripts may be under way to a node. What the client has taken may be carried out much later, after a reconnection. */
 const SCRIPTS_MAX = 8;
 /** How many calls may wait for that: a node that is down would else collect them without end. */
@@ -42,6 +51,7 @@ const CONNECTING: ReadonlySet<string> = new Set(['connecting', 'connect', 'recon
 export class Calls {
   readonly #client: RedisClient;
   readonly #nodeKey: string;
+  readonly #members: string;
   readonly #runtime: Runtime;
   #waiting: Call[] = [];
   #scripts = 0;
@@ -49,35 +59,31 @@ export class Calls {
   #isPlanned = false;
   #isWatching = false;
 
-  constructor(client: RedisClient, nodeKey: string, runtime: Runtime) {
+  /** @param members what the nodes are called, and this one */
+  constructor(client: RedisClient, nodeKey: string, members: string, runtime: Runtime) {
     this.#client = client;
     this.#nodeKey = nodeKey;
+    this.#members = members;
     this.#runtime = runtime;
   }
 
   /**
    * @param limitMs how long it is worth sending
-   * @returns the reply of the command
+   * @param settle hears the reply of the command, later, or why there is none
    */
-  call(
-    command: CommandName,
-    keys: readonly string[],
-    values: readonly (string | number)[],
-    limitMs: number,
-  ): Promise<Reply> {
+  call(request: Request, limitMs: number, settle: Call['settle']): void {
     const nowMs = this.#runtime.nowMs();
     if (this.#waiting.length >= WAITING_MAX && nowMs >= this.#sweepMs) {
       this.#sweepMs = nowMs + SWEEP_EVERY_MS;
       this.#waiting = dropGivenUp(this.#waiting, nowMs);
     }
     if (this.#waiting.length >= WAITING_MAX) {
-      return Promise.reject(new Error(`${WAITING_MAX} requests wait for this node already`));
+      const full = new Error(`${WAITING_MAX} requests wait for this node already`);
+      queueMicrotask(() => settle(full));
+      return;
     }
-    return new Promise((resolve, reject) => {
-      const untilMs = nowMs + limitMs;
-      this.#waiting.push({ command, keys, values, untilMs, resolve, reject });
-      this.#plan();
-    });
+    this.#waiting.push({ request, untilMs: nowMs + limitMs, settle });
+    this.#plan();
   }
 
   #plan(): void {
@@ -104,9 +110,9 @@ export class Calls {
   /** How many calls one script may carry: at least one. */
   #countOfNext(): number {
     let size = 0;
-    const over = this.#waiting.findIndex(({ keys, values }, at) => {
-      size += keys.length + values.length;
-      return at > 0 && (at >= CALLS_PER_SCRIPT_MAX || size > ARGUMENTS_PER_SCRIPT_MAX);
+    const over = this.#waiting.findIndex(({ request }, at) => {
+      size += request.keys.length;
+      return at > 0 && (at >= CALLS_PER_SCRIPT_MAX || size > KEYS_PER_SCRIPT_MAX);
     });
     return over === -1 ? this.#waiting.length : over;
   }
@@ -122,46 +128,56 @@ export class Calls {
 
   async #send(calls: readonly Call[]): Promise<void> {
     this.#scripts += 1;
-    try {
-      const script = scriptFor(calls.map(({ command }) => command));
-      const { replies, voters } = readReplies(await this.#run(script, calls), calls.length);
-      for (const [at, { resolve, reject }] of calls.entries()) {
-        const parts = replies[at];
-        if (!Array.isArray(parts)) reject(unexpected(parts));
-        else if (parts[0] === 'error') reject(new Error(String(parts[1])));
-        else resolve({ parts, voters });
-      }
-    } catch (error) {
-      for (const { reject } of calls) reject(error);
-    }
+    const replies = await this.#replies(calls);
     this.#scripts -= 1;
     if (this.#waiting.length > 0) this.#plan();
+    for (const [at, { settle }] of calls.entries()) settle(replies(at));
   }
 
-  async #run({ sha1, source }: Script, calls: readonly Call[]): Promise<unknown> {
-    const [keyCount, ...told] = inScript(this.#nodeKey, calls);
+  /** By the place of the call. */
+  async #replies(calls: readonly Call[]): Promise<(at: number) => Reply | Error> {
+    const requests = calls.map(({ request }) => request);
+    const script = scriptFor(requests.map(({ command }) => command));
     try {
-      return await this.#client.evalsha(sha1, keyCount, ...told);
+      const { reply, mayBeLate } = await this.#run(script, requests);
+      const { replies, voters } = readReplies(reply, calls.length);
+      return (at) => {
+        const parts = replies[at];
+        if (!Array.isArray(parts)) return unexpected(parts);
+        return parts[0] === 'error' ? new Error(String(parts[1])) : { parts, voters, mayBeLate };
+      };
+    } catch (error) {
+      const failure = error instanceof Error ? error : new Error(String(error));
+      return () => failure;
+    }
+  }
+
+  async #run(
+    { sha1, source }: Script,
+    requests: readonly Request[],
+  ): Promise<{ readonly reply: unknown; readonly mayBeLate: boolean }> {
+    const [keyCount, ...told] = inScript(this.#nodeKey, this.#members, requests);
+    try {
+      const reply = await this.#client.evalsha(sha1, keyCount, ...told);
+      // A cluster may send us elsewhere with it.
+      return { reply, mayBeLate: this.#client.isCluster === true };
     } catch (error) {
       // The node has not seen the script since it started, or its script cache was flushed.
       if (!(error instanceof Error && error.message.startsWith('NOSCRIPT'))) throw error;
-      return this.#client.eval(source, keyCount, ...told);
+      return { reply: await this.#client.eval(source, keyCount, ...told), mayBeLate: true };
     }
   }
 }
 
-/** What EVALSHA takes after the script, as `calls.lua` expects it: how many keys, the keys, and the calls. */
+/** What EVALSHA takes after the script, as `calls.lua` expects it: how many keys, the keys, and the arguments. */
 export function inScript(
   nodeKey: string,
+  members: string,
   requests: readonly Request[],
-): [keyCount: number, ...keysAndCalls: string[]] {
+): [keyCount: number, ...keysAndArguments: string[]] {
   const keys = [nodeKey, ...requests.flatMap((request) => request.keys)];
-  const calls = requests.map(({ command, keys: own, values }) => [
-    command,
-    own.length,
-    ...values.map(String),
-  ]);
-  return [keys.length, ...keys, JSON.stringify(calls)];
+  const calls = `[${requests.map(({ text }) => text).join(',')}]`;
+  return [keys.length, ...keys, members, calls];
 }
 
 function readReplies(
@@ -180,9 +196,9 @@ function readReplies(
 
 /** The calls that somebody still waits for. */
 function dropGivenUp(calls: readonly Call[], nowMs: number): Call[] {
-  return calls.filter(({ untilMs, reject }) => {
+  return calls.filter(({ untilMs, settle }) => {
     const isWanted = untilMs > nowMs;
-    if (!isWanted) reject(new Error('given up before it was sent'));
+    if (!isWanted) queueMicrotask(() => settle(new Error('given up before it was sent')));
     return isWanted;
   });
 }

@@ -1,13 +1,10 @@
 import type { Admission, Claim, Inspection } from '../core/admission.js';
-import type { VoteReply } from '../core/answers.js';
 import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import type { Runtime } from '../runtime.js';
-import { Calls, type Reply } from './calls.js';
+import { Calls, type Reply, Request } from './calls.js';
 import {
   type AdmitReply,
   admitted,
-  type ExtendReply,
-  extended,
   type InspectReply,
   inspected,
   type Membership,
@@ -15,13 +12,11 @@ import {
   oneOf,
   type PromiseReply,
   promised,
-  type ReleaseReply,
   type RetireReply,
   report,
   rosterText,
   type StatusReply,
   text,
-  vote,
 } from './replies.js';
 import type { CommandName } from './scripts.js';
 
@@ -29,6 +24,7 @@ import type { CommandName } from './scripts.js';
 export interface RedisClient {
   /** What the client says of its connection, `ready` where it is fine. */
   readonly status?: string;
+  readonly isCluster?: boolean;
   /** To hear when it is connected. */
   once?(event: 'ready', listener: () => void): unknown;
   evalsha(
@@ -66,30 +62,9 @@ export interface NamedClient {
   readonly durable: boolean;
 }
 
-/** What one lease holds, and under which owner id. */
-export interface Holding {
-  /** Sorted. */
-  readonly resources: readonly string[];
-  /** Random, of one attempt, never used again. */
-  readonly owner: string;
-  /** Whether it may have stood in line. */
-  readonly hasWaited: boolean;
-}
-
-/** How an attempt stands in line where it is refused. */
-export interface Ticket {
-  /** When it came, in milliseconds since 1970: who has a lower one is ahead of it. */
-  readonly score: number;
-  /** Where it is told that its turn has come. */
-  readonly channel: string;
-  /** How long it keeps its place, and then its turn, without being heard of. */
-  readonly turnMs: number;
-}
-
 /** What every script needs to know besides the request itself. */
 export interface NodeOptions extends Membership {
   readonly keyPrefix: string;
-  readonly fenceTtlMs: number;
   readonly maxTtlMs: number;
 }
 
@@ -101,15 +76,12 @@ export class RedisNode {
   readonly #client: RedisClient;
   readonly #options: NodeOptions;
   readonly #calls: Calls;
-  /** Of each owner the ACQUIREs that have not been answered: whether they leave anything on the node. */
-  readonly #underWay = new Map<string, Set<Promise<boolean>>>();
-
   constructor({ name, client, durable }: NamedClient, options: NodeOptions, runtime: Runtime) {
     this.name = name;
     this.durable = durable;
     this.#client = client;
     this.#options = options;
-    this.#calls = new Calls(client, `${options.keyPrefix}node`, runtime);
+    this.#calls = new Calls(client, `${options.keyPrefix}node`, options.members, runtime);
   }
 
   /** For messages: what the client says of its connection, where that is not ready. */
@@ -123,76 +95,37 @@ export class RedisNode {
     return seen.members === '' || seen.members === this.#options.members;
   }
 
-  /** ACQUIRE: takes the locks of all resources or none. With a ticket, who is refused stands in line. */
-  async acquire(holding: Holding, ttlMs: number, ticket: Ticket | null): Promise<VoteReply> {
-    const { owner } = holding;
-    const { members, fenceTtlMs } = this.#options;
-    const place = ticket ? [ticket.score, ticket.channel, ticket.turnMs] : [];
-    const keys = this.#keys(holding, ['lock', 'fence', 'line']);
-    if (ticket) keys.push(this.#waiter(owner));
-    const values = [owner, ttlMs, members, fenceTtlMs, ...place];
-    const reply = this.#run('acquire', keys, values, vote);
-    const leaves = reply.then(
-      ({ answer }) => answer === 'granted' || (answer === 'held' && ticket !== null),
-    );
-    const own = this.#underWay.get(owner) ?? new Set();
-    this.#underWay.set(owner, own.add(leaves));
-    await leaves;
-    own.delete(leaves);
-    if (own.size === 0) this.#underWay.delete(owner);
-    return reply;
-  }
-
-  /** CONFIRM: raises the node to `token`, if the attempt still holds the locks there. */
-  confirm(holding: Holding, token: bigint): Promise<VoteReply> {
-    const { members, fenceTtlMs } = this.#options;
-    const values = [holding.owner, token.toString(), members, fenceTtlMs];
-    return this.#run('confirm', this.#keys(holding, ['lock', 'fence']), values, vote);
-  }
-
-  extend(holding: Holding, ttlMs: number): Promise<ExtendReply> {
-    const values = [holding.owner, ttlMs, this.#options.members];
-    return this.#run('extend', this.#keys(holding, ['lock']), values, extended);
-  }
-
-  /** RELEASE: gives up what the owner holds, and its place in line. */
-  release(holding: Holding): Promise<ReleaseReply> {
-    // An ACQUIRE that falls back to EVAL is carried out after this, and would lock everybody out, or stand in line, until its
-    // time ends.
-    for (const late of this.#underWay.get(holding.owner) ?? []) {
-      void late.then((leaves) => {
-        if (leaves) void this.#release(holding);
-      });
-    }
-    return this.#release(holding);
-  }
-
-  #release(holding: Holding): Promise<ReleaseReply> {
-    const { owner, hasWaited } = holding;
-    const keys = this.#keys(holding, ['lock', 'line']);
-    if (hasWaited) keys.push(this.#waiter(owner));
-    const values = hasWaited ? [owner, 1] : [owner];
-    return this.#run('release', keys, values, ({ parts }) => ({
-      answer: oneOf(parts, 'released', 'not-held'),
-    }));
+  /**
+   * Sends a request of a lease.
+   *
+   * @param limitMs how long it is worth sending
+   * @param tell hears the answer, later
+   */
+  send<Answer>(
+    request: Request,
+    limitMs: number,
+    read: (reply: Reply, service: Membership) => Answer,
+    tell: (answer: Answer | NodeFailure) => void,
+  ): void {
+    this.#calls.call(request, limitMs, (reply) => tell(this.#read(reply, read)));
   }
 
   /** Asks what the node remembers; `name` becomes its incarnation's if that has none. */
   inspect(name: string): Promise<InspectReply> {
-    return this.#run('inspect', [], [name], inspected);
+    return this.#run('inspect', [name], inspected);
   }
 
   /** Asks the incarnation that was inspected to promise that it respects the claims. */
   promise(seen: Inspection, claims: readonly Claim[]): Promise<PromiseReply> {
-    const { members, nodeCount } = this.#options;
+    const { nodeCount } = this.#options;
     const told = claims.flatMap(({ index, incarnation, generation }) => [
       index + 1,
       incarnation,
       generation,
       seen.roster[index]?.generation ?? 0,
     ]);
-    const values = [seen.incarnation, members, nodeCount, ...told];
-    return this.#run('promise', [], values, promised);
+    const values = [seen.incarnation, nodeCount, ...told];
+    return this.#run('promise', values, promised);
   }
 
   admit(
@@ -201,24 +134,24 @@ export class RedisNode {
     admission: Admission,
     quarantineMs: number,
   ): Promise<AdmitReply> {
-    const { members, maxTtlMs } = this.#options;
+    const { maxTtlMs } = this.#options;
     const { roster, floor, longestMs } = admission;
     const life = [seen.history, seen.incarnation, generation];
     const known = [rosterText(roster), floor.toString(), longestMs];
-    const values = [...life, ...known, members, maxTtlMs, quarantineMs];
-    return this.#run('admit', [], values, admitted);
+    const values = [...life, ...known, maxTtlMs, quarantineMs];
+    return this.#run('admit', values, admitted);
   }
 
   /** Ends the incarnation that was inspected, if it has a vote; `name` becomes the next one's. */
   retire(seen: Inspection, name: string): Promise<RetireReply> {
-    return this.#run('retire', [], [seen.incarnation, name], ({ parts }) => ({
+    return this.#run('retire', [seen.incarnation, name], ({ parts }) => ({
       answer: oneOf(parts, 'retired', 'changed'),
     }));
   }
 
   /** Asks what an operator wants to know; changes nothing. */
   status(): Promise<StatusReply> {
-    return this.#run('status', [], [], report);
+    return this.#run('status', [], report);
   }
 
   /** When the append-only file is written through, as `always`; null where the server does not tell. Never rejects. */
@@ -231,26 +164,22 @@ export class RedisNode {
     }
   }
 
-  #waiter(owner: string): string {
-    return `${this.#options.keyPrefix}waiter:${owner}`;
-  }
-
-  /** Of each resource, its keys of these kinds. */
-  #keys({ resources }: Holding, kinds: readonly ('lock' | 'fence' | 'line')[]): string[] {
-    const { keyPrefix } = this.#options;
-    return resources.flatMap((resource) => kinds.map((kind) => `${keyPrefix}${kind}:${resource}`));
-  }
-
-  async #run<Answer>(
+  #run<Answer>(
     command: CommandName,
-    keys: readonly string[],
     values: readonly (string | number)[],
     read: (reply: Reply, service: Membership) => Answer,
   ): Promise<Answer | NodeFailure> {
-    // Whatever a lost attempt may have taken is released however long that takes: until it ends by itself.
-    const limitMs = command === 'release' ? this.#options.maxTtlMs : NODE_TIMEOUT_MAX_MS;
+    const request = new Request(command, [], values);
+    return new Promise((resolve) => this.send(request, NODE_TIMEOUT_MAX_MS, read, resolve));
+  }
+
+  #read<Answer>(
+    reply: Reply | Error,
+    read: (reply: Reply, service: Membership) => Answer,
+  ): Answer | NodeFailure {
+    if (reply instanceof Error) return { answer: 'error', error: reply };
     try {
-      return read(await this.#calls.call(command, keys, values, limitMs), this.#options);
+      return read(reply, this.#options);
     } catch (error) {
       return { answer: 'error', error: error instanceof Error ? error : new Error(String(error)) };
     }

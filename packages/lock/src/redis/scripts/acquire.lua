@@ -2,14 +2,14 @@
 -- A request that is sent again finds its own locks, and a waiter finds those that were handed over to it. Who is refused and has
 -- a score stands in line.
 -- keys: lock, fence and line of each resource, then the own key of who would wait.
--- arguments: owner, ttl (ms), members, fence ttl (ms); of who would wait also its score, channel and turn (ms).
+-- arguments: owner, ttl (ms), fence ttl (ms); of who would wait also its score, channel and turn (ms).
 -- Reply: {'granted', token, voter} | {'held', remaining (ms), time (ms)} | {'not-admitted'} | {'wrong-members'}
 --        | {'ttl-too-long', max_ttl} | {'token-exhausted'}.
-commands.acquire = function(from, to, owner, ttl, members, fence_ttl, score, channel, turn)
+commands.acquire = function(from, to, owner, ttl, fence_ttl, score, channel, turn)
   local waiter
   if score then waiter, to = KEYS[to], to - 1 end
 
-  local node, refusal = admitted(members)
+  local node, refusal = admitted()
   if not node then return refusal end
   if tonumber(ttl) > node.max_ttl then return {'ttl-too-long', node.max_ttl} end
 

@@ -1,13 +1,13 @@
 -- Lets this node vote, if it still is the incarnation that was inspected. One that votes already, in a lower generation than others
 -- have promised to it, is raised to that: its votes would not count beside theirs.
--- arguments: history, incarnation, gen, roster, floor, longest (ms), members, max_ttl (ms), quarantine (ms).
+-- arguments: history, incarnation, gen, roster, floor, longest (ms), max_ttl (ms), quarantine (ms).
 -- Reply: {'admitted'} | {'already-admitted'} | {'changed'} | {'wrong-members'} | {'too-early', left (ms)} where the node has been
 --        seen for less than the quarantine: it may have forgotten a lease that somebody still holds.
-commands.admit = function(_, _, told, incarnation, gen, roster, floor, longest, members, max_ttl, quarantine)
+commands.admit = function(_, _, told, incarnation, gen, roster, floor, longest, max_ttl, quarantine)
   local fields = redis.call('HMGET', KEYS[1],
     'history', 'incarnation', 'seen_history', 'members', 'max', 'roster', 'longest', 'seen_at', 'gen')
   if own_history() ~= told or fields[3] ~= told or fields[2] ~= incarnation then return {'changed'} end
-  if fields[4] and fields[4] ~= members then return {'wrong-members'} end
+  if fields[4] and fields[4] ~= MEMBERS then return {'wrong-members'} end
   if fields[1] ~= told then
     local left = tonumber(fields[8]) + tonumber(quarantine) - own_time_ms()
     if left > 0 then return {'too-early', left} end
@@ -21,7 +21,7 @@ commands.admit = function(_, _, told, incarnation, gen, roster, floor, longest, 
     if life.gen > known[place].gen then known[place] = life end
   end
   redis.call('HSET', KEYS[1], 'history', told, 'gen', gen, 'roster', as_roster(known), 'floor', highest, 'max', highest,
-    'longest', digits(math.max(tonumber(longest), tonumber(fields[7] or '0'))), 'members', members, 'max_ttl', max_ttl)
+    'longest', digits(math.max(tonumber(longest), tonumber(fields[7] or '0'))), 'members', MEMBERS, 'max_ttl', max_ttl)
   voter = nil
   return {'admitted'}
 end

@@ -1,9 +1,9 @@
 -- The calls of one tick of a client, one after the other.
--- KEYS: node, then the keys of each call. ARGV[1]: of each call its command, how many keys, and its arguments, as JSON.
+-- KEYS: node, then the keys of each call. ARGV: members, and of each call its command, how many keys, and its arguments, as JSON.
 -- Reply: the reply of each call, {'error', message} where it failed, and the voters whose places those name, as JSON: much less work
 -- than lists of lists are, here and for the client.
 local replies, from = {}, 2
-for i, call in ipairs(cjson.decode(ARGV[1])) do
+for i, call in ipairs(cjson.decode(ARGV[2])) do
   local to = from + call[2] - 1
   local ok, reply = pcall(commands[call[1]], from, to, unpack(call, 3))
   -- Older servers raise a string, later ones a table.

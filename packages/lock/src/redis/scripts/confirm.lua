@@ -1,10 +1,10 @@
 -- Raises this node to the token that an attempt chose, if the attempt still holds the locks here. Answers a higher one where it
 -- has given that, or that very token, meanwhile: no node ever gives the same token twice, whatever is sent again or comes late.
 -- keys: lock and fence of each resource.
--- arguments: owner, token, members, fence ttl (ms).
+-- arguments: owner, token, fence ttl (ms).
 -- Reply: {'granted', token, voter} | {'not-held'} | {'not-admitted'} | {'wrong-members'} | {'token-exhausted'}.
-commands.confirm = function(from, to, owner, token, members, fence_ttl)
-  local node, refusal = admitted(members)
+commands.confirm = function(from, to, owner, token, fence_ttl)
+  local node, refusal = admitted()
   if not node then return refusal end
   local raised = tonumber(token)
   for i = from, to, 2 do

@@ -4,15 +4,15 @@
 -- takes the place of the one that its client has seen here. Who has been overtaken by others looks again, and joins them.
 -- A node that has no vote promises for the time when it has, and belongs from now on to the clients that name the nodes alike:
 -- two services cannot share it out at their first start.
--- arguments: this node's incarnation, members, number of nodes, then of each claim: the other node's place (from 1),
+-- arguments: this node's incarnation, number of nodes, then of each claim: the other node's place (from 1),
 --       its incarnation, the generation claimed for it, the one that is known here as far as the client knows.
 -- Reply: {'promised', max, longest (ms), admitted (1|0), gen, incarnation, roster as it was before} | {'refused'} | {'changed'} | {'wrong-members'}.
-commands.promise = function(_, _, incarnation, members, count, ...)
+commands.promise = function(_, _, incarnation, count, ...)
   local claims = {...}
   local fields = redis.call('HMGET', KEYS[1],
     'seen_history', 'incarnation', 'members', 'roster', 'max', 'longest', 'history', 'gen')
   if fields[1] ~= own_history() or fields[2] ~= incarnation then return {'changed'} end
-  if fields[3] and fields[3] ~= members then return {'wrong-members'} end
+  if fields[3] and fields[3] ~= MEMBERS then return {'wrong-members'} end
 
   local roster = lives(fields[4] or string.rep('0:,', tonumber(count)))
   local before = as_roster(roster)
@@ -25,7 +25,7 @@ commands.promise = function(_, _, incarnation, members, count, ...)
     end
     known.incarnation, known.gen = claimed, math.max(known.gen, generation)
   end
-  redis.call('HSET', KEYS[1], 'roster', as_roster(roster), 'members', members)
+  redis.call('HSET', KEYS[1], 'roster', as_roster(roster), 'members', MEMBERS)
   voter = nil
   return {
     'promised', fields[5] or '0', fields[6] or '0', fields[7] == own_history() and 1 or 0, fields[8] or '0', incarnation, before,

@@ -3,7 +3,7 @@
 local TOKEN_MAX = 9007199254740991 -- 2^53-1: Lua numbers are doubles, and larger ones are rounded
 
 -- The voter that this node is, or nil and the refusal that it must answer.
-local function admitted(members)
+local function admitted()
   if not voter then
     local fields = redis.call('HMGET', KEYS[1],
       'history', 'gen', 'incarnation', 'roster', 'floor', 'max', 'members', 'max_ttl', 'longest')
@@ -18,7 +18,7 @@ local function admitted(members)
     }
     voters[voter.place] = {fields[2], fields[3], fields[4]}
   end
-  if voter.members and voter.members ~= members then return nil, {'wrong-members'} end
+  if voter.members and voter.members ~= MEMBERS then return nil, {'wrong-members'} end
   if not voter.history or voter.history ~= own_history() then return nil, {'not-admitted'} end
   return voter
 end

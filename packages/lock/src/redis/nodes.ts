@@ -1,0 +1,182 @@
+import type { VoteReply } from '../core/answers.js';
+import { NODE_TIMEOUT_MAX_MS, nodeTimeoutMs } from '../core/validity.js';
+import { noAnswer, type Runtime } from '../runtime.js';
+import { type Reply, Request } from './calls.js';
+import type { RedisNode } from './node.js';
+import {
+  type ExtendReply,
+  extended,
+  type Membership,
+  type NodeFailure,
+  oneOf,
+  type ReleaseReply,
+  vote,
+} from './replies.js';
+
+/** What one lease holds, and under which owner id. */
+export class Holding {
+  /** Sorted. */
+  readonly resources: readonly string[];
+  /** Random, of one attempt, never used again. */
+  readonly owner: string;
+  /** Whether it may have stood in line. */
+  readonly hasWaited: boolean;
+  /** Whether RELEASE was sent. Nothing else is sent after that. */
+  isGivenUp = false;
+
+  constructor(resources: readonly string[], owner: string, hasWaited: boolean) {
+    this.resources = resources;
+    this.owner = owner;
+    this.hasWaited = hasWaited;
+  }
+}
+
+/** How an attempt stands in line where it is refused. */
+export interface Ticket {
+  /** When it came, in milliseconds since 1970: who has a lower one is ahead of it. */
+  readonly score: number;
+  /** Where it is told that its turn has come. */
+  readonly channel: string;
+  /** How long it keeps its place, and then its turn, without being heard of. */
+  readonly turnMs: number;
+}
+
+export interface NodesOptions {
+  readonly keyPrefix: string;
+  readonly fenceTtlMs: number;
+  readonly maxTtlMs: number;
+}
+
+/** Hears what each node answers, once: a node that has not answered in time has failed. */
+type Tell<Answer> = (index: number, answer: Answer) => void;
+/** From now on nodes may take as long as they like. */
+type EndLimit = () => void;
+
+const released = ({ parts }: Reply): ReleaseReply => ({
+  answer: oneOf(parts, 'released', 'not-held'),
+});
+
+/** The nodes of one lock service, sorted by name, and what is asked of all of them for a lease. Never throws. */
+export class Nodes {
+  readonly all: readonly RedisNode[];
+  readonly #indexes: readonly number[];
+  readonly #options: NodesOptions;
+  readonly #runtime: Runtime;
+
+  constructor(all: readonly RedisNode[], options: NodesOptions, runtime: Runtime) {
+    this.all = all;
+    this.#indexes = [...all.keys()];
+    this.#options = options;
+    this.#runtime = runtime;
+  }
+
+  /** ACQUIRE: takes the locks of all resources or none. With a ticket, who is refused stands in line. */
+  acquire(holding: Holding, ttlMs: number, ticket: Ticket | null, tell: Tell<VoteReply>): EndLimit {
+    const keys = this.#keys(holding, ['lock', 'fence', 'line'], ticket !== null);
+    const place = ticket ? [ticket.score, ticket.channel, ticket.turnMs] : [];
+    const values = [holding.owner, ttlMs, this.#options.fenceTtlMs, ...place];
+    const take = (reply: Reply, service: Membership, node: RedisNode): VoteReply => {
+      const answer = vote(reply, service);
+      // Carried out after its release, it would lock everybody out, or stand in line, until its time ends.
+      const leavesTraces =
+        answer.answer === 'granted' || (answer.answer === 'held' && ticket !== null);
+      if (holding.isGivenUp && reply.mayBeLate && leavesTraces) this.#releaseOn([node], holding);
+      return answer;
+    };
+    const request = new Request('acquire', keys, values);
+    return this.#ask(this.#indexes, request, nodeTimeoutMs(ttlMs), take, tell);
+  }
+
+  /** CONFIRM: raises these nodes to `token`, if the attempt still holds the locks there. */
+  confirm(
+    indexes: readonly number[],
+    holding: Holding,
+    token: bigint,
+    limitMs: number,
+    tell: Tell<VoteReply>,
+  ): EndLimit {
+    const keys = this.#keys(holding, ['lock', 'fence']);
+    const values = [holding.owner, token.toString(), this.#options.fenceTtlMs];
+    return this.#ask(indexes, new Request('confirm', keys, values), limitMs, vote, tell);
+  }
+
+  /** EXTEND: gives the lease more time where it is still held. */
+  extend(holding: Holding, ttlMs: number, tell: Tell<ExtendReply>): EndLimit {
+    const request = new Request('extend', this.#keys(holding, ['lock']), [holding.owner, ttlMs]);
+    return this.#ask(this.#indexes, request, nodeTimeoutMs(ttlMs), extended, tell);
+  }
+
+  /** RELEASE: gives up what the owner holds, and its place in line. It is carried out however long a node takes. */
+  release(holding: Holding, limitMs: number, tell: Tell<ReleaseReply>): EndLimit {
+    holding.isGivenUp = true;
+    return this.#ask(this.#indexes, this.#releaseOf(holding), limitMs, released, tell);
+  }
+
+  /** RELEASE, where nobody waits for the answers. */
+  giveUp(holding: Holding): void {
+    holding.isGivenUp = true;
+    this.#releaseOn(this.all, holding);
+  }
+
+  #releaseOn(nodes: readonly RedisNode[], holding: Holding): void {
+    const request = this.#releaseOf(holding);
+    for (const node of nodes) node.send(request, this.#sendLimitMs(request), released, () => {});
+  }
+
+  #releaseOf(holding: Holding): Request {
+    const { owner, hasWaited } = holding;
+    const keys = this.#keys(holding, ['lock', 'line'], hasWaited);
+    return new Request('release', keys, hasWaited ? [owner, 1] : [owner]);
+  }
+
+  #ask<Answer>(
+    indexes: readonly number[],
+    request: Request,
+    limitMs: number,
+    read: (reply: Reply, service: Membership, node: RedisNode) => Answer,
+    tell: Tell<NoInfer<Answer> | NodeFailure>,
+  ): EndLimit {
+    const unanswered = new Set(indexes);
+    const settle = (index: number, answer: Answer | NodeFailure): void => {
+      if (!unanswered.delete(index)) return;
+      if (unanswered.size === 0) endLimit();
+      tell(index, answer);
+    };
+    const endLimit = this.#runtime.after(limitMs, () => {
+      for (const index of unanswered) settle(index, noAnswer(limitMs, this.#node(index)));
+    });
+    const sendLimitMs = this.#sendLimitMs(request);
+    for (const index of indexes) {
+      const node = this.#node(index);
+      const readFrom = (reply: Reply, service: Membership): Answer => read(reply, service, node);
+      node.send(request, sendLimitMs, readFrom, (answer) => settle(index, answer));
+    }
+    return endLimit;
+  }
+
+  #node(index: number): RedisNode {
+    const node = this.all[index];
+    if (!node) throw new Error(`there is no node ${index}`);
+    return node;
+  }
+
+  // Whatever a lost attempt may have taken is released however long that takes: until it ends by itself.
+  #sendLimitMs({ command }: Request): number {
+    return command === 'release' ? this.#options.maxTtlMs : NODE_TIMEOUT_MAX_MS;
+  }
+
+  /** Of each resource, its keys of these kinds; then the waiter's own. */
+  #keys(
+    { resources, owner }: Holding,
+    kinds: readonly ('lock' | 'fence' | 'line')[],
+    withWaiter = false,
+  ): string[] {
+    const { keyPrefix } = this.#options;
+    const keys: string[] = [];
+    for (const resource of resources) {
+      for (const kind of kinds) keys.push(`${keyPrefix}${kind}:${resource}`);
+    }
+    if (withWaiter) keys.push(`${keyPrefix}waiter:${owner}`);
+    return keys;
+  }
+}
