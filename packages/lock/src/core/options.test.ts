@@ -32,6 +32,7 @@ const wrong: [string, () => unknown][] = [
   ['a maxTtlMs of two days', () => resolveOptions({ maxTtlMs: 172_800_000 })],
   ['a fence shorter than a lease', () => resolveOptions({ maxTtlMs: 60_000, fenceTtlMs: 59_999 })],
   ['no key prefix', () => resolveOptions({ keyPrefix: '' })],
+  ['a key prefix with half a character', () => resolveOptions({ keyPrefix: 'a\ud800' })],
   ['a first token of 0', () => resolveOptions({ firstToken: 0n })],
   ['a first token above 2^53-1', () => resolveOptions({ firstToken: 2n ** 53n })],
   ['a first token that is no bigint', () => resolveOptions({ firstToken: 33 as never })],

@@ -68,6 +68,9 @@ export interface NodeOptions extends Membership {
   readonly maxTtlMs: number;
 }
 
+/** Makes an answer of a reply; throws where it is none. */
+export type Read<Answer> = (reply: Reply, service: Membership, node: RedisNode) => Answer;
+
 /** One independent Redis master. Its calls never reject: a failure is an answer. They may hang as long as the client does. */
 export class RedisNode {
   readonly name: string;
@@ -76,6 +79,7 @@ export class RedisNode {
   readonly #client: RedisClient;
   readonly #options: NodeOptions;
   readonly #calls: Calls;
+
   constructor({ name, client, durable }: NamedClient, options: NodeOptions, runtime: Runtime) {
     this.name = name;
     this.durable = durable;
@@ -104,7 +108,7 @@ export class RedisNode {
   send<Answer>(
     request: Request,
     limitMs: number,
-    read: (reply: Reply, service: Membership) => Answer,
+    read: Read<Answer>,
     tell: (answer: Answer | NodeFailure) => void,
   ): void {
     this.#calls.call(request, limitMs, (reply) => tell(this.#read(reply, read)));
@@ -167,19 +171,16 @@ export class RedisNode {
   #run<Answer>(
     command: CommandName,
     values: readonly (string | number)[],
-    read: (reply: Reply, service: Membership) => Answer,
+    read: Read<Answer>,
   ): Promise<Answer | NodeFailure> {
     const request = new Request(command, [], values);
     return new Promise((resolve) => this.send(request, NODE_TIMEOUT_MAX_MS, read, resolve));
   }
 
-  #read<Answer>(
-    reply: Reply | Error,
-    read: (reply: Reply, service: Membership) => Answer,
-  ): Answer | NodeFailure {
+  #read<Answer>(reply: Reply | Error, read: Read<Answer>): Answer | NodeFailure {
     if (reply instanceof Error) return { answer: 'error', error: reply };
     try {
-      return read(reply, this.#options);
+      return read(reply, this.#options, this);
     } catch (error) {
       return { answer: 'error', error: error instanceof Error ? error : new Error(String(error)) };
     }

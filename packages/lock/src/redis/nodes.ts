@@ -2,11 +2,10 @@ import type { VoteReply } from '../core/answers.js';
 import { NODE_TIMEOUT_MAX_MS, nodeTimeoutMs } from '../core/validity.js';
 import { noAnswer, type Runtime } from '../runtime.js';
 import { type Reply, Request } from './calls.js';
-import type { RedisNode } from './node.js';
+import type { Read, RedisNode } from './node.js';
 import {
   type ExtendReply,
   extended,
-  type Membership,
   type NodeFailure,
   oneOf,
   type ReleaseReply,
@@ -75,7 +74,7 @@ export class Nodes {
     const keys = this.#keys(holding, ['lock', 'fence', 'line'], ticket !== null);
     const place = ticket ? [ticket.score, ticket.channel, ticket.turnMs] : [];
     const values = [holding.owner, ttlMs, this.#options.fenceTtlMs, ...place];
-    const take = (reply: Reply, service: Membership, node: RedisNode): VoteReply => {
+    const take: Read<VoteReply> = (reply, service, node) => {
       const answer = vote(reply, service);
       // Carried out after its release, it would lock everybody out, or stand in line, until its time ends.
       const leavesTraces =
@@ -133,7 +132,7 @@ export class Nodes {
     indexes: readonly number[],
     request: Request,
     limitMs: number,
-    read: (reply: Reply, service: Membership, node: RedisNode) => Answer,
+    read: Read<Answer>,
     tell: Tell<NoInfer<Answer> | NodeFailure>,
   ): EndLimit {
     const unanswered = new Set(indexes);
@@ -147,9 +146,7 @@ export class Nodes {
     });
     const sendLimitMs = this.#sendLimitMs(request);
     for (const index of indexes) {
-      const node = this.#node(index);
-      const readFrom = (reply: Reply, service: Membership): Answer => read(reply, service, node);
-      node.send(request, sendLimitMs, readFrom, (answer) => settle(index, answer));
+      this.#node(index).send(request, sendLimitMs, read, (answer) => settle(index, answer));
     }
     return endLimit;
   }
