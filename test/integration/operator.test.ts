@@ -182,6 +182,34 @@ describe('admit', () => {
     expect(lease.token).toBeGreaterThan(before);
   });
 
+  test('with --force says that it is unknown where the answer to the end of an incarnation is lost, and may be asked again', async () => {
+    await acquireOnce(redlock());
+    const begun = await admin[0]?.hget(`${keyPrefix}node`, 'incarnation');
+    const [first] = service.nodes;
+    const deaf = new Redis(first?.port ?? 0);
+    clients.push(deaf);
+    for (const name of ['evalsha', 'eval'] as const) {
+      const send = deaf[name].bind(deaf);
+      deaf[name] = async (...values: unknown[]): Promise<unknown> => {
+        const reply: unknown = await Reflect.apply(send, deaf, values);
+        return String(values.at(-1)).includes('"retire"') ? new Promise(() => {}) : reply;
+      };
+    }
+    const nodes = service.nodes.map(({ name, port }, at) => {
+      const client = at === 0 ? deaf : new Redis(port);
+      clients.push(client);
+      return { name, client };
+    });
+    expect(await redlock({ nodes }).admit({ node: 'a', force: true })).toMatchObject({
+      ok: false,
+      reason: expect.stringContaining('whether it has begun anew is unknown; ask again'),
+    });
+    expect(await admin[0]?.hget(`${keyPrefix}node`, 'incarnation')).not.toBe(begun);
+    expect(await voting()).toEqual(['b', 'c']);
+    expect(await redlock().admit({ node: 'a', force: true })).toEqual({ ok: true });
+    expect(await voting()).toEqual(['a', 'b', 'c']);
+  });
+
   test('takes no name that no node has', async () => {
     await expect(redlock().admit({ node: 'z' })).rejects.toThrow(InvalidArgumentError);
     expect((await fenced('admit', '--node', 'z', ...options())).code).toBe(64);

@@ -416,7 +416,7 @@ describe('nodes', () => {
     await Promise.all(
       admin.slice(1).map((node) => node.del(`${keyPrefix}node`, `${keyPrefix}fence:x`)),
     );
-    const lease = await lock.acquire('x', { ttlMs: 1_000, waitMs: 1_000 });
+    const lease = await lock.acquire('x', { ttlMs: 1_000, waitMs: 10_000 });
     expect(lease.token).toBeGreaterThan(before.token);
   });
 
