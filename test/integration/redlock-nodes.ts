@@ -89,7 +89,7 @@ export async function until(condition: () => Promise<boolean> | boolean): Promis
   while (!(await condition())) await sleep(5);
 }
 
-/** What a node is admitted under: see OWN_HISTORY in node.lua. */
+/** What a node is admitted under: see own_history in node.lua. */
 export async function ownHistory(admin: Redis): Promise<string> {
   return /master_replid:(\w+)/.exec(await admin.info('replication'))?.[1] ?? '';
 }

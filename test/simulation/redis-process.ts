@@ -51,7 +51,7 @@ export const WITHOUT_TTL = -1;
 export class RedisProcess {
   readonly data: NodeData;
   onPublish: ((channel: string, message: string) => void) | null = null;
-  /** Process and replication history, as `OWN_HISTORY` of the script makes it. */
+  /** Process and replication history, as `own_history` of the script makes it. */
   readonly history: string;
   readonly #clockMs: () => number;
   readonly #flaws: ReadonlySet<NodeFlaw>;

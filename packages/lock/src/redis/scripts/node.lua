@@ -2,7 +2,7 @@
 -- file of its own, and what those need. A command is a function of the place of its first key in KEYS, that of its last, and its
 -- arguments, which are strings; its reply is a list.
 -- KEYS[1] is always the node's own hash:
---   history    the replication history in which this incarnation was admitted, see OWN_HISTORY
+--   history    the replication history in which this incarnation was admitted, see own_history
 --   gen       generation of this incarnation, under which its votes count: it may be raised. Every later incarnation of a node of
 --             this name has a higher one
 --   roster    of every node, in the order of the sorted names, the latest incarnation that this one has promised to respect:
