@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Redlock } from '@fenced/lock';
+import { InvalidArgumentError, Redlock } from '@fenced/lock';
 import { type LocalRedisService, startLocalRedis, TcpProxy } from '@fenced/testbed';
 import fc from 'fast-check';
 import type { Redis } from 'ioredis';
@@ -124,6 +124,33 @@ test(`replies never go to another caller: errors among them, several scripts, sc
     'held: held',
     'not held: not-held',
   ]);
+});
+
+test("half a character in one caller's owner is refused, and would fail nobody else's call of the tick", async () => {
+  const keyPrefix = `{${randomUUID()}}:`;
+  await using lock = new Redlock({ nodes: [{ name: 'n', client: admin }], keyPrefix });
+  const held = { resource: 'x', owner: '\ud800' };
+  await expect(lock.extend(held, 1_000)).rejects.toThrow(InvalidArgumentError);
+  await expect(lock.release(held)).rejects.toThrow(InvalidArgumentError);
+  await (await lock.acquire('warm-up', { ttlMs: 1_000 })).release();
+  const members = (await admin.hget(`${keyPrefix}node`, 'members')) ?? '';
+  const node = new OneNode(admin, keyPrefix, members);
+  const owners = ['innocent', held.owner];
+  const replies = owners.map((owner) => node.acquire(new Holding([owner], owner, false), 1_000));
+  expect(await Promise.all(replies)).toMatchObject([{ answer: 'granted' }, { answer: 'granted' }]);
+});
+
+test('what is no reply of the scripts is an error for all who wait for it, and nothing else', async () => {
+  const deep = `[[${'['.repeat(20_000)}${']'.repeat(20_000)}],[]]`;
+  const broken = ['', '{}', 'null', '[]', '[[],[]]', '[[1],[]]', '[["granted"],[]]', deep, 7, null];
+  broken.push('[[["error",{"toString":1,"valueOf":1}]],[]]', '[[["granted","1",1]],{}]');
+  broken.push('[[["granted","1",1]],[["1","a","0:"]]]x', '[[["granted","x",1]],[["1","a","0:"]]]');
+  for (const reply of broken) {
+    const client = { evalsha: async () => reply, eval: async () => reply };
+    const node = new OneNode(client, '{x}:', '');
+    const answer = await node.acquire(new Holding(['x'], 'o', false), 1_000);
+    expect(answer, String(reply).slice(0, 60)).toMatchObject({ answer: 'error' });
+  }
 });
 
 test('requests for a node that is down wait in bounded number, and are answered once they are given up', async () => {

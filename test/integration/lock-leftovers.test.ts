@@ -1,5 +1,5 @@
 import { setImmediate as turn } from 'node:timers/promises';
-import { LeaseLostError } from '@fenced/lock';
+import { LeaseLostError, type NodeConfig, Redlock } from '@fenced/lock';
 import fc from 'fast-check';
 import type { Redis } from 'ioredis';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
@@ -60,6 +60,34 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     side.heal();
     await Promise.all(world.admins.map((node) => until(() => isKnown(node))));
     for (const client of side.clients) await client.ping();
+    await world.untilClean();
+  });
+
+  test('a request that a client which is no plain connection sends after its release is released again', async () => {
+    const side = await world.connected();
+    const { promise: released, resolve } = Promise.withResolvers<void>();
+    const [nodes, acquired]: [NodeConfig[], Promise<unknown>[]] = [[], []];
+    for (const [at, client] of side.clients.entries()) {
+      const evalsha = async (...values: Parameters<typeof client.evalsha>): Promise<unknown> => {
+        const isAcquire = String(values.at(-1)).includes('"acquire"');
+        if (isAcquire) await released;
+        const reply = client.evalsha(...values);
+        if (isAcquire) acquired.push(reply);
+        return reply;
+      };
+      const own = { evalsha, eval: client.eval.bind(client) };
+      nodes.push({ name: `n${at}`, client: own });
+    }
+    await using lock = new Redlock({ nodes, keyPrefix: world.keyPrefix });
+    const controller = new AbortController();
+    const attempt = lock.tryAcquire('x', { ttlMs: TTL_MS, signal: controller.signal });
+    await turn();
+    controller.abort();
+    expect(await attempt).toMatchObject({ reason: 'aborted' });
+    for (const client of side.clients) await client.ping();
+    resolve();
+    await until(() => acquired.length === count);
+    await Promise.all(acquired);
     await world.untilClean();
   });
 

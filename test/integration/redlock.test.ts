@@ -14,7 +14,7 @@ import {
 import { type RedisService, startRedis } from '@fenced/testbed';
 import { Redis, type RedisOptions } from 'ioredis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { inScript, Request } from '../../packages/lock/src/redis/calls.js';
+import { Command, inScript } from '../../packages/lock/src/redis/calls.js';
 import { scriptFor } from '../../packages/lock/src/redis/scripts.js';
 
 let service: RedisService;
@@ -152,8 +152,8 @@ describe('tokens', () => {
     ]);
     const keys = ['lock:x', 'fence:x'].map((key) => keyPrefix + key);
     const confirm = async (token: bigint) => {
-      const request = new Request('confirm', keys, [`${owner}`, `${token}`, 60_000]);
-      const told = inScript(`${keyPrefix}node`, `${members}`, [request]);
+      const command = new Command('confirm', keys, [`${owner}`, `${token}`, 60_000]);
+      const told = inScript(`${keyPrefix}node`, `${members}`, [command]);
       return JSON.parse(`${await node?.eval(scriptFor(['confirm']).source, ...told)}`);
     };
     await confirm(lease.token + 7n);

@@ -63,6 +63,7 @@ export class Connection implements RedisClient {
   readonly #random: Random;
   readonly #resends: boolean;
   readonly #observe: (event: CarriedOut) => void;
+  readonly isCluster = false;
   #server: NodeModel | null;
   /** Counts the connections, so that replies of a broken one are told apart. */
   #life = 0;

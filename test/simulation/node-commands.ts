@@ -6,7 +6,7 @@ import type { ModelCommand } from './node-model.ts';
 export const UNIT_MS = 1_000_000;
 
 /** One step of a sequence, on node `at`. */
-export type Command =
+export type Step =
   | {
       readonly do: 'script';
       readonly at: number;
@@ -71,6 +71,24 @@ const ticket = fc.oneof(
   fc.constant([]),
 );
 
+// An admission names a process and an incarnation that may be there: mostly the right ones.
+const admit = fc
+  .tuple(at, ownLife, generation, roster, token, longest, fc.constantFrom(0, 0, 0, 1, 2))
+  .map(([historyOf, name, gen, told, floor, longestMs, quarantine]) => ({
+    command: 'admit' as const,
+    keys: [],
+    values: [
+      `history-${historyOf}`,
+      name,
+      gen,
+      told,
+      floor,
+      longestMs,
+      5 * UNIT_MS,
+      quarantine * UNIT_MS,
+    ],
+  }));
+
 const call = fc.oneof(
   {
     weight: 6,
@@ -115,54 +133,18 @@ const call = fc.oneof(
       values: [name, 3, ...told],
     })),
   },
-  fc.tuple(owner, owner).map((values) => ({ command: 'retire' as const, keys: [], values })),
+  fc.tuple(ownLife, owner).map((values) => ({ command: 'retire' as const, keys: [], values })),
+  { weight: 2, arbitrary: admit },
 );
 
-// An admission names a process and an incarnation that may be there: mostly the right ones.
-const admission: fc.Arbitrary<Command> = fc
-  .tuple(
-    at,
-    at,
-    ownLife,
-    generation,
-    roster,
-    token,
-    longest,
-    members,
-    fc.constantFrom(0, 0, 0, 1, 2),
-  )
-  .map(([where, historyOf, name, gen, told, floor, longestMs, digest, quarantine]) => ({
-    do: 'script',
-    at: where,
-    members: digest,
-    calls: [
-      {
-        command: 'admit',
-        keys: [],
-        values: [
-          `history-${historyOf}`,
-          name,
-          gen,
-          told,
-          floor,
-          longestMs,
-          5 * UNIT_MS,
-          quarantine * UNIT_MS,
-        ],
-      },
-    ],
-  }));
-
-const script = fc.record({
-  do: fc.constant('script' as const),
-  at,
-  members,
-  calls: fc.array(call, { minLength: 1, maxLength: 3 }),
-});
+const scriptOf = (calls: fc.Arbitrary<Call[]>): fc.Arbitrary<Step> =>
+  fc.record({ do: fc.constant('script' as const), at, members, calls });
+const script = scriptOf(fc.array(call, { minLength: 1, maxLength: 3 }));
+const admission = scriptOf(admit.map((one) => [one]));
 
 const keyOf = (...kinds: string[]): fc.Arbitrary<string> =>
   fc.tuple(fc.constantFrom(...kinds), resource).map((pair) => pair.join(':'));
-export const command: fc.Arbitrary<Command> = fc.oneof(
+export const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 14, arbitrary: script },
   { weight: 5, arbitrary: admission },
   {
@@ -179,13 +161,13 @@ export const command: fc.Arbitrary<Command> = fc.oneof(
 );
 
 // Both processes are admitted first, else hardly a sequence would get as far as a token.
-export const opening: fc.Arbitrary<Command[]> = fc
+export const opening: fc.Arbitrary<Step[]> = fc
   .tuple(roster, token, roster, token)
   .map(([rosterA, floorA, rosterB, floorB]) =>
     [
       [rosterA, floorA],
       [rosterB, floorB],
-    ].flatMap(([told, floor], where): Command[] => [
+    ].flatMap(([told, floor], where): Step[] => [
       {
         do: 'script',
         at: where,

@@ -3,9 +3,9 @@ import { type RedisService, startRedis } from '@fenced/testbed';
 import fc from 'fast-check';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { inScript, Request } from '../../packages/lock/src/redis/calls.ts';
+import { Command, inScript } from '../../packages/lock/src/redis/calls.ts';
 import { scriptFor } from '../../packages/lock/src/redis/scripts.ts';
-import { type Call, type Command, command, opening, UNIT_MS } from './node-commands.ts';
+import { type Call, opening, type Step, step, UNIT_MS } from './node-commands.ts';
 import { NodeModel, type Reply, repliesIn } from './node-model.ts';
 import { NodeData } from './redis-process.ts';
 
@@ -35,7 +35,7 @@ class Pair {
   #nowMs = 1_763_690_000_000;
   #models: NodeModel[] = histories.map((history) => this.#model(history, new NodeData()));
 
-  async step(one: Command): Promise<void> {
+  async step(one: Step): Promise<void> {
     switch (one.do) {
       case 'script':
         return this.#run(one.at, one.members, one.calls);
@@ -88,15 +88,15 @@ class Pair {
       return value;
     };
     const told = (side: keyof typeof own) => {
-      const requests = calls.map(({ command, keys, values }) => {
+      const commands = calls.map(({ command, keys, values }) => {
         const ownKeys = keys.map((name) => this.#prefix + name);
-        return new Request(
+        return new Command(
           command,
           ownKeys,
           values.map((value) => known(value, side)),
         );
       });
-      const [keyCount, ...rest] = inScript(nodeKey, members, requests);
+      const [keyCount, ...rest] = inScript(nodeKey, members, commands);
       return [keyCount, rest] as const;
     };
     const { source } = scriptFor(calls.map(({ command }) => command));
@@ -216,7 +216,7 @@ function inUnits(reply: Reply): Reply {
 test('the model of a node answers and keeps what a real Redis does', {
   timeout: 60_000 + SEQUENCES * 60,
 }, async () => {
-  const sequences = fc.tuple(opening, fc.array(command, { maxLength: STEPS_MAX, size: 'max' }));
+  const sequences = fc.tuple(opening, fc.array(step, { maxLength: STEPS_MAX, size: 'max' }));
   await fc.assert(
     fc.asyncProperty(sequences, async ([first, then]) => {
       const pair = new Pair();

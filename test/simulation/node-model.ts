@@ -111,7 +111,7 @@ function key(keys: readonly string[], at: number): string {
 
 const acquire: Body = (model, keys, values, members) => {
   const [owner = '', ttl = '', fenceTtl = '', ...ticket] = values;
-  const waiter = key(keys, keys.length - 1);
+  const waiter = ticket.length > 0 ? key(keys, keys.length - 1) : '';
   const own = ticket.length > 0 ? keys.slice(0, -1) : keys;
   const [locks, fences, lines] = [every(3, own, 1), every(3, own, 2), every(3, own, 3)];
   const node = voter(model, key(keys, 0), members);
@@ -325,9 +325,13 @@ const VOTES: Readonly<Record<string, number>> = { granted: 2, extended: 1 };
 /** What a script answers, as `calls.lua` writes it. */
 export function written(replies: readonly Reply[]): string {
   const voters: Reply[] = [];
+  const placeOf = (voter: Reply): number => {
+    const known = voters.findIndex((one) => one.join() === voter.join());
+    return known === -1 ? voters.push(voter) : known + 1;
+  };
   const parts = replies.map((reply) => {
     const own = VOTES[reply[0] ?? ''];
-    return own ? [...reply.slice(0, own), voters.push(reply.slice(own))] : reply;
+    return own ? [...reply.slice(0, own), placeOf(reply.slice(own))] : reply;
   });
   return JSON.stringify([parts, voters]);
 }

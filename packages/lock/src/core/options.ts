@@ -66,8 +66,8 @@ function isFirstToken(value: unknown): boolean {
   return typeof value === 'bigint' && value >= 1n && value <= FIRST_TOKEN_MAX;
 }
 
-// Redis would get something else.
-function isWellFormed(text: string): boolean {
+/** Redis would get something else of what is not. */
+export function isWellFormed(text: string): boolean {
   return !/\p{Surrogate}/u.test(text);
 }
 

@@ -1,22 +1,33 @@
+import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import type { Runtime } from '../runtime.js';
 import type { RedisClient } from './node.js';
 import { type CommandName, type Script, scriptFor } from './scripts.js';
 
-/** A command with its keys and arguments, to be sent to any number of nodes. */
-export class Request {
-  readonly command: CommandName;
+/** With its keys and arguments, to be sent to any number of nodes. */
+export class Command {
+  readonly name: CommandName;
   readonly keys: readonly string[];
   /** As `calls.lua` expects it. */
   readonly text: string;
+  /** How long it is worth sending, in milliseconds. */
+  readonly worthMs: number;
 
-  constructor(command: CommandName, keys: readonly string[], values: readonly (string | number)[]) {
-    this.command = command;
+  constructor(
+    name: CommandName,
+    keys: readonly string[],
+    values: readonly (string | number)[],
+    worthMs: number = NODE_TIMEOUT_MAX_MS,
+  ) {
+    this.name = name;
     this.keys = keys;
-    this.text = JSON.stringify([command, keys.length, ...values.map(String)]);
+    // Half a character would be no JSON for Redis, and fail all that travels in the same script.
+    const told = values.map((value) => String(value).toWellFormed());
+    this.text = JSON.stringify([name, keys.length, ...told]);
+    this.worthMs = worthMs;
   }
 }
 
-/** What a command answered, and the voters whose places a vote names, from 1. */
+/** What came back for a command, and the voters whose places a vote names, from 1. */
 export interface Reply {
   readonly parts: readonly unknown[];
   readonly voters: readonly unknown[];
@@ -25,15 +36,15 @@ export interface Reply {
 }
 
 interface Call {
-  readonly request: Request;
+  readonly command: Command;
   /** When nobody waits for it any more, on the runtime's monotonic clock. */
   readonly untilMs: number;
   readonly settle: (reply: Reply | Error) => void;
 }
 
-/** So that a node which serves many is not held up for long by one: about a millisecond of its time. */
+/** So that a node which serves many is not held up for long by one. */
 const CALLS_PER_SCRIPT_MAX = 100;
-/** Which are handed to the client one by one. */
+/** Keys are handed to the client one by one. */
 const KEYS_PER_SCRIPT_MAX = 10_000;
 /** How many scripts may be under way to a node. What the client has taken may be carried out much later, after a reconnection. */
 const SCRIPTS_MAX = 8;
@@ -67,11 +78,8 @@ export class Calls {
     this.#runtime = runtime;
   }
 
-  /**
-   * @param limitMs how long it is worth sending
-   * @param settle hears the reply of the command, later, or why there is none
-   */
-  call(request: Request, limitMs: number, settle: Call['settle']): void {
+  /** @param settle hears the reply of the command, later, or why there is none */
+  call(command: Command, settle: Call['settle']): void {
     const nowMs = this.#runtime.nowMs();
     if (this.#waiting.length >= WAITING_MAX && nowMs >= this.#sweepMs) {
       this.#sweepMs = nowMs + SWEEP_EVERY_MS;
@@ -82,7 +90,7 @@ export class Calls {
       queueMicrotask(() => settle(full));
       return;
     }
-    this.#waiting.push({ request, untilMs: nowMs + limitMs, settle });
+    this.#waiting.push({ command, untilMs: nowMs + command.worthMs, settle });
     this.#plan();
   }
 
@@ -110,8 +118,8 @@ export class Calls {
   /** How many calls one script may carry: at least one. */
   #countOfNext(): number {
     let size = 0;
-    const over = this.#waiting.findIndex(({ request }, at) => {
-      size += request.keys.length;
+    const over = this.#waiting.findIndex(({ command }, at) => {
+      size += command.keys.length;
       return at > 0 && (at >= CALLS_PER_SCRIPT_MAX || size > KEYS_PER_SCRIPT_MAX);
     });
     return over === -1 ? this.#waiting.length : over;
@@ -131,36 +139,35 @@ export class Calls {
     const replies = await this.#replies(calls);
     this.#scripts -= 1;
     if (this.#waiting.length > 0) this.#plan();
-    for (const [at, { settle }] of calls.entries()) settle(replies(at));
+    for (const [at, { settle }] of calls.entries()) settle(replies[at] ?? unexpected(null));
   }
 
-  /** By the place of the call. */
-  async #replies(calls: readonly Call[]): Promise<(at: number) => Reply | Error> {
-    const requests = calls.map(({ request }) => request);
-    const script = scriptFor(requests.map(({ command }) => command));
+  /** One for each call. Never rejects. */
+  async #replies(calls: readonly Call[]): Promise<readonly (Reply | Error)[]> {
+    const commands = calls.map(({ command }) => command);
+    const script = scriptFor(commands.map(({ name }) => name));
     try {
-      const { reply, mayBeLate } = await this.#run(script, requests);
+      const { reply, mayBeLate } = await this.#run(script, commands);
       const { replies, voters } = readReplies(reply, calls.length);
-      return (at) => {
-        const parts = replies[at];
+      return replies.map((parts) => {
         if (!Array.isArray(parts)) return unexpected(parts);
         return parts[0] === 'error' ? new Error(String(parts[1])) : { parts, voters, mayBeLate };
-      };
+      });
     } catch (error) {
       const failure = error instanceof Error ? error : new Error(String(error));
-      return () => failure;
+      return calls.map(() => failure);
     }
   }
 
   async #run(
     { sha1, source }: Script,
-    requests: readonly Request[],
+    commands: readonly Command[],
   ): Promise<{ readonly reply: unknown; readonly mayBeLate: boolean }> {
-    const [keyCount, ...told] = inScript(this.#nodeKey, this.#members, requests);
+    const [keyCount, ...told] = inScript(this.#nodeKey, this.#members, commands);
     try {
       const reply = await this.#client.evalsha(sha1, keyCount, ...told);
-      // A cluster may send us elsewhere with it.
-      return { reply, mayBeLate: this.#client.isCluster === true };
+      // A cluster may send us elsewhere with it, and what is no client of one connection may send as it likes.
+      return { reply, mayBeLate: this.#client.isCluster !== false };
     } catch (error) {
       // The node has not seen the script since it started, or its script cache was flushed.
       if (!(error instanceof Error && error.message.startsWith('NOSCRIPT'))) throw error;
@@ -173,10 +180,10 @@ export class Calls {
 export function inScript(
   nodeKey: string,
   members: string,
-  requests: readonly Request[],
+  commands: readonly Command[],
 ): [keyCount: number, ...keysAndArguments: string[]] {
-  const keys = [nodeKey, ...requests.flatMap((request) => request.keys)];
-  const calls = `[${requests.map(({ text }) => text).join(',')}]`;
+  const keys = [nodeKey, ...commands.flatMap((command) => command.keys)];
+  const calls = `[${commands.map(({ text }) => text).join(',')}]`;
   return [keys.length, ...keys, members, calls];
 }
 

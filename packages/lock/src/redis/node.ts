@@ -1,7 +1,6 @@
 import type { Admission, Claim, Inspection } from '../core/admission.js';
-import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import type { Runtime } from '../runtime.js';
-import { Calls, type Reply, Request } from './calls.js';
+import { Calls, Command, type Reply } from './calls.js';
 import {
   type AdmitReply,
   admitted,
@@ -24,6 +23,7 @@ import type { CommandName } from './scripts.js';
 export interface RedisClient {
   /** What the client says of its connection, `ready` where it is fine. */
   readonly status?: string;
+  /** `false` where all that is sent is carried out in the order in which it was sent, as by a `Redis`. */
   readonly isCluster?: boolean;
   /** To hear when it is connected. */
   once?(event: 'ready', listener: () => void): unknown;
@@ -99,19 +99,13 @@ export class RedisNode {
     return seen.members === '' || seen.members === this.#options.members;
   }
 
-  /**
-   * Sends a request of a lease.
-   *
-   * @param limitMs how long it is worth sending
-   * @param tell hears the answer, later
-   */
+  /** @param tell hears the answer, later */
   send<Answer>(
-    request: Request,
-    limitMs: number,
+    command: Command,
     read: Read<Answer>,
     tell: (answer: Answer | NodeFailure) => void,
   ): void {
-    this.#calls.call(request, limitMs, (reply) => tell(this.#read(reply, read)));
+    this.#calls.call(command, (reply) => tell(this.#read(reply, read)));
   }
 
   /** Asks what the node remembers; `name` becomes its incarnation's if that has none. */
@@ -169,12 +163,11 @@ export class RedisNode {
   }
 
   #run<Answer>(
-    command: CommandName,
+    name: CommandName,
     values: readonly (string | number)[],
     read: Read<Answer>,
   ): Promise<Answer | NodeFailure> {
-    const request = new Request(command, [], values);
-    return new Promise((resolve) => this.send(request, NODE_TIMEOUT_MAX_MS, read, resolve));
+    return new Promise((resolve) => this.send(new Command(name, [], values), read, resolve));
   }
 
   #read<Answer>(reply: Reply | Error, read: Read<Answer>): Answer | NodeFailure {

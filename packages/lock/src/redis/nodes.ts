@@ -1,7 +1,7 @@
 import type { VoteReply } from '../core/answers.js';
-import { NODE_TIMEOUT_MAX_MS, nodeTimeoutMs } from '../core/validity.js';
+import { nodeTimeoutMs } from '../core/validity.js';
 import { noAnswer, type Runtime } from '../runtime.js';
-import { type Reply, Request } from './calls.js';
+import { Command, type Reply } from './calls.js';
 import type { Read, RedisNode } from './node.js';
 import {
   type ExtendReply,
@@ -20,7 +20,7 @@ export class Holding {
   readonly owner: string;
   /** Whether it may have stood in line. */
   readonly hasWaited: boolean;
-  /** Whether RELEASE was sent. Nothing else is sent after that. */
+  /** Whether RELEASE was sent. No other command is begun after that. */
   isGivenUp = false;
 
   constructor(resources: readonly string[], owner: string, hasWaited: boolean) {
@@ -82,8 +82,8 @@ export class Nodes {
       if (holding.isGivenUp && reply.mayBeLate && leavesTraces) this.#releaseOn([node], holding);
       return answer;
     };
-    const request = new Request('acquire', keys, values);
-    return this.#ask(this.#indexes, request, nodeTimeoutMs(ttlMs), take, tell);
+    const command = new Command('acquire', keys, values);
+    return this.#ask(this.#indexes, command, nodeTimeoutMs(ttlMs), take, tell);
   }
 
   /** CONFIRM: raises these nodes to `token`, if the attempt still holds the locks there. */
@@ -96,13 +96,13 @@ export class Nodes {
   ): EndLimit {
     const keys = this.#keys(holding, ['lock', 'fence']);
     const values = [holding.owner, token.toString(), this.#options.fenceTtlMs];
-    return this.#ask(indexes, new Request('confirm', keys, values), limitMs, vote, tell);
+    return this.#ask(indexes, new Command('confirm', keys, values), limitMs, vote, tell);
   }
 
   /** EXTEND: gives the lease more time where it is still held. */
   extend(holding: Holding, ttlMs: number, tell: Tell<ExtendReply>): EndLimit {
-    const request = new Request('extend', this.#keys(holding, ['lock']), [holding.owner, ttlMs]);
-    return this.#ask(this.#indexes, request, nodeTimeoutMs(ttlMs), extended, tell);
+    const command = new Command('extend', this.#keys(holding, ['lock']), [holding.owner, ttlMs]);
+    return this.#ask(this.#indexes, command, nodeTimeoutMs(ttlMs), extended, tell);
   }
 
   /** RELEASE: gives up what the owner holds, and its place in line. It is carried out however long a node takes. */
@@ -118,19 +118,21 @@ export class Nodes {
   }
 
   #releaseOn(nodes: readonly RedisNode[], holding: Holding): void {
-    const request = this.#releaseOf(holding);
-    for (const node of nodes) node.send(request, this.#sendLimitMs(request), released, () => {});
+    const command = this.#releaseOf(holding);
+    for (const node of nodes) node.send(command, released, () => {});
   }
 
-  #releaseOf(holding: Holding): Request {
+  #releaseOf(holding: Holding): Command {
     const { owner, hasWaited } = holding;
     const keys = this.#keys(holding, ['lock', 'line'], hasWaited);
-    return new Request('release', keys, hasWaited ? [owner, 1] : [owner]);
+    const values = hasWaited ? [owner, 1] : [owner];
+    // Whatever a lost attempt may have taken is released however long that takes: until it ends by itself.
+    return new Command('release', keys, values, this.#options.maxTtlMs);
   }
 
   #ask<Answer>(
     indexes: readonly number[],
-    request: Request,
+    command: Command,
     limitMs: number,
     read: Read<Answer>,
     tell: Tell<NoInfer<Answer> | NodeFailure>,
@@ -144,9 +146,8 @@ export class Nodes {
     const endLimit = this.#runtime.after(limitMs, () => {
       for (const index of unanswered) settle(index, noAnswer(limitMs, this.#node(index)));
     });
-    const sendLimitMs = this.#sendLimitMs(request);
     for (const index of indexes) {
-      this.#node(index).send(request, sendLimitMs, read, (answer) => settle(index, answer));
+      this.#node(index).send(command, read, (answer) => settle(index, answer));
     }
     return endLimit;
   }
@@ -155,11 +156,6 @@ export class Nodes {
     const node = this.all[index];
     if (!node) throw new Error(`there is no node ${index}`);
     return node;
-  }
-
-  // Whatever a lost attempt may have taken is released however long that takes: until it ends by itself.
-  #sendLimitMs({ command }: Request): number {
-    return command === 'release' ? this.#options.maxTtlMs : NODE_TIMEOUT_MAX_MS;
   }
 
   /** Of each resource, its keys of these kinds; then the waiter's own. */

@@ -1,8 +1,8 @@
 -- Begins a new life of the data. A request that is sent again brings its random name along once more, so the name has the
 -- time in it, too: no two lives have the same.
 local function begin_life(name)
+  voter = nil
   local time = redis.call('TIME')
   redis.call('HSET', KEYS[1], 'seen_history', own_history(), 'incarnation', string.sub(name, -8) .. '.' .. time[1] .. '.' .. time[2],
     'seen_at', digits(own_time_ms()))
-  voter = nil
 end

@@ -44,7 +44,7 @@ end
 
 -- What votes of this script were given as, each {gen, incarnation, roster}: all of them the same, as a rule.
 local voters = {}
--- The fields of the node's hash that a vote needs; nil where they have not been read, or may have changed since.
+-- What a vote needs of the node's hash; nil where that has not been read, or may have changed since.
 local voter
 
 local commands = {}

@@ -14,12 +14,15 @@ local function admitted()
       max = tonumber(fields[6]),
       max_ttl = tonumber(fields[8]),
       longest = tonumber(fields[9]),
-      place = #voters + 1,
+      told = {fields[2], fields[3], fields[4]},
     }
-    voters[voter.place] = {fields[2], fields[3], fields[4]}
   end
   if voter.members and voter.members ~= MEMBERS then return nil, {'wrong-members'} end
   if not voter.history or voter.history ~= own_history() then return nil, {'not-admitted'} end
+  if not voter.place then
+    voter.place = #voters + 1
+    voters[voter.place] = voter.told
+  end
   return voter
 end
 
