@@ -212,9 +212,7 @@ function sendAtOnce(
   let batch: Batch;
   try {
     const parts = statements.map((statement) =>
-      statement.isOurs
-        ? new OurPart(statement, isNamed, done)
-        : theirPart(PartOf, statement, isNamed),
+      statement.isOurs ? new OurPart(statement, isNamed, done) : theirPart(PartOf, statement),
     );
     const message = messageOf(parts, (client as unknown as { connection: Wire }).connection);
     for (const part of parts.filter(isTheirs)) {
@@ -236,13 +234,9 @@ function sendAtOnce(
   };
 }
 
-function theirPart(
-  PartOf: TheirPartClass,
-  { text, values, name }: TheirStatement,
-  isNamed: boolean,
-): TheirPart {
+function theirPart(PartOf: TheirPartClass, { text, values, name }: TheirStatement): TheirPart {
   const part = new PartOf(text, values ? [...values] : []);
-  part.name = isNamed ? name : undefined;
+  part.name = name;
   part.callback = (error) => {
     throw error;
   };

@@ -232,7 +232,7 @@ export class FencedRecords {
     try {
       const [result] = await this.#ask(id, signal, (session) => {
         isSent = true;
-        return session.batch<[version: string | null]>([call]);
+        return session.batchFromStart<[version: string | null]>([call]);
       });
       const version = result?.rows[0]?.[0] ?? null;
       return version === null ? null : { token, version: BigInt(version), writeId };

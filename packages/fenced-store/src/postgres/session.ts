@@ -33,6 +33,15 @@ interface Lent {
   giveBack(error?: Error, overdue?: Promise<unknown>): void;
 }
 
+/** What pg's own client takes, too. */
+interface NamingClient {
+  query(statement: {
+    name: string;
+    text: string;
+    values?: unknown[] | undefined;
+  }): Promise<unknown>;
+}
+
 /** Lends connections of the caller's pool, or the caller's only client to one user after the other. */
 export class Connections {
   readonly #runtime: Runtime;
@@ -148,13 +157,18 @@ export class Session {
     throw this.#lostBy;
   }
 
-  /** One statement, which the server itself ends after `limitMs`. */
+  /** One statement, which the server itself ends after `limitMs`. Only where a batch is one message may it have a name. */
   async query<Row>(
     text: string,
     values?: readonly unknown[],
     limitMs: number = this.#limitMs,
+    name?: string,
   ): Promise<PostgresResult<Row>> {
-    const answer = this.client.query(text, values && [...values]);
+    const copied = values && [...values];
+    const answer =
+      name === undefined
+        ? this.client.query(text, copied)
+        : (this.client as unknown as NamingClient).query({ name, text, values: copied });
     return this.#answer(answer as Promise<PostgresResult<Row>>, limitMs);
   }
 
@@ -163,21 +177,32 @@ export class Session {
     statements: readonly Statement[],
     limitMs: number = this.#limitMs,
   ): Promise<PostgresResult<Row>[]> {
-    const run = (all: readonly Statement[]): Promise<PostgresResult<Row>[]> => {
-      this.#batched = send(this.client, all);
-      return this.#answer(this.#batched.results as Promise<PostgresResult<Row>[]>, limitMs);
-    };
+    this.#batched = send(this.client, statements);
+    return this.#answer(this.#batched.results as Promise<PostgresResult<Row>[]>, limitMs);
+  }
+
+  /** A batch that begins a transaction, or is one. Where a name is not known, it is sent once more without names. */
+  async batchFromStart<Row>(
+    statements: readonly Statement[],
+    limitMs?: number,
+  ): Promise<PostgresResult<Row>[]> {
     try {
-      return await run(statements);
+      return await this.batch(statements, limitMs);
     } catch (error) {
-      const failed = statements[this.progress.answered];
-      const isForName = isServerError(error) && NAME_TROUBLES.includes(error.code);
-      if (!isForName || failed?.name === undefined || !takesNames(this.client)) throw error;
-      if (error.code === '0A000' && !failed.isOurs) sendWithoutName(this.client, failed.text);
-      else sendWithoutNames(this.client);
+      if (!this.forgoesName(error, statements[this.progress.answered])) throw error;
       if (statements[0]?.text.startsWith('BEGIN')) await this.query('ROLLBACK');
-      return run(statements.map(({ name: _, ...unnamed }): Statement => unnamed));
+      const unnamed = statements.map(({ name: _, ...rest }): Statement => rest);
+      return this.batch(unnamed, limitMs);
     }
+  }
+
+  /** Whether a statement failed only for its name. From now on it is sent without. */
+  forgoesName(error: unknown, failed: Statement | undefined): boolean {
+    const isForName = isServerError(error) && NAME_TROUBLES.includes(error.code);
+    if (!isForName || failed?.name === undefined || !takesNames(this.client)) return false;
+    if (error.code === '0A000' && !failed.isOurs) sendWithoutName(this.client, failed.text);
+    else sendWithoutNames(this.client);
+    return true;
   }
 
   /** Where an answer does not come in time, the connection is as good as lost. */
