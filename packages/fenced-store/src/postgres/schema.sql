@@ -316,6 +316,8 @@ BEGIN
     INSERT INTO fenced.write (id, applied) VALUES (write_id, false) ON CONFLICT DO NOTHING;
   END IF;
   SELECT w.applied INTO applied FROM fenced.write w WHERE w.id = write_id;
+  -- Something for the log, so that this transaction, too, waits for synchronous standbys: what it tells of may have reached none of them yet.
+  PERFORM pg_logical_emit_message(true, 'fenced', '');
   RETURN CASE applied WHEN true THEN 'applied' WHEN false THEN 'refused' ELSE 'unknown' END;
 END
 $$;

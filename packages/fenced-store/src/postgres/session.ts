@@ -1,3 +1,4 @@
+import type { EventEmitter } from 'node:events';
 import { StoreSetupError, StoreUnavailableError } from '../core/errors.js';
 import { type Batched, canBatch, type Statement, send } from './batch.js';
 import { cancelRunning } from './cancel.js';
@@ -31,6 +32,26 @@ interface Patience {
 interface Lent {
   readonly client: PostgresClient;
   giveBack(error?: Error, overdue?: Promise<unknown>): void;
+}
+
+/** PostgreSQL's routine that waits for synchronous standbys. Names of routines are not translated, as messages are. */
+const WAIT_FOR_STANDBY = 'SyncRepWaitForLSN';
+
+/** Connections whose server is listened to, and those on which it gave up a wait for a standby since. */
+const heard = new WeakSet<PostgresClient>();
+const withoutStandby = new WeakSet<PostgresClient>();
+
+/**
+ * A server whose wait for a synchronous standby is cancelled, or lasts longer than `statement_timeout`, answers all the same that it has committed, and
+ * only a warning says that a failover may lose it.
+ */
+function hearOfStandbys(client: PostgresClient): void {
+  withoutStandby.delete(client);
+  if (heard.has(client)) return;
+  heard.add(client);
+  (client as unknown as EventEmitter).on('notice', ({ routine }: { routine?: string }) => {
+    if (routine === WAIT_FOR_STANDBY) withoutStandby.add(client);
+  });
 }
 
 /** What pg's own client takes, too. */
@@ -124,6 +145,7 @@ export class Session {
     this.#runtime = runtime;
     this.#limitMs = limitMs;
     this.client.on('error', this.#onError);
+    hearOfStandbys(this.client);
   }
 
   /** Why the connection is of no more use, as far as that is known. */
@@ -213,7 +235,10 @@ export class Session {
     };
     this.#running += 1;
     try {
-      return await within(answer, patience, this.#runtime, 'the connection is given up');
+      const result = await within(answer, patience, this.#runtime, 'the connection is given up');
+      if (withoutStandby.delete(this.client))
+        throw new Error('the server gave up its wait for a synchronous standby, which may lack it');
+      return result;
     } catch (error) {
       if (error instanceof StoreUnavailableError) {
         this.#lostBy ??= error;
