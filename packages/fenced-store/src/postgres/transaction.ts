@@ -184,11 +184,10 @@ class Run {
     const limitMs = this.#fence.limitMs();
     if (!this.#fence.hasLease) return limitMs;
     const nowMs = this.#runtime.nowMs();
-    const isOff =
-      this.#serverVersion >= WITH_TRANSACTION_TIMEOUT
-        ? nowMs + limitMs > this.#heldUntilMs + LIMIT_SLACK_MS
-        : nowMs > this.#heldSinceMs + LIMIT_SLACK_MS;
-    if (!isOff) return limitMs;
+    const isExtended = nowMs + limitMs > this.#heldUntilMs + LIMIT_SLACK_MS;
+    const isForgotten =
+      this.#serverVersion < WITH_TRANSACTION_TIMEOUT && nowMs > this.#heldSinceMs + LIMIT_SLACK_MS;
+    if (!isExtended && !isForgotten) return limitMs;
     this.#countFrom(limitMs);
     try {
       await this.#session.query('SELECT fenced.hold($1::integer)', [limitMs]);
