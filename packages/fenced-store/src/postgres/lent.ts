@@ -51,10 +51,14 @@ export function fromPool(pool: PostgresPool): () => Promise<Lent> {
     const lend = (client: PostgresPoolClient): void =>
       resolve(new Lent(client, (error) => client.release(error)));
     const fail = (error: unknown): void => reject(connectFailure(error));
-    // Pools that know nothing of callbacks give a promise all the same.
-    (pool as LendingPool)
-      .connect((error, client) => (client ? lend(client) : fail(error)))
-      ?.then(lend, fail);
+    try {
+      // Pools that know nothing of callbacks give a promise all the same.
+      (pool as LendingPool)
+        .connect((error, client) => (client ? lend(client) : fail(error)))
+        ?.then(lend, fail);
+    } catch (error) {
+      fail(error);
+    }
     return promise;
   };
 }
