@@ -6,6 +6,12 @@ import { compare, type Row, type Subject } from './measure.ts';
 const UPDATE = 'UPDATE bench_invoice SET total = total + $1 WHERE id = $2';
 const UPSERT = `INSERT INTO bench_document (collection, id, body) VALUES ($1, $2, $3)
   ON CONFLICT (collection, id) DO UPDATE SET body = EXCLUDED.body`;
+/** As the library has it the third time: parsed and planned once for each connection. */
+const prepared = (text: string, values: unknown[]): pg.QueryConfig => ({
+  name: `bench_${text.slice(0, 6)}`,
+  text,
+  values,
+});
 const BODY = { customer: 'Kleppmann', lines: [{ text: 'a token', cents: 3_400 }] };
 const FENCE = { resource: 'invoice/42', token: 33n };
 
@@ -20,6 +26,12 @@ const LOOK = {
   text: 'SELECT FROM fenced.ratchet WHERE resource = $1 AND token = $2',
   values: [FENCE.resource, FENCE.token],
 };
+
+/** As a program sends it that gives no names. */
+const plain = (worker: number): pg.QueryConfig => ({ text: UPDATE, values: [1, worker] });
+
+/** Until both sides run compiled, as they do in a service. */
+const WARM_UP = 300;
 
 /** The same statements without us and with us; all writers hold one lock and one token, and write rows of their own. */
 export async function benchPostgres(): Promise<Row[]> {
@@ -46,7 +58,10 @@ export async function benchPostgres(): Promise<Row[]> {
           name: `${subject.name} (${setting})`,
         }));
         rows.push(
-          ...(await compare('postgres', named as typeof subjects, 60, { workers: connections })),
+          ...(await compare('postgres', named as typeof subjects, 60, {
+            workers: connections,
+            warmUp: WARM_UP / connections,
+          })),
         );
       }
       if (connections === 1 && synchronousCommit === 'off')
@@ -73,6 +88,7 @@ function statements(pool: pg.Pool): [Subject, ...Subject[]] {
   const ledger = new FencedPostgres({ pool });
   return [
     { name: 'UPDATE', run: (worker) => pool.query(UPDATE, [1, worker]) },
+    { name: 'UPDATE, prepared', run: (worker) => pool.query(prepared(UPDATE, [1, worker])) },
     { name: 'query', run: (worker) => ledger.query(FENCE, UPDATE, [1, worker]) },
     {
       name: 'query with a writeId',
@@ -84,50 +100,60 @@ function statements(pool: pg.Pool): [Subject, ...Subject[]] {
 
 function pipelines(pool: pg.Pool, pipelining: pg.Pool): [Subject, ...Subject[]] {
   const ledger = new FencedPostgres({ pool });
-  const send = async (worker: number, first: readonly pg.QueryConfig[]) => {
+  const send = async (update: pg.QueryConfig, first: readonly pg.QueryConfig[]) => {
     const client = await pipelining.connect();
     const begun = client.query('BEGIN');
     const checks = first.map((check) => client.query(check));
-    const written = client.query(UPDATE, [1, worker]);
+    const written = client.query(update);
     await Promise.all([begun, ...checks, written, client.query('COMMIT')]);
     client.release();
   };
   return [
-    { name: 'BEGIN, UPDATE, COMMIT pipelined', run: (worker) => send(worker, []) },
+    { name: 'BEGIN, UPDATE, COMMIT pipelined', run: (worker) => send(plain(worker), []) },
     { name: 'query, beside it', run: (worker) => ledger.query(FENCE, UPDATE, [1, worker]) },
-    { name: 'least check, pipelined', run: (worker) => send(worker, [LOCK, LOOK]) },
+    {
+      name: 'least check, pipelined, prepared',
+      run: (worker) => send(prepared(UPDATE, [1, worker]), [LOCK, LOOK]),
+    },
   ];
 }
 
 function transactions(pool: pg.Pool, pipelining: pg.Pool): [Subject, ...Subject[]] {
   const ledger = new FencedPostgres({ pool });
-  const inTurns = async (from: pg.Pool, worker: number, first: readonly pg.QueryConfig[]) => {
+  const inTurns = async (
+    from: pg.Pool,
+    update: pg.QueryConfig,
+    first: readonly pg.QueryConfig[] = [],
+  ) => {
     const client = await from.connect();
     await Promise.all([client.query('BEGIN'), ...first.map((check) => client.query(check))]);
-    await client.query(UPDATE, [1, worker]);
+    await client.query(update);
     await client.query('COMMIT');
     client.release();
   };
   return [
-    { name: 'BEGIN, UPDATE, COMMIT', run: (worker) => inTurns(pool, worker, []) },
+    { name: 'BEGIN, UPDATE, COMMIT', run: (worker) => inTurns(pool, plain(worker)) },
+    {
+      name: 'BEGIN, UPDATE, COMMIT, prepared',
+      run: (worker) => inTurns(pool, prepared(UPDATE, [1, worker])),
+    },
     {
       name: 'transaction',
       run: (worker) => ledger.transaction(FENCE, (tx) => tx.query(UPDATE, [1, worker])),
     },
     {
-      name: 'least check, with BEGIN',
-      run: (worker) => inTurns(pipelining, worker, [LOCK, LOOK]),
+      name: 'least check, with BEGIN, prepared',
+      run: (worker) => inTurns(pipelining, prepared(UPDATE, [1, worker]), [LOCK, LOOK]),
     },
   ];
 }
 
 function documents(pool: pg.Pool): [Subject, ...Subject[]] {
   const records = new FencedPostgres({ pool }).records('bench');
+  const values = (worker: number) => ['bench', `${worker}`, JSON.stringify(BODY)];
   return [
-    {
-      name: 'upsert',
-      run: (worker) => pool.query(UPSERT, ['bench', `${worker}`, JSON.stringify(BODY)]),
-    },
+    { name: 'upsert', run: (worker) => pool.query(UPSERT, values(worker)) },
+    { name: 'upsert, prepared', run: (worker) => pool.query(prepared(UPSERT, values(worker))) },
     { name: 'records.put', run: (worker) => records.put(`${worker}`, BODY, { token: 33n }) },
   ];
 }

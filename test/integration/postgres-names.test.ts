@@ -1,8 +1,15 @@
-import { FencedPostgres } from '@fenced/store/postgres';
+import { FencedPostgres, type FencedTransaction } from '@fenced/store/postgres';
 import { startPgBouncer } from '@fenced/testbed';
-import type pg from 'pg';
+import pg from 'pg';
 import { expect, test } from 'vitest';
-import { connect, INSERT, type Ledger, openLedger, throughProxy } from './postgres-support.js';
+import {
+  closeAfterTest,
+  connect,
+  INSERT,
+  type Ledger,
+  openLedger,
+  throughProxy,
+} from './postgres-support.js';
 
 const resource = 'invoice/42';
 const fence = { resource, token: 33 };
@@ -98,6 +105,110 @@ test.each([
   },
 );
 
+test('the server keeps the statements of a transaction, too, but for those of a client that was lent', async () => {
+  const { store, one } = await openOne();
+  for (let i = 0; i < OFTEN; i++) {
+    await store.transaction(fence, async (tx) => {
+      await tx.query(INSERT, [`${i}`]);
+      if (i === 0) await tx.query('SELECT 1; SELECT 2');
+    });
+    await store.transaction(fence, async (tx: FencedTransaction<pg.PoolClient>) => {
+      await tx.client.query('SAVEPOINT lent');
+      await tx.query('SELECT $1 AS lent', [i]);
+    });
+  }
+  expect((await kept(one)).toSorted()).toEqual([
+    '',
+    'BEGIN ISOLATION LEVEL read committed READ WRITE',
+    'COMMIT',
+    INSERT,
+    expect.stringContaining('fenced.enter'),
+  ]);
+});
+
+/** What a caller may make of a failure within its transaction. */
+const reactions = {
+  'passes on': async (write: () => Promise<unknown>) => void (await write()),
+  'answers with one of its own': async (write: () => Promise<unknown>) => {
+    await write().catch(() => {
+      throw new Error('it did not work');
+    });
+  },
+  'goes back behind': async (write: () => Promise<unknown>, tx: FencedTransaction) => {
+    await tx.query('SAVEPOINT before');
+    await write().catch(() => tx.query('ROLLBACK TO before'));
+  },
+};
+
+test.each(Object.entries(reactions))(
+  'a name that is lost within a transaction, whose failure the caller %s: run again, and written once',
+  async (_, react) => {
+    const { store, entries } = await openOne();
+    let runs = 0;
+    const write = (i: number, forget?: string) =>
+      store.transaction(fence, async (tx) => {
+        runs += 1;
+        if (forget) await tx.query(forget);
+        await react(() => tx.query(INSERT, [`${i}`]), tx);
+      });
+    for (let i = 0; i < OFTEN; i++) await write(i);
+    await write(OFTEN, 'DEALLOCATE ALL');
+    expect(runs).toBe(OFTEN + 2);
+    await write(OFTEN + 1, 'DEALLOCATE ALL');
+    expect(await entries()).toEqual(Array.from({ length: OFTEN + 2 }, (_, i) => `${i}`));
+  },
+);
+
+test('a name that is lost, and a caller who goes on by another way: nothing is written, since nobody knows what that did', async () => {
+  const { store, entries } = await openOne();
+  for (let i = 0; i < OFTEN; i++) await store.query(fence, INSERT, [`${i}`]);
+  let runs = 0;
+  const write = store.transaction(fence, async (tx: FencedTransaction<pg.PoolClient>) => {
+    runs += 1;
+    await tx.query('DEALLOCATE ALL');
+    await tx.query('SAVEPOINT before');
+    await tx.query(INSERT, ['lost']).catch(() => tx.client.query('ROLLBACK TO before'));
+    await tx.client.query("INSERT INTO entry (text) VALUES ('by another way')");
+  });
+  await expect(write).rejects.toMatchObject({
+    code: 'unavailable',
+    cause: { code: '26000' },
+  });
+  expect(runs).toBe(1);
+  expect(await entries()).toHaveLength(OFTEN);
+});
+
+test('the name of COMMIT that is lost: run again, and written once', async () => {
+  const { store, entries } = await openOne();
+  for (let i = 0; i < OFTEN; i++)
+    await store.transaction({ ...fence, attemptsMax: 1 }, async (tx) => {
+      await tx.query(INSERT, [`${i}`]);
+      if (i === OFTEN - 1) await tx.query('DEALLOCATE ALL');
+    });
+  expect(await entries()).toEqual(Array.from({ length: OFTEN }, (_, i) => `${i}`));
+});
+
+test('a signal that aborts while a name is lost: not run again', async () => {
+  const { url, entries } = await openLedger();
+  // Of a pool it would be closed.
+  const client = new pg.Client(url.href);
+  await client.connect();
+  closeAfterTest(() => client.end());
+  const store = new FencedPostgres({ pool: client });
+  for (let i = 0; i < OFTEN; i++) await store.query(fence, INSERT, [`${i}`]);
+  const abort = new AbortController();
+  const reason = new Error('enough');
+  let runs = 0;
+  const write = store.transaction({ ...fence, signal: abort.signal }, async (tx) => {
+    runs += 1;
+    await tx.query('DEALLOCATE ALL');
+    await tx.query(INSERT, ['again']).finally(() => abort.abort(reason));
+  });
+  await expect(write).rejects.toBe(reason);
+  expect(runs).toBe(1);
+  expect(await entries()).toHaveLength(OFTEN);
+});
+
 test('a table that has changed: the columns it has now', async () => {
   const { store, one } = await openOne();
   const insert = `${INSERT} RETURNING *`;
@@ -107,6 +218,11 @@ test('a table that has changed: the columns it has now', async () => {
     const { rows } = await store.query(fence, insert, ['later']);
     expect(rows).toEqual([{ id, text: 'later', note: 'new' }]);
   }
+  await one.query('ALTER TABLE entry DROP COLUMN note');
+  await store.transaction(fence, async (tx) => {
+    const { rows } = await tx.query(insert, ['last']);
+    expect(rows).toEqual([{ id: expect.any(Number), text: 'last' }]);
+  });
 });
 
 test('another search path: the table that it leads to', async () => {
@@ -129,12 +245,17 @@ test('behind PgBouncer, where another server may come next, nobody runs the stat
       await Promise.all([
         store.query(fence, `INSERT INTO entry (text) VALUES ('${name} ' || $1)`, [`${i}`]),
         store.records('bills').put(name, i, fence),
+        store.transaction(fence, (tx) =>
+          tx.query(`INSERT INTO entry (text) VALUES ('${name} again ' || $1)`, [`${i}`]),
+        ),
       ]);
     }
   };
   const names = ['a', 'b', 'c', 'd'];
   await Promise.all(names.map(write));
   const { rows } = await pool.query('SELECT text FROM entry ORDER BY text');
-  const texts = names.flatMap((name) => Array.from({ length: 10 }, (_, i) => `${name} ${i}`));
+  const texts = names.flatMap((name) =>
+    Array.from({ length: 20 }, (_, i) => `${name} ${i < 10 ? '' : 'again '}${i % 10}`),
+  );
   expect(rows.map((row) => row.text)).toEqual(texts);
 });

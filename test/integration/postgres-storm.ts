@@ -37,7 +37,7 @@ export const plans: fc.Arbitrary<Operation[][]> = fc.array(
 
 type Outcome = 'applied' | 'refused' | 'unknown';
 
-const WRITE = `WITH counted AS (UPDATE counter SET n = n + 1 WHERE resource = $1)
+export const WRITE = `WITH counted AS (UPDATE counter SET n = n + 1 WHERE resource = $1)
   INSERT INTO history (resource, token, write) VALUES ($1, $2, $3)`;
 
 export async function prepareStorm(pool: pg.Pool): Promise<void> {

@@ -105,6 +105,19 @@ export async function openLedger(
   };
 }
 
+/** Of the server, as a number: 170004 is 17.4. What each has: `transaction_timeout` from 17 on, `MERGE` from 15 on. */
+export async function versionOf(connection: pg.Pool | pg.Client): Promise<number> {
+  const { rows } = await connection.query<{ server_version_num: string }>(
+    'SHOW server_version_num',
+  );
+  return Number(rows[0]?.server_version_num);
+}
+
+/** Which of its errors a server ends a transaction with that lasts too long while it is idle. */
+export async function evictionOf(pool: pg.Pool): Promise<'25P03' | '25P04'> {
+  return (await versionOf(pool)) >= 170_000 ? '25P04' : '25P03';
+}
+
 export async function until(condition: () => Promise<boolean>): Promise<void> {
   await vi.waitUntil(condition, { timeout: 10_000, interval: 5 });
 }

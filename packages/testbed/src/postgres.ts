@@ -1,11 +1,13 @@
 import { randomBytes } from 'node:crypto';
-import { writeFile } from 'node:fs/promises';
+import { rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { Client } from 'pg';
 import { makeTemporaryFolder, spawnWithLifeline } from './lifeline.js';
 import { installed, POSTGRES, POSTGRES_OF_THE_SYSTEM } from './needs.js';
 import { giveTo, type Owner, serviceOwner } from './owner.js';
 import { askPostgres, type PostgresService } from './postgres-address.js';
+import type { Upstream } from './proxy.js';
 import { launch, onFreePort, run, untilItAnswers } from './server.js';
 import { asService, environmentError, fromFirstOrigin } from './service.js';
 
@@ -42,7 +44,7 @@ async function postgresOfEnvironment(url: string): Promise<PostgresService> {
   return asService({ origin: 'environment', program }, new AsyncDisposableStack(), { url });
 }
 
-/** A server of our own, which can be crashed. */
+/** A server of our own, which can be crashed, and followed by another one. */
 export interface LocalPostgres extends PostgresService {
   /**
    * Ends the server without a word to its clients, starts it again on its data and port, and resolves when it answers.
@@ -51,6 +53,13 @@ export interface LocalPostgres extends PostgresService {
    * @default 'SIGQUIT'
    */
   crash(signal?: 'SIGQUIT' | 'SIGINT' | 'SIGKILL'): Promise<void>;
+  /**
+   * A hot standby that streams from this server, which must be version 15 or later: `SELECT pg_promote()` there makes it another
+   * one. In `pg_stat_replication` of this one its name is `standby`.
+   *
+   * @param by the address to stream from: a proxy's. @default the server's own
+   */
+  startStandby(by?: Upstream): Promise<LocalPostgres>;
 }
 
 /**
@@ -89,19 +98,41 @@ export async function startPostgresFrom(
     options,
     logPath: join(folder.path, 'initdb.log'),
   });
+  const programs = { binaries, parent, password, fsync };
+  return await serve({ programs, settings, options, data }, parts);
+}
+
+/** What a server and those that follow it have in common. */
+interface Programs {
+  readonly binaries: string;
+  /** Of the folders of both. */
+  readonly parent: string;
+  readonly password: string;
+  readonly fsync: boolean;
+}
+
+interface Serving {
+  readonly programs: Programs;
+  readonly settings: Readonly<Record<string, string>>;
+  readonly options: Partial<Owner> & { readonly cwd: string; readonly env: NodeJS.ProcessEnv };
+  readonly data: string;
+}
+
+/** @param parts what ends with the server, after it */
+async function serve(serving: Serving, parts: AsyncDisposableStack): Promise<LocalPostgres> {
+  const { programs, settings, options, data } = serving;
   return await onFreePort(async (port) => {
-    const logPath = join(folder.path, `postgres-${port}.log`);
     const start = () =>
       launch({
-        command: join(binaries, 'bin', 'postgres'),
-        args: ['-D', data, '-p', `${port}`, ...serverArguments(fsync, settings)],
+        command: join(programs.binaries, 'bin', 'postgres'),
+        args: ['-D', data, '-p', `${port}`, ...serverArguments(programs.fsync, settings)],
         // SIGTERM would wait until the last client has gone.
         options: { ...options, endSignal: 'SIGINT' },
-        logPath,
+        logPath: join(options.cwd, `postgres-${port}.log`),
       });
     let server = await start();
     parts.defer(() => server.end());
-    const url = `postgres://postgres:${password}@127.0.0.1:${port}/postgres`;
+    const url = `postgres://postgres:${programs.password}@127.0.0.1:${port}/postgres`;
     const untilUp = () => untilItAnswers(server, () => askPostgres(url));
     const program = await untilUp();
     const crash = async (signal: NodeJS.Signals = 'SIGQUIT') => {
@@ -112,8 +143,44 @@ export async function startPostgresFrom(
       server = await start();
       await untilUp();
     };
-    return asService({ origin: 'program', program }, parts.move(), { url, crash });
+    const startStandby = (by: Upstream = { host: '127.0.0.1', port }) =>
+      standbyOf(serving, url, by);
+    return asService({ origin: 'program', program }, parts.move(), { url, crash, startStandby });
   });
+}
+
+async function standbyOf(primary: Serving, url: string, by: Upstream): Promise<LocalPostgres> {
+  await using parts = new AsyncDisposableStack();
+  const { programs, settings, options } = primary;
+  const folder = parts.use(await makeTemporaryFolder('standby', programs.parent));
+  const data = join(folder.path, 'data');
+  await backUp(url, primary.data, data);
+  await writeFile(join(data, 'standby.signal'), '');
+  await giveTo(await serviceOwner(), folder.path);
+  const connection = `host=${by.host} port=${by.port} user=postgres password=${programs.password}`;
+  const following = { primary_conninfo: `${connection} application_name=standby` };
+  return await serve(
+    {
+      ...{ programs, data, options: { ...options, cwd: folder.path } },
+      settings: { ...settings, ...following, wal_retrieve_retry_interval: '100ms' },
+    },
+    parts,
+  );
+}
+
+/** As pg_basebackup does, which the package of npm does not bring. */
+async function backUp(url: string, from: string, to: string): Promise<void> {
+  const client = new Client({ connectionString: url });
+  await client.connect();
+  try {
+    await client.query("SELECT pg_backup_start('standby', true)");
+    await run({ command: 'cp', args: ['-RP', from, to], logPath: `${to}-cp.log` });
+    const { rows } = await client.query('SELECT labelfile FROM pg_backup_stop(false)');
+    await writeFile(join(to, 'backup_label'), rows[0]?.labelfile);
+    await rm(join(to, 'postmaster.pid'));
+  } finally {
+    await client.end();
+  }
 }
 
 function serverArguments(fsync: boolean, settings: Readonly<Record<string, string>>): string[] {

@@ -69,16 +69,27 @@ interface Wire {
  *
  * It is a query class of the kind that pg lets others bring, as pg-cursor does, with pg's own queries in it.
  */
-class Batch {
+class Batch implements Batched {
   answered = 0;
+  readonly results: Promise<PostgresResult[]>;
   readonly callback: (error: unknown) => void;
   readonly #parts: readonly Part[];
   readonly #message: Buffer;
 
-  constructor(parts: readonly Part[], message: Buffer, callback: (error: unknown) => void) {
+  constructor(
+    parts: readonly Part[],
+    message: Buffer,
+    results: Promise<PostgresResult[]>,
+    callback: (error: unknown) => void,
+  ) {
     this.#parts = parts;
     this.#message = message;
+    this.results = results;
     this.callback = callback;
+  }
+
+  get sent(): number {
+    return this.#parts.length;
   }
 
   /** Where pg's client puts its parsers for the rows, as it does for pg-cursor. */
@@ -209,40 +220,27 @@ function sendAtOnce(
   const all: PostgresResult[] = [];
   const done = (result: PostgresResult): unknown => all.push(result);
   const isNamed = takesNames(client);
-  let batch: Batch;
   try {
     const parts = statements.map((statement) =>
-      statement.isOurs
-        ? new OurPart(statement, isNamed, done)
-        : theirPart(PartOf, statement, isNamed),
+      statement.isOurs ? new OurPart(statement, isNamed, done) : theirPart(PartOf, statement),
     );
     const message = messageOf(parts, (client as unknown as { connection: Wire }).connection);
     for (const part of parts.filter(isTheirs)) {
       // The error of a single one is a row that cannot be read.
       part.callback = (error, result) => (error ? reject(error) : done(result));
     }
-    batch = new Batch(parts, message, (error) => (error ? reject(error) : resolve(all)));
+    return client.query(
+      new Batch(parts, message, results, (error) => (error ? reject(error) : resolve(all))),
+    );
   } catch (error) {
     reject(error);
     return { results, sent: 0, answered: 0 };
   }
-  client.query(batch);
-  return {
-    results,
-    sent: statements.length,
-    get answered() {
-      return batch.answered;
-    },
-  };
 }
 
-function theirPart(
-  PartOf: TheirPartClass,
-  { text, values, name }: TheirStatement,
-  isNamed: boolean,
-): TheirPart {
+function theirPart(PartOf: TheirPartClass, { text, values, name }: TheirStatement): TheirPart {
   const part = new PartOf(text, values ? [...values] : []);
-  part.name = isNamed ? name : undefined;
+  part.name = name;
   part.callback = (error) => {
     throw error;
   };

@@ -35,7 +35,7 @@ export function sendWithoutNames(client: PostgresClient): void {
  * Invariant: one name, one text. Behind PgBouncer others may have prepared it, on whichever server comes next.
  */
 export function nameFor(client: PostgresClient, text: string): string | undefined {
-  if (text.length > TEXT_LENGTH_MAX) return undefined;
+  if (text.length > TEXT_LENGTH_MAX || !takesNames(client)) return undefined;
   const { names, uses } = known(client);
   if (names.has(text) || names.size >= STATEMENTS_MAX) return names.get(text);
   const times = (uses.get(text) ?? 0) + 1;

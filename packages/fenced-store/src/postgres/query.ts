@@ -29,7 +29,7 @@ export async function runQuery<Row>(
   const statements = [...before, named, ...(isImplicit ? [] : [COMMIT])];
   try {
     // The server ends each of two waits after the limit: the one for the resource, and the statement itself.
-    const results = await session.batch<Row>(statements, 2 * fence.limitMs());
+    const results = await session.batchFromStart<Row>(statements, 2 * fence.limitMs());
     const [result] = results.slice(before.length);
     // Invariant: an answer to all of a batch, up to its Sync, means that it is committed.
     if (result && (isImplicit || results.at(-1)?.command === 'COMMIT')) return result;
@@ -57,7 +57,7 @@ export async function runClaim(
 ): Promise<void> {
   const statements = claiming(fence, fence.writeId);
   try {
-    await session.batch(statements);
+    await session.batchFromStart(statements);
   } catch (error) {
     throw await failureOf(error, session, fence, { writeId, ours: 3, commitAt: 2 });
   }

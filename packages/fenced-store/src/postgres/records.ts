@@ -167,14 +167,24 @@ export class FencedRecords {
     return { token: parseToken(options.token), signal: options.signal };
   }
 
-  async #find(id: string, signal: AbortSignal | undefined): Promise<Row | undefined> {
+  async #find(
+    id: string,
+    signal: AbortSignal | undefined,
+    from = 'fenced.get_record($1, $2)',
+  ): Promise<Row | undefined> {
     const { rows } = await this.#ask(id, signal, (session) =>
-      session.query<Row>(
-        'SELECT body, token::text, version::text, write_id::text FROM fenced.get_record($1, $2)',
-        [this.#collection, id],
-      ),
+      session.query<Row>(`SELECT body, token::text, version::text, write_id::text FROM ${from}`, [
+        this.#collection,
+        id,
+      ]),
     );
     return rows[0];
+  }
+
+  /** What is there even after a failover: with something for the log, so that it waits for synchronous standbys, as a write does. */
+  async #findLasting(id: string, signal: AbortSignal | undefined): Promise<Row | undefined> {
+    const something = "pg_logical_emit_message(true, 'fenced', '')";
+    return this.#find(id, signal, `fenced.get_record($1, $2), ${something}`);
   }
 
   /** Writes upon what is expected, once. */
@@ -232,14 +242,14 @@ export class FencedRecords {
     try {
       const [result] = await this.#ask(id, signal, (session) => {
         isSent = true;
-        return session.batch<[version: string | null]>([call]);
+        return session.batchFromStart<[version: string | null]>([call]);
       });
       const version = result?.rows[0]?.[0] ?? null;
       return version === null ? null : { token, version: BigInt(version), writeId };
     } catch (error) {
       const isUnknown = isSent && error instanceof StoreUnavailableError && !isAnswer(error.cause);
       if (!isUnknown) throw error;
-      const row = await this.#find(id, signal).catch(() => undefined);
+      const row = await this.#findLasting(id, signal).catch(() => undefined);
       if (row?.write_id === writeId) return { token, version: BigInt(row.version), writeId };
       throw new OutcomeUnknownError({ resource: id, writeId }, { cause: error });
     }

@@ -225,22 +225,16 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
   has_turn boolean;
-  done text;
 BEGIN
-  -- By far the most are like this: one resource, whose token is there already, PostgreSQL 17 or later, and no limits of the session's own.
-  IF cardinality(resources) = 1 AND concat(current_setting('transaction_isolation'), current_setting('transaction_read_only'),
-      current_setting('lock_timeout'), current_setting('transaction_timeout', true)) = 'read committedoff00' THEN
-    done := set_config('lock_timeout', hold_ms::text, true);
-    SELECT pg_try_advisory_xact_lock_shared(hashtextextended(resources[1], 112585829737828)) INTO has_turn
-      FROM fenced.ratchet r WHERE r.resource = resources[1] AND r.token = enter.token;
-    IF has_turn THEN
-      -- As in `take_turn`: read after the lock was had, so that it is final.
-      PERFORM set_config('fenced.presented', enter.presented, true), set_config('transaction_timeout', hold_ms::text, true)
-        FROM fenced.ratchet r WHERE r.resource = resources[1] AND r.token = enter.token;
-      has_turn := FOUND;
-    END IF;
-  END IF;
-  IF has_turn IS NOT TRUE THEN
+  -- By far the most are like this: one resource, whose token is there already, PostgreSQL 17 or later, and no time limit of the session's own.
+  SELECT pg_try_advisory_xact_lock_shared(hashtextextended(resources[1], 112585829737828)) INTO has_turn
+    FROM fenced.ratchet r WHERE r.resource = resources[1] AND r.token = enter.token AND cardinality(resources) = 1
+      AND current_setting('transaction_isolation') = 'read committed' AND current_setting('transaction_read_only') = 'off'
+      AND current_setting('transaction_timeout', true) = '0';
+  -- As in `take_turn`: read after the lock was had, so that it is final.
+  PERFORM set_config('fenced.presented', enter.presented, true), set_config('transaction_timeout', hold_ms::text, true)
+    FROM fenced.ratchet r WHERE has_turn AND r.resource = resources[1] AND r.token = enter.token;
+  IF NOT FOUND THEN
     PERFORM fenced.enter_in_turn(resources, enter.token, hold_ms, enter.presented, implicit);
   END IF;
   IF write_id IS NOT NULL THEN
@@ -322,6 +316,8 @@ BEGIN
     INSERT INTO fenced.write (id, applied) VALUES (write_id, false) ON CONFLICT DO NOTHING;
   END IF;
   SELECT w.applied INTO applied FROM fenced.write w WHERE w.id = write_id;
+  -- Something for the log, so that this transaction, too, waits for synchronous standbys: what it tells of may have reached none of them yet.
+  PERFORM pg_logical_emit_message(true, 'fenced', '');
   RETURN CASE applied WHEN true THEN 'applied' WHEN false THEN 'refused' ELSE 'unknown' END;
 END
 $$;

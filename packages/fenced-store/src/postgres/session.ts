@@ -1,3 +1,4 @@
+import type { EventEmitter } from 'node:events';
 import { StoreSetupError, StoreUnavailableError } from '../core/errors.js';
 import { type Batched, canBatch, type Statement, send } from './batch.js';
 import { cancelRunning } from './cancel.js';
@@ -5,10 +6,10 @@ import {
   isServerError,
   type PostgresClient,
   type PostgresPool,
-  type PostgresPoolClient,
   type PostgresResult,
 } from './client.js';
 import { LIMIT_MS_MAX } from './fence.js';
+import { fromPool, inTurns, type Lent } from './lent.js';
 import { sendWithoutName, sendWithoutNames, takesNames } from './names.js';
 import type { Runtime } from './runtime.js';
 
@@ -24,13 +25,33 @@ interface Patience {
   readonly signal: AbortSignal | undefined;
 }
 
+/** PostgreSQL's routine that waits for synchronous standbys. Names of routines are not translated, as messages are. */
+const WAIT_FOR_STANDBY = 'SyncRepWaitForLSN';
+
+/** Connections whose server is listened to, and those on which it gave up a wait for a standby since. */
+const heard = new WeakSet<PostgresClient>();
+const withoutStandby = new WeakSet<PostgresClient>();
+
 /**
- * A connection, and the way back to its owner: with an error where it must not be used again, and with an answer that is
- * still outstanding.
+ * A server whose wait for a synchronous standby is cancelled, or lasts longer than `statement_timeout`, answers all the same that it has committed, and
+ * only a warning says that a failover may lose it.
  */
-interface Lent {
-  readonly client: PostgresClient;
-  giveBack(error?: Error, overdue?: Promise<unknown>): void;
+function hearOfStandbys(client: PostgresClient): void {
+  withoutStandby.delete(client);
+  if (heard.has(client)) return;
+  heard.add(client);
+  (client as unknown as EventEmitter).on('notice', ({ routine }: { routine?: string }) => {
+    if (routine === WAIT_FOR_STANDBY) withoutStandby.add(client);
+  });
+}
+
+/** What pg's own client takes, too. */
+interface NamingClient {
+  query(statement: {
+    name: string;
+    text: string;
+    values?: unknown[] | undefined;
+  }): Promise<unknown>;
 }
 
 /** Lends connections of the caller's pool, or the caller's only client to one user after the other. */
@@ -75,9 +96,7 @@ export class Connections {
     const borrowing = this.#borrow();
     try {
       return await within(
-        borrowing.catch((error: unknown) => {
-          throw connectFailure(error);
-        }),
+        borrowing,
         patience,
         this.#runtime,
         'is it a PostgreSQL server, and are there connections enough?',
@@ -93,33 +112,32 @@ export class Connections {
   }
 }
 
-/** One connection while it is ours. We listen to its `error` events, which end the process where nobody does. */
+/** One connection while it is ours. */
 export class Session {
   readonly client: PostgresClient;
+  readonly #lent: Lent;
   readonly #isPools: boolean;
-  readonly #giveBack: Lent['giveBack'];
   readonly #runtime: Runtime;
   readonly #limitMs: number;
   #isClosed = false;
   #batched: Batched = { results: Promise.resolve([]), sent: 0, answered: 0 };
   #running = 0;
-  #lostBy: Error | undefined;
   #overdue: Promise<unknown> | undefined;
   #cancelling: Promise<void> | undefined;
 
   /** @param isPools whether the connection is a pool's, which opens others for those that are closed */
   constructor(lent: Lent, isPools: boolean, runtime: Runtime, limitMs: number) {
     this.client = lent.client;
-    this.#giveBack = lent.giveBack;
+    this.#lent = lent;
     this.#isPools = isPools;
     this.#runtime = runtime;
     this.#limitMs = limitMs;
-    this.client.on('error', this.#onError);
+    hearOfStandbys(this.client);
   }
 
   /** Why the connection is of no more use, as far as that is known. */
   get lostBy(): Error | undefined {
-    return this.#lostBy;
+    return this.#lent.lostBy;
   }
 
   /** Whether a batch is one message. */
@@ -132,10 +150,6 @@ export class Session {
     return this.#batched;
   }
 
-  readonly #onError = (error: Error): void => {
-    this.#lostBy ??= error;
-  };
-
   /** A `BEGIN` inside of somebody else's transaction would only warn, and our `COMMIT` would end theirs. */
   requireIdle(): void {
     const status = this.client.getTransactionStatus?.();
@@ -144,17 +158,22 @@ export class Session {
       status === null
         ? 'the pg.Client is not connected yet: await its connect() first'
         : 'the connection is in the middle of a transaction: end it before the connection is used here or given back to the pool';
-    this.#lostBy = new StoreSetupError(reason);
-    throw this.#lostBy;
+    this.#lent.lostBy = new StoreSetupError(reason);
+    throw this.#lent.lostBy;
   }
 
-  /** One statement, which the server itself ends after `limitMs`. */
+  /** One statement, which the server itself ends after `limitMs`. Only where a batch is one message may it have a name. */
   async query<Row>(
     text: string,
     values?: readonly unknown[],
     limitMs: number = this.#limitMs,
+    name?: string,
   ): Promise<PostgresResult<Row>> {
-    const answer = this.client.query(text, values && [...values]);
+    const copied = values && [...values];
+    const answer =
+      name === undefined
+        ? this.client.query(text, copied)
+        : (this.client as unknown as NamingClient).query({ name, text, values: copied });
     return this.#answer(answer as Promise<PostgresResult<Row>>, limitMs);
   }
 
@@ -163,21 +182,32 @@ export class Session {
     statements: readonly Statement[],
     limitMs: number = this.#limitMs,
   ): Promise<PostgresResult<Row>[]> {
-    const run = (all: readonly Statement[]): Promise<PostgresResult<Row>[]> => {
-      this.#batched = send(this.client, all);
-      return this.#answer(this.#batched.results as Promise<PostgresResult<Row>[]>, limitMs);
-    };
+    this.#batched = send(this.client, statements);
+    return this.#answer(this.#batched.results as Promise<PostgresResult<Row>[]>, limitMs);
+  }
+
+  /** A batch that begins a transaction, or is one. Where a name is not known, it is sent once more without names. */
+  async batchFromStart<Row>(
+    statements: readonly Statement[],
+    limitMs?: number,
+  ): Promise<PostgresResult<Row>[]> {
     try {
-      return await run(statements);
+      return await this.batch(statements, limitMs);
     } catch (error) {
-      const failed = statements[this.progress.answered];
-      const isForName = isServerError(error) && NAME_TROUBLES.includes(error.code);
-      if (!isForName || failed?.name === undefined || !takesNames(this.client)) throw error;
-      if (error.code === '0A000' && !failed.isOurs) sendWithoutName(this.client, failed.text);
-      else sendWithoutNames(this.client);
+      if (!this.forgoesName(error, statements[this.progress.answered])) throw error;
       if (statements[0]?.text.startsWith('BEGIN')) await this.query('ROLLBACK');
-      return run(statements.map(({ name: _, ...unnamed }): Statement => unnamed));
+      const unnamed = statements.map(({ name: _, ...rest }): Statement => rest);
+      return this.batch(unnamed, limitMs);
     }
+  }
+
+  /** Whether a statement failed only for its name. From now on it is sent without. */
+  forgoesName(error: unknown, failed: Statement | undefined): boolean {
+    const isForName = isServerError(error) && NAME_TROUBLES.includes(error.code);
+    if (!isForName || failed?.name === undefined || !takesNames(this.client)) return false;
+    if (error.code === '0A000' && !failed.isOurs) sendWithoutName(this.client, failed.text);
+    else sendWithoutNames(this.client);
+    return true;
   }
 
   /** Where an answer does not come in time, the connection is as good as lost. */
@@ -188,10 +218,13 @@ export class Session {
     };
     this.#running += 1;
     try {
-      return await within(answer, patience, this.#runtime, 'the connection is given up');
+      const result = await within(answer, patience, this.#runtime, 'the connection is given up');
+      if (withoutStandby.delete(this.client))
+        throw new Error('the server gave up its wait for a synchronous standby, which may lack it');
+      return result;
     } catch (error) {
       if (error instanceof StoreUnavailableError) {
-        this.#lostBy ??= error;
+        this.#lent.lostBy ??= error;
         this.#overdue = answer;
       }
       throw error;
@@ -221,86 +254,31 @@ export class Session {
    * as soon as the server notices, the transaction.
    */
   async rollBack(statement = 'ROLLBACK'): Promise<boolean> {
-    if (this.#lostBy !== undefined) return false;
+    if (this.#lent.lostBy !== undefined) return false;
     try {
       await this.#cancelling;
       await this.query(statement);
       return true;
     } catch (error) {
-      this.#lostBy ??= error instanceof Error ? error : new Error(String(error));
+      this.#lent.lostBy ??= error instanceof Error ? error : new Error(String(error));
       return false;
     }
   }
 
   /** Closes the connection under whatever is running on it. */
   #abandon(reason: Error): void {
-    this.#lostBy ??= reason;
+    this.#lent.lostBy ??= reason;
     this.close();
   }
 
-  /** Gives the connection back. A lost one keeps its listener: its socket may have more to complain about. */
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
     // A cancellation may arrive late, and would hit the next statement, whose-ever that is.
-    if (this.#isPools && this.#cancelling !== undefined) this.#lostBy ??= new Error('cancelled');
-    if (this.#lostBy === undefined) this.client.removeListener('error', this.#onError);
-    this.#giveBack(this.#lostBy, this.#overdue ?? this.#cancelling);
+    if (this.#isPools && this.#cancelling !== undefined)
+      this.#lent.lostBy ??= new Error('cancelled');
+    this.#lent.giveBack(this.#overdue ?? this.#cancelling);
   }
-}
-
-/** What pg's own pool can do beside giving a promise: it lends before anything else can happen to the connection. */
-interface LendingPool {
-  connect(
-    lend: (error: Error | undefined, client?: PostgresPoolClient) => void,
-  ): Promise<PostgresPoolClient> | undefined;
-}
-
-/**
- * The pool takes its listener away when it lends a connection. A server that is going down greets and takes leave in one
- * packet, so that the error would come before any promise is kept, and end the process: hence the listener in between.
- */
-function fromPool(pool: PostgresPool): () => Promise<Lent> {
-  return async () => {
-    const { promise, resolve, reject } = Promise.withResolvers<Lent>();
-    const listener = (): void => undefined;
-    const lend = (client: PostgresPoolClient): void => {
-      client.on('error', listener);
-      const giveBack = (error?: Error): void => {
-        if (error === undefined) client.removeListener('error', listener);
-        client.release(error);
-      };
-      resolve({ client, giveBack });
-    };
-    // Pools that know nothing of callbacks give a promise all the same.
-    (pool as LendingPool)
-      .connect((error, client) => (client ? lend(client) : reject(error)))
-      ?.then(lend, reject);
-    return promise;
-  };
-}
-
-/** When the last of those who asked for a client will be done with it; shared by all stores, since the client is. */
-const lastTurns = new WeakMap<PostgresClient, Promise<void>>();
-
-function inTurns(client: PostgresClient): () => Promise<Lent> {
-  return async () => {
-    const before = lastTurns.get(client);
-    let endTurn = (): void => undefined;
-    const turn = new Promise<void>((resolve) => {
-      endTurn = resolve;
-    });
-    lastTurns.set(client, turn);
-    await before;
-    return {
-      client,
-      giveBack: (_, overdue) => {
-        // What was given up may still be carried out, and leave a transaction open: nobody's turn comes before that is over.
-        const over = overdue?.catch(() => undefined).then(() => client.query('ROLLBACK'));
-        Promise.resolve(over).then(endTurn, endTurn);
-      },
-    };
-  };
 }
 
 /** The answer, unless it takes longer than the limit or the signal aborts first. What was asked for goes on all the same. */
@@ -324,20 +302,4 @@ async function within<Answer>(
     cancel();
     signal?.removeEventListener('abort', abort);
   }
-}
-
-/** Why no connection could be had. Nothing was sent. */
-function connectFailure(error: unknown): Error {
-  const { code = '', message = String(error) } = error as { code?: string; message?: string };
-  const report = `no connection to PostgreSQL: ${message || code}`;
-  const isSetup = isServerError(error)
-    ? // Role or password refused, database unknown, or no right to connect to it.
-      /^(28|3D|42501)/.test(code)
-    : // pg has no codes of its own. What is neither the network nor a limit is TLS or a password that does not fit.
-      code === 'ENOTFOUND' || (code === '' && !/terminated|timeout/i.test(message));
-  return isSetup
-    ? new StoreSetupError(`${report}; check address, database, role, password and TLS`, {
-        cause: error,
-      })
-    : new StoreUnavailableError(report, { cause: error });
 }

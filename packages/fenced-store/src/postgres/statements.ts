@@ -3,13 +3,17 @@ import { shown } from '../core/shown.js';
 import type { OurStatement } from './batch.js';
 import type { CheckedFence, IsolationLevel } from './fence.js';
 
-export const COMMIT: OurStatement = { isOurs: true, text: 'COMMIT' };
+export const COMMIT: OurStatement = { isOurs: true, name: 'fenced_commit', text: 'COMMIT' };
 
 /** Its answer says that the server came as far as to what follows it. */
-export const NOTHING: OurStatement = { isOurs: true, text: '' };
+export const NOTHING: OurStatement = { isOurs: true, name: 'fenced_nothing', text: '' };
 
 function begin(isolation: IsolationLevel): OurStatement {
-  return { isOurs: true, text: `BEGIN ISOLATION LEVEL ${isolation} READ WRITE` };
+  return {
+    isOurs: true,
+    name: `fenced_begin_${isolation.replace(' ', '_')}`,
+    text: `BEGIN ISOLATION LEVEL ${isolation} READ WRITE`,
+  };
 }
 
 /**
@@ -51,6 +55,18 @@ export function opening(fence: CheckedFence): OurStatement[] {
   const { isolation } = fence;
   const claim = isolation === 'read committed' ? [] : claiming(fence);
   return [...claim, begin(isolation), enter(fence, fence.writeId)];
+}
+
+/**
+ * Commits where this is still the transaction that the server named so. Without names of statements: where the server did not
+ * know one, all would have to be run again.
+ */
+export function confirmed(transactionId: string): OurStatement[] {
+  const confirm = 'SELECT fenced.confirm($1)';
+  return [
+    { isOurs: true, text: confirm, values: [transactionId] },
+    { isOurs: true, text: COMMIT.text },
+  ];
 }
 
 const COMMENTS = String.raw`(?:\s+|--[^\n]*(?:\n|$)|/\*(?:[^*]|\*(?!/))*\*/)*`;

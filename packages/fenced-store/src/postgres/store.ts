@@ -26,7 +26,7 @@ import { FencedRecords } from './records.js';
 import { type Runtime, systemRuntime } from './runtime.js';
 import { Connections, type Session } from './session.js';
 import { checkSingle, checkStatement } from './statements.js';
-import { type FencedTransaction, Run } from './transaction.js';
+import { type FencedTransaction, runTransaction } from './transaction.js';
 
 export type { PostgresPoolClient } from './client.js';
 export type { IsolationLevel } from './fence.js';
@@ -139,7 +139,7 @@ export class FencedPostgres {
     const fence = checkFence(options, this.#holdMs);
     checkFunction('work', work);
     return this.#untilSerialized(fence, (session, writeId) =>
-      new Run(session, fence, writeId, this.#runtime).run(work),
+      runTransaction(session, fence, writeId, this.#runtime, work),
     );
   }
 

@@ -1,5 +1,4 @@
 import { InvalidArgumentError } from '../core/errors.js';
-import type { OurStatement } from './batch.js';
 import {
   isSerializationFailure,
   isServerError,
@@ -16,9 +15,10 @@ import {
   stalenessOf,
 } from './failures.js';
 import type { CheckedFence } from './fence.js';
+import { nameFor } from './names.js';
 import type { Runtime } from './runtime.js';
 import type { Session } from './session.js';
-import { COMMIT, checkStatement, NOTHING, opening } from './statements.js';
+import { COMMIT, checkStatement, confirmed, NOTHING, opening } from './statements.js';
 
 /** What the caller's function works with: the statements between the ratchet and `COMMIT`. */
 export interface FencedTransaction<Client = PostgresClient> {
@@ -49,8 +49,30 @@ const LIMIT_SLACK_MS = 50;
 /** From here on the server has a limit for whole transactions, which goes on by itself. */
 const WITH_TRANSACTION_TIMEOUT = 170_000;
 
+/**
+ * A transaction, and once more, on the same connection, where a statement failed only for the name under which the server was
+ * to know it. Each time there are fewer names.
+ */
+export async function runTransaction<Result, Client>(
+  session: Session,
+  fence: CheckedFence,
+  writeId: string,
+  runtime: Runtime,
+  work: (tx: FencedTransaction<Client>) => Promise<Result>,
+): Promise<Result> {
+  for (;;) {
+    const run = new Run(session, fence, writeId, runtime);
+    try {
+      return await run.run(work);
+    } catch (error) {
+      if (!run.failedForName || session.lostBy) throw error;
+      fence.signal?.throwIfAborted();
+    }
+  }
+}
+
 /** One run of a fenced transaction, from `BEGIN` to the answer to `COMMIT`. Its errors say what became of it. */
-export class Run {
+class Run {
   readonly #session: Session;
   readonly #fence: CheckedFence;
   readonly #writeId: string;
@@ -58,6 +80,7 @@ export class Run {
   /** What failed since a statement last succeeded: the transaction has failed with the first, whatever the caller made of it. */
   #failures: unknown[] = [];
   #isOver = false;
+  #lostName = false;
   /** How many statements have not been answered. */
   #running = 0;
   /** Whether a statement may have ended the transaction: what we looked at cannot have. */
@@ -72,6 +95,11 @@ export class Run {
     this.#fence = fence;
     this.#writeId = writeId;
     this.#runtime = runtime;
+  }
+
+  /** Whether a statement failed that would not have without its name, and nothing can have been committed. */
+  get failedForName(): boolean {
+    return this.#lostName && !this.#mayHaveEnded;
   }
 
   async run<Result, Client>(
@@ -110,15 +138,22 @@ export class Run {
       throw new InvalidArgumentError('tx.query was called after its transaction had ended');
     }
     checkStatement(text, values);
+    // It will be run again, so that nothing that comes now matters.
+    if (this.#lostName) throw this.#failures[0];
     this.#running += 1;
+    const { client, canBatch } = this.#session;
+    // A text without values may be several statements, and those cannot have a name.
+    const mayHaveName = !this.#mayHaveEnded && canBatch && values?.length;
+    const name = mayHaveName ? nameFor(client, text) : undefined;
     try {
       const limitMs = await this.#holdOn();
-      const result = await this.#session.query<Row>(text, values, limitMs);
+      const result = await this.#session.query<Row>(text, values, limitMs, name);
       this.#failures = [];
       if (Array.isArray(result) || ENDINGS.includes(result.command)) this.#mayHaveEnded = true;
       return result;
     } catch (error) {
       this.#failures.push(error);
+      if (this.#session.forgoesName(error, { text, name })) this.#lostName = true;
       throw error;
     } finally {
       this.#running -= 1;
@@ -130,7 +165,7 @@ export class Run {
     const statements = opening(this.#fence);
     this.#countFrom(this.#fence.limitMs());
     try {
-      const results = await this.#session.batch<[id: string, version: string]>(statements);
+      const results = await this.#session.batchFromStart<[id: string, version: string]>(statements);
       const [[id = '', version = ''] = []] = results.at(-1)?.rows ?? [];
       this.#serverVersion = Number(version);
       return id;
@@ -149,11 +184,10 @@ export class Run {
     const limitMs = this.#fence.limitMs();
     if (!this.#fence.hasLease) return limitMs;
     const nowMs = this.#runtime.nowMs();
-    const isOff =
-      this.#serverVersion >= WITH_TRANSACTION_TIMEOUT
-        ? nowMs + limitMs > this.#heldUntilMs + LIMIT_SLACK_MS
-        : nowMs > this.#heldSinceMs + LIMIT_SLACK_MS;
-    if (!isOff) return limitMs;
+    const isExtended = nowMs + limitMs > this.#heldUntilMs + LIMIT_SLACK_MS;
+    const isForgotten =
+      this.#serverVersion < WITH_TRANSACTION_TIMEOUT && nowMs > this.#heldSinceMs + LIMIT_SLACK_MS;
+    if (!isExtended && !isForgotten) return limitMs;
     this.#countFrom(limitMs);
     try {
       await this.#session.query('SELECT fenced.hold($1::integer)', [limitMs]);
@@ -179,22 +213,21 @@ export class Run {
   }
 
   async #commit(transactionId: string): Promise<void> {
-    if (this.#fence.signal?.aborted || this.#session.lostBy) {
+    if (this.#fence.signal?.aborted || this.#session.lostBy || this.#lostName) {
       await this.#session.rollBack();
-      throw notCommitted(this.#session.lostBy, this.#session, this.#fence.signal);
+      const cause = this.#session.lostBy ?? this.#failures[0];
+      throw notCommitted(cause, this.#session, this.#fence.signal);
     }
+    const isSure = !this.#mayHaveEnded && this.#running === 0 && this.#failures.length === 0;
+    const statements = isSure ? [NOTHING, COMMIT] : confirmed(transactionId);
     try {
-      const confirm: OurStatement = {
-        isOurs: true,
-        text: 'SELECT fenced.confirm($1)',
-        values: [transactionId],
-      };
-      const isSure = !this.#mayHaveEnded && this.#running === 0 && this.#failures.length === 0;
-      const results = await this.#session.batch([isSure ? NOTHING : confirm, COMMIT]);
+      const results = await this.#session.batch(statements);
       // Invariant: only the tag COMMIT says that something was committed: a failed transaction answers ROLLBACK, without an error.
       if (results.at(-1)?.command === 'COMMIT') return;
       throw new Error('COMMIT was not answered with COMMIT');
     } catch (error) {
+      const failed = statements[this.#session.progress.answered];
+      if (this.#session.forgoesName(error, failed)) this.#lostName = true;
       throw await this.#failureOfCommit(error);
     }
   }
