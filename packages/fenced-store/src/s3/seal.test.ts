@@ -1,13 +1,14 @@
 import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { Readable } from 'node:stream';
-import { gunzipSync } from 'node:zlib';
+import { gunzipSync, inflateRawSync } from 'node:zlib';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { HEADER_BYTES, TRAILER_BYTES } from '../core/envelope.js';
 import { CorruptObjectError, InvalidArgumentError } from '../core/errors.js';
 import type { Stamp } from '../core/stored.js';
 import { TOKEN_MAX } from '../core/token.js';
-import { open, opened } from './open.js';
+import { open, opened, unstored } from './open.js';
 import { type Form, regrouped, seal, sealed, stamp as stampInto } from './seal.js';
 
 const bodies = fc.oneof(
@@ -38,6 +39,42 @@ test('any body and stamp come back, to us and to every gzip reader', async () =>
       expect(Buffer.compare(gunzipSync(member), body)).toBe(0);
     }),
   );
+});
+
+test('what is read without zlib is what zlib reads, of whatever data', async () => {
+  const block = fc.uint8Array({ maxLength: 40 }).map((bytes) => {
+    const head = Buffer.from([0, bytes.length, 0, 255 - bytes.length, 255]);
+    return Buffer.concat([head, bytes]);
+  });
+  const end = fc.constant(Buffer.of(3, 0));
+  const others = fc.uint8Array({ maxLength: 8 });
+  const pieces = fc
+    .tuple(fc.array(fc.oneof({ weight: 9, arbitrary: block }, end, others)), end)
+    .map(([blocks, last]) => Buffer.concat([...blocks, last]));
+  const damage = fc.option(fc.tuple(fc.nat(), fc.integer({ min: 1, max: 255 })));
+  let read = 0;
+  fc.assert(
+    fc.property(pieces, damage, fc.option(fc.nat(), { freq: 3 }), (whole, damaged, length) => {
+      const data = whole.subarray(0, length === null ? whole.length : length % whole.length);
+      const at = (damaged?.[0] ?? 0) % (data.length || 1);
+      if (damaged !== null && data.length > 0) data[at] = (data[at] ?? 0) ^ damaged[1];
+      const body = unstored(data);
+      if (body === null) return;
+      read++;
+      const { buffer, engine } = inflateRawSync(data, { info: true } as object) as unknown as {
+        readonly buffer: Buffer;
+        readonly engine: { readonly bytesWritten: number };
+      };
+      expect([buffer.compare(body), engine.bytesWritten]).toEqual([0, data.length]);
+    }),
+    { numRuns: 5_000 },
+  );
+  expect(read).toBeGreaterThan(100);
+  for (const bytes of [0, 1, 65_535, 65_536, 3_000_000]) {
+    const body = randomBytes(bytes);
+    const data = (await seal(body, gzip(0))).subarray(HEADER_BYTES, -TRAILER_BYTES);
+    expect(Buffer.compare(unstored(data) ?? Buffer.from('none'), body)).toBe(0);
+  }
 });
 
 test('gunzip reads a stored body', async () => {

@@ -28,7 +28,7 @@ const SMALL_BYTES = 4 * SAMPLE_BYTES;
 const WORTHWHILE = 0.95;
 const STORED_BLOCK_BYTES_MAX = 65_535;
 /** An empty last block: with it the DEFLATE data ends (RFC 1951). */
-const END: Uint8Array = Uint8Array.of(0x03, 0x00);
+export const END: Buffer = Buffer.of(0x03, 0x00);
 /** Where the header will be, once the write has its stamp. */
 const HEADER_ROOM: Uint8Array = new Uint8Array(HEADER_BYTES);
 
