@@ -40,7 +40,12 @@ export async function payloadOf(
   const all = prepended(first.value, parts);
   if (conditionalComplete)
     return { kind: 'parts', parts: all, close: () => parts.return(undefined) };
-  return { kind: 'file', file: await SpoolFile.of(all, newSpoolName(), storedBytesMax) };
+  try {
+    return { kind: 'file', file: await SpoolFile.of(all, newSpoolName(), storedBytesMax) };
+  } finally {
+    // Where there can be no file, nobody has begun to read the rest.
+    await parts.return(undefined);
+  }
 }
 
 /** Closes the temporary file, or ends the source, also where it was never read to its end. */
