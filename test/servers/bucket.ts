@@ -129,7 +129,7 @@ export function bucketOperations(staged: Staged): void {
   });
 
   test('a listing of many keys is exact, in order, and no more than a page ahead of its reader', {
-    timeout: 30_000 + KEYS * 30,
+    timeout: 30_000 + KEYS * 60,
   }, async () => {
     const pageSize = Math.min(100, KEYS / 3);
     const prefix = `${newKey()}/`;

@@ -59,6 +59,11 @@ export interface CallOptions {
   readonly signal?: AbortSignal;
 }
 
+export interface ReadOptions extends CallOptions {
+  /** Makes it a fenced read: lower tokens are refused from then on. */
+  readonly token?: TokenLike;
+}
+
 export interface TokenOptions extends CallOptions {
   /** The fencing token of the lock that the caller holds. */
   readonly token: TokenLike;
