@@ -26,8 +26,8 @@ export interface FencedS3Options {
   /** How often a write that lost a race to others is tried, from 1 to 1000. @default 20 */
   readonly attemptsMax?: number;
   /**
-   * From 0, stored without compression, to 9. What does not shrink is stored as it is whatever the level, and so is what is
-   * compressed already by its content type. @default 1
+   * From 0, stored without compression, to 9. What does not shrink is stored as it is whatever the level, and so is what fits
+   * into a network packet (1,400 bytes), or is compressed already by its content type. @default 1
    */
   readonly gzipLevel?: number;
   /**

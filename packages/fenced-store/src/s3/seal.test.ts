@@ -128,16 +128,14 @@ test('one damaged byte anywhere is found, or changes neither body nor stamp', as
 });
 
 test('a member that is cut short, has a second one behind it, or rubbish, is refused', async () => {
-  const member = stamped(await seal(Buffer.from('value'), gzip(6)), {
-    token: 1n,
-    writeId: '00'.repeat(16),
-  });
-  for (let length = 0; length < member.length; length++)
-    await expect(open('k', member.subarray(0, length))).rejects.toThrow(CorruptObjectError);
-  await expect(open('k', Buffer.concat([member, member]))).rejects.toThrow(CorruptObjectError);
-  await expect(open('k', Buffer.concat([member, Buffer.from([0])]))).rejects.toThrow(
-    CorruptObjectError,
-  );
+  for (const body of ['value', 'value '.repeat(400)]) {
+    const stamp = { token: 1n, writeId: '00'.repeat(16) };
+    const member = stamped(await seal(Buffer.from(body), gzip(6)), stamp);
+    for (let length = 0; length < member.length; length++)
+      await expect(open('k', member.subarray(0, length))).rejects.toThrow(CorruptObjectError);
+    for (const more of [member, Buffer.from([0])])
+      await expect(open('k', Buffer.concat([member, more]))).rejects.toThrow(CorruptObjectError);
+  }
 });
 
 /** The member in pieces of that size. */
@@ -171,7 +169,7 @@ test('whatever the pieces that a body and its stored form come in, the bytes are
 
 test('a stream that is cut short, damaged, or has more behind it, ends with an error', async () => {
   const stamp = { token: 1n, writeId: '00'.repeat(16) };
-  const member = stamped(await seal(Buffer.from('value '.repeat(40)), gzip(6)), stamp);
+  const member = stamped(await seal(Buffer.from('value '.repeat(400)), gzip(6)), stamp);
   const read = (bytes: Uint8Array): Promise<unknown> =>
     Array.fromAsync(opened('k', stamp, cut(bytes, 7)));
   for (let length = 0; length < member.length; length++)
@@ -208,6 +206,10 @@ test('a reader who stops early ends the source', async () => {
 test('what cannot be compressed grows by less than 1 %, and takes no time to deflate', async () => {
   const body = randomBytes(3_000_000);
   expect((await seal(body, gzip(9))).length).toBeLessThan(body.length * 1.001 + 100);
+  for (const bytes of [1, 1_400, 1_401, 16_384]) {
+    const zeros = await seal(Buffer.alloc(bytes), gzip(9));
+    expect(zeros.length < 100).toBe(bytes === 1 || bytes > 1_400);
+  }
   const text = Buffer.from('text '.repeat(600_000));
   expect((await seal(text, gzip(1))).length).toBeLessThan(text.length / 50);
   expect((await seal(text, gzip(0))).length).toBeGreaterThan(text.length);
