@@ -31,6 +31,9 @@ const PIECE_BYTES_MAX = 2 ** 24;
 const SMALL_BYTES = 2 ** 14;
 /** Before the bytes of a stored block: its kind, its length and the complement of that. */
 const BLOCK_HEAD_BYTES = 5;
+/** `seal` writes 17 blocks for each MiB. Of far smaller ones, which somebody made up, each would cost more memory than it holds. */
+const BLOCK_BYTES_USUAL = 2 ** 15;
+const BLOCKS_MORE = 16;
 
 // With `info`, zlib also tells how much of its input it has used; the types do not know that.
 interface Inflated {
@@ -83,6 +86,7 @@ export function unstored(data: Uint8Array): Uint8Array | null {
   const blocks: Uint8Array[] = [];
   let at = 0;
   while (at + BLOCK_HEAD_BYTES <= data.length) {
+    if (blocks.length > BLOCKS_MORE + data.length / BLOCK_BYTES_USUAL) return null;
     const bytes = view.getUint16(at + 1, true);
     if (data[at] !== 0 || view.getUint16(at + 3, true) !== 0xffff - bytes) return null;
     at += BLOCK_HEAD_BYTES;

@@ -176,7 +176,7 @@ export class Plans {
       partBytes,
       storedBytesMax,
       conditionalComplete,
-      newSpoolName: this.#writer.runtime.writeId,
+      newSpoolName: () => this.#writer.runtime.writeId(),
     };
   }
 }
