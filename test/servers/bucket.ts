@@ -20,6 +20,9 @@ import { findProgram } from '@fenced/testbed';
 import { beforeAll, expect, test } from 'vitest';
 import { type Staged, storedObject, text } from './stage.js';
 
+/** How many keys the longest listing has: `FENCED_KEYS=10000` for a nightly run. */
+const KEYS = Number(process.env.FENCED_KEYS ?? 60);
+
 /** What only a store that talks to the bucket itself does, and what is found in the bucket. */
 export function bucketOperations(staged: Staged): void {
   let holder33: FencedS3;
@@ -123,6 +126,38 @@ export function bucketOperations(staged: Staged): void {
     const listed = await Array.fromAsync(store.list('a'));
     expect(listed.map(({ key }) => key)).toEqual(['a', 'a b', 'a+b']);
     expect(await holder33.get(`${prefix}a b`)).toMatchObject({ token: 2n });
+  });
+
+  test('a listing of many keys is exact, in order, and no more than a page ahead of its reader', {
+    timeout: 30_000 + KEYS * 60,
+  }, async () => {
+    const pageSize = Math.min(100, KEYS / 3);
+    const prefix = `${newKey()}/`;
+    const { proxy } = staged();
+    // By their UTF-8 bytes, these are in another order than by UTF-16 units.
+    const keys = Array.from({ length: KEYS }, (_, i) => `${prefix}${['', 'ﬀ', '😀'][i % 3]}${i}`);
+    const isGone = (i: number): boolean => i % 10 === 9;
+    const queue = keys.entries();
+    const work = async (): Promise<void> => {
+      for (const [i, key] of queue)
+        if (isGone(i)) await holder33.delete(key, { token: i + 1 });
+        else await holder33.put(key, key, { token: i + 1 });
+    };
+    await Promise.all(Array.from({ length: 16 }, work));
+    const inOrder = [...keys.entries()].toSorted(([, a], [, b]) =>
+      Buffer.compare(Buffer.from(a), Buffer.from(b)),
+    );
+    const expected = inOrder.flatMap(([i, key], at) =>
+      isGone(i) ? [] : [{ key, token: BigInt(i + 1), pages: Math.floor(at / pageSize) + 1 }],
+    );
+    const reader = staged().viaProxy({ requestTimeoutMs: 10_000 });
+    proxy.reset();
+    const listed: typeof expected = [];
+    const asked = (wanted: string) => proxy.seen.filter((method) => method === wanted).length;
+    for await (const { key, token } of reader.list(prefix, { pageSize }))
+      listed.push({ key, token, pages: asked('GET') });
+    expect(listed).toEqual(expected);
+    expect(asked('HEAD')).toBe(KEYS);
   });
 
   test('a holder writes again and again with one request each', async () => {

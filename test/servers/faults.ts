@@ -1,6 +1,13 @@
+import { randomBytes } from 'node:crypto';
+import { Readable } from 'node:stream';
+import {
+  CreateMultipartUploadCommand,
+  ListMultipartUploadsCommand,
+  type PutObjectCommand,
+} from '@aws-sdk/client-s3';
 import { OutcomeUnknownError, StaleTokenError } from '@fenced/store';
 import type { Objects } from '@fenced/store/client';
-import type { FencedS3 } from '@fenced/store/s3';
+import type { FencedS3, S3Calls } from '@fenced/store/s3';
 import fc from 'fast-check';
 import { beforeAll, beforeEach, expect, test } from 'vitest';
 import { FAULTS, type Fault, type FaultyProxy } from './faulty-proxy.js';
@@ -189,6 +196,28 @@ export function aborts(staged: Staged): void {
     proxy.meanwhile = async () => abort.abort(new Error('enough'));
     const written = await store.put(key, 'x', { token: 1, signal: abort.signal });
     expect(await history()).toEqual([written.writeId]);
+  });
+
+  test('a stream that is given up while its upload is begun leaves no upload behind', async () => {
+    const { bucket, client, capabilities } = staged();
+    const abort = new AbortController();
+    const reason = new Error('enough');
+    const send = async (command: PutObjectCommand, options: { abortSignal: AbortSignal }) => {
+      if (!((command as object) instanceof CreateMultipartUploadCommand))
+        return client.send(command, options);
+      abort.abort(reason);
+      // The server does it, whether or not anybody still listens.
+      const answer = await client.send(command);
+      options.abortSignal.throwIfAborted();
+      return answer;
+    };
+    const large = staged().store({ client: { send } as S3Calls, partBytes: 5 * 2 ** 20 });
+    const body = Readable.from([randomBytes(6 * 2 ** 20)]);
+    const put = large.put(key, body, { token: 1, signal: abort.signal });
+    if (capabilities.conditionalComplete) await expect(put).rejects.toBe(reason);
+    else await put;
+    const left = new ListMultipartUploadsCommand({ Bucket: bucket, Prefix: key });
+    expect((await client.send(left)).Uploads ?? []).toEqual([]);
   });
 
   test('an abort while a copy may be on its way leaves the outcome unknown, with the reason', async () => {

@@ -98,10 +98,16 @@ export class FaultyProxy implements AsyncDisposable {
     this.failsHeads = false;
   }
 
-  /** Delivers what was held back; the server's status for each. */
+  /** Delivers what was held back; the server's status for each, 0 where it hung up: MinIO does on parts of an upload that is gone. */
   async deliverLate(): Promise<number[]> {
     const statuses: number[] = [];
-    for (const deliver of this.#late.splice(0)) statuses.push((await deliver()).status);
+    for (const deliver of this.#late.splice(0))
+      statuses.push(
+        await deliver().then(
+          ({ status }) => status,
+          () => 0,
+        ),
+      );
     return statuses;
   }
 

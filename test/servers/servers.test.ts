@@ -1,6 +1,7 @@
 import { s3ServersAtHand } from '@fenced/testbed';
 import { afterAll, beforeAll, describe } from 'vitest';
 import { bucketOperations } from './bucket.js';
+import { crashes } from './crashes.js';
 import { everyPoint } from './every-point.js';
 import { aborts, faults } from './faults.js';
 import { operations } from './operations.js';
@@ -29,4 +30,6 @@ describe.each(servers)('on %s', (server) => {
   describe('streams', () => streams(staged));
   describe('uploads', () => uploads(staged));
   describe('properties', () => properties(staged));
+  if (server === 'radosgw' || server === 'minio')
+    describe('a server that is killed', () => crashes(staged));
 });

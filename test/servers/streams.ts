@@ -1,18 +1,27 @@
-import { execFileSync } from 'node:child_process';
+import { execFile, execFileSync } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
-import { readdir } from 'node:fs/promises';
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { setTimeout } from 'node:timers/promises';
-import { GetObjectCommand, ListMultipartUploadsCommand } from '@aws-sdk/client-s3';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import {
+  AbortMultipartUploadCommand,
+  GetObjectCommand,
+  ListMultipartUploadsCommand,
+  type MultipartUpload,
+} from '@aws-sdk/client-s3';
 import { ConflictError, InvalidArgumentError, StaleTokenError } from '@fenced/store';
 import type { Objects } from '@fenced/store/client';
 import type { FencedS3, Progress } from '@fenced/store/s3';
-import { findProgram } from '@fenced/testbed';
+import { findProgram, WorkerProcess } from '@fenced/testbed';
 import { beforeAll, expect, test } from 'vitest';
 import type { Stage, Staged } from './stage.js';
 
 const MIB = 2 ** 20;
+const STREAM_WRITER = new URL('stream-writer.ts', import.meta.url);
 /** How large the largest stream is, in MiB: `FENCED_STREAM_MIB=1024` for a nightly run. */
 const LARGE_MIB = Number(process.env.FENCED_STREAM_MIB ?? 16);
 
@@ -45,10 +54,18 @@ function hashed(source: AsyncIterable<Uint8Array>) {
   return { pieces, digest: () => hash.digest('hex') };
 }
 
-/** How many uploads are neither completed nor aborted. */
-async function uploadsUnder({ client, bucket }: Stage<unknown>, prefix: string): Promise<number> {
+/** The uploads that are neither completed nor aborted. */
+async function uploadsUnder(
+  { client, bucket }: Stage<unknown>,
+  prefix: string,
+): Promise<readonly MultipartUpload[]> {
   const command = new ListMultipartUploadsCommand({ Bucket: bucket, Prefix: prefix });
-  return (await client.send(command)).Uploads?.length ?? 0;
+  return (await client.send(command)).Uploads ?? [];
+}
+
+/** The temporary files of all stores of this machine. */
+async function spooled(): Promise<string[]> {
+  return (await readdir(tmpdir())).filter((name) => /^fenced-[0-9a-f]{32}$/.test(name));
 }
 
 /** Large bodies: in parts, within bounded memory, wholly or not at all. */
@@ -58,9 +75,9 @@ export function streams(staged: Staged<Objects>): void {
     store = staged().store({ partBytes: 5 * MIB, partsInFlight: 3 });
   });
 
-  const uploadsLeft = (prefix: string): Promise<number> => uploadsUnder(staged(), prefix);
-  const spooled = async (): Promise<string[]> =>
-    (await readdir(tmpdir())).filter((name) => /^fenced-[0-9a-f]{32}$/.test(name));
+  // A gateway hears of its caller's end later than the caller does, at the latest when nothing has come for 30 s.
+  const noneLeft = (key: string) =>
+    expect.poll(() => uploadsUnder(staged(), key), { timeout: 40_000 }).toEqual([]);
 
   test.each([0, 5, LARGE_MIB])(
     '%d MiB go in and come out the same, and are read by gunzip and Python',
@@ -86,7 +103,7 @@ export function streams(staged: Staged<Objects>): void {
       expect((await staged().history(key))[1]).toBe(written.writeId);
       const late = store.put(key, body(6), { token: 33 });
       await expect(late).rejects.toThrow(StaleTokenError);
-      expect(await uploadsLeft(key)).toBe(0);
+      await noneLeft(key);
       expect(await spooled()).toEqual([]);
       if (mib > 16) return;
       const { Body } = await staged().client.send(
@@ -120,13 +137,15 @@ export function streams(staged: Staged<Objects>): void {
       const put = store.put(key, source, { token: 1, signal: abort.signal });
       await expect(put).rejects.toBe(reason);
       if (!waits) await expect.poll(() => source.destroyed).toBe(true);
-      expect(await uploadsLeft(key)).toBe(0);
+      await noneLeft(key);
       expect(await spooled()).toEqual([]);
       expect(Buffer.from((await store.get(key))?.body ?? []).toString()).toBe('before');
     }
   });
 
-  test('what the source throws, or gives beside bytes, is passed on, and nothing is written', async () => {
+  test('what the source throws, or gives beside bytes, is passed on, and nothing is written', {
+    timeout: 60_000,
+  }, async () => {
     const key = staged().newKey();
     const own = new Error('the disk is gone');
     const breaking = body(30, (at) => {
@@ -138,7 +157,7 @@ export function streams(staged: Staged<Objects>): void {
     const notAStream = store.put(key, () => null as never, { token: 1 });
     await expect(notAStream).rejects.toThrow(InvalidArgumentError);
     expect(await store.highest(key)).toBe(0n);
-    expect(await uploadsLeft(key)).toBe(0);
+    await noneLeft(key);
   });
 
   test('a web stream, and strings, are streams as well', async () => {
@@ -221,6 +240,67 @@ export function uploads(staged: Staged): void {
     if ((await store.probe()).conditionalComplete)
       await expect(once).rejects.toThrow(ConflictError);
     else await once;
-    expect(await uploadsUnder(staged(), key)).toBe(0);
+    expect(await uploadsUnder(staged(), key)).toEqual([]);
   });
+
+  const written = async (key: string) => Buffer.from((await store.get(key))?.body ?? []).toString();
+  const asked = (key: string, stream: { readonly mib: number; readonly hangs?: boolean }) => {
+    const { bucket, service } = staged();
+    const { endpoint, region, accessKeyId, secretAccessKey } = service;
+    const address = { endpoint, region, accessKeyId, secretAccessKey };
+    return JSON.stringify({ service: address, bucket, key, ...stream });
+  };
+
+  test('a writer that is killed leaves the value as it was, and at most an upload that can be listed and aborted', async () => {
+    const key = staged().newKey();
+    await store.put(key, 'before', { token: 1 });
+    const taken = Promise.withResolvers<unknown>();
+    const writer = await WorkerProcess.start(STREAM_WRITER, {
+      args: [asked(key, { mib: 24, hangs: true })],
+      onLine: taken.resolve,
+    });
+    void writer.exited.then(() => taken.reject(new Error(writer.stderr)));
+    await taken.promise;
+    await writer.kill();
+    expect(await written(key)).toBe('before');
+    expect(await spooled()).toEqual([]);
+    const { client, bucket, capabilities } = staged();
+    const uploads = await uploadsUnder(staged(), key);
+    expect(uploads).toHaveLength(capabilities.conditionalComplete ? 1 : 0);
+    await store.put(key, 'after', { token: 1 });
+    for (const { UploadId } of uploads)
+      await client.send(new AbortMultipartUploadCommand({ Bucket: bucket, Key: key, UploadId }));
+    expect(await uploadsUnder(staged(), key)).toEqual([]);
+    expect(await written(key)).toBe('after');
+  });
+
+  test.each([
+    // No file may have more than 10 MiB.
+    ['is full', '.', 'ulimit -f 20480', 'EFBIG'],
+    ['is not there', 'nowhere', ':', 'ENOENT'],
+  ])(
+    'where the folder for temporary files %s, that is said, and nothing written',
+    async (...row) => {
+      const [, name, first, code] = row;
+      const key = staged().newKey();
+      await store.put(key, 'before', { token: 1 });
+      const folder = await mkdtemp(join(tmpdir(), 'full-'));
+      const args = [process.execPath, fileURLToPath(STREAM_WRITER), asked(key, { mib: 24 })];
+      const { stdout } = await promisify(execFile)(
+        'sh',
+        ['-c', `${first} && exec "$0" "$@"`, ...args],
+        { env: { ...process.env, TMPDIR: join(folder, name) } },
+      );
+      if (staged().capabilities.conditionalComplete) expect(stdout).toMatch(/^written$/m);
+      else {
+        expect(stdout).toMatch(/^the stream was ended$/m);
+        expect(stdout).toMatch(/^StoreSetupError: .* make room there, or set TMPDIR path=/m);
+        expect(stdout).toContain(`path=${folder}/`);
+        expect(stdout).toContain(code);
+        expect(await written(key)).toBe('before');
+      }
+      expect(await readdir(folder)).toEqual([]);
+      await rm(folder, { recursive: true });
+    },
+  );
 }

@@ -1,16 +1,16 @@
 import { join } from 'node:path';
 import { makeTemporaryFolder } from './lifeline.js';
 import { findProgram } from './programs.js';
-import { askS3, makeAndRemoveBucket, type S3Address, type S3Keys } from './s3-address.js';
-import { launch, onFreePort, untilItAnswers } from './server.js';
+import { askS3, type CrashableS3, makeAndRemoveBucket, type S3Keys } from './s3-address.js';
+import { type Launch, onFreePort, startCrashable } from './server.js';
 
 /** Starts MinIO on one folder; `parts` take what is to be ended. */
-export async function startMinio(keys: S3Keys, parts: AsyncDisposableStack): Promise<S3Address> {
+export async function startMinio(keys: S3Keys, parts: AsyncDisposableStack): Promise<CrashableS3> {
   const folder = parts.use(await makeTemporaryFolder('minio'));
   return await onFreePort(async (port) => {
     const logPath = join(folder.path, `minio-${port}.log`);
     const address = { ...keys, endpoint: `http://127.0.0.1:${port}` };
-    const server = await launch({
+    const program: Launch = {
       command: findProgram('minio') ?? 'minio',
       args: ['server', join(folder.path, 'data'), '--address', `127.0.0.1:${port}`],
       options: {
@@ -27,10 +27,9 @@ export async function startMinio(keys: S3Keys, parts: AsyncDisposableStack): Pro
         endSignal: 'SIGKILL',
       },
       logPath,
-    });
-    parts.use(server);
-    await untilItAnswers(server, () => askS3(address));
+    };
+    const crash = await startCrashable(program, () => askS3(address), parts);
     await makeAndRemoveBucket(address);
-    return address;
+    return { ...address, crash };
   });
 }

@@ -3,15 +3,26 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type GuardedProcess, makeTemporaryFolder } from './lifeline.js';
 import { findProgram } from './programs.js';
-import { askS3, makeAndRemoveBucket, type S3Address, type S3Keys } from './s3-address.js';
-import { type Launch, launch, onFreePort, run, type Server, untilItAnswers } from './server.js';
+import { askS3, type CrashableS3, makeAndRemoveBucket, type S3Keys } from './s3-address.js';
+import {
+  type Launch,
+  launch,
+  onFreePort,
+  run,
+  type Server,
+  startCrashable,
+  untilItAnswers,
+} from './server.js';
 
 /**
  * Starts a Ceph of one node that keeps everything in memory, and its S3 gateway; `parts` take what is to be ended.
  *
  * A manager (ceph-mgr) is left out: it watches and balances, and neither the pools nor the gateway need it.
  */
-export async function startRadosgw(keys: S3Keys, parts: AsyncDisposableStack): Promise<S3Address> {
+export async function startRadosgw(
+  keys: S3Keys,
+  parts: AsyncDisposableStack,
+): Promise<CrashableS3> {
   const folder = parts.use(await makeTemporaryFolder('ceph'));
   const ceph = await onFreePort(async (port) => {
     const cluster = new Cluster(join(folder.path, `${port}`), port, parts);
@@ -25,14 +36,15 @@ export async function startRadosgw(keys: S3Keys, parts: AsyncDisposableStack): P
   return await onFreePort(async (port) => {
     const address = { ...keys, endpoint: `http://127.0.0.1:${port}` };
     const frontend = `beast endpoint=127.0.0.1:${port} tcp_nodelay=1`;
-    const gateway = await ceph.launch('radosgw', [
+    const gateway = ceph.program('radosgw', [
       ...['-f', '-n', 'client.rgw', `--rgw-frontends=${frontend}`],
       // Its own default is `secure`, which needs keys that a cluster without authentication has not.
       '--ms-mon-client-mode=crc',
     ]);
-    await untilItAnswers(gateway, () => askS3(address));
+    // The OSD lives on, and with it what is stored.
+    const crash = await startCrashable(gateway, () => askS3(address), parts);
     await makeAndRemoveBucket(address);
-    return address;
+    return { ...address, crash };
   });
 }
 
@@ -66,14 +78,14 @@ class Cluster {
   }
 
   async launch(program: string, args: readonly string[]): Promise<GuardedProcess & Server> {
-    return this.#parts.use(await launch(this.#launch(program, args)));
+    return this.#parts.use(await launch(this.program(program, args)));
   }
 
   run(program: string, args: readonly string[]): Promise<void> {
-    return run(this.#launch(program, args));
+    return run(this.program(program, args));
   }
 
-  #launch(program: string, args: readonly string[]): Launch {
+  program(program: string, args: readonly string[]): Launch {
     return {
       command: findProgram(program) ?? program,
       args: ['-c', 'ceph.conf', ...args],

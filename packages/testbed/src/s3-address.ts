@@ -23,7 +23,11 @@ export type S3Keys = Omit<S3Address, 'endpoint'>;
 export interface S3Service extends Service, S3Address {
   /** `unknown` is a server of the environment. */
   readonly server: S3Program | 'unknown';
+  /** Kills it by SIGKILL and starts it again on what it has stored. Only of a process of ours that stores anything. */
+  readonly crash?: () => Promise<void>;
 }
+
+export type CrashableS3 = S3Address & Pick<Required<S3Service>, 'crash'>;
 
 /** A signed request that changes nothing. */
 export async function askS3(address: S3Address): Promise<void> {

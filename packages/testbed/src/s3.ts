@@ -7,12 +7,18 @@ import { startMoto } from './moto.js';
 import { S3, variable } from './needs.js';
 import { findProgram, type S3Program, s3ServersHere } from './programs.js';
 import { startRadosgw } from './radosgw.js';
-import { askS3, type S3Address, type S3Keys, type S3Service } from './s3-address.js';
+import {
+  askS3,
+  type CrashableS3,
+  type S3Address,
+  type S3Keys,
+  type S3Service,
+} from './s3-address.js';
 import { asService, environmentError, fromFirstOrigin } from './service.js';
 
 const REGION = 'us-east-1';
 const START: Readonly<
-  Record<S3Program, (keys: S3Keys, parts: AsyncDisposableStack) => Promise<S3Address>>
+  Record<S3Program, (keys: S3Keys, parts: AsyncDisposableStack) => Promise<S3Address | CrashableS3>>
 > = { minio: startMinio, radosgw: startRadosgw, moto: startMoto };
 
 /**

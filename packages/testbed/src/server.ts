@@ -47,6 +47,27 @@ export async function launch({
   return { ...child, log: () => readFile(logPath, 'utf8') };
 }
 
+/**
+ * Starts a server that can be crashed; `parts` take its end.
+ *
+ * @returns what kills it by SIGKILL, starts it again, and resolves when it answers
+ */
+export async function startCrashable(
+  program: Launch,
+  ask: () => Promise<unknown>,
+  parts: AsyncDisposableStack,
+): Promise<() => Promise<void>> {
+  let server = await launch(program);
+  parts.defer(() => server.end());
+  await untilItAnswers(server, ask);
+  return async () => {
+    server.signal('SIGKILL');
+    await server.exited;
+    server = await launch(program);
+    await untilItAnswers(server, ask);
+  };
+}
+
 /** Runs a program to its end. @throws {ServiceStartError} with its last lines, where it fails. */
 export async function run(step: Launch): Promise<void> {
   const child = await launch(step);

@@ -9,7 +9,6 @@ import {
   UnsupportedByStoreError,
   VersionMismatchError,
 } from '../core/errors.js';
-import type { TokenLike } from '../core/token.js';
 import { bodyBytes, checkHeaders, type Headers, type S3Body } from '../s3/arguments.js';
 import {
   type CallOptions,
@@ -20,6 +19,7 @@ import {
   checkExpected,
   type Edit,
   type PutOptions,
+  type ReadOptions,
   type ReplaceOptions,
   type Settlement,
   type SettleOptions,
@@ -28,7 +28,7 @@ import {
   type UpdateOptions,
   type Written,
 } from '../s3/options.js';
-import { forEachOf } from '../s3/several.js';
+import { readEach } from '../s3/several.js';
 import type { FencedS3 } from '../s3/store.js';
 import { backOff, settlementOf, writeIn } from './answers.js';
 import { type Answer, type Call, type Calls, pathOf } from './calls.js';
@@ -42,7 +42,6 @@ export type Objects = Pick<
   'put' | 'update' | 'get' | 'getStream' | 'claim' | 'delete' | 'highest' | 'settle'
 >;
 
-const READS_AT_ONCE = 8;
 const UNSETTLED_MAX = 1_000;
 const META = 'fencing-meta-';
 const META_OUT = 'Fencing-Meta-';
@@ -117,33 +116,20 @@ export class GatewayObjects implements Objects {
   }
 
   /** As `get` of `FencedS3`. */
-  async get(
-    key: string,
-    options?: CallOptions & { readonly token?: TokenLike },
-  ): Promise<Current | null>;
-  async get(
-    keys: readonly string[],
-    options?: CallOptions & { readonly token?: TokenLike },
-  ): Promise<Map<string, Current | null>>;
+  async get(key: string, options?: ReadOptions): Promise<Current | null>;
+  async get(keys: readonly string[], options?: ReadOptions): Promise<Map<string, Current | null>>;
   async get(
     keys: string | readonly string[],
-    options: CallOptions & { readonly token?: TokenLike } = {},
+    options: ReadOptions = {},
   ): Promise<Current | null | Map<string, Current | null>> {
     if (typeof keys === 'string') return this.#read(keys, options);
     if (!Array.isArray(keys))
       throw new InvalidArgumentError('key must be a string, or an array of them');
-    const distinct = [...new Set<string>(keys)];
-    const found = await forEachOf(distinct, READS_AT_ONCE, async (key) => {
-      return [key, await this.#read(key, options)] as const;
-    });
-    return new Map(found);
+    return readEach(keys, (key) => this.#read(key, options));
   }
 
   /** As `getStream` of `FencedS3`. Bytes that were damaged on the way end it with {@link StoreUnavailableError}. */
-  async getStream(
-    key: string,
-    options: CallOptions & { readonly token?: TokenLike } = {},
-  ): Promise<CurrentStream | null> {
+  async getStream(key: string, options: ReadOptions = {}): Promise<CurrentStream | null> {
     const response = await this.#open(key, options);
     if (response === null) return null;
     const length = response.headers.get('content-length');
@@ -202,10 +188,7 @@ export class GatewayObjects implements Objects {
     return settlement;
   }
 
-  async #read(
-    key: string,
-    options: CallOptions & { readonly token?: TokenLike },
-  ): Promise<Current | null> {
+  async #read(key: string, options: ReadOptions): Promise<Current | null> {
     const response = await this.#open(key, options);
     if (response === null) return null;
     const pieces = await Array.fromAsync(piecesOf(key, response, options.signal));
@@ -213,10 +196,7 @@ export class GatewayObjects implements Objects {
   }
 
   /** @returns null where there is no object */
-  async #open(
-    key: string,
-    options: CallOptions & { readonly token?: TokenLike },
-  ): Promise<Response | null> {
+  async #open(key: string, options: ReadOptions): Promise<Response | null> {
     checkCall(options);
     const presented =
       options.token === undefined ? undefined : this.#seals.present(options.token, key);

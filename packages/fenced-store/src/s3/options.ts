@@ -26,8 +26,8 @@ export interface FencedS3Options {
   /** How often a write that lost a race to others is tried, from 1 to 1000. @default 20 */
   readonly attemptsMax?: number;
   /**
-   * From 0, stored without compression, to 9. What does not shrink is stored as it is whatever the level, and so is what is
-   * compressed already by its content type. @default 1
+   * From 0, stored without compression, to 9. What does not shrink is stored as it is whatever the level, and so is what fits
+   * into a network packet (1,400 bytes), or is compressed already by its content type. @default 1
    */
   readonly gzipLevel?: number;
   /**
@@ -57,6 +57,11 @@ export type Settings = Omit<Required<FencedS3Options>, 'client' | 'bucket' | 're
 /** For every call: ends waiting and sending. What was already sent is still settled. */
 export interface CallOptions {
   readonly signal?: AbortSignal;
+}
+
+export interface ReadOptions extends CallOptions {
+  /** Makes it a fenced read: lower tokens are refused from then on. */
+  readonly token?: TokenLike;
 }
 
 export interface TokenOptions extends CallOptions {

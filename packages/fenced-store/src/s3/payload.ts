@@ -24,14 +24,14 @@ export interface Sizes {
   readonly storedBytesMax: number;
   /** Whether the server completes an upload only under its condition. Without, a temporary file makes one PUT of it. */
   readonly conditionalComplete: boolean;
-  /** Random, for the temporary file. */
-  readonly spoolName: string;
+  /** Random, for a temporary file. */
+  readonly newSpoolName: () => string;
 }
 
 /** @throws {UnsupportedByStoreError} where the bytes are more than one PUT may have, and cannot be sent otherwise. */
 export async function payloadOf(
   pieces: AsyncIterable<Uint8Array>,
-  { partBytes, storedBytesMax, conditionalComplete, spoolName }: Sizes,
+  { partBytes, storedBytesMax, conditionalComplete, newSpoolName }: Sizes,
 ): Promise<Payload> {
   const parts = regrouped(pieces, partBytes);
   const first = await parts.next();
@@ -40,7 +40,12 @@ export async function payloadOf(
   const all = prepended(first.value, parts);
   if (conditionalComplete)
     return { kind: 'parts', parts: all, close: () => parts.return(undefined) };
-  return { kind: 'file', file: await SpoolFile.of(all, spoolName, storedBytesMax) };
+  try {
+    return { kind: 'file', file: await SpoolFile.of(all, newSpoolName(), storedBytesMax) };
+  } finally {
+    // Where there can be no file, nobody has begun to read the rest.
+    await parts.return(undefined);
+  }
 }
 
 /** Closes the temporary file, or ends the source, also where it was never read to its end. */

@@ -176,7 +176,7 @@ export class Plans {
       partBytes,
       storedBytesMax,
       conditionalComplete,
-      spoolName: this.#writer.runtime.writeId(),
+      newSpoolName: () => this.#writer.runtime.writeId(),
     };
   }
 }

@@ -1,13 +1,14 @@
 import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { Readable } from 'node:stream';
-import { gunzipSync } from 'node:zlib';
+import { gunzipSync, inflateRawSync } from 'node:zlib';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { HEADER_BYTES, TRAILER_BYTES } from '../core/envelope.js';
 import { CorruptObjectError, InvalidArgumentError } from '../core/errors.js';
 import type { Stamp } from '../core/stored.js';
 import { TOKEN_MAX } from '../core/token.js';
-import { open, opened } from './open.js';
+import { open, opened, unstored } from './open.js';
 import { type Form, regrouped, seal, sealed, stamp as stampInto } from './seal.js';
 
 const bodies = fc.oneof(
@@ -38,6 +39,48 @@ test('any body and stamp come back, to us and to every gzip reader', async () =>
       expect(Buffer.compare(gunzipSync(member), body)).toBe(0);
     }),
   );
+});
+
+test('what is read without zlib is what zlib reads, of whatever data', async () => {
+  const block = fc.uint8Array({ maxLength: 40 }).map((bytes) => {
+    const head = Buffer.from([0, bytes.length, 0, 255 - bytes.length, 255]);
+    return Buffer.concat([head, bytes]);
+  });
+  const end = fc.constant(Buffer.of(3, 0));
+  const others = fc.uint8Array({ maxLength: 8 });
+  const pieces = fc
+    .tuple(fc.array(fc.oneof({ weight: 9, arbitrary: block }, end, others)), end)
+    .map(([blocks, last]) => Buffer.concat([...blocks, last]));
+  const damage = fc.option(fc.tuple(fc.nat(), fc.integer({ min: 1, max: 255 })));
+  let read = 0;
+  fc.assert(
+    fc.property(pieces, damage, fc.option(fc.nat(), { freq: 3 }), (whole, damaged, length) => {
+      const data = whole.subarray(0, length === null ? whole.length : length % whole.length);
+      const at = (damaged?.[0] ?? 0) % (data.length || 1);
+      if (damaged !== null && data.length > 0) data[at] = (data[at] ?? 0) ^ damaged[1];
+      const body = unstored(data);
+      if (body === null) return;
+      read++;
+      const { buffer, engine } = inflateRawSync(data, { info: true } as object) as unknown as {
+        readonly buffer: Buffer;
+        readonly engine: { readonly bytesWritten: number };
+      };
+      expect([buffer.compare(body), engine.bytesWritten]).toEqual([0, data.length]);
+    }),
+    { numRuns: 5_000 },
+  );
+  expect(read).toBeGreaterThan(100);
+  for (const bytes of [0, 1, 65_535, 65_536, 3_000_000]) {
+    const body = randomBytes(bytes);
+    const data = (await seal(body, gzip(0))).subarray(HEADER_BYTES, -TRAILER_BYTES);
+    expect(Buffer.compare(unstored(data) ?? Buffer.from('none'), body)).toBe(0);
+  }
+  // Many that hold nothing are left to zlib, which needs no memory for them.
+  const empty = Buffer.concat([
+    ...Array(1_000).fill(Buffer.of(0, 0, 0, 255, 255)),
+    Buffer.of(3, 0),
+  ]);
+  expect(unstored(empty)).toBeNull();
 });
 
 test('gunzip reads a stored body', async () => {
@@ -91,16 +134,14 @@ test('one damaged byte anywhere is found, or changes neither body nor stamp', as
 });
 
 test('a member that is cut short, has a second one behind it, or rubbish, is refused', async () => {
-  const member = stamped(await seal(Buffer.from('value'), gzip(6)), {
-    token: 1n,
-    writeId: '00'.repeat(16),
-  });
-  for (let length = 0; length < member.length; length++)
-    await expect(open('k', member.subarray(0, length))).rejects.toThrow(CorruptObjectError);
-  await expect(open('k', Buffer.concat([member, member]))).rejects.toThrow(CorruptObjectError);
-  await expect(open('k', Buffer.concat([member, Buffer.from([0])]))).rejects.toThrow(
-    CorruptObjectError,
-  );
+  for (const body of ['value', 'value '.repeat(400)]) {
+    const stamp = { token: 1n, writeId: '00'.repeat(16) };
+    const member = stamped(await seal(Buffer.from(body), gzip(6)), stamp);
+    for (let length = 0; length < member.length; length++)
+      await expect(open('k', member.subarray(0, length))).rejects.toThrow(CorruptObjectError);
+    for (const more of [member, Buffer.from([0])])
+      await expect(open('k', Buffer.concat([member, more]))).rejects.toThrow(CorruptObjectError);
+  }
 });
 
 /** The member in pieces of that size. */
@@ -134,7 +175,7 @@ test('whatever the pieces that a body and its stored form come in, the bytes are
 
 test('a stream that is cut short, damaged, or has more behind it, ends with an error', async () => {
   const stamp = { token: 1n, writeId: '00'.repeat(16) };
-  const member = stamped(await seal(Buffer.from('value '.repeat(40)), gzip(6)), stamp);
+  const member = stamped(await seal(Buffer.from('value '.repeat(400)), gzip(6)), stamp);
   const read = (bytes: Uint8Array): Promise<unknown> =>
     Array.fromAsync(opened('k', stamp, cut(bytes, 7)));
   for (let length = 0; length < member.length; length++)
@@ -171,6 +212,10 @@ test('a reader who stops early ends the source', async () => {
 test('what cannot be compressed grows by less than 1 %, and takes no time to deflate', async () => {
   const body = randomBytes(3_000_000);
   expect((await seal(body, gzip(9))).length).toBeLessThan(body.length * 1.001 + 100);
+  for (const bytes of [1, 1_400, 1_401, 16_384]) {
+    const zeros = await seal(Buffer.alloc(bytes), gzip(9));
+    expect(zeros.length < 100).toBe(bytes === 1 || bytes > 1_400);
+  }
   const text = Buffer.from('text '.repeat(600_000));
   expect((await seal(text, gzip(1))).length).toBeLessThan(text.length / 50);
   expect((await seal(text, gzip(0))).length).toBeGreaterThan(text.length);

@@ -20,6 +20,8 @@ const deflateRaw = promisify<Uint8Array, ZlibOptions, Uint8Array>(deflateRawCall
 const CHUNK_BYTES = 2 ** 20;
 /** How many chunks are deflated at once: those that a stream is ahead of its reader. */
 const CHUNKS_AHEAD = 2;
+/** What fits into one network packet as it is gets nowhere sooner for being shorter, and costs the deflating. */
+const PACKET_BYTES = 1_400;
 /** Three samples of this size say whether a chunk is worth deflating. */
 const SAMPLE_BYTES = 4_096;
 /** What is smaller is deflated at once: the way to zlib's threads and back would take several times as long. */
@@ -28,7 +30,7 @@ const SMALL_BYTES = 4 * SAMPLE_BYTES;
 const WORTHWHILE = 0.95;
 const STORED_BLOCK_BYTES_MAX = 65_535;
 /** An empty last block: with it the DEFLATE data ends (RFC 1951). */
-const END: Uint8Array = Uint8Array.of(0x03, 0x00);
+export const END: Buffer = Buffer.of(0x03, 0x00);
 /** Where the header will be, once the write has its stamp. */
 const HEADER_ROOM: Uint8Array = new Uint8Array(HEADER_BYTES);
 
@@ -120,7 +122,7 @@ function deflated(chunk: Uint8Array, level: number): Blocks | Promise<Blocks> {
 }
 
 function isWorthwhile(chunk: Uint8Array): boolean {
-  if (chunk.length <= SMALL_BYTES) return true;
+  if (chunk.length <= SMALL_BYTES) return chunk.length > PACKET_BYTES;
   const middle = (chunk.length - SAMPLE_BYTES) >> 1;
   const starts = [0, middle, chunk.length - SAMPLE_BYTES];
   const sample = Buffer.concat(starts.map((at) => chunk.subarray(at, at + SAMPLE_BYTES)));

@@ -1,6 +1,18 @@
 /** How many objects a batch or a listing asks for at once. */
 export const READS_AT_ONCE = 8;
 
+/** What each key has; however often it is named, it is read once. */
+export async function readEach<Found>(
+  keys: readonly string[],
+  read: (key: string) => Promise<Found>,
+): Promise<Map<string, Found>> {
+  const distinct = [...new Set(keys)];
+  const found = await forEachOf(distinct, READS_AT_ONCE, async (key) => {
+    return [key, await read(key)] as const;
+  });
+  return new Map(found);
+}
+
 /**
  * Does something for each of several items, a few at a time, and gives the results in the order of the items. After a failure
  * nothing more is begun.

@@ -1,6 +1,6 @@
 import { checkFunction, checkWholeNumber } from '../core/check.js';
 import { InvalidArgumentError } from '../core/errors.js';
-import { parseToken, type TokenLike } from '../core/token.js';
+import { parseToken } from '../core/token.js';
 import { checkHeaders, checkKey, checkPrefix, type S3Body } from './arguments.js';
 import type { StoreCapabilities } from './capabilities.js';
 import {
@@ -17,6 +17,7 @@ import {
   type Listed,
   type ListOptions,
   type PutOptions,
+  type ReadOptions,
   type ReplaceOptions,
   type Settings,
   type Settlement,
@@ -33,7 +34,7 @@ import { Requests } from './requests.js';
 import { type Runtime, systemRuntime } from './runtime.js';
 import { formFor } from './seal.js';
 import { Sender } from './sender.js';
-import { forEachOf, READS_AT_ONCE } from './several.js';
+import { readEach } from './several.js';
 import { Writer } from './writer.js';
 
 export type { BodyStream, Headers, S3Body } from './arguments.js';
@@ -156,27 +157,19 @@ export class FencedS3 {
    * @throws {CorruptObjectError} where the object was damaged.
    * @throws {RatchetLostError}
    */
-  async get(
-    key: string,
-    options?: CallOptions & { readonly token?: TokenLike },
-  ): Promise<Current | null>;
-  async get(
-    keys: readonly string[],
-    options?: CallOptions & { readonly token?: TokenLike },
-  ): Promise<Map<string, Current | null>>;
+  async get(key: string, options?: ReadOptions): Promise<Current | null>;
+  async get(keys: readonly string[], options?: ReadOptions): Promise<Map<string, Current | null>>;
   async get(
     key: string | readonly string[],
-    options: CallOptions & { readonly token?: TokenLike } = {},
+    options: ReadOptions = {},
   ): Promise<Current | null | Map<string, Current | null>> {
     checkCall(options);
     const token = options.token === undefined ? undefined : parseToken(options.token);
     const read = (one: string): Promise<Current | null> =>
       this.#reader.current(one, token, options.signal);
-    const keys = Array.isArray(key) ? [...new Set<string>(key)] : null;
+    const keys: readonly string[] | null = Array.isArray(key) ? key : null;
     for (const one of keys ?? [key as string]) this.#checkKey(one);
-    if (keys === null) return read(key as string);
-    const found = await forEachOf(keys, READS_AT_ONCE, read);
-    return new Map(keys.map((one, at) => [one, found[at] ?? null]));
+    return keys ? readEach(keys, read) : read(key as string);
   }
 
   /**
@@ -184,10 +177,7 @@ export class FencedS3 {
    *
    * @throws {StaleTokenError} {@link CorruptObjectError} {@link RatchetLostError} as `get`.
    */
-  async getStream(
-    key: string,
-    options: CallOptions & { readonly token?: TokenLike } = {},
-  ): Promise<CurrentStream | null> {
+  async getStream(key: string, options: ReadOptions = {}): Promise<CurrentStream | null> {
     checkCall(options);
     const token = options.token === undefined ? undefined : parseToken(options.token);
     this.#checkKey(key);

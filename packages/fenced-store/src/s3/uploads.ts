@@ -28,16 +28,18 @@ export class Uploads {
     this.#requests = requests;
   }
 
+  /** A signal keeps it from being sent; the answer is awaited all the same, since an upload without a known id would stay. */
   async create(put: Put, signal?: AbortSignal): Promise<Upload> {
     const { sender } = this.#requests;
     const { key } = put;
     const reply = await sender.repeatedly(() => {
+      signal?.throwIfAborted();
       const command = new CreateMultipartUploadCommand({
         ...this.#requests.at(key),
         ...writeInput(put),
       });
       return {
-        ...{ operation: 'create-upload', key, command, signal },
+        ...{ operation: 'create-upload', key, command, signal: undefined },
         send: (abortSignal) => sender.client.send(command, { abortSignal }),
       };
     });
