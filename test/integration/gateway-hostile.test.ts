@@ -311,6 +311,28 @@ describe('slow and greedy clients', () => {
     for (const rest of replies.slice(2)) expect(typeOf(rest)).toBe('invalid-request');
   });
 
+  test.each(['end', 'destroy', 'resetAndDestroy'] as const)(
+    'an upload whose client breaks off in the middle by %s is over at once',
+    async (way) => {
+      await using narrow = await world.open({ limits: { uploadsMax: 1 } });
+      using client = new Client(narrow.url);
+      client.socket.write(
+        'PUT /v1/objects/broken-off HTTP/1.1\r\nHost: a\r\nFencing-Token: 1\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n',
+      );
+      await until(() => client.text.includes('100 Continue'));
+      client.socket.write('10000\r\nnot sixty-four thousand');
+      client.socket[way]();
+      const put = () =>
+        fetch(`${narrow.url}/v1/objects/broken-off`, {
+          method: 'PUT',
+          body: 'a',
+          headers: { 'Fencing-Token': '1' },
+        });
+      // The limit for bodies that come too slowly is half a minute.
+      await until(async () => (await put()).status === 200);
+    },
+  );
+
   test('too many uploads at once are refused, and none of them is forgotten', async () => {
     await using narrow = await world.open({ limits: { uploadsMax: 2 } });
     const clients = [1, 2].map((number) => {

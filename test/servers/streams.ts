@@ -77,7 +77,7 @@ export function streams(staged: Staged<Objects>): void {
 
   // A gateway hears of its caller's end later than the caller does, at the latest when nothing has come for 30 s.
   const noneLeft = (key: string) =>
-    expect.poll(() => uploadsUnder(staged(), key), { timeout: 40_000 }).toEqual([]);
+    expect.poll(() => uploadsUnder(staged(), key), { timeout: 10_000 }).toEqual([]);
 
   test.each([0, 5, LARGE_MIB])(
     '%d MiB go in and come out the same, and are read by gunzip and Python',

@@ -163,6 +163,8 @@ function answerWhatNodeRefuses(server: Server): void {
       response.once('finish', () => answerOn(socket, problem));
     else {
       response.once('finish', () => socket.destroySoon());
+      // Node forgets a request that is answered. Who reads its body would wait for the rest.
+      response.once('close', () => response.req.destroy(error));
       writeProblem(response, problem);
       response.end();
     }
