@@ -171,8 +171,8 @@ describe.each([
 
   test('using extends while the routine runs, at most extensionsMax times', async () => {
     const [one] = await openTwo();
-    const token = await one.using('x', { ttlMs: 800, extensionsMax: 50 }, async (lease) => {
-      await setTimeout(1_600);
+    const token = await one.using('x', { ttlMs: 1_500, extensionsMax: 50 }, async (lease) => {
+      await setTimeout(3_000);
       lease.ensure();
       return lease.token;
     });
