@@ -26,6 +26,10 @@ export interface Script {
 const folder = new URL('../../src/redis/scripts/', import.meta.url);
 
 const names = Object.keys(needs) as CommandName[];
+const files = new Set(['node', ...Object.values(needs).flat(), ...names, 'calls']);
+const texts = new Map(
+  [...files].map((name) => [name, readFileSync(new URL(`${name}.lua`, folder), 'utf8')]),
+);
 /** One for the calls of a single command: Lua makes every function anew whenever a script runs, and most are of no use then. */
 const alone = new Map(names.map((name) => [name, load([name])]));
 /** And one for calls of any kind. */
@@ -39,8 +43,6 @@ export function scriptFor(commands: Iterable<CommandName>): Script {
 
 function load(commands: readonly CommandName[]): Script {
   const parts = new Set(commands.flatMap((command) => needs[command]));
-  const source = ['node', ...parts, ...commands, 'calls']
-    .map((name) => readFileSync(new URL(`${name}.lua`, folder), 'utf8'))
-    .join('\n');
+  const source = ['node', ...parts, ...commands, 'calls'].map((name) => texts.get(name)).join('\n');
   return { source, sha1: createHash('sha1').update(source).digest('hex') };
 }
