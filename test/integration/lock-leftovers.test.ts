@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import type { Redis } from 'ioredis';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { scriptFor } from '../../packages/lock/src/redis/scripts.js';
-import { LockWorld, type Side } from './lock-world.js';
+import { LockWorld, nameOf, type Side } from './lock-world.js';
 import { until } from './redlock-nodes.js';
 
 /** Far longer than a test may last: what is left behind shows. */
@@ -76,7 +76,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
         return reply;
       };
       const own = { evalsha, eval: client.eval.bind(client) };
-      nodes.push({ name: `n${at}`, client: own });
+      nodes.push({ name: nameOf(at), client: own });
     }
     await using lock = new Redlock({ nodes, keyPrefix: world.keyPrefix });
     const controller = new AbortController();
@@ -87,7 +87,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     for (const client of side.clients) await client.ping();
     resolve();
     await until(() => acquired.length === count);
-    await Promise.all(acquired);
+    for (const reply of acquired) expect(String(await reply)).toContain('"granted"');
     await world.untilClean();
   });
 
