@@ -1,5 +1,5 @@
 import { NoQuorumError } from '@fenced/lock';
-import { type LocalRedisNode, startLocalRedis, WorkerProcess } from '@fenced/testbed';
+import { type LocalRedisNode, startLocalRedis, TcpProxy, WorkerProcess } from '@fenced/testbed';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Clients, until } from './redlock-nodes.js';
 
@@ -119,6 +119,31 @@ describe('a node that lost its memory', () => {
     expect(waitedMs).toBeLessThan(LONG_MS);
     await nodes[1].wake();
   });
+});
+
+test('nodes that each had no vote in its turn, while a majority voted all the time, keep the generations that they have', async () => {
+  await using service = await startThree();
+  const [n0, n1, n2] = service.nodes;
+  await using link = await TcpProxy.start(n2);
+  const lock = clients.lock([n0, n1, n2]);
+  const slow = clients.lock([n0, n1, link]);
+  await tokenOf(lock, 'x');
+  await clients.untilVoting(n0, n1, n2);
+  const generation = async (node: LocalRedisNode) => (await clients.memory(node)).generation;
+  const before = await generation(n2);
+
+  await clients.connect(n1.port).flushall();
+  link.hold('toServer');
+  const round = slow.admit();
+  await until(async () => (await clients.memory(n1)).incarnation !== '');
+  while (!(await clients.memory(n1)).isVoting) await tokenOf(lock, 'x');
+  const kept = [await generation(n0), await generation(n1)];
+  await clients.connect(n2.port).flushall();
+  link.release('toServer');
+  await round;
+  while (!(await clients.memory(n2)).isVoting) await tokenOf(lock, 'x');
+  expect([await generation(n0), await generation(n1)]).toEqual(kept);
+  expect(await generation(n2)).toBe(before + 1);
 });
 
 describe('an old master', () => {

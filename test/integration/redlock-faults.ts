@@ -92,7 +92,7 @@ export async function splitBrain(site: Site, world: World): Promise<void> {
   await world.admin(replica).replicaof('NO', 'ONE');
   site.server = replica;
   site.doors[1]?.redirect(replica);
-  await world.untilVoting(site);
+  await world.untilVoting();
   for (const { doors } of near) doors[1]?.shut();
   await world.untilAcquired(20);
   for (const { doors } of world.sites) for (const door of doors) door.accept();

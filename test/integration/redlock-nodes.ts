@@ -90,6 +90,6 @@ export async function until(condition: () => Promise<boolean> | boolean): Promis
 }
 
 /** What a node is admitted under: see own_history in node.lua. */
-export async function ownHistory(admin: Redis): Promise<string> {
+async function ownHistory(admin: Redis): Promise<string> {
   return /master_replid:(\w+)/.exec(await admin.info('replication'))?.[1] ?? '';
 }

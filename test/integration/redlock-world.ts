@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { Redlock } from '@fenced/lock';
 import {
   type LocalRedisNode,
   type LocalRedisService,
@@ -9,7 +10,6 @@ import {
 } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import type { Acquisition } from './redlock-history.js';
-import { ownHistory } from './redlock-nodes.js';
 
 /** The longest lease that is ever granted here; every lease is that long. */
 export const TTL_MS = 300;
@@ -110,7 +110,7 @@ export class World implements AsyncDisposable {
   admin(server: LocalRedisNode): Redis {
     let admin = this.#admins.get(server);
     if (!admin) {
-      admin = new Redis(server.port, { retryStrategy: () => 20 });
+      admin = new Redis(server.port, { retryStrategy: () => 20, commandTimeout: PATIENCE_MS });
       admin.on('error', () => {});
       this.#admins.set(server, admin);
     }
@@ -126,7 +126,7 @@ export class World implements AsyncDisposable {
         RESUME_LIMIT_MS,
         `acquisition ${next} of ${count}`,
         () => made() >= next,
-        () => this.#failures(),
+        () => this.#situation(),
       );
     }
   }
@@ -141,23 +141,23 @@ export class World implements AsyncDisposable {
     await within(PATIENCE_MS, `${count} attempts of every client`, isOver);
   }
 
-  /** Resolves when the site's server votes. @throws after `RESUME_LIMIT_MS` */
-  async untilVoting({ name, server }: Site): Promise<void> {
-    const admin = this.admin(server);
-    const isVoting = async (): Promise<boolean> => {
-      const admitted = await admin.hget(`${this.keyPrefix}node`, 'history').catch(() => null);
-      return admitted !== null && admitted === (await ownHistory(admin));
-    };
-    await within(RESUME_LIMIT_MS, `the vote of ${name}`, isVoting, () => this.#failures());
+  /** Resolves when the votes of all sites' servers count. @throws after `RESUME_LIMIT_MS` */
+  async untilVoting(): Promise<void> {
+    const nodes = this.sites.map(({ name, server }) => ({ name, client: this.admin(server) }));
+    const onlooker = new Redlock({ nodes, keyPrefix: this.keyPrefix });
+    const isVoting = async (): Promise<boolean> =>
+      (await onlooker.status()).every((node) => node.reachable && node.noVote === null);
+    await within(RESUME_LIMIT_MS, 'the votes of all', isVoting, () => this.#situation());
+    await onlooker.close();
   }
 
-  /** For messages: what each client was told last. */
-  #failures(): string {
-    return JSON.stringify(
-      this.clients.map(({ failures }) => failures.slice(-3)),
-      null,
-      1,
+  /** For messages: what each client was told last, and what the servers remember. */
+  async #situation(): Promise<string> {
+    const clients = this.clients.map(({ failures }) => failures.slice(-3));
+    const memories = this.sites.map(({ server }) =>
+      this.admin(server).hgetall(`${this.keyPrefix}node`).catch(String),
     );
+    return JSON.stringify({ clients, memories: await Promise.all(memories) }, null, 1);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -176,12 +176,12 @@ export async function within(
   limitMs: number,
   what: string,
   condition: () => Promise<boolean> | boolean,
-  why: () => string = () => '',
+  why: () => Promise<string> | string = () => '',
 ): Promise<void> {
   const endMs = performance.now() + limitMs;
   while (!(await condition())) {
     if (performance.now() > endMs) {
-      throw new Error(`waited ${limitMs} ms in vain for ${what} ${why()}`);
+      throw new Error(`waited ${limitMs} ms in vain for ${what} ${await why()}`);
     }
     await sleep(5);
   }

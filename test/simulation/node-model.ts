@@ -230,14 +230,10 @@ const promise: Body = (model, keys, values, members) => {
     const [place, claimed = '', claimedFor, seenHere] = claims.slice(at, at + 4);
     const known = roster[Number(place) - 1];
     if (!known) throw new Error('a claim for a node that is not there');
-    const isOvertaken =
-      known.generation !== Number(claimedFor) && known.generation !== Number(seenHere);
-    if (known.incarnation === claimed) {
-      if (isOvertaken) return ['refused'];
-    } else if (known.generation >= Number(claimedFor) && !model.has('promise-not-strict')) {
-      return ['refused'];
-    }
-    const generation = Math.max(known.generation, Number(claimedFor));
+    const generation = Number(claimedFor);
+    const isKnown = known.incarnation === claimed && known.generation === generation;
+    const isNext = known.generation === Number(seenHere) && known.generation < generation;
+    if (!isKnown && !isNext && !model.has('promise-not-strict')) return ['refused'];
     roster[Number(place) - 1] = { incarnation: claimed, generation };
   }
   model.setFields(nodeKey, { roster: asRoster(roster), members });

@@ -4,6 +4,7 @@ import {
   findTwins,
   type Gathering,
   type Inspection,
+  isSeenAgain,
   type Promised,
   planAdmission,
   planGathering,
@@ -132,9 +133,7 @@ export class Admissions {
   /** Null where others were faster, or something has changed since it was looked at. */
   async #look(force: Force | null, isLast: boolean): Promise<Round | null> {
     const inspected = await this.#ask((node) => node.inspect(this.#runtime.uniqueId()));
-    const seen = inspected.map((reply, index) =>
-      reply.answer === 'inspected' && this.#node(index).isKnownAs(reply) ? reply : null,
-    );
+    const seen = this.#knownIn(inspected);
     const twins = findTwins(seen);
     if (twins) return refuse(this.#sameServer(twins));
     const seed = {
@@ -150,8 +149,26 @@ export class Admissions {
     if (gathering.everybody !== null && seed.firstToken !== null && !isLast) {
       if (seen.some((one) => one?.admitted)) return null;
     }
+    if (gathering.everybody !== null && !(await this.#isMoment(seen))) return null;
     const admission = await this.#promised(seen, gathering, seed);
     return admission && this.#carryOut(seen, gathering, admission, force);
+  }
+
+  #knownIn(inspected: readonly (InspectReply | null)[]): (Inspection | null)[] {
+    return inspected.map((reply, index) =>
+      reply?.answer === 'inspected' && this.#node(index).isKnownAs(reply) ? reply : null,
+    );
+  }
+
+  /**
+   * Whether there was a moment at which all nodes were as they were seen. One may have answered long before another, so that each
+   * was without a vote in its turn while a majority voted all the time: claims for everybody would void those votes.
+   */
+  async #isMoment(seen: readonly (Inspection | null)[]): Promise<boolean> {
+    const again = await this.#ask((node, index) =>
+      seen[index] ? node.inspect(this.#runtime.uniqueId()) : null,
+    );
+    return isSeenAgain(seen, this.#knownIn(again));
   }
 
   #sameServer(twins: readonly number[]): string {

@@ -179,6 +179,18 @@ export function findOutlived(
   return outlivedIn(voters, witnesses);
 }
 
+/** Whether the nodes that were seen are seen again with the same votes and the same promises. */
+export function isSeenAgain(
+  before: readonly (Inspection | null)[],
+  now: readonly (Inspection | null)[],
+): boolean {
+  const lives = (seen: readonly (Inspection | null)[]): string =>
+    JSON.stringify(
+      seen.map((one) => one && [one.incarnation, one.admitted, one.generation, one.roster]),
+    );
+  return lives(before) === lives(now);
+}
+
 /** The places of two nodes that are one and the same server; null where there are none. */
 export function findTwins(
   inspections: readonly (Inspection | null)[],

@@ -1,7 +1,8 @@
 -- Learns which incarnations of other nodes are the latest: votes of their earlier ones do not count beside this node's from now
 -- on. What this node has voted together with those is covered by the `max` that it answers.
--- All claims or none. A claim must be above every generation that is known here of another incarnation; for the same incarnation it
--- takes the place of the one that its client has seen here. Who has been overtaken by others looks again, and joins them.
+-- All claims or none. A claim is the one that is known here, or it is above that and takes its place; but only if that is what its
+-- client has seen here. Who has been overtaken by others looks again, and joins them: a claim may have been on its way for long,
+-- and be for an incarnation that is over by now.
 -- A node that has no vote promises for the time when it has, and belongs from now on to the clients that name the nodes alike:
 -- two services cannot share it out at their first start.
 -- arguments: this node's incarnation, number of nodes, then of each claim: the other node's place (from 1),
@@ -18,12 +19,9 @@ commands.promise = function(_, _, incarnation, count, ...)
   local before = as_roster(roster)
   for i = 1, #claims, 4 do
     local known, claimed, generation = roster[tonumber(claims[i])], claims[i + 1], tonumber(claims[i + 2])
-    if known.incarnation == claimed then
-      if known.gen ~= generation and known.gen ~= tonumber(claims[i + 3]) then return {'refused'} end
-    elseif known.gen >= generation then
-      return {'refused'}
-    end
-    known.incarnation, known.gen = claimed, math.max(known.gen, generation)
+    local is_known = known.incarnation == claimed and known.gen == generation
+    if not is_known and (known.gen ~= tonumber(claims[i + 3]) or known.gen >= generation) then return {'refused'} end
+    known.incarnation, known.gen = claimed, generation
   end
   redis.call('HSET', KEYS[1], 'roster', as_roster(roster), 'members', MEMBERS)
   voter = nil
