@@ -2,13 +2,7 @@ import type { FailedAttempt } from './attempt.js';
 import type { NodeAnswer } from './core/answers.js';
 import { InvalidArgumentError, type LeaseLostError, LockError } from './core/errors.js';
 import { failureError } from './core/failure.js';
-import {
-  checkCount,
-  checkResources,
-  checkTtlMs,
-  checkWaitMs,
-  isWellFormed,
-} from './core/options.js';
+import { checkCount, checkResources, checkTtlMs, checkWaitMs } from './core/options.js';
 import { tell } from './events.js';
 import type { ReleaseOutcome } from './holding.js';
 import { keepAlive } from './keep-alive.js';
@@ -271,7 +265,7 @@ function standing(attempt: AcquireAttempt, signal: AbortSignal): AcquireAttempt 
 }
 
 function checkHeld({ resource, owner }: HeldLease) {
-  if (typeof owner !== 'string' || owner === '' || !isWellFormed(owner)) {
+  if (typeof owner !== 'string' || owner === '' || !owner.isWellFormed()) {
     throw new InvalidArgumentError(`owner must be the owner of a lease owner=${String(owner)}`);
   }
   return { resources: checkResources(resource), owner };

@@ -4,7 +4,7 @@ import { takesNames } from './names.js';
 /** A statement of the caller's, with the values of its parameters. */
 export interface TheirStatement {
   readonly text: string;
-  readonly values?: readonly unknown[];
+  readonly values?: readonly unknown[] | undefined;
   readonly name?: string | undefined;
   readonly isOurs?: false;
 }
@@ -156,7 +156,8 @@ class OurPart implements Part {
   readonly #values: readonly (string | null)[];
   readonly #rows: unknown[] = [];
   readonly #done: (result: PostgresResult) => void;
-  #command = '';
+  /** With the server's counts, as `SELECT 1`: to take them off would cost more than all else here. */
+  #tag = '';
 
   constructor(statement: OurStatement, isNamed: boolean, done: (result: PostgresResult) => void) {
     this.text = statement.text;
@@ -183,12 +184,12 @@ class OurPart implements Part {
   }
 
   handleCommandComplete(message: { text: string }): void {
-    this.#command = message.text.replace(/ .*/, '');
+    this.#tag = message.text;
   }
 
   handleReadyForQuery(): void {
     const rows = this.#rows as Record<string, unknown>[];
-    this.#done({ command: this.#command, rowCount: rows.length, rows });
+    this.#done({ command: this.#tag, rowCount: rows.length, rows });
   }
 }
 

@@ -132,7 +132,7 @@ export function complaintAboutName(name: unknown): string | null {
   if (typeof name !== 'string') return `must be a string type=${typeof name}`;
   if (name === '') return 'must not be empty';
   if (name.includes('\0')) return 'must not contain NUL, which PostgreSQL cannot store';
-  if (/\p{Surrogate}/u.test(name)) return 'must not contain half a surrogate pair';
+  if (!name.isWellFormed()) return 'must not contain half a surrogate pair';
   const bytes = Buffer.byteLength(name);
   return bytes > RESOURCE_BYTES_MAX
     ? `must not exceed ${RESOURCE_BYTES_MAX} bytes in UTF-8 bytes=${bytes}`

@@ -45,15 +45,6 @@ function hearOfStandbys(client: PostgresClient): void {
   });
 }
 
-/** What pg's own client takes, too. */
-interface NamingClient {
-  query(statement: {
-    name: string;
-    text: string;
-    values?: unknown[] | undefined;
-  }): Promise<unknown>;
-}
-
 /** Lends connections of the caller's pool, or the caller's only client to one user after the other. */
 export class Connections {
   readonly #runtime: Runtime;
@@ -169,12 +160,12 @@ export class Session {
     limitMs: number = this.#limitMs,
     name?: string,
   ): Promise<PostgresResult<Row>> {
-    const copied = values && [...values];
-    const answer =
-      name === undefined
-        ? this.client.query(text, copied)
-        : (this.client as unknown as NamingClient).query({ name, text, values: copied });
-    return this.#answer(answer as Promise<PostgresResult<Row>>, limitMs);
+    if (name === undefined) {
+      const answer = this.client.query(text, values && [...values]);
+      return this.#answer(answer as Promise<PostgresResult<Row>>, limitMs);
+    }
+    const [result] = await this.batch<Row>([{ text, values, name }], limitMs);
+    return result as PostgresResult<Row>;
   }
 
   /** Several statements, in one round trip where that can be done. After the first that fails none is carried out. */
@@ -282,24 +273,30 @@ export class Session {
 }
 
 /** The answer, unless it takes longer than the limit or the signal aborts first. What was asked for goes on all the same. */
-async function within<Answer>(
+function within<Answer>(
   answer: Promise<Answer>,
   { limitMs, signal }: Patience,
   runtime: Runtime,
   advice: string,
 ): Promise<Answer> {
-  signal?.throwIfAborted();
-  const { promise, resolve, reject } = Promise.withResolvers<Answer>();
-  const abort = (): void => reject(signal?.reason);
-  signal?.addEventListener('abort', abort, { once: true });
-  const cancel = runtime.after(limitMs, () =>
-    reject(new StoreUnavailableError(`no answer from PostgreSQL within ${limitMs} ms: ${advice}`)),
-  );
-  answer.then(resolve, reject);
-  try {
-    return await promise;
-  } finally {
-    cancel();
-    signal?.removeEventListener('abort', abort);
-  }
+  return new Promise((resolve, reject) => {
+    const end = (): void => {
+      cancel();
+      signal?.removeEventListener('abort', abort);
+    };
+    const fail = (error: unknown): void => {
+      end();
+      reject(error);
+    };
+    const abort = (): void => fail(signal?.reason);
+    const cancel = runtime.after(limitMs, () =>
+      fail(new StoreUnavailableError(`no answer from PostgreSQL within ${limitMs} ms: ${advice}`)),
+    );
+    if (signal?.aborted) return abort();
+    signal?.addEventListener('abort', abort, { once: true });
+    answer.then((value) => {
+      end();
+      resolve(value);
+    }, fail);
+  });
 }

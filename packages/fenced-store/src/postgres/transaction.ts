@@ -71,6 +71,24 @@ export async function runTransaction<Result, Client>(
   }
 }
 
+class Handle<Client> implements FencedTransaction<Client> {
+  readonly query: FencedTransaction['query'];
+  readonly #client: Client;
+  readonly #lend: () => void;
+
+  /** @param lend called when the client is asked for */
+  constructor(query: FencedTransaction['query'], client: Client, lend: () => void) {
+    this.query = query;
+    this.#client = client;
+    this.#lend = lend;
+  }
+
+  get client(): Client {
+    this.#lend();
+    return this.#client;
+  }
+}
+
 /** One run of a fenced transaction, from `BEGIN` to the answer to `COMMIT`. Its errors say what became of it. */
 class Run {
   readonly #session: Session;
@@ -108,7 +126,12 @@ class Run {
     const transactionId = await this.#begin();
     let result: Result;
     try {
-      result = await work(this.#transaction<Client>());
+      const query: FencedTransaction['query'] = (text, values) => this.#query(text, values);
+      // Nobody can tell what is done with it.
+      const lend = (): void => {
+        this.#mayHaveEnded = true;
+      };
+      result = await work(new Handle(query, this.#session.client as Client, lend));
     } catch (thrown) {
       throw await this.#failureOfWork(thrown);
     } finally {
@@ -116,21 +139,6 @@ class Run {
     }
     await this.#commit(transactionId);
     return result;
-  }
-
-  #transaction<Client>(): FencedTransaction<Client> {
-    const { client } = this.#session;
-    // Nobody can tell what was done with it.
-    const lend = (): void => {
-      this.#mayHaveEnded = true;
-    };
-    return {
-      query: (text, values) => this.#query(text, values),
-      get client() {
-        lend();
-        return client as Client;
-      },
-    };
   }
 
   async #query<Row>(text: string, values?: readonly unknown[]): Promise<PostgresResult<Row>> {

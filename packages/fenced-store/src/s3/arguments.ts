@@ -4,8 +4,6 @@ import { METADATA_BYTES_MAX, metadataBytes, RESERVED_PREFIX } from '../core/stor
 
 /** S3's own limit. */
 const KEY_BYTES_MAX = 1024;
-/** A UTF-16 surrogate without its partner: such text has no UTF-8, and would be stored as other text. */
-const LONE_SURROGATE = /\p{Surrogate}/u;
 /** What an HTTP header can carry without being recoded or trimmed on the way. */
 const HEADER_VALUE = /^[!-~](?:[ -~]*[!-~])?$/;
 /**
@@ -54,7 +52,7 @@ export interface KeySpace {
 export function checkKeyText(key: string, prefix: string): void {
   if (typeof key !== 'string' || key === '')
     throw new InvalidArgumentError(`key must be a non-empty string type=${typeof key}`);
-  if (LONE_SURROGATE.test(key))
+  if (!key.isWellFormed())
     throw new InvalidArgumentError(
       `key must be well-formed Unicode, without lone surrogates key=${JSON.stringify(key)}`,
     );
@@ -81,7 +79,7 @@ export function bodyBytes(body: unknown): Uint8Array {
     throw new InvalidArgumentError(
       `body must be a string, a Uint8Array, a stream, or a function that opens one type=${body === null ? 'null' : typeof body}`,
     );
-  if (LONE_SURROGATE.test(body))
+  if (!body.isWellFormed())
     throw new InvalidArgumentError('body must be well-formed Unicode, without lone surrogates');
   return Buffer.from(body);
 }

@@ -51,7 +51,7 @@ export function resolveOptions(options: RedlockOptions): ResolvedOptions {
     maxTtlMs,
     365 * DAY_MS,
   );
-  if (typeof keyPrefix !== 'string' || keyPrefix === '' || !isWellFormed(keyPrefix)) {
+  if (typeof keyPrefix !== 'string' || keyPrefix === '' || !keyPrefix.isWellFormed()) {
     throw new InvalidArgumentError('keyPrefix must be a non-empty string of well-formed Unicode');
   }
   if (firstToken !== null && !isFirstToken(firstToken)) {
@@ -64,11 +64,6 @@ export function resolveOptions(options: RedlockOptions): ResolvedOptions {
 
 function isFirstToken(value: unknown): boolean {
   return typeof value === 'bigint' && value >= 1n && value <= FIRST_TOKEN_MAX;
-}
-
-/** Redis would get something else of what is not. */
-export function isWellFormed(text: string): boolean {
-  return !/\p{Surrogate}/u.test(text);
 }
 
 /** The names of the nodes, checked. */
@@ -103,7 +98,7 @@ export function checkResources(resource: string | readonly string[]): readonly s
         `resource must be a string of 1 to ${RESOURCE_LENGTH_MAX} characters resource=${String(name).slice(0, 60)}`,
       );
     }
-    if (!isWellFormed(name)) {
+    if (!name.isWellFormed()) {
       throw new InvalidArgumentError(
         `resource must be well-formed Unicode resource=${JSON.stringify(name)}`,
       );
