@@ -92,13 +92,16 @@ export async function splitBrain(site: Site, world: World): Promise<void> {
   await world.admin(replica).replicaof('NO', 'ONE');
   site.server = replica;
   site.doors[1]?.redirect(replica);
-  await world.untilVoting();
-  for (const { doors } of near) doors[1]?.shut();
-  await world.untilAcquired(20);
-  for (const { doors } of world.sites) for (const door of doors) door.accept();
-  await old.kill();
-  site.doors[0]?.redirect(replica);
-  world.spares.push(old);
+  try {
+    await world.untilVoting();
+    for (const { doors } of near) doors[1]?.shut();
+    await world.untilAcquired(20);
+  } finally {
+    for (const { doors } of world.sites) for (const door of doors) door.accept();
+    await old.kill();
+    site.doors[0]?.redirect(replica);
+    world.spares.push(old);
+  }
 }
 
 /** A master that has had a replica before keeps its replication id, and so its vote, where another one connects. */

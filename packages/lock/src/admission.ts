@@ -142,6 +142,7 @@ export class Admissions {
     };
     const gathering = planGathering(seen, seed, force?.index === null);
     if (!gathering) return refuse(this.#silence(inspected));
+    if (gathering.everybody !== null && !(await this.#isMoment(seen))) return null;
     const outlived = findOutlived(seen, gathering.everybody);
     if (outlived.length > 0) return this.#retire(outlived);
     if (gathering.claims.length === 0) return { ok: true, againMs: null };
@@ -149,7 +150,6 @@ export class Admissions {
     if (gathering.everybody !== null && seed.firstToken !== null && !isLast) {
       if (seen.some((one) => one?.admitted)) return null;
     }
-    if (gathering.everybody !== null && !(await this.#isMoment(seen))) return null;
     const admission = await this.#promised(seen, gathering, seed);
     return admission && this.#carryOut(seen, gathering, admission, force);
   }
