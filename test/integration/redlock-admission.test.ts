@@ -150,9 +150,8 @@ test('nodes that each had no vote in its turn, while a majority voted all the ti
   expect(await generation(n2)).toBe(before + 1);
 });
 
-test('a claim takes the place only of what its client has seen', async () => {
-  await using service = await startLocalRedis(1);
-  const [{ port } = { port: 0 }] = service.nodes;
+/** One node of two, asked directly. */
+function askedDirectly({ port }: Pick<LocalRedisNode, 'port'>) {
   const { keyPrefix } = clients;
   const options = { keyPrefix, members: 'a b', nodeCount: 2, maxTtlMs: LEASE_MS };
   const named = { name: 'a', client: clients.connect(port), durable: false };
@@ -162,6 +161,12 @@ test('a claim takes the place only of what its client has seen', async () => {
     if (seen.answer !== 'inspected') throw new Error(`it is ${seen.answer}`);
     return seen;
   };
+  return { node, look };
+}
+
+test('a claim takes the place only of what its client has seen', async () => {
+  await using service = await startThree();
+  const { node, look } = askedDirectly(service.nodes[0]);
   const claim = async (seen: Inspection, incarnation: string, generation: number) =>
     (await node.promise(seen, [{ index: 1, incarnation, generation }])).answer;
 
@@ -173,6 +178,17 @@ test('a claim takes the place only of what its client has seen', async () => {
   expect(await claim(seen, 'first', 9)).toBe('refused');
   expect(await claim(await look(), 'third', 6)).toBe('refused');
   expect((await look()).roster[1]).toEqual({ incarnation: 'second', generation: 6 });
+});
+
+test('a clock that goes back by an hour between INSPECT and ADMIT keeps nobody waiting for that hour', async () => {
+  await using service = await startThree('none', true);
+  const { node, look } = askedDirectly(service.nodes[0]);
+  const seen = await look();
+  await service.nodes[0].setClock(-3_600_000);
+  const roster = [seen, { incarnation: '', generation: 0 }];
+  const admission = { floor: 0n, roster, longestMs: LEASE_MS };
+  const reply = await node.admit(seen, 1, admission, LEASE_MS);
+  expect(reply).toEqual({ answer: 'too-early', leftMs: LEASE_MS });
 });
 
 describe('an old master', () => {

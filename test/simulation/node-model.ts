@@ -251,7 +251,10 @@ const admit: Body = (model, keys, values, members) => {
   if (model.history !== history || !seen) return ['changed'];
   if (field('members') !== undefined && field('members') !== members) return ['wrong-members'];
   if (field('history') !== history) {
-    const left = Number(field('seen_at')) + Number(quarantine) - model.nowMs;
+    const left = Math.min(
+      Number(quarantine),
+      Number(field('seen_at')) + Number(quarantine) - model.nowMs,
+    );
     if (left > 0) return ['too-early', left];
   } else if (Number(field('gen')) >= Number(gen)) return ['already-admitted'];
 

@@ -9,7 +9,8 @@ commands.admit = function(_, _, told, incarnation, gen, roster, floor, longest, 
   if own_history() ~= told or fields[3] ~= told or fields[2] ~= incarnation then return {'changed'} end
   if fields[4] and fields[4] ~= MEMBERS then return {'wrong-members'} end
   if fields[1] ~= told then
-    local left = tonumber(fields[8]) + tonumber(quarantine) - own_time_ms()
+    -- Never more than all of it: where the clock has gone back since INSPECT, the next one lets the wait begin again.
+    local left = math.min(tonumber(quarantine), tonumber(fields[8]) + tonumber(quarantine) - own_time_ms())
     if left > 0 then return {'too-early', left} end
   elseif tonumber(fields[9]) >= tonumber(gen) then
     return {'already-admitted'}
