@@ -1,7 +1,12 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
-import { ConflictError, OutcomeUnknownError, StoreUnavailableError } from '@fenced/store';
+import {
+  ConflictError,
+  InvalidArgumentError,
+  OutcomeUnknownError,
+  StoreUnavailableError,
+} from '@fenced/store';
 import { type Fence, FencedPostgres, type FencedTransaction } from '@fenced/store/postgres';
 import { startLocalPostgres, WorkerProcess } from '@fenced/testbed';
 import pg from 'pg';
@@ -267,6 +272,27 @@ describe('a paused holder', () => {
     });
     expect(await entries()).toEqual(['33', '33 again']);
   });
+
+  test.each(['returns', 'throws'])(
+    'sends nothing once its function %s, though a statement waited to tell the server of the extended lease',
+    async (ending) => {
+      const { store, entries } = await openLedger();
+      let remainingMs = 300;
+      const lease = { remainingMs: () => remainingMs };
+      let late: Promise<unknown> = Promise.resolve();
+      const thrown = new Error('of the function');
+      const run = store.transaction({ resource, token: 33, lease }, async (tx) => {
+        remainingMs = 5_000;
+        late = rejectionOf(tx.query(INSERT, ['not awaited']));
+        if (ending === 'throws') throw thrown;
+      });
+      if (ending === 'throws') expect(await rejectionOf(run)).toBe(thrown);
+      else await run;
+      expect(await late).toBeInstanceOf(InvalidArgumentError);
+      await store.query({ resource, token: 34 }, INSERT, ['34']);
+      expect(await entries()).toEqual(['34']);
+    },
+  );
 
   test('in the middle of a statement does not outlast its lease either', async () => {
     const { store, pool, entries } = await openLedger();

@@ -144,11 +144,10 @@ export class World implements AsyncDisposable {
   /** Resolves when the votes of all sites' servers count. @throws after `RESUME_LIMIT_MS` */
   async untilVoting(): Promise<void> {
     const nodes = this.sites.map(({ name, server }) => ({ name, client: this.admin(server) }));
-    const onlooker = new Redlock({ nodes, keyPrefix: this.keyPrefix });
+    await using onlooker = new Redlock({ nodes, keyPrefix: this.keyPrefix });
     const isVoting = async (): Promise<boolean> =>
       (await onlooker.status()).every((node) => node.reachable && node.noVote === null);
     await within(RESUME_LIMIT_MS, 'the votes of all', isVoting, () => this.#situation());
-    await onlooker.close();
   }
 
   /** For messages: what each client was told last, and what the servers remember. */

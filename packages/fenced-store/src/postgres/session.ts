@@ -273,30 +273,24 @@ export class Session {
 }
 
 /** The answer, unless it takes longer than the limit or the signal aborts first. What was asked for goes on all the same. */
-function within<Answer>(
+async function within<Answer>(
   answer: Promise<Answer>,
   { limitMs, signal }: Patience,
   runtime: Runtime,
   advice: string,
 ): Promise<Answer> {
-  return new Promise((resolve, reject) => {
-    const end = (): void => {
-      cancel();
-      signal?.removeEventListener('abort', abort);
-    };
-    const fail = (error: unknown): void => {
-      end();
-      reject(error);
-    };
-    const abort = (): void => fail(signal?.reason);
-    const cancel = runtime.after(limitMs, () =>
-      fail(new StoreUnavailableError(`no answer from PostgreSQL within ${limitMs} ms: ${advice}`)),
-    );
-    if (signal?.aborted) return abort();
-    signal?.addEventListener('abort', abort, { once: true });
-    answer.then((value) => {
-      end();
-      resolve(value);
-    }, fail);
-  });
+  signal?.throwIfAborted();
+  const { promise, resolve, reject } = Promise.withResolvers<Answer>();
+  const abort = (): void => reject(signal?.reason);
+  signal?.addEventListener('abort', abort, { once: true });
+  const cancel = runtime.after(limitMs, () =>
+    reject(new StoreUnavailableError(`no answer from PostgreSQL within ${limitMs} ms: ${advice}`)),
+  );
+  answer.then(resolve, reject);
+  try {
+    return await promise;
+  } finally {
+    cancel();
+    signal?.removeEventListener('abort', abort);
+  }
 }

@@ -71,24 +71,6 @@ export async function runTransaction<Result, Client>(
   }
 }
 
-class Handle<Client> implements FencedTransaction<Client> {
-  readonly query: FencedTransaction['query'];
-  readonly #client: Client;
-  readonly #lend: () => void;
-
-  /** @param lend called when the client is asked for */
-  constructor(query: FencedTransaction['query'], client: Client, lend: () => void) {
-    this.query = query;
-    this.#client = client;
-    this.#lend = lend;
-  }
-
-  get client(): Client {
-    this.#lend();
-    return this.#client;
-  }
-}
-
 /** One run of a fenced transaction, from `BEGIN` to the answer to `COMMIT`. Its errors say what became of it. */
 class Run {
   readonly #session: Session;
@@ -126,25 +108,33 @@ class Run {
     const transactionId = await this.#begin();
     let result: Result;
     try {
-      const query: FencedTransaction['query'] = (text, values) => this.#query(text, values);
-      // Nobody can tell what is done with it.
-      const lend = (): void => {
-        this.#mayHaveEnded = true;
-      };
-      result = await work(new Handle(query, this.#session.client as Client, lend));
+      result = await work(this.#transaction<Client>());
     } catch (thrown) {
-      throw await this.#failureOfWork(thrown);
-    } finally {
       this.#isOver = true;
+      throw await this.#failureOfWork(thrown);
     }
+    this.#isOver = true;
     await this.#commit(transactionId);
     return result;
   }
 
+  #transaction<Client>(): FencedTransaction<Client> {
+    const { client } = this.#session;
+    // Nobody can tell what was done with it.
+    const lend = (): void => {
+      this.#mayHaveEnded = true;
+    };
+    return {
+      query: (text, values) => this.#query(text, values),
+      get client() {
+        lend();
+        return client as Client;
+      },
+    };
+  }
+
   async #query<Row>(text: string, values?: readonly unknown[]): Promise<PostgresResult<Row>> {
-    if (this.#isOver) {
-      throw new InvalidArgumentError('tx.query was called after its transaction had ended');
-    }
+    this.#requireOpen();
     checkStatement(text, values);
     // It will be run again, so that nothing that comes now matters.
     if (this.#lostName) throw this.#failures[0];
@@ -155,6 +145,8 @@ class Run {
     const name = mayHaveName ? nameFor(client, text) : undefined;
     try {
       const limitMs = await this.#holdOn();
+      // What is sent behind COMMIT or ROLLBACK is no part of the transaction.
+      this.#requireOpen();
       const result = await this.#session.query<Row>(text, values, limitMs, name);
       this.#failures = [];
       if (Array.isArray(result) || ENDINGS.includes(result.command)) this.#mayHaveEnded = true;
@@ -166,6 +158,13 @@ class Run {
     } finally {
       this.#running -= 1;
     }
+  }
+
+  #requireOpen(): void {
+    if (this.#isOver)
+      throw new InvalidArgumentError(
+        'tx.query was called, or not awaited, when its transaction ended',
+      );
   }
 
   /** The server's name for the transaction, once it holds the ratchet. Nothing of the caller's is sent before. */
