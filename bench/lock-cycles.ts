@@ -41,11 +41,12 @@ class Run {
     this.#served = Array.from({ length: order.workers }, () => 0);
   }
 
+  /** At least once, however long this process had to wait for its turn on the machine. */
   async work(worker: number): Promise<void> {
     const { durationMs, resource } = this.#order;
     // Others run on the same nodes.
     const own = resource ?? `bench/${process.pid}/${worker}`;
-    while (!this.#isOver && performance.now() - this.#startedMs < durationMs) {
+    do {
       try {
         await this.#once(worker, own);
       } catch {
@@ -54,7 +55,7 @@ class Run {
         // One that fails at once is not to keep the process from everything else.
         await sleep(1);
       }
-    }
+    } while (!this.#isOver && performance.now() - this.#startedMs < durationMs);
   }
 
   async #once(worker: number, resource: string): Promise<void> {

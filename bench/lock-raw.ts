@@ -31,7 +31,7 @@ export function newOwner(): string {
 }
 
 /** What more than half of the nodes say, as soon as they have said it. A failure is a no. */
-function majority(
+export function majority(
   clients: readonly Redis[],
   ask: (client: Redis) => Promise<boolean>,
 ): Promise<boolean> {

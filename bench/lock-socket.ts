@@ -33,9 +33,10 @@ interface Call {
 export async function openSocket(
   clients: readonly Redis[],
   settings: LockSettings,
+  script = SCRIPT,
 ): Promise<Acquire> {
   const sockets = await Promise.all(clients.map(({ options }) => open(Number(options.port))));
-  const hashes = await Promise.all(clients.map((client) => client.script('LOAD', SCRIPT)));
+  const hashes = await Promise.all(clients.map((client) => client.script('LOAD', script)));
   const tick = new Tick(sockets, String(hashes[0]));
   return async (resource) => {
     const owner = newOwner();

@@ -1,6 +1,7 @@
 import type { Redis } from 'ioredis';
 import { openRaw } from './lock-raw.ts';
 import { openSocket } from './lock-socket.ts';
+import { openTokens, openTokensSocket } from './lock-tokens.ts';
 import manifest from './package.json' with { type: 'json' };
 
 export interface LockSettings {
@@ -36,6 +37,8 @@ const RETRIES_MAX = 1_000_000;
 export const lockSubjects: readonly LockSubject[] = [
   { name: FLOOR, kind: 'floor', open: openSocket },
   { name: RAW, kind: 'raw', open: openRaw },
+  { name: 'tokens over a raw socket', kind: 'floor', open: openTokensSocket },
+  { name: 'tokens over raw ioredis', kind: 'floor', open: openTokens },
   {
     name: OURS,
     kind: 'ours',
