@@ -33,7 +33,7 @@ export async function benchAtOnce({ isQuick }: BenchOptions): Promise<Row[]> {
   ];
 }
 
-/** The floor does not send through ioredis. */
+/** Autopipelining is a setting of the locks; a floor is measured as it is. */
 function settings({ name, kind }: LockSubject): { name: string; autoPipelining: boolean }[] {
   const both = kind === 'floor' ? [false] : [false, true];
   return both.map((autoPipelining) => ({ name, autoPipelining }));

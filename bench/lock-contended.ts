@@ -81,7 +81,7 @@ async function contest(
   };
 }
 
-/** The floor does not wait for a lock that is held, and we are told when it is our turn. */
+/** A floor does not wait for a lock that is held, and we are told when it is our turn. */
 function settingsOf({ name, kind }: LockSubject, delaysMs: readonly number[]): Setting[] {
   if (kind === 'floor') return [];
   if (kind === 'ours') return [{ label: name, name }];

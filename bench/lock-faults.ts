@@ -51,7 +51,7 @@ async function openCases(
   parts: AsyncDisposableStack,
 ): Promise<Case[]> {
   const redis = parts.use(await startLocalRedis(5));
-  // The floor does nothing about failures.
+  // A floor does nothing about failures.
   const subjects = lockSubjects.filter(({ kind }) => kind !== 'floor');
   const cases = await Promise.all(
     subjects.map(async ({ name }) => ({

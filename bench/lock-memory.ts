@@ -13,7 +13,7 @@ const RETRY_DELAY_MS = 200;
 /** What does a process pay for each of 10,000 locks that it holds at once, and for each of 1,000 waiters for one lock? */
 export async function benchMemory({ isQuick }: BenchOptions): Promise<Row[]> {
   await using redis = await startRedis(5);
-  // The floor does not wait for a lock that is held.
+  // A floor does not wait for a lock that is held.
   const names = lockSubjects.filter(({ kind }) => kind !== 'floor').map(({ name }) => name);
   const order = { leases: isQuick ? 500 : 10_000, waiters: isQuick ? 50 : 1_000 };
   const results = await inTurn(names, isQuick ? 1 : 3, async (name) => {

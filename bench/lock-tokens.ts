@@ -41,8 +41,8 @@ end
 return table.concat(flags)`;
 
 /**
- * What tokens, admission and a line to be looked at cost at least over ioredis. A floor, not a lock: the tokens stay on the nodes, and it
- * has no time limits, waits for nobody and survives no failure.
+ * About the least that tokens, admission and a line to be looked at cost over ioredis where all nodes are asked. A floor, not a lock: the
+ * tokens stay on the nodes, and it has no time limits, waits for nobody and survives no failure.
  */
 export async function openTokens(
   clients: readonly Redis[],

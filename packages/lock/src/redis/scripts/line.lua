@@ -28,8 +28,7 @@ local function hand_over(line)
   local waiter, place = first_in(line)
   if not waiter then return end
   for i = 4, #place, 2 do
-    local other = place[i + 1]
-    if redis.call('EXISTS', place[i]) == 1 or other ~= line and first_in(other) ~= waiter then return end
+    if redis.call('EXISTS', place[i]) == 1 or first_in(place[i + 1]) ~= waiter then return end
   end
   for i = 4, #place, 2 do
     redis.call('SET', place[i], turn_of(place[1]), 'PX', place[3])
