@@ -27,6 +27,9 @@ const LOOK = {
   values: [FENCE.resource, FENCE.token],
 };
 
+/** Who may present tokens, and not read the ratchet itself. */
+const WRITER = 'bench_writer';
+
 /** As a program sends it that gives no names. */
 const plain = (worker: number): pg.QueryConfig => ({ text: UPDATE, values: [1, worker] });
 
@@ -43,14 +46,16 @@ export async function benchPostgres(): Promise<Row[]> {
       const config = { connectionString: service.url, max: connections, options };
       const pool = new pg.Pool(config);
       const pipelining = new pg.Pool({ ...config, pipeline: true });
+      const theirs = Object.assign(new URL(service.url), { username: WRITER, password: WRITER });
+      const writers = new pg.Pool({ ...config, connectionString: theirs.href });
       // `end` does not wait for the connections to close, so the server may still end one of them.
-      for (const each of [pool, pipelining]) each.on('error', () => {});
+      for (const each of [pool, pipelining, writers]) each.on('error', () => {});
       await prepare(pool);
       const setting = `${connections} conn., commit ${synchronousCommit}`;
       for (const subjects of [
-        statements(pool),
+        statements(pool, writers),
         pipelines(pool, pipelining),
-        transactions(pool, pipelining),
+        transactions(pool, pipelining, writers),
         documents(pool),
       ]) {
         const named = subjects.map((subject) => ({
@@ -66,8 +71,7 @@ export async function benchPostgres(): Promise<Row[]> {
       }
       if (connections === 1 && synchronousCommit === 'off')
         rows.push(...(await compare('postgres', guards(pool), 2)));
-      await pool.end();
-      await pipelining.end();
+      for (const each of [pool, pipelining, writers]) await each.end();
     }
   }
   return rows;
@@ -81,15 +85,25 @@ async function prepare(pool: pg.Pool): Promise<void> {
     INSERT INTO bench_invoice SELECT n, 0 FROM generate_series(0, 999) n;
     CREATE TABLE bench_guarded (LIKE bench_invoice INCLUDING ALL);
     INSERT INTO bench_guarded TABLE bench_invoice;
-    CREATE TABLE bench_document (collection text, id text, body jsonb, PRIMARY KEY (collection, id)) WITH (fillfactor = 70)`);
+    CREATE TABLE bench_document (collection text, id text, body jsonb, PRIMARY KEY (collection, id)) WITH (fillfactor = 70);
+    DO $$ BEGIN
+      IF to_regrole('${WRITER}') IS NULL THEN CREATE ROLE ${WRITER} LOGIN PASSWORD '${WRITER}'; END IF;
+    END $$;
+    GRANT SELECT, UPDATE ON bench_invoice TO ${WRITER};
+    SELECT fenced.allow('${WRITER}')`);
 }
 
-function statements(pool: pg.Pool): [Subject, ...Subject[]] {
+function statements(pool: pg.Pool, writers: pg.Pool): [Subject, ...Subject[]] {
   const ledger = new FencedPostgres({ pool });
+  const writing = new FencedPostgres({ pool: writers });
   return [
     { name: 'UPDATE', run: (worker) => pool.query(UPDATE, [1, worker]) },
     { name: 'UPDATE, prepared', run: (worker) => pool.query(prepared(UPDATE, [1, worker])) },
     { name: 'query', run: (worker) => ledger.query(FENCE, UPDATE, [1, worker]) },
+    {
+      name: 'query, without the right to read',
+      run: (worker) => writing.query(FENCE, UPDATE, [1, worker]),
+    },
     {
       name: 'query with a writeId',
       run: (worker) =>
@@ -118,8 +132,13 @@ function pipelines(pool: pg.Pool, pipelining: pg.Pool): [Subject, ...Subject[]] 
   ];
 }
 
-function transactions(pool: pg.Pool, pipelining: pg.Pool): [Subject, ...Subject[]] {
+function transactions(
+  pool: pg.Pool,
+  pipelining: pg.Pool,
+  writers: pg.Pool,
+): [Subject, ...Subject[]] {
   const ledger = new FencedPostgres({ pool });
+  const writing = new FencedPostgres({ pool: writers });
   const inTurns = async (
     from: pg.Pool,
     update: pg.QueryConfig,
@@ -140,6 +159,10 @@ function transactions(pool: pg.Pool, pipelining: pg.Pool): [Subject, ...Subject[
     {
       name: 'transaction',
       run: (worker) => ledger.transaction(FENCE, (tx) => tx.query(UPDATE, [1, worker])),
+    },
+    {
+      name: 'transaction, without the right to read',
+      run: (worker) => writing.transaction(FENCE, (tx) => tx.query(UPDATE, [1, worker])),
     },
     {
       name: 'least check, with BEGIN, prepared',

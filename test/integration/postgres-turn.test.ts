@@ -58,7 +58,7 @@ test.each(
   async ({ isolation, write }) => {
     const ledger = await openLedger();
     const { store, pool, entries, untilWaiting } = ledger;
-    await store.claim({ resource, token: 33 });
+    await pool.query(`SELECT fenced.advance('${resource}', 33)`);
     const gate = await closeGate(ledger, isolation);
     const late = rejectionOf(write(store, isolation));
     await untilWaiting(1);

@@ -1,5 +1,4 @@
 import type { PostgresClient, PostgresResult } from './client.js';
-import { takesNames } from './names.js';
 
 /** A statement of the caller's, with the values of its parameters. */
 export interface TheirStatement {
@@ -16,6 +15,8 @@ export interface OurStatement {
   readonly values?: readonly (string | null)[];
   /** What the server may keep it under, so that it is parsed and planned once for each connection. */
   readonly name?: string;
+  /** Whether this very object is sent again and again, so that its part of the message is worth being kept. */
+  readonly isSentAgain?: boolean;
 }
 
 export type Statement = TheirStatement | OurStatement;
@@ -33,6 +34,7 @@ export interface Batched {
 interface Part {
   readonly text: string;
   readonly name?: string | undefined;
+  readonly keepAs?: OurStatement | undefined;
   prepare(wire: Wire): void;
   handleRowDescription(message: unknown): void;
   handleDataRow(message: unknown): void;
@@ -153,6 +155,8 @@ function isTheirs(part: Part): part is TheirPart {
 class OurPart implements Part {
   readonly text: string;
   readonly name: string | undefined;
+  /** The statement, where its part of the message is worth being kept. */
+  readonly keepAs: OurStatement | undefined;
   readonly #values: readonly (string | null)[];
   readonly #rows: unknown[] = [];
   readonly #done: (result: PostgresResult) => void;
@@ -162,6 +166,7 @@ class OurPart implements Part {
   constructor(statement: OurStatement, isNamed: boolean, done: (result: PostgresResult) => void) {
     this.text = statement.text;
     this.name = isNamed ? statement.name : undefined;
+    this.keepAs = this.name !== undefined && statement.isSentAgain ? statement : undefined;
     this.#values = statement.values ?? [];
     this.#done = done;
   }
@@ -193,50 +198,59 @@ class OurPart implements Part {
   }
 }
 
-/** pg's class of queries, where this client can send a batch: not pg-native, nor with pg's own `pipeline`. */
-function partClassOf(client: PostgresClient): TheirPartClass | undefined {
-  const { connection, pipeline } = client as { connection?: Partial<Wire>; pipeline?: boolean };
-  const { Query } = client.constructor as { Query?: TheirPartClass };
-  const isFit =
-    typeof connection?.sync === 'function' && typeof Query?.prototype.prepare === 'function';
-  return isFit && !pipeline ? Query : undefined;
-}
+/** Sends statements over one connection: all at once, where its client can; else one after the other, as long as they succeed. */
+export class Sender {
+  readonly #client: PostgresClient;
+  readonly #paper: Paper | undefined;
 
-export function canBatch(client: PostgresClient): boolean {
-  return partClassOf(client) !== undefined;
-}
-
-/** Sends all at once, where the client can; else one after the other, as long as they succeed. */
-export function send(client: PostgresClient, statements: readonly Statement[]): Batched {
-  const PartOf = partClassOf(client);
-  return PartOf ? sendAtOnce(client, PartOf, statements) : sendInTurns(client, statements);
-}
-
-function sendAtOnce(
-  client: PostgresClient,
-  PartOf: TheirPartClass,
-  statements: readonly Statement[],
-): Batched {
-  const { promise: results, resolve, reject } = Promise.withResolvers<PostgresResult[]>();
-  const all: PostgresResult[] = [];
-  const done = (result: PostgresResult): unknown => all.push(result);
-  const isNamed = takesNames(client);
-  try {
-    const parts = statements.map((statement) =>
-      statement.isOurs ? new OurPart(statement, isNamed, done) : theirPart(PartOf, statement),
-    );
-    const message = messageOf(parts, (client as unknown as { connection: Wire }).connection);
-    for (const part of parts.filter(isTheirs)) {
-      // The error of a single one is a row that cannot be read.
-      part.callback = (error, result) => (error ? reject(error) : done(result));
-    }
-    return client.query(
-      new Batch(parts, message, results, (error) => (error ? reject(error) : resolve(all))),
-    );
-  } catch (error) {
-    reject(error);
-    return { results, sent: 0, answered: 0 };
+  constructor(client: PostgresClient) {
+    this.#client = client;
+    this.#paper = paperFor(client);
   }
+
+  /** Whether several statements are one message. */
+  get canBatch(): boolean {
+    return this.#paper !== undefined;
+  }
+
+  /** @param isNamed whether the server may keep this library's own under their names */
+  send(statements: readonly Statement[], isNamed: boolean): Batched {
+    return this.#paper
+      ? this.#sendAtOnce(this.#paper, statements, isNamed)
+      : sendInTurns(this.#client, statements);
+  }
+
+  #sendAtOnce(paper: Paper, statements: readonly Statement[], isNamed: boolean): Batched {
+    const { promise: results, resolve, reject } = Promise.withResolvers<PostgresResult[]>();
+    const all: PostgresResult[] = [];
+    const done = (result: PostgresResult): unknown => all.push(result);
+    try {
+      const parts = statements.map((statement) =>
+        statement.isOurs
+          ? new OurPart(statement, isNamed, done)
+          : theirPart(paper.PartOf, statement),
+      );
+      const message = paper.messageOf(parts);
+      for (const part of parts.filter(isTheirs)) {
+        // The error of a single one is a row that cannot be read.
+        part.callback = (error, result) => (error ? reject(error) : done(result));
+      }
+      return this.#client.query(
+        new Batch(parts, message, results, (error) => (error ? reject(error) : resolve(all))),
+      );
+    } catch (error) {
+      reject(error);
+      return { results, sent: 0, answered: 0 };
+    }
+  }
+}
+
+/** Where this client can send a batch: not pg-native, nor with pg's own `pipeline`. */
+function paperFor(client: PostgresClient): Paper | undefined {
+  const { connection, pipeline } = client as { connection?: Wire; pipeline?: boolean };
+  const { Query } = client.constructor as { Query?: TheirPartClass };
+  const isFit = typeof Query?.prototype.prepare === 'function' && !pipeline;
+  return isFit && typeof connection?.sync === 'function' ? new Paper(connection, Query) : undefined;
 }
 
 function theirPart(PartOf: TheirPartClass, { text, values, name }: TheirStatement): TheirPart {
@@ -250,35 +264,55 @@ function theirPart(PartOf: TheirPartClass, { text, values, name }: TheirStatemen
 
 /** A connection as the parts see it: what they send is kept, and there is no Sync. */
 class Paper {
-  pieces: Buffer[] = [];
-  named: Record<string, string> = {};
-  readonly wire: Wire;
+  /** pg's class of queries. */
+  readonly PartOf: TheirPartClass;
+  readonly #connection: Wire;
+  readonly #wire: Wire;
+  readonly #kept = new WeakMap<OurStatement, Buffer>();
+  #pieces: Buffer[] = [];
+  #named: Record<string, string> = {};
 
-  constructor(connection: Wire) {
-    this.wire = Object.create(connection, {
-      stream: { value: { writable: true, write: (piece: Buffer) => this.pieces.push(piece) } },
+  constructor(connection: Wire, PartOf: TheirPartClass) {
+    this.PartOf = PartOf;
+    this.#connection = connection;
+    this.#wire = Object.create(connection, {
+      stream: { value: { writable: true, write: (piece: Buffer) => this.#pieces.push(piece) } },
       sync: { value: () => undefined },
       // In the connection's own it would stay if the server did not come that far.
-      submittedNamedStatements: { get: () => this.named },
+      submittedNamedStatements: { get: () => this.#named },
     });
   }
-}
 
-const papers = new WeakMap<Wire, Paper>();
+  /**
+   * All that the parts have to say, in the words of pg's connection, as one piece for one packet.
+   *
+   * @throws whatever the value throws that cannot be sent: found here, while nothing is.
+   */
+  messageOf(parts: readonly Part[]): Buffer {
+    this.#pieces = [];
+    this.#named = {};
+    for (const part of parts) this.#add(part);
+    this.#connection.sync.call(this.#wire);
+    return Buffer.concat(this.#pieces);
+  }
 
-/**
- * All that the parts have to say, in the words of pg's connection, as one piece for one packet.
- *
- * @throws whatever the value throws that cannot be sent: found here, while nothing is.
- */
-function messageOf(parts: readonly Part[], connection: Wire): Buffer {
-  const paper = papers.get(connection) ?? new Paper(connection);
-  papers.set(connection, paper);
-  paper.pieces = [];
-  paper.named = {};
-  for (const part of parts) part.prepare(paper.wire);
-  connection.sync.call(paper.wire);
-  return Buffer.concat(paper.pieces);
+  #add(part: Part): void {
+    const { name, text, keepAs } = part;
+    if (!keepAs || this.#connection.parsedStatements[name ?? ''] !== text) {
+      part.prepare(this.#wire);
+      return;
+    }
+    const kept = this.#kept.get(keepAs);
+    if (kept) {
+      this.#pieces.push(kept);
+      return;
+    }
+    const from = this.#pieces.length;
+    part.prepare(this.#wire);
+    const bytes = Buffer.concat(this.#pieces.slice(from));
+    // A copy of its own: a small buffer is a part of a larger one, which it would keep.
+    this.#kept.set(keepAs, Buffer.alloc(bytes.length, bytes));
+  }
 }
 
 function asList(row: Record<string, unknown>): Record<string, unknown> {

@@ -11,7 +11,9 @@ import type { CheckedFence } from './fence.js';
 import type { Session } from './session.js';
 
 /** SQLSTATE of `fenced.advance`: the token is lower than the highest. */
-const STALE = 'UF001';
+export const STALE = 'UF001';
+/** The role may not do this. */
+export const NOT_ALLOWED = '42501';
 /** SQLSTATE of `fenced.confirm`: the transaction is not the one that presented the token. */
 export const NOT_THE_TRANSACTION = 'UF003';
 /** The transaction had failed before: nothing but its end is accepted. */
@@ -26,7 +28,6 @@ export function nameOf(fence: Pick<CheckedFence, 'resources'>): string {
 
 /** What a batch was sent for. */
 export interface Purpose {
-  readonly writeId: string;
   /** How many of its statements, from the first, are this library's own. */
   readonly ours: number;
   /** Which of them commits what the caller wrote; one that is not there, where none does. */
@@ -43,7 +44,7 @@ export async function failureOf(
   error: unknown,
   session: Session,
   fence: CheckedFence,
-  { writeId, ours, commitAt, undo }: Purpose,
+  { ours, commitAt, undo }: Purpose,
 ): Promise<unknown> {
   if (error instanceof InvalidArgumentError) return error;
   // A value that could not be made ready to be sent.
@@ -54,7 +55,7 @@ export async function failureOf(
   if (isUndone) return isOurs ? refusal(error, nameOf(fence)) : stalenessOf(error);
   return provesNoCommit(error, session, commitAt)
     ? notCommitted(error, session, fence.signal)
-    : outcomeUnknown(fence, writeId, error);
+    : outcomeUnknown(error, session, fence);
 }
 
 /** What the server's refusal of a statement of this library means. */
@@ -78,7 +79,7 @@ export function refusal(error: ServerError, resource: string): Error {
         `the database has no fenced schema, or an earlier one (${error.message}): run install() once, or schema.sql`,
         { cause: error },
       );
-    case '42501':
+    case NOT_ALLOWED:
       return new StoreSetupError(`the role may not do this (${error.message})`, { cause: error });
     case '22P05':
       return new StoreSetupError(
@@ -130,10 +131,11 @@ function isEviction(error: unknown): boolean {
 }
 
 export function outcomeUnknown(
-  fence: Pick<CheckedFence, 'resources'>,
-  writeId: string,
   cause: unknown,
+  session: Session,
+  fence: CheckedFence,
 ): OutcomeUnknownError {
+  const writeId = fence.writeId ?? session.runtime.uniqueId();
   return new OutcomeUnknownError({ resource: nameOf(fence), writeId }, { cause });
 }
 

@@ -85,21 +85,28 @@ export function checkFence(options: TransactionOptions, holdMs: number): Checked
   checkWholeNumber('attemptsMax', attemptsMax, 1, Number.MAX_SAFE_INTEGER);
   if (writeId !== undefined && !checkWriteId(writeId))
     throw new InvalidArgumentError(`writeId must be one of newWriteId() value=${shown(writeId)}`);
-  const signals = [options.signal, lease?.signal].filter((signal) => signal !== undefined);
   return {
     resources: checkResources(options.resource),
     token: parseToken(options.token),
     isolation,
     attemptsMax,
-    signal: signals.length > 1 ? AbortSignal.any(signals) : signals[0],
+    signal: eitherOf(options.signal, lease?.signal),
     writeId,
     hasLease: lease !== undefined,
     limitMs: () => (lease ? leaseMs(lease) : holdMs),
   };
 }
 
+function eitherOf(a: AbortSignal | undefined, b: AbortSignal | undefined): AbortSignal | undefined {
+  return a && b ? AbortSignal.any([a, b]) : (a ?? b);
+}
+
 /** @throws {InvalidArgumentError} where one of them cannot name a resource, or there is none. */
 function checkResources(resource: string | readonly string[]): readonly string[] {
+  if (typeof resource === 'string') {
+    checkResource(resource);
+    return [resource];
+  }
   const resources = [...new Set(Array.isArray(resource) ? resource : [resource])];
   if (resources.length === 0) throw new InvalidArgumentError('resource must name at least one');
   for (const name of resources) checkResource(name);

@@ -1,5 +1,4 @@
 import { createHash } from 'node:crypto';
-import type { PostgresClient } from './client.js';
 
 /** How often a statement is sent to a connection before the server is asked to keep it, parsed and planned. */
 const USES_BEFORE = 3;
@@ -10,52 +9,36 @@ const STATEMENTS_MAX = 100;
 /** In UTF-16 code units: longer ones are made of data, mostly, and not sent again. */
 const TEXT_LENGTH_MAX = 8_192;
 
-/** What is known of one connection. */
-interface Statements {
-  readonly names: Map<string, string | undefined>;
-  readonly uses: Map<string, number>;
-}
+/** The names under which one connection's server keeps statements. */
+export class Names {
+  /** Whether they last. Not where PgBouncer gives each transaction another server, or somebody discards them. */
+  areKept = true;
+  readonly #names = new Map<string, string | undefined>();
+  readonly #uses = new Map<string, number>();
 
-const statementsOf = new WeakMap<PostgresClient, Statements>();
+  /**
+   * What the server may keep this statement under; undefined where it may not, or it was not sent often enough.
+   *
+   * Invariant: one name, one text. Behind PgBouncer others may have prepared it, on whichever server comes next.
+   */
+  nameFor(text: string): string | undefined {
+    if (text.length > TEXT_LENGTH_MAX || !this.areKept) return undefined;
+    const known = this.#names.get(text);
+    if (known !== undefined) return known;
+    if (this.#names.has(text) || this.#names.size >= STATEMENTS_MAX) return undefined;
+    const times = (this.#uses.get(text) ?? 0) + 1;
+    // Texts that never come again would fill it.
+    if (this.#uses.size >= STATEMENTS_MAX) this.#uses.clear();
+    this.#uses.set(text, times);
+    if (times < USES_BEFORE) return undefined;
+    const name = `fenced_${createHash('sha256').update(text).digest('hex').slice(0, 32)}`;
+    this.#names.set(text, name);
+    this.#uses.delete(text);
+    return name;
+  }
 
-/** Connections on which names do not last: PgBouncer gives each transaction another server, or somebody discards them. */
-const withoutNames = new WeakSet<PostgresClient>();
-
-export function takesNames(client: PostgresClient): boolean {
-  return !withoutNames.has(client);
-}
-
-export function sendWithoutNames(client: PostgresClient): void {
-  withoutNames.add(client);
-}
-
-/**
- * What the server may keep this statement under; undefined where it may not, or it was not sent often enough.
- *
- * Invariant: one name, one text. Behind PgBouncer others may have prepared it, on whichever server comes next.
- */
-export function nameFor(client: PostgresClient, text: string): string | undefined {
-  if (text.length > TEXT_LENGTH_MAX || !takesNames(client)) return undefined;
-  const { names, uses } = known(client);
-  if (names.has(text) || names.size >= STATEMENTS_MAX) return names.get(text);
-  const times = (uses.get(text) ?? 0) + 1;
-  // Texts that never come again would fill it.
-  if (uses.size >= STATEMENTS_MAX) uses.clear();
-  uses.set(text, times);
-  if (times < USES_BEFORE) return undefined;
-  const name = `fenced_${createHash('sha256').update(text).digest('hex').slice(0, 32)}`;
-  names.set(text, name);
-  uses.delete(text);
-  return name;
-}
-
-/** From now on this one is parsed each time: what it gives has changed since it was prepared. */
-export function sendWithoutName(client: PostgresClient, text: string): void {
-  known(client).names.set(text, undefined);
-}
-
-function known(client: PostgresClient): Statements {
-  const statements = statementsOf.get(client) ?? { names: new Map(), uses: new Map() };
-  statementsOf.set(client, statements);
-  return statements;
+  /** From now on this one is parsed each time: what it gives has changed since it was prepared. */
+  forgo(text: string): void {
+    this.#names.set(text, undefined);
+  }
 }

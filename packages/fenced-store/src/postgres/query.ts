@@ -1,46 +1,46 @@
 import type { TheirStatement } from './batch.js';
-import { isServerError, type PostgresClient, type PostgresResult } from './client.js';
+import { isServerError, type PostgresResult } from './client.js';
 import { failureOf } from './failures.js';
 import type { CheckedFence } from './fence.js';
-import { nameFor } from './names.js';
 import type { Session } from './session.js';
-import { COMMIT, cannotCommit, claiming, enter, opening } from './statements.js';
+import { COMMIT, cannotCommit, claiming, type Entered, enter, opening } from './statements.js';
 
 /** SQLSTATE of `fenced.enter`: the session's defaults are not READ COMMITTED, READ WRITE. */
 const OTHER_DEFAULTS = 'UF004';
-
-/** Connections that need a BEGIN which says so. */
-const needBegin = new WeakSet<PostgresClient>();
 
 /** A statement and the token before it: one transaction, in one round trip. */
 export async function runQuery<Row>(
   session: Session,
   fence: CheckedFence,
-  writeId: string,
   statement: TheirStatement,
 ): Promise<PostgresResult<Row>> {
+  const { shortcuts, state } = session;
   const isImplicit =
     fence.isolation === 'read committed' &&
-    session.canBatch &&
+    state.sender.canBatch &&
     cannotCommit(statement.text) &&
-    !needBegin.has(session.client);
-  const before = isImplicit ? [enter(fence, fence.writeId, true)] : opening(fence);
-  const named = { ...statement, name: nameFor(session.client, statement.text) };
+    !state.needsBegin;
+  const shorter = isImplicit ? shortcuts.statementsFor(fence, state, 'implicit') : undefined;
+  const before = shorter ?? (isImplicit ? [enter(fence, fence.writeId, true)] : opening(fence));
+  const named = { ...statement, name: state.names.nameFor(statement.text) };
   const statements = [...before, named, ...(isImplicit ? [] : [COMMIT])];
   try {
     // The server ends each of two waits after the limit: the one for the resource, and the statement itself.
     const results = await session.batchFromStart<Row>(statements, 2 * fence.limitMs());
-    const [result] = results.slice(before.length);
+    const result = results[before.length];
+    if (!shorter) shortcuts.learn(fence, state, enteredIn(results[before.length - 1]));
     // Invariant: an answer to all of a batch, up to its Sync, means that it is committed.
     if (result && (isImplicit || results.at(-1)?.command === 'COMMIT')) return result;
     throw new Error('COMMIT was not answered with COMMIT');
   } catch (error) {
-    if (isServerError(error) && error.code === OTHER_DEFAULTS) {
-      needBegin.add(session.client);
-      return runQuery(session, fence, writeId, statement);
+    const isOurs = session.progress.answered < before.length;
+    const isOther = isImplicit && isServerError(error) && error.code === OTHER_DEFAULTS;
+    if (isOurs && isOther) state.needsBegin = true;
+    if (isOurs && (isOther || (shorter && shortcuts.unlearn(fence, state, error)))) {
+      fence.signal?.throwIfAborted();
+      return runQuery(session, fence, statement);
     }
     throw await failureOf(error, session, fence, {
-      writeId,
       ours: before.length,
       commitAt: statements.length - 1,
       // There is no transaction to be rolled back where none was begun, only an answer to be waited for.
@@ -50,15 +50,15 @@ export async function runQuery<Row>(
 }
 
 /** The token in a transaction of its own: what lower tokens wrote is committed then, and none of them can write any more. */
-export async function runClaim(
-  session: Session,
-  fence: CheckedFence,
-  writeId: string,
-): Promise<void> {
-  const statements = claiming(fence, fence.writeId);
+export async function runClaim(session: Session, fence: CheckedFence): Promise<void> {
   try {
-    await session.batchFromStart(statements);
+    const [, result] = await session.batchFromStart(claiming(fence, fence.writeId));
+    session.shortcuts.learn(fence, session.state, enteredIn(result));
   } catch (error) {
-    throw await failureOf(error, session, fence, { writeId, ours: 3, commitAt: 2 });
+    throw await failureOf(error, session, fence, { ours: 3, commitAt: 2 });
   }
+}
+
+function enteredIn(result: PostgresResult<unknown> | undefined): Entered {
+  return (result?.rows[0] ?? []) as Entered;
 }

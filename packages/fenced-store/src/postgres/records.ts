@@ -14,7 +14,7 @@ import { isSerializationFailure, isServerError, wasNotSent } from './client.js';
 import { refusal } from './failures.js';
 import { complaintAboutName } from './fence.js';
 import type { Runtime } from './runtime.js';
-import type { Connections, Session } from './session.js';
+import type { Connections, Patience, Session } from './session.js';
 
 /** What JSON can say. */
 export type Json =
@@ -74,7 +74,7 @@ interface Row {
 export class FencedRecords {
   readonly #collection: string;
   readonly #connections: Connections;
-  readonly #holdMs: number;
+  readonly #patience: Patience;
   readonly #runtime: Runtime;
 
   /** Made by `records` of FencedPostgres. @throws {InvalidArgumentError} */
@@ -82,7 +82,8 @@ export class FencedRecords {
     checkName('collection', collection);
     this.#collection = collection;
     this.#connections = connections;
-    this.#holdMs = holdMs;
+    // The signal is not for the connection: closing that would leave a write unknown.
+    this.#patience = { limitMs: holdMs, signal: undefined };
     this.#runtime = runtime;
   }
 
@@ -195,7 +196,7 @@ export class FencedRecords {
   ): Promise<WrittenRecord> {
     const { token, signal } = this.#check(id, options);
     const { expected } = options;
-    const version = await this.#versionOf(id, expected, signal);
+    const version = expected === undefined ? null : await this.#versionOf(id, expected, signal);
     const written = await this.#write(id, body, token, version, signal);
     if (written !== null) return written;
     // Invariant: only a write that expects a version can miss it.
@@ -204,15 +205,14 @@ export class FencedRecords {
   }
 
   /**
-   * The version as the database counts it, where a document that was deleted, or only claimed, has one, too. Null for any; -1,
-   * which none has, where another one is there.
+   * The version as the database counts it, where a document that was deleted, or only claimed, has one, too; -1, which none has,
+   * where another one is there.
    */
   async #versionOf(
     id: string,
-    expected: bigint | null | undefined,
+    expected: bigint | null,
     signal: AbortSignal | undefined,
-  ): Promise<string | null> {
-    if (expected === undefined) return null;
+  ): Promise<string> {
     if (expected !== null && typeof expected !== 'bigint')
       throw new InvalidArgumentError(`expected must be a bigint or null value=${shown(expected)}`);
     const row = await this.#find(id, signal);
@@ -264,15 +264,14 @@ export class FencedRecords {
     for (let attempt = 1; ; attempt++) {
       signal?.throwIfAborted();
       try {
-        // The signal is not for the connection: closing that would leave a write unknown.
-        return await this.#connections.with(
-          { limitMs: this.#holdMs, signal: undefined },
-          (session) =>
-            question(session).catch(async (error: unknown) => {
-              const isAlive = await session.rollBack('SELECT');
-              throw isAlive && isServerError(error) ? meaningOf(error, id) : lost(error);
-            }),
-        );
+        return await this.#connections.with(this.#patience, async (session) => {
+          try {
+            return await question(session);
+          } catch (error) {
+            const isAlive = await session.rollBack('SELECT');
+            throw isAlive && isServerError(error) ? meaningOf(error, id) : lost(error);
+          }
+        });
       } catch (error) {
         if (!isSerializationFailure(error)) throw error;
         if (attempt >= 10)

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
+import { Alarms } from './alarms.js';
 
 /** Where time and chance come from. Tests give their own; nothing else here waits or draws. */
 export interface Runtime {
@@ -17,12 +18,20 @@ export interface Runtime {
   timedId(): string;
 }
 
-export const systemRuntime: Runtime = {
-  nowMs: () => performance.now(),
+const nowMs = (): number => performance.now();
+
+/** Its timer does not keep the process alive: what is waited for, a socket, does. */
+const alarms = new Alarms({
+  nowMs,
   after: (delayMs, callback) => {
-    const timer = setTimeout(callback, delayMs);
+    const timer = setTimeout(callback, delayMs).unref();
     return () => clearTimeout(timer);
   },
+});
+
+export const systemRuntime: Runtime = {
+  nowMs,
+  after: (delayMs, callback) => alarms.after(delayMs, callback),
   sleep: async (delayMs, signal) => {
     try {
       await delay(delayMs, undefined, signal && { signal });

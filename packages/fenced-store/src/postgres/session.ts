@@ -1,6 +1,5 @@
-import type { EventEmitter } from 'node:events';
 import { StoreSetupError, StoreUnavailableError } from '../core/errors.js';
-import { type Batched, canBatch, type Statement, send } from './batch.js';
+import type { Batched, Statement } from './batch.js';
 import { cancelRunning } from './cancel.js';
 import {
   isServerError,
@@ -10,8 +9,9 @@ import {
 } from './client.js';
 import { LIMIT_MS_MAX } from './fence.js';
 import { fromPool, inTurns, type Lent } from './lent.js';
-import { sendWithoutName, sendWithoutNames, takesNames } from './names.js';
 import type { Runtime } from './runtime.js';
+import { Shortcuts } from './shortcuts.js';
+import { type ConnectionState, stateOf } from './state.js';
 
 /** How much longer than a limit that the server itself keeps we wait for its answer. */
 const ANSWER_GRACE_MS = 1_000;
@@ -20,33 +20,14 @@ const ANSWER_GRACE_MS = 1_000;
 const NAME_TROUBLES = ['26000', '42P05', '0A000'];
 
 /** How long to wait for something of the server, and whose signal ends the wait earlier. */
-interface Patience {
+export interface Patience {
   readonly limitMs: number;
   readonly signal: AbortSignal | undefined;
 }
 
-/** PostgreSQL's routine that waits for synchronous standbys. Names of routines are not translated, as messages are. */
-const WAIT_FOR_STANDBY = 'SyncRepWaitForLSN';
-
-/** Connections whose server is listened to, and those on which it gave up a wait for a standby since. */
-const heard = new WeakSet<PostgresClient>();
-const withoutStandby = new WeakSet<PostgresClient>();
-
-/**
- * A server whose wait for a synchronous standby is cancelled, or lasts longer than `statement_timeout`, answers all the same that it has committed, and
- * only a warning says that a failover may lose it.
- */
-function hearOfStandbys(client: PostgresClient): void {
-  withoutStandby.delete(client);
-  if (heard.has(client)) return;
-  heard.add(client);
-  (client as unknown as EventEmitter).on('notice', ({ routine }: { routine?: string }) => {
-    if (routine === WAIT_FOR_STANDBY) withoutStandby.add(client);
-  });
-}
-
 /** Lends connections of the caller's pool, or the caller's only client to one user after the other. */
 export class Connections {
+  readonly #shortcuts = new Shortcuts();
   readonly #runtime: Runtime;
   readonly #isPool: boolean;
   readonly #borrow: () => Promise<Lent>;
@@ -69,7 +50,13 @@ export class Connections {
     use: (session: Session) => Promise<Result>,
   ): Promise<Result> {
     const lent = await this.#checkOut(patience);
-    const session = new Session(lent, this.#isPool, this.#runtime, patience.limitMs);
+    const session = new Session(
+      lent,
+      this.#isPool,
+      this.#runtime,
+      patience.limitMs,
+      this.#shortcuts,
+    );
     const interrupt = (): void => void session.interrupt(patience.signal?.reason);
     patience.signal?.addEventListener('abort', interrupt, { once: true });
     try {
@@ -82,33 +69,30 @@ export class Connections {
     }
   }
 
-  async #checkOut(patience: Patience): Promise<Lent> {
+  #checkOut(patience: Patience): Promise<Lent> {
     patience.signal?.throwIfAborted();
     const borrowing = this.#borrow();
-    try {
-      return await within(
-        borrowing,
-        patience,
-        this.#runtime,
-        'is it a PostgreSQL server, and are there connections enough?',
-      );
-    } catch (error) {
+    const advice = 'is it a PostgreSQL server, and are there connections enough?';
+    return within(borrowing, patience, this.#runtime, advice).catch((error) => {
       // Where the wait was given up, what comes after it goes straight back.
       void borrowing.then(
         (lent) => lent.giveBack(),
         () => undefined,
       );
       throw error;
-    }
+    });
   }
 }
 
 /** One connection while it is ours. */
 export class Session {
   readonly client: PostgresClient;
+  readonly state: ConnectionState;
+  /** Of all connections of the same pool. */
+  readonly shortcuts: Shortcuts;
   readonly #lent: Lent;
   readonly #isPools: boolean;
-  readonly #runtime: Runtime;
+  readonly runtime: Runtime;
   readonly #limitMs: number;
   #isClosed = false;
   #batched: Batched = { results: Promise.resolve([]), sent: 0, answered: 0 };
@@ -117,23 +101,26 @@ export class Session {
   #cancelling: Promise<void> | undefined;
 
   /** @param isPools whether the connection is a pool's, which opens others for those that are closed */
-  constructor(lent: Lent, isPools: boolean, runtime: Runtime, limitMs: number) {
+  constructor(
+    lent: Lent,
+    isPools: boolean,
+    runtime: Runtime,
+    limitMs: number,
+    shortcuts: Shortcuts,
+  ) {
     this.client = lent.client;
+    this.shortcuts = shortcuts;
     this.#lent = lent;
     this.#isPools = isPools;
-    this.#runtime = runtime;
+    this.runtime = runtime;
     this.#limitMs = limitMs;
-    hearOfStandbys(this.client);
+    this.state = stateOf(this.client);
+    this.state.lacksStandby = false;
   }
 
   /** Why the connection is of no more use, as far as that is known. */
   get lostBy(): Error | undefined {
     return this.#lent.lostBy;
-  }
-
-  /** Whether a batch is one message. */
-  get canBatch(): boolean {
-    return canBatch(this.client);
   }
 
   /** How far the last batch has come. */
@@ -154,7 +141,7 @@ export class Session {
   }
 
   /** One statement, which the server itself ends after `limitMs`. Only where a batch is one message may it have a name. */
-  async query<Row>(
+  query<Row>(
     text: string,
     values?: readonly unknown[],
     limitMs: number = this.#limitMs,
@@ -164,16 +151,16 @@ export class Session {
       const answer = this.client.query(text, values && [...values]);
       return this.#answer(answer as Promise<PostgresResult<Row>>, limitMs);
     }
-    const [result] = await this.batch<Row>([{ text, values, name }], limitMs);
-    return result as PostgresResult<Row>;
+    const results = this.batch<Row>([{ text, values, name }], limitMs);
+    return results.then(([result]) => result as PostgresResult<Row>);
   }
 
   /** Several statements, in one round trip where that can be done. After the first that fails none is carried out. */
-  async batch<Row>(
+  batch<Row>(
     statements: readonly Statement[],
     limitMs: number = this.#limitMs,
   ): Promise<PostgresResult<Row>[]> {
-    this.#batched = send(this.client, statements);
+    this.#batched = this.state.sender.send(statements, this.state.names.areKept);
     return this.#answer(this.#batched.results as Promise<PostgresResult<Row>[]>, limitMs);
   }
 
@@ -195,33 +182,36 @@ export class Session {
   /** Whether a statement failed only for its name. From now on it is sent without. */
   forgoesName(error: unknown, failed: Statement | undefined): boolean {
     const isForName = isServerError(error) && NAME_TROUBLES.includes(error.code);
-    if (!isForName || failed?.name === undefined || !takesNames(this.client)) return false;
-    if (error.code === '0A000' && !failed.isOurs) sendWithoutName(this.client, failed.text);
-    else sendWithoutNames(this.client);
+    const { names } = this.state;
+    if (!isForName || failed?.name === undefined || !names.areKept) return false;
+    if (error.code === '0A000' && !failed.isOurs) names.forgo(failed.text);
+    else names.areKept = false;
     return true;
   }
 
   /** Where an answer does not come in time, the connection is as good as lost. */
-  async #answer<Answer>(answer: Promise<Answer>, limitMs: number): Promise<Answer> {
+  #answer<Answer>(answer: Promise<Answer>, limitMs: number): Promise<Answer> {
     const patience = {
       limitMs: Math.min(limitMs + ANSWER_GRACE_MS, LIMIT_MS_MAX),
       signal: undefined,
     };
     this.#running += 1;
-    try {
-      const result = await within(answer, patience, this.#runtime, 'the connection is given up');
-      if (withoutStandby.delete(this.client))
+    return within(answer, patience, this.runtime, 'the connection is given up').then(
+      (result) => {
+        this.#running -= 1;
+        if (!this.state.lacksStandby) return result;
+        this.state.lacksStandby = false;
         throw new Error('the server gave up its wait for a synchronous standby, which may lack it');
-      return result;
-    } catch (error) {
-      if (error instanceof StoreUnavailableError) {
-        this.#lent.lostBy ??= error;
-        this.#overdue = answer;
-      }
-      throw error;
-    } finally {
-      this.#running -= 1;
-    }
+      },
+      (error: unknown) => {
+        this.#running -= 1;
+        if (error instanceof StoreUnavailableError) {
+          this.#lent.lostBy ??= error;
+          this.#overdue = answer;
+        }
+        throw error;
+      },
+    );
   }
 
   /**
@@ -234,7 +224,7 @@ export class Session {
     if (this.#running > 0) {
       const enough = new AbortController();
       this.#cancelling = cancelRunning(this.client, enough.signal);
-      await this.#runtime.sleep(ANSWER_GRACE_MS, undefined);
+      await this.runtime.sleep(ANSWER_GRACE_MS, undefined);
       enough.abort();
     }
     if (this.#isPools) this.#abandon(aborted);
@@ -273,24 +263,30 @@ export class Session {
 }
 
 /** The answer, unless it takes longer than the limit or the signal aborts first. What was asked for goes on all the same. */
-async function within<Answer>(
+function within<Answer>(
   answer: Promise<Answer>,
   { limitMs, signal }: Patience,
   runtime: Runtime,
   advice: string,
 ): Promise<Answer> {
-  signal?.throwIfAborted();
   const { promise, resolve, reject } = Promise.withResolvers<Answer>();
-  const abort = (): void => reject(signal?.reason);
+  const giveUp = (reason: unknown): void => {
+    stop();
+    reject(reason);
+  };
+  const abort = (): void => giveUp(signal?.reason);
   signal?.addEventListener('abort', abort, { once: true });
   const cancel = runtime.after(limitMs, () =>
-    reject(new StoreUnavailableError(`no answer from PostgreSQL within ${limitMs} ms: ${advice}`)),
+    giveUp(new StoreUnavailableError(`no answer from PostgreSQL within ${limitMs} ms: ${advice}`)),
   );
-  answer.then(resolve, reject);
-  try {
-    return await promise;
-  } finally {
+  const stop = (): void => {
     cancel();
     signal?.removeEventListener('abort', abort);
-  }
+  };
+  if (signal?.aborted) abort();
+  answer.then((result) => {
+    stop();
+    resolve(result);
+  }, giveUp);
+  return promise;
 }

@@ -3,46 +3,105 @@ import { shown } from '../core/shown.js';
 import type { OurStatement } from './batch.js';
 import type { CheckedFence, IsolationLevel } from './fence.js';
 
-export const COMMIT: OurStatement = { isOurs: true, name: 'fenced_commit', text: 'COMMIT' };
-
-/** Its answer says that the server came as far as to what follows it. */
-export const NOTHING: OurStatement = { isOurs: true, name: 'fenced_nothing', text: '' };
-
-function begin(isolation: IsolationLevel): OurStatement {
-  return {
-    isOurs: true,
-    name: `fenced_begin_${isolation.replace(' ', '_')}`,
-    text: `BEGIN ISOLATION LEVEL ${isolation} READ WRITE`,
-  };
+/** One that is sent again and again. */
+function kept(name: string, text: string, values: readonly string[] = []): OurStatement {
+  return { isOurs: true, isSentAgain: true, name, text, values };
 }
 
+export const COMMIT: OurStatement = kept('fenced_commit', 'COMMIT');
+
+/** Its answer says that the server came as far as to what follows it. */
+export const NOTHING: OurStatement = kept('fenced_nothing', '');
+
+export const BEGIN: Record<IsolationLevel, OurStatement> = {
+  'read committed': begin('read committed'),
+  'repeatable read': begin('repeatable read'),
+  serializable: begin('serializable'),
+};
+
+function begin(isolation: IsolationLevel): OurStatement {
+  const name = `fenced_begin_${isolation.replace(' ', '_')}`;
+  return kept(name, `BEGIN ISOLATION LEVEL ${isolation} READ WRITE`);
+}
+
+/** The answer to `enter`. */
+export type Entered = readonly [
+  /** `true` where this connection may go the shorter way from now on. Asked first, since `fenced.enter` sets a limit of its own. */
+  mayLook?: string | null,
+  /** The server's name for the transaction. */
+  id?: string,
+  /** `true` where the server limits whole transactions, as PostgreSQL 17 and later do; else it limits each statement and each pause. */
+  isLimited?: string,
+];
+
+const ENTER = `SELECT
+  (current_setting('transaction_timeout', true) = '0' AND has_table_privilege('fenced.ratchet', 'SELECT'))::text AS may_look,
+  fenced.enter($1, $2, $3, $4, $5, $6) AS id,
+  (current_setting('server_version_num')::integer >= 170000)::text AS is_limited`;
+
 /**
- * Gives the server's name for the transaction, and the server's version.
+ * Presents any token, and notes the write where that has an id.
  *
  * @param implicit whether no BEGIN comes before it, so that the session's own defaults have to fit
  */
 export function enter(fence: CheckedFence, writeId?: string, implicit = false): OurStatement {
   const { resources } = fence;
-  const token = String(fence.token);
-  const presented = resources.map((name) => `${JSON.stringify(name)}:${token}`);
   return {
     isOurs: true,
-    name: 'fenced_enter_2',
-    text: "SELECT fenced.enter($1, $2, $3, $4, $5, $6), current_setting('server_version_num')",
+    name: 'fenced_enter_3',
+    text: ENTER,
     values: [
       `{${resources.map((name) => `"${name.replace(/["\\]/g, '\\$&')}"`)}}`,
-      token,
+      String(fence.token),
       String(fence.limitMs()),
-      `{${presented}}`,
+      presentedBy(resources, fence.token),
       writeId ?? null,
       String(implicit),
     ],
   };
 }
 
+const EQUALS = 'OPERATOR(pg_catalog.=)';
+
+/** Takes a place among those with the same token, where that can be had at once, and says so in the setting. No row comes back. */
+const LOCK = `SELECT WHERE pg_catalog.set_config('fenced.presented', CASE
+    WHEN pg_catalog.current_setting('transaction_timeout') ${EQUALS} '0'
+      AND pg_catalog.current_setting('transaction_isolation') ${EQUALS} 'read committed'
+      AND pg_catalog.current_setting('transaction_read_only') ${EQUALS} 'off'
+      AND pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended($1, 112585829737828))
+    THEN $2 ELSE '' END, true) IS NULL
+  OR pg_catalog.set_config('transaction_timeout', $3, true) IS NULL`;
+
+/** As in `fenced.take_turn`: what is read after the lock was had is final. A transaction gets its number only where one is asked for. */
+const LOOK = `SELECT coalesce((SELECT CASE WHEN $4 THEN pg_catalog.pg_current_xact_id()::text ELSE '' END FROM fenced.ratchet
+    WHERE resource ${EQUALS} $1 AND token ${EQUALS} $2 AND pg_catalog.current_setting('fenced.presented') ${EQUALS} $3),
+  fenced.refuse($1, $2, NULL)::text)`;
+
+/** What presents a token that is there already, in a shorter way than `enter` for all tokens: see `Shortcuts`. */
+export function lock(fence: CheckedFence, limitMs: number): OurStatement {
+  const { resources, token, hasLease } = fence;
+  const [resource = ''] = resources;
+  const presented = presentedBy(resources, token);
+  const statement = kept('fenced_lock', LOCK, [resource, presented, String(limitMs)]);
+  // What is left of a lease is another time each time.
+  return hasLease ? { ...statement, isSentAgain: false } : statement;
+}
+
+/** To be sent behind `lock`. Gives the server's name for the transaction, but for an implicit one. */
+export function look({ resources, token }: CheckedFence, implicit: boolean): OurStatement {
+  const [resource = ''] = resources;
+  const presented = presentedBy(resources, token);
+  return kept('fenced_look', LOOK, [resource, String(token), presented, String(!implicit)]);
+}
+
+/** What `fenced.present` would make of them. */
+function presentedBy(resources: readonly string[], token: bigint): string {
+  return `{${resources.map((name) => `${JSON.stringify(name)}:${token}`)}}`;
+}
+
 /** Presents the token in a transaction of its own. */
 export function claiming(fence: CheckedFence, writeId?: string): OurStatement[] {
-  return [begin('read committed'), enter(fence, writeId), COMMIT];
+  return [BEGIN['read committed'], enter(fence, writeId), COMMIT];
 }
 
 /**
@@ -53,8 +112,8 @@ export function claiming(fence: CheckedFence, writeId?: string): OurStatement[] 
  */
 export function opening(fence: CheckedFence): OurStatement[] {
   const { isolation } = fence;
-  const claim = isolation === 'read committed' ? [] : claiming(fence);
-  return [...claim, begin(isolation), enter(fence, fence.writeId)];
+  const begun = [BEGIN[isolation], enter(fence, fence.writeId)];
+  return isolation === 'read committed' ? begun : [...claiming(fence), ...begun];
 }
 
 /**

@@ -138,9 +138,7 @@ export class FencedPostgres {
   ): Promise<Result> {
     const fence = checkFence(options, this.#holdMs);
     checkFunction('work', work);
-    return this.#untilSerialized(fence, (session, writeId) =>
-      runTransaction(session, fence, writeId, this.#runtime, work),
-    );
+    return this.#untilSerialized(fence, (session) => runTransaction(session, fence, work));
   }
 
   /**
@@ -156,9 +154,7 @@ export class FencedPostgres {
     checkStatement(text, values);
     checkSingle(text);
     const statement = values ? { text, values } : { text };
-    return this.#untilSerialized(fence, (session, writeId) =>
-      runQuery<Row>(session, fence, writeId, statement),
-    );
+    return this.#untilSerialized(fence, (session) => runQuery<Row>(session, fence, statement));
   }
 
   /**
@@ -167,7 +163,7 @@ export class FencedPostgres {
    */
   async claim(options: Fence): Promise<void> {
     const fence = checkFence(options, this.#holdMs);
-    await this.#untilSerialized(fence, (session, writeId) => runClaim(session, fence, writeId));
+    await this.#untilSerialized(fence, (session) => runClaim(session, fence));
   }
 
   /** A name for a write, unlike all others: to be given to it as `writeId`, and after an unknown outcome to `settle`. */
@@ -254,15 +250,14 @@ export class FencedPostgres {
 
   async #untilSerialized<Result>(
     fence: CheckedFence,
-    run: (session: Session, writeId: string) => Promise<Result>,
+    run: (session: Session) => Promise<Result>,
   ): Promise<Result> {
     const { signal } = fence;
-    const writeId = fence.writeId ?? this.#runtime.uniqueId();
     for (let attempt = 1; ; attempt++) {
       signal?.throwIfAborted();
       const patience = { limitMs: fence.limitMs(), signal };
       try {
-        return await this.#connections.with(patience, (session) => run(session, writeId));
+        return await this.#connections.with(patience, run);
       } catch (error) {
         const isOurs = isCancellation(error) || isCancellation((error as Error).cause);
         if (signal?.aborted && isOurs) throw signal.reason;

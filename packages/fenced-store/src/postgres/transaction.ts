@@ -1,4 +1,5 @@
 import { InvalidArgumentError } from '../core/errors.js';
+import { begin } from './begin.js';
 import {
   isSerializationFailure,
   isServerError,
@@ -15,10 +16,8 @@ import {
   stalenessOf,
 } from './failures.js';
 import type { CheckedFence } from './fence.js';
-import { nameFor } from './names.js';
-import type { Runtime } from './runtime.js';
 import type { Session } from './session.js';
-import { COMMIT, checkStatement, confirmed, NOTHING, opening } from './statements.js';
+import { COMMIT, checkStatement, confirmed, NOTHING } from './statements.js';
 
 /** What the caller's function works with: the statements between the ratchet and `COMMIT`. */
 export interface FencedTransaction<Client = PostgresClient> {
@@ -40,14 +39,26 @@ export interface FencedTransaction<Client = PostgresClient> {
   readonly client: Client;
 }
 
+/** What the caller is given. Its fields may be taken apart. */
+class Handle<Client> implements FencedTransaction<Client> {
+  readonly query: FencedTransaction<Client>['query'];
+  readonly #lend: () => Client;
+
+  constructor(query: FencedTransaction<Client>['query'], lend: () => Client) {
+    this.query = query;
+    this.#lend = lend;
+  }
+
+  get client(): Client {
+    return this.#lend();
+  }
+}
+
 /** Tags of statements that end a transaction; ROLLBACK is also that of the way back to a savepoint. */
 const ENDINGS: readonly string[] = ['COMMIT', 'ROLLBACK', 'PREPARE'];
 
 /** How far the server's limit may be off from the lease before it is told anew. */
 const LIMIT_SLACK_MS = 50;
-
-/** From here on the server has a limit for whole transactions, which goes on by itself. */
-const WITH_TRANSACTION_TIMEOUT = 170_000;
 
 /**
  * A transaction, and once more, on the same connection, where a statement failed only for the name under which the server was
@@ -56,12 +67,10 @@ const WITH_TRANSACTION_TIMEOUT = 170_000;
 export async function runTransaction<Result, Client>(
   session: Session,
   fence: CheckedFence,
-  writeId: string,
-  runtime: Runtime,
   work: (tx: FencedTransaction<Client>) => Promise<Result>,
 ): Promise<Result> {
   for (;;) {
-    const run = new Run(session, fence, writeId, runtime);
+    const run = new Run(session, fence);
     try {
       return await run.run(work);
     } catch (error) {
@@ -75,8 +84,6 @@ export async function runTransaction<Result, Client>(
 class Run {
   readonly #session: Session;
   readonly #fence: CheckedFence;
-  readonly #writeId: string;
-  readonly #runtime: Runtime;
   /** What failed since a statement last succeeded: the transaction has failed with the first, whatever the caller made of it. */
   #failures: unknown[] = [];
   #isOver = false;
@@ -85,16 +92,15 @@ class Run {
   #running = 0;
   /** Whether a statement may have ended the transaction: what we looked at cannot have. */
   #mayHaveEnded = false;
-  #serverVersion = 0;
+  /** Whether the server's limit for the transaction goes on by itself. */
+  #isLimited = false;
   /** When the server was told how long the resource may be held, and until when that is. */
   #heldSinceMs = 0;
   #heldUntilMs = 0;
 
-  constructor(session: Session, fence: CheckedFence, writeId: string, runtime: Runtime) {
+  constructor(session: Session, fence: CheckedFence) {
     this.#session = session;
     this.#fence = fence;
-    this.#writeId = writeId;
-    this.#runtime = runtime;
   }
 
   /** Whether a statement failed that would not have without its name, and nothing can have been committed. */
@@ -108,7 +114,8 @@ class Run {
     const transactionId = await this.#begin();
     let result: Result;
     try {
-      result = await work(this.#transaction<Client>());
+      const query: Handle<Client>['query'] = (text, values) => this.#query(text, values);
+      result = await work(new Handle(query, () => this.#lend<Client>()));
     } catch (thrown) {
       this.#isOver = true;
       throw await this.#failureOfWork(thrown);
@@ -118,19 +125,10 @@ class Run {
     return result;
   }
 
-  #transaction<Client>(): FencedTransaction<Client> {
-    const { client } = this.#session;
-    // Nobody can tell what was done with it.
-    const lend = (): void => {
-      this.#mayHaveEnded = true;
-    };
-    return {
-      query: (text, values) => this.#query(text, values),
-      get client() {
-        lend();
-        return client as Client;
-      },
-    };
+  /** Nobody can tell what will be done with it. */
+  #lend<Client>(): Client {
+    this.#mayHaveEnded = true;
+    return this.#session.client as Client;
   }
 
   async #query<Row>(text: string, values?: readonly unknown[]): Promise<PostgresResult<Row>> {
@@ -139,14 +137,17 @@ class Run {
     // It will be run again, so that nothing that comes now matters.
     if (this.#lostName) throw this.#failures[0];
     this.#running += 1;
-    const { client, canBatch } = this.#session;
+    const { names, sender } = this.#session.state;
     // A text without values may be several statements, and those cannot have a name.
-    const mayHaveName = !this.#mayHaveEnded && canBatch && values?.length;
-    const name = mayHaveName ? nameFor(client, text) : undefined;
+    const mayHaveName = !this.#mayHaveEnded && sender.canBatch && values?.length;
+    const name = mayHaveName ? names.nameFor(text) : undefined;
     try {
-      const limitMs = await this.#holdOn();
-      // What is sent behind COMMIT or ROLLBACK is no part of the transaction.
-      this.#requireOpen();
+      const limitMs = this.#fence.limitMs();
+      if (this.#fence.hasLease) {
+        await this.#holdOn(limitMs);
+        // What is sent behind COMMIT or ROLLBACK is no part of the transaction.
+        this.#requireOpen();
+      }
       const result = await this.#session.query<Row>(text, values, limitMs, name);
       this.#failures = [];
       if (Array.isArray(result) || ENDINGS.includes(result.command)) this.#mayHaveEnded = true;
@@ -167,34 +168,27 @@ class Run {
       );
   }
 
-  /** The server's name for the transaction, once it holds the ratchet. Nothing of the caller's is sent before. */
+  /** Nothing of the caller's is sent before the transaction holds the ratchet. */
   async #begin(): Promise<string> {
-    const statements = opening(this.#fence);
-    this.#countFrom(this.#fence.limitMs());
+    if (this.#fence.hasLease) this.#countFrom(this.#fence.limitMs());
     try {
-      const results = await this.#session.batchFromStart<[id: string, version: string]>(statements);
-      const [[id = '', version = ''] = []] = results.at(-1)?.rows ?? [];
-      this.#serverVersion = Number(version);
+      const { id, isLimited } = await begin(this.#session, this.#fence);
+      this.#isLimited = isLimited;
       return id;
     } catch (error) {
-      const length = statements.length;
       throw await failureOf(error, this.#session, this.#fence, {
-        writeId: this.#writeId,
-        ours: length,
-        commitAt: length,
+        ours: Number.POSITIVE_INFINITY,
+        commitAt: Number.POSITIVE_INFINITY,
       });
     }
   }
 
   /** Tells the server how long the lease still lasts, where it does not know: the lease was extended, or its limits are for pauses only. */
-  async #holdOn(): Promise<number> {
-    const limitMs = this.#fence.limitMs();
-    if (!this.#fence.hasLease) return limitMs;
-    const nowMs = this.#runtime.nowMs();
+  async #holdOn(limitMs: number): Promise<void> {
+    const nowMs = this.#session.runtime.nowMs();
     const isExtended = nowMs + limitMs > this.#heldUntilMs + LIMIT_SLACK_MS;
-    const isForgotten =
-      this.#serverVersion < WITH_TRANSACTION_TIMEOUT && nowMs > this.#heldSinceMs + LIMIT_SLACK_MS;
-    if (!isExtended && !isForgotten) return limitMs;
+    const isForgotten = !this.#isLimited && nowMs > this.#heldSinceMs + LIMIT_SLACK_MS;
+    if (!isExtended && !isForgotten) return;
     this.#countFrom(limitMs);
     try {
       await this.#session.query('SELECT fenced.hold($1::integer)', [limitMs]);
@@ -202,11 +196,10 @@ class Run {
       // What comes next may be the way back to a savepoint.
       if (!isServerError(error) || error.code !== IN_FAILED_TRANSACTION) throw error;
     }
-    return limitMs;
   }
 
   #countFrom(limitMs: number): void {
-    this.#heldSinceMs = this.#runtime.nowMs();
+    this.#heldSinceMs = this.#session.runtime.nowMs();
     this.#heldUntilMs = this.#heldSinceMs + limitMs;
   }
 
@@ -243,13 +236,13 @@ class Run {
     const isAlive = await this.#session.rollBack();
     if (provesNoCommit(error, this.#session, 1))
       return notCommitted(error, this.#session, this.#fence.signal);
-    if (!isAlive || !isServerError(error)) return outcomeUnknown(this.#fence, this.#writeId, error);
+    if (!isAlive || !isServerError(error)) return outcomeUnknown(error, this.#session, this.#fence);
     switch (error.code) {
       case NOT_THE_TRANSACTION: {
         const cause = new InvalidArgumentError(
           'a statement ended the fenced transaction: what came before it may be applied, what came after it was not fenced',
         );
-        return outcomeUnknown(this.#fence, this.#writeId, cause);
+        return outcomeUnknown(cause, this.#session, this.#fence);
       }
       case IN_FAILED_TRANSACTION:
         return stalenessOf(this.#failures[0] ?? error);

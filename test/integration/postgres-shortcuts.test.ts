@@ -1,0 +1,305 @@
+import { StaleTokenError } from '@fenced/store';
+import { FencedPostgres } from '@fenced/store/postgres';
+import type pg from 'pg';
+import { beforeEach, describe, expect, test } from 'vitest';
+import {
+  asNewRole,
+  connect,
+  gate,
+  INSERT,
+  type Ledger,
+  openLedger,
+  rejectionOf,
+  throughProxy,
+  versionOf,
+} from './postgres-support.js';
+
+const resource = 'invoice/42';
+const fence = { resource, token: 33 };
+
+const writes = {
+  query: (store: FencedPostgres, text: string) => store.query(fence, INSERT, [text]),
+  transaction: (store: FencedPostgres, text: string) =>
+    store.transaction(fence, (tx) => tx.query(INSERT, [text])),
+};
+const writesOfEachKind = Object.entries(writes).map(([kind, write]) => ({ kind, write }));
+
+let ledger: Ledger;
+/** One connection, so that what one call leaves there the next one finds. */
+let one: pg.Pool;
+let store: FencedPostgres;
+
+beforeEach(async () => {
+  ledger = await openLedger();
+  one = connect(ledger.url.href, { max: 1 });
+  store = new FencedPostgres({ pool: one });
+});
+
+/** How often this connection has looked at the ratchet itself. */
+async function looksOn(pool: pg.Pool): Promise<number> {
+  const { rows } = await pool.query<{ looks: string }>(
+    `SELECT coalesce(sum(generic_plans + custom_plans), 0) AS looks FROM pg_prepared_statements WHERE name = 'fenced_look'`,
+  );
+  return Number(rows[0]?.looks);
+}
+
+/** As PostgreSQL shows what is left of them. */
+const NINE_SECONDS = /^(9s|8\d\d\dms)$/;
+
+/** The server's limit for a transaction of this token. */
+async function limitWithin(store: FencedPostgres): Promise<string> {
+  const { rows } = await store.transaction(fence, (tx) =>
+    tx.query<{ transaction_timeout: string }>('SHOW transaction_timeout'),
+  );
+  return rows[0]?.transaction_timeout ?? '';
+}
+
+/** Whether servers like this one are ever asked in the shorter way. */
+const isFit = async (): Promise<boolean> => (await versionOf(one)) >= 170_000;
+
+describe.each(writesOfEachKind)('$kind', ({ kind, write }) => {
+  test('a token that was accepted is presented again in the shorter way, in no more round trips', async () => {
+    const far = await throughProxy(ledger, { max: 1 });
+    await write(far.store, 'first');
+    for (const text of ['second', 'third']) {
+      const before = far.proxy.roundTrips;
+      await write(far.store, text);
+      expect(far.proxy.roundTrips - before).toBe(kind === 'query' ? 1 : 3);
+    }
+    expect(await looksOn(far.pool)).toBe((await isFit()) ? 2 : 0);
+    expect(await ledger.entries()).toEqual(['first', 'second', 'third']);
+  });
+
+  test('after a higher one it is refused, with both, and nothing was written; the connection goes on', async () => {
+    await write(store, 'in time');
+    await ledger.store.claim({ resource, token: 34 });
+    const late = rejectionOf(write(store, 'late'));
+    expect(await late).toBeInstanceOf(StaleTokenError);
+    expect(await late).toMatchObject({ resource, presented: 33n, highest: 34n });
+    await store.query({ resource, token: 34 }, INSERT, ['newer']);
+    expect(await ledger.entries()).toEqual(['in time', 'newer']);
+  });
+
+  test('while a higher one is on its way it waits, and is refused', async () => {
+    const newer = gate();
+    await write(store, 'in time');
+    const begun = gate();
+    const other = ledger.store.transaction({ resource, token: 34 }, async (tx) => {
+      begun.open();
+      await newer.passed;
+      await tx.query(INSERT, ['newer']);
+    });
+    await begun.passed;
+    const late = rejectionOf(write(store, 'late'));
+    await ledger.untilWaiting(1).finally(newer.open);
+    await other;
+    expect(await late).toBeInstanceOf(StaleTokenError);
+    expect(await ledger.entries()).toEqual(['in time', 'newer']);
+  });
+
+  test('a higher one that waits is not passed by it', async () => {
+    const first = gate();
+    const begun = gate();
+    await write(store, 'in time');
+    const holder = ledger.store.transaction(fence, async (tx) => {
+      begun.open();
+      await first.passed;
+      await tx.query(INSERT, ['first']);
+    });
+    await begun.passed;
+    const newer = ledger.store.query({ resource, token: 34 }, INSERT, ['newer']);
+    await ledger.untilWaiting(1).catch(first.open);
+    const late = rejectionOf(write(store, 'late'));
+    await ledger.untilWaiting(2).finally(first.open);
+    await Promise.all([holder, newer]);
+    expect(await late).toBeInstanceOf(StaleTokenError);
+    expect(await ledger.entries()).toEqual(['in time', 'first', 'newer']);
+  });
+
+  /** How often it has looked after three writes, under each of these rights in turn. */
+  async function looksUnder(rights: (role: string) => readonly string[]): Promise<number[]> {
+    const url = await asNewRole(ledger.url);
+    const role = `"${url.username}"`;
+    await ledger.pool.query(`SELECT fenced.allow('${url.username}')`);
+    await ledger.pool.query(
+      `GRANT INSERT ON entry TO ${role}; GRANT USAGE ON SEQUENCE entry_id_seq TO ${role}`,
+    );
+    const theirs = connect(url.href, { max: 1 });
+    const their = new FencedPostgres({ pool: theirs });
+    const counts: number[] = [];
+    const texts: string[] = [];
+    for (const right of rights(role)) {
+      await ledger.pool.query(right);
+      for (let i = 0; i < 3; i++) {
+        texts.push(`${counts.length}/${i}`);
+        await write(their, texts.at(-1) ?? '');
+      }
+      counts.push(await looksOn(theirs));
+    }
+    expect(await ledger.entries()).toEqual(texts);
+    await ledger.pool.query(`DROP OWNED BY ${role}`);
+    return counts;
+  }
+
+  test('a role that may only present tokens never looks at the ratchet; with the right it does, and without it goes on', async () => {
+    const counts = await looksUnder((role) => [
+      '',
+      `GRANT SELECT ON fenced.ratchet TO ${role}`,
+      `REVOKE SELECT ON fenced.ratchet FROM ${role}`,
+    ]);
+    // The third look is the one that was not allowed any more; none came after it.
+    expect(counts).toEqual((await isFit()) ? [0, 2, 3] : [0, 0, 0]);
+  });
+
+  test('a right that is missing otherwise is missed once', async () => {
+    const counts = await looksUnder((role) => [
+      `GRANT SELECT ON fenced.ratchet TO ${role}; REVOKE EXECUTE ON FUNCTION fenced.refuse FROM PUBLIC`,
+      '',
+    ]);
+    expect(counts).toEqual((await isFit()) ? [1, 1] : [0, 0]);
+  });
+
+  test.each([
+    "default_transaction_isolation = 'repeatable read'",
+    'default_transaction_read_only = on',
+  ])('%s, set since: nothing is different', async (setting) => {
+    await write(store, 'first');
+    await one.query(`SET ${setting}`);
+    for (const text of ['second', 'third']) await write(store, text);
+    const { rows } = await store.query(
+      fence,
+      "SELECT current_setting('transaction_isolation') AS level",
+    );
+    expect(rows).toEqual([{ level: 'read committed' }]);
+    expect(await ledger.entries()).toEqual(['first', 'second', 'third']);
+  });
+
+  test("the session's own limit, set since, is kept where it is stricter", async () => {
+    await write(store, 'first');
+    await write(store, 'second');
+    if (!(await isFit())) return;
+    await one.query("SET transaction_timeout = '9s'");
+    const limits = await Promise.all([1, 2].map(() => limitWithin(store)));
+    expect(limits).toEqual([
+      expect.stringMatching(NINE_SECONDS),
+      expect.stringMatching(NINE_SECONDS),
+    ]);
+    await write(store, 'third');
+    expect(await ledger.entries()).toEqual(['first', 'second', 'third']);
+  });
+
+  test('a setting of the same name that somebody left in the session opens nothing', async () => {
+    await write(store, 'in time');
+    const begun = gate();
+    const newer = gate();
+    const other = ledger.store.transaction({ resource, token: 34 }, async () => {
+      begun.open();
+      await newer.passed;
+    });
+    await begun.passed;
+    await one.query(`SELECT set_config('fenced.presented', '{"${resource}":33}', false)`);
+    const late = rejectionOf(write(store, 'late'));
+    await ledger.untilWaiting(1).finally(newer.open);
+    await other;
+    expect(await late).toBeInstanceOf(StaleTokenError);
+    expect(await ledger.entries()).toEqual(['in time']);
+  });
+});
+
+test('reading with a token takes no transaction id, and leaves nothing in the log', async () => {
+  const settings = async () => {
+    const { rows } = await ledger.pool.query(
+      'SELECT pg_current_wal_insert_lsn() AS lsn, pg_snapshot_xmax(pg_current_snapshot())::text AS next',
+    );
+    return rows[0];
+  };
+  for (let i = 0; i < 2; i++) await store.query(fence, 'SELECT count(*) FROM entry');
+  const before = await settings();
+  for (let i = 0; i < 20; i++) await store.query(fence, 'SELECT count(*) FROM entry');
+  expect((await settings()).next).toBe(before.next);
+});
+
+test.each(['query', 'transaction'] as const)(
+  'a signal that aborts while the shorter way is refused: a %s does not go the longer one',
+  async (kind) => {
+    const { proxy, pool, store } = await throughProxy(ledger, { max: 1 });
+    // So that no cancellation comes in between.
+    pool.on('connect', (client) => Object.assign(client, { processID: null }));
+    await writes[kind](store, 'in time');
+    // The longer way would be open: the ratchet is lower than what was accepted.
+    await ledger.pool.query(`SELECT fenced.reset('${resource}', 20, 'a drill')`);
+    const abort = new AbortController();
+    const options = { ...fence, signal: abort.signal };
+    proxy.hold('toClient');
+    let isRun = false;
+    const writing = rejectionOf(
+      kind === 'query'
+        ? store.query(options, INSERT, ['late'])
+        : store.transaction(options, async () => {
+            isRun = true;
+          }),
+    );
+    await proxy.untilHeld('toClient');
+    abort.abort(new Error('enough'));
+    proxy.release('toClient');
+    expect(await writing).toBe(abort.signal.reason);
+    expect(isRun).toBe(false);
+    expect(await ledger.store.highest(resource)).toBe(20n);
+    expect(await ledger.entries()).toEqual(['in time']);
+  },
+);
+
+test('a client that pipelines by itself hears that the server limits transactions, and tells it no more', async () => {
+  const far = await throughProxy(ledger, { max: 1, pipeline: true } as pg.PoolConfig);
+  const lease = { remainingMs: () => 5_000 - performance.now() + startMs };
+  const startMs = performance.now();
+  const trips = await far.store.transaction({ ...fence, lease }, async (tx) => {
+    await tx.query('SELECT pg_sleep(0.1)');
+    const before = far.proxy.roundTrips;
+    await tx.query('SELECT 1');
+    return far.proxy.roundTrips - before;
+  });
+  expect(trips).toBe((await isFit()) ? 1 : 2);
+});
+
+test('a paused holder is evicted when its lease ends, whichever way it came in', async () => {
+  await store.claim(fence);
+  const lease = { remainingMs: () => 300 };
+  const paused = gate();
+  const begun = gate();
+  const holder = rejectionOf(
+    store.transaction({ ...fence, lease }, async (tx) => {
+      begun.open();
+      await paused.passed;
+      await tx.query(INSERT, ['late']);
+    }),
+  );
+  await begun.passed;
+  await ledger.store.query({ resource, token: 34 }, INSERT, ['newer']).finally(paused.open);
+  expect(await holder).toMatchObject({ code: 'unavailable' });
+  expect(await ledger.entries()).toEqual(['newer']);
+});
+
+test('what was presented again opens the guarded rows of that resource, and no others', async () => {
+  await store.claim(fence);
+  await ledger.pool.query(
+    'CREATE TABLE invoice (id int PRIMARY KEY, total int NOT NULL DEFAULT 0)',
+  );
+  await ledger.store.guard('invoice', "'invoice/' || id");
+  const insert = (id: number) => store.query(fence, 'INSERT INTO invoice (id) VALUES ($1)', [id]);
+  await insert(42);
+  await expect(insert(43)).rejects.toMatchObject({ code: 'UF002' });
+  expect((await ledger.pool.query('SELECT id FROM invoice')).rows).toEqual([{ id: 42 }]);
+});
+
+test('of more resources than are kept in mind each is written, and refused where it is stale', async () => {
+  for (let i = 0; i < 2_500; i++)
+    await store.query({ resource: `invoice/${i}`, token: 33 }, 'SELECT 1');
+  for (const i of [0, 2_499]) {
+    await store.query({ resource: `invoice/${i}`, token: 33 }, INSERT, [`${i}`]);
+    await ledger.store.claim({ resource: `invoice/${i}`, token: 34 });
+    const late = store.query({ resource: `invoice/${i}`, token: 33 }, INSERT, ['late']);
+    await expect(late).rejects.toBeInstanceOf(StaleTokenError);
+  }
+  expect(await ledger.entries()).toEqual(['0', '2499']);
+});
