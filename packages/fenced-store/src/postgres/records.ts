@@ -10,11 +10,17 @@ import {
 import { shown } from '../core/shown.js';
 import { parseToken, type TokenLike } from '../core/token.js';
 import type { OurStatement } from './batch.js';
-import { isSerializationFailure, isServerError, wasNotSent } from './client.js';
-import { refusal } from './failures.js';
+import {
+  isSerializationFailure,
+  isServerError,
+  type PostgresResult,
+  wasNotSent,
+} from './client.js';
+import { NOT_ALLOWED, refusal } from './failures.js';
 import { complaintAboutName } from './fence.js';
 import type { Runtime } from './runtime.js';
 import type { Connections, Patience, Session } from './session.js';
+import { MAY_PUT, put, putDirectly } from './statements.js';
 
 /** What JSON can say. */
 export type Json =
@@ -232,19 +238,13 @@ export class FencedRecords {
     signal: AbortSignal | undefined,
   ): Promise<WrittenRecord | null> {
     const writeId = this.#runtime.uniqueId();
-    const call: OurStatement = {
-      isOurs: true,
-      name: 'fenced_put_record_2',
-      text: 'SELECT fenced.put_record($1, $2, $3, $4, $5, $6)',
-      values: [this.#collection, id, body, String(token), writeId, expected],
-    };
+    const values = [this.#collection, id, body, String(token), writeId, expected];
     let isSent = false;
     try {
-      const [result] = await this.#ask(id, signal, (session) => {
+      const version = await this.#ask(id, signal, (session) => {
         isSent = true;
-        return session.batchFromStart<[version: string | null]>([call]);
+        return writeOnce(session, values);
       });
-      const version = result?.rows[0]?.[0] ?? null;
       return version === null ? null : { token, version: BigInt(version), writeId };
     } catch (error) {
       const isUnknown = isSent && error instanceof StoreUnavailableError && !isAnswer(error.cause);
@@ -285,6 +285,27 @@ export class FencedRecords {
     const ceilingMs = Math.min(BACKOFF_MAX_MS, BACKOFF_BASE_MS * 2 ** attempt);
     return this.#runtime.sleep(this.#runtime.random() * ceilingMs, signal);
   }
+}
+
+type Values = readonly (string | null)[];
+
+/** The new version; null where another one is there than expected, and nothing was written. */
+async function writeOnce(session: Session, values: Values): Promise<string | null> {
+  const { state } = session;
+  const send = (...statements: OurStatement[]): Promise<PostgresResult<[string | null]>[]> =>
+    session.batchFromStart(statements);
+  try {
+    const [direct] = state.mayPut ? await send(putDirectly(values)) : [];
+    // Where it wrote nothing, the function tells why not, or writes after all.
+    if (direct?.rows[0]?.[0]) return direct.rows[0][0];
+  } catch (error) {
+    if (!isServerError(error) || error.code !== NOT_ALLOWED) throw error;
+    state.mayPut = false;
+  }
+  const isAsked = state.mayPut === undefined;
+  const [written, right] = await (isAsked ? send(put(values), MAY_PUT) : send(put(values)));
+  if (isAsked) state.mayPut = right?.rows[0]?.[0] === 'true';
+  return written?.rows[0]?.[0] ?? null;
 }
 
 /** Whether the server itself said that it did not do it. */

@@ -99,6 +99,33 @@ function presentedBy(resources: readonly string[], token: bigint): string {
   return `{${resources.map((name) => `${JSON.stringify(name)}:${token}`)}}`;
 }
 
+type Values = readonly (string | null)[];
+
+/** Writes a document. Gives its new version; null where another one is there than expected. */
+export function put(values: Values): OurStatement {
+  const text = 'SELECT fenced.put_record($1, $2, $3, $4, $5, $6)';
+  return { isOurs: true, name: 'fenced_put_record_2', text, values };
+}
+
+/** Whether this connection may do the same by itself. */
+export const MAY_PUT: OurStatement = {
+  isOurs: true,
+  text: `SELECT (has_table_privilege('fenced.record', 'SELECT') AND has_table_privilege('fenced.record', 'INSERT')
+    AND has_table_privilege('fenced.record', 'UPDATE'))::text`,
+};
+
+/** What `fenced.put_record` does, for roles that may. No row comes back where nothing was written, for whatever reason. */
+export function putDirectly(values: Values): OurStatement {
+  return { isOurs: true, name: 'fenced_put_directly', text: PUT_DIRECTLY, values };
+}
+
+const PUT_DIRECTLY = `INSERT INTO fenced.record AS r (collection, id, body, token, version, write_id)
+  VALUES ($1, $2, $3, $4, coalesce($6::bigint, 0::bigint) OPERATOR(pg_catalog.+) 1::bigint, $5)
+  ON CONFLICT ON CONSTRAINT record_pkey DO UPDATE
+    SET body = EXCLUDED.body, token = EXCLUDED.token, version = r.version OPERATOR(pg_catalog.+) 1::bigint, write_id = EXCLUDED.write_id
+    WHERE r.token OPERATOR(pg_catalog.<=) EXCLUDED.token AND r.version OPERATOR(pg_catalog.=) coalesce($6::bigint, r.version)
+  RETURNING r.version`;
+
 /** Presents the token in a transaction of its own. */
 export function claiming(fence: CheckedFence, writeId?: string): OurStatement[] {
   return [BEGIN['read committed'], enter(fence, writeId), COMMIT];
