@@ -7,9 +7,10 @@ import {
   connect,
   INSERT,
   type Ledger,
+  limitsTransactions,
   openLedger,
+  storeOfOne,
   throughProxy,
-  versionOf,
 } from './postgres-support.js';
 
 const resource = 'invoice/42';
@@ -21,15 +22,13 @@ const OFTEN = 4;
 /** What presents a token for the first time, and, where the server limits transactions, what presents it again. */
 async function presentingOn(pool: pg.Pool): Promise<unknown[]> {
   const again = ['pg_try_advisory_xact_lock_shared', 'FROM fenced.ratchet'];
-  const texts = ['fenced.enter', ...((await versionOf(pool)) >= 170_000 ? again : [])];
+  const texts = ['fenced.enter', ...((await limitsTransactions(pool)) ? again : [])];
   return texts.map((text) => expect.stringContaining(text));
 }
 
-/** A store with one connection, so that what one call leaves there the next one finds. */
 async function openOne(): Promise<Ledger & { readonly one: pg.Pool }> {
   const ledger = await openLedger();
-  const one = connect(ledger.url.href, { max: 1 });
-  return { ...ledger, one, store: new FencedPostgres({ pool: one }) };
+  return { ...ledger, ...storeOfOne(ledger.url) };
 }
 
 async function kept(pool: pg.Pool): Promise<string[]> {
@@ -56,8 +55,7 @@ test('the server keeps what is sent again and again, and a bounded number of sta
 test('one name is one text, on whichever connection: PgBouncer passes servers on', async () => {
   const { url, one } = await openOne();
   const namesAfter = async (texts: readonly string[]) => {
-    const one = connect(url.href, { max: 1 });
-    const store = new FencedPostgres({ pool: one });
+    const { one, store } = storeOfOne(url);
     for (const text of texts) for (let use = 0; use < OFTEN; use++) await store.query(fence, text);
     const { rows } = await one.query(
       'SELECT name, statement FROM pg_prepared_statements ORDER BY statement',

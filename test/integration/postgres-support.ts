@@ -113,9 +113,20 @@ export async function versionOf(connection: pg.Pool | pg.Client): Promise<number
   return Number(rows[0]?.server_version_num);
 }
 
+/** Whether the server has a limit for whole transactions. */
+export async function limitsTransactions(connection: pg.Pool | pg.Client): Promise<boolean> {
+  return (await versionOf(connection)) >= 170_000;
+}
+
 /** Which of its errors a server ends a transaction with that lasts too long while it is idle. */
 export async function evictionOf(pool: pg.Pool): Promise<'25P03' | '25P04'> {
-  return (await versionOf(pool)) >= 170_000 ? '25P04' : '25P03';
+  return (await limitsTransactions(pool)) ? '25P04' : '25P03';
+}
+
+/** A store with one connection, so that what one call leaves there the next one finds. */
+export function storeOfOne(url: URL): { readonly one: pg.Pool; readonly store: FencedPostgres } {
+  const one = connect(url.href, { max: 1 });
+  return { one, store: new FencedPostgres({ pool: one }) };
 }
 
 export async function until(condition: () => Promise<boolean>): Promise<void> {

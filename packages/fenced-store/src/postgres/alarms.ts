@@ -1,3 +1,5 @@
+import type { Runtime } from './runtime.js';
+
 /** What is to happen at a time, in a ring with the others. */
 class Alarm {
   readonly dueMs: number;
@@ -21,11 +23,8 @@ class Alarm {
   }
 }
 
-/** A clock and its timers, as in `Runtime`. */
-interface Clock {
-  nowMs(): number;
-  after(delayMs: number, callback: () => void): () => void;
-}
+/** A clock and its timers. */
+type Clock = Pick<Runtime, 'nowMs' | 'after'>;
 
 /**
  * Time limits that hardly ever run out: all share one timer, which stays set when they are called off, so that to begin one and

@@ -20,7 +20,7 @@ import { NOT_ALLOWED, refusal } from './failures.js';
 import { complaintAboutName } from './fence.js';
 import type { Runtime } from './runtime.js';
 import type { Connections, Patience, Session } from './session.js';
-import { MAY_PUT, put, putDirectly } from './statements.js';
+import { MAY_PUT, put, putDirectly, type Values } from './statements.js';
 
 /** What JSON can say. */
 export type Json =
@@ -286,8 +286,6 @@ export class FencedRecords {
     return this.#runtime.sleep(this.#runtime.random() * ceilingMs, signal);
   }
 }
-
-type Values = readonly (string | null)[];
 
 /** The new version; null where another one is there than expected, and nothing was written. */
 async function writeOnce(session: Session, values: Values): Promise<string | null> {

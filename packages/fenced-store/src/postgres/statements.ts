@@ -99,7 +99,7 @@ function presentedBy(resources: readonly string[], token: bigint): string {
   return `{${resources.map((name) => `${JSON.stringify(name)}:${token}`)}}`;
 }
 
-type Values = readonly (string | null)[];
+export type Values = NonNullable<OurStatement['values']>;
 
 /** Writes a document. Gives its new version; null where another one is there than expected. */
 export function put(values: Values): OurStatement {

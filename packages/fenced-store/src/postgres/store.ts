@@ -121,7 +121,7 @@ export class FencedPostgres {
   /**
    * Runs `work` in one transaction behind the ratchet, and commits. `work` is run again, with the same token, where the server
    * rolled the transaction back because of others, so it must have no effects elsewhere.
-   * Two round trips beside those of `work`.
+   * Two round trips beside those of `work`; two more where the token was accepted before, and is not at once.
    *
    * @returns what `work` returned, once the server has said that it is committed.
    * @throws {StaleTokenError} a higher token was presented before: nothing was written.
@@ -142,7 +142,8 @@ export class FencedPostgres {
   }
 
   /**
-   * A transaction of one statement, in one round trip (in three with pg-native, or with pg's own `pipeline`). Errors as
+   * A transaction of one statement, in one round trip (in two where the token was accepted before, and is not at once; in three with
+   * pg-native, or with pg's own `pipeline`). Errors as
    * `transaction`, with one more case of `OutcomeUnknownError`: the rows that came back could not be read.
    */
   async query<Row = Record<string, unknown>>(
