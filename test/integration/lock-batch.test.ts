@@ -141,10 +141,24 @@ test("half a character in one caller's owner is refused, and would fail nobody e
 });
 
 test('what is no reply of the scripts is an error for all who wait for it, and nothing else', async () => {
-  const deep = `[[${'['.repeat(20_000)}${']'.repeat(20_000)}],[]]`;
-  const broken = ['', '{}', 'null', '[]', '[[],[]]', '[[1],[]]', '[["granted"],[]]', deep, 7, null];
-  broken.push('[[["error",{"toString":1,"valueOf":1}]],[]]', '[[["granted","1",1]],{}]');
-  broken.push('[[["granted","1",1]],[["1","a","0:"]]]x', '[[["granted","x",1]],[["1","a","0:"]]]');
+  const deep = `[${'['.repeat(20_000)}${']'.repeat(20_000)}]`;
+  const voter = '[["1","a","0:"]]';
+  const broken = [
+    '',
+    '\n',
+    '{}',
+    'null',
+    '[]',
+    '[1]',
+    '[["granted"]]',
+    `\n${voter}`,
+    deep,
+    7,
+    null,
+  ];
+  broken.push('[["error",{"toString":1,"valueOf":1}]]', '[["granted","1",1]]\n{}');
+  broken.push(`[["granted","1",1]]\n${voter}x`, `[["granted","x",1]]\n${voter}`);
+  broken.push('[["granted","1",1]]', `[["granted","1",2]]\n${voter}`);
   for (const reply of broken) {
     const client = { evalsha: async () => reply, eval: async () => reply };
     const node = new OneNode(client, '{x}:', '');

@@ -34,8 +34,7 @@ function watched(port: number, reach: Reach): Redis {
   client.on('error', () => {});
   const evalsha = client.evalsha.bind(client);
   client.evalsha = async (...values: unknown[]): Promise<unknown> => {
-    const calls: [command: string][] = JSON.parse(String(values.at(-1)));
-    const steps = new Set(calls.map(([command]) => command));
+    const steps = commandsIn(values.map(String));
     for (const step of steps) reach(step, 'before');
     const reply: Promise<unknown> = Reflect.apply(evalsha, client, values);
     for (const step of steps) reach(step, 'on its way');
@@ -69,6 +68,13 @@ function watched(port: number, reach: Reach): Redis {
     return listener;
   };
   return client;
+}
+
+/** One that travels alone is told by its name, several as JSON. */
+function commandsIn([, keyCount, ...told]: string[]): ReadonlySet<string> {
+  const [, first = ''] = told.slice(Number(keyCount));
+  const calls: [command: string][] = first.startsWith('[') ? JSON.parse(first) : [[first]];
+  return new Set(calls.map(([command]) => command));
 }
 
 /** What programs do with locks, every part of which may fail. */

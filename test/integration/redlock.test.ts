@@ -153,8 +153,9 @@ describe('tokens', () => {
     const keys = ['lock:x', 'fence:x'].map((key) => keyPrefix + key);
     const confirm = async (token: bigint) => {
       const command = new Command('confirm', keys, [`${owner}`, `${token}`, 60_000]);
-      const told = inScript(`${keyPrefix}node`, `${members}`, [command]);
-      return JSON.parse(`${await node?.eval(scriptFor(['confirm']).source, ...told)}`);
+      const told = inScript(`${keyPrefix}node`, `${members}`, [{ command }]);
+      const reply = `${await node?.eval(scriptFor([{ command }]).source, ...told)}`;
+      return reply.split('\n').map((line) => JSON.parse(line));
     };
     await confirm(lease.token + 7n);
     expect(await confirm(lease.token + 5n)).toMatchObject([

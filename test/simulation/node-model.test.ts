@@ -90,16 +90,13 @@ class Pair {
     const told = (side: keyof typeof own) => {
       const commands = calls.map(({ command, keys, values }) => {
         const ownKeys = keys.map((name) => this.#prefix + name);
-        return new Command(
-          command,
-          ownKeys,
-          values.map((value) => known(value, side)),
-        );
+        const told = values.map((value) => known(value, side));
+        return { command: new Command(command, ownKeys, told) };
       });
       const [keyCount, ...rest] = inScript(nodeKey, members, commands);
       return [keyCount, rest] as const;
     };
-    const { source } = scriptFor(calls.map(({ command }) => command));
+    const { source } = scriptFor(calls.map(({ command: name }) => ({ command: { name } })));
     const model = this.#modelAt(where).eval(source, ...told('model'));
     const [keyCount, rest] = told('real');
     const real = await client.eval(source, keyCount, ...rest);

@@ -294,20 +294,23 @@ const bodies: Readonly<Record<Exclude<CommandName, 'status'>, Body>> = {
 /** A command that the model knows: `status` only tells, and of a real server. */
 export type ModelCommand = keyof typeof bodies;
 
-/** One call, as `calls.lua` finds it among its keys and arguments. */
+/** One call, as a script finds it among its keys and arguments. */
 export interface ModelCall {
   readonly command: ModelCommand;
   readonly keys: readonly string[];
   readonly values: readonly string[];
 }
 
-/** The calls that a request to run a script carries. */
+/** The calls that a request to run a script carries, as `alone.lua` or `calls.lua` finds them. */
 export function callsIn(
   keyCount: number,
   keysAndArguments: readonly (string | number)[],
 ): readonly ModelCall[] {
   const keys = keysAndArguments.slice(1, keyCount).map(String);
-  const calls: [string, number, ...string[]][] = JSON.parse(String(keysAndArguments.at(-1)));
+  const [first = '', ...others] = keysAndArguments.slice(keyCount + 1).map(String);
+  const calls: [string, number, ...string[]][] = first.startsWith('[')
+    ? JSON.parse(first)
+    : [[first, keys.length, ...others]];
   return calls.map(([command, ownKeys, ...values]) => {
     if (!isKnown(command)) throw new Error(`not a command of the script: ${command}`);
     return { command, keys: keys.splice(0, ownKeys), values };
@@ -321,7 +324,7 @@ function isKnown(command: string): command is ModelCommand {
 /** How many parts of a reply come before the voter. */
 const VOTES: Readonly<Record<string, number>> = { granted: 2, extended: 1 };
 
-/** What a script answers, as `calls.lua` writes it. */
+/** What a script answers, as `calls.lua` and `alone.lua` write it. */
 export function written(replies: readonly Reply[]): string {
   const voters: Reply[] = [];
   const placeOf = (voter: Reply): number => {
@@ -332,12 +335,14 @@ export function written(replies: readonly Reply[]): string {
     const own = VOTES[reply[0] ?? ''];
     return own ? [...reply.slice(0, own), placeOf(reply.slice(own))] : reply;
   });
-  return JSON.stringify([parts, voters]);
+  return [parts, ...(voters.length > 0 ? [voters] : [])]
+    .map((line) => JSON.stringify(line))
+    .join('\n');
 }
 
 /** The replies that a script has written. */
 export function repliesIn(answer: string): readonly Reply[] {
-  const [replies, voters]: [Reply[], Reply[]] = JSON.parse(answer);
+  const [replies = [], voters = []]: Reply[][] = answer.split('\n').map((line) => JSON.parse(line));
   return replies.map((reply) =>
     reply[0] !== undefined && reply[0] in VOTES
       ? [...reply.slice(0, -1), ...(voters[Number(reply.at(-1)) - 1] ?? [])]
@@ -368,7 +373,10 @@ export class NodeModel extends RedisProcess {
   ): Reply[] {
     const nodeKey = String(keysAndArguments[0]);
     const calls = callsIn(keyCount, keysAndArguments);
-    assert.partialDeepStrictEqual(scriptFor(calls.map(({ command }) => command)), script);
+    assert.partialDeepStrictEqual(
+      scriptFor(calls.map(({ command: name }) => ({ command: { name } }))),
+      script,
+    );
     return calls.map(({ command, keys, values }) =>
       bodies[command](this, [nodeKey, ...keys], values, String(keysAndArguments[keyCount])),
     );

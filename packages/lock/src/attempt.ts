@@ -42,8 +42,9 @@ export class Attempt {
   readonly #startedMs: number;
   readonly #settle = Promise.withResolvers<AttemptOutcome>();
   #outcome: AttemptOutcome | null = null;
+  #needsAdmission = false;
   #cancelSplit: (() => void) | null = null;
-  readonly #endLimits: (() => void)[] = [];
+  readonly #questions: { endLimit(): void }[] = [];
 
   /**
    * @param ticket of who waits in line where somebody else holds the lock
@@ -75,7 +76,7 @@ export class Attempt {
     if (signal.aborted) abort();
     else {
       const tell = (index: number, vote: VoteReply): void => this.#hear(index, vote);
-      this.#endLimits.push(this.#nodes.acquire(this.#holding, this.#ttlMs, this.#ticket, tell));
+      this.#questions.push(this.#nodes.acquire(this.#holding, this.#ttlMs, this.#ticket, tell));
     }
     const outcome = await this.#settle.promise;
     signal.removeEventListener('abort', abort);
@@ -90,9 +91,10 @@ export class Attempt {
 
   #record(index: number, vote: VoteReply): void {
     this.#votes[index] = vote;
+    if (callsForAdmission(this.#votes, index)) this.#needsAdmission = true;
     if (this.#outcome) {
       // The nodes that had not been waited for tell, too.
-      if (callsForAdmission(this.#votes)) this.#callForAdmission();
+      if (this.#needsAdmission) this.#callForAdmission();
       return;
     }
     const decision = decide(this.#votes);
@@ -110,7 +112,7 @@ export class Attempt {
     for (const index of indexes) this.#asked.set(index, token);
     const tell = (index: number, vote: VoteReply): void => this.#hear(index, vote, token);
     const limitMs = nodeTimeoutMs(this.#ttlMs);
-    this.#endLimits.push(this.#nodes.confirm(indexes, this.#holding, token, limitMs, tell));
+    this.#questions.push(this.#nodes.confirm(indexes, this.#holding, token, limitMs, tell));
   }
 
   /** Where others hold a part of the nodes, and we another, whoever waits for the rest keeps both waiting. */
@@ -155,8 +157,8 @@ export class Attempt {
   #finish(outcome: AttemptOutcome): void {
     this.#outcome = outcome;
     this.#cancelSplit?.();
-    for (const endLimit of this.#endLimits) endLimit();
-    if (callsForAdmission(this.#votes)) this.#callForAdmission();
+    for (const question of this.#questions) question.endLimit();
+    if (this.#needsAdmission) this.#callForAdmission();
     // Another attempt must not travel in one script with the release of this: nobody else would ever get between the two.
     if (outcome.ok) this.#settle.resolve(outcome);
     else this.#runtime.soon(() => this.#settle.resolve(outcome));

@@ -50,11 +50,11 @@ export function extendOnAll(
     return fail(has('ttl-too-long') > 0 ? 'ttl-too-long' : 'no-quorum');
   };
   return new Promise((resolve) => {
-    const endLimit = nodes.extend(holding, ttlMs, (index, reply) => {
+    const question = nodes.extend(holding, ttlMs, (index, reply) => {
       replies[index] = reply;
       const outcome = decide();
       if (outcome === null) return;
-      endLimit();
+      question.endLimit();
       resolve(outcome);
     });
   });
@@ -71,10 +71,10 @@ export function releaseOnAll(
   let [released, notHeld, pending] = [0, 0, count];
   return new Promise((resolve) => {
     const end = (outcome: ReleaseOutcome): void => {
-      endLimit();
+      question.endLimit();
       resolve(outcome);
     };
-    const endLimit = nodes.release(holding, limitMs, (_, { answer }) => {
+    const question = nodes.release(holding, limitMs, (_, { answer }) => {
       pending -= 1;
       if (answer === 'released') released += 1;
       if (answer === 'not-held') notHeld += 1;

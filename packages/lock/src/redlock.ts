@@ -12,6 +12,7 @@ import { extendOnAll, releaseOnAll } from './holding.js';
 import type { LeaseNodes } from './lease.js';
 import { type AcquireAttempt, LockService, type Request } from './lock-service.js';
 import { type NodeConfig, nameNodes } from './names.js';
+import { Tick } from './redis/calls.js';
 import { RedisNode } from './redis/node.js';
 import { Holding, Nodes } from './redis/nodes.js';
 import { WakeUps } from './redis/wake-ups.js';
@@ -48,13 +49,14 @@ export class Redlock extends LockService<Place> {
     this.#options = options;
     const named = nameNodes(config.nodes);
     const names = named.map(({ name }) => name);
+    const tick = new Tick(runtime);
     const nodes = named.map((node) => {
       // With its own name, so that clients who swap the names of two nodes are refused, too.
       const members = createHash('sha1')
         .update(JSON.stringify([names, node.name]))
         .digest('hex');
       const service = { ...options, members, nodeCount: named.length };
-      return new RedisNode(node, service, runtime);
+      return new RedisNode(node, service, runtime, tick);
     });
     this.#nodes = new Nodes(nodes, options, runtime);
     this.#admissions = new Admissions(nodes, this.#options, runtime);

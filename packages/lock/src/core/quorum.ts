@@ -37,7 +37,15 @@ export function consistentQuorum<V extends Voter>(
   voters: readonly V[],
   majority: number,
 ): readonly V[] | null {
-  return extend([], voters, majority);
+  if (voters.length < majority) return null;
+  return allAgree(voters) ? voters.slice(0, majority) : extend([], voters, majority);
+}
+
+function allAgree(voters: readonly Voter[]): boolean {
+  for (const voter of voters) {
+    for (const other of voters) if (knowsLater(other, voter, voter.index)) return false;
+  }
+  return true;
 }
 
 function extend<V extends Voter>(

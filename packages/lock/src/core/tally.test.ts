@@ -4,6 +4,10 @@ import { callsForAdmission, decide, retryAfterMs, type Vote } from './tally.js';
 
 const error = new Error('connection refused');
 
+function anyCalls(votes: readonly Vote[]): boolean {
+  return votes.some((_, index) => callsForAdmission(votes, index));
+}
+
 const one = { generation: 1, incarnation: 'one' };
 const two = { generation: 2, incarnation: 'two' };
 
@@ -95,11 +99,11 @@ test('confirmations of superseded incarnations do not make a quorum', () => {
 test('nodes that are to be admitted are noticed: without a vote, or with one that does not count', () => {
   const old: Vote = { answer: 'granted', token: 33n, ...one, roster: [one, one, one] };
   const knows: Vote = { answer: 'granted', token: 33n, ...one, roster: [two, one, one] };
-  expect(
-    callsForAdmission([old, granted(1n, 3), { answer: 'held', remainingMs: 1, timeMs: 0 }]),
-  ).toBe(false);
-  expect(callsForAdmission([old, knows, { answer: 'pending' }])).toBe(true);
-  expect(callsForAdmission([{ answer: 'not-admitted' }, granted(1n, 3), old])).toBe(true);
+  expect(anyCalls([old, granted(1n, 3), { answer: 'held', remainingMs: 1, timeMs: 0 }])).toBe(
+    false,
+  );
+  expect(anyCalls([old, knows, { answer: 'pending' }])).toBe(true);
+  expect(anyCalls([{ answer: 'not-admitted' }, granted(1n, 3), old])).toBe(true);
 });
 
 const held: Vote = { answer: 'held', remainingMs: 1, timeMs: 0 };

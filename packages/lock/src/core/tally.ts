@@ -52,18 +52,26 @@ export function decide(votes: readonly Vote[]): Decision {
   return { state: 'open', token, laggards };
 }
 
-/** Whether a node has no vote, or one that does not count beside another's. */
-export function callsForAdmission(votes: readonly Vote[]): boolean {
-  return votes.some(
-    (vote, index) =>
-      vote.answer === 'not-admitted' ||
-      (vote.answer === 'granted' &&
-        votes.some((other) => other.answer === 'granted' && knowsLater(other, vote, index))),
-  );
+/** Whether the vote of the node at this place shows that it, or another one, has no vote, or one that does not count beside another's. */
+export function callsForAdmission(votes: readonly Vote[], index: number): boolean {
+  const vote = votes[index];
+  if (vote?.answer !== 'granted') return vote?.answer === 'not-admitted';
+  for (let at = 0; at < votes.length; at += 1) {
+    const other = votes[at];
+    if (other?.answer !== 'granted') continue;
+    if (knowsLater(other, vote, index) || knowsLater(vote, other, at)) return true;
+  }
+  return false;
 }
 
 function grantsIn(votes: readonly Vote[]): (Voter & { readonly token: bigint })[] {
-  return votes.flatMap((vote, index) => (vote.answer === 'granted' ? [{ index, ...vote }] : []));
+  const grants: (Voter & { readonly token: bigint })[] = [];
+  for (const [index, vote] of votes.entries()) {
+    if (vote.answer !== 'granted') continue;
+    const { token, generation, incarnation, roster } = vote;
+    grants.push({ index, token, generation, incarnation, roster });
+  }
+  return grants;
 }
 
 function lossReason(votes: readonly Vote[], majority: number): LossReason {

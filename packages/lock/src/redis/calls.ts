@@ -1,29 +1,25 @@
-import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import type { Runtime } from '../runtime.js';
 import type { RedisClient } from './node.js';
-import { type CommandName, type Script, scriptFor } from './scripts.js';
+import { type CommandName, scriptFor } from './scripts.js';
 
 /** With its keys and arguments, to be sent to any number of nodes. */
 export class Command {
   readonly name: CommandName;
   readonly keys: readonly string[];
-  /** As `calls.lua` expects it. */
-  readonly text: string;
-  /** How long it is worth sending, in milliseconds. */
-  readonly worthMs: number;
+  readonly values: readonly string[];
+  #text: string | null = null;
 
-  constructor(
-    name: CommandName,
-    keys: readonly string[],
-    values: readonly (string | number)[],
-    worthMs: number = NODE_TIMEOUT_MAX_MS,
-  ) {
+  constructor(name: CommandName, keys: readonly string[], values: readonly (string | number)[]) {
     this.name = name;
     this.keys = keys;
     // Half a character would be no JSON for Redis, and fail all that travels in the same script.
-    const told = values.map((value) => String(value).toWellFormed());
-    this.text = JSON.stringify([name, keys.length, ...told]);
-    this.worthMs = worthMs;
+    this.values = values.map((value) => String(value).toWellFormed());
+  }
+
+  /** As `calls.lua` expects it. */
+  get text(): string {
+    this.#text ??= JSON.stringify([this.name, this.keys.length, ...this.values]);
+    return this.#text;
   }
 }
 
@@ -35,11 +31,13 @@ export interface Reply {
   readonly mayBeLate: boolean;
 }
 
-interface Call {
+/** A command that any number of nodes are asked to carry out, and who hears of it. */
+export interface Call<Node> {
   readonly command: Command;
-  /** When nobody waits for it any more, on the runtime's monotonic clock. */
+  /** When nobody waits for it any more, on the runtime's monotonic clock: it is not sent after that. */
   readonly untilMs: number;
-  readonly settle: (reply: Reply | Error) => void;
+  /** Hears what each node replies, later, or why there is no reply. Never throws. */
+  hear(node: Node, reply: Reply | Error): void;
 }
 
 /** So that a node which serves many is not held up for long by one. */
@@ -55,74 +53,132 @@ const SWEEP_EVERY_MS = 100;
 /** States of an ioredis client that will soon be ready, or is not yet lost. */
 const CONNECTING: ReadonlySet<string> = new Set(['connecting', 'connect', 'reconnecting', 'close']);
 
+/** What the nodes are to be sent of what is asked in one tick: at its end, all of them in one go. */
+export class Tick {
+  /** The replies to it, which nodes that agree tell alike. */
+  readonly replies: ToldList = new ToldList();
+  readonly #runtime: Runtime;
+  #planned: (() => void)[] = [];
+
+  constructor(runtime: Runtime) {
+    this.#runtime = runtime;
+  }
+
+  plan(send: () => void): void {
+    if (this.#planned.push(send) === 1) this.#runtime.soon(() => this.#end());
+  }
+
+  #end(): void {
+    const planned = this.#planned;
+    this.#planned = [];
+    for (const send of planned) send();
+  }
+}
+
 /**
  * Sends the calls that are made in one tick as one script call, and tells each its own reply. Calls wait here, not in the client,
  * while that is not connected or much is under way; those that are given up meanwhile are never sent.
  */
-export class Calls {
+export class Calls<Node> {
+  readonly #node: Node;
   readonly #client: RedisClient;
   readonly #nodeKey: string;
   readonly #members: string;
   readonly #runtime: Runtime;
-  #waiting: Call[] = [];
+  readonly #tick: Tick;
+  readonly #voters = new ToldList();
+  readonly #sendAll = (): void => this.#sendWaiting();
+  #waiting: Call<Node>[] = [];
   #scripts = 0;
   #sweepMs = 0;
   #isPlanned = false;
   #isWatching = false;
 
-  /** @param members what the nodes are called, and this one */
-  constructor(client: RedisClient, nodeKey: string, members: string, runtime: Runtime) {
+  /**
+   * @param node whom those who ask know it by
+   * @param members what the nodes are called, and this one
+   */
+  constructor(
+    node: Node,
+    client: RedisClient,
+    nodeKey: string,
+    members: string,
+    runtime: Runtime,
+    tick: Tick,
+  ) {
+    this.#node = node;
     this.#client = client;
     this.#nodeKey = nodeKey;
     this.#members = members;
     this.#runtime = runtime;
+    this.#tick = tick;
   }
 
-  /** @param settle hears the reply of the command, later, or why there is none */
-  call(command: Command, settle: Call['settle']): void {
-    const nowMs = this.#runtime.nowMs();
-    if (this.#waiting.length >= WAITING_MAX && nowMs >= this.#sweepMs) {
-      this.#sweepMs = nowMs + SWEEP_EVERY_MS;
-      this.#waiting = dropGivenUp(this.#waiting, nowMs);
-    }
+  call(call: Call<Node>): void {
+    if (this.#waiting.length >= WAITING_MAX) this.#sweep();
     if (this.#waiting.length >= WAITING_MAX) {
-      const full = new Error(`${WAITING_MAX} requests wait for this node already`);
-      queueMicrotask(() => settle(full));
+      this.#refuse(call, `${WAITING_MAX} requests wait for this node already`);
       return;
     }
-    this.#waiting.push({ command, untilMs: nowMs + command.worthMs, settle });
+    this.#waiting.push(call);
     this.#plan();
+  }
+
+  /** Room for others, where some were given up. */
+  #sweep(): void {
+    const nowMs = this.#runtime.nowMs();
+    if (nowMs < this.#sweepMs) return;
+    this.#sweepMs = nowMs + SWEEP_EVERY_MS;
+    this.#waiting = this.#waiting.filter((call) => this.#isWanted(call, nowMs));
   }
 
   #plan(): void {
     if (this.#isPlanned) return;
     this.#isPlanned = true;
-    this.#runtime.soon(() => {
-      this.#isPlanned = false;
-      this.#sendAll();
-    });
+    this.#tick.plan(this.#sendAll);
   }
 
-  #sendAll(): void {
+  #sendWaiting(): void {
+    this.#isPlanned = false;
     if (this.#client.once && CONNECTING.has(this.#client.status ?? '')) {
       this.#watch();
       return;
     }
     while (this.#waiting.length > 0 && this.#scripts < SCRIPTS_MAX) {
-      const calls = this.#waiting.splice(0, this.#countOfNext());
-      const wanted = dropGivenUp(calls, this.#runtime.nowMs());
-      if (wanted.length > 0) void this.#send(wanted);
+      const calls = this.#next();
+      if (calls.length > 0) void this.#send(calls);
     }
   }
 
-  /** How many calls one script may carry: at least one. */
-  #countOfNext(): number {
-    let size = 0;
-    const over = this.#waiting.findIndex(({ command }, at) => {
-      size += command.keys.length;
-      return at > 0 && (at >= CALLS_PER_SCRIPT_MAX || size > KEYS_PER_SCRIPT_MAX);
-    });
-    return over === -1 ? this.#waiting.length : over;
+  /** Those for the next script, as many as one may carry: of all that wait at least one is taken away. */
+  #next(): readonly Call<Node>[] {
+    const nowMs = this.#runtime.nowMs();
+    const calls: Call<Node>[] = [];
+    let taken = 0;
+    let keys = 0;
+    for (const call of this.#waiting) {
+      keys += call.command.keys.length;
+      if (
+        calls.length > 0 &&
+        (calls.length === CALLS_PER_SCRIPT_MAX || keys > KEYS_PER_SCRIPT_MAX)
+      ) {
+        break;
+      }
+      taken += 1;
+      if (this.#isWanted(call, nowMs)) calls.push(call);
+    }
+    this.#waiting = taken === this.#waiting.length ? [] : this.#waiting.slice(taken);
+    return calls;
+  }
+
+  #isWanted(call: Call<Node>, nowMs: number): boolean {
+    const isWanted = call.untilMs > nowMs;
+    if (!isWanted) this.#refuse(call, 'given up before it was sent');
+    return isWanted;
+  }
+
+  #refuse(call: Call<Node>, why: string): void {
+    queueMicrotask(() => call.hear(this.#node, new Error(why)));
   }
 
   #watch(): void {
@@ -134,80 +190,102 @@ export class Calls {
     });
   }
 
-  async #send(calls: readonly Call[]): Promise<void> {
+  async #send(calls: readonly Call<Node>[]): Promise<void> {
     this.#scripts += 1;
-    const replies = await this.#replies(calls);
+    const script = scriptFor(calls);
+    const told = inScript(this.#nodeKey, this.#members, calls);
+    // A cluster may send us elsewhere with it, and what is no client of one connection may send as it likes.
+    let mayBeLate = this.#client.isCluster !== false;
+    let reply: unknown;
+    let failure: Error | null = null;
+    try {
+      reply = await this.#client.evalsha(script.sha1, ...told);
+    } catch (error) {
+      failure = asError(error);
+    }
+    // The node has not seen the script since it started, or its script cache was flushed.
+    if (failure?.message.startsWith('NOSCRIPT')) {
+      mayBeLate = true;
+      try {
+        reply = await this.#client.eval(script.source, ...told);
+        failure = null;
+      } catch (error) {
+        failure = asError(error);
+      }
+    }
     this.#scripts -= 1;
     if (this.#waiting.length > 0) this.#plan();
-    for (const [at, { settle }] of calls.entries()) settle(replies[at] ?? unexpected(null));
+    if (failure) for (const call of calls) call.hear(this.#node, failure);
+    else this.#tell(calls, reply, mayBeLate);
   }
 
-  /** One for each call. Never rejects. */
-  async #replies(calls: readonly Call[]): Promise<readonly (Reply | Error)[]> {
-    const commands = calls.map(({ command }) => command);
-    const script = scriptFor(commands.map(({ name }) => name));
-    try {
-      const { reply, mayBeLate } = await this.#run(script, commands);
-      const { replies, voters } = readReplies(reply, calls.length);
-      return replies.map((parts) => {
-        if (!Array.isArray(parts)) return unexpected(parts);
-        return parts[0] === 'error' ? new Error(String(parts[1])) : { parts, voters, mayBeLate };
-      });
-    } catch (error) {
-      const failure = error instanceof Error ? error : new Error(String(error));
-      return calls.map(() => failure);
-    }
-  }
-
-  async #run(
-    { sha1, source }: Script,
-    commands: readonly Command[],
-  ): Promise<{ readonly reply: unknown; readonly mayBeLate: boolean }> {
-    const [keyCount, ...told] = inScript(this.#nodeKey, this.#members, commands);
-    try {
-      const reply = await this.#client.evalsha(sha1, keyCount, ...told);
-      // A cluster may send us elsewhere with it, and what is no client of one connection may send as it likes.
-      return { reply, mayBeLate: this.#client.isCluster !== false };
-    } catch (error) {
-      // The node has not seen the script since it started, or its script cache was flushed.
-      if (!(error instanceof Error && error.message.startsWith('NOSCRIPT'))) throw error;
-      return { reply: await this.#client.eval(source, keyCount, ...told), mayBeLate: true };
+  #tell(calls: readonly Call<Node>[], reply: unknown, mayBeLate: boolean): void {
+    const text = typeof reply === 'string' ? reply : '';
+    const end = text.indexOf('\n');
+    const told = end === -1 ? text : text.slice(0, end);
+    const replies = this.#tick.replies.of(told);
+    const voters = end === -1 ? [] : this.#voters.of(text.slice(end));
+    const isWhole = replies.length === calls.length;
+    let at = 0;
+    for (const call of calls) {
+      const parts = isWhole ? replies[at] : null;
+      at += 1;
+      if (!Array.isArray(parts)) call.hear(this.#node, unexpected(reply));
+      else if (parts[0] === 'error' && typeof parts[1] === 'string') {
+        call.hear(this.#node, new Error(parts[1]));
+      } else call.hear(this.#node, { parts, voters, mayBeLate });
     }
   }
 }
 
-/** What EVALSHA takes after the script, as `calls.lua` expects it: how many keys, the keys, and the arguments. */
+/**
+ * What EVALSHA takes after the script: how many keys, the keys, and the arguments, as `alone.lua` expects them for a single call, and
+ * `calls.lua` for several.
+ */
 export function inScript(
   nodeKey: string,
   members: string,
-  commands: readonly Command[],
+  calls: readonly { readonly command: Command }[],
 ): [keyCount: number, ...keysAndArguments: string[]] {
-  const keys = [nodeKey, ...commands.flatMap((command) => command.keys)];
-  const calls = `[${commands.map(({ text }) => text).join(',')}]`;
-  return [keys.length, ...keys, members, calls];
-}
-
-function readReplies(
-  reply: unknown,
-  count: number,
-): { readonly replies: readonly unknown[]; readonly voters: readonly unknown[] } {
-  try {
-    const [replies, voters] = JSON.parse(String(reply));
-    // Lua cannot tell an empty list from an empty object.
-    if (replies.length === count) return { replies, voters: Array.isArray(voters) ? voters : [] };
-  } catch {
-    throw unexpected(reply);
+  const [only] = calls;
+  if (only && calls.length === 1) {
+    const { name, keys, values } = only.command;
+    return [keys.length + 1, nodeKey, ...keys, members, name, ...values];
   }
-  throw unexpected(reply);
+  const keys = [nodeKey];
+  const texts: string[] = [];
+  for (const { command } of calls) {
+    for (const key of command.keys) keys.push(key);
+    texts.push(command.text);
+  }
+  return [keys.length, ...keys, members, `[${texts.join(',')}]`];
 }
 
-/** The calls that somebody still waits for. */
-function dropGivenUp(calls: readonly Call[], nowMs: number): Call[] {
-  return calls.filter(({ untilMs, settle }) => {
-    const isWanted = untilMs > nowMs;
-    if (!isWanted) queueMicrotask(() => settle(new Error('given up before it was sent')));
-    return isWanted;
-  });
+/** A list that is often told in the same words as the last: they are not read again. */
+class ToldList {
+  #text = '';
+  #list: readonly unknown[] = [];
+
+  /** Empty where the text is no list. Nothing may change it: others get the same. */
+  of(text: string): readonly unknown[] {
+    if (text === this.#text) return this.#list;
+    const list = read(text);
+    this.#text = text;
+    this.#list = Array.isArray(list) ? list : [];
+    return this.#list;
+  }
+}
+
+function read(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
+
+function asError(error: unknown): Error {
+  return error instanceof Error ? error : new Error(String(error));
 }
 
 /** What came back is none of the script's replies. */

@@ -1,6 +1,7 @@
 import type { Admission, Claim, Inspection } from '../core/admission.js';
+import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import type { Runtime } from '../runtime.js';
-import { Calls, Command, type Reply } from './calls.js';
+import { type Call, Calls, Command, type Reply, Tick } from './calls.js';
 import {
   type AdmitReply,
   admitted,
@@ -78,14 +79,23 @@ export class RedisNode {
   readonly durable: boolean;
   readonly #client: RedisClient;
   readonly #options: NodeOptions;
-  readonly #calls: Calls;
+  readonly #calls: Calls<RedisNode>;
+  readonly #runtime: Runtime;
 
-  constructor({ name, client, durable }: NamedClient, options: NodeOptions, runtime: Runtime) {
+  /** @param tick of all nodes that are asked together */
+  constructor(
+    { name, client, durable }: NamedClient,
+    options: NodeOptions,
+    runtime: Runtime,
+    tick: Tick = new Tick(runtime),
+  ) {
     this.name = name;
     this.durable = durable;
     this.#client = client;
     this.#options = options;
-    this.#calls = new Calls(client, `${options.keyPrefix}node`, options.members, runtime);
+    this.#runtime = runtime;
+    const nodeKey = `${options.keyPrefix}node`;
+    this.#calls = new Calls(this, client, nodeKey, options.members, runtime, tick);
   }
 
   /** For messages: what the client says of its connection, where that is not ready. */
@@ -99,13 +109,19 @@ export class RedisNode {
     return seen.members === '' || seen.members === this.#options.members;
   }
 
-  /** @param tell hears the answer, later */
-  send<Answer>(
-    command: Command,
-    read: Read<Answer>,
-    tell: (answer: Answer | NodeFailure) => void,
-  ): void {
-    this.#calls.call(command, (reply) => tell(this.#read(reply, read)));
+  /** @param call hears the reply, later */
+  send(call: Call<RedisNode>): void {
+    this.#calls.call(call);
+  }
+
+  /** What the reply says. */
+  read<Answer>(reply: Reply | Error, read: Read<Answer>): Answer | NodeFailure {
+    if (reply instanceof Error) return { answer: 'error', error: reply };
+    try {
+      return read(reply, this.#options, this);
+    } catch (error) {
+      return { answer: 'error', error: error instanceof Error ? error : new Error(String(error)) };
+    }
   }
 
   /** Asks what the node remembers; `name` becomes its incarnation's if that has none. */
@@ -167,15 +183,10 @@ export class RedisNode {
     values: readonly (string | number)[],
     read: Read<Answer>,
   ): Promise<Answer | NodeFailure> {
-    return new Promise((resolve) => this.send(new Command(name, [], values), read, resolve));
-  }
-
-  #read<Answer>(reply: Reply | Error, read: Read<Answer>): Answer | NodeFailure {
-    if (reply instanceof Error) return { answer: 'error', error: reply };
-    try {
-      return read(reply, this.#options, this);
-    } catch (error) {
-      return { answer: 'error', error: error instanceof Error ? error : new Error(String(error)) };
-    }
+    const command = new Command(name, [], values);
+    const untilMs = this.#runtime.nowMs() + NODE_TIMEOUT_MAX_MS;
+    return new Promise((resolve) =>
+      this.send({ command, untilMs, hear: (_, reply) => resolve(this.read(reply, read)) }),
+    );
   }
 }

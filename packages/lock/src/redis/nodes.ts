@@ -1,7 +1,8 @@
+import { Alarms } from '../alarms.js';
 import type { VoteReply } from '../core/answers.js';
-import { nodeTimeoutMs } from '../core/validity.js';
+import { NODE_TIMEOUT_MAX_MS, nodeTimeoutMs } from '../core/validity.js';
 import { noAnswer, type Runtime } from '../runtime.js';
-import { Command, type Reply } from './calls.js';
+import { type Call, Command, type Reply } from './calls.js';
 import type { Read, RedisNode } from './node.js';
 import {
   type ExtendReply,
@@ -48,12 +49,67 @@ export interface NodesOptions {
 
 /** Hears what each node answers, once: a node that has not answered in time has failed. */
 type Tell<Answer> = (index: number, answer: Answer) => void;
-/** From now on nodes may take as long as they like. */
-type EndLimit = () => void;
 
 const released = ({ parts }: Reply): ReleaseReply => ({
   answer: oneOf(parts, 'released', 'not-held'),
 });
+
+/** One command for some nodes, and what they answer. */
+class Question<Answer> implements Call<RedisNode> {
+  readonly command: Command;
+  readonly untilMs: number;
+  readonly #nodes: readonly RedisNode[];
+  readonly #read: Read<Answer>;
+  readonly #tell: Tell<Answer | NodeFailure>;
+  /** Of each node by its place, whether it is still to answer. */
+  readonly #isOpen: boolean[];
+  #open: number;
+  #cancelLimit: (() => void) | null = null;
+
+  constructor(
+    nodes: readonly RedisNode[],
+    indexes: readonly number[],
+    command: Command,
+    untilMs: number,
+    read: Read<Answer>,
+    tell: Tell<Answer | NodeFailure>,
+  ) {
+    this.#nodes = nodes;
+    this.command = command;
+    this.untilMs = untilMs;
+    this.#read = read;
+    this.#tell = tell;
+    this.#isOpen = nodes.map((_, index) => indexes.includes(index));
+    this.#open = indexes.length;
+  }
+
+  /** Who has not answered after that has failed. */
+  limit(limitMs: number, limits: Alarms): void {
+    this.#cancelLimit = limits.after(limitMs, () => {
+      for (const [index, node] of this.#nodes.entries()) {
+        if (this.#isOpen[index]) this.#settle(index, noAnswer(limitMs, node));
+      }
+    });
+  }
+
+  /** From now on nodes may take as long as they like. */
+  endLimit(): void {
+    this.#cancelLimit?.();
+    this.#cancelLimit = null;
+  }
+
+  hear(node: RedisNode, reply: Reply | Error): void {
+    this.#settle(this.#nodes.indexOf(node), node.read(reply, this.#read));
+  }
+
+  #settle(index: number, answer: Answer | NodeFailure): void {
+    if (!this.#isOpen[index]) return;
+    this.#isOpen[index] = false;
+    this.#open -= 1;
+    if (this.#open === 0) this.endLimit();
+    this.#tell(index, answer);
+  }
+}
 
 /** The nodes of one lock service, sorted by name, and what is asked of all of them for a lease. Never throws. */
 export class Nodes {
@@ -61,16 +117,27 @@ export class Nodes {
   readonly #indexes: readonly number[];
   readonly #options: NodesOptions;
   readonly #runtime: Runtime;
+  /** Hardly any runs out, and a request waits for a connection, which keeps the process alive. */
+  readonly #limits: Alarms;
 
   constructor(all: readonly RedisNode[], options: NodesOptions, runtime: Runtime) {
     this.all = all;
     this.#indexes = [...all.keys()];
     this.#options = options;
     this.#runtime = runtime;
+    this.#limits = new Alarms({
+      nowMs: runtime.nowMs,
+      after: (delayMs, callback) => runtime.after(delayMs, callback, 'background'),
+    });
   }
 
   /** ACQUIRE: takes the locks of all resources or none. With a ticket, who is refused stands in line. */
-  acquire(holding: Holding, ttlMs: number, ticket: Ticket | null, tell: Tell<VoteReply>): EndLimit {
+  acquire(
+    holding: Holding,
+    ttlMs: number,
+    ticket: Ticket | null,
+    tell: Tell<VoteReply>,
+  ): Question<VoteReply> {
     const keys = this.#keys(holding, ['lock', 'fence', 'line'], ticket !== null);
     const place = ticket ? [ticket.score, ticket.channel, ticket.turnMs] : [];
     const values = [holding.owner, ttlMs, this.#options.fenceTtlMs, ...place];
@@ -93,22 +160,29 @@ export class Nodes {
     token: bigint,
     limitMs: number,
     tell: Tell<VoteReply>,
-  ): EndLimit {
+  ): Question<VoteReply> {
     const keys = this.#keys(holding, ['lock', 'fence']);
     const values = [holding.owner, token.toString(), this.#options.fenceTtlMs];
     return this.#ask(indexes, new Command('confirm', keys, values), limitMs, vote, tell);
   }
 
   /** EXTEND: gives the lease more time where it is still held. */
-  extend(holding: Holding, ttlMs: number, tell: Tell<ExtendReply>): EndLimit {
+  extend(holding: Holding, ttlMs: number, tell: Tell<ExtendReply>): Question<ExtendReply> {
     const command = new Command('extend', this.#keys(holding, ['lock']), [holding.owner, ttlMs]);
     return this.#ask(this.#indexes, command, nodeTimeoutMs(ttlMs), extended, tell);
   }
 
   /** RELEASE: gives up what the owner holds, and its place in line. It is carried out however long a node takes. */
-  release(holding: Holding, limitMs: number, tell: Tell<ReleaseReply>): EndLimit {
+  release(holding: Holding, limitMs: number, tell: Tell<ReleaseReply>): Question<ReleaseReply> {
     holding.isGivenUp = true;
-    return this.#ask(this.#indexes, this.#releaseOf(holding), limitMs, released, tell);
+    return this.#ask(
+      this.#indexes,
+      this.#releaseOf(holding),
+      limitMs,
+      released,
+      tell,
+      this.#options.maxTtlMs,
+    );
   }
 
   /** RELEASE, where nobody waits for the answers. */
@@ -119,37 +193,30 @@ export class Nodes {
 
   #releaseOn(nodes: readonly RedisNode[], holding: Holding): void {
     const command = this.#releaseOf(holding);
-    for (const node of nodes) node.send(command, released, () => {});
+    const untilMs = this.#runtime.nowMs() + this.#options.maxTtlMs;
+    for (const node of nodes) node.send({ command, untilMs, hear: () => {} });
   }
 
   #releaseOf(holding: Holding): Command {
     const { owner, hasWaited } = holding;
     const keys = this.#keys(holding, ['lock', 'line'], hasWaited);
-    const values = hasWaited ? [owner, 1] : [owner];
-    // Whatever a lost attempt may have taken is released however long that takes: until it ends by itself.
-    return new Command('release', keys, values, this.#options.maxTtlMs);
+    return new Command('release', keys, hasWaited ? [owner, 1] : [owner]);
   }
 
-  #ask<Answer>(
+  /** @param worthMs how long it is worth sending, in milliseconds */
+  #ask<Answer extends object>(
     indexes: readonly number[],
     command: Command,
     limitMs: number,
     read: Read<Answer>,
     tell: Tell<NoInfer<Answer> | NodeFailure>,
-  ): EndLimit {
-    const unanswered = new Set(indexes);
-    const settle = (index: number, answer: Answer | NodeFailure): void => {
-      if (!unanswered.delete(index)) return;
-      if (unanswered.size === 0) endLimit();
-      tell(index, answer);
-    };
-    const endLimit = this.#runtime.after(limitMs, () => {
-      for (const index of unanswered) settle(index, noAnswer(limitMs, this.#node(index)));
-    });
-    for (const index of indexes) {
-      this.#node(index).send(command, read, (answer) => settle(index, answer));
-    }
-    return endLimit;
+    worthMs: number = NODE_TIMEOUT_MAX_MS,
+  ): Question<Answer> {
+    const untilMs = this.#runtime.nowMs() + worthMs;
+    const question = new Question(this.all, indexes, command, untilMs, read, tell);
+    question.limit(limitMs, this.#limits);
+    for (const index of indexes) this.#node(index).send(question);
+    return question;
   }
 
   #node(index: number): RedisNode {

@@ -40,7 +40,8 @@ export function vote({ parts, voters }: Reply, service: Membership): VoteReply {
     return { answer, remainingMs: wholeNumber(first), timeMs: wholeNumber(second) };
   }
   if (answer !== 'granted') return refusal(parts);
-  return { answer, token: BigInt(text(first)), ...voter(voters[wholeNumber(second) - 1], service) };
+  const { generation, incarnation, roster } = voter(voters[wholeNumber(second) - 1], service);
+  return { answer, token: BigInt(text(first)), generation, incarnation, roster };
 }
 
 /** What a reply of INSPECT or of the status script begins with. */
@@ -113,27 +114,24 @@ export function extended({ parts, voters }: Reply, service: Membership): ExtendR
 type Life = Omit<Voter, 'index'>;
 
 /** What the votes of each node were last given as: a node sends the same with every script until one is admitted anew. */
-const lastVoters = new WeakMap<
-  Membership,
-  { sent: unknown; readonly text: string; readonly life: Life }
->();
+const lastVoters = new WeakMap<Membership, { readonly sent: readonly unknown[]; life: Life }>();
 
 function voter(sent: unknown, service: Membership): Life {
   const last = lastVoters.get(service);
   if (last && last.sent === sent) return last.life;
   if (!Array.isArray(sent)) throw unexpected(sent);
-  const written = sent.join(' ');
-  if (last && last.text === written) {
-    last.sent = sent;
-    return last.life;
-  }
   const [generation, incarnation, known] = sent;
+  if (last) {
+    const [lastGeneration, lastIncarnation, lastKnown] = last.sent;
+    const isSame = generation === lastGeneration && incarnation === lastIncarnation;
+    if (isSame && known === lastKnown) return last.life;
+  }
   const life = {
     generation: wholeNumber(generation),
     incarnation: text(incarnation),
     roster: roster(known, service),
   };
-  lastVoters.set(service, { sent, text: written, life });
+  lastVoters.set(service, { sent, life });
   return life;
 }
 

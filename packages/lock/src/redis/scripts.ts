@@ -26,23 +26,46 @@ export interface Script {
 const folder = new URL('../../src/redis/scripts/', import.meta.url);
 
 const names = Object.keys(needs) as CommandName[];
+/** What some commands begin with where they are alone: their usual case, in a straight line. */
+const shortcuts: Partial<Record<CommandName, string>> = {
+  acquire: 'acquire-free',
+  release: 'release-held',
+};
 const files = new Set(['node', ...Object.values(needs).flat(), ...names, 'calls']);
 const texts = new Map(
-  [...files].map((name) => [name, readFileSync(new URL(`${name}.lua`, folder), 'utf8')]),
+  [...files, 'alone', ...Object.values(shortcuts)].map((name) => [
+    name,
+    readFileSync(new URL(`${name}.lua`, folder), 'utf8'),
+  ]),
 );
-/** One for the calls of a single command: Lua makes every function anew whenever a script runs, and most are of no use then. */
-const alone = new Map(names.map((name) => [name, load([name])]));
-/** And one for calls of any kind. */
-const whole: Script = load(names);
+/** For one call of a command. */
+const alone = ofEach((name) => load([name], 'alone', shortcuts[name]));
+/** For several of one command: Lua makes every function anew whenever a script runs, and most are of no use then. */
+const alike = ofEach((name) => load([name], 'calls'));
+/** For calls of any kind. */
+const whole: Script = load(names, 'calls');
 
-/** The script that carries out calls of these commands. */
-export function scriptFor(commands: Iterable<CommandName>): Script {
-  const [command, ...others] = new Set(commands);
-  return (command && others.length === 0 && alone.get(command)) || whole;
+/** The script that carries out these calls. */
+export function scriptFor(
+  calls: readonly { readonly command: { readonly name: CommandName } }[],
+): Script {
+  const name = calls[0]?.command.name;
+  if (name === undefined) return whole;
+  if (calls.length === 1) return alone[name];
+  return calls.every(({ command }) => command.name === name) ? alike[name] : whole;
 }
 
-function load(commands: readonly CommandName[]): Script {
+function load(
+  commands: readonly CommandName[],
+  end: 'alone' | 'calls',
+  beginning?: string,
+): Script {
   const parts = new Set(commands.flatMap((command) => needs[command]));
-  const source = ['node', ...parts, ...commands, 'calls'].map((name) => texts.get(name)).join('\n');
+  const all = [...(beginning ? [beginning] : []), 'node', ...parts, ...commands, end];
+  const source = all.map((name) => texts.get(name)).join('\n');
   return { source, sha1: createHash('sha1').update(source).digest('hex') };
+}
+
+function ofEach(make: (name: CommandName) => Script): Readonly<Record<CommandName, Script>> {
+  return Object.fromEntries(names.map((name) => [name, make(name)])) as Record<CommandName, Script>;
 }

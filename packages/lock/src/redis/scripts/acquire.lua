@@ -16,18 +16,20 @@ commands.acquire = function(from, to, owner, ttl, fence_ttl, score, channel, tur
   local obstacles, own = {}, {}
   for i = from, to, 3 do
     local lock, line = KEYS[i], KEYS[i + 2]
-    local holder = redis.call('GET', lock)
-    if not holder then
-      local first = first_in(line)
-      if first and first ~= waiter then
-        -- The lease before has expired, so that nobody has handed the lock over yet.
-        hand_over(line)
-        obstacles[#obstacles + 1] = redis.call('EXISTS', lock) == 1 and lock or first
+    if redis.call('EXISTS', lock, line) > 0 then
+      local holder = redis.call('GET', lock)
+      if not holder then
+        local first = first_in(line)
+        if first and first ~= waiter then
+          -- The lease before has expired, so that nobody has handed the lock over yet.
+          hand_over(line)
+          obstacles[#obstacles + 1] = redis.call('EXISTS', lock) == 1 and lock or first
+        end
+      elseif holder == owner then
+        own[lock] = true
+      elseif holder ~= turn_of(owner) then
+        obstacles[#obstacles + 1] = lock
       end
-    elseif holder == owner then
-      own[lock] = true
-    elseif holder ~= turn_of(owner) then
-      obstacles[#obstacles + 1] = lock
     end
   end
   if #obstacles > 0 then
