@@ -22,7 +22,7 @@ export class OneNode {
   }
 
   acquire(holding: Holding, ttlMs: number, ticket: Ticket | null = null): Promise<VoteReply> {
-    return answered((tell) => this.#nodes.acquire(holding, ttlMs, ticket, tell));
+    return answered((tell) => this.#nodes.acquire([0], holding, ttlMs, ticket, tell));
   }
 
   confirm(holding: Holding, token: bigint): Promise<VoteReply> {
@@ -34,6 +34,7 @@ export class OneNode {
   }
 
   release(holding: Holding): Promise<ReleaseReply> {
+    holding.asked = [0];
     return answered((tell) => this.#nodes.release(holding, LIMIT_MS, tell));
   }
 }

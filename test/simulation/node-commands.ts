@@ -111,6 +111,24 @@ const call = fc.oneof(
       values,
     })),
   },
+  {
+    weight: 3,
+    arbitrary: fc.tuple(set, owner, ttl, token, fenceTtl).map(([names, ...values]) => ({
+      command: 'keep' as const,
+      keys: keysOf(names, 'lock', 'fence'),
+      values,
+    })),
+  },
+  {
+    weight: 3,
+    arbitrary: fc
+      .tuple(set, owner, score, fc.constant('turns'), ttl)
+      .map(([names, name, ...told]) => ({
+        command: 'stand' as const,
+        keys: [...keysOf(names, 'lock', 'fence', 'line'), `waiter:${name}`],
+        values: [name, ...told],
+      })),
+  },
   fc.tuple(set, owner, ttl).map(([names, ...values]) => ({
     command: 'extend' as const,
     keys: keysOf(names, 'lock'),

@@ -101,6 +101,12 @@ function grant(
   return ['granted', String(token), node.generation, node.incarnation, node.roster];
 }
 
+function take(model: RedisProcess, lock: string, owner: string, ttl: string): void {
+  if (model.get(lock) !== owner || model.pttl(lock) < Number(ttl)) {
+    model.set(lock, owner, Number(ttl));
+  }
+}
+
 function noteTtl(model: RedisProcess, nodeKey: string, node: Voter, ttl: string): void {
   if (Number(ttl) > node.longestMs) model.setFields(nodeKey, { longest: ttl });
 }
@@ -142,9 +148,7 @@ const acquire: Body = (model, keys, values, members) => {
   if (token > TOKEN_MAX) return ['token-exhausted'];
 
   for (const [at, lock] of locks.entries()) {
-    if (model.get(lock) !== owner || model.pttl(lock) < Number(ttl)) {
-      model.set(lock, owner, Number(ttl));
-    }
+    take(model, lock, owner, ttl);
     if (ticket.length > 0) model.leave(lines[at] ?? '', waiter);
   }
   if (ticket.length > 0) model.data.strings.delete(waiter);
@@ -163,6 +167,32 @@ const confirm: Body = (model, keys, values, members) => {
   const raised = Math.max(Number(token), model.has('confirm-may-repeat') ? known : known + 1);
   if (raised > TOKEN_MAX) return ['token-exhausted'];
   return grant(model, { node: key(keys, 0), fences }, node, raised, fenceTtl);
+};
+
+const stand: Body = (model, keys, values, members) => {
+  const [owner = '', ...ticket] = values;
+  const node = voter(model, key(keys, 0), members);
+  if (Array.isArray(node)) return node;
+  const own = keys.slice(0, -1);
+  const places = { locks: every(3, own, 1), lines: every(3, own, 3) };
+  standInLine(model, key(keys, keys.length - 1), owner, ticket, places);
+  return ['standing'];
+};
+
+const keep: Body = (model, keys, values, members) => {
+  const [owner = '', ttl = '', token = '', fenceTtl = ''] = values;
+  const node = voter(model, key(keys, 0), members);
+  if (Array.isArray(node)) return node;
+  if (Number(ttl) > node.maxTtlMs) return ['ttl-too-long', node.maxTtlMs];
+  const [locks, fences] = [every(2, keys, 1), every(2, keys, 2)];
+  const holders = locks.map((lock) => model.get(lock));
+  const isInTheWay = (holder: string | undefined): boolean =>
+    holder !== undefined && holder !== owner && !holder.startsWith(turnOf(''));
+  if (holders.some(isInTheWay)) return ['not-held'];
+  const highest = Math.max(Number(token), highestGiven(model, fences, node));
+  for (const lock of locks) take(model, lock, owner, ttl);
+  noteTtl(model, key(keys, 0), node, ttl);
+  return grant(model, { node: key(keys, 0), fences }, node, highest, fenceTtl);
 };
 
 const extend: Body = (model, keys, values, members) => {
@@ -283,6 +313,8 @@ const retire: Body = (model, keys, values) => {
 const bodies: Readonly<Record<Exclude<CommandName, 'status'>, Body>> = {
   acquire,
   confirm,
+  stand,
+  keep,
   extend,
   release,
   inspect,

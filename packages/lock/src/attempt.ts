@@ -11,6 +11,8 @@ export type AttemptOutcome =
       readonly ok: true;
       readonly token: bigint;
       readonly deadlineMs: number;
+      /** Whether there are nodes that have not been asked. */
+      readonly isOnMajority: boolean;
       readonly nodes: readonly NodeAnswer[];
     }
   | FailedAttempt;
@@ -19,15 +21,18 @@ export interface FailedAttempt extends Failure {
   readonly ok: false;
 }
 
+/** For how long the nodes that are asked first are waited for, and for how long a lease may be held by those alone. */
+export const PATIENCE_MS = 20;
 /** How long an attempt that has some nodes, while others hold some, waits for the rest. */
 const SPLIT_MIN_MS = 50;
 /** The same, in the time that it took until then: the rest may only be far away. */
 const SPLIT_FACTOR = 3;
 
 /**
- * One attempt to acquire: ACQUIRE on all nodes at once, CONFIRM on those that granted a lower token than the highest.
- * It settles as soon as the votes decide, whatever the other nodes do, and if it fails it holds nothing:
- * it releases on every node, also on those that have not answered. Only who stands in line there keeps what it has.
+ * One attempt to acquire: ACQUIRE on all nodes at once, or on a majority and on the rest where that has not decided it; CONFIRM on those
+ * that granted a lower token than the highest. It settles as soon as the votes decide, whatever the other nodes do, and if it fails it
+ * holds nothing: it releases on every node that it has asked, also on those that have not answered. Only who stands in line there keeps
+ * what it has.
  */
 export class Attempt {
   readonly #nodes: Nodes;
@@ -39,6 +44,13 @@ export class Attempt {
   readonly #votes: Vote[];
   /** The token that each node has last been asked to confirm. */
   readonly #asked = new Map<number, bigint>();
+  /** How many requests have not been answered. */
+  #unanswered = 0;
+  /** How many nodes have voted. */
+  #voted = 0;
+  /** The nodes that have not been asked. */
+  #rest: readonly number[] = [];
+  #cancelPatience: (() => void) | null = null;
   readonly #startedMs: number;
   readonly #settle = Promise.withResolvers<AttemptOutcome>();
   #outcome: AttemptOutcome | null = null;
@@ -74,19 +86,57 @@ export class Attempt {
     signal.addEventListener('abort', abort, { once: true });
     // An abort before now has no event any more.
     if (signal.aborted) abort();
-    else {
-      const tell = (index: number, vote: VoteReply): void => this.#hear(index, vote);
-      this.#questions.push(this.#nodes.acquire(this.#holding, this.#ttlMs, this.#ticket, tell));
-    }
+    else this.#askFirst();
     const outcome = await this.#settle.promise;
     signal.removeEventListener('abort', abort);
     return outcome;
   }
 
+  #askFirst(): void {
+    const { first } = this.#nodes;
+    const chosen = first.choose(this.#startedMs);
+    if (chosen !== first.all) {
+      this.#rest = first.rest;
+      this.#cancelPatience = this.#nodes.after(PATIENCE_MS, () => {
+        first.doubt();
+        this.#askRest();
+      });
+    }
+    this.#ask(chosen);
+  }
+
+  #askRest(): void {
+    const rest = this.#rest;
+    this.#rest = [];
+    if (rest.length > 0) this.#ask(rest);
+  }
+
+  #ask(indexes: readonly number[]): void {
+    this.#unanswered += indexes.length;
+    const tell = (index: number, vote: VoteReply): void => this.#hear(index, vote);
+    this.#questions.push(
+      this.#nodes.acquire(indexes, this.#holding, this.#ttlMs, this.#ticket, tell),
+    );
+  }
+
   /** @param asked the token the node was to confirm; none where it was to grant one */
   #hear(index: number, vote: VoteReply, asked?: bigint): void {
+    this.#unanswered -= 1;
+    if (asked === undefined) this.#judge(vote);
     // Replies may overtake each other; only the one to the latest question is this node's vote.
     if (this.#asked.get(index) === asked) this.#record(index, vote);
+  }
+
+  /** Nodes that all vote in time may be trusted to go on like that. */
+  #judge({ answer }: VoteReply): void {
+    const { first } = this.#nodes;
+    if (answer !== 'granted' && answer !== 'held') {
+      first.doubt();
+      return;
+    }
+    this.#voted += 1;
+    const isInTime = (): boolean => this.#runtime.nowMs() - this.#startedMs < PATIENCE_MS;
+    if (this.#voted === first.all.length && isInTime()) first.trust(this.#startedMs);
   }
 
   #record(index: number, vote: VoteReply): void {
@@ -102,6 +152,9 @@ export class Attempt {
     else if (decision.state === 'won') this.#win(decision.token);
     else {
       this.#confirm(decision.laggards, decision.token);
+      // Where all of the first hold it for another that is decided by them, and the rest need not be bothered.
+      const isVote = vote.answer === 'granted' || vote.answer === 'held';
+      if (!isVote || this.#unanswered === 0) this.#askRest();
       this.#limitSplit();
     }
   }
@@ -110,6 +163,7 @@ export class Attempt {
     const indexes = laggards.filter((laggard) => this.#asked.get(laggard) !== token);
     if (indexes.length === 0) return;
     for (const index of indexes) this.#asked.set(index, token);
+    this.#unanswered += indexes.length;
     const tell = (index: number, vote: VoteReply): void => this.#hear(index, vote, token);
     const limitMs = nodeTimeoutMs(this.#ttlMs);
     this.#questions.push(this.#nodes.confirm(indexes, this.#holding, token, limitMs, tell));
@@ -119,7 +173,7 @@ export class Attempt {
   #limitSplit(): void {
     const has = (answer: Vote['answer']): boolean =>
       this.#votes.some((vote) => vote.answer === answer);
-    if (this.#cancelSplit || !has('held') || !has('granted')) return;
+    if (this.#rest.length > 0 || this.#cancelSplit || !has('held') || !has('granted')) return;
     const elapsedMs = this.#runtime.nowMs() - this.#startedMs;
     const limitMs = Math.max(SPLIT_MIN_MS, SPLIT_FACTOR * elapsedMs);
     this.#cancelSplit = this.#runtime.after(limitMs, () => this.#lose('held'), 'background');
@@ -130,15 +184,21 @@ export class Attempt {
     const nowMs = this.#runtime.nowMs();
     const validMs = validityMs(this.#ttlMs, nowMs - this.#startedMs);
     if (validMs > 0) {
-      this.#finish({ ok: true, token, deadlineMs: nowMs + validMs, nodes: this.#answers() });
+      this.#finish({
+        ok: true,
+        token,
+        deadlineMs: nowMs + validMs,
+        isOnMajority: this.#rest.length > 0,
+        nodes: this.#answers(),
+      });
     } else this.#lose('too-slow');
   }
 
   #lose(reason: FailedAttempt['reason']): void {
     // An abort may come between the win and the moment at which `run` hears of it.
     if (this.#outcome) return;
-    const isInLine = this.#ticket !== null && reason === 'held';
-    if (!isInLine) this.#nodes.giveUp(this.#holding);
+    if (this.#ticket === null || reason !== 'held') this.#nodes.giveUp(this.#holding);
+    else if (this.#rest.length > 0) this.#nodes.stand(this.#rest, this.#holding, this.#ticket);
     this.#finish({
       ok: false,
       reason,
@@ -157,6 +217,7 @@ export class Attempt {
   #finish(outcome: AttemptOutcome): void {
     this.#outcome = outcome;
     this.#cancelSplit?.();
+    this.#cancelPatience?.();
     for (const question of this.#questions) question.endLimit();
     if (this.#needsAdmission) this.#callForAdmission();
     // Another attempt must not travel in one script with the release of this: nobody else would ever get between the two.

@@ -1,3 +1,4 @@
+import { PATIENCE_MS } from './attempt.js';
 import type { Failure } from './core/failure.js';
 import { consistentQuorum, majorityOf } from './core/quorum.js';
 import { validityMs } from './core/validity.js';
@@ -60,27 +61,40 @@ export function extendOnAll(
   });
 }
 
-/** Releases on all nodes; settles once a majority has decided, or `limitMs` after the start. Never rejects. */
-export function releaseOnAll(
+/**
+ * Releases on the nodes that were asked; settles once a majority has decided, or `limitMs` after the start. Never rejects.
+ *
+ * Where no more were asked than were needed, one that is late is not waited for, if anybody can have the lock by then: the others still
+ * held it.
+ */
+export function releaseWhereAsked(
   nodes: Nodes,
   holding: Holding,
   limitMs: number,
 ): Promise<ReleaseOutcome> {
   const count = nodes.all.length;
   const majority = majorityOf(count);
-  let [released, notHeld, pending] = [0, 0, count];
+  let [released, notHeld, pending] = [0, 0, holding.asked.length];
+  const unasked = count - pending;
+  const isFree = (): boolean => notHeld === 0 && released + unasked >= majority;
   return new Promise((resolve) => {
     const end = (outcome: ReleaseOutcome): void => {
+      cancelPatience?.();
       question.endLimit();
       resolve(outcome);
     };
+    const late = (): void => {
+      nodes.first.doubt();
+      if (isFree()) end('released');
+    };
+    const cancelPatience = unasked > 0 ? nodes.after(PATIENCE_MS, late) : null;
     const question = nodes.release(holding, limitMs, (_, { answer }) => {
       pending -= 1;
       if (answer === 'released') released += 1;
       if (answer === 'not-held') notHeld += 1;
       if (released >= majority) end('released');
-      else if (notHeld > count - majority) end('expired');
-      else if (pending === 0) end('unknown');
+      else if (notHeld > 0 && notHeld + unasked > count - majority) end('expired');
+      else if (pending === 0) end(isFree() ? 'released' : 'unknown');
     });
   });
 }

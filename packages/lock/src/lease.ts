@@ -6,6 +6,8 @@ import type { Runtime } from './runtime.js';
 export interface LeaseNodes {
   /** Random, of one attempt, never used again: under this name the nodes hold the lease. */
   readonly owner: string;
+  /** The owner id may become known to other processes. */
+  share?(): void;
   /** @returns the new deadline on the runtime's monotonic clock */
   extend(ttlMs: number): Promise<number>;
   release(): Promise<ReleaseOutcome>;
@@ -55,6 +57,7 @@ export class Lease implements AsyncDisposable {
    * releases the lease: see `extend` and `release` of the lock service. Whoever knows it can.
    */
   get owner(): string {
+    this.#nodes.share?.();
     return this.#nodes.owner;
   }
 

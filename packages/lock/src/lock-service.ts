@@ -249,7 +249,7 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
       this.#held.delete(owner);
       if (wasLost) tell('fenced:lock:lost', () => ({ resources, token, reason: reason() }));
     };
-    const told = { owner, extend, release, ended };
+    const told = { owner, extend, release, ended, share: () => nodes.share?.() };
     const lease = new Lease(resources, token, deadlineMs, told, this.runtime);
     if (lease.remainingMs() > 0) this.#held.set(owner, lease);
     return lease;

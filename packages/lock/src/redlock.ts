@@ -8,7 +8,7 @@ import { type RedlockOptions, type ResolvedOptions, resolveOptions } from './cor
 import type { NodeStatus } from './core/status.js';
 import { nodeTimeoutMs } from './core/validity.js';
 import { tell } from './events.js';
-import { extendOnAll, releaseOnAll } from './holding.js';
+import { extendOnAll, releaseWhereAsked } from './holding.js';
 import type { LeaseNodes } from './lease.js';
 import { type AcquireAttempt, LockService, type Request } from './lock-service.js';
 import { type NodeConfig, nameNodes } from './names.js';
@@ -16,6 +16,7 @@ import { Tick } from './redis/calls.js';
 import { RedisNode } from './redis/node.js';
 import { Holding, Nodes } from './redis/nodes.js';
 import { WakeUps } from './redis/wake-ups.js';
+import { Rest } from './rest.js';
 import { type Runtime, systemRuntime, unlessAborted } from './runtime.js';
 import { statusOf } from './status.js';
 import { Place } from './waiting.js';
@@ -139,8 +140,12 @@ export class Redlock extends LockService<Place> {
     place?.note(outcome);
     const { nodes } = outcome;
     if (outcome.ok) {
-      const own = this.#nodesOf(holding, ttlMs);
-      const lease = this.hold(resources, outcome.token, outcome.deadlineMs, own);
+      const { token, deadlineMs, isOnMajority } = outcome;
+      const rest = isOnMajority
+        ? new Rest(this.#nodes, holding, { token, deadlineMs, ttlMs }, this.runtime)
+        : null;
+      const own = this.#nodesOf(holding, ttlMs, rest);
+      const lease = this.hold(resources, token, deadlineMs, own);
       return { ok: true, lease, nodes };
     }
     for (const node of nodes) {
@@ -150,20 +155,29 @@ export class Redlock extends LockService<Place> {
   }
 
   protected override nodesOf(resources: readonly string[], owner: string): LeaseNodes {
-    return this.#nodesOf(new Holding(resources, owner, true), this.#options.maxTtlMs);
+    const holding = new Holding(resources, owner, true, this.#nodes.first.all);
+    return this.#nodesOf(holding, this.#options.maxTtlMs, null);
   }
 
-  #nodesOf(holding: Holding, ttlMs: number): LeaseNodes {
+  #nodesOf(holding: Holding, ttlMs: number, rest: Rest | null): LeaseNodes {
     const { resources, owner } = holding;
-    const release = () => releaseOnAll(this.#nodes, holding, nodeTimeoutMs(ttlMs));
-    const extend = async (newTtlMs: number): Promise<number> => {
-      const outcome = await extendOnAll(this.#nodes, holding, newTtlMs, this.runtime);
-      if (outcome.ok) return outcome.deadlineMs;
-      // What a minority may still hold would only be in the way of the next holder.
-      if (outcome.reason === 'lost') void release();
-      throw failureError(outcome, resources, 0);
+    const release = () => {
+      rest?.end();
+      return releaseWhereAsked(this.#nodes, holding, nodeTimeoutMs(ttlMs));
     };
-    return { owner, extend, release };
+    const extend = async (newTtlMs: number): Promise<number> => {
+      const outcome = extendOnAll(this.#nodes, holding, newTtlMs, this.runtime);
+      rest?.ask();
+      const extended = await outcome;
+      if (extended.ok) {
+        rest?.extended(newTtlMs, extended.deadlineMs);
+        return extended.deadlineMs;
+      }
+      // What a minority may still hold would only be in the way of the next holder.
+      if (extended.reason === 'lost') void release();
+      throw failureError(extended, resources, 0);
+    };
+    return { owner, extend, release, share: () => rest?.ask() };
   }
 }
 

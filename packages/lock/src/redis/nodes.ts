@@ -1,5 +1,6 @@
 import { Alarms } from '../alarms.js';
 import type { VoteReply } from '../core/answers.js';
+import { FirstAsked } from '../core/first-asked.js';
 import { NODE_TIMEOUT_MAX_MS, nodeTimeoutMs } from '../core/validity.js';
 import { noAnswer, type Runtime } from '../runtime.js';
 import { type Call, Command, type Reply } from './calls.js';
@@ -21,13 +22,22 @@ export class Holding {
   readonly owner: string;
   /** Whether it may have stood in line. */
   readonly hasWaited: boolean;
+  /** The nodes that may hold something of it, or keep its place. */
+  asked: readonly number[];
   /** Whether RELEASE was sent. No other command is begun after that. */
   isGivenUp = false;
 
-  constructor(resources: readonly string[], owner: string, hasWaited: boolean) {
+  /** @param asked where another process has taken it: all */
+  constructor(
+    resources: readonly string[],
+    owner: string,
+    hasWaited: boolean,
+    asked: readonly number[] = [],
+  ) {
     this.resources = resources;
     this.owner = owner;
     this.hasWaited = hasWaited;
+    this.asked = asked;
   }
 }
 
@@ -52,6 +62,10 @@ type Tell<Answer> = (index: number, answer: Answer) => void;
 
 const released = ({ parts }: Reply): ReleaseReply => ({
   answer: oneOf(parts, 'released', 'not-held'),
+});
+
+const stood = ({ parts }: Reply) => ({
+  answer: oneOf(parts, 'standing', 'not-admitted', 'wrong-members'),
 });
 
 /** One command for some nodes, and what they answer. */
@@ -114,7 +128,7 @@ class Question<Answer> implements Call<RedisNode> {
 /** The nodes of one lock service, sorted by name, and what is asked of all of them for a lease. Never throws. */
 export class Nodes {
   readonly all: readonly RedisNode[];
-  readonly #indexes: readonly number[];
+  readonly first: FirstAsked;
   readonly #options: NodesOptions;
   readonly #runtime: Runtime;
   /** Hardly any runs out, and a request waits for a connection, which keeps the process alive. */
@@ -122,7 +136,7 @@ export class Nodes {
 
   constructor(all: readonly RedisNode[], options: NodesOptions, runtime: Runtime) {
     this.all = all;
-    this.#indexes = [...all.keys()];
+    this.first = new FirstAsked(all.length);
     this.#options = options;
     this.#runtime = runtime;
     this.#limits = new Alarms({
@@ -131,26 +145,54 @@ export class Nodes {
     });
   }
 
+  /** Calls back once after `delayMs`, unless the returned function is called before. Does not keep a process alive. */
+  after(delayMs: number, callback: () => void): () => void {
+    return this.#limits.after(delayMs, callback);
+  }
+
   /** ACQUIRE: takes the locks of all resources or none. With a ticket, who is refused stands in line. */
   acquire(
+    indexes: readonly number[],
     holding: Holding,
     ttlMs: number,
     ticket: Ticket | null,
     tell: Tell<VoteReply>,
   ): Question<VoteReply> {
+    this.#note(indexes, holding);
     const keys = this.#keys(holding, ['lock', 'fence', 'line'], ticket !== null);
     const place = ticket ? [ticket.score, ticket.channel, ticket.turnMs] : [];
     const values = [holding.owner, ttlMs, this.#options.fenceTtlMs, ...place];
-    const take: Read<VoteReply> = (reply, service, node) => {
-      const answer = vote(reply, service);
-      // Carried out after its release, it would lock everybody out, or stand in line, until its time ends.
-      const leavesTraces =
-        answer.answer === 'granted' || (answer.answer === 'held' && ticket !== null);
-      if (holding.isGivenUp && reply.mayBeLate && leavesTraces) this.#releaseOn([node], holding);
-      return answer;
-    };
+    const take = this.#cleaning<VoteReply>(
+      holding,
+      vote,
+      ({ answer }) => answer === 'granted' || (answer === 'held' && ticket !== null),
+    );
     const command = new Command('acquire', keys, values);
-    return this.#ask(this.#indexes, command, nodeTimeoutMs(ttlMs), take, tell);
+    return this.#ask(indexes, command, nodeTimeoutMs(ttlMs), take, tell);
+  }
+
+  /** STAND: stands in line on these nodes, and takes nothing. Nobody waits for the answers. */
+  stand(indexes: readonly number[], holding: Holding, ticket: Ticket): void {
+    this.#note(indexes, holding);
+    const keys = this.#keys(holding, ['lock', 'fence', 'line'], true);
+    const values = [holding.owner, ticket.score, ticket.channel, ticket.turnMs];
+    const stand = this.#cleaning(holding, stood, ({ answer }) => answer === 'standing');
+    this.#ask(indexes, new Command('stand', keys, values), NODE_TIMEOUT_MAX_MS, stand, () => {});
+  }
+
+  /** KEEP: holds a lease on these nodes, too, that a majority has granted. */
+  keep(
+    indexes: readonly number[],
+    holding: Holding,
+    token: bigint,
+    ttlMs: number,
+    tell: Tell<VoteReply>,
+  ): Question<VoteReply> {
+    this.#note(indexes, holding);
+    const keys = this.#keys(holding, ['lock', 'fence']);
+    const values = [holding.owner, ttlMs, token.toString(), this.#options.fenceTtlMs];
+    const keep = this.#cleaning<VoteReply>(holding, vote, ({ answer }) => answer === 'granted');
+    return this.#ask(indexes, new Command('keep', keys, values), nodeTimeoutMs(ttlMs), keep, tell);
   }
 
   /** CONFIRM: raises these nodes to `token`, if the attempt still holds the locks there. */
@@ -169,26 +211,46 @@ export class Nodes {
   /** EXTEND: gives the lease more time where it is still held. */
   extend(holding: Holding, ttlMs: number, tell: Tell<ExtendReply>): Question<ExtendReply> {
     const command = new Command('extend', this.#keys(holding, ['lock']), [holding.owner, ttlMs]);
-    return this.#ask(this.#indexes, command, nodeTimeoutMs(ttlMs), extended, tell);
+    return this.#ask(this.first.all, command, nodeTimeoutMs(ttlMs), extended, tell);
   }
 
-  /** RELEASE: gives up what the owner holds, and its place in line. It is carried out however long a node takes. */
+  /**
+   * RELEASE: gives up what the owner holds, and its place in line, where it may have any. It is carried out however long a node
+   * takes.
+   */
   release(holding: Holding, limitMs: number, tell: Tell<ReleaseReply>): Question<ReleaseReply> {
     holding.isGivenUp = true;
-    return this.#ask(
-      this.#indexes,
-      this.#releaseOf(holding),
-      limitMs,
-      released,
-      tell,
-      this.#options.maxTtlMs,
-    );
+    const command = this.#releaseOf(holding);
+    return this.#ask(holding.asked, command, limitMs, released, tell, this.#options.maxTtlMs);
   }
 
   /** RELEASE, where nobody waits for the answers. */
   giveUp(holding: Holding): void {
     holding.isGivenUp = true;
-    this.#releaseOn(this.all, holding);
+    this.#releaseOn(
+      holding.asked.map((index) => this.#node(index)),
+      holding,
+    );
+  }
+
+  /** The first nodes are asked first: whoever asks others then has asked all. */
+  #note(indexes: readonly number[], holding: Holding): void {
+    holding.asked = holding.asked.length === 0 ? indexes : this.first.all;
+  }
+
+  /** Carried out after its release, a command that leaves traces would lock everybody out, or stand in line, until its time ends. */
+  #cleaning<Answer>(
+    holding: Holding,
+    read: Read<Answer>,
+    leavesTraces: (answer: Answer) => boolean,
+  ): Read<Answer> {
+    return (reply, service, node) => {
+      const answer = read(reply, service, node);
+      if (holding.isGivenUp && reply.mayBeLate && leavesTraces(answer)) {
+        this.#releaseOn([node], holding);
+      }
+      return answer;
+    };
   }
 
   #releaseOn(nodes: readonly RedisNode[], holding: Holding): void {

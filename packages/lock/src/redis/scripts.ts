@@ -5,6 +5,8 @@ import { readFileSync } from 'node:fs';
 const needs = {
   acquire: ['vote', 'line'],
   confirm: ['vote'],
+  stand: ['vote', 'line'],
+  keep: ['vote', 'line'],
   extend: ['vote'],
   release: ['line'],
   inspect: ['life'],

@@ -6,6 +6,7 @@
 -- A waiter's key is a list: owner, channel, turn (ms), then lock and line of each resource.
 
 local function turn_of(owner) return 'turn:' .. owner end
+local function is_turn(holder) return string.sub(holder, 1, 5) == 'turn:' end
 
 -- So that a script that meets many who have vanished does not hold up the node. Others may be let in before the rest, then.
 local VANISHED_MAX = 100

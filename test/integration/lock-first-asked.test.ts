@@ -1,0 +1,161 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { type Runtime, systemRuntime } from '../../packages/lock/src/runtime.js';
+import { LockWorld, nameOf, type Side } from './lock-world.js';
+import { until } from './redlock-nodes.js';
+
+/** Far longer than a test may last: what is left behind shows. */
+const TTL_MS = 60_000;
+/** For how long the first nodes are waited for. */
+const PATIENCE_MS = 20;
+const CYCLES = 100;
+
+/** Asks the rest only where the first have answered, however late they are. */
+const patient: Runtime = {
+  ...systemRuntime,
+  after: (delayMs, callback, background) =>
+    background && delayMs <= PATIENCE_MS
+      ? () => {}
+      : systemRuntime.after(delayMs, callback, background),
+};
+
+describe.each([3, 4, 5])('of %i nodes', (count) => {
+  let world: LockWorld;
+  beforeAll(async () => {
+    world = await LockWorld.start(count);
+  });
+  afterAll(() => world?.[Symbol.asyncDispose]());
+  beforeEach(() => world.renew());
+
+  const majority = Math.floor(count / 2) + 1;
+  const isEverywhere = async (): Promise<boolean> => (await world.holders('x')) === count;
+
+  /** @returns milliseconds */
+  async function cycles({ lock }: Side): Promise<number> {
+    const startedMs = performance.now();
+    for (let cycle = 0; cycle < CYCLES; cycle += 1) {
+      const lease = await lock.acquire('x', { ttlMs: TTL_MS });
+      expect(await lease.release()).toBe('released');
+    }
+    return performance.now() - startedMs;
+  }
+
+  test('a lease that is soon given back concerns a majority, and one that is kept all nodes', async () => {
+    const side = await world.busy();
+    const before = await world.scripts();
+    await cycles(side);
+    const ran = (await world.scripts()).map((number, at) => number - (before[at] ?? 0));
+    // The rest are asked once a second, too, and wherever a node happened to be late, or a lease to be kept for longer.
+    const [most, least] = [ran.slice(0, majority), ran.slice(majority)];
+    expect(Math.min(...most)).toBeGreaterThan(CYCLES);
+    expect(Math.max(...least)).toBeLessThan(CYCLES);
+
+    const kept = await side.lock.acquire('x', { ttlMs: TTL_MS });
+    await until(isEverywhere);
+    expect(await kept.release()).toBe('released');
+    await world.untilClean();
+  });
+
+  test('an attempt that is given up while it asks a majority leaves nothing', async () => {
+    const side = await world.busy();
+    const controller = new AbortController();
+    const asked = side.doors.slice(0, majority);
+    for (const door of asked) door.hold('toClient');
+    const attempt = side.lock.tryAcquire('x', { ttlMs: TTL_MS, signal: controller.signal });
+    await Promise.all(asked.map((door) => door.untilHeld('toClient')));
+    controller.abort();
+    expect(await attempt).toMatchObject({ ok: false, reason: 'aborted' });
+    side.heal();
+    await world.untilClean();
+  });
+
+  test('one that hangs is waited for once, and is asked again when it answers', async () => {
+    const side = await world.busy();
+    const healthyMs = await cycles(side);
+    const [node] = world.servers;
+    await node?.pause();
+    const hungMs = await cycles(side);
+    expect(hungMs).toBeLessThan(healthyMs + CYCLES * PATIENCE_MS);
+    await node?.wake();
+    await until(async () => {
+      const before = await world.scripts();
+      await cycles(side);
+      const ran = (await world.scripts()).map((number, at) => number - (before[at] ?? 0));
+      return (ran[0] ?? 0) > CYCLES && (ran.at(-1) ?? 0) < CYCLES;
+    });
+    await world.untilClean();
+  });
+
+  test('a release that one of a bare majority does not answer does not wait for it', async () => {
+    const side = await world.busy({ runtime: { ...systemRuntime } });
+    side.doors.at(-1)?.hold('toServer');
+    const lease = await side.lock.acquire('x', { ttlMs: TTL_MS });
+    side.doors[0]?.hold('toClient');
+    const startedMs = performance.now();
+    expect(await lease.release()).toBe('released');
+    expect(performance.now() - startedMs).toBeLessThan(1_000);
+    side.heal();
+    await world.untilClean();
+  });
+
+  test('a lease that is kept outlives the loss of a node that it was got from', async () => {
+    const side = await world.busy();
+    const lease = await side.lock.acquire('x', { ttlMs: TTL_MS });
+    await until(isEverywhere);
+    await world.admins[0]?.del(`${world.keyPrefix}lock:x`, `${world.keyPrefix}node`);
+    await lease.extend(TTL_MS);
+    expect(await lease.release()).toBe('released');
+    await world.untilClean();
+  });
+
+  test.each([
+    ['its owner may be told to others', (lease: { owner: string }) => lease.owner],
+    ['it is extended', (lease: { extend(ms: number): Promise<void> }) => lease.extend(TTL_MS)],
+  ])('a lease is held by all nodes at once where %s', async (_, use) => {
+    const side = await world.busy({ runtime: patient });
+    const lease = await side.lock.acquire('x', { ttlMs: TTL_MS });
+    expect(await world.holders('x')).toBe(majority);
+    await use(lease);
+    await until(isEverywhere);
+    expect(await lease.release()).toBe('released');
+    await world.untilClean();
+  });
+
+  test('a node that is not needed and loses its memory is noticed, and has a vote again', async () => {
+    await world.renew({ maxTtlMs: 1_000 });
+    const side = await world.busy({ config: { maxTtlMs: 1_000 } });
+    await world.admins.at(-1)?.del(`${world.keyPrefix}node`);
+    await until(async () => {
+      const attempt = await side.lock.tryAcquire('x', { ttlMs: 1_000 });
+      if (attempt.ok) await attempt.lease.release();
+      return (await side.lock.status()).every((node) => node.reachable && node.noVote === null);
+    });
+    await world.untilClean();
+  });
+
+  test('who waits for a lock that a majority holds stands in line on all nodes, takes none of the rest, and is not in the way of its holder', async () => {
+    const holder = await world.busy();
+    const rest = holder.doors.slice(majority);
+    for (const door of rest) door.hold('toServer');
+    const lease = await holder.lock.acquire('x', { ttlMs: TTL_MS });
+    const waiter = await world.busy({ runtime: patient });
+    const waiting = waiter.lock.acquire('x', { ttlMs: TTL_MS, waitMs: TTL_MS });
+    await until(async () => (await world.keys(/^line:x$/)).length === count);
+    const own = [...Array(majority).keys()].map((at) => `${nameOf(at)} lock:x`);
+    expect(await world.keys(/^lock:/)).toEqual(own);
+    // Another gives up its try, and so hands what is free to the first in line: that is no obstacle either.
+    const other = await world.connected();
+    expect(await other.lock.tryAcquire('x', { ttlMs: TTL_MS })).toMatchObject({ reason: 'held' });
+    for (const door of rest) door.release('toServer');
+    await until(isEverywhere);
+    const values = await Promise.all(
+      world.admins.map((node) => node.get(`${world.keyPrefix}lock:x`)),
+    );
+    expect(new Set(values)).toEqual(new Set([lease.owner]));
+    expect(await lease.release()).toBe('released');
+    const next = await waiting;
+    expect(next.token).toBeGreaterThan(lease.token);
+    expect(await next.release()).toBe('released');
+    holder.heal();
+    await world.untilClean();
+  });
+});
