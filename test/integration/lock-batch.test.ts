@@ -1,12 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { inspect } from 'node:util';
 import { InvalidArgumentError, Redlock } from '@fenced/lock';
 import { type LocalRedisService, startLocalRedis, TcpProxy } from '@fenced/testbed';
 import fc from 'fast-check';
 import type { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Holding } from '../../packages/lock/src/redis/nodes.js';
-import { systemRuntime } from '../../packages/lock/src/runtime.js';
+import { type Runtime, systemRuntime } from '../../packages/lock/src/runtime.js';
 import { connect } from './lock-world.js';
 import { OneNode } from './one-node.js';
 import { until } from './redlock-nodes.js';
@@ -158,13 +159,37 @@ test('what is no reply of the scripts is an error for all who wait for it, and n
   ];
   broken.push('[["error",{"toString":1,"valueOf":1}]]', '[["granted","1",1]]\n{}');
   broken.push(`[["granted","1",1]]\n${voter}x`, `[["granted","x",1]]\n${voter}`);
+  broken.push(
+    { toJSON: () => JSON.parse('') },
+    ['x'],
+    'granted',
+    'granted x 1',
+    'granted 1 1\n1 a',
+  );
   broken.push('[["granted","1",1]]', `[["granted","1",2]]\n${voter}`);
   for (const reply of broken) {
     const client = { evalsha: async () => reply, eval: async () => reply };
     const node = new OneNode(client, '{x}:', '');
     const answer = await node.acquire(new Holding(['x'], 'o', false), 1_000);
-    expect(answer, String(reply).slice(0, 60)).toMatchObject({ answer: 'error' });
+    expect(answer, inspect(reply).slice(0, 60)).toMatchObject({ answer: 'error' });
   }
+});
+
+test('a runtime may be an object whose methods need it', async () => {
+  class OwnRuntime implements Runtime {
+    readonly #system = systemRuntime;
+    nowMs = function (this: OwnRuntime): number {
+      return this.#system.nowMs();
+    };
+    wallClockMs = (): number => this.#system.wallClockMs();
+    random = (): number => this.#system.random();
+    uniqueId = (): string => this.#system.uniqueId();
+    soon = (callback: () => void): void => this.#system.soon(callback);
+    after: Runtime['after'] = (...timer) => this.#system.after(...timer);
+  }
+  const nodes = [{ name: 'n', client: admin }];
+  await using lock = new Redlock({ nodes, keyPrefix: `{${randomUUID()}}:` }, new OwnRuntime());
+  expect(await (await lock.acquire('x', { ttlMs: 1_000 })).release()).toBe('released');
 });
 
 test('requests for a node that is down wait in bounded number, and are answered once they are given up', async () => {

@@ -1,6 +1,8 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { LeaseLostError, Redlock } from '@fenced/lock';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { type Runtime, systemRuntime } from '../../packages/lock/src/runtime.js';
-import { LockWorld, nameOf, type Side } from './lock-world.js';
+import { connect, LockWorld, type Side } from './lock-world.js';
 import { until } from './redlock-nodes.js';
 
 /** Far longer than a test may last: what is left behind shows. */
@@ -132,30 +134,85 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('who waits for a lock that a majority holds stands in line on all nodes, takes none of the rest, and is not in the way of its holder', async () => {
-    const holder = await world.busy();
-    const rest = holder.doors.slice(majority);
-    for (const door of rest) door.hold('toServer');
-    const lease = await holder.lock.acquire('x', { ttlMs: TTL_MS });
-    const waiter = await world.busy({ runtime: patient });
-    const waiting = waiter.lock.acquire('x', { ttlMs: TTL_MS, waitMs: TTL_MS });
-    await until(async () => (await world.keys(/^line:x$/)).length === count);
-    const own = [...Array(majority).keys()].map((at) => `${nameOf(at)} lock:x`);
-    expect(await world.keys(/^lock:/)).toEqual(own);
-    // Another gives up its try, and so hands what is free to the first in line: that is no obstacle either.
+  test.each([
+    ['one that has just asked all nodes', () => world.busy()],
+    ['one that asks all nodes', () => world.connected()],
+  ])(
+    'who waits for a lock that a majority holds takes none of the rest but its turn, and is not in the way of its holder: %s',
+    async (_, open) => {
+      const holder = await world.busy();
+      const rest = holder.doors.slice(majority);
+      for (const door of rest) door.hold('toServer');
+      const lease = await holder.lock.acquire('x', { ttlMs: TTL_MS });
+      const waiter = await open();
+      const waiting = waiter.lock.acquire('x', { ttlMs: TTL_MS, waitMs: TTL_MS });
+      const values = () =>
+        Promise.all(world.admins.map((node) => node.get(`${world.keyPrefix}lock:x`)));
+      const isTurn = (value: string | null) => value?.startsWith('turn:');
+      await until(async () => (await values()).slice(majority).every(isTurn));
+      await until(async () => (await world.keys(/^line:x$/)).length === majority);
+      // Who gives up its try hands what is free to the first in line: that is no obstacle either.
+      const other = await world.connected();
+      expect(await other.lock.tryAcquire('x', { ttlMs: TTL_MS })).toMatchObject({ reason: 'held' });
+      for (const door of rest) door.release('toServer');
+      await until(async () => new Set(await values()).size === 1);
+      expect(await values()).toEqual(Array(count).fill(lease.owner));
+      await lease.extend(TTL_MS);
+      expect(await lease.release()).toBe('released');
+      const next = await waiting;
+      expect(next.token).toBeGreaterThan(lease.token);
+      expect(await next.release()).toBe('released');
+      await world.untilClean();
+    },
+  );
+
+  test('the rest are not asked again once others may have released the lease', async () => {
+    const side = await world.busy();
+    const lease = await side.lock.acquire('x', { ttlMs: TTL_MS });
+    const inTheWay = world.admins.slice(majority);
+    for (const node of inTheWay) {
+      await node.set(`${world.keyPrefix}lock:x`, 'another attempt', 'PX', TTL_MS);
+    }
+    const { owner } = lease;
+    for (const client of side.clients) await client.ping();
     const other = await world.connected();
-    expect(await other.lock.tryAcquire('x', { ttlMs: TTL_MS })).toMatchObject({ reason: 'held' });
-    for (const door of rest) door.release('toServer');
-    await until(isEverywhere);
-    const values = await Promise.all(
-      world.admins.map((node) => node.get(`${world.keyPrefix}lock:x`)),
-    );
-    expect(new Set(values)).toEqual(new Set([lease.owner]));
-    expect(await lease.release()).toBe('released');
-    const next = await waiting;
-    expect(next.token).toBeGreaterThan(lease.token);
-    expect(await next.release()).toBe('released');
-    holder.heal();
+    expect(await other.lock.release({ resource: 'x', owner })).toBe('released');
+    for (const node of inTheWay) await node.del(`${world.keyPrefix}lock:x`);
+    // Twice as long as the first pause before they are asked again, where they are.
+    await sleep(2 * PATIENCE_MS);
+    for (const client of side.clients) await client.ping();
+    expect(await world.keys(/^lock:/)).toEqual([]);
+    expect(await lease.release()).toBe('expired');
+  });
+
+  test('a lease is not extended by nodes that may have been held by another in between', async () => {
+    const side = await world.busy({ runtime: patient });
+    const lease = await side.lock.acquire('x', { ttlMs: TTL_MS });
+    // Another got a majority because one of ours lost its key, and has given it back.
+    await world.admins[0]?.del(`${world.keyPrefix}lock:x`);
+    for (const node of world.admins.slice(majority)) {
+      await node.set(`${world.keyPrefix}fence:x`, `${lease.token + 1n}`, 'PX', TTL_MS);
+    }
+    await expect(lease.extend(TTL_MS)).rejects.toThrow(LeaseLostError);
     await world.untilClean();
   });
+
+  test('a lease that is extended at once is held by all nodes for as long as it lasts now', async () => {
+    const side = await world.busy();
+    const lease = await side.lock.acquire('x', { ttlMs: 1_000 });
+    await lease.extend(TTL_MS);
+    const left = await Promise.all(
+      world.admins.map((node) => node.pttl(`${world.keyPrefix}lock:x`)),
+    );
+    expect(Math.min(...left)).toBeGreaterThan(TTL_MS / 2);
+    expect(await lease.release()).toBe('released');
+  });
+});
+
+test('a client that will not connect any more ends the attempt: its own limit keeps no process alive', async () => {
+  const client = connect(1, { retryStrategy: () => null });
+  await using lock = new Redlock({ nodes: [{ name: 'n', client }] });
+  const startedMs = performance.now();
+  await expect(lock.acquire('x', { ttlMs: 60_000 })).rejects.toMatchObject({ code: 'no-quorum' });
+  expect(performance.now() - startedMs).toBeLessThan(1_500);
 });

@@ -68,7 +68,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     side.heal();
     await until(() => side.clients.every(({ status }) => status === 'ready'));
     for (const client of side.clients) await client.ping();
-    expect(await world.holders('x')).toBe(count);
+    await until(async () => (await world.holders('x')) === count);
     next.ensure();
   });
 

@@ -6,7 +6,7 @@ import { until } from './redlock-nodes.js';
 
 export type ClientOptions = Pick<
   RedisOptions,
-  'db' | 'keyPrefix' | 'username' | 'password' | 'maxRetriesPerRequest'
+  'db' | 'keyPrefix' | 'username' | 'password' | 'maxRetriesPerRequest' | 'retryStrategy'
 >;
 
 export interface SideOptions {

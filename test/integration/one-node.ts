@@ -26,7 +26,7 @@ export class OneNode {
   }
 
   confirm(holding: Holding, token: bigint): Promise<VoteReply> {
-    return answered((tell) => this.#nodes.confirm([0], holding, token, LIMIT_MS, tell));
+    return answered((tell) => this.#nodes.confirm([0], holding, token, LIMIT_MS, tell, () => {}));
   }
 
   extend(holding: Holding, ttlMs: number): Promise<ExtendReply> {

@@ -137,11 +137,7 @@ const acquire: Body = (model, keys, values, members) => {
   }
   if (obstacles.length > 0) {
     if (ticket.length > 0) standInLine(model, waiter, owner, ticket, { locks, lines });
-    const left = obstacles.map((name) => {
-      const pttl = model.pttl(name);
-      return pttl === WITHOUT_TTL ? node.maxTtlMs : pttl;
-    });
-    return ['held', Math.max(0, ...left), String(Math.floor(model.nowMs))];
+    return held(model, obstacles, node);
   }
 
   const token = highestGiven(model, fences, node) + 1;
@@ -173,11 +169,32 @@ const stand: Body = (model, keys, values, members) => {
   const [owner = '', ...ticket] = values;
   const node = voter(model, key(keys, 0), members);
   if (Array.isArray(node)) return node;
+  const waiter = key(keys, keys.length - 1);
   const own = keys.slice(0, -1);
-  const places = { locks: every(3, own, 1), lines: every(3, own, 3) };
-  standInLine(model, key(keys, keys.length - 1), owner, ticket, places);
-  return ['standing'];
+  const [locks, lines] = [every(3, own, 1), every(3, own, 3)];
+  const obstacles = (): string[] =>
+    locks.flatMap((lock, at) => {
+      const holder = model.get(lock);
+      if (holder === owner || holder === turnOf(owner)) return [];
+      return [holder === undefined ? (firstIn(model, lines[at] ?? '')?.waiter ?? waiter) : lock];
+    });
+  let found = obstacles();
+  if (found.length > 0) {
+    standInLine(model, waiter, owner, ticket, { locks, lines });
+    for (const line of lines) handOver(model, line);
+    found = obstacles();
+  }
+  return found.length === 0 ? ['turn'] : held(model, found, node);
 };
+
+/** @param obstacles keys, of which the last to expire tells how long it takes */
+function held(model: RedisProcess, obstacles: readonly string[], node: Voter): Reply {
+  const left = obstacles.map((name) => {
+    const pttl = model.pttl(name);
+    return pttl === WITHOUT_TTL ? node.maxTtlMs : pttl;
+  });
+  return ['held', Math.max(0, ...left), String(Math.floor(model.nowMs))];
+}
 
 const keep: Body = (model, keys, values, members) => {
   const [owner = '', ttl = '', token = '', fenceTtl = ''] = values;
@@ -185,10 +202,12 @@ const keep: Body = (model, keys, values, members) => {
   if (Array.isArray(node)) return node;
   if (Number(ttl) > node.maxTtlMs) return ['ttl-too-long', node.maxTtlMs];
   const [locks, fences] = [every(2, keys, 1), every(2, keys, 2)];
-  const holders = locks.map((lock) => model.get(lock));
-  const isInTheWay = (holder: string | undefined): boolean =>
-    holder !== undefined && holder !== owner && !holder.startsWith(turnOf(''));
-  if (holders.some(isInTheWay)) return ['not-held'];
+  const isInTheWay = (lock: string, at: number): boolean => {
+    const holder = model.get(lock);
+    const isOthers = holder !== undefined && holder !== owner && !holder.startsWith(turnOf(''));
+    return isOthers || Number(model.get(fences[at] ?? '') ?? 0) > Number(token);
+  };
+  if (locks.some(isInTheWay)) return ['not-held'];
   const highest = Math.max(Number(token), highestGiven(model, fences, node));
   for (const lock of locks) take(model, lock, owner, ttl);
   noteTtl(model, key(keys, 0), node, ttl);
@@ -374,7 +393,9 @@ export function written(replies: readonly Reply[]): string {
 
 /** The replies that a script has written. */
 export function repliesIn(answer: string): readonly Reply[] {
-  const [replies = [], voters = []]: Reply[][] = answer.split('\n').map((line) => JSON.parse(line));
+  const [replies = [], voters = []]: Reply[][] = answer
+    .split('\n')
+    .map((line) => (line.startsWith('[') ? JSON.parse(line) : [line.split(' ')]));
   return replies.map((reply) =>
     reply[0] !== undefined && reply[0] in VOTES
       ? [...reply.slice(0, -1), ...(voters[Number(reply.at(-1)) - 1] ?? [])]

@@ -1,9 +1,10 @@
 import type { NodeAnswer, VoteReply } from './core/answers.js';
 import type { Failure } from './core/failure.js';
+import { PATIENCE_MS } from './core/first-asked.js';
 import { callsForAdmission, decide, retryAfterMs, type Vote } from './core/tally.js';
 import { nodeTimeoutMs, validityMs } from './core/validity.js';
 import type { Holding, Nodes, Ticket } from './redis/nodes.js';
-import type { Runtime } from './runtime.js';
+import { onAbort, type Runtime } from './runtime.js';
 
 /** How one attempt to acquire ended. `deadlineMs` is on the runtime's monotonic clock. */
 export type AttemptOutcome =
@@ -13,7 +14,8 @@ export type AttemptOutcome =
       readonly deadlineMs: number;
       /** Whether there are nodes that have not been asked. */
       readonly isOnMajority: boolean;
-      readonly nodes: readonly NodeAnswer[];
+      /** What every node has said by now. */
+      readonly answers: () => readonly NodeAnswer[];
     }
   | FailedAttempt;
 
@@ -21,8 +23,6 @@ export interface FailedAttempt extends Failure {
   readonly ok: false;
 }
 
-/** For how long the nodes that are asked first are waited for, and for how long a lease may be held by those alone. */
-export const PATIENCE_MS = 20;
 /** How long an attempt that has some nodes, while others hold some, waits for the rest. */
 const SPLIT_MIN_MS = 50;
 /** The same, in the time that it took until then: the rest may only be far away. */
@@ -50,10 +50,10 @@ export class Attempt {
   #voted = 0;
   /** The nodes that have not been asked. */
   #rest: readonly number[] = [];
-  #cancelPatience: (() => void) | null = null;
   readonly #startedMs: number;
   readonly #settle = Promise.withResolvers<AttemptOutcome>();
   #outcome: AttemptOutcome | null = null;
+  #ignoreAbort: (() => void) | null = null;
   #needsAdmission = false;
   #cancelSplit: (() => void) | null = null;
   readonly #questions: { endLimit(): void }[] = [];
@@ -81,41 +81,42 @@ export class Attempt {
   }
 
   /** Never rejects: an aborted attempt is a failed one. To be called once. */
-  async run(signal: AbortSignal): Promise<AttemptOutcome> {
+  run(signal: AbortSignal): Promise<AttemptOutcome> {
     const abort = (): void => this.#lose('aborted');
-    signal.addEventListener('abort', abort, { once: true });
+    this.#ignoreAbort = onAbort(signal, abort);
     // An abort before now has no event any more.
     if (signal.aborted) abort();
     else this.#askFirst();
-    const outcome = await this.#settle.promise;
-    signal.removeEventListener('abort', abort);
-    return outcome;
+    return this.#settle.promise;
   }
 
   #askFirst(): void {
     const { first } = this.#nodes;
     const chosen = first.choose(this.#startedMs);
-    if (chosen !== first.all) {
-      this.#rest = first.rest;
-      this.#cancelPatience = this.#nodes.after(PATIENCE_MS, () => {
-        first.doubt();
-        this.#askRest();
-      });
-    }
+    if (chosen !== first.all) this.#rest = first.rest;
     this.#ask(chosen);
   }
+
+  /** A node has not answered for a while. */
+  readonly #late = (): void => {
+    if (this.#rest.length === 0) return;
+    this.#nodes.first.doubt();
+    this.#askRest();
+  };
 
   #askRest(): void {
     const rest = this.#rest;
     this.#rest = [];
-    if (rest.length > 0) this.#ask(rest);
+    if (rest.length === 0) return;
+    this.#ask(rest);
+    this.#limitSplit();
   }
 
   #ask(indexes: readonly number[]): void {
     this.#unanswered += indexes.length;
     const tell = (index: number, vote: VoteReply): void => this.#hear(index, vote);
     this.#questions.push(
-      this.#nodes.acquire(indexes, this.#holding, this.#ttlMs, this.#ticket, tell),
+      this.#nodes.acquire(indexes, this.#holding, this.#ttlMs, this.#ticket, tell, this.#late),
     );
   }
 
@@ -135,8 +136,8 @@ export class Attempt {
       return;
     }
     this.#voted += 1;
-    const isInTime = (): boolean => this.#runtime.nowMs() - this.#startedMs < PATIENCE_MS;
-    if (this.#voted === first.all.length && isInTime()) first.trust(this.#startedMs);
+    if (this.#voted < first.all.length) return;
+    if (this.#runtime.nowMs() - this.#startedMs < PATIENCE_MS) first.trust(this.#startedMs);
   }
 
   #record(index: number, vote: VoteReply): void {
@@ -166,7 +167,9 @@ export class Attempt {
     this.#unanswered += indexes.length;
     const tell = (index: number, vote: VoteReply): void => this.#hear(index, vote, token);
     const limitMs = nodeTimeoutMs(this.#ttlMs);
-    this.#questions.push(this.#nodes.confirm(indexes, this.#holding, token, limitMs, tell));
+    this.#questions.push(
+      this.#nodes.confirm(indexes, this.#holding, token, limitMs, tell, this.#late),
+    );
   }
 
   /** Where others hold a part of the nodes, and we another, whoever waits for the rest keeps both waiting. */
@@ -189,7 +192,7 @@ export class Attempt {
         token,
         deadlineMs: nowMs + validMs,
         isOnMajority: this.#rest.length > 0,
-        nodes: this.#answers(),
+        answers: () => this.#answers(),
       });
     } else this.#lose('too-slow');
   }
@@ -197,8 +200,8 @@ export class Attempt {
   #lose(reason: FailedAttempt['reason']): void {
     // An abort may come between the win and the moment at which `run` hears of it.
     if (this.#outcome) return;
-    if (this.#ticket === null || reason !== 'held') this.#nodes.giveUp(this.#holding);
-    else if (this.#rest.length > 0) this.#nodes.stand(this.#rest, this.#holding, this.#ticket);
+    const isInLine = this.#ticket !== null && reason === 'held';
+    if (!isInLine) this.#nodes.giveUp(this.#holding);
     this.#finish({
       ok: false,
       reason,
@@ -216,8 +219,8 @@ export class Attempt {
 
   #finish(outcome: AttemptOutcome): void {
     this.#outcome = outcome;
+    this.#ignoreAbort?.();
     this.#cancelSplit?.();
-    this.#cancelPatience?.();
     for (const question of this.#questions) question.endLimit();
     if (this.#needsAdmission) this.#callForAdmission();
     // Another attempt must not travel in one script with the release of this: nobody else would ever get between the two.

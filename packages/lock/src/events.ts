@@ -1,4 +1,4 @@
-import { channel } from 'node:diagnostics_channel';
+import { type Channel, channel } from 'node:diagnostics_channel';
 import type { NodeAnswer } from './core/answers.js';
 import type { LeaseLostError } from './core/errors.js';
 
@@ -33,11 +33,25 @@ export interface LockEvents {
   'fenced:lock:admitted': { readonly node: string; readonly generation: number };
 }
 
+const channels: { readonly [Name in keyof LockEvents]: Channel } = {
+  'fenced:lock:acquire': channel('fenced:lock:acquire'),
+  'fenced:lock:contended': channel('fenced:lock:contended'),
+  'fenced:lock:extended': channel('fenced:lock:extended'),
+  'fenced:lock:lost': channel('fenced:lock:lost'),
+  'fenced:lock:released': channel('fenced:lock:released'),
+  'fenced:lock:node-refused': channel('fenced:lock:node-refused'),
+  'fenced:lock:admitted': channel('fenced:lock:admitted'),
+};
+
 /** Tells whoever has subscribed; `make` is called only for them. */
 export function tell<Name extends keyof LockEvents>(
   name: Name,
   make: () => LockEvents[Name],
 ): void {
-  const named = channel(name);
-  if (named.hasSubscribers) named.publish(make());
+  if (isHeard(name)) channels[name].publish(make());
+}
+
+/** Whether anybody has subscribed. */
+export function isHeard(name: keyof LockEvents): boolean {
+  return channels[name].hasSubscribers;
 }

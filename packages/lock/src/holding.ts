@@ -1,9 +1,8 @@
-import { PATIENCE_MS } from './attempt.js';
 import type { Failure } from './core/failure.js';
 import { consistentQuorum, majorityOf } from './core/quorum.js';
 import { validityMs } from './core/validity.js';
 import type { Holding, Nodes } from './redis/nodes.js';
-import type { ExtendReply } from './redis/replies.js';
+import type { ExtendReply, ReleaseReply } from './redis/replies.js';
 import type { Runtime } from './runtime.js';
 
 /**
@@ -79,22 +78,22 @@ export function releaseWhereAsked(
   const isFree = (): boolean => notHeld === 0 && released + unasked >= majority;
   return new Promise((resolve) => {
     const end = (outcome: ReleaseOutcome): void => {
-      cancelPatience?.();
       question.endLimit();
       resolve(outcome);
     };
     const late = (): void => {
+      if (unasked === 0) return;
       nodes.first.doubt();
       if (isFree()) end('released');
     };
-    const cancelPatience = unasked > 0 ? nodes.after(PATIENCE_MS, late) : null;
-    const question = nodes.release(holding, limitMs, (_, { answer }) => {
+    const hear = (_: number, { answer }: ReleaseReply): void => {
       pending -= 1;
       if (answer === 'released') released += 1;
       if (answer === 'not-held') notHeld += 1;
       if (released >= majority) end('released');
       else if (notHeld > 0 && notHeld + unasked > count - majority) end('expired');
       else if (pending === 0) end(isFree() ? 'released' : 'unknown');
-    });
+    };
+    const question = nodes.release(holding, limitMs, hear, late);
   });
 }

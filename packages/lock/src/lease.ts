@@ -1,6 +1,7 @@
+import type { Alarms } from './alarms.js';
 import { InvalidArgumentError, LeaseLostError } from './core/errors.js';
 import type { ReleaseOutcome } from './holding.js';
-import type { Runtime } from './runtime.js';
+import { alarms, type Runtime } from './runtime.js';
 
 /** What a lease asks of the nodes. */
 export interface LeaseNodes {
@@ -30,6 +31,7 @@ export class Lease implements AsyncDisposable {
   readonly token: bigint;
   readonly #nodes: LeaseParts;
   readonly #runtime: Runtime;
+  readonly #deadlines: Alarms;
   #controller: AbortController | null = null;
   /** Why it has ended; null while it has not. */
   #reason: (() => LeaseLostError) | null = null;
@@ -43,12 +45,14 @@ export class Lease implements AsyncDisposable {
     deadlineMs: number,
     nodes: LeaseParts,
     runtime: Runtime,
+    deadlines: Alarms = alarms(runtime),
   ) {
     this.resources = resources;
     this.token = token;
     this.#deadlineMs = deadlineMs;
     this.#nodes = nodes;
     this.#runtime = runtime;
+    this.#deadlines = deadlines;
     this.#watchDeadline();
   }
 
@@ -136,7 +140,7 @@ export class Lease implements AsyncDisposable {
   #watchDeadline(): void {
     this.#cancelTimer();
     const delayMs = Math.max(0, Math.ceil(this.#deadlineMs - this.#runtime.nowMs()));
-    this.#cancelTimer = this.#runtime.after(delayMs, () => this.#onTimer(), 'background');
+    this.#cancelTimer = this.#deadlines.after(delayMs, () => this.#onTimer());
   }
 
   // Timers may fire a little early by the clock that counts.

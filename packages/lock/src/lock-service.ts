@@ -1,13 +1,14 @@
+import type { Alarms } from './alarms.js';
 import type { FailedAttempt } from './attempt.js';
 import type { NodeAnswer } from './core/answers.js';
 import { InvalidArgumentError, type LeaseLostError, LockError } from './core/errors.js';
 import { failureError } from './core/failure.js';
 import { checkCount, checkResources, checkTtlMs, checkWaitMs } from './core/options.js';
-import { tell } from './events.js';
+import { isHeard, tell } from './events.js';
 import type { ReleaseOutcome } from './holding.js';
 import { keepAlive } from './keep-alive.js';
 import { Lease, type LeaseNodes } from './lease.js';
-import type { Runtime } from './runtime.js';
+import { alarms, type Runtime, shareSignal } from './runtime.js';
 
 export interface TryAcquireOptions {
   /** Milliseconds for which the lock is taken, 10 to `maxTtlMs`. */
@@ -50,6 +51,15 @@ export type AcquireAttempt =
     }
   | FailedAttempt;
 
+/** The same, for which nobody has asked yet what each node answered. */
+export type Attempted =
+  | {
+      readonly ok: true;
+      readonly lease: Lease;
+      readonly answers: () => readonly NodeAnswer[];
+    }
+  | FailedAttempt;
+
 /** What is asked of a lock service, checked. `signal` aborts with the caller's, and when the service is closed. */
 export interface Request {
   /** Sorted. */
@@ -77,19 +87,22 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
   readonly #maxTtlMs: number;
   readonly #closing = new AbortController();
   readonly #held = new Map<string, Lease>();
+  readonly #deadlines: Alarms;
 
   /** @param name for messages */
   protected constructor(name: string, maxTtlMs: number, runtime: Runtime) {
     this.#name = name;
     this.#maxTtlMs = maxTtlMs;
     this.runtime = runtime;
+    this.#deadlines = alarms(runtime);
+    shareSignal(this.#closing.signal);
   }
 
   /** What is asked of the nodes about the lease of that owner. */
   protected abstract nodesOf(resources: readonly string[], owner: string): LeaseNodes;
 
   /** Makes one attempt, for a caller who waits or for one who does not. Never rejects. */
-  protected abstract attempt(request: Request, waiting: Waiting | null): Promise<AcquireAttempt>;
+  protected abstract attempt(request: Request, waiting: Waiting | null): Promise<Attempted>;
 
   protected abstract wait(request: Request): Waiting;
 
@@ -135,7 +148,8 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
     resource: string | readonly string[],
     options: TryAcquireOptions,
   ): Promise<AcquireAttempt> {
-    return this.#try(this.check(resource, options), null);
+    const attempt = await this.#try(this.check(resource, options), null);
+    return attempt.ok ? { ok: true, lease: attempt.lease, nodes: attempt.answers() } : attempt;
   }
 
   /**
@@ -199,14 +213,15 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
   }
 
   /** One attempt, told to whoever has subscribed. */
-  async #try(request: Request, waiting: Waiting | null): Promise<AcquireAttempt> {
+  async #try(request: Request, waiting: Waiting | null): Promise<Attempted> {
     const startedMs = this.runtime.nowMs();
     const { resources, ttlMs, signal } = request;
     const attempt = standing(await this.attempt(request, waiting), signal);
     if (attempt.ok) {
       const { token } = attempt.lease;
-      const tookMs = this.runtime.nowMs() - startedMs;
-      tell('fenced:lock:acquire', () => ({ resources, token, ttlMs, tookMs }));
+      tell('fenced:lock:acquire', () => {
+        return { resources, token, ttlMs, tookMs: this.runtime.nowMs() - startedMs };
+      });
     } else if (attempt.reason === 'held') {
       const { nodes, retryAfterMs } = attempt;
       tell('fenced:lock:contended', () => ({ resources, nodes, retryAfterMs }));
@@ -239,10 +254,14 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
       tell('fenced:lock:extended', () => ({ resources, token, remainingMs }));
       return newDeadlineMs;
     };
-    const release = async (): Promise<ReleaseOutcome> => {
-      const outcome = await nodes.release();
-      tell('fenced:lock:released', () => ({ resources, token, outcome }));
-      return outcome;
+    const release = (): Promise<ReleaseOutcome> => {
+      const released = nodes.release();
+      if (isHeard('fenced:lock:released')) {
+        void released.then((outcome) => {
+          tell('fenced:lock:released', () => ({ resources, token, outcome }));
+        });
+      }
+      return released;
     };
     const { owner } = nodes;
     const ended = (reason: () => LeaseLostError, wasLost: boolean): void => {
@@ -250,18 +269,18 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
       if (wasLost) tell('fenced:lock:lost', () => ({ resources, token, reason: reason() }));
     };
     const told = { owner, extend, release, ended, share: () => nodes.share?.() };
-    const lease = new Lease(resources, token, deadlineMs, told, this.runtime);
+    const lease = new Lease(resources, token, deadlineMs, told, this.runtime, this.#deadlines);
     if (lease.remainingMs() > 0) this.#held.set(owner, lease);
     return lease;
   }
 }
 
 /** The attempt, unless it was aborted after the last vote or its lease is over: whoever asked must not see that lease. */
-function standing(attempt: AcquireAttempt, signal: AbortSignal): AcquireAttempt {
+function standing(attempt: Attempted, signal: AbortSignal): Attempted {
   if (!attempt.ok || (!signal.aborted && attempt.lease.remainingMs() > 0)) return attempt;
   void attempt.lease.release();
   const reason = signal.aborted ? 'aborted' : 'too-slow';
-  return { ok: false, reason, nodes: attempt.nodes, retryAfterMs: 0 };
+  return { ok: false, reason, nodes: attempt.answers(), retryAfterMs: 0 };
 }
 
 function checkHeld({ resource, owner }: HeldLease) {

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { type AdmissionOutcome, Admissions } from './admission.js';
-import { Attempt, type FailedAttempt } from './attempt.js';
+import { Attempt, type AttemptOutcome, type FailedAttempt } from './attempt.js';
 import type { NodeAnswer } from './core/answers.js';
 import { InvalidArgumentError } from './core/errors.js';
 import { failureError } from './core/failure.js';
@@ -10,7 +10,7 @@ import { nodeTimeoutMs } from './core/validity.js';
 import { tell } from './events.js';
 import { extendOnAll, releaseWhereAsked } from './holding.js';
 import type { LeaseNodes } from './lease.js';
-import { type AcquireAttempt, LockService, type Request } from './lock-service.js';
+import { type Attempted, LockService, type Request } from './lock-service.js';
 import { type NodeConfig, nameNodes } from './names.js';
 import { Tick } from './redis/calls.js';
 import { RedisNode } from './redis/node.js';
@@ -18,6 +18,7 @@ import { Holding, Nodes } from './redis/nodes.js';
 import { WakeUps } from './redis/wake-ups.js';
 import { Rest } from './rest.js';
 import { type Runtime, systemRuntime, unlessAborted } from './runtime.js';
+import { standInLine } from './standing.js';
 import { statusOf } from './status.js';
 import { Place } from './waiting.js';
 
@@ -42,6 +43,7 @@ export class Redlock extends LockService<Place> {
   readonly #options: ResolvedOptions;
   readonly #admissions: Admissions;
   readonly #wakeUps: WakeUps;
+  readonly #callForAdmission = (): void => this.#admissions.call();
 
   /** @throws {InvalidArgumentError} where a node has no name, a name is used twice or an option is out of range */
   constructor(config: RedlockConfig, runtime: Runtime = systemRuntime) {
@@ -109,8 +111,9 @@ export class Redlock extends LockService<Place> {
     return new Place(this.#nodes, request, this.#wakeUps, this.runtime);
   }
 
-  protected override async attempt(request: Request, place: Place | null): Promise<AcquireAttempt> {
-    const first = await this.#attemptOnce(request, place);
+  protected override async attempt(request: Request, place: Place | null): Promise<Attempted> {
+    const holding = this.#holdingFor(request, place);
+    const first = this.#end(await this.#run(request, place, holding), request, place, holding);
     if (first.ok || first.reason !== 'no-quorum') return first;
     if (!first.nodes.some((node) => node.answer === 'not-admitted')) return first;
     const admission = await unlessAborted(this.#admissions.admit(), request.signal);
@@ -118,37 +121,43 @@ export class Redlock extends LockService<Place> {
     if (!admission.ok) {
       return { ...first, hint: admission.reason, retryAfterMs: admission.retryAfterMs };
     }
-    return this.#attemptOnce(request, place);
+    const next = this.#holdingFor(request, place);
+    return this.#end(await this.#run(request, place, next), request, place, next);
   }
 
-  async #attemptOnce(request: Request, place: Place | null): Promise<AcquireAttempt> {
-    const { resources, ttlMs, signal } = request;
-    const { holding, ticket } = place ?? {
-      holding: new Holding(resources, this.runtime.uniqueId(), false),
-      ticket: null,
-    };
-    const callForAdmission = (): void => this.#admissions.call();
-    const attempt = new Attempt(
-      this.#nodes,
-      holding,
-      ttlMs,
-      ticket,
-      this.runtime,
-      callForAdmission,
-    );
-    const outcome = await attempt.run(signal);
+  #holdingFor({ resources }: Request, place: Place | null): Holding {
+    return place ? place.holding : new Holding(resources, this.runtime.uniqueId(), false);
+  }
+
+  /** Who stands in line takes nothing before its turn has come. */
+  async #run(request: Request, place: Place | null, holding: Holding): Promise<AttemptOutcome> {
+    const { ttlMs, signal } = request;
+    const ticket = place ? place.ticket : null;
+    const call = this.#callForAdmission;
+    if (ticket && !place?.hasTurn) {
+      const standing = { holding, ticket, ttlMs, signal };
+      const lost = await standInLine(this.#nodes, standing, call);
+      if (lost) return lost;
+    }
+    return new Attempt(this.#nodes, holding, ttlMs, ticket, this.runtime, call).run(signal);
+  }
+
+  #end(
+    outcome: AttemptOutcome,
+    { resources, ttlMs }: Request,
+    place: Place | null,
+    holding: Holding,
+  ): Attempted {
     place?.note(outcome);
-    const { nodes } = outcome;
     if (outcome.ok) {
-      const { token, deadlineMs, isOnMajority } = outcome;
+      const { token, deadlineMs, isOnMajority, answers } = outcome;
       const rest = isOnMajority
-        ? new Rest(this.#nodes, holding, { token, deadlineMs, ttlMs }, this.runtime)
+        ? new Rest(this.#nodes, holding, { token, deadlineMs }, this.runtime)
         : null;
       const own = this.#nodesOf(holding, ttlMs, rest);
-      const lease = this.hold(resources, token, deadlineMs, own);
-      return { ok: true, lease, nodes };
+      return { ok: true, lease: this.hold(resources, token, deadlineMs, own), answers };
     }
-    for (const node of nodes) {
+    for (const node of outcome.nodes) {
       if (voteless.has(node.answer)) tell('fenced:lock:node-refused', () => ({ resources, node }));
     }
     return outcome;
@@ -166,18 +175,17 @@ export class Redlock extends LockService<Place> {
       return releaseWhereAsked(this.#nodes, holding, nodeTimeoutMs(ttlMs));
     };
     const extend = async (newTtlMs: number): Promise<number> => {
-      const outcome = extendOnAll(this.#nodes, holding, newTtlMs, this.runtime);
-      rest?.ask();
-      const extended = await outcome;
+      rest?.ask(newTtlMs);
+      const extended = await extendOnAll(this.#nodes, holding, newTtlMs, this.runtime);
       if (extended.ok) {
-        rest?.extended(newTtlMs, extended.deadlineMs);
+        rest?.extended(extended.deadlineMs);
         return extended.deadlineMs;
       }
       // What a minority may still hold would only be in the way of the next holder.
       if (extended.reason === 'lost') void release();
       throw failureError(extended, resources, 0);
     };
-    return { owner, extend, release, share: () => rest?.ask() };
+    return { owner, extend, release, share: () => rest?.share() };
   }
 }
 

@@ -1,4 +1,5 @@
-import { PATIENCE_MS } from './attempt.js';
+import { PATIENCE_MS } from './core/first-asked.js';
+import { driftMs } from './core/validity.js';
 import type { Holding, Nodes } from './redis/nodes.js';
 import type { Runtime } from './runtime.js';
 
@@ -8,57 +9,66 @@ const AGAIN_MAX_MS = 1_000;
 
 /**
  * Has a lease that a bare majority granted held by the rest of the nodes, too, if it is kept: so that it can be extended when one of the
- * first is lost. Goes on until all of them hold it, or it has ended.
+ * first is lost. Goes on until all of them hold it, or it has ended; or until others may have ended it, who cannot tell us.
  */
 export class Rest {
   readonly #nodes: Nodes;
   readonly #holding: Holding;
   readonly #token: bigint;
   readonly #runtime: Runtime;
-  readonly #missing: Set<number>;
-  #ttlMs: number;
+  #missing: readonly number[];
   #deadlineMs: number;
   #againMs = AGAIN_MIN_MS;
+  #isShared = false;
+  #isAsking = false;
   #cancel: () => void;
 
   constructor(
     nodes: Nodes,
     holding: Holding,
-    lease: { readonly token: bigint; readonly deadlineMs: number; readonly ttlMs: number },
+    lease: { readonly token: bigint; readonly deadlineMs: number },
     runtime: Runtime,
   ) {
     this.#nodes = nodes;
     this.#holding = holding;
     this.#token = lease.token;
-    this.#ttlMs = lease.ttlMs;
     this.#deadlineMs = lease.deadlineMs;
     this.#runtime = runtime;
-    this.#missing = new Set(nodes.first.rest);
-    this.#cancel = nodes.after(Math.min(PATIENCE_MS, lease.ttlMs / 4), () => this.ask());
+    this.#missing = nodes.first.rest;
+    this.#cancel = nodes.after(Math.min(PATIENCE_MS, this.#leftMs / 4), () => this.ask());
   }
 
-  /** Now: there is a reason not to wait. */
-  ask(): void {
+  /**
+   * Now: there is a reason not to wait.
+   *
+   * @param ttlMs for how long they are to hold it, where that is longer than the lease lasts
+   */
+  ask(ttlMs = 0): void {
     this.#cancel();
-    const isOver = this.#holding.isGivenUp || this.#runtime.nowMs() >= this.#deadlineMs;
-    if (isOver || this.#missing.size === 0) return;
-    let unanswered = this.#missing.size;
-    this.#nodes.keep(
-      [...this.#missing],
-      this.#holding,
-      this.#token,
-      this.#ttlMs,
-      (index, { answer }) => {
-        unanswered -= 1;
-        if (answer === 'granted') this.#missing.delete(index);
-        if (unanswered === 0) this.#askAgain();
-      },
-    );
+    const leftMs = this.#leftMs;
+    const isOver = this.#holding.isGivenUp || leftMs <= 0;
+    if (isOver || this.#missing.length === 0 || (this.#isAsking && ttlMs === 0)) return;
+    this.#isAsking = true;
+    let unanswered = this.#missing.length;
+    const keptMs = Math.max(ttlMs, Math.ceil(leftMs + driftMs(leftMs)));
+    this.#nodes.keep(this.#missing, this.#holding, this.#token, keptMs, (index, { answer }) => {
+      unanswered -= 1;
+      if (answer === 'granted') this.#missing = this.#missing.filter((other) => other !== index);
+      if (unanswered > 0) return;
+      this.#isAsking = false;
+      if (!this.#isShared) this.#askAgain();
+    });
+  }
+
+  /** Others are about to know the owner: they may release the lease. What is asked after that could lock everybody out. */
+  share(): void {
+    if (this.#isShared) return;
+    this.#isShared = true;
+    this.ask();
   }
 
   /** The lease lasts longer now. */
-  extended(ttlMs: number, deadlineMs: number): void {
-    this.#ttlMs = ttlMs;
+  extended(deadlineMs: number): void {
     this.#deadlineMs = deadlineMs;
   }
 
@@ -67,8 +77,12 @@ export class Rest {
     this.#cancel();
   }
 
+  get #leftMs(): number {
+    return this.#deadlineMs - this.#runtime.nowMs();
+  }
+
   #askAgain(): void {
-    if (this.#missing.size === 0 || this.#holding.isGivenUp) return;
+    if (this.#missing.length === 0 || this.#holding.isGivenUp) return;
     this.#cancel();
     this.#cancel = this.#nodes.after(this.#againMs, () => this.ask());
     this.#againMs = Math.min(AGAIN_MAX_MS, 2 * this.#againMs);

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { Alarms } from './alarms.js';
 
 /** Where time and chance come from. Tests and the simulation give their own; nothing else here reads a clock. */
 export interface Runtime {
@@ -32,6 +33,14 @@ export const systemRuntime: Runtime = {
   },
 };
 
+/** A timer for many time limits of about the same length, which does not keep a process alive. */
+export function alarms(runtime: Runtime): Alarms {
+  return new Alarms({
+    nowMs: () => runtime.nowMs(),
+    after: (delayMs, callback) => runtime.after(delayMs, callback, 'background'),
+  });
+}
+
 /** Resolves after `delayMs`, or once `woken` does; rejects with the signal's reason as soon as it aborts. */
 export function sleep(
   runtime: Runtime,
@@ -43,16 +52,15 @@ export function sleep(
     if (signal.aborted) return reject(signal.reason);
     const wake = (): void => {
       cancel();
-      signal.removeEventListener('abort', abort);
+      ignoreAbort();
       resolve();
     };
     const cancel = runtime.after(delayMs, wake);
     void woken?.then(wake);
-    const abort = (): void => {
+    const ignoreAbort = onAbort(signal, () => {
       cancel();
       reject(signal.reason);
-    };
-    signal.addEventListener('abort', abort, { once: true });
+    });
   });
 }
 
@@ -82,6 +90,29 @@ export function inTime<Reply>(
   });
 }
 
+/** Those who are to hear of an abort of a signal that many share. */
+const shared = new WeakMap<AbortSignal, Set<() => void>>();
+
+/** For a signal that lives as long as its owner: to begin and to end to listen to it costs next to nothing from now on. */
+export function shareSignal(signal: AbortSignal): void {
+  const listeners = new Set<() => void>();
+  shared.set(signal, listeners);
+  signal.addEventListener('abort', () => {
+    for (const listener of [...listeners]) listener();
+  });
+}
+
+/** Calls back once when the signal aborts, unless the returned function is called before. An abort before now is not told. */
+export function onAbort(signal: AbortSignal, listener: () => void): () => void {
+  const listeners = shared.get(signal);
+  if (listeners) {
+    listeners.add(listener);
+    return () => void listeners.delete(listener);
+  }
+  signal.addEventListener('abort', listener, { once: true });
+  return () => signal.removeEventListener('abort', listener);
+}
+
 /** What the promise resolves to; null as soon as the signal aborts. What was asked for goes on all the same. */
 export async function unlessAborted<Value>(
   promise: Promise<Value>,
@@ -89,11 +120,11 @@ export async function unlessAborted<Value>(
 ): Promise<Value | null> {
   const { promise: aborted, resolve } = Promise.withResolvers<null>();
   const abort = (): void => resolve(null);
-  signal.addEventListener('abort', abort, { once: true });
+  const ignoreAbort = onAbort(signal, abort);
   if (signal.aborted) abort();
   try {
     return await Promise.race([promise, aborted]);
   } finally {
-    signal.removeEventListener('abort', abort);
+    ignoreAbort();
   }
 }

@@ -31,6 +31,7 @@ export class Place implements Wait {
   #holding: Holding | null = null;
   #ticket: Ticket | null = null;
   #isInLine = false;
+  #hasTurn = false;
   #splits = 0;
   #unsubscribe: () => void = () => {};
   #awaken: () => void = () => {};
@@ -53,13 +54,19 @@ export class Place implements Wait {
     return this.#ticket;
   }
 
+  /** Whether a majority has said that it may take the lock now. */
+  get hasTurn(): boolean {
+    return this.#hasTurn;
+  }
+
   /** Takes note of an attempt for `holding`. Only one that stands in line goes on under its owner id. */
   note(outcome: AttemptOutcome): void {
-    this.#isInLine = !outcome.ok && outcome.reason === 'held' && this.#ticket !== null;
-    if (!this.#isInLine) {
+    if (outcome.ok || outcome.reason !== 'held' || this.#ticket === null) {
+      this.#isInLine = false;
       this.#leave();
       return;
     }
+    this.#isInLine = true;
     const isSplit = outcome.nodes.some(({ answer }) => answer === 'granted');
     this.#splits = isSplit ? this.#splits + 1 : 0;
   }
@@ -79,6 +86,7 @@ export class Place implements Wait {
     });
     if (this.#isCalled) this.#awaken();
     await sleep(this.#runtime, Math.min(delayMs, leftMs), signal, woken);
+    this.#hasTurn = this.#isCalled;
     this.#called.clear();
   }
 

@@ -1,6 +1,6 @@
 import type { Runtime } from './runtime.js';
 
-/** What is to happen at a time, in a ring with the others. */
+/** What is to happen at a time, in a ring with the others, the earliest first. */
 class Alarm {
   readonly dueMs: number;
   readonly ring: () => void;
@@ -23,12 +23,15 @@ class Alarm {
   }
 }
 
+/** How late a timer may be that is not lost. */
+const LOST_MS = 100;
+
 /** A clock and its timers. */
 type Clock = Pick<Runtime, 'nowMs' | 'after'>;
 
 /**
  * Time limits that hardly ever run out: all share one timer, which stays set when they are called off, so that to begin one and
- * to call it off costs next to nothing.
+ * to call it off costs next to nothing where they are all about as long.
  */
 export class Alarms {
   readonly #clock: Clock;
@@ -45,12 +48,14 @@ export class Alarms {
   after(delayMs: number, ring: () => void): () => void {
     const nowMs = this.#clock.nowMs();
     const alarm = new Alarm(nowMs + delayMs, ring);
-    alarm.before = this.#start.before;
-    alarm.next = this.#start;
-    this.#start.before.next = alarm;
-    this.#start.before = alarm;
+    let before = this.#start.before;
+    while (before !== this.#start && before.dueMs > alarm.dueMs) before = before.before;
+    alarm.before = before;
+    alarm.next = before.next;
+    before.next.before = alarm;
+    before.next = alarm;
     // One that should have rung long ago may never ring: a timer that was a test's, and is gone with its clock.
-    if (this.#timerDueMs < nowMs) this.#setTimer(nowMs, 0);
+    if (this.#timerDueMs + LOST_MS < nowMs) this.#setTimer(nowMs, 0);
     else if (alarm.dueMs < this.#timerDueMs) this.#setTimer(alarm.dueMs, delayMs);
     return () => void alarm.leave();
   }
@@ -65,13 +70,10 @@ export class Alarms {
     this.#timerDueMs = Number.POSITIVE_INFINITY;
     const nowMs = this.#clock.nowMs();
     const due: Alarm[] = [];
-    let nextMs = Number.POSITIVE_INFINITY;
-    for (let alarm = this.#start.next; alarm !== this.#start; alarm = alarm.next) {
-      if (alarm.dueMs <= nowMs) due.push(alarm);
-      else nextMs = Math.min(nextMs, alarm.dueMs);
-    }
-    if (nextMs < Number.POSITIVE_INFINITY) this.#setTimer(nextMs, nextMs - nowMs);
+    let alarm = this.#start.next;
+    for (; alarm.dueMs <= nowMs; alarm = alarm.next) due.push(alarm);
+    if (alarm !== this.#start) this.#setTimer(alarm.dueMs, alarm.dueMs - nowMs);
     // One that rings may call off another.
-    for (const alarm of due) if (alarm.leave()) alarm.ring();
+    for (const one of due) if (one.leave()) one.ring();
   }
 }

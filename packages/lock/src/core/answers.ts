@@ -1,6 +1,6 @@
 import type { Roster } from './quorum.js';
 
-/** What a node said to ACQUIRE or CONFIRM, as read from its reply. Milliseconds; tokens are whole numbers up to 2^53-1. */
+/** What a node said to ACQUIRE, CONFIRM, STAND or KEEP, as read from its reply. Milliseconds; tokens are whole numbers up to 2^53-1. */
 export type VoteReply =
   | {
       readonly answer: 'granted';
@@ -18,14 +18,14 @@ export type VoteReply =
       readonly timeMs: number;
     }
   | { readonly answer: 'ttl-too-long'; readonly maxTtlMs: number }
-  | { readonly answer: 'not-admitted' | 'wrong-members' | 'token-exhausted' | 'not-held' }
+  | { readonly answer: 'not-admitted' | 'wrong-members' | 'token-exhausted' | 'not-held' | 'turn' }
   | { readonly answer: 'error'; readonly error: Error };
 
 /** A node's own answer, as attached to results and errors. */
 export interface NodeAnswer {
   /** The name under which the node was configured. */
   readonly name: string;
-  /** `pending` where the attempt was decided before this node answered. */
+  /** `pending` where the attempt was decided before this node had to be asked, or answered; `turn` where it is the turn of who waits. */
   readonly answer: VoteReply['answer'] | 'pending' | 'extended' | 'released';
   /** For `held`: milliseconds until the present lease ends on this node. */
   readonly remainingMs?: number;

@@ -1,5 +1,7 @@
 import { majorityOf } from './quorum.js';
 
+/** For how long the nodes that are asked first are waited for, and for how long a lease may be held by those alone. */
+export const PATIENCE_MS = 20;
 /** For how long nodes that have all answered in time are taken to go on like that. */
 const TRUST_MS = 1_000;
 

@@ -74,7 +74,8 @@ function grantsIn(votes: readonly Vote[]): (Voter & { readonly token: bigint })[
   return grants;
 }
 
-function lossReason(votes: readonly Vote[], majority: number): LossReason {
+/** Why these votes are lost, where they are. */
+export function lossReason(votes: readonly Vote[], majority: number): LossReason {
   const count = (answer: Vote['answer']): number =>
     votes.filter((vote) => vote.answer === answer).length;
   // A refusal is reason enough only where the other nodes do not suffice.
@@ -83,7 +84,7 @@ function lossReason(votes: readonly Vote[], majority: number): LossReason {
   if (decides(count('wrong-members'))) return 'members-differ';
   if (decides(count('ttl-too-long'))) return 'ttl-too-long';
   const taken = count('held') + count('not-held');
-  const unable = votes.length - taken - count('granted') - count('pending');
+  const unable = votes.length - taken - count('granted') - count('turn') - count('pending');
   return taken > 0 && !decides(unable) ? 'held' : 'no-quorum';
 }
 
@@ -95,7 +96,7 @@ export function retryAfterMs(votes: readonly Vote[]): number {
   const remaining = votes
     .flatMap((vote) => (vote.answer === 'held' ? [vote.remainingMs] : []))
     .sort((a, b) => a - b);
-  const free = votes.filter((vote) => vote.answer === 'granted').length;
+  const free = votes.filter(({ answer }) => answer === 'granted' || answer === 'turn').length;
   const needed = majorityOf(votes.length) - free;
   return needed > 0 ? (remaining[needed - 1] ?? 0) : 0;
 }

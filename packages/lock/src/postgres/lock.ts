@@ -6,7 +6,7 @@ import { resolveOptions } from '../core/options.js';
 import { nodeTimeoutMs, validityMs } from '../core/validity.js';
 import type { LeaseNodes } from '../lease.js';
 import {
-  type AcquireAttempt,
+  type Attempted,
   LockService,
   type Request,
   type TryAcquireOptions,
@@ -97,7 +97,7 @@ export class PostgresLock extends LockService {
     return Math.min(LISTEN_LIMIT_MS, retryAfterMs) * (1 + this.runtime.random() / 10);
   }
 
-  protected override async attempt({ resources, ttlMs, signal }: Request): Promise<AcquireAttempt> {
+  protected override async attempt({ resources, ttlMs, signal }: Request): Promise<Attempted> {
     const owner = this.runtime.uniqueId();
     const startedMs = this.runtime.nowMs();
     const asked = this.#database.acquire(resources, owner, ttlMs, this.#options.firstToken);
@@ -123,7 +123,7 @@ export class PostgresLock extends LockService {
     const deadlineMs = nowMs + validityMs(ttlMs, nowMs - startedMs);
     const own = this.nodesOf(resources, owner);
     const lease = this.hold(resources, BigInt(reply.token), deadlineMs, own);
-    return { ok: true, lease, nodes: [{ name: NODE, answer: 'granted' }] };
+    return { ok: true, lease, answers: () => [{ name: NODE, answer: 'granted' }] };
   }
 
   /** The answer; or why there is none, also where it takes too long. */

@@ -1,3 +1,4 @@
+import { inspect } from 'node:util';
 import type { Runtime } from '../runtime.js';
 import type { RedisClient } from './node.js';
 import { type CommandName, scriptFor } from './scripts.js';
@@ -12,13 +13,14 @@ export class Command {
   constructor(name: CommandName, keys: readonly string[], values: readonly (string | number)[]) {
     this.name = name;
     this.keys = keys;
-    // Half a character would be no JSON for Redis, and fail all that travels in the same script.
-    this.values = values.map((value) => String(value).toWellFormed());
+    this.values = values.map(String);
   }
 
   /** As `calls.lua` expects it. */
   get text(): string {
-    this.#text ??= JSON.stringify([this.name, this.keys.length, ...this.values]);
+    // Half a character would be no JSON for Redis, and fail all that travels in the same script.
+    const told = (): string[] => this.values.map((value) => value.toWellFormed());
+    this.#text ??= JSON.stringify([this.name, this.keys.length, ...told()]);
     return this.#text;
   }
 }
@@ -53,25 +55,27 @@ const SWEEP_EVERY_MS = 100;
 /** States of an ioredis client that will soon be ready, or is not yet lost. */
 const CONNECTING: ReadonlySet<string> = new Set(['connecting', 'connect', 'reconnecting', 'close']);
 
-/** What the nodes are to be sent of what is asked in one tick: at its end, all of them in one go. */
+/**
+ * What the nodes are to be sent of what is asked in one tick: at its end, when everything that can run has run, all of it in one go.
+ */
 export class Tick {
   /** The replies to it, which nodes that agree tell alike. */
   readonly replies: ToldList = new ToldList();
   readonly #runtime: Runtime;
-  #planned: (() => void)[] = [];
+  #planned: ((nowMs: number) => void)[] = [];
+  readonly #end = (): void => {
+    const planned = this.#planned;
+    this.#planned = [];
+    const nowMs = this.#runtime.nowMs();
+    for (const send of planned) send(nowMs);
+  };
 
   constructor(runtime: Runtime) {
     this.#runtime = runtime;
   }
 
-  plan(send: () => void): void {
-    if (this.#planned.push(send) === 1) this.#runtime.soon(() => this.#end());
-  }
-
-  #end(): void {
-    const planned = this.#planned;
-    this.#planned = [];
-    for (const send of planned) send();
+  plan(send: (nowMs: number) => void): void {
+    if (this.#planned.push(send) === 1) process.nextTick(this.#end);
   }
 }
 
@@ -87,12 +91,12 @@ export class Calls<Node> {
   readonly #runtime: Runtime;
   readonly #tick: Tick;
   readonly #voters = new ToldList();
-  readonly #sendAll = (): void => this.#sendWaiting();
+  readonly #sendAll = (nowMs: number): void => this.#sendWaiting(nowMs);
   #waiting: Call<Node>[] = [];
   #scripts = 0;
   #sweepMs = 0;
   #isPlanned = false;
-  #isWatching = false;
+  readonly #watched = new Set<'ready' | 'end'>();
 
   /**
    * @param node whom those who ask know it by
@@ -138,21 +142,20 @@ export class Calls<Node> {
     this.#tick.plan(this.#sendAll);
   }
 
-  #sendWaiting(): void {
+  #sendWaiting(nowMs: number): void {
     this.#isPlanned = false;
     if (this.#client.once && CONNECTING.has(this.#client.status ?? '')) {
       this.#watch();
       return;
     }
     while (this.#waiting.length > 0 && this.#scripts < SCRIPTS_MAX) {
-      const calls = this.#next();
+      const calls = this.#next(nowMs);
       if (calls.length > 0) void this.#send(calls);
     }
   }
 
   /** Those for the next script, as many as one may carry: of all that wait at least one is taken away. */
-  #next(): readonly Call<Node>[] {
-    const nowMs = this.#runtime.nowMs();
+  #next(nowMs: number): readonly Call<Node>[] {
     const calls: Call<Node>[] = [];
     let taken = 0;
     let keys = 0;
@@ -182,12 +185,15 @@ export class Calls<Node> {
   }
 
   #watch(): void {
-    if (this.#isWatching) return;
-    this.#isWatching = true;
-    this.#client.once?.('ready', () => {
-      this.#isWatching = false;
-      this.#plan();
-    });
+    // A client that has given up says so itself to who asks it then.
+    for (const event of ['ready', 'end'] as const) {
+      if (this.#watched.has(event)) continue;
+      this.#watched.add(event);
+      this.#client.once?.(event, () => {
+        this.#watched.delete(event);
+        this.#plan();
+      });
+    }
   }
 
   async #send(calls: readonly Call<Node>[]): Promise<void> {
@@ -276,9 +282,11 @@ class ToldList {
   }
 }
 
+/** A list of one, whose parts are words, is written without JSON where that is worth it. */
 function read(text: string): unknown {
   try {
-    return JSON.parse(text);
+    const from = text.startsWith('\n') ? 1 : 0;
+    return text[from] === '[' ? JSON.parse(text) : [text.slice(from).split(' ')];
   } catch {
     return null;
   }
@@ -290,7 +298,6 @@ function asError(error: unknown): Error {
 
 /** What came back is none of the script's replies. */
 export function unexpected(reply: unknown): Error {
-  return new Error(
-    `not the reply of a lock script; is this a Redis server? reply=${JSON.stringify(reply)}`,
-  );
+  const told = typeof reply === 'string' ? JSON.stringify(reply) : inspect(reply);
+  return new Error(`not the reply of a lock script; is this a Redis server? reply=${told}`);
 }

@@ -26,8 +26,8 @@ export interface RedisClient {
   readonly status?: string;
   /** `false` where all that is sent is carried out in the order in which it was sent, as by a `Redis`. */
   readonly isCluster?: boolean;
-  /** To hear when it is connected. */
-  once?(event: 'ready', listener: () => void): unknown;
+  /** To hear when it is connected, or will not be any more. */
+  once?(event: 'ready' | 'end', listener: () => void): unknown;
   evalsha(
     sha1: string,
     keyCount: number,

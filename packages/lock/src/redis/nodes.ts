@@ -1,8 +1,8 @@
-import { Alarms } from '../alarms.js';
+import type { Alarms } from '../alarms.js';
 import type { VoteReply } from '../core/answers.js';
-import { FirstAsked } from '../core/first-asked.js';
+import { FirstAsked, PATIENCE_MS } from '../core/first-asked.js';
 import { NODE_TIMEOUT_MAX_MS, nodeTimeoutMs } from '../core/validity.js';
-import { noAnswer, type Runtime } from '../runtime.js';
+import { alarms, noAnswer, type Runtime } from '../runtime.js';
 import { type Call, Command, type Reply } from './calls.js';
 import type { Read, RedisNode } from './node.js';
 import {
@@ -64,9 +64,19 @@ const released = ({ parts }: Reply): ReleaseReply => ({
   answer: oneOf(parts, 'released', 'not-held'),
 });
 
-const stood = ({ parts }: Reply) => ({
-  answer: oneOf(parts, 'standing', 'not-admitted', 'wrong-members'),
-});
+/** Time limits by how often they run out; a request waits for a connection, which keeps the process alive. */
+interface Timers {
+  readonly patience: Alarms;
+  readonly limits: Alarms;
+}
+
+/** How long a request may take. */
+interface Patience {
+  /** How long it is worth sending, in milliseconds. */
+  readonly worthMs?: number;
+  /** Called where some node has not answered after `PATIENCE_MS`. */
+  readonly late?: (() => void) | undefined;
+}
 
 /** One command for some nodes, and what they answer. */
 class Question<Answer> implements Call<RedisNode> {
@@ -75,9 +85,8 @@ class Question<Answer> implements Call<RedisNode> {
   readonly #nodes: readonly RedisNode[];
   readonly #read: Read<Answer>;
   readonly #tell: Tell<Answer | NodeFailure>;
-  /** Of each node by its place, whether it is still to answer. */
-  readonly #isOpen: boolean[];
-  #open: number;
+  /** The nodes that are still to answer: a bit for each place. */
+  #unanswered = 0;
   #cancelLimit: (() => void) | null = null;
 
   constructor(
@@ -93,17 +102,22 @@ class Question<Answer> implements Call<RedisNode> {
     this.untilMs = untilMs;
     this.#read = read;
     this.#tell = tell;
-    this.#isOpen = nodes.map((_, index) => indexes.includes(index));
-    this.#open = indexes.length;
+    for (const index of indexes) this.#unanswered |= 1 << index;
   }
 
-  /** Who has not answered after that has failed. */
-  limit(limitMs: number, limits: Alarms): void {
-    this.#cancelLimit = limits.after(limitMs, () => {
-      for (const [index, node] of this.#nodes.entries()) {
-        if (this.#isOpen[index]) this.#settle(index, noAnswer(limitMs, node));
-      }
+  /** Who has not answered after `limitMs` has failed; `late` is called before, where somebody has not after `PATIENCE_MS`. */
+  limit(limitMs: number, timers: Timers, late: (() => void) | undefined): void {
+    const patienceMs = Math.min(PATIENCE_MS, limitMs);
+    this.#cancelLimit = timers.patience.after(patienceMs, () => {
+      this.#cancelLimit = timers.limits.after(limitMs - patienceMs, () => this.#fail(limitMs));
+      late?.();
     });
+  }
+
+  #fail(limitMs: number): void {
+    for (const [index, node] of this.#nodes.entries()) {
+      this.#settle(index, noAnswer(limitMs, node));
+    }
   }
 
   /** From now on nodes may take as long as they like. */
@@ -117,10 +131,10 @@ class Question<Answer> implements Call<RedisNode> {
   }
 
   #settle(index: number, answer: Answer | NodeFailure): void {
-    if (!this.#isOpen[index]) return;
-    this.#isOpen[index] = false;
-    this.#open -= 1;
-    if (this.#open === 0) this.endLimit();
+    const bit = 1 << index;
+    if ((this.#unanswered & bit) === 0) return;
+    this.#unanswered -= bit;
+    if (this.#unanswered === 0) this.endLimit();
     this.#tell(index, answer);
   }
 }
@@ -131,23 +145,19 @@ export class Nodes {
   readonly first: FirstAsked;
   readonly #options: NodesOptions;
   readonly #runtime: Runtime;
-  /** Hardly any runs out, and a request waits for a connection, which keeps the process alive. */
-  readonly #limits: Alarms;
+  readonly #timers: Timers;
 
   constructor(all: readonly RedisNode[], options: NodesOptions, runtime: Runtime) {
     this.all = all;
     this.first = new FirstAsked(all.length);
     this.#options = options;
     this.#runtime = runtime;
-    this.#limits = new Alarms({
-      nowMs: runtime.nowMs,
-      after: (delayMs, callback) => runtime.after(delayMs, callback, 'background'),
-    });
+    this.#timers = { patience: alarms(runtime), limits: alarms(runtime) };
   }
 
   /** Calls back once after `delayMs`, unless the returned function is called before. Does not keep a process alive. */
   after(delayMs: number, callback: () => void): () => void {
-    return this.#limits.after(delayMs, callback);
+    return this.#timers.patience.after(delayMs, callback);
   }
 
   /** ACQUIRE: takes the locks of all resources or none. With a ticket, who is refused stands in line. */
@@ -157,6 +167,7 @@ export class Nodes {
     ttlMs: number,
     ticket: Ticket | null,
     tell: Tell<VoteReply>,
+    late?: () => void,
   ): Question<VoteReply> {
     this.#note(indexes, holding);
     const keys = this.#keys(holding, ['lock', 'fence', 'line'], ticket !== null);
@@ -168,16 +179,25 @@ export class Nodes {
       ({ answer }) => answer === 'granted' || (answer === 'held' && ticket !== null),
     );
     const command = new Command('acquire', keys, values);
-    return this.#ask(indexes, command, nodeTimeoutMs(ttlMs), take, tell);
+    return this.#ask(indexes, command, nodeTimeoutMs(ttlMs), take, tell, { late });
   }
 
-  /** STAND: stands in line on these nodes, and takes nothing. Nobody waits for the answers. */
-  stand(indexes: readonly number[], holding: Holding, ticket: Ticket): void {
-    this.#note(indexes, holding);
+  /** STAND: stands in line on all nodes, and takes nothing but its turn. */
+  stand(
+    holding: Holding,
+    ticket: Ticket,
+    limitMs: number,
+    tell: Tell<VoteReply>,
+  ): Question<VoteReply> {
+    this.#note(this.first.all, holding);
     const keys = this.#keys(holding, ['lock', 'fence', 'line'], true);
     const values = [holding.owner, ticket.score, ticket.channel, ticket.turnMs];
-    const stand = this.#cleaning(holding, stood, ({ answer }) => answer === 'standing');
-    this.#ask(indexes, new Command('stand', keys, values), NODE_TIMEOUT_MAX_MS, stand, () => {});
+    const stand = this.#cleaning<VoteReply>(
+      holding,
+      vote,
+      ({ answer }) => answer === 'turn' || answer === 'held',
+    );
+    return this.#ask(this.first.all, new Command('stand', keys, values), limitMs, stand, tell);
   }
 
   /** KEEP: holds a lease on these nodes, too, that a majority has granted. */
@@ -202,10 +222,12 @@ export class Nodes {
     token: bigint,
     limitMs: number,
     tell: Tell<VoteReply>,
+    late: () => void,
   ): Question<VoteReply> {
     const keys = this.#keys(holding, ['lock', 'fence']);
     const values = [holding.owner, token.toString(), this.#options.fenceTtlMs];
-    return this.#ask(indexes, new Command('confirm', keys, values), limitMs, vote, tell);
+    const command = new Command('confirm', keys, values);
+    return this.#ask(indexes, command, limitMs, vote, tell, { late });
   }
 
   /** EXTEND: gives the lease more time where it is still held. */
@@ -218,10 +240,16 @@ export class Nodes {
    * RELEASE: gives up what the owner holds, and its place in line, where it may have any. It is carried out however long a node
    * takes.
    */
-  release(holding: Holding, limitMs: number, tell: Tell<ReleaseReply>): Question<ReleaseReply> {
+  release(
+    holding: Holding,
+    limitMs: number,
+    tell: Tell<ReleaseReply>,
+    late?: () => void,
+  ): Question<ReleaseReply> {
     holding.isGivenUp = true;
     const command = this.#releaseOf(holding);
-    return this.#ask(holding.asked, command, limitMs, released, tell, this.#options.maxTtlMs);
+    const patience = { worthMs: this.#options.maxTtlMs, late };
+    return this.#ask(holding.asked, command, limitMs, released, tell, patience);
   }
 
   /** RELEASE, where nobody waits for the answers. */
@@ -265,18 +293,17 @@ export class Nodes {
     return new Command('release', keys, hasWaited ? [owner, 1] : [owner]);
   }
 
-  /** @param worthMs how long it is worth sending, in milliseconds */
   #ask<Answer extends object>(
     indexes: readonly number[],
     command: Command,
     limitMs: number,
     read: Read<Answer>,
     tell: Tell<NoInfer<Answer> | NodeFailure>,
-    worthMs: number = NODE_TIMEOUT_MAX_MS,
+    { worthMs = NODE_TIMEOUT_MAX_MS, late }: Patience = {},
   ): Question<Answer> {
     const untilMs = this.#runtime.nowMs() + worthMs;
     const question = new Question(this.all, indexes, command, untilMs, read, tell);
-    question.limit(limitMs, this.#limits);
+    question.limit(limitMs, this.#timers, late);
     for (const index of indexes) this.#node(index).send(question);
     return question;
   }

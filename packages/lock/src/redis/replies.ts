@@ -151,7 +151,7 @@ function refusal(
     return { answer: 'ttl-too-long', maxTtlMs: wholeNumber(reply[1]) };
   }
   return {
-    answer: oneOf(reply, 'not-admitted', 'wrong-members', 'token-exhausted', 'not-held'),
+    answer: oneOf(reply, 'not-admitted', 'wrong-members', 'token-exhausted', 'not-held', 'turn'),
   };
 }
 

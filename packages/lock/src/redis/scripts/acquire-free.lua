@@ -15,7 +15,7 @@ if #KEYS == 4 then
       redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[4])
       redis.call('SET', KEYS[3], text, 'PX', ARGV[5])
       if token > max then redis.call('HSET', KEYS[1], 'max', text) end
-      return '[["granted","' .. text .. '",1]]\n' .. cjson.encode({{node[7], node[8], node[9]}})
+      return 'granted ' .. text .. ' 1\n' .. node[7] .. ' ' .. node[8] .. ' ' .. node[9]
     end
   end
 end

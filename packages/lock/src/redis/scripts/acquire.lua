@@ -34,12 +34,7 @@ commands.acquire = function(from, to, owner, ttl, fence_ttl, score, channel, tur
   end
   if #obstacles > 0 then
     if score then stand_in_line(waiter, score, owner, channel, turn, from, to) end
-    local WITHOUT_TTL, remaining = -1, 0
-    for _, key in ipairs(obstacles) do
-      local pttl = redis.call('PTTL', key)
-      remaining = math.max(remaining, pttl == WITHOUT_TTL and node.max_ttl or pttl)
-    end
-    return {'held', remaining, digits(own_time_ms())}
+    return {'held', longest_left(obstacles, node.max_ttl), digits(own_time_ms())}
   end
 
   local highest = 0

@@ -8,6 +8,16 @@
 local function turn_of(owner) return 'turn:' .. owner end
 local function is_turn(holder) return string.sub(holder, 1, 5) == 'turn:' end
 
+-- Milliseconds until the last of these keys expires.
+local function longest_left(keys, max_ttl)
+  local WITHOUT_TTL, longest = -1, 0
+  for _, key in ipairs(keys) do
+    local pttl = redis.call('PTTL', key)
+    longest = math.max(longest, pttl == WITHOUT_TTL and max_ttl or pttl)
+  end
+  return longest
+end
+
 -- So that a script that meets many who have vanished does not hold up the node. Others may be let in before the rest, then.
 local VANISHED_MAX = 100
 
