@@ -5,6 +5,8 @@ import { lockSubjects, OURS, RAW } from './lock-subjects.ts';
 import { type BenchOptions, inTurn, measure, type Row, row } from './measure.ts';
 
 const BENCH = 'lock-sequential';
+/** V8 compiles what runs only a few thousand times a second after many seconds. */
+const WARM_UP_ROUNDS = 10;
 
 /** How long does one client take to get a lock that nobody else wants, and to give it back? */
 export async function benchSequential({ isQuick }: BenchOptions): Promise<Row[]> {
@@ -15,7 +17,8 @@ export async function benchSequential({ isQuick }: BenchOptions): Promise<Row[]>
   );
   const durationMs = isQuick ? 50 : 1_000;
   const order = { workers: 1, durationMs, patienceMs: 10_000, resource: null, holdMs: null };
-  for (const lock of locks) await lock.cycles(order);
+  const warmUp = { ...order, durationMs: WARM_UP_ROUNDS * durationMs };
+  for (const lock of locks) await lock.cycles(warmUp);
   const results = await inTurn(locks, isQuick ? 2 : 5, (lock) => lock.cycles(order));
   const all = results.map(([{ subject }, rounds]) => measure(subject, rounds, failures));
   const raw = named(all, RAW);

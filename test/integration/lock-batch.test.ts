@@ -144,7 +144,7 @@ test("half a character in one caller's owner is refused, and would fail nobody e
 test('what is no reply of the scripts is an error for all who wait for it, and nothing else', async () => {
   const deep = `[${'['.repeat(20_000)}${']'.repeat(20_000)}]`;
   const voter = '[["1","a","0:"]]';
-  const broken = [
+  const broken: unknown[] = [
     '',
     '\n',
     '{}',

@@ -31,14 +31,16 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
   const majority = Math.floor(count / 2) + 1;
   const isEverywhere = async (): Promise<boolean> => (await world.holders('x')) === count;
 
-  /** @returns milliseconds */
+  /** @returns how many of them had to wait for a node */
   async function cycles({ lock }: Side): Promise<number> {
-    const startedMs = performance.now();
+    let late = 0;
     for (let cycle = 0; cycle < CYCLES; cycle += 1) {
+      const startedMs = performance.now();
       const lease = await lock.acquire('x', { ttlMs: TTL_MS });
       expect(await lease.release()).toBe('released');
+      if (performance.now() - startedMs >= PATIENCE_MS) late += 1;
     }
-    return performance.now() - startedMs;
+    return late;
   }
 
   test('a lease that is soon given back concerns a majority, and one that is kept all nodes', async () => {
@@ -72,11 +74,10 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
 
   test('one that hangs is waited for once, and is asked again when it answers', async () => {
     const side = await world.busy();
-    const healthyMs = await cycles(side);
     const [node] = world.servers;
     await node?.pause();
-    const hungMs = await cycles(side);
-    expect(hungMs).toBeLessThan(healthyMs + CYCLES * PATIENCE_MS);
+    // A cycle may be late for another reason, too.
+    expect(await cycles(side)).toBeLessThan(CYCLES / 10);
     await node?.wake();
     await until(async () => {
       const before = await world.scripts();
@@ -154,8 +155,11 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
       // Who gives up its try hands what is free to the first in line: that is no obstacle either.
       const other = await world.connected();
       expect(await other.lock.tryAcquire('x', { ttlMs: TTL_MS })).toMatchObject({ reason: 'held' });
+      const healedMs = performance.now();
       for (const door of rest) door.release('toServer');
       await until(async () => new Set(await values()).size === 1);
+      // Sooner than a turn ends.
+      expect(performance.now() - healedMs).toBeLessThan(1_500);
       expect(await values()).toEqual(Array(count).fill(lease.owner));
       await lease.extend(TTL_MS);
       expect(await lease.release()).toBe('released');
