@@ -160,11 +160,25 @@ const scriptOf = (calls: fc.Arbitrary<Call[]>): fc.Arbitrary<Step> =>
 const script = scriptOf(fc.array(call, { minLength: 1, maxLength: 3 }));
 const admission = scriptOf(admit.map((one) => [one]));
 
+// What the scripts for a single call have a shortcut for.
+const usual = fc.tuple(owner, ttl, fenceTtl).map(([name, ...values]) => ({
+  command: 'acquire' as const,
+  keys: keysOf(['r'], 'lock', 'fence', 'line'),
+  values: [name, ...values],
+}));
+const undone = owner.map((name) => ({
+  command: 'release' as const,
+  keys: keysOf(['r'], 'lock', 'line'),
+  values: [name],
+}));
+const alone = scriptOf(fc.oneof(usual, undone).map((one) => [one]));
+
 const keyOf = (...kinds: string[]): fc.Arbitrary<string> =>
   fc.tuple(fc.constantFrom(...kinds), resource).map((pair) => pair.join(':'));
 export const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 14, arbitrary: script },
   { weight: 5, arbitrary: admission },
+  { weight: 14, arbitrary: alone },
   {
     weight: 2,
     arbitrary: fc.record({
