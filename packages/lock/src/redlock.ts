@@ -14,7 +14,7 @@ import { type Attempted, LockService, type Request } from './lock-service.js';
 import { type NodeConfig, nameNodes } from './names.js';
 import { Tick } from './redis/calls.js';
 import { RedisNode } from './redis/node.js';
-import { Holding, Nodes } from './redis/nodes.js';
+import { Holding, Nodes, type Ticket } from './redis/nodes.js';
 import { WakeUps } from './redis/wake-ups.js';
 import { Rest } from './rest.js';
 import { type Runtime, systemRuntime, unlessAborted } from './runtime.js';
@@ -129,17 +129,19 @@ export class Redlock extends LockService<Place> {
     return place ? place.holding : new Holding(resources, this.runtime.uniqueId(), false);
   }
 
-  /** Who stands in line takes nothing before its turn has come. */
-  async #run(request: Request, place: Place | null, holding: Holding): Promise<AttemptOutcome> {
+  #run(request: Request, place: Place | null, holding: Holding): Promise<AttemptOutcome> {
     const { ttlMs, signal } = request;
+    const take = (ticket: Ticket | null): Promise<AttemptOutcome> => {
+      const call = this.#callForAdmission;
+      return new Attempt(this.#nodes, holding, ttlMs, ticket, this.runtime, call).run(signal);
+    };
     const ticket = place ? place.ticket : null;
-    const call = this.#callForAdmission;
-    if (ticket && !place?.hasTurn) {
-      const standing = { holding, ticket, ttlMs, signal };
-      const lost = await standInLine(this.#nodes, standing, call);
-      if (lost) return lost;
-    }
-    return new Attempt(this.#nodes, holding, ttlMs, ticket, this.runtime, call).run(signal);
+    if (ticket === null || place?.hasTurn) return take(ticket);
+    // Who stands in line takes nothing before its turn has come.
+    const standing = { holding, ticket, ttlMs, signal };
+    return standInLine(this.#nodes, standing, this.#callForAdmission).then(
+      (lost) => lost ?? take(ticket),
+    );
   }
 
   #end(
