@@ -88,6 +88,23 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
+  test('one that is slow, but not late, is not waited for where the others decide without it', async () => {
+    const side = await world.connected();
+    const slowMs = (PATIENCE_MS * 3) / 4;
+    side.doors[0]?.delay('toClient', slowMs);
+    const durationsMs: number[] = [];
+    for (let cycle = 0; cycle < CYCLES; cycle += 1) {
+      const startedMs = performance.now();
+      const lease = await side.lock.acquire(`slow ${cycle % 7}`, { ttlMs: TTL_MS });
+      await lease.release();
+      durationsMs.push(performance.now() - startedMs);
+    }
+    const median = durationsMs.toSorted((a, b) => a - b)[CYCLES / 2];
+    expect(median).toBeLessThan(slowMs);
+    side.heal();
+    await world.untilClean();
+  });
+
   test('a release that one of a bare majority does not answer does not wait for it', async () => {
     const side = await world.busy({ runtime: { ...systemRuntime } });
     side.doors.at(-1)?.hold('toServer');

@@ -23,6 +23,9 @@ export interface FailedAttempt extends Failure {
   readonly ok: false;
 }
 
+/** By how much the nodes that are asked first may be slower than the fastest majority: in its time, and in milliseconds. */
+const SLOW_FACTOR = 2;
+const SLOW_MS = 2;
 /** How long an attempt that has some nodes, while others hold some, waits for the rest. */
 const SPLIT_MIN_MS = 50;
 /** The same, in the time that it took until then: the rest may only be far away. */
@@ -46,8 +49,11 @@ export class Attempt {
   readonly #asked = new Map<number, bigint>();
   /** How many requests have not been answered. */
   #unanswered = 0;
-  /** How many nodes have voted. */
+  /** Whether all nodes were asked at once; then how many have voted, and after how many milliseconds the first majority had, and any. */
+  #asksAll = false;
   #voted = 0;
+  #majorityMs = 0;
+  #decidedMs = Number.POSITIVE_INFINITY;
   /** The nodes that have not been asked. */
   #rest: readonly number[] = [];
   readonly #startedMs: number;
@@ -93,7 +99,8 @@ export class Attempt {
   #askFirst(): void {
     const { first } = this.#nodes;
     const chosen = first.choose(this.#startedMs);
-    if (chosen !== first.all) this.#rest = first.rest;
+    this.#asksAll = chosen === first.all;
+    if (!this.#asksAll) this.#rest = first.rest;
     this.#ask(chosen);
   }
 
@@ -123,21 +130,28 @@ export class Attempt {
   /** @param asked the token the node was to confirm; none where it was to grant one */
   #hear(index: number, vote: VoteReply, asked?: bigint): void {
     this.#unanswered -= 1;
-    if (asked === undefined) this.#judge(vote);
+    if (asked === undefined) this.#judge(index, vote);
     // Replies may overtake each other; only the one to the latest question is this node's vote.
     if (this.#asked.get(index) === asked) this.#record(index, vote);
   }
 
-  /** Nodes that all vote in time may be trusted to go on like that. */
-  #judge({ answer }: VoteReply): void {
+  /** Nodes that all vote in time may be trusted to go on like that, unless others would have decided long before the first of them. */
+  #judge(index: number, { answer }: VoteReply): void {
     const { first } = this.#nodes;
     if (answer !== 'granted' && answer !== 'held') {
       first.doubt();
       return;
     }
+    if (!this.#asksAll) return;
     this.#voted += 1;
-    if (this.#voted < first.all.length) return;
-    if (this.#runtime.nowMs() - this.#startedMs < PATIENCE_MS) first.trust(this.#startedMs);
+    const elapsedMs = this.#elapsedMs;
+    if (!first.rest.includes(index)) this.#majorityMs = elapsedMs;
+    if (this.#voted < first.all.length || elapsedMs >= PATIENCE_MS) return;
+    if (this.#majorityMs <= SLOW_FACTOR * this.#decidedMs + SLOW_MS) first.trust(this.#startedMs);
+  }
+
+  get #elapsedMs(): number {
+    return this.#runtime.nowMs() - this.#startedMs;
   }
 
   #record(index: number, vote: VoteReply): void {
@@ -177,8 +191,7 @@ export class Attempt {
     const has = (answer: Vote['answer']): boolean =>
       this.#votes.some((vote) => vote.answer === answer);
     if (this.#rest.length > 0 || this.#cancelSplit || !has('held') || !has('granted')) return;
-    const elapsedMs = this.#runtime.nowMs() - this.#startedMs;
-    const limitMs = Math.max(SPLIT_MIN_MS, SPLIT_FACTOR * elapsedMs);
+    const limitMs = Math.max(SPLIT_MIN_MS, SPLIT_FACTOR * this.#elapsedMs);
     this.#cancelSplit = this.#runtime.after(limitMs, () => this.#lose('held'), 'background');
   }
 
@@ -219,6 +232,7 @@ export class Attempt {
 
   #finish(outcome: AttemptOutcome): void {
     this.#outcome = outcome;
+    if (this.#asksAll) this.#decidedMs = this.#elapsedMs;
     this.#ignoreAbort?.();
     this.#cancelSplit?.();
     for (const question of this.#questions) question.endLimit();
