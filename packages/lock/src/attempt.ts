@@ -1,6 +1,7 @@
 import type { NodeAnswer, VoteReply } from './core/answers.js';
 import type { Failure } from './core/failure.js';
 import { PATIENCE_MS } from './core/first-asked.js';
+import { majorityOf } from './core/quorum.js';
 import { callsForAdmission, decide, retryAfterMs, type Vote } from './core/tally.js';
 import { nodeTimeoutMs, validityMs } from './core/validity.js';
 import type { Holding, Nodes, Ticket } from './redis/nodes.js';
@@ -213,7 +214,10 @@ export class Attempt {
   #lose(reason: FailedAttempt['reason']): void {
     // An abort may come between the win and the moment at which `run` hears of it.
     if (this.#outcome) return;
-    const isInLine = this.#ticket !== null && reason === 'held';
+    // What it has got where a majority holds the lock for another would be in the way of that one only.
+    const held = this.#votes.filter(({ answer }) => answer === 'held').length;
+    const isInLine =
+      reason === 'held' && this.#ticket !== null && held < majorityOf(this.#votes.length);
     if (!isInLine) this.#nodes.giveUp(this.#holding);
     this.#finish({
       ok: false,

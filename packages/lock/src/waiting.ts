@@ -66,9 +66,14 @@ export class Place implements Wait {
       this.#leave();
       return;
     }
-    this.#isInLine = true;
-    const isSplit = outcome.nodes.some(({ answer }) => answer === 'granted');
-    this.#splits = isSplit ? this.#splits + 1 : 0;
+    this.#isInLine = !this.#holding?.isGivenUp;
+    if (!this.#isInLine) this.#leave();
+    const count = (...answers: NodeAnswer['answer'][]): number =>
+      outcome.nodes.filter(({ answer }) => answers.includes(answer)).length;
+    // Where a majority holds the lock for another, a turn on the rest is no more than that.
+    const isSplit =
+      count('granted', 'turn') > 0 && count('held') < majorityOf(this.#nodes.all.length);
+    this.#splits = isSplit || !this.#isInLine ? this.#splits + 1 : 0;
   }
 
   async pause(attempts: number, attempt: FailedAttempt, leftMs: number): Promise<void> {
