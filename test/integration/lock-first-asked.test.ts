@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { LeaseLostError, Redlock } from '@fenced/lock';
+import { type Lease, LeaseLostError, Redlock } from '@fenced/lock';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { type Runtime, systemRuntime } from '../../packages/lock/src/runtime.js';
 import { connect, LockWorld, type Side } from './lock-world.js';
@@ -30,6 +30,16 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
 
   const majority = Math.floor(count / 2) + 1;
   const isEverywhere = async (): Promise<boolean> => (await world.holders('x')) === count;
+
+  /** A program that is patient, and a lease that no more than a majority holds: it may have been too slow to be trusted at first. */
+  async function barelyHeld(): Promise<Lease> {
+    const side = await world.busy({ runtime: patient });
+    for (;;) {
+      const lease = await side.lock.acquire('x', { ttlMs: TTL_MS });
+      if ((await world.holders('x')) === majority) return lease;
+      await lease.release();
+    }
+  }
 
   /** @returns how many of them had to wait for a node */
   async function cycles({ lock }: Side): Promise<number> {
@@ -131,9 +141,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     ['its owner may be told to others', (lease: { owner: string }) => lease.owner],
     ['it is extended', (lease: { extend(ms: number): Promise<void> }) => lease.extend(TTL_MS)],
   ])('a lease is held by all nodes at once where %s', async (_, use) => {
-    const side = await world.busy({ runtime: patient });
-    const lease = await side.lock.acquire('x', { ttlMs: TTL_MS });
-    expect(await world.holders('x')).toBe(majority);
+    const lease = await barelyHeld();
     await use(lease);
     await until(isEverywhere);
     expect(await lease.release()).toBe('released');
@@ -158,10 +166,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
   ])(
     'who waits for a lock that a majority holds takes none of the rest but its turn, and is not in the way of its holder: %s',
     async (_, open) => {
-      const holder = await world.busy();
-      const rest = holder.doors.slice(majority);
-      for (const door of rest) door.hold('toServer');
-      const lease = await holder.lock.acquire('x', { ttlMs: TTL_MS });
+      const lease = await barelyHeld();
       const waiter = await open();
       const waiting = waiter.lock.acquire('x', { ttlMs: TTL_MS, waitMs: TTL_MS });
       const values = () =>
@@ -172,13 +177,16 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
       // Who gives up its try hands what is free to the first in line: that is no obstacle either.
       const other = await world.connected();
       expect(await other.lock.tryAcquire('x', { ttlMs: TTL_MS })).toMatchObject({ reason: 'held' });
-      const healedMs = performance.now();
-      for (const door of rest) door.release('toServer');
+      // Tries that failed may have been given a higher token there, which would look like another lease: that is a test of its own.
+      for (const node of world.admins.slice(majority)) {
+        await node.set(`${world.keyPrefix}fence:x`, '1', 'PX', TTL_MS);
+      }
+      const extendedMs = performance.now();
+      await lease.extend(TTL_MS);
       await until(async () => new Set(await values()).size === 1);
       // Sooner than a turn ends.
-      expect(performance.now() - healedMs).toBeLessThan(1_500);
+      expect(performance.now() - extendedMs).toBeLessThan(1_500);
       expect(await values()).toEqual(Array(count).fill(lease.owner));
-      await lease.extend(TTL_MS);
       expect(await lease.release()).toBe('released');
       const next = await waiting;
       expect(next.token).toBeGreaterThan(lease.token);
@@ -207,8 +215,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
   });
 
   test('a lease is not extended by nodes that may have been held by another in between', async () => {
-    const side = await world.busy({ runtime: patient });
-    const lease = await side.lock.acquire('x', { ttlMs: TTL_MS });
+    const lease = await barelyHeld();
     // Another got a majority because one of ours lost its key, and has given it back.
     await world.admins[0]?.del(`${world.keyPrefix}lock:x`);
     for (const node of world.admins.slice(majority)) {
