@@ -1,8 +1,7 @@
 import type { NodeAnswer, VoteReply } from './core/answers.js';
 import type { Failure } from './core/failure.js';
-import { PATIENCE_MS } from './core/first-asked.js';
-import { majorityOf } from './core/quorum.js';
-import { callsForAdmission, decide, retryAfterMs, type Vote } from './core/tally.js';
+import type { Probe } from './core/first-asked.js';
+import { callsForAdmission, decide, isTaken, retryAfterMs, type Vote } from './core/tally.js';
 import { nodeTimeoutMs, validityMs } from './core/validity.js';
 import type { Holding, Nodes, Ticket } from './redis/nodes.js';
 import { onAbort, type Runtime } from './runtime.js';
@@ -24,13 +23,13 @@ export interface FailedAttempt extends Failure {
   readonly ok: false;
 }
 
-/** By how much the nodes that are asked first may be slower than the fastest majority: in its time, and in milliseconds. */
-const SLOW_FACTOR = 2;
-const SLOW_MS = 2;
 /** How long an attempt that has some nodes, while others hold some, waits for the rest. */
 const SPLIT_MIN_MS = 50;
 /** The same, in the time that it took until then: the rest may only be far away. */
 const SPLIT_FACTOR = 3;
+
+/** Whether a node that was to grant the lock did, or said who has it. */
+const isVote = ({ answer }: VoteReply): boolean => answer === 'granted' || answer === 'held';
 
 /**
  * One attempt to acquire: ACQUIRE on all nodes at once, or on a majority and on the rest where that has not decided it; CONFIRM on those
@@ -50,11 +49,8 @@ export class Attempt {
   readonly #asked = new Map<number, bigint>();
   /** How many requests have not been answered. */
   #unanswered = 0;
-  /** Whether all nodes were asked at once; then how many have voted, and after how many milliseconds the first majority had, and any. */
-  #asksAll = false;
-  #voted = 0;
-  #majorityMs = 0;
-  #decidedMs = Number.POSITIVE_INFINITY;
+  /** Where all nodes were asked at once. */
+  #probe: Probe | null = null;
   /** The nodes that have not been asked. */
   #rest: readonly number[] = [];
   readonly #startedMs: number;
@@ -100,8 +96,8 @@ export class Attempt {
   #askFirst(): void {
     const { first } = this.#nodes;
     const chosen = first.choose(this.#startedMs);
-    this.#asksAll = chosen === first.all;
-    if (!this.#asksAll) this.#rest = first.rest;
+    if (chosen === first.all) this.#probe = first.probe(this.#startedMs);
+    else this.#rest = first.rest;
     this.#ask(chosen);
   }
 
@@ -110,14 +106,13 @@ export class Attempt {
     if (this.#rest.length === 0) return;
     this.#nodes.first.doubt();
     this.#askRest();
+    this.#limitSplit();
   };
 
   #askRest(): void {
     const rest = this.#rest;
     this.#rest = [];
-    if (rest.length === 0) return;
-    this.#ask(rest);
-    this.#limitSplit();
+    if (rest.length > 0) this.#ask(rest);
   }
 
   #ask(indexes: readonly number[]): void {
@@ -131,28 +126,12 @@ export class Attempt {
   /** @param asked the token the node was to confirm; none where it was to grant one */
   #hear(index: number, vote: VoteReply, asked?: bigint): void {
     this.#unanswered -= 1;
-    if (asked === undefined) this.#judge(index, vote);
+    if (asked === undefined) {
+      if (isVote(vote)) this.#probe?.voted(index, this.#runtime.nowMs());
+      else this.#nodes.first.doubt();
+    }
     // Replies may overtake each other; only the one to the latest question is this node's vote.
     if (this.#asked.get(index) === asked) this.#record(index, vote);
-  }
-
-  /** Nodes that all vote in time may be trusted to go on like that, unless others would have decided long before the first of them. */
-  #judge(index: number, { answer }: VoteReply): void {
-    const { first } = this.#nodes;
-    if (answer !== 'granted' && answer !== 'held') {
-      first.doubt();
-      return;
-    }
-    if (!this.#asksAll) return;
-    this.#voted += 1;
-    const elapsedMs = this.#elapsedMs;
-    if (!first.rest.includes(index)) this.#majorityMs = elapsedMs;
-    if (this.#voted < first.all.length || elapsedMs >= PATIENCE_MS) return;
-    if (this.#majorityMs <= SLOW_FACTOR * this.#decidedMs + SLOW_MS) first.trust(this.#startedMs);
-  }
-
-  get #elapsedMs(): number {
-    return this.#runtime.nowMs() - this.#startedMs;
   }
 
   #record(index: number, vote: VoteReply): void {
@@ -169,8 +148,7 @@ export class Attempt {
     else {
       this.#confirm(decision.laggards, decision.token);
       // Where all of the first hold it for another that is decided by them, and the rest need not be bothered.
-      const isVote = vote.answer === 'granted' || vote.answer === 'held';
-      if (!isVote || this.#unanswered === 0) this.#askRest();
+      if (!isVote(vote) || this.#unanswered === 0) this.#askRest();
       this.#limitSplit();
     }
   }
@@ -192,7 +170,10 @@ export class Attempt {
     const has = (answer: Vote['answer']): boolean =>
       this.#votes.some((vote) => vote.answer === answer);
     if (this.#rest.length > 0 || this.#cancelSplit || !has('held') || !has('granted')) return;
-    const limitMs = Math.max(SPLIT_MIN_MS, SPLIT_FACTOR * this.#elapsedMs);
+    const limitMs = Math.max(
+      SPLIT_MIN_MS,
+      SPLIT_FACTOR * (this.#runtime.nowMs() - this.#startedMs),
+    );
     this.#cancelSplit = this.#runtime.after(limitMs, () => this.#lose('held'), 'background');
   }
 
@@ -206,7 +187,7 @@ export class Attempt {
         token,
         deadlineMs: nowMs + validMs,
         isOnMajority: this.#rest.length > 0,
-        answers: () => this.#answers(),
+        answers: () => this.#nodes.answers(this.#votes),
       });
     } else this.#lose('too-slow');
   }
@@ -215,28 +196,19 @@ export class Attempt {
     // An abort may come between the win and the moment at which `run` hears of it.
     if (this.#outcome) return;
     // What it has got where a majority holds the lock for another would be in the way of that one only.
-    const held = this.#votes.filter(({ answer }) => answer === 'held').length;
-    const isInLine =
-      reason === 'held' && this.#ticket !== null && held < majorityOf(this.#votes.length);
+    const isInLine = reason === 'held' && this.#ticket !== null && !isTaken(this.#votes);
     if (!isInLine) this.#nodes.giveUp(this.#holding);
     this.#finish({
       ok: false,
       reason,
       retryAfterMs: retryAfterMs(this.#votes),
-      nodes: this.#answers(),
+      nodes: this.#nodes.answers(this.#votes),
     });
-  }
-
-  #answers(): readonly NodeAnswer[] {
-    return this.#nodes.all.map(({ name }, at) => ({
-      name,
-      ...(this.#votes[at] ?? { answer: 'pending' }),
-    }));
   }
 
   #finish(outcome: AttemptOutcome): void {
     this.#outcome = outcome;
-    if (this.#asksAll) this.#decidedMs = this.#elapsedMs;
+    this.#probe?.decided(this.#runtime.nowMs());
     this.#ignoreAbort?.();
     this.#cancelSplit?.();
     for (const question of this.#questions) question.endLimit();

@@ -31,7 +31,7 @@ export function extendOnAll(
   const fail = (reason: Failure['reason']): ExtendOutcome => ({
     ok: false,
     reason,
-    nodes: nodes.all.map(({ name }, at) => ({ name, ...(replies[at] ?? { answer: 'pending' }) })),
+    nodes: nodes.answers(replies),
     retryAfterMs: 0,
   });
   const decide = (): ExtendOutcome | null => {
@@ -63,8 +63,8 @@ export function extendOnAll(
 /**
  * Releases on the nodes that were asked; settles once a majority has decided, or `limitMs` after the start. Never rejects.
  *
- * Where no more were asked than were needed, one that is late is not waited for, if anybody can have the lock by then: the others still
- * held it.
+ * Where no more were asked than were needed, a part of these that still held it will do, if anybody can have the lock by then: one that
+ * is late is not waited for.
  */
 export function releaseWhereAsked(
   nodes: Nodes,

@@ -1,7 +1,7 @@
 import type { Alarms } from './alarms.js';
 import { InvalidArgumentError, LeaseLostError } from './core/errors.js';
 import type { ReleaseOutcome } from './holding.js';
-import { alarms, type Runtime } from './runtime.js';
+import type { Runtime } from './runtime.js';
 
 /** What a lease asks of the nodes. */
 export interface LeaseNodes {
@@ -45,7 +45,7 @@ export class Lease implements AsyncDisposable {
     deadlineMs: number,
     nodes: LeaseParts,
     runtime: Runtime,
-    deadlines: Alarms = alarms(runtime),
+    deadlines: Alarms,
   ) {
     this.resources = resources;
     this.token = token;
@@ -124,8 +124,8 @@ export class Lease implements AsyncDisposable {
   /**
    * Gives the lock up. Never throws; a second call returns the outcome of the first.
    *
-   * @returns `released`; `expired` where others may have held the lock already; `unknown` where too few nodes answered,
-   * and what they hold ends with its TTL
+   * @returns `released`, where nodes that still held it have given it up, and anybody can have the lock; `expired` where others may have
+   * held it already; `unknown` where too few nodes answered, and what they hold ends with its TTL
    */
   release(): Promise<ReleaseOutcome> {
     this.#released ??= this.#nodes.release();

@@ -38,11 +38,8 @@ export function standInLine(
     };
     const lose = (reason: FailedAttempt['reason']): void => {
       if (reason !== 'held') nodes.giveUp(holding);
-      const answers = nodes.all.map(({ name }, at) => ({
-        name,
-        ...(votes[at] ?? { answer: 'pending' as const }),
-      }));
-      settle({ ok: false, reason, retryAfterMs: retryAfterMs(votes), nodes: answers });
+      const retryMs = retryAfterMs(votes);
+      settle({ ok: false, reason, retryAfterMs: retryMs, nodes: nodes.answers(votes) });
     };
     const ignoreAbort = onAbort(signal, () => lose('aborted'));
     const limitMs = nodeTimeoutMs(ttlMs);

@@ -2,6 +2,7 @@ import type { AttemptOutcome, FailedAttempt } from './attempt.js';
 import type { NodeAnswer } from './core/answers.js';
 import { backoffMs } from './core/backoff.js';
 import { majorityOf } from './core/quorum.js';
+import { isTaken } from './core/tally.js';
 import type { Request, Wait } from './lock-service.js';
 import { Holding, type Nodes, type Ticket } from './redis/nodes.js';
 import type { WakeUps } from './redis/wake-ups.js';
@@ -68,11 +69,9 @@ export class Place implements Wait {
     }
     this.#isInLine = !this.#holding?.isGivenUp;
     if (!this.#isInLine) this.#leave();
-    const count = (...answers: NodeAnswer['answer'][]): number =>
-      outcome.nodes.filter(({ answer }) => answers.includes(answer)).length;
+    const has = outcome.nodes.some(({ answer }) => answer === 'granted' || answer === 'turn');
     // Where a majority holds the lock for another, a turn on the rest is no more than that.
-    const isSplit =
-      count('granted', 'turn') > 0 && count('held') < majorityOf(this.#nodes.all.length);
+    const isSplit = has && !isTaken(outcome.nodes);
     this.#splits = isSplit || !this.#isInLine ? this.#splits + 1 : 0;
   }
 

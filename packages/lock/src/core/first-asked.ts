@@ -2,6 +2,9 @@ import { majorityOf } from './quorum.js';
 
 /** For how long the nodes that are asked first are waited for, and for how long a lease may be held by those alone. */
 export const PATIENCE_MS = 20;
+/** By how much those may be slower than the fastest majority: in its time, and in milliseconds. */
+const SLOW_FACTOR = 2;
+const SLOW_MS = 2;
 /** For how long nodes that have all answered in time are taken to go on like that. */
 const TRUST_MS = 1_000;
 
@@ -29,6 +32,11 @@ export class FirstAsked {
     return nowMs < this.#trustedUntilMs ? this.#majority : this.all;
   }
 
+  /** All nodes are asked at this time: how they vote shows whether the first may be trusted. */
+  probe(askedMs: number): Probe {
+    return new Probe(this, askedMs);
+  }
+
   /** All nodes were asked at this time, and have voted in time. */
   trust(askedMs: number): void {
     this.#trustedUntilMs = askedMs + TRUST_MS;
@@ -37,5 +45,35 @@ export class FirstAsked {
   /** A node has not voted, or is late. */
   doubt(): void {
     this.#trustedUntilMs = Number.NEGATIVE_INFINITY;
+  }
+}
+
+/** Nodes that all vote in time may be trusted to go on like that, unless others would have decided long before the first of them. */
+export class Probe {
+  readonly #first: FirstAsked;
+  readonly #askedMs: number;
+  #unheard: number;
+  /** After how many milliseconds the first had voted, and any majority had decided. */
+  #firstMs = 0;
+  #decidedMs = Number.POSITIVE_INFINITY;
+
+  constructor(first: FirstAsked, askedMs: number) {
+    this.#first = first;
+    this.#askedMs = askedMs;
+    this.#unheard = first.all.length;
+  }
+
+  decided(nowMs: number): void {
+    this.#decidedMs = nowMs - this.#askedMs;
+  }
+
+  voted(index: number, nowMs: number): void {
+    this.#unheard -= 1;
+    const elapsedMs = nowMs - this.#askedMs;
+    if (!this.#first.rest.includes(index)) this.#firstMs = elapsedMs;
+    const isInTime = this.#unheard === 0 && elapsedMs < PATIENCE_MS;
+    if (isInTime && this.#firstMs <= SLOW_FACTOR * this.#decidedMs + SLOW_MS) {
+      this.#first.trust(this.#askedMs);
+    }
   }
 }

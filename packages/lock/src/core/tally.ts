@@ -74,6 +74,12 @@ function grantsIn(votes: readonly Vote[]): (Voter & { readonly token: bigint })[
   return grants;
 }
 
+/** Whether so many nodes hold the lock for others that nobody else can win. */
+export function isTaken(answers: readonly { readonly answer: string }[]): boolean {
+  const held = answers.filter(({ answer }) => answer === 'held').length;
+  return held >= majorityOf(answers.length);
+}
+
 /** Why these votes are lost, where they are. */
 export function lossReason(votes: readonly Vote[], majority: number): LossReason {
   const count = (answer: Vote['answer']): number =>

@@ -1,7 +1,7 @@
 import type { Admission, Claim, Inspection } from '../core/admission.js';
 import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import type { Runtime } from '../runtime.js';
-import { type Call, Calls, Command, type Reply, Tick } from './calls.js';
+import { asError, type Call, Calls, Command, type Reply, Tick } from './calls.js';
 import {
   type AdmitReply,
   admitted,
@@ -120,7 +120,7 @@ export class RedisNode {
     try {
       return read(reply, this.#options, this);
     } catch (error) {
-      return { answer: 'error', error: error instanceof Error ? error : new Error(String(error)) };
+      return { answer: 'error', error: asError(error) };
     }
   }
 

@@ -1,5 +1,4 @@
-import type { Alarms } from '../alarms.js';
-import type { VoteReply } from '../core/answers.js';
+import type { NodeAnswer, VoteReply } from '../core/answers.js';
 import { FirstAsked, PATIENCE_MS } from '../core/first-asked.js';
 import { NODE_TIMEOUT_MAX_MS, nodeTimeoutMs } from '../core/validity.js';
 import { alarms, noAnswer, type Runtime } from '../runtime.js';
@@ -64,11 +63,8 @@ const released = ({ parts }: Reply): ReleaseReply => ({
   answer: oneOf(parts, 'released', 'not-held'),
 });
 
-/** Time limits by how often they run out; a request waits for a connection, which keeps the process alive. */
-interface Timers {
-  readonly patience: Alarms;
-  readonly limits: Alarms;
-}
+/** Calls back once after `delayMs`, unless the returned function is called before. Does not keep a process alive. */
+type After = (delayMs: number, callback: () => void) => () => void;
 
 /** How long a request may take. */
 interface Patience {
@@ -106,10 +102,10 @@ class Question<Answer> implements Call<RedisNode> {
   }
 
   /** Who has not answered after `limitMs` has failed; `late` is called before, where somebody has not after `PATIENCE_MS`. */
-  limit(limitMs: number, timers: Timers, late: (() => void) | undefined): void {
+  limit(limitMs: number, after: After, late: (() => void) | undefined): void {
     const patienceMs = Math.min(PATIENCE_MS, limitMs);
-    this.#cancelLimit = timers.patience.after(patienceMs, () => {
-      this.#cancelLimit = timers.limits.after(limitMs - patienceMs, () => this.#fail(limitMs));
+    this.#cancelLimit = after(patienceMs, () => {
+      this.#cancelLimit = after(limitMs - patienceMs, () => this.#fail(limitMs));
       late?.();
     });
   }
@@ -143,21 +139,24 @@ class Question<Answer> implements Call<RedisNode> {
 export class Nodes {
   readonly all: readonly RedisNode[];
   readonly first: FirstAsked;
+  /** A connection keeps the process alive that waits for an answer: this need not. */
+  readonly after: After;
   readonly #options: NodesOptions;
   readonly #runtime: Runtime;
-  readonly #timers: Timers;
 
   constructor(all: readonly RedisNode[], options: NodesOptions, runtime: Runtime) {
     this.all = all;
     this.first = new FirstAsked(all.length);
     this.#options = options;
     this.#runtime = runtime;
-    this.#timers = { patience: alarms(runtime), limits: alarms(runtime) };
+    const [soon, later] = [alarms(runtime), alarms(runtime)];
+    this.after = (delayMs, callback) =>
+      (delayMs > PATIENCE_MS ? later : soon).after(delayMs, callback);
   }
 
-  /** Calls back once after `delayMs`, unless the returned function is called before. Does not keep a process alive. */
-  after(delayMs: number, callback: () => void): () => void {
-    return this.#timers.patience.after(delayMs, callback);
+  /** These answers, in the order of the nodes, with their names. */
+  answers(answers: readonly (Omit<NodeAnswer, 'name'> | undefined)[]): readonly NodeAnswer[] {
+    return this.all.map(({ name }, at) => ({ name, ...(answers[at] ?? { answer: 'pending' }) }));
   }
 
   /** ACQUIRE: takes the locks of all resources or none. With a ticket, who is refused stands in line. */
@@ -303,7 +302,7 @@ export class Nodes {
   ): Question<Answer> {
     const untilMs = this.#runtime.nowMs() + worthMs;
     const question = new Question(this.all, indexes, command, untilMs, read, tell);
-    question.limit(limitMs, this.#timers, late);
+    question.limit(limitMs, this.after, late);
     for (const index of indexes) this.#node(index).send(question);
     return question;
   }
