@@ -160,18 +160,38 @@ const scriptOf = (calls: fc.Arbitrary<Call[]>): fc.Arbitrary<Step> =>
 const script = scriptOf(fc.array(call, { minLength: 1, maxLength: 3 }));
 const admission = scriptOf(admit.map((one) => [one]));
 
-// What the scripts for a single call have a shortcut for.
-const usual = fc.tuple(owner, ttl, fenceTtl).map(([name, ...values]) => ({
-  command: 'acquire' as const,
-  keys: keysOf(['r'], 'lock', 'fence', 'line'),
-  values: [name, ...values],
-}));
-const undone = owner.map((name) => ({
-  command: 'release' as const,
-  keys: keysOf(['r'], 'lock', 'line'),
-  values: [name],
-}));
-const alone = scriptOf(fc.oneof(usual, undone).map((one) => [one]));
+// What the scripts have a straight line for, where it is alone and where there are several.
+const oneOf = resource.map((name) => [name]);
+const usual = (names: fc.Arbitrary<string[]>): fc.Arbitrary<Call> =>
+  fc.tuple(names, owner, ttl, fenceTtl).map(([all, ...values]) => ({
+    command: 'acquire' as const,
+    keys: keysOf(all, 'lock', 'fence', 'line'),
+    values,
+  }));
+const undone = (names: fc.Arbitrary<string[]>): fc.Arbitrary<Call> =>
+  fc.tuple(names, owner).map(([all, ...values]) => ({
+    command: 'release' as const,
+    keys: keysOf(all, 'lock', 'line'),
+    values,
+  }));
+const alone = scriptOf(fc.oneof(usual(oneOf), undone(oneOf)).map((one) => [one]));
+const several = (one: fc.Arbitrary<Call>): fc.Arbitrary<Call[]> => {
+  const count = { minLength: 2, maxLength: 5 };
+  const apart = fc.uniqueArray(one, { ...count, selector: ({ keys }) => keys[0] });
+  return fc.oneof({ weight: 4, arbitrary: apart }, fc.array(one, count));
+};
+const pair = fc.uniqueArray(resource, { minLength: 2, maxLength: 2 });
+const atOnce = scriptOf(
+  fc
+    .tuple(
+      fc.oneof({ weight: 4, arbitrary: several(usual(oneOf)) }, several(usual(pair))),
+      fc.oneof({ weight: 4, arbitrary: several(undone(oneOf)) }, several(undone(pair))),
+      fc.array(call, { maxLength: 2 }),
+    )
+    .chain((runs) => fc.shuffledSubarray(runs, { minLength: 1 }))
+    .map((runs) => runs.flat())
+    .filter((calls) => calls.length > 0),
+);
 
 const keyOf = (...kinds: string[]): fc.Arbitrary<string> =>
   fc.tuple(fc.constantFrom(...kinds), resource).map((pair) => pair.join(':'));
@@ -179,6 +199,7 @@ export const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 14, arbitrary: script },
   { weight: 5, arbitrary: admission },
   { weight: 14, arbitrary: alone },
+  { weight: 14, arbitrary: atOnce },
   {
     weight: 2,
     arbitrary: fc.record({

@@ -359,12 +359,16 @@ export function callsIn(
 ): readonly ModelCall[] {
   const keys = keysAndArguments.slice(1, keyCount).map(String);
   const [first = '', ...others] = keysAndArguments.slice(keyCount + 1).map(String);
-  const calls: [string, number, ...string[]][] = first.startsWith('[')
+  const runs: [string, number, number, number, ...string[]][] = first.startsWith('[')
     ? JSON.parse(first)
-    : [[first, keys.length, ...others]];
-  return calls.map(([command, ownKeys, ...values]) => {
+    : [[first, keys.length, others.length, 1, ...others]];
+  return runs.flatMap(([command, keysEach, valuesEach, count, ...values]) => {
     if (!isKnown(command)) throw new Error(`not a command of the script: ${command}`);
-    return { command, keys: keys.splice(0, ownKeys), values };
+    return Array.from({ length: count }, () => ({
+      command,
+      keys: keys.splice(0, keysEach),
+      values: values.splice(0, valuesEach),
+    }));
   });
 }
 

@@ -16,12 +16,20 @@ export class Command {
     this.values = values.map(String);
   }
 
-  /** As `calls.lua` expects it. */
+  /** Its arguments as JSON, each behind a comma: the end of a list. */
   get text(): string {
     // Half a character would be no JSON for Redis, and fail all that travels in the same script.
-    const told = (): string[] => this.values.map((value) => value.toWellFormed());
-    this.#text ??= JSON.stringify([this.name, this.keys.length, ...told()]);
+    const told = (): string[] =>
+      this.values.map((value) => `,${JSON.stringify(value.toWellFormed())}`);
+    this.#text ??= told().join('');
     return this.#text;
+  }
+
+  /** Whether both may stand in one run of `calls.lua`. */
+  isLike({ name, keys, values }: Command): boolean {
+    return (
+      name === this.name && keys.length === this.keys.length && values.length === this.values.length
+    );
   }
 }
 
@@ -259,12 +267,21 @@ export function inScript(
     return [keys.length + 1, nodeKey, ...keys, members, name, ...values];
   }
   const keys = [nodeKey];
-  const texts: string[] = [];
+  const runs: [Command, ...Command[]][] = [];
   for (const { command } of calls) {
     for (const key of command.keys) keys.push(key);
-    texts.push(command.text);
+    const run = runs.at(-1);
+    if (run?.[0].isLike(command)) run.push(command);
+    else runs.push([command]);
   }
-  return [keys.length, ...keys, members, `[${texts.join(',')}]`];
+  return [keys.length, ...keys, members, `[${runs.map(runText).join(',')}]`];
+}
+
+/** Calls of one command and shape that follow each other, as `calls.lua` expects them. */
+function runText(run: readonly [Command, ...Command[]]): string {
+  const [{ name, keys, values }] = run;
+  const texts = run.map(({ text }) => text).join('');
+  return `["${name}",${keys.length},${values.length},${run.length}${texts}]`;
 }
 
 /** A list that is often told in the same words as the last: they are not read again. */

@@ -28,20 +28,13 @@ export interface Script {
 const folder = new URL('../../src/redis/scripts/', import.meta.url);
 
 const names = Object.keys(needs) as CommandName[];
-/** What some commands begin with where they are alone: their usual case, in a straight line. */
-const shortcuts: Partial<Record<CommandName, string>> = {
-  acquire: 'acquire-free',
-  release: 'release-held',
+/** The usual case of some commands, in a straight line: where they are alone, and of several at once. */
+const usual: Partial<Record<CommandName, Readonly<Record<'alone' | 'calls', string>>>> = {
+  acquire: { alone: 'acquire-free', calls: 'acquire-at-once' },
+  release: { alone: 'release-held', calls: 'release-at-once' },
 };
-const files = new Set(['node', ...Object.values(needs).flat(), ...names, 'calls']);
-const texts = new Map(
-  [...files, 'alone', ...Object.values(shortcuts)].map((name) => [
-    name,
-    readFileSync(new URL(`${name}.lua`, folder), 'utf8'),
-  ]),
-);
 /** For one call of a command. */
-const alone = ofEach((name) => load([name], 'alone', shortcuts[name]));
+const alone = ofEach((name) => load([name], 'alone'));
 /** For several of one command: Lua makes every function anew whenever a script runs, and most are of no use then. */
 const alike = ofEach((name) => load([name], 'calls'));
 /** For calls of any kind. */
@@ -57,15 +50,18 @@ export function scriptFor(
   return calls.every(({ command }) => command.name === name) ? alike[name] : whole;
 }
 
-function load(
-  commands: readonly CommandName[],
-  end: 'alone' | 'calls',
-  beginning?: string,
-): Script {
+function load(commands: readonly CommandName[], end: 'alone' | 'calls'): Script {
   const parts = new Set(commands.flatMap((command) => needs[command]));
-  const all = [...(beginning ? [beginning] : []), 'node', ...parts, ...commands, end];
-  const source = all.map((name) => texts.get(name)).join('\n');
+  const straight = commands.flatMap((command) => usual[command]?.[end] ?? []);
+  const rest = ['node', ...parts, ...commands];
+  // What is done before all else needs none of it.
+  const all = end === 'alone' ? [...straight, ...rest, end] : [...rest, ...straight, end];
+  const source = all.map(textOf).join('\n');
   return { source, sha1: createHash('sha1').update(source).digest('hex') };
+}
+
+function textOf(name: string): string {
+  return readFileSync(new URL(`${name}.lua`, folder), 'utf8');
 }
 
 function ofEach(make: (name: CommandName) => Script): Readonly<Record<CommandName, Script>> {

@@ -1,13 +1,23 @@
 -- The calls of one tick of a client, one after the other.
--- KEYS: node, then the keys of each call. ARGV: members, and of each call its command, how many keys, and its arguments, as JSON.
--- Reply: the reply of each call, {"error", message} where it failed, and the voters whose places those name: two lines of JSON, much less work
--- than lists of lists are, here and for the client.
+-- KEYS: node, then the keys of each call. ARGV: members, and the calls in runs of one command, each as a list of JSON: the command, how many
+-- keys and how many arguments each call has, how many calls there are, and the arguments of all.
+-- Reply: the reply of each call, {"error", message} where it failed, and the voters whose places those name: two lines of JSON, much less
+-- work than lists of lists are, here and for the client.
+local HEAD = 4
 local replies, from = {}, 2
-for i, call in ipairs(cjson.decode(ARGV[2])) do
-  local to = from + call[2] - 1
-  local ok, reply = pcall(commands[call[1]], from, to, unpack(call, 3))
-  -- Older servers raise a string, later ones a table.
-  replies[i] = ok and reply or {'error', type(reply) == 'table' and reply.err or tostring(reply)}
-  from = to + 1
+for _, run in ipairs(cjson.decode(ARGV[2])) do
+  local name, keys, values, count = unpack(run, 1, HEAD)
+  local before = #replies
+  -- What fails there half-way is asked again below, and fails there, or finds what is its own.
+  if count > 1 and at_once[name] then pcall(at_once[name], run, from, replies) end
+  for i = 1, count do
+    if not replies[before + i] then
+      local first, to = HEAD + 1 + (i - 1) * values, from + i * keys - 1
+      local ok, reply = pcall(commands[name], to - keys + 1, to, unpack(run, first, first + values - 1))
+      -- Older servers raise a string, later ones a table.
+      replies[before + i] = cjson.encode(ok and reply or {'error', type(reply) == 'table' and reply.err or tostring(reply)})
+    end
+  end
+  from = from + count * keys
 end
-return cjson.encode(replies) .. (voters[1] and '\n' .. cjson.encode(voters) or '')
+return '[' .. table.concat(replies, ',') .. ']' .. (voters[1] and '\n' .. cjson.encode(voters) or '')

@@ -48,3 +48,6 @@ local voters = {}
 local voter
 
 local commands = {}
+-- Some do what is usual in a run of calls at once: a function of the run as calls.lua has it, of the place of its first key, and of the
+-- replies, as JSON, to which it adds its own.
+local at_once = {}
