@@ -86,7 +86,8 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
   readonly #name: string;
   readonly #maxTtlMs: number;
   readonly #closing = new AbortController();
-  readonly #held = new Map<string, Lease>();
+  /** By owner. No `Map`, for the reason that `Listener` has. */
+  readonly #held: Record<string, Lease> = Object.create(null);
   readonly #deadlines: Alarms;
 
   /** @param name for messages */
@@ -198,14 +199,14 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
    */
   async release(held: HeldLease): Promise<ReleaseOutcome> {
     const { resources, owner } = checkHeld(held);
-    const own = this.#held.get(owner);
+    const own = this.#held[owner];
     return own ? own.release() : this.nodesOf(resources, owner).release();
   }
 
   /** Releases what is held and ends waits with an error of code `closed`. Leaves clients and pools to their owner. */
   async close(): Promise<void> {
     this.#closing.abort(new LockError('closed', `this ${this.#name} was closed`));
-    await Promise.all([...this.#held.values()].map((lease) => lease.release()));
+    await Promise.all(Object.values(this.#held).map((lease) => lease.release()));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -265,12 +266,12 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
     };
     const { owner } = nodes;
     const ended = (reason: () => LeaseLostError, wasLost: boolean): void => {
-      this.#held.delete(owner);
+      delete this.#held[owner];
       if (wasLost) tell('fenced:lock:lost', () => ({ resources, token, reason: reason() }));
     };
     const told = { owner, extend, release, ended, share: () => nodes.share?.() };
     const lease = new Lease(resources, token, deadlineMs, told, this.runtime, this.#deadlines);
-    if (lease.remainingMs() > 0) this.#held.set(owner, lease);
+    if (lease.remainingMs() > 0) this.#held[owner] = lease;
     return lease;
   }
 }

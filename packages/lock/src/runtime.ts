@@ -90,24 +90,60 @@ export function inTime<Reply>(
   });
 }
 
-/** Those who are to hear of an abort of a signal that many share. */
-const shared = new WeakMap<AbortSignal, Set<() => void>>();
+/**
+ * Who is to hear of an abort, in a ring with the others. Where things come and go all the time, a `Set` or a `Map` keeps them from every
+ * minor garbage collection: its tables refer to each other, from one that is old to all that came after it.
+ */
+class Listener {
+  readonly hear: () => void;
+  #before: Listener = this;
+  #next: Listener = this;
+
+  constructor(hear: () => void) {
+    this.hear = hear;
+  }
+
+  get next(): Listener {
+    return this.#next;
+  }
+
+  joinBefore(other: Listener): void {
+    this.#before = other.#before;
+    this.#next = other;
+    this.#before.#next = this;
+    other.#before = this;
+  }
+
+  leave(): void {
+    this.#before.#next = this.#next;
+    this.#next.#before = this.#before;
+    this.#before = this;
+    this.#next = this;
+  }
+}
+
+/** Of each signal that many share, where the ring of its listeners begins and ends. */
+const shared = new WeakMap<AbortSignal, Listener>();
 
 /** For a signal that lives as long as its owner: to begin and to end to listen to it costs next to nothing from now on. */
 export function shareSignal(signal: AbortSignal): void {
-  const listeners = new Set<() => void>();
-  shared.set(signal, listeners);
+  const start = new Listener(() => {});
+  shared.set(signal, start);
   signal.addEventListener('abort', () => {
-    for (const listener of [...listeners]) listener();
+    for (let listener = start.next; listener !== start; listener = start.next) {
+      listener.leave();
+      listener.hear();
+    }
   });
 }
 
 /** Calls back once when the signal aborts, unless the returned function is called before. An abort before now is not told. */
 export function onAbort(signal: AbortSignal, listener: () => void): () => void {
-  const listeners = shared.get(signal);
-  if (listeners) {
-    listeners.add(listener);
-    return () => void listeners.delete(listener);
+  const start = shared.get(signal);
+  if (start) {
+    const one = new Listener(listener);
+    one.joinBefore(start);
+    return () => one.leave();
   }
   signal.addEventListener('abort', listener, { once: true });
   return () => signal.removeEventListener('abort', listener);
