@@ -9,7 +9,8 @@ export async function cycles(
   clients: readonly Redis[],
   order: CyclesOrder,
 ): Promise<CyclesReport> {
-  const heapBytes = usedHeapBytes();
+  const { readsHeap = false } = order;
+  const heapBytes = readsHeap ? usedHeapBytes() : 0;
   const run = new Run(acquire, order);
   const workers = Array.from({ length: order.workers }, (_, worker) => run.work(worker));
   const patience = new AbortController();
@@ -21,7 +22,8 @@ export async function cycles(
   patience.abort();
   const report = run.report();
   const queuedCommands = Math.max(...clients.map(queued));
-  return { ...report, queuedCommands, heapGrowthBytes: usedHeapBytes() - heapBytes };
+  const heapGrowthBytes = readsHeap ? usedHeapBytes() - heapBytes : 0;
+  return { ...report, queuedCommands, heapGrowthBytes };
 }
 
 class Run {

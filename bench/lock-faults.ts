@@ -38,7 +38,14 @@ export async function benchFaults({ isQuick }: BenchOptions): Promise<Row[]> {
     lock.cycles({ ...ORDER, durationMs, patienceMs }),
   );
   for (const [one, its] of rounds) reports.set(one, its);
-  const all = cases.map((one) => measure(one.name, (reports.get(one) ?? []).map(finished), extras));
+  const heaps = new Map<Case, Extras>();
+  for (const one of prompt) heaps.set(one, await heapGrowth(one.lock, durationMs, patienceMs));
+  const all = cases.map((one) =>
+    measure(one.name, (reports.get(one) ?? []).map(finished), (its) => ({
+      ...extras(its),
+      ...heaps.get(one),
+    })),
+  );
   return cases.map(({ name, healthy }) =>
     row(BENCH, named(all, name), named(all, healthy), 'p99Ms'),
   );
@@ -72,6 +79,17 @@ function isPrompt(reports: readonly CyclesReport[]): boolean {
   return reports.every(({ durationsMs }) => Math.max(...durationsMs) < PROMPT_MS);
 }
 
+/** In a round of its own, whose times do not count. */
+async function heapGrowth(
+  lock: LockProcess,
+  durationMs: number,
+  patienceMs: number,
+): Promise<Extras> {
+  const order = { ...ORDER, durationMs, patienceMs, readsHeap: true };
+  const { heapGrowthBytes, durationsMs } = await lock.cycles(order);
+  return { bytesPerCycle: heapGrowthBytes / durationsMs.length };
+}
+
 function extras(reports: readonly CyclesReport[]): Extras {
   const cycles = sum(reports.map(({ durationsMs }) => durationsMs.length));
   return {
@@ -79,7 +97,6 @@ function extras(reports: readonly CyclesReport[]): Extras {
     unfinished: sum(reports.map(({ unfinished }) => unfinished)),
     // They are never fewer than after the round before, unless they are dropped.
     queuedCommands: reports.at(-1)?.queuedCommands ?? 0,
-    bytesPerCycle: sum(reports.map(({ heapGrowthBytes }) => heapGrowthBytes)) / cycles,
     ...failures(reports),
   };
 }

@@ -20,6 +20,8 @@ export interface CyclesOrder {
   readonly resource: string | null;
   /** Keeps each lock for so long and measures only the wait for it; null: gives it back at once and measures both. */
   readonly holdMs: number | null;
+  /** Collects all garbage before and after: V8 then forgets what it has compiled, and all is slow for seconds. */
+  readonly readsHeap?: boolean;
 }
 
 export interface CyclesReport {
@@ -33,7 +35,7 @@ export interface CyclesReport {
   readonly unfinished: number;
   /** The commands that the client of one node, the one with most of them, still keeps. */
   readonly queuedCommands: number;
-  /** How much more is on the heap than before. */
+  /** How much more is on the heap than before; 0 where that was not to be read. */
   readonly heapGrowthBytes: number;
 }
 
