@@ -98,6 +98,19 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
+  test('one that does not answer is left out: a majority of the others is asked', async () => {
+    const side = await world.busy();
+    side.doors[0]?.hold('toServer');
+    await cycles(side);
+    const before = await world.scripts();
+    await cycles(side);
+    const ran = (await world.scripts()).map((number, at) => number - (before[at] ?? 0));
+    expect(Math.min(...ran.slice(1, majority + 1))).toBeGreaterThan(CYCLES);
+    for (const seldom of [ran[0], ...ran.slice(majority + 1)]) expect(seldom).toBeLessThan(CYCLES);
+    side.heal();
+    await world.untilClean();
+  });
+
   test('one that is slow, but not late, is not waited for where the others decide without it', async () => {
     const side = await world.connected();
     const slowMs = (PATIENCE_MS * 3) / 4;

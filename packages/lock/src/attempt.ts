@@ -1,6 +1,6 @@
 import type { NodeAnswer, VoteReply } from './core/answers.js';
 import type { Failure } from './core/failure.js';
-import type { Probe } from './core/first-asked.js';
+import { PATIENCE_MS, type Probe } from './core/first-asked.js';
 import { callsForAdmission, decide, isTaken, retryAfterMs, type Vote } from './core/tally.js';
 import { nodeTimeoutMs, validityMs } from './core/validity.js';
 import type { Holding, Nodes, Ticket } from './redis/nodes.js';
@@ -12,8 +12,8 @@ export type AttemptOutcome =
       readonly ok: true;
       readonly token: bigint;
       readonly deadlineMs: number;
-      /** Whether there are nodes that have not been asked. */
-      readonly isOnMajority: boolean;
+      /** The nodes that have not been asked. */
+      readonly unasked: readonly number[];
       /** What every node has said by now. */
       readonly answers: () => readonly NodeAnswer[];
     }
@@ -49,7 +49,7 @@ export class Attempt {
   readonly #asked = new Map<number, bigint>();
   /** How many requests have not been answered. */
   #unanswered = 0;
-  /** Where all nodes were asked at once. */
+  /** Where all nodes were asked at once, and no other attempt shows how they vote. */
   #probe: Probe | null = null;
   /** The nodes that have not been asked. */
   #rest: readonly number[] = [];
@@ -96,9 +96,15 @@ export class Attempt {
   #askFirst(): void {
     const { first } = this.#nodes;
     const chosen = first.choose(this.#startedMs);
-    if (chosen === first.all) this.#probe = first.probe(this.#startedMs);
-    else this.#rest = first.rest;
+    if (chosen === first.all) this.#beginProbe();
+    else this.#rest = first.all.filter((index) => !chosen.includes(index));
     this.#ask(chosen);
+  }
+
+  #beginProbe(): void {
+    const probe = this.#nodes.first.probe(this.#startedMs);
+    this.#probe = probe;
+    if (probe) this.#nodes.after(PATIENCE_MS, () => probe.end());
   }
 
   /** A node has not answered for a while. */
@@ -127,8 +133,8 @@ export class Attempt {
   #hear(index: number, vote: VoteReply, asked?: bigint): void {
     this.#unanswered -= 1;
     if (asked === undefined) {
-      if (isVote(vote)) this.#probe?.voted(index, this.#runtime.nowMs());
-      else this.#nodes.first.doubt();
+      if (!isVote(vote)) this.#nodes.first.doubt(index);
+      this.#probe?.heard(index, isVote(vote), this.#runtime.nowMs());
     }
     // Replies may overtake each other; only the one to the latest question is this node's vote.
     if (this.#asked.get(index) === asked) this.#record(index, vote);
@@ -186,7 +192,7 @@ export class Attempt {
         ok: true,
         token,
         deadlineMs: nowMs + validMs,
-        isOnMajority: this.#rest.length > 0,
+        unasked: this.#rest,
         answers: () => this.#nodes.answers(this.#votes),
       });
     } else this.#lose('too-slow');

@@ -152,10 +152,9 @@ export class Redlock extends LockService<Place> {
   ): Attempted {
     place?.note(outcome);
     if (outcome.ok) {
-      const { token, deadlineMs, isOnMajority, answers } = outcome;
-      const rest = isOnMajority
-        ? new Rest(this.#nodes, holding, { token, deadlineMs }, this.runtime)
-        : null;
+      const { token, deadlineMs, unasked, answers } = outcome;
+      const isOnAll = unasked.length === 0;
+      const rest = isOnAll ? null : new Rest(this.#nodes, holding, outcome, this.runtime);
       const own = this.#nodesOf(holding, ttlMs, rest);
       return { ok: true, lease: this.hold(resources, token, deadlineMs, own), answers };
     }

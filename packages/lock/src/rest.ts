@@ -26,7 +26,11 @@ export class Rest {
   constructor(
     nodes: Nodes,
     holding: Holding,
-    lease: { readonly token: bigint; readonly deadlineMs: number },
+    lease: {
+      readonly token: bigint;
+      readonly deadlineMs: number;
+      readonly unasked: readonly number[];
+    },
     runtime: Runtime,
   ) {
     this.#nodes = nodes;
@@ -34,7 +38,7 @@ export class Rest {
     this.#token = lease.token;
     this.#deadlineMs = lease.deadlineMs;
     this.#runtime = runtime;
-    this.#missing = nodes.first.rest;
+    this.#missing = lease.unasked;
     this.#cancel = nodes.after(Math.min(PATIENCE_MS, this.#leftMs / 4), () => this.ask());
   }
 

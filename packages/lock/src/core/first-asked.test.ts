@@ -1,5 +1,7 @@
 import { expect, test } from 'vitest';
-import { FirstAsked } from './first-asked.js';
+import { FirstAsked, PATIENCE_MS } from './first-asked.js';
+
+const all = [0, 1, 2, 3, 4];
 
 test.each([
   [1, [0]],
@@ -11,44 +13,62 @@ test.each([
   'of %i nodes a majority is asked first, for a second after all have voted',
   (count, majority) => {
     const first = new FirstAsked(count);
-    const all = [...Array(count).keys()];
-    expect([...majority, ...first.rest]).toEqual(all);
-    expect(first.choose(5)).toEqual(all);
-    first.trust(5);
-    expect(first.choose(5)).toEqual(majority);
+    expect(first.choose(5)).toBe(first.all);
+    const probe = first.probe(5);
+    for (const index of first.all) probe?.heard(index, true, 6);
+    expect(first.choose(6)).toEqual(majority);
     expect(first.choose(1_004)).toEqual(majority);
-    expect(first.choose(1_005)).toEqual(all);
+    expect(first.choose(1_005)).toBe(first.all);
   },
 );
 
-test('all are asked once a node has not voted', () => {
+test.each([
+  ['one of them has not voted, or some node is late', undefined, 1, 5],
+  ['one of them has not voted', 1, 1, 5],
+  ['one that was left out has not voted', 3, 1, 3],
+])('all are asked, or not, once %s', (_, index, nowMs, count) => {
   const first = new FirstAsked(5);
-  first.trust(5);
-  first.doubt();
-  expect(first.choose(5)).toEqual([0, 1, 2, 3, 4]);
+  first.trust([0, 1, 2], 0);
+  first.doubt(index);
+  expect(first.choose(nowMs)).toHaveLength(count);
 });
 
 const votedMs = (at: number): number[] => [0.5, 1, at, 0.6, 1.5];
+const NEVER = Number.POSITIVE_INFINITY;
 
 test.each([
-  ['all vote soon', votedMs(1.2), 1.2, true],
-  ['one of the first is slow', votedMs(8), 1, false],
-  ['one of the first is slow, but no more than others', votedMs(8), 3, true],
-  ['one is late', votedMs(20), 15, false],
-  ['nothing was decided by the last vote', votedMs(15), null, true],
-])('they are trusted or not where %s', (_, times, decidedMs, isTrusted) => {
+  ['all vote soon', votedMs(1.2), 1.2, [0, 1, 2]],
+  ['one of the first is slow', votedMs(8), 1, all],
+  ['one of the first is slow, but no more than others', votedMs(8), 3, [0, 1, 2]],
+  ['one is late', votedMs(20), 1, [0, 1, 3]],
+  ['one never votes', votedMs(NEVER), 1, [0, 1, 3]],
+  ['too few are in time', [0.5, 1, NEVER, NEVER, 30], 30, all],
+  ['nothing was decided by the last vote', votedMs(15), null, [0, 1, 2]],
+])('who is asked next where %s', (_, times, decidedMs, chosen) => {
   const first = new FirstAsked(5);
   const probe = first.probe(100);
   for (const [index, ms] of [...times.entries()].sort(([, a], [, b]) => a - b)) {
-    if (decidedMs !== null && ms >= decidedMs) probe.decided(100 + decidedMs);
-    probe.voted(index, 100 + ms);
+    if (ms >= PATIENCE_MS) probe?.end();
+    if (decidedMs !== null && ms >= decidedMs) probe?.decided(100 + decidedMs);
+    if (ms !== NEVER) probe?.heard(index, true, 100 + ms);
   }
-  expect(first.choose(130)).toHaveLength(isTrusted ? 3 : 5);
+  expect(first.choose(130)).toEqual(chosen);
 });
 
-test('no node is trusted before all have voted', () => {
+test('who refuses to vote is left out at once', () => {
   const first = new FirstAsked(5);
   const probe = first.probe(0);
-  for (const index of [0, 1, 2, 4]) probe.voted(index, 1);
-  expect(first.choose(2)).toHaveLength(5);
+  for (const index of all) probe?.heard(index, index !== 0, 1);
+  expect(first.choose(2)).toEqual([1, 2, 3]);
+});
+
+test('no node is trusted before all have voted, or were given time to', () => {
+  const first = new FirstAsked(5);
+  const probe = first.probe(0);
+  for (const index of [0, 1, 2, 4]) probe?.heard(index, true, 1);
+  expect(first.choose(2)).toBe(first.all);
+  expect(first.probe(2)).toBeNull();
+  probe?.end();
+  expect(first.choose(3)).toEqual([0, 1, 2]);
+  expect(first.probe(3)).not.toBeNull();
 });
