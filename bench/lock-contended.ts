@@ -66,9 +66,11 @@ async function contest(
       parts.use(await LockProcess.start(redis, name, polling)),
     ),
   );
-  // One that nobody wants, so that connections, scripts and admission are not part of what is measured.
-  const warmUp = { workers: 1, durationMs: 50, patienceMs: 2_000, holdMs: null };
-  for (const lock of locks) await lock.cycles({ ...warmUp, resource: null });
+  // One that nobody else wants, so that connections, scripts and admission are not part of what is measured.
+  const warmUp = { workers: WORKERS_EACH, durationMs: 500, patienceMs: 2_000, holdMs: 0 };
+  await Promise.all(
+    locks.map((lock) => lock.cycles({ ...warmUp, resource: `warm-up/${label}/${lock.pid}` })),
+  );
   // What the last contest left behind may still be held.
   const resource = `contended/${label}/${locks.map(({ pid }) => pid).join('/')}`;
   const order = { workers: WORKERS_EACH, durationMs, patienceMs: 0, holdMs: HOLD_MS, resource };

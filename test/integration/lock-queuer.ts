@@ -1,6 +1,6 @@
 // Some workers of one process, each of which wants one lock so many times, one after the other, and waits for it. It tells each acquisition as a
-// JSON line, in monotonic milliseconds that all processes of this machine share: when it came by the clocks of the nodes, when
-// it was in line, when it was served, and when it gave up the lock.
+// JSON line: by the clock of the nodes, which is this machine's, when it came, at the earliest and at the latest; and in monotonic
+// milliseconds that all processes of this machine share, when it was in line, when it was served, and when it gave up the lock.
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { subscribe } from 'node:diagnostics_channel';
 import { writeSync } from 'node:fs';
@@ -19,9 +19,13 @@ const nowMs = (): number => Number(process.hrtime.bigint()) / 1e6;
 const tell = (line: object): number => writeSync(1, `${JSON.stringify(line)}\n`);
 
 interface Turn {
+  readonly askedMs: number;
   cameMs: number | null;
   inLineMs: number | null;
+  /** Whether others of this process stand in line, so that it does so at once. */
+  readonly isBehind: boolean;
 }
+const waiting = new Set<Turn>();
 const turns = new AsyncLocalStorage<Turn>();
 subscribe('fenced:lock:contended', (message) => {
   const turn = turns.getStore();
@@ -34,12 +38,16 @@ subscribe('fenced:lock:contended', (message) => {
   const times = answers.flatMap(({ timeMs }) => timeMs ?? []).toSorted((a, b) => a - b);
   // Of two, the waiter's own clock decides; it is later than both.
   turn.cameMs = times[Math.floor(times.length / 2)] ?? null;
+  if (turn.isBehind) turn.inLineMs = nowMs();
 });
 
 const work = async (worker: number): Promise<void> => {
   for (let round = 0; round < rounds; round += 1) {
-    const turn: Turn = { cameMs: null, inLineMs: null };
+    const isBehind = [...waiting].some(({ cameMs }) => cameMs !== null);
+    const turn: Turn = { askedMs: Date.now(), cameMs: null, inLineMs: null, isBehind };
+    waiting.add(turn);
     const lease = await turns.run(turn, () => redlock.acquire(resource, { ttlMs, waitMs: 60_000 }));
+    waiting.delete(turn);
     const servedMs = nowMs();
     await sleep(holdMs);
     const leftMs = nowMs();

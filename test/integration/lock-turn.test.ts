@@ -16,7 +16,7 @@ test('a turn is no holding: a late copy of an old request, and a release, do not
   const members = (await client.hget(`${keyPrefix}node`, 'members')) ?? '';
   const node = new OneNode(client, keyPrefix, members);
   const [mine, other] = [new Holding(['x'], 'mine', true), new Holding(['x'], 'other', true)];
-  const ticket = { score: 1, channel: 'nobody', turnMs: 10_000 };
+  const ticket = { score: 1, channel: 'nobody', turnMs: 10_000, heirsMax: 0, family: 'x' };
 
   expect(await node.acquire(mine, 10_000, ticket)).toMatchObject({ answer: 'granted', token: 2n });
   // The node's clock leaps.

@@ -126,6 +126,19 @@ export class LockWorld implements AsyncDisposable {
     await until(async () => (await this.keys()).length === 0);
   }
 
+  /** Until so many wait, each on a majority of the nodes at least. */
+  async untilWaiting(waiters: number): Promise<void> {
+    await until(async () => {
+      const nodesOf = new Map<string, number>();
+      for (const key of await this.keys(/^waiter:/)) {
+        const waiter = key.slice(key.indexOf('waiter:'));
+        nodesOf.set(waiter, (nodesOf.get(waiter) ?? 0) + 1);
+      }
+      const isInLine = [...nodesOf.values()].every((nodes) => nodes >= this.majority);
+      return nodesOf.size === waiters && isInLine;
+    });
+  }
+
   async holders(resource: string): Promise<number> {
     return (await this.keys(/^lock:/)).filter((key) => key.endsWith(` lock:${resource}`)).length;
   }

@@ -81,7 +81,17 @@ export const mutants: readonly Mutant[] = [
       replace: [['if (entries.length !== service.nodeCount) throw unexpected(value);', '']],
     },
   },
-  { name: 'a lock that is held is handed over', flaw: 'held-handed-over' },
+  { name: 'who is first in line takes what is held', flaw: 'first-takes-held' },
+  { name: 'who is handed the lock has no token of its own', flaw: 'heirs-without-tokens' },
+  {
+    name: 'a token that was confirmed is taken for the last of several',
+    patch: {
+      file: '/src/attempt.ts',
+      replace: [['if (this.#asked.size > 0) return own;', '']],
+    },
+    excuse:
+      'a second line: a lock that was lost must come back under the same owner between its ACQUIRE and its CONFIRM, and have been held by another meanwhile',
+  },
   {
     name: 'validity taken from the wall clock',
     patch: {

@@ -66,8 +66,11 @@ const claims = fc
 const keysOf = (names: readonly string[], ...kinds: string[]): string[] =>
   names.flatMap((name) => kinds.map((kind) => `${kind}:${name}`));
 const score = fc.constantFrom(1, 2, 2, 3.5, 1763690000000.25);
+const channel = fc.oneof({ weight: 4, arbitrary: fc.constant('turns') }, fc.constant('others'));
+const heirsMax = fc.oneof({ weight: 3, arbitrary: fc.nat(3) }, fc.constant(16));
+const family = fc.constantFrom('waiter:o', 'waiter:o1', 'waiter:o2');
 const ticket = fc.oneof(
-  { weight: 2, arbitrary: fc.tuple(score, fc.constant('turns'), ttl) },
+  { weight: 2, arbitrary: fc.tuple(score, channel, ttl, heirsMax, family, fc.nat(3)) },
   fc.constant([]),
 );
 
@@ -121,13 +124,11 @@ const call = fc.oneof(
   },
   {
     weight: 3,
-    arbitrary: fc
-      .tuple(set, owner, score, fc.constant('turns'), ttl)
-      .map(([names, name, ...told]) => ({
-        command: 'stand' as const,
-        keys: [...keysOf(names, 'lock', 'fence', 'line'), `waiter:${name}`],
-        values: [name, ...told],
-      })),
+    arbitrary: fc.tuple(set, owner, score, channel, ttl).map(([names, name, ...told]) => ({
+      command: 'stand' as const,
+      keys: [...keysOf(names, 'lock', 'fence', 'line'), `waiter:${name}`],
+      values: [name, ...told],
+    })),
   },
   fc.tuple(set, owner, ttl).map(([names, ...values]) => ({
     command: 'extend' as const,
@@ -136,11 +137,13 @@ const call = fc.oneof(
   })),
   {
     weight: 3,
-    arbitrary: fc.tuple(set, owner, fc.boolean()).map(([names, name, hasWaited]) => ({
-      command: 'release' as const,
-      keys: [...keysOf(names, 'lock', 'line'), ...(hasWaited ? [`waiter:${name}`] : [])],
-      values: hasWaited ? [name, 1] : [name],
-    })),
+    arbitrary: fc
+      .tuple(set, owner, fc.subarray(owners), fc.option(owner))
+      .map(([names, name, waited, told]) => ({
+        command: 'release' as const,
+        keys: [...keysOf(names, 'lock', 'line'), ...waited.map((one) => `waiter:${one}`)],
+        values: told || waited.length > 0 ? [name, waited.length, ...(told ? [told] : [])] : [name],
+      })),
   },
   owner.map((name) => ({ command: 'inspect' as const, keys: [], values: [name] })),
   {

@@ -3,16 +3,21 @@ import type { RedisProcess } from './redis-process.ts';
 interface Place {
   readonly owner: string;
   readonly channel: string;
-  readonly turn: string;
   /** Lock and line of each resource. */
   readonly keys: readonly string[];
+  readonly isCalled: boolean;
 }
 
 /** Of the first in line that has not vanished. */
 const VANISHED_MAX = 100;
+const CALLED = 'called';
 
-export function turnOf(owner: string): string {
-  return `turn:${owner}`;
+function placeOf(model: RedisProcess, waiter: string): Place | null {
+  const list = model.get(waiter);
+  if (list === undefined) return null;
+  const [owner = '', channel = '', , ...keys]: string[] = JSON.parse(list);
+  const isCalled = keys.at(-1) === CALLED;
+  return { owner, channel, keys: isCalled ? keys.slice(0, -1) : keys, isCalled };
 }
 
 export function firstIn(
@@ -20,30 +25,44 @@ export function firstIn(
   line: string,
 ): { waiter: string; place: Place } | null {
   for (const waiter of model.line(line).slice(0, VANISHED_MAX)) {
-    const list = model.get(waiter);
-    if (list !== undefined) {
-      const [owner, channel, turn, ...keys] = JSON.parse(list) as [string, string, string];
-      return { waiter, place: { owner, channel, turn, keys } };
-    }
+    const place = placeOf(model, waiter);
+    if (place) return { waiter, place };
     model.leave(line, waiter);
   }
   return null;
 }
 
-export function handOver(model: RedisProcess, line: string): void {
+/** @param told the owner who hears of it otherwise */
+export function callFirst(model: RedisProcess, line: string, told?: string): void {
   const first = firstIn(model, line);
-  if (!first) return;
+  if (!first || first.place.isCalled) return;
   const { waiter, place } = first;
   const locks = place.keys.filter((_, at) => at % 2 === 0);
   const lines = place.keys.filter((_, at) => at % 2 === 1);
   const mayGo = (lock: string, at: number): boolean =>
-    (model.get(lock) === undefined || model.has('held-handed-over')) &&
-    firstIn(model, lines[at] ?? '')?.waiter === waiter;
+    model.get(lock) === undefined && firstIn(model, lines[at] ?? '')?.waiter === waiter;
   if (!locks.every(mayGo)) return;
-  for (const lock of locks) model.set(lock, turnOf(place.owner), Number(place.turn));
-  for (const one of lines) model.leave(one, waiter);
-  model.data.strings.delete(waiter);
-  model.publish(place.channel, place.owner);
+  model.push(waiter, CALLED);
+  if (place.owner !== told) model.publish(place.channel, place.owner);
+}
+
+const LOOKED_AT_MAX = 64;
+
+/** How many at the head of the line are of this family, and did not come too long after others; and whether others wait: 1 or 0. */
+export function followers(
+  model: RedisProcess,
+  line: string,
+  [most, family, togetherMs]: readonly [number, string, number],
+): [number, number] {
+  let count = 0;
+  let firstOther: number | null = null;
+  for (const waiter of model.line(line).slice(0, LOOKED_AT_MAX)) {
+    const score = model.score(line, waiter);
+    if (firstOther !== null && (count === most || score > firstOther + togetherMs)) break;
+    if (!waiter.startsWith(family)) firstOther ??= score;
+    else if (count < most) count += 1;
+  }
+  return [count, firstOther === null ? 0 : 1];
 }
 
 /** @param ticket score, channel and turn, as in the arguments of ACQUIRE */

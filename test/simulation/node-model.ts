@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { type CommandName, type Script, scriptFor } from '../../packages/lock/src/redis/scripts.ts';
-import { firstIn, handOver, standInLine, turnOf } from './node-line.ts';
+import { callFirst, firstIn, followers, standInLine } from './node-line.ts';
 import { RedisProcess, WITHOUT_TTL } from './redis-process.ts';
 
 /** What a command answers; where that is a vote, the voter's generation, incarnation and roster stand at its end. */
@@ -116,7 +116,8 @@ function key(keys: readonly string[], at: number): string {
 }
 
 const acquire: Body = (model, keys, values, members) => {
-  const [owner = '', ttl = '', fenceTtl = '', ...ticket] = values;
+  const [owner = '', ttl = '', fenceTtl = '', ...told] = values;
+  const [ticket, [most, family = '', together]] = [told.slice(0, 3), told.slice(3)];
   const waiter = ticket.length > 0 ? key(keys, keys.length - 1) : '';
   const own = ticket.length > 0 ? keys.slice(0, -1) : keys;
   const [locks, fences, lines] = [every(3, own, 1), every(3, own, 2), every(3, own, 3)];
@@ -129,10 +130,11 @@ const acquire: Body = (model, keys, values, members) => {
     const holder = model.get(lock);
     const first = holder === undefined ? firstIn(model, lines[at] ?? '') : null;
     if (first && first.waiter !== waiter) {
-      handOver(model, lines[at] ?? '');
-      obstacles.push(model.get(lock) === undefined ? first.waiter : lock);
-    } else if (holder !== undefined && holder !== owner && holder !== turnOf(owner)) {
-      obstacles.push(lock);
+      callFirst(model, lines[at] ?? '');
+      obstacles.push(first.waiter);
+    } else if (holder !== undefined && holder !== owner) {
+      const isFirst = waiter !== '' && firstIn(model, lines[at] ?? '')?.waiter === waiter;
+      if (!isFirst || !model.has('first-takes-held')) obstacles.push(lock);
     }
   }
   if (obstacles.length > 0) {
@@ -140,7 +142,8 @@ const acquire: Body = (model, keys, values, members) => {
     return held(model, obstacles, node);
   }
 
-  const token = highestGiven(model, fences, node) + 1;
+  const more = model.has('heirs-without-tokens') ? 0 : Number(most ?? 0);
+  const token = highestGiven(model, fences, node) + 1 + more;
   if (token > TOKEN_MAX) return ['token-exhausted'];
 
   for (const [at, lock] of locks.entries()) {
@@ -149,7 +152,10 @@ const acquire: Body = (model, keys, values, members) => {
   }
   if (ticket.length > 0) model.data.strings.delete(waiter);
   noteTtl(model, key(keys, 0), node, ttl);
-  return grant(model, { node: key(keys, 0), fences }, node, token, fenceTtl);
+  const reply = grant(model, { node: key(keys, 0), fences }, node, token, fenceTtl);
+  if (most === undefined) return reply;
+  const heirs = [Number(most), family, Number(together)] as const;
+  return [...reply, ...followers(model, lines.at(-1) ?? '', heirs)];
 };
 
 const confirm: Body = (model, keys, values, members) => {
@@ -172,19 +178,17 @@ const stand: Body = (model, keys, values, members) => {
   const waiter = key(keys, keys.length - 1);
   const own = keys.slice(0, -1);
   const [locks, lines] = [every(3, own, 1), every(3, own, 3)];
-  const obstacles = (): string[] =>
-    locks.flatMap((lock, at) => {
-      const holder = model.get(lock);
-      if (holder === owner || holder === turnOf(owner)) return [];
-      return [holder === undefined ? (firstIn(model, lines[at] ?? '')?.waiter ?? waiter) : lock];
-    });
-  let found = obstacles();
-  if (found.length > 0) {
-    standInLine(model, waiter, owner, ticket, { locks, lines });
-    for (const line of lines) handOver(model, line);
-    found = obstacles();
-  }
-  return found.length === 0 ? ['turn'] : held(model, found, node);
+  if (locks.every((lock) => model.get(lock) === owner)) return ['turn'];
+  standInLine(model, waiter, owner, ticket, { locks, lines });
+  const obstacles = locks.flatMap((lock, at) => {
+    const holder = model.get(lock);
+    if (holder !== undefined) return holder === owner ? [] : [lock];
+    const first = firstIn(model, lines[at] ?? '');
+    return first && first.waiter !== waiter ? [first.waiter] : [];
+  });
+  if (obstacles.length === 0) return ['turn'];
+  for (const line of lines) callFirst(model, line);
+  return held(model, obstacles, node);
 };
 
 /** @param obstacles keys, of which the last to expire tells how long it takes */
@@ -204,7 +208,7 @@ const keep: Body = (model, keys, values, members) => {
   const [locks, fences] = [every(2, keys, 1), every(2, keys, 2)];
   const isInTheWay = (lock: string, at: number): boolean => {
     const holder = model.get(lock);
-    const isOthers = holder !== undefined && holder !== owner && !holder.startsWith(turnOf(''));
+    const isOthers = holder !== undefined && holder !== owner;
     return isOthers || Number(model.get(fences[at] ?? '') ?? 0) > Number(token);
   };
   if (locks.some(isInTheWay)) return ['not-held'];
@@ -232,21 +236,20 @@ function renew(model: RedisProcess, lock: string, owner: string, ttl: string): v
 }
 
 const release: Body = (model, keys, values) => {
-  const [owner = '', hasWaited] = values;
-  const own = hasWaited ? keys.slice(0, -1) : keys;
+  const [owner = '', haveWaited = '0', told] = values;
+  const own = keys.slice(0, keys.length - Number(haveWaited));
   const lines = every(2, own, 2);
-  if (hasWaited) {
-    const waiter = key(keys, keys.length - 1);
+  for (const waiter of keys.slice(own.length)) {
     model.data.strings.delete(waiter);
     for (const line of lines) model.leave(line, waiter);
   }
   let held = true;
   for (const lock of every(2, own, 1)) {
     const holder = model.get(lock);
-    if (holder === owner || holder === turnOf(owner)) model.data.strings.delete(lock);
+    if (holder === owner) model.data.strings.delete(lock);
     held &&= holder === owner;
   }
-  for (const line of lines) handOver(model, line);
+  for (const line of lines) callFirst(model, line, told);
   return [held ? 'released' : 'not-held'];
 };
 
@@ -378,6 +381,8 @@ function isKnown(command: string): command is ModelCommand {
 
 /** How many parts of a reply come before the voter. */
 const VOTES: Readonly<Record<string, number>> = { granted: 2, extended: 1 };
+/** Of how many parts that is. */
+const VOTER = 3;
 
 /** What a script answers, as `calls.lua` and `alone.lua` write it. */
 export function written(replies: readonly Reply[]): string {
@@ -388,7 +393,9 @@ export function written(replies: readonly Reply[]): string {
   };
   const parts = replies.map((reply) => {
     const own = VOTES[reply[0] ?? ''];
-    return own ? [...reply.slice(0, own), placeOf(reply.slice(own))] : reply;
+    if (!own) return reply;
+    const place = placeOf(reply.slice(own, own + VOTER));
+    return [...reply.slice(0, own), place, ...reply.slice(own + VOTER)];
   });
   return [parts, ...(voters.length > 0 ? [voters] : [])]
     .map((line) => JSON.stringify(line))
@@ -400,11 +407,12 @@ export function repliesIn(answer: string): readonly Reply[] {
   const [replies = [], voters = []]: Reply[][] = answer
     .split('\n')
     .map((line) => (line.startsWith('[') ? JSON.parse(line) : [line.split(' ')]));
-  return replies.map((reply) =>
-    reply[0] !== undefined && reply[0] in VOTES
-      ? [...reply.slice(0, -1), ...(voters[Number(reply.at(-1)) - 1] ?? [])]
-      : reply,
-  );
+  return replies.map((reply) => {
+    const own = VOTES[reply[0] ?? ''];
+    if (!own) return reply;
+    const voter = voters[Number(reply[own]) - 1] ?? [];
+    return [...reply.slice(0, own), ...voter, ...reply.slice(own + 1)];
+  });
 }
 
 /** A Redis process that runs the lock's scripts: the Lua in TypeScript, statement by statement. */

@@ -8,7 +8,8 @@ export type NodeFlaw =
   | 'promise-not-strict'
   | 'fence-before-floor'
   | 'members-ignored'
-  | 'held-handed-over';
+  | 'first-takes-held'
+  | 'heirs-without-tokens';
 
 interface Value {
   readonly value: string;
@@ -103,6 +104,16 @@ export class RedisProcess {
     this.data.strings.set(key, { value, expiresAtMs: this.nowMs + ttlMs });
   }
 
+  /** Adds an element to a list, which expires when it would have. */
+  push(key: string, element: string): void {
+    const found = this.data.strings.get(key);
+    if (!found) throw new Error(`there is no list ${key}`);
+    this.data.strings.set(key, {
+      ...found,
+      value: JSON.stringify([...JSON.parse(found.value), element]),
+    });
+  }
+
   lose(key: string): void {
     this.data.strings.delete(key);
     this.data.lines.delete(key);
@@ -131,6 +142,10 @@ export class RedisProcess {
     const byScore = ([a, x]: [string, number], [b, y]: [string, number]) =>
       x - y || (a < b ? -1 : 1);
     return [...found.scores].sort(byScore).map(([member]) => member);
+  }
+
+  score(key: string, member: string): number {
+    return this.data.lines.get(key)?.scores.get(member) ?? 0;
   }
 
   /** Adds it with this score; the set then lasts at least `ttlMs`. */

@@ -4,6 +4,8 @@ import type { Random } from './random.ts';
 export interface Settings {
   readonly nodeCount: number;
   readonly clientCount: number;
+  /** How many in one client take locks at the same time. */
+  readonly workerCount: number;
   readonly resourceCount: number;
   readonly maxTtlMs: number;
   /**
@@ -49,5 +51,6 @@ export function settingsFor(random: Random): Settings {
     delayMaxMs: random.pick([5, 0.3 * maxTtlMs, maxTtlMs, 3 * maxTtlMs]),
     pauseChance: random.pick([0, 0, 0.003, 0.02]),
     faultCount: Math.floor(random.between(5, 120)),
+    workerCount: random.pick([1, 1, 2, 4]),
   };
 }

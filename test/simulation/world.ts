@@ -128,7 +128,7 @@ class World {
 
   #startClient(place: number | 'stranger'): Client {
     const { maxTtlMs, durable, firstToken, pauseChance, resends, resourceCount } = this.#settings;
-    const { delayChance, delayMaxMs } = this.#settings;
+    const { delayChance, delayMaxMs, workerCount } = this.#settings;
     this.#lives += 1;
     const id = `c${place === 'stranger' ? 'X' : place}.${this.#lives}`;
     const computer = new Computer(id, this.#schedule, this.#random(id));
@@ -155,7 +155,10 @@ class World {
       violated: (what) => this.#violate(what),
     };
     const begin = (): void => {
-      void runProgram(computer, redlock, surroundings, this.#random(`${id} program`));
+      for (let worker = 1; worker <= workerCount; worker += 1) {
+        const random = this.#random(`${id} program ${worker}`);
+        void runProgram(computer, redlock, surroundings, random);
+      }
     };
     this.#schedule.at(this.#schedule.nowMs, () => computer.hand('message', null, begin));
     return { computer, connections };

@@ -11,7 +11,13 @@ export type AttemptOutcome =
   | {
       readonly ok: true;
       readonly token: bigint;
+      /** The last of the tokens that are its own, and the highest that the nodes know of. */
+      readonly lastToken: bigint;
       readonly deadlineMs: number;
+      /** How many stand directly behind it who wait in this process: one token is for each. */
+      readonly followers: number;
+      /** Whether others stand behind those. */
+      readonly othersWait: boolean;
       /** The nodes that have not been asked. */
       readonly unasked: readonly number[];
       /** What every node has said by now. */
@@ -184,13 +190,14 @@ export class Attempt {
   }
 
   // Redlock's own check, step 3 of the Redis documentation: votes that came too late are worth nothing.
-  #win(token: bigint): void {
+  #win(lastToken: bigint): void {
     const nowMs = this.#runtime.nowMs();
     const validMs = validityMs(this.#ttlMs, nowMs - this.#startedMs);
     if (validMs > 0) {
       this.#finish({
         ok: true,
-        token,
+        ...this.#granted(lastToken),
+        lastToken,
         deadlineMs: nowMs + validMs,
         unasked: this.#rest,
         answers: () => this.#nodes.answers(this.#votes),
@@ -198,11 +205,28 @@ export class Attempt {
     } else this.#lose('too-slow');
   }
 
+  /** A token that was confirmed may follow directly on those of others. */
+  #granted(lastToken: bigint) {
+    const own = { token: lastToken, followers: 0, othersWait: false };
+    if (this.#asked.size > 0) return own;
+    let followers = this.#ticket?.heirsMax ?? 0;
+    own.token -= BigInt(followers);
+    for (const vote of this.#votes) {
+      if (vote.answer !== 'granted' || vote.token !== lastToken) continue;
+      followers = Math.min(followers, vote.followers ?? 0);
+      own.othersWait ||= vote.othersWait === true;
+    }
+    return { ...own, followers };
+  }
+
   #lose(reason: FailedAttempt['reason']): void {
     // An abort may come between the win and the moment at which `run` hears of it.
     if (this.#outcome) return;
     // What it has got where a majority holds the lock for another would be in the way of that one only.
-    const isInLine = reason === 'held' && this.#ticket !== null && !isTaken(this.#votes);
+    const hasNone =
+      this.#unanswered === 0 && !this.#votes.some(({ answer }) => answer === 'granted');
+    const isInLine =
+      reason === 'held' && this.#ticket !== null && (hasNone || !isTaken(this.#votes));
     if (!isInLine) this.#nodes.giveUp(this.#holding);
     this.#finish({
       ok: false,

@@ -70,6 +70,7 @@ export function releaseWhereAsked(
   nodes: Nodes,
   holding: Holding,
   limitMs: number,
+  next?: string,
 ): Promise<ReleaseOutcome> {
   const count = nodes.all.length;
   const majority = majorityOf(count);
@@ -94,6 +95,6 @@ export function releaseWhereAsked(
       else if (notHeld > 0 && notHeld + unasked > count - majority) end('expired');
       else if (pending === 0) end(isFree() ? 'released' : 'unknown');
     };
-    const question = nodes.release(holding, limitMs, hear, late);
+    const question = nodes.release(holding, limitMs, hear, late, next);
   });
 }

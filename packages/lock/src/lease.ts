@@ -7,8 +7,8 @@ import type { Runtime } from './runtime.js';
 export interface LeaseNodes {
   /** Random, of one attempt, never used again: under this name the nodes hold the lease. */
   readonly owner: string;
-  /** The owner id may become known to other processes. */
-  share?(): void;
+  /** The owner id, which may become known to other processes from now on; another one that nobody has, where the lease was handed on. */
+  share?(): string;
   /** @returns the new deadline on the runtime's monotonic clock */
   extend(ttlMs: number): Promise<number>;
   release(): Promise<ReleaseOutcome>;
@@ -61,8 +61,7 @@ export class Lease implements AsyncDisposable {
    * releases the lease: see `extend` and `release` of the lock service. Whoever knows it can.
    */
   get owner(): string {
-    this.#nodes.share?.();
-    return this.#nodes.owner;
+    return this.#nodes.share?.() ?? this.#nodes.owner;
   }
 
   /** Aborts, with a `LeaseLostError` as reason, when the lease may no longer be relied on. */

@@ -19,7 +19,8 @@ export interface TryAcquireOptions {
 
 export interface AcquireOptions extends TryAcquireOptions {
   /**
-   * Milliseconds to go on trying while somebody else holds the lock or too few nodes answer.
+   * Milliseconds to go on trying while somebody else holds the lock or too few nodes answer. Who waits may be handed the lock by another
+   * in this process, and a tenth of `ttlMs` may be over by then.
    * @default 0
    */
   readonly waitMs?: number;
@@ -107,6 +108,11 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
 
   protected abstract wait(request: Request): Waiting;
 
+  /** Where it is known that others wait, so that an attempt would be refused. */
+  protected waitAtOnce(_request: Request): Waiting | null {
+    return null;
+  }
+
   /**
    * Takes the lock of one resource, or of all in a set or none.
    *
@@ -120,7 +126,7 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
     const waitMs = checkWaitMs(options?.waitMs ?? 0);
     const request = this.check(resource, options);
     const endMs = this.runtime.nowMs() + waitMs;
-    let waiting: Waiting | null = null;
+    let waiting = waitMs > 0 ? this.waitAtOnce(request) : null;
     try {
       for (let attempts = 1; ; attempts += 1) {
         const attempt = await this.#try(request, waiting);
@@ -269,7 +275,7 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
       delete this.#held[owner];
       if (wasLost) tell('fenced:lock:lost', () => ({ resources, token, reason: reason() }));
     };
-    const told = { owner, extend, release, ended, share: () => nodes.share?.() };
+    const told = { owner, extend, release, ended, share: () => nodes.share?.() ?? owner };
     const lease = new Lease(resources, token, deadlineMs, told, this.runtime, this.#deadlines);
     if (lease.remainingMs() > 0) this.#held[owner] = lease;
     return lease;

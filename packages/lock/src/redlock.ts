@@ -3,12 +3,9 @@ import { type AdmissionOutcome, Admissions } from './admission.js';
 import { Attempt, type AttemptOutcome, type FailedAttempt } from './attempt.js';
 import type { NodeAnswer } from './core/answers.js';
 import { InvalidArgumentError } from './core/errors.js';
-import { failureError } from './core/failure.js';
 import { type RedlockOptions, type ResolvedOptions, resolveOptions } from './core/options.js';
 import type { NodeStatus } from './core/status.js';
-import { nodeTimeoutMs } from './core/validity.js';
 import { tell } from './events.js';
-import { extendOnAll, releaseWhereAsked } from './holding.js';
 import type { LeaseNodes } from './lease.js';
 import { type Attempted, LockService, type Request } from './lock-service.js';
 import { type NodeConfig, nameNodes } from './names.js';
@@ -20,7 +17,8 @@ import { Rest } from './rest.js';
 import { type Runtime, systemRuntime, unlessAborted } from './runtime.js';
 import { standInLine } from './standing.js';
 import { statusOf } from './status.js';
-import { Place } from './waiting.js';
+import { type Grant, Tenure } from './tenure.js';
+import { Neighbours, Place } from './waiting.js';
 
 export interface RedlockConfig extends RedlockOptions {
   /** Independent Redis masters, 1 to 15; 3 or 5 as a rule. All programs must name them alike. */
@@ -43,6 +41,7 @@ export class Redlock extends LockService<Place> {
   readonly #options: ResolvedOptions;
   readonly #admissions: Admissions;
   readonly #wakeUps: WakeUps;
+  readonly #neighbours: Neighbours;
   readonly #callForAdmission = (): void => this.#admissions.call();
 
   /** @throws {InvalidArgumentError} where a node has no name, a name is used twice or an option is out of range */
@@ -64,6 +63,7 @@ export class Redlock extends LockService<Place> {
     this.#nodes = new Nodes(nodes, options, runtime);
     this.#admissions = new Admissions(nodes, this.#options, runtime);
     const channel = `${options.keyPrefix}turn:${runtime.uniqueId()}`;
+    this.#neighbours = new Neighbours(runtime);
     this.#wakeUps = new WakeUps(
       named.map(({ client }) => client),
       channel,
@@ -108,10 +108,19 @@ export class Redlock extends LockService<Place> {
   }
 
   protected override wait(request: Request): Place {
-    return new Place(this.#nodes, request, this.#wakeUps, this.runtime);
+    return new Place(this.#nodes, request, this.#wakeUps, this.#neighbours, this.runtime);
+  }
+
+  protected override waitAtOnce(request: Request): Place | null {
+    if (!this.#neighbours.first(request.resources)) return null;
+    const place = this.wait(request);
+    place.enter();
+    return place;
   }
 
   protected override async attempt(request: Request, place: Place | null): Promise<Attempted> {
+    const inherited = place?.takeInherited();
+    if (inherited) return this.#leaseOf(inherited, () => this.#nodes.answers([]));
     const holding = this.#holdingFor(request, place);
     const first = this.#end(await this.#run(request, place, holding), request, place, holding);
     if (first.ok || first.reason !== 'no-quorum') return first;
@@ -139,7 +148,7 @@ export class Redlock extends LockService<Place> {
     if (ticket === null || place?.hasTurn) return take(ticket);
     // Who stands in line takes nothing before its turn has come.
     const standing = { holding, ticket, ttlMs, signal };
-    return standInLine(this.#nodes, standing, this.#callForAdmission).then(
+    return standInLine(this.#nodes, standing, this.runtime, this.#callForAdmission).then(
       (lost) => lost ?? take(ticket),
     );
   }
@@ -152,11 +161,13 @@ export class Redlock extends LockService<Place> {
   ): Attempted {
     place?.note(outcome);
     if (outcome.ok) {
-      const { token, deadlineMs, unasked, answers } = outcome;
+      const { token, lastToken, deadlineMs, unasked, followers, othersWait, answers } = outcome;
+      const kept = { token: lastToken, deadlineMs, unasked };
       const isOnAll = unasked.length === 0;
-      const rest = isOnAll ? null : new Rest(this.#nodes, holding, outcome, this.runtime);
-      const own = this.#nodesOf(holding, ttlMs, rest);
-      return { ok: true, lease: this.hold(resources, token, deadlineMs, own), answers };
+      const rest = isOnAll ? null : new Rest(this.#nodes, holding, kept, this.runtime);
+      const heirs = place?.others.slice(0, followers) ?? [];
+      const grant = { holding, ttlMs, token, deadlineMs, rest, heirs, othersWait };
+      return this.#leaseOf(this.#tenure(grant), answers);
     }
     for (const node of outcome.nodes) {
       if (voteless.has(node.answer)) tell('fenced:lock:node-refused', () => ({ resources, node }));
@@ -164,29 +175,21 @@ export class Redlock extends LockService<Place> {
     return outcome;
   }
 
-  protected override nodesOf(resources: readonly string[], owner: string): LeaseNodes {
-    const holding = new Holding(resources, owner, true, this.#nodes.first.all);
-    return this.#nodesOf(holding, this.#options.maxTtlMs, null);
+  #leaseOf(tenure: Tenure, answers: () => readonly NodeAnswer[]): Attempted {
+    const { holding, token, deadlineMs } = tenure.grant;
+    const lease = this.hold(holding.resources, token, deadlineMs, tenure);
+    return { ok: true, lease, answers };
   }
 
-  #nodesOf(holding: Holding, ttlMs: number, rest: Rest | null): LeaseNodes {
-    const { resources, owner } = holding;
-    const release = () => {
-      rest?.end();
-      return releaseWhereAsked(this.#nodes, holding, nodeTimeoutMs(ttlMs));
-    };
-    const extend = async (newTtlMs: number): Promise<number> => {
-      rest?.ask(newTtlMs);
-      const extended = await extendOnAll(this.#nodes, holding, newTtlMs, this.runtime);
-      if (extended.ok) {
-        rest?.extended(extended.deadlineMs);
-        return extended.deadlineMs;
-      }
-      // What a minority may still hold would only be in the way of the next holder.
-      if (extended.reason === 'lost') void release();
-      throw failureError(extended, resources, 0);
-    };
-    return { owner, extend, release, share: () => rest?.share() };
+  #tenure(grant: Grant): Tenure {
+    return new Tenure(this.#nodes, grant, this.#neighbours, this.runtime);
+  }
+
+  protected override nodesOf(resources: readonly string[], owner: string): LeaseNodes {
+    const holding = new Holding(resources, owner, true, this.#nodes.first.all);
+    const ttlMs = this.#options.maxTtlMs;
+    const unknown = { token: 0n, deadlineMs: 0, rest: null, heirs: [], othersWait: false };
+    return this.#tenure({ holding, ttlMs, ...unknown });
   }
 }
 

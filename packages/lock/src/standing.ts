@@ -3,7 +3,7 @@ import { majorityOf } from './core/quorum.js';
 import { lossReason, retryAfterMs, type Vote } from './core/tally.js';
 import { nodeTimeoutMs } from './core/validity.js';
 import type { Holding, Nodes, Ticket } from './redis/nodes.js';
-import { onAbort } from './runtime.js';
+import { onAbort, type Runtime } from './runtime.js';
 
 export interface Standing {
   readonly holding: Holding;
@@ -22,6 +22,7 @@ export interface Standing {
 export function standInLine(
   nodes: Nodes,
   { holding, ticket, ttlMs, signal }: Standing,
+  runtime: Runtime,
   callForAdmission: () => void,
 ): Promise<FailedAttempt | null> {
   const majority = majorityOf(nodes.all.length);
@@ -33,7 +34,7 @@ export function standInLine(
     const settle = (outcome: FailedAttempt | null): void => {
       isSettled = true;
       ignoreAbort();
-      question.endLimit();
+      for (const question of questions) question.endLimit();
       resolve(outcome);
     };
     const lose = (reason: FailedAttempt['reason']): void => {
@@ -42,14 +43,38 @@ export function standInLine(
       settle({ ok: false, reason, retryAfterMs: retryMs, nodes: nodes.answers(votes) });
     };
     const ignoreAbort = onAbort(signal, () => lose('aborted'));
-    const limitMs = nodeTimeoutMs(ttlMs);
-    const question = nodes.stand(holding, ticket, limitMs, (index, vote) => {
+    const questions: { endLimit(): void }[] = [];
+    const { first } = nodes;
+    const chosen = first.choose(runtime.nowMs());
+    let rest = first.all.filter((index) => !chosen.includes(index));
+    let unanswered = 0;
+    const hear = (index: number, vote: Vote): void => {
+      unanswered -= 1;
       votes[index] = vote;
       if (vote.answer === 'not-admitted') callForAdmission();
+      const isVote = vote.answer === 'turn' || vote.answer === 'held';
+      if (!isVote) first.doubt(index);
       if (isSettled) return;
       if (count('turn') >= majority) settle(null);
       else if (count('turn') + count('pending') < majority) lose(lossReason(votes, majority));
-    });
+      else if (!isVote || unanswered === 0) askRest();
+    };
+    const ask = (indexes: readonly number[]): void => {
+      unanswered += indexes.length;
+      questions.push(
+        nodes.stand(indexes, holding, ticket, nodeTimeoutMs(ttlMs), hear, () => {
+          if (rest.length === 0) return;
+          first.doubt();
+          askRest();
+        }),
+      );
+    };
+    const askRest = (): void => {
+      const indexes = rest;
+      rest = [];
+      if (indexes.length > 0) ask(indexes);
+    };
+    ask(chosen);
     // An abort before now has no event any more.
     if (signal.aborted) lose('aborted');
   });

@@ -7,15 +7,99 @@ import type { Request, Wait } from './lock-service.js';
 import { Holding, type Nodes, type Ticket } from './redis/nodes.js';
 import type { WakeUps } from './redis/wake-ups.js';
 import { type Runtime, sleep } from './runtime.js';
+import type { Grant, Tenure } from './tenure.js';
 
 /** For how long a waiter that has vanished is waited for, at most: in its place, and then in its turn. */
 const TURN_MAX_MS = 2_000;
+/** To how many in this process a lock is handed on, at most, before the nodes are asked again. */
+const HEIRS_MAX = 16;
+/** So that two processes hardly ever have the same; where they do, one may be served a little before its time. */
+const FAMILY_LENGTH = 8;
+/** By how much the scores of those differ who come to the line at the same time. */
+const SCORE_STEP = 0.001;
+/** For how long the answer that came soonest tells the clock of the nodes. */
+const CLOCK_MS = 1_000;
 /** How often, in the time that its place lasts, a waiter asks again. */
 const ASKS_PER_TURN = 3;
 /** How long a waiter that some nodes have called waits for the others. */
 const OTHERS_MS = 10;
 /** How many attempts in a row may win some nodes only, before the waiter lets those go. */
 const SPLITS_MAX = 2;
+
+/** Who waits in this process, first come, first served: of what is given up here, they are told before a node could. */
+export class Neighbours {
+  readonly #runtime: Runtime;
+  readonly #waiting = new Map<string, Set<Place>>();
+  /** By how much the nodes' clock is ahead of our monotonic one, in milliseconds, at least: an answer was some time on its way. */
+  #aheadMs = Number.NEGATIVE_INFINITY;
+  #heardMs = Number.NEGATIVE_INFINITY;
+  #lastScore = 0;
+  /** What the owner ids begin with of those who may hand a lock on to each other. */
+  readonly family: string;
+
+  constructor(runtime: Runtime) {
+    this.#runtime = runtime;
+    this.family = `${runtime.uniqueId().slice(0, FAMILY_LENGTH)}.`;
+  }
+
+  /** The score of who comes now: when that is by the clock of the nodes. */
+  newScore(): number {
+    const nodesMs = this.#runtime.nowMs() + this.#aheadMs + this.#runtime.random();
+    this.#lastScore = Math.max(nodesMs, this.#lastScore + SCORE_STEP);
+    return this.#lastScore;
+  }
+
+  /** For one that waits for a single resource: by how its owner id begins, a node knows that it may inherit. */
+  newOwner(): string {
+    return `${this.family}${this.#runtime.uniqueId()}`;
+  }
+
+  /** By the clock in the middle of those of the nodes that answered, and of our own where they are even: one that is wrong is outvoted. */
+  hear(answers: readonly NodeAnswer[]): void {
+    const times = answers.flatMap(({ timeMs }) => (timeMs === undefined ? [] : [timeMs]));
+    if (times.length === 0) return;
+    if (times.length % 2 === 0) times.push(this.#runtime.wallClockMs());
+    const middle = times.toSorted((a, b) => a - b)[Math.floor((times.length - 1) / 2)] ?? 0;
+    const nowMs = this.#runtime.nowMs();
+    if (middle - nowMs < this.#aheadMs && nowMs - this.#heardMs < CLOCK_MS) return;
+    this.#aheadMs = middle - nowMs;
+    this.#heardMs = nowMs;
+  }
+
+  /** Who has waited longest for one of these. */
+  first(resources: readonly string[]): Place | null {
+    for (const resource of resources) {
+      for (const place of this.#waiting.get(resource) ?? []) return place;
+    }
+    return null;
+  }
+
+  /** Those who wait for this resource beside this one, in the order in which they came, as many as a lock may be handed on to. */
+  others(place: Place, resource: string): readonly Place[] {
+    const others: Place[] = [];
+    for (const one of this.#waiting.get(resource) ?? []) {
+      if (others.length === HEIRS_MAX) break;
+      if (one !== place) others.push(one);
+    }
+    return others;
+  }
+
+  join(place: Place, resources: readonly string[]): void {
+    for (const resource of resources) {
+      const line = this.#waiting.get(resource);
+      if (line) line.add(place);
+      else this.#waiting.set(resource, new Set([place]));
+    }
+  }
+
+  leave(place: Place, resources: readonly string[]): void {
+    for (const resource of resources) {
+      const line = this.#waiting.get(resource);
+      line?.delete(place);
+      if (line?.size === 0) this.#waiting.delete(resource);
+    }
+  }
+}
 
 /**
  * The place of one caller in the lines of all nodes. It asks whenever a majority says that its turn has come, and slowly by the
@@ -28,31 +112,77 @@ export class Place implements Wait {
   readonly #request: Request;
   readonly #wakeUps: WakeUps;
   readonly #runtime: Runtime;
+  readonly #neighbours: Neighbours;
   readonly #called = new Set<number>();
+  #isCalledHere = false;
+  #mustAsk = false;
+  #inherited: Tenure | null = null;
   #holding: Holding | null = null;
-  #ticket: Ticket | null = null;
+  #ticket: Omit<Ticket, 'heirsMax' | 'family'> | null = null;
   #isInLine = false;
   #hasTurn = false;
   #splits = 0;
   #unsubscribe: () => void = () => {};
   #awaken: () => void = () => {};
 
-  constructor(nodes: Nodes, request: Request, wakeUps: WakeUps, runtime: Runtime) {
+  constructor(
+    nodes: Nodes,
+    request: Request,
+    wakeUps: WakeUps,
+    neighbours: Neighbours,
+    runtime: Runtime,
+  ) {
     this.#nodes = nodes;
     this.#request = request;
     this.#wakeUps = wakeUps;
+    this.#neighbours = neighbours;
     this.#runtime = runtime;
   }
 
   /** What the next attempt is to take, and under which owner id. */
   get holding(): Holding {
-    this.#holding ??= new Holding(this.#request.resources, this.#runtime.uniqueId(), true);
+    const { resources } = this.#request;
+    const newOwner = (): string =>
+      resources.length === 1 ? this.#neighbours.newOwner() : this.#runtime.uniqueId();
+    this.#holding ??= new Holding(resources, newOwner(), true);
     return this.#holding;
+  }
+
+  /** Those in this process who wait for the same single resource, in the order in which they came; none where it is for more. */
+  get others(): readonly Place[] {
+    const [resource = '', ...more] = this.#request.resources;
+    return more.length > 0 ? [] : this.#neighbours.others(this, resource);
+  }
+
+  /** What a neighbour has handed on to it; once. */
+  takeInherited(): Tenure | null {
+    const inherited = this.#inherited;
+    this.#inherited = null;
+    return inherited;
+  }
+
+  /** Whether it stands in line, and nothing but that. */
+  get isWaiting(): boolean {
+    return this.#isInLine && !this.#request.signal.aborted;
+  }
+
+  /** Whether this is the lock that it waits for, and lasts as long. */
+  wants(grant: Grant): boolean {
+    const { resources, ttlMs } = this.#request;
+    return resources.length === 1 && ttlMs === grant.ttlMs;
+  }
+
+  inherit(tenure: Tenure): void {
+    this.#inherited = tenure;
+    this.#isInLine = false;
+    this.#leave();
+    this.#awaken();
   }
 
   /** Null as long as no node has said that somebody else holds the lock. */
   get ticket(): Ticket | null {
-    return this.#ticket;
+    if (this.#ticket === null) return null;
+    return { ...this.#ticket, heirsMax: this.others.length, family: this.#neighbours.family };
   }
 
   /** Whether a majority has said that it may take the lock now. */
@@ -77,26 +207,44 @@ export class Place implements Wait {
 
   async pause(attempts: number, attempt: FailedAttempt, leftMs: number): Promise<void> {
     const { signal } = this.#request;
-    if (attempt.reason === 'held' && this.#ticket === null) {
-      this.#ticket = this.#newTicket(attempt.nodes);
-      this.#listen();
-      return;
-    }
+    if (attempt.reason === 'held') this.#neighbours.hear(attempt.nodes);
+    if (attempt.reason === 'held' && this.#ticket === null) return this.enter();
     const delayMs = this.#delayMs(attempts, attempt);
     if (this.#splits === SPLITS_MAX) this.#stepBack();
     if (this.#ticket && this.#holding === null) this.#listen();
     const woken = new Promise<void>((resolve) => {
       this.#awaken = resolve;
     });
-    if (this.#isCalled) this.#awaken();
+    if (this.#isCalled || this.#mustAsk || this.#inherited) this.#awaken();
     await sleep(this.#runtime, Math.min(delayMs, leftMs), signal, woken);
     this.#hasTurn = this.#isCalled;
     this.#called.clear();
+    this.#isCalledHere = false;
+    this.#mustAsk = false;
+  }
+
+  /** Goes to the end of the line. */
+  enter(): void {
+    this.#ticket = {
+      score: this.#neighbours.newScore(),
+      channel: this.#wakeUps.channel,
+      turnMs: Math.min(this.#request.ttlMs, TURN_MAX_MS),
+    };
+    this.#neighbours.join(this, this.#request.resources);
+    this.#listen();
+  }
+
+  /** A neighbour has given up what this one waits for. */
+  call(): void {
+    this.#isCalledHere = true;
+    this.#awaken();
   }
 
   [Symbol.dispose](): void {
+    this.#neighbours.leave(this, this.#request.resources);
     if (this.#isInLine) this.#stepBack();
     this.#leave();
+    void this.#inherited?.release();
   }
 
   #delayMs(attempts: number, { reason, retryAfterMs }: FailedAttempt): number {
@@ -128,26 +276,20 @@ export class Place implements Wait {
 
   #listen(): void {
     const { owner } = this.holding;
-    this.#unsubscribe = this.#wakeUps.subscribe(owner, (node) => {
-      this.#called.add(node);
-      if (this.#isCalled) this.#awaken();
-      else this.#runtime.after(OTHERS_MS, () => this.#awaken(), 'background');
+    this.#unsubscribe = this.#wakeUps.subscribe(owner, {
+      told: (node) => {
+        this.#called.add(node);
+        if (this.#isCalled) this.#awaken();
+        else this.#runtime.after(OTHERS_MS, () => this.#awaken(), 'background');
+      },
+      missed: () => {
+        this.#mustAsk = true;
+        this.#awaken();
+      },
     });
   }
 
   get #isCalled(): boolean {
-    return this.#called.size >= majorityOf(this.#nodes.all.length);
-  }
-
-  /** By the clock in the middle of those of the nodes that answered, and of our own where they are even: one that is wrong is outvoted. */
-  #newTicket(answers: readonly NodeAnswer[]): Ticket {
-    const times = answers.flatMap(({ timeMs }) => (timeMs === undefined ? [] : [timeMs]));
-    if (times.length % 2 === 0) times.push(this.#runtime.wallClockMs());
-    const middle = times.toSorted((a, b) => a - b)[Math.floor((times.length - 1) / 2)] ?? 0;
-    return {
-      score: middle + this.#runtime.random(),
-      channel: this.#wakeUps.channel,
-      turnMs: Math.min(this.#request.ttlMs, TURN_MAX_MS),
-    };
+    return this.#isCalledHere || this.#called.size >= majorityOf(this.#nodes.all.length);
   }
 }

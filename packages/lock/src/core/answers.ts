@@ -10,6 +10,10 @@ export type VoteReply =
       readonly incarnation: string;
       /** The latest incarnation that the voter knows of every node. */
       readonly roster: Roster;
+      /** To who waits, and may hand the lock on: how many stand directly behind it who wait in the same process. */
+      readonly followers?: number;
+      /** Whether others stand behind those. */
+      readonly othersWait?: boolean;
     }
   | {
       readonly answer: 'held';

@@ -42,7 +42,8 @@ export class FirstAsked {
 
   /** These were asked at this time, and have voted in time. */
   trust(majority: readonly number[], askedMs: number): void {
-    this.#trusted = majority;
+    // The same list for the same nodes: whoever asks them again asks no others.
+    if (majority.join() !== this.#trusted.join()) this.#trusted = majority;
     this.#trustedUntilMs = askedMs + TRUST_MS;
   }
 

@@ -13,6 +13,9 @@ import {
   vote,
 } from './replies.js';
 
+/** By how much others may have come before one who waits in the same process as the holder, and is served before them. */
+const TOGETHER_MS = 50;
+
 /** What one lease holds, and under which owner id. */
 export class Holding {
   /** Sorted. */
@@ -25,6 +28,8 @@ export class Holding {
   asked: readonly number[];
   /** Whether RELEASE was sent. No other command is begun after that. */
   isGivenUp = false;
+  /** The owner ids of those to whom it was handed on: their places in line are given up with it. */
+  readonly heirs: string[] = [];
 
   /** @param asked where another process has taken it: all */
   constructor(
@@ -48,6 +53,9 @@ export interface Ticket {
   readonly channel: string;
   /** How long it keeps its place, and then its turn, without being heard of. */
   readonly turnMs: number;
+  /** To how many others the lock may be handed on, whose owner ids begin like this. */
+  readonly heirsMax: number;
+  readonly family: string;
 }
 
 export interface NodesOptions {
@@ -171,7 +179,8 @@ export class Nodes {
     this.#note(indexes, holding);
     const keys = this.#keys(holding, ['lock', 'fence', 'line'], ticket !== null);
     const place = ticket ? [ticket.score, ticket.channel, ticket.turnMs] : [];
-    const values = [holding.owner, ttlMs, this.#options.fenceTtlMs, ...place];
+    const heirs = ticket ? [ticket.heirsMax, this.#waiter(ticket.family), TOGETHER_MS] : [];
+    const values = [holding.owner, ttlMs, this.#options.fenceTtlMs, ...place, ...heirs];
     const take = this.#cleaning<VoteReply>(
       holding,
       vote,
@@ -183,12 +192,14 @@ export class Nodes {
 
   /** STAND: stands in line on all nodes, and takes nothing but its turn. */
   stand(
+    indexes: readonly number[],
     holding: Holding,
     ticket: Ticket,
     limitMs: number,
     tell: Tell<VoteReply>,
+    late: () => void,
   ): Question<VoteReply> {
-    this.#note(this.first.all, holding);
+    this.#note(indexes, holding);
     const keys = this.#keys(holding, ['lock', 'fence', 'line'], true);
     const values = [holding.owner, ticket.score, ticket.channel, ticket.turnMs];
     const stand = this.#cleaning<VoteReply>(
@@ -196,7 +207,7 @@ export class Nodes {
       vote,
       ({ answer }) => answer === 'turn' || answer === 'held',
     );
-    return this.#ask(this.first.all, new Command('stand', keys, values), limitMs, stand, tell);
+    return this.#ask(indexes, new Command('stand', keys, values), limitMs, stand, tell, { late });
   }
 
   /** KEEP: holds a lease on these nodes, too, that a majority has granted. */
@@ -244,9 +255,10 @@ export class Nodes {
     limitMs: number,
     tell: Tell<ReleaseReply>,
     late?: () => void,
+    next?: string,
   ): Question<ReleaseReply> {
     holding.isGivenUp = true;
-    const command = this.#releaseOf(holding);
+    const command = this.#releaseOf(holding, next);
     const patience = { worthMs: this.#options.maxTtlMs, late };
     return this.#ask(holding.asked, command, limitMs, released, tell, patience);
   }
@@ -260,9 +272,18 @@ export class Nodes {
     );
   }
 
+  /** Who was handed the lock gives up its place with that. */
+  handOn(holding: Holding, heir: Holding): void {
+    holding.heirs.push(heir.owner);
+    heir.isGivenUp = true;
+    this.#note(heir.asked, holding);
+  }
+
   /** The first nodes are asked first: whoever asks others then has asked all. */
   #note(indexes: readonly number[], holding: Holding): void {
-    holding.asked = holding.asked.length === 0 ? indexes : this.first.all;
+    const { asked } = holding;
+    if (asked.length === 0) holding.asked = indexes;
+    else if (asked !== indexes) holding.asked = this.first.all;
   }
 
   /** Carried out after its release, a command that leaves traces would lock everybody out, or stand in line, until its time ends. */
@@ -286,10 +307,13 @@ export class Nodes {
     for (const node of nodes) node.send({ command, untilMs, hear: () => {} });
   }
 
-  #releaseOf(holding: Holding): Command {
-    const { owner, hasWaited } = holding;
+  #releaseOf(holding: Holding, next?: string): Command {
+    const { owner, hasWaited, heirs } = holding;
     const keys = this.#keys(holding, ['lock', 'line'], hasWaited);
-    return new Command('release', keys, hasWaited ? [owner, 1] : [owner]);
+    for (const heir of heirs) keys.push(this.#waiter(heir));
+    const waited = heirs.length + (hasWaited ? 1 : 0);
+    if (next !== undefined) return new Command('release', keys, [owner, waited, next]);
+    return new Command('release', keys, waited > 0 ? [owner, waited] : [owner]);
   }
 
   #ask<Answer extends object>(
@@ -324,7 +348,11 @@ export class Nodes {
     for (const resource of resources) {
       for (const kind of kinds) keys.push(`${keyPrefix}${kind}:${resource}`);
     }
-    if (withWaiter) keys.push(`${keyPrefix}waiter:${owner}`);
+    if (withWaiter) keys.push(this.#waiter(owner));
     return keys;
+  }
+
+  #waiter(owner: string): string {
+    return `${this.#options.keyPrefix}waiter:${owner}`;
   }
 }

@@ -35,13 +35,16 @@ export interface Membership {
 // Each reads the reply of one script. Whatever is not a reply of it is an error.
 
 export function vote({ parts, voters }: Reply, service: Membership): VoteReply {
-  const [answer, first, second] = parts;
+  const [answer, first, second, followers, others] = parts;
   if (answer === 'held') {
     return { answer, remainingMs: wholeNumber(first), timeMs: wholeNumber(second) };
   }
   if (answer !== 'granted') return refusal(parts);
   const { generation, incarnation, roster } = voter(voters[wholeNumber(second) - 1], service);
-  return { answer, token: BigInt(text(first)), generation, incarnation, roster };
+  const token = BigInt(text(first));
+  if (followers === undefined) return { answer, token, generation, incarnation, roster };
+  const line = { followers: wholeNumber(followers), othersWait: others === 1 };
+  return { answer, token, generation, incarnation, roster, ...line };
 }
 
 /** What a reply of INSPECT or of the status script begins with. */

@@ -1,8 +1,17 @@
+import { majorityOf } from '../core/quorum.js';
 import type { Runtime } from '../runtime.js';
 import type { RedisClient, RedisSubscriber } from './node.js';
 
 /** How long connections stay open that nobody waits on: another waiter may come. */
 const LINGER_MS = 1_000;
+
+/** Somebody who waits. */
+export interface Waiter {
+  /** It is its turn on the node at this place. */
+  told(node: number): void;
+  /** A majority is heard from now on, and may have told it before. */
+  missed(): void;
+}
 
 /**
  * Hears whose turn it is, by a connection of its own to each node, for as long as anybody waits. A message may be lost or late, so
@@ -12,7 +21,7 @@ export class WakeUps {
   readonly channel: string;
   readonly #clients: readonly RedisClient[];
   readonly #runtime: Runtime;
-  readonly #waiters = new Map<string, (node: number) => void>();
+  readonly #waiters = new Map<string, Waiter>();
   readonly #listening = new Set<RedisSubscriber>();
   #subscribers: readonly RedisSubscriber[] = [];
   #cancelClose: () => void = () => {};
@@ -30,10 +39,10 @@ export class WakeUps {
     return this.#listening.size;
   }
 
-  /** Calls `told` with the place of each node where it is the owner's turn, until the returned function is called. */
-  subscribe(owner: string, told: (node: number) => void): () => void {
+  /** Tells this one of its turn, until the returned function is called. */
+  subscribe(owner: string, waiter: Waiter): () => void {
     this.#cancelClose();
-    this.#waiters.set(owner, told);
+    this.#waiters.set(owner, waiter);
     if (this.#subscribers.length === 0 && !this.#isClosed) this.#open();
     return () => {
       this.#waiters.delete(owner);
@@ -64,15 +73,15 @@ export class WakeUps {
       Object.assign(subscriber.options ?? {}, { autoResubscribe: false });
       // Unheard, it would be written to the console.
       subscriber.on('error', () => {});
-      subscriber.on('message', (_, owner) => this.#waiters.get(owner)?.(node));
-      subscriber.on('ready', () => void this.#listen(subscriber, node));
+      subscriber.on('message', (_, owner) => this.#waiters.get(owner)?.told(node));
+      subscriber.on('ready', () => void this.#listen(subscriber));
       subscriber.on('close', () => this.#listening.delete(subscriber));
       if (subscriber.status === 'wait') subscriber.connect().catch(() => {});
       return [subscriber];
     });
   }
 
-  async #listen(subscriber: RedisSubscriber, node: number): Promise<void> {
+  async #listen(subscriber: RedisSubscriber): Promise<void> {
     try {
       await subscriber.subscribe(this.channel);
     } catch {
@@ -82,6 +91,7 @@ export class WakeUps {
     if (!this.#subscribers.includes(subscriber)) return;
     this.#listening.add(subscriber);
     // What was said before is found by asking.
-    for (const told of this.#waiters.values()) told(node);
+    if (this.#listening.size !== majorityOf(this.#clients.length)) return;
+    for (const waiter of this.#waiters.values()) waiter.missed();
   }
 }

@@ -19,7 +19,7 @@ at_once.acquire = function(run, from, replies)
     seen[lock] = true
     if last then standing = standing + 1 end
     if holder then
-      if holder == owner or holder == turn_of(owner) then return end
+      if holder == owner then return end
       standing = standing + 1
     else
       local token = (last and math.max(tonumber(last), node.floor) or max) + 1

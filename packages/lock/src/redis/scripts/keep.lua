@@ -1,5 +1,5 @@
--- Holds a lease here, too, that a majority of other nodes has granted. Nobody else can win as long as that lasts, so neither a line nor
--- a turn is in its way; only what an attempt that has not been decided yet has taken is, until it gives that up. A higher token than the
+-- Holds a lease here, too, that a majority of other nodes has granted. Nobody else can win as long as that lasts, so no line
+-- is in its way; only what an attempt that has not been decided yet has taken is, until it gives that up. A higher token than the
 -- lease's may be that of another lease: this one would have been lost in between, and is not to be held where that shows.
 -- keys: lock and fence of each resource.
 -- arguments: owner, ttl (ms), token, fence ttl (ms).
@@ -12,7 +12,7 @@ commands.keep = function(from, to, owner, ttl, token, fence_ttl)
   local highest = tonumber(token)
   for i = from, to, 2 do
     local holder, last = redis.call('GET', KEYS[i]), redis.call('GET', KEYS[i + 1])
-    if holder and holder ~= owner and not is_turn(holder) then return {'not-held'} end
+    if holder and holder ~= owner then return {'not-held'} end
     if last and tonumber(last) > tonumber(token) then return {'not-held'} end
     highest = math.max(highest, highest_given(KEYS[i + 1]))
   end

@@ -1,12 +1,8 @@
 -- The lines of those who wait, first come, first served. Each resource has one: a sorted set of waiters by their score, which is
 -- when they came. What a waiter waits for stands under its own key, which it renews by asking again: one that has vanished is
--- passed over when that has expired. A lock that is free belongs to the first in line.
--- What is handed over is a turn: nobody else gets the lock as long as it lasts. It is no lease and has no token before ACQUIRE,
--- so the lock has another value than for a holder, and neither CONFIRM nor EXTEND takes it for one.
--- A waiter's key is a list: owner, channel, turn (ms), then lock and line of each resource.
-
-local function turn_of(owner) return 'turn:' .. owner end
-local function is_turn(holder) return string.sub(holder, 1, 5) == 'turn:' end
+-- passed over when that has expired.
+-- A lock that is free belongs to the first in line: nobody else gets it, and who waits for several gets none before it is first for all.
+-- A waiter's key is a list: owner, channel, turn (ms), then lock and line of each resource; and one word more once it has been called.
 
 -- Milliseconds until the last of these keys expires.
 local function longest_left(keys, max_ttl)
@@ -33,21 +29,37 @@ local function first_in(line)
   return nil
 end
 
--- Hands all that the first in this line waits for over to it, and tells it; or nothing, while a part of it is not free or others
--- are first in the line for that.
-local function hand_over(line)
+-- Tells the first in this line that it is its turn, once, when all that it waits for is free and it is first in the line for that.
+-- Who is `told` is so elsewhere.
+local function call_first(line, told)
   local waiter, place = first_in(line)
-  if not waiter then return end
+  local is_called = place and #place % 2 == 0
+  if not waiter or is_called then return end
   for i = 4, #place, 2 do
-    if redis.call('EXISTS', place[i]) == 1 or first_in(place[i + 1]) ~= waiter then return end
+    local lock, other = place[i], place[i + 1]
+    if redis.call('EXISTS', lock) == 1 or (other ~= line and first_in(other) ~= waiter) then return end
   end
-  for i = 4, #place, 2 do
-    redis.call('SET', place[i], turn_of(place[1]), 'PX', place[3])
-    redis.call('ZREM', place[i + 1], waiter)
-  end
-  redis.call('DEL', waiter)
+  redis.call('RPUSH', waiter, 'called')
   -- Who may not publish here lets waiters go by their clocks.
-  redis.pcall('PUBLISH', place[2], place[1])
+  if place[1] ~= told then redis.pcall('PUBLISH', place[2], place[1]) end
+end
+
+-- How many at the head of this line have a key that begins like this, `most` at most, so that nobody who came more than `together`
+-- (ms) before one of them is behind it; and whether others wait.
+local LOOKED_AT_MAX = 64
+local function followers(line, family, most, together)
+  local count, first_other = 0, nil
+  local found = redis.call('ZRANGE', line, '0', LOOKED_AT_MAX - 1, 'WITHSCORES')
+  for i = 1, #found, 2 do
+    local score = tonumber(found[i + 1])
+    if first_other and (count == most or score > first_other + together) then break end
+    if string.sub(found[i], 1, #family) ~= family then
+      first_other = first_other or score
+    elseif count < most then
+      count = count + 1
+    end
+  end
+  return count, first_other and 1 or 0
 end
 
 -- Lock, fence and line of each resource stand at these places of KEYS.

@@ -1,21 +1,21 @@
--- Gives up what the owner holds here, and its places in the lines: each lock that is free then goes to the first in line.
+-- Gives up what the owner holds here, and its places in the lines: the first in line for what is free then is called.
 -- A node that is not admitted does so too: giving up is no vote.
--- keys: lock and line of each resource, then the own key of who may have waited.
--- arguments: owner, whether it may have waited.
+-- keys: lock and line of each resource, then the own keys of those who may have waited.
+-- arguments: owner, how many may have waited, and the owner that its client tells that it may be its turn.
 -- Reply: {'released'} where every lock was still the owner's, else {'not-held'}.
-commands.release = function(from, to, owner, has_waited)
-  if has_waited then
-    local waiter = KEYS[to]
-    to = to - 1
-    redis.call('DEL', waiter)
-    for i = from + 1, to, 2 do redis.call('ZREM', KEYS[i], waiter) end
+commands.release = function(from, to, owner, have_waited, told)
+  local first_waiter = to - (tonumber(have_waited) or 0) + 1
+  for waiter = first_waiter, to do
+    redis.call('DEL', KEYS[waiter])
+    for i = from + 1, first_waiter - 1, 2 do redis.call('ZREM', KEYS[i], KEYS[waiter]) end
   end
+  to = first_waiter - 1
   local held = true
   for i = from, to, 2 do
     local holder = redis.call('GET', KEYS[i])
-    if holder == owner or holder == turn_of(owner) then redis.call('DEL', KEYS[i]) end
+    if holder == owner then redis.call('DEL', KEYS[i]) end
     held = held and holder == owner
   end
-  for i = from + 1, to, 2 do hand_over(KEYS[i]) end
+  for i = from + 1, to, 2 do call_first(KEYS[i], told) end
   return {held and 'released' or 'not-held'}
 end
