@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Lease } from '@fenced/lock';
+import { AcquireTimeoutError, type Lease } from '@fenced/lock';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { LockWorld, type Side } from './lock-world.js';
 
@@ -19,6 +19,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
   interface Waiting {
     readonly side: Side;
     readonly ttlMs?: number;
+    readonly waitMs?: number;
     readonly signal?: AbortSignal;
   }
 
@@ -34,6 +35,13 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await before.release();
     await leases[0];
     return leases;
+  }
+
+  /** Under which ids the nodes hold the lock. */
+  async function owners(): Promise<string[]> {
+    const key = `${world.keyPrefix}lock:x`;
+    const held = await Promise.all(world.admins.map((node) => node.get(key)));
+    return held.filter((owner) => owner !== null);
   }
 
   test('who stands behind the holder in its own process has the lock without a word of the nodes', async () => {
@@ -55,7 +63,10 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     side.heal();
     const last = await leases.at(-1);
     expect(await last?.release()).toBe('released');
+    const releasedMs = performance.now();
     await world.untilClean();
+    // Nobody's place had to lapse.
+    expect(performance.now() - releasedMs).toBeLessThan(1_000);
     const lease = await other.lock.acquire('x', { ttlMs: TTL_MS });
     expect(lease.token).toBeGreaterThan(last?.token ?? 0n);
   });
@@ -86,30 +97,46 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
   test('who gives up is passed over, also in the moment in which it gets the lock', async () => {
     const side = await world.connected();
     const [before, then] = [new AbortController(), new AbortController()];
-    const [one, two, three, four] = await served(
+    const [one, two, three, four, five] = await served(
       { side },
+      { side, waitMs: 1_000 },
       { side, signal: before.signal },
       { side, signal: then.signal },
       { side },
     );
     const reason = new Error('enough');
-    const ends = [expect(two).rejects.toBe(reason), expect(three).rejects.toBe(reason)];
+    const ends = [expect(three).rejects.toBe(reason), expect(four).rejects.toBe(reason)];
+    await expect(two).rejects.toThrow(AcquireTimeoutError);
     before.abort(reason);
     const released = (await one)?.release();
     then.abort(reason);
     await Promise.all(ends);
     expect(await released).toBe('released');
-    expect(await (await four)?.release()).toBe('released');
+    expect(await (await five)?.release()).toBe('released');
     await world.untilClean();
   });
 
-  test('who wants it for longer asks the nodes', async () => {
-    const side = await world.connected();
-    const [one, two] = await served({ side, ttlMs: TTL_MS / 2 }, { side });
-    await (await one)?.release();
-    const lease = await two;
-    expect(lease?.remainingMs()).toBeGreaterThan(TTL_MS * 0.9);
-    await lease?.release();
+  test.each<[string, number, (lease: Lease) => unknown]>([
+    ['its owner is known to others', TTL_MS, (lease) => lease.owner],
+    ['it was extended', TTL_MS, (lease) => lease.extend(2 * TTL_MS)],
+    ['a tenth of its time is over', 2_000, () => sleep(250)],
+    ['the next wants it for longer', TTL_MS / 2, () => {}],
+  ])('a lease is not handed on where %s: the next has one of its own', async (_, ttlMs, use) => {
+    await world.renew({ maxTtlMs: 2 * TTL_MS });
+    const side = await world.connected({ config: { maxTtlMs: 2 * TTL_MS } });
+    const nextTtlMs = ttlMs === TTL_MS / 2 ? TTL_MS : ttlMs;
+    const [one, two] = await served({ side, ttlMs }, { side, ttlMs: nextTtlMs });
+    const first = await one;
+    if (!first) throw new Error('it was served');
+    await use(first);
+    const before = await owners();
+    expect(await first.release()).toBe('released');
+    const next = await two;
+    expect(next?.token).toBeGreaterThan(first.token);
+    const after = await owners();
+    expect(before.filter((owner) => after.includes(owner))).toEqual([]);
+    await next?.extend(nextTtlMs);
+    expect(await next?.release()).toBe('released');
     await world.untilClean();
   });
 
