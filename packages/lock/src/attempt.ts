@@ -95,6 +95,8 @@ export class Attempt {
     this.#ignoreAbort = onAbort(signal, abort);
     // An abort before now has no event any more.
     if (signal.aborted) abort();
+    // Who stood in line may have been handed the lock meanwhile.
+    else if (this.#holding.isGivenUp) this.#lose('held');
     else this.#askFirst();
     return this.#settle.promise;
   }

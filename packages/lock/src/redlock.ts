@@ -142,6 +142,7 @@ export class Redlock extends LockService<Place> {
     const { ttlMs, signal } = request;
     const take = (ticket: Ticket | null): Promise<AttemptOutcome> => {
       const call = this.#callForAdmission;
+      place?.take();
       return new Attempt(this.#nodes, holding, ttlMs, ticket, this.runtime, call).run(signal);
     };
     const ticket = place ? place.ticket : null;

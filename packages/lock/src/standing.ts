@@ -13,8 +13,8 @@ export interface Standing {
 }
 
 /**
- * Stands in line on all nodes, and takes nothing: where a lock is free on some of them, its holder may still take it there. Settles as
- * soon as the nodes have decided; where nobody holds the lock, and too few nodes can tell, it stands in no line any more. Never rejects.
+ * Stands in line on all nodes, or on a majority where those tell that others are first, and takes nothing: where a lock is free on some
+ * nodes, its holder may still take it there. Settles as soon as the nodes have decided; where nobody holds the lock, and too few nodes can tell, it stands in no line any more. Never rejects.
  *
  * @param callForAdmission called when a node is to be admitted
  * @returns null where it is the waiter's turn on a majority

@@ -9,7 +9,7 @@ import type { WakeUps } from './redis/wake-ups.js';
 import { type Runtime, sleep } from './runtime.js';
 import type { Grant, Tenure } from './tenure.js';
 
-/** For how long a waiter that has vanished is waited for, at most: in its place, and then in its turn. */
+/** For how long a waiter that has vanished is waited for, at most. */
 const TURN_MAX_MS = 2_000;
 /** To how many in this process a lock is handed on, at most, before the nodes are asked again. */
 const HEIRS_MAX = 16;
@@ -121,6 +121,7 @@ export class Place implements Wait {
   #ticket: Omit<Ticket, 'heirsMax' | 'family'> | null = null;
   #isInLine = false;
   #hasTurn = false;
+  #isTaking = false;
   #splits = 0;
   #unsubscribe: () => void = () => {};
   #awaken: () => void = () => {};
@@ -161,9 +162,14 @@ export class Place implements Wait {
     return inherited;
   }
 
-  /** Whether it stands in line, and nothing but that. */
+  /** Whether it stands in line, and has taken nothing. */
   get isWaiting(): boolean {
-    return this.#isInLine && !this.#request.signal.aborted;
+    return this.#isInLine && !this.#isTaking && !this.#request.signal.aborted;
+  }
+
+  /** It asks for the lock now, until `note` is told how that ended. */
+  take(): void {
+    this.#isTaking = true;
   }
 
   /** Whether this is the lock that it waits for, and lasts as long. */
@@ -192,6 +198,8 @@ export class Place implements Wait {
 
   /** Takes note of an attempt for `holding`. Only one that stands in line goes on under its owner id. */
   note(outcome: AttemptOutcome): void {
+    this.#isTaking = false;
+    if (this.#inherited) return;
     if (outcome.ok || outcome.reason !== 'held' || this.#ticket === null) {
       this.#isInLine = false;
       this.#leave();
