@@ -152,6 +152,17 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
+  test('a service that is closed while it hands on gives that up before it has closed', async () => {
+    const side = await world.connected();
+    const [one, two] = await served({ side }, { side });
+    const closed = expect(two).rejects.toMatchObject({ code: 'closed' });
+    await (await one)?.release();
+    await side.lock.close();
+    for (const client of side.clients) client.disconnect();
+    await closed;
+    await world.untilClean();
+  });
+
   test('who came earlier in another process is served before', async () => {
     const [side, other] = [await world.connected(), await world.connected()];
     const order: string[] = [];

@@ -103,7 +103,10 @@ export class Redlock extends LockService<Place> {
   /** Releases what is held and ends waits with an error of code `closed`. Leaves the clients to their owner. */
   override async close(): Promise<void> {
     this.#admissions.close();
-    await super.close();
+    const closed = super.close();
+    // Who was handed a lock a moment ago has no lease yet that could be released.
+    const handedOn = [...this.#neighbours.onTheWay].map((tenure) => tenure.release());
+    await Promise.all([closed, ...handedOn]);
     this.#wakeUps.close();
   }
 
@@ -123,7 +126,7 @@ export class Redlock extends LockService<Place> {
     if (inherited) return this.#leaseOf(inherited, () => this.#nodes.answers([]));
     const holding = this.#holdingFor(request, place);
     const first = this.#end(await this.#run(request, place, holding), request, place, holding);
-    if (first.ok || first.reason !== 'no-quorum') return first;
+    if (first.ok || first.reason !== 'no-quorum' || place?.hasInherited) return first;
     if (!first.nodes.some((node) => node.answer === 'not-admitted')) return first;
     const admission = await unlessAborted(this.#admissions.admit(), request.signal);
     if (admission === null) return aborted(this.#nodes.all);
@@ -145,13 +148,12 @@ export class Redlock extends LockService<Place> {
       place?.take();
       return new Attempt(this.#nodes, holding, ttlMs, ticket, this.runtime, call).run(signal);
     };
-    const ticket = place ? place.ticket : null;
-    if (ticket === null || place?.hasTurn) return take(ticket);
+    const ticket = place ? place.showTicket() : null;
+    if (place === null || ticket === null || place.hasTurn) return take(ticket);
     // Who stands in line takes nothing before its turn has come.
     const standing = { holding, ticket, ttlMs, signal };
-    return standInLine(this.#nodes, standing, this.runtime, this.#callForAdmission).then(
-      (lost) => lost ?? take(ticket),
-    );
+    const asked = standInLine(this.#nodes, standing, this.runtime, this.#callForAdmission);
+    return place.unlessInherited(asked).then((lost) => lost ?? take(ticket));
   }
 
   #end(
@@ -166,7 +168,7 @@ export class Redlock extends LockService<Place> {
       const kept = { token: lastToken, deadlineMs, unasked };
       const isOnAll = unasked.length === 0;
       const rest = isOnAll ? null : new Rest(this.#nodes, holding, kept, this.runtime);
-      const heirs = place?.others.slice(0, followers) ?? [];
+      const heirs = place?.heirs(followers) ?? [];
       const grant = { holding, ttlMs, token, deadlineMs, rest, heirs, othersWait };
       return this.#leaseOf(this.#tenure(grant), answers);
     }

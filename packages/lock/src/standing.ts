@@ -70,7 +70,7 @@ export function standInLine(
       );
     };
     const askRest = (): void => {
-      const indexes = rest;
+      const indexes = holding.isGivenUp ? [] : rest;
       rest = [];
       if (indexes.length > 0) ask(indexes);
     };

@@ -30,6 +30,8 @@ const SPLITS_MAX = 2;
 export class Neighbours {
   readonly #runtime: Runtime;
   readonly #waiting = new Map<string, Set<Place>>();
+  /** What was handed on, and is not in anybody's hands yet. */
+  readonly onTheWay: Set<Tenure> = new Set();
   /** By how much the nodes' clock is ahead of our monotonic one, in milliseconds, at least: an answer was some time on its way. */
   #aheadMs = Number.NEGATIVE_INFINITY;
   #heardMs = Number.NEGATIVE_INFINITY;
@@ -44,6 +46,8 @@ export class Neighbours {
 
   /** The score of who comes now: when that is by the clock of the nodes. */
   newScore(): number {
+    // Else a clock that was ahead once would keep all who come later behind others.
+    if (this.#waiting.size === 0) this.#lastScore = 0;
     const nodesMs = this.#runtime.nowMs() + this.#aheadMs + this.#runtime.random();
     this.#lastScore = Math.max(nodesMs, this.#lastScore + SCORE_STEP);
     return this.#lastScore;
@@ -57,7 +61,7 @@ export class Neighbours {
   /** By the clock in the middle of those of the nodes that answered, and of our own where they are even: one that is wrong is outvoted. */
   hear(answers: readonly NodeAnswer[]): void {
     const times = answers.flatMap(({ timeMs }) => (timeMs === undefined ? [] : [timeMs]));
-    if (times.length === 0) return;
+    if (times.length === 0 && this.#heardMs > Number.NEGATIVE_INFINITY) return;
     if (times.length % 2 === 0) times.push(this.#runtime.wallClockMs());
     const middle = times.toSorted((a, b) => a - b)[Math.floor((times.length - 1) / 2)] ?? 0;
     const nowMs = this.#runtime.nowMs();
@@ -117,7 +121,12 @@ export class Place implements Wait {
   #isCalledHere = false;
   #mustAsk = false;
   #inherited: Tenure | null = null;
+  #interrupt: () => void = () => {};
+  /** Those who waited for the same in this process when it last asked. */
+  #others: readonly Place[] = [];
   #holding: Holding | null = null;
+  /** Under which owner id it hears of its turn. */
+  #listensAs: string | null = null;
   #ticket: Omit<Ticket, 'heirsMax' | 'family'> | null = null;
   #isInLine = false;
   #hasTurn = false;
@@ -149,17 +158,29 @@ export class Place implements Wait {
     return this.#holding;
   }
 
-  /** Those in this process who wait for the same single resource, in the order in which they came; none where it is for more. */
-  get others(): readonly Place[] {
-    const [resource = '', ...more] = this.#request.resources;
-    return more.length > 0 ? [] : this.#neighbours.others(this, resource);
+  /** As many of those who waited for the same single resource when the ticket was shown, in the order in which they came. */
+  heirs(count: number): readonly Place[] {
+    return this.#others.slice(0, count);
+  }
+
+  get hasInherited(): boolean {
+    return this.#inherited !== null;
   }
 
   /** What a neighbour has handed on to it; once. */
   takeInherited(): Tenure | null {
     const inherited = this.#inherited;
+    if (inherited) this.#neighbours.onTheWay.delete(inherited);
     this.#inherited = null;
     return inherited;
+  }
+
+  /** What the nodes say to who stands in line, unless a neighbour hands the lock on to it before. */
+  unlessInherited(asked: Promise<FailedAttempt | null>): Promise<FailedAttempt | null> {
+    return new Promise((resolve) => {
+      this.#interrupt = () => resolve({ ok: false, reason: 'held', nodes: [], retryAfterMs: 0 });
+      void asked.then(resolve);
+    });
   }
 
   /** Whether it stands in line, and has taken nothing. */
@@ -179,16 +200,20 @@ export class Place implements Wait {
   }
 
   inherit(tenure: Tenure): void {
+    this.#neighbours.onTheWay.add(tenure);
     this.#inherited = tenure;
     this.#isInLine = false;
     this.#leave();
+    this.#interrupt();
     this.#awaken();
   }
 
   /** Null as long as no node has said that somebody else holds the lock. */
-  get ticket(): Ticket | null {
+  showTicket(): Ticket | null {
     if (this.#ticket === null) return null;
-    return { ...this.#ticket, heirsMax: this.others.length, family: this.#neighbours.family };
+    const [resource = '', ...more] = this.#request.resources;
+    this.#others = more.length > 0 ? [] : this.#neighbours.others(this, resource);
+    return { ...this.#ticket, heirsMax: this.#others.length, family: this.#neighbours.family };
   }
 
   /** Whether a majority has said that it may take the lock now. */
@@ -219,7 +244,7 @@ export class Place implements Wait {
     if (attempt.reason === 'held' && this.#ticket === null) return this.enter();
     const delayMs = this.#delayMs(attempts, attempt);
     if (this.#splits === SPLITS_MAX) this.#stepBack();
-    if (this.#ticket && this.#holding === null) this.#listen();
+    if (this.#ticket && this.#listensAs !== this.holding.owner) this.#listen();
     const woken = new Promise<void>((resolve) => {
       this.#awaken = resolve;
     });
@@ -252,7 +277,7 @@ export class Place implements Wait {
     this.#neighbours.leave(this, this.#request.resources);
     if (this.#isInLine) this.#stepBack();
     this.#leave();
-    void this.#inherited?.release();
+    void this.takeInherited()?.release();
   }
 
   #delayMs(attempts: number, { reason, retryAfterMs }: FailedAttempt): number {
@@ -277,6 +302,7 @@ export class Place implements Wait {
   #leave(): void {
     this.#unsubscribe();
     this.#unsubscribe = () => {};
+    this.#listensAs = null;
     this.#called.clear();
     this.#splits = 0;
     this.#holding = null;
@@ -284,6 +310,8 @@ export class Place implements Wait {
 
   #listen(): void {
     const { owner } = this.holding;
+    this.#unsubscribe();
+    this.#listensAs = owner;
     this.#unsubscribe = this.#wakeUps.subscribe(owner, {
       told: (node) => {
         this.#called.add(node);

@@ -28,6 +28,8 @@ export class Holding {
   asked: readonly number[];
   /** Whether RELEASE was sent. No other command is begun after that. */
   isGivenUp = false;
+  /** Whether ACQUIRE was sent: some node may hold it. */
+  mayHold = false;
   /** The owner ids of those to whom it was handed on: their places in line are given up with it. */
   readonly heirs: string[] = [];
 
@@ -177,6 +179,7 @@ export class Nodes {
     late?: () => void,
   ): Question<VoteReply> {
     this.#note(indexes, holding);
+    holding.mayHold = true;
     const keys = this.#keys(holding, ['lock', 'fence', 'line'], ticket !== null);
     const place = ticket ? [ticket.score, ticket.channel, ticket.turnMs] : [];
     const heirs = ticket ? [ticket.heirsMax, this.#waiter(ticket.family), TOGETHER_MS] : [];
@@ -275,8 +278,10 @@ export class Nodes {
   /** Who was handed the lock gives up its place with that. */
   handOn(holding: Holding, heir: Holding): void {
     holding.heirs.push(heir.owner);
-    heir.isGivenUp = true;
     this.#note(heir.asked, holding);
+    // It may have won a part of the nodes before.
+    if (heir.mayHold) this.giveUp(heir);
+    heir.isGivenUp = true;
   }
 
   /** The first nodes are asked first: whoever asks others then has asked all. */
