@@ -17,34 +17,38 @@ afterAll(async () => {
   await world?.[Symbol.asyncDispose]();
 });
 
-test('a lease that one gateway granted is extended and released by another', async () => {
-  const resource = world.newName();
-  const lease = await acquire(one.url, resource);
-  expect(lease).toMatchObject({ resource, token: expect.stringMatching(/^\d+$/) });
-  expect(lease.remainingMs).toBeGreaterThan(5_000);
+test.each(['at once', 'after a wait in line'])(
+  'a lease that one gateway granted %s is extended and released by another',
+  async (when) => {
+    const resource = world.newName();
+    if (when !== 'at once') await acquire(one.url, resource, { ttlMs: 500 });
+    const lease = await acquire(one.url, resource, { waitMs: 5_000 });
+    expect(lease).toMatchObject({ resource, token: expect.stringMatching(/^\d+$/) });
+    expect(lease.remainingMs).toBeGreaterThan(5_000);
 
-  const held = await post(`${two.url}/v1/leases/${inPath(resource)}`, { ttlMs: 1_000 });
-  expect(held.status).toBe(409);
-  expect(Number(held.headers.get('retry-after'))).toBeGreaterThan(0);
-  expect(await problemOf(held)).toMatchObject({ type: 'urn:fenced:problem:held', status: 409 });
+    const held = await post(`${two.url}/v1/leases/${inPath(resource)}`, { ttlMs: 1_000 });
+    expect(held.status).toBe(409);
+    expect(Number(held.headers.get('retry-after'))).toBeGreaterThan(0);
+    expect(await problemOf(held)).toMatchObject({ type: 'urn:fenced:problem:held', status: 409 });
 
-  const address = `${two.url}/v1/leases/${inPath(resource)}/${lease.leaseId}`;
-  const extended = await post(address, { ttlMs: 20_000 }, 'PATCH');
-  expect(extended.status).toBe(200);
-  const more = (await extended.json()) as typeof lease;
-  expect(more).toMatchObject({ leaseId: lease.leaseId, token: lease.token });
-  expect(more.remainingMs).toBeGreaterThan(lease.remainingMs);
+    const address = `${two.url}/v1/leases/${inPath(resource)}/${lease.leaseId}`;
+    const extended = await post(address, { ttlMs: 20_000 }, 'PATCH');
+    expect(extended.status).toBe(200);
+    const more = (await extended.json()) as typeof lease;
+    expect(more).toMatchObject({ leaseId: lease.leaseId, token: lease.token });
+    expect(more.remainingMs).toBeGreaterThan(lease.remainingMs);
 
-  const released = await fetch(address, { method: 'DELETE' });
-  expect(await released.json()).toMatchObject({ outcome: 'released' });
-  const again = await fetch(address, { method: 'DELETE' });
-  expect(await again.json()).toMatchObject({ outcome: 'expired' });
-  const lost = await post(address, { ttlMs: 1_000 }, 'PATCH');
-  expect(await problemOf(lost)).toMatchObject({ type: 'urn:fenced:problem:lease-lost' });
+    const released = await fetch(address, { method: 'DELETE' });
+    expect(await released.json()).toMatchObject({ outcome: 'released' });
+    const again = await fetch(address, { method: 'DELETE' });
+    expect(await again.json()).toMatchObject({ outcome: 'expired' });
+    const lost = await post(address, { ttlMs: 1_000 }, 'PATCH');
+    expect(await problemOf(lost)).toMatchObject({ type: 'urn:fenced:problem:lease-lost' });
 
-  const next = await acquire(one.url, resource);
-  expect(BigInt(next.token)).toBeGreaterThan(BigInt(lease.token));
-});
+    const next = await acquire(one.url, resource);
+    expect(BigInt(next.token)).toBeGreaterThan(BigInt(lease.token));
+  },
+);
 
 test.each(['objects', 'records'])('%s: a late holder is refused', async (kind) => {
   const name = kind === 'objects' ? world.newName() : 'invoices/ä 1';

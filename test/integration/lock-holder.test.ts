@@ -154,7 +154,9 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
       }));
     const before = looks();
     const held = await holder.lock.acquire('x', { ttlMs: TTL_MS });
-    const waiting = side.lock.using('x', { ttlMs: 200, waitMs: TTL_MS, signal }, () => sleep(300));
+    const waiting = side.lock.using('x', { ttlMs: 1_000, waitMs: TTL_MS, signal }, () =>
+      sleep(700),
+    );
     await until(async () => (await world.listeners()) === count);
     await held.release();
     await waiting;

@@ -103,12 +103,12 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     const killedMs = performance.now();
     await killed.kill();
     await untilInLine(2);
-    expect(performance.now() - killedMs).toBeLessThan(TURN_MS * 2);
+    expect(performance.now() - killedMs).toBeLessThan(TURN_MS * 3);
     await stopped.pause();
     const releasedMs = performance.now();
     expect(await lease.release()).toBe('released');
     const next = await waiting;
-    expect(performance.now() - releasedMs).toBeLessThan(TURN_MS * 2);
+    expect(performance.now() - releasedMs).toBeLessThan(TURN_MS * 3);
     expect(await world.keys(/^waiter:/)).toEqual([]);
 
     // It may believe that its turn has come, and is refused as long as another holds the lock.
@@ -143,7 +143,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     const lease = await first;
     const tookMs = performance.now() - startedMs;
     expect(tookMs).toBeGreaterThan(TURN_MS - 10);
-    expect(tookMs).toBeLessThan(TURN_MS * 2);
+    expect(tookMs).toBeLessThan(TURN_MS * 3);
     expect(lease.token).toBeGreaterThan(token);
     await lease.release();
     await (await second).release();

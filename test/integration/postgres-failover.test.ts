@@ -7,6 +7,8 @@ import { expectHistory, prepareStorm, WRITE } from './postgres-storm.js';
 import { connect, INSERT, rejectionOf, until } from './postgres-support.js';
 
 const resource = 'invoice/42';
+/** The commits that wait for the standby. */
+const OF_WAITING = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
 
 interface Side {
   readonly pool: pg.Pool;
@@ -18,7 +20,7 @@ function sideOf({ url }: LocalPostgres): Side {
   const pool = connect(url, { max: 8 });
   return {
     pool,
-    store: new FencedPostgres({ pool, holdMs: 500 }),
+    store: new FencedPostgres({ pool, holdMs: 1_500 }),
     entries: async () => {
       const { rows } = await pool.query<{ text: string }>('SELECT text FROM entry ORDER BY id');
       return rows.map(({ text }) => text);
@@ -101,7 +103,20 @@ describe('a synchronous standby takes over', () => {
       );
       return rowCount === 1;
     });
+    // Its processes hear of that one after the other; until the last has, a commit waits for nobody.
+    pair.wire.hold('toClient');
+    const commits: Promise<unknown>[] = [];
+    await until(async () => {
+      commits.push(pool.query("SELECT pg_logical_emit_message(true, 'a', 'commit')"));
+      return (await waiting(pair.before)) > 0;
+    });
+    pair.wire.release('toClient');
+    await Promise.all(commits);
     return pair;
+  }
+
+  async function waiting({ pool }: Side): Promise<number> {
+    return (await pool.query(`SELECT ${OF_WAITING}`)).rowCount ?? 0;
   }
 
   test('nothing acknowledged is lost, nothing refused is found, and of the rest it tells what became of it', async () => {
@@ -128,12 +143,7 @@ describe('a synchronous standby takes over', () => {
     await until(async () => count('applied') >= 50);
     wire.swallow('toClient');
     // Committed there, and waiting for a standby that does not hear of it.
-    await until(async () => {
-      const { rowCount } = await before.pool.query(
-        "SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep'",
-      );
-      return rowCount === 2;
-    });
+    await until(async () => (await waiting(before)) === 2);
     isOver = true;
     await primary.crash('SIGKILL');
     await Promise.all(writers);
@@ -167,7 +177,6 @@ describe('a synchronous standby takes over', () => {
     await using pair = await startSynchronousPair();
     const { before, wire, promote, after, primary } = pair;
     wire.swallow('toClient');
-    const waiting = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
     const fences = Object.entries(cancelled).map(([what, write]) => {
       const fence = { resource: what, token: 33, writeId: before.store.newWriteId() };
       return { what, write, fence };
@@ -175,13 +184,13 @@ describe('a synchronous standby takes over', () => {
     for (const { what, write, fence } of fences) {
       const abort = new AbortController();
       const written = rejectionOf(write(before, fence, abort.signal));
-      await until(async () => (await before.pool.query(`SELECT ${waiting}`)).rowCount === 1);
+      await until(async () => (await waiting(before)) === 1);
       if (what.endsWith('signal')) abort.abort(new Error('the lease was lost'));
-      else await before.pool.query(`SELECT pg_cancel_backend(pid) ${waiting}`);
+      else await before.pool.query(`SELECT pg_cancel_backend(pid) ${OF_WAITING}`);
       expect(await written, what).toBeInstanceOf(OutcomeUnknownError);
       // What asked for the record is still waiting there.
-      await before.pool.query(`SELECT pg_terminate_backend(pid) ${waiting}`);
-      await until(async () => (await before.pool.query(`SELECT ${waiting}`)).rowCount === 0);
+      await before.pool.query(`SELECT pg_terminate_backend(pid) ${OF_WAITING}`);
+      await until(async () => (await waiting(before)) === 0);
     }
     // All of it is committed there, and may be lost all the same.
     expect(await before.entries()).toEqual(['alone', 'alone', 'alone']);

@@ -123,7 +123,7 @@ describe('the connection is lost', () => {
 });
 
 describe('the connection stays open, and no answer comes any more', () => {
-  const holdMs = 100;
+  const holdMs = 500;
   const waitedMs = async (call: Promise<unknown>): Promise<[unknown, number]> => {
     const startedMs = performance.now();
     return [await rejectionOf(call), performance.now() - startedMs];
@@ -517,7 +517,7 @@ test('a process lives on when the server ends a connection that is in use', asyn
     import pg from 'pg';
     import { FencedPostgres } from '@fenced/store/postgres';
     const pool = new pg.Pool({ connectionString: process.argv[1] });
-    const store = new FencedPostgres({ pool, holdMs: 100 });
+    const store = new FencedPostgres({ pool, holdMs: 500 });
     const run = store.transaction({ resource: 'r', token: 1 }, async (tx) => {
       await tx.query(${JSON.stringify(INSERT)}, ['lost']);
       const watcher = new pg.Client({ connectionString: process.argv[1] });

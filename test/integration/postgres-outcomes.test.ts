@@ -42,7 +42,7 @@ describe('settle', () => {
 
   test('of a write that is still in the network refuses it, and it stays refused when it arrives', async () => {
     const ledger = await openLedger();
-    const { proxy, store } = await throughProxy(ledger, { holdMs: 100 });
+    const { proxy, store } = await throughProxy(ledger, { holdMs: 500 });
     const writeId = store.newWriteId();
     await store.highest(resource);
     proxy.hold('toServer');

@@ -284,7 +284,7 @@ describe('set-up errors', () => {
     const { url } = await openLedger();
     const pool = connect(url.href, { max: 1 });
     const busy = await pool.connect();
-    const store = new FencedPostgres({ pool, holdMs: 100 });
+    const store = new FencedPostgres({ pool, holdMs: 500 });
     await expect(store.highest(resource)).rejects.toMatchObject({ code: 'unavailable' });
     busy.release();
     expect(await store.highest(resource)).toBe(0n);

@@ -60,40 +60,46 @@ export function extendOnAll(
   });
 }
 
+export interface ReleaseOptions {
+  /** After how many milliseconds nobody is waited for any more. */
+  readonly limitMs: number;
+  /** Whether its time is over by now: others may have held it already. */
+  readonly isOver: boolean;
+  /** The owner id of who asks for the same lock right behind this, if anybody does. */
+  readonly next: string | undefined;
+}
+
 /**
- * Releases on the nodes that were asked; settles once a majority has decided, or `limitMs` after the start. Never rejects.
+ * Releases on the nodes that were asked; settles once a majority has decided. Never rejects.
  *
- * Where no more were asked than were needed, a part of these that still held it will do, if anybody can have the lock by then: one that
- * is late is not waited for.
+ * Where no more were asked than were needed, those that have given it up and those that were not asked may be a majority before all have
+ * answered. Nobody needs the others then: they are not waited for, unless the lease is over.
  */
 export function releaseWhereAsked(
   nodes: Nodes,
   holding: Holding,
-  limitMs: number,
-  next?: string,
+  { limitMs, isOver, next }: ReleaseOptions,
 ): Promise<ReleaseOutcome> {
   const count = nodes.all.length;
   const majority = majorityOf(count);
   let [released, notHeld, pending] = [0, 0, holding.asked.length];
   const unasked = count - pending;
-  const isFree = (): boolean => notHeld === 0 && released + unasked >= majority;
   return new Promise((resolve) => {
     const end = (outcome: ReleaseOutcome): void => {
       question.endLimit();
       resolve(outcome);
     };
     const late = (): void => {
-      if (unasked === 0) return;
-      nodes.first.doubt();
-      if (isFree()) end('released');
+      if (unasked > 0) nodes.first.doubt();
     };
     const hear = (_: number, { answer }: ReleaseReply): void => {
       pending -= 1;
       if (answer === 'released') released += 1;
       if (answer === 'not-held') notHeld += 1;
-      if (released >= majority) end('released');
+      const isFree = !isOver && notHeld === 0 && released + unasked >= majority;
+      if (isFree || released >= majority) end('released');
       else if (notHeld > 0 && notHeld + unasked > count - majority) end('expired');
-      else if (pending === 0) end(isFree() ? 'released' : 'unknown');
+      else if (pending === 0) end('unknown');
     };
     const question = nodes.release(holding, limitMs, hear, late, next);
   });

@@ -74,11 +74,14 @@ export class Tenure implements LeaseNodes {
 
   async release(): Promise<ReleaseOutcome> {
     if (this.#handOn()) return 'released';
-    const { holding, rest, ttlMs, othersWait } = this.grant;
+    const { holding, rest, ttlMs, deadlineMs, othersWait } = this.grant;
     rest?.end();
     const next = othersWait ? null : this.#neighbours.first(holding.resources);
-    const limitMs = nodeTimeoutMs(ttlMs);
-    const released = releaseWhereAsked(this.#nodes, holding, limitMs, next?.holding.owner);
+    const released = releaseWhereAsked(this.#nodes, holding, {
+      limitMs: nodeTimeoutMs(ttlMs),
+      isOver: this.#runtime.nowMs() >= deadlineMs,
+      next: next?.holding.owner,
+    });
     // Its ACQUIRE travels with this RELEASE, and finds what that has left.
     next?.call();
     return released;

@@ -41,7 +41,7 @@ export class Neighbours {
 
   constructor(runtime: Runtime) {
     this.#runtime = runtime;
-    this.family = `${runtime.uniqueId().slice(0, FAMILY_LENGTH)}.`;
+    this.family = `${runtime.uniqueId().slice(0, FAMILY_LENGTH)}-`;
   }
 
   /** The score of who comes now: when that is by the clock of the nodes. */
