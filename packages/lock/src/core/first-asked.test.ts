@@ -62,6 +62,28 @@ test('who refuses to vote is left out at once', () => {
   expect(first.choose(2)).toEqual([1, 2, 3]);
 });
 
+test.each([
+  ['soon', 1_900, [0, 1, 2]],
+  ['long', 2_000, all],
+])('who is asked until it is shown whom to trust next, %s after the last were', (_, nowMs, chosen) => {
+  const first = new FirstAsked(5);
+  first.trust([0, 1, 2], 0);
+  const probe = first.probe(nowMs);
+  expect(first.choose(nowMs + PATIENCE_MS - 1)).toEqual(chosen);
+  expect(first.choose(nowMs + PATIENCE_MS)).toBe(first.all);
+  for (const index of all) probe?.heard(index, true, nowMs + (index === 0 ? 10 : 1));
+  expect(first.choose(nowMs + PATIENCE_MS - 1)).toEqual([0, 1, 2]);
+});
+
+test('nobody is trusted any more who was too slow when all were asked', () => {
+  const first = new FirstAsked(5);
+  first.trust([0, 1, 2], 0);
+  const probe = first.probe(1_000);
+  probe?.decided(1_001);
+  for (const index of all) probe?.heard(index, true, index === 0 ? 1_010 : 1_001);
+  expect(first.choose(1_011)).toBe(first.all);
+});
+
 test('no node is trusted before all have voted, or were given time to', () => {
   const first = new FirstAsked(5);
   const probe = first.probe(0);

@@ -30,13 +30,16 @@ export class FirstAsked {
   }
 
   /**
-   * All nodes are asked at this time: how they vote shows which majority may be trusted.
+   * All nodes are asked at this time: how they vote shows which majority may be trusted. Until they have, those go on being asked first
+   * that were until lately: one that never answers would have everybody ask all for so long.
    *
    * @returns null while another attempt is to show that; else it is to be ended after `PATIENCE_MS`, where not all have been heard
    */
   probe(askedMs: number): Probe | null {
     if (this.#probe?.isOver === false) return null;
     this.#probe = new Probe(this, askedMs);
+    const wasTrusted = askedMs < this.#trustedUntilMs + TRUST_MS;
+    if (wasTrusted) this.#trustedUntilMs = askedMs + PATIENCE_MS;
     return this.#probe;
   }
 
@@ -95,8 +98,8 @@ export class Probe {
     const majority = inTime.slice(0, majorityOf(all.length));
     const slowestMs = Math.max(...majority.map((index) => this.#votedMs[index] ?? 0));
     const isEnough = majority.length === majorityOf(all.length);
-    if (isEnough && slowestMs <= SLOW_FACTOR * this.#decidedMs + SLOW_MS) {
-      this.#first.trust(majority, this.#askedMs);
-    }
+    const isSoon = slowestMs <= SLOW_FACTOR * this.#decidedMs + SLOW_MS;
+    if (isEnough && isSoon) this.#first.trust(majority, this.#askedMs);
+    else this.#first.doubt();
   }
 }
