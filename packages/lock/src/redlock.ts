@@ -152,7 +152,9 @@ export class Redlock extends LockService<Place> {
     if (place === null || ticket === null || place.hasTurn) return take(ticket);
     // Who stands in line takes nothing before its turn has come.
     const standing = { holding, ticket, ttlMs, signal };
-    const asked = standInLine(this.#nodes, standing, this.runtime, this.#callForAdmission);
+    const asked = place
+      .untilPassed()
+      .then(() => standInLine(this.#nodes, standing, this.runtime, this.#callForAdmission));
     return place.unlessInherited(asked).then((lost) => lost ?? take(ticket));
   }
 

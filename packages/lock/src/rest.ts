@@ -21,7 +21,8 @@ export class Rest {
   #againMs = AGAIN_MIN_MS;
   #isShared = false;
   #isAsking = false;
-  #cancel: () => void;
+  #wasAsked = false;
+  #cancel: () => void = () => {};
 
   constructor(
     nodes: Nodes,
@@ -39,7 +40,15 @@ export class Rest {
     this.#deadlineMs = lease.deadlineMs;
     this.#runtime = runtime;
     this.#missing = lease.unasked;
-    this.#cancel = nodes.after(Math.min(PATIENCE_MS, this.#leftMs / 4), () => this.ask());
+    this.begin();
+  }
+
+  /** As if the lease began now: it has been handed on, and the next may be as short. What was asked for already goes on. */
+  begin(): void {
+    if (this.#wasAsked) return;
+    this.#cancel();
+    const delayMs = Math.min(PATIENCE_MS, this.#leftMs / 4);
+    this.#cancel = this.#nodes.after(delayMs, () => this.ask());
   }
 
   /**
@@ -53,6 +62,7 @@ export class Rest {
     const isOver = this.#holding.isGivenUp || leftMs <= 0;
     if (isOver || this.#missing.length === 0 || (this.#isAsking && ttlMs === 0)) return;
     this.#isAsking = true;
+    this.#wasAsked = true;
     let unanswered = this.#missing.length;
     const keptMs = Math.max(ttlMs, Math.ceil(leftMs + driftMs(leftMs)));
     this.#nodes.keep(this.#missing, this.#holding, this.#token, keptMs, (index, { answer }) => {

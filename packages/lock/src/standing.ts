@@ -74,8 +74,8 @@ export function standInLine(
       rest = [];
       if (indexes.length > 0) ask(indexes);
     };
-    ask(chosen);
     // An abort before now has no event any more.
     if (signal.aborted) lose('aborted');
+    else ask(chosen);
   });
 }

@@ -77,6 +77,7 @@ export class Tenure implements LeaseNodes {
     const { holding, rest, ttlMs, deadlineMs, othersWait } = this.grant;
     rest?.end();
     const next = othersWait ? null : this.#neighbours.first(holding.resources);
+    if (othersWait) this.#neighbours.letPass(holding.resources);
     const released = releaseWhereAsked(this.#nodes, holding, {
       limitMs: nodeTimeoutMs(ttlMs),
       isOver: this.#runtime.nowMs() >= deadlineMs,
@@ -88,12 +89,13 @@ export class Tenure implements LeaseNodes {
   }
 
   #handOn(): boolean {
-    const { ttlMs, deadlineMs, token, holding } = this.grant;
+    const { ttlMs, deadlineMs, token, holding, rest } = this.grant;
     const [heir, ...heirs] = this.#heirs.filter(({ isWaiting }) => isWaiting);
     const hasTime = deadlineMs - this.#runtime.nowMs() >= LEFT_MIN * ttlMs;
     if (!heir?.wants(this.grant) || !hasTime) return false;
     this.#handedTo = heir.holding;
     this.#nodes.handOn(holding, heir.holding);
+    rest?.begin();
     const next = { ...this.grant, token: token + 1n, heirs };
     heir.inherit(new Tenure(this.#nodes, next, this.#neighbours, this.#runtime));
     return true;

@@ -19,6 +19,8 @@ const FAMILY_LENGTH = 8;
 const SCORE_STEP = 0.001;
 /** For how long the answer that came soonest tells the clock of the nodes. */
 const CLOCK_MS = 1_000;
+/** How long it takes another process to get the lock once it is given up here. */
+const PASS_MS = 3;
 /** How often, in the time that its place lasts, a waiter asks again. */
 const ASKS_PER_TURN = 3;
 /** How long a waiter that some nodes have called waits for the others. */
@@ -36,6 +38,8 @@ export class Neighbours {
   #aheadMs = Number.NEGATIVE_INFINITY;
   #heardMs = Number.NEGATIVE_INFINITY;
   #lastScore = 0;
+  /** What others were last let have, and until when they are on their way to it. */
+  #passing: { readonly resources: readonly string[]; readonly untilMs: number } | null = null;
   /** What the owner ids begin with of those who may hand a lock on to each other. */
   readonly family: string;
 
@@ -76,6 +80,18 @@ export class Neighbours {
       for (const place of this.#waiting.get(resource) ?? []) return place;
     }
     return null;
+  }
+
+  /** These are given up, and others stand first in line for them. */
+  letPass(resources: readonly string[]): void {
+    this.#passing = { resources, untilMs: this.#runtime.nowMs() + PASS_MS };
+  }
+
+  /** For how long those are on their way who were let have one of these, in milliseconds. */
+  passMs(resources: readonly string[]): number {
+    const { resources: passing = [], untilMs = 0 } = this.#passing ?? {};
+    const isAny = resources.some((resource) => passing.includes(resource));
+    return isAny ? untilMs - this.#runtime.nowMs() : 0;
   }
 
   /** Those who wait for this resource beside this one, in the order in which they came, as many as a lock may be handed on to. */
@@ -181,6 +197,13 @@ export class Place implements Wait {
       this.#interrupt = () => resolve({ ok: false, reason: 'held', nodes: [], retryAfterMs: 0 });
       void asked.then(resolve);
     });
+  }
+
+  /** Who comes is in nobody's way who was just let have the lock: its place is its score. Rejects nowhere. */
+  async untilPassed(): Promise<void> {
+    const { resources, signal } = this.#request;
+    const passMs = this.#isInLine ? 0 : this.#neighbours.passMs(resources);
+    if (passMs > 0) await sleep(this.#runtime, passMs, signal).catch(() => {});
   }
 
   /** Whether it stands in line, and has taken nothing. */

@@ -65,15 +65,18 @@ test('who refuses to vote is left out at once', () => {
 test.each([
   ['soon', 1_900, [0, 1, 2]],
   ['long', 2_000, all],
-])('who is asked until it is shown whom to trust next, %s after the last were', (_, nowMs, chosen) => {
-  const first = new FirstAsked(5);
-  first.trust([0, 1, 2], 0);
-  const probe = first.probe(nowMs);
-  expect(first.choose(nowMs + PATIENCE_MS - 1)).toEqual(chosen);
-  expect(first.choose(nowMs + PATIENCE_MS)).toBe(first.all);
-  for (const index of all) probe?.heard(index, true, nowMs + (index === 0 ? 10 : 1));
-  expect(first.choose(nowMs + PATIENCE_MS - 1)).toEqual([0, 1, 2]);
-});
+])(
+  'who is asked until it is shown whom to trust next, %s after the last were',
+  (_, nowMs, chosen) => {
+    const first = new FirstAsked(5);
+    first.trust([0, 1, 2], 0);
+    const probe = first.probe(nowMs);
+    expect(first.choose(nowMs + PATIENCE_MS - 1)).toEqual(chosen);
+    expect(first.choose(nowMs + PATIENCE_MS)).toBe(first.all);
+    for (const index of all) probe?.heard(index, true, nowMs + (index === 0 ? 10 : 1));
+    expect(first.choose(nowMs + PATIENCE_MS - 1)).toEqual([0, 1, 2]);
+  },
+);
 
 test('nobody is trusted any more who was too slow when all were asked', () => {
   const first = new FirstAsked(5);
