@@ -300,8 +300,8 @@ describe('a lease', () => {
 describe('using', () => {
   test('extends while the routine runs, at most extensionsMax times', async () => {
     const lock = redlock();
-    const result = await lock.using('x', { ttlMs: 200, extensionsMax: 50 }, async (lease) => {
-      await setTimeout(700);
+    const result = await lock.using('x', { ttlMs: 800, extensionsMax: 50 }, async (lease) => {
+      await setTimeout(1_500);
       lease.ensure();
       return lease.token;
     });
