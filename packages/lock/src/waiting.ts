@@ -39,7 +39,10 @@ export class Neighbours {
   #heardMs = Number.NEGATIVE_INFINITY;
   #lastScore = 0;
   /** What others were last let have, and until when they are on their way to it. */
-  #passing: { readonly resources: readonly string[]; readonly untilMs: number } | null = null;
+  #passing: { readonly resources: readonly string[]; readonly untilMs: number } = {
+    resources: [],
+    untilMs: 0,
+  };
   /** What the owner ids begin with of those who may hand a lock on to each other. */
   readonly family: string;
 
@@ -89,9 +92,8 @@ export class Neighbours {
 
   /** For how long those are on their way who were let have one of these, in milliseconds. */
   passMs(resources: readonly string[]): number {
-    const { resources: passing = [], untilMs = 0 } = this.#passing ?? {};
-    const isAny = resources.some((resource) => passing.includes(resource));
-    return isAny ? untilMs - this.#runtime.nowMs() : 0;
+    const isAny = resources.some((resource) => this.#passing.resources.includes(resource));
+    return isAny ? this.#passing.untilMs - this.#runtime.nowMs() : 0;
   }
 
   /** Those who wait for this resource beside this one, in the order in which they came, as many as a lock may be handed on to. */
