@@ -8,6 +8,7 @@ import type { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Holding } from '../../packages/lock/src/redis/nodes.js';
 import { type Runtime, systemRuntime } from '../../packages/lock/src/runtime.js';
+import { Ledger } from './ledger.js';
 import { connect } from './lock-world.js';
 import { OneNode } from './one-node.js';
 import { until } from './redlock-nodes.js';
@@ -49,10 +50,11 @@ test(`replies never go to another caller: errors among them, several scripts, sc
       minLength: 1,
       maxLength: 3,
     }),
+    broken: fc.constantFrom('entry', 'line'),
     disturbance: disturbances,
   });
   const seen = new Set<string>();
-  const property = fc.asyncProperty(plan, async ({ ticks, disturbance }) => {
+  const property = fc.asyncProperty(plan, async ({ ticks, broken, disturbance }) => {
     await using door = await TcpProxy.start(service.nodes[0] ?? { host: '', port: 0 });
     const keyPrefix = `{${randomUUID()}}:`;
     await using stack = new AsyncDisposableStack();
@@ -63,14 +65,17 @@ test(`replies never go to another caller: errors among them, several scripts, sc
     const members = (await admin.hget(`${keyPrefix}node`, 'members')) ?? '';
     const node = new OneNode(client, keyPrefix, members);
     const calls = ticks.flatMap((tick, at) => tick.map((kind, place) => ({ kind, at, place })));
-    const prepare = admin.pipeline();
-    for (const [index, { kind }] of calls.entries()) {
-      const [locked, fence] = [`${keyPrefix}lock:r${index}`, `${keyPrefix}fence:r${index}`];
-      prepare.set(fence, String(BigInt(index + 1) * TOKENS_APART));
-      if (kind === 'held') prepare.set(locked, 'other', 'PX', (index + 1) * TTL_APART_MS);
-      if (kind === 'broken') prepare.hset(locked, 'no', 'lock');
-    }
-    await prepare.exec();
+    const ledger = new Ledger(admin, keyPrefix);
+    const prepared = calls.map(async ({ kind }, index) => {
+      const [resource, line] = [`r${index}`, `${keyPrefix}line:r${index}`];
+      await ledger.setToken(resource, BigInt(index + 1) * TOKENS_APART);
+      if (kind === 'held') await ledger.take(resource, 'other', (index + 1) * TTL_APART_MS);
+      if (kind === 'broken' && broken === 'line') await admin.set(line, 'no line');
+      if (kind === 'broken' && broken === 'entry') {
+        await admin.hset(`${keyPrefix}ledger`, line, 'no entry');
+      }
+    });
+    await Promise.all(prepared);
     await until(() => client.status === 'ready');
     if (disturbance === 'script flush') await admin.script('FLUSH');
     if (disturbance === 'cut before') door.hold('toServer');
@@ -104,7 +109,9 @@ test(`replies never go to another caller: errors among them, several scripts, sc
       seen.add(`${kind}: ${reply.answer}`);
       if (kind === 'broken') {
         expect(reply).toMatchObject({ answer: 'error' });
-        expect(reply.error?.message).toMatch(/WRONGTYPE/);
+        expect(reply.error?.message).toMatch(
+          broken === 'line' ? /WRONGTYPE/ : /not an entry of a ledger: no entry/,
+        );
       } else if (kind === 'not held') {
         expect(reply).toEqual({ answer: 'not-held' });
       } else if (kind === 'held') {

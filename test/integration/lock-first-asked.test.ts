@@ -149,7 +149,8 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
 
   test('a lease that is over counts as released only where a majority still held it', async () => {
     const { side, lease } = await barelyHeld(2_000);
-    await world.admins[0]?.persist(`${world.keyPrefix}lock:x`);
+    const [ledger] = world.ledgers;
+    await ledger?.take('x', (await ledger.ownerOf('x')) ?? '', TTL_MS);
     await until(async () => (await world.holders('x')) === 1);
     for (const door of side.doors.slice(1)) door.hold('toClient');
     const released = lease.release();
@@ -163,7 +164,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     const side = await world.busy();
     const lease = await side.lock.acquire('x', { ttlMs: TTL_MS });
     await until(isEverywhere);
-    await world.admins[0]?.del(`${world.keyPrefix}lock:x`, `${world.keyPrefix}node`);
+    await world.admins[0]?.del(`${world.keyPrefix}ledger`, `${world.keyPrefix}node`);
     await lease.extend(TTL_MS);
     expect(await lease.release()).toBe('released');
     await world.untilClean();
@@ -201,22 +202,19 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
       const { lease } = await barelyHeld();
       const waiter = await open();
       const waiting = waiter.lock.acquire('x', { ttlMs: TTL_MS, waitMs: TTL_MS });
-      const values = () =>
-        Promise.all(world.admins.map((node) => node.get(`${world.keyPrefix}lock:x`)));
+      const owners = () => Promise.all(world.ledgers.map((ledger) => ledger.ownerOf('x')));
       await until(async () => (await world.keys(/^line:x$/)).length >= asked);
-      expect((await values()).slice(majority)).toEqual(Array(count - majority).fill(null));
+      expect((await owners()).slice(majority)).toEqual(Array(count - majority).fill(null));
       const other = await world.connected();
       expect(await other.lock.tryAcquire('x', { ttlMs: TTL_MS })).toMatchObject({ reason: 'held' });
       // Tries that failed may have been given a higher token there, which would look like another lease: that is a test of its own.
-      for (const node of world.admins.slice(majority)) {
-        await node.set(`${world.keyPrefix}fence:x`, '1', 'PX', TTL_MS);
-      }
+      for (const ledger of world.ledgers.slice(majority)) await ledger.setToken('x', 1n);
       const extendedMs = performance.now();
       await lease.extend(TTL_MS);
-      await until(async () => new Set(await values()).size === 1);
+      await until(async () => new Set(await owners()).size === 1);
       // Sooner than a turn ends.
       expect(performance.now() - extendedMs).toBeLessThan(1_500);
-      expect(await values()).toEqual(Array(count).fill(lease.owner));
+      expect(await owners()).toEqual(Array(count).fill(lease.owner));
       expect(await lease.release()).toBe('released');
       const next = await waiting;
       expect(next.token).toBeGreaterThan(lease.token);
@@ -228,15 +226,13 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
   test('the rest are not asked again once others may have released the lease', async () => {
     const side = await world.busy();
     const lease = await side.lock.acquire('x', { ttlMs: TTL_MS });
-    const inTheWay = world.admins.slice(majority);
-    for (const node of inTheWay) {
-      await node.set(`${world.keyPrefix}lock:x`, 'another attempt', 'PX', TTL_MS);
-    }
+    const inTheWay = world.ledgers.slice(majority);
+    for (const ledger of inTheWay) await ledger.take('x', 'another attempt', TTL_MS);
     const { owner } = lease;
     for (const client of side.clients) await client.ping();
     const other = await world.connected();
     expect(await other.lock.release({ resource: 'x', owner })).toBe('released');
-    for (const node of inTheWay) await node.del(`${world.keyPrefix}lock:x`);
+    for (const ledger of inTheWay) await ledger.free('x');
     // Twice as long as the first pause before they are asked again, where they are.
     await sleep(2 * PATIENCE_MS);
     for (const client of side.clients) await client.ping();
@@ -246,10 +242,10 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
 
   test('a lease is not extended by nodes that may have been held by another in between', async () => {
     const { lease } = await barelyHeld();
-    // Another got a majority because one of ours lost its key, and has given it back.
-    await world.admins[0]?.del(`${world.keyPrefix}lock:x`);
-    for (const node of world.admins.slice(majority)) {
-      await node.set(`${world.keyPrefix}fence:x`, `${lease.token + 1n}`, 'PX', TTL_MS);
+    // Another got a majority because one of ours lost its lock, and has given it back.
+    await world.ledgers[0]?.free('x');
+    for (const ledger of world.ledgers.slice(majority)) {
+      await ledger.setToken('x', lease.token + 1n);
     }
     await expect(lease.extend(TTL_MS)).rejects.toThrow(LeaseLostError);
     await world.untilClean();
@@ -260,9 +256,8 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     const lease = await side.lock.acquire('x', { ttlMs: 1_000 });
     await lease.extend(TTL_MS);
     await until(async () => {
-      const key = `${world.keyPrefix}lock:x`;
-      const left = await Promise.all(world.admins.map((node) => node.pttl(key)));
-      return Math.min(...left) > TTL_MS / 2;
+      const entries = await Promise.all(world.ledgers.map((ledger) => ledger.of('x')));
+      return entries.every((entry) => (entry?.remainingMs ?? 0) > TTL_MS / 2);
     });
     expect(await lease.release()).toBe('released');
   });

@@ -43,8 +43,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
 
   /** Under which ids the nodes hold the lock. */
   async function owners(): Promise<string[]> {
-    const key = `${world.keyPrefix}lock:x`;
-    const held = await Promise.all(world.admins.map((node) => node.get(key)));
+    const held = await Promise.all(world.ledgers.map((ledger) => ledger.ownerOf('x')));
     return held.filter((owner) => owner !== null);
   }
 

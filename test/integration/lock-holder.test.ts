@@ -185,9 +185,13 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
       async () => (await of(3)).filter((key) => key.includes('waiter:')).length === count,
     );
     expect((await of(3)).every((key) => key.startsWith(`app:${world.keyPrefix}`))).toBe(true);
-    expect((await of(0)).filter((key) => /:(?:lock|line|waiter|fence):/.test(key))).toEqual([
-      ...Array(count).fill(`${world.keyPrefix}fence:warm-up`),
+    expect((await of(0)).toSorted()).toEqual([
+      ...Array(count).fill(`${world.keyPrefix}ledger`),
+      ...Array(count).fill(`${world.keyPrefix}node`),
     ]);
+    for (const ledger of world.ledgers) {
+      expect([...(await ledger.all()).keys()]).toEqual(['warm-up']);
+    }
     await until(async () => (await world.listeners()) === count);
     await lease.release();
     await (await waiting).release();
@@ -251,11 +255,11 @@ describe.each([
     await until(async () => (await liveHolders(world, 2 * half)) === 0);
   });
 
-  test("half of the rest that somebody else's key holds is got when that key is gone", async () => {
+  test('half of the rest that somebody else holds is got when that lease is over', async () => {
     const side = await world.side({ client: { maxRetriesPerRequest: 0 } });
     await until(() => side.clients.slice(0, 2 * half).every(isReady));
-    const keys = world.admins.slice(0, half);
-    await Promise.all(keys.map((node) => node.set(`${world.keyPrefix}lock:y`, 'other', 'PX', 300)));
+    const ledgers = world.ledgers.slice(0, half);
+    await Promise.all(ledgers.map((ledger) => ledger.take('y', 'other', 300)));
     const lease: Lease = await side.lock.acquire('y', { ttlMs: TTL_MS, waitMs: TTL_MS });
     lease.ensure();
     expect(await lease.release()).toBe('released');
@@ -267,7 +271,7 @@ test('one of three that is stopped and one that somebody else holds for a while 
   await world.renew();
   const side = await world.connected();
   await world.servers[2]?.pause();
-  await world.admins[0]?.set(`${world.keyPrefix}lock:x`, 'other', 'PX', 300);
+  await world.ledgers[0]?.take('x', 'other', 300);
   const startedMs = performance.now();
   const lease = await side.lock.acquire('x', { ttlMs: 2_000, waitMs: TTL_MS });
   // The silent node is waited for once, for half of the TTL: without it, nobody had a majority.
@@ -277,11 +281,9 @@ test('one of three that is stopped and one that somebody else holds for a while 
 
 const isReady = ({ status }: { readonly status: string }): boolean => status === 'ready';
 
-async function liveHolders({ admins, keyPrefix }: LockWorld, live: number): Promise<number> {
-  const held = await Promise.all(
-    admins.slice(0, live).map((node) => node.exists(`${keyPrefix}lock:x`)),
-  );
-  return held.reduce((sum, exists) => sum + exists, 0);
+async function liveHolders({ ledgers }: LockWorld, live: number): Promise<number> {
+  const held = await Promise.all(ledgers.slice(0, live).map((ledger) => ledger.ownerOf('x')));
+  return held.filter((owner) => owner !== null).length;
 }
 
 async function keysIn({ admins, keyPrefix }: LockWorld, db: number): Promise<string[]> {

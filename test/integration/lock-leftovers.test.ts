@@ -160,8 +160,8 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
 
     const half = await side.lock.acquire('x', { ttlMs: TTL_MS });
     await until(async () => (await world.holders('x')) === count);
-    const lost = world.admins.slice(0, world.majority);
-    await Promise.all(lost.map((node) => node.del(`${world.keyPrefix}lock:x`)));
+    const lost = world.ledgers.slice(0, world.majority);
+    await Promise.all(lost.map((ledger) => ledger.free('x')));
     await expect(half.extend(TTL_MS)).rejects.toThrow(LeaseLostError);
     expect(half.signal.reason).toBeInstanceOf(LeaseLostError);
     // What a minority still held is given back, too.

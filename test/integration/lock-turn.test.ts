@@ -3,6 +3,7 @@ import { Redlock } from '@fenced/lock';
 import { startRedis } from '@fenced/testbed';
 import { expect, test } from 'vitest';
 import { Holding } from '../../packages/lock/src/redis/nodes.js';
+import { Ledger } from './ledger.js';
 import { connect } from './lock-world.js';
 import { OneNode } from './one-node.js';
 
@@ -20,7 +21,7 @@ test('a turn is no holding: a late copy of an old request, and a release, do not
 
   expect(await node.acquire(mine, 10_000, ticket)).toMatchObject({ answer: 'granted', token: 2n });
   // The node's clock leaps.
-  await client.del(`${keyPrefix}lock:x`);
+  await new Ledger(client, keyPrefix).free('x');
   expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'granted', token: 3n });
   expect(await node.acquire(mine, 10_000, ticket)).toMatchObject({ answer: 'held' });
   await node.release(other);

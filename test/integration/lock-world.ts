@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { Redlock, type RedlockConfig, type Runtime } from '@fenced/lock';
 import { type LocalRedisNode, startLocalRedis, TcpProxy } from '@fenced/testbed';
 import { Redis, type RedisOptions } from 'ioredis';
+import { Ledger } from './ledger.js';
 import { until } from './redlock-nodes.js';
 
 export type ClientOptions = Pick<
@@ -63,6 +64,11 @@ export class LockWorld implements AsyncDisposable {
     this.majority = Math.floor(servers.length / 2) + 1;
   }
 
+  /** What each node knows of the resources. */
+  get ledgers(): readonly Ledger[] {
+    return this.admins.map((node) => new Ledger(node, this.keyPrefix));
+  }
+
   /** Ends every program, and begins another lock service on the same nodes, which have votes in it. */
   async renew(config: Partial<RedlockConfig> = {}): Promise<void> {
     await this.#endSides();
@@ -110,14 +116,21 @@ export class LockWorld implements AsyncDisposable {
     );
   }
 
-  /** The keys of these kinds, as `a lock:x`: whatever keeps others out. */
+  /** The keys of these kinds, and the locks that are taken, as `a lock:x`: whatever keeps others out. */
   async keys(kinds: RegExp = /^(?:lock|line|waiter):/): Promise<string[]> {
-    const all = await Promise.all(this.admins.map((node) => node.keys(`${this.keyPrefix}*`)));
+    const { ledgers, keyPrefix } = this;
+    const all = await Promise.all(
+      this.admins.map(async (node, at) => {
+        const keys = await node.keys(`${keyPrefix}*`);
+        const locks = (await ledgers[at]?.taken()) ?? [];
+        return [
+          ...keys.map((key) => key.slice(keyPrefix.length)),
+          ...locks.map((resource) => `lock:${resource}`),
+        ];
+      }),
+    );
     return all.flatMap((keys, at) =>
-      keys
-        .map((key) => key.slice(this.keyPrefix.length))
-        .filter((key) => kinds.test(key))
-        .map((key) => `${nameOf(at)} ${key}`),
+      keys.filter((key) => kinds.test(key)).map((key) => `${nameOf(at)} ${key}`),
     );
   }
 

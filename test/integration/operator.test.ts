@@ -6,6 +6,7 @@ import { InvalidArgumentError, Redlock, type RedlockConfig } from '@fenced/lock'
 import { type RedisService, startRedis } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { Ledger } from './ledger.js';
 
 const TTL_MS = 60_000;
 
@@ -172,9 +173,10 @@ describe('admit', () => {
     await acquireOnce(lock);
     const snapshot = await admin[0]?.dumpBuffer(`${keyPrefix}node`);
     const before = await acquireOnce(lock);
-    if (!snapshot) throw new Error('nothing was saved');
-    await admin[0]?.restore(`${keyPrefix}node`, 0, snapshot, 'REPLACE');
-    await admin[0]?.del(`${keyPrefix}fence:x`);
+    const [node] = admin;
+    if (!node || !snapshot) throw new Error('nothing was saved');
+    await node.restore(`${keyPrefix}node`, 0, snapshot, 'REPLACE');
+    await new Ledger(node, keyPrefix).forget('x');
     expect(await redlock().admit({ node: 'a', force: true })).toEqual({ ok: true });
     expect(await voting()).toEqual(['a', 'b', 'c']);
     await service.nodes[1]?.pause();

@@ -1,8 +1,9 @@
-import { readFile } from 'node:fs/promises';
+import { readdir, readFile } from 'node:fs/promises';
 import { type NodeConfig, Redlock } from '@fenced/lock';
 import { type LocalRedisNode, startLocalRedis, startSentinel } from '@fenced/testbed';
 import { Cluster, Redis } from 'ioredis';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { Ledger } from './ledger.js';
 import { Clients, until } from './redlock-nodes.js';
 
 let clients: Clients;
@@ -144,15 +145,28 @@ test('a replica has no vote, though it knows what its master knows', async () =>
   const open = ({ port }: LocalRedisNode) =>
     new Redlock({ nodes: [{ name: 'a', client: clients.connect(port) }], keyPrefix });
   await using lease = await open(master).acquire('x', { ttlMs: 20_000, waitMs: 10_000 });
-  while ((await admin.get(`${keyPrefix}lock:x`)) !== lease.owner) await admin.ping();
+  const ledger = new Ledger(admin, keyPrefix);
+  while ((await ledger.ownerOf('x')) !== lease.owner) await admin.ping();
   // Shorter than what is left, so that nothing need be written.
   const held = { resource: 'x', owner: lease.owner };
   await expect(open(replica).extend(held, 100)).rejects.toThrow(/a: not-admitted/);
 });
 
+/** The commands of Redis in the scripts. */
+async function used(): Promise<Set<string>> {
+  const folder = new URL('../../packages/lock/src/redis/scripts/', import.meta.url);
+  const files = await readdir(folder);
+  const texts = await Promise.all(files.map((file) => readFile(new URL(file, folder), 'utf8')));
+  const calls = texts.join('\n').matchAll(/redis\.p?call\('(\w+)'/g);
+  return new Set([...calls].map(([, name = '']) => name.toLowerCase()));
+}
+
 test('a user needs no more than the commands and keys that the documentation lists', async () => {
   const page = new URL('../../docs/redis-servers.md', import.meta.url);
   const [, rules = ''] = /ACL SETUSER locks (.+)/.exec(await readFile(page, 'utf8')) ?? [];
+  // What several at once take, too, which go one after the other where they may not.
+  const listed = [...rules.matchAll(/\+(\w+)/g)].map(([, name]) => name);
+  expect(listed.toSorted()).toEqual(['eval', 'evalsha', 'subscribe', ...(await used())].toSorted());
   await using service = await startLocalRedis(1);
   const [server] = service.nodes as unknown as readonly [LocalRedisNode];
   const own = rules.replaceAll('{fenced}:', clients.keyPrefix).split(' ');
@@ -171,9 +185,11 @@ test('a user needs no more than the commands and keys that the documentation lis
   await until(async () => (await admin.zcard(line)) > 0);
   await lease.release();
   await (await waiting).release();
-  // A memory that is lost, and a clock that has gone back, take the commands that are rare.
-  await clients.connect(server.port).hdel(`${clients.keyPrefix}node`, 'history');
+  // A memory that is lost, a clock that has gone back, and a ledger that is full take the commands that are rare.
+  await admin.hdel(`${clients.keyPrefix}node`, 'history');
+  await admin.hset(`${clients.keyPrefix}node`, 'opened', '1');
   expect(await tokenOf(lock, 'y')).toBeGreaterThan(lease.token);
+  expect(await admin.exists(`${clients.keyPrefix}ledger-before`)).toBe(1);
   await expect(client.flushall()).rejects.toThrow(/NOPERM/);
   client.disconnect();
 });

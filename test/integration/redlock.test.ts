@@ -15,7 +15,9 @@ import { type RedisService, startRedis } from '@fenced/testbed';
 import { Redis, type RedisOptions } from 'ioredis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { Command, inScript } from '../../packages/lock/src/redis/calls.js';
+import { nodeKeys } from '../../packages/lock/src/redis/node.js';
 import { scriptFor } from '../../packages/lock/src/redis/scripts.js';
+import { Ledger } from './ledger.js';
 
 let service: RedisService;
 let keyPrefix: string;
@@ -53,10 +55,14 @@ function redlock(config: Partial<RedlockConfig> = {}, options: ClientOptions = {
   return new Redlock({ nodes, keyPrefix, firstToken: 33n, ...config });
 }
 
-/** How many nodes hold a lock key for the resource. */
+function ledgers(): Ledger[] {
+  return admin.map((node) => new Ledger(node, keyPrefix));
+}
+
+/** How many nodes hold the lock of the resource. */
 async function holders(resource: string): Promise<number> {
-  const held = await Promise.all(admin.map((node) => node.exists(`${keyPrefix}lock:${resource}`)));
-  return held.reduce((sum, exists) => sum + exists, 0);
+  const held = await Promise.all(ledgers().map((ledger) => ledger.ownerOf(resource)));
+  return held.filter((owner) => owner !== null).length;
 }
 
 async function until(condition: () => Promise<boolean> | boolean): Promise<void> {
@@ -107,25 +113,24 @@ describe('tokens', () => {
     const lock = redlock();
     await (await lock.acquire('invoice/42', { ttlMs: 1_000 })).release();
     await until(async () => (await holders('invoice/42')) === 0);
-    await admin[1]?.set(`${keyPrefix}fence:invoice/42`, '50');
+    await ledgers()[1]?.setToken('invoice/42', 50n);
     await admin[1]?.hset(`${keyPrefix}node`, 'max', '50');
 
     // The node that is ahead must be among the first to answer, or its number does not matter yet.
     await service.nodes[2]?.pause();
     await using lease = await lock.acquire('invoice/42', { ttlMs: 5_000 });
     expect(lease.token).toBe(51n);
-    const fences = await Promise.all(
-      admin.slice(0, 2).map((node) => node.get(`${keyPrefix}fence:invoice/42`)),
-    );
-    expect(fences).toEqual(['51', '51']);
+    const first = ledgers().slice(0, 2);
+    const known = await Promise.all(first.map((ledger) => ledger.tokenOf('invoice/42')));
+    expect(known).toEqual([51n, 51n]);
     await service.nodes[2]?.wake();
   });
 
-  test('go on above the highest of all where a fence key has expired', async () => {
+  test('go on above the highest of all where a resource has been forgotten', async () => {
     const lock = redlock();
     await (await lock.acquire('a', { ttlMs: 1_000 })).release();
     const other = await lock.acquire('b', { ttlMs: 1_000 });
-    await Promise.all(admin.map((node) => node.del(`${keyPrefix}fence:a`)));
+    await Promise.all(ledgers().map((ledger) => ledger.forget('a')));
     const again = await lock.acquire('a', { ttlMs: 1_000 });
     expect(again.token).toBeGreaterThan(other.token);
   });
@@ -142,18 +147,43 @@ describe('tokens', () => {
     expect(new Set(tokens).size).toBe(tokens.length);
   });
 
+  test('grow and exclude where ledgers are turned over, and above the highest of all after the second time', async () => {
+    const lock = redlock();
+    const turnOver = async (): Promise<bigint> => {
+      await Promise.all(admin.map((node) => node.hset(`${keyPrefix}node`, 'opened', '1')));
+      const lease = await lock.acquire('another', { ttlMs: 1_000 });
+      await lease.release();
+      return lease.token;
+    };
+    const before = await lock.acquire('b', { ttlMs: 1_000 });
+    await before.release();
+    const lease = await lock.acquire('a', { ttlMs: 30_000 });
+    await turnOver();
+    expect(await redlock().tryAcquire('a', { ttlMs: 1_000 })).toMatchObject({ reason: 'held' });
+    await lease.extend(30_000);
+    const highest = await turnOver();
+    // Extended, it stands in the later ledger; the other one stood in the earlier.
+    expect(await redlock().tryAcquire('a', { ttlMs: 1_000 })).toMatchObject({ reason: 'held' });
+    // A bare majority may have been asked.
+    const known = await Promise.all(ledgers().map((ledger) => ledger.of('b')));
+    expect(known.filter((entry) => entry === null).length).toBeGreaterThanOrEqual(2);
+    expect((await lock.acquire('b', { ttlMs: 1_000 })).token).toBeGreaterThan(highest);
+    expect(await lease.release()).toBe('released');
+    expect((await lock.acquire('a', { ttlMs: 1_000 })).token).toBeGreaterThan(lease.token);
+  });
+
   test('are never lowered by a CONFIRM that others have overtaken', async () => {
     const lock = redlock();
     const lease = await lock.acquire('x', { ttlMs: 5_000 });
-    const [node] = admin;
+    const [[node], [ledger]] = [admin, ledgers()];
     const [owner, members] = await Promise.all([
-      node?.get(`${keyPrefix}lock:x`),
+      ledger?.ownerOf('x'),
       node?.hget(`${keyPrefix}node`, 'members'),
     ]);
-    const keys = ['lock:x', 'fence:x'].map((key) => keyPrefix + key);
+    const keys = [`${keyPrefix}line:x`];
     const confirm = async (token: bigint) => {
       const command = new Command('confirm', keys, [`${owner}`, `${token}`, 60_000]);
-      const told = inScript(`${keyPrefix}node`, `${members}`, [{ command }]);
+      const told = inScript(nodeKeys(keyPrefix), `${members}`, [{ command }]);
       const reply = `${await node?.eval(scriptFor([{ command }]).source, ...told)}`;
       return reply.split('\n').map((line) => JSON.parse(line));
     };
@@ -162,7 +192,7 @@ describe('tokens', () => {
       [['granted', `${lease.token + 8n}`, 1]],
       [[expect.anything(), expect.anything(), expect.anything()]],
     ]);
-    expect(await node?.get(`${keyPrefix}fence:x`)).toBe(`${lease.token + 8n}`);
+    expect(await ledger?.tokenOf('x')).toBe(lease.token + 8n);
   });
 
   test('that would pass 2^53-1 are refused by name, and nothing is locked', async () => {
@@ -268,7 +298,7 @@ describe('a lease', () => {
 
     // An acquire settles with a majority; the last node may have it before it.
     await until(async () => (await holders('x')) === 3);
-    await Promise.all(admin.map((node) => node.del(`${keyPrefix}lock:x`)));
+    await Promise.all(ledgers().map((ledger) => ledger.free('x')));
     const successor = await redlock().acquire('x', { ttlMs: 5_000 });
     await until(async () => (await holders('x')) === 3);
     await expect(lease.extend(1_000)).rejects.toThrow(LeaseLostError);
@@ -315,7 +345,7 @@ describe('using', () => {
 
   test("puts the routine's own error first, also where the lease was lost", async () => {
     const failing = redlock().using('x', { ttlMs: 500 }, async () => {
-      await Promise.all(admin.map((node) => node.del(`${keyPrefix}lock:x`)));
+      await Promise.all(ledgers().map((ledger) => ledger.free('x')));
       await setTimeout(400);
       throw new Error('out of paper');
     });
@@ -325,7 +355,7 @@ describe('using', () => {
   test('tells the routine of a loss at the next extension and rejects though it resolved', async () => {
     let reason: unknown;
     const lost = redlock().using('x', { ttlMs: 1_000 }, async (lease) => {
-      await Promise.all(admin.map((node) => node.del(`${keyPrefix}lock:x`)));
+      await Promise.all(ledgers().map((ledger) => ledger.free('x')));
       await new Promise<void>((resolve) => lease.signal.addEventListener('abort', () => resolve()));
       reason = lease.signal.reason;
       return 'done';
@@ -372,10 +402,10 @@ describe('nodes', () => {
     const lock = redlock();
     const before = await lock.acquire('x', { ttlMs: 1_000 });
     await before.release();
-    await admin[0]?.del(`${keyPrefix}node`, `${keyPrefix}fence:x`);
+    await admin[0]?.del(`${keyPrefix}node`, `${keyPrefix}ledger`);
     const lease = await lock.acquire('x', { ttlMs: 1_000, waitMs: 1_000 });
     expect(lease.token).toBeGreaterThan(before.token);
-    expect(await admin[0]?.exists(`${keyPrefix}lock:x`)).toBe(0);
+    expect(await ledgers()[0]?.ownerOf('x')).toBe(null);
     await service.nodes[1]?.pause();
     const attempt = await redlock().tryAcquire('y', { ttlMs: 1_000 });
     if (attempt.ok) throw new Error('a majority needs the vote of the node without memory');
@@ -415,7 +445,7 @@ describe('nodes', () => {
     await until(async () => (await holders('x')) === 0);
     await Promise.all(admin.map((node) => node.hdel(`${keyPrefix}node`, 'history')));
     await Promise.all(
-      admin.slice(1).map((node) => node.del(`${keyPrefix}node`, `${keyPrefix}fence:x`)),
+      admin.slice(1).map((node) => node.del(`${keyPrefix}node`, `${keyPrefix}ledger`)),
     );
     const lease = await lock.acquire('x', { ttlMs: 1_000, waitMs: 10_000 });
     expect(lease.token).toBeGreaterThan(before.token);
@@ -432,20 +462,48 @@ describe('nodes', () => {
   test("keys stay in the client's own database and behind its own prefix", async () => {
     await using _ = await redlock({}, { db: 3, keyPrefix: 'app:' }).acquire('x', { ttlMs: 5_000 });
     const [node] = service.nodes;
-    const keys = await connect(node?.port ?? 0, { db: 3 }).keys(`app:${keyPrefix}*`);
-    expect(keys.sort()).toEqual(
-      ['fence:x', 'lock:x', 'node'].map((key) => `app:${keyPrefix}${key}`),
-    );
+    const client = connect(node?.port ?? 0, { db: 3 });
+    const keys = await client.keys(`app:${keyPrefix}*`);
+    expect(keys.sort()).toEqual(['ledger', 'node'].map((key) => `app:${keyPrefix}${key}`));
+    expect(await new Ledger(client, `app:${keyPrefix}`).taken()).toEqual(['x']);
     expect(await holders('x')).toBe(0);
   });
 
-  test('a lock key of somebody else without a TTL is held, not overwritten', async () => {
+  test('a lock of somebody else that never ends is held, not overwritten', async () => {
     const lock = redlock();
     await (await lock.acquire('y', { ttlMs: 1_000 })).release();
-    await Promise.all(admin.map((node) => node.set(`${keyPrefix}lock:x`, 'mine')));
+    const field = `${keyPrefix}line:x`;
+    const text = `${'9'.repeat(15)} ${'1'.padStart(16, '0')} mine`;
+    await Promise.all(admin.map((node) => node.hset(`${keyPrefix}ledger`, field, text)));
     await expect(lock.acquire('x', { ttlMs: 1_000 })).rejects.toThrow(LockHeldError);
-    expect(await admin[0]?.get(`${keyPrefix}lock:x`)).toBe('mine');
+    for (const node of admin) expect(await node.hget(`${keyPrefix}ledger`, field)).toBe(text);
   });
+
+  test.each<[string, (node: Redis) => Promise<unknown>, (node: Redis) => Promise<unknown>]>([
+    [
+      'a key',
+      (node) => node.set(`${keyPrefix}ledger`, 'mine'),
+      (node) => node.get(`${keyPrefix}ledger`),
+    ],
+    [
+      'an entry',
+      (node) => node.hset(`${keyPrefix}ledger`, `${keyPrefix}line:x`, 'mine'),
+      (node) => node.hget(`${keyPrefix}ledger`, `${keyPrefix}line:x`),
+    ],
+  ])(
+    '%s of somebody else where a lock would be is an error, not overwritten',
+    async (_, put, get) => {
+      const lock = redlock();
+      await (await lock.acquire('y', { ttlMs: 1_000 })).release();
+      await Promise.all(admin.map(put));
+      const refused = await lock.acquire('x', { ttlMs: 1_000 }).catch((error: unknown) => error);
+      expect(refused).toBeInstanceOf(NoQuorumError);
+      const { nodes } = refused as NoQuorumError;
+      expect(nodes.filter(({ answer }) => answer === 'error').length).toBeGreaterThan(1);
+      for (const client of clients) await client.ping();
+      for (const node of admin) expect(await get(node)).toBe('mine');
+    },
+  );
 });
 
 describe('giving up', () => {
@@ -471,7 +529,7 @@ describe('giving up', () => {
     await Promise.all(service.nodes.slice(0, 2).map((node) => node.pause()));
     const controller = new AbortController();
     const attempt = lock.tryAcquire('x', { ttlMs: 60_000, signal: controller.signal });
-    await until(async () => (await admin[2]?.exists(`${keyPrefix}lock:x`)) === 1);
+    await until(async () => (await ledgers()[2]?.ownerOf('x')) !== null);
     controller.abort();
     expect(await attempt).toMatchObject({ ok: false, reason: 'aborted' });
     await Promise.all(service.nodes.map((node) => node.wake()));

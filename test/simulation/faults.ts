@@ -23,7 +23,7 @@ const weights = {
   'replica-for-a-while': 1,
   flush: 1,
   'lose-lock': 12,
-  'lose-fence': 4,
+  'lose-entry': 4,
   /** The clock of a node jumps: keys expire, and a quarantine is over early. */
   'leap-forward': 3,
   'leap-back': 1,

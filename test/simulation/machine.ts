@@ -1,11 +1,17 @@
 import { EPOCH_MS } from './computer.ts';
+import { entryOf, forget, free } from './node-ledger.ts';
 import { NodeModel } from './node-model.ts';
 import type { Random } from './random.ts';
 import { NodeData, type NodeFlaw } from './redis-process.ts';
 import type { Schedule } from './schedule.ts';
 
 const KEY_PREFIX = '{fenced}:';
-const NODE_KEY = `${KEY_PREFIX}node`;
+const NODE_KEYS = [
+  `${KEY_PREFIX}node`,
+  `${KEY_PREFIX}ledger`,
+  `${KEY_PREFIX}ledger-before`,
+] as const;
+const [NODE_KEY] = NODE_KEYS;
 const SNAPSHOTS_MAX = 4;
 
 /** What a node finds when it comes back. */
@@ -105,12 +111,19 @@ export class Machine {
     this.ghost = null;
   }
 
-  /** A key expires, or is evicted, before its time. */
-  lose(kind: 'lock' | 'fence'): void {
+  /** Of some resource, that its lock is held, or all that is known. */
+  lose(what: 'lock' | 'entry'): void {
     const process = this.ghost && this.#random.chance(0.3) ? this.ghost : this.master;
-    const keys = [...(process?.data.strings.keys() ?? [])];
-    const found = keys.filter((key) => key.startsWith(`${KEY_PREFIX}${kind}:`));
-    if (found.length > 0) process?.data.strings.delete(this.#random.pick(found));
+    const lines = NODE_KEYS.slice(1).flatMap((key) => [
+      ...(process?.data.hashes.get(key)?.keys() ?? []),
+    ]);
+    const found = lines.filter(
+      (line) =>
+        what === 'entry' || (process && entryOf(process, NODE_KEYS, line).owner !== undefined),
+    );
+    if (!process || found.length === 0) return;
+    const lose = what === 'lock' ? free : forget;
+    lose(process, NODE_KEYS, this.#random.pick(found));
   }
 
   #forget(): void {

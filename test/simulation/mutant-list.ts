@@ -71,7 +71,7 @@ export const mutants: readonly Mutant[] = [
     name: 'promise whatever is claimed',
     flaw: 'promise-not-strict',
   },
-  { name: 'fence key preferred to the floor', flaw: 'fence-before-floor' },
+  { name: 'token of the ledger preferred to the floor', flaw: 'fence-before-floor' },
   {
     name: 'members ignored',
     flaw: 'members-ignored',
@@ -82,6 +82,7 @@ export const mutants: readonly Mutant[] = [
     },
   },
   { name: 'who is first in line takes what is held', flaw: 'first-takes-held' },
+  { name: 'ledger turned over before its leases are over', flaw: 'ledger-turned-early' },
   { name: 'who is handed the lock has no token of its own', flaw: 'heirs-without-tokens' },
   {
     name: 'a token that was confirmed is taken for the last of several',

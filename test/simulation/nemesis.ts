@@ -94,7 +94,7 @@ export class Nemesis {
     if (kind === 'replica-for-a-while') machine.becomeReplicaForAWhile();
     if (kind === 'flush') machine.flush();
     if (kind === 'lose-lock') machine.lose('lock');
-    if (kind === 'lose-fence') machine.lose('fence');
+    if (kind === 'lose-entry') machine.lose('entry');
     if (kind === 'leap-forward') machine.clockOffsetMs += 2 * ms;
     if (kind === 'leap-back') machine.clockOffsetMs -= ms;
   }

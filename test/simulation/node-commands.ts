@@ -15,9 +15,13 @@ export type Step =
     }
   /** What the keys were made to expire, and waits of a quarantine, come this much nearer. */
   | { readonly do: 'wait'; readonly units: number }
-  /** A key is gone: expired early, or evicted. */
-  | { readonly do: 'lose'; readonly at: number; readonly key: string }
-  | { readonly do: 'persist'; readonly at: number; readonly key: string }
+  /** A lease has ended early, a resource is forgotten, or a line is evicted. */
+  | {
+      readonly do: 'lose';
+      readonly at: number;
+      readonly what: 'lock' | 'entry' | 'line';
+      readonly resource: string;
+    }
   | { readonly do: 'flush'; readonly at: number }
   /** The keys of one process are found by the other: another incarnation of the same data. */
   | { readonly do: 'move'; readonly from: number };
@@ -63,8 +67,7 @@ const claims = fc
   })
   .map((list) => list.flat());
 
-const keysOf = (names: readonly string[], ...kinds: string[]): string[] =>
-  names.flatMap((name) => kinds.map((kind) => `${kind}:${name}`));
+const linesOf = (names: readonly string[]): string[] => names.map((name) => `line:${name}`);
 const score = fc.constantFrom(1, 2, 2, 3.5, 1763690000000.25);
 const channel = fc.oneof({ weight: 4, arbitrary: fc.constant('turns') }, fc.constant('others'));
 const heirsMax = fc.oneof({ weight: 3, arbitrary: fc.nat(3) }, fc.constant(16));
@@ -99,10 +102,7 @@ const call = fc.oneof(
       .tuple(set, ticket, owner, ttl, fenceTtl)
       .map(([names, told, name, ...values]) => ({
         command: 'acquire' as const,
-        keys: [
-          ...keysOf(names, 'lock', 'fence', 'line'),
-          ...(told.length > 0 ? [`waiter:${name}`] : []),
-        ],
+        keys: [...linesOf(names), ...(told.length > 0 ? [`waiter:${name}`] : [])],
         values: [name, ...values, ...told],
       })),
   },
@@ -110,7 +110,7 @@ const call = fc.oneof(
     weight: 4,
     arbitrary: fc.tuple(set, owner, token, fenceTtl).map(([names, ...values]) => ({
       command: 'confirm' as const,
-      keys: keysOf(names, 'lock', 'fence'),
+      keys: linesOf(names),
       values,
     })),
   },
@@ -118,7 +118,7 @@ const call = fc.oneof(
     weight: 3,
     arbitrary: fc.tuple(set, owner, ttl, token, fenceTtl).map(([names, ...values]) => ({
       command: 'keep' as const,
-      keys: keysOf(names, 'lock', 'fence'),
+      keys: linesOf(names),
       values,
     })),
   },
@@ -126,13 +126,13 @@ const call = fc.oneof(
     weight: 3,
     arbitrary: fc.tuple(set, owner, score, channel, ttl).map(([names, name, ...told]) => ({
       command: 'stand' as const,
-      keys: [...keysOf(names, 'lock', 'fence', 'line'), `waiter:${name}`],
+      keys: [...linesOf(names), `waiter:${name}`],
       values: [name, ...told],
     })),
   },
   fc.tuple(set, owner, ttl).map(([names, ...values]) => ({
     command: 'extend' as const,
-    keys: keysOf(names, 'lock'),
+    keys: linesOf(names),
     values,
   })),
   {
@@ -141,7 +141,7 @@ const call = fc.oneof(
       .tuple(set, owner, fc.subarray(owners), fc.option(owner))
       .map(([names, name, waited, told]) => ({
         command: 'release' as const,
-        keys: [...keysOf(names, 'lock', 'line'), ...waited.map((one) => `waiter:${one}`)],
+        keys: [...linesOf(names), ...waited.map((one) => `waiter:${one}`)],
         values: told || waited.length > 0 ? [name, waited.length, ...(told ? [told] : [])] : [name],
       })),
   },
@@ -168,13 +168,13 @@ const oneOf = resource.map((name) => [name]);
 const usual = (names: fc.Arbitrary<string[]>): fc.Arbitrary<Call> =>
   fc.tuple(names, owner, ttl, fenceTtl).map(([all, ...values]) => ({
     command: 'acquire' as const,
-    keys: keysOf(all, 'lock', 'fence', 'line'),
+    keys: linesOf(all),
     values,
   }));
 const undone = (names: fc.Arbitrary<string[]>): fc.Arbitrary<Call> =>
   fc.tuple(names, owner).map(([all, ...values]) => ({
     command: 'release' as const,
-    keys: keysOf(all, 'lock', 'line'),
+    keys: linesOf(all),
     values,
   }));
 const alone = scriptOf(fc.oneof(usual(oneOf), undone(oneOf)).map((one) => [one]));
@@ -196,8 +196,6 @@ const atOnce = scriptOf(
     .filter((calls) => calls.length > 0),
 );
 
-const keyOf = (...kinds: string[]): fc.Arbitrary<string> =>
-  fc.tuple(fc.constantFrom(...kinds), resource).map((pair) => pair.join(':'));
 export const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 14, arbitrary: script },
   { weight: 5, arbitrary: admission },
@@ -210,8 +208,12 @@ export const step: fc.Arbitrary<Step> = fc.oneof(
       units: fc.integer({ min: 1, max: 3 }),
     }),
   },
-  fc.record({ do: fc.constant('lose' as const), at, key: keyOf('lock', 'fence', 'line') }),
-  fc.record({ do: fc.constant('persist' as const), at, key: keyOf('lock', 'fence') }),
+  fc.record({
+    do: fc.constant('lose' as const),
+    at,
+    what: fc.constantFrom('lock' as const, 'entry' as const, 'line' as const),
+    resource,
+  }),
   fc.record({ do: fc.constant('move' as const), from: at }),
   { weight: 1, arbitrary: fc.record({ do: fc.constant('flush' as const), at }) },
 );

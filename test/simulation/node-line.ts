@@ -1,10 +1,11 @@
+import type { NodeKeys } from '../../packages/lock/src/redis/node.ts';
+import { entryOf } from './node-ledger.ts';
 import type { RedisProcess } from './redis-process.ts';
 
 interface Place {
   readonly owner: string;
   readonly channel: string;
-  /** Lock and line of each resource. */
-  readonly keys: readonly string[];
+  readonly lines: readonly string[];
   readonly isCalled: boolean;
 }
 
@@ -15,9 +16,9 @@ const CALLED = 'called';
 function placeOf(model: RedisProcess, waiter: string): Place | null {
   const list = model.get(waiter);
   if (list === undefined) return null;
-  const [owner = '', channel = '', , ...keys]: string[] = JSON.parse(list);
-  const isCalled = keys.at(-1) === CALLED;
-  return { owner, channel, keys: isCalled ? keys.slice(0, -1) : keys, isCalled };
+  const [owner = '', channel = '', , ...lines]: string[] = JSON.parse(list);
+  const isCalled = lines.at(-1) === CALLED;
+  return { owner, channel, lines: isCalled ? lines.slice(0, -1) : lines, isCalled };
 }
 
 export function firstIn(
@@ -33,15 +34,13 @@ export function firstIn(
 }
 
 /** @param told the owner who hears of it otherwise */
-export function callFirst(model: RedisProcess, line: string, told?: string): void {
+export function callFirst(model: RedisProcess, keys: NodeKeys, line: string, told?: string): void {
   const first = firstIn(model, line);
   if (!first || first.place.isCalled) return;
   const { waiter, place } = first;
-  const locks = place.keys.filter((_, at) => at % 2 === 0);
-  const lines = place.keys.filter((_, at) => at % 2 === 1);
-  const mayGo = (lock: string, at: number): boolean =>
-    model.get(lock) === undefined && firstIn(model, lines[at] ?? '')?.waiter === waiter;
-  if (!locks.every(mayGo)) return;
+  const mayGo = (other: string): boolean =>
+    entryOf(model, keys, other).owner === undefined && firstIn(model, other)?.waiter === waiter;
+  if (!place.lines.every(mayGo)) return;
   model.push(waiter, CALLED);
   if (place.owner !== told) model.publish(place.channel, place.owner);
 }
@@ -71,10 +70,9 @@ export function standInLine(
   waiter: string,
   owner: string,
   ticket: readonly string[],
-  keys: { readonly locks: readonly string[]; readonly lines: readonly string[] },
+  lines: readonly string[],
 ): void {
   const [score = '', channel = '', turn = ''] = ticket;
-  for (const line of keys.lines) model.stand(line, waiter, Number(score), Number(turn));
-  const places = keys.locks.flatMap((lock, at) => [lock, keys.lines[at] ?? '']);
-  model.set(waiter, JSON.stringify([owner, channel, turn, ...places]), Number(turn));
+  for (const line of lines) model.stand(line, waiter, Number(score), Number(turn));
+  model.set(waiter, JSON.stringify([owner, channel, turn, ...lines]), Number(turn));
 }

@@ -4,8 +4,11 @@ import fc from 'fast-check';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Command, inScript } from '../../packages/lock/src/redis/calls.ts';
+import { type NodeKeys, nodeKeys } from '../../packages/lock/src/redis/node.ts';
 import { scriptFor } from '../../packages/lock/src/redis/scripts.ts';
+import { Ledger } from '../integration/ledger.ts';
 import { type Call, opening, type Step, step, UNIT_MS } from './node-commands.ts';
+import { forget, free } from './node-ledger.ts';
 import { NodeModel, type Reply, repliesIn } from './node-model.ts';
 import { NodeData } from './redis-process.ts';
 
@@ -32,6 +35,7 @@ async function ownHistory(client: Redis): Promise<string> {
 /** The real servers and the models, under key names that no other sequence has. */
 class Pair {
   readonly #prefix = `{${randomUUID()}}:`;
+  readonly #ownKeys: NodeKeys = nodeKeys(this.#prefix);
   #nowMs = 1_763_690_000_000;
   #models: NodeModel[] = histories.map((history) => this.#model(history, new NodeData()));
 
@@ -45,13 +49,7 @@ class Pair {
         await Promise.all(clients.map((client) => this.#age(client, one.units * UNIT_MS)));
         return;
       case 'lose':
-        this.#modelAt(one.at).lose(this.#prefix + one.key);
-        await clientAt(one.at).del(this.#prefix + one.key);
-        return;
-      case 'persist':
-        this.#modelAt(one.at).persist(this.#prefix + one.key);
-        await clientAt(one.at).persist(this.#prefix + one.key);
-        return;
+        return this.#lose(one);
       case 'flush':
         this.#modelAt(one.at).data.clear();
         await this.#flush(clientAt(one.at));
@@ -72,11 +70,27 @@ class Pair {
     for (const client of clients) await this.#flush(client);
   }
 
+  async #lose({ at, what, resource }: Step & { do: 'lose' }): Promise<void> {
+    const model = this.#modelAt(at);
+    const line = `${this.#prefix}line:${resource}`;
+    const ledger = new Ledger(clientAt(at), this.#prefix);
+    if (what === 'line') {
+      model.data.lines.delete(line);
+      await clientAt(at).del(line);
+    } else if (what === 'lock') {
+      free(model, this.#ownKeys, line);
+      await ledger.free(resource);
+    } else {
+      forget(model, this.#ownKeys, line);
+      await ledger.forget(resource);
+    }
+  }
+
   async #run(where: number, members: string, calls: readonly Call[]): Promise<void> {
     // As a real clock does: two lives that begin under one name are told apart by their times.
     this.#nowMs += 0.001;
     const client = clientAt(where);
-    const nodeKey = `${this.#prefix}node`;
+    const [nodeKey] = this.#ownKeys;
     const own = {
       model: this.#modelAt(where).field(nodeKey, 'incarnation') ?? '',
       real: (await client.hget(nodeKey, 'incarnation')) ?? '',
@@ -93,7 +107,7 @@ class Pair {
         const told = values.map((value) => known(value, side));
         return { command: new Command(command, ownKeys, told) };
       });
-      const [keyCount, ...rest] = inScript(nodeKey, members, commands);
+      const [keyCount, ...rest] = inScript(this.#ownKeys, members, commands);
       return [keyCount, rest] as const;
     };
     const { source } = scriptFor(calls.map(({ command: name }) => ({ command: { name } })));
@@ -109,9 +123,10 @@ class Pair {
     for (const name of await client.keys(`${this.#prefix}*`)) {
       const left = await client.pttl(name);
       if (left >= 0) await client.pexpire(name, left - ms);
-      else if (name.endsWith('}:node') && (await client.hexists(name, 'seen_at'))) {
-        const seenAt = Number(await client.hget(name, 'seen_at'));
-        await client.hset(name, 'seen_at', String(seenAt - ms));
+      else if (!this.#isLine(name)) {
+        const fields = Object.entries(await client.hgetall(name));
+        const older = fields.map(([field, value]) => [field, aged(field, value, ms)]);
+        await client.hset(name, Object.fromEntries(older));
       }
     }
   }
@@ -135,9 +150,9 @@ class Pair {
     const model = this.#modelAt(where);
     const hashes = [...model.data.hashes].map(([name, fields]) => [
       name,
-      withSeenInUnits(Object.fromEntries(fields), this.#nowMs),
+      withTimesInUnits(Object.fromEntries(fields), this.#nowMs),
     ]);
-    const strings = [...model.data.strings.keys()].flatMap((name) => {
+    const lists = [...model.data.lists.keys()].flatMap((name) => {
       const value = model.get(name);
       return value === undefined ? [] : [[name, [value, units(model.pttl(name))]]];
     });
@@ -145,21 +160,26 @@ class Pair {
       const members = model.line(name);
       return members.length === 0 ? [] : [[name, [members, units(model.pttl(name))]]];
     });
-    return Object.fromEntries([...hashes, ...strings, ...lines]);
+    return Object.fromEntries([...hashes, ...lists, ...lines]);
   }
 
   async #realKeys(client: Redis): Promise<Record<string, unknown>> {
     const found: Record<string, unknown> = {};
     for (const name of await client.keys(`${this.#prefix}*`)) {
-      if (!name.endsWith('}:node')) {
+      if (this.#isLine(name)) {
         found[name] = [await contentsOf(client, name), units(await client.pttl(name))];
         continue;
       }
       const [seconds = 0, microseconds = 0] = await client.time();
       const nowMs = Number(seconds) * 1_000 + Number(microseconds) / 1_000;
-      found[name] = withSeenInUnits(await client.hgetall(name), nowMs);
+      found[name] = withTimesInUnits(await client.hgetall(name), nowMs);
     }
     return found;
+  }
+
+  /** Or a waiter: what expires. */
+  #isLine(name: string): boolean {
+    return !this.#ownKeys.includes(name);
   }
 
   #modelAt(where: number): NodeModel {
@@ -174,10 +194,20 @@ class Pair {
 }
 
 /** Lists as JSON, as the model has them. */
-async function contentsOf(client: Redis, name: string): Promise<string | string[] | null> {
+async function contentsOf(client: Redis, name: string): Promise<string | string[]> {
   if (name.includes('}:line:')) return client.zrange(name, '0', '-1');
-  if (name.includes('}:waiter:')) return JSON.stringify(await client.lrange(name, 0, -1));
-  return client.get(name);
+  return JSON.stringify(await client.lrange(name, 0, -1));
+}
+
+const TIMES: ReadonlySet<string> = new Set(['seen_at', 'opened']);
+/** An entry of a ledger whose lock was taken. */
+const HELD = /^(\d{15})(?= \d{16} )/;
+
+/** A field of a hash, as if it had been written so much earlier; its clock has moved on a little, as the model's. */
+function aged(field: string, value: string, ms: number): string {
+  if (field === 'seen_at') return String(Number(value) - ms);
+  if (field === 'opened') return String(Number(value) - ms - 1);
+  return value.replace(HELD, (ends) => String(Number(ends) - ms - 1).padStart(15, '0'));
 }
 
 function clientAt(where: number): Redis {
@@ -190,11 +220,14 @@ function units(ms: number): number {
   return ms < 0 ? ms : Math.round(ms / UNIT_MS);
 }
 
-function withSeenInUnits(fields: Record<string, string>, nowMs: number): Record<string, unknown> {
-  const { seen_at: seenAt, incarnation, ...rest } = fields;
-  if (seenAt === undefined || incarnation === undefined) return fields;
-  const [named] = withoutTimes([incarnation]);
-  return { ...rest, seen_at: units(nowMs - Number(seenAt)), incarnation: named };
+function withTimesInUnits(fields: Record<string, string>, nowMs: number): Record<string, unknown> {
+  const told = Object.entries(fields).map(([field, value]) => {
+    if (field === 'incarnation') return [field, ...withoutTimes([value])];
+    if (TIMES.has(field)) return [field, units(nowMs - Number(value))];
+    const left = (ends: string): string => String(Math.round((Number(ends) - nowMs) / UNIT_MS) + 0);
+    return [field, value.replace(HELD, left)];
+  });
+  return Object.fromEntries(told);
 }
 
 /** An incarnation's name ends with the time at which it began, and the two sides have clocks of their own. */

@@ -1,15 +1,19 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
+import type { NodeKeys } from '../../packages/lock/src/redis/node.ts';
 import { type CommandName, type Script, scriptFor } from '../../packages/lock/src/redis/scripts.ts';
+import { entryOf, turnOver, write } from './node-ledger.ts';
 import { callFirst, firstIn, followers, standInLine } from './node-line.ts';
-import { RedisProcess, WITHOUT_TTL } from './redis-process.ts';
+import { RedisProcess } from './redis-process.ts';
 
 /** What a command answers; where that is a vote, the voter's generation, incarnation and roster stand at its end. */
 export type Reply = (string | number)[];
 
+/** @param own the keys of the call: the line of each resource, and those of who waits */
 type Body = (
   model: RedisProcess,
-  keys: readonly string[],
+  keys: NodeKeys,
+  own: readonly string[],
   values: readonly string[],
   members: string,
 ) => Reply;
@@ -74,187 +78,171 @@ function asRoster(list: readonly Life[]): string {
   return list.map(({ generation, incarnation }) => `${generation}:${incarnation}`).join(',');
 }
 
-/** Each step-th of a command's keys, from the one at this place on. */
-function every(step: number, keys: readonly string[], from: number): readonly string[] {
-  return keys.filter((_, at) => at >= from && (at - from) % step === 0);
+function highestGiven(model: RedisProcess, node: Voter, last: number | undefined): number {
+  const floor = model.has('fence-before-floor') ? 0 : node.floor;
+  return last === undefined ? node.max : Math.max(last, floor);
 }
 
-function highestGiven(model: RedisProcess, fences: readonly string[], node: Voter): number {
-  let highest = 0;
-  for (const name of fences) {
-    const fence = model.get(name);
-    const floor = model.has('fence-before-floor') ? 0 : node.floor;
-    highest = Math.max(highest, fence === undefined ? node.max : Math.max(Number(fence), floor));
-  }
-  return highest;
-}
-
+/** @param ends when the locks of these lines are free again */
 function grant(
   model: RedisProcess,
-  keys: { readonly node: string; readonly fences: readonly string[] },
+  keys: NodeKeys,
   node: Voter,
   token: number,
   fenceTtl: string,
+  owner: string,
+  ends: ReadonlyMap<string, number>,
 ): Reply {
-  for (const fence of keys.fences) model.set(fence, String(token), Number(fenceTtl));
-  if (token > node.max) model.setFields(keys.node, { max: String(token) });
+  const longestMs = Number(model.field(keys[0], 'longest'));
+  turnOver(model, keys, Math.max(Number(fenceTtl), longestMs));
+  if (token > node.max) model.setFields(keys[0], { max: String(token) });
+  for (const [line, endsMs] of ends) write(model, keys, line, { token, owner, endsMs });
   return ['granted', String(token), node.generation, node.incarnation, node.roster];
-}
-
-function take(model: RedisProcess, lock: string, owner: string, ttl: string): void {
-  if (model.get(lock) !== owner || model.pttl(lock) < Number(ttl)) {
-    model.set(lock, owner, Number(ttl));
-  }
 }
 
 function noteTtl(model: RedisProcess, nodeKey: string, node: Voter, ttl: string): void {
   if (Number(ttl) > node.longestMs) model.setFields(nodeKey, { longest: ttl });
 }
 
-function key(keys: readonly string[], at: number): string {
-  return keys[at] ?? '';
-}
-
-const acquire: Body = (model, keys, values, members) => {
+const acquire: Body = (model, keys, own, values, members) => {
   const [owner = '', ttl = '', fenceTtl = '', ...told] = values;
   const [ticket, [most, family = '', together]] = [told.slice(0, 3), told.slice(3)];
-  const waiter = ticket.length > 0 ? key(keys, keys.length - 1) : '';
-  const own = ticket.length > 0 ? keys.slice(0, -1) : keys;
-  const [locks, fences, lines] = [every(3, own, 1), every(3, own, 2), every(3, own, 3)];
-  const node = voter(model, key(keys, 0), members);
+  const waiter = ticket.length > 0 ? own.at(-1) : undefined;
+  const lines = waiter === undefined ? own : own.slice(0, -1);
+  const node = voter(model, keys[0], members);
   if (Array.isArray(node)) return node;
   if (Number(ttl) > node.maxTtlMs) return ['ttl-too-long', node.maxTtlMs];
 
-  const obstacles: string[] = [];
-  for (const [at, lock] of locks.entries()) {
-    const holder = model.get(lock);
-    const first = holder === undefined ? firstIn(model, lines[at] ?? '') : null;
+  const obstaclesMs: number[] = [];
+  const ends = new Map<string, number>();
+  let highest = 0;
+  for (const line of lines) {
+    const entry = entryOf(model, keys, line);
+    highest = Math.max(highest, highestGiven(model, node, entry.token));
+    const ownMs = entry.owner === owner ? entry.endsMs : 0;
+    ends.set(line, Math.max(model.nowMs + Number(ttl), ownMs));
+    const first = entry.owner === undefined ? firstIn(model, line) : null;
     if (first && first.waiter !== waiter) {
-      callFirst(model, lines[at] ?? '');
-      obstacles.push(first.waiter);
-    } else if (holder !== undefined && holder !== owner) {
-      const isFirst = waiter !== '' && firstIn(model, lines[at] ?? '')?.waiter === waiter;
-      if (!isFirst || !model.has('first-takes-held')) obstacles.push(lock);
+      callFirst(model, keys, line);
+      obstaclesMs.push(model.pttl(first.waiter));
+    } else if (entry.owner !== undefined && entry.owner !== owner) {
+      const takes = model.has('first-takes-held') && firstIn(model, line)?.waiter === waiter;
+      if (!takes) obstaclesMs.push(entry.endsMs - model.nowMs);
     }
   }
-  if (obstacles.length > 0) {
-    if (ticket.length > 0) standInLine(model, waiter, owner, ticket, { locks, lines });
-    return held(model, obstacles, node);
+  if (obstaclesMs.length > 0) {
+    if (waiter !== undefined) standInLine(model, waiter, owner, ticket, lines);
+    return held(model, obstaclesMs);
   }
 
   const more = model.has('heirs-without-tokens') ? 0 : Number(most ?? 0);
-  const token = highestGiven(model, fences, node) + 1 + more;
+  const token = highest + 1 + more;
   if (token > TOKEN_MAX) return ['token-exhausted'];
 
-  for (const [at, lock] of locks.entries()) {
-    take(model, lock, owner, ttl);
-    if (ticket.length > 0) model.leave(lines[at] ?? '', waiter);
+  if (waiter !== undefined) {
+    for (const line of lines) model.leave(line, waiter);
+    model.data.lists.delete(waiter);
   }
-  if (ticket.length > 0) model.data.strings.delete(waiter);
-  noteTtl(model, key(keys, 0), node, ttl);
-  const reply = grant(model, { node: key(keys, 0), fences }, node, token, fenceTtl);
+  noteTtl(model, keys[0], node, ttl);
+  const reply = grant(model, keys, node, token, fenceTtl, owner, ends);
   if (most === undefined) return reply;
   const heirs = [Number(most), family, Number(together)] as const;
   return [...reply, ...followers(model, lines.at(-1) ?? '', heirs)];
 };
 
-const confirm: Body = (model, keys, values, members) => {
+const confirm: Body = (model, keys, lines, values, members) => {
   const [owner = '', token = '', fenceTtl = ''] = values;
-  const node = voter(model, key(keys, 0), members);
+  const node = voter(model, keys[0], members);
   if (Array.isArray(node)) return node;
-  const [locks, fences] = [every(2, keys, 1), every(2, keys, 2)];
-  const holds = locks.every((lock) => model.get(lock) === owner);
+  const entries = new Map(lines.map((line) => [line, entryOf(model, keys, line)]));
+  const holds = [...entries.values()].every((entry) => entry.owner === owner);
   if (!holds && !model.has('confirm-without-lock')) return ['not-held'];
-  const known = model.has('confirm-may-lower') ? 0 : highestGiven(model, fences, node);
-  const raised = Math.max(Number(token), model.has('confirm-may-repeat') ? known : known + 1);
+  let raised = Number(token);
+  const ends = new Map<string, number>();
+  for (const [line, entry] of entries) {
+    const known = model.has('confirm-may-lower') ? 0 : highestGiven(model, node, entry.token);
+    raised = Math.max(raised, model.has('confirm-may-repeat') ? known : known + 1);
+    ends.set(line, entry.endsMs);
+  }
   if (raised > TOKEN_MAX) return ['token-exhausted'];
-  return grant(model, { node: key(keys, 0), fences }, node, raised, fenceTtl);
+  return grant(model, keys, node, raised, fenceTtl, owner, ends);
 };
 
-const stand: Body = (model, keys, values, members) => {
+const stand: Body = (model, keys, own, values, members) => {
   const [owner = '', ...ticket] = values;
-  const node = voter(model, key(keys, 0), members);
+  const node = voter(model, keys[0], members);
   if (Array.isArray(node)) return node;
-  const waiter = key(keys, keys.length - 1);
-  const own = keys.slice(0, -1);
-  const [locks, lines] = [every(3, own, 1), every(3, own, 3)];
-  if (locks.every((lock) => model.get(lock) === owner)) return ['turn'];
-  standInLine(model, waiter, owner, ticket, { locks, lines });
-  const obstacles = locks.flatMap((lock, at) => {
-    const holder = model.get(lock);
-    if (holder !== undefined) return holder === owner ? [] : [lock];
-    const first = firstIn(model, lines[at] ?? '');
-    return first && first.waiter !== waiter ? [first.waiter] : [];
+  const waiter = own.at(-1) ?? '';
+  const lines = own.slice(0, -1);
+  const entries = lines.map((line) => ({ line, ...entryOf(model, keys, line) }));
+  if (entries.every((entry) => entry.owner === owner)) return ['turn'];
+  standInLine(model, waiter, owner, ticket, lines);
+  const obstaclesMs = entries.flatMap((entry) => {
+    if (entry.owner !== undefined) return entry.owner === owner ? [] : [entry.endsMs - model.nowMs];
+    const first = firstIn(model, entry.line);
+    return first && first.waiter !== waiter ? [model.pttl(first.waiter)] : [];
   });
-  if (obstacles.length === 0) return ['turn'];
-  for (const line of lines) callFirst(model, line);
-  return held(model, obstacles, node);
+  if (obstaclesMs.length === 0) return ['turn'];
+  for (const line of lines) callFirst(model, keys, line);
+  return held(model, obstaclesMs);
 };
 
-/** @param obstacles keys, of which the last to expire tells how long it takes */
-function held(model: RedisProcess, obstacles: readonly string[], node: Voter): Reply {
-  const left = obstacles.map((name) => {
-    const pttl = model.pttl(name);
-    return pttl === WITHOUT_TTL ? node.maxTtlMs : pttl;
-  });
-  return ['held', Math.max(0, ...left), String(Math.floor(model.nowMs))];
+/** @param obstaclesMs how long each of them takes */
+function held(model: RedisProcess, obstaclesMs: readonly number[]): Reply {
+  return ['held', Math.max(...obstaclesMs), String(Math.floor(model.nowMs))];
 }
 
-const keep: Body = (model, keys, values, members) => {
+const keep: Body = (model, keys, lines, values, members) => {
   const [owner = '', ttl = '', token = '', fenceTtl = ''] = values;
-  const node = voter(model, key(keys, 0), members);
+  const node = voter(model, keys[0], members);
   if (Array.isArray(node)) return node;
   if (Number(ttl) > node.maxTtlMs) return ['ttl-too-long', node.maxTtlMs];
-  const [locks, fences] = [every(2, keys, 1), every(2, keys, 2)];
-  const isInTheWay = (lock: string, at: number): boolean => {
-    const holder = model.get(lock);
-    const isOthers = holder !== undefined && holder !== owner;
-    return isOthers || Number(model.get(fences[at] ?? '') ?? 0) > Number(token);
-  };
-  if (locks.some(isInTheWay)) return ['not-held'];
-  const highest = Math.max(Number(token), highestGiven(model, fences, node));
-  for (const lock of locks) take(model, lock, owner, ttl);
-  noteTtl(model, key(keys, 0), node, ttl);
-  return grant(model, { node: key(keys, 0), fences }, node, highest, fenceTtl);
+  const ends = new Map<string, number>();
+  let highest = Number(token);
+  for (const line of lines) {
+    const entry = entryOf(model, keys, line);
+    const isOthers = entry.owner !== undefined && entry.owner !== owner;
+    if (isOthers || (entry.token ?? 0) > Number(token)) return ['not-held'];
+    highest = Math.max(highest, highestGiven(model, node, entry.token));
+    const ownMs = entry.owner === owner ? entry.endsMs : 0;
+    ends.set(line, Math.max(model.nowMs + Number(ttl), ownMs));
+  }
+  noteTtl(model, keys[0], node, ttl);
+  return grant(model, keys, node, highest, fenceTtl, owner, ends);
 };
 
-const extend: Body = (model, keys, values, members) => {
+const extend: Body = (model, keys, lines, values, members) => {
   const [owner = '', ttl = ''] = values;
-  const node = voter(model, key(keys, 0), members);
+  const node = voter(model, keys[0], members);
   if (Array.isArray(node)) return node;
   if (Number(ttl) > node.maxTtlMs) return ['ttl-too-long', node.maxTtlMs];
-  const locks = keys.slice(1);
-  if (locks.some((lock) => model.get(lock) !== owner)) return ['not-held'];
-  for (const lock of locks) if (model.pttl(lock) < Number(ttl)) renew(model, lock, owner, ttl);
-  noteTtl(model, key(keys, 0), node, ttl);
+  const entries = lines.map((line) => ({ line, ...entryOf(model, keys, line) }));
+  if (entries.some((entry) => entry.owner !== owner)) return ['not-held'];
+  noteTtl(model, keys[0], node, ttl);
+  for (const { line, token, endsMs } of entries) {
+    write(model, keys, line, { token, owner, endsMs: Math.max(endsMs, model.nowMs + Number(ttl)) });
+  }
   return ['extended', node.generation, node.incarnation, node.roster];
 };
 
-// PEXPIRE gives a key that never expires a time to live, too: its PTTL of -1 is below any.
-function renew(model: RedisProcess, lock: string, owner: string, ttl: string): void {
-  model.set(lock, owner, Number(ttl));
-}
-
-const release: Body = (model, keys, values) => {
+const release: Body = (model, keys, own, values) => {
   const [owner = '', haveWaited = '0', told] = values;
-  const own = keys.slice(0, keys.length - Number(haveWaited));
-  const lines = every(2, own, 2);
-  for (const waiter of keys.slice(own.length)) {
-    model.data.strings.delete(waiter);
+  const lines = own.slice(0, own.length - Number(haveWaited));
+  for (const waiter of own.slice(lines.length)) {
+    model.data.lists.delete(waiter);
     for (const line of lines) model.leave(line, waiter);
   }
   let held = true;
-  for (const lock of every(2, own, 1)) {
-    const holder = model.get(lock);
-    if (holder === owner) model.data.strings.delete(lock);
+  for (const line of lines) {
+    const { token, owner: holder } = entryOf(model, keys, line);
+    if (holder === owner) write(model, keys, line, { token, owner: undefined, endsMs: 0 });
     held &&= holder === owner;
   }
-  for (const line of lines) callFirst(model, line, told);
+  for (const line of lines) callFirst(model, keys, line, told);
   return [held ? 'released' : 'not-held'];
 };
 
-const inspect: Body = (model, keys, values) => {
-  const nodeKey = key(keys, 0);
+const inspect: Body = (model, [nodeKey], _, values) => {
   const field = (name: string): string | undefined => model.field(nodeKey, name);
   if (field('seen_history') !== model.history) beginLife(model, nodeKey, values[0] ?? '');
   else if (field('history') !== model.history && Number(field('seen_at')) > model.nowMs) {
@@ -268,9 +256,8 @@ const inspect: Body = (model, keys, values) => {
   return ['inspected', model.history, field('incarnation') ?? '', admitted, ...told];
 };
 
-const promise: Body = (model, keys, values, members) => {
+const promise: Body = (model, [nodeKey], _, values, members) => {
   const [incarnation = '', count = '', ...claims] = values;
-  const nodeKey = key(keys, 0);
   const field = (name: string): string | undefined => model.field(nodeKey, name);
   const seen = field('seen_history') === model.history && field('incarnation') === incarnation;
   if (!seen) return ['changed'];
@@ -294,10 +281,9 @@ const promise: Body = (model, keys, values, members) => {
   return ['promised', ...facts, incarnation, before];
 };
 
-const admit: Body = (model, keys, values, members) => {
+const admit: Body = (model, [nodeKey], _, values, members) => {
   const [history = '', incarnation = '', gen = '', roster = '', floor = '', longest = ''] = values;
   const [maxTtl = '', quarantine = ''] = values.slice(6);
-  const nodeKey = key(keys, 0);
   const field = (name: string): string | undefined => model.field(nodeKey, name);
   const seen = field('seen_history') === history && field('incarnation') === incarnation;
   if (model.history !== history || !seen) return ['changed'];
@@ -322,9 +308,8 @@ const admit: Body = (model, keys, values, members) => {
   return ['admitted'];
 };
 
-const retire: Body = (model, keys, values) => {
+const retire: Body = (model, [nodeKey], _, values) => {
   const [incarnation = '', name = ''] = values;
-  const nodeKey = key(keys, 0);
   const isVoter = model.field(nodeKey, 'history') === model.history;
   if (!isVoter || model.field(nodeKey, 'incarnation') !== incarnation) return ['changed'];
   model.deleteFields(nodeKey, ['history', 'gen']);
@@ -355,12 +340,15 @@ export interface ModelCall {
   readonly values: readonly string[];
 }
 
+/** How many keys of the node's own come before those of the calls. */
+const OWN_KEYS = 3;
+
 /** The calls that a request to run a script carries, as `alone.lua` or `calls.lua` finds them. */
 export function callsIn(
   keyCount: number,
   keysAndArguments: readonly (string | number)[],
 ): readonly ModelCall[] {
-  const keys = keysAndArguments.slice(1, keyCount).map(String);
+  const keys = keysAndArguments.slice(OWN_KEYS, keyCount).map(String);
   const [first = '', ...others] = keysAndArguments.slice(keyCount + 1).map(String);
   const runs: [string, number, number, number, ...string[]][] = first.startsWith('[')
     ? JSON.parse(first)
@@ -436,14 +424,20 @@ export class NodeModel extends RedisProcess {
     keyCount: number,
     keysAndArguments: readonly (string | number)[],
   ): Reply[] {
-    const nodeKey = String(keysAndArguments[0]);
+    const [node = '', ledger = '', earlier = ''] = keysAndArguments.map(String);
     const calls = callsIn(keyCount, keysAndArguments);
     assert.partialDeepStrictEqual(
       scriptFor(calls.map(({ command: name }) => ({ command: { name } }))),
       script,
     );
     return calls.map(({ command, keys, values }) =>
-      bodies[command](this, [nodeKey, ...keys], values, String(keysAndArguments[keyCount])),
+      bodies[command](
+        this,
+        [node, ledger, earlier],
+        keys,
+        values,
+        String(keysAndArguments[keyCount]),
+      ),
     );
   }
 }

@@ -9,44 +9,44 @@ export type NodeFlaw =
   | 'fence-before-floor'
   | 'members-ignored'
   | 'first-takes-held'
-  | 'heirs-without-tokens';
+  | 'heirs-without-tokens'
+  | 'ledger-turned-early';
 
+/** A list, as the JSON of its elements. */
 interface Value {
   readonly value: string;
-  /** On the node's own clock; null for a key that never expires. */
-  readonly expiresAtMs: number | null;
+  /** On the node's own clock. */
+  readonly expiresAtMs: number;
 }
 
 /** A sorted set. */
 interface Line {
   readonly scores: ReadonlyMap<string, number>;
-  readonly expiresAtMs: number | null;
+  readonly expiresAtMs: number;
 }
 
 /** The keys of one node: what a snapshot saves and a replica copies. */
 export class NodeData {
   readonly hashes: Map<string, Map<string, string>> = new Map();
-  /** Lists, too, as the JSON of their elements. */
-  readonly strings: Map<string, Value> = new Map();
+  readonly lists: Map<string, Value> = new Map();
   readonly lines: Map<string, Line> = new Map();
 
   clone(): NodeData {
     const copy = new NodeData();
     for (const [key, fields] of this.hashes) copy.hashes.set(key, new Map(fields));
-    for (const [key, value] of this.strings) copy.strings.set(key, value);
+    for (const [key, value] of this.lists) copy.lists.set(key, value);
     for (const [key, line] of this.lines) copy.lines.set(key, line);
     return copy;
   }
 
   clear(): void {
     this.hashes.clear();
-    this.strings.clear();
+    this.lists.clear();
     this.lines.clear();
   }
 }
 
 const ABSENT = -2;
-export const WITHOUT_TTL = -1;
 
 /** One Redis process: its keys, its clock and its name. */
 export class RedisProcess {
@@ -89,53 +89,51 @@ export class RedisProcess {
 
   deleteFields(key: string, names: readonly string[]): void {
     for (const name of names) this.data.hashes.get(key)?.delete(name);
+    if (this.data.hashes.get(key)?.size === 0) this.data.hashes.delete(key);
+  }
+
+  /** A hash takes the place of another, or nothing does. */
+  rename(key: string, to: string): void {
+    const hash = this.data.hashes.get(key);
+    this.data.hashes.delete(key);
+    this.data.hashes.delete(to);
+    if (hash) this.data.hashes.set(to, hash);
   }
 
   get(key: string): string | undefined {
-    const found = this.data.strings.get(key);
-    if (found && found.expiresAtMs !== null && this.nowMs > found.expiresAtMs) {
-      this.data.strings.delete(key);
+    const found = this.data.lists.get(key);
+    if (found && this.nowMs > found.expiresAtMs) {
+      this.data.lists.delete(key);
       return undefined;
     }
     return found?.value;
   }
 
   set(key: string, value: string, ttlMs: number): void {
-    this.data.strings.set(key, { value, expiresAtMs: this.nowMs + ttlMs });
+    this.data.lists.set(key, { value, expiresAtMs: this.nowMs + ttlMs });
   }
 
   /** Adds an element to a list, which expires when it would have. */
   push(key: string, element: string): void {
-    const found = this.data.strings.get(key);
+    const found = this.data.lists.get(key);
     if (!found) throw new Error(`there is no list ${key}`);
-    this.data.strings.set(key, {
+    this.data.lists.set(key, {
       ...found,
       value: JSON.stringify([...JSON.parse(found.value), element]),
     });
   }
 
-  lose(key: string): void {
-    this.data.strings.delete(key);
-    this.data.lines.delete(key);
-  }
-
-  persist(key: string): void {
-    const value = this.get(key);
-    if (value !== undefined) this.data.strings.set(key, { value, expiresAtMs: null });
-  }
-
   pttl(key: string): number {
     if (this.get(key) === undefined && this.line(key).length === 0) return ABSENT;
-    const found = this.data.strings.get(key) ?? this.data.lines.get(key);
-    const expiresAtMs = found?.expiresAtMs ?? null;
-    return expiresAtMs === null ? WITHOUT_TTL : expiresAtMs - this.nowMs;
+    const found = this.data.lists.get(key) ?? this.data.lines.get(key);
+    return found ? found.expiresAtMs - this.nowMs : ABSENT;
   }
 
   /** The members of a sorted set, in order. */
   line(key: string): readonly string[] {
     const found = this.data.lines.get(key);
     if (!found) return [];
-    if (found.expiresAtMs !== null && this.nowMs > found.expiresAtMs) {
+    if (this.nowMs > found.expiresAtMs) {
       this.data.lines.delete(key);
       return [];
     }
@@ -151,8 +149,7 @@ export class RedisProcess {
   /** Adds it with this score; the set then lasts at least `ttlMs`. */
   stand(key: string, member: string, score: number, ttlMs: number): void {
     const left = this.pttl(key);
-    const { scores = new Map<string, number>(), expiresAtMs = null } =
-      this.data.lines.get(key) ?? {};
+    const { scores = new Map<string, number>(), expiresAtMs = 0 } = this.data.lines.get(key) ?? {};
     this.data.lines.set(key, {
       scores: new Map(scores).set(member, score),
       expiresAtMs: left < ttlMs ? this.nowMs + ttlMs : expiresAtMs,

@@ -8,6 +8,7 @@ export interface Settings {
   readonly workerCount: number;
   readonly resourceCount: number;
   readonly maxTtlMs: number;
+  readonly fenceTtlMs: number;
   /**
    * `few`: fewer than a majority of the nodes are without memory at one time, and wall clocks jump at will: nothing may rest
    * on them. `any`: any number of nodes loses its memory; they begin again together once all answer, with the wall clock as seed,
@@ -52,5 +53,6 @@ export function settingsFor(random: Random): Settings {
     pauseChance: random.pick([0, 0, 0.003, 0.02]),
     faultCount: Math.floor(random.between(5, 120)),
     workerCount: random.pick([1, 1, 2, 4]),
+    fenceTtlMs: maxTtlMs * random.pick([1, 3, 1_000]),
   };
 }

@@ -128,7 +128,7 @@ class World {
 
   #startClient(place: number | 'stranger'): Client {
     const { maxTtlMs, durable, firstToken, pauseChance, resends, resourceCount } = this.#settings;
-    const { delayChance, delayMaxMs, workerCount } = this.#settings;
+    const { delayChance, delayMaxMs, workerCount, fenceTtlMs } = this.#settings;
     this.#lives += 1;
     const id = `c${place === 'stranger' ? 'X' : place}.${this.#lives}`;
     const computer = new Computer(id, this.#schedule, this.#random(id));
@@ -144,7 +144,7 @@ class World {
     });
     const nodes = connections.map((client) => ({ name: client.machine.name, client, durable }));
     const first = firstToken === null ? {} : { firstToken };
-    const redlock = new Redlock({ nodes, maxTtlMs, ...first }, computer.runtime);
+    const redlock = new Redlock({ nodes, maxTtlMs, fenceTtlMs, ...first }, computer.runtime);
     this.#redlocks.push(redlock);
     const surroundings: Surroundings = {
       resources: ['r', 's', 't'].slice(0, resourceCount),
@@ -179,10 +179,10 @@ class World {
     if (!(answer instanceof Error) && answer[0] === 'admitted') this.#admissions += 1;
     this.#log(() => {
       const told = answer instanceof Error ? answer.message.split(' ')[0] : answer.join(' ');
-      const resources = call.keys.filter((key) => key.includes('lock:'));
+      const resources = call.keys.filter((key) => key.includes('line:'));
       // Digests and prefixes are the same all over; what they are says nothing.
       const asked = [...resources, ...call.values]
-        .map((value) => value.replace(/^[0-9a-f]{40}$/, '#').replace('{fenced}:lock:', ''))
+        .map((value) => value.replace(/^[0-9a-f]{40}$/, '#').replace('{fenced}:line:', ''))
         .join(' ');
       const { computer, machine } = connection;
       const where = `${machine.name}${server === machine.ghost ? "'s old master" : ''}`;

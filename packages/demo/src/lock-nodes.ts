@@ -1,7 +1,7 @@
 import { type LocalRedisNode, type RedisNode, TcpProxy } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import type { LockAddress } from './job.js';
-import { useBefore } from './locks/open.js';
+import { ownerAt, useBefore } from './locks/open.js';
 import { until } from './until.js';
 
 const RECONNECT_MS = 5;
@@ -10,7 +10,7 @@ const RECONNECT_MS = 5;
 export class LockNodes implements AsyncDisposable {
   readonly #breakable: readonly LocalRedisNode[];
   readonly #lock: LockAddress;
-  readonly #lockKey: string;
+  readonly #resource: string;
   /** By the letter under which the clients know the server. */
   readonly #clients: Map<string, Redis>;
   #replication: TcpProxy | null = null;
@@ -19,7 +19,7 @@ export class LockNodes implements AsyncDisposable {
   constructor(lock: LockAddress, resource: string, breakable: readonly LocalRedisNode[]) {
     this.#breakable = breakable;
     this.#lock = lock;
-    this.#lockKey = `${lock.keyPrefix}lock:${resource}`;
+    this.#resource = resource;
     this.#clients = new Map(lock.nodes.map(({ name, url }) => [name, connect(url)]));
   }
 
@@ -105,13 +105,16 @@ export class LockNodes implements AsyncDisposable {
     const clients = [...this.#clients.values()];
     // What is ours to break is thrown away as a whole.
     if (this.#breakable.length === 0) {
-      await Promise.all(clients.map((client) => client.del(`${this.#lock.keyPrefix}node`)));
+      const own = ['node', 'ledger', 'ledger-before'].map((key) => this.#lock.keyPrefix + key);
+      await Promise.all(clients.map((client) => client.del(own)));
     }
     for (const client of clients) client.disconnect();
   }
 
   #owners(names: string = [...this.#clients.keys()].join('')): Promise<(string | null)[]> {
-    return Promise.all([...names].map((name) => this.#client(name).get(this.#lockKey)));
+    return Promise.all(
+      [...names].map((name) => ownerAt(this.#lock, this.#client(name), this.#resource)),
+    );
   }
 
   #client(name: string): Redis {

@@ -1,7 +1,7 @@
 import { Redlock } from '@fenced/lock';
 import type { Redis } from 'ioredis';
 import type { LockAddress } from '../job.js';
-import { counterKey, NaiveRedlock } from '../naive/redlock.js';
+import { counterKey, lockKey, NaiveRedlock } from '../naive/redlock.js';
 import { counterOnOneNode, highestCounter } from '../naive/tokens.js';
 import { fencedLock } from './fenced.js';
 import { gatewayLock } from './gateway.js';
@@ -33,6 +33,20 @@ export function openLock(
     case 'highest INCR':
       return new NaiveRedlock(nodes, keyPrefix, { tokens: highestCounter });
   }
+}
+
+/** Who has the lock at this node, by its own clock; null where nobody has. */
+export async function ownerAt(
+  { kind, keyPrefix }: LockAddress,
+  node: Redis,
+  resource: string,
+): Promise<string | null> {
+  if (kind !== 'fenced') return node.get(lockKey(keyPrefix, resource));
+  const entry = await node.hget(`${keyPrefix}ledger`, `${keyPrefix}line:${resource}`);
+  const [ends, , owner] = entry?.split(' ') ?? [];
+  const [seconds = 0, microseconds = 0] = await node.time();
+  const nowMs = Number(seconds) * 1_000 + Math.floor(Number(microseconds) / 1_000);
+  return owner === undefined || Number(ends) < nowMs ? null : owner;
 }
 
 /** Brings the nodes to where they are after years of use: the next holder is given `nextToken`. */

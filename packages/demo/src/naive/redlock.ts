@@ -39,7 +39,7 @@ export class NaiveRedlock implements Lock {
   }
 
   async tryAcquire(resource: string, ttlMs: number): Promise<LockAttempt> {
-    const key = `${this.#keyPrefix}lock:${resource}`;
+    const key = lockKey(this.#keyPrefix, resource);
     const counter = counterKey(this.#keyPrefix, resource);
     const owner = randomUUID();
     const askedMs = performance.now();
@@ -75,6 +75,10 @@ export class NaiveRedlock implements Lock {
 }
 
 /** Where naive tokens are counted. */
+export function lockKey(keyPrefix: string, resource: string): string {
+  return `${keyPrefix}lock:${resource}`;
+}
+
 export function counterKey(keyPrefix: string, resource: string): string {
   return `${keyPrefix}counter:${resource}`;
 }

@@ -94,7 +94,7 @@ export class Tick {
 export class Calls<Node> {
   readonly #node: Node;
   readonly #client: RedisClient;
-  readonly #nodeKey: string;
+  readonly #nodeKeys: readonly string[];
   readonly #members: string;
   readonly #runtime: Runtime;
   readonly #tick: Tick;
@@ -108,19 +108,20 @@ export class Calls<Node> {
 
   /**
    * @param node whom those who ask know it by
+   * @param nodeKeys what every script has of this node
    * @param members what the nodes are called, and this one
    */
   constructor(
     node: Node,
     client: RedisClient,
-    nodeKey: string,
+    nodeKeys: readonly string[],
     members: string,
     runtime: Runtime,
     tick: Tick,
   ) {
     this.#node = node;
     this.#client = client;
-    this.#nodeKey = nodeKey;
+    this.#nodeKeys = nodeKeys;
     this.#members = members;
     this.#runtime = runtime;
     this.#tick = tick;
@@ -207,7 +208,7 @@ export class Calls<Node> {
   async #send(calls: readonly Call<Node>[]): Promise<void> {
     this.#scripts += 1;
     const script = scriptFor(calls);
-    const told = inScript(this.#nodeKey, this.#members, calls);
+    const told = inScript(this.#nodeKeys, this.#members, calls);
     // A cluster may send us elsewhere with it, and what is no client of one connection may send as it likes.
     let mayBeLate = this.#client.isCluster !== false;
     let reply: unknown;
@@ -257,16 +258,16 @@ export class Calls<Node> {
  * `calls.lua` for several.
  */
 export function inScript(
-  nodeKey: string,
+  nodeKeys: readonly string[],
   members: string,
   calls: readonly { readonly command: Command }[],
 ): [keyCount: number, ...keysAndArguments: string[]] {
   const [only] = calls;
   if (only && calls.length === 1) {
     const { name, keys, values } = only.command;
-    return [keys.length + 1, nodeKey, ...keys, members, name, ...values];
+    return [nodeKeys.length + keys.length, ...nodeKeys, ...keys, members, name, ...values];
   }
-  const keys = [nodeKey];
+  const keys = [...nodeKeys];
   const runs: [Command, ...Command[]][] = [];
   for (const { command } of calls) {
     for (const key of command.keys) keys.push(key);

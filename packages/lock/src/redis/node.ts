@@ -69,6 +69,13 @@ export interface NodeOptions extends Membership {
   readonly maxTtlMs: number;
 }
 
+/** What a node knows of itself, and its two ledgers: see `node.lua` and `ledger.lua`. */
+export type NodeKeys = readonly [node: string, ledger: string, earlier: string];
+
+export function nodeKeys(keyPrefix: string): NodeKeys {
+  return [`${keyPrefix}node`, `${keyPrefix}ledger`, `${keyPrefix}ledger-before`];
+}
+
 /** Makes an answer of a reply; throws where it is none. */
 export type Read<Answer> = (reply: Reply, service: Membership, node: RedisNode) => Answer;
 
@@ -94,8 +101,8 @@ export class RedisNode {
     this.#client = client;
     this.#options = options;
     this.#runtime = runtime;
-    const nodeKey = `${options.keyPrefix}node`;
-    this.#calls = new Calls(this, client, nodeKey, options.members, runtime, tick);
+    const ownKeys = nodeKeys(options.keyPrefix);
+    this.#calls = new Calls(this, client, ownKeys, options.members, runtime, tick);
   }
 
   /** For messages: what the client says of its connection, where that is not ready. */

@@ -180,7 +180,7 @@ export class Nodes {
   ): Question<VoteReply> {
     this.#note(indexes, holding);
     holding.mayHold = true;
-    const keys = this.#keys(holding, ['lock', 'fence', 'line'], ticket !== null);
+    const keys = this.#keys(holding, ticket !== null);
     const place = ticket ? [ticket.score, ticket.channel, ticket.turnMs] : [];
     const heirs = ticket ? [ticket.heirsMax, this.#waiter(ticket.family), TOGETHER_MS] : [];
     const values = [holding.owner, ttlMs, this.#options.fenceTtlMs, ...place, ...heirs];
@@ -203,7 +203,7 @@ export class Nodes {
     late: () => void,
   ): Question<VoteReply> {
     this.#note(indexes, holding);
-    const keys = this.#keys(holding, ['lock', 'fence', 'line'], true);
+    const keys = this.#keys(holding, true);
     const values = [holding.owner, ticket.score, ticket.channel, ticket.turnMs];
     const stand = this.#cleaning<VoteReply>(
       holding,
@@ -222,7 +222,7 @@ export class Nodes {
     tell: Tell<VoteReply>,
   ): Question<VoteReply> {
     this.#note(indexes, holding);
-    const keys = this.#keys(holding, ['lock', 'fence']);
+    const keys = this.#keys(holding);
     const values = [holding.owner, ttlMs, token.toString(), this.#options.fenceTtlMs];
     const keep = this.#cleaning<VoteReply>(holding, vote, ({ answer }) => answer === 'granted');
     return this.#ask(indexes, new Command('keep', keys, values), nodeTimeoutMs(ttlMs), keep, tell);
@@ -237,7 +237,7 @@ export class Nodes {
     tell: Tell<VoteReply>,
     late: () => void,
   ): Question<VoteReply> {
-    const keys = this.#keys(holding, ['lock', 'fence']);
+    const keys = this.#keys(holding);
     const values = [holding.owner, token.toString(), this.#options.fenceTtlMs];
     const command = new Command('confirm', keys, values);
     return this.#ask(indexes, command, limitMs, vote, tell, { late });
@@ -245,7 +245,7 @@ export class Nodes {
 
   /** EXTEND: gives the lease more time where it is still held. */
   extend(holding: Holding, ttlMs: number, tell: Tell<ExtendReply>): Question<ExtendReply> {
-    const command = new Command('extend', this.#keys(holding, ['lock']), [holding.owner, ttlMs]);
+    const command = new Command('extend', this.#keys(holding), [holding.owner, ttlMs]);
     return this.#ask(this.first.all, command, nodeTimeoutMs(ttlMs), extended, tell);
   }
 
@@ -314,7 +314,7 @@ export class Nodes {
 
   #releaseOf(holding: Holding, next?: string): Command {
     const { owner, hasWaited, heirs } = holding;
-    const keys = this.#keys(holding, ['lock', 'line'], hasWaited);
+    const keys = this.#keys(holding, hasWaited);
     for (const heir of heirs) keys.push(this.#waiter(heir));
     const waited = heirs.length + (hasWaited ? 1 : 0);
     if (next !== undefined) return new Command('release', keys, [owner, waited, next]);
@@ -342,17 +342,10 @@ export class Nodes {
     return node;
   }
 
-  /** Of each resource, its keys of these kinds; then the waiter's own. */
-  #keys(
-    { resources, owner }: Holding,
-    kinds: readonly ('lock' | 'fence' | 'line')[],
-    withWaiter = false,
-  ): string[] {
+  /** The line of each resource; then the waiter's own key. */
+  #keys({ resources, owner }: Holding, withWaiter = false): string[] {
     const { keyPrefix } = this.#options;
-    const keys: string[] = [];
-    for (const resource of resources) {
-      for (const kind of kinds) keys.push(`${keyPrefix}${kind}:${resource}`);
-    }
+    const keys = resources.map((resource) => `${keyPrefix}line:${resource}`);
     if (withWaiter) keys.push(this.#waiter(owner));
     return keys;
   }

@@ -3,12 +3,12 @@ import { readdirSync, readFileSync } from 'node:fs';
 
 /** What a node can be asked to do, and what it needs for that; each has a file in `scripts`, and a command's says what it takes and answers. */
 const needs = {
-  acquire: ['vote', 'line'],
-  confirm: ['vote'],
-  stand: ['vote', 'line'],
-  keep: ['vote', 'line'],
-  extend: ['vote'],
-  release: ['line'],
+  acquire: ['ledger', 'vote', 'line'],
+  confirm: ['ledger', 'vote'],
+  stand: ['ledger', 'vote', 'line'],
+  keep: ['ledger', 'vote'],
+  extend: ['ledger', 'vote'],
+  release: ['ledger', 'line'],
   inspect: ['life'],
   promise: ['roster'],
   admit: ['roster'],

@@ -2,17 +2,7 @@
 -- when they came. What a waiter waits for stands under its own key, which it renews by asking again: one that has vanished is
 -- passed over when that has expired.
 -- A lock that is free belongs to the first in line: nobody else gets it, and who waits for several gets none before it is first for all.
--- A waiter's key is a list: owner, channel, turn (ms), then lock and line of each resource; and one word more once it has been called.
-
--- Milliseconds until the last of these keys expires.
-local function longest_left(keys, max_ttl)
-  local WITHOUT_TTL, longest = -1, 0
-  for _, key in ipairs(keys) do
-    local pttl = redis.call('PTTL', key)
-    longest = math.max(longest, pttl == WITHOUT_TTL and max_ttl or pttl)
-  end
-  return longest
-end
+-- A waiter's key is a list: owner, channel, turn (ms), the line of each resource; and CALLED once it has been called.
 
 -- So that a script that meets many who have vanished does not hold up the node. Others may be let in before the rest, then.
 local VANISHED_MAX = 100
@@ -29,17 +19,18 @@ local function first_in(line)
   return nil
 end
 
+local CALLED = 'called'
+
 -- Tells the first in this line that it is its turn, once, when all that it waits for is free and it is first in the line for that.
 -- Who is `told` is so elsewhere.
 local function call_first(line, told)
   local waiter, place = first_in(line)
-  local is_called = place and #place % 2 == 0
-  if not waiter or is_called then return end
-  for i = 4, #place, 2 do
-    local lock, other = place[i], place[i + 1]
-    if redis.call('EXISTS', lock) == 1 or (other ~= line and first_in(other) ~= waiter) then return end
+  if not waiter or place[#place] == CALLED then return end
+  for i = 4, #place do
+    local _, holder = entry_of(place[i])
+    if holder or (place[i] ~= line and first_in(place[i]) ~= waiter) then return end
   end
-  redis.call('RPUSH', waiter, 'called')
+  redis.call('RPUSH', waiter, CALLED)
   -- Who may not publish here lets waiters go by their clocks.
   if place[1] ~= told then redis.pcall('PUBLISH', place[2], place[1]) end
 end
@@ -62,16 +53,14 @@ local function followers(line, family, most, together)
   return count, first_other and 1 or 0
 end
 
--- Lock, fence and line of each resource stand at these places of KEYS.
+-- The lines of the resources stand at these places of KEYS.
 local function stand_in_line(waiter, score, owner, channel, turn, from, to)
-  local place = {owner, channel, turn}
-  for i = from, to, 3 do
-    local lock, line = KEYS[i], KEYS[i + 2]
-    place[#place + 1], place[#place + 2] = lock, line
+  for i = from, to do
+    local line = KEYS[i]
     redis.call('ZADD', line, score, waiter)
     if redis.call('PTTL', line) < tonumber(turn) then redis.call('PEXPIRE', line, turn) end
   end
   redis.call('DEL', waiter)
-  redis.call('RPUSH', waiter, unpack(place))
+  redis.call('RPUSH', waiter, owner, channel, turn, unpack(KEYS, from, to))
   redis.call('PEXPIRE', waiter, turn)
 end

@@ -1,7 +1,7 @@
 -- What this node knows of itself. This file begins every script, calls.lua ends it, and between them stand the commands, each in a
 -- file of its own, and what those need. A command is a function of the place of its first key in KEYS, that of its last, and its
 -- arguments, which are strings; its reply is a list.
--- KEYS[1] is always the node's own hash:
+-- KEYS[2] and KEYS[3] are its ledger and the one before, see ledger.lua. KEYS[1] is always the node's own hash:
 --   history    the replication history in which this incarnation was admitted, see own_history
 --   gen       generation of this incarnation, under which its votes count: it may be raised. Every later incarnation of a node of
 --             this name has a higher one
@@ -12,6 +12,7 @@
 --   longest   the longest lease in milliseconds that this node ever granted
 --   members   digest of the sorted node names and this node's own: clients that name the nodes otherwise are refused
 --   max_ttl   the longest lease in milliseconds that this node would grant
+--   opened    when its ledger was begun, by its clock (ms)
 --   incarnation, seen_history, seen_at   of this life of the data: a name that no other has, the history, and the clock (ms), all
 --             stamped by the first INSPECT that finds it new
 
@@ -37,9 +38,13 @@ local function own_history()
   return history
 end
 
+local time_ms
 local function own_time_ms()
-  local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
+  if not time_ms then
+    local time = redis.call('TIME')
+    time_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+  end
+  return time_ms
 end
 
 -- What votes of this script were given as, each {gen, incarnation, roster}: all of them the same, as a rule.
@@ -49,5 +54,5 @@ local voter
 
 local commands = {}
 -- Some do what is usual in a run of calls at once: a function of the run as calls.lua has it, of the place of its first key, and of the
--- replies, as JSON, to which it adds its own.
+-- replies, as JSON, to which it adds its own. It tells whether it did.
 local at_once = {}

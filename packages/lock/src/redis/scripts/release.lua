@@ -1,21 +1,21 @@
 -- Gives up what the owner holds here, and its places in the lines: the first in line for what is free then is called.
 -- A node that is not admitted does so too: giving up is no vote.
--- keys: lock and line of each resource, then the own keys of those who may have waited.
+-- keys: the line of each resource, then the own keys of those who may have waited.
 -- arguments: owner, how many may have waited, and the owner that its client tells that it may be its turn.
 -- Reply: {'released'} where every lock was still the owner's, else {'not-held'}.
 commands.release = function(from, to, owner, have_waited, told)
   local first_waiter = to - (tonumber(have_waited) or 0) + 1
   for waiter = first_waiter, to do
     redis.call('DEL', KEYS[waiter])
-    for i = from + 1, first_waiter - 1, 2 do redis.call('ZREM', KEYS[i], KEYS[waiter]) end
+    for i = from, first_waiter - 1 do redis.call('ZREM', KEYS[i], KEYS[waiter]) end
   end
   to = first_waiter - 1
   local held = true
-  for i = from, to, 2 do
-    local holder = redis.call('GET', KEYS[i])
-    if holder == owner then redis.call('DEL', KEYS[i]) end
+  for i = from, to do
+    local last, holder = entry_of(KEYS[i])
+    if holder == owner then write(KEYS[i], last) end
     held = held and holder == owner
   end
-  for i = from + 1, to, 2 do call_first(KEYS[i], told) end
+  for i = from, to do call_first(KEYS[i], told) end
   return {held and 'released' or 'not-held'}
 end

@@ -6,7 +6,7 @@ local TOKEN_MAX = 9007199254740991 -- 2^53-1: Lua numbers are doubles, and large
 local function admitted()
   if not voter then
     local fields = redis.call('HMGET', KEYS[1],
-      'history', 'gen', 'incarnation', 'roster', 'floor', 'max', 'members', 'max_ttl', 'longest')
+      'history', 'gen', 'incarnation', 'roster', 'floor', 'max', 'members', 'max_ttl', 'longest', 'opened')
     voter = {
       history = fields[1],
       members = fields[7],
@@ -14,6 +14,7 @@ local function admitted()
       max = tonumber(fields[6]),
       max_ttl = tonumber(fields[8]),
       longest = tonumber(fields[9]),
+      opened = fields[10] and tonumber(fields[10]),
       told = {fields[2], fields[3], fields[4]},
     }
   end
@@ -26,23 +27,9 @@ local function admitted()
   return voter
 end
 
--- The highest token that this node can have given for the resource.
--- Where its fence is gone, only `max` is known to be above every token of that resource.
-local function highest_given(fence)
-  local token = redis.call('GET', fence)
-  return token and math.max(tonumber(token), voter.floor) or voter.max
-end
-
--- Stores the token for every resource, whose fences stand at every step-th key, and as the node's highest.
-local function grant(token, fence_ttl, first_fence, to, step)
-  local text = digits(token)
-  for i = first_fence, to, step do redis.call('SET', KEYS[i], text, 'PX', fence_ttl) end
-  if token > voter.max then
-    redis.call('HSET', KEYS[1], 'max', text)
-    voter.max = token
-  end
-  return {'granted', text, voter.place}
-end
+-- The highest token that this node can have given for a resource. Where it has forgotten the last one, only `max` is known to be above
+-- every token of that resource.
+local function highest_given(last) return last and math.max(last, voter.floor) or voter.max end
 
 -- Remembers that a lease may last as long as this; see admit.lua.
 local function note_ttl(ttl)
@@ -50,4 +37,33 @@ local function note_ttl(ttl)
     redis.call('HSET', KEYS[1], 'longest', ttl)
     voter.longest = tonumber(ttl)
   end
+end
+
+-- Whether this ledger has become older than any lease, and than fences are to become (ms). Where the clock has gone back it is young:
+-- leases of the one before may not be over.
+local function is_full(fence_ttl)
+  return own_time_ms() - voter.opened > math.max(tonumber(fence_ttl), voter.longest)
+end
+
+-- Begins a new ledger where this one is full. Entries of that are still found, as long again.
+local function turn_over(fence_ttl)
+  if voter.opened and voter.opened <= own_time_ms() and not is_full(fence_ttl) then return end
+  if voter.opened and is_full(fence_ttl) then
+    redis.call('UNLINK', EARLIER)
+    if redis.call('EXISTS', LEDGER) == 1 then redis.call('RENAME', LEDGER, EARLIER) end
+  end
+  voter.opened = own_time_ms()
+  redis.call('HSET', KEYS[1], 'opened', digits(voter.opened))
+end
+
+-- Stores the token for every resource, and as the node's highest, first, so that it is never below one that was stored. The owner has the
+-- locks until these times (ms).
+local function grant(token, fence_ttl, from, to, owner, ends)
+  turn_over(fence_ttl)
+  if token > voter.max then
+    redis.call('HSET', KEYS[1], 'max', digits(token))
+    voter.max = token
+  end
+  for i = from, to do write(KEYS[i], token, owner, ends[i]) end
+  return {'granted', digits(token), voter.place}
 end

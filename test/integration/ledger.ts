@@ -1,0 +1,113 @@
+import type { Redis } from 'ioredis';
+
+/** What a node knows of a resource, as `ledger.lua` has it. */
+export interface Entry {
+  readonly token: bigint;
+  /** Null where the lock is free. */
+  readonly owner: string | null;
+  readonly remainingMs: number;
+}
+
+const HELD = /^(\d{15}) (\d{16}) (.*)$/s;
+/** A script with this statement in it. What the node does not know counts as given the node's highest token. */
+const changing = (change: string): string => `
+  local LEDGER, EARLIER, NODE = unpack(KEYS)
+  local line, value, owner = unpack(ARGV)
+  local function after(ms)
+    local time = redis.call('TIME')
+    return string.format('%015.0f ', time[1] * 1000 + math.floor(time[2] / 1000) + ms)
+  end
+  local entry = redis.call('HGET', LEDGER, line) or redis.call('HGET', EARLIER, line)
+    or string.format('%016.0f', redis.call('HGET', NODE, 'max') or 0)
+  local head = #entry > 16 and string.sub(entry, 1, 16) or ''
+  local token, tail = string.sub(entry, #head + 1, #head + 16), string.sub(entry, #head + 17)
+  ${change}
+  redis.call('HSET', LEDGER, line, head .. token .. tail)`;
+
+/** The ledger of one node, beside the scripts: what they have written, and what no script would. */
+export class Ledger {
+  readonly #node: Redis;
+  readonly #keyPrefix: string;
+
+  constructor(node: Redis, keyPrefix: string) {
+    this.#node = node;
+    this.#keyPrefix = keyPrefix;
+  }
+
+  /** Each resource that the node knows. */
+  async all(): Promise<ReadonlyMap<string, Entry>> {
+    // In this order, so that nothing is missed where one becomes the other meanwhile.
+    const [latest, before, [seconds = 0, microseconds = 0]] = await Promise.all([
+      this.#node.hgetall(this.#key('ledger')),
+      this.#node.hgetall(this.#key('ledger-before')),
+      this.#node.time(),
+    ]);
+    const nowMs = Number(seconds) * 1_000 + Math.floor(Number(microseconds) / 1_000);
+    const lines = Object.entries({ ...before, ...latest });
+    const from = this.#key('line:').length;
+    return new Map(lines.map(([line, text]) => [line.slice(from), entry(text, nowMs)]));
+  }
+
+  async of(resource: string): Promise<Entry | null> {
+    return (await this.all()).get(resource) ?? null;
+  }
+
+  async ownerOf(resource: string): Promise<string | null> {
+    return (await this.of(resource))?.owner ?? null;
+  }
+
+  async tokenOf(resource: string): Promise<bigint | null> {
+    return (await this.of(resource))?.token ?? null;
+  }
+
+  /** The resources whose locks are taken. */
+  async taken(): Promise<readonly string[]> {
+    return [...(await this.all())].flatMap(([resource, { owner }]) =>
+      owner === null ? [] : [resource],
+    );
+  }
+
+  /** Somebody has the lock from now on, for so long; the token is as it was. */
+  take(resource: string, owner: string, ttlMs: number): Promise<void> {
+    return this.#change(resource, "head, tail = after(value), ' ' .. owner", String(ttlMs), owner);
+  }
+
+  /** As if the lease had ended. */
+  free(resource: string): Promise<void> {
+    return this.#change(resource, "if head == '' then return end head, tail = '', ''");
+  }
+
+  /** Another last token; the lock is as it was. */
+  setToken(resource: string, token: bigint): Promise<void> {
+    return this.#change(resource, 'token = value', String(token).padStart(16, '0'));
+  }
+
+  /** As if the node had never heard of it. */
+  async forget(resource: string): Promise<void> {
+    for (const ledger of ['ledger-before', 'ledger']) {
+      await this.#node.hdel(this.#key(ledger), this.#key(`line:${resource}`));
+    }
+  }
+
+  async #change(resource: string, change: string, ...values: string[]): Promise<void> {
+    const keys = ['ledger', 'ledger-before', 'node'].map((name) => this.#key(name));
+    const line = this.#key(`line:${resource}`);
+    await this.#node.eval(changing(change), keys.length, ...keys, line, ...values);
+  }
+
+  #key(name: string): string {
+    return this.#keyPrefix + name;
+  }
+}
+
+function entry(text: string, nowMs: number): Entry {
+  const [, ends, token, owner] = HELD.exec(text) ?? [];
+  if (owner === undefined) return { token: BigInt(text), owner: null, remainingMs: 0 };
+  const remainingMs = Number(ends) - nowMs;
+  const isOver = remainingMs < 0;
+  return {
+    token: BigInt(token ?? ''),
+    owner: isOver ? null : owner,
+    remainingMs: isOver ? 0 : remainingMs,
+  };
+}
