@@ -4,6 +4,7 @@ import { openSocket } from './lock-socket.ts';
 import type { Acquire, LockSettings } from './lock-subjects.ts';
 
 const NODE = 'bench-tokens:node';
+const LEDGER = 'bench-tokens:ledger';
 const MEMBERS = 'the digest of all names';
 const FIELDS = ['history', 'gen', 'roster', 'floor', 'max', 'members', 'max_ttl', 'longest'];
 
@@ -11,10 +12,11 @@ const FIELDS = ['history', 'gen', 'roster', 'floor', 'max', 'members', 'max_ttl'
  * As the script of the raw socket: each key with its owner, and a time to live, 0 to give it back. For a lock that is free it does what
  * ours do, and for one that is not, nothing.
  */
-const SCRIPT = `local flags, node = {}
+const SCRIPT = `local flags, node, till = {}
 for i, key in ipairs(KEYS) do
   local owner, ttl = ARGV[2 * i - 1], ARGV[2 * i]
-  local lock, fence, line = 'lock:' .. key, 'fence:' .. key, 'line:' .. key
+  local line = 'line:' .. key
+  local entry = redis.call('HGET', '${LEDGER}', line)
   if ttl ~= '0' then
     if not node then
       node = redis.call('HMGET', '${NODE}', '${FIELDS.join("', '")}')
@@ -22,12 +24,15 @@ for i, key in ipairs(KEYS) do
       if node[6] ~= '${MEMBERS}' or role ~= 'master' or node[1] ~= replid then return '' end
     end
     flags[i] = '0'
-    if tonumber(ttl) <= tonumber(node[7]) and not redis.call('GET', lock) and not redis.call('ZRANGE', line, '0', '0')[1] then
-      local last, max = redis.call('GET', fence), tonumber(node[5])
-      local token = (last and math.max(tonumber(last), tonumber(node[4])) or max) + 1
+    if tonumber(ttl) <= tonumber(node[7]) and (not entry or #entry == 16) and redis.call('EXISTS', line) == 0 then
+      local max = tonumber(node[5])
+      local token = (entry and math.max(tonumber(entry), tonumber(node[4])) or max) + 1
       local text = string.format('%.0f', token)
-      redis.call('SET', lock, owner, 'PX', ttl)
-      redis.call('SET', fence, text, 'PX', '86400000')
+      if not till then
+        local time = redis.call('TIME')
+        till = string.format('%015.0f ', time[1] * 1000 + math.floor(time[2] / 1000) + tonumber(ttl))
+      end
+      redis.call('HSET', '${LEDGER}', line, till .. text .. ' ' .. owner)
       if token > max then
         redis.call('HSET', '${NODE}', 'max', text)
         node[5] = text
@@ -35,7 +40,8 @@ for i, key in ipairs(KEYS) do
       flags[i] = '1'
     end
   else
-    flags[i] = redis.call('GET', lock) == owner and redis.call('DEL', lock) == 1 and not redis.call('ZRANGE', line, '0', '0')[1] and '1' or '0'
+    local isOwn = entry and string.sub(entry, 34) == owner and redis.call('EXISTS', line) == 0
+    flags[i] = isOwn and redis.call('HSET', '${LEDGER}', line, string.sub(entry, 17, 32)) and '1' or '0'
   end
 end
 return table.concat(flags)`;

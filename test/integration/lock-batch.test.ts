@@ -174,12 +174,28 @@ test('what is no reply of the scripts is an error for all who wait for it, and n
     'granted 1 1\n1 a',
   );
   broken.push('[["granted","1",1]]', `[["granted","1",2]]\n${voter}`);
+  broken.push(`[{"like":["granted",1],"each":["1","2"]}]\n${voter}`, '[{"each":["1"]}]');
+  for (const times of ['-1', '1e9', '"x"', 'null']) {
+    broken.push(`[{"like":["granted","1",1],"times":${times}}]\n${voter}`);
+  }
   for (const reply of broken) {
     const client = { evalsha: async () => reply, eval: async () => reply };
     const node = new OneNode(client, '{x}:', '');
     const answer = await node.acquire(new Holding(['x'], 'o', false), 1_000);
     expect(answer, inspect(reply).slice(0, 60)).toMatchObject({ answer: 'error' });
   }
+});
+
+test('sets of resources as large as may be travel together', async () => {
+  const nodes = [{ name: 'n', client: admin }];
+  await using lock = new Redlock({ nodes, keyPrefix: `{${randomUUID()}}:` });
+  const sets = Array.from({ length: 45 }, (_, set) =>
+    Array.from({ length: 256 }, (_, at) => `${set}/${at}`),
+  );
+  const leases = await Promise.all(sets.map((set) => lock.acquire(set, { ttlMs: 30_000 })));
+  expect(new Set(await Promise.all(leases.map((lease) => lease.release())))).toEqual(
+    new Set(['released']),
+  );
 });
 
 test('a runtime may be an object whose methods need it', async () => {

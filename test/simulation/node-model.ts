@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
+import { eachOf } from '../../packages/lock/src/redis/calls.ts';
 import type { NodeKeys } from '../../packages/lock/src/redis/node.ts';
 import { type CommandName, type Script, scriptFor } from '../../packages/lock/src/redis/scripts.ts';
 import { entryOf, turnOver, write } from './node-ledger.ts';
@@ -350,15 +351,15 @@ export function callsIn(
 ): readonly ModelCall[] {
   const keys = keysAndArguments.slice(OWN_KEYS, keyCount).map(String);
   const [first = '', ...others] = keysAndArguments.slice(keyCount + 1).map(String);
-  const runs: [string, number, number, number, ...string[]][] = first.startsWith('[')
+  const runs: [string, number, string[], ...string[]][] = first.startsWith('[')
     ? JSON.parse(first)
-    : [[first, keys.length, others.length, 1, ...others]];
-  return runs.flatMap(([command, keysEach, valuesEach, count, ...values]) => {
+    : [[first, keys.length, others.slice(1), others[0] ?? '']];
+  return runs.flatMap(([command, keysEach, values, ...firsts]) => {
     if (!isKnown(command)) throw new Error(`not a command of the script: ${command}`);
-    return Array.from({ length: count }, () => ({
+    return firsts.map((one) => ({
       command,
       keys: keys.splice(0, keysEach),
-      values: values.splice(0, valuesEach),
+      values: [one, ...values],
     }));
   });
 }
@@ -394,7 +395,7 @@ export function written(replies: readonly Reply[]): string {
 export function repliesIn(answer: string): readonly Reply[] {
   const [replies = [], voters = []]: Reply[][] = answer
     .split('\n')
-    .map((line) => (line.startsWith('[') ? JSON.parse(line) : [line.split(' ')]));
+    .map((line) => (line.startsWith('[') ? JSON.parse(line).flatMap(eachOf) : [line.split(' ')]));
   return replies.map((reply) => {
     const own = VOTES[reply[0] ?? ''];
     if (!own) return reply;

@@ -91,8 +91,8 @@ export class Tenure implements LeaseNodes {
   #handOn(): boolean {
     const { ttlMs, deadlineMs, token, holding, rest } = this.grant;
     const [heir, ...heirs] = this.#heirs.filter(({ isWaiting }) => isWaiting);
-    const hasTime = deadlineMs - this.#runtime.nowMs() >= LEFT_MIN * ttlMs;
-    if (!heir?.wants(this.grant) || !hasTime) return false;
+    if (!heir?.wants(this.grant)) return false;
+    if (deadlineMs - this.#runtime.nowMs() < LEFT_MIN * ttlMs) return false;
     this.#handedTo = heir.holding;
     this.#nodes.handOn(holding, heir.holding);
     rest?.begin();

@@ -8,7 +8,8 @@ export class Command {
   readonly name: CommandName;
   readonly keys: readonly string[];
   readonly values: readonly string[];
-  #text: string | null = null;
+  #own: string | null = null;
+  #shared: string | null = null;
 
   constructor(name: CommandName, keys: readonly string[], values: readonly (string | number)[]) {
     this.name = name;
@@ -16,21 +17,23 @@ export class Command {
     this.values = values.map(String);
   }
 
-  /** Its arguments as JSON, each behind a comma: the end of a list. */
-  get text(): string {
-    // Half a character would be no JSON for Redis, and fail all that travels in the same script.
-    const told = (): string[] =>
-      this.values.map((value) => `,${JSON.stringify(value.toWellFormed())}`);
-    this.#text ??= told().join('');
-    return this.#text;
+  /** As JSON, its first argument, which is another for each call as a rule. */
+  get own(): string {
+    this.#own ??= json(this.values[0] ?? '');
+    return this.#own;
   }
 
-  /** Whether both may stand in one run of `calls.lua`. */
-  isLike({ name, keys, values }: Command): boolean {
-    return (
-      name === this.name && keys.length === this.keys.length && values.length === this.values.length
-    );
+  /** As JSON, what many have alike: the command, how many keys it has, and all arguments but the first. */
+  get shared(): string {
+    const rest = (): string => this.values.slice(1).map(json).join();
+    this.#shared ??= `"${this.name}",${this.keys.length},[${rest()}]`;
+    return this.#shared;
   }
+}
+
+/** Half a character would be no JSON for Redis, and fail all that travels in the same script. */
+function json(value: string): string {
+  return JSON.stringify(value.toWellFormed());
 }
 
 /** What came back for a command, and the voters whose places a vote names, from 1. */
@@ -268,21 +271,15 @@ export function inScript(
     return [nodeKeys.length + keys.length, ...nodeKeys, ...keys, members, name, ...values];
   }
   const keys = [...nodeKeys];
-  const runs: [Command, ...Command[]][] = [];
+  let runs = '';
+  let shared = '';
   for (const { command } of calls) {
     for (const key of command.keys) keys.push(key);
-    const run = runs.at(-1);
-    if (run?.[0].isLike(command)) run.push(command);
-    else runs.push([command]);
+    if (command.shared === shared) runs += `,${command.own}`;
+    else runs += `${shared && '],'}[${command.shared},${command.own}`;
+    shared = command.shared;
   }
-  return [keys.length, ...keys, members, `[${runs.map(runText).join(',')}]`];
-}
-
-/** Calls of one command and shape that follow each other, as `calls.lua` expects them. */
-function runText(run: readonly [Command, ...Command[]]): string {
-  const [{ name, keys, values }] = run;
-  const texts = run.map(({ text }) => text).join('');
-  return `["${name}",${keys.length},${values.length},${run.length}${texts}]`;
+  return [keys.length, ...keys, members, `[${runs}]]`];
 }
 
 /** A list that is often told in the same words as the last: they are not read again. */
@@ -295,9 +292,19 @@ class ToldList {
     if (text === this.#text) return this.#list;
     const list = read(text);
     this.#text = text;
-    this.#list = Array.isArray(list) ? list : [];
+    this.#list = Array.isArray(list) ? list.flatMap(eachOf) : [];
     return this.#list;
   }
+}
+
+/** What stands for the replies to a run of calls, as `calls.lua` tells it, or one reply. */
+export function eachOf(told: unknown): unknown[] {
+  if (Array.isArray(told) || typeof told !== 'object' || told === null) return [told];
+  const { like, each, times }: { like?: unknown; each?: unknown; times?: unknown } = told;
+  if (!Array.isArray(like)) return [told];
+  const [answer, ...others] = like;
+  if (Array.isArray(each)) return each.map((part) => [answer, part, ...others]);
+  return Array.from({ length: Math.min(Number(times), CALLS_PER_SCRIPT_MAX) }, () => like);
 }
 
 /** A list of one, whose parts are words, is written without JSON where that is worth it. */

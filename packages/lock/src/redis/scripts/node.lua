@@ -53,6 +53,6 @@ local voters = {}
 local voter
 
 local commands = {}
--- Some do what is usual in a run of calls at once: a function of the run as calls.lua has it, of the place of its first key, and of the
--- replies, as JSON, to which it adds its own. It tells whether it did.
+-- Some do what is usual in a run of calls of one key at once: a function of their first arguments, of the other ones, and of the keys. It has
+-- the reply of all, as calls.lua tells it, or nothing; what it did of some it adds to the last argument: the reply of each, by its place.
 local at_once = {}
