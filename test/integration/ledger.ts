@@ -17,7 +17,8 @@ const changing = (change: string): string => `
     local time = redis.call('TIME')
     return string.format('%015.0f ', time[1] * 1000 + math.floor(time[2] / 1000) + ms)
   end
-  local entry = redis.call('HGET', LEDGER, line) or redis.call('HGET', EARLIER, line)
+  local entry = redis.call('HGET', LEDGER, line)
+    or redis.call('HEXISTS', LEDGER, 'opened') == 1 and redis.call('HGET', EARLIER, line)
     or string.format('%016.0f', redis.call('HGET', NODE, 'max') or 0)
   local head = #entry > 16 and string.sub(entry, 1, 16) or ''
   local token, tail = string.sub(entry, #head + 1, #head + 16), string.sub(entry, #head + 17)
@@ -43,9 +44,10 @@ export class Ledger {
       this.#node.time(),
     ]);
     const nowMs = Number(seconds) * 1_000 + Math.floor(Number(microseconds) / 1_000);
-    const lines = Object.entries({ ...before, ...latest });
-    const from = this.#key('line:').length;
-    return new Map(lines.map(([line, text]) => [line.slice(from), entry(text, nowMs)]));
+    const from = this.#key('line:');
+    const known = { ...(latest.opened === undefined ? {} : before), ...latest };
+    const lines = Object.entries(known).filter(([line]) => line.startsWith(from));
+    return new Map(lines.map(([line, text]) => [line.slice(from.length), entry(text, nowMs)]));
   }
 
   async of(resource: string): Promise<Entry | null> {

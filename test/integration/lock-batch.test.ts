@@ -175,7 +175,11 @@ test('what is no reply of the scripts is an error for all who wait for it, and n
   );
   broken.push('[["granted","1",1]]', `[["granted","1",2]]\n${voter}`);
   broken.push(`[{"like":["granted",1],"each":["1","2"]}]\n${voter}`, '[{"each":["1"]}]');
-  for (const times of ['-1', '1e9', '"x"', 'null']) {
+  broken.push(
+    '[{"like":["granted",1,2],"each":[]}]',
+    `[${'{"like":["granted"],"times":9},'.repeat(200)}1]`,
+  );
+  for (const times of ['-1', '1e9', '"x"', 'null', '{"valueOf":1,"toString":1}']) {
     broken.push(`[{"like":["granted","1",1],"times":${times}}]\n${voter}`);
   }
   for (const reply of broken) {

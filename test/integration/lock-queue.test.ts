@@ -185,7 +185,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     const mute = await world.connected({ client: { username: 'mute', password: 'secret' } });
     for (const lock of [bare, mute.lock]) {
       const lease = await holder.lock.acquire('x', { ttlMs: TTL_MS });
-      const waiting = lock.acquire('x', { ttlMs: TURN_MS, waitMs: TTL_MS });
+      const waiting = lock.acquire('x', { ttlMs: TTL_MS, waitMs: TTL_MS });
       await untilInLine(1);
       await lease.release();
       const served = await waiting;

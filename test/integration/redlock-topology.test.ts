@@ -194,6 +194,46 @@ test('a user needs no more than the commands and keys that the documentation lis
   client.disconnect();
 });
 
+test('leases are extended and given back where the memory is full, and no others are got', async () => {
+  await using service = await startLocalRedis(1);
+  const [server] = service.nodes as unknown as readonly [LocalRedisNode];
+  await using lock = clients.lock(service.nodes);
+  const names = ['alone', 'u', 'v', 'w'];
+  const leases = await Promise.all(names.map((name) => lock.acquire(name, { ttlMs: 10_000 })));
+  const admin = clients.connect(server.port);
+  await admin.config('SET', 'maxmemory', '1');
+  await Promise.all(leases.map((lease) => lease.extend(20_000)));
+  const [alone, ...others] = leases;
+  expect(await alone?.release()).toBe('released');
+  expect(await Promise.all(others.map((lease) => lease.release()))).toEqual(
+    others.map(() => 'released'),
+  );
+  await expect(lock.acquire('x', { ttlMs: 1_000 })).rejects.toThrow(/OOM/);
+  await admin.config('SET', 'maxmemory', '0');
+  expect((await lock.acquire('alone', { ttlMs: 1_000 })).token).toBeGreaterThan(alone?.token ?? 0n);
+});
+
+test('a ledger that is lost takes its earlier one along: tokens go on above the highest of all', async () => {
+  await using service = await startLocalRedis(1);
+  const [server] = service.nodes as unknown as readonly [LocalRedisNode];
+  await using lock = clients.lock(service.nodes);
+  const admin = clients.connect(server.port);
+  await tokenOf(lock, ['x', 'y']);
+  await admin.hset(`${clients.keyPrefix}node`, 'opened', '1');
+  const before = await tokenOf(lock, ['x', 'y']);
+  expect(await admin.hkeys(`${clients.keyPrefix}ledger-before`)).toContain(
+    `${clients.keyPrefix}line:x`,
+  );
+  // Alone, of several resources, and of several in one script.
+  await admin.del(`${clients.keyPrefix}ledger`);
+  expect(await tokenOf(lock, 'x')).toBeGreaterThan(before);
+  await admin.del(`${clients.keyPrefix}ledger`);
+  expect(await tokenOf(lock, ['x', 'y'])).toBeGreaterThan(before + 1n);
+  await admin.del(`${clients.keyPrefix}ledger`);
+  const both = ['x', 'y'].map((name) => tokenOf(lock, name));
+  for (const token of await Promise.all(both)) expect(token).toBeGreaterThan(before + 2n);
+});
+
 const SLOTS = 16_384;
 
 /** Which of three masters owns the slot. */

@@ -114,9 +114,10 @@ export class Machine {
   /** Of some resource, that its lock is held, or all that is known. */
   lose(what: 'lock' | 'entry'): void {
     const process = this.ghost && this.#random.chance(0.3) ? this.ghost : this.master;
-    const lines = NODE_KEYS.slice(1).flatMap((key) => [
+    const fields = NODE_KEYS.slice(1).flatMap((key) => [
       ...(process?.data.hashes.get(key)?.keys() ?? []),
     ]);
+    const lines = fields.filter((field) => field.startsWith(`${KEY_PREFIX}line:`));
     const found = lines.filter(
       (line) =>
         what === 'entry' || (process && entryOf(process, NODE_KEYS, line).owner !== undefined),
@@ -124,6 +125,11 @@ export class Machine {
     if (!process || found.length === 0) return;
     const lose = what === 'lock' ? free : forget;
     lose(process, NODE_KEYS, this.#random.pick(found));
+  }
+
+  /** A whole hash is evicted. */
+  loseLedger(): void {
+    this.master?.data.hashes.delete(NODE_KEYS[1]);
   }
 
   #forget(): void {

@@ -95,6 +95,7 @@ export class Nemesis {
     if (kind === 'flush') machine.flush();
     if (kind === 'lose-lock') machine.lose('lock');
     if (kind === 'lose-entry') machine.lose('entry');
+    if (kind === 'lose-ledger') machine.loseLedger();
     if (kind === 'leap-forward') machine.clockOffsetMs += 2 * ms;
     if (kind === 'leap-back') machine.clockOffsetMs -= ms;
   }

@@ -15,11 +15,11 @@ export type Step =
     }
   /** What the keys were made to expire, and waits of a quarantine, come this much nearer. */
   | { readonly do: 'wait'; readonly units: number }
-  /** A lease has ended early, a resource is forgotten, or a line is evicted. */
+  /** A lease has ended early, a resource is forgotten, or a line or the ledger is evicted. */
   | {
       readonly do: 'lose';
       readonly at: number;
-      readonly what: 'lock' | 'entry' | 'line';
+      readonly what: 'lock' | 'entry' | 'line' | 'ledger';
       readonly resource: string;
     }
   | { readonly do: 'flush'; readonly at: number }
@@ -211,7 +211,7 @@ export const step: fc.Arbitrary<Step> = fc.oneof(
   fc.record({
     do: fc.constant('lose' as const),
     at,
-    what: fc.constantFrom('lock' as const, 'entry' as const, 'line' as const),
+    what: fc.constantFrom('lock', 'entry', 'line', 'ledger'),
     resource,
   }),
   fc.record({ do: fc.constant('move' as const), from: at }),

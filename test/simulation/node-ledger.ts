@@ -12,6 +12,8 @@ export interface Entry {
 
 const TIME_DIGITS = 15;
 const TOKEN_DIGITS = 16;
+/** Of a ledger that is whole, as it was begun. */
+const MARK = 'opened';
 const HELD = /^(\d{15}) (\d{16}) (.*)$/s;
 
 function digits(number: number, width: number): string {
@@ -19,7 +21,8 @@ function digits(number: number, width: number): string {
 }
 
 export function entryOf(model: RedisProcess, [, ledger, earlier]: NodeKeys, line: string): Entry {
-  const text = model.field(ledger, line) ?? model.field(earlier, line);
+  const isWhole = model.field(ledger, MARK) !== undefined || model.has('ledger-without-mark');
+  const text = model.field(ledger, line) ?? (isWhole ? model.field(earlier, line) : undefined);
   if (text === undefined) return { token: undefined, owner: undefined, endsMs: 0 };
   const [, ends, token = text, owner] = HELD.exec(text) ?? [];
   const endsMs = Number(ends ?? 0);
@@ -52,17 +55,23 @@ export function forget(model: RedisProcess, [, ledger, earlier]: NodeKeys, line:
   model.deleteFields(earlier, [line]);
 }
 
-/** Begins a new ledger where this one is older than `ageMs`. */
+/** Begins a new ledger where this one is older than any lease, which are `longestMs` at most, and than fences become. */
 export function turnOver(
   model: RedisProcess,
   [node, ledger, earlier]: NodeKeys,
-  ageMs: number,
+  fenceTtlMs: number,
+  longestMs: number,
 ): void {
   const nowMs = Math.floor(model.nowMs);
   const opened = model.field(node, 'opened');
+  const turnedMs = Number(model.field(node, 'turned') ?? '0');
   const age = opened === undefined ? 0 : nowMs - Number(opened);
-  const isFull = age > (model.has('ledger-turned-early') ? 0 : ageMs);
+  const isEarly = model.has('ledger-turned-early');
+  const isFull = age > (isEarly ? 0 : Math.max(fenceTtlMs, longestMs));
   if (opened !== undefined && age >= 0 && !isFull) return;
+  if (isFull && !isEarly && Math.abs(nowMs - turnedMs) <= longestMs) return;
   if (isFull) model.rename(ledger, earlier);
-  model.setFields(node, { opened: String(nowMs) });
+  const turned = isFull ? nowMs : turnedMs;
+  model.setFields(node, { opened: String(nowMs), turned: String(turned) });
+  if (isFull || opened === undefined) model.setFields(ledger, { [MARK]: '' });
 }

@@ -77,6 +77,10 @@ class Pair {
     if (what === 'line') {
       model.data.lines.delete(line);
       await clientAt(at).del(line);
+    } else if (what === 'ledger') {
+      const [, key] = this.#ownKeys;
+      model.data.hashes.delete(key);
+      await clientAt(at).del(key);
     } else if (what === 'lock') {
       free(model, this.#ownKeys, line);
       await ledger.free(resource);
@@ -199,14 +203,17 @@ async function contentsOf(client: Redis, name: string): Promise<string | string[
   return JSON.stringify(await client.lrange(name, 0, -1));
 }
 
-const TIMES: ReadonlySet<string> = new Set(['seen_at', 'opened']);
+const TIMES: ReadonlySet<string> = new Set(['seen_at', 'opened', 'turned']);
 /** An entry of a ledger whose lock was taken. */
 const HELD = /^(\d{15})(?= \d{16} )/;
+
+/** Not of what has never been, nor a mark. */
+const isTime = (value: string): boolean => Number(value) > 0;
 
 /** A field of a hash, as if it had been written so much earlier; its clock has moved on a little, as the model's. */
 function aged(field: string, value: string, ms: number): string {
   if (field === 'seen_at') return String(Number(value) - ms);
-  if (field === 'opened') return String(Number(value) - ms - 1);
+  if (TIMES.has(field) && isTime(value)) return String(Number(value) - ms - 1);
   return value.replace(HELD, (ends) => String(Number(ends) - ms - 1).padStart(15, '0'));
 }
 
@@ -223,7 +230,7 @@ function units(ms: number): number {
 function withTimesInUnits(fields: Record<string, string>, nowMs: number): Record<string, unknown> {
   const told = Object.entries(fields).map(([field, value]) => {
     if (field === 'incarnation') return [field, ...withoutTimes([value])];
-    if (TIMES.has(field)) return [field, units(nowMs - Number(value))];
+    if (TIMES.has(field) && isTime(value)) return [field, units(nowMs - Number(value))];
     const left = (ends: string): string => String(Math.round((Number(ends) - nowMs) / UNIT_MS) + 0);
     return [field, value.replace(HELD, left)];
   });

@@ -95,7 +95,7 @@ function grant(
   ends: ReadonlyMap<string, number>,
 ): Reply {
   const longestMs = Number(model.field(keys[0], 'longest'));
-  turnOver(model, keys, Math.max(Number(fenceTtl), longestMs));
+  turnOver(model, keys, Number(fenceTtl), longestMs);
   if (token > node.max) model.setFields(keys[0], { max: String(token) });
   for (const [line, endsMs] of ends) write(model, keys, line, { token, owner, endsMs });
   return ['granted', String(token), node.generation, node.incarnation, node.roster];

@@ -10,7 +10,8 @@ export type NodeFlaw =
   | 'members-ignored'
   | 'first-takes-held'
   | 'heirs-without-tokens'
-  | 'ledger-turned-early';
+  | 'ledger-turned-early'
+  | 'ledger-without-mark';
 
 /** A list, as the JSON of its elements. */
 interface Value {

@@ -74,11 +74,11 @@ export class NaiveRedlock implements Lock {
   }
 }
 
-/** Where naive tokens are counted. */
 export function lockKey(keyPrefix: string, resource: string): string {
   return `${keyPrefix}lock:${resource}`;
 }
 
+/** Where naive tokens are counted. */
 export function counterKey(keyPrefix: string, resource: string): string {
   return `${keyPrefix}counter:${resource}`;
 }

@@ -15,8 +15,8 @@ export interface RedlockOptions {
    */
   readonly keyPrefix?: string;
   /**
-   * Milliseconds for which a node remembers the last token of a resource that nobody locks; at least `maxTtlMs`.
-   * Forgetting is safe: the next token then continues from the highest of all resources.
+   * Milliseconds for which a node remembers the last token of a resource that nobody locks, and up to twice as long; at least `maxTtlMs`.
+   * Where clients differ, the shortest counts. Forgetting is safe: the next token then continues from the highest of all resources.
    * @default 86_400_000
    */
   readonly fenceTtlMs?: number;

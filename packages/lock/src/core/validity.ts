@@ -1,4 +1,4 @@
-// The clocks of two machines may run at different speeds, and Redis rounds expiry to a millisecond.
+// The clocks of two machines may run at different speeds, and nodes tell a lease's end in whole milliseconds.
 // The fraction and the constant are those of the Redis documentation's Redlock page.
 const DRIFT_FRACTION = 0.01;
 const DRIFT_CONSTANT_MS = 2;

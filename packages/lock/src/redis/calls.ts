@@ -291,20 +291,27 @@ class ToldList {
   of(text: string): readonly unknown[] {
     if (text === this.#text) return this.#list;
     const list = read(text);
+    this.#list =
+      Array.isArray(list) && list.length <= CALLS_PER_SCRIPT_MAX ? list.flatMap(eachOf) : [];
     this.#text = text;
-    this.#list = Array.isArray(list) ? list.flatMap(eachOf) : [];
     return this.#list;
   }
 }
 
+/** How many parts replies to many calls have alike. */
+const LIKE_MAX = 2;
+
 /** What stands for the replies to a run of calls, as `calls.lua` tells it, or one reply. */
 export function eachOf(told: unknown): unknown[] {
   if (Array.isArray(told) || typeof told !== 'object' || told === null) return [told];
-  const { like, each, times }: { like?: unknown; each?: unknown; times?: unknown } = told;
-  if (!Array.isArray(like)) return [told];
+  const { like, each, times = 0 }: { like?: unknown; each?: unknown; times?: unknown } = told;
+  const count = Array.isArray(each) ? each.length : times;
+  if (!Array.isArray(like) || like.length > LIKE_MAX) return [told];
+  if (typeof count !== 'number' || count > CALLS_PER_SCRIPT_MAX) return [told];
   const [answer, ...others] = like;
-  if (Array.isArray(each)) return each.map((part) => [answer, part, ...others]);
-  return Array.from({ length: Math.min(Number(times), CALLS_PER_SCRIPT_MAX) }, () => like);
+  return Array.isArray(each)
+    ? each.map((part) => [answer, part, ...others])
+    : Array.from({ length: count }, () => like);
 }
 
 /** A list of one, whose parts are words, is written without JSON where that is worth it. */

@@ -8,7 +8,7 @@ at_once.acquire = function(owners, values, lines, own)
   if not node.opened or node.opened > now or is_full(fence_ttl) then return end
 
   if redis.call('EXISTS', unpack(lines)) > 0 then return end
-  local found, earlier = redis.call('HMGET', LEDGER, unpack(lines)), nil
+  local found, earlier = redis.call('HMGET', LEDGER, unpack(lines)), redis.call('HEXISTS', LEDGER, MARK) == 0 and {}
   local n, texts, entries, seen, max, floor = 0, {}, {}, {}, node.max, node.floor
   local till = time_text(now + ttl) .. ' '
   for i, line in ipairs(lines) do

@@ -9,7 +9,8 @@ if #KEYS == 4 then
   local ttl, time = tonumber(ARGV[4]), redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
   local age = now - (node[7] or now + 1)
-  local entry = redis.call('HGET', LEDGER, LINE) or redis.call('HGET', EARLIER, LINE)
+  local entry = redis.call('HGET', LEDGER, LINE)
+    or redis.call('HEXISTS', LEDGER, 'opened') == 1 and redis.call('HGET', EARLIER, LINE)
   local last = entry and #entry == 16 and tonumber(entry)
   if role == 'master' and node[1] == replid and node[2] == ARGV[1] and ttl <= tonumber(node[3]) and ttl <= tonumber(node[4])
     and age >= 0 and age <= tonumber(ARGV[5]) and (last or not entry) and redis.call('EXISTS', LINE) == 0 then

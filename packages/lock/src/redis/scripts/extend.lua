@@ -13,6 +13,7 @@ commands.extend = function(from, to, owner, ttl)
     if holder ~= owner then return {'not-held'} end
     tokens[i], ends[i] = last, math.max(own_time_ms() + tonumber(ttl), till)
   end
+  write_though_full()
   note_ttl(ttl)
   for i = from, to do write(KEYS[i], tokens[i], owner, ends[i]) end
   return {'extended', node.place}

@@ -2,8 +2,9 @@
 -- the name of the resource's line: many are read or written at once there, where keys that expire would each take commands of their own.
 -- An entry is the token; or, of a lock that was taken, when its lease ends by this node's clock (ms), the token, and the owner. Both
 -- numbers have leading zeros: what is what is told by its place, and times compare as texts.
--- What nobody has written for long is forgotten with the whole ledger, of which there are two: see turn_over in vote.lua.
-local LEDGER, EARLIER = KEYS[2], KEYS[3]
+-- What nobody has written for long is forgotten with the whole ledger, of which there are two: see turn_over in vote.lua. One that has lost
+-- its mark may have been lost as a whole: what the earlier one has would be out of date, and is not looked at any more.
+local LEDGER, EARLIER, MARK = KEYS[2], KEYS[3], 'opened'
 local TIME_DIGITS, TOKEN_DIGITS = 15, 16
 local TOKEN_AT, OWNER_AT = TIME_DIGITS + 2, TIME_DIGITS + TOKEN_DIGITS + 3
 
@@ -21,7 +22,7 @@ end
 
 -- The last token for a resource that this node remembers; while somebody has its lock also who, and until when (ms).
 local function entry_of(line)
-  local entry = redis.call('HGET', LEDGER, line) or redis.call('HGET', EARLIER, line)
+  local entry = redis.call('HGET', LEDGER, line) or redis.call('HEXISTS', LEDGER, MARK) == 1 and redis.call('HGET', EARLIER, line)
   if not entry then return nil end
   local is_free = #entry == TOKEN_DIGITS
   local token = tonumber(is_free and entry or string.sub(entry, TOKEN_AT, OWNER_AT - 2))
@@ -29,6 +30,9 @@ local function entry_of(line)
   if is_free or is_over(entry) then return token end
   return token, string.sub(entry, OWNER_AT), tonumber(string.sub(entry, 1, TIME_DIGITS))
 end
+
+-- Where memory is full, Redis refuses the first write of a script, unless it takes none: what gives time or gives up must not be.
+local function write_though_full() redis.call('HDEL', LEDGER, '') end
 
 -- Without an owner the lock is free.
 local function write(line, token, owner, ends)

@@ -12,7 +12,8 @@
 --   longest   the longest lease in milliseconds that this node ever granted
 --   members   digest of the sorted node names and this node's own: clients that name the nodes otherwise are refused
 --   max_ttl   the longest lease in milliseconds that this node would grant
---   opened    when its ledger was begun, by its clock (ms)
+--   opened    when its ledger was begun, by its clock (ms), unless the clock has gone back since
+--   turned    when that became the one before which was the ledger until then
 --   incarnation, seen_history, seen_at   of this life of the data: a name that no other has, the history, and the clock (ms), all
 --             stamped by the first INSPECT that finds it new
 

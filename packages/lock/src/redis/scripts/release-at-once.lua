@@ -11,6 +11,8 @@ at_once.release = function(owners, values, lines, own)
       entries[n - 1], entries[n] = line, string.sub(entry, TOKEN_AT, OWNER_AT - 2)
     end
   end
-  if n > 0 then redis.call('HSET', LEDGER, unpack(entries)) end
+  if n == 0 then return end
+  write_though_full()
+  redis.call('HSET', LEDGER, unpack(entries))
   if n == 2 * count then return '{"times":' .. count .. ',"like":["released"]}' end
 end

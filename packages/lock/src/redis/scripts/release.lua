@@ -10,6 +10,7 @@ commands.release = function(from, to, owner, have_waited, told)
     for i = from, first_waiter - 1 do redis.call('ZREM', KEYS[i], KEYS[waiter]) end
   end
   to = first_waiter - 1
+  write_though_full()
   local held = true
   for i = from, to do
     local last, holder = entry_of(KEYS[i])

@@ -6,7 +6,7 @@ local TOKEN_MAX = 9007199254740991 -- 2^53-1: Lua numbers are doubles, and large
 local function admitted()
   if not voter then
     local fields = redis.call('HMGET', KEYS[1],
-      'history', 'gen', 'incarnation', 'roster', 'floor', 'max', 'members', 'max_ttl', 'longest', 'opened')
+      'history', 'gen', 'incarnation', 'roster', 'floor', 'max', 'members', 'max_ttl', 'longest', 'opened', 'turned')
     voter = {
       history = fields[1],
       members = fields[7],
@@ -15,6 +15,7 @@ local function admitted()
       max_ttl = tonumber(fields[8]),
       longest = tonumber(fields[9]),
       opened = fields[10] and tonumber(fields[10]),
+      turned = tonumber(fields[11] or '0'),
       told = {fields[2], fields[3], fields[4]},
     }
   end
@@ -39,21 +40,26 @@ local function note_ttl(ttl)
   end
 end
 
--- Whether this ledger has become older than any lease, and than fences are to become (ms). Where the clock has gone back it is young:
--- leases of the one before may not be over.
+-- Whether this ledger has become older than any lease, and than fences are to become (ms).
 local function is_full(fence_ttl)
   return own_time_ms() - voter.opened > math.max(tonumber(fence_ttl), voter.longest)
 end
 
--- Begins a new ledger where this one is full. Entries of that are still found, as long again.
+-- Begins a new ledger where this one is full. Entries of that are still found, as long again. A clock that has gone back makes it as young as
+-- if it were new, and when it comes forward again, leases of the one before need not be over: that stays until they are.
 local function turn_over(fence_ttl)
-  if voter.opened and voter.opened <= own_time_ms() and not is_full(fence_ttl) then return end
-  if voter.opened and is_full(fence_ttl) then
-    redis.call('UNLINK', EARLIER)
-    if redis.call('EXISTS', LEDGER) == 1 then redis.call('RENAME', LEDGER, EARLIER) end
+  local now, turns = own_time_ms(), voter.opened and is_full(fence_ttl)
+  if voter.opened and voter.opened <= now and not turns then return end
+  if turns and math.abs(now - voter.turned) <= voter.longest then return end
+  if turns then
+    -- Who may not do that never forgets.
+    redis.pcall('UNLINK', EARLIER)
+    redis.pcall('RENAME', LEDGER, EARLIER)
+    voter.turned = now
   end
-  voter.opened = own_time_ms()
-  redis.call('HSET', KEYS[1], 'opened', digits(voter.opened))
+  if turns or not voter.opened then redis.call('HSET', LEDGER, MARK, '') end
+  voter.opened = now
+  redis.call('HSET', KEYS[1], 'opened', digits(now), 'turned', digits(voter.turned))
 end
 
 -- Stores the token for every resource, and as the node's highest, first, so that it is never below one that was stored. The owner has the
