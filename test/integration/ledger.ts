@@ -1,4 +1,5 @@
 import type { Redis } from 'ioredis';
+import { type NodeKeys, nodeKeys } from '../../packages/lock/src/redis/node.js';
 
 /** What a node knows of a resource, as `ledger.lua` has it. */
 export interface Entry {
@@ -11,7 +12,7 @@ export interface Entry {
 const HELD = /^(\d{15}) (\d{16}) (.*)$/s;
 /** A script with this statement in it. What the node does not know counts as given the node's highest token. */
 const changing = (change: string): string => `
-  local LEDGER, EARLIER, NODE = unpack(KEYS)
+  local NODE, LEDGER, EARLIER = unpack(KEYS)
   local line, value, owner = unpack(ARGV)
   local function after(ms)
     local time = redis.call('TIME')
@@ -28,23 +29,27 @@ const changing = (change: string): string => `
 /** The ledger of one node, beside the scripts: what they have written, and what no script would. */
 export class Ledger {
   readonly #node: Redis;
-  readonly #keyPrefix: string;
+  readonly #keys: NodeKeys;
+  /** What the names of all lines begin with. */
+  readonly #lines: string;
 
   constructor(node: Redis, keyPrefix: string) {
     this.#node = node;
-    this.#keyPrefix = keyPrefix;
+    this.#keys = nodeKeys(keyPrefix);
+    this.#lines = `${keyPrefix}line:`;
   }
 
   /** Each resource that the node knows. */
   async all(): Promise<ReadonlyMap<string, Entry>> {
+    const [, ledger, earlier] = this.#keys;
     // In this order, so that nothing is missed where one becomes the other meanwhile.
     const [latest, before, [seconds = 0, microseconds = 0]] = await Promise.all([
-      this.#node.hgetall(this.#key('ledger')),
-      this.#node.hgetall(this.#key('ledger-before')),
+      this.#node.hgetall(ledger),
+      this.#node.hgetall(earlier),
       this.#node.time(),
     ]);
     const nowMs = Number(seconds) * 1_000 + Math.floor(Number(microseconds) / 1_000);
-    const from = this.#key('line:');
+    const from = this.#lines;
     const known = { ...(latest.opened === undefined ? {} : before), ...latest };
     const lines = Object.entries(known).filter(([line]) => line.startsWith(from));
     return new Map(lines.map(([line, text]) => [line.slice(from.length), entry(text, nowMs)]));
@@ -86,19 +91,14 @@ export class Ledger {
 
   /** As if the node had never heard of it. */
   async forget(resource: string): Promise<void> {
-    for (const ledger of ['ledger-before', 'ledger']) {
-      await this.#node.hdel(this.#key(ledger), this.#key(`line:${resource}`));
-    }
+    const [, ledger, earlier] = this.#keys;
+    for (const key of [earlier, ledger]) await this.#node.hdel(key, this.#lines + resource);
   }
 
   async #change(resource: string, change: string, ...values: string[]): Promise<void> {
-    const keys = ['ledger', 'ledger-before', 'node'].map((name) => this.#key(name));
-    const line = this.#key(`line:${resource}`);
+    const keys = this.#keys;
+    const line = this.#lines + resource;
     await this.#node.eval(changing(change), keys.length, ...keys, line, ...values);
-  }
-
-  #key(name: string): string {
-    return this.#keyPrefix + name;
   }
 }
 

@@ -3,6 +3,9 @@ import { type NodeConfig, Redlock } from '@fenced/lock';
 import { type LocalRedisNode, startLocalRedis, startSentinel } from '@fenced/testbed';
 import { Cluster, Redis } from 'ioredis';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { Command, inScript } from '../../packages/lock/src/redis/calls.js';
+import { nodeKeys } from '../../packages/lock/src/redis/node.js';
+import { scriptFor } from '../../packages/lock/src/redis/scripts.js';
 import { Ledger } from './ledger.js';
 import { Clients, until } from './redlock-nodes.js';
 
@@ -211,6 +214,31 @@ test('leases are extended and given back where the memory is full, and no others
   await expect(lock.acquire('x', { ttlMs: 1_000 })).rejects.toThrow(/OOM/);
   await admin.config('SET', 'maxmemory', '0');
   expect((await lock.acquire('alone', { ttlMs: 1_000 })).token).toBeGreaterThan(alone?.token ?? 0n);
+});
+
+test('who is first in line is refused where the memory is full, and keeps its place', async () => {
+  await using service = await startLocalRedis(1);
+  const [server] = service.nodes as unknown as readonly [LocalRedisNode];
+  await using lock = clients.lock(service.nodes);
+  await tokenOf(lock, 'x');
+  const admin = clients.connect(server.port);
+  const { keyPrefix } = clients;
+  const members = (await admin.hget(`${keyPrefix}node`, 'members')) ?? '';
+  const keys = [`${keyPrefix}line:x`, `${keyPrefix}waiter:o`];
+  const ask = (name: 'stand' | 'acquire', values: (string | number)[]): Promise<unknown> => {
+    const calls = [{ command: new Command(name, keys, values) }];
+    const [keyCount, ...rest] = inScript(nodeKeys(keyPrefix), members, calls);
+    return admin.eval(scriptFor(calls).source, keyCount, ...rest);
+  };
+  const ticket = [1, 'turns', 20_000];
+  expect(await ask('stand', ['o', ...ticket])).toMatch(/"turn"/);
+  await admin.config('SET', 'maxmemory', '1');
+  const acquire = (): Promise<unknown> =>
+    ask('acquire', ['o', 1_000, 60_000, ...ticket, 0, `${keyPrefix}waiter:`, 50]);
+  await expect(acquire()).rejects.toThrow(/OOM/);
+  expect(await admin.zrange(`${keyPrefix}line:x`, '0', '-1')).toEqual([`${keyPrefix}waiter:o`]);
+  await admin.config('SET', 'maxmemory', '0');
+  expect(await acquire()).toMatch(/"granted"/);
 });
 
 test('a ledger that is lost takes its earlier one along: tokens go on above the highest of all', async () => {

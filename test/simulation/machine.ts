@@ -1,3 +1,4 @@
+import { nodeKeys } from '../../packages/lock/src/redis/node.ts';
 import { EPOCH_MS } from './computer.ts';
 import { entryOf, forget, free } from './node-ledger.ts';
 import { NodeModel } from './node-model.ts';
@@ -6,11 +7,7 @@ import { NodeData, type NodeFlaw } from './redis-process.ts';
 import type { Schedule } from './schedule.ts';
 
 const KEY_PREFIX = '{fenced}:';
-const NODE_KEYS = [
-  `${KEY_PREFIX}node`,
-  `${KEY_PREFIX}ledger`,
-  `${KEY_PREFIX}ledger-before`,
-] as const;
+const NODE_KEYS = nodeKeys(KEY_PREFIX);
 const [NODE_KEY] = NODE_KEYS;
 const SNAPSHOTS_MAX = 4;
 

@@ -39,12 +39,13 @@ commands.acquire = function(from, to, owner, ttl, fence_ttl, score, channel, tur
   local token = highest + 1 + (tonumber(most) or 0)
   if token > TOKEN_MAX then return {'token-exhausted'} end
 
+  note_ttl(ttl)
+  local reply = grant(token, fence_ttl, from, to, owner, ends)
+  -- Not before: where memory is full, Redis refuses what is written first, and the place is kept.
   if score then
     for i = from, to do redis.call('ZREM', KEYS[i], waiter) end
     redis.call('DEL', waiter)
   end
-  note_ttl(ttl)
-  local reply = grant(token, fence_ttl, from, to, owner, ends)
   if most then reply[4], reply[5] = followers(KEYS[to], family, tonumber(most), tonumber(together)) end
   return reply
 end

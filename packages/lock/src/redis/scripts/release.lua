@@ -10,11 +10,13 @@ commands.release = function(from, to, owner, have_waited, told)
     for i = from, first_waiter - 1 do redis.call('ZREM', KEYS[i], KEYS[waiter]) end
   end
   to = first_waiter - 1
-  write_though_full()
   local held = true
   for i = from, to do
     local last, holder = entry_of(KEYS[i])
-    if holder == owner then write(KEYS[i], last) end
+    if holder == owner then
+      write_though_full()
+      write(KEYS[i], last)
+    end
     held = held and holder == owner
   end
   for i = from, to do call_first(KEYS[i], told) end

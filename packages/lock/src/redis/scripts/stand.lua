@@ -8,17 +8,20 @@ commands.stand = function(from, to, owner, score, channel, turn)
   local node, refusal = admitted()
   if not node then return refusal end
 
-  local now, missing, left = own_time_ms(), false, nil
+  local now, missing, free, left = own_time_ms(), false, {}, nil
   for i = from, to do
     local _, holder, till = entry_of(KEYS[i])
     missing = missing or holder ~= owner
-    if holder and holder ~= owner then left = math.max(left or 0, till - now) end
+    if not holder then
+      free[#free + 1] = KEYS[i]
+    elseif holder ~= owner then
+      left = math.max(left or 0, till - now)
+    end
   end
   -- Else it is a late copy of an old request.
   if missing then stand_in_line(waiter, score, owner, channel, turn, from, to) end
-  for i = from, to do
-    local _, holder = entry_of(KEYS[i])
-    local first = not holder and first_in(KEYS[i])
+  for _, line in ipairs(free) do
+    local first = first_in(line)
     if first and first ~= waiter then left = math.max(left or 0, redis.call('PTTL', first)) end
   end
   if not left then return {'turn'} end
