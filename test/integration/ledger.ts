@@ -1,5 +1,5 @@
 import type { Redis } from 'ioredis';
-import { type NodeKeys, nodeKeys } from '../../packages/lock/src/redis/node.js';
+import { type NodeKeys, nodeKeys } from '../../packages/lock/src/redis/keys.ts';
 
 /** What a node knows of a resource, as `ledger.lua` has it. */
 export interface Entry {

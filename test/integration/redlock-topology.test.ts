@@ -4,7 +4,7 @@ import { type LocalRedisNode, startLocalRedis, startSentinel } from '@fenced/tes
 import { Cluster, Redis } from 'ioredis';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Command, inScript } from '../../packages/lock/src/redis/calls.js';
-import { nodeKeys } from '../../packages/lock/src/redis/node.js';
+import { nodeKeys } from '../../packages/lock/src/redis/keys.js';
 import { scriptFor } from '../../packages/lock/src/redis/scripts.js';
 import { Ledger } from './ledger.js';
 import { Clients, until } from './redlock-nodes.js';

@@ -15,7 +15,7 @@ import { type RedisService, startRedis } from '@fenced/testbed';
 import { Redis, type RedisOptions } from 'ioredis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { Command, inScript } from '../../packages/lock/src/redis/calls.js';
-import { nodeKeys } from '../../packages/lock/src/redis/node.js';
+import { nodeKeys } from '../../packages/lock/src/redis/keys.js';
 import { scriptFor } from '../../packages/lock/src/redis/scripts.js';
 import { Ledger } from './ledger.js';
 

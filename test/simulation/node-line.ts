@@ -1,4 +1,4 @@
-import type { NodeKeys } from '../../packages/lock/src/redis/node.ts';
+import type { NodeKeys } from '../../packages/lock/src/redis/keys.ts';
 import { entryOf } from './node-ledger.ts';
 import type { RedisProcess } from './redis-process.ts';
 

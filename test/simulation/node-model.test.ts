@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Command, inScript } from '../../packages/lock/src/redis/calls.ts';
-import { type NodeKeys, nodeKeys } from '../../packages/lock/src/redis/node.ts';
+import { type NodeKeys, nodeKeys } from '../../packages/lock/src/redis/keys.ts';
 import { scriptFor } from '../../packages/lock/src/redis/scripts.ts';
 import { Ledger } from '../integration/ledger.ts';
 import { type Call, opening, type Step, step, UNIT_MS } from './node-commands.ts';

@@ -2,6 +2,7 @@ import type { Admission, Claim, Inspection } from '../core/admission.js';
 import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import type { Runtime } from '../runtime.js';
 import { asError, type Call, Calls, Command, type Reply, Tick } from './calls.js';
+import { nodeKeys } from './keys.js';
 import {
   type AdmitReply,
   admitted,
@@ -67,13 +68,6 @@ export interface NamedClient {
 export interface NodeOptions extends Membership {
   readonly keyPrefix: string;
   readonly maxTtlMs: number;
-}
-
-/** What a node knows of itself, and its two ledgers: see `node.lua` and `ledger.lua`. */
-export type NodeKeys = readonly [node: string, ledger: string, earlier: string];
-
-export function nodeKeys(keyPrefix: string): NodeKeys {
-  return [`${keyPrefix}node`, `${keyPrefix}ledger`, `${keyPrefix}ledger-before`];
 }
 
 /** Makes an answer of a reply; throws where it is none. */
