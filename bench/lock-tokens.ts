@@ -4,7 +4,6 @@ import { openSocket } from './lock-socket.ts';
 import type { Acquire, LockSettings } from './lock-subjects.ts';
 
 const NODE = 'bench-tokens:node';
-const LEDGER = 'bench-tokens:ledger';
 const MEMBERS = 'the digest of all names';
 const FIELDS = ['history', 'gen', 'roster', 'floor', 'max', 'members', 'max_ttl', 'longest'];
 
@@ -16,7 +15,7 @@ const SCRIPT = `local flags, node, till = {}
 for i, key in ipairs(KEYS) do
   local owner, ttl = ARGV[2 * i - 1], ARGV[2 * i]
   local line = 'line:' .. key
-  local entry = redis.call('HGET', '${LEDGER}', line)
+  local entry = redis.call('HGET', '${NODE}', line)
   if ttl ~= '0' then
     if not node then
       node = redis.call('HMGET', '${NODE}', '${FIELDS.join("', '")}')
@@ -32,7 +31,7 @@ for i, key in ipairs(KEYS) do
         local time = redis.call('TIME')
         till = string.format('%015.0f ', time[1] * 1000 + math.floor(time[2] / 1000) + tonumber(ttl))
       end
-      redis.call('HSET', '${LEDGER}', line, till .. text .. ' ' .. owner)
+      redis.call('HSET', '${NODE}', line, till .. text .. ' ' .. owner)
       if token > max then
         redis.call('HSET', '${NODE}', 'max', text)
         node[5] = text
@@ -41,7 +40,7 @@ for i, key in ipairs(KEYS) do
     end
   else
     local isOwn = entry and string.sub(entry, 34) == owner and redis.call('EXISTS', line) == 0
-    flags[i] = isOwn and redis.call('HSET', '${LEDGER}', line, string.sub(entry, 17, 32)) and '1' or '0'
+    flags[i] = isOwn and redis.call('HSET', '${NODE}', line, string.sub(entry, 17, 32)) and '1' or '0'
   end
 end
 return table.concat(flags)`;

@@ -12,19 +12,18 @@ export interface Entry {
 const HELD = /^(\d{15}) (\d{16}) (.*)$/s;
 /** A script with this statement in it. What the node does not know counts as given the node's highest token. */
 const changing = (change: string): string => `
-  local NODE, LEDGER, EARLIER = unpack(KEYS)
+  local NODE, BEFORE = unpack(KEYS)
   local line, value, owner = unpack(ARGV)
   local function after(ms)
     local time = redis.call('TIME')
     return string.format('%015.0f ', time[1] * 1000 + math.floor(time[2] / 1000) + ms)
   end
-  local entry = redis.call('HGET', LEDGER, line)
-    or redis.call('HEXISTS', LEDGER, 'opened') == 1 and redis.call('HGET', EARLIER, line)
+  local entry = redis.call('HGET', NODE, line) or redis.call('HGET', BEFORE, line)
     or string.format('%016.0f', redis.call('HGET', NODE, 'max') or 0)
   local head = #entry > 16 and string.sub(entry, 1, 16) or ''
   local token, tail = string.sub(entry, #head + 1, #head + 16), string.sub(entry, #head + 17)
   ${change}
-  redis.call('HSET', LEDGER, line, head .. token .. tail)`;
+  redis.call('HSET', NODE, line, head .. token .. tail)`;
 
 /** The ledger of one node, beside the scripts: what they have written, and what no script would. */
 export class Ledger {
@@ -41,16 +40,16 @@ export class Ledger {
 
   /** Each resource that the node knows. */
   async all(): Promise<ReadonlyMap<string, Entry>> {
-    const [, ledger, earlier] = this.#keys;
+    const [node, nodeBefore] = this.#keys;
     // In this order, so that nothing is missed where one becomes the other meanwhile.
     const [latest, before, [seconds = 0, microseconds = 0]] = await Promise.all([
-      this.#node.hgetall(ledger),
-      this.#node.hgetall(earlier),
+      this.#node.hgetall(node),
+      this.#node.hgetall(nodeBefore),
       this.#node.time(),
     ]);
     const nowMs = Number(seconds) * 1_000 + Math.floor(Number(microseconds) / 1_000);
     const from = this.#lines;
-    const known = { ...(latest.opened === undefined ? {} : before), ...latest };
+    const known = { ...before, ...latest };
     const lines = Object.entries(known).filter(([line]) => line.startsWith(from));
     return new Map(lines.map(([line, text]) => [line.slice(from.length), entry(text, nowMs)]));
   }
@@ -91,8 +90,7 @@ export class Ledger {
 
   /** As if the node had never heard of it. */
   async forget(resource: string): Promise<void> {
-    const [, ledger, earlier] = this.#keys;
-    for (const key of [earlier, ledger]) await this.#node.hdel(key, this.#lines + resource);
+    for (const key of this.#keys.toReversed()) await this.#node.hdel(key, this.#lines + resource);
   }
 
   async #change(resource: string, change: string, ...values: string[]): Promise<void> {

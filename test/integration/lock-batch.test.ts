@@ -72,7 +72,7 @@ test(`replies never go to another caller: errors among them, several scripts, sc
       if (kind === 'held') await ledger.take(resource, 'other', (index + 1) * TTL_APART_MS);
       if (kind === 'broken' && broken === 'line') await admin.set(line, 'no line');
       if (kind === 'broken' && broken === 'entry') {
-        await admin.hset(`${keyPrefix}ledger`, line, 'no entry');
+        await admin.hset(`${keyPrefix}node`, line, 'no entry');
       }
     });
     await Promise.all(prepared);
@@ -110,7 +110,7 @@ test(`replies never go to another caller: errors among them, several scripts, sc
       if (kind === 'broken') {
         expect(reply).toMatchObject({ answer: 'error' });
         expect(reply.error?.message).toMatch(
-          broken === 'line' ? /WRONGTYPE/ : /not an entry of a ledger: no entry/,
+          broken === 'line' ? /WRONGTYPE/ : /not an entry of the ledger: no entry/,
         );
       } else if (kind === 'not held') {
         expect(reply).toEqual({ answer: 'not-held' });

@@ -164,7 +164,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     const side = await world.busy();
     const lease = await side.lock.acquire('x', { ttlMs: TTL_MS });
     await until(isEverywhere);
-    await world.admins[0]?.del(`${world.keyPrefix}ledger`, `${world.keyPrefix}node`);
+    await world.admins[0]?.del(`${world.keyPrefix}node`);
     await lease.extend(TTL_MS);
     expect(await lease.release()).toBe('released');
     await world.untilClean();

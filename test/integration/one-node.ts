@@ -35,7 +35,8 @@ export class OneNode {
 
   release(holding: Holding): Promise<ReleaseReply> {
     holding.asked = [0];
-    return answered((tell) => this.#nodes.release(holding, LIMIT_MS, tell));
+    const options = { limitMs: LIMIT_MS, isOver: true, next: undefined };
+    return answered((tell) => this.#nodes.release(holding, options, tell));
   }
 }
 

@@ -192,7 +192,7 @@ test('a user needs no more than the commands and keys that the documentation lis
   await admin.hdel(`${clients.keyPrefix}node`, 'history');
   await admin.hset(`${clients.keyPrefix}node`, 'opened', '1');
   expect(await tokenOf(lock, 'y')).toBeGreaterThan(lease.token);
-  expect(await admin.exists(`${clients.keyPrefix}ledger-before`)).toBe(1);
+  expect(await admin.exists(`${clients.keyPrefix}node-before`)).toBe(1);
   await expect(client.flushall()).rejects.toThrow(/NOPERM/);
   client.disconnect();
 });
@@ -241,7 +241,7 @@ test('who is first in line is refused where the memory is full, and keeps its pl
   expect(await acquire()).toMatch(/"granted"/);
 });
 
-test('a ledger that is lost takes its earlier one along: tokens go on above the highest of all', async () => {
+test('where the record of a node is lost, what it had before brings no token back', async () => {
   await using service = await startLocalRedis(1);
   const [server] = service.nodes as unknown as readonly [LocalRedisNode];
   await using lock = clients.lock(service.nodes);
@@ -249,15 +249,15 @@ test('a ledger that is lost takes its earlier one along: tokens go on above the 
   await tokenOf(lock, ['x', 'y']);
   await admin.hset(`${clients.keyPrefix}node`, 'opened', '1');
   const before = await tokenOf(lock, ['x', 'y']);
-  expect(await admin.hkeys(`${clients.keyPrefix}ledger-before`)).toContain(
+  expect(await admin.hkeys(`${clients.keyPrefix}node-before`)).toContain(
     `${clients.keyPrefix}line:x`,
   );
   // Alone, of several resources, and of several in one script.
-  await admin.del(`${clients.keyPrefix}ledger`);
+  await admin.del(`${clients.keyPrefix}node`);
   expect(await tokenOf(lock, 'x')).toBeGreaterThan(before);
-  await admin.del(`${clients.keyPrefix}ledger`);
+  await admin.del(`${clients.keyPrefix}node`);
   expect(await tokenOf(lock, ['x', 'y'])).toBeGreaterThan(before + 1n);
-  await admin.del(`${clients.keyPrefix}ledger`);
+  await admin.del(`${clients.keyPrefix}node`);
   const both = ['x', 'y'].map((name) => tokenOf(lock, name));
   for (const token of await Promise.all(both)) expect(token).toBeGreaterThan(before + 2n);
 });

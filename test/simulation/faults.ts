@@ -24,7 +24,7 @@ const weights = {
   flush: 1,
   'lose-lock': 12,
   'lose-entry': 4,
-  'lose-ledger': 2,
+  'lose-node': 2,
   /** The clock of a node jumps: keys expire, and a quarantine is over early. */
   'leap-forward': 3,
   'leap-back': 1,

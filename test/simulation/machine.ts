@@ -111,9 +111,7 @@ export class Machine {
   /** Of some resource, that its lock is held, or all that is known. */
   lose(what: 'lock' | 'entry'): void {
     const process = this.ghost && this.#random.chance(0.3) ? this.ghost : this.master;
-    const fields = NODE_KEYS.slice(1).flatMap((key) => [
-      ...(process?.data.hashes.get(key)?.keys() ?? []),
-    ]);
+    const fields = NODE_KEYS.flatMap((key) => [...(process?.data.hashes.get(key)?.keys() ?? [])]);
     const lines = fields.filter((field) => field.startsWith(`${KEY_PREFIX}line:`));
     const found = lines.filter(
       (line) =>
@@ -124,9 +122,11 @@ export class Machine {
     lose(process, NODE_KEYS, this.#random.pick(found));
   }
 
-  /** A whole hash is evicted. */
-  loseLedger(): void {
-    this.master?.data.hashes.delete(NODE_KEYS[1]);
+  /** The hash is evicted; what was it before, and the lines, are not. */
+  loseNode(): void {
+    if (!this.master) return;
+    this.#forget();
+    this.master.data.hashes.delete(NODE_KEY);
   }
 
   #forget(): void {

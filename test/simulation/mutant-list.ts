@@ -83,7 +83,6 @@ export const mutants: readonly Mutant[] = [
   },
   { name: 'who is first in line takes what is held', flaw: 'first-takes-held' },
   { name: 'ledger turned over before its leases are over', flaw: 'ledger-turned-early' },
-  { name: 'an earlier ledger consulted where the later one was lost', flaw: 'ledger-without-mark' },
   { name: 'who is handed the lock has no token of its own', flaw: 'heirs-without-tokens' },
   {
     name: 'a token that was confirmed is taken for the last of several',

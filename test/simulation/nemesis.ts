@@ -95,7 +95,7 @@ export class Nemesis {
     if (kind === 'flush') machine.flush();
     if (kind === 'lose-lock') machine.lose('lock');
     if (kind === 'lose-entry') machine.lose('entry');
-    if (kind === 'lose-ledger') machine.loseLedger();
+    if (kind === 'lose-node') machine.loseNode();
     if (kind === 'leap-forward') machine.clockOffsetMs += 2 * ms;
     if (kind === 'leap-back') machine.clockOffsetMs -= ms;
   }
@@ -113,7 +113,7 @@ export class Nemesis {
 }
 
 function losesMemory({ kind, memory }: Fault, machine: Machine): boolean {
-  if (kind === 'flush' || kind === 'replica-for-a-while') return true;
+  if (['flush', 'lose-node', 'replica-for-a-while'].includes(kind)) return true;
   if (kind === 'bury-ghost') return machine.isGhostLatest;
   return (kind === 'crash' || kind === 'failover') && memory !== 'all';
 }

@@ -15,11 +15,11 @@ export type Step =
     }
   /** What the keys were made to expire, and waits of a quarantine, come this much nearer. */
   | { readonly do: 'wait'; readonly units: number }
-  /** A lease has ended early, a resource is forgotten, or a line or the ledger is evicted. */
+  /** A lease has ended early, a resource is forgotten, or a line or the node's hash is evicted. */
   | {
       readonly do: 'lose';
       readonly at: number;
-      readonly what: 'lock' | 'entry' | 'line' | 'ledger';
+      readonly what: 'lock' | 'entry' | 'line' | 'node';
       readonly resource: string;
     }
   | { readonly do: 'flush'; readonly at: number }
@@ -138,11 +138,11 @@ const call = fc.oneof(
   {
     weight: 3,
     arbitrary: fc
-      .tuple(set, owner, fc.subarray(owners), fc.option(owner))
+      .tuple(set, owner, fc.option(fc.subarray(owners)), fc.option(owner))
       .map(([names, name, waited, told]) => ({
         command: 'release' as const,
-        keys: [...linesOf(names), ...waited.map((one) => `waiter:${one}`)],
-        values: told || waited.length > 0 ? [name, waited.length, ...(told ? [told] : [])] : [name],
+        keys: [...linesOf(names), ...(waited ?? []).map((one) => `waiter:${one}`)],
+        values: waited ? [name, waited.length, ...(told ? [told] : [])] : [name],
       })),
   },
   owner.map((name) => ({ command: 'inspect' as const, keys: [], values: [name] })),
@@ -211,7 +211,7 @@ export const step: fc.Arbitrary<Step> = fc.oneof(
   fc.record({
     do: fc.constant('lose' as const),
     at,
-    what: fc.constantFrom('lock', 'entry', 'line', 'ledger'),
+    what: fc.constantFrom('lock', 'entry', 'line', 'node'),
     resource,
   }),
   fc.record({ do: fc.constant('move' as const), from: at }),

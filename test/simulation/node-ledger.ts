@@ -12,36 +12,43 @@ export interface Entry {
 
 const TIME_DIGITS = 15;
 const TOKEN_DIGITS = 16;
-/** Of a ledger that is whole, as it was begun. */
-const MARK = 'opened';
 const HELD = /^(\d{15}) (\d{16}) (.*)$/s;
 
 function digits(number: number, width: number): string {
   return String(number).padStart(width, '0');
 }
 
-export function entryOf(model: RedisProcess, [, ledger, earlier]: NodeKeys, line: string): Entry {
-  const isWhole = model.field(ledger, MARK) !== undefined || model.has('ledger-without-mark');
-  const text = model.field(ledger, line) ?? (isWhole ? model.field(earlier, line) : undefined);
+export function tokenText(token: number): string {
+  return digits(token, TOKEN_DIGITS);
+}
+
+/** @param alsoOver whether the end of a lease does not matter */
+export function entryOf(
+  model: RedisProcess,
+  [node, before]: NodeKeys,
+  line: string,
+  alsoOver = false,
+): Entry {
+  const text = model.field(node, line) ?? model.field(before, line);
   if (text === undefined) return { token: undefined, owner: undefined, endsMs: 0 };
   const [, ends, token = text, owner] = HELD.exec(text) ?? [];
   const endsMs = Number(ends ?? 0);
   return {
     token: Number(token),
     endsMs,
-    owner: endsMs < Math.floor(model.nowMs) ? undefined : owner,
+    owner: alsoOver || endsMs >= Math.floor(model.nowMs) ? owner : undefined,
   };
 }
 
 export function write(
   model: RedisProcess,
-  [, ledger]: NodeKeys,
+  [node]: NodeKeys,
   line: string,
   { token, owner, endsMs }: Entry,
 ): void {
-  const text = digits(token ?? 0, TOKEN_DIGITS);
+  const text = tokenText(token ?? 0);
   const held = `${digits(Math.floor(endsMs), TIME_DIGITS)} ${text} ${owner}`;
-  model.setFields(ledger, { [line]: owner === undefined ? text : held });
+  model.setFields(node, { [line]: owner === undefined ? text : held });
 }
 
 /** The lock is free before its lease has ended. */
@@ -50,15 +57,30 @@ export function free(model: RedisProcess, keys: NodeKeys, line: string): void {
   if (endsMs > 0) write(model, keys, line, { token, owner: undefined, endsMs: 0 });
 }
 
-export function forget(model: RedisProcess, [, ledger, earlier]: NodeKeys, line: string): void {
-  model.deleteFields(ledger, [line]);
-  model.deleteFields(earlier, [line]);
+export function forget(model: RedisProcess, keys: NodeKeys, line: string): void {
+  for (const key of keys) model.deleteFields(key, [line]);
 }
 
-/** Begins a new ledger where this one is older than any lease, which are `longestMs` at most, and than fences become. */
+/** What a node knows of itself. */
+const OWN = [
+  'history',
+  'gen',
+  'roster',
+  'vote',
+  'floor',
+  'max',
+  'longest',
+  'members',
+  'max_ttl',
+  'incarnation',
+  'seen_history',
+  'seen_at',
+];
+
+/** Begins a new hash where this one is older than any lease, which are `longestMs` at most, and than fences become. */
 export function turnOver(
   model: RedisProcess,
-  [node, ledger, earlier]: NodeKeys,
+  [node, before]: NodeKeys,
   fenceTtlMs: number,
   longestMs: number,
 ): void {
@@ -70,8 +92,13 @@ export function turnOver(
   const isFull = age > (isEarly ? 0 : Math.max(fenceTtlMs, longestMs));
   if (opened !== undefined && age >= 0 && !isFull) return;
   if (isFull && !isEarly && Math.abs(nowMs - turnedMs) <= longestMs) return;
-  if (isFull) model.rename(ledger, earlier);
+  if (isFull) {
+    model.rename(node, before);
+    for (const name of OWN) {
+      const value = model.field(before, name);
+      if (value !== undefined) model.setFields(node, { [name]: value });
+    }
+  }
   const turned = isFull ? nowMs : turnedMs;
   model.setFields(node, { opened: String(nowMs), turned: String(turned) });
-  if (isFull || opened === undefined) model.setFields(ledger, { [MARK]: '' });
 }

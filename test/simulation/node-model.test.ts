@@ -77,8 +77,8 @@ class Pair {
     if (what === 'line') {
       model.data.lines.delete(line);
       await clientAt(at).del(line);
-    } else if (what === 'ledger') {
-      const [, key] = this.#ownKeys;
+    } else if (what === 'node') {
+      const [key] = this.#ownKeys;
       model.data.hashes.delete(key);
       await clientAt(at).del(key);
     } else if (what === 'lock') {
@@ -229,7 +229,7 @@ function units(ms: number): number {
 
 function withTimesInUnits(fields: Record<string, string>, nowMs: number): Record<string, unknown> {
   const told = Object.entries(fields).map(([field, value]) => {
-    if (field === 'incarnation') return [field, ...withoutTimes([value])];
+    if (field === 'incarnation' || field === 'vote') return [field, ...withoutTimes([value])];
     if (TIMES.has(field) && isTime(value)) return [field, units(nowMs - Number(value))];
     const left = (ends: string): string => String(Math.round((Number(ends) - nowMs) / UNIT_MS) + 0);
     return [field, value.replace(HELD, left)];

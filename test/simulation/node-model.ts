@@ -3,11 +3,11 @@ import { createHash } from 'node:crypto';
 import { eachOf } from '../../packages/lock/src/redis/calls.ts';
 import type { NodeKeys } from '../../packages/lock/src/redis/keys.ts';
 import { type CommandName, type Script, scriptFor } from '../../packages/lock/src/redis/scripts.ts';
-import { entryOf, turnOver, write } from './node-ledger.ts';
+import { entryOf, tokenText, turnOver, write } from './node-ledger.ts';
 import { callFirst, firstIn, followers, standInLine } from './node-line.ts';
 import { RedisProcess } from './redis-process.ts';
 
-/** What a command answers; where that is a vote, the voter's generation, incarnation and roster stand at its end. */
+/** What a command answers; where that is a vote, the voter's generation, incarnation and roster, as one text, are a part of it. */
 export type Reply = (string | number)[];
 
 /** @param own the keys of the call: the line of each resource, and those of who waits */
@@ -22,9 +22,7 @@ type Body = (
 const TOKEN_MAX = Number.MAX_SAFE_INTEGER;
 
 interface Voter {
-  readonly generation: string;
-  readonly incarnation: string;
-  readonly roster: string;
+  readonly vote: string;
   readonly floor: number;
   readonly max: number;
   readonly maxTtlMs: number;
@@ -57,9 +55,7 @@ function voter(model: RedisProcess, nodeKey: string, members: string): Voter | R
     (model.has('no-admission-check') && field('history') !== '');
   if (!mayVote) return ['not-admitted'];
   return {
-    generation: field('gen'),
-    incarnation: field('incarnation'),
-    roster: field('roster'),
+    vote: field('vote'),
     floor: Number(field('floor')),
     max: Number(field('max')),
     maxTtlMs: Number(field('max_ttl')),
@@ -84,6 +80,16 @@ function highestGiven(model: RedisProcess, node: Voter, last: number | undefined
   return last === undefined ? node.max : Math.max(last, floor);
 }
 
+/** @param vote generation, incarnation and roster */
+function noteRoster(
+  model: RedisProcess,
+  nodeKey: string,
+  vote: readonly [string, string, string],
+  members: string,
+): void {
+  model.setFields(nodeKey, { roster: vote[2], vote: vote.join(' '), members });
+}
+
 /** @param ends when the locks of these lines are free again */
 function grant(
   model: RedisProcess,
@@ -96,9 +102,9 @@ function grant(
 ): Reply {
   const longestMs = Number(model.field(keys[0], 'longest'));
   turnOver(model, keys, Number(fenceTtl), longestMs);
-  if (token > node.max) model.setFields(keys[0], { max: String(token) });
+  if (token > node.max) model.setFields(keys[0], { max: tokenText(token) });
   for (const [line, endsMs] of ends) write(model, keys, line, { token, owner, endsMs });
-  return ['granted', String(token), node.generation, node.incarnation, node.roster];
+  return ['granted', tokenText(token), node.vote];
 }
 
 function noteTtl(model: RedisProcess, nodeKey: string, node: Voter, ttl: string): void {
@@ -223,19 +229,19 @@ const extend: Body = (model, keys, lines, values, members) => {
   for (const { line, token, endsMs } of entries) {
     write(model, keys, line, { token, owner, endsMs: Math.max(endsMs, model.nowMs + Number(ttl)) });
   }
-  return ['extended', node.generation, node.incarnation, node.roster];
+  return ['extended', node.vote];
 };
 
 const release: Body = (model, keys, own, values) => {
-  const [owner = '', haveWaited = '0', told] = values;
-  const lines = own.slice(0, own.length - Number(haveWaited));
+  const [owner = '', haveWaited, told] = values;
+  const lines = own.slice(0, own.length - Number(haveWaited ?? 0));
   for (const waiter of own.slice(lines.length)) {
     model.data.lists.delete(waiter);
     for (const line of lines) model.leave(line, waiter);
   }
   let held = true;
   for (const line of lines) {
-    const { token, owner: holder } = entryOf(model, keys, line);
+    const { token, owner: holder } = entryOf(model, keys, line, haveWaited === undefined);
     if (holder === owner) write(model, keys, line, { token, owner: undefined, endsMs: 0 });
     held &&= holder === owner;
   }
@@ -276,7 +282,7 @@ const promise: Body = (model, [nodeKey], _, values, members) => {
     if (!isKnown && !isNext && !model.has('promise-not-strict')) return ['refused'];
     roster[Number(place) - 1] = { incarnation: claimed, generation };
   }
-  model.setFields(nodeKey, { roster: asRoster(roster), members });
+  noteRoster(model, nodeKey, [field('gen') ?? '0', incarnation, asRoster(roster)], members);
   const admitted = field('history') === model.history ? 1 : 0;
   const facts = [field('max') ?? '0', field('longest') ?? '0', admitted, field('gen') ?? '0'];
   return ['promised', ...facts, incarnation, before];
@@ -298,14 +304,15 @@ const admit: Body = (model, [nodeKey], _, values, members) => {
   } else if (Number(field('gen')) >= Number(gen)) return ['already-admitted'];
 
   const restored = model.has('floor-not-restored') ? 0 : Number(floor);
-  const highest = String(Math.max(restored, Number(field('max') ?? '0')));
+  const highest = tokenText(Math.max(restored, Number(field('max') ?? '0')));
   const known = lives(roster);
   for (const [at, life] of lives(field('roster') ?? '').entries()) {
     if (life.generation > (known[at]?.generation ?? 0)) known[at] = life;
   }
   const longestMs = String(Math.max(Number(longest), Number(field('longest') ?? '0')));
-  model.setFields(nodeKey, { history: history, gen, roster: asRoster(known), floor: highest });
-  model.setFields(nodeKey, { max: highest, longest: longestMs, members, max_ttl: maxTtl });
+  noteRoster(model, nodeKey, [gen, incarnation, asRoster(known)], members);
+  model.setFields(nodeKey, { history, gen, floor: highest, max: highest });
+  model.setFields(nodeKey, { longest: longestMs, max_ttl: maxTtl });
   return ['admitted'];
 };
 
@@ -313,7 +320,7 @@ const retire: Body = (model, [nodeKey], _, values) => {
   const [incarnation = '', name = ''] = values;
   const isVoter = model.field(nodeKey, 'history') === model.history;
   if (!isVoter || model.field(nodeKey, 'incarnation') !== incarnation) return ['changed'];
-  model.deleteFields(nodeKey, ['history', 'gen']);
+  model.deleteFields(nodeKey, ['history', 'gen', 'vote']);
   beginLife(model, nodeKey, name);
   return ['retired'];
 };
@@ -342,7 +349,7 @@ export interface ModelCall {
 }
 
 /** How many keys of the node's own come before those of the calls. */
-const OWN_KEYS = 3;
+const OWN_KEYS = 2;
 
 /** The calls that a request to run a script carries, as `alone.lua` or `calls.lua` finds them. */
 export function callsIn(
@@ -370,37 +377,31 @@ function isKnown(command: string): command is ModelCommand {
 
 /** How many parts of a reply come before the voter. */
 const VOTES: Readonly<Record<string, number>> = { granted: 2, extended: 1 };
-/** Of how many parts that is. */
-const VOTER = 3;
-
 /** What a script answers, as `calls.lua` and `alone.lua` write it. */
 export function written(replies: readonly Reply[]): string {
-  const voters: Reply[] = [];
-  const placeOf = (voter: Reply): number => {
-    const known = voters.findIndex((one) => one.join() === voter.join());
+  const voters: (string | number)[] = [];
+  const placeOf = (voter: string | number): number => {
+    const known = voters.indexOf(voter);
     return known === -1 ? voters.push(voter) : known + 1;
   };
   const parts = replies.map((reply) => {
     const own = VOTES[reply[0] ?? ''];
     if (!own) return reply;
-    const place = placeOf(reply.slice(own, own + VOTER));
-    return [...reply.slice(0, own), place, ...reply.slice(own + VOTER)];
+    return reply.with(own, placeOf(reply[own] ?? ''));
   });
-  return [parts, ...(voters.length > 0 ? [voters] : [])]
-    .map((line) => JSON.stringify(line))
-    .join('\n');
+  return [JSON.stringify(parts), ...voters].join('\n');
 }
 
 /** The replies that a script has written. */
 export function repliesIn(answer: string): readonly Reply[] {
-  const [replies = [], voters = []]: Reply[][] = answer
-    .split('\n')
-    .map((line) => (line.startsWith('[') ? JSON.parse(line).flatMap(eachOf) : [line.split(' ')]));
+  const [told = '', ...voters] = answer.split('\n');
+  const replies: Reply[] = told.startsWith('[')
+    ? JSON.parse(told).flatMap(eachOf)
+    : [told.split(' ')];
   return replies.map((reply) => {
     const own = VOTES[reply[0] ?? ''];
     if (!own) return reply;
-    const voter = voters[Number(reply[own]) - 1] ?? [];
-    return [...reply.slice(0, own), ...voter, ...reply.slice(own + 1)];
+    return reply.with(own, voters[Number(reply[own]) - 1] ?? '');
   });
 }
 
@@ -425,20 +426,14 @@ export class NodeModel extends RedisProcess {
     keyCount: number,
     keysAndArguments: readonly (string | number)[],
   ): Reply[] {
-    const [node = '', ledger = '', earlier = ''] = keysAndArguments.map(String);
+    const [node = '', before = ''] = keysAndArguments.map(String);
     const calls = callsIn(keyCount, keysAndArguments);
     assert.partialDeepStrictEqual(
       scriptFor(calls.map(({ command: name }) => ({ command: { name } }))),
       script,
     );
     return calls.map(({ command, keys, values }) =>
-      bodies[command](
-        this,
-        [node, ledger, earlier],
-        keys,
-        values,
-        String(keysAndArguments[keyCount]),
-      ),
+      bodies[command](this, [node, before], keys, values, String(keysAndArguments[keyCount])),
     );
   }
 }

@@ -10,8 +10,7 @@ export type NodeFlaw =
   | 'members-ignored'
   | 'first-takes-held'
   | 'heirs-without-tokens'
-  | 'ledger-turned-early'
-  | 'ledger-without-mark';
+  | 'ledger-turned-early';
 
 /** A list, as the JSON of its elements. */
 interface Value {

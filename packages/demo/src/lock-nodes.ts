@@ -105,7 +105,7 @@ export class LockNodes implements AsyncDisposable {
     const clients = [...this.#clients.values()];
     // What is ours to break is thrown away as a whole.
     if (this.#breakable.length === 0) {
-      const own = ['node', 'ledger', 'ledger-before'].map((key) => this.#lock.keyPrefix + key);
+      const own = ['node', 'node-before'].map((key) => this.#lock.keyPrefix + key);
       await Promise.all(clients.map((client) => client.del(own)));
     }
     for (const client of clients) client.disconnect();

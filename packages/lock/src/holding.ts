@@ -1,7 +1,7 @@
 import type { Failure } from './core/failure.js';
 import { consistentQuorum, majorityOf } from './core/quorum.js';
 import { validityMs } from './core/validity.js';
-import type { Holding, Nodes } from './redis/nodes.js';
+import type { Holding, Nodes, ReleaseOptions } from './redis/nodes.js';
 import type { ExtendReply, ReleaseReply } from './redis/replies.js';
 import type { Runtime } from './runtime.js';
 
@@ -60,15 +60,6 @@ export function extendOnAll(
   });
 }
 
-export interface ReleaseOptions {
-  /** After how many milliseconds nobody is waited for any more. */
-  readonly limitMs: number;
-  /** Whether its time is over by now: others may have held it already. */
-  readonly isOver: boolean;
-  /** The owner id of who asks for the same lock right behind this, if anybody does. */
-  readonly next: string | undefined;
-}
-
 /**
  * Releases on the nodes that were asked; settles once a majority has decided. Never rejects.
  *
@@ -78,7 +69,7 @@ export interface ReleaseOptions {
 export function releaseWhereAsked(
   nodes: Nodes,
   holding: Holding,
-  { limitMs, isOver, next }: ReleaseOptions,
+  options: ReleaseOptions,
 ): Promise<ReleaseOutcome> {
   const count = nodes.all.length;
   const majority = majorityOf(count);
@@ -96,11 +87,11 @@ export function releaseWhereAsked(
       pending -= 1;
       if (answer === 'released') released += 1;
       if (answer === 'not-held') notHeld += 1;
-      const isFree = !isOver && notHeld === 0 && released + unasked >= majority;
+      const isFree = !options.isOver && notHeld === 0 && released + unasked >= majority;
       if (isFree || released >= majority) end('released');
       else if (notHeld > 0 && notHeld + unasked > count - majority) end('expired');
       else if (pending === 0) end('unknown');
     };
-    const question = nodes.release(holding, limitMs, hear, late, next);
+    const question = nodes.release(holding, options, hear, late);
   });
 }

@@ -53,10 +53,10 @@ export class Redlock extends LockService<Place> {
     const names = named.map(({ name }) => name);
     const tick = new Tick(runtime);
     const nodes = named.map((node) => {
-      // With its own name, so that clients who swap the names of two nodes are refused, too; and with what the nodes keep, so that those are
-      // who know nothing of a ledger.
+      // With its own name, so that clients who swap the names of two nodes are refused, too; and with where the nodes keep what, so that
+      // those are who look elsewhere.
       const members = createHash('sha1')
-        .update(JSON.stringify([names, node.name, 'ledger']))
+        .update(JSON.stringify([names, node.name, 'node, node-before']))
         .digest('hex');
       const service = { ...options, members, nodeCount: named.length };
       return new RedisNode(node, service, runtime, tick);

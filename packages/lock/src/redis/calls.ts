@@ -39,7 +39,7 @@ function json(value: string): string {
 /** What came back for a command, and the voters whose places a vote names, from 1. */
 export interface Reply {
   readonly parts: readonly unknown[];
-  readonly voters: readonly unknown[];
+  readonly voters: readonly string[];
   /** Whether the command may have been carried out after what was sent later. */
   readonly mayBeLate: boolean;
 }
@@ -101,7 +101,6 @@ export class Calls<Node> {
   readonly #members: string;
   readonly #runtime: Runtime;
   readonly #tick: Tick;
-  readonly #voters = new ToldList();
   readonly #sendAll = (nowMs: number): void => this.#sendWaiting(nowMs);
   #waiting: Call<Node>[] = [];
   #scripts = 0;
@@ -239,10 +238,8 @@ export class Calls<Node> {
 
   #tell(calls: readonly Call<Node>[], reply: unknown, mayBeLate: boolean): void {
     const text = typeof reply === 'string' ? reply : '';
-    const end = text.indexOf('\n');
-    const told = end === -1 ? text : text.slice(0, end);
+    const [told = '', ...voters] = text.split('\n');
     const replies = this.#tick.replies.of(told);
-    const voters = end === -1 ? [] : this.#voters.of(text.slice(end));
     const isWhole = replies.length === calls.length;
     let at = 0;
     for (const call of calls) {
@@ -317,8 +314,7 @@ export function eachOf(told: unknown): unknown[] {
 /** A list of one, whose parts are words, is written without JSON where that is worth it. */
 function read(text: string): unknown {
   try {
-    const from = text.startsWith('\n') ? 1 : 0;
-    return text[from] === '[' ? JSON.parse(text) : [text.slice(from).split(' ')];
+    return text.startsWith('[') ? JSON.parse(text) : [text.split(' ')];
   } catch {
     return null;
   }

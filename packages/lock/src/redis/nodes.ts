@@ -60,6 +60,15 @@ export interface Ticket {
   readonly family: string;
 }
 
+export interface ReleaseOptions {
+  /** After how many milliseconds nobody is waited for any more. */
+  readonly limitMs: number;
+  /** Whether its time is over by now: others may have held it already. */
+  readonly isOver: boolean;
+  /** The owner id of who asks for the same lock right behind this, if anybody does. */
+  readonly next: string | undefined;
+}
+
 export interface NodesOptions {
   readonly keyPrefix: string;
   readonly fenceTtlMs: number;
@@ -255,13 +264,12 @@ export class Nodes {
    */
   release(
     holding: Holding,
-    limitMs: number,
+    { limitMs, isOver, next }: ReleaseOptions,
     tell: Tell<ReleaseReply>,
     late?: () => void,
-    next?: string,
   ): Question<ReleaseReply> {
     holding.isGivenUp = true;
-    const command = this.#releaseOf(holding, next);
+    const command = this.#releaseOf(holding, isOver, next);
     const patience = { worthMs: this.#options.maxTtlMs, late };
     return this.#ask(holding.asked, command, limitMs, released, tell, patience);
   }
@@ -312,13 +320,13 @@ export class Nodes {
     for (const node of nodes) node.send({ command, untilMs, hear: () => {} });
   }
 
-  #releaseOf(holding: Holding, next?: string): Command {
+  #releaseOf(holding: Holding, isOver = false, next?: string): Command {
     const { owner, hasWaited, heirs } = holding;
     const keys = this.#keys(holding, hasWaited);
     for (const heir of heirs) keys.push(this.#waiter(heir));
     const waited = heirs.length + (hasWaited ? 1 : 0);
     if (next !== undefined) return new Command('release', keys, [owner, waited, next]);
-    return new Command('release', keys, waited > 0 ? [owner, waited] : [owner]);
+    return new Command('release', keys, waited > 0 || isOver ? [owner, waited] : [owner]);
   }
 
   #ask<Answer extends object>(

@@ -117,24 +117,18 @@ export function extended({ parts, voters }: Reply, service: Membership): ExtendR
 type Life = Omit<Voter, 'index'>;
 
 /** What the votes of each node were last given as: a node sends the same with every script until one is admitted anew. */
-const lastVoters = new WeakMap<Membership, { readonly sent: readonly unknown[]; life: Life }>();
+const lastVoters = new WeakMap<Membership, { readonly sent: string; readonly life: Life }>();
 
-function voter(sent: unknown, service: Membership): Life {
+function voter(sent: string | undefined, service: Membership): Life {
   const last = lastVoters.get(service);
   if (last && last.sent === sent) return last.life;
-  if (!Array.isArray(sent)) throw unexpected(sent);
-  const [generation, incarnation, known] = sent;
-  if (last) {
-    const [lastGeneration, lastIncarnation, lastKnown] = last.sent;
-    const isSame = generation === lastGeneration && incarnation === lastIncarnation;
-    if (isSame && known === lastKnown) return last.life;
-  }
+  const [generation, incarnation, known] = text(sent).split(' ');
   const life = {
     generation: wholeNumber(generation),
     incarnation: text(incarnation),
     roster: roster(known, service),
   };
-  lastVoters.set(service, { sent, life });
+  lastVoters.set(service, { sent: text(sent), life });
   return life;
 }
 

@@ -8,7 +8,7 @@ at_once.acquire = function(owners, values, lines, own)
   if not node.opened or node.opened > now or is_full(fence_ttl) then return end
 
   if redis.call('EXISTS', unpack(lines)) > 0 then return end
-  local found, earlier = redis.call('HMGET', LEDGER, unpack(lines)), redis.call('HEXISTS', LEDGER, MARK) == 0 and {}
+  local found, before = redis.call('HMGET', NODE, unpack(lines)), nil
   local n, texts, entries, seen, max, floor = 0, {}, {}, {}, node.max, node.floor
   local till = time_text(now + ttl) .. ' '
   for i, line in ipairs(lines) do
@@ -16,8 +16,8 @@ at_once.acquire = function(owners, values, lines, own)
     if seen[line] then return end
     seen[line] = true
     if not entry then
-      earlier = earlier or redis.call('HMGET', EARLIER, unpack(lines))
-      entry = earlier[i]
+      before = before or redis.call('HMGET', BEFORE, unpack(lines))
+      entry = before[i]
     end
     if not entry or #entry == TOKEN_DIGITS then
       local last = entry and tonumber(entry)
@@ -26,9 +26,8 @@ at_once.acquire = function(owners, values, lines, own)
       local token = (last or max) + 1
       if token > TOKEN_MAX then return end
       if token > max then max = token end
-      local text = digits(token)
+      local text = token_text(token)
       texts[i] = text
-      if #text < TOKEN_DIGITS then text = padded(text, TOKEN_DIGITS) end
       n = n + 2
       entries[n - 1], entries[n] = line, till .. text .. ' ' .. owners[i]
     elseif is_over(entry) or string.sub(entry, OWNER_AT) == owners[i] then
@@ -37,10 +36,8 @@ at_once.acquire = function(owners, values, lines, own)
   end
   if n == 0 then return end
 
-  -- First, so that it is never below a token that was stored.
-  if max > node.max then redis.call('HSET', KEYS[1], 'max', digits(max)) end
   node.max = max
-  redis.call('HSET', LEDGER, unpack(entries))
+  redis.call('HSET', NODE, 'max', token_text(max), unpack(entries))
   if n == 2 * count then return '{"each":["' .. table.concat(texts, '","') .. '"],"like":["granted",' .. node.place .. ']}' end
   for i = 1, count do own[i] = texts[i] and '["granted","' .. texts[i] .. '",' .. node.place .. ']' end
 end

@@ -4,7 +4,7 @@
 -- Reply: {'admitted'} | {'already-admitted'} | {'changed'} | {'wrong-members'} | {'too-early', left (ms)} where the node has been
 --        seen for less than the quarantine: it may have forgotten a lease that somebody still holds.
 commands.admit = function(_, _, told, incarnation, gen, roster, floor, longest, max_ttl, quarantine)
-  local fields = redis.call('HMGET', KEYS[1],
+  local fields = redis.call('HMGET', NODE,
     'history', 'incarnation', 'seen_history', 'members', 'max', 'roster', 'longest', 'seen_at', 'gen')
   if own_history() ~= told or fields[3] ~= told or fields[2] ~= incarnation then return {'changed'} end
   if fields[4] and fields[4] ~= MEMBERS then return {'wrong-members'} end
@@ -16,13 +16,14 @@ commands.admit = function(_, _, told, incarnation, gen, roster, floor, longest, 
     return {'already-admitted'}
   end
 
-  local highest = digits(math.max(tonumber(floor), tonumber(fields[5] or '0')))
+  local highest = token_text(math.max(tonumber(floor), tonumber(fields[5] or '0')))
   local known = lives(roster)
   for place, life in ipairs(lives(fields[6] or '')) do
     if life.gen > known[place].gen then known[place] = life end
   end
-  redis.call('HSET', KEYS[1], 'history', told, 'gen', gen, 'roster', as_roster(known), 'floor', highest, 'max', highest,
-    'longest', digits(math.max(tonumber(longest), tonumber(fields[7] or '0'))), 'members', MEMBERS, 'max_ttl', max_ttl)
+  note_roster(gen, incarnation, as_roster(known))
+  redis.call('HSET', NODE, 'history', told, 'gen', gen, 'floor', highest, 'max', highest,
+    'longest', digits(math.max(tonumber(longest), tonumber(fields[7] or '0'))), 'max_ttl', max_ttl)
   voter = nil
   return {'admitted'}
 end

@@ -1,11 +1,11 @@
 -- The calls of one tick of a client, one after the other.
--- KEYS: node, both ledgers, then the keys of each call. ARGV: members, and the calls in runs of what is alike, each as a list of JSON: the
+-- KEYS: the node's two, then the keys of each call. ARGV: members, and the calls in runs of what is alike, each as a list of JSON: the
 -- command, how many keys each call has, all arguments but the first as a list, and then the first of each call.
 -- Reply: the reply of each call, {"error", message} where it failed; and the voters whose places those name. Two lines of JSON, much less
 -- work than lists of lists are, here and for the client. Where those of a whole run are alike, an object stands for them: `like` is what
 -- they are, `times` how often, or `each` has what would be the second part of each.
 local HEAD = 3
-local replies, from = {}, 4
+local replies, from = {}, 3
 for _, run in ipairs(cjson.decode(ARGV[2])) do
   local name, keys, values = unpack(run, 1, HEAD)
   local count, own, ok, like = #run - HEAD, {}, nil, nil
@@ -28,4 +28,4 @@ for _, run in ipairs(cjson.decode(ARGV[2])) do
   replies[#replies + 1] = like
   from = from + count * keys
 end
-return '[' .. table.concat(replies, ',') .. ']' .. (voters[1] and '\n' .. cjson.encode(voters) or '')
+return '[' .. table.concat(replies, ',') .. ']' .. (voters[1] and '\n' .. table.concat(voters, '\n') or '')

@@ -4,15 +4,15 @@
 -- Reply: {'inspected', history, incarnation, admitted (1|0), gen, roster, max, longest (ms), members, waited (ms)}; '' or '0'
 --        where nothing is known. waited: how long ago this life of the data was first inspected.
 commands.inspect = function(_, _, name)
-  local seen = redis.call('HMGET', KEYS[1], 'seen_history', 'seen_at', 'history')
+  local seen = redis.call('HMGET', NODE, 'seen_history', 'seen_at', 'history')
   if seen[1] ~= own_history() then
     begin_life(name)
   elseif seen[3] ~= own_history() and tonumber(seen[2]) > own_time_ms() then
     -- The clock has gone back since: the wait begins again, as it would not end before the clock is back.
-    redis.call('HSET', KEYS[1], 'seen_at', digits(own_time_ms()))
+    redis.call('HSET', NODE, 'seen_at', digits(own_time_ms()))
   end
 
-  local fields = redis.call('HMGET', KEYS[1],
+  local fields = redis.call('HMGET', NODE,
     'incarnation', 'history', 'gen', 'roster', 'max', 'longest', 'members', 'seen_at')
   return {
     'inspected', own_history(), fields[1], fields[2] == own_history() and 1 or 0, fields[3] or '0', fields[4] or '', fields[5] or '0',

@@ -1,17 +1,14 @@
--- What this node knows of each resource: the last token that it gave for it, and who has its lock until when. It stands in a hash, under
--- the name of the resource's line: many are read or written at once there, where keys that expire would each take commands of their own.
+-- What this node knows of each resource: the last token that it gave for it, and who has its lock until when. It stands in the node's hash,
+-- under the name of the resource's line: many are read or written at once there, where keys that expire would each take commands of their
+-- own, and none can be lost without the node's vote.
 -- An entry is the token; or, of a lock that was taken, when its lease ends by this node's clock (ms), the token, and the owner. Both
 -- numbers have leading zeros: what is what is told by its place, and times compare as texts.
--- What nobody has written for long is forgotten with the whole ledger, of which there are two: see turn_over in vote.lua. One that has lost
--- its mark may have been lost as a whole: what the earlier one has would be out of date, and is not looked at any more.
-local LEDGER, EARLIER, MARK = KEYS[2], KEYS[3], 'opened'
+-- What nobody has written for long is forgotten with the whole hash, of which there are two: see turn_over in vote.lua.
 local TIME_DIGITS, TOKEN_DIGITS = 15, 16
 local TOKEN_AT, OWNER_AT = TIME_DIGITS + 2, TIME_DIGITS + TOKEN_DIGITS + 3
 
-local function padded(text, width) return string.rep('0', width - #text) .. text end
-
 -- A time (ms) as it stands in an entry.
-local function time_text(ms) return padded(digits(ms), TIME_DIGITS) end
+local function time_text(ms) return halves('%07d%08d', ms) end
 
 local now
 -- Whether an entry begins with a time that has passed.
@@ -20,22 +17,23 @@ local function is_over(entry)
   return entry < now
 end
 
--- The last token for a resource that this node remembers; while somebody has its lock also who, and until when (ms).
-local function entry_of(line)
-  local entry = redis.call('HGET', LEDGER, line) or redis.call('HEXISTS', LEDGER, MARK) == 1 and redis.call('HGET', EARLIER, line)
+-- The last token for a resource that this node remembers; while somebody has its lock, or had it last and its end does not matter, also
+-- who, and until when (ms).
+local function entry_of(line, also_over)
+  local entry = redis.call('HGET', NODE, line) or redis.call('HGET', BEFORE, line)
   if not entry then return nil end
   local is_free = #entry == TOKEN_DIGITS
   local token = tonumber(is_free and entry or string.sub(entry, TOKEN_AT, OWNER_AT - 2))
-  if not token then error('not an entry of a ledger: ' .. entry) end
-  if is_free or is_over(entry) then return token end
+  if not token then error('not an entry of the ledger: ' .. entry) end
+  if is_free or not also_over and is_over(entry) then return token end
   return token, string.sub(entry, OWNER_AT), tonumber(string.sub(entry, 1, TIME_DIGITS))
 end
 
 -- Where memory is full, Redis refuses the first write of a script, unless it takes none: what gives time or gives up must not be.
-local function write_though_full() redis.call('HDEL', LEDGER, '') end
+local function write_though_full() redis.call('HDEL', NODE, '') end
 
 -- Without an owner the lock is free.
 local function write(line, token, owner, ends)
-  local text = padded(digits(token), TOKEN_DIGITS)
-  redis.call('HSET', LEDGER, line, owner and time_text(ends) .. ' ' .. text .. ' ' .. owner or text)
+  local text = token_text(token)
+  redis.call('HSET', NODE, line, owner and time_text(ends) .. ' ' .. text .. ' ' .. owner or text)
 end

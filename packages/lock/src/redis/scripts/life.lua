@@ -3,6 +3,6 @@
 local function begin_life(name)
   voter = nil
   local time = redis.call('TIME')
-  redis.call('HSET', KEYS[1], 'seen_history', own_history(), 'incarnation', string.sub(name, -8) .. '.' .. time[1] .. '.' .. time[2],
+  redis.call('HSET', NODE, 'seen_history', own_history(), 'incarnation', string.sub(name, -8) .. '.' .. time[1] .. '.' .. time[2],
     'seen_at', digits(own_time_ms()))
 end

@@ -1,31 +1,38 @@
 -- What this node knows of itself. This file begins every script, calls.lua ends it, and between them stand the commands, each in a
 -- file of its own, and what those need. A command is a function of the place of its first key in KEYS, that of its last, and its
 -- arguments, which are strings; its reply is a list.
--- KEYS[2] and KEYS[3] are its ledger and the one before, see ledger.lua. KEYS[1] is always the node's own hash:
+-- KEYS[1] is always the node's own hash, and KEYS[2] what that was before: see ledger.lua, for what it has of each resource. Of itself:
 --   history    the replication history in which this incarnation was admitted, see own_history
 --   gen       generation of this incarnation, under which its votes count: it may be raised. Every later incarnation of a node of
 --             this name has a higher one
 --   roster    of every node, in the order of the sorted names, the latest incarnation that this one has promised to respect:
 --             generation:incarnation, comma separated; 0: where there is none
+--   vote      what every vote is given as: gen, incarnation and roster, separated by blanks
 --   floor     what max was when this incarnation was admitted
 --   max       the highest token that this node ever gave or confirmed, over all resources
 --   longest   the longest lease in milliseconds that this node ever granted
 --   members   digest of the sorted node names and this node's own: clients that name the nodes otherwise are refused
 --   max_ttl   the longest lease in milliseconds that this node would grant
---   opened    when its ledger was begun, by its clock (ms), unless the clock has gone back since
---   turned    when that became the one before which was the ledger until then
+--   opened    when this hash was begun, by its clock (ms), unless the clock has gone back since
+--   turned    when that became the one before which was this one until then
 --   incarnation, seen_history, seen_at   of this life of the data: a name that no other has, the history, and the clock (ms), all
 --             stamped by the first INSPECT that finds it new
 
+local NODE, BEFORE = KEYS[1], KEYS[2]
 -- What the client calls the nodes, and this one.
 local MEMBERS = ARGV[1]
 
--- Lua would print a number of 16 digits with an exponent. In halves, for C's integers may have 32 bits; `%.0f` takes half as long again.
-local function digits(number)
-  local HALF = 100000000
-  if number < HALF then return string.format('%d', number) end
-  return string.format('%d%08d', math.floor(number / HALF), number % HALF)
+-- Lua would print a number of 16 digits with an exponent. C's integers may have 32 bits; `%.0f` takes half as long again.
+local HALF = 100000000
+local function halves(format, number)
+  local low = number % HALF
+  return string.format(format, (number - low) / HALF, low)
 end
+
+-- A token as it is kept, and as clients are told.
+local function token_text(token) return halves('%08d%08d', token) end
+
+local function digits(number) return number < HALF and string.format('%d', number) or halves('%d%08d', number) end
 
 -- An admission ends with the process, and with its replication history: a master that was a replica for a while may come back
 -- with older data, of a replica that had not seen all its votes, in the same process. A master begins a new history whenever it
@@ -48,7 +55,7 @@ local function own_time_ms()
   return time_ms
 end
 
--- What votes of this script were given as, each {gen, incarnation, roster}: all of them the same, as a rule.
+-- What votes of this script were given as: all of them the same, as a rule.
 local voters = {}
 -- What a vote needs of the node's hash; nil where that has not been read, or may have changed since.
 local voter

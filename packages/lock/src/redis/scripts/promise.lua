@@ -10,7 +10,7 @@
 -- Reply: {'promised', max, longest (ms), admitted (1|0), gen, incarnation, roster as it was before} | {'refused'} | {'changed'} | {'wrong-members'}.
 commands.promise = function(_, _, incarnation, count, ...)
   local claims = {...}
-  local fields = redis.call('HMGET', KEYS[1],
+  local fields = redis.call('HMGET', NODE,
     'seen_history', 'incarnation', 'members', 'roster', 'max', 'longest', 'history', 'gen')
   if fields[1] ~= own_history() or fields[2] ~= incarnation then return {'changed'} end
   if fields[3] and fields[3] ~= MEMBERS then return {'wrong-members'} end
@@ -23,7 +23,7 @@ commands.promise = function(_, _, incarnation, count, ...)
     if not is_known and (known.gen ~= tonumber(claims[i + 3]) or known.gen >= generation) then return {'refused'} end
     known.incarnation, known.gen = claimed, generation
   end
-  redis.call('HSET', KEYS[1], 'roster', as_roster(roster), 'members', MEMBERS)
+  note_roster(fields[8] or '0', incarnation, as_roster(roster))
   voter = nil
   return {
     'promised', fields[5] or '0', fields[6] or '0', fields[7] == own_history() and 1 or 0, fields[8] or '0', incarnation, before,

@@ -3,16 +3,16 @@ at_once.release = function(owners, values, lines, own)
   local count = #lines
   if #values > 0 or redis.call('EXISTS', unpack(lines)) > 0 then return end
   local n, entries, seen = 0, {}, {}
-  for i, entry in ipairs(redis.call('HMGET', LEDGER, unpack(lines))) do
+  for i, entry in ipairs(redis.call('HMGET', NODE, unpack(lines))) do
     local line, owner = lines[i], owners[i]
     local is_own = entry and #entry == OWNER_AT - 1 + #owner and string.find(entry, owner, OWNER_AT, true)
-    if is_own and not is_over(entry) and not seen[line] then
+    if is_own and not seen[line] then
       n, seen[line], own[i] = n + 2, true, '["released"]'
       entries[n - 1], entries[n] = line, string.sub(entry, TOKEN_AT, OWNER_AT - 2)
     end
   end
   if n == 0 then return end
   write_though_full()
-  redis.call('HSET', LEDGER, unpack(entries))
+  redis.call('HSET', NODE, unpack(entries))
   if n == 2 * count then return '{"times":' .. count .. ',"like":["released"]}' end
 end

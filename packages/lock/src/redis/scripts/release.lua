@@ -1,7 +1,8 @@
 -- Gives up what the owner holds here, and its places in the lines: the first in line for what is free then is called.
 -- A node that is not admitted does so too: giving up is no vote.
 -- keys: the line of each resource, then the own keys of those who may have waited.
--- arguments: owner, how many may have waited, and the owner that its client tells that it may be its turn.
+-- arguments: owner; unless its client knows that its lease is not over, and that it has never waited: how many may have waited, and the
+-- owner that its client tells that it may be its turn.
 -- Reply: {'released'} where every lock was still the owner's, else {'not-held'}.
 commands.release = function(from, to, owner, have_waited, told)
   local first_waiter = to - (tonumber(have_waited) or 0) + 1
@@ -12,7 +13,7 @@ commands.release = function(from, to, owner, have_waited, told)
   to = first_waiter - 1
   local held = true
   for i = from, to do
-    local last, holder = entry_of(KEYS[i])
+    local last, holder = entry_of(KEYS[i], have_waited == nil)
     if holder == owner then
       write_though_full()
       write(KEYS[i], last)

@@ -3,10 +3,10 @@
 -- arguments: incarnation, a random name for the next one.
 -- Reply: {'retired'} | {'changed'} where it is not that incarnation, or has no vote.
 commands.retire = function(_, _, incarnation, name)
-  local fields = redis.call('HMGET', KEYS[1], 'history', 'incarnation')
+  local fields = redis.call('HMGET', NODE, 'history', 'incarnation')
   if fields[1] ~= own_history() or fields[2] ~= incarnation then return {'changed'} end
   -- Without its generation nobody takes it for a durable node that has missed nothing.
-  redis.call('HDEL', KEYS[1], 'history', 'gen')
+  redis.call('HDEL', NODE, 'history', 'gen', 'vote')
   begin_life(name)
   return {'retired'}
 end

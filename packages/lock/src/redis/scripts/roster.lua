@@ -12,3 +12,8 @@ local function as_roster(list)
   for place, life in ipairs(list) do parts[place] = digits(life.gen) .. ':' .. life.incarnation end
   return table.concat(parts, ',')
 end
+
+-- What this node has promised, and its votes will say from now on; it belongs to the clients that name the nodes alike.
+local function note_roster(gen, incarnation, roster)
+  redis.call('HSET', NODE, 'roster', roster, 'vote', gen .. ' ' .. incarnation .. ' ' .. roster, 'members', MEMBERS)
+end

@@ -6,7 +6,7 @@ commands.status = function()
     return string.match(redis.call('INFO', section), '\n' .. field .. ':([^\r\n]*)')
   end
 
-  local fields = redis.call('HMGET', KEYS[1],
+  local fields = redis.call('HMGET', NODE,
     'incarnation', 'history', 'gen', 'roster', 'max', 'longest', 'members', 'seen_at', 'seen_history')
   local waited = fields[9] == own_history() and math.max(0, own_time_ms() - tonumber(fields[8])) or 0
   local valkey = info('server', 'valkey_version')

@@ -5,18 +5,18 @@ local TOKEN_MAX = 9007199254740991 -- 2^53-1: Lua numbers are doubles, and large
 -- The voter that this node is, or nil and the refusal that it must answer.
 local function admitted()
   if not voter then
-    local fields = redis.call('HMGET', KEYS[1],
-      'history', 'gen', 'incarnation', 'roster', 'floor', 'max', 'members', 'max_ttl', 'longest', 'opened', 'turned')
+    local fields = redis.call('HMGET', NODE,
+      'history', 'vote', 'floor', 'max', 'members', 'max_ttl', 'longest', 'opened', 'turned')
     voter = {
       history = fields[1],
-      members = fields[7],
-      floor = tonumber(fields[5]),
-      max = tonumber(fields[6]),
-      max_ttl = tonumber(fields[8]),
-      longest = tonumber(fields[9]),
-      opened = fields[10] and tonumber(fields[10]),
-      turned = tonumber(fields[11] or '0'),
-      told = {fields[2], fields[3], fields[4]},
+      told = fields[2],
+      floor = tonumber(fields[3]),
+      max = tonumber(fields[4]),
+      members = fields[5],
+      max_ttl = tonumber(fields[6]),
+      longest = tonumber(fields[7]),
+      opened = fields[8] and tonumber(fields[8]),
+      turned = tonumber(fields[9] or '0'),
     }
   end
   if voter.members and voter.members ~= MEMBERS then return nil, {'wrong-members'} end
@@ -35,31 +35,38 @@ local function highest_given(last) return last and math.max(last, voter.floor) o
 -- Remembers that a lease may last as long as this; see admit.lua.
 local function note_ttl(ttl)
   if tonumber(ttl) > voter.longest then
-    redis.call('HSET', KEYS[1], 'longest', ttl)
+    redis.call('HSET', NODE, 'longest', ttl)
     voter.longest = tonumber(ttl)
   end
 end
 
--- Whether this ledger has become older than any lease, and than fences are to become (ms).
+-- Whether this hash has become older than any lease, and than fences are to become (ms).
 local function is_full(fence_ttl)
   return own_time_ms() - voter.opened > math.max(tonumber(fence_ttl), voter.longest)
 end
 
--- Begins a new ledger where this one is full. Entries of that are still found, as long again. A clock that has gone back makes it as young as
--- if it were new, and when it comes forward again, leases of the one before need not be over: that stays until they are.
+-- Begins a new hash where this one is full, with all that the node knows of itself. What the full one has of resources is still found, as
+-- long again. A clock that has gone back makes it as young as if it were new, and when it comes forward again, leases of the one before
+-- need not be over: that stays until they are.
+local OWN = {
+  'history', 'gen', 'roster', 'vote', 'floor', 'max', 'longest', 'members', 'max_ttl', 'incarnation', 'seen_history', 'seen_at',
+}
 local function turn_over(fence_ttl)
   local now, turns = own_time_ms(), voter.opened and is_full(fence_ttl)
   if voter.opened and voter.opened <= now and not turns then return end
   if turns and math.abs(now - voter.turned) <= voter.longest then return end
   if turns then
+    local known = redis.call('HMGET', NODE, unpack(OWN))
     -- Who may not do that never forgets.
-    redis.pcall('UNLINK', EARLIER)
-    redis.pcall('RENAME', LEDGER, EARLIER)
+    redis.pcall('UNLINK', BEFORE)
+    redis.pcall('RENAME', NODE, BEFORE)
+    for i, field in ipairs(OWN) do
+      if known[i] then redis.call('HSET', NODE, field, known[i]) end
+    end
     voter.turned = now
   end
-  if turns or not voter.opened then redis.call('HSET', LEDGER, MARK, '') end
   voter.opened = now
-  redis.call('HSET', KEYS[1], 'opened', digits(now), 'turned', digits(voter.turned))
+  redis.call('HSET', NODE, 'opened', digits(now), 'turned', digits(voter.turned))
 end
 
 -- Stores the token for every resource, and as the node's highest, first, so that it is never below one that was stored. The owner has the
@@ -67,9 +74,9 @@ end
 local function grant(token, fence_ttl, from, to, owner, ends)
   turn_over(fence_ttl)
   if token > voter.max then
-    redis.call('HSET', KEYS[1], 'max', digits(token))
+    redis.call('HSET', NODE, 'max', token_text(token))
     voter.max = token
   end
   for i = from, to do write(KEYS[i], token, owner, ends[i]) end
-  return {'granted', digits(token), voter.place}
+  return {'granted', token_text(token), voter.place}
 end
