@@ -19,8 +19,9 @@ for i, key in ipairs(KEYS) do
   if ttl ~= '0' then
     if not node then
       node = redis.call('HMGET', '${NODE}', '${FIELDS.join("', '")}')
-      local role, replid = string.match(redis.call('INFO', 'replication'), 'role:(%a+).-master_replid:(%x+)')
-      if node[6] ~= '${MEMBERS}' or role ~= 'master' or node[1] ~= replid then return '' end
+      local info = redis.call('INFO', 'replication')
+      local isOwn = string.find(info, 'role:master', 1, true) and string.find(info, 'master_replid:' .. node[1], 1, true)
+      if not isOwn or node[6] ~= '${MEMBERS}' then return '' end
     end
     flags[i] = '0'
     if tonumber(ttl) <= tonumber(node[7]) and (not entry or #entry == 16) and redis.call('EXISTS', line) == 0 then
@@ -31,11 +32,8 @@ for i, key in ipairs(KEYS) do
         local time = redis.call('TIME')
         till = string.format('%015.0f ', time[1] * 1000 + math.floor(time[2] / 1000) + tonumber(ttl))
       end
-      redis.call('HSET', '${NODE}', line, till .. text .. ' ' .. owner)
-      if token > max then
-        redis.call('HSET', '${NODE}', 'max', text)
-        node[5] = text
-      end
+      if token > max then node[5] = text end
+      redis.call('HSET', '${NODE}', 'max', node[5], line, till .. text .. ' ' .. owner)
       flags[i] = '1'
     end
   else

@@ -160,6 +160,19 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
+  test('of a node that has lost its record nobody gets what a bare majority holds', async () => {
+    const { lease } = await barelyHeld();
+    await world.admins[0]?.del(`${world.keyPrefix}node`);
+    const other = await world.connected();
+    await until(async () => {
+      const attempt = await other.lock.tryAcquire('x', { ttlMs: TTL_MS });
+      expect(attempt).toMatchObject({ ok: false });
+      return attempt.nodes[0]?.answer === 'not-admitted';
+    });
+    await lease.release();
+    await world.untilClean();
+  });
+
   test('a lease that is kept outlives the loss of a node that it was got from', async () => {
     const side = await world.busy();
     const lease = await side.lock.acquire('x', { ttlMs: TTL_MS });

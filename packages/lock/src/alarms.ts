@@ -44,9 +44,12 @@ export class Alarms {
     this.#clock = clock;
   }
 
-  /** Calls back once after `delayMs`, unless the returned function is called before. */
-  after(delayMs: number, ring: () => void): () => void {
-    const nowMs = this.#clock.nowMs();
+  /**
+   * Calls back once after `delayMs`, unless the returned function is called before.
+   *
+   * @param nowMs for who has just read the clock
+   */
+  after(delayMs: number, ring: () => void, nowMs: number = this.#clock.nowMs()): () => void {
     const alarm = new Alarm(nowMs + delayMs, ring);
     let before = this.#start.before;
     while (before !== this.#start && before.dueMs > alarm.dueMs) before = before.before;

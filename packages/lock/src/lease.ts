@@ -138,8 +138,9 @@ export class Lease implements AsyncDisposable {
 
   #watchDeadline(): void {
     this.#cancelTimer();
-    const delayMs = Math.max(0, Math.ceil(this.#deadlineMs - this.#runtime.nowMs()));
-    this.#cancelTimer = this.#deadlines.after(delayMs, () => this.#onTimer());
+    const nowMs = this.#runtime.nowMs();
+    const delayMs = Math.max(0, Math.ceil(this.#deadlineMs - nowMs));
+    this.#cancelTimer = this.#deadlines.after(delayMs, () => this.#onTimer(), nowMs);
   }
 
   // Timers may fire a little early by the clock that counts.

@@ -7,7 +7,7 @@ import { checkCount, checkResources, checkTtlMs, checkWaitMs } from './core/opti
 import { isHeard, tell } from './events.js';
 import type { ReleaseOutcome } from './holding.js';
 import { keepAlive } from './keep-alive.js';
-import { Lease, type LeaseNodes } from './lease.js';
+import { Lease, type LeaseNodes, type LeaseParts } from './lease.js';
 import { alarms, type Runtime, shareSignal } from './runtime.js';
 
 export interface TryAcquireOptions {
@@ -125,7 +125,7 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
   async acquire(resource: string | readonly string[], options: AcquireOptions): Promise<Lease> {
     const waitMs = checkWaitMs(options?.waitMs ?? 0);
     const request = this.check(resource, options);
-    const endMs = this.runtime.nowMs() + waitMs;
+    const endMs = waitMs > 0 ? this.runtime.nowMs() + waitMs : 0;
     let waiting = waitMs > 0 ? this.waitAtOnce(request) : null;
     try {
       for (let attempts = 1; ; attempts += 1) {
@@ -255,30 +255,69 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
     deadlineMs: number,
     nodes: LeaseNodes,
   ): Lease {
-    const extend = async (ttlMs: number): Promise<number> => {
-      const newDeadlineMs = await nodes.extend(checkTtlMs(ttlMs, this.#maxTtlMs));
-      const remainingMs = newDeadlineMs - this.runtime.nowMs();
-      tell('fenced:lock:extended', () => ({ resources, token, remainingMs }));
-      return newDeadlineMs;
-    };
-    const release = (): Promise<ReleaseOutcome> => {
-      const released = nodes.release();
-      if (isHeard('fenced:lock:released')) {
-        void released.then((outcome) => {
-          tell('fenced:lock:released', () => ({ resources, token, outcome }));
-        });
-      }
-      return released;
-    };
-    const { owner } = nodes;
-    const ended = (reason: () => LeaseLostError, wasLost: boolean): void => {
-      delete this.#held[owner];
-      if (wasLost) tell('fenced:lock:lost', () => ({ resources, token, reason: reason() }));
-    };
-    const told = { owner, extend, release, ended, share: () => nodes.share?.() ?? owner };
-    const lease = new Lease(resources, token, deadlineMs, told, this.runtime, this.#deadlines);
-    if (lease.remainingMs() > 0) this.#held[owner] = lease;
+    const held = new Held(resources, token, nodes, this.#held, this.#maxTtlMs, this.runtime);
+    const lease = new Lease(resources, token, deadlineMs, held, this.runtime, this.#deadlines);
+    this.#held[held.owner] = lease;
     return lease;
+  }
+}
+
+/** A lease as its service knows it: what happens to it is told to whoever has subscribed. */
+class Held implements LeaseParts {
+  readonly owner: string;
+  readonly #resources: readonly string[];
+  readonly #token: bigint;
+  readonly #nodes: LeaseNodes;
+  readonly #all: Record<string, Lease>;
+  readonly #maxTtlMs: number;
+  readonly #runtime: Runtime;
+
+  /** @param all by owner: it is taken out of them when it ends */
+  constructor(
+    resources: readonly string[],
+    token: bigint,
+    nodes: LeaseNodes,
+    all: Record<string, Lease>,
+    maxTtlMs: number,
+    runtime: Runtime,
+  ) {
+    this.owner = nodes.owner;
+    this.#resources = resources;
+    this.#token = token;
+    this.#nodes = nodes;
+    this.#all = all;
+    this.#maxTtlMs = maxTtlMs;
+    this.#runtime = runtime;
+  }
+
+  share(): string {
+    return this.#nodes.share?.() ?? this.owner;
+  }
+
+  async extend(ttlMs: number): Promise<number> {
+    const deadlineMs = await this.#nodes.extend(checkTtlMs(ttlMs, this.#maxTtlMs));
+    const remainingMs = deadlineMs - this.#runtime.nowMs();
+    tell('fenced:lock:extended', () => ({ ...this.#facts, remainingMs }));
+    return deadlineMs;
+  }
+
+  release(): Promise<ReleaseOutcome> {
+    const released = this.#nodes.release();
+    if (isHeard('fenced:lock:released')) {
+      void released.then((outcome) => {
+        tell('fenced:lock:released', () => ({ ...this.#facts, outcome }));
+      });
+    }
+    return released;
+  }
+
+  ended(reason: () => LeaseLostError, wasLost: boolean): void {
+    delete this.#all[this.owner];
+    if (wasLost) tell('fenced:lock:lost', () => ({ ...this.#facts, reason: reason() }));
+  }
+
+  get #facts(): { readonly resources: readonly string[]; readonly token: bigint } {
+    return { resources: this.#resources, token: this.#token };
   }
 }
 

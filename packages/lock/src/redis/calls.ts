@@ -31,9 +31,12 @@ export class Command {
   }
 }
 
+/** What is the same as JSON, between quotation marks: what owner ids are made of. */
+const PLAIN = /^[\w-]*$/;
+
 /** Half a character would be no JSON for Redis, and fail all that travels in the same script. */
 function json(value: string): string {
-  return JSON.stringify(value.toWellFormed());
+  return PLAIN.test(value) ? `"${value}"` : JSON.stringify(value.toWellFormed());
 }
 
 /** What came back for a command, and the voters whose places a vote names, from 1. */
@@ -72,6 +75,8 @@ const CONNECTING: ReadonlySet<string> = new Set(['connecting', 'connect', 'recon
 export class Tick {
   /** The replies to it, which nodes that agree tell alike. */
   readonly replies: ToldList = new ToldList();
+  /** What one node was sent: the next is to be sent the same, as a rule. */
+  readonly sent: Sent = new Sent();
   readonly #runtime: Runtime;
   #planned: ((nowMs: number) => void)[] = [];
   readonly #end = (): void => {
@@ -79,6 +84,7 @@ export class Tick {
     this.#planned = [];
     const nowMs = this.#runtime.nowMs();
     for (const send of planned) send(nowMs);
+    this.sent.forget();
   };
 
   constructor(runtime: Runtime) {
@@ -210,7 +216,7 @@ export class Calls<Node> {
   async #send(calls: readonly Call<Node>[]): Promise<void> {
     this.#scripts += 1;
     const script = scriptFor(calls);
-    const told = inScript(this.#nodeKeys, this.#members, calls);
+    const told = inScript(this.#nodeKeys, this.#members, calls, this.#tick.sent);
     // A cluster may send us elsewhere with it, and what is no client of one connection may send as it likes.
     let mayBeLate = this.#client.isCluster !== false;
     let reply: unknown;
@@ -256,27 +262,51 @@ export class Calls<Node> {
 /**
  * What EVALSHA takes after the script: how many keys, the keys, and the arguments, as `alone.lua` expects them for a single call, and
  * `calls.lua` for several.
+ *
+ * @param sent to another node with the same keys
  */
 export function inScript(
   nodeKeys: readonly string[],
   members: string,
-  calls: readonly { readonly command: Command }[],
+  calls: Sent['calls'],
+  sent: Sent = new Sent(),
 ): [keyCount: number, ...keysAndArguments: string[]] {
-  const [only] = calls;
-  if (only && calls.length === 1) {
-    const { name, keys, values } = only.command;
-    return [nodeKeys.length + keys.length, ...nodeKeys, ...keys, members, name, ...values];
+  if (!sent.isOf(calls)) sent.begin(nodeKeys, calls);
+  return [sent.keys.length, ...sent.keys, members, ...sent.values];
+}
+
+/** The calls of one script, as each node is sent them, but for what it is called. */
+class Sent {
+  calls: readonly { readonly command: Command }[] = [];
+  keys: readonly string[] = [];
+  values: readonly string[] = [];
+
+  isOf(calls: Sent['calls']): boolean {
+    return calls.length === this.calls.length && calls.every((call, at) => call === this.calls[at]);
   }
-  const keys = [...nodeKeys];
+
+  begin(nodeKeys: readonly string[], calls: Sent['calls']): void {
+    this.calls = calls;
+    this.keys = [...nodeKeys, ...calls.flatMap(({ command }) => command.keys)];
+    const [only] = calls;
+    const isAlone = only !== undefined && calls.length === 1;
+    this.values = isAlone ? [only.command.name, ...only.command.values] : [inRuns(calls)];
+  }
+
+  forget(): void {
+    this.calls = [];
+  }
+}
+
+function inRuns(calls: Sent['calls']): string {
   let runs = '';
   let shared = '';
   for (const { command } of calls) {
-    for (const key of command.keys) keys.push(key);
     if (command.shared === shared) runs += `,${command.own}`;
     else runs += `${shared && '],'}[${command.shared},${command.own}`;
     shared = command.shared;
   }
-  return [keys.length, ...keys, members, `[${runs}]]`];
+  return `[${runs}]]`;
 }
 
 /** A list that is often told in the same words as the last: they are not read again. */

@@ -83,7 +83,7 @@ const released = ({ parts }: Reply): ReleaseReply => ({
 });
 
 /** Calls back once after `delayMs`, unless the returned function is called before. Does not keep a process alive. */
-type After = (delayMs: number, callback: () => void) => () => void;
+type After = (delayMs: number, callback: () => void, nowMs?: number) => () => void;
 
 /** How long a request may take. */
 interface Patience {
@@ -121,12 +121,13 @@ class Question<Answer> implements Call<RedisNode> {
   }
 
   /** Who has not answered after `limitMs` has failed; `late` is called before, where somebody has not after `PATIENCE_MS`. */
-  limit(limitMs: number, after: After, late: (() => void) | undefined): void {
+  limit(limitMs: number, after: After, late: (() => void) | undefined, nowMs: number): void {
     const patienceMs = Math.min(PATIENCE_MS, limitMs);
-    this.#cancelLimit = after(patienceMs, () => {
+    const impatient = (): void => {
       this.#cancelLimit = after(limitMs - patienceMs, () => this.#fail(limitMs));
       late?.();
-    });
+    };
+    this.#cancelLimit = after(patienceMs, impatient, nowMs);
   }
 
   #fail(limitMs: number): void {
@@ -169,8 +170,8 @@ export class Nodes {
     this.#options = options;
     this.#runtime = runtime;
     const [soon, later] = [alarms(runtime), alarms(runtime)];
-    this.after = (delayMs, callback) =>
-      (delayMs > PATIENCE_MS ? later : soon).after(delayMs, callback);
+    this.after = (delayMs, callback, nowMs) =>
+      (delayMs > PATIENCE_MS ? later : soon).after(delayMs, callback, nowMs);
   }
 
   /** These answers, in the order of the nodes, with their names. */
@@ -337,9 +338,9 @@ export class Nodes {
     tell: Tell<NoInfer<Answer> | NodeFailure>,
     { worthMs = NODE_TIMEOUT_MAX_MS, late }: Patience = {},
   ): Question<Answer> {
-    const untilMs = this.#runtime.nowMs() + worthMs;
-    const question = new Question(this.all, indexes, command, untilMs, read, tell);
-    question.limit(limitMs, this.after, late);
+    const nowMs = this.#runtime.nowMs();
+    const question = new Question(this.all, indexes, command, nowMs + worthMs, read, tell);
+    question.limit(limitMs, this.after, late, nowMs);
     for (const index of indexes) this.#node(index).send(question);
     return question;
   }

@@ -125,11 +125,25 @@ function voter(sent: string | undefined, service: Membership): Life {
   const [generation, incarnation, known] = text(sent).split(' ');
   const life = {
     generation: wholeNumber(generation),
-    incarnation: text(incarnation),
+    incarnation: nameOf(incarnation),
     roster: roster(known, service),
   };
   lastVoters.set(service, { sent: text(sent), life });
   return life;
+}
+
+/** How many names are known at once: those of the nodes that vote are, unless a hundred services share a process. */
+const NAMES_MAX = 1_000;
+const names = new Map<string, string>();
+
+/** The same object for equal names of incarnations: they are compared in every vote. */
+function nameOf(value: unknown): string {
+  const name = text(value);
+  const known = names.get(name);
+  if (known !== undefined) return known;
+  if (names.size >= NAMES_MAX) names.clear();
+  names.set(name, name);
+  return name;
 }
 
 function roster(value: unknown, service: Membership): Roster {
@@ -137,7 +151,7 @@ function roster(value: unknown, service: Membership): Roster {
   if (entries.length !== service.nodeCount) throw unexpected(value);
   return entries.map((entry) => {
     const [generation, incarnation] = entry.split(':');
-    return { generation: wholeNumber(generation), incarnation: text(incarnation) };
+    return { generation: wholeNumber(generation), incarnation: nameOf(incarnation) };
   });
 }
 
