@@ -14,7 +14,7 @@ import { Redis } from 'ioredis';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 
-type Lock = Pick<Redlock, 'acquire' | 'tryAcquire' | 'using' | 'close'>;
+type Lock = Pick<Redlock, 'acquire' | 'tryAcquire' | 'using' | 'release' | 'close'>;
 
 interface Service {
   /** Another client of one lock service that is new with each name. */
@@ -119,6 +119,21 @@ describe.each([
     expect(performance.now() - startedMs).toBeLessThan(5_000);
     await using last = await one.acquire('x', { ttlMs: 400, waitMs: 10_000 });
     expect(last.token).toBe(35n);
+  });
+
+  test('a lease of the same process knows what is done in the name of its owner, whenever it was won', async () => {
+    const [one] = await openTwo();
+    const early = await Promise.all(['a', 'b'].map((name) => one.acquire(name, { ttlMs: 5_000 })));
+    const [first, second] = early;
+    const endOf = async (resource: string, lease = first): Promise<number | undefined> => {
+      const owner = lease?.owner ?? '';
+      expect(await one.release({ resource, owner })).toBe('released');
+      return lease?.remainingMs();
+    };
+    expect(await endOf('a')).toBe(0);
+    const late = await one.acquire('c', { ttlMs: 5_000 });
+    expect(await endOf('c', late)).toBe(0);
+    expect(await endOf('b', second)).toBe(0);
   });
 
   test('a lease ends at its deadline, and releasing it then is no error', async () => {

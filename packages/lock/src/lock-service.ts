@@ -1,13 +1,14 @@
 import type { Alarms } from './alarms.js';
 import type { FailedAttempt } from './attempt.js';
 import type { NodeAnswer } from './core/answers.js';
-import { InvalidArgumentError, type LeaseLostError, LockError } from './core/errors.js';
+import { InvalidArgumentError, LockError } from './core/errors.js';
 import { failureError } from './core/failure.js';
 import { checkCount, checkResources, checkTtlMs, checkWaitMs } from './core/options.js';
-import { isHeard, tell } from './events.js';
+import { tell } from './events.js';
+import { Held, HeldLeases } from './held-leases.js';
 import type { ReleaseOutcome } from './holding.js';
 import { keepAlive } from './keep-alive.js';
-import { Lease, type LeaseNodes, type LeaseParts } from './lease.js';
+import { Lease, type LeaseNodes } from './lease.js';
 import { alarms, type Runtime, shareSignal } from './runtime.js';
 
 export interface TryAcquireOptions {
@@ -87,8 +88,7 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
   readonly #name: string;
   readonly #maxTtlMs: number;
   readonly #closing = new AbortController();
-  /** By owner. No `Map`, for the reason that `Listener` has. */
-  readonly #held: Record<string, Lease> = Object.create(null);
+  readonly #held = new HeldLeases();
   readonly #deadlines: Alarms;
 
   /** @param name for messages */
@@ -205,14 +205,14 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
    */
   async release(held: HeldLease): Promise<ReleaseOutcome> {
     const { resources, owner } = checkHeld(held);
-    const own = this.#held[owner];
+    const own = this.#held.of(owner);
     return own ? own.release() : this.nodesOf(resources, owner).release();
   }
 
   /** Releases what is held and ends waits with an error of code `closed`. Leaves clients and pools to their owner. */
   async close(): Promise<void> {
     this.#closing.abort(new LockError('closed', `this ${this.#name} was closed`));
-    await Promise.all(Object.values(this.#held).map((lease) => lease.release()));
+    await Promise.all([...this.#held].map((lease) => lease.release()));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -257,67 +257,8 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
   ): Lease {
     const held = new Held(resources, token, nodes, this.#held, this.#maxTtlMs, this.runtime);
     const lease = new Lease(resources, token, deadlineMs, held, this.runtime, this.#deadlines);
-    this.#held[held.owner] = lease;
+    this.#held.add(held, lease);
     return lease;
-  }
-}
-
-/** A lease as its service knows it: what happens to it is told to whoever has subscribed. */
-class Held implements LeaseParts {
-  readonly owner: string;
-  readonly #resources: readonly string[];
-  readonly #token: bigint;
-  readonly #nodes: LeaseNodes;
-  readonly #all: Record<string, Lease>;
-  readonly #maxTtlMs: number;
-  readonly #runtime: Runtime;
-
-  /** @param all by owner: it is taken out of them when it ends */
-  constructor(
-    resources: readonly string[],
-    token: bigint,
-    nodes: LeaseNodes,
-    all: Record<string, Lease>,
-    maxTtlMs: number,
-    runtime: Runtime,
-  ) {
-    this.owner = nodes.owner;
-    this.#resources = resources;
-    this.#token = token;
-    this.#nodes = nodes;
-    this.#all = all;
-    this.#maxTtlMs = maxTtlMs;
-    this.#runtime = runtime;
-  }
-
-  share(): string {
-    return this.#nodes.share?.() ?? this.owner;
-  }
-
-  async extend(ttlMs: number): Promise<number> {
-    const deadlineMs = await this.#nodes.extend(checkTtlMs(ttlMs, this.#maxTtlMs));
-    const remainingMs = deadlineMs - this.#runtime.nowMs();
-    tell('fenced:lock:extended', () => ({ ...this.#facts, remainingMs }));
-    return deadlineMs;
-  }
-
-  release(): Promise<ReleaseOutcome> {
-    const released = this.#nodes.release();
-    if (isHeard('fenced:lock:released')) {
-      void released.then((outcome) => {
-        tell('fenced:lock:released', () => ({ ...this.#facts, outcome }));
-      });
-    }
-    return released;
-  }
-
-  ended(reason: () => LeaseLostError, wasLost: boolean): void {
-    delete this.#all[this.owner];
-    if (wasLost) tell('fenced:lock:lost', () => ({ ...this.#facts, reason: reason() }));
-  }
-
-  get #facts(): { readonly resources: readonly string[]; readonly token: bigint } {
-    return { resources: this.#resources, token: this.#token };
   }
 }
 

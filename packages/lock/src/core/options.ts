@@ -104,6 +104,7 @@ export function checkResources(resource: string | readonly string[]): readonly s
       );
     }
   }
+  if (resources.length === 1) return resources;
   const twice = resources.find((name, at) => resources.indexOf(name) !== at);
   if (twice !== undefined) throw new InvalidArgumentError(`resource is named twice: ${twice}`);
   return resources.toSorted();

@@ -38,7 +38,8 @@ export function consistentQuorum<V extends Voter>(
   majority: number,
 ): readonly V[] | null {
   if (voters.length < majority) return null;
-  return allAgree(voters) ? voters.slice(0, majority) : extend([], voters, majority);
+  if (!allAgree(voters)) return extend([], voters, majority);
+  return voters.length === majority ? voters : voters.slice(0, majority);
 }
 
 function allAgree(voters: readonly Voter[]): boolean {

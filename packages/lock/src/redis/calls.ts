@@ -287,7 +287,9 @@ class Sent {
 
   begin(nodeKeys: readonly string[], calls: Sent['calls']): void {
     this.calls = calls;
-    this.keys = [...nodeKeys, ...calls.flatMap(({ command }) => command.keys)];
+    const keys = [...nodeKeys];
+    for (const { command } of calls) for (const key of command.keys) keys.push(key);
+    this.keys = keys;
     const [only] = calls;
     const isAlone = only !== undefined && calls.length === 1;
     this.values = isAlone ? [only.command.name, ...only.command.values] : [inRuns(calls)];
