@@ -377,6 +377,7 @@ function isKnown(command: string): command is ModelCommand {
 
 /** How many parts of a reply come before the voter. */
 const VOTES: Readonly<Record<string, number>> = { granted: 2, extended: 1 };
+
 /** What a script answers, as `calls.lua` and `alone.lua` write it. */
 export function written(replies: readonly Reply[]): string {
   const voters: (string | number)[] = [];

@@ -36,8 +36,9 @@ at_once.acquire = function(owners, values, lines, own)
   end
   if n == 0 then return end
 
-  node.max = max
   redis.call('HSET', NODE, 'max', token_text(max), unpack(entries))
+  -- Not before: where that is refused, what is asked again below has not been stored.
+  node.max = max
   if n == 2 * count then return '{"each":["' .. table.concat(texts, '","') .. '"],"like":["granted",' .. node.place .. ']}' end
   for i = 1, count do own[i] = texts[i] and '["granted","' .. texts[i] .. '",' .. node.place .. ']' end
 end
