@@ -37,7 +37,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     for (;;) {
       const lease = await side.lock.acquire('x', { ttlMs });
       // Nothing is on its way to the others then.
-      for (const client of side.clients) await client.ping();
+      await side.untilAnswered();
       if ((await world.holders('x')) === majority) return { side, lease };
       await lease.release();
     }
@@ -242,13 +242,13 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     const inTheWay = world.ledgers.slice(majority);
     for (const ledger of inTheWay) await ledger.take('x', 'another attempt', TTL_MS);
     const { owner } = lease;
-    for (const client of side.clients) await client.ping();
+    await side.untilAnswered();
     const other = await world.connected();
     expect(await other.lock.release({ resource: 'x', owner })).toBe('released');
     for (const ledger of inTheWay) await ledger.free('x');
     // Twice as long as the first pause before they are asked again, where they are.
     await sleep(2 * PATIENCE_MS);
-    for (const client of side.clients) await client.ping();
+    await side.untilAnswered();
     expect(await world.keys(/^lock:/)).toEqual([]);
     expect(await lease.release()).toBe('expired');
   });

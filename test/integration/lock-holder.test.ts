@@ -67,7 +67,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     expect(lease.signal.reason).toBeInstanceOf(LeaseLostError);
     side.heal();
     await until(() => side.clients.every(({ status }) => status === 'ready'));
-    for (const client of side.clients) await client.ping();
+    await side.untilAnswered();
     await until(async () => (await world.holders('x')) === count);
     next.ensure();
   });

@@ -59,7 +59,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await giveUp(side, 'toServer');
     side.heal();
     await Promise.all(world.admins.map((node) => until(() => isKnown(node))));
-    for (const client of side.clients) await client.ping();
+    await side.untilAnswered();
     await world.untilClean();
   });
 
@@ -84,7 +84,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await turn();
     controller.abort();
     expect(await attempt).toMatchObject({ reason: 'aborted' });
-    for (const client of side.clients) await client.ping();
+    await side.untilAnswered();
     resolve();
     await until(() => acquired.length === count);
     for (const reply of acquired) expect(String(await reply)).toContain('"granted"');
@@ -105,7 +105,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     const lease = await other.lock.acquire('x', { ttlMs: TTL_MS });
     late.heal();
     await until(() => late.clients.every(({ status }) => status === 'ready'));
-    for (const one of late.clients) await one.ping();
+    await late.untilAnswered();
     await until(async () => (await world.keys(/lock:[yz]/)).length === 0);
     expect(await other.lock.tryAcquire('x', { ttlMs: TTL_MS })).toMatchObject({ reason: 'held' });
     expect(await lease.release()).toBe('released');
@@ -144,6 +144,9 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
         expect(won.remainingMs()).toBeGreaterThan(0);
         expect(await won.release()).toBe('released');
       }
+      // What was sent before the abort may arrive after it.
+      await turn();
+      await side.untilAnswered();
       await world.untilClean();
     });
     await fc.assert(property, { seed, numRuns: 40 });
@@ -160,6 +163,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
 
     const half = await side.lock.acquire('x', { ttlMs: TTL_MS });
     await until(async () => (await world.holders('x')) === count);
+    await side.untilAnswered();
     const lost = world.ledgers.slice(0, world.majority);
     await Promise.all(lost.map((ledger) => ledger.free('x')));
     await expect(half.extend(TTL_MS)).rejects.toThrow(LeaseLostError);
@@ -179,7 +183,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
     side.heal();
     expect(await extension).toBeInstanceOf(LeaseLostError);
-    for (const client of side.clients) await client.ping();
+    await side.untilAnswered();
     expect(await world.keys()).toEqual([]);
   });
 

@@ -109,7 +109,8 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     expect(await lease.release()).toBe('released');
     const next = await waiting;
     expect(performance.now() - releasedMs).toBeLessThan(TURN_MS * 3);
-    expect(await world.keys(/^waiter:/)).toEqual([]);
+    // A majority has let it have the lock: the others do so a little later.
+    await until(async () => (await world.keys(/^waiter:/)).length === 0);
 
     // It may believe that its turn has come, and is refused as long as another holds the lock.
     await stopped.wake();
@@ -204,7 +205,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     const connections = side.doors.map((door) => door.connections);
     expect(await side.lock.tryAcquire('x', { ttlMs: TTL_MS })).toMatchObject({ reason: 'held' });
     await expect(side.lock.acquire(['x', 'y'], { ttlMs: TTL_MS, waitMs: 0 })).rejects.toThrow();
-    for (const client of side.clients) await client.ping();
+    await side.untilAnswered();
     expect(await world.keys(/^(?:waiter|line):/)).toEqual([]);
     expect(side.doors.map((door) => door.connections)).toEqual(connections);
   });

@@ -36,6 +36,11 @@ export class Side implements AsyncDisposable {
     for (const door of this.doors) door.heal();
   }
 
+  /** Until the nodes have answered all that was sent to them. */
+  async untilAnswered(): Promise<void> {
+    for (const client of this.clients) await client.ping();
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     for (const client of this.clients) client.disconnect();
     await Promise.all([this.lock.close(), ...this.doors.map((door) => door.stop())]);
