@@ -72,8 +72,8 @@ export class Tenure implements LeaseNodes {
     throw failureError(extended, holding.resources, 0);
   }
 
-  async release(): Promise<ReleaseOutcome> {
-    if (this.#handOn()) return 'released';
+  release(): Promise<ReleaseOutcome> {
+    if (this.#handOn()) return Promise.resolve('released');
     const { holding, rest, ttlMs, deadlineMs, othersWait } = this.grant;
     rest?.end();
     const next = othersWait ? null : this.#neighbours.first(holding.resources);

@@ -8,8 +8,6 @@ export class Command {
   readonly name: CommandName;
   readonly keys: readonly string[];
   readonly values: readonly string[];
-  #own: string | null = null;
-  #shared: string | null = null;
 
   constructor(name: CommandName, keys: readonly string[], values: readonly (string | number)[]) {
     this.name = name;
@@ -17,17 +15,13 @@ export class Command {
     this.values = values.map(String);
   }
 
-  /** As JSON, its first argument, which is another for each call as a rule. */
-  get own(): string {
-    this.#own ??= json(this.values[0] ?? '');
-    return this.#own;
-  }
-
-  /** As JSON, what many have alike: the command, how many keys it has, and all arguments but the first. */
-  get shared(): string {
-    const rest = (): string => this.values.slice(1).map(json).join();
-    this.#shared ??= `"${this.name}",${this.keys.length},[${rest()}]`;
-    return this.#shared;
+  /** Whether it differs in its first argument only, which is another for each call as a rule, and in what its keys are. */
+  isLike({ name, keys, values }: Command): boolean {
+    if (name !== this.name || keys.length !== this.keys.length) return false;
+    return (
+      values.length === this.values.length &&
+      this.values.every((value, at) => at === 0 || value === values[at])
+    );
   }
 }
 
@@ -244,8 +238,9 @@ export class Calls<Node> {
 
   #tell(calls: readonly Call<Node>[], reply: unknown, mayBeLate: boolean): void {
     const text = typeof reply === 'string' ? reply : '';
-    const [told = '', ...voters] = text.split('\n');
-    const replies = this.#tick.replies.of(told);
+    const end = text.indexOf('\n');
+    const replies = this.#tick.replies.of(end < 0 ? text : text.slice(0, end));
+    const voters = end < 0 ? [] : parted(text.slice(end + 1), '\n');
     const isWhole = replies.length === calls.length;
     let at = 0;
     for (const call of calls) {
@@ -302,13 +297,21 @@ class Sent {
 
 function inRuns(calls: Sent['calls']): string {
   let runs = '';
-  let shared = '';
+  let before: Command | null = null;
   for (const { command } of calls) {
-    if (command.shared === shared) runs += `,${command.own}`;
-    else runs += `${shared && '],'}[${command.shared},${command.own}`;
-    shared = command.shared;
+    if (!before || !command.isLike(before)) {
+      const shared = command.values.slice(1).map(json);
+      runs += `${before ? '],' : ''}["${command.name}",${command.keys.length},[${shared}]`;
+    }
+    runs += `,${json(command.values[0] ?? '')}`;
+    before = command;
   }
   return `[${runs}]]`;
+}
+
+/** `split`, which is much work where there is nothing to be split, as is mostly so. */
+function parted(text: string, separator: string): readonly string[] {
+  return text.includes(separator) ? text.split(separator) : [text];
 }
 
 /** A list that is often told in the same words as the last: they are not read again. */
@@ -319,9 +322,8 @@ class ToldList {
   /** Empty where the text is no list. Nothing may change it: others get the same. */
   of(text: string): readonly unknown[] {
     if (text === this.#text) return this.#list;
-    const list = read(text);
-    this.#list =
-      Array.isArray(list) && list.length <= CALLS_PER_SCRIPT_MAX ? list.flatMap(eachOf) : [];
+    // A list of one, whose parts are words, is written without JSON where that is worth it.
+    this.#list = text.startsWith('[') ? inList(text) : [parted(text, ' ')];
     this.#text = text;
     return this.#list;
   }
@@ -340,15 +342,15 @@ export function eachOf(told: unknown): unknown[] {
   const [answer, ...others] = like;
   return Array.isArray(each)
     ? each.map((part) => [answer, part, ...others])
-    : Array.from({ length: count }, () => like);
+    : new Array(count).fill(like);
 }
 
-/** A list of one, whose parts are words, is written without JSON where that is worth it. */
-function read(text: string): unknown {
+function inList(text: string): readonly unknown[] {
   try {
-    return text.startsWith('[') ? JSON.parse(text) : [text.split(' ')];
+    const list: unknown = JSON.parse(text);
+    return Array.isArray(list) && list.length <= CALLS_PER_SCRIPT_MAX ? list.flatMap(eachOf) : [];
   } catch {
-    return null;
+    return [];
   }
 }
 

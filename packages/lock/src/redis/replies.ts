@@ -117,11 +117,15 @@ export function extended({ parts, voters }: Reply, service: Membership): ExtendR
 type Life = Omit<Voter, 'index'>;
 
 /** What the votes of each node were last given as: a node sends the same with every script until one is admitted anew. */
-const lastVoters = new WeakMap<Membership, { readonly sent: string; readonly life: Life }>();
+const lastVoters = new WeakMap<Membership, { sent: string; readonly life: Life }>();
 
 function voter(sent: string | undefined, service: Membership): Life {
   const last = lastVoters.get(service);
-  if (last && last.sent === sent) return last.life;
+  if (last && last.sent === sent) {
+    // The others of the same script have the same string: that is much faster to see.
+    last.sent = sent;
+    return last.life;
+  }
   const [generation, incarnation, known] = text(sent).split(' ');
   const life = {
     generation: wholeNumber(generation),
