@@ -6,6 +6,10 @@ import { type BenchOptions, inTurn, measure, type Row, row } from './measure.ts'
 
 const BENCH = 'lock-64-at-once';
 const WORKERS = 64;
+/** Many, and short, for the same reason as one at a time. */
+const ROUNDS = 20;
+/** V8 compiles on in the first seconds. */
+const WARM_UP_ROUNDS = 4;
 
 /** How many locks a second does one process get and give back, if 64 parts of it each want one of their own? */
 export async function benchAtOnce({ isQuick }: BenchOptions): Promise<Row[]> {
@@ -17,10 +21,11 @@ export async function benchAtOnce({ isQuick }: BenchOptions): Promise<Row[]> {
       return { label, lock: parts.use(await LockProcess.start(redis, name, { autoPipelining })) };
     }),
   );
-  const durationMs = isQuick ? 50 : 1_000;
+  const durationMs = isQuick ? 50 : 500;
   const order = { workers: WORKERS, durationMs, patienceMs: 10_000, resource: null, holdMs: null };
-  for (const { lock } of locks) await lock.cycles(order);
-  const results = await inTurn(locks, isQuick ? 2 : 5, ({ lock }) => lock.cycles(order));
+  const warmUp = { ...order, durationMs: WARM_UP_ROUNDS * durationMs };
+  for (const { lock } of locks) await lock.cycles(warmUp);
+  const results = await inTurn(locks, isQuick ? 2 : ROUNDS, ({ lock }) => lock.cycles(order));
   const all = results.map(([{ label }, rounds]) => measure(label, rounds, failures));
   const ours = best(
     all.filter(({ subject }) => isOf(OURS, subject)),
