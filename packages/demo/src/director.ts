@@ -8,8 +8,11 @@ import type { LockNodes } from './lock-nodes.js';
 import type { Actor, Stage } from './scenarios/scenario.js';
 import { through } from './services.js';
 
-/** Short where the story waits for the end of client 1's lease; client 2 must not lose its own while client 1 acts. */
-const SHORT_TTL_MS = 1_000;
+/**
+ * Short where the story waits for the end of client 1's lease, but not so short that a slow store lets it end before client 1 writes;
+ * client 2 must not lose its own while client 1 acts.
+ */
+const SHORT_TTL_MS = 2_000;
 const LONG_TTL_MS = 10_000;
 const WAIT_MS = 30_000;
 /** How often a client asks in vain before the story goes on: a node that were let in too early would be by then. */

@@ -9,6 +9,7 @@ export const lostReply: Scenario = {
     'connection breaks. Client 1 must neither write twice nor call it failed: it reads back, and finds its own write id.',
   pinned: { token: 'safe', 'token+cas': 'safe', claim: 'safe' },
   stores: ['s3'],
+  leaseLasts: true,
 
   async play(stage) {
     const two = await stage.client(2);
