@@ -1,4 +1,5 @@
 import { startRedis } from '@fenced/testbed';
+import { lockRounds } from './lock-orders.ts';
 import { LockProcess } from './lock-process.ts';
 import { best, bestPeer, failures, isOf, named } from './lock-results.ts';
 import { FLOOR, type LockSubject, lockSubjects, OURS } from './lock-subjects.ts';
@@ -6,13 +7,9 @@ import { type BenchOptions, inTurn, measure, type Row, row } from './measure.ts'
 
 const BENCH = 'lock-64-at-once';
 const WORKERS = 64;
-/** Many, and short, for the same reason as one at a time. */
-const ROUNDS = 20;
-/** V8 compiles on in the first seconds. */
-const WARM_UP_ROUNDS = 4;
 
 /** How many locks a second does one process get and give back, if 64 parts of it each want one of their own? */
-export async function benchAtOnce({ isQuick }: BenchOptions): Promise<Row[]> {
+export async function benchAtOnce(options: BenchOptions): Promise<Row[]> {
   await using redis = await startRedis(5);
   await using parts = new AsyncDisposableStack();
   const locks = await Promise.all(
@@ -21,12 +18,11 @@ export async function benchAtOnce({ isQuick }: BenchOptions): Promise<Row[]> {
       return { label, lock: parts.use(await LockProcess.start(redis, name, { autoPipelining })) };
     }),
   );
-  const durationMs = isQuick ? 50 : 500;
+  const { rounds, durationMs, warmUpMs } = lockRounds(options);
   const order = { workers: WORKERS, durationMs, patienceMs: 10_000, resource: null, holdMs: null };
-  const warmUp = { ...order, durationMs: WARM_UP_ROUNDS * durationMs };
-  for (const { lock } of locks) await lock.cycles(warmUp);
-  const results = await inTurn(locks, isQuick ? 2 : ROUNDS, ({ lock }) => lock.cycles(order));
-  const all = results.map(([{ label }, rounds]) => measure(label, rounds, failures));
+  for (const { lock } of locks) await lock.cycles({ ...order, durationMs: warmUpMs });
+  const results = await inTurn(locks, rounds, ({ lock }) => lock.cycles(order));
+  const all = results.map(([{ label }, its]) => measure(label, its, failures));
   const ours = best(
     all.filter(({ subject }) => isOf(OURS, subject)),
     'perSecond',

@@ -1,5 +1,5 @@
 import { startLocalRedis } from '@fenced/testbed';
-import type { CyclesReport } from './lock-orders.ts';
+import { type CyclesReport, lockRounds } from './lock-orders.ts';
 import { LockProcess } from './lock-process.ts';
 import { failures, finished, named } from './lock-results.ts';
 import { lockSubjects } from './lock-subjects.ts';
@@ -21,23 +21,23 @@ interface Case {
 }
 
 /** What does it cost that one node of five is down, or neither answers nor closes its connections (SIGSTOP)? */
-export async function benchFaults({ isQuick }: BenchOptions): Promise<Row[]> {
+export async function benchFaults(options: BenchOptions): Promise<Row[]> {
   await using parts = new AsyncDisposableStack();
   const cases: Case[] = [];
-  const durationMs = isQuick ? 50 : 1_000;
-  for (const state of STATES) cases.push(...(await openCases(state, durationMs, parts)));
+  const { rounds, durationMs, warmUpMs } = lockRounds(options);
+  for (const state of STATES) cases.push(...(await openCases(state, warmUpMs, parts)));
   // Where a fault makes a lock wait, that takes seconds, in which all others may as well wait for it, too.
-  const patienceMs = isQuick ? 1_500 : 20_000;
+  const patienceMs = options.isQuick ? 1_500 : 20_000;
   const first = await Promise.all(
     cases.map(({ lock }) => lock.cycles({ ...ORDER, durationMs: 1, patienceMs })),
   );
   const reports = new Map(cases.map((one, index) => [one, first.slice(index, index + 1)]));
   const prompt = cases.filter((one) => isPrompt(reports.get(one) ?? []));
   for (const one of cases) if (!prompt.includes(one)) await one.lock[Symbol.asyncDispose]();
-  const rounds = await inTurn(prompt, isQuick ? 2 : 5, ({ lock }) =>
+  const results = await inTurn(prompt, rounds, ({ lock }) =>
     lock.cycles({ ...ORDER, durationMs, patienceMs }),
   );
-  for (const [one, its] of rounds) reports.set(one, its);
+  for (const [one, its] of results) reports.set(one, its);
   const heaps = new Map<Case, Extras>();
   for (const one of prompt) heaps.set(one, await heapGrowth(one.lock, durationMs, patienceMs));
   const all = cases.map((one) =>

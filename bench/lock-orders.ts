@@ -1,4 +1,5 @@
 import type { LockSettings } from './lock-subjects.ts';
+import type { BenchOptions } from './measure.ts';
 
 /** What a process is told on its command line. */
 export interface ChildOptions extends LockSettings {
@@ -22,6 +23,19 @@ export interface CyclesOrder {
   readonly holdMs: number | null;
   /** Collects all garbage before and after: V8 then forgets what it has compiled, and all is slow for seconds. */
   readonly readsHeap?: boolean;
+}
+
+/**
+ * In rounds that are many, and short: a machine that others use is now fast and now slow, for seconds at a time. What is measured is warmed up for as
+ * long as all of them last: V8 compiles what runs only a few thousand times a second after many seconds.
+ */
+export function lockRounds({ isQuick }: BenchOptions): {
+  rounds: number;
+  durationMs: number;
+  warmUpMs: number;
+} {
+  const [rounds, durationMs] = isQuick ? [2, 50] : [20, 500];
+  return { rounds, durationMs, warmUpMs: rounds * durationMs };
 }
 
 export interface CyclesReport {

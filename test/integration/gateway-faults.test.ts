@@ -104,7 +104,7 @@ test('one node of the lock may be gone', async () => {
 });
 
 test('readiness fails as soon as the gateway shuts down, while requests are still taken', async () => {
-  await using draining = await world.open({ server: { drainDelayMs: 3_000, graceMs: 1_000 } });
+  await using draining = await world.open({ server: { drainDelayMs: 6_000, graceMs: 1_000 } });
   const drained = draining.server.drain();
   const response = await fetch(`${draining.url}/readyz`);
   expect([response.status, await response.text()]).toEqual([503, '[-]gateway shutting down\n']);
