@@ -1,8 +1,8 @@
-import { setTimeout as sleep } from 'node:timers/promises';
+import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import { type Lease, LeaseLostError, Redlock } from '@fenced/lock';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { type Runtime, systemRuntime } from '../../packages/lock/src/runtime.js';
-import { connect, LockWorld, type Side } from './lock-world.js';
+import { connect, LockWorld, nameOf, type Side } from './lock-world.js';
 import { until } from './redlock-nodes.js';
 
 /** Far longer than a test may last: what is left behind shows. */
@@ -75,6 +75,31 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     await until(isEverywhere);
     expect(await kept.release()).toBe('released');
     await world.untilClean();
+  });
+
+  test('a program that stood still reads what has come before it takes a node for late', async () => {
+    // No doors: they would stand still with it.
+    using clients = new DisposableStack();
+    const nodes = world.servers.map(({ port }, at) => {
+      const client = clients.adopt(connect(port), (one) => one.disconnect());
+      return { name: nameOf(at), client };
+    });
+    await using lock = new Redlock({ nodes, keyPrefix: world.keyPrefix });
+    const cycle = async (standStill: () => void): Promise<number | undefined> => {
+      const before = await world.scripts();
+      const attempt = lock.acquire('x', { ttlMs: TTL_MS });
+      // It has been sent.
+      await setImmediate();
+      standStill();
+      await (await attempt).release();
+      return ((await world.scripts()).at(-1) ?? 0) - (before.at(-1) ?? 0);
+    };
+    const block = (): void => {
+      const untilMs = performance.now() + 3 * PATIENCE_MS;
+      while (performance.now() < untilMs);
+    };
+    // The last node is asked once a second, too, and whenever another happens to be late.
+    await until(async () => (await cycle(() => {})) === 0 && (await cycle(block)) === 0);
   });
 
   test('an attempt that is given up while it asks a majority leaves nothing', async () => {

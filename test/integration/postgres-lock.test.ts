@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises';
 import { LockHeldError, NoQuorumError } from '@fenced/lock';
 import { PostgresLock } from '@fenced/lock/postgres';
 import { FencedPostgres } from '@fenced/store/postgres';
@@ -93,6 +94,22 @@ test('a server that does not answer is no quorum in time, and leaves no lease be
   await expect(lock.acquire('x', { ttlMs: 500 })).rejects.toBeInstanceOf(LockHeldError);
   proxy.release('toClient');
   await using _ = await lock.acquire('x', { ttlMs: 500, waitMs: 5_000 });
+});
+
+test('a program that stood still reads what has come before it takes the server for late', async () => {
+  const { lock } = await openLock();
+  // The server may have been late, too.
+  await until(async () => {
+    const attempt = lock.tryAcquire('x', { ttlMs: 2_000 });
+    // It has been sent, unless the pool had to connect before.
+    await setImmediate();
+    // For longer than the server is waited for.
+    const untilMs = performance.now() + 1_100;
+    while (performance.now() < untilMs);
+    const outcome = await attempt;
+    if (outcome.ok) await outcome.lease.release();
+    return outcome.ok;
+  });
 });
 
 test('without the schema, or the right to use it, the error says what to do', async () => {

@@ -135,6 +135,8 @@ export class Computer {
         this.#waiting.shift()?.run();
       }
       await settled();
+      // What has come by then is read before.
+      if (this.#waiting.length > 0) continue;
       while (this.#soon.length > 0) {
         for (const callback of this.#soon.splice(0)) callback();
         await settled();

@@ -11,7 +11,10 @@ export interface Runtime {
   random(): number;
   /** A fresh name that nobody ever had, of 122 random bits. */
   uniqueId(): string;
-  /** Runs `callback` once everything that is ready to run has run, before anything new is read from the network. */
+  /**
+   * Runs `callback` once everything that is ready to run has run: for who was called by an answer, before anything new is read from the
+   * network; for who was called by a timer, after all that has come by then was read.
+   */
   soon(callback: () => void): void;
   /**
    * Runs `callback` once after `delayMs`, unless the returned function is called before.
@@ -34,11 +37,20 @@ export const systemRuntime: Runtime = {
 };
 
 /** A timer for many time limits of about the same length, which does not keep a process alive. */
-export function alarms(runtime: Runtime): Alarms {
+export function alarms(
+  runtime: Runtime,
+  after: Runtime['after'] = (...timer) => runtime.after(...timer),
+): Alarms {
   return new Alarms({
     nowMs: () => runtime.nowMs(),
-    after: (delayMs, callback) => runtime.after(delayMs, callback, 'background'),
+    after: (delayMs, callback) => after(delayMs, callback, 'background'),
   });
+}
+
+/** As `runtime.after`, for what answers call off: a process that stood still reads those that have come before it takes them for late. */
+export function afterReading(runtime: Runtime): Runtime['after'] {
+  return (delayMs, callback, background) =>
+    runtime.after(delayMs, () => runtime.soon(callback), background);
 }
 
 /** Resolves after `delayMs`, or once `woken` does; rejects with the signal's reason as soon as it aborts. */
@@ -82,7 +94,7 @@ export function inTime<Reply>(
   limitMs: number,
 ): Promise<Reply | { readonly answer: 'error'; readonly error: Error }> {
   return new Promise((resolve) => {
-    const cancel = runtime.after(limitMs, () => resolve(noAnswer(limitMs, node)));
+    const cancel = afterReading(runtime)(limitMs, () => resolve(noAnswer(limitMs, node)));
     void reply.then((value) => {
       cancel();
       resolve(value);

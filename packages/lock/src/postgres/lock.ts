@@ -12,7 +12,7 @@ import {
   type TryAcquireOptions,
   type Wait,
 } from '../lock-service.js';
-import { type Runtime, sleep, systemRuntime, unlessAborted } from '../runtime.js';
+import { inTime, type Runtime, sleep, systemRuntime, unlessAborted } from '../runtime.js';
 import { Database, type PostgresPool } from './database.js';
 import { WakeUps } from './wake-ups.js';
 
@@ -127,17 +127,12 @@ export class PostgresLock extends LockService {
   }
 
   /** The answer; or why there is none, also where it takes too long. */
-  async #inTime<Value extends object>(
+  #inTime<Value extends object>(
     asked: Promise<Value>,
     ttlMs: number,
   ): Promise<Value | { readonly error: Error }> {
-    const limitMs = nodeTimeoutMs(ttlMs);
-    const { promise: tooLate, resolve } = Promise.withResolvers<{ error: Error }>();
-    const cancel = this.runtime.after(limitMs, () =>
-      resolve({ error: new Error(`no answer within ${limitMs} ms`) }),
-    );
     const answer = asked.catch((error: Error) => ({ error }));
-    return Promise.race([answer, tooLate]).finally(cancel);
+    return inTime(this.runtime, { state: '' }, answer, nodeTimeoutMs(ttlMs));
   }
 
   protected override nodesOf(resources: readonly string[], owner: string): LeaseNodes {

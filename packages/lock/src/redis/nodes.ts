@@ -1,7 +1,7 @@
 import type { NodeAnswer, VoteReply } from '../core/answers.js';
 import { FirstAsked, PATIENCE_MS } from '../core/first-asked.js';
 import { NODE_TIMEOUT_MAX_MS, nodeTimeoutMs } from '../core/validity.js';
-import { alarms, noAnswer, type Runtime } from '../runtime.js';
+import { afterReading, alarms, noAnswer, type Runtime } from '../runtime.js';
 import { type Call, Command, type Reply } from './calls.js';
 import type { Read, RedisNode } from './node.js';
 import {
@@ -169,7 +169,8 @@ export class Nodes {
     this.first = new FirstAsked(all.length);
     this.#options = options;
     this.#runtime = runtime;
-    const [soon, later] = [alarms(runtime), alarms(runtime)];
+    const after = afterReading(runtime);
+    const [soon, later] = [alarms(runtime, after), alarms(runtime, after)];
     this.after = (delayMs, callback, nowMs) =>
       (delayMs > PATIENCE_MS ? later : soon).after(delayMs, callback, nowMs);
   }
