@@ -62,7 +62,7 @@ test.each(['objects', 'records'])('%s: a late holder is refused', async (kind) =
         ...(token !== null && { 'Fencing-Token': token }),
       },
     });
-  const early = await acquire(one.url, name, { ttlMs: 100 });
+  const early = await acquire(one.url, name, { ttlMs: 500 });
   const late = await acquire(two.url, name, { waitMs: 5_000 });
 
   const missing = await write(one.url, null, '1');

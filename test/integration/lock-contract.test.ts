@@ -192,7 +192,7 @@ describe.each([
       return lease.token;
     });
     expect(token).toBe(33n);
-    const limited = one.using('x', { ttlMs: 200, extensionsMax: 1 }, () => setTimeout(700));
+    const limited = one.using('x', { ttlMs: 500, extensionsMax: 1 }, () => setTimeout(1_500));
     await expect(limited).rejects.toThrow(LeaseLostError);
     const failing = one.using('y', { ttlMs: 500 }, () => Promise.reject(new Error('no paper')));
     await expect(failing).rejects.toThrow('no paper');

@@ -154,7 +154,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
 
   test('a lease that is over is never taken back, wherever it is extended from (RedLock.net#48, redis-semaphore#175)', async () => {
     const [side, elsewhere] = [await world.connected(), await world.connected()];
-    const lease = await side.lock.acquire('x', { ttlMs: 60 });
+    const lease = await side.lock.acquire('x', { ttlMs: 500 });
     const held = { resource: 'x', owner: lease.owner };
     await world.untilClean();
     await expect(elsewhere.lock.extend(held, TTL_MS)).rejects.toThrow(LeaseLostError);
@@ -189,7 +189,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
 
   test("a release after the end is 'expired', is no error, and leaves the next holder's lock alone (redlock#65, redlock#168, redlock#362, etcd#22082)", async () => {
     const [side, elsewhere] = [await world.connected(), await world.connected()];
-    const lease = await side.lock.acquire('x', { ttlMs: 60 });
+    const lease = await side.lock.acquire('x', { ttlMs: 500 });
     // One node may let go later than a majority, and would not have the next holder's lock.
     await until(async () => (await world.holders('x')) === 0);
     await using _ = await elsewhere.lock.acquire('x', { ttlMs: TTL_MS });

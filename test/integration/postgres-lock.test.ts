@@ -75,7 +75,7 @@ test('where nobody can listen, waiters go by the clock: PgBouncer, and a pool wi
   far.pathname = url.pathname;
   for (const pool of [connect(far.href), connect(url.href, { max: 1 })]) {
     const other = new PostgresLock({ pool });
-    const lease = await lock.acquire('x', { ttlMs: 300 });
+    const lease = await lock.acquire('x', { ttlMs: 1_000 });
     const next = await other.acquire('x', { ttlMs: 5_000, waitMs: 10_000 });
     expect(next.token).toBeGreaterThan(lease.token);
     await next.release();

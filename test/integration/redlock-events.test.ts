@@ -60,7 +60,7 @@ test('everything that happens to a lease and to its nodes is told on diagnostics
     expect(of('fenced:lock:released')).toMatchObject([{ token, outcome: 'released' }]);
     expect(of('fenced:lock:lost')).toEqual([]);
 
-    const short = await lock.acquire('y', { ttlMs: 50 });
+    const short = await lock.acquire('y', { ttlMs: 500 });
     while (!short.signal.aborted) await setTimeout(5);
     expect(of('fenced:lock:lost')).toMatchObject([{ resources: ['y'], token: short.token }]);
   } finally {

@@ -275,17 +275,17 @@ describe('a lease', () => {
 
   test('is waited for, and the wait ends with the lease or with waitMs', async () => {
     const lock = redlock();
-    await lock.acquire('x', { ttlMs: 400 });
-    await expect(lock.acquire('x', { ttlMs: 400, waitMs: 50 })).rejects.toThrow(
+    await lock.acquire('x', { ttlMs: 1_000 });
+    await expect(lock.acquire('x', { ttlMs: 1_000, waitMs: 50 })).rejects.toThrow(
       AcquireTimeoutError,
     );
-    await using lease = await lock.acquire('x', { ttlMs: 400, waitMs: 5_000 });
+    await using lease = await lock.acquire('x', { ttlMs: 1_000, waitMs: 5_000 });
     expect(lease.token).toBeGreaterThan(33n);
   });
 
   test('ends at its deadline: the signal aborts, nothing can be done under it, releasing is no error', async () => {
-    const lease = await redlock().acquire('x', { ttlMs: 100 });
-    expect(lease.remainingMs()).toBeLessThan(100);
+    const lease = await redlock().acquire('x', { ttlMs: 500 });
+    expect(lease.remainingMs()).toBeLessThan(500);
     expect(lease.signal.aborted).toBe(false);
     lease.ensure(10);
     const { promise, resolve } = Promise.withResolvers<void>();
@@ -348,8 +348,8 @@ describe('using', () => {
       return lease.token;
     });
     expect(result).toBe(33n);
-    const limited = lock.using('x', { ttlMs: 200, extensionsMax: 1 }, () =>
-      setTimeout(700, 'done'),
+    const limited = lock.using('x', { ttlMs: 500, extensionsMax: 1 }, () =>
+      setTimeout(1_500, 'done'),
     );
     await expect(limited).rejects.toThrow(LeaseLostError);
     await until(async () => (await holders('x')) === 0);
