@@ -23,9 +23,13 @@ interface Case {
 /** What does it cost that one node of five is down, or neither answers nor closes its connections (SIGSTOP)? */
 export async function benchFaults(options: BenchOptions): Promise<Row[]> {
   await using parts = new AsyncDisposableStack();
-  const cases: Case[] = [];
+  const opened: Case[] = [];
   const { rounds, durationMs, warmUpMs } = lockRounds(options);
-  for (const state of STATES) cases.push(...(await openCases(state, warmUpMs, parts)));
+  for (const state of STATES) opened.push(...(await openCases(state, warmUpMs, parts)));
+  // One right after the other, so that what a lock is compared with has met the same machine.
+  const cases = lockSubjects.flatMap(({ name }) =>
+    opened.filter(({ lock }) => lock.subject === name),
+  );
   // Where a fault makes a lock wait, that takes seconds, in which all others may as well wait for it, too.
   const patienceMs = options.isQuick ? 1_500 : 20_000;
   const first = await Promise.all(

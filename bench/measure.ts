@@ -36,7 +36,7 @@ export type Extras = Partial<Record<keyof typeof extraHeadings, number>>;
 
 type Figure = keyof Figures | keyof Extras;
 
-/** `ratio` is this subject's `ratioOf` by that of `against`. */
+/** `ratio` is this subject's `ratioOf` by that of `against`: the median of those of all rounds, as a machine that stands still meets one of the two. */
 export interface Row extends Figures, Extras {
   readonly bench: string;
   readonly subject: string;
@@ -140,15 +140,16 @@ export function measure<Of extends Round>(
 }
 
 export function row(bench: string, own: Measured, against: Measured, ratioOf: Figure): Row {
-  const ratio = (a: Figures & Extras, b: (Figures & Extras) | undefined): number =>
-    rounded((a[ratioOf] ?? Number.NaN) / (b?.[ratioOf] ?? Number.NaN));
-  const ratios = own.rounds.map((round, index) => ratio(round, against.rounds[index]));
+  const figure = (round: (Figures & Extras) | undefined): number => round?.[ratioOf] ?? Number.NaN;
+  const ratios = own.rounds
+    .map((round, index) => rounded(figure(round) / figure(against.rounds[index])))
+    .sort((a, b) => a - b);
   const total = Object.entries(own.total).map(([name, value]) => [name, rounded(value)]);
   return {
     bench,
     subject: own.subject,
-    ratio: ratio(own.total, against.total),
-    ratioRange: [Math.min(...ratios), Math.max(...ratios)],
+    ratio: rounded(median(ratios)),
+    ratioRange: [quantile(ratios, 0), quantile(ratios, 1)],
     ratioOf,
     against: against.subject,
     ...(Object.fromEntries(total) as Figures & Extras),
@@ -181,6 +182,11 @@ function atOnce(workers: number, run: (worker: number) => Promise<unknown>): Pro
 
 function quantile(sorted: readonly number[], share: number): number {
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN;
+}
+
+function median(sorted: readonly number[]): number {
+  const middle = (sorted.length - 1) / 2;
+  return sum([Math.floor(middle), Math.ceil(middle)].map((at) => sorted[at] ?? Number.NaN)) / 2;
 }
 
 function rounded(value: number): number {
