@@ -46,7 +46,7 @@ test('a quick bench measures the lock beside every peer, and publishes what it h
   expect(PEERS).toContain(rows.findLast((row) => row.bench === 'lock-sequential')?.against);
   const states = ['healthy', 'one node down', 'one node hung'];
   expect(subjects('lock-faults')).toEqual(
-    states.flatMap((state) => ALL.map((name) => `${name}, ${state}`)),
+    ALL.flatMap((name) => states.map((state) => `${name}, ${state}`)),
   );
   // That these wait for a node that hangs is no figure, but what the bench has to survive.
   const unfinished = rows.filter((row) => row.unfinished === 1 && row.perSecond === 0);
