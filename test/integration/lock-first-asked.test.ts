@@ -242,7 +242,8 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
       const waiting = waiter.lock.acquire('x', { ttlMs: TTL_MS, waitMs: TTL_MS });
       const owners = () => Promise.all(world.ledgers.map((ledger) => ledger.ownerOf('x')));
       await until(async () => (await world.keys(/^line:x$/)).length >= asked);
-      expect((await owners()).slice(majority)).toEqual(Array(count - majority).fill(null));
+      // Its first attempt, which was refused, may not be given back everywhere yet.
+      await until(async () => (await owners()).slice(majority).every((owner) => owner === null));
       const other = await world.connected();
       expect(await other.lock.tryAcquire('x', { ttlMs: TTL_MS })).toMatchObject({ reason: 'held' });
       // Tries that failed may have been given a higher token there, which would look like another lease: that is a test of its own.
