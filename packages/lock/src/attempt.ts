@@ -34,6 +34,8 @@ const SPLIT_MIN_MS = 50;
 /** The same, in the time that it took until then: the rest may only be far away. */
 const SPLIT_FACTOR = 3;
 
+const PENDING: Vote = { answer: 'pending' };
+
 /** Whether a node that was to grant the lock did, or said who has it. */
 const isVote = ({ answer }: VoteReply): boolean => answer === 'granted' || answer === 'held';
 
@@ -85,7 +87,7 @@ export class Attempt {
     this.#ticket = ticket;
     this.#runtime = runtime;
     this.#callForAdmission = callForAdmission;
-    this.#votes = nodes.all.map(() => ({ answer: 'pending' }));
+    this.#votes = new Array(nodes.all.length).fill(PENDING);
     this.#startedMs = runtime.nowMs();
   }
 
@@ -168,6 +170,7 @@ export class Attempt {
   }
 
   #confirm(laggards: readonly number[], token: bigint): void {
+    if (laggards.length === 0) return;
     const indexes = laggards.filter((laggard) => this.#asked.get(laggard) !== token);
     if (indexes.length === 0) return;
     for (const index of indexes) this.#asked.set(index, token);
@@ -181,9 +184,10 @@ export class Attempt {
 
   /** Where others hold a part of the nodes, and we another, whoever waits for the rest keeps both waiting. */
   #limitSplit(): void {
+    if (this.#rest.length > 0 || this.#cancelSplit) return;
     const has = (answer: Vote['answer']): boolean =>
       this.#votes.some((vote) => vote.answer === answer);
-    if (this.#rest.length > 0 || this.#cancelSplit || !has('held') || !has('granted')) return;
+    if (!has('held') || !has('granted')) return;
     const limitMs = Math.max(
       SPLIT_MIN_MS,
       SPLIT_FACTOR * (this.#runtime.nowMs() - this.#startedMs),

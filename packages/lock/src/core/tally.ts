@@ -18,6 +18,8 @@ export type Decision =
   /** Not decided. `laggards` granted less than `token`, and a majority granted: they are to confirm it. */
   | { readonly state: 'open'; readonly token: bigint; readonly laggards: readonly number[] };
 
+const NONE: readonly number[] = [];
+
 /**
  * Decides an attempt from the votes so far, in the order of the sorted node names.
  *
@@ -40,13 +42,17 @@ export function decide(votes: readonly Vote[]): Decision {
   }
   if (granted + pending < majority) return { state: 'lost', reason: lossReason(votes, majority) };
   // Asking earlier would raise nodes to a token that the next grant may exceed.
-  if (granted < majority) return { state: 'open', token, laggards: [] };
+  if (granted < majority) return { state: 'open', token, laggards: NONE };
 
-  const grants = grantsIn(votes);
-  const confirmations = grants.filter((vote) => vote.token === token);
+  const confirmations: Voter[] = [];
+  const laggards: number[] = [];
+  votes.forEach((vote, index) => {
+    if (vote.answer !== 'granted') return;
+    const { generation, incarnation, roster } = vote;
+    if (vote.token < token) laggards.push(index);
+    else confirmations.push({ index, generation, incarnation, roster });
+  });
   if (consistentQuorum(confirmations, majority)) return { state: 'won', token };
-
-  const laggards = grants.filter((vote) => vote.token < token).map((vote) => vote.index);
   if (laggards.length + pending === 0)
     return { state: 'lost', reason: lossReason(votes, majority) };
   return { state: 'open', token, laggards };
@@ -62,16 +68,6 @@ export function callsForAdmission(votes: readonly Vote[], index: number): boolea
     if (knowsLater(other, vote, index) || knowsLater(vote, other, at)) return true;
   }
   return false;
-}
-
-function grantsIn(votes: readonly Vote[]): (Voter & { readonly token: bigint })[] {
-  const grants: (Voter & { readonly token: bigint })[] = [];
-  for (const [index, vote] of votes.entries()) {
-    if (vote.answer !== 'granted') continue;
-    const { token, generation, incarnation, roster } = vote;
-    grants.push({ index, token, generation, incarnation, roster });
-  }
-  return grants;
 }
 
 /** Whether so many nodes hold the lock for others that nobody else can win. */

@@ -25,14 +25,6 @@ export class Command {
   }
 }
 
-/** What is the same as JSON, between quotation marks: what owner ids are made of. */
-const PLAIN = /^[\w-]*$/;
-
-/** Half a character would be no JSON for Redis, and fail all that travels in the same script. */
-function json(value: string): string {
-  return PLAIN.test(value) ? `"${value}"` : JSON.stringify(value.toWellFormed());
-}
-
 /** What came back for a command, and the voters whose places a vote names, from 1. */
 export interface Reply {
   readonly parts: readonly unknown[];
@@ -296,17 +288,23 @@ class Sent {
 }
 
 function inRuns(calls: Sent['calls']): string {
-  let runs = '';
+  const runs: unknown[][] = [];
+  let run: unknown[] = [];
   let before: Command | null = null;
   for (const { command } of calls) {
     if (!before || !command.isLike(before)) {
-      const shared = command.values.slice(1).map(json);
-      runs += `${before ? '],' : ''}["${command.name}",${command.keys.length},[${shared}]`;
+      run = [command.name, command.keys.length, command.values.slice(1).map(wellFormed)];
+      runs.push(run);
     }
-    runs += `,${json(command.values[0] ?? '')}`;
+    run.push(wellFormed(command.values[0] ?? ''));
     before = command;
   }
-  return `[${runs}]]`;
+  return JSON.stringify(runs);
+}
+
+/** Half a character would be no JSON for Redis, and fail all that travels in the same script. */
+function wellFormed(value: string): string {
+  return value.toWellFormed();
 }
 
 /** `split`, which is much work where there is nothing to be split, as is mostly so. */
