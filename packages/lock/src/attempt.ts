@@ -53,8 +53,8 @@ export class Attempt {
   readonly #runtime: Runtime;
   readonly #callForAdmission: () => void;
   readonly #votes: Vote[];
-  /** The token that each node has last been asked to confirm. */
-  readonly #asked = new Map<number, bigint>();
+  /** The token that each node has last been asked to confirm; null where none was. */
+  #asked: Map<number, bigint> | null = null;
   /** How many requests have not been answered. */
   #unanswered = 0;
   /** Where all nodes were asked at once, and no other attempt shows how they vote. */
@@ -147,7 +147,7 @@ export class Attempt {
       this.#probe?.heard(index, isVote(vote), this.#runtime.nowMs());
     }
     // Replies may overtake each other; only the one to the latest question is this node's vote.
-    if (this.#asked.get(index) === asked) this.#record(index, vote);
+    if (this.#asked?.get(index) === asked) this.#record(index, vote);
   }
 
   #record(index: number, vote: VoteReply): void {
@@ -171,9 +171,11 @@ export class Attempt {
 
   #confirm(laggards: readonly number[], token: bigint): void {
     if (laggards.length === 0) return;
-    const indexes = laggards.filter((laggard) => this.#asked.get(laggard) !== token);
+    this.#asked ??= new Map();
+    const asked = this.#asked;
+    const indexes = laggards.filter((laggard) => asked.get(laggard) !== token);
     if (indexes.length === 0) return;
-    for (const index of indexes) this.#asked.set(index, token);
+    for (const index of indexes) asked.set(index, token);
     this.#unanswered += indexes.length;
     const tell = (index: number, vote: VoteReply): void => this.#hear(index, vote, token);
     const limitMs = nodeTimeoutMs(this.#ttlMs);
@@ -214,7 +216,7 @@ export class Attempt {
   /** A token that was confirmed may follow directly on those of others. */
   #granted(lastToken: bigint) {
     const own = { token: lastToken, followers: 0, othersWait: false };
-    if (this.#asked.size > 0) return own;
+    if (this.#asked) return own;
     let followers = this.#ticket?.heirsMax ?? 0;
     own.token -= BigInt(followers);
     for (const vote of this.#votes) {

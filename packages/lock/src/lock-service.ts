@@ -129,7 +129,8 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
     let waiting = waitMs > 0 ? this.waitAtOnce(request) : null;
     try {
       for (let attempts = 1; ; attempts += 1) {
-        const attempt = await this.#try(request, waiting);
+        const startedMs = this.runtime.nowMs();
+        const attempt = this.#told(request, await this.attempt(request, waiting), startedMs);
         if (attempt.ok) return attempt.lease;
         request.signal.throwIfAborted();
         const leftMs = endMs - this.runtime.nowMs();
@@ -155,7 +156,9 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
     resource: string | readonly string[],
     options: TryAcquireOptions,
   ): Promise<AcquireAttempt> {
-    const attempt = await this.#try(this.check(resource, options), null);
+    const request = this.check(resource, options);
+    const startedMs = this.runtime.nowMs();
+    const attempt = this.#told(request, await this.attempt(request, null), startedMs);
     return attempt.ok ? { ok: true, lease: attempt.lease, nodes: attempt.answers() } : attempt;
   }
 
@@ -219,11 +222,9 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
     await this.close();
   }
 
-  /** One attempt, told to whoever has subscribed. */
-  async #try(request: Request, waiting: Waiting | null): Promise<Attempted> {
-    const startedMs = this.runtime.nowMs();
-    const { resources, ttlMs, signal } = request;
-    const attempt = standing(await this.attempt(request, waiting), signal);
+  /** How an attempt ended that began then, which whoever has subscribed is told. */
+  #told({ resources, ttlMs, signal }: Request, ended: Attempted, startedMs: number): Attempted {
+    const attempt = standing(ended, signal);
     if (attempt.ok) {
       const { token } = attempt.lease;
       tell('fenced:lock:acquire', () => {
