@@ -29,6 +29,10 @@ export class OneNode {
     return answered((tell) => this.#nodes.confirm([0], holding, token, LIMIT_MS, tell, () => {}));
   }
 
+  keep(holding: Holding, token: bigint, ttlMs: number): Promise<VoteReply> {
+    return answered((tell) => this.#nodes.keep([0], holding, token, ttlMs, tell));
+  }
+
   extend(holding: Holding, ttlMs: number): Promise<ExtendReply> {
     return answered((tell) => this.#nodes.extend(holding, ttlMs, tell));
   }

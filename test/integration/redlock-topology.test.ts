@@ -164,18 +164,29 @@ async function used(): Promise<Set<string>> {
   return new Set([...calls].map(([, name = '']) => name.toLowerCase()));
 }
 
-test('a user needs no more than the commands and keys that the documentation lists', async () => {
+/** Of the user for the locks that the documentation shows. */
+async function documentedRules(): Promise<string> {
   const page = new URL('../../docs/redis-servers.md', import.meta.url);
   const [, rules = ''] = /ACL SETUSER locks (.+)/.exec(await readFile(page, 'utf8')) ?? [];
+  return rules;
+}
+
+/** Connected as a user with these rules, for the keys of the test. */
+async function clientOfUser({ port }: LocalRedisNode, rules: string): Promise<Redis> {
+  const own = rules.replaceAll('{fenced}:', clients.keyPrefix).split(' ');
+  await clients.connect(port).acl('SETUSER', 'locks', ...own);
+  const password = rules.match(/>(\S+)/)?.[1] ?? '';
+  return new Redis(port, { username: 'locks', password });
+}
+
+test('a user needs no more than the commands and keys that the documentation lists', async () => {
+  const rules = await documentedRules();
   // What several at once take, too, which go one after the other where they may not.
   const listed = [...rules.matchAll(/\+(\w+)/g)].map(([, name]) => name);
   expect(listed.toSorted()).toEqual(['eval', 'evalsha', 'subscribe', ...(await used())].toSorted());
   await using service = await startLocalRedis(1);
   const [server] = service.nodes as unknown as readonly [LocalRedisNode];
-  const own = rules.replaceAll('{fenced}:', clients.keyPrefix).split(' ');
-  await clients.connect(server.port).acl('SETUSER', 'locks', ...own);
-  const password = rules.match(/>(\S+)/)?.[1] ?? '';
-  const client = new Redis(server.port, { username: 'locks', password });
+  const client = await clientOfUser(server, rules);
   await using lock = new Redlock({ nodes: [{ name: 'a', client }], keyPrefix: clients.keyPrefix });
   await using lease = await lock.acquire('x', { ttlMs: 1_000 });
   await lease.extend(2_000);
@@ -194,6 +205,32 @@ test('a user needs no more than the commands and keys that the documentation lis
   expect(await tokenOf(lock, 'y')).toBeGreaterThan(lease.token);
   expect(await admin.exists(`${clients.keyPrefix}node-before`)).toBe(1);
   await expect(client.flushall()).rejects.toThrow(/NOPERM/);
+  client.disconnect();
+});
+
+test.each([
+  'rename',
+  'unlink',
+])('whose user may not %s loses no lease and no token when a ledger is full', async (command) => {
+  await using service = await startLocalRedis(1);
+  const [server] = service.nodes as unknown as readonly [LocalRedisNode];
+  const rules = await documentedRules();
+  const client = await clientOfUser(server, rules.replace(` +${command}`, ''));
+  const { keyPrefix } = clients;
+  await using lock = new Redlock({ nodes: [{ name: 'a', client }], keyPrefix });
+  const before = await tokenOf(lock, 'x');
+  const admin = clients.connect(server.port);
+  // The second time there is one before already.
+  for (let turns = 0; turns < 2; turns += 1) {
+    const held = await lock.acquire('held', { ttlMs: 60_000 });
+    await admin.hset(`${keyPrefix}node`, 'opened', '1', 'turned', '1');
+    expect(await tokenOf(lock, 'y')).toBeGreaterThan(before);
+    expect(Number(await admin.hget(`${keyPrefix}node`, 'opened'))).toBeGreaterThan(1);
+    expect(await lock.tryAcquire('held', { ttlMs: 1_000 })).toMatchObject({ reason: 'held' });
+    await held.extend(60_000);
+    expect(await held.release()).toBe('released');
+  }
+  expect(await tokenOf(lock, 'x')).toBeGreaterThan(before);
   client.disconnect();
 });
 
