@@ -208,31 +208,31 @@ test('a user needs no more than the commands and keys that the documentation lis
   client.disconnect();
 });
 
-test.each([
-  'rename',
-  'unlink',
-])('whose user may not %s loses no lease and no token when a ledger is full', async (command) => {
-  await using service = await startLocalRedis(1);
-  const [server] = service.nodes as unknown as readonly [LocalRedisNode];
-  const rules = await documentedRules();
-  const client = await clientOfUser(server, rules.replace(` +${command}`, ''));
-  const { keyPrefix } = clients;
-  await using lock = new Redlock({ nodes: [{ name: 'a', client }], keyPrefix });
-  const before = await tokenOf(lock, 'x');
-  const admin = clients.connect(server.port);
-  // The second time there is one before already.
-  for (let turns = 0; turns < 2; turns += 1) {
-    const held = await lock.acquire('held', { ttlMs: 60_000 });
-    await admin.hset(`${keyPrefix}node`, 'opened', '1', 'turned', '1');
-    expect(await tokenOf(lock, 'y')).toBeGreaterThan(before);
-    expect(Number(await admin.hget(`${keyPrefix}node`, 'opened'))).toBeGreaterThan(1);
-    expect(await lock.tryAcquire('held', { ttlMs: 1_000 })).toMatchObject({ reason: 'held' });
-    await held.extend(60_000);
-    expect(await held.release()).toBe('released');
-  }
-  expect(await tokenOf(lock, 'x')).toBeGreaterThan(before);
-  client.disconnect();
-});
+test.each(['rename', 'unlink'])(
+  'whose user may not %s loses no lease and no token when a ledger is full',
+  async (command) => {
+    await using service = await startLocalRedis(1);
+    const [server] = service.nodes as unknown as readonly [LocalRedisNode];
+    const rules = await documentedRules();
+    const client = await clientOfUser(server, rules.replace(` +${command}`, ''));
+    const { keyPrefix } = clients;
+    await using lock = new Redlock({ nodes: [{ name: 'a', client }], keyPrefix });
+    const before = await tokenOf(lock, 'x');
+    const admin = clients.connect(server.port);
+    // The second time there is one before already.
+    for (let turns = 0; turns < 2; turns += 1) {
+      const held = await lock.acquire('held', { ttlMs: 60_000 });
+      await admin.hset(`${keyPrefix}node`, 'opened', '1', 'turned', '1');
+      expect(await tokenOf(lock, 'y')).toBeGreaterThan(before);
+      expect(Number(await admin.hget(`${keyPrefix}node`, 'opened'))).toBeGreaterThan(1);
+      expect(await lock.tryAcquire('held', { ttlMs: 1_000 })).toMatchObject({ reason: 'held' });
+      await held.extend(60_000);
+      expect(await held.release()).toBe('released');
+    }
+    expect(await tokenOf(lock, 'x')).toBeGreaterThan(before);
+    client.disconnect();
+  },
+);
 
 test('leases are extended and given back where the memory is full, and no others are got', async () => {
   await using service = await startLocalRedis(1);
