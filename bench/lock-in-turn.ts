@@ -1,0 +1,40 @@
+import { startRedis } from '@fenced/testbed';
+import { type CyclesReport, lockRounds } from './lock-orders.ts';
+import { LockProcess } from './lock-process.ts';
+import { failures } from './lock-results.ts';
+import { type BenchOptions, inTurn, type Measured, measure } from './measure.ts';
+
+/** One of `lockSubjects`, as it is measured. */
+export interface LockSetting {
+  /** In tables. */
+  readonly label: string;
+  readonly name: string;
+  readonly autoPipelining: boolean;
+}
+
+/**
+ * Cycles of so many workers, each with a lock of its own. A part of the rounds each is in new processes and on new nodes: of two processes that run the
+ * same, one may be a tenth faster for as long as it lives.
+ */
+export async function measureInTurn(
+  options: BenchOptions,
+  workers: number,
+  settings: readonly LockSetting[],
+): Promise<readonly Measured[]> {
+  const { sets, rounds, durationMs, warmUpMs } = lockRounds(options);
+  const order = { workers, durationMs, patienceMs: 10_000, resource: null, holdMs: null };
+  const reports = settings.map((): CyclesReport[] => []);
+  for (let set = 0; set < sets; set += 1) {
+    await using redis = await startRedis(5);
+    await using parts = new AsyncDisposableStack();
+    const locks = await Promise.all(
+      settings.map(async ({ name, autoPipelining }) =>
+        parts.use(await LockProcess.start(redis, name, { autoPipelining })),
+      ),
+    );
+    for (const lock of locks) await lock.cycles({ ...order, durationMs: warmUpMs });
+    const results = await inTurn(locks, rounds / sets, (lock) => lock.cycles(order));
+    for (const [at, [, its]] of results.entries()) reports[at]?.push(...its);
+  }
+  return settings.map(({ label }, at) => measure(label, reports[at] ?? [], failures));
+}
