@@ -6,8 +6,6 @@ import { type BenchOptions, inTurn, type Measured, measure } from './measure.ts'
 
 /** One of `lockSubjects`, as it is measured. */
 export interface LockSetting {
-  /** In tables. */
-  readonly label: string;
   readonly name: string;
   readonly autoPipelining: boolean;
 }
@@ -36,5 +34,8 @@ export async function measureInTurn(
     const results = await inTurn(locks, rounds / sets, (lock) => lock.cycles(order));
     for (const [at, [, its]] of results.entries()) reports[at]?.push(...its);
   }
-  return settings.map(({ label }, at) => measure(label, reports[at] ?? [], failures));
+  return settings.map(({ name, autoPipelining }, at) => {
+    const label = autoPipelining ? `${name}, autopipelining` : name;
+    return measure(label, reports[at] ?? [], failures);
+  });
 }

@@ -7,7 +7,7 @@ const BENCH = 'lock-sequential';
 
 /** How long does one client take to get a lock that nobody else wants, and to give it back? */
 export async function benchSequential(options: BenchOptions): Promise<Row[]> {
-  const settings = lockSubjects.map(({ name }) => ({ label: name, name, autoPipelining: false }));
+  const settings = lockSubjects.map(({ name }) => ({ name, autoPipelining: false }));
   const all = await measureInTurn(options, 1, settings);
   const raw = named(all, RAW);
   return [

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redlock, type RedlockConfig } from '@fenced/lock';
 import type { LocalRedisNode } from '@fenced/testbed';
-import { Redis } from 'ioredis';
+import { Redis, type RedisOptions } from 'ioredis';
 
 /** What a node's own hash says; see node.lua. */
 interface Memory {
@@ -23,8 +23,8 @@ export class Clients implements Disposable {
   readonly #connections: Redis[] = [];
   readonly #locks: Redlock[] = [];
 
-  connect(port: number): Redis {
-    const client = new Redis(port, { retryStrategy: () => 20 });
+  connect(port: number, user: Pick<RedisOptions, 'username' | 'password'> = {}): Redis {
+    const client = new Redis(port, { retryStrategy: () => 20, ...user });
     client.on('error', () => {});
     this.#connections.push(client);
     return client;

@@ -176,7 +176,7 @@ async function clientOfUser({ port }: LocalRedisNode, rules: string): Promise<Re
   const own = rules.replaceAll('{fenced}:', clients.keyPrefix).split(' ');
   await clients.connect(port).acl('SETUSER', 'locks', ...own);
   const password = rules.match(/>(\S+)/)?.[1] ?? '';
-  return new Redis(port, { username: 'locks', password });
+  return clients.connect(port, { username: 'locks', password });
 }
 
 test('a user needs no more than the commands and keys that the documentation lists', async () => {
@@ -205,11 +205,10 @@ test('a user needs no more than the commands and keys that the documentation lis
   expect(await tokenOf(lock, 'y')).toBeGreaterThan(lease.token);
   expect(await admin.exists(`${clients.keyPrefix}node-before`)).toBe(1);
   await expect(client.flushall()).rejects.toThrow(/NOPERM/);
-  client.disconnect();
 });
 
 test.each(['rename', 'unlink'])(
-  'whose user may not %s loses no lease and no token when a ledger is full',
+  'a node whose user may not %s loses no lease and no token when its ledger is full',
   async (command) => {
     await using service = await startLocalRedis(1);
     const [server] = service.nodes as unknown as readonly [LocalRedisNode];
@@ -230,7 +229,6 @@ test.each(['rename', 'unlink'])(
       expect(await held.release()).toBe('released');
     }
     expect(await tokenOf(lock, 'x')).toBeGreaterThan(before);
-    client.disconnect();
   },
 );
 

@@ -87,7 +87,7 @@ export class Attempt {
     this.#ticket = ticket;
     this.#runtime = runtime;
     this.#callForAdmission = callForAdmission;
-    this.#votes = new Array(nodes.all.length).fill(PENDING);
+    this.#votes = nodes.all.map(() => PENDING);
     this.#startedMs = runtime.nowMs();
   }
 
@@ -170,12 +170,10 @@ export class Attempt {
   }
 
   #confirm(laggards: readonly number[], token: bigint): void {
-    if (laggards.length === 0) return;
-    this.#asked ??= new Map();
-    const asked = this.#asked;
-    const indexes = laggards.filter((laggard) => asked.get(laggard) !== token);
+    const indexes = laggards.filter((laggard) => this.#asked?.get(laggard) !== token);
     if (indexes.length === 0) return;
-    for (const index of indexes) asked.set(index, token);
+    this.#asked ??= new Map();
+    for (const index of indexes) this.#asked.set(index, token);
     this.#unanswered += indexes.length;
     const tell = (index: number, vote: VoteReply): void => this.#hear(index, vote, token);
     const limitMs = nodeTimeoutMs(this.#ttlMs);

@@ -18,8 +18,6 @@ export type Decision =
   /** Not decided. `laggards` granted less than `token`, and a majority granted: they are to confirm it. */
   | { readonly state: 'open'; readonly token: bigint; readonly laggards: readonly number[] };
 
-const NONE: readonly number[] = [];
-
 /**
  * Decides an attempt from the votes so far, in the order of the sorted node names.
  *
@@ -42,7 +40,7 @@ export function decide(votes: readonly Vote[]): Decision {
   }
   if (granted + pending < majority) return { state: 'lost', reason: lossReason(votes, majority) };
   // Asking earlier would raise nodes to a token that the next grant may exceed.
-  if (granted < majority) return { state: 'open', token, laggards: NONE };
+  if (granted < majority) return { state: 'open', token, laggards: [] };
 
   const confirmations: Voter[] = [];
   const laggards: number[] = [];
