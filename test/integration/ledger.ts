@@ -9,14 +9,16 @@ export interface Entry {
   readonly remainingMs: number;
 }
 
-const HELD = /^(\d{15}) (\d{16}) (.*)$/s;
+const HELD = /^(\d{15})[ +](\d{16}) (.*)$/s;
 /** A script with this statement in it. What the node does not know counts as given the node's highest token. */
 const changing = (change: string): string => `
   local NODE, BEFORE = unpack(KEYS)
   local line, value, owner = unpack(ARGV)
+  local waits = redis.call('EXISTS', line) == 1
+  local function until_ms(ms) return string.format('%015.0f', ms) .. (waits and '+' or ' ') end
   local function after(ms)
     local time = redis.call('TIME')
-    return string.format('%015.0f ', time[1] * 1000 + math.floor(time[2] / 1000) + ms)
+    return until_ms(time[1] * 1000 + math.floor(time[2] / 1000) + ms)
   end
   local entry = redis.call('HGET', NODE, line) or redis.call('HGET', BEFORE, line)
     or string.format('%016.0f', redis.call('HGET', NODE, 'max') or 0)
@@ -80,7 +82,10 @@ export class Ledger {
 
   /** As if the lease had ended. */
   free(resource: string): Promise<void> {
-    return this.#change(resource, "if head == '' then return end head, tail = '', ''");
+    return this.#change(
+      resource,
+      "if head == '' then return end head, tail = waits and until_ms(0) or '', waits and ' ' or ''",
+    );
   }
 
   /** Another last token; the lock is as it was. */

@@ -12,7 +12,7 @@ export interface Entry {
 
 const TIME_DIGITS = 15;
 const TOKEN_DIGITS = 16;
-const HELD = /^(\d{15}) (\d{16}) (.*)$/s;
+const HELD = /^(\d{15})[ +](\d{16}) (.*)$/s;
 
 function digits(number: number, width: number): string {
   return String(number).padStart(width, '0');
@@ -47,8 +47,10 @@ export function write(
   { token, owner, endsMs }: Entry,
 ): void {
   const text = tokenText(token ?? 0);
-  const held = `${digits(Math.floor(endsMs), TIME_DIGITS)} ${text} ${owner}`;
-  model.setFields(node, { [line]: owner === undefined ? text : held });
+  const waits = model.line(line).length > 0;
+  const ends = digits(Math.floor(endsMs), TIME_DIGITS);
+  const held = `${ends}${waits ? '+' : ' '}${text} ${owner ?? ''}`;
+  model.setFields(node, { [line]: owner === undefined && !waits ? text : held });
 }
 
 /** The lock is free before its lease has ended. */

@@ -1,5 +1,5 @@
 import type { NodeKeys } from '../../packages/lock/src/redis/keys.ts';
-import { entryOf } from './node-ledger.ts';
+import { entryOf, write } from './node-ledger.ts';
 import type { RedisProcess } from './redis-process.ts';
 
 interface Place {
@@ -67,12 +67,17 @@ export function followers(
 /** @param ticket score, channel and turn, as in the arguments of ACQUIRE */
 export function standInLine(
   model: RedisProcess,
+  keys: NodeKeys,
   waiter: string,
   owner: string,
   ticket: readonly string[],
   lines: readonly string[],
 ): void {
   const [score = '', channel = '', turn = ''] = ticket;
-  for (const line of lines) model.stand(line, waiter, Number(score), Number(turn));
+  for (const line of lines) {
+    model.stand(line, waiter, Number(score), Number(turn));
+    const entry = entryOf(model, keys, line, true);
+    if (entry.token !== undefined) write(model, keys, line, entry);
+  }
   model.set(waiter, JSON.stringify([owner, channel, turn, ...lines]), Number(turn));
 }

@@ -205,7 +205,7 @@ async function contentsOf(client: Redis, name: string): Promise<string | string[
 
 const TIMES: ReadonlySet<string> = new Set(['seen_at', 'opened', 'turned']);
 /** An entry of a ledger whose lock was taken. */
-const HELD = /^(\d{15})(?= \d{16} )/;
+const HELD = /^(\d{15})(?=[ +]\d{16} )/;
 
 /** Not of what has never been, nor a mark. */
 const isTime = (value: string): boolean => Number(value) > 0;
@@ -214,7 +214,9 @@ const isTime = (value: string): boolean => Number(value) > 0;
 function aged(field: string, value: string, ms: number): string {
   if (field === 'seen_at') return String(Number(value) - ms);
   if (TIMES.has(field) && isTime(value)) return String(Number(value) - ms - 1);
-  return value.replace(HELD, (ends) => String(Number(ends) - ms - 1).padStart(15, '0'));
+  return value.replace(HELD, (ends) =>
+    isTime(ends) ? String(Number(ends) - ms - 1).padStart(15, '0') : ends,
+  );
 }
 
 function clientAt(where: number): Redis {
@@ -231,7 +233,8 @@ function withTimesInUnits(fields: Record<string, string>, nowMs: number): Record
   const told = Object.entries(fields).map(([field, value]) => {
     if (field === 'incarnation' || field === 'vote') return [field, ...withoutTimes([value])];
     if (TIMES.has(field) && isTime(value)) return [field, units(nowMs - Number(value))];
-    const left = (ends: string): string => String(Math.round((Number(ends) - nowMs) / UNIT_MS) + 0);
+    const left = (ends: string): string =>
+      isTime(ends) ? String(Math.round((Number(ends) - nowMs) / UNIT_MS) + 0) : ends;
     return [field, value.replace(HELD, left)];
   });
   return Object.fromEntries(told);

@@ -138,7 +138,7 @@ const acquire: Body = (model, keys, own, values, members) => {
     }
   }
   if (obstaclesMs.length > 0) {
-    if (waiter !== undefined) standInLine(model, waiter, owner, ticket, lines);
+    if (waiter !== undefined) standInLine(model, keys, waiter, owner, ticket, lines);
     return held(model, obstaclesMs);
   }
 
@@ -146,12 +146,12 @@ const acquire: Body = (model, keys, own, values, members) => {
   const token = highest + 1 + more;
   if (token > TOKEN_MAX) return ['token-exhausted'];
 
+  noteTtl(model, keys[0], node, ttl);
+  const reply = grant(model, keys, node, token, fenceTtl, owner, ends);
   if (waiter !== undefined) {
     for (const line of lines) model.leave(line, waiter);
     model.data.lists.delete(waiter);
   }
-  noteTtl(model, keys[0], node, ttl);
-  const reply = grant(model, keys, node, token, fenceTtl, owner, ends);
   if (most === undefined) return reply;
   const heirs = [Number(most), family, Number(together)] as const;
   return [...reply, ...followers(model, lines.at(-1) ?? '', heirs)];
@@ -183,7 +183,7 @@ const stand: Body = (model, keys, own, values, members) => {
   const lines = own.slice(0, -1);
   const entries = lines.map((line) => ({ line, ...entryOf(model, keys, line) }));
   if (entries.every((entry) => entry.owner === owner)) return ['turn'];
-  standInLine(model, waiter, owner, ticket, lines);
+  standInLine(model, keys, waiter, owner, ticket, lines);
   const obstaclesMs = entries.flatMap((entry) => {
     if (entry.owner !== undefined) return entry.owner === owner ? [] : [entry.endsMs - model.nowMs];
     const first = firstIn(model, entry.line);

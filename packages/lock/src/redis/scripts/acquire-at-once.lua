@@ -7,7 +7,6 @@ at_once.acquire = function(owners, values, lines, own)
   local now = own_time_ms()
   if not node.opened or node.opened > now or is_full(fence_ttl) then return end
 
-  if redis.call('EXISTS', unpack(lines)) > 0 then return end
   local found, before = redis.call('HMGET', NODE, unpack(lines)), nil
   local n, texts, entries, seen, max, floor = 0, {}, {}, {}, node.max, node.floor
   local till = time_text(now + ttl) .. ' '
@@ -16,7 +15,10 @@ at_once.acquire = function(owners, values, lines, own)
     if seen[line] then return end
     seen[line] = true
     if not entry then
-      before = before or redis.call('HMGET', BEFORE, unpack(lines))
+      if not before then
+        if redis.call('EXISTS', unpack(lines)) > 0 then return end
+        before = redis.call('HMGET', BEFORE, unpack(lines))
+      end
       entry = before[i]
     end
     if not entry or #entry == TOKEN_DIGITS then

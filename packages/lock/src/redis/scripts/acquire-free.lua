@@ -13,7 +13,7 @@ if #KEYS == 3 then
   -- Whether that is own_history.
   if history and string.find(info, 'role:master', 1, true) and string.find(info, 'master_replid:' .. history, 1, true)
     and node[2] == ARGV[1] and ttl <= tonumber(node[3]) and ttl <= tonumber(node[4])
-    and age >= 0 and age <= tonumber(ARGV[5]) and (last or not entry) and redis.call('EXISTS', LINE) == 0 then
+    and age >= 0 and age <= tonumber(ARGV[5]) and (last or not entry and redis.call('EXISTS', LINE) == 0) then
     local max = tonumber(node[5])
     local token = (last and math.max(last, tonumber(node[6])) or max) + 1
     if token <= 9007199254740991 then

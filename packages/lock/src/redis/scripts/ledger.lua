@@ -2,10 +2,14 @@
 -- under the name of the resource's line: many are read or written at once there, where keys that expire would each take commands of their
 -- own, and none can be lost without the node's vote.
 -- An entry is the token; or, of a lock that was taken, when its lease ends by this node's clock (ms), the token, and the owner. Both
--- numbers have leading zeros: what is what is told by its place, and times compare as texts.
+-- numbers have leading zeros: what is what is told by its place, and times compare as texts. Between them stands a + where somebody may
+-- be in the resource's line, else a blank; what is free then is like what nobody had, long ago. Only of what has no entry need be asked
+-- whether somebody waits.
 -- What nobody has written for long is forgotten with the whole hash, of which there are two: see turn_over in vote.lua.
 local TIME_DIGITS, TOKEN_DIGITS = 15, 16
 local TOKEN_AT, OWNER_AT = TIME_DIGITS + 2, TIME_DIGITS + TOKEN_DIGITS + 3
+-- Where a blank says that nobody waits.
+local WAITING_AT, BLANK = TIME_DIGITS + 1, 32
 
 -- A time (ms) as it stands in an entry.
 local function time_text(ms) return halves('%07d%08d', ms) end
@@ -34,6 +38,7 @@ local function write_though_full() redis.call('HDEL', NODE, '') end
 
 -- Without an owner the lock is free.
 local function write(line, token, owner, ends)
-  local text = token_text(token)
-  redis.call('HSET', NODE, line, owner and time_text(ends) .. ' ' .. text .. ' ' .. owner or text)
+  local text, waits = token_text(token), redis.call('EXISTS', line) == 1
+  if owner or waits then text = time_text(ends or 0) .. (waits and '+' or ' ') .. text .. ' ' .. (owner or '') end
+  redis.call('HSET', NODE, line, text)
 end

@@ -59,6 +59,8 @@ local function stand_in_line(waiter, score, owner, channel, turn, from, to)
     local line = KEYS[i]
     redis.call('ZADD', line, score, waiter)
     if redis.call('PTTL', line) < tonumber(turn) then redis.call('PEXPIRE', line, turn) end
+    local token, holder, ends = entry_of(line, true)
+    if token then write(line, token, holder, ends) end
   end
   redis.call('DEL', waiter)
   redis.call('RPUSH', waiter, owner, channel, turn, unpack(KEYS, from, to))

@@ -1,12 +1,12 @@
 -- Several RELEASEs of one resource each, as acquire-at-once.lua. What somebody else holds, or nobody, is left to release.lua.
 at_once.release = function(owners, values, lines, own)
   local count = #lines
-  if #values > 0 or redis.call('EXISTS', unpack(lines)) > 0 then return end
+  if #values > 0 then return end
   local n, entries, seen = 0, {}, {}
   for i, entry in ipairs(redis.call('HMGET', NODE, unpack(lines))) do
     local line, owner = lines[i], owners[i]
     local is_own = entry and #entry == OWNER_AT - 1 + #owner and string.find(entry, owner, OWNER_AT, true)
-    if is_own and not seen[line] then
+    if is_own and not seen[line] and string.byte(entry, WAITING_AT) == BLANK then
       n, seen[line], own[i] = n + 2, true, '["released"]'
       entries[n - 1], entries[n] = line, string.sub(entry, TOKEN_AT, OWNER_AT - 2)
     end
