@@ -55,8 +55,8 @@ export function write(
 
 /** The lock is free before its lease has ended. */
 export function free(model: RedisProcess, keys: NodeKeys, line: string): void {
-  const { token, endsMs } = entryOf(model, keys, line);
-  if (endsMs > 0) write(model, keys, line, { token, owner: undefined, endsMs: 0 });
+  const { token, owner } = entryOf(model, keys, line, true);
+  if (owner !== undefined) write(model, keys, line, { token, owner: undefined, endsMs: 0 });
 }
 
 export function forget(model: RedisProcess, keys: NodeKeys, line: string): void {
