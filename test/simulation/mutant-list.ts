@@ -19,7 +19,7 @@ export const mutants: readonly Mutant[] = [
     name: 'no confirm round',
     patch: {
       file: tally,
-      replace: [['grants.filter((vote) => vote.token === token)', 'grants']],
+      replace: [['else confirmations.push({', 'confirmations.push({']],
     },
   },
   {
@@ -88,7 +88,7 @@ export const mutants: readonly Mutant[] = [
     name: 'a token that was confirmed is taken for the last of several',
     patch: {
       file: '/src/attempt.ts',
-      replace: [['if (this.#asked.size > 0) return own;', '']],
+      replace: [['if (this.#asked) return own;', '']],
     },
     excuse:
       'a second line: a lock that was lost must come back under the same owner between its ACQUIRE and its CONFIRM, and have been held by another meanwhile',

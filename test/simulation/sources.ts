@@ -28,7 +28,8 @@ export function runFromSources(patch: Patch | null): void {
   });
 }
 
-function patched(source: string, { file, replace }: Patch): string {
+/** @throws Error where a text to be replaced is not there exactly once */
+export function patched(source: string, { file, replace }: Patch): string {
   return replace.reduce((text, [before, after]) => {
     assert.equal(text.split(before).length, 2, `not exactly once in ${file}: ${before}`);
     return text.replace(before, () => after);
