@@ -4,11 +4,11 @@ import { FLOOR, type LockSubject, lockSubjects, OURS } from './lock-subjects.ts'
 import { type BenchOptions, type Row, row } from './measure.ts';
 
 const BENCH = 'lock-64-at-once';
-const WORKERS = 64;
+const EXTENT = { workers: 64, sets: 4 };
 
 /** How many locks a second does one process get and give back, if 64 parts of it each want one of their own? */
 export async function benchAtOnce(options: BenchOptions): Promise<Row[]> {
-  const all = await measureInTurn(options, WORKERS, lockSubjects.flatMap(settings));
+  const all = await measureInTurn(options, EXTENT, lockSubjects.flatMap(settings));
   const ours = best(
     all.filter(({ subject }) => isOf(OURS, subject)),
     'perSecond',

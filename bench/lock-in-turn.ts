@@ -10,16 +10,24 @@ export interface LockSetting {
   readonly autoPipelining: boolean;
 }
 
+interface Extent {
+  /** How many cycles run at once. */
+  readonly workers: number;
+  /** Into how many sets the rounds are divided. */
+  readonly sets: number;
+}
+
 /**
- * Cycles of so many workers, each with a lock of its own. A part of the rounds each is in new processes and on new nodes: of two processes that run the
+ * Cycles of so many workers, each with a lock of its own. Each set of rounds is in new processes and on new nodes: of two processes that run the
  * same, one may be a tenth faster for as long as it lives.
  */
 export async function measureInTurn(
   options: BenchOptions,
-  workers: number,
+  { workers, ...extent }: Extent,
   settings: readonly LockSetting[],
 ): Promise<readonly Measured[]> {
-  const { sets, rounds, durationMs, warmUpMs } = lockRounds(options);
+  const { rounds, durationMs, warmUpMs } = lockRounds(options);
+  const sets = options.isQuick ? 1 : extent.sets;
   const order = { workers, durationMs, patienceMs: 10_000, resource: null, holdMs: null };
   const reports = settings.map((): CyclesReport[] => []);
   for (let set = 0; set < sets; set += 1) {

@@ -30,14 +30,12 @@ export interface CyclesOrder {
  * long as all of them last: V8 compiles what runs only a few thousand times a second after many seconds.
  */
 export function lockRounds({ isQuick }: BenchOptions): {
-  /** Each a part of the rounds, in processes of its own. */
-  sets: number;
   rounds: number;
   durationMs: number;
   warmUpMs: number;
 } {
-  const [sets, rounds, durationMs] = isQuick ? [1, 2, 50] : [4, 20, 500];
-  return { sets, rounds, durationMs, warmUpMs: rounds * durationMs };
+  const [rounds, durationMs] = isQuick ? [2, 50] : [20, 500];
+  return { rounds, durationMs, warmUpMs: rounds * durationMs };
 }
 
 export interface CyclesReport {
