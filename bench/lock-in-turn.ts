@@ -13,7 +13,7 @@ export interface LockSetting {
 interface Extent {
   /** How many cycles run at once. */
   readonly workers: number;
-  /** Into how many sets the rounds are divided. */
+  /** Into how many the rounds are divided, evenly; a quick bench has one. */
   readonly sets: number;
 }
 
@@ -23,14 +23,14 @@ interface Extent {
  */
 export async function measureInTurn(
   options: BenchOptions,
-  { workers, ...extent }: Extent,
+  { workers, sets }: Extent,
   settings: readonly LockSetting[],
 ): Promise<readonly Measured[]> {
   const { rounds, durationMs, warmUpMs } = lockRounds(options);
-  const sets = options.isQuick ? 1 : extent.sets;
+  const setCount = options.isQuick ? 1 : sets;
   const order = { workers, durationMs, patienceMs: 10_000, resource: null, holdMs: null };
   const reports = settings.map((): CyclesReport[] => []);
-  for (let set = 0; set < sets; set += 1) {
+  for (let set = 0; set < setCount; set += 1) {
     await using redis = await startRedis(5);
     await using parts = new AsyncDisposableStack();
     const locks = await Promise.all(
@@ -39,7 +39,7 @@ export async function measureInTurn(
       ),
     );
     for (const lock of locks) await lock.cycles({ ...order, durationMs: warmUpMs });
-    const results = await inTurn(locks, rounds / sets, (lock) => lock.cycles(order));
+    const results = await inTurn(locks, rounds / setCount, (lock) => lock.cycles(order));
     for (const [at, [, its]] of results.entries()) reports[at]?.push(...its);
   }
   return settings.map(({ name, autoPipelining }, at) => {
