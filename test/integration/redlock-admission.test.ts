@@ -324,6 +324,44 @@ describe('an error', () => {
   });
 });
 
+describe('what docs/tokens.md advises for other servers', () => {
+  test('new servers behind the old names, one after the other, keep the order of tokens; so does a loss of all of them', async () => {
+    await using service = await startLocalRedis(6);
+    const servers = [...service.nodes];
+    const behind = servers.splice(0, 3);
+    let highest = 0n;
+    const higher = async (): Promise<void> => {
+      const lock = clients.lock(behind);
+      const token = await tokenOf(lock, 'x');
+      expect(token).toBeGreaterThan(highest);
+      highest = token;
+      while (
+        !(await Promise.all(behind.map((one) => clients.memory(one)))).every((m) => m.isVoting)
+      )
+        await tokenOf(lock, 'y');
+      await lock.close();
+    };
+    await higher();
+    for (const [at, next] of servers.entries()) {
+      await behind[at]?.kill();
+      behind[at] = next;
+      await higher();
+    }
+    await Promise.all(behind.map((one) => restart(one, 'none')));
+    await higher();
+  });
+
+  test('firstToken replaces the clock also after a loss of all nodes, so the next token is lower', async () => {
+    await using service = await startThree();
+    const lock = clients.lock(service.nodes, { firstToken: 1_000n });
+    const before = await tokenOf(lock, 'x');
+    await Promise.all(service.nodes.map((one) => restart(one, 'none')));
+    expect(await tokenOf(lock, 'x')).toBeLessThanOrEqual(before);
+    await Promise.all(service.nodes.map((one) => restart(one, 'none')));
+    expect(await tokenOf(clients.lock(service.nodes), 'x')).toBeGreaterThan(before);
+  });
+});
+
 function acquireOnce(
   nodes: readonly LocalRedisNode[],
   asked: { readonly resource: string; readonly ttlMs: number; readonly meets?: number },

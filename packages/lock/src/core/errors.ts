@@ -9,7 +9,8 @@ import type { NodeAnswer } from './answers.js';
  * - `timeout`: the lock did not become free within `waitMs`. The caller may try again.
  * - `members-differ`: the nodes belong to a lock service with other members. The caller must configure the same names everywhere.
  * - `ttl-too-long`: the nodes grant no lease that long. The caller must ask for less, or set `maxTtlMs` alike everywhere.
- * - `token-exhausted`: the tokens of a node have reached 2^53-1. An operator must start with a new key prefix.
+ * - `token-exhausted`: the tokens of a node have reached 2^53-1. No higher token exists: an operator must start with a new key
+ *   prefix, and with new objects or rows, because those that were written refuse the lower tokens.
  * - `lease-lost`: the lease is over. The caller must stop what it does under it.
  * - `closed`: this `Redlock` was closed. The caller must make another one.
  * - `invalid-argument`: the call itself is wrong. Nothing was sent.

@@ -21,8 +21,9 @@ export interface RedlockOptions {
    */
   readonly fenceTtlMs?: number;
   /**
-   * The first token of nodes that were never used, 1 to 2^53-1, for demonstrations. Without it they begin at the wall clock's
-   * microseconds, so that tokens go on growing even where all nodes lose everything at once; with it they begin again.
+   * The first token of nodes that were never used, 1 to 2^53-1, for demonstrations only. Without it they begin at the wall
+   * clock's microseconds, so that tokens go on growing if all nodes lose everything at once. With it tokens begin at
+   * `firstToken` again then, below those that were given.
    */
   readonly firstToken?: bigint;
 }
