@@ -26,7 +26,7 @@ export interface Stage<Store = FencedS3> extends AsyncDisposable {
   viaProxy(options?: Partial<FencedS3Options>): Store;
   /** A key that nobody had before. */
   newKey(): string;
-  /** The ids of all writes that an object stands upon, newest first; none where there is no object. */
+  /** The `shortId`s of the last write of an object and of those before it, newest first; none if there is no object. */
   history(key: string): Promise<readonly string[]>;
 }
 
@@ -64,7 +64,7 @@ export async function openStage(server: S3Program | 'environment'): Promise<Stag
         if (error.name !== 'NotFound') throw error;
       });
       const { 'fencing-write': writeId, 'fencing-before': before } = found?.Metadata ?? {};
-      return writeId === undefined ? [] : [writeId, ...(before?.split('.') ?? [])];
+      return writeId === undefined ? [] : [shortId(writeId), ...(before?.match(/.{12}/g) ?? [])];
     },
     [Symbol.asyncDispose]: () => all.disposeAsync(),
   };
@@ -79,6 +79,11 @@ export async function storedObject(
     new GetObjectCommand({ Bucket: bucket, Key: key }),
   );
   return { bytes: (await Body?.transformToByteArray()) ?? new Uint8Array(), ETag, Metadata };
+}
+
+/** The part of a write id that the history of an object keeps. */
+export function shortId(writeId: string): string {
+  return writeId.slice(0, 12);
 }
 
 export function text(current: Current | null | undefined): string | null {

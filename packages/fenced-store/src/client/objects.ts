@@ -175,7 +175,7 @@ export class GatewayObjects implements Objects {
     return BigInt(((await response.json()) as { token: string }).token);
   }
 
-  /** As `settle` of `FencedS3`. Only the gateway that made the write can always tell; others know sixteen writes back. */
+  /** As `settle` of `FencedS3`. Only the gateway that made the write can always tell; others know forty writes back. */
   async settle(writeId: string, options: SettleOptions = {}): Promise<Settlement> {
     checkCall(options);
     const key = options.key ?? this.#unsettled.get(writeId);

@@ -45,35 +45,35 @@ test('no verdict contradicts what happened, whatever was written before and afte
       const fate = judge({ ...own, base }, seen, doubtful);
       if (applied && steps.length === 0) expect(fate).toBe('applied');
       else if (applied && steps.length <= HISTORY_MAX) expect(fate).toBe('replaced');
-      // Beyond the history only a lone, clean refusal is believed; and a write that was applied gets none.
-      else if (applied) expect(fate).toBe(doubtful ? 'unknown' : 'lost');
+      else if (applied) expect(fate).toBe('unknown');
       else if (steps.length === 0) expect(fate).toBe('pending');
       else if (steps.length <= HISTORY_MAX) expect(fate).toBe('lost');
-      else expect(doubtful ? ['lost', 'unknown'] : ['lost']).toContain(fate);
+      else expect(['lost', 'unknown']).toContain(fate);
     }),
     { numRuns: 2_000 },
   );
 });
 
 const base = write('base', 5n, null);
+const foreign = write('foreign', 0n, null);
 const far = (token: bigint) => chain(base, 'later', Array(HISTORY_MAX + 1).fill(token));
 test.each([
   ['a lower token is stored than ours', 9n, far(8n), true, 'lost'],
   ['an equal token is stored and the history does not reach back', 9n, far(9n), true, 'unknown'],
   ['a higher token is stored and the history does not reach back', 9n, far(10n), true, 'unknown'],
-  ['a higher token is stored and we were plainly refused', 9n, far(10n), false, 'lost'],
+  ['the same after a lone refusal', 9n, far(10n), false, 'unknown'],
   ['the object has vanished after a lost reply', 9n, null, true, 'unknown'],
-  ['the object has vanished after a plain refusal', 9n, null, false, 'lost'],
-  [
-    'a foreign object is stored after a lost reply',
-    9n,
-    write('foreign', 0n, null),
-    true,
-    'unknown',
-  ],
+  ['the object has vanished after a lone refusal', 9n, null, false, 'lost'],
+  ['a foreign object is stored after a lost reply', 9n, foreign, true, 'unknown'],
   ['a lower token than the base had is stored after a lost reply', 9n, far(4n), true, 'unknown'],
 ] as const)('%s', (_, token, seen, doubtful, fate) => {
   expect(judge({ token, writeId: 'own', base }, seen, doubtful)).toBe(fate);
+});
+
+test('a lone refusal upon a foreign object that was replaced by another is no proof', () => {
+  const intent = { token: 9n, writeId: 'own', base: foreign };
+  expect(judge(intent, write('other', 0n, null), false)).toBe('unknown');
+  expect(judge(intent, null, false)).toBe('unknown');
 });
 
 test('of two that create at once, the history tells the loser as long as it is whole', () => {

@@ -1,4 +1,4 @@
-import { HISTORY_MAX, type Stamp, type Stored } from './stored.js';
+import { HISTORY_MAX, isUpon, type Stamp, type Stored } from './stored.js';
 
 /** One conditional write: it may only replace `base`, or only create the object where `base` is null. */
 export interface Intent extends Stamp {
@@ -15,8 +15,8 @@ export interface Intent extends Stamp {
 export type Fate = 'applied' | 'replaced' | 'pending' | 'lost' | 'unknown';
 
 /**
- * What became of a write, judged by what is stored now. `doubtful` says that a reply to it was lost, or was one that
- * servers also give for a write they applied.
+ * Judges what became of a write by what is stored now. `doubtful` says that a reply to it was lost, or was one that servers
+ * also give for a write they applied.
  *
  * Invariant: a write id is sent under one condition only, and that condition names one version (or the object's absence).
  * Every version is made by one write id, so it is current once, without a break; whichever write ends that time, no copy
@@ -29,19 +29,19 @@ export type Fate = 'applied' | 'replaced' | 'pending' | 'lost' | 'unknown';
  * 4. The token stored now is lower than ours: tokens never go down, so ours was never there. This holds only while all
  *    go through this library: where the object is gone, foreign, or its token lower than that of the base, it proves nothing.
  *
- * Otherwise the history no longer reaches back to the base. If the one and only answer was a refusal, it is believed:
- * a refusal is a lie only where a middlebox repeated our request by itself, and then more than `HISTORY_MAX` writes would
- * have had to follow between that request and this reading. If any reply was lost, the outcome is unknown.
+ * Otherwise the history no longer reaches back to the base, and the outcome is unknown. A lone refusal does not settle it:
+ * a proxy that repeats a request by itself passes on the answer to its second copy, and the first may have been applied.
+ * It is believed only where the token is lower than that of the base: the writer then reports that somebody went round
+ * this library.
  */
 export function judge(intent: Intent, seen: Stored | null, doubtful: boolean): Fate {
   const { base } = intent;
   if (seen?.writeId === intent.writeId) return 'applied';
-  if (seen?.before.includes(intent.writeId)) return 'replaced';
+  if (seen && isUpon(seen, intent.writeId)) return 'replaced';
   if (seen?.writeId === base?.writeId) return 'pending';
-  if (!doubtful) return 'lost';
-  if (seen === null || seen.token === 0n || seen.token < (base?.token ?? 0n)) return 'unknown';
+  if ((seen?.token ?? 0n) < (base?.token ?? 0n)) return doubtful ? 'unknown' : 'lost';
+  if (seen === null || seen.token === 0n) return 'unknown';
   if (seen.token < intent.token) return 'lost';
-  const reachesBase =
-    base === null ? seen.before.length < HISTORY_MAX : seen.before.includes(base.writeId);
+  const reachesBase = base === null ? seen.before.length < HISTORY_MAX : isUpon(seen, base.writeId);
   return reachesBase ? 'lost' : 'unknown';
 }

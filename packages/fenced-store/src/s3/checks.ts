@@ -5,7 +5,7 @@ import {
   StoreUnavailableError,
   UnsafeStoreError,
 } from '../core/errors.js';
-import type { Stored } from '../core/stored.js';
+import { fullHistory, type Stored } from '../core/stored.js';
 import type { Content, Put, VersionIds, WriteReply } from './put.js';
 import type { Requests } from './requests.js';
 import type { Runtime } from './runtime.js';
@@ -46,7 +46,7 @@ export class Checks {
   ): Promise<{ readonly put: Put; readonly content: Uint8Array }> {
     this.#touched.add(key);
     const stamped = { token: 1n, writeId: this.runtime.writeId() };
-    const before = Array.from({ length: 16 }, () => stamped.writeId);
+    const before = fullHistory(stamped.writeId);
     const content = await seal(Buffer.alloc(bodyBytes, 'probe'), { layout: 'gzip', gzipLevel: 0 });
     stamp(content, 'gzip', stamped);
     return {

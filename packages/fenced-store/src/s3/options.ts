@@ -81,7 +81,7 @@ export interface PutOptions extends ReplaceOptions, Headers {
    */
   readonly bodyBytes?: number;
 
-  /** Called as a body is read and sent. What it throws ends the call. */
+  /** Called as a body is read and sent. An error that it throws ends the call, unless the write was applied by then. */
   readonly onProgress?: (progress: Progress) => void;
 }
 

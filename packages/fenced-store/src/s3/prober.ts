@@ -15,6 +15,8 @@ export class Prober {
   readonly #certificates: Certificates;
   #capabilities: Promise<StoreCapabilities> | undefined;
   #latest: StoreCapabilities | undefined;
+  /** Whether the server must be asked, whatever a certificate says. */
+  #isOutdated = false;
 
   constructor(
     requests: Requests,
@@ -35,24 +37,31 @@ export class Prober {
     options: { readonly signal?: AbortSignal | undefined; readonly renew?: boolean } = {},
   ): Promise<StoreCapabilities> {
     options.signal?.throwIfAborted();
-    if (options.renew) this.#capabilities = undefined;
-    this.#capabilities ??= this.#start(options.renew ?? false);
+    if (options.renew) this.#outdate();
+    this.#capabilities ??= this.#start();
     return unlessAborted(this.#capabilities, options.signal);
   }
 
-  /** Asks the server again, unless somebody else has done so since these were learnt. */
-  async renewed(outdated: StoreCapabilities, signal?: AbortSignal): Promise<StoreCapabilities> {
-    if (this.#latest !== outdated) return this.capabilities({ signal });
+  /** Has the next caller ask the server again, unless somebody else has done so since these were learnt. */
+  outdated(capabilities: StoreCapabilities): void {
+    if (this.#latest === capabilities) this.#outdate();
+  }
+
+  #outdate(): void {
+    this.#capabilities = undefined;
     this.#latest = undefined;
-    return this.capabilities({ signal, renew: true });
+    this.#isOutdated = true;
   }
 
   /** All callers share one run, so no caller's signal ends it. */
-  async #start(renew: boolean): Promise<StoreCapabilities> {
+  async #start(): Promise<StoreCapabilities> {
+    const renew = this.#isOutdated;
+    this.#isOutdated = false;
     try {
       this.#latest = await this.#learn(renew);
       return this.#latest;
     } catch (error) {
+      this.#isOutdated ||= renew;
       if (!(error instanceof UnsafeStoreError)) this.#capabilities = undefined;
       throw error;
     }

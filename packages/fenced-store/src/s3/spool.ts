@@ -64,7 +64,8 @@ export class SpoolFile implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#file.close();
+    // A file that cannot be closed changes nothing about the write that was sent from it.
+    await this.#file.close().catch(() => undefined);
     await unlink(this.#path).catch(() => undefined);
   }
 

@@ -236,7 +236,7 @@ export class FencedS3 {
   /**
    * What became of a write whose outcome was unknown, by the id that {@link OutcomeUnknownError} names.
    *
-   * A write of this process is settled as long as the server answers and takes writes, and no more than sixteen others have
+   * A write of this process is settled as long as the server answers and takes writes, and no more than forty others have
    * followed: where a copy of it might still be on its way, its own token is claimed, and what arrives later is refused. Of a
    * write of another process only the storage's history tells, which goes back as far.
    *

@@ -67,7 +67,7 @@ export async function settle(
       throw error;
     }
     const read = await readBack(requests, write.key);
-    // A refusal is believed only once it was read back: a proxy that sent our request twice passes on the second answer.
+    // A refusal alone proves nothing: a proxy that sent our request twice passes on the second answer.
     doubtful ||= !read.ok && reply.meaning === 'refused';
     switch (read.ok ? judge(intent, read.seen, doubtful) : 'pending') {
       case 'applied':

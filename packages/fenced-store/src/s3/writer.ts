@@ -1,6 +1,6 @@
 import { ConflictError, OutcomeUnknownError, StaleTokenError } from '../core/errors.js';
 import { type Fate, type Intent, judge } from '../core/settle.js';
-import { historyUpon, type Stored } from '../core/stored.js';
+import { historyUpon, isUpon, type Stored } from '../core/stored.js';
 import { etagHeader } from './capabilities.js';
 import { Known } from './known.js';
 import type { Settings, Settlement, Written } from './options.js';
@@ -109,17 +109,20 @@ export class Writer {
       if (result.applied) {
         const { version, versionIds } = result;
         this.known.wrote(key, token, version === null ? null : { ...stored, version });
-        // The bucket has begun or ceased to keep versions: with some servers that changes what they enforce.
+        // The bucket has begun or ceased to keep versions: with some servers that changes what they enforce. The next
+        // write meets the verdict: this one was applied.
         if (versionIds !== undefined && versionIds !== capabilities.versionIds)
-          await this.prober.renewed(capabilities);
+          this.prober.outdated(capabilities);
         return { written: { ...stamp, version }, found };
       }
       this.known.seen(key, base?.token ?? 0n, result.seen);
       this.known.outdated(key);
       refuseStale(key, token, result.seen);
       // Refused, although nothing had changed: perhaps the server no longer does what it was seen to do.
-      if (!isSure && result.seen?.writeId === base?.writeId)
-        capabilities = await this.prober.renewed(capabilities, signal);
+      if (!isSure && result.seen?.writeId === base?.writeId) {
+        this.prober.outdated(capabilities);
+        capabilities = await this.prober.capabilities({ signal });
+      }
       isSure = true;
       if (attempt >= attemptsMax) throw new ConflictError({ resource: key, attempts: attempt });
       await this.runtime.sleep(backoffMs(this.runtime, attempt), signal);
@@ -146,7 +149,7 @@ export class Writer {
     for (;;) {
       const seen = await this.head(key, signal);
       if (intent === undefined)
-        return seen?.writeId === writeId || seen?.before.includes(writeId) ? 'applied' : 'unknown';
+        return seen && (seen.writeId === writeId || isUpon(seen, writeId)) ? 'applied' : 'unknown';
       const fate = judge(intent, seen, true);
       if (fate !== 'pending') {
         const settlement = SETTLEMENTS[fate];
@@ -180,7 +183,13 @@ export class Writer {
           : await payload.file.stamped(stored.layout, stored);
       const send = () => this.requests.put(put, content, signal);
       const result = await settle(this.requests, { ...put, base, send }, this.runtime, signal);
-      if (result.applied) onSent?.(content instanceof Uint8Array ? content.length : content.bytes);
+      if (result.applied) {
+        try {
+          onSent?.(content instanceof Uint8Array ? content.length : content.bytes);
+        } catch {
+          // The write was applied, and its caller must learn that.
+        }
+      }
       return result;
     } catch (error) {
       if (error instanceof OutcomeUnknownError) {
