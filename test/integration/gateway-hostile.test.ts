@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { requestOf, send, typeOf } from './gateway-raw.js';
 import { type Front, GatewayWorld, problemOf, until } from './gateway-world.js';
@@ -212,6 +213,36 @@ describe('slow and greedy clients', () => {
     await second.closed();
     expect(second.text).toContain('ok\n');
   });
+
+  test.each([
+    ['that sends nothing', '', 408],
+    ['that sends half a request', 'GET /livez HTTP/1.1\r\n', 408],
+    ['that sends no HTTP', 'hello\r\n\r\n', 400],
+    ['that asks for a proxy', 'CONNECT other:80 HTTP/1.1\r\nHost: other\r\n\r\n', 405],
+  ])(
+    'a connection %s and never closes its own side loses its descriptor soon after the answer',
+    async (_, bytes, status) => {
+      await using own = await world.open({ server: { headersMs: 300 } });
+      const { hostname, port } = new URL(own.url);
+      const socket = connect({ host: hostname, port: Number(port), allowHalfOpen: true });
+      let text = '';
+      socket.setEncoding('latin1').on('data', (piece: string) => {
+        text += piece;
+      });
+      const reset = new Promise<string | undefined>((resolve) => {
+        socket.on('error', ({ code }: NodeJS.ErrnoException) => resolve(code));
+      });
+      socket.write(bytes);
+      await once(socket, 'end');
+      expect(text).toContain(`HTTP/1.1 ${status} `);
+      // A descriptor that is still there takes the bytes in silence; a closed one resets.
+      const probing = setInterval(() => socket.write('x'), 20);
+      const code = await Promise.race([reset, sleep(5_000, 'still open', { ref: false })]);
+      clearInterval(probing);
+      socket.destroy();
+      expect(code).toMatch(/^(?:ECONNRESET|EPIPE)$/);
+    },
+  );
 
   test.each(['/v1/objects/slow', '/v1/records/slow/1'])(
     'a body for %s that comes by the byte is not waited for, and nothing is written',

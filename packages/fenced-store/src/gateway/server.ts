@@ -43,6 +43,8 @@ export interface GatewayServer {
   drain(): Promise<boolean>;
 }
 
+/** Time in which a client may read an answer after which the connection is closed. */
+const LINGER_MS = 1_000;
 const DEFAULTS = {
   ...{ host: '127.0.0.1', port: 8080, headersMs: 10_000, requestMs: 3_600_000 },
   ...{ keepAliveMs: 65_000, idleMs: 120_000, headerBytesMax: 16_384, connectionsMax: 10_000 },
@@ -80,7 +82,7 @@ export async function serveGateway(
   server.on('request', app);
   // The answer may be that the body is not wanted.
   server.on('checkContinue', app);
-  answerWhatNodeRefuses(server);
+  answerWhatNodeRefuses(server, runtime);
   const resting = new Resting(server, draining.signal);
   server.listen(port, host);
   await once(server, 'listening');
@@ -142,7 +144,8 @@ class Resting {
 }
 
 /** Requests that Node does not hand to anybody are answered as all others. */
-function answerWhatNodeRefuses(server: Server): void {
+function answerWhatNodeRefuses(server: Server, runtime: Runtime): void {
+  const answer = (socket: Duplex, problem: Problem): void => answerOn(socket, problem, runtime);
   const latest = new WeakMap<Duplex, ServerResponse>();
   const broken = new WeakSet<Duplex>();
   const note = ({ socket }: IncomingMessage, response: ServerResponse): void => {
@@ -157,10 +160,10 @@ function answerWhatNodeRefuses(server: Server): void {
     const problem = meaningOf(error);
     const response = latest.get(socket);
     if (!socket.writable) socket.destroy();
-    else if (response === undefined || response.writableFinished) answerOn(socket, problem);
+    else if (response === undefined || response.writableFinished) answer(socket, problem);
     else if (response.headersSent || response.req.complete)
       // What came before has an answer of its own, which comes first.
-      response.once('finish', () => answerOn(socket, problem));
+      response.once('finish', () => answer(socket, problem));
     else {
       response.once('finish', () => socket.destroySoon());
       // Node forgets a request that is answered. Who reads its body would wait for the rest.
@@ -171,7 +174,7 @@ function answerWhatNodeRefuses(server: Server): void {
   });
   server.on('connect', (_, socket) => {
     socket.on('error', () => undefined);
-    answerOn(socket, new Problem('method-not-allowed', 'this is no proxy'));
+    answer(socket, new Problem('method-not-allowed', 'this is no proxy'));
   });
   server.on('checkExpectation', (_, response) => {
     response.setHeader('Connection', 'close');
@@ -191,7 +194,8 @@ function meaningOf({ code }: NodeJS.ErrnoException): Problem {
   }
 }
 
-function answerOn(socket: Duplex, problem: Problem): void {
+/** Answers and closes. A client that never closes its own side keeps no descriptor for that. */
+function answerOn(socket: Duplex, problem: Problem, runtime: Runtime): void {
   const body = JSON.stringify(problem.document());
   const headers = {
     ...problem.headers,
@@ -200,4 +204,8 @@ function answerOn(socket: Duplex, problem: Problem): void {
   };
   const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}`);
   socket.end([`HTTP/1.1 ${problem.status} `, ...lines, '', body].join('\r\n'));
+  socket.once(
+    'close',
+    runtime.after(LINGER_MS, () => socket.destroy()),
+  );
 }
