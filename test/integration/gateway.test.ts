@@ -137,6 +137,14 @@ test('ranges, and conditions of readers', async () => {
   const cases = [
     [{ Range: 'bytes=2-4' }, 206, '234', 'bytes 2-4/10'],
     [{ Range: 'bytes=-3' }, 206, '789', 'bytes 7-9/10'],
+    [{ Range: 'bytes=-10' }, 206, '0123456789', 'bytes 0-9/10'],
+    // RFC 9110, 14.1.2: a suffix that is longer than the body is the whole body.
+    [{ Range: 'bytes=-11' }, 206, '0123456789', 'bytes 0-9/10'],
+    [{ Range: `bytes=-${'9'.repeat(400)}` }, 206, '0123456789', 'bytes 0-9/10'],
+    [{ Range: 'BYTES=7-' }, 206, '789', 'bytes 7-9/10'],
+    [{ Range: `bytes=7-${'9'.repeat(400)}` }, 206, '789', 'bytes 7-9/10'],
+    [{ Range: 'bytes=-' }, 200, '0123456789', null],
+    [{ Range: 'bytes=-1-2' }, 200, '0123456789', null],
     [{ Range: 'bytes=8-99' }, 206, '89', 'bytes 8-9/10'],
     [{ Range: 'bytes=0-0' }, 206, '0', 'bytes 0-0/10'],
     [{ Range: 'bytes=2-4', 'If-Range': etag }, 206, '234', 'bytes 2-4/10'],
@@ -156,14 +164,21 @@ test('ranges, and conditions of readers', async () => {
     expect(reply.headers.get('etag')).toBe(etag);
     expect(reply.headers.get('fencing-token')).toBe('1');
   }
-  const beyond = await read({ Range: 'bytes=10-' });
-  expect([beyond.status, beyond.headers.get('content-range')]).toEqual([416, 'bytes */10']);
-  expect(await problemOf(beyond)).toMatchObject({
-    type: 'urn:fenced:problem:range-not-satisfiable',
-  });
+  for (const Range of ['bytes=10-', 'bytes=-0', 'bytes=4-2']) {
+    const beyond = await read({ Range });
+    const seen = [beyond.status, beyond.headers.get('content-range')];
+    expect([Range, ...seen]).toEqual([Range, 416, 'bytes */10']);
+    expect(await problemOf(beyond)).toMatchObject({
+      type: 'urn:fenced:problem:range-not-satisfiable',
+    });
+  }
   const other = await read({ 'If-Match': '"another"' });
   expect(await problemOf(other)).toMatchObject({ type: 'urn:fenced:problem:precondition-failed' });
   expect((await read({ Range: 'bytes=2-4' }, 'HEAD')).status).toBe(200);
+  await put(name, '', { ...TYPE, 'Fencing-Token': '1' });
+  const empty = await read({ Range: 'bytes=-11' });
+  expect([empty.status, await empty.text()]).toEqual([200, '']);
+  expect((await read({ Range: 'bytes=0-' })).status).toBe(416);
 });
 
 test.each(['objects', 'records'])(

@@ -66,14 +66,18 @@ export interface ByteRange {
 export function rangeOf(request: Request, etag: string, bodyBytes: number): ByteRange | null {
   const ifRange = request.get('if-range');
   if (request.method !== 'GET' || (ifRange !== undefined && ifRange !== etag)) return null;
-  const ranges = request.range(bodyBytes);
-  if (ranges === undefined || ranges === -2) return null;
-  if (ranges === -1)
-    throw new Problem('range-not-satisfiable', `the body has ${bodyBytes} bytes`, {
-      members: { bodyBytes },
-    });
-  const [range] = ranges;
-  return ranges.type === 'bytes' && ranges.length === 1 && range ? range : null;
+  const [, first, last = '', suffix] =
+    /^bytes=(?:(\d+)-(\d*)|-(\d+))$/i.exec(request.get('range') ?? '') ?? [];
+  if (first === undefined && suffix === undefined) return null;
+  // RFC 9110, 14.1.2: a suffix that is longer than the body is the whole body.
+  const start = first === undefined ? Math.max(0, bodyBytes - Number(suffix)) : Number(first);
+  const end = last === '' ? bodyBytes - 1 : Math.min(Number(last), bodyBytes - 1);
+  if (start <= end) return { start, end };
+  // Of an empty body, no part has bytes that a reply could name.
+  if (bodyBytes === 0 && Number(suffix) > 0) return null;
+  throw new Problem('range-not-satisfiable', `the body has ${bodyBytes} bytes`, {
+    members: { bodyBytes },
+  });
 }
 
 /** The bytes of the range, and no more is read than these need. `onSkip` is called with each piece before them. */
