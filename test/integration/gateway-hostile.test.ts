@@ -80,6 +80,25 @@ describe('what is no request', () => {
     expect(await front.objects.highest('hostile')).toBe(0n);
   });
 
+  test.each(['chunked', 'CHUNKED', 'gzip, chunked'])(
+    'HTTP/1.0 with Transfer-Encoding %s: nobody can tell where it ends, so nothing behind it is read',
+    async (coding) => {
+      const head = [
+        'PUT /v1/objects/framed HTTP/1.0',
+        'Fencing-Token: 1',
+        'Connection: keep-alive',
+      ];
+      const smuggled = requestOf('PUT', '/v1/objects/smuggled', [TOKEN], 'x').toString();
+      const bytes = `${head.join('\r\n')}\r\nTransfer-Encoding: ${coding}\r\n\r\n1\r\na\r\n0\r\n\r\n`;
+      const replies = await send(front.url, bytes + smuggled);
+      expect(replies.map(typeOf)).toEqual(['invalid-request']);
+      expect(replies[0]?.headers.connection).toBe('close');
+      expect(await front.objects.highest('framed')).toBe(0n);
+      expect(await front.objects.highest('smuggled')).toBe(0n);
+      expect(front.ended.filter(({ path }) => path === '/v1/objects/smuggled')).toEqual([]);
+    },
+  );
+
   test.each([
     ['nothing of HTTP', 'hello\r\n\r\n', 'invalid-request'],
     ['TLS', Buffer.from('16030100f1010000ed0303', 'hex'), 'invalid-request'],

@@ -38,12 +38,25 @@ const ONCE = [
   ...['range', 'traceparent', 'transfer-encoding', 'x-request-id'],
 ];
 
+/**
+ * Refuses a message whose end two readers could see in two places, so that one takes for the next request what is the other's
+ * body. RFC 9112, 6.1: HTTP/1.0 knows no Transfer-Encoding.
+ *
+ * @throws {Problem} `invalid-request`. Nothing more may be read from the connection
+ */
+export function checkFraming(request: Request): void {
+  const coding = request.get('transfer-encoding');
+  if (coding === undefined) return;
+  if (request.httpVersion === '1.0')
+    throw new Problem('invalid-request', 'HTTP/1.0 knows no Transfer-Encoding: send HTTP/1.1');
+  if (coding.toLowerCase() !== 'chunked')
+    throw new Problem('invalid-request', 'of Transfer-Encoding, only chunked is known');
+}
+
 /** @throws {Problem} `invalid-request`, where a header that means something only once is there twice, or the host is missing. */
 export function checkHeaders(request: Request): void {
   if (request.httpVersionMajor !== 1)
     throw new Problem('invalid-request', 'this is an HTTP/1.1 server');
-  if ((request.get('transfer-encoding') ?? 'chunked').toLowerCase() !== 'chunked')
-    throw new Problem('invalid-request', 'of Transfer-Encoding, only chunked is known');
   if (request.get('host') === undefined && request.httpVersion !== '1.0')
     throw new Problem('invalid-request', 'the header Host is missing');
   for (const name of ONCE)

@@ -1,5 +1,5 @@
 import type { NextFunction, Request, Response } from 'express';
-import { checkAllowed, checkHeaders, type Handler, type Route } from './exchange.js';
+import { checkAllowed, checkFraming, checkHeaders, type Handler, type Route } from './exchange.js';
 import { problemOf } from './failures.js';
 import type { Caller, Credentials } from './keys.js';
 import type { AllLimits } from './limits.js';
@@ -73,6 +73,8 @@ export class Gate {
   readonly #progress = new WeakMap<Request, Progress>();
   /** Responses that have not ended. */
   readonly #open = new Set<Response>();
+  /** Connections on which nobody can tell where the next request begins. */
+  readonly #unframed = new WeakSet<object>();
   #underWay = 0;
 
   constructor(options: GateOptions, limits: AllLimits, runtime: Runtime) {
@@ -86,6 +88,8 @@ export class Gate {
 
   /** What every request goes through first. */
   begin(request: Request, response: Response, next: NextFunction): void {
+    // The parser reads on; the connection closes behind the answer that came before.
+    if (this.#unframed.has(request.socket)) return;
     const progress: Progress = {
       id: this.#runtime.uniqueId(),
       startedMs: this.#runtime.nowMs(),
@@ -97,6 +101,7 @@ export class Gate {
     if (this.#options.draining?.aborted) closeBehind(response);
     this.#open.add(response);
     response.on('close', () => this.#end(request, response, progress));
+    this.#checkFraming(request, response);
     checkHeaders(request);
     segmentsOf(request.url);
     next();
@@ -147,6 +152,16 @@ export class Gate {
     writeProblem(response, problem, `urn:uuid:${progress.id}`);
     if (isAwaited) response.end();
     else this.#linger(request, () => response.end());
+  }
+
+  #checkFraming(request: Request, response: Response): void {
+    try {
+      checkFraming(request);
+    } catch (error) {
+      this.#unframed.add(request.socket);
+      closeBehind(response);
+      throw error;
+    }
   }
 
   async #callerOf(request: Request): Promise<Caller> {
