@@ -209,6 +209,23 @@ test('a sealed token is good for its resource at every gateway, and no other is 
   expect(await extend(leaseId, 'open/other')).toBe('invalid-token');
 });
 
+test('the seal of a lease id is no token, and that of a token is no lease id', async () => {
+  const { leaseId, token } = await acquire('open/purpose');
+  const [, owner = '', sealed = ''] = /^([^.]+)\.(.+)$/.exec(leaseId) ?? [];
+  // The name that both were once sealed for.
+  const name = `${owner}@open/purpose`;
+  const presented = call('PUT', `/v1/objects/${name}`, { as: 'all', token: sealed, body: '1' });
+  expect(await typeOf(presented)).toBe('invalid-token');
+  const headers = { 'Fencing-Resource': name };
+  const named = { as: 'all', token: sealed, body: '1', headers };
+  expect(await typeOf(call('PUT', '/v1/objects/open/purpose', named))).toBe('invalid-token');
+  const other = await acquire(name);
+  for (const id of [`${owner}.${other.token}`, `${owner}.${token}`])
+    expect(await typeOf(call('DELETE', `/v1/leases/open/purpose/${id}`, { as: 'all' }))).toBe(
+      'invalid-token',
+    );
+});
+
 test('a seal ends, and the lease goes on with a new one', async () => {
   let nowMs = Date.now();
   await using front = await world.open(

@@ -163,8 +163,8 @@ function sealOf({ keys, required }: NonNullable<Config['seal']>): Seal {
   if (required) return sealed;
   return {
     seal: (...token) => sealed.seal(...token),
-    open: (text, resource) =>
-      /^[0-9]+$/.test(text) ? parseToken(text) : sealed.open(text, resource),
+    open: (text, subject) =>
+      /^[0-9]+$/.test(text) ? parseToken(text) : sealed.open(text, subject),
   };
 }
 

@@ -87,10 +87,10 @@ export function presentedToken(
   const text = request.get('fencing-token');
   if (text === undefined) return undefined;
   const encoded = request.get('fencing-resource');
-  if (encoded === undefined) return seal.open(text, key);
+  if (encoded === undefined) return seal.open(text, { purpose: 'token', resource: key });
   const resource = segmentsOf(`/${encoded}`).join('/');
   checkAllowed(caller, 'lease', `leases/${resource}`);
-  return seal.open(text, resource);
+  return seal.open(text, { purpose: 'token', resource });
 }
 
 /** As `presentedToken`. @throws {Problem} `token-required`, too. */

@@ -54,7 +54,11 @@ test('what is asked all the time is not told', () => {
   expect(lines).toEqual([]);
 });
 
-const sealed = createSeal([{ id: 'k1', secret: Buffer.alloc(32, 7) }], () => 0).seal(34n, 'a', 99);
+const sealed = createSeal([{ id: 'k1', secret: Buffer.alloc(32, 7) }], () => 0).seal(
+  34n,
+  { purpose: 'token', resource: 'a' },
+  99,
+);
 const secrets: readonly (readonly [string, string])[] = [
   ['an API key', 'Bearer hunter2'],
   ['two of them', 'bearer hunter2, Bearer hunter2'],

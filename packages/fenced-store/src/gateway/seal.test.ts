@@ -2,14 +2,24 @@ import { createHmac, randomBytes } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { TOKEN_MAX } from '../core/token.js';
-import { createSeal, SealError, type SealKey } from './seal.js';
+import { createSeal, SealError, type SealKey, type SealSubject } from './seal.js';
 
 const NOW_MS = 1_795_000_000_000;
 const END_MS = NOW_MS + 60_000;
 const k1: SealKey = { id: 'k1', secret: randomBytes(32) };
 const k2: SealKey = { id: 'k2', secret: randomBytes(32) };
 const now = (): number => NOW_MS;
-const seal = createSeal([k1], now);
+/** Most tests are about tokens of one resource. */
+function sealOf(keys: readonly SealKey[], nowMs: () => number) {
+  const all = createSeal(keys, nowMs);
+  return {
+    all,
+    seal: (token: bigint, resource: string, endMs: number) =>
+      all.seal(token, { purpose: 'token', resource }, endMs),
+    open: (text: string, resource: string) => all.open(text, { purpose: 'token', resource }),
+  };
+}
+const seal = sealOf([k1], now);
 
 const tokens = fc.bigInt({ min: 1n, max: TOKEN_MAX });
 const resources = fc.string({ unit: 'binary', maxLength: 60 });
@@ -40,6 +50,21 @@ test('it opens for no other resource', () => {
   const text = seal.seal(34n, 'a', END_MS);
   for (const other of ['a/', '/a', 'A', 'a\0', '', 'ä', 'a","b'])
     expect(faultOf(() => seal.open(text, other))).toBe('refused');
+});
+
+test('a seal for one purpose opens nothing for another, whatever the names are', () => {
+  const names = fc.oneof(resources, fc.constantFrom('a', 'b@a', '', 'null', 'a","b'));
+  const subjects: fc.Arbitrary<SealSubject> = fc.oneof(
+    fc.record({ purpose: fc.constant('token' as const), resource: names }),
+    fc.record({ purpose: fc.constant('lease' as const), resource: names, owner: names }),
+  );
+  const property = fc.property(tokens, subjects, subjects, (token, one, other) => {
+    const text = seal.all.seal(token, one, END_MS);
+    expect(seal.all.open(text, one)).toBe(token);
+    fc.pre(JSON.stringify(one) !== JSON.stringify(other));
+    expect(faultOf(() => seal.all.open(text, other))).toBe('refused');
+  });
+  fc.assert(property);
 });
 
 test('no character of it can be changed, left out or added', () => {
@@ -97,7 +122,7 @@ test('the secret alone makes no seal: the facts are kept apart from each other a
 });
 
 test('with a key that nobody knows, no secret is one that everybody knows', () => {
-  const facts = JSON.stringify(['fenced-seal-1', 'k9', '34', String(END_MS), 'a']);
+  const facts = JSON.stringify(['fenced-seal-2', 'token', 'k9', '34', String(END_MS), 'a', null]);
   const mac = createHmac('sha256', '').update(facts).digest('base64url');
   expect(faultOf(() => seal.open(`34.k9.${END_MS}.${mac}`, 'a'))).toBe('refused');
 });
@@ -118,7 +143,7 @@ describe('the end of a seal', () => {
     [END_MS + 1, 'expired'],
   ])('at %d', (nowMs, outcome) => {
     const text = seal.seal(34n, 'a', END_MS);
-    expect(faultOf(() => createSeal([k1], () => nowMs).open(text, 'a'))).toBe(outcome);
+    expect(faultOf(() => sealOf([k1], () => nowMs).open(text, 'a'))).toBe(outcome);
   });
 
   test('is told only of a seal that was good', () => {
@@ -128,7 +153,7 @@ describe('the end of a seal', () => {
 });
 
 test('keys rotate without a gap: new behind old, new before old, old taken away', () => {
-  const fleets = [[k1], [k1, k2], [k2, k1], [k2]].map((keys) => createSeal(keys, now));
+  const fleets = [[k1], [k1, k2], [k2, k1], [k2]].map((keys) => sealOf(keys, now));
   for (const [step, mine] of fleets.entries()) {
     const text = mine.seal(34n, 'a', END_MS);
     // While a step is rolled out, gateways of the step before and after it run as well.
@@ -140,7 +165,7 @@ test('keys rotate without a gap: new behind old, new before old, old taken away'
 });
 
 test('two gateways with one key id and other secrets refuse each other', () => {
-  const other = createSeal([{ id: 'k1', secret: randomBytes(32) }], now);
+  const other = sealOf([{ id: 'k1', secret: randomBytes(32) }], now);
   expect(faultOf(() => other.open(seal.seal(34n, 'a', END_MS), 'a'))).toBe('refused');
 });
 

@@ -5,19 +5,27 @@ import { parseToken } from '../core/token.js';
 
 /**
  * Whoever may present any number could present 2^63-1 and lock everybody else out for ever. So the gateway seals the tokens
- * that it issues, and accepts only those, each for the resource that it was issued for:
+ * that it issues, and accepts only those, each for the subject that it was issued for:
  *
  *     34.k1.1795000000000.mCgY5d…      token . key . when the seal ends, in ms since 1970 . HMAC-SHA256, as base64url
  *
- * The HMAC covers token, key, end and resource. The seal's end is not the lease's: a holder that comes late is kept out by
+ * The HMAC covers token, key, end and subject: the purpose with the names that belong to it. The seal's end is not the lease's: a holder that comes late is kept out by
  * its token, which is what tokens are for. It bounds for how long a seal that leaked can be used.
  */
 export interface Seal {
-  /** @throws {InvalidArgumentError | InvalidTokenError} where no seal could be made that opens again */
-  seal(token: bigint, resource: string, expiresAtMs: number): string;
+  /** @throws {InvalidArgumentError | InvalidTokenError} if no seal could be made that opens again */
+  seal(token: bigint, subject: SealSubject, expiresAtMs: number): string;
   /** @throws {SealError} */
-  open(text: string, resource: string): bigint;
+  open(text: string, subject: SealSubject): bigint;
 }
+
+/**
+ * The one thing that a seal is good for: `token` to present the token of a lease of that resource, `lease` to extend and release
+ * that owner's lease. A seal for one opens nothing for the other, whatever the names are.
+ */
+export type SealSubject =
+  | { readonly purpose: 'token'; readonly resource: string }
+  | { readonly purpose: 'lease'; readonly resource: string; readonly owner: string };
 
 export interface SealKey {
   /** On the wire, in clear. 1 to 32 letters, digits, `_` and `-`. */
@@ -79,26 +87,31 @@ export function createSeal(keys: readonly SealKey[], nowMs: () => number): Seal 
   const [first] = keys;
   if (first === undefined) throw new InvalidArgumentError('at least one seal key is needed');
 
-  const mac = (keyId: string, ...facts: readonly string[]): string =>
-    createHmac('sha256', secrets.get(keyId) ?? '')
-      // JSON has one reading only; the first word keeps other uses of the same secret apart.
-      .update(JSON.stringify(['fenced-seal-1', keyId, ...facts]))
-      .digest('base64url');
+  const mac = (keyId: string, digits: string, end: string, subject: SealSubject): string => {
+    const { purpose, resource } = subject;
+    const owner = purpose === 'lease' ? subject.owner : null;
+    return (
+      createHmac('sha256', secrets.get(keyId) ?? '')
+        // JSON has one reading only; the first word keeps other uses of the same secret apart.
+        .update(JSON.stringify(['fenced-seal-2', purpose, keyId, digits, end, resource, owner]))
+        .digest('base64url')
+    );
+  };
 
   return {
-    seal: (token, resource, expiresAtMs) => {
+    seal: (token, subject, expiresAtMs) => {
       const digits = String(parseToken(token));
       if (!Number.isSafeInteger(expiresAtMs) || expiresAtMs < 1)
         throw new InvalidArgumentError(
           `expiresAtMs must be whole milliseconds since 1970 value=${shown(expiresAtMs)}`,
         );
       const end = String(expiresAtMs);
-      return [digits, first.id, end, mac(first.id, digits, end, resource)].join('.');
+      return [digits, first.id, end, mac(first.id, digits, end, subject)].join('.');
     },
-    open: (text, resource) => {
+    open: (text, subject) => {
       const [, digits = '', keyId = '', end = '', given = ''] = SEALED.exec(text) ?? [];
       if (given === '') throw new SealError('malformed');
-      const expected = mac(keyId, digits, end, resource);
+      const expected = mac(keyId, digits, end, subject);
       const isGenuine = timingSafeEqual(Buffer.from(given), Buffer.from(expected));
       if (!isGenuine || !secrets.has(keyId)) throw new SealError('refused');
       if (Number(end) <= nowMs()) throw new SealError('expired');

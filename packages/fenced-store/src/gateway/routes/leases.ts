@@ -91,8 +91,9 @@ function answer(
   const { resource = '' } = names;
   const { owner, remainingMs } = lease;
   const endMs = runtime.wallClockMs() + limits.sealTtlMs;
-  const leaseId = `${owner}.${seal.seal(lease.token, ownedBy(owner, resource), endMs)}`;
-  const token = seal.seal(lease.token, resource, endMs);
+  const sealed = seal.seal(lease.token, { purpose: 'lease', resource, owner }, endMs);
+  const leaseId = `${owner}.${sealed}`;
+  const token = seal.seal(lease.token, { purpose: 'token', resource }, endMs);
   response.set('Fencing-Token', token);
   response.set('Location', `/v1/leases/${encodedPath(resource)}/${leaseId}`);
   reply(response, {
@@ -101,18 +102,13 @@ function answer(
   });
 }
 
-/** So that the token in the id is the one that this very owner was given. */
-function ownedBy(owner: string, resource: string): string {
-  return `${owner}@${resource}`;
-}
-
 /** The lease that the path names. @throws {Problem} where no gateway gave out that id for this resource */
 function named(seal: Seal, { names }: Exchange) {
   const { resource = '', leaseId = '' } = names;
   const [, owner = '', sealed = ''] = /^([0-9a-f-]+)\.(.+)$/.exec(leaseId) ?? [];
   if (owner === '')
     throw new Problem('invalid-request', 'this is not the leaseId of an answer of this gateway');
-  return { resource, owner, token: seal.open(sealed, ownedBy(owner, resource)) };
+  return { resource, owner, token: seal.open(sealed, { purpose: 'lease', resource, owner }) };
 }
 
 /** The milliseconds that a body names, `ttlMs` always. Their ranges are for the lock service to check. */
