@@ -82,6 +82,30 @@ describe('sealed tokens', () => {
     await client.objects.delete('reports/a', { token: lease.token });
   });
 
+  test('headers that were stored are told apart from those that the gateway adds', async () => {
+    const client = gateway(one);
+    await using lease = await client.acquire('reports/headers', { ttlMs: 10_000 });
+    const { token } = lease;
+    const stored = async () => {
+      const read = await client.objects.get('reports/headers');
+      const { body } = (await client.objects.getStream('reports/headers')) ?? {};
+      body?.destroy();
+      const direct = await one.objects.get('reports/headers');
+      const [mine, its] = [read, direct].map((one) => [one?.cacheControl, one?.contentType]);
+      expect(mine).toEqual(its);
+      return mine;
+    };
+    await client.objects.put('reports/headers', 'a', { token, cacheControl: 'no-cache' });
+    expect((await stored())?.[0]).toBe('no-cache');
+    // What an update does not give stays.
+    await client.objects.update('reports/headers', { token }, () => 'b');
+    expect((await stored())?.[0]).toBe('no-cache');
+    await client.objects.put('reports/headers', 'a', { token });
+    expect((await stored())?.[0]).toBeUndefined();
+    await client.objects.put('reports/headers', 'a', { token, contentType: 'text/plain' });
+    expect(await stored()).toEqual([undefined, 'text/plain']);
+  });
+
   test('of another process are taken up; bare numbers, and those of other resources, are refused', async () => {
     const client = gateway(one);
     const stranger = gateway(two);

@@ -326,16 +326,16 @@ function originOf({ headers }: Response): StoredHeaders & Omit<Current, 'body'> 
   const metadata = [...headers].flatMap(([name, value]) =>
     name.startsWith(META) ? [[name.slice(META.length), value]] : [],
   );
-  const text = (name: string): string | undefined => headers.get(name) ?? undefined;
-  const cacheControl = text('cache-control');
+  const defaults = headers.get('fencing-defaults')?.split(', ') ?? [];
+  const text = (name: string): string | undefined =>
+    defaults.includes(name) ? undefined : (headers.get(name) ?? undefined);
   return {
     token: BigInt(headers.get('fencing-token') ?? 0),
     version: headers.get('etag')?.slice(1, -1) ?? '',
     writeId: idOf(headers.get('fencing-write-id') ?? ''),
     metadata: Object.fromEntries(metadata),
     contentType: text('content-type'),
-    // What the gateway says where nothing was stored.
-    cacheControl: cacheControl === 'no-cache' ? undefined : cacheControl,
+    cacheControl: text('cache-control'),
     contentDisposition: text('content-disposition'),
     contentLanguage: text('content-language'),
     storageClass: undefined,

@@ -160,6 +160,10 @@ const OBJECT_HEADERS = {
   ...VERSIONED,
   'Fencing-Write-Id': { schema: ref('schemas/WriteId') },
   'Cache-Control': { schema: { type: 'string' } },
+  'Fencing-Defaults': {
+    schema: { type: 'string' },
+    description: 'Names of headers of this answer that were not stored with the object.',
+  },
 };
 
 const objects: Part = {

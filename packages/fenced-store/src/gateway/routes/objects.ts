@@ -130,6 +130,8 @@ async function get(
       'Fencing-Write-Id': nameWrite({ kind: 'objects', id: current.writeId, key }),
       'Cache-Control': current.cacheControl ?? 'no-cache',
     });
+    const defaults = defaultsOf(current);
+    if (defaults.length > 0) response.set('Fencing-Defaults', defaults.join(', '));
     if (isNotModified(request, etag)) return void response.status(304).end();
     setHeaders(response, current);
     const range = bodyBytes === undefined ? null : rangeOf(request, etag, bodyBytes);
@@ -180,6 +182,14 @@ function headersOf(request: Request): ObjectHeaders {
 }
 
 type Stored = NonNullable<Awaited<ReturnType<ObjectStore['getStream']>>>;
+
+/** The headers of the answer that were not stored with the object, so that a client can tell them from those that were. */
+function defaultsOf({ contentType, cacheControl }: Stored): readonly string[] {
+  return [
+    ...(cacheControl === undefined ? ['cache-control'] : []),
+    ...(contentType === undefined ? ['content-type'] : []),
+  ];
+}
 
 function setHeaders(response: Response, current: Stored): void {
   const { contentType = 'application/octet-stream', contentDisposition, contentLanguage } = current;
