@@ -3,7 +3,7 @@ import { checkAllowed, checkFraming, checkHeaders, type Handler, type Route } fr
 import { problemOf } from './failures.js';
 import type { Caller, Credentials } from './keys.js';
 import type { AllLimits } from './limits.js';
-import { segmentsOf } from './path.js';
+import { canonicalTarget } from './path.js';
 import { Problem, writeProblem } from './problem.js';
 import { addressName, type RateLimit } from './rate-limit.js';
 import type { Runtime } from './runtime.js';
@@ -12,7 +12,7 @@ import type { Runtime } from './runtime.js';
 export interface EndedRequest {
   readonly id: string;
   readonly method: string;
-  /** As sent, without its query. */
+  /** Without its query; each name encoded in one way, however it was sent. As sent if it is refused as no path. */
   readonly path: string;
   readonly address: string | null;
   /** As the OpenAPI document names it, `/v1/objects/{key}`; null where there was none. */
@@ -103,7 +103,7 @@ export class Gate {
     response.on('close', () => this.#end(request, response, progress));
     this.#checkFraming(request, response);
     checkHeaders(request);
-    segmentsOf(request.url);
+    request.url = canonicalTarget(request.url);
     next();
   }
 
@@ -197,7 +197,7 @@ export class Gate {
     this.#options.onRequest?.({
       ...{ id, resource, caller, error, method: request.method },
       route: route && nameOfRoute(route),
-      path: request.originalUrl.split('?', 1)[0] ?? '',
+      path: request.url.split('?', 1)[0] ?? '',
       address: request.ip ?? null,
       status: response.statusCode,
       outcome: isWhole ? (problem?.code ?? 'ok') : 'client-gone',

@@ -8,7 +8,7 @@ type Facts = Readonly<Record<string, string | number | boolean | bigint | undefi
 export interface RequestLine {
   readonly requestId: string;
   readonly method: string;
-  /** As sent, without a query. */
+  /** Without a query; each name encoded in one way, however it was sent. */
   readonly path: string;
   readonly status: number;
   readonly durationMs: number;

@@ -83,8 +83,8 @@ const claimed: Part = {
 };
 const NOT_MODIFIED = { description: 'The reader has this version.', headers: VERSIONED };
 
-const RESOURCE_NAME = inPath('resource', 'What is locked. Slashes stay as they are.');
-const KEY = inPath('key', 'The key of the object. Slashes stay as they are.');
+const RESOURCE_NAME = inPath('resource', 'What is locked. Slashes stand as they are, or as %2F.');
+const KEY = inPath('key', 'The key of the object. Slashes stand as they are, or as %2F.');
 const OBJECT_VERSION = { type: ['string', 'null'] } as const;
 const RECORD = [inPath('collection', 'The collection.'), inPath('id', 'The id of the document.')];
 const JSON_BODY = { required: true, content: json({}) };
@@ -287,7 +287,7 @@ const knowledge: Part = {
         ),
         schema: { enum: ['s3', 'records', 'postgres'] },
       },
-      inPath('resource', 'Slashes stay as they are.'),
+      inPath('resource', 'Slashes stand as they are, or as %2F.'),
     ],
     get: {
       summary: 'The highest token that the store has seen',

@@ -1,52 +1,61 @@
 import { Problem } from './problem.js';
 
 /**
- * What the raw target of a request may look like, so that everybody on the way means the same name by it: proxies and clients
- * that resolve dots, decode twice, or take a backslash for a slash get nothing that they could change.
+ * One reading of a path. It is decoded once, as a whole, before it is split and checked, so that `a%2Fb` and `a/b` are one name.
+ * All that follows knows only the decoded names: routes, rights, stores and the log.
  */
 
-/** What RFC 3986 lets a path consist of. */
-const PATH = /^(?:\/(?:[A-Za-z0-9\-._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2})+)+$/;
-/** An encoded dot, slash or backslash: nothing but an attack or an error encodes them, or has the latter two. */
-const DISGUISED = /%(?:2e|2f|5c)/i;
-/** Control characters, among them NUL. */
-const CONTROL = /\p{Cc}/u;
+/** The characters that RFC 3986 allows in a path. */
+const PATH = /^\/(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/]|%[0-9A-Fa-f]{2})+$/;
+/** Control characters, among them NUL, and the backslash, which others take for a slash. */
+const FORBIDDEN = /[\p{Cc}\\]/u;
 
 /**
- * The decoded segments of a raw target, without its query: UTF-8 in Unicode's normal form C, without control characters.
+ * The decoded segments of a raw target, without its query: UTF-8 in Unicode's normal form C.
  *
  * @throws {Problem} `invalid-path`
  */
 export function segmentsOf(target: string): readonly string[] {
-  const [path = ''] = target.split('?', 1);
-  if (!PATH.test(path))
-    throw new Problem(
-      'invalid-path',
-      'a path is made of non-empty segments, each percent-encoded as RFC 3986 says',
-    );
-  if (DISGUISED.test(path))
-    throw new Problem('invalid-path', 'a path may not contain an encoded dot, slash or backslash');
-  return path
-    .slice(1)
-    .split('/')
-    .map((segment) => nameOf(segment));
+  const path = pathOf(target);
+  if (!PATH.test(path)) throw invalid('a path is percent-encoded as RFC 3986 says');
+  const name = decoded(path.slice(1));
+  if (FORBIDDEN.test(name))
+    throw invalid('names may not contain control characters or backslashes');
+  // Two names that look alike would have two ratchets.
+  if (name !== name.normalize('NFC')) throw invalid('names must be in Unicode normal form C (NFC)');
+  const segments = name.split('/');
+  if (segments.some((segment) => ['', '.', '..'].includes(segment)))
+    throw invalid('a segment of a name may not be empty, . or ..');
+  return segments;
 }
 
-function nameOf(encoded: string): string {
-  let name: string;
+/**
+ * The target by which the route of a request is found: its names encoded in the one way of {@link encodedPath}.
+ *
+ * @throws {Problem} `invalid-path`. `/v1/objects` and the like must stand as they are, so that rules of proxies hold here, too
+ */
+export function canonicalTarget(target: string): string {
+  const segments = segmentsOf(target);
+  const [, ...raw] = pathOf(target).split('/', 3);
+  if (raw.some((segment, at) => segment !== segments[at]))
+    throw invalid('only the names in a path may be percent-encoded');
+  return `/${encodedPath(segments.join('/'))}`;
+}
+
+function pathOf(target: string): string {
+  return target.split('?', 1)[0] ?? '';
+}
+
+function decoded(encoded: string): string {
   try {
-    name = decodeURIComponent(encoded);
+    return decodeURIComponent(encoded);
   } catch {
-    throw new Problem('invalid-path', 'percent-encoded bytes must be well-formed UTF-8');
+    throw invalid('percent-encoded bytes must be well-formed UTF-8');
   }
-  if (CONTROL.test(name))
-    throw new Problem('invalid-path', 'names may not contain control characters');
-  if (name === '.' || name === '..')
-    throw new Problem('invalid-path', 'a segment of a name may not be . or ..');
-  // Two names that look alike would have two ratchets.
-  if (name !== name.normalize('NFC'))
-    throw new Problem('invalid-path', 'names must be in Unicode normal form C (NFC)');
-  return name;
+}
+
+function invalid(detail: string): Problem {
+  return new Problem('invalid-path', detail);
 }
 
 /** A name as it stands in a path: each segment encoded. */
