@@ -33,8 +33,10 @@ const SLACK_MS = 60_000;
 /** A gateway that runs, with connections of its own. */
 export interface RunningGateway {
   readonly url: string;
-  /** Lets running requests end, then closes everything. @returns whether all came to their end */
-  stop(): Promise<boolean>;
+  /** Lets running requests end, and cuts off those that take too long. @returns whether all came to their end */
+  drain(): Promise<boolean>;
+  /** Closes all connections to the dependencies. One that stands still may keep its connections open for ever. */
+  close(): Promise<void>;
 }
 
 /** Puts a gateway together as the configuration says, and listens. Nothing that it depends on need be there yet. */
@@ -71,12 +73,11 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
   const all = parts.move();
   return {
     url: server.url,
+    drain: () => server.drain(),
     // The leases are their holders', who go on with another gateway: the lock is not closed, which would release them.
-    stop: async () => {
-      const isWhole = await server.drain();
+    close: async () => {
       await installed;
       await all.disposeAsync();
-      return isWhole;
     },
   };
 }

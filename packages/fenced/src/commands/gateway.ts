@@ -1,10 +1,12 @@
 import { once } from 'node:events';
 import { parseArgs } from 'node:util';
 import { ConfigError, readConfig } from '@fenced/store/gateway/config';
-import { createLog } from '@fenced/store/gateway/log';
+import { createLog, type Log } from '@fenced/store/gateway/log';
 import { type Command, print, understood } from '../command.js';
 import { startGateway } from '../gateway.js';
 
+/** Time in which the connections to the dependencies must close after the last request. */
+const CLOSE_MS = 5_000;
 const EXIT_CUT_OFF = 1;
 const EXIT_CONFIG = 78;
 
@@ -18,7 +20,9 @@ export const gateway: Command = {
   --check            say everything that is wrong with the configuration, and end
 
 Runs until SIGTERM or SIGINT: readiness then fails at once, running requests end, and those that take too long are cut off.
-Exit code: 0 all requests came to their end; ${EXIT_CUT_OFF} some were cut off, or the address could not be had; ${EXIT_CONFIG} the configuration cannot be used.`,
+Connections to Redis, S3 and Postgres have ${CLOSE_MS / 1_000} s to close after that.
+Exit code: 0 all requests came to their end, and all connections closed; ${EXIT_CUT_OFF} some requests were cut off, some connections
+did not close in time, or the address could not be had; ${EXIT_CONFIG} the configuration cannot be used.`,
 
   async run(args) {
     const { values } = understood(() => parseArgs({ args: [...args], options }));
@@ -49,7 +53,9 @@ async function serve(config: ReturnType<typeof readConfig>): Promise<number> {
     log.info('listening', { url: running.url });
     await asked;
     log.info('shutting down');
-    const isWhole = await running.stop();
+    const isWhole = await running.drain();
+    endInTime(log);
+    await running.close();
     log.info('stopped', { isWhole });
     return isWhole ? 0 : EXIT_CUT_OFF;
   } catch (error) {
@@ -59,4 +65,18 @@ async function serve(config: ReturnType<typeof readConfig>): Promise<number> {
     asked.catch(() => undefined);
     signals.abort();
   }
+}
+
+/**
+ * Ends the process if something still keeps it alive after `CLOSE_MS`: a server that stands still neither answers a statement nor
+ * closes a connection. The timer itself keeps nothing alive.
+ */
+function endInTime(log: Log): void {
+  setTimeout(() => {
+    const open = process.getActiveResourcesInfo().join(' ');
+    log.error('shut down with connections open', new Error(`not closed in ${CLOSE_MS} ms`), {
+      open,
+    });
+    process.exit(EXIT_CUT_OFF);
+  }, CLOSE_MS).unref();
 }
