@@ -1,4 +1,5 @@
 import { execFileSync } from 'node:child_process';
+import { deflateRawSync, gzipSync } from 'node:zlib';
 import {
   CreateBucketCommand,
   DeleteObjectCommand,
@@ -7,6 +8,7 @@ import {
   PutBucketPolicyCommand,
   PutBucketVersioningCommand,
   PutObjectCommand,
+  type PutObjectCommandInput,
 } from '@aws-sdk/client-s3';
 import {
   CorruptObjectError,
@@ -22,6 +24,9 @@ import { type Staged, storedObject, text } from './stage.js';
 
 /** How many keys the longest listing has: `FENCED_KEYS=10000` for a nightly run. */
 const KEYS = Number(process.env.FENCED_KEYS ?? 60);
+
+/** Of a stored object: the header of its gzip member. */
+const HEADER_BYTES = 41;
 
 /** What only a store that talks to the bucket itself does, and what is found in the bucket. */
 export function bucketOperations(staged: Staged): void {
@@ -287,6 +292,49 @@ export function bucketOperations(staged: Staged): void {
       },
     });
     expect(await holder33.get(key)).toMatchObject({ writeId });
+  });
+
+  // Inflating all of it in pieces as small as the trailer suggests takes 16 s.
+  test('an object that holds far more than its trailer says is damaged', {
+    timeout: 10_000,
+  }, async () => {
+    const key = newKey();
+    await holder33.put(key, 'value', { token: 33 });
+    const { bytes, Metadata } = await raw(key);
+    const trailer = Buffer.alloc(8);
+    trailer.writeUInt32LE(10, 4);
+    const data = deflateRawSync(Buffer.alloc(19 * 2 ** 20));
+    const Body = Buffer.concat([bytes.subarray(0, HEADER_BYTES), data, trailer]);
+    const ContentEncoding = 'gzip';
+    await staged().client.send(
+      new PutObjectCommand({ Bucket: bucket, Key: key, Body, Metadata, ContentEncoding }),
+    );
+    await expect(holder33.get(key)).rejects.toThrow(CorruptObjectError);
+    const stream = await holder33.getStream(key);
+    await expect(Array.fromAsync(stream?.body ?? [])).rejects.toThrow(CorruptObjectError);
+  });
+
+  test('a body that is larger than bodyBytesMax is read as a stream only', async () => {
+    const [ours, foreign, foreignGzip] = [newKey(), newKey(), newKey()];
+    const body = Buffer.alloc(2 ** 20);
+    await holder33.put(ours, body, { token: 33 });
+    const put = (Key: string, rest: Partial<PutObjectCommandInput>) =>
+      staged().client.send(new PutObjectCommand({ Bucket: bucket, Key, ...rest }));
+    await put(foreign, { Body: body });
+    await put(foreignGzip, { Body: gzipSync(body), ContentEncoding: 'gzip' });
+    const store = staged().store({ bodyBytesMax: 2 ** 20 - 1 });
+    for (const key of [ours, foreign, foreignGzip]) {
+      const told = /getStream, or raise bodyBytesMax .*bodyBytesMax=1048575/;
+      await expect(store.get(key)).rejects.toThrow(told);
+      await expect(store.get(key, { token: 34 })).rejects.toThrow(told);
+      await expect(store.update(key, { token: 34 }, () => 'x')).rejects.toThrow(told);
+      expect(await store.highest(key)).toBe(key === ours ? 33n : 0n);
+      const stream = await store.getStream(key);
+      const read = Buffer.concat(await Array.fromAsync(stream?.body ?? []));
+      expect(Buffer.compare(read, body)).toBe(0);
+      const enough = staged().store({ bodyBytesMax: 2 ** 20 });
+      expect((await enough.get(key))?.body).toHaveLength(2 ** 20);
+    }
   });
 
   test('however many objects with damaged metadata are read, no connection is lost to them', async () => {

@@ -31,22 +31,26 @@ export async function* arriving(
   }
 }
 
-/** As `arriving`, all of them together; quicker, as nobody waits for the single piece. */
+/** As `arriving`, all of them together; quicker, as nobody waits for the single piece. Null if they are more than `bytesMax`. */
 export async function arrived(
   resource: string,
   body: Readable,
-  { limitMs, signal }: Patience,
-): Promise<Uint8Array> {
+  { limitMs, signal, bytesMax }: Patience & { readonly bytesMax: number },
+): Promise<Uint8Array | null> {
   const pieces: Uint8Array[] = [];
   const limit = timeLimit(limitMs);
+  let bytes = 0;
   body.on('data', (piece: Uint8Array) => {
-    pieces.push(piece);
+    bytes += piece.length;
+    if (bytes > bytesMax) body.destroy();
+    else pieces.push(piece);
     limit.renew();
   });
   try {
     const either = signal ? AbortSignal.any([limit.signal, signal]) : limit.signal;
     await unlessAborted(finished(body), either);
   } catch (cause) {
+    if (bytes > bytesMax) return null;
     signal?.throwIfAborted();
     throw asBroken(resource, cause);
   } finally {

@@ -1,10 +1,11 @@
 import { pipeline } from 'node:stream';
 import { promisify } from 'node:util';
-import { createGunzip, gunzip as gunzipCallback } from 'node:zlib';
+import { createGunzip, gunzip as gunzipCallback, type ZlibOptions } from 'node:zlib';
 import { isEnvelope } from '../core/envelope.js';
 import { CorruptObjectError, UnsupportedByStoreError } from '../core/errors.js';
 import type { Stored } from '../core/stored.js';
-import { checkStamp, headed, open, opened } from './open.js';
+import { tooLarge } from './failures.js';
+import { CHUNK_BYTES, checkStamp, headed, isCutShort, isOfZlib, open, opened } from './open.js';
 import type { OpenObject, WholeObject } from './requests.js';
 import { type Form, seal, sealed } from './seal.js';
 
@@ -13,7 +14,7 @@ import { type Form, seal, sealed } from './seal.js';
  * written with the token 0n.
  */
 
-const gunzip = promisify<Uint8Array, Uint8Array>(gunzipCallback);
+const gunzip = promisify<Uint8Array, ZlibOptions, Uint8Array>(gunzipCallback);
 
 /**
  * The caller's bytes.
@@ -21,18 +22,23 @@ const gunzip = promisify<Uint8Array, Uint8Array>(gunzipCallback);
  * @throws {CorruptObjectError} {@link UnsupportedByStoreError}
  */
 export async function contentOf(resource: string, object: WholeObject): Promise<Uint8Array> {
-  const { stored, bytes } = object;
+  const { stored, bytes, bodyBytesMax } = object;
   if (stored.layout === 'gzip') {
-    const { stamp, body } = await open(resource, bytes);
+    const { stamp, body } = await open(resource, bytes, bodyBytesMax);
     checkStamp(resource, stamp, stored);
     if (stored.state === 'deleted' && body.length > 0)
       throw new CorruptObjectError(resource, 'the object is marked as deleted but has a body');
     return body;
   }
-  if (stored.token > 0n) return bytes;
-  if (isEnvelope(bytes)) throw withoutMetadata(resource);
-  if (!isGzip(resource, object)) return bytes;
-  return gunzip(bytes).catch(rethrow(resource));
+  const isPlain = stored.token > 0n;
+  if (!isPlain && isEnvelope(bytes)) throw withoutMetadata(resource);
+  if (isPlain || !isGzip(resource, object)) {
+    if (bytes.length > bodyBytesMax) throw tooLarge(resource, bodyBytesMax);
+    return bytes;
+  }
+  return gunzip(bytes, { maxOutputLength: bodyBytesMax }).catch((cause: unknown) => {
+    throw isCutShort(cause) ? tooLarge(resource, bodyBytesMax) : asNoGzip(resource, cause);
+  });
 }
 
 /** How many bytes of the caller's an object has, where what is at hand without reading it tells. */
@@ -110,12 +116,12 @@ async function* foreignContent(resource: string, object: OpenObject): AsyncGener
     }
   };
   if (!isGzip(resource, object)) return yield* bytes();
-  const unzip = createGunzip();
+  const unzip = createGunzip({ chunkSize: CHUNK_BYTES });
   pipeline(bytes(), unzip, () => undefined);
   try {
     yield* unzip as AsyncIterable<Uint8Array>;
   } catch (error) {
-    rethrow(resource)(error);
+    throw asNoGzip(resource, error);
   }
 }
 
@@ -142,10 +148,8 @@ function withoutMetadata(resource: string): CorruptObjectError {
   );
 }
 
-function rethrow(resource: string): (cause: unknown) => never {
-  return (cause) => {
-    const { code } = cause as { readonly code?: unknown };
-    if (typeof code !== 'string' || !code.startsWith('Z_')) throw cause;
-    throw new CorruptObjectError(resource, 'the object is said to be gzip and is not', { cause });
-  };
+function asNoGzip(resource: string, cause: unknown): unknown {
+  return isOfZlib(cause)
+    ? new CorruptObjectError(resource, 'the object is said to be gzip and is not', { cause })
+    : cause;
 }

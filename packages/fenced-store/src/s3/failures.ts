@@ -80,6 +80,13 @@ export function explain(
   }
 }
 
+/** A body that may not be read into memory. */
+export function tooLarge(resource: string, bodyBytesMax: number): UnsupportedByStoreError {
+  return new UnsupportedByStoreError(
+    `the body is larger than may be read into memory: read it with getStream, or raise bodyBytesMax resource=${resource} bodyBytesMax=${bodyBytesMax}`,
+  );
+}
+
 /** A client that sends other commands than it is given would repeat writes behind our back. */
 export function bypassed(facts: string, cause?: unknown): StoreSetupError {
   return new StoreSetupError(

@@ -17,6 +17,7 @@ import {
 } from '../core/envelope.js';
 import { CorruptObjectError } from '../core/errors.js';
 import type { Stamp } from '../core/stored.js';
+import { tooLarge } from './failures.js';
 import { END } from './seal.js';
 
 /**
@@ -26,6 +27,10 @@ import { END } from './seal.js';
  * the bytes, the token or the write id is found.
  */
 
+/** What a stream makes at once: each piece costs a way to zlib's threads and back. */
+export const CHUNK_BYTES: number = 2 ** 16;
+/** No DEFLATE data holds more than this many bytes for one of its own. */
+const DEFLATE_RATIO_MAX = 1032;
 const PIECE_BYTES_MAX = 2 ** 24;
 /** Bodies up to this size are inflated at once: the way to zlib's threads and back would take several times as long. */
 const SMALL_BYTES = 2 ** 14;
@@ -53,15 +58,19 @@ const inflateRawAtOnce = inflateRawSync as unknown as (
  * The caller's bytes and the stamp they were stored with.
  *
  * @throws {CorruptObjectError} where the CRC, the length or the format does not hold.
+ * @throws {UnsupportedByStoreError} where there are more of them than `bodyBytesMax`.
  */
 export async function open(
   resource: string,
   member: Uint8Array,
+  bodyBytesMax: number,
 ): Promise<{ readonly stamp: Stamp; readonly body: Uint8Array }> {
   const stamp = parseHeader(resource, member);
   const trailerAt = Math.max(HEADER_BYTES, member.length - TRAILER_BYTES);
   const trailer = parseTrailer(resource, member.subarray(trailerAt));
   const data = member.subarray(HEADER_BYTES, trailerAt);
+  if (trailer.lengthMod2e32 > DEFLATE_RATIO_MAX * data.length) throw damaged(resource);
+  if (trailer.lengthMod2e32 > bodyBytesMax) throw tooLarge(resource, bodyBytesMax);
   const asItWas = unstored(data);
   const { body, usedBytes } = asItWas
     ? { body: asItWas, usedBytes: data.length }
@@ -96,17 +105,21 @@ export function unstored(data: Uint8Array): Uint8Array | null {
   return END.equals(data.subarray(at)) ? Buffer.concat(blocks) : null;
 }
 
-/** @param bytes how many there will be, as the trailer says; whether that is true is for the caller to find out */
+/** @param bytes how many there will be, as the trailer says: zlib makes no more; whether that is true is for the caller to find out */
 async function inflated(
   data: Uint8Array,
   bytes: number,
 ): Promise<{ readonly body: Uint8Array; readonly usedBytes: number }> {
   // In one piece, where the length is what it says, with room to see that it ends: zlib goes to its threads and back for each.
-  const chunkSize = Math.min(bytes + 64, PIECE_BYTES_MAX);
+  const options = {
+    info: true,
+    chunkSize: Math.min(bytes + 64, PIECE_BYTES_MAX),
+    maxOutputLength: Math.max(bytes, 1),
+  };
   const { buffer, engine } =
     Math.max(bytes, data.length) > SMALL_BYTES
-      ? await inflateRaw(data, { info: true, chunkSize })
-      : inflateRawAtOnce(data, { info: true, chunkSize, maxOutputLength: SMALL_BYTES });
+      ? await inflateRaw(data, options)
+      : inflateRawAtOnce(data, options);
   return { body: buffer, usedBytes: engine.bytesWritten };
 }
 
@@ -121,7 +134,7 @@ export async function* opened(
   member: AsyncIterable<Uint8Array>,
 ): AsyncGenerator<Uint8Array> {
   const split = new Split(resource, stamp, member);
-  const inflate = createInflateRaw();
+  const inflate = createInflateRaw({ chunkSize: CHUNK_BYTES });
   pipeline(split.data(), inflate, () => undefined);
   let length = 0;
   let checksum = 0;
@@ -220,7 +233,12 @@ function damaged(resource: string, cause?: unknown): CorruptObjectError {
   );
 }
 
-function isOfZlib(error: unknown): boolean {
+/** Whether zlib stopped because there was more than it was to make. */
+export function isCutShort(error: unknown): boolean {
+  return (error as { readonly code?: unknown } | null)?.code === 'ERR_BUFFER_TOO_LARGE';
+}
+
+export function isOfZlib(error: unknown): boolean {
   const code = (error as { readonly code?: unknown } | null)?.code;
   return typeof code === 'string' && code.startsWith('Z_');
 }

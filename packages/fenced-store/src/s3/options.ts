@@ -12,6 +12,8 @@ const STORED_BYTES_MAX = 5 * 2 ** 30;
 /** The least that S3 takes for a part that is not the last. */
 const PART_BYTES_MIN = 5 * 2 ** 20;
 const PARTS_IN_FLIGHT_MAX = 64;
+/** A gzip trailer counts no further. */
+const BODY_BYTES_MAX = 2 ** 32 - 1;
 const ATTEMPTS_MAX = 1_000;
 const CERTIFICATE_DAYS_MAX = 365;
 
@@ -45,6 +47,11 @@ export interface FencedS3Options {
   readonly partsInFlight?: number;
   /** The largest stored (compressed) body that is sent in one PUT. @default 5 GiB, what S3 takes */
   readonly storedBytesMax?: number;
+  /**
+   * The largest body in bytes that `get` and `update` read into memory, from 1 to 4 GiB - 1; `getStream` reads larger ones.
+   * @default 268_435_456 (256 MiB)
+   */
+  readonly bodyBytesMax?: number;
   /** What the keys of the probe's own objects begin with, behind the prefix. @default '.fenced-probe/' */
   readonly probePrefix?: string;
   /** How long the verdict of a probe is believed that another process left in the bucket, from 0 to 365. @default 7 */
@@ -167,7 +174,7 @@ export function withDefaults(options: FencedS3Options): Required<FencedS3Options
   checkObject('options', options);
   const { client, bucket, prefix = '', requestTimeoutMs = 10_000, attemptsMax = 20 } = options;
   const { gzipLevel = 1, layout = 'gzip', storedBytesMax = STORED_BYTES_MAX } = options;
-  const { partBytes = 8 * 2 ** 20, partsInFlight = 4 } = options;
+  const { partBytes = 8 * 2 ** 20, partsInFlight = 4, bodyBytesMax = 256 * 2 ** 20 } = options;
   const { probePrefix = '.fenced-probe/', certificateMaxAgeDays = 7 } = options;
   if (typeof client?.send !== 'function')
     throw new InvalidArgumentError('client must be an S3Client of @aws-sdk/client-s3');
@@ -183,10 +190,11 @@ export function withDefaults(options: FencedS3Options): Required<FencedS3Options
   checkWholeNumber('partBytes', partBytes, PART_BYTES_MIN, STORED_BYTES_MAX);
   checkWholeNumber('partsInFlight', partsInFlight, 1, PARTS_IN_FLIGHT_MAX);
   checkWholeNumber('storedBytesMax', storedBytesMax, 1, STORED_BYTES_MAX);
+  checkWholeNumber('bodyBytesMax', bodyBytesMax, 1, BODY_BYTES_MAX);
   checkWholeNumber('certificateMaxAgeDays', certificateMaxAgeDays, 0, CERTIFICATE_DAYS_MAX);
   return {
     ...{ client, bucket, prefix, requestTimeoutMs, attemptsMax, gzipLevel, layout, partBytes },
-    ...{ partsInFlight, storedBytesMax, probePrefix, certificateMaxAgeDays },
+    ...{ partsInFlight, storedBytesMax, bodyBytesMax, probePrefix, certificateMaxAgeDays },
   };
 }
 

@@ -121,7 +121,7 @@ async function readBack(checks: Checks, key: string, version: string): Promise<v
       'another version',
       'what was stored is not what was written last',
     );
-  const { stamp } = await open(key, object.bytes);
+  const { stamp } = await open(key, object.bytes, object.bodyBytesMax);
   checkStamp(key, stamp, object.stored);
   checks.pass('read-back', 'GET', '200, all of it');
 }

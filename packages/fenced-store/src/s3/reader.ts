@@ -3,6 +3,7 @@ import { bodyBytesOf, contentStream } from './content.js';
 import { currentOf, headersOf, originOf } from './current.js';
 import type { Current, CurrentStream, Listed, Settings } from './options.js';
 import type { Plans } from './plans.js';
+import { unlessAborted } from './runtime.js';
 import { forEachOf, READS_AT_ONCE } from './several.js';
 import { refuseStale, type Writer } from './writer.js';
 
@@ -24,7 +25,8 @@ export class Reader {
     token: bigint | undefined,
     signal: AbortSignal | undefined,
   ): Promise<Current | null> {
-    if (token === undefined) return currentOf(key, await this.#writer.get(key, signal));
+    if (token === undefined)
+      return unlessAborted(currentOf(key, await this.#writer.get(key, signal)), signal);
     for (;;) {
       const { written, found } = await this.#writer.write(
         { key, token, signal },

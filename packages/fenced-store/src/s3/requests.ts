@@ -13,6 +13,7 @@ import { StoreSetupError, UnsafeStoreError } from '../core/errors.js';
 import { fromMetadata, isForeign, type Stored } from '../core/stored.js';
 import type { Headers } from './arguments.js';
 import { arrived, arriving, type Patience } from './arriving.js';
+import { tooLarge } from './failures.js';
 import { fromOutput } from './headers.js';
 import { leaveUnsigned } from './observe.js';
 import {
@@ -50,6 +51,8 @@ export interface OpenObject extends ObjectFacts {
 /** An object with all of its stored bytes. */
 export interface WholeObject extends ObjectFacts {
   readonly bytes: Uint8Array;
+  /** The largest body that may be made of them. */
+  readonly bodyBytesMax: number;
 }
 
 /** A page of a listing: keys in the order of their UTF-8 bytes. */
@@ -62,10 +65,15 @@ export interface Page {
 export class Requests {
   readonly sender: Sender;
   readonly #prefix: string;
+  readonly #bodyBytesMax: number;
 
-  constructor(sender: Sender, prefix: string) {
+  constructor(
+    sender: Sender,
+    { prefix, bodyBytesMax }: { readonly prefix: string; readonly bodyBytesMax: number },
+  ) {
     this.sender = sender;
     this.#prefix = prefix;
+    this.#bodyBytesMax = bodyBytesMax;
   }
 
   /** Where an object is, as every command names it. */
@@ -109,11 +117,22 @@ export class Requests {
     return reply.ok ? reply.output : null;
   }
 
-  /** An object with its stored bytes; null where there is none. */
+  /**
+   * An object with its stored bytes; null where there is none.
+   *
+   * @throws {UnsupportedByStoreError} where they are more than `bodyBytesMax`.
+   */
   async get(key: string, signal?: AbortSignal): Promise<WholeObject | null> {
     const reply = await this.#get(key, signal, async (facts, body) => {
-      const bytes = await arrived(key, body, this.#patience(signal));
-      return { ...facts, bytes };
+      const bodyBytesMax = this.#bodyBytesMax;
+      // What does not shrink is stored with less than 0.1 % more.
+      const bytesMax = bodyBytesMax + bodyBytesMax / 2 ** 9 + 2 ** 10;
+      const { bodyBytes = 0 } = facts.stored;
+      if (bodyBytes > bodyBytesMax || (facts.storedBytes ?? 0) > bytesMax)
+        throw tooLarge(key, bodyBytesMax);
+      const bytes = await arrived(key, body, { ...this.#patience(signal), bytesMax });
+      if (bytes === null) throw tooLarge(key, bodyBytesMax);
+      return { ...facts, bytes, bodyBytesMax };
     });
     return reply.ok ? reply.output : null;
   }

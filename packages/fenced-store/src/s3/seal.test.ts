@@ -33,7 +33,7 @@ test('any body and stamp come back, to us and to every gzip reader', async () =>
   await fc.assert(
     fc.asyncProperty(bodies, stamps, levels, async (body, stamp, level) => {
       const member = stamped(await seal(body, gzip(level)), stamp);
-      const opened = await open('k', member);
+      const opened = await open('k', member, 2 ** 30);
       expect(opened.stamp).toEqual(stamp);
       expect(Buffer.compare(opened.body, body)).toBe(0);
       expect(Buffer.compare(gunzipSync(member), body)).toBe(0);
@@ -116,7 +116,7 @@ test('one damaged byte anywhere is found, or changes neither body nor stamp', as
         const member = stamped(await seal(body, gzip(level)), stamp);
         const at = place % member.length;
         member[at] = (member[at] ?? 0) ^ flip;
-        const opened = await open('k', member).catch((error: unknown) => error);
+        const opened = await open('k', member, 2 ** 30).catch((error: unknown) => error);
         if (opened instanceof CorruptObjectError) return;
         // A changed stamp is a valid other stamp; the copy in the metadata is what finds it.
         const { stamp: found, body: bytes } = opened as Awaited<ReturnType<typeof open>>;
@@ -138,9 +138,13 @@ test('a member that is cut short, has a second one behind it, or rubbish, is ref
     const stamp = { token: 1n, writeId: '00'.repeat(16) };
     const member = stamped(await seal(Buffer.from(body), gzip(6)), stamp);
     for (let length = 0; length < member.length; length++)
-      await expect(open('k', member.subarray(0, length))).rejects.toThrow(CorruptObjectError);
+      await expect(open('k', member.subarray(0, length), 2 ** 30)).rejects.toThrow(
+        CorruptObjectError,
+      );
     for (const more of [member, Buffer.from([0])])
-      await expect(open('k', Buffer.concat([member, more]))).rejects.toThrow(CorruptObjectError);
+      await expect(open('k', Buffer.concat([member, more]), 2 ** 30)).rejects.toThrow(
+        CorruptObjectError,
+      );
   }
 });
 
@@ -165,7 +169,7 @@ test('whatever the pieces that a body and its stored form come in, the bytes are
         const stored = sealed(Readable.from(given), gzip(level), (bytes) => read.push(bytes));
         const member = stamped(Buffer.concat(await Array.fromAsync(stored)), stamp);
         expect(read.at(-1) ?? 0).toBe(body.length);
-        expect(Buffer.compare((await open('k', member)).body, body)).toBe(0);
+        expect(Buffer.compare((await open('k', member, 2 ** 30)).body, body)).toBe(0);
         const back = await Array.fromAsync(opened('k', stamp, cut(member, pieceBytes)));
         expect(Buffer.compare(Buffer.concat(back), body)).toBe(0);
       },

@@ -71,7 +71,7 @@ export class FencedS3 {
     const { client, bucket, requestTimeoutMs, ...settings } = withDefaults(options);
     const sender = new Sender(client, bucket, requestTimeoutMs, runtime);
     this.#settings = settings;
-    this.#writer = new Writer(new Requests(sender, settings.prefix), settings, runtime);
+    this.#writer = new Writer(new Requests(sender, settings), settings, runtime);
     this.#plans = new Plans(this.#writer, settings);
     this.#reader = new Reader(this.#writer, this.#plans, settings);
   }
@@ -155,6 +155,7 @@ export class FencedS3 {
    *
    * @throws {StaleTokenError} with a token, where a higher one has been seen.
    * @throws {CorruptObjectError} where the object was damaged.
+   * @throws {UnsupportedByStoreError} where the body is larger than `bodyBytesMax`.
    * @throws {RatchetLostError}
    */
   async get(key: string, options?: ReadOptions): Promise<Current | null>;
