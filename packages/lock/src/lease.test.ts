@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { LeaseLostError } from './core/errors.js';
 import { Lease, type LeaseParts } from './lease.js';
-import { alarms, type Runtime } from './runtime.js';
+import type { Runtime } from './runtime.js';
 
 /** A clock that moves when told, and timers that fire only when told: what a stopped process lives by. */
 class ManualRuntime implements Runtime {
@@ -23,7 +23,7 @@ class ManualRuntime implements Runtime {
 function lease(runtime: Runtime, nodes: Partial<LeaseParts> = {}): Lease {
   const release = async () => 'released' as const;
   const all = { owner: 'owner', extend: async () => 0, release, ended: () => {}, ...nodes };
-  return new Lease(['x'], 33n, 1_000, all, runtime, alarms(runtime));
+  return new Lease(['x'], 33n, 1_000, all, runtime);
 }
 
 test('a process that was stopped past the deadline finds the signal aborted before any timer has fired', () => {

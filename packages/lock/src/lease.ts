@@ -1,4 +1,3 @@
-import type { Alarms } from './alarms.js';
 import { InvalidArgumentError, LeaseLostError } from './core/errors.js';
 import type { ReleaseOutcome } from './holding.js';
 import type { Runtime } from './runtime.js';
@@ -31,7 +30,6 @@ export class Lease implements AsyncDisposable {
   readonly token: bigint;
   readonly #nodes: LeaseParts;
   readonly #runtime: Runtime;
-  readonly #deadlines: Alarms;
   #controller: AbortController | null = null;
   /** Why it has ended; null while it has not. */
   #reason: (() => LeaseLostError) | null = null;
@@ -45,14 +43,12 @@ export class Lease implements AsyncDisposable {
     deadlineMs: number,
     nodes: LeaseParts,
     runtime: Runtime,
-    deadlines: Alarms,
   ) {
     this.resources = resources;
     this.token = token;
     this.#deadlineMs = deadlineMs;
     this.#nodes = nodes;
     this.#runtime = runtime;
-    this.#deadlines = deadlines;
     this.#watchDeadline();
   }
 
@@ -138,9 +134,8 @@ export class Lease implements AsyncDisposable {
 
   #watchDeadline(): void {
     this.#cancelTimer();
-    const nowMs = this.#runtime.nowMs();
-    const delayMs = Math.max(0, Math.ceil(this.#deadlineMs - nowMs));
-    this.#cancelTimer = this.#deadlines.after(delayMs, () => this.#onTimer(), nowMs);
+    const delayMs = Math.max(0, Math.ceil(this.#deadlineMs - this.#runtime.nowMs()));
+    this.#cancelTimer = this.#runtime.after(delayMs, () => this.#onTimer(), 'background');
   }
 
   // Timers may fire a little early by the clock that counts.

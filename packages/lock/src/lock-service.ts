@@ -1,4 +1,3 @@
-import type { Alarms } from './alarms.js';
 import type { FailedAttempt } from './attempt.js';
 import type { NodeAnswer } from './core/answers.js';
 import { InvalidArgumentError, LockError } from './core/errors.js';
@@ -9,7 +8,7 @@ import { Held, HeldLeases } from './held-leases.js';
 import type { ReleaseOutcome } from './holding.js';
 import { keepAlive } from './keep-alive.js';
 import { Lease, type LeaseNodes } from './lease.js';
-import { alarms, type Runtime, shareSignal } from './runtime.js';
+import { type Runtime, shareSignal } from './runtime.js';
 
 export interface TryAcquireOptions {
   /** Milliseconds for which the lock is taken, 10 to `maxTtlMs`. */
@@ -89,14 +88,12 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
   readonly #maxTtlMs: number;
   readonly #closing = new AbortController();
   readonly #held = new HeldLeases();
-  readonly #deadlines: Alarms;
 
   /** @param name for messages */
   protected constructor(name: string, maxTtlMs: number, runtime: Runtime) {
     this.#name = name;
     this.#maxTtlMs = maxTtlMs;
     this.runtime = runtime;
-    this.#deadlines = alarms(runtime);
     shareSignal(this.#closing.signal);
   }
 
@@ -257,7 +254,7 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
     nodes: LeaseNodes,
   ): Lease {
     const held = new Held(resources, token, nodes, this.#held, this.#maxTtlMs, this.runtime);
-    const lease = new Lease(resources, token, deadlineMs, held, this.runtime, this.#deadlines);
+    const lease = new Lease(resources, token, deadlineMs, held, this.runtime);
     this.#held.add(held, lease);
     return lease;
   }

@@ -47,9 +47,8 @@ export class Rest {
   begin(): void {
     if (this.#wasAsked) return;
     this.#cancel();
-    const nowMs = this.#runtime.nowMs();
-    const delayMs = Math.min(PATIENCE_MS, (this.#deadlineMs - nowMs) / 4);
-    this.#cancel = this.#nodes.after(delayMs, () => this.ask(), nowMs);
+    const delayMs = Math.min(PATIENCE_MS, this.#leftMs / 4);
+    this.#cancel = this.#nodes.after(delayMs, () => this.ask());
   }
 
   /**

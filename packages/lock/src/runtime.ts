@@ -1,5 +1,4 @@
 import { randomUUID } from 'node:crypto';
-import { Alarms } from './alarms.js';
 
 /** Where time and chance come from. Tests and the simulation give their own; nothing else here reads a clock. */
 export interface Runtime {
@@ -35,17 +34,6 @@ export const systemRuntime: Runtime = {
     return () => clearTimeout(timer);
   },
 };
-
-/** A timer for many time limits of about the same length, which does not keep a process alive. */
-export function alarms(
-  runtime: Runtime,
-  after: Runtime['after'] = (...timer) => runtime.after(...timer),
-): Alarms {
-  return new Alarms({
-    nowMs: () => runtime.nowMs(),
-    after: (delayMs, callback) => after(delayMs, callback, 'background'),
-  });
-}
 
 /** As `runtime.after`, for what answers call off: a process that stood still reads those that have come before it takes them for late. */
 export function afterReading(runtime: Runtime): Runtime['after'] {

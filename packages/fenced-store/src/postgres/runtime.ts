@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
-import { Alarms } from './alarms.js';
 
 /** Where time and chance come from. Tests give their own; nothing else here waits or draws. */
 export interface Runtime {
@@ -18,20 +17,13 @@ export interface Runtime {
   timedId(): string;
 }
 
-const nowMs = (): number => performance.now();
-
-/** Its timer does not keep the process alive: what is waited for, a socket, does. */
-const alarms = new Alarms({
-  nowMs,
+export const systemRuntime: Runtime = {
+  nowMs: () => performance.now(),
   after: (delayMs, callback) => {
+    // A socket keeps the process alive while an answer is expected: the time limit need not.
     const timer = setTimeout(callback, delayMs).unref();
     return () => clearTimeout(timer);
   },
-});
-
-export const systemRuntime: Runtime = {
-  nowMs,
-  after: (delayMs, callback) => alarms.after(delayMs, callback),
   sleep: async (delayMs, signal) => {
     try {
       await delay(delayMs, undefined, signal && { signal });

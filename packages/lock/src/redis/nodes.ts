@@ -1,7 +1,7 @@
 import type { NodeAnswer, VoteReply } from '../core/answers.js';
 import { FirstAsked, PATIENCE_MS } from '../core/first-asked.js';
 import { NODE_TIMEOUT_MAX_MS, nodeTimeoutMs } from '../core/validity.js';
-import { afterReading, alarms, noAnswer, type Runtime } from '../runtime.js';
+import { afterReading, noAnswer, type Runtime } from '../runtime.js';
 import { type Call, Command, type Reply } from './calls.js';
 import type { Read, RedisNode } from './node.js';
 import {
@@ -83,7 +83,7 @@ const released = ({ parts }: Reply): ReleaseReply => ({
 });
 
 /** Calls back once after `delayMs`, unless the returned function is called before. Does not keep a process alive. */
-type After = (delayMs: number, callback: () => void, nowMs?: number) => () => void;
+type After = (delayMs: number, callback: () => void) => () => void;
 
 /** How long a request may take. */
 interface Patience {
@@ -121,13 +121,13 @@ class Question<Answer> implements Call<RedisNode> {
   }
 
   /** Who has not answered after `limitMs` has failed; `late` is called before, where somebody has not after `PATIENCE_MS`. */
-  limit(limitMs: number, after: After, late: (() => void) | undefined, nowMs: number): void {
+  limit(limitMs: number, after: After, late: (() => void) | undefined): void {
     const patienceMs = Math.min(PATIENCE_MS, limitMs);
     const impatient = (): void => {
       this.#cancelLimit = after(limitMs - patienceMs, () => this.#fail(limitMs));
       late?.();
     };
-    this.#cancelLimit = after(patienceMs, impatient, nowMs);
+    this.#cancelLimit = after(patienceMs, impatient);
   }
 
   #fail(limitMs: number): void {
@@ -170,9 +170,7 @@ export class Nodes {
     this.#options = options;
     this.#runtime = runtime;
     const after = afterReading(runtime);
-    const [soon, later] = [alarms(runtime, after), alarms(runtime, after)];
-    this.after = (delayMs, callback, nowMs) =>
-      (delayMs > PATIENCE_MS ? later : soon).after(delayMs, callback, nowMs);
+    this.after = (delayMs, callback) => after(delayMs, callback, 'background');
   }
 
   /** These answers, in the order of the nodes, with their names. */
@@ -341,7 +339,7 @@ export class Nodes {
   ): Question<Answer> {
     const nowMs = this.#runtime.nowMs();
     const question = new Question(this.all, indexes, command, nowMs + worthMs, read, tell);
-    question.limit(limitMs, this.after, late, nowMs);
+    question.limit(limitMs, this.after, late);
     for (const index of indexes) this.#node(index).send(question);
     return question;
   }
