@@ -31,13 +31,8 @@ export function print(line: string): void {
   process.stdout.write(`${line}\n`);
 }
 
-/** Tokens are too long for JSON's numbers: they are written as decimal strings. */
 export function printJson(value: unknown): void {
-  const plain = (_: string, part: unknown): unknown => {
-    if (typeof part === 'bigint') return part.toString();
-    return part instanceof Error ? part.message : part;
-  };
-  print(JSON.stringify(value, plain, 2));
+  print(JSON.stringify(value, null, 2));
 }
 
 /** Rows of cells in columns that are as wide as their widest cell. */

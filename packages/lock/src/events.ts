@@ -1,8 +1,9 @@
 import { type Channel, channel } from 'node:diagnostics_channel';
 import type { NodeAnswer } from './core/answers.js';
 import type { LeaseLostError } from './core/errors.js';
+import { withJson } from './core/json.js';
 
-/** What is told of a lease. */
+/** What is told of a lease. `JSON.stringify` writes the token as a decimal string. */
 export interface LeaseEvent {
   /** Sorted. */
   readonly resources: readonly string[];
@@ -48,7 +49,7 @@ export function tell<Name extends keyof LockEvents>(
   name: Name,
   make: () => LockEvents[Name],
 ): void {
-  if (isHeard(name)) channels[name].publish(make());
+  if (isHeard(name)) channels[name].publish(withJson(make()));
 }
 
 /** Whether anybody has subscribed. */

@@ -128,6 +128,12 @@ export class Lease implements AsyncDisposable {
     return this.#released;
   }
 
+  /** For `JSON.stringify`. Without `owner`: whoever knows that can release the lease. */
+  toJSON(): object {
+    const { resources, token } = this;
+    return { resources, token: token.toString(), remainingMs: this.remainingMs() };
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     await this.release();
   }

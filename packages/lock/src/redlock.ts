@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { type AdmissionOutcome, Admissions } from './admission.js';
 import { Attempt, type AttemptOutcome, type FailedAttempt } from './attempt.js';
-import type { NodeAnswer } from './core/answers.js';
+import { type NodeAnswer, nodeAnswer } from './core/answers.js';
 import { InvalidArgumentError } from './core/errors.js';
 import { type RedlockOptions, type ResolvedOptions, resolveOptions } from './core/options.js';
 import type { NodeStatus } from './core/status.js';
@@ -208,6 +208,6 @@ const voteless: ReadonlySet<NodeAnswer['answer']> = new Set([
 ]);
 
 function aborted(nodes: readonly RedisNode[]): FailedAttempt {
-  const pending = nodes.map(({ name }) => ({ name, answer: 'pending' as const }));
+  const pending = nodes.map(({ name }) => nodeAnswer(name, { answer: 'pending' }));
   return { ok: false, reason: 'aborted', nodes: pending, retryAfterMs: 0 };
 }

@@ -102,6 +102,12 @@ export class GatewayLease implements AsyncDisposable {
     return this.#released;
   }
 
+  /** For `JSON.stringify`. Without the lease's id: whoever knows that can release the lease. */
+  toJSON(): object {
+    const { resource, token } = this;
+    return { resource, token: token.toString(), remainingMs: this.remainingMs() };
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     await this.release();
   }

@@ -12,6 +12,7 @@ import {
   UnsupportedByStoreError,
   VersionMismatchError,
 } from '../core/errors.js';
+import { errorJson } from '../core/json.js';
 import type { ProblemCode } from '../gateway/problem.js';
 
 /** A problem document (RFC 9457) of a gateway; what is none counts as one without a code. */
@@ -38,6 +39,11 @@ export class LeaseError extends Error {
     this.name = 'LeaseError';
     this.code = code;
     this.retryAfterMs = retryAfterMs;
+  }
+
+  /** For `JSON.stringify`: name, code, message and `cause`. */
+  toJSON(_key?: string, depth = 0): object {
+    return errorJson(this, { ...this }, depth);
   }
 }
 

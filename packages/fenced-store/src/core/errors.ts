@@ -1,3 +1,4 @@
+import { errorJson } from './json.js';
 import { shown } from './shown.js';
 
 /**
@@ -37,6 +38,11 @@ export class FencedStoreError extends Error {
     super(message, options);
     this.name = new.target.name;
     this.code = code;
+  }
+
+  /** For `JSON.stringify`: name, code, message and all that the error tells besides, tokens as decimal strings, and `cause`. */
+  toJSON(_key?: string, depth = 0): object {
+    return errorJson(this, { ...this }, depth);
   }
 }
 

@@ -1,3 +1,4 @@
+import { withJson } from './json.js';
 import type { Roster } from './quorum.js';
 
 /** What a node said to ACQUIRE, CONFIRM, STAND or KEEP, as read from its reply. Milliseconds; tokens are whole numbers up to 2^53-1. */
@@ -25,7 +26,7 @@ export type VoteReply =
   | { readonly answer: 'not-admitted' | 'wrong-members' | 'token-exhausted' | 'not-held' | 'turn' }
   | { readonly answer: 'error'; readonly error: Error };
 
-/** A node's own answer, as attached to results and errors. */
+/** A node's own answer, as attached to results and errors. Its JSON shows name, code and message of `error`. */
 export interface NodeAnswer {
   /** The name under which the node was configured. */
   readonly name: string;
@@ -35,6 +36,21 @@ export interface NodeAnswer {
   readonly remainingMs?: number;
   /** For `held`: when the node said so by its own clock, in milliseconds since 1970. */
   readonly timeMs?: number;
+  /** For `ttl-too-long`: the longest lease in milliseconds that this node grants. */
+  readonly maxTtlMs?: number;
   /** For `error`: what the client said, or that the node did not answer in time. */
   readonly error?: Error;
+}
+
+/** The declared facts of a reply, and no others: the rest is the protocol's own, tokens of lost attempts among it. */
+export function nodeAnswer(name: string, reply: Omit<NodeAnswer, 'name'>): NodeAnswer {
+  const { answer, remainingMs, timeMs, maxTtlMs, error } = reply;
+  return withJson({
+    name,
+    answer,
+    ...(remainingMs !== undefined && { remainingMs }),
+    ...(timeMs !== undefined && { timeMs }),
+    ...(maxTtlMs !== undefined && { maxTtlMs }),
+    ...(error !== undefined && { error }),
+  });
 }

@@ -1,4 +1,5 @@
 import type { NodeAnswer } from './answers.js';
+import { errorJson } from './json.js';
 
 /**
  * What went wrong, as far as a caller would act differently:
@@ -35,6 +36,11 @@ export class LockError extends Error {
     super(message, options);
     this.name = new.target.name;
     this.code = code;
+  }
+
+  /** For `JSON.stringify`: name, code, message and all that the error tells besides, `cause` with its own name, code and message. */
+  toJSON(_key?: string, depth = 0): object {
+    return errorJson(this, { ...this }, depth);
   }
 }
 

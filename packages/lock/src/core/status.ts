@@ -1,4 +1,5 @@
 import type { Inspection } from './admission.js';
+import { withJson } from './json.js';
 import { supersededIn } from './quorum.js';
 
 /** What a node says of itself, and how it was reached. */
@@ -24,7 +25,7 @@ export interface NodeReport extends Inspection {
  */
 export type NoVoteReason = 'new' | 'restarted' | 'superseded';
 
-/** One node, as an operator sees it. */
+/** One node, as an operator sees it. `JSON.stringify` writes the token as a decimal string. */
 export type NodeStatus =
   | { readonly name: string; readonly reachable: false; readonly error: Error }
   | {
@@ -72,10 +73,10 @@ export function describeNodes(
     const setting = settings[index];
     if (!setting) throw new Error(`there is no node ${index}`);
     const { name, membersAgree } = setting;
-    if (report instanceof Error) return { name, reachable: false, error: report };
+    if (report instanceof Error) return withJson({ name, reachable: false, error: report });
     const { version, role, generation, max, appendOnly, evictionPolicy } = report;
     const mayVoteAtOnce = report.admitted || (setting.durable && generation > 0);
-    return {
+    return withJson({
       name,
       reachable: true,
       version,
@@ -89,7 +90,7 @@ export function describeNodes(
       evictionPolicy,
       clockDifferenceMs: report.clockDifferenceMs,
       warnings: warningsOf(setting, report),
-    };
+    });
   });
 }
 

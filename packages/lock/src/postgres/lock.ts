@@ -1,4 +1,5 @@
 import { readFile } from 'node:fs/promises';
+import { type NodeAnswer, nodeAnswer } from '../core/answers.js';
 import { backoffMs } from '../core/backoff.js';
 import { InvalidArgumentError } from '../core/errors.js';
 import { type Failure, failureError } from '../core/failure.js';
@@ -109,7 +110,7 @@ export class PostgresLock extends LockService {
     const reply = await unlessAborted(this.#inTime(asked, ttlMs), signal);
     if (reply === null || signal.aborted) {
       giveBack();
-      return failure('aborted', { name: NODE, answer: 'pending' });
+      return failure('aborted', { answer: 'pending' });
     }
     if ('error' in reply) {
       giveBack();
@@ -117,13 +118,13 @@ export class PostgresLock extends LockService {
     }
     if (reply.token === null) {
       const remainingMs = Number(reply.held_ms);
-      return failure('held', { name: NODE, answer: 'held', remainingMs }, remainingMs);
+      return failure('held', { answer: 'held', remainingMs }, remainingMs);
     }
     const nowMs = this.runtime.nowMs();
     const deadlineMs = nowMs + validityMs(ttlMs, nowMs - startedMs);
     const own = this.nodesOf(resources, owner);
     const lease = this.hold(resources, BigInt(reply.token), deadlineMs, own);
-    return { ok: true, lease, answers: () => [{ name: NODE, answer: 'granted' }] };
+    return { ok: true, lease, answers: () => [nodeAnswer(NODE, { answer: 'granted' })] };
   }
 
   /** The answer; or why there is none, also where it takes too long. */
@@ -152,7 +153,7 @@ export class PostgresLock extends LockService {
       if ('error' in reply) throw failureError(failed(reply.error), resources, 0);
       if (!reply.value) {
         void release();
-        throw failureError(failure('lost', { name: NODE, answer: 'not-held' }), resources, 0);
+        throw failureError(failure('lost', { answer: 'not-held' }), resources, 0);
       }
       const nowMs = this.runtime.nowMs();
       return nowMs + validityMs(ttlMs, nowMs - startedMs);
@@ -164,18 +165,18 @@ export class PostgresLock extends LockService {
 function failed(error: Error): Failure & { readonly ok: false } {
   const { code } = error as { code?: string };
   // bigint out of range.
-  if (code === '22003') return failure('token-exhausted', { name: NODE, answer: 'error', error });
+  if (code === '22003') return failure('token-exhausted', { answer: 'error', error });
   const isMissing = ['3F000', '42883', '42P01'].includes(code ?? '');
   const hint = isMissing
     ? 'the database has no schema fenced_lock: run install() once, or schema.sql'
     : 'PostgreSQL did not grant a vote';
-  return { ...failure('no-quorum', { name: NODE, answer: 'error', error }), hint };
+  return { ...failure('no-quorum', { answer: 'error', error }), hint };
 }
 
 function failure(
   reason: Failure['reason'],
-  node: Failure['nodes'][number],
+  answer: Omit<NodeAnswer, 'name'>,
   retryAfterMs = 0,
 ): Failure & { readonly ok: false } {
-  return { ok: false, reason, nodes: [node], retryAfterMs };
+  return { ok: false, reason, nodes: [nodeAnswer(NODE, answer)], retryAfterMs };
 }

@@ -1,4 +1,4 @@
-import type { NodeAnswer, VoteReply } from '../core/answers.js';
+import { type NodeAnswer, nodeAnswer, type VoteReply } from '../core/answers.js';
 import { FirstAsked, PATIENCE_MS } from '../core/first-asked.js';
 import { NODE_TIMEOUT_MAX_MS, nodeTimeoutMs } from '../core/validity.js';
 import { afterReading, noAnswer, type Runtime } from '../runtime.js';
@@ -175,7 +175,7 @@ export class Nodes {
 
   /** These answers, in the order of the nodes, with their names. */
   answers(answers: readonly (Omit<NodeAnswer, 'name'> | undefined)[]): readonly NodeAnswer[] {
-    return this.all.map(({ name }, at) => ({ name, ...(answers[at] ?? { answer: 'pending' }) }));
+    return this.all.map(({ name }, at) => nodeAnswer(name, answers[at] ?? { answer: 'pending' }));
   }
 
   /** ACQUIRE: takes the locks of all resources or none. With a ticket, who is refused stands in line. */
