@@ -109,7 +109,8 @@ export function faults(staged: Staged<Objects>): void {
     proxy.meanwhile = async () => {
       for (let i = 0; i < 41; i++) await other.put(key, `${i}`, { token: 34 });
     };
-    await expect(store.put(key, 'lost', { token: 33 })).rejects.toThrow(OutcomeUnknownError);
+    const patient = staged().viaProxy({ requestTimeoutMs: 30_000 });
+    await expect(patient.put(key, 'lost', { token: 33 })).rejects.toThrow(OutcomeUnknownError);
   });
 
   test('a lone refusal is unknown if more writes followed than the history holds', async () => {
@@ -118,7 +119,9 @@ export function faults(staged: Staged<Objects>): void {
     proxy.meanwhile = async () => {
       for (let i = 0; i < 41; i++) await other.claim(key, { token: 35 + i });
     };
-    const error = await store
+    // The answer must come after all of these writes.
+    const patient = staged().viaProxy({ requestTimeoutMs: 30_000 });
+    const error = await patient
       .update(key, { token: 34 }, (current) => `${Number(text(current)) + 1}`)
       .catch((thrown: unknown) => thrown);
     expect(error).toBeInstanceOf(OutcomeUnknownError);
