@@ -116,6 +116,11 @@ async function startGateway({ redis, s3, postgres, bucket }: Services) {
     RECORDS_URL: postgres.url,
     CREDENTIALS_KEYS: JSON.stringify([{ name: 'bench', sha256, verbs, prefixes }]),
     SEAL_KEYS: JSON.stringify([{ id: 'k1', secret: randomBytes(32).toString('base64') }]),
+    // One token writes all that is measured.
+    BINDINGS: JSON.stringify([
+      { keys: 'objects/*', lease: RESOURCE },
+      { keys: 'records/*', lease: RESOURCE },
+    ]),
     RATE_PER_KEY_PER_SECOND: '1000000',
     RATE_PER_KEY_BURST: '1000000',
   };
@@ -179,10 +184,7 @@ const leaseCycle: Script = (name) => [
 ];
 
 function put(path: string, body: string | Buffer, token: string): Script {
-  const headers = {
-    ...{ ...AUTHORIZED, 'Content-Type': 'application/json' },
-    ...{ 'Fencing-Token': token, 'Fencing-Resource': RESOURCE },
-  };
+  const headers = { ...AUTHORIZED, 'Content-Type': 'application/json', 'Fencing-Token': token };
   return (name) => [{ method: 'PUT', path: `/v1/${path}/${name}`, headers, body }];
 }
 

@@ -35,6 +35,7 @@ beforeAll(async () => {
   const open = (): Promise<Front> =>
     world.open({
       seal: createSeal([{ id: 'k1', secret }], () => Date.now()),
+      bindings: [{ keys: 'objects/reports/years/{year}/*', lease: 'reports/{year}' }],
       keys: openCredentials({
         keys: [
           {
@@ -74,9 +75,22 @@ describe('sealed tokens', () => {
     await using lease = await client.acquire('reports/a', { ttlMs: 10_000 });
     await client.objects.put('reports/a', 'a', { token: lease.token });
     expect(await client.objects.get('reports/a')).toMatchObject({ token: lease.token });
-    // A name of its own is written under the lease that the header names.
-    await client.records('reports').put('total', 1, { token: lease.token });
-    expect(await client.records('reports').highest('total')).toBe(lease.token);
+    await client.records('reports').put('a', 1, { token: lease.token });
+    expect(await client.records('reports').highest('a')).toBe(lease.token);
+    // A name of its own is guarded by another lease, unless a rule says so.
+    const other = client.records('reports').put('total', 1, { token: lease.token });
+    await expect(other).rejects.toThrow(InvalidArgumentError);
+    await expect(other).rejects.toThrow(
+      'records/reports/total is guarded by the lease reports/total',
+    );
+    await client.objects.put('reports/years/2026/a', 'a', { token: lease.token }).then(
+      () => expect.fail('it is guarded by another lease'),
+      (error) => expect(error.message).toContain('guarded by the lease reports/2026:'),
+    );
+    await using year = await client.acquire('reports/2026', { ttlMs: 10_000 });
+    await client.objects.put('reports/years/2026/a', 'a', { token: year.token });
+    await client.objects.update('reports/years/2026/b', { token: year.token }, () => 'b');
+    expect(await client.objects.highest('reports/years/2026/b')).toBe(year.token);
     await lease.extend(20_000);
     expect(lease.remainingMs()).toBeGreaterThan(15_000);
     await client.objects.delete('reports/a', { token: lease.token });
@@ -133,11 +147,9 @@ describe('sealed tokens', () => {
     const client = gateway(one);
     const early = await client.acquire('reports/d', { ttlMs: 10_000 });
     await early.release();
-    await using late = await gateway(two).acquire('reports/d', { ttlMs: 10_000, waitMs: 2_000 });
-    expect(late.token).toBeGreaterThan(early.token);
-    await gateway(two).objects.highest('reports/d');
     const other = gateway(two);
-    await using next = await other.acquire('reports/e', { ttlMs: 10_000 });
+    await using next = await other.acquire('reports/d', { ttlMs: 10_000, waitMs: 2_000 });
+    expect(next.token).toBeGreaterThan(early.token);
     await other.objects.claim('reports/d', { token: next.token });
     const refused = client.objects.put('reports/d', 'late', { token: early.token });
     await expect(refused).rejects.toThrow(StaleTokenError);

@@ -60,6 +60,7 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
     ...(objects && { objects }),
     ...(records && { records }),
     ...(config.seal && { seal: sealOf(config.seal) }),
+    bindings: config.bindings,
     keys: openCredentials(config.credentials),
     rate: {
       perKey: createRateLimit(config.rate.perKey, () => performance.now()),

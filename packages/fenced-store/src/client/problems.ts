@@ -111,6 +111,7 @@ export function errorOf(problem: ProblemDocument, asked: Asked): Error {
     case 'invalid-request':
     case 'invalid-path':
     case 'token-required':
+    case 'wrong-lease':
     case 'unsupported-media-type':
     case 'headers-too-large':
       return new InvalidArgumentError(said);

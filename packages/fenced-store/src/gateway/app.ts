@@ -7,6 +7,7 @@ import express, {
 } from 'express';
 import { checkObject } from '../core/check.js';
 import { parseToken } from '../core/token.js';
+import { type Binding, bindLeases } from './bindings.js';
 import type { Handler, Method, Route } from './exchange.js';
 import { type EndedRequest, Gate, type Rates } from './gate.js';
 import type { Credentials } from './keys.js';
@@ -24,6 +25,7 @@ import { writeRoutes } from './routes/writes.js';
 import { type Runtime, systemRuntime } from './runtime.js';
 import type { Seal } from './seal.js';
 
+export type { Binding } from './bindings.js';
 export type { EndedRequest, Rates } from './gate.js';
 export type { Limits } from './limits.js';
 export type * from './parts.js';
@@ -43,6 +45,11 @@ export interface GatewayOptions {
   readonly keys?: Credentials;
   /** Without it, tokens are plain numbers on the wire, and whoever may write may present any. */
   readonly seal?: Seal;
+  /**
+   * Rules for the lease that guards a key, the first that fits. Without one, a key is guarded by the lease of its own name.
+   * They hold for sealed tokens; nobody can see of which lease a plain number is.
+   */
+  readonly bindings?: readonly Binding[];
   readonly rate?: Rates;
   /** Addresses or networks of proxies whose `X-Forwarded-For` is believed. */
   readonly trustedProxies?: readonly string[];
@@ -60,7 +67,9 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
   checkObject('options', options);
   checkObject('redlock', options.redlock);
   const limits = resolveLimits(options.limits);
-  const parts = { ...options, seal: options.seal ?? plainTokens, limits, runtime };
+  const { seal = plainTokens, bindings = [] } = options;
+  const tokens = { seal, leaseOf: bindLeases(bindings) };
+  const parts = { ...options, seal, tokens, limits, runtime };
   const { objects, records, draining } = options;
   const routes = [
     ...leaseRoutes(parts),

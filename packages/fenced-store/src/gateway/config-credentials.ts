@@ -1,5 +1,6 @@
 import { createLocalJWKSet, type JSONWebKeySet } from 'jose';
 import * as z from 'zod';
+import { type Binding, complaintAboutBinding } from './bindings.js';
 import { ALWAYS, areDistinct, contents, given, isLoopback } from './config-fields.js';
 import { complaintAboutPrefix, JWT_ALGORITHMS, type KeysOptions, VERBS } from './keys.js';
 import type { SealKey } from './seal.js';
@@ -116,6 +117,25 @@ const sealKey = z
     id,
     secret: secret ?? secretFile ?? new Uint8Array(),
   }));
+
+/** Which lease guards which key. */
+export const bindings: z.ZodType<readonly Binding[]> = z
+  .array(
+    z
+      .strictObject({
+        keys: z.string(),
+        lease: z.string().exactOptional(),
+        anyLease: z.boolean().exactOptional(),
+      })
+      .superRefine((binding, context) => {
+        const complaint = complaintAboutBinding(binding);
+        if (complaint !== null) context.addIssue(complaint);
+      }),
+  )
+  .describe(
+    'Rules for the lease that guards a key, each `{keys, lease}` or `{keys, anyLease: true}`, the first that fits. Without one, a key is guarded by the lease of its own name.',
+  )
+  .default([]);
 
 /** With what tokens are sealed. */
 export const seal: z.ZodType<SealSettings> = z.strictObject({

@@ -1,5 +1,6 @@
 import * as z from 'zod';
-import { credentials, type SealSettings, seal } from './config-credentials.js';
+import type { Binding } from './bindings.js';
+import { bindings, credentials, type SealSettings, seal } from './config-credentials.js';
 import { ALWAYS, areDistinct, contents, given, isLoopback, urlOf } from './config-fields.js';
 import type { KeysOptions } from './keys.js';
 import type { RateLimitOptions } from './rate-limit.js';
@@ -32,6 +33,7 @@ export interface ResolvedConfig {
   readonly records?: { readonly url: string; readonly connectionsMax: number };
   readonly credentials: KeysOptions;
   readonly seal?: SealSettings;
+  readonly bindings: readonly Binding[];
   readonly rate: { readonly perKey: RateLimitOptions; readonly perAddress: RateLimitOptions };
   readonly limits: {
     readonly bodyBytesMax: number;
@@ -224,6 +226,7 @@ export const configSchema: z.ZodType<ResolvedConfig> = z
     records: records.exactOptional(),
     credentials: credentials.prefault({}),
     seal: seal.exactOptional(),
+    bindings,
     rate: z.strictObject({ perKey: rate(1_000, 2_000), perAddress: rate(10, 50) }).prefault({}),
     limits: limits.prefault({}),
     log: z

@@ -1,8 +1,9 @@
 import type { Request, Response } from 'express';
+import type { LeaseOf } from './bindings.js';
 import type { Caller, Verb } from './keys.js';
 import { segmentsOf } from './path.js';
 import { Problem } from './problem.js';
-import type { Seal } from './seal.js';
+import { type Seal, SealError } from './seal.js';
 
 /** One request that was let in, and its response. */
 export interface Exchange {
@@ -72,30 +73,60 @@ export function checkAllowed(caller: Caller, verb: Verb, resource: string): void
     });
 }
 
+/** The parts that open the token of a request. */
+export interface TokenParts {
+  readonly seal: Seal;
+  readonly leaseOf: LeaseOf;
+}
+
 /**
- * The token that a request presents; undefined where there is none.
+ * The token that a request presents; undefined if there is none.
  *
- * @param key what is read or written: the token was issued for a lease of that name, unless `Fencing-Resource` names another
- *   one, which its holder may lease
- * @throws {Problem} {@link SealError} {@link InvalidTokenError}
+ * @param stored the value that is read or written: `objects/a/b`, `records/invoices/42`. The token must be of the lease that guards
+ *   it; if that can be any, `Fencing-Resource` names one that the caller may lease
+ * @throws {Problem} `wrong-lease`, `invalid-token`, `forbidden` @throws {InvalidTokenError}
  */
 export function presentedToken(
   { request, caller }: Exchange,
-  seal: Seal,
-  key: string,
+  { seal, leaseOf }: TokenParts,
+  stored: string,
 ): bigint | undefined {
   const text = request.get('fencing-token');
   if (text === undefined) return undefined;
   const encoded = request.get('fencing-resource');
-  if (encoded === undefined) return seal.open(text, { purpose: 'token', resource: key });
-  const resource = segmentsOf(`/${encoded}`).join('/');
-  checkAllowed(caller, 'lease', `leases/${resource}`);
-  return seal.open(text, { purpose: 'token', resource });
+  const named = encoded === undefined ? undefined : segmentsOf(`/${encoded}`).join('/');
+  const bound = leaseOf(stored);
+  if (bound === null && named !== undefined) checkAllowed(caller, 'lease', `leases/${named}`);
+  else if (named !== undefined && named !== bound)
+    throw new Problem(
+      'wrong-lease',
+      `${stored} is guarded by the lease ${bound}: acquire that one and present its token. To let another lease guard it, an operator adds a rule to bindings in the configuration of the gateway`,
+      { members: { resource: stored, lease: bound } },
+    );
+  return open(seal, text, named ?? bound ?? nameIn(stored));
+}
+
+/** @throws {Problem} `invalid-token`, with the lease whose token is wanted */
+function open(seal: Seal, text: string, lease: string): bigint {
+  try {
+    return seal.open(text, { purpose: 'token', resource: lease });
+  } catch (error) {
+    if (!(error instanceof SealError)) throw error;
+    throw new Problem('invalid-token', `${error.message} lease=${lease}`, {
+      members: { fault: error.fault, lease },
+      cause: error,
+    });
+  }
+}
+
+/** The name of a stored value, without its kind. */
+function nameIn(stored: string): string {
+  return stored.slice(stored.indexOf('/') + 1);
 }
 
 /** As `presentedToken`. @throws {Problem} `token-required`, too. */
-export function requiredToken(exchange: Exchange, seal: Seal, key: string): bigint {
-  const token = presentedToken(exchange, seal, key);
+export function requiredToken(exchange: Exchange, parts: TokenParts, stored: string): bigint {
+  const token = presentedToken(exchange, parts, stored);
   if (token !== undefined) return token;
   throw new Problem(
     'token-required',

@@ -20,7 +20,7 @@ const OF_STORE: readonly ProblemCode[] = [
 ];
 const OF_WRITE: readonly ProblemCode[] = [
   ...OF_STORE,
-  ...(['token-required', 'invalid-token', 'stale-token', 'conflict'] as const),
+  ...(['token-required', 'invalid-token', 'wrong-lease', 'stale-token', 'conflict'] as const),
   ...(['unsafe-store', 'outcome-unknown'] as const),
 ];
 const OF_BODY: readonly ProblemCode[] = [
@@ -42,7 +42,7 @@ const READ_TOKEN = {
 };
 const RESOURCE = header(
   'Fencing-Resource',
-  'The resource whose lease the token belongs to, percent-encoded as in a path; without it, the key itself, or collection/id.',
+  'The resource whose lease the token belongs to, percent-encoded as in a path. It must be the one that guards the key: by default the key itself, or collection/id.',
   { type: 'string' },
 );
 const IF_MATCH = header(

@@ -9,6 +9,7 @@ export type ProblemCode =
   | 'invalid-token'
   | 'unauthenticated'
   | 'forbidden'
+  | 'wrong-lease'
   | 'not-found'
   | 'no-such-route'
   | 'method-not-allowed'
@@ -45,6 +46,7 @@ const PROBLEMS: Readonly<Record<ProblemCode, readonly [status: number, title: st
   'invalid-token': [400, 'Not a fencing token'],
   unauthenticated: [401, 'Credentials are missing or unknown'],
   forbidden: [403, 'The credentials do not allow this'],
+  'wrong-lease': [403, 'The token is not of the lease that guards this'],
   'not-found': [404, 'There is nothing under this name'],
   'no-such-route': [404, 'There is no such route'],
   'method-not-allowed': [405, 'This method is not for this path'],

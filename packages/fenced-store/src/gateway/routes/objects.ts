@@ -11,17 +11,17 @@ import {
   type Route,
   reply,
   requiredToken,
+  type TokenParts,
 } from '../exchange.js';
 import type { AllLimits } from '../limits.js';
 import type { ObjectHeaders, ObjectStore, Written } from '../parts.js';
 import { Problem } from '../problem.js';
 import type { Runtime } from '../runtime.js';
-import type { Seal } from '../seal.js';
 import { nameWrite, settled } from '../write-id.js';
 
 export interface ObjectParts {
   readonly objects: ObjectStore;
-  readonly seal: Seal;
+  readonly tokens: TokenParts;
   readonly limits: AllLimits;
   readonly runtime: Runtime;
 }
@@ -57,13 +57,13 @@ export function objectRoutes(parts: ObjectParts): readonly Route[] {
 }
 
 async function put(
-  { objects, seal, limits, runtime }: ObjectParts,
+  { objects, tokens, limits, runtime }: ObjectParts,
   exchange: Exchange,
   uploads: { underWay: number },
 ): Promise<void> {
   const { request, response, names, signal } = exchange;
   const { key = '' } = names;
-  const token = requiredToken(exchange, seal, key);
+  const token = requiredToken(exchange, tokens, `objects/${key}`);
   const expected = expectedVersion(request);
   const { bodyBytesMax: bytesMax, idleTimeoutMs } = limits;
   checkBody(request, bytesMax);
@@ -92,31 +92,31 @@ async function put(
   }
 }
 
-async function remove({ objects, seal }: ObjectParts, exchange: Exchange): Promise<void> {
+async function remove({ objects, tokens }: ObjectParts, exchange: Exchange): Promise<void> {
   const { request, response, names, signal } = exchange;
   const { key = '' } = names;
-  const token = requiredToken(exchange, seal, key);
+  const token = requiredToken(exchange, tokens, `objects/${key}`);
   const expected = expectedVersion(request);
   const options = { token, signal, ...(expected !== undefined && { expected }) };
   answer(response, key, await settled('objects', key, objects.delete(key, options)));
 }
 
-async function claim({ objects, seal }: ObjectParts, exchange: Exchange): Promise<void> {
+async function claim({ objects, tokens }: ObjectParts, exchange: Exchange): Promise<void> {
   const { response, names, signal } = exchange;
   const { key = '' } = names;
-  const token = requiredToken(exchange, seal, key);
+  const token = requiredToken(exchange, tokens, `objects/${key}`);
   await settled('objects', key, objects.claim(key, { token, signal }));
   response.set('Fencing-Token', String(token));
   reply(response, { token: String(token) });
 }
 
 async function get(
-  { objects, seal, limits, runtime }: ObjectParts,
+  { objects, tokens, limits, runtime }: ObjectParts,
   exchange: Exchange,
 ): Promise<void> {
   const { request, response, names, signal, caller } = exchange;
   const { key = '' } = names;
-  const token = presentedToken(exchange, seal, key);
+  const token = presentedToken(exchange, tokens, `objects/${key}`);
   if (token !== undefined) checkAllowed(caller, 'claim', `objects/${key}`);
   const options = { signal, ...(token !== undefined && { token }) };
   const current = await settled('objects', key, objects.getStream(key, options));

@@ -8,17 +8,17 @@ import {
   type Route,
   reply,
   requiredToken,
+  type TokenParts,
 } from '../exchange.js';
 import type { AllLimits } from '../limits.js';
 import type { RecordStore, Written } from '../parts.js';
 import { Problem } from '../problem.js';
 import type { Runtime } from '../runtime.js';
-import type { Seal } from '../seal.js';
 import { nameWrite, settled } from '../write-id.js';
 
 export interface RecordParts {
   readonly records: RecordStore;
-  readonly seal: Seal;
+  readonly tokens: TokenParts;
   readonly limits: AllLimits;
   readonly runtime: Runtime;
 }
@@ -46,10 +46,10 @@ export function recordRoutes(parts: RecordParts): readonly Route[] {
   ];
 }
 
-async function put({ records, seal, limits, runtime }: RecordParts, exchange: Exchange) {
+async function put({ records, tokens, limits, runtime }: RecordParts, exchange: Exchange) {
   const { request, response, signal } = exchange;
   const { collection, id, key } = named(exchange);
-  const token = requiredToken(exchange, seal, key);
+  const token = requiredToken(exchange, tokens, `records/${key}`);
   const expected = expectedRecord(exchange);
   const { recordBytesMax: bytesMax, idleTimeoutMs } = limits;
   const body = await jsonOf(request, { bytesMax, idleTimeoutMs }, runtime);
@@ -60,28 +60,28 @@ async function put({ records, seal, limits, runtime }: RecordParts, exchange: Ex
   answer(response, key, written);
 }
 
-async function remove({ records, seal }: RecordParts, exchange: Exchange): Promise<void> {
+async function remove({ records, tokens }: RecordParts, exchange: Exchange): Promise<void> {
   const { response, signal } = exchange;
   const { collection, id, key } = named(exchange);
-  const token = requiredToken(exchange, seal, key);
+  const token = requiredToken(exchange, tokens, `records/${key}`);
   const options = { token, signal, ...expectedRecord(exchange) };
   const deleting = records.records(collection).delete(id, options);
   answer(response, key, await settled('records', key, deleting));
 }
 
-async function claim({ records, seal }: RecordParts, exchange: Exchange): Promise<void> {
+async function claim({ records, tokens }: RecordParts, exchange: Exchange): Promise<void> {
   const { response, signal } = exchange;
   const { collection, id, key } = named(exchange);
-  const token = requiredToken(exchange, seal, key);
+  const token = requiredToken(exchange, tokens, `records/${key}`);
   await records.records(collection).claim(id, { token, signal });
   response.set('Fencing-Token', String(token));
   reply(response, { token: String(token) });
 }
 
-async function get({ records, seal }: RecordParts, exchange: Exchange): Promise<void> {
+async function get({ records, tokens }: RecordParts, exchange: Exchange): Promise<void> {
   const { request, response, signal, caller } = exchange;
   const { collection, id, key } = named(exchange);
-  const token = presentedToken(exchange, seal, key);
+  const token = presentedToken(exchange, tokens, `records/${key}`);
   if (token !== undefined) checkAllowed(caller, 'claim', `records/${key}`);
   const options = { signal, ...(token !== undefined && { token }) };
   const current = await records.records(collection).get(id, options);
