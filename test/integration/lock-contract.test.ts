@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { setTimeout } from 'node:timers/promises';
 import {
   AcquireTimeoutError,
@@ -184,19 +185,58 @@ describe.each([
     await expect(one.acquire('c', { ttlMs: 5_000 })).rejects.toThrow(LockHeldError);
   });
 
-  test('using extends while the routine runs, at most extensionsMax times', async () => {
+  test('using extends for as long as the routine runs, more than ten times and six times the TTL', async () => {
     const [one] = await openTwo();
-    const token = await one.using('x', { ttlMs: 1_500, extensionsMax: 50 }, async (lease) => {
-      await setTimeout(3_000);
+    const startedMs = performance.now();
+    let extensions = 0;
+    const hear = () => {
+      extensions += 1;
+    };
+    subscribe('fenced:lock:extended', hear);
+    const token = await one.using('x', { ttlMs: 800 }, async (lease) => {
+      while (extensions < 13) await setTimeout(20, undefined, { signal: lease.signal });
       lease.ensure();
       return lease.token;
     });
+    unsubscribe('fenced:lock:extended', hear);
     expect(token).toBe(33n);
-    const limited = one.using('x', { ttlMs: 500, extensionsMax: 1 }, () => setTimeout(1_500));
-    await expect(limited).rejects.toThrow(LeaseLostError);
+    expect(performance.now() - startedMs).toBeGreaterThan(6 * 800 * 0.8);
     const failing = one.using('y', { ttlMs: 500 }, () => Promise.reject(new Error('no paper')));
     await expect(failing).rejects.toThrow('no paper');
     await using _ = await one.acquire('y', { ttlMs: 500, waitMs: 1_000 });
+  });
+
+  test('using ends a lease after maxHoldMs, says so, and others have it at once', async () => {
+    const [one, two] = await openTwo();
+    const limited = one.using('x', { ttlMs: 1_000, maxHoldMs: 2_200 }, async (lease) => {
+      const startedMs = performance.now();
+      await new Promise((resolve) => lease.signal.addEventListener('abort', resolve));
+      expect(performance.now() - startedMs).toBeGreaterThan(2_190);
+      expect(lease.signal.reason).toMatchObject({ code: 'lease-lost' });
+      // The nodes would hold it for up to a second more.
+      await using _ = await two.acquire('x', { ttlMs: 1_000, waitMs: 500 });
+      await lease.extend(1_000);
+    });
+    const ended = { name: 'LeaseLostError', message: expect.stringContaining('maxHoldMs=2200') };
+    await expect(limited).rejects.toMatchObject(ended);
+    const tooShort = one.using('x', { ttlMs: 1_000, maxHoldMs: 999 }, () => undefined);
+    await expect(tooShort).rejects.toThrow(/maxHoldMs .* from 1000 .*ttlMs=1000.* maxHoldMs=999/);
+    await expect(tooShort).rejects.toBeInstanceOf(InvalidArgumentError);
+  });
+
+  test('an event loop that stood still for longer than the TTL finds the lease over as soon as it turns', async () => {
+    const [one, two] = await openTwo();
+    const blocked = one.using('x', { ttlMs: 400 }, async (lease) => {
+      const { signal } = lease;
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 600);
+      // Timers come first where they are due.
+      await setTimeout(1);
+      expect(signal.aborted).toBe(true);
+      expect(lease.remainingMs()).toBe(0);
+      await using next = await two.acquire('x', { ttlMs: 5_000, waitMs: 5_000 });
+      expect(next.token).toBeGreaterThan(lease.token);
+    });
+    await expect(blocked).rejects.toThrow(LeaseLostError);
   });
 
   test('an abort ends the wait with its own reason and leaves nothing behind', async () => {

@@ -1,25 +1,27 @@
 import { LeaseLostError } from './core/errors.js';
-import type { Lease } from './lease.js';
+import { type Lease, limitHold } from './lease.js';
 import { type Runtime, sleep } from './runtime.js';
 
 const PAUSE_MIN_MS = 5;
 
-/** Extends the lease ahead of time until it is disposed of, the lease is over, or `extensionsMax` is reached. */
+/** Extends the lease each time half of what is left has passed, until it is disposed of, is over, or lasts for `maxHoldMs`. */
 export function keepAlive(
   lease: Lease,
   ttlMs: number,
-  extensionsMax: number,
+  maxHoldMs: number,
   runtime: Runtime,
 ): Disposable {
   const stop = new AbortController();
   const signal = AbortSignal.any([stop.signal, lease.signal]);
+  const endMs = runtime.nowMs() + maxHoldMs;
+  if (maxHoldMs < Number.POSITIVE_INFINITY) limitHold(lease, endMs, maxHoldMs);
 
   const run = async (): Promise<void> => {
-    for (let extensions = 0; extensions < extensionsMax; ) {
+    // Extensions beyond the limit would only keep others out.
+    while (runtime.nowMs() + Math.ceil(lease.remainingMs()) < endMs) {
       await sleep(runtime, Math.max(PAUSE_MIN_MS, lease.remainingMs() / 2), signal);
       try {
         await lease.extend(ttlMs);
-        extensions += 1;
       } catch (error) {
         // Nodes that did not answer may do so in what is left; each time, half of that is waited.
         if (error instanceof LeaseLostError) return;

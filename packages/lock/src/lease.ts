@@ -19,6 +19,9 @@ export interface LeaseParts extends LeaseNodes {
   ended(reason: () => LeaseLostError, wasLost: boolean): void;
 }
 
+/** Ends the lease at that time, by the runtime's clock, at the latest: it is held for `maxHoldMs` then. */
+export let limitHold: (lease: Lease, endMs: number, maxHoldMs: number) => void;
+
 /**
  * A lock that is held for a limited time. It may end earlier than its holder believes, so what it protects must be
  * written with `token`, to storage that refuses a lower one.
@@ -34,6 +37,11 @@ export class Lease implements AsyncDisposable {
   /** Why it has ended; null while it has not. */
   #reason: (() => LeaseLostError) | null = null;
   #deadlineMs: number;
+  /** When it ends even if it is extended; `maxHoldMs` is for the message. */
+  #limit: { readonly endMs: number; readonly maxHoldMs: number } = {
+    endMs: Number.POSITIVE_INFINITY,
+    maxHoldMs: Number.POSITIVE_INFINITY,
+  };
   #cancelTimer: () => void = () => {};
   #released: Promise<ReleaseOutcome> | null = null;
 
@@ -50,6 +58,13 @@ export class Lease implements AsyncDisposable {
     this.#nodes = nodes;
     this.#runtime = runtime;
     this.#watchDeadline();
+  }
+
+  static {
+    limitHold = (lease, endMs, maxHoldMs) => {
+      lease.#limit = { endMs, maxHoldMs };
+      lease.#watchDeadline();
+    };
   }
 
   /**
@@ -72,10 +87,15 @@ export class Lease implements AsyncDisposable {
   /** Milliseconds for which the lease may be relied on, by a monotonic clock; 0 when it is over. */
   remainingMs(): number {
     if (this.#reason) return 0;
-    const remainingMs = this.#deadlineMs - this.#runtime.nowMs();
+    const remainingMs = this.#endMs - this.#runtime.nowMs();
     if (remainingMs > 0) return remainingMs;
     // A process that was paused gets here before its timer does.
-    this.#lose('the lease is over: its time has passed');
+    const { endMs, maxHoldMs } = this.#limit;
+    if (endMs < this.#deadlineMs) {
+      this.#lose(`the lease has reached its limit and is over maxHoldMs=${maxHoldMs}`);
+      // The nodes hold it for longer than that.
+      this.#released ??= this.#nodes.release();
+    } else this.#lose('the lease is over: its time has passed');
     return 0;
   }
 
@@ -90,9 +110,11 @@ export class Lease implements AsyncDisposable {
     if (!(ms >= 0)) throw new InvalidArgumentError(`ms must be 0 or more ms=${ms}`);
     const remainingMs = this.remainingMs();
     if (remainingMs >= ms && remainingMs > 0) return;
+    const cause = this.#reason?.();
     throw new LeaseLostError(
-      `not enough of the lease is left ${this.#facts()} remainingMs=${Math.floor(remainingMs)} neededMs=${ms}`,
-      { cause: this.#reason?.() },
+      cause?.message ??
+        `not enough of the lease is left ${this.#facts()} remainingMs=${Math.floor(remainingMs)} neededMs=${ms}`,
+      { cause },
     );
   }
 
@@ -140,8 +162,12 @@ export class Lease implements AsyncDisposable {
 
   #watchDeadline(): void {
     this.#cancelTimer();
-    const delayMs = Math.max(0, Math.ceil(this.#deadlineMs - this.#runtime.nowMs()));
+    const delayMs = Math.max(0, Math.ceil(this.#endMs - this.#runtime.nowMs()));
     this.#cancelTimer = this.#runtime.after(delayMs, () => this.#onTimer(), 'background');
+  }
+
+  get #endMs(): number {
+    return Math.min(this.#deadlineMs, this.#limit.endMs);
   }
 
   // Timers may fire a little early by the clock that counts.

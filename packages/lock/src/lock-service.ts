@@ -2,7 +2,7 @@ import type { FailedAttempt } from './attempt.js';
 import type { NodeAnswer } from './core/answers.js';
 import { InvalidArgumentError, LockError } from './core/errors.js';
 import { failureError } from './core/failure.js';
-import { checkCount, checkResources, checkTtlMs, checkWaitMs } from './core/options.js';
+import { checkMaxHoldMs, checkResources, checkTtlMs, checkWaitMs } from './core/options.js';
 import { tell } from './events.js';
 import { Held, HeldLeases } from './held-leases.js';
 import type { ReleaseOutcome } from './holding.js';
@@ -28,11 +28,10 @@ export interface AcquireOptions extends TryAcquireOptions {
 
 export interface UsingOptions extends AcquireOptions {
   /**
-   * How often the lease may be extended while the routine runs. A limit keeps a routine that hangs from holding the
-   * lock for ever.
-   * @default 10
+   * Milliseconds for which the lease may be held in all, at least `ttlMs`. It ends then even if the routine still runs, so that a routine
+   * that hangs does not hold the lock for ever. Without it the lease is extended for as long as the routine runs.
    */
-  readonly extensionsMax?: number;
+  readonly maxHoldMs?: number;
 }
 
 /** A lease as any process can name it. */
@@ -160,8 +159,9 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
   }
 
   /**
-   * Runs `routine` under a lease that is extended as long as the routine runs, at most `extensionsMax` times.
-   * The routine's own error comes first; then, where the lease was lost before the routine ended, a `LeaseLostError`.
+   * Runs `routine` under a lease that is extended while the routine runs and the event loop turns: see docs/leases.md.
+   * The routine's own error comes first; then, if the lease was over before the routine ended, a `LeaseLostError`, which names
+   * `maxHoldMs` if that has ended it.
    *
    * @throws whatever `acquire` throws
    * @throws {LeaseLostError} even where the routine resolved: what it did may have been done by two at once
@@ -171,10 +171,11 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
     options: UsingOptions,
     routine: (lease: Lease) => Promise<Result> | Result,
   ): Promise<Result> {
-    const extensionsMax = checkCount('extensionsMax', options?.extensionsMax ?? 10);
+    const ttlMs = checkTtlMs(options?.ttlMs, this.#maxTtlMs);
+    const maxHoldMs = checkMaxHoldMs(options.maxHoldMs, ttlMs);
     if (typeof routine !== 'function') throw new InvalidArgumentError('routine must be a function');
     await using lease = await this.acquire(resource, options);
-    using _ = keepAlive(lease, options.ttlMs, extensionsMax, this.runtime);
+    using _ = keepAlive(lease, ttlMs, maxHoldMs, this.runtime);
     const result = await routine(lease);
     lease.ensure();
     return result;

@@ -124,12 +124,10 @@ export function checkWaitMs(waitMs: number): number {
   return milliseconds('waitMs', waitMs, 0, WAIT_MAX_MS);
 }
 
-/** A number of times, checked. */
-export function checkCount(name: string, value: number): number {
-  if (Number.isSafeInteger(value) && value >= 0) return value;
-  throw new InvalidArgumentError(
-    `${name} must be a whole number, 0 or more ${name}=${String(value)} type=${typeof value}`,
-  );
+/** The time for which a lease may be held in all, checked; without end where none is given. */
+export function checkMaxHoldMs(maxHoldMs: number | undefined, ttlMs: number): number {
+  if (maxHoldMs === undefined) return Number.POSITIVE_INFINITY;
+  return milliseconds('maxHoldMs', maxHoldMs, ttlMs, WAIT_MAX_MS, ` (ttlMs=${ttlMs})`);
 }
 
 function milliseconds(name: string, value: number, min: number, max: number, note = ''): number {
