@@ -59,7 +59,7 @@ export class FaultyProxy implements AsyncDisposable {
   of: 'PUT' | 'all' = 'PUT';
   /** What clients sent, whatever became of it. */
   readonly seen: string[] = [];
-  /** Answers HEAD with 503, so that nothing can be read back. */
+  /** Answers HEAD with 500, so that nothing can be read back. */
   failsHeads = false;
   /** Called once, when a fault has done to the request what it does, and before the client hears of it. */
   meanwhile: (() => Promise<unknown>) | undefined;
@@ -120,8 +120,7 @@ export class FaultyProxy implements AsyncDisposable {
     const body = Buffer.concat(await Array.fromAsync(incoming));
     const forward = (): Promise<Answer> => this.#forward(incoming, body);
     const { method = '' } = incoming;
-    if (method === 'HEAD' && this.failsHeads)
-      return reply(outgoing, method, { ...SERVER_ERROR, status: 503 });
+    if (method === 'HEAD' && this.failsHeads) return reply(outgoing, method, SERVER_ERROR);
     this.seen.push(method);
     const isMet = this.of === 'all' || method === this.of;
     const fault = (isMet ? this.faults.shift() : undefined) ?? 'pass';

@@ -39,8 +39,8 @@ const rows: readonly Row[] = [
   ['too much metadata', { name: 'MetadataTooLarge', status: 400 }, 'rejected'],
   ['Ceph 16: most losers of a race', { name: 'UnknownError', status: 500 }, 'ambiguous'],
   ['a real 500', { name: 'InternalError', status: 500 }, 'ambiguous'],
-  ['throttled', { name: 'SlowDown', status: 503 }, 'ambiguous'],
-  ['throttled by a proxy', { status: 429 }, 'ambiguous'],
+  ['throttled', { name: 'SlowDown', status: 503 }, 'throttled'],
+  ['throttled by a proxy', { status: 429 }, 'throttled'],
   ['a success that could not be read', { name: 'SyntaxError', status: 200 }, 'ambiguous'],
   ['reset', { name: 'TimeoutError', code: 'ECONNRESET' }, 'ambiguous'],
   ['timed out or aborted', { name: 'AbortError' }, 'ambiguous'],
@@ -92,6 +92,7 @@ test('a write that a server may have applied is never called refused, missing or
       code: undefined,
       status,
     });
-    expect([status, meaning]).toEqual([status, status === 501 ? 'unsupported' : 'ambiguous']);
+    const others: Readonly<Record<number, string>> = { 501: 'unsupported', 503: 'throttled' };
+    expect([status, meaning]).toEqual([status, others[status] ?? 'ambiguous']);
   }
 });

@@ -32,6 +32,7 @@ export interface Failure {
  * - `refused`: the condition did not hold, or another request was quicker.
  * - `missing`: the object is not there.
  * - `ambiguous`: the request may or may not have been applied. A write must be read back.
+ * - `throttled`: as `ambiguous`, and the server asks its clients to slow down.
  * - `unreachable`: nothing was sent, since nobody listens there. Worth another try.
  * - `unseen`: as `ambiguous`, since the client sends other commands than those it is given. The set-up is wrong.
  * - `unnamed`: `HEAD` was refused, and a reply without a body does not say why. `GET` must be asked.
@@ -43,6 +44,7 @@ export type Meaning =
   | 'refused'
   | 'missing'
   | 'ambiguous'
+  | 'throttled'
   | 'unreachable'
   | 'unseen'
   | 'unnamed'
@@ -119,7 +121,9 @@ export function classify(failure: Failure): Meaning {
   if (status === 413 || status === 501) return 'unsupported';
   // Servers that are not S3 answer 405 to PUT; a 3xx that the SDK did not follow is another region or a login page.
   if (status === 405 || (status >= 300 && status < 400)) return 'wrong-address';
-  if (status === 408 || status === 429) return 'ambiguous';
+  if (status === 408) return 'ambiguous';
+  // AWS, Ceph: 503 SlowDown. MinIO: 503 SlowDownWrite. Proxies: either, without a name.
+  if (status === 429 || status === 503) return 'throttled';
   // Ceph 16 answers most losers of an If-Match race with 500 UnknownError: a lost race, but a real 500 looks the same.
   if (status >= 500) return 'ambiguous';
   if (status >= 400) return 'rejected';

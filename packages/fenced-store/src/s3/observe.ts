@@ -1,3 +1,5 @@
+import { Readable } from 'node:stream';
+
 /** A middleware that looks and passes on, and so fits every command. */
 type Passing = <Args extends object, Result>(
   next: (args: Args) => Promise<Result>,
@@ -28,15 +30,25 @@ export interface Observed {
   readonly server: string | undefined;
 }
 
+/** Is told how far the body of a request has been handed to the system. */
+export interface Sending {
+  /** After each piece. */
+  onPiece(): void;
+  onLast(): void;
+}
+
+/** Bodies above this are sent in pieces of this size. */
+const PIECE_BYTES = 2 ** 18;
+
 /**
- * Notes what becomes of a command, and sees to it that it is sent only once.
+ * Notes what becomes of a command, and sees to it that it is sent only once, and its body in pieces.
  *
  * The SDK repeats a PUT by itself after 5xx and lost connections; if the first copy was applied, the second is answered 412,
  * and the two can no longer be told apart. `maxAttempts` belongs to the client, which is the caller's, so the command brings
  * its own middleware in the place (name, step and priority) of the SDK's `retryMiddleware`: on merging the two stacks the
  * command's wins, for this one request. Should an SDK move its middleware, merging throws and nothing is sent.
  */
-export function observe(stack: Stack): Observed {
+export function observe(stack: Stack, sending: Sending): Observed {
   const observed: { -readonly [Fact in keyof Observed]: Observed[Fact] } = {
     entered: false,
     address: undefined,
@@ -52,6 +64,7 @@ export function observe(stack: Stack): Observed {
   stack.add(
     (next) => async (args) => {
       observed.address = addressOf(args);
+      inPieces(args, sending);
       const result = await next(args);
       observed.server = serverOf(result);
       return result;
@@ -77,6 +90,26 @@ export function leaveUnsigned(stack: Stack): void {
     },
     { step: 'build', name: 'fencedUnsigned', priority: 'low', override: true },
   );
+}
+
+/** Has the body sent in pieces, each when the connection takes it, so that a slow line can be told from a dead one. */
+function inPieces(args: object, { onPiece, onLast }: Sending): void {
+  const { request } = args as { readonly request?: { body?: unknown } };
+  const body = request?.body;
+  if (request === undefined || !(body instanceof Uint8Array || body instanceof Readable)) return;
+  if (body instanceof Uint8Array && body.length <= PIECE_BYTES) return;
+  const pieces = async function* (): AsyncGenerator<Uint8Array> {
+    for await (const piece of body instanceof Uint8Array ? slices(body) : body) {
+      onPiece();
+      yield piece;
+    }
+    onLast();
+  };
+  request.body = Readable.from(pieces(), { objectMode: false });
+}
+
+function* slices(body: Uint8Array): Generator<Uint8Array> {
+  for (let at = 0; at < body.length; at += PIECE_BYTES) yield body.subarray(at, at + PIECE_BYTES);
 }
 
 function addressOf(args: object): string {

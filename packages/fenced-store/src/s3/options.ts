@@ -23,7 +23,10 @@ export interface FencedS3Options {
   readonly bucket: string;
   /** What the keys of all objects of this store begin with; callers leave it out. @default '' */
   readonly prefix?: string;
-  /** How long one request may take, from 1 to 600 000, and 1 s more for each MiB that it sends. @default 10_000 */
+  /**
+   * Milliseconds after which a request fails if nothing of it moves, from 1 to 600 000: no piece of its body is taken, and no
+   * answer comes; 1 s more for each MiB of the body. @default 10_000
+   */
   readonly requestTimeoutMs?: number;
   /** How often a write that lost a race to others is tried, from 1 to 1000. @default 20 */
   readonly attemptsMax?: number;

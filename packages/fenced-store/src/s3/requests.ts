@@ -81,8 +81,12 @@ export class Requests {
     return { Bucket: this.sender.bucket, Key: this.#prefix + key };
   }
 
-  /** The stamp of an object; null where there is none. */
-  async head(key: string, signal?: AbortSignal): Promise<Stored | null> {
+  /**
+   * The stamp of an object; null where there is none.
+   *
+   * @param isPatient whether it waits for a server that throttles
+   */
+  async head(key: string, signal?: AbortSignal, isPatient = true): Promise<Stored | null> {
     const reply = await this.sender.repeatedly(() => {
       const command = new HeadObjectCommand(this.at(key));
       return {
@@ -90,7 +94,7 @@ export class Requests {
         send: async (abortSignal) =>
           this.#stored(key, await this.sender.client.send(command, { abortSignal })),
       };
-    });
+    }, isPatient);
     if (reply.ok) return reply.output;
     if (reply.meaning === 'missing' && this.sender.bucketSeen) return null;
     // GET answers with a body, which names what is missing or wrong.

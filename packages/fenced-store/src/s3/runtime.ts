@@ -35,6 +35,45 @@ export function backoffMs(runtime: Runtime, attempt: number): number {
   return runtime.random() * Math.min(1_000, 10 * 2 ** (attempt - 1));
 }
 
+/** Milliseconds that the waits of one request for a server that throttles may add up to. */
+const THROTTLED_MS_MAX = 10_000;
+
+/** The waits between the tries of one request. */
+export class Retries {
+  readonly #runtime: Runtime;
+  readonly #triesMax: number;
+  #tries = 0;
+  #throttled = 0;
+  #throttledMs = 0;
+
+  constructor(runtime: Runtime, triesMax: number) {
+    this.#runtime = runtime;
+    this.#triesMax = triesMax;
+  }
+
+  /**
+   * Waits before the next try; false if there is to be none. A server that throttles is asked less and less often, for ten
+   * seconds, and these tries do not count.
+   *
+   * @throws the signal's reason
+   */
+  async next(isThrottled: boolean, signal?: AbortSignal): Promise<boolean> {
+    if (isThrottled) {
+      if (this.#throttledMs >= THROTTLED_MS_MAX) return false;
+      const waitMs =
+        (0.5 + this.#runtime.random() / 2) * Math.min(2_000, 100 * 2 ** this.#throttled);
+      this.#throttled += 1;
+      this.#throttledMs += waitMs;
+      await this.#runtime.sleep(waitMs, signal);
+    } else {
+      this.#tries += 1;
+      if (this.#tries >= this.#triesMax) return false;
+      await this.#runtime.sleep(backoffMs(this.#runtime, this.#tries), signal);
+    }
+    return true;
+  }
+}
+
 /** The promise's outcome, or the signal's reason as soon as it aborts. */
 export async function unlessAborted<T>(
   promise: Promise<T>,
@@ -60,7 +99,8 @@ export async function unlessAborted<T>(
 
 export interface TimeLimit {
   readonly signal: AbortSignal;
-  renew(): void;
+  /** @param limitMs if it is to be another from now on */
+  renew(limitMs?: number): void;
   lift(): void;
 }
 
@@ -68,10 +108,14 @@ export interface TimeLimit {
 export function timeLimit(limitMs: number): TimeLimit {
   const limit = new AbortController();
   const late = () => limit.abort(new DOMException('it took too long', 'TimeoutError'));
-  const timer = startTimer(late, limitMs);
+  let timer = startTimer(late, limitMs);
   return {
     signal: limit.signal,
-    renew: () => void timer.refresh(),
+    renew: (otherMs) => {
+      if (otherMs === undefined) return void timer.refresh();
+      clearTimeout(timer);
+      timer = startTimer(late, otherMs);
+    },
     lift: () => clearTimeout(timer),
   };
 }

@@ -24,7 +24,7 @@ import { classify, type Meaning, type Operation } from '../core/classify.js';
 import { FencedStoreError, StoreSetupError, StoreUnavailableError } from '../core/errors.js';
 import { briefly, bypassed, explain, factsOf } from './failures.js';
 import { type Observed, observe, type Stack } from './observe.js';
-import { backoffMs, type Runtime, timeLimit } from './runtime.js';
+import { Retries, type Runtime, timeLimit } from './runtime.js';
 
 interface SendOptions {
   readonly abortSignal: AbortSignal;
@@ -74,10 +74,16 @@ export type Reply<Output> = { readonly observed: Observed; readonly answered: st
   | { readonly ok: false; readonly meaning: Meaning; readonly error: FencedStoreError }
 );
 
+/** What another try may mend. */
+const PASSING: ReadonlySet<Meaning> = new Set(['ambiguous', 'throttled', 'unreachable']);
+
 /** How often a request that may be repeated at will is sent. */
 const SENDS_MAX = 4;
-/** A slow line is given this long for each MiB that it has to carry, besides the limit for the request. */
-const MS_PER_MIB = 1_000;
+/** Milliseconds that a server may take for each MiB that it checks or puts together, besides the limit for the request. */
+const SERVER_MS_PER_MIB = 1_000;
+/** The same of a slow line, for what has been handed to the system and is on its way: that much at most. */
+const LINE_MS_PER_MIB = 8_000;
+const ON_THE_WAY_MIB_MAX = 4;
 
 /** Hands requests to the caller's client, one at a time and each with a time limit, and says what the answers mean. */
 export class Sender {
@@ -99,9 +105,14 @@ export class Sender {
 
   /** Sends a request exactly once. */
   async once<Output>(ask: Ask<Output>): Promise<Reply<Output>> {
-    const observed = observe(ask.command.middlewareStack);
-    const bodyMs = Math.ceil(((ask.bytes ?? 0) / 2 ** 20) * MS_PER_MIB);
-    const limit = timeLimit(this.timeoutMs + bodyMs);
+    const mib = (ask.bytes ?? 0) / 2 ** 20;
+    const limitMs = this.timeoutMs + Math.ceil(mib * SERVER_MS_PER_MIB);
+    const limit = timeLimit(limitMs);
+    const observed = observe(ask.command.middlewareStack, {
+      onPiece: () => limit.renew(),
+      onLast: () =>
+        limit.renew(limitMs + Math.ceil(Math.min(mib, ON_THE_WAY_MIB_MAX) * LINE_MS_PER_MIB)),
+    });
     try {
       const { signal } = ask;
       const either = signal ? AbortSignal.any([limit.signal, signal]) : limit.signal;
@@ -124,10 +135,12 @@ export class Sender {
   /**
    * Sends a request that may be repeated at will, until it has an answer.
    *
+   * @param isPatient whether it waits for a server that throttles
    * @throws {FencedStoreError} where it failed otherwise than by `missing` or `unnamed`; the signal's reason.
    */
-  async repeatedly<Output>(ask: () => Ask<Output>): Promise<Reply<Output>> {
-    for (let sends = 1; ; sends++) {
+  async repeatedly<Output>(ask: () => Ask<Output>, isPatient = true): Promise<Reply<Output>> {
+    const retries = new Retries(this.#runtime, SENDS_MAX);
+    for (;;) {
       // A command's middleware is its own, so each copy is a new command.
       const asked = ask();
       asked.signal?.throwIfAborted();
@@ -138,9 +151,9 @@ export class Sender {
         if (asked.operation !== 'head') this.bucketSeen = true;
         return reply;
       }
-      const mayPass = reply.meaning === 'ambiguous' || reply.meaning === 'unreachable';
-      if (!mayPass || sends === SENDS_MAX) throw reply.error;
-      await this.#runtime.sleep(backoffMs(this.#runtime, sends), asked.signal);
+      const isThrottled = isPatient && reply.meaning === 'throttled';
+      if (!PASSING.has(reply.meaning) || !(await retries.next(isThrottled, asked.signal)))
+        throw reply.error;
     }
   }
 

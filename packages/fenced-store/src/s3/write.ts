@@ -1,15 +1,17 @@
+import { classify } from '../core/classify.js';
 import { OutcomeUnknownError } from '../core/errors.js';
 import { judge } from '../core/settle.js';
 import type { Stored } from '../core/stored.js';
+import { factsOf } from './failures.js';
 import type { Put, VersionIds, WriteReply } from './put.js';
 import type { Requests } from './requests.js';
-import { backoffMs, type Runtime } from './runtime.js';
+import { Retries, type Runtime } from './runtime.js';
 
-/** How often one write is sent before its outcome is given up on. */
+/** How often one write is sent before its outcome is given up on, unless the server throttles. */
 const SENDS_MAX = 6;
 
 /** The replies after which a write may have been applied, or may yet be. */
-const DOUBTFUL: ReadonlySet<string> = new Set(['applied', 'ambiguous', 'unseen']);
+const DOUBTFUL: ReadonlySet<string> = new Set(['applied', 'ambiguous', 'throttled', 'unseen']);
 
 /** A write that is under way, and the object that it may replace, which its condition names. */
 export interface Write extends Put {
@@ -53,8 +55,9 @@ export async function settle(
   const intent = { ...write.stored, base: write.base };
   const unknown = (cause: unknown): OutcomeUnknownError =>
     new OutcomeUnknownError({ resource: write.key, writeId: intent.writeId }, { cause });
+  const retries = new Retries(runtime, SENDS_MAX);
   let doubtful = false;
-  for (let attempt = 1; ; attempt++) {
+  for (;;) {
     if (signal?.aborted) throw doubtful ? unknown(signal.reason) : signal.reason;
     const reply = await write.send();
     if ('versionIds' in reply && reply.version !== undefined)
@@ -79,25 +82,34 @@ export async function settle(
       case 'unknown':
         throw unknown(signal?.aborted ? signal.reason : error);
     }
-    if (attempt === SENDS_MAX) {
+    const isThrottled = reply.meaning === 'throttled' || read.isThrottled;
+    // An abort is seen to at the top of the loop.
+    if (!(await retries.next(isThrottled, signal).catch(() => true))) {
       if (doubtful) throw unknown(error);
       if (!read.ok) throw read.error;
       if (reply.meaning === 'unreachable') throw error;
       return { applied: false, seen: read.seen };
     }
-    // An abort is seen to at the top of the loop.
-    await runtime.sleep(backoffMs(runtime, attempt), signal).catch(() => undefined);
   }
 }
 
 type Read =
-  | { readonly ok: true; readonly seen: Stored | null }
-  | { readonly ok: false; readonly seen: null; readonly error: unknown };
+  | { readonly ok: true; readonly seen: Stored | null; readonly isThrottled: false }
+  | {
+      readonly ok: false;
+      readonly seen: null;
+      readonly isThrottled: boolean;
+      readonly error: unknown;
+    };
 
 async function readBack(requests: Requests, key: string): Promise<Read> {
   try {
-    return { ok: true, seen: await requests.head(key) };
+    // The loop above waits for a server that throttles: for the write and for this.
+    const seen = await requests.head(key, undefined, false);
+    return { ok: true, seen, isThrottled: false };
   } catch (error) {
-    return { ok: false, seen: null, error };
+    const { cause } = error as { readonly cause?: unknown };
+    const meaning = classify({ operation: 'head', sent: 'yes', ...factsOf(cause) });
+    return { ok: false, seen: null, isThrottled: meaning === 'throttled', error };
   }
 }
