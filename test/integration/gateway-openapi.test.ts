@@ -8,6 +8,7 @@ import { type RawReply, requestOf, send } from './gateway-raw.js';
 import { type Front, GatewayWorld, inPath } from './gateway-world.js';
 
 interface Operation {
+  readonly operationId?: string;
   readonly responses: Readonly<Record<string, { readonly content?: Record<string, object> }>>;
 }
 interface Document {
@@ -89,6 +90,38 @@ test('the document is OpenAPI 3.1, and has all routes of Express and no others',
   );
   expect(new Set(routes)).toEqual(new Set(described));
   expect(described.length).toBeGreaterThan(20);
+});
+
+test('generators find a name for each operation, and one schema for each problem', () => {
+  const operations = Object.values(document.paths).flatMap((path) =>
+    METHODS.flatMap((method) => path[method] ?? []),
+  );
+  const names = operations.map(({ operationId = '' }) => operationId);
+  for (const name of names) expect(name).toMatch(/^[a-z][A-Za-z]+$/);
+  expect(new Set(names).size).toBe(names.length);
+  const { schemas } = (document as unknown as { components: { schemas: Record<string, object> } })
+    .components;
+  const referred = new Set(
+    operations.flatMap(({ responses }) =>
+      Object.entries(responses).flatMap(([status, { content = {} }]) => {
+        const { schema = {} } = Object(content['application/problem+json']);
+        const { $ref, oneOf = [] } = schema as { $ref?: string; oneOf?: { $ref: string }[] };
+        const all = [...($ref === undefined ? [] : [$ref]), ...oneOf.map((one) => one.$ref)];
+        // HEAD has no bodies, and readyz says in plain text what is missing.
+        if (Object.keys(content)[0] === 'application/problem+json')
+          expect([status, all.length]).not.toEqual([status, 0]);
+        return all;
+      }),
+    ),
+  );
+  expect(referred.size).toBeGreaterThan(20);
+  for (const reference of referred) {
+    const name = /^#\/components\/schemas\/([A-Z]\w+Problem)$/.exec(reference)?.[1] ?? '';
+    expect(schemas[name]).toMatchObject({
+      type: 'object',
+      properties: { type: { enum: [expect.any(String)] } },
+    });
+  }
 });
 
 test('the published document is the one that is served, and every problem is explained', async () => {

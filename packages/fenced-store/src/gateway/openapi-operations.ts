@@ -1,4 +1,4 @@
-import { header, inPath, json, type Part, problems, ref } from './openapi-parts.js';
+import { header, inPath, json, type Part, problems, ref, withoutBody } from './openapi-parts.js';
 import type { ProblemCode } from './problem.js';
 
 /** What any request that needs credentials may be answered. */
@@ -110,6 +110,7 @@ const leases: Part = {
   '/v1/leases/{resource}': {
     parameters: [RESOURCE_NAME],
     post: {
+      operationId: 'acquireLease',
       summary: 'Acquire a lease',
       requestBody: times('ttlMs', 'waitMs'),
       responses: {
@@ -121,6 +122,7 @@ const leases: Part = {
   '/v1/leases/{resource}/{leaseId}': {
     parameters: [RESOURCE_NAME, inPath('leaseId', 'From the answer that granted or extended it.')],
     patch: {
+      operationId: 'extendLease',
       summary: 'Let the lease last at least ttlMs from now on',
       requestBody: times('ttlMs'),
       responses: {
@@ -129,6 +131,7 @@ const leases: Part = {
       },
     },
     delete: {
+      operationId: 'releaseLease',
       summary: 'Release the lease',
       responses: {
         200: {
@@ -155,7 +158,8 @@ const READ_PROBLEMS: readonly ProblemCode[] = [
   'not-found',
   'precondition-failed',
 ];
-const OBJECT_BODY = { '*/*': { schema: { type: 'string', format: 'binary' } } };
+const BYTES = { schema: { type: 'string', format: 'binary' } } as const;
+const OBJECT_BODY = { 'application/octet-stream': BYTES, '*/*': BYTES };
 const OBJECT_HEADERS = {
   ...VERSIONED,
   'Fencing-Write-Id': { schema: ref('schemas/WriteId') },
@@ -170,6 +174,7 @@ const objects: Part = {
   '/v1/objects/{key}': {
     parameters: [KEY],
     get: {
+      operationId: 'readObject',
       summary: 'Read an object',
       parameters: [
         ...READ_HEADERS,
@@ -188,26 +193,30 @@ const objects: Part = {
       },
     },
     head: {
+      operationId: 'headObject',
       summary: 'The headers that a read would have',
       parameters: READ_HEADERS,
       responses: {
         200: { description: 'It is there.', headers: OBJECT_HEADERS },
         304: NOT_MODIFIED,
-        ...problems(READ_PROBLEMS),
+        ...withoutBody(problems(READ_PROBLEMS)),
       },
     },
     put: {
+      operationId: 'writeObject',
       summary: 'Write an object',
       description:
-        'Content-Type, Cache-Control, Content-Disposition, Content-Language and `Fencing-Meta-…` are stored with it.',
+        'Content-Type, which may be any, Cache-Control, Content-Disposition, Content-Language and `Fencing-Meta-…` are stored with it.',
       parameters: WRITE_HEADERS,
-      requestBody: { required: true, content: OBJECT_BODY },
+      // Of generators, some know no wildcard; the description says that every type may be sent.
+      requestBody: { required: true, content: { 'application/octet-stream': BYTES } },
       responses: {
         200: written(VERSIONED, OBJECT_VERSION),
         ...problems([...ANY, ...OF_WRITE, ...OF_BODY, 'precondition-failed']),
       },
     },
     delete: {
+      operationId: 'deleteObject',
       summary: 'Delete an object; its token stays',
       parameters: WRITE_HEADERS,
       responses: {
@@ -219,6 +228,7 @@ const objects: Part = {
   '/v1/objects/{key}/claim': {
     parameters: [KEY],
     post: {
+      operationId: 'claimObject',
       summary: 'Refuse lower tokens from now on',
       parameters: [TOKEN, RESOURCE],
       responses: { 200: claimed, ...problems([...ANY, ...OF_WRITE]) },
@@ -232,6 +242,7 @@ const records: Part = {
   '/v1/records/{collection}/{id}': {
     parameters: RECORD,
     get: {
+      operationId: 'readRecord',
       summary: 'Read a JSON document',
       parameters: READ_HEADERS,
       responses: {
@@ -241,15 +252,17 @@ const records: Part = {
       },
     },
     head: {
+      operationId: 'headRecord',
       summary: 'The headers that a read would have',
       parameters: READ_HEADERS,
       responses: {
         200: { description: 'It is there.', headers: RECORD_HEADERS },
         304: NOT_MODIFIED,
-        ...problems(READ_PROBLEMS),
+        ...withoutBody(problems(READ_PROBLEMS)),
       },
     },
     put: {
+      operationId: 'writeRecord',
       summary: 'Write a JSON document',
       parameters: WRITE_HEADERS,
       requestBody: JSON_BODY,
@@ -259,6 +272,7 @@ const records: Part = {
       },
     },
     delete: {
+      operationId: 'deleteRecord',
       summary: 'Delete a JSON document; its token stays',
       parameters: WRITE_HEADERS,
       responses: {
@@ -270,6 +284,7 @@ const records: Part = {
   '/v1/records/{collection}/{id}/claim': {
     parameters: RECORD,
     post: {
+      operationId: 'claimRecord',
       summary: 'Refuse lower tokens from now on',
       parameters: [TOKEN, RESOURCE],
       responses: { 200: claimed, ...problems([...ANY, ...OF_WRITE]) },
@@ -290,6 +305,7 @@ const knowledge: Part = {
       inPath('resource', 'Slashes stand as they are, or as %2F.'),
     ],
     get: {
+      operationId: 'readRatchet',
       summary: 'The highest token that the store has seen',
       responses: {
         200: {
@@ -312,6 +328,7 @@ const knowledge: Part = {
   '/v1/writes/{writeId}': {
     parameters: [inPath('writeId', 'Of a write that ended with `outcome-unknown`.')],
     get: {
+      operationId: 'readWriteOutcome',
       summary: 'What became of a write',
       responses: {
         200: {
@@ -334,13 +351,13 @@ const knowledge: Part = {
 const TEXT = { 'text/plain': { schema: { type: 'string' } } };
 const PUBLIC: readonly ProblemCode[] = ['invalid-request', 'invalid-path', 'internal'];
 
-function open(summary: string, content: Part, more: Part = {}): Part {
-  const operation = (body: Part): Part => ({
-    summary,
-    security: [],
-    responses: { 200: { description: 'Yes.', ...body }, ...more, ...problems(PUBLIC) },
+function open(name: string, summary: string, content: Part, more: Part = {}): Part {
+  const operation = (method: string, responses: Part): Part => ({
+    operationId: `${method}${name}`,
+    ...{ summary, security: [], responses },
   });
-  return { get: operation({ content }), head: operation({}) };
+  const responses = { 200: { description: 'Yes.', content }, ...more, ...problems(PUBLIC) };
+  return { get: operation('get', responses), head: operation('head', withoutBody(responses)) };
 }
 
 /** Every path with its operations. */
@@ -349,10 +366,10 @@ export const operations: Readonly<Record<string, Part>> = {
   ...objects,
   ...records,
   ...knowledge,
-  '/livez': open('Whether the process runs', TEXT),
-  '/readyz': open('Whether requests can be answered, a line for each dependency', TEXT, {
+  '/livez': open('Livez', 'Whether the process runs', TEXT),
+  '/readyz': open('Readyz', 'Whether requests can be answered, a line for each dependency', TEXT, {
     503: { description: 'Not now.', content: TEXT },
   }),
-  '/metrics': open('The text of Prometheus', TEXT),
-  '/openapi.json': open('This document', json({ type: 'object' })),
+  '/metrics': open('Metrics', 'The text of Prometheus', TEXT),
+  '/openapi.json': open('Openapi', 'This document', json({ type: 'object' })),
 } as Readonly<Record<string, Part>>;

@@ -1,9 +1,52 @@
-import { type ProblemCode, statusOf, titleOf, typeOf } from './problem.js';
+import { codes, type ProblemCode, statusOf, titleOf, typeOf } from './problem.js';
 
 /** A part of an OpenAPI 3.1 document. */
 export type Part = Readonly<Record<string, unknown>>;
 
 const DIGITS = { type: 'string', pattern: '^(0|[1-9][0-9]{0,18})$' } as const;
+
+const TEXT = { type: 'string' } as const;
+
+/** The members of a problem beside those that every one has. */
+const MEMBERS: Readonly<Partial<Record<ProblemCode, Part>>> = {
+  'stale-token': { presented: DIGITS, highest: DIGITS },
+  'outcome-unknown': { writeId: TEXT, settle: TEXT },
+  'ratchet-lost': { known: DIGITS, found: DIGITS },
+  'wrong-lease': { resource: TEXT, lease: TEXT },
+  forbidden: { verb: TEXT, resource: TEXT },
+  'invalid-token': {
+    fault: { type: 'string', enum: ['malformed', 'expired', 'refused'] },
+    lease: TEXT,
+  },
+  'range-not-satisfiable': { bodyBytes: { type: 'integer', minimum: 0 } },
+  'body-too-large': { bytesMax: { type: 'integer', minimum: 0 } },
+};
+const REQUIRED_MEMBERS: Readonly<Partial<Record<ProblemCode, readonly string[]>>> = {
+  'stale-token': ['presented', 'highest'],
+  'outcome-unknown': ['writeId'],
+  'ratchet-lost': ['known', 'found'],
+  'wrong-lease': ['resource', 'lease'],
+  forbidden: ['verb', 'resource'],
+  'range-not-satisfiable': ['bodyBytes'],
+};
+
+function problem(properties: Part, required: readonly string[] = []): Part {
+  return {
+    type: 'object',
+    required: ['type', 'title', 'status', 'detail', ...required],
+    properties: {
+      ...{ title: TEXT, status: { type: 'integer' }, detail: TEXT, instance: TEXT },
+      retryAfterMs: { type: 'integer', minimum: 0 },
+      ...properties,
+    },
+  };
+}
+
+/** `StaleTokenProblem` for `stale-token`. */
+function schemaNameOf(code: ProblemCode): string {
+  const words = code.split('-').map((word) => word.charAt(0).toUpperCase() + word.slice(1));
+  return `${words.join('')}Problem`;
+}
 
 /** What several operations say in the same words. */
 export const components: Part = {
@@ -55,22 +98,19 @@ export const components: Part = {
         },
       },
     },
-    Problem: {
-      type: 'object',
-      required: ['type', 'title', 'status', 'detail'],
-      properties: {
-        type: { type: 'string', format: 'uri' },
-        title: { type: 'string' },
-        status: { type: 'integer' },
-        detail: { type: 'string' },
-        instance: { type: 'string' },
-        retryAfterMs: { type: 'integer', minimum: 0 },
-        presented: DIGITS,
-        highest: DIGITS,
-        writeId: ref('schemas/WriteId'),
-        settle: { type: 'string' },
-      },
-    },
+    Problem: problem({ type: { type: 'string', format: 'uri' } }),
+    ...Object.fromEntries(
+      codes.map((code) => [
+        schemaNameOf(code),
+        {
+          ...problem(
+            { type: { type: 'string', enum: [typeOf(code)] }, ...MEMBERS[code] },
+            REQUIRED_MEMBERS[code],
+          ),
+          description: `${titleOf(code)}.`,
+        },
+      ]),
+    ),
   },
   headers: {
     ETag: {
@@ -90,7 +130,7 @@ export function ref(name: string): Part {
 }
 
 /** What an operation answers where it fails: a response for each status, with the types that it may have. */
-export function problems(codes: readonly ProblemCode[]): Part {
+export function problems(codes: readonly ProblemCode[]): Readonly<Record<string, object>> {
   const byStatus = Map.groupBy(codes, statusOf);
   return Object.fromEntries(
     [...byStatus].map(([status, some]) => [
@@ -103,14 +143,27 @@ export function problems(codes: readonly ProblemCode[]): Part {
             : {},
         content: {
           'application/problem+json': {
-            schema: {
-              allOf: [ref('schemas/Problem'), { properties: { type: { enum: some.map(typeOf) } } }],
-            },
+            schema: oneOf(some.map((code) => ref(`schemas/${schemaNameOf(code)}`))),
           },
         },
       },
     ]),
   );
+}
+
+/** The responses to HEAD. */
+export function withoutBody(responses: Readonly<Record<string, object>>): Part {
+  return Object.fromEntries(
+    Object.entries(responses).map(([status, response]) => [
+      status,
+      { ...response, content: undefined },
+    ]),
+  );
+}
+
+function oneOf(schemas: readonly Part[]): Part {
+  const [only = {}, ...others] = schemas;
+  return others.length === 0 ? only : { oneOf: schemas };
 }
 
 export function json(schema: Part): Part {

@@ -77,6 +77,8 @@ const PROBLEMS: Readonly<Record<ProblemCode, readonly [status: number, title: st
   'outcome-unknown': [504, 'The write may or may not be applied'],
 };
 
+export const codes = Object.keys(PROBLEMS) as readonly ProblemCode[];
+
 export function statusOf(code: ProblemCode): number {
   return PROBLEMS[code][0];
 }
