@@ -11,5 +11,7 @@
  * `@fenced/store/s3` and `@fenced/store/postgres` hold the writers; this entry has what they share.
  * Source: Kleppmann, "How to do distributed locking", section "Making the lock safe with fencing".
  */
+import './node-version.js';
+
 export * from './core/errors.js';
 export { parseToken, TOKEN_MAX, type TokenLike } from './core/token.js';

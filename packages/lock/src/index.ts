@@ -11,6 +11,8 @@
  * Not promised: that two clients never believe they hold the lock at the same time. That rests on clocks, as in every
  * lease, and is why the token exists.
  */
+import './node-version.js';
+
 export type { AdmissionOutcome } from './admission.js';
 export type { FailedAttempt } from './attempt.js';
 export type { NodeAnswer } from './core/answers.js';

@@ -2,7 +2,13 @@ import type { FailedAttempt } from './attempt.js';
 import type { NodeAnswer } from './core/answers.js';
 import { InvalidArgumentError, LockError } from './core/errors.js';
 import { failureError } from './core/failure.js';
-import { checkMaxHoldMs, checkResources, checkTtlMs, checkWaitMs } from './core/options.js';
+import {
+  checkFields,
+  checkMaxHoldMs,
+  checkResources,
+  checkTtlMs,
+  checkWaitMs,
+} from './core/options.js';
 import { tell } from './events.js';
 import { Held, HeldLeases } from './held-leases.js';
 import type { ReleaseOutcome } from './holding.js';
@@ -40,6 +46,10 @@ export interface HeldLease {
   /** The lease's `owner`. */
   readonly owner: string;
 }
+
+const TRY_FIELDS = ['ttlMs', 'signal'];
+const ACQUIRE_FIELDS = [...TRY_FIELDS, 'waitMs'];
+const USING_FIELDS = [...ACQUIRE_FIELDS, 'maxHoldMs'];
 
 /** A lease, or why there is none. */
 export type AcquireAttempt =
@@ -119,7 +129,8 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
    * @throws the signal's reason, where it aborted
    */
   async acquire(resource: string | readonly string[], options: AcquireOptions): Promise<Lease> {
-    const waitMs = checkWaitMs(options?.waitMs ?? 0);
+    checkFields('the options of acquire', options, ACQUIRE_FIELDS);
+    const waitMs = checkWaitMs(options.waitMs ?? 0);
     const request = this.check(resource, options);
     const endMs = waitMs > 0 ? this.runtime.nowMs() + waitMs : 0;
     let waiting = waitMs > 0 ? this.waitAtOnce(request) : null;
@@ -152,6 +163,7 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
     resource: string | readonly string[],
     options: TryAcquireOptions,
   ): Promise<AcquireAttempt> {
+    checkFields('the options of tryAcquire', options, TRY_FIELDS);
     const request = this.check(resource, options);
     const startedMs = this.runtime.nowMs();
     const attempt = this.#told(request, await this.attempt(request, null), startedMs);
@@ -171,10 +183,12 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
     options: UsingOptions,
     routine: (lease: Lease) => Promise<Result> | Result,
   ): Promise<Result> {
-    const ttlMs = checkTtlMs(options?.ttlMs, this.#maxTtlMs);
-    const maxHoldMs = checkMaxHoldMs(options.maxHoldMs, ttlMs);
+    checkFields('the options of using', options, USING_FIELDS);
+    const { maxHoldMs: limitMs, ...rest } = options;
+    const ttlMs = checkTtlMs(rest.ttlMs, this.#maxTtlMs);
+    const maxHoldMs = checkMaxHoldMs(limitMs, ttlMs);
     if (typeof routine !== 'function') throw new InvalidArgumentError('routine must be a function');
-    await using lease = await this.acquire(resource, options);
+    await using lease = await this.acquire(resource, rest);
     using _ = keepAlive(lease, ttlMs, maxHoldMs, this.runtime);
     const result = await routine(lease);
     lease.ensure();
@@ -237,7 +251,7 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
 
   protected check(resource: string | readonly string[], options: TryAcquireOptions): Request {
     const resources = checkResources(resource);
-    const ttlMs = checkTtlMs(options?.ttlMs, this.#maxTtlMs);
+    const ttlMs = checkTtlMs(options.ttlMs, this.#maxTtlMs);
     const closing = this.#closing.signal;
     if (options.signal !== undefined && !(options.signal instanceof AbortSignal)) {
       throw new InvalidArgumentError('signal must be an AbortSignal');
@@ -269,7 +283,9 @@ function standing(attempt: Attempted, signal: AbortSignal): Attempted {
   return { ok: false, reason, nodes: attempt.answers(), retryAfterMs: 0 };
 }
 
-function checkHeld({ resource, owner }: HeldLease) {
+function checkHeld(held: HeldLease) {
+  checkFields('a lease of another process', held, ['resource', 'owner']);
+  const { resource, owner } = held;
   if (typeof owner !== 'string' || owner === '' || !owner.isWellFormed()) {
     throw new InvalidArgumentError(`owner must be the owner of a lease owner=${String(owner)}`);
   }

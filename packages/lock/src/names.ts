@@ -1,5 +1,5 @@
 import { InvalidArgumentError } from './core/errors.js';
-import { checkNodeNames } from './core/options.js';
+import { checkFields, checkNodeNames } from './core/options.js';
 import type { NamedClient, RedisClient } from './redis/node.js';
 
 /** A client with the name that all programs give its node, or a bare client, whose name is then `host:port`. */
@@ -36,12 +36,18 @@ export function nameNodes(nodes: readonly NodeConfig[]): readonly NamedClient[] 
 
 function nameNode(node: NodeConfig, at: number): NamedClient {
   // A client of ioredis has a property `client`, too: the command.
+  if (!isClient(node)) checkFields(`nodes[${at}]`, node, ['client', 'name', 'durable']);
   const config: { name?: string | null; client?: unknown; durable?: boolean } = isClient(node)
     ? { name: address(node), client: node }
-    : (node ?? {});
+    : node;
   const { name, client, durable = false } = config;
   if (!isClient(client)) {
     throw new InvalidArgumentError(`nodes[${at}] is no ioredis client: it has no evalsha and eval`);
+  }
+  if (typeof durable !== 'boolean') {
+    throw new InvalidArgumentError(
+      `durable of nodes[${at}] must be true or false durable=${String(durable)} type=${typeof durable}`,
+    );
   }
   if (typeof name === 'string' && name !== '') return { name, client, durable };
   throw new InvalidArgumentError(

@@ -3,7 +3,12 @@ import { type AdmissionOutcome, Admissions } from './admission.js';
 import { Attempt, type AttemptOutcome, type FailedAttempt } from './attempt.js';
 import { type NodeAnswer, nodeAnswer } from './core/answers.js';
 import { InvalidArgumentError } from './core/errors.js';
-import { type RedlockOptions, type ResolvedOptions, resolveOptions } from './core/options.js';
+import {
+  checkFields,
+  type RedlockOptions,
+  type ResolvedOptions,
+  resolveOptions,
+} from './core/options.js';
 import type { NodeStatus } from './core/status.js';
 import { tell } from './events.js';
 import type { LeaseNodes } from './lease.js';
@@ -14,7 +19,7 @@ import { RedisNode } from './redis/node.js';
 import { Holding, Nodes, type Ticket } from './redis/nodes.js';
 import { WakeUps } from './redis/wake-ups.js';
 import { Rest } from './rest.js';
-import { type Runtime, systemRuntime, unlessAborted } from './runtime.js';
+import { checkRuntime, type Runtime, systemRuntime, unlessAborted } from './runtime.js';
 import { standInLine } from './standing.js';
 import { statusOf } from './status.js';
 import { type Grant, Tenure } from './tenure.js';
@@ -32,6 +37,8 @@ export interface AdmitOptions {
   readonly force?: boolean;
 }
 
+const CONFIG_FIELDS = ['nodes', 'maxTtlMs', 'keyPrefix', 'fenceTtlMs', 'firstToken'];
+
 /**
  * Leases with fencing tokens over independent Redis nodes.
  * The clients stay their owner's: they are neither configured nor closed here.
@@ -46,6 +53,8 @@ export class Redlock extends LockService<Place> {
 
   /** @throws {InvalidArgumentError} where a node has no name, a name is used twice or an option is out of range */
   constructor(config: RedlockConfig, runtime: Runtime = systemRuntime) {
+    checkFields('the first argument of Redlock', config, CONFIG_FIELDS);
+    checkRuntime(runtime);
     const options = resolveOptions(config);
     super('Redlock', options.maxTtlMs, runtime);
     this.#options = options;
@@ -95,7 +104,13 @@ export class Redlock extends LockService<Place> {
    * @throws {InvalidArgumentError} where no node has that name
    */
   async admit(options: AdmitOptions = {}): Promise<AdmissionOutcome> {
+    checkFields('the options of admit', options, ['node', 'force']);
     const { node = null, force = false } = options;
+    if (typeof force !== 'boolean') {
+      throw new InvalidArgumentError(
+        `force must be true or false force=${String(force)} type=${typeof force}`,
+      );
+    }
     const index = node === null ? null : this.#nodes.all.findIndex(({ name }) => name === node);
     if (index === -1) throw new InvalidArgumentError(`no node has that name node=${String(node)}`);
     return force ? this.#admissions.force({ index }) : this.#admissions.admit();

@@ -1,4 +1,6 @@
 import { randomUUID } from 'node:crypto';
+import { InvalidArgumentError } from './core/errors.js';
+import { checkFields } from './core/options.js';
 
 /** Where time and chance come from. Tests and the simulation give their own; nothing else here reads a clock. */
 export interface Runtime {
@@ -34,6 +36,15 @@ export const systemRuntime: Runtime = {
     return () => clearTimeout(timer);
   },
 };
+
+const PARTS = Object.keys(systemRuntime);
+
+/** That it is none: node-redlock takes its settings at that place. */
+export function checkRuntime(runtime: unknown): void {
+  if (runtime instanceof Object && PARTS.every((part) => part in runtime)) return;
+  checkFields('the second argument, a Runtime for tests', runtime, PARTS);
+  throw new InvalidArgumentError(`a Runtime has the functions ${PARTS.join(', ')}`);
+}
 
 /** As `runtime.after`, for what answers call off: a process that stood still reads those that have come before it takes them for late. */
 export function afterReading(runtime: Runtime): Runtime['after'] {

@@ -5,6 +5,7 @@
  * A write whose answer was lost between here and the gateway is `OutcomeUnknownError` with an empty `writeId`: the gateway
  * may or may not have had it. Write again with the same token, or read and see.
  */
+import '../node-version.js';
 import { InvalidArgumentError } from '../core/errors.js';
 import { checkAttempts } from '../s3/options.js';
 import { Calls } from './calls.js';

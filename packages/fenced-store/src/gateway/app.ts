@@ -1,3 +1,4 @@
+import '../node-version.js';
 import express, {
   type Express,
   type NextFunction,

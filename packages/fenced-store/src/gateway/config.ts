@@ -1,3 +1,4 @@
+import '../node-version.js';
 import { readFileSync } from 'node:fs';
 import { parse, parseDocument } from 'yaml';
 import * as z from 'zod';

@@ -1,3 +1,4 @@
+import '../node-version.js';
 import { createHash, timingSafeEqual } from 'node:crypto';
 import {
   createLocalJWKSet,

@@ -1,3 +1,4 @@
+import '../node-version.js';
 import { type DestinationStream, pino } from 'pino';
 import type { LogLevel } from './config-schema.js';
 

@@ -1,3 +1,4 @@
+import '../node-version.js';
 import { METHODS } from 'node:http';
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 

@@ -1,3 +1,4 @@
+import '../node-version.js';
 import { readFile } from 'node:fs/promises';
 import { checkFunction, checkObject, checkWholeNumber } from '../core/check.js';
 import { ConflictError, InvalidArgumentError, StoreUnavailableError } from '../core/errors.js';

@@ -1,3 +1,4 @@
+import '../node-version.js';
 import { checkFunction, checkWholeNumber } from '../core/check.js';
 import { InvalidArgumentError } from '../core/errors.js';
 import { parseToken } from '../core/token.js';

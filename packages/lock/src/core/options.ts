@@ -40,10 +40,49 @@ const RESOURCES_MAX = 256;
 const NODES_MAX = 15;
 const FIRST_TOKEN_MAX = 2n ** 53n - 1n;
 
-export function resolveOptions(options: RedlockOptions): ResolvedOptions {
-  if (typeof options !== 'object' || options === null) {
-    throw new InvalidArgumentError('Redlock needs an object with nodes');
+/** Settings of other libraries, of node-redlock above all, and what to write here in their place. */
+const HINTS: ReadonlyMap<string, string> = new Map([
+  ['retryCount', 'waitMs of acquire and using says for how long to try'],
+  ['retryDelay', 'a waiter is woken when the lock is free; waitMs says for how long to try'],
+  ['retryJitter', 'the pauses between attempts have their own jitter'],
+  ['driftFactor', 'each lease counts 1 % of its TTL and 2 ms for drift'],
+  ['automaticExtensionThreshold', 'using extends each time half of what is left has passed'],
+  ['settings', 'give each setting to the call that it concerns'],
+  ['extensionsMax', 'maxHoldMs says for how long a lease may be held in all'],
+  ['waitMs', 'acquire and using wait; tryAcquire makes one attempt'],
+  [
+    'resources',
+    'the field is called resource, also for several; a lease that you have extends and releases itself',
+  ],
+  ['clients', 'the field is called nodes'],
+  ['ttl', 'the field is called ttlMs'],
+]);
+
+/**
+ * That `options` is an object which has no other fields than these: a setting that is misspelt, or that another library has, would be
+ * ignored without a word.
+ *
+ * @param what for the message, as `the options of acquire`
+ */
+export function checkFields(what: string, options: unknown, known: readonly string[]): void {
+  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
+    const [example = ''] = known;
+    const value = typeof options === 'number' ? String(options) : '…';
+    const type = Array.isArray(options) ? 'an array' : String(options && typeof options);
+    throw new InvalidArgumentError(
+      `${what} must be an object such as { ${example}: ${value} }, not ${type}`,
+    );
   }
+  for (const field of Object.keys(options)) {
+    if (known.includes(field)) continue;
+    const hint = HINTS.get(field);
+    throw new InvalidArgumentError(
+      `unknown field ${field} in ${what}${hint === undefined ? '' : `: ${hint}`}; known are ${known.join(', ')}`,
+    );
+  }
+}
+
+export function resolveOptions(options: RedlockOptions): ResolvedOptions {
   const { keyPrefix = '{fenced}:', firstToken = null } = options;
   const maxTtlMs = milliseconds('maxTtlMs', options.maxTtlMs ?? 60_000, TTL_MIN_MS, DAY_MS);
   const fenceTtlMs = milliseconds(

@@ -1,9 +1,10 @@
+import '../node-version.js';
 import { readFile } from 'node:fs/promises';
 import { type NodeAnswer, nodeAnswer } from '../core/answers.js';
 import { backoffMs } from '../core/backoff.js';
 import { InvalidArgumentError } from '../core/errors.js';
 import { type Failure, failureError } from '../core/failure.js';
-import { resolveOptions } from '../core/options.js';
+import { checkFields, resolveOptions } from '../core/options.js';
 import { nodeTimeoutMs, validityMs } from '../core/validity.js';
 import type { LeaseNodes } from '../lease.js';
 import {
@@ -13,7 +14,14 @@ import {
   type TryAcquireOptions,
   type Wait,
 } from '../lock-service.js';
-import { inTime, type Runtime, sleep, systemRuntime, unlessAborted } from '../runtime.js';
+import {
+  checkRuntime,
+  inTime,
+  type Runtime,
+  sleep,
+  systemRuntime,
+  unlessAborted,
+} from '../runtime.js';
 import { Database, type PostgresPool } from './database.js';
 import { WakeUps } from './wake-ups.js';
 
@@ -48,6 +56,9 @@ export class PostgresLock extends LockService {
 
   /** @throws {InvalidArgumentError} where the pool is none, or an option out of range */
   constructor(config: PostgresLockConfig, runtime: Runtime = systemRuntime) {
+    const fields = ['pool', 'maxTtlMs', 'firstToken'];
+    checkFields('the first argument of PostgresLock', config, fields);
+    checkRuntime(runtime);
     const options = resolveOptions(config);
     super('PostgresLock', options.maxTtlMs, runtime);
     this.#options = options;
