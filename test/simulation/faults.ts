@@ -28,6 +28,8 @@ const weights = {
   /** The clock of a node jumps: keys expire, and a quarantine is over early. */
   'leap-forward': 3,
   'leap-back': 1,
+  /** The memory of a node is full for `ms`. */
+  full: 5,
   cut: 6,
   /** Nothing gets through between a client and a node for `ms`. */
   block: 4,
@@ -42,6 +44,7 @@ type FaultKind = keyof typeof weights;
 /** What leaves the nodes as they are. */
 const aside: ReadonlySet<string> = new Set<FaultKind>([
   'save',
+  'full',
   'cut',
   'block',
   'pause',

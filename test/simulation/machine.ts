@@ -102,6 +102,11 @@ export class Machine {
     this.master.data.clear();
   }
 
+  /** The memory of its server is full, or is not any more. */
+  fill(isFull: boolean): void {
+    if (this.master) this.master.isFull = isFull;
+  }
+
   buryGhost(): void {
     if (this.isGhostLatest) this.#forget();
     if (this.ghost) this.ghost.alive = false;

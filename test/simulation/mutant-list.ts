@@ -83,6 +83,14 @@ export const mutants: readonly Mutant[] = [
   },
   { name: 'who is first in line takes what is held', flaw: 'first-takes-held' },
   { name: 'ledger turned over before its leases are over', flaw: 'ledger-turned-early' },
+  {
+    name: 'ledger of a full node turned over before its leases are over',
+    flaw: 'full-ledger-turned-early',
+  },
+  {
+    name: 'a forgotten resource begins below the highest token of its node',
+    flaw: 'forgotten-token-below-highest',
+  },
   { name: 'who is handed the lock has no token of its own', flaw: 'heirs-without-tokens' },
   {
     name: 'a token that was confirmed is taken for the last of several',

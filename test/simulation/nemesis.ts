@@ -54,6 +54,7 @@ export class Nemesis {
     for (const machine of this.#machines) {
       machine.start();
       machine.buryGhost();
+      machine.fill(false);
     }
     stranger?.computer.kill();
     for (const { computer, connections } of this.#clients) {
@@ -96,6 +97,10 @@ export class Nemesis {
     if (kind === 'lose-lock') machine.lose('lock');
     if (kind === 'lose-entry') machine.lose('entry');
     if (kind === 'lose-node') machine.loseNode();
+    if (kind === 'full') {
+      machine.fill(true);
+      this.#schedule.at(this.#schedule.nowMs + ms, () => machine.fill(false));
+    }
     if (kind === 'leap-forward') machine.clockOffsetMs += 2 * ms;
     if (kind === 'leap-back') machine.clockOffsetMs -= ms;
   }

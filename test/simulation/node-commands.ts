@@ -12,6 +12,8 @@ export type Step =
       readonly at: number;
       readonly members: string;
       readonly calls: readonly Call[];
+      /** Whether the node has reached `maxmemory`. */
+      readonly isFull: boolean;
     }
   /** What the keys were made to expire, and waits of a quarantine, come this much nearer. */
   | { readonly do: 'wait'; readonly units: number }
@@ -26,7 +28,7 @@ export type Step =
   /** The keys of one process are found by the other: another incarnation of the same data. */
   | { readonly do: 'move'; readonly from: number };
 
-export interface Call {
+interface Call {
   readonly command: ModelCommand;
   readonly keys: readonly string[];
   readonly values: readonly (string | number)[];
@@ -158,8 +160,12 @@ const call = fc.oneof(
   { weight: 2, arbitrary: admit },
 );
 
+const isFull = fc.oneof(
+  { weight: 9, arbitrary: fc.constant(false) },
+  { weight: 1, arbitrary: fc.constant(true) },
+);
 const scriptOf = (calls: fc.Arbitrary<Call[]>): fc.Arbitrary<Step> =>
-  fc.record({ do: fc.constant('script' as const), at, members, calls });
+  fc.record({ do: fc.constant('script' as const), at, members, calls, isFull });
 const script = scriptOf(fc.array(call, { minLength: 1, maxLength: 3 }));
 const admission = scriptOf(admit.map((one) => [one]));
 
@@ -230,12 +236,14 @@ export const opening: fc.Arbitrary<Step[]> = fc
         do: 'script',
         at: where,
         members: 'm1',
+        isFull: false,
         calls: [{ command: 'inspect', keys: [], values: ['o1'] }],
       },
       {
         do: 'script',
         at: where,
         members: 'm1',
+        isFull: false,
         calls: [
           {
             command: 'admit',

@@ -79,28 +79,42 @@ const OWN = [
   'seen_at',
 ];
 
-/** Begins a new hash where this one is older than any lease, which are `longestMs` at most, and than fences become. */
-export function turnOver(
+/** Whether this hash is older than any lease, which are `longestMs` at most, and than fences become. */
+export function mayTurn(
   model: RedisProcess,
-  [node, before]: NodeKeys,
+  [node]: NodeKeys,
   fenceTtlMs: number,
   longestMs: number,
-): void {
+): boolean {
   const nowMs = Math.floor(model.nowMs);
   const opened = model.field(node, 'opened');
   const turnedMs = Number(model.field(node, 'turned') ?? '0');
-  const age = opened === undefined ? 0 : nowMs - Number(opened);
-  const isEarly = model.has('ledger-turned-early');
-  const isFull = age > (isEarly ? 0 : Math.max(fenceTtlMs, longestMs));
-  if (opened !== undefined && age >= 0 && !isFull) return;
-  if (isFull && !isEarly && Math.abs(nowMs - turnedMs) <= longestMs) return;
-  if (isFull) {
+  if (opened === undefined) return false;
+  const ageMs = nowMs - Number(opened);
+  if (model.has('ledger-turned-early')) return ageMs > 0;
+  return ageMs > Math.max(fenceTtlMs, longestMs) && Math.abs(nowMs - turnedMs) > longestMs;
+}
+
+/** Begins a new hash where that may be, or there is none yet. */
+export function turnOver(
+  model: RedisProcess,
+  keys: NodeKeys,
+  fenceTtlMs: number,
+  longestMs: number,
+): void {
+  const [node, before] = keys;
+  const nowMs = Math.floor(model.nowMs);
+  const opened = model.field(node, 'opened');
+  const turnedMs = Number(model.field(node, 'turned') ?? '0');
+  const turns = mayTurn(model, keys, fenceTtlMs, longestMs);
+  if (opened !== undefined && Number(opened) <= nowMs && !turns) return;
+  if (turns) {
     model.rename(node, before);
     for (const name of OWN) {
       const value = model.field(before, name);
       if (value !== undefined) model.setFields(node, { [name]: value });
     }
   }
-  const turned = isFull ? nowMs : turnedMs;
+  const turned = turns ? nowMs : turnedMs;
   model.setFields(node, { opened: String(nowMs), turned: String(turned) });
 }

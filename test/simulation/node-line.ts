@@ -41,6 +41,7 @@ export function callFirst(model: RedisProcess, keys: NodeKeys, line: string, tol
   const mayGo = (other: string): boolean =>
     entryOf(model, keys, other).owner === undefined && firstIn(model, other)?.waiter === waiter;
   if (!place.lines.every(mayGo)) return;
+  model.writeThoughFull();
   model.push(waiter, CALLED);
   if (place.owner !== told) model.publish(place.channel, place.owner);
 }

@@ -7,7 +7,7 @@ import { Command, inScript } from '../../packages/lock/src/redis/calls.ts';
 import { type NodeKeys, nodeKeys } from '../../packages/lock/src/redis/keys.ts';
 import { scriptFor } from '../../packages/lock/src/redis/scripts.ts';
 import { Ledger } from '../integration/ledger.ts';
-import { type Call, opening, type Step, step, UNIT_MS } from './node-commands.ts';
+import { opening, type Step, step, UNIT_MS } from './node-commands.ts';
 import { forget, free } from './node-ledger.ts';
 import { NodeModel, type Reply, repliesIn } from './node-model.ts';
 import { NodeData } from './redis-process.ts';
@@ -42,7 +42,7 @@ class Pair {
   async step(one: Step): Promise<void> {
     switch (one.do) {
       case 'script':
-        return this.#run(one.at, one.members, one.calls);
+        return this.#run(one);
       case 'wait':
         // The real clock has moved on a little besides.
         this.#nowMs += one.units * UNIT_MS + 1;
@@ -90,7 +90,7 @@ class Pair {
     }
   }
 
-  async #run(where: number, members: string, calls: readonly Call[]): Promise<void> {
+  async #run({ at: where, members, calls, isFull }: Step & { do: 'script' }): Promise<void> {
     // As a real clock does: two lives that begin under one name are told apart by their times.
     this.#nowMs += 0.001;
     const client = clientAt(where);
@@ -115,12 +115,18 @@ class Pair {
       return [keyCount, rest] as const;
     };
     const { source } = scriptFor(calls.map(({ command: name }) => ({ command: { name } })));
-    const model = this.#modelAt(where).eval(source, ...told('model'));
+    const node = this.#modelAt(where);
+    node.isFull = isFull;
+    const model = repliesOf(() => node.eval(source, ...told('model')));
     const [keyCount, rest] = told('real');
-    const real = await client.eval(source, keyCount, ...rest);
+    if (isFull) await client.config('SET', 'maxmemory', '1');
+    const real = await client.eval(source, keyCount, ...rest).catch((error: Error) => error);
+    if (isFull) await client.config('SET', 'maxmemory', '0');
     const comparable = (replies: readonly Reply[]) =>
-      replies.map((reply) => inUnits(withoutTimes(reply)));
-    expect(comparable(model)).toEqual(comparable(repliesIn(String(real))));
+      replies.map((reply) => inUnits(withoutTimes(withoutPlace(reply))));
+    expect(comparable(model)).toEqual(
+      comparable(repliesOf(() => (real instanceof Error ? raise(real) : repliesIn(String(real))))),
+    );
   }
 
   async #age(client: Redis, ms: number): Promise<void> {
@@ -245,6 +251,26 @@ function withoutTimes(reply: Reply): Reply {
   return reply.map((part) =>
     typeof part === 'string' ? part.replace(/\.\d{10}\.\d+/g, '') : part,
   );
+}
+
+/** Of a script that failed, the error. */
+function repliesOf(run: () => readonly Reply[]): readonly Reply[] {
+  try {
+    return run();
+  } catch (error) {
+    return [['error', error instanceof Error ? error.message : '']];
+  }
+}
+
+function raise(error: Error): never {
+  throw error;
+}
+
+/** A server adds to the error of a full memory where in the script that was. */
+function withoutPlace(reply: Reply): Reply {
+  const [answer, message] = reply;
+  const isFull = answer === 'error' && String(message).includes('OOM command not allowed');
+  return isFull ? ['error', 'OOM'] : reply;
 }
 
 function inUnits(reply: Reply): Reply {

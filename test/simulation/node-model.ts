@@ -3,9 +3,9 @@ import { createHash } from 'node:crypto';
 import { eachOf } from '../../packages/lock/src/redis/calls.ts';
 import type { NodeKeys } from '../../packages/lock/src/redis/keys.ts';
 import { type CommandName, type Script, scriptFor } from '../../packages/lock/src/redis/scripts.ts';
-import { entryOf, tokenText, turnOver, write } from './node-ledger.ts';
+import { entryOf, mayTurn, tokenText, turnOver, write } from './node-ledger.ts';
 import { callFirst, firstIn, followers, standInLine } from './node-line.ts';
-import { RedisProcess } from './redis-process.ts';
+import { MemoryFullError, RedisProcess } from './redis-process.ts';
 
 /** What a command answers; where that is a vote, the voter's generation, incarnation and roster, as one text, are a part of it. */
 export type Reply = (string | number)[];
@@ -35,6 +35,7 @@ interface Life {
 }
 
 function beginLife(model: RedisProcess, nodeKey: string, name: string): void {
+  model.writeThoughFull();
   const seconds = Math.floor(model.nowMs / 1_000);
   const microseconds = Math.floor(model.nowMs * 1_000) - seconds * 1_000_000;
   model.setFields(nodeKey, {
@@ -77,7 +78,8 @@ function asRoster(list: readonly Life[]): string {
 
 function highestGiven(model: RedisProcess, node: Voter, last: number | undefined): number {
   const floor = model.has('fence-before-floor') ? 0 : node.floor;
-  return last === undefined ? node.max : Math.max(last, floor);
+  const forgotten = model.has('forgotten-token-below-highest') ? node.floor : node.max;
+  return last === undefined ? forgotten : Math.max(last, floor);
 }
 
 /** @param vote generation, incarnation and roster */
@@ -87,6 +89,7 @@ function noteRoster(
   vote: readonly [string, string, string],
   members: string,
 ): void {
+  model.writeThoughFull();
   model.setFields(nodeKey, { roster: vote[2], vote: vote.join(' '), members });
 }
 
@@ -150,7 +153,7 @@ const acquire: Body = (model, keys, own, values, members) => {
   const reply = grant(model, keys, node, token, fenceTtl, owner, ends);
   if (waiter !== undefined) {
     for (const line of lines) model.leave(line, waiter);
-    model.data.lists.delete(waiter);
+    model.remove(waiter);
   }
   if (most === undefined) return reply;
   const heirs = [Number(most), family, Number(together)] as const;
@@ -172,6 +175,7 @@ const confirm: Body = (model, keys, lines, values, members) => {
     ends.set(line, entry.endsMs);
   }
   if (raised > TOKEN_MAX) return ['token-exhausted'];
+  model.writeThoughFull();
   return grant(model, keys, node, raised, fenceTtl, owner, ends);
 };
 
@@ -225,6 +229,7 @@ const extend: Body = (model, keys, lines, values, members) => {
   if (Number(ttl) > node.maxTtlMs) return ['ttl-too-long', node.maxTtlMs];
   const entries = lines.map((line) => ({ line, ...entryOf(model, keys, line) }));
   if (entries.some((entry) => entry.owner !== owner)) return ['not-held'];
+  model.writeThoughFull();
   noteTtl(model, keys[0], node, ttl);
   for (const { line, token, endsMs } of entries) {
     write(model, keys, line, { token, owner, endsMs: Math.max(endsMs, model.nowMs + Number(ttl)) });
@@ -236,13 +241,16 @@ const release: Body = (model, keys, own, values) => {
   const [owner = '', haveWaited, told] = values;
   const lines = own.slice(0, own.length - Number(haveWaited ?? 0));
   for (const waiter of own.slice(lines.length)) {
-    model.data.lists.delete(waiter);
+    model.remove(waiter);
     for (const line of lines) model.leave(line, waiter);
   }
   let held = true;
   for (const line of lines) {
     const { token, owner: holder } = entryOf(model, keys, line, haveWaited === undefined);
-    if (holder === owner) write(model, keys, line, { token, owner: undefined, endsMs: 0 });
+    if (holder === owner) {
+      model.writeThoughFull();
+      write(model, keys, line, { token, owner: undefined, endsMs: 0 });
+    }
     held &&= holder === owner;
   }
   for (const line of lines) callFirst(model, keys, line, told);
@@ -253,6 +261,7 @@ const inspect: Body = (model, [nodeKey], _, values) => {
   const field = (name: string): string | undefined => model.field(nodeKey, name);
   if (field('seen_history') !== model.history) beginLife(model, nodeKey, values[0] ?? '');
   else if (field('history') !== model.history && Number(field('seen_at')) > model.nowMs) {
+    model.writeThoughFull();
     model.setFields(nodeKey, { seen_at: String(model.nowMs) });
   }
   const waited = Math.max(0, model.nowMs - Number(field('seen_at')));
@@ -433,8 +442,46 @@ export class NodeModel extends RedisProcess {
       scriptFor(calls.map(({ command: name }) => ({ command: { name } }))),
       script,
     );
-    return calls.map(({ command, keys, values }) =>
-      bodies[command](this, [node, before], keys, values, String(keysAndArguments[keyCount])),
-    );
+    const members = String(keysAndArguments[keyCount]);
+    this.hasWritten = false;
+    try {
+      return calls.map((call) => {
+        try {
+          return this.#carryOut(call, [node, before], members);
+        } catch (error) {
+          // In a script of its own, it is the error of the script.
+          if (calls.length === 1 || !(error instanceof MemoryFullError)) throw error;
+          return ['error', error.message];
+        }
+      });
+    } finally {
+      this.hasWritten = true;
+    }
+  }
+
+  /** Runs a command, and runs it again if it was refused because memory is full and there is room now. */
+  #carryOut({ command, keys, values }: ModelCall, nodeKeys: NodeKeys, members: string): Reply {
+    const run = (): Reply => bodies[command](this, nodeKeys, keys, values, members);
+    try {
+      return run();
+    } catch (error) {
+      const isFull = error instanceof MemoryFullError;
+      if (!isFull || !this.#makeRoom(nodeKeys, keys, members)) throw error;
+      return run();
+    }
+  }
+
+  #makeRoom(nodeKeys: NodeKeys, keys: readonly string[], members: string): boolean {
+    const [node] = nodeKeys;
+    const voting = voter(this, node, members);
+    if (Array.isArray(voting)) return false;
+    const longestMs = this.has('full-ledger-turned-early') ? 0 : voting.longestMs;
+    if (mayTurn(this, nodeKeys, 0, longestMs)) {
+      turnOver(this, nodeKeys, 0, longestMs);
+      return true;
+    }
+    if (keys.some((key) => this.field(node, key) === undefined)) return false;
+    this.writeThoughFull();
+    return true;
   }
 }

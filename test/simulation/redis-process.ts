@@ -10,7 +10,9 @@ export type NodeFlaw =
   | 'members-ignored'
   | 'first-takes-held'
   | 'heirs-without-tokens'
-  | 'ledger-turned-early';
+  | 'ledger-turned-early'
+  | 'full-ledger-turned-early'
+  | 'forgotten-token-below-highest';
 
 /** A list, as the JSON of its elements. */
 interface Value {
@@ -48,9 +50,20 @@ export class NodeData {
 
 const ABSENT = -2;
 
+/** The first write of a script was refused. */
+export class MemoryFullError extends Error {
+  constructor() {
+    super("OOM command not allowed when used memory > 'maxmemory'.");
+  }
+}
+
 /** One Redis process: its keys, its clock and its name. */
 export class RedisProcess {
   readonly data: NodeData;
+  /** Whether the first write of a script is refused, unless it needs no memory. */
+  isFull = false;
+  /** False while a script runs that has not written. */
+  protected hasWritten = true;
   onPublish: ((channel: string, message: string) => void) | null = null;
   /** Process and replication history, as `own_history` of the script makes it. */
   readonly history: string;
@@ -82,18 +95,26 @@ export class RedisProcess {
   }
 
   setFields(key: string, fields: Readonly<Record<string, string>>): void {
+    this.#take();
     const hash = this.data.hashes.get(key) ?? new Map<string, string>();
     for (const [name, value] of Object.entries(fields)) hash.set(name, value);
     this.data.hashes.set(key, hash);
   }
 
+  /** A write that needs no memory: nothing that follows it is refused. */
+  writeThoughFull(): void {
+    this.hasWritten = true;
+  }
+
   deleteFields(key: string, names: readonly string[]): void {
+    this.writeThoughFull();
     for (const name of names) this.data.hashes.get(key)?.delete(name);
     if (this.data.hashes.get(key)?.size === 0) this.data.hashes.delete(key);
   }
 
   /** A hash takes the place of another, or nothing does. */
   rename(key: string, to: string): void {
+    this.writeThoughFull();
     const hash = this.data.hashes.get(key);
     this.data.hashes.delete(key);
     this.data.hashes.delete(to);
@@ -110,11 +131,13 @@ export class RedisProcess {
   }
 
   set(key: string, value: string, ttlMs: number): void {
+    this.#take();
     this.data.lists.set(key, { value, expiresAtMs: this.nowMs + ttlMs });
   }
 
   /** Adds an element to a list, which expires when it would have. */
   push(key: string, element: string): void {
+    this.#take();
     const found = this.data.lists.get(key);
     if (!found) throw new Error(`there is no list ${key}`);
     this.data.lists.set(key, {
@@ -148,6 +171,7 @@ export class RedisProcess {
 
   /** Adds it with this score; the set then lasts at least `ttlMs`. */
   stand(key: string, member: string, score: number, ttlMs: number): void {
+    this.#take();
     const left = this.pttl(key);
     const { scores = new Map<string, number>(), expiresAtMs = 0 } = this.data.lines.get(key) ?? {};
     this.data.lines.set(key, {
@@ -157,11 +181,23 @@ export class RedisProcess {
   }
 
   leave(key: string, member: string): void {
+    this.writeThoughFull();
     const found = this.data.lines.get(key);
     const scores = new Map(found?.scores);
     scores.delete(member);
     if (!found || scores.size === 0) this.data.lines.delete(key);
     else this.data.lines.set(key, { ...found, scores });
+  }
+
+  remove(key: string): void {
+    this.writeThoughFull();
+    this.data.lists.delete(key);
+  }
+
+  /** A write that needs memory. */
+  #take(): void {
+    if (this.isFull && !this.hasWritten) throw new MemoryFullError();
+    this.hasWritten = true;
   }
 
   /** Whoever listens now is told. */

@@ -266,7 +266,7 @@ export class Admissions {
   #silence(inspected: readonly InspectReply[]): string {
     const silent = inspected.flatMap((reply, at) => {
       const node = this.#node(at);
-      if (reply.answer === 'error') return [`${node.name} (${reply.error.message})`];
+      if ('error' in reply) return [`${node.name} (${reply.error.message})`];
       return node.isKnownAs(reply) ? [] : [`${node.name} (its clients name the nodes otherwise)`];
     });
     return `nodes without memory are admitted only while a majority votes or all nodes answer; bring back ${silent.join(', ')}; or, if they are gone for good, say so: fenced admit --force`;

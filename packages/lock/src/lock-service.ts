@@ -142,7 +142,7 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
         request.signal.throwIfAborted();
         const leftMs = endMs - this.runtime.nowMs();
         // Waiting changes nothing about a misconfiguration.
-        const waitable = ['held', 'no-quorum', 'too-slow'].includes(attempt.reason);
+        const waitable = ['held', 'no-quorum', 'memory-full', 'too-slow'].includes(attempt.reason);
         if (leftMs <= 0 || !waitable) throw failureError(attempt, request.resources, waitMs);
         waiting ??= this.wait(request);
         await waiting.pause(attempts, attempt, leftMs);

@@ -218,6 +218,7 @@ const voteless: ReadonlySet<NodeAnswer['answer']> = new Set([
   'not-admitted',
   'wrong-members',
   'ttl-too-long',
+  'memory-full',
   'token-exhausted',
   'error',
 ]);

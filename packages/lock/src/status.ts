@@ -27,7 +27,7 @@ export async function statusOf(
 async function report(node: RedisNode, runtime: Runtime): Promise<NodeReport | Error> {
   const askedMs = runtime.wallClockMs();
   const reply = await inTime(runtime, node, node.status(), NODE_TIMEOUT_MAX_MS);
-  if (reply.answer === 'error') return reply.error;
+  if (reply.answer !== 'status') return reply.error;
   // The node looked at its clock somewhere between question and answer.
   const halfwayMs = (askedMs + runtime.wallClockMs()) / 2;
   return { ...reply, clockDifferenceMs: reply.timeMs - halfwayMs };

@@ -34,6 +34,7 @@ const OF_LOCKS: Readonly<Record<string, ProblemCode>> = {
   timeout: 'held',
   'too-slow': 'no-quorum',
   'no-quorum': 'no-quorum',
+  'memory-full': 'no-quorum',
   'members-differ': 'lock-setup',
   'ttl-too-long': 'lock-setup',
   'token-exhausted': 'lock-setup',

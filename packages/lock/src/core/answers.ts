@@ -24,7 +24,10 @@ export type VoteReply =
     }
   | { readonly answer: 'ttl-too-long'; readonly maxTtlMs: number }
   | { readonly answer: 'not-admitted' | 'wrong-members' | 'token-exhausted' | 'not-held' | 'turn' }
-  | { readonly answer: 'error'; readonly error: Error };
+  | NodeFailure;
+
+/** The failure of one node. `memory-full`: its server has reached `maxmemory` and refuses what takes memory. */
+export type NodeFailure = { readonly answer: 'error' | 'memory-full'; readonly error: Error };
 
 /** A node's own answer, as attached to results and errors. Its JSON shows name, code and message of `error`. */
 export interface NodeAnswer {
@@ -38,7 +41,7 @@ export interface NodeAnswer {
   readonly timeMs?: number;
   /** For `ttl-too-long`: the longest lease in milliseconds that this node grants. */
   readonly maxTtlMs?: number;
-  /** For `error`: what the client said, or that the node did not answer in time. */
+  /** For `error`: what the client said, or that the node did not answer in time. For `memory-full`: what its server said. */
   readonly error?: Error;
 }
 

@@ -10,6 +10,8 @@ import { errorJson } from './json.js';
  * - `timeout`: the lock did not become free within `waitMs`. The caller may try again.
  * - `members-differ`: the nodes belong to a lock service with other members. The caller must configure the same names everywhere.
  * - `ttl-too-long`: the nodes grant no lease that long. The caller must ask for less, or set `maxTtlMs` alike everywhere.
+ * - `memory-full`: the memory of the nodes is full. They recover by themselves when old names may be forgotten. The caller may
+ *   try again; an operator must give them more memory, or lower `fenceTtlMs`.
  * - `token-exhausted`: the tokens of a node have reached 2^53-1. No higher token exists: an operator must start with a new key
  *   prefix, and with new objects or rows, because those that were written refuse the lower tokens.
  * - `lease-lost`: the lease is over. The caller must stop what it does under it.
@@ -23,6 +25,7 @@ export type LockErrorCode =
   | 'timeout'
   | 'members-differ'
   | 'ttl-too-long'
+  | 'memory-full'
   | 'token-exhausted'
   | 'lease-lost'
   | 'closed'

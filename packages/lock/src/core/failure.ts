@@ -47,6 +47,12 @@ export function failureError(
         'the nodes grant no lease that long; ask for less, and set maxTtlMs alike in every client',
         facts,
       );
+    case 'memory-full':
+      return new QuorumError(
+        'memory-full',
+        'the nodes have reached maxmemory and take no new names until they may forget old ones, which is when the longest leases are over; give them more memory, or lower fenceTtlMs',
+        facts,
+      );
     case 'token-exhausted':
       return new QuorumError('token-exhausted', 'the tokens have reached 2^53-1', facts);
     case 'lost':

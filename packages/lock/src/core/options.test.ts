@@ -45,11 +45,15 @@ test('the defaults are those that the documentation names, also where an option 
   const defaults = {
     maxTtlMs: 60_000,
     keyPrefix: '{fenced}:',
-    fenceTtlMs: 86_400_000,
+    fenceTtlMs: 300_000,
     firstToken: null,
   };
   expect(resolveOptions({})).toEqual(defaults);
   expect(resolveOptions({ maxTtlMs: undefined, keyPrefix: undefined } as never)).toEqual(defaults);
+});
+
+test('a node remembers a name for at least the longest lease', () => {
+  expect(resolveOptions({ maxTtlMs: 3_600_000 })).toMatchObject({ fenceTtlMs: 3_600_000 });
 });
 
 test('a set of resources is named alike whatever its order', () => {

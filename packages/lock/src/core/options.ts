@@ -15,9 +15,10 @@ export interface RedlockOptions {
    */
   readonly keyPrefix?: string;
   /**
-   * Milliseconds for which a node remembers the last token of a resource that nobody locks, and up to twice as long; at least `maxTtlMs`.
-   * Where clients differ, the shortest counts. Forgetting is safe: the next token then continues from the highest of all resources.
-   * @default 86_400_000
+   * Milliseconds for which a node remembers the last token of a resource that nobody locks, and up to twice as long; at least
+   * `maxTtlMs`, at most 365 days. If clients differ, the shortest counts. If memory is full, names are forgotten earlier. Forgetting is safe:
+   * the next token then continues from the highest of all resources.
+   * @default 300_000, or `maxTtlMs` if that is longer
    */
   readonly fenceTtlMs?: number;
   /**
@@ -34,6 +35,8 @@ export type ResolvedOptions = Required<Omit<RedlockOptions, 'firstToken'>> & {
 
 const TTL_MIN_MS = 10;
 const DAY_MS = 86_400_000;
+/** Five of the longest leases by default: see docs/redis-servers.md for the memory that this costs. */
+const FENCE_TTL_MS = 300_000;
 const WAIT_MAX_MS = 2 ** 31 - 1;
 const RESOURCE_LENGTH_MAX = 1024;
 const RESOURCES_MAX = 256;
@@ -87,7 +90,7 @@ export function resolveOptions(options: RedlockOptions): ResolvedOptions {
   const maxTtlMs = milliseconds('maxTtlMs', options.maxTtlMs ?? 60_000, TTL_MIN_MS, DAY_MS);
   const fenceTtlMs = milliseconds(
     'fenceTtlMs',
-    options.fenceTtlMs ?? DAY_MS,
+    options.fenceTtlMs ?? Math.max(FENCE_TTL_MS, maxTtlMs),
     maxTtlMs,
     365 * DAY_MS,
   );

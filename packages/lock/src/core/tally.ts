@@ -9,6 +9,7 @@ export type LossReason =
   | 'token-exhausted'
   | 'members-differ'
   | 'ttl-too-long'
+  | 'memory-full'
   | 'held'
   | 'no-quorum';
 
@@ -83,6 +84,7 @@ export function lossReason(votes: readonly Vote[], majority: number): LossReason
   if (decides(count('token-exhausted'))) return 'token-exhausted';
   if (decides(count('wrong-members'))) return 'members-differ';
   if (decides(count('ttl-too-long'))) return 'ttl-too-long';
+  if (decides(count('memory-full'))) return 'memory-full';
   const taken = count('held') + count('not-held');
   const unable = votes.length - taken - count('granted') - count('turn') - count('pending');
   return taken > 0 && !decides(unable) ? 'held' : 'no-quorum';

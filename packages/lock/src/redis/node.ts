@@ -117,7 +117,10 @@ export class RedisNode {
 
   /** What the reply says. */
   read<Answer>(reply: Reply | Error, read: Read<Answer>): Answer | NodeFailure {
-    if (reply instanceof Error) return { answer: 'error', error: reply };
+    if (reply instanceof Error) {
+      const isFull = reply.message.includes('OOM command not allowed');
+      return { answer: isFull ? 'memory-full' : 'error', error: reply };
+    }
     try {
       return read(reply, this.#options, this);
     } catch (error) {

@@ -1,10 +1,10 @@
 import type { Inspection, Promised } from '../core/admission.js';
-import type { VoteReply } from '../core/answers.js';
+import type { NodeFailure, VoteReply } from '../core/answers.js';
 import type { Roster, Voter } from '../core/quorum.js';
 import type { NodeReport } from '../core/status.js';
 import { type Reply, unexpected } from './calls.js';
 
-export type NodeFailure = { readonly answer: 'error'; readonly error: Error };
+export type { NodeFailure };
 export type ExtendReply =
   | ({ readonly answer: 'extended' } & Omit<Voter, 'index'>)
   | Exclude<VoteReply, { readonly answer: 'granted' | 'held' }>;

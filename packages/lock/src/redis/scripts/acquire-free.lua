@@ -21,8 +21,8 @@ if #KEYS == 3 then
       local time_low, token_low = till % HALF, token % HALF
       local taken = string.format('%07d%08d %08d%08d ', (till - time_low) / HALF, time_low, (token - token_low) / HALF, token_low)
       local text = string.sub(taken, 17, 32)
-      redis.call('HSET', NODE, 'max', token > max and text or node[5], LINE, taken .. ARGV[3])
-      return 'granted ' .. text .. ' 1\n' .. node[8]
+      local done = redis.pcall('HSET', NODE, 'max', token > max and text or node[5], LINE, taken .. ARGV[3])
+      if type(done) == 'number' then return 'granted ' .. text .. ' 1\n' .. node[8] end
     end
   end
 end

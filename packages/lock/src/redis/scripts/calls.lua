@@ -19,8 +19,7 @@ for _, run in ipairs(cjson.decode(ARGV[2])) do
     local to = from + i * keys - 1
     local reply = own[i]
     if not reply then
-      ok, reply = pcall(commands[name], to - keys + 1, to, run[HEAD + i], unpack(values))
-      -- Older servers raise a string, later ones a table.
+      ok, reply = carry_out(name, to - keys + 1, to, run[HEAD + i], unpack(values))
       reply = cjson.encode(ok and reply or {'error', type(reply) == 'table' and reply.err or tostring(reply)})
     end
     replies[#replies + 1] = reply

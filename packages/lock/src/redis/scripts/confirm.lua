@@ -13,5 +13,7 @@ commands.confirm = function(from, to, owner, token, fence_ttl)
     raised, ends[i] = math.max(raised, highest_given(last) + 1), till
   end
   if raised > TOKEN_MAX then return {'token-exhausted'} end
+  -- The attempt has the locks here already.
+  write_though_full()
   return grant(raised, fence_ttl, from, to, owner, ends)
 end

@@ -9,6 +9,7 @@ commands.inspect = function(_, _, name)
     begin_life(name)
   elseif seen[3] ~= own_history() and tonumber(seen[2]) > own_time_ms() then
     -- The clock has gone back since: the wait begins again, as it would not end before the clock is back.
+    write_though_full()
     redis.call('HSET', NODE, 'seen_at', digits(own_time_ms()))
   end
 

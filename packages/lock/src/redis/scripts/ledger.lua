@@ -33,9 +33,6 @@ local function entry_of(line, also_over)
   return token, string.sub(entry, OWNER_AT), tonumber(string.sub(entry, 1, TIME_DIGITS))
 end
 
--- Where memory is full, Redis refuses the first write of a script, unless it takes none: what gives time or gives up must not be.
-local function write_though_full() redis.call('HDEL', NODE, '') end
-
 -- Without an owner the lock is free.
 local function write(line, token, owner, ends)
   local text, waits = token_text(token), redis.call('EXISTS', line) == 1

@@ -2,6 +2,7 @@
 -- time in it, too: no two lives have the same.
 local function begin_life(name)
   voter = nil
+  write_though_full()
   local time = redis.call('TIME')
   redis.call('HSET', NODE, 'seen_history', own_history(), 'incarnation', string.sub(name, -8) .. '.' .. time[1] .. '.' .. time[2],
     'seen_at', digits(own_time_ms()))

@@ -30,6 +30,7 @@ local function call_first(line, told)
     local _, holder = entry_of(place[i])
     if holder or (place[i] ~= line and first_in(place[i]) ~= waiter) then return end
   end
+  write_though_full()
   redis.call('RPUSH', waiter, CALLED)
   -- Who may not publish here lets waiters go by their clocks.
   if place[1] ~= told then redis.pcall('PUBLISH', place[2], place[1]) end

@@ -60,7 +60,26 @@ local voters = {}
 -- What a vote needs of the node's hash; nil where that has not been read, or may have changed since.
 local voter
 
+-- If memory is full, Redis refuses the first write of a script, unless that write needs no memory. So this write comes
+-- first in all that must not be refused: extending, giving up, confirming, and the way back to a vote.
+local function write_though_full() redis.call('HDEL', NODE, '') end
+
 local commands = {}
 -- Some do what is usual in a run of calls of one key at once: a function of their first arguments, of the other ones, and of the keys. It has
 -- the reply of all, as calls.lua tells it, or nothing; what it did of some it adds to the last argument: the reply of each, by its place.
 local at_once = {}
+
+-- Makes room where memory is full, and returns whether writes of this script succeed now; see vote.lua.
+local make_room
+-- Returns whether the command succeeded, and its reply or the error. A refused command has written nothing: it runs again
+-- if there is room now.
+local function carry_out(name, from, to, ...)
+  local ok, reply = pcall(commands[name], from, to, ...)
+  if ok or not make_room then return ok, reply end
+  -- Older servers raise a string, later ones a table.
+  local message = type(reply) == 'table' and reply.err or tostring(reply)
+  if string.find(message, 'OOM command not allowed', 1, true) and make_room(from, to) then
+    return pcall(commands[name], from, to, ...)
+  end
+  return false, reply
+end

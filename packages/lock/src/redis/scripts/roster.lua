@@ -15,5 +15,6 @@ end
 
 -- What this node has promised, and its votes will say from now on; it belongs to the clients that name the nodes alike.
 local function note_roster(gen, incarnation, roster)
+  write_though_full()
   redis.call('HSET', NODE, 'roster', roster, 'vote', gen .. ' ' .. incarnation .. ' ' .. roster, 'members', MEMBERS)
 end

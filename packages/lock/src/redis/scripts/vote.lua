@@ -51,10 +51,14 @@ end
 local OWN = {
   'history', 'gen', 'roster', 'vote', 'floor', 'max', 'longest', 'members', 'max_ttl', 'incarnation', 'seen_history', 'seen_at',
 }
+-- Whether the hash may become the one before now: every lease that the one before has is over.
+local function may_turn(fence_ttl)
+  return voter.opened and is_full(fence_ttl) and math.abs(own_time_ms() - voter.turned) > voter.longest
+end
+
 local function turn_over(fence_ttl)
-  local now, turns = own_time_ms(), voter.opened and is_full(fence_ttl)
+  local now, turns = own_time_ms(), may_turn(fence_ttl)
   if voter.opened and voter.opened <= now and not turns then return end
-  if turns and math.abs(now - voter.turned) <= voter.longest then return end
   if turns then
     local known = redis.call('HMGET', NODE, unpack(OWN))
     -- Who may not do that never forgets.
@@ -67,6 +71,19 @@ local function turn_over(fence_ttl)
   end
   voter.opened = now
   redis.call('HSET', NODE, 'opened', digits(now), 'turned', digits(voter.turned))
+end
+
+-- Full memory: names are forgotten before `fenceTtlMs` is over, as soon as no lease can be lost with them. Removing them needs
+-- no memory, and after it nothing in this script is refused. Until then names that this hash has can still be locked: that
+-- takes a few bytes for each lock that is held, and no more names.
+make_room = function(from, to)
+  if not admitted() then return false end
+  if may_turn(0) then return (pcall(turn_over, 0)) end
+  for _, entry in ipairs(redis.call('HMGET', NODE, unpack(KEYS, from, to))) do
+    if not entry then return false end
+  end
+  write_though_full()
+  return true
 end
 
 -- Stores the token for every resource, and as the node's highest, first, so that it is never below one that was stored. The owner has the
