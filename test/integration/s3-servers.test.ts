@@ -35,6 +35,7 @@ describe('servers that do not enforce conditions', () => {
     [{ ignoresNoneMatch: true, ignoresMatch: true }, 'create-again'],
     [{ createsUponMatch: true }, 'update-of-nothing'],
     [{ checksBeforeItWrites: true }, 'race-of-creates'],
+    [{ checksHeadersOnly: true }, 'overtaken-create'],
     [{ ignoresEvery: 40 }, 'race-of-creates'],
     [{ keepsLosers: true }, 'create-again'],
     [{ losesWrites: true }, 'update-with-current-etag'],

@@ -15,6 +15,15 @@ export interface Asked {
   readonly path: string;
   readonly headers: IncomingHttpHeaders;
   readonly body: Buffer;
+  /** Whether the condition held when the headers came; null where nobody looked. */
+  readonly heldAtFirst?: boolean | null;
+}
+
+/** What a server answers; null cuts the connection. */
+export interface Script {
+  (asked: Asked): Answer | null | Promise<Answer | null>;
+  /** Asked when the headers of a request have come, and its body has not. */
+  readonly holds?: (path: string, headers: IncomingHttpHeaders) => boolean;
 }
 
 /** A web server that notes what it was asked, and answers as it is told to: for servers that are not what they say. */
@@ -26,14 +35,12 @@ export class ScriptedServer implements AsyncDisposable {
     this.#server = server;
   }
 
-  /** `answer` gives null to cut the connection. */
-  static async start(
-    answer: (asked: Asked) => Answer | null | Promise<Answer | null>,
-  ): Promise<ScriptedServer> {
+  static async start(answer: Script): Promise<ScriptedServer> {
     const server = createServer(async (incoming, outgoing) => {
+      const heldAtFirst = answer.holds?.(incoming.url ?? '', incoming.headers) ?? null;
       const body = Buffer.concat(await Array.fromAsync(incoming));
       const { method = '', url: path = '', headers } = incoming;
-      const asked = { method, path, headers, body };
+      const asked = { method, path, headers, body, heldAtFirst };
       scripted.asked.push(asked);
       const answered = await answer(asked);
       if (answered === null) incoming.socket.destroy();
@@ -69,6 +76,8 @@ export interface Betrayal {
   readonly createsUponMatch?: boolean;
   /** Checks all writers of a race, then lets them all write: as versitygw's posix backend may. */
   readonly checksBeforeItWrites?: boolean;
+  /** Checks the condition when the headers come, and stores the body when it is there: versitygw 1.2. */
+  readonly checksHeadersOnly?: boolean;
   /** Ignores the conditions of every so many requests. */
   readonly ignoresEvery?: number;
   readonly dropsMetadata?: boolean;
@@ -107,7 +116,12 @@ const RACERS = 8;
 /** Objects in memory behind the calls of S3 that the store makes; honest where nothing is betrayed. */
 export function inMemory(betrayal: Betrayal): (asked: Asked) => Promise<Answer> {
   const server = new InMemory(betrayal);
-  return (asked) => server.answer(asked);
+  const answer = (asked: Asked): Promise<Answer> => server.answer(asked);
+  if (!betrayal.checksHeadersOnly) return answer;
+  return Object.assign(answer, {
+    holds: (path: string, headers: IncomingHttpHeaders) =>
+      server.holds(new URL(path, 'http://here').pathname, headers),
+  });
 }
 
 class InMemory {
@@ -140,6 +154,12 @@ class InMemory {
     return { status: 200, headers: { etag: `"${part}"` } };
   }
 
+  /** Whether the condition of a write holds now. */
+  holds(key: string, { 'if-none-match': noneMatch, 'if-match': match }: IncomingHttpHeaders) {
+    const stored = this.#objects.get(key);
+    return !(noneMatch === '*' && stored) && (match === undefined || match === stored?.etag);
+  }
+
   #read(key: string): Answer {
     const { unzips, readsAreLate } = this.#betrayal;
     const stored = readsAreLate ? this.#before.get(key) : this.#objects.get(key);
@@ -155,7 +175,7 @@ class InMemory {
 
   async #write(
     key: string,
-    { headers }: Asked,
+    { headers, heldAtFirst = null }: Asked,
     keptHeaders: Readonly<Record<string, string>>,
     body: Uint8Array,
     ignores: { readonly match?: boolean; readonly noneMatch?: boolean; readonly waits?: boolean },
@@ -169,6 +189,7 @@ class InMemory {
       match !== undefined && match !== stored?.etag && !(betrayal.createsUponMatch && !stored);
     const refused =
       !isIgnored &&
+      heldAtFirst !== true &&
       ((exists && !betrayal.ignoresNoneMatch && !ignores.noneMatch) ||
         (differs && !betrayal.ignoresMatch && !ignores.match));
     if ((betrayal.checksBeforeItWrites || ignores.waits) && key.includes('/race'))

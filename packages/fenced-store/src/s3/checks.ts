@@ -60,13 +60,19 @@ export class Checks {
     };
   }
 
-  async put(key: string, ifMatch: string | null, bodyBytes?: number): Promise<Tried> {
+  /** @param halfway called when half of the body has been sent; the rest waits for it */
+  async put(
+    key: string,
+    ifMatch: string | null,
+    bodyBytes?: number,
+    halfway?: () => Promise<unknown>,
+  ): Promise<Tried> {
     const { put, content } = await this.draft(key, ifMatch, bodyBytes);
-    return this.send(put, content);
+    return this.send(put, content, halfway);
   }
 
-  async send(put: Put, content: Content): Promise<Tried> {
-    const reply = await this.requests.put(put, content);
+  async send(put: Put, content: Content, halfway?: () => Promise<unknown>): Promise<Tried> {
+    const reply = await this.requests.put(put, content, undefined, halfway);
     return { writeId: put.stored.writeId, sent: `PUT ${conditionOf(put)}`, reply };
   }
 

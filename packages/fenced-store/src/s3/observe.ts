@@ -35,6 +35,8 @@ export interface Sending {
   /** After each piece. */
   onPiece(): void;
   onLast(): void;
+  /** Holds back the second half of a body in memory until this is settled; for probes. */
+  halfway?: (() => Promise<unknown>) | undefined;
 }
 
 /** Bodies above this are sent in pieces of this size. */
@@ -93,13 +95,13 @@ export function leaveUnsigned(stack: Stack): void {
 }
 
 /** Has the body sent in pieces, each when the connection takes it, so that a slow line can be told from a dead one. */
-function inPieces(args: object, { onPiece, onLast }: Sending): void {
+function inPieces(args: object, { onPiece, onLast, halfway }: Sending): void {
   const { request } = args as { readonly request?: { body?: unknown } };
   const body = request?.body;
   if (request === undefined || !(body instanceof Uint8Array || body instanceof Readable)) return;
-  if (body instanceof Uint8Array && body.length <= PIECE_BYTES) return;
+  if (body instanceof Uint8Array && body.length <= PIECE_BYTES && !halfway) return;
   const pieces = async function* (): AsyncGenerator<Uint8Array> {
-    for await (const piece of body instanceof Uint8Array ? slices(body) : body) {
+    for await (const piece of body instanceof Uint8Array ? slices(body, halfway) : body) {
       onPiece();
       yield piece;
     }
@@ -108,8 +110,14 @@ function inPieces(args: object, { onPiece, onLast }: Sending): void {
   request.body = Readable.from(pieces(), { objectMode: false });
 }
 
-function* slices(body: Uint8Array): Generator<Uint8Array> {
-  for (let at = 0; at < body.length; at += PIECE_BYTES) yield body.subarray(at, at + PIECE_BYTES);
+async function* slices(body: Uint8Array, halfway: Sending['halfway']): AsyncGenerator<Uint8Array> {
+  const half = halfway ? body.length >> 1 : 0;
+  if (halfway) {
+    yield body.subarray(0, half);
+    await halfway();
+  }
+  for (let at = half; at < body.length; at += PIECE_BYTES)
+    yield body.subarray(at, at + PIECE_BYTES);
 }
 
 function addressOf(args: object): string {

@@ -5,7 +5,7 @@ import {
   UnsafeStoreError,
 } from '../core/errors.js';
 import { type EtagForm, etagHeader, type StoreCapabilities } from './capabilities.js';
-import { Checks } from './checks.js';
+import { Checks, type Tried } from './checks.js';
 import { checkStamp, open } from './open.js';
 import { probeUploads } from './probe-uploads.js';
 import type { Requests } from './requests.js';
@@ -13,12 +13,13 @@ import { backoffMs, type Runtime } from './runtime.js';
 import type { Uploads } from './uploads.js';
 
 /** Raised whenever a server could pass an older probe and fail this one: certificates of older ones are not believed then. */
-export const PROBE_VERSION = 1;
+export const PROBE_VERSION = 2;
 
 const WRITERS = 32;
 const ROUNDS = 3;
 /** Servers and proxies may treat bodies that they must buffer, and keys that they must decode, otherwise. */
 const LARGE_BODY_BYTES = 2 ** 20 + 1;
+const OVERTAKEN_BODY_BYTES = 2 ** 17;
 const KEY = 'conditions ä+&%';
 const RUNS_MAX = 3;
 const WRONG_ETAG: string = '0'.repeat(32);
@@ -75,6 +76,9 @@ async function askAll(
     const winner = await race(checks, 'race-of-creates', raced, null);
     await race(checks, 'race-of-updates', raced, ifMatch(winner));
   }
+  const overtaken = `${prefix}/overtaken`;
+  const created = await overtake(checks, 'overtaken-create', overtaken, null);
+  await overtake(checks, 'overtaken-update', overtaken, ifMatch(created));
   await readBack(checks, key, version);
   const createAfterDelete = await createsAfterDelete(checks, key);
   const distinctEtags = await givesDistinctEtags(checks, `${prefix}/same-bytes`, etagForm);
@@ -109,6 +113,29 @@ async function race(
 ): Promise<string> {
   const writers = Array.from({ length: WRITERS }, () => checks.put(key, ifMatch));
   return (await checks.oneWinner(check, key, await Promise.all(writers))).version;
+}
+
+/**
+ * Two writers under one condition: the second begins and ends while the first has sent half of its body. A server that checks the
+ * condition when the headers come, and stores the body when it is there, applies both.
+ */
+async function overtake(
+  checks: Checks,
+  check: string,
+  key: string,
+  ifMatch: string | null,
+): Promise<string> {
+  const second = Promise.withResolvers<Tried | null>();
+  const first = await checks.put(key, ifMatch, OVERTAKEN_BODY_BYTES, async () => {
+    const overtaking = checks.put(key, ifMatch);
+    overtaking.then(second.resolve, second.reject);
+    // A server that takes writers of one key one by one answers the second only after the first.
+    await Promise.race([overtaking, checks.runtime.sleep(checks.requests.sender.timeoutMs / 4)]);
+  });
+  // Where the first has failed before, there is no second.
+  second.resolve(null);
+  const tried = [first, await second.promise].filter((one) => one !== null);
+  return (await checks.oneWinner(check, key, tried)).version;
 }
 
 /** What was written last must come back whole: bytes, metadata and ETag. */

@@ -15,7 +15,7 @@ import type { Headers } from './arguments.js';
 import { arrived, arriving, type Patience } from './arriving.js';
 import { tooLarge } from './failures.js';
 import { fromOutput } from './headers.js';
-import { leaveUnsigned } from './observe.js';
+import { leaveUnsigned, type Sending } from './observe.js';
 import {
   asWriteReply,
   bareEtag,
@@ -155,7 +155,12 @@ export class Requests {
   }
 
   /** Sends one PUT, exactly once. */
-  async put(put: Put, content: Content, signal?: AbortSignal): Promise<WriteReply> {
+  async put(
+    put: Put,
+    content: Content,
+    signal?: AbortSignal,
+    halfway?: Sending['halfway'],
+  ): Promise<WriteReply> {
     const inMemory = content instanceof Uint8Array;
     const bytes = inMemory ? content.length : content.bytes;
     const command = new PutObjectCommand({
@@ -169,7 +174,7 @@ export class Requests {
     });
     if (!inMemory) leaveUnsigned(command.middlewareStack);
     const reply = await this.sender.once({
-      ...{ operation: 'put', key: put.key, command, signal, bytes },
+      ...{ operation: 'put', key: put.key, command, signal, bytes, halfway },
       send: (abortSignal) => this.sender.client.send(command, { abortSignal }),
     });
     return asWriteReply(reply);

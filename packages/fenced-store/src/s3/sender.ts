@@ -23,7 +23,7 @@ import type {
 import { classify, type Meaning, type Operation } from '../core/classify.js';
 import { FencedStoreError, StoreSetupError, StoreUnavailableError } from '../core/errors.js';
 import { briefly, bypassed, explain, factsOf } from './failures.js';
-import { type Observed, observe, type Stack } from './observe.js';
+import { type Observed, observe, type Sending, type Stack } from './observe.js';
 import { Retries, type Runtime, timeLimit } from './runtime.js';
 
 interface SendOptions {
@@ -66,6 +66,7 @@ export interface Ask<Output> {
   readonly signal: AbortSignal | undefined;
   /** How much it sends. */
   readonly bytes?: number;
+  readonly halfway?: Sending['halfway'];
 }
 
 /** What a request was answered; `observed` and `answered` say it in the server's own words. */
@@ -109,6 +110,7 @@ export class Sender {
     const limitMs = this.timeoutMs + Math.ceil(mib * SERVER_MS_PER_MIB);
     const limit = timeLimit(limitMs);
     const observed = observe(ask.command.middlewareStack, {
+      halfway: ask.halfway,
       onPiece: () => limit.renew(),
       onLast: () =>
         limit.renew(limitMs + Math.ceil(Math.min(mib, ON_THE_WAY_MIB_MAX) * LINE_MS_PER_MIB)),
