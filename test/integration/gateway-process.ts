@@ -2,7 +2,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { WorkerProcess } from '@fenced/testbed';
+import { TcpProxy, WorkerProcess } from '@fenced/testbed';
 import { type Addresses, type GatewayWorld, until } from './gateway-world.js';
 
 const bin = fileURLToPath(new URL('../../packages/fenced/bin/fenced.js', import.meta.url));
@@ -78,4 +78,39 @@ export async function startGateway(
   const url = String(listening()?.url);
   if (port === undefined) await until(async () => (await fetch(`${url}/readyz`)).ok);
   return { url, process, log };
+}
+
+export interface BehindProxies {
+  readonly gateway: GatewayProcess;
+  readonly proxies: Readonly<Record<'redis' | 's3' | 'postgres', readonly TcpProxy[]>>;
+}
+
+/** A proxy before each dependency, and a gateway that knows only the proxies. */
+export async function startBehindProxies(
+  world: GatewayWorld,
+  own: AsyncDisposableStack,
+  limits: Readonly<Record<string, number>>,
+  stopAt?: typeof BEFORE_THE_WRITE,
+): Promise<BehindProxies> {
+  const before = async ({ hostname: host, port }: URL): Promise<TcpProxy> =>
+    own.use(await TcpProxy.start({ host, port: Number(port) }));
+  const redis: TcpProxy[] = [];
+  for (const { host, port } of world.redis.nodes)
+    redis.push(await before(new URL(`redis://${host}:${port}`)));
+  const s3 = await before(new URL(world.s3.endpoint));
+  const postgres = await before(new URL(world.postgres.url));
+  const url = new URL(world.postgres.url);
+  url.host = `${postgres.host}:${postgres.port}`;
+  const addresses = { redis, s3: `http://${s3.host}:${s3.port}`, postgres: url.href };
+  const file = await configFile(world, own, addresses, limits);
+  const gateway = await startGateway(file, { ...(stopAt && { stopAt }) });
+  own.use(gateway.process);
+  return { gateway, proxies: { redis, s3: [s3], postgres: [postgres] } };
+}
+
+export function standStill(proxies: readonly TcpProxy[]): void {
+  for (const proxy of proxies) {
+    proxy.hold('toServer');
+    proxy.hold('toClient');
+  }
 }

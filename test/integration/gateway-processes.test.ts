@@ -14,6 +14,8 @@ import {
   BEFORE_THE_WRITE,
   configFile,
   type GatewayProcess,
+  standStill,
+  startBehindProxies,
   startGateway,
 } from './gateway-process.js';
 import { acquire, GatewayWorld, inPath, post, problemOf, until } from './gateway-world.js';
@@ -150,38 +152,13 @@ test('SIGTERM: what takes longer than the grace time is cut off, and said so', a
   await broken;
 });
 
-/** A proxy before each dependency, and a gateway that knows only the proxies. */
-async function startBehindProxies(own: AsyncDisposableStack) {
-  const before = async ({ hostname: host, port }: URL): Promise<TcpProxy> =>
-    own.use(await TcpProxy.start({ host, port: Number(port) }));
-  const redis: TcpProxy[] = [];
-  for (const { host, port } of world.redis.nodes)
-    redis.push(await before(new URL(`redis://${host}:${port}`)));
-  const s3 = await before(new URL(world.s3.endpoint));
-  const postgres = await before(new URL(world.postgres.url));
-  const url = new URL(world.postgres.url);
-  url.host = `${postgres.host}:${postgres.port}`;
-  const addresses = { redis, s3: `http://${s3.host}:${s3.port}`, postgres: url.href };
-  const file = await configFile(world, own, addresses, { graceMs: 300 });
-  const gateway = await startGateway(file);
-  own.use(gateway.process);
-  return { gateway, proxies: { redis, s3: [s3], postgres: [postgres] } };
-}
-
-function standStill(proxies: readonly TcpProxy[]): void {
-  for (const proxy of proxies) {
-    proxy.hold('toServer');
-    proxy.hold('toClient');
-  }
-}
-
 test.each([
   ['postgres', 1],
   ['s3', 0],
   ['redis', 0],
 ] as const)('SIGTERM ends the process while %s stands still, with code %i', async (name, code) => {
   await using own = new AsyncDisposableStack();
-  const { gateway, proxies } = await startBehindProxies(own);
+  const { gateway, proxies } = await startBehindProxies(world, own, { graceMs: 300 });
   expect((await write(gateway.url, `/v1/objects/${inPath(world.newName())}`, '1', '1')).ok).toBe(
     true,
   );
@@ -199,7 +176,7 @@ test.each([
   'SIGTERM ends the process while a write waits for %s, and says that it was cut off',
   async (name, path) => {
     await using own = new AsyncDisposableStack();
-    const { gateway, proxies } = await startBehindProxies(own);
+    const { gateway, proxies } = await startBehindProxies(world, own, { graceMs: 300 });
     expect((await write(gateway.url, path, '1', '1')).ok).toBe(true);
     standStill(proxies[name]);
     const cut = expect(write(gateway.url, path, '2', '2')).rejects.toThrow();

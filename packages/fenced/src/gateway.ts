@@ -27,7 +27,7 @@ const RECONNECT_MAX_MS = 1_000;
 /** Each upload has several parts on their way at once. */
 const S3_CONNECTIONS_MAX = 512;
 const INSTALL_EVERY_MS = 1_000;
-/** How much longer than it may wait for a lease a connection may stand still. */
+/** How much longer a connection may stand still than any request may wait for its answer or its client. */
 const SLACK_MS = 60_000;
 
 /** A gateway that runs, with connections of its own. */
@@ -171,9 +171,10 @@ function sealOf({ keys, required }: NonNullable<Config['seal']>): Seal {
 }
 
 function limitsOf({ limits, seal }: Config) {
-  const { bodyBytesMax, recordBytesMax, uploadsMax, waitMsMax, idleTimeoutMs } = limits;
+  const { bodyBytesMax, recordBytesMax, uploadsMax, storeTimeoutMs, waitMsMax, idleTimeoutMs } =
+    limits;
   return {
-    ...{ bodyBytesMax, recordBytesMax, uploadsMax, waitMsMax, idleTimeoutMs },
+    ...{ bodyBytesMax, recordBytesMax, uploadsMax, storeTimeoutMs, waitMsMax, idleTimeoutMs },
     ...(seal && { sealTtlMs: seal.ttlMs }),
   };
 }
@@ -184,7 +185,7 @@ function serverOptionsOf({ listen, limits }: Config) {
   return {
     ...{ host, port, headerBytesMax, connectionsMax, drainDelayMs, graceMs },
     headersMs: headersTimeoutMs,
-    idleMs: Math.max(limits.waitMsMax, limits.idleTimeoutMs) + SLACK_MS,
+    idleMs: Math.max(limits.waitMsMax + limits.storeTimeoutMs, limits.idleTimeoutMs) + SLACK_MS,
   };
 }
 

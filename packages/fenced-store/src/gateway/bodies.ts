@@ -1,4 +1,5 @@
 import type { Request } from 'express';
+import type { Exchange } from './exchange.js';
 import type { JsonValue } from './parts.js';
 import { Problem } from './problem.js';
 import type { Runtime } from './runtime.js';
@@ -19,7 +20,7 @@ const PROGRESS_BYTES: number = 16 * 2 ** 10;
  * @throws {Problem} `body-too-large`, as soon as that is known; `request-timeout`
  */
 export async function* bytesOf(
-  request: Request,
+  { request, deadline }: Exchange,
   { bytesMax, idleTimeoutMs }: BodyLimits,
   runtime: Runtime,
 ): AsyncGenerator<Uint8Array> {
@@ -29,6 +30,7 @@ export async function* bytesOf(
   let giveUp: (reason: Problem) => void = () => undefined;
   const stalled = (): void => giveUp(new Problem('request-timeout', 'the body came too slowly'));
   let cancel = runtime.after(idleTimeoutMs, stalled);
+  deadline.stop();
   let bytes = 0;
   let fresh = 0;
   try {
@@ -38,12 +40,14 @@ export async function* bytesOf(
         giveUp = reject;
         pieces.next().then(resolve, reject);
       });
+      deadline.restart();
       if (next.done) return;
       const piece = next.value;
       bytes += piece.length;
       fresh += piece.length;
       if (bytes > bytesMax) throw tooLarge(bytesMax);
       yield piece;
+      deadline.stop();
       if (fresh < PROGRESS_BYTES) continue;
       fresh = 0;
       cancel();
@@ -95,14 +99,15 @@ export function declaredBytes(request: Request): number | undefined {
  * @throws {Problem} `unsupported-media-type`, `body-too-large`, `invalid-request`
  */
 export async function jsonOf(
-  request: Request,
+  exchange: Exchange,
   limits: BodyLimits,
   runtime: Runtime,
 ): Promise<JsonValue> {
+  const { request } = exchange;
   checkBody(request, limits.bytesMax);
   if (!request.is(['application/json', 'application/*+json']))
     throw new Problem('unsupported-media-type', 'send JSON, with Content-Type: application/json');
-  const bytes = Buffer.concat(await Array.fromAsync(bytesOf(request, limits, runtime)));
+  const bytes = Buffer.concat(await Array.fromAsync(bytesOf(exchange, limits, runtime)));
   try {
     const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
     return JSON.parse(text, exactNumber as Parameters<typeof JSON.parse>[1]);

@@ -41,6 +41,7 @@ export interface ResolvedConfig {
     readonly headerBytesMax: number;
     readonly connectionsMax: number;
     readonly uploadsMax: number;
+    readonly storeTimeoutMs: number;
     readonly waitMsMax: number;
     readonly headersTimeoutMs: number;
     readonly idleTimeoutMs: number;
@@ -186,6 +187,12 @@ const limits = z.strictObject({
     10_000,
     64,
     'Objects that are written at once. Each has at most six parts of 8 MiB in memory.',
+  ),
+  storeTimeoutMs: bounded(
+    100,
+    600_000,
+    50_000,
+    'How long Redis, S3 and Postgres may take for their part of a request, besides a wait for a lease. Keep it below the time limit of the load balancer.',
   ),
   waitMsMax: bounded(0, 600_000, 30_000, 'How long a request may wait for a lease.'),
   headersTimeoutMs: bounded(

@@ -1,5 +1,6 @@
 import type { Request, Response } from 'express';
 import type { LeaseOf } from './bindings.js';
+import type { Deadline } from './deadline.js';
 import type { Caller, Verb } from './keys.js';
 import { segmentsOf } from './path.js';
 import { Problem } from './problem.js';
@@ -12,8 +13,15 @@ export interface Exchange {
   readonly caller: Caller;
   /** The names in the path, decoded: those of a wildcard joined by slashes. */
   readonly names: Readonly<Record<string, string>>;
-  /** Aborts when nobody waits for the response any more. */
+  /** Aborts when the client has gone, or the deadline is over. */
   readonly signal: AbortSignal;
+  readonly deadline: Deadline;
+  /**
+   * Notes that a write may have been sent from now on, so that the request can no longer end with "nothing was written".
+   *
+   * @param writeId as `/v1/writes` knows it; null for a claim of a record, which has none
+   */
+  noteWrite(writeId: string | null): void;
 }
 
 /** What stands behind one method of a path. */

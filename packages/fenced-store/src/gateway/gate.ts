@@ -1,5 +1,13 @@
 import type { NextFunction, Request, Response } from 'express';
-import { checkAllowed, checkFraming, checkHeaders, type Handler, type Route } from './exchange.js';
+import { Deadline } from './deadline.js';
+import {
+  checkAllowed,
+  checkFraming,
+  checkHeaders,
+  type Exchange,
+  type Handler,
+  type Route,
+} from './exchange.js';
 import { problemOf } from './failures.js';
 import type { Caller, Credentials } from './keys.js';
 import type { AllLimits } from './limits.js';
@@ -7,6 +15,7 @@ import { canonicalTarget } from './path.js';
 import { Problem, writeProblem } from './problem.js';
 import { addressName, type RateLimit } from './rate-limit.js';
 import type { Runtime } from './runtime.js';
+import { outcomeUnknown } from './write-id.js';
 
 /** What can be told of a request when it has ended: for logs and metrics. */
 export interface EndedRequest {
@@ -20,12 +29,13 @@ export interface EndedRequest {
   /** What the caller's rights were looked up by. */
   readonly resource: string | null;
   readonly caller: string | null;
+  /** 499 if the client did not wait for all of the answer, whatever it was. */
   readonly status: number;
-  /** `ok`, the code of a problem, or `client-gone` where the client did not wait for all of the answer. */
+  /** `ok`, the code of a problem, or `client-gone` if the client did not wait for all of the answer. */
   readonly outcome: string;
   /** The token that was issued, presented or found, without its seal. */
   readonly token: bigint | null;
-  /** Of a write, as it was told. */
+  /** Of a write that was sent to the store, as `/v1/writes` knows it. */
   readonly writeId: string | null;
   readonly durationMs: number;
   readonly traceparent: string | null;
@@ -56,9 +66,13 @@ interface Progress {
   route: string | null;
   resource: string | null;
   caller: string | null;
+  /** The write that was sent last; null if it has no name; undefined if none was sent. */
+  writeId: string | null | undefined;
   error: unknown;
 }
 
+/** The status that nginx logs for a client that closed its connection. It is never sent. */
+const CLIENT_GONE = 499;
 /** How long a client that was answered early may go on sending what nobody reads. */
 const LINGER_MS = 5_000;
 const RETRY_AFTER_MS = 1_000;
@@ -94,7 +108,7 @@ export class Gate {
       id: this.#runtime.uniqueId(),
       startedMs: this.#runtime.nowMs(),
       gone: new AbortController(),
-      ...{ route: null, resource: null, caller: null, error: undefined },
+      ...{ route: null, resource: null, caller: null, writeId: undefined, error: undefined },
     };
     this.#progress.set(request, progress);
     response.setHeader('X-Request-Id', progress.id);
@@ -117,8 +131,9 @@ export class Gate {
     const progress = this.#progressOf(request);
     progress.route = path;
     const names = namesOf(request.params);
-    const exchange = { request, response, names, signal: progress.gone.signal };
-    if (verb === 'public') return handle({ ...exchange, caller: ANYBODY });
+    const exchange = { request, response, names };
+    if (verb === 'public')
+      return this.#inTime(progress, verb, { ...exchange, caller: ANYBODY }, handle);
     const caller = await this.#callerOf(request);
     progress.caller = caller.name;
     progress.resource = resource(names);
@@ -128,10 +143,36 @@ export class Gate {
         retryAfterMs: RETRY_AFTER_MS,
       });
     this.#underWay += 1;
+    // What was answered late goes on, and counts until it ends.
+    const counted: Handler['handle'] = (given) =>
+      handle(given).finally(() => {
+        this.#underWay -= 1;
+      });
+    await this.#inTime(progress, verb, { ...exchange, caller }, counted);
+  }
+
+  /** Runs a handler until its deadline at most, and then says what is known of the write that it has sent. */
+  async #inTime(
+    progress: Progress,
+    verb: Handler['verb'],
+    exchange: Pick<Exchange, 'request' | 'response' | 'names' | 'caller'>,
+    handle: Handler['handle'],
+  ): Promise<void> {
+    const { promise: late, reject } = Promise.withResolvers<never>();
+    const deadline = new Deadline(this.#limits.storeTimeoutMs, this.#runtime, () => {
+      if (exchange.response.headersSent) return;
+      const problem = lateProblem(verb, progress.writeId);
+      reject(problem);
+      progress.gone.abort(problem);
+    });
+    const noteWrite = (writeId: string | null): void => {
+      progress.writeId = writeId;
+    };
+    const { signal } = progress.gone;
     try {
-      await handle({ ...exchange, caller });
+      await Promise.race([handle({ ...exchange, signal, deadline, noteWrite }), late]);
     } finally {
-      this.#underWay -= 1;
+      deadline.stop();
     }
   }
 
@@ -191,7 +232,8 @@ export class Gate {
     else if (!request.complete) this.#linger(request, () => undefined);
     const { id, startedMs, route, resource, caller, error } = progress;
     const problem = error === undefined ? undefined : problemOf(error);
-    const writeId = response.getHeader('fencing-write-id') ?? problem?.members.writeId;
+    const told = response.getHeader('fencing-write-id') ?? problem?.members.writeId;
+    const writeId = told ?? progress.writeId;
     const token = response.getHeader('fencing-token') ?? request.get('fencing-token');
     const [digits] = /^[1-9][0-9]{0,18}(?=\.|$)/.exec(String(token)) ?? [];
     this.#options.onRequest?.({
@@ -199,7 +241,7 @@ export class Gate {
       route: route && nameOfRoute(route),
       path: request.url.split('?', 1)[0] ?? '',
       address: request.ip ?? null,
-      status: response.statusCode,
+      status: isWhole ? response.statusCode : CLIENT_GONE,
       outcome: isWhole ? (problem?.code ?? 'ok') : 'client-gone',
       token: digits === undefined ? null : BigInt(digits),
       writeId: typeof writeId === 'string' ? writeId : null,
@@ -215,6 +257,15 @@ export class Gate {
     request.once('close', cancel);
     request.resume();
   }
+}
+
+/** @param writeId of the write that may have been sent; undefined if none was */
+function lateProblem(verb: Handler['verb'], writeId: string | null | undefined): Problem {
+  if (writeId !== undefined) return outcomeUnknown(writeId);
+  const retry = { retryAfterMs: RETRY_AFTER_MS };
+  return verb === 'lease'
+    ? new Problem('no-quorum', 'the lock nodes did not answer in time', retry)
+    : new Problem('unavailable', 'the store did not answer in time', retry);
 }
 
 /** Has the connection closed behind the response, where that is not under way yet. */

@@ -10,6 +10,8 @@ export interface Limits {
   readonly uploadsMax?: number;
   /** How many requests may be under way at once, besides those that ask how the gateway is. @default 1000 */
   readonly requestsMax?: number;
+  /** How long the stores and the lock nodes may take for their part of a request, besides a wait for a lease. @default 50_000 */
+  readonly storeTimeoutMs?: number;
   /** The longest wait for a lease. @default 30_000 */
   readonly waitMsMax?: number;
   /** How long a client may take to send, or to read, the next 16 KiB of a body. @default 30_000 */
@@ -25,6 +27,7 @@ const DEFAULTS: AllLimits = {
   recordBytesMax: 2 ** 20,
   uploadsMax: 64,
   requestsMax: 1_000,
+  storeTimeoutMs: 50_000,
   waitMsMax: 30_000,
   idleTimeoutMs: 30_000,
   sealTtlMs: 86_400_000,

@@ -45,7 +45,12 @@ interface Fenced extends Call {
   readonly token: bigint;
 }
 
-interface FencedWrite<Version> extends Fenced {
+interface Sending {
+  /** Called with the id of a write before it is sent, each time under which it is sent. Without a call, nothing was sent. */
+  readonly onWriteId?: (writeId: string) => void;
+}
+
+interface FencedWrite<Version> extends Fenced, Sending {
   readonly expected?: Version | null;
 }
 
@@ -57,10 +62,10 @@ export interface ObjectStore {
     options: FencedWrite<string> & ObjectHeaders & { readonly bodyBytes?: number },
   ): Promise<Written<string | null>>;
   delete(key: string, options: FencedWrite<string>): Promise<Written<string | null>>;
-  claim(key: string, options: Fenced): Promise<void>;
+  claim(key: string, options: Fenced & Sending): Promise<void>;
   getStream(
     key: string,
-    options: Call & { readonly token?: bigint },
+    options: Call & Sending & { readonly token?: bigint },
   ): Promise<(StoredHeaders & ObjectOrigin & { readonly body: Readable }) | null>;
   highest(key: string, options?: Call): Promise<bigint>;
   settle(
@@ -109,6 +114,7 @@ export interface RecordCollection {
     options: Call & { readonly token?: bigint },
   ): Promise<(Written<bigint> & { readonly body: JsonValue }) | null>;
   highest(id: string): Promise<bigint>;
+  settle(id: string, writeId: string, options: Call): Promise<'applied' | 'unknown'>;
 }
 
 /** What JSON can say. */

@@ -1,4 +1,5 @@
 import { OutcomeUnknownError } from '../core/errors.js';
+import type { Exchange } from './exchange.js';
 import { encodedPath, segmentsOf } from './path.js';
 import { Problem } from './problem.js';
 
@@ -30,19 +31,52 @@ export function parseWriteName(text: string): NamedWrite {
   throw new Problem('invalid-request', 'this is not the writeId of an answer of this gateway');
 }
 
-/** The outcome of a write; where that is unknown, a problem that names the write as `/v1/writes` knows it. */
+/** What every write of a store is given. */
+interface WriteCall {
+  readonly signal: AbortSignal;
+  readonly onWriteId: (writeId: string) => void;
+}
+
+/** The outcome of a write; if that is unknown, a problem that names the write as `/v1/writes` knows it. */
 export async function settled<Outcome>(
+  { signal, noteWrite }: Exchange,
   kind: NamedWrite['kind'],
   key: string,
-  write: Promise<Outcome>,
+  write: (call: WriteCall) => Promise<Outcome>,
 ): Promise<Outcome> {
-  return write.catch((error: unknown) => {
+  const onWriteId = (id: string): void => noteWrite(nameWrite({ kind, id, key }));
+  try {
+    return await write({ signal, onWriteId });
+  } catch (error) {
     if (!(error instanceof OutcomeUnknownError)) throw error;
-    const writeId = nameWrite({ kind, id: error.writeId, key });
-    throw new Problem(
+    throw outcomeUnknown(nameWrite({ kind, id: error.writeId, key }), error);
+  }
+}
+
+/** The outcome of a call that may claim a record. Such a claim has no name to ask for. */
+export async function settledByClaiming<Outcome>(
+  { noteWrite }: Exchange,
+  claim: () => Promise<Outcome>,
+): Promise<Outcome> {
+  noteWrite(null);
+  try {
+    return await claim();
+  } catch (error) {
+    throw error instanceof OutcomeUnknownError ? outcomeUnknown(null, error) : error;
+  }
+}
+
+/** @param writeId null for a claim of a record */
+export function outcomeUnknown(writeId: string | null, cause?: unknown): Problem {
+  if (writeId === null)
+    return new Problem(
       'outcome-unknown',
-      'the reply of the store was lost: the write may be applied, now or later. Ask what became of it, or write again with the same token',
-      { members: { writeId, settle: `/v1/writes/${writeId}` }, cause: error },
+      'the store did not reply: lower tokens may or may not be refused. Claim again with the same token, which is harmless',
+      { cause },
     );
-  });
+  return new Problem(
+    'outcome-unknown',
+    'the store did not reply: the write may be applied, now or later. Ask what became of it, or write again with the same token',
+    { members: { writeId, settle: `/v1/writes/${writeId}` }, cause },
+  );
 }

@@ -53,6 +53,8 @@ export interface RecordOptions {
 export interface RecordWriteOptions extends RecordOptions {
   /** The version that the write may replace; null: there may be no document. Without it, whatever is there is replaced. */
   readonly expected?: bigint | null;
+  /** Called with the id of the write right before it is sent. Without a call nothing was sent. It must not throw. */
+  readonly onWriteId?: (writeId: string) => void;
 }
 
 export interface RecordUpdateOptions extends RecordOptions {
@@ -138,6 +140,7 @@ export class FencedRecords {
    * refused, so that nothing older can still change what was read.
    *
    * @throws {StaleTokenError} with a token, where a higher one has been seen.
+   * @throws {OutcomeUnknownError} with a token, if the reply to its claim was lost. Claim again: that is harmless.
    */
   async get(id: string, options: Partial<RecordOptions> = {}): Promise<CurrentRecord | null> {
     checkObject('options', options);
@@ -147,18 +150,45 @@ export class FencedRecords {
     return currentOf(await this.#find(id, options.signal));
   }
 
-  /** Advances the ratchet without changing the document: from now on every lower token is refused. Errors as `put`. */
+  /**
+   * Advances the ratchet without changing the document: from now on every lower token is refused. Errors as `put`. After
+   * {@link OutcomeUnknownError}, claim again: that is harmless.
+   */
   async claim(id: string, options: RecordOptions): Promise<void> {
     const { token, signal } = this.#check(id, options);
     const call = 'SELECT fenced.claim_record($1, $2, $3::bigint)';
-    await this.#ask(id, signal, (session) =>
-      session.query(call, [this.#collection, id, String(token)]),
-    );
+    let isSent = false;
+    try {
+      await this.#ask(id, signal, (session) => {
+        isSent = true;
+        return session.query(call, [this.#collection, id, String(token)]);
+      });
+    } catch (error) {
+      if (!isSent || !isUnanswered(error)) throw error;
+      const writeId = this.#runtime.uniqueId();
+      throw new OutcomeUnknownError({ resource: id, writeId }, { cause: error });
+    }
   }
 
   /** Deletes the document and keeps its token, so that earlier holders stay out. Errors as `put`. */
   async delete(id: string, options: RecordWriteOptions): Promise<WrittenRecord> {
     return this.#replace(id, null, options);
+  }
+
+  /**
+   * What became of a write or a deletion, by its id. `applied` is certain as long as nobody has written after it; all else is
+   * `unknown`: the write may come before another one, or may be under way still.
+   */
+  async settle(
+    id: string,
+    writeId: string,
+    options: { readonly signal?: AbortSignal } = {},
+  ): Promise<'applied' | 'unknown'> {
+    checkName('id', id);
+    checkObject('options', options);
+    checkSignal('signal', options.signal);
+    const row = await this.#findLasting(id, options.signal);
+    return row?.write_id === writeId ? 'applied' : 'unknown';
   }
 
   /** The highest token seen for the document; 0n where it was never written nor claimed. */
@@ -201,9 +231,10 @@ export class FencedRecords {
     options: RecordWriteOptions,
   ): Promise<WrittenRecord> {
     const { token, signal } = this.#check(id, options);
-    const { expected } = options;
+    const { expected, onWriteId } = options;
+    if (onWriteId !== undefined) checkFunction('onWriteId', onWriteId);
     const version = expected === undefined ? null : await this.#versionOf(id, expected, signal);
-    const written = await this.#write(id, body, token, version, signal);
+    const written = await this.#write(id, body, token, version, signal, onWriteId);
     if (written !== null) return written;
     // Invariant: only a write that expects a version can miss it.
     if (expected === undefined) throw new Error('a write without expectation was not applied');
@@ -236,6 +267,7 @@ export class FencedRecords {
     token: bigint,
     expected: string | null,
     signal: AbortSignal | undefined,
+    onWriteId?: (writeId: string) => void,
   ): Promise<WrittenRecord | null> {
     const writeId = this.#runtime.uniqueId();
     const values = [this.#collection, id, body, String(token), writeId, expected];
@@ -243,12 +275,12 @@ export class FencedRecords {
     try {
       const version = await this.#ask(id, signal, (session) => {
         isSent = true;
+        onWriteId?.(writeId);
         return writeOnce(session, values);
       });
       return version === null ? null : { token, version: BigInt(version), writeId };
     } catch (error) {
-      const isUnknown = isSent && error instanceof StoreUnavailableError && !isAnswer(error.cause);
-      if (!isUnknown) throw error;
+      if (!isSent || !isUnanswered(error)) throw error;
       const row = await this.#findLasting(id, signal).catch(() => undefined);
       if (row?.write_id === writeId) return { token, version: BigInt(row.version), writeId };
       throw new OutcomeUnknownError({ resource: id, writeId }, { cause: error });
@@ -265,6 +297,7 @@ export class FencedRecords {
       signal?.throwIfAborted();
       try {
         return await this.#connections.with(this.#patience, async (session) => {
+          signal?.throwIfAborted();
           try {
             return await question(session);
           } catch (error) {
@@ -304,6 +337,11 @@ async function writeOnce(session: Session, values: Values): Promise<string | nul
   const [written, right] = await (isAsked ? send(put(values), MAY_PUT) : send(put(values)));
   if (isAsked) state.mayPut = right?.rows[0]?.[0] === 'true';
   return written?.rows[0]?.[0] ?? null;
+}
+
+/** Whether a statement that was sent may have been carried out. */
+function isUnanswered(error: unknown): boolean {
+  return error instanceof StoreUnavailableError && !isAnswer(error.cause);
 }
 
 /** Whether the server itself said that it did not do it. */

@@ -1,5 +1,5 @@
 import type { Readable } from 'node:stream';
-import { checkObject, checkSignal, checkWholeNumber } from '../core/check.js';
+import { checkFunction, checkObject, checkSignal, checkWholeNumber } from '../core/check.js';
 import { InvalidArgumentError } from '../core/errors.js';
 import { shown } from '../core/shown.js';
 import type { Layout } from '../core/stored.js';
@@ -69,12 +69,21 @@ export interface CallOptions {
   readonly signal?: AbortSignal;
 }
 
-export interface ReadOptions extends CallOptions {
+/** For every call that may write. */
+export interface SendOptions extends CallOptions {
+  /**
+   * Called with the id of the write right before it is sent, each time that it is. If the call is given up after that, `settle` tells
+   * what became of the write; without a call nothing was sent. It must not throw.
+   */
+  readonly onWriteId?: (writeId: string) => void;
+}
+
+export interface ReadOptions extends SendOptions {
   /** Makes it a fenced read: lower tokens are refused from then on. */
   readonly token?: TokenLike;
 }
 
-export interface TokenOptions extends CallOptions {
+export interface TokenOptions extends SendOptions {
   /** The fencing token of the lock that the caller holds. */
   readonly token: TokenLike;
 }
@@ -208,6 +217,12 @@ export function checkCall(options: CallOptions): void {
 }
 
 /** @throws {InvalidArgumentError} */
+export function checkSend(options: SendOptions): void {
+  checkCall(options);
+  if (options.onWriteId !== undefined) checkFunction('onWriteId', options.onWriteId);
+}
+
+/** @throws {InvalidArgumentError} */
 export function checkExpected(expected: string | null | undefined): void {
   if (expected !== undefined && expected !== null && typeof expected !== 'string')
     throw new InvalidArgumentError(`expected must be a version or null value=${shown(expected)}`);
@@ -215,7 +230,7 @@ export function checkExpected(expected: string | null | undefined): void {
 
 /** The token that a call presents. @throws {InvalidArgumentError} @throws {InvalidTokenError} */
 export function checkTokenOptions(options: TokenOptions): bigint {
-  checkCall(options);
+  checkSend(options);
   return parseToken(options.token);
 }
 

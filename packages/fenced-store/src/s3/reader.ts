@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream';
 import { bodyBytesOf, contentStream } from './content.js';
 import { currentOf, headersOf, originOf } from './current.js';
-import type { Current, CurrentStream, Listed, Settings } from './options.js';
+import type { Current, CurrentStream, Listed, SendOptions, Settings } from './options.js';
 import type { Plans } from './plans.js';
 import { unlessAborted } from './runtime.js';
 import { forEachOf, READS_AT_ONCE } from './several.js';
@@ -23,13 +23,13 @@ export class Reader {
   async current(
     key: string,
     token: bigint | undefined,
-    signal: AbortSignal | undefined,
+    { signal, onWriteId }: SendOptions,
   ): Promise<Current | null> {
     if (token === undefined)
       return unlessAborted(currentOf(key, await this.#writer.get(key, signal)), signal);
     for (;;) {
       const { written, found } = await this.#writer.write(
-        { key, token, signal },
+        { key, token, signal, onWriteId },
         this.#plans.fencedRead(key, token, signal),
       );
       // Without a version the claim was built upon before it was settled: the value read is an older one. Read again.
@@ -44,10 +44,10 @@ export class Reader {
   async stream(
     key: string,
     token: bigint | undefined,
-    signal: AbortSignal | undefined,
+    call: SendOptions,
   ): Promise<CurrentStream | null> {
-    if (token !== undefined) await this.claim(key, token, signal);
-    const object = await this.#writer.open(key, signal);
+    if (token !== undefined) await this.claim(key, token, call);
+    const object = await this.#writer.open(key, call.signal);
     if (object === null) return null;
     const { stored } = object;
     if (stored.state === 'deleted' || stored.token > (token ?? stored.token)) object.cancel();
@@ -64,11 +64,11 @@ export class Reader {
   async claim(
     key: string,
     token: bigint,
-    signal: AbortSignal | undefined,
+    { signal, onWriteId }: SendOptions,
     anew = false,
   ): Promise<void> {
     const plan = this.#plans.claim(key, token, signal, anew);
-    await this.#writer.write({ key, token, signal }, plan);
+    await this.#writer.write({ key, token, signal, onWriteId }, plan);
   }
 
   async *list(

@@ -12,6 +12,7 @@ import {
   checkCall,
   checkExpected,
   checkPageSize,
+  checkSend,
   checkTokenOptions,
   type Edit,
   type FencedS3Options,
@@ -98,7 +99,7 @@ export class FencedS3 {
     const token = checkTokenOptions(options);
     this.#checkKey(key);
     const headers = checkHeaders(options);
-    const { signal, onProgress, expected, bodyBytes: declaredBytes } = options;
+    const { signal, onWriteId, onProgress, expected, bodyBytes: declaredBytes } = options;
     checkExpected(expected);
     if (declaredBytes !== undefined)
       checkWholeNumber('bodyBytes', declaredBytes, 0, BODY_BYTES_MAX);
@@ -116,7 +117,7 @@ export class FencedS3 {
       onProgress?.({ ...progress });
     };
     const { written } = await this.#writer.write(
-      { key, token, signal, onSent },
+      { key, token, signal, onWriteId, onSent },
       this.#plans.put(key, token, source, headers, { expected, signal }),
     );
     return written;
@@ -139,10 +140,10 @@ export class FencedS3 {
     const token = checkTokenOptions(options);
     this.#checkKey(key);
     checkFunction('edit', edit);
-    const { attemptsMax = this.#settings.attemptsMax, signal } = options;
+    const { attemptsMax = this.#settings.attemptsMax, signal, onWriteId } = options;
     checkAttempts(attemptsMax);
     const { written } = await this.#writer.write(
-      { key, token, signal, attemptsMax },
+      { key, token, signal, onWriteId, attemptsMax },
       this.#plans.update(key, edit, signal),
     );
     return written;
@@ -165,10 +166,10 @@ export class FencedS3 {
     key: string | readonly string[],
     options: ReadOptions = {},
   ): Promise<Current | null | Map<string, Current | null>> {
-    checkCall(options);
+    checkSend(options);
     const token = options.token === undefined ? undefined : parseToken(options.token);
     const read = (one: string): Promise<Current | null> =>
-      this.#reader.current(one, token, options.signal);
+      this.#reader.current(one, token, options);
     const keys: readonly string[] | null = Array.isArray(key) ? key : null;
     for (const one of keys ?? [key as string]) this.#checkKey(one);
     return keys ? readEach(keys, read) : read(key as string);
@@ -180,10 +181,10 @@ export class FencedS3 {
    * @throws {StaleTokenError} {@link CorruptObjectError} {@link RatchetLostError} as `get`.
    */
   async getStream(key: string, options: ReadOptions = {}): Promise<CurrentStream | null> {
-    checkCall(options);
+    checkSend(options);
     const token = options.token === undefined ? undefined : parseToken(options.token);
     this.#checkKey(key);
-    return this.#reader.stream(key, token, options.signal);
+    return this.#reader.stream(key, token, options);
   }
 
   /**
@@ -195,7 +196,7 @@ export class FencedS3 {
   async claim(key: string, options: TokenOptions): Promise<void> {
     const token = checkTokenOptions(options);
     this.#checkKey(key);
-    await this.#reader.claim(key, token, options.signal);
+    await this.#reader.claim(key, token, options);
   }
 
   /**
@@ -207,10 +208,10 @@ export class FencedS3 {
   async delete(key: string, options: ReplaceOptions): Promise<Written> {
     const token = checkTokenOptions(options);
     this.#checkKey(key);
-    const { signal, expected } = options;
+    const { signal, onWriteId, expected } = options;
     checkExpected(expected);
     const { written } = await this.#writer.write(
-      { key, token, signal },
+      { key, token, signal, onWriteId },
       this.#plans.remove(key, token, { expected, signal }),
     );
     return written;
@@ -255,7 +256,7 @@ export class FencedS3 {
       );
     const { signal } = options;
     return this.#writer.settle(writeId, key, signal, (token) =>
-      this.#reader.claim(key, token, signal, true),
+      this.#reader.claim(key, token, options, true),
     );
   }
 

@@ -15,7 +15,7 @@ import { uploadParts } from './upload.js';
 import { Uploads } from './uploads.js';
 import { type Result, settle } from './write.js';
 
-/** How many writes of unknown outcome are remembered. */
+/** How many writes that are under way or of unknown outcome are remembered. */
 const UNKNOWN_MAX = 1_000;
 
 const SETTLEMENTS: Readonly<Record<Exclude<Fate, 'pending'>, Settlement>> = {
@@ -25,7 +25,7 @@ const SETTLEMENTS: Readonly<Record<Exclude<Fate, 'pending'>, Settlement>> = {
   unknown: 'unknown',
 };
 
-/** A write of unknown outcome. */
+/** A write that is under way, or of unknown outcome. */
 interface Unsettled {
   readonly key: string;
   readonly intent: Intent;
@@ -37,6 +37,7 @@ export interface WriteOptions {
   /** @default that of the store */
   readonly attemptsMax?: number;
   readonly signal: AbortSignal | undefined;
+  readonly onWriteId?: ((writeId: string) => void) | undefined;
   readonly onSent?: ((storedBytes: number) => void) | undefined;
 }
 
@@ -170,18 +171,28 @@ export class Writer {
     put: Put,
     base: Stored | null,
     payload: Payload,
-    { signal, onSent }: WriteOptions,
+    { signal, onWriteId, onSent }: WriteOptions,
   ): Promise<Result> {
     const { stored, key } = put;
+    const { writeId } = stored;
+    // A caller that gives up may ask what became of the write before that is known here.
+    const begin = (): void => {
+      this.#remember(writeId, { key, intent: { ...stored, base } });
+      onWriteId?.(writeId);
+    };
+    let isUnknown = false;
     try {
       if (payload.kind === 'parts')
-        return await this.#upload(put, base, payload.parts, { signal, onSent });
+        return await this.#upload(put, base, payload.parts, { signal, begin, onSent });
       if (payload.kind === 'bytes') stamp(payload.sealed, stored.layout, stored);
       const content =
         payload.kind === 'bytes'
           ? payload.sealed
           : await payload.file.stamped(stored.layout, stored);
-      const send = () => this.requests.put(put, content, signal);
+      const send = () => {
+        begin();
+        return this.requests.put(put, content, signal);
+      };
       const result = await settle(this.requests, { ...put, base, send }, this.runtime, signal);
       if (result.applied) {
         try {
@@ -192,11 +203,12 @@ export class Writer {
       }
       return result;
     } catch (error) {
-      if (error instanceof OutcomeUnknownError) {
-        this.known.outdated(key);
-        this.#remember(error.writeId, { key, intent: { ...stored, base } });
-      }
+      if (!(error instanceof OutcomeUnknownError)) throw error;
+      this.known.outdated(key);
+      isUnknown = true;
       throw error;
+    } finally {
+      if (!isUnknown && !signal?.aborted) this.#unsettled.delete(writeId);
     }
   }
 
@@ -204,7 +216,11 @@ export class Writer {
     put: Put,
     base: Stored | null,
     source: AsyncIterable<Uint8Array>,
-    { signal, onSent = () => undefined }: Pick<WriteOptions, 'signal' | 'onSent'>,
+    {
+      signal,
+      begin,
+      onSent = () => undefined,
+    }: Pick<WriteOptions, 'signal' | 'onSent'> & { readonly begin: () => void },
   ): Promise<Result> {
     const { partsInFlight } = this.#settings;
     const uploaded = await uploadParts(this.#uploads, put, source, {
@@ -213,7 +229,10 @@ export class Writer {
       onSent,
     });
     const { upload, parts, bytes } = uploaded;
-    const send = () => this.#uploads.complete(put, upload, parts, bytes, signal);
+    const send = () => {
+      begin();
+      return this.#uploads.complete(put, upload, parts, bytes, signal);
+    };
     let isOpen = true;
     try {
       const result = await settle(this.requests, { ...put, base, send }, this.runtime, signal);

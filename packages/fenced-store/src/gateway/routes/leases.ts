@@ -1,4 +1,3 @@
-import type { Request } from 'express';
 import { jsonOf } from '../bodies.js';
 import { type Exchange, type Route, reply } from '../exchange.js';
 import type { AllLimits } from '../limits.js';
@@ -41,13 +40,14 @@ export function leaseRoutes(parts: LeaseParts): readonly Route[] {
 
 async function acquire(parts: LeaseParts, exchange: Exchange): Promise<void> {
   const startedMs = parts.runtime.nowMs();
-  const { request, response, names, signal } = exchange;
+  const { response, names, signal, deadline } = exchange;
   const { resource = '' } = names;
-  const { ttlMs, waitMs = 0 } = await timesOf(parts, request, ['ttlMs', 'waitMs']);
+  const { ttlMs, waitMs = 0 } = await timesOf(parts, exchange, ['ttlMs', 'waitMs']);
   const { waitMsMax } = parts.limits;
   if (waitMs > waitMsMax)
     throw new Problem('invalid-request', `waitMs may be ${waitMsMax} at most waitMs=${waitMs}`);
   const ended = parts.draining ? AbortSignal.any([signal, parts.draining]) : signal;
+  deadline.restart(waitMs);
   const lease = await parts.redlock.acquire(resource, { ttlMs, waitMs, signal: ended });
   if (signal.aborted) {
     // Whoever asked for it does not know of it, and would only be in the way of others.
@@ -62,7 +62,7 @@ async function acquire(parts: LeaseParts, exchange: Exchange): Promise<void> {
 async function extend(parts: LeaseParts, exchange: Exchange): Promise<void> {
   const startedMs = parts.runtime.nowMs();
   const { resource, owner, token } = named(parts.seal, exchange);
-  const { ttlMs } = await timesOf(parts, exchange.request, ['ttlMs']);
+  const { ttlMs } = await timesOf(parts, exchange, ['ttlMs']);
   const remainingMs = await parts.redlock.extend({ resource, owner }, ttlMs);
   if (remainingMs < 1)
     throw new Problem('no-quorum', 'the lock nodes answered too late to rely on what they said', {
@@ -114,11 +114,11 @@ function named(seal: Seal, { names }: Exchange) {
 /** The milliseconds that a body names, `ttlMs` always. Their ranges are for the lock service to check. */
 async function timesOf(
   { limits, runtime }: LeaseParts,
-  request: Request,
+  exchange: Exchange,
   names: readonly string[],
 ): Promise<{ readonly ttlMs: number; readonly waitMs?: number }> {
   const { recordBytesMax: bytesMax, idleTimeoutMs } = limits;
-  const body = await jsonOf(request, { bytesMax, idleTimeoutMs }, runtime);
+  const body = await jsonOf(exchange, { bytesMax, idleTimeoutMs }, runtime);
   if (typeof body !== 'object' || body === null || Array.isArray(body))
     throw new Problem('invalid-request', 'the body must be an object');
   for (const [name, value] of Object.entries(body)) {

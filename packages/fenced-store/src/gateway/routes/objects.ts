@@ -61,7 +61,7 @@ async function put(
   exchange: Exchange,
   uploads: { underWay: number },
 ): Promise<void> {
-  const { request, response, names, signal } = exchange;
+  const { request, response, names } = exchange;
   const { key = '' } = names;
   const token = requiredToken(exchange, tokens, `objects/${key}`);
   const expected = expectedVersion(request);
@@ -76,15 +76,17 @@ async function put(
     });
   uploads.underWay += 1;
   try {
-    const pieces = bytesOf(request, { bytesMax, idleTimeoutMs }, runtime);
+    const pieces = bytesOf(exchange, { bytesMax, idleTimeoutMs }, runtime);
     const isSmall = bodyBytes !== undefined && bodyBytes <= SMALL_BYTES;
     const body = isSmall ? Buffer.concat(await Array.fromAsync(pieces)) : pieces;
-    const putting = objects.put(key, body, {
-      ...{ token, signal, ...headersOf(request) },
+    const options = {
+      ...{ token, ...headersOf(request) },
       ...(expected !== undefined && { expected }),
       ...(bodyBytes !== undefined && { bodyBytes }),
-    });
-    const written = await settled('objects', key, putting);
+    };
+    const written = await settled(exchange, 'objects', key, (call) =>
+      objects.put(key, body, { ...options, ...call }),
+    );
     if (written.version !== null) response.set('ETag', etagOf(written.version));
     answer(response, key, written);
   } finally {
@@ -93,19 +95,22 @@ async function put(
 }
 
 async function remove({ objects, tokens }: ObjectParts, exchange: Exchange): Promise<void> {
-  const { request, response, names, signal } = exchange;
+  const { request, response, names } = exchange;
   const { key = '' } = names;
   const token = requiredToken(exchange, tokens, `objects/${key}`);
   const expected = expectedVersion(request);
-  const options = { token, signal, ...(expected !== undefined && { expected }) };
-  answer(response, key, await settled('objects', key, objects.delete(key, options)));
+  const options = { token, ...(expected !== undefined && { expected }) };
+  const written = await settled(exchange, 'objects', key, (call) =>
+    objects.delete(key, { ...options, ...call }),
+  );
+  answer(response, key, written);
 }
 
 async function claim({ objects, tokens }: ObjectParts, exchange: Exchange): Promise<void> {
-  const { response, names, signal } = exchange;
+  const { response, names } = exchange;
   const { key = '' } = names;
   const token = requiredToken(exchange, tokens, `objects/${key}`);
-  await settled('objects', key, objects.claim(key, { token, signal }));
+  await settled(exchange, 'objects', key, (call) => objects.claim(key, { token, ...call }));
   response.set('Fencing-Token', String(token));
   reply(response, { token: String(token) });
 }
@@ -118,8 +123,9 @@ async function get(
   const { key = '' } = names;
   const token = presentedToken(exchange, tokens, `objects/${key}`);
   if (token !== undefined) checkAllowed(caller, 'claim', `objects/${key}`);
-  const options = { signal, ...(token !== undefined && { token }) };
-  const current = await settled('objects', key, objects.getStream(key, options));
+  const current = await settled(exchange, 'objects', key, (call) =>
+    objects.getStream(key, { ...call, ...(token !== undefined && { token }) }),
+  );
   if (current === null) throw new Problem('not-found', 'there is no object under this key');
   const { body, bodyBytes } = current;
   try {
@@ -143,6 +149,8 @@ async function get(
     if (request.method === 'HEAD') return void response.end();
     // What is wrong with a body mostly shows with its first bytes: as long as none was sent, a problem can be told.
     await once(body, 'readable', { signal });
+    // From here on, each piece has a time limit of its own.
+    exchange.deadline.stop();
     // Nothing comes over the connection while a compressed body is read up to the range, and it is not the client's fault.
     const stay = (): void => void response.socket?.setTimeout(response.socket.timeout ?? 0);
     const wanted = range ? slice(body, range, stay) : body;

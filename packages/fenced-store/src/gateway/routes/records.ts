@@ -11,10 +11,10 @@ import {
   type TokenParts,
 } from '../exchange.js';
 import type { AllLimits } from '../limits.js';
-import type { RecordStore, Written } from '../parts.js';
+import type { RecordCollection, RecordStore, Written } from '../parts.js';
 import { Problem } from '../problem.js';
 import type { Runtime } from '../runtime.js';
-import { nameWrite, settled } from '../write-id.js';
+import { nameWrite, settled, settledByClaiming } from '../write-id.js';
 
 export interface RecordParts {
   readonly records: RecordStore;
@@ -47,33 +47,35 @@ export function recordRoutes(parts: RecordParts): readonly Route[] {
 }
 
 async function put({ records, tokens, limits, runtime }: RecordParts, exchange: Exchange) {
-  const { request, response, signal } = exchange;
+  const { response } = exchange;
   const { collection, id, key } = named(exchange);
   const token = requiredToken(exchange, tokens, `records/${key}`);
   const expected = expectedRecord(exchange);
   const { recordBytesMax: bytesMax, idleTimeoutMs } = limits;
-  const body = await jsonOf(request, { bytesMax, idleTimeoutMs }, runtime);
-  const options = { token, signal, ...expected };
-  const putting = records.records(collection).put(id, body, options);
-  const written = await settled('records', key, putting);
+  const body = await jsonOf(exchange, { bytesMax, idleTimeoutMs }, runtime);
+  const written = await settled(exchange, 'records', key, (call) =>
+    records.records(collection).put(id, body, { token, ...expected, ...call }),
+  );
   response.set('ETag', etagOf(written.version));
   answer(response, key, written);
 }
 
 async function remove({ records, tokens }: RecordParts, exchange: Exchange): Promise<void> {
-  const { response, signal } = exchange;
+  const { response } = exchange;
   const { collection, id, key } = named(exchange);
   const token = requiredToken(exchange, tokens, `records/${key}`);
-  const options = { token, signal, ...expectedRecord(exchange) };
-  const deleting = records.records(collection).delete(id, options);
-  answer(response, key, await settled('records', key, deleting));
+  const expected = expectedRecord(exchange);
+  const written = await settled(exchange, 'records', key, (call) =>
+    records.records(collection).delete(id, { token, ...expected, ...call }),
+  );
+  answer(response, key, written);
 }
 
 async function claim({ records, tokens }: RecordParts, exchange: Exchange): Promise<void> {
   const { response, signal } = exchange;
   const { collection, id, key } = named(exchange);
   const token = requiredToken(exchange, tokens, `records/${key}`);
-  await records.records(collection).claim(id, { token, signal });
+  await settledByClaiming(exchange, () => records.records(collection).claim(id, { token, signal }));
   response.set('Fencing-Token', String(token));
   reply(response, { token: String(token) });
 }
@@ -83,8 +85,9 @@ async function get({ records, tokens }: RecordParts, exchange: Exchange): Promis
   const { collection, id, key } = named(exchange);
   const token = presentedToken(exchange, tokens, `records/${key}`);
   if (token !== undefined) checkAllowed(caller, 'claim', `records/${key}`);
-  const options = { signal, ...(token !== undefined && { token }) };
-  const current = await records.records(collection).get(id, options);
+  const read = (): ReturnType<RecordCollection['get']> =>
+    records.records(collection).get(id, { signal, ...(token !== undefined && { token }) });
+  const current = token === undefined ? await read() : await settledByClaiming(exchange, read);
   if (current === null) throw new Problem('not-found', 'there is no record of this id');
   const etag = etagOf(current.version);
   response.set({

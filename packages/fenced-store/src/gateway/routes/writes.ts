@@ -30,9 +30,7 @@ async function outcomeOf(
   if (kind === 'objects' && objects) return objects.settle(id, { key, signal });
   if (kind === 'records' && records) {
     const [collection = '', name = ''] = key.split('/');
-    const current = await records.records(collection).get(name, { signal });
-    // What others wrote since does not tell: the write may have come before them, or may be under way still.
-    return current?.writeId === id ? 'applied' : 'unknown';
+    return records.records(collection).settle(name, id, { signal });
   }
   throw new Problem('not-found', `this gateway has no store for ${kind}`);
 }
