@@ -2,9 +2,11 @@ import { existsSync } from 'node:fs';
 import { installPackages } from './apt.js';
 import { ServiceUnavailableError, TestbedError } from './errors.js';
 import {
+  findGo,
   findPgBouncer,
   findPostgres,
   findPostgresOfTheSystem,
+  findPython,
   findRedis,
   findS3,
   S3_SERVERS,
@@ -18,7 +20,14 @@ const ORIGINS: readonly Origin[] = ['environment', 'program', 'docker'];
 
 /** What a service needs on a machine, and how a person gets it where it is missing. */
 export interface Need<P = unknown> {
-  readonly service: 'Redis' | 'Postgres' | 'S3' | "the system's Postgres" | 'PgBouncer';
+  readonly service:
+    | 'Redis'
+    | 'Postgres'
+    | 'S3'
+    | "the system's Postgres"
+    | 'PgBouncer'
+    | 'Python'
+    | 'Go';
   /** The variable of the environment that names a running server. */
   readonly variable: string;
   /** Where this machine has the programs, or which. Cheap: looks at files only. */
@@ -59,6 +68,24 @@ export const PGBOUNCER: Need<string> = {
   find: findPgBouncer,
   debian: ['pgbouncer'],
   homebrew: ['pgbouncer'],
+};
+
+/** Only for tests of clients that are generated. */
+export const PYTHON: Need<string> = {
+  service: 'Python',
+  variable: '',
+  find: findPython,
+  debian: ['python3-venv'],
+  homebrew: ['python'],
+};
+
+/** As `PYTHON`. */
+export const GO: Need<string> = {
+  service: 'Go',
+  variable: '',
+  find: findGo,
+  debian: ['golang-go'],
+  homebrew: ['go'],
 };
 
 export const S3: Need<S3Program> = {

@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process';
 import { accessSync, constants, existsSync, readdirSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { homedir } from 'node:os';
@@ -93,6 +94,18 @@ export function findPostgresOfTheSystem(): string | undefined {
   return [...homes, ...(initdb ? [dirname(dirname(initdb))] : [])].find((home) =>
     ['initdb', 'postgres'].every((name) => isExecutable(join(home, 'bin', name))),
   );
+}
+
+/** A Python that can make virtual environments: Debian's can only with the package `python3-venv`. */
+export function findPython(): string | undefined {
+  const python = findProgram('python3');
+  if (python === undefined) return undefined;
+  const { status } = spawnSync(python, ['-c', 'import venv, ensurepip']);
+  return status === 0 ? python : undefined;
+}
+
+export function findGo(): string | undefined {
+  return findProgram('go');
 }
 
 export function findPgBouncer(): string | undefined {

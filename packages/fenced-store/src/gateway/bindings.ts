@@ -40,7 +40,7 @@ export function bindLeases(bindings: readonly Binding[]): LeaseOf {
     for (const { keys, lease } of rules) {
       const found = matched(keys, segments);
       if (found === null) continue;
-      return lease && lease.map((part) => found.get(part) ?? part).join('/');
+      return lease?.map((part) => found.get(part) ?? part).join('/') ?? null;
     }
     return segments.slice(1).join('/');
   };

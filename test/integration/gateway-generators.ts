@@ -1,0 +1,88 @@
+import { execFile } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { chmod, mkdir, readdir, rm, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { promisify } from 'node:util';
+import { cacheFolder, GO, installed, PYTHON } from '@fenced/testbed';
+
+const run = promisify(execFile);
+/** Outside of the repository, and kept: what is fetched and built once serves all runs. */
+const CACHE = join(dirname(cacheFolder()), 'generators');
+
+const PYTHON_PACKAGES = [
+  ...['openapi-python-client==0.29.1', 'httpx==0.28.1', 'attrs==26.1.0'],
+  'python-dateutil==2.9.0.post0',
+];
+const GO_VERSION = '1.26.8';
+const OAPI_CODEGEN = 'github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2';
+
+/** Generates a Python client into a folder. @returns the Python that runs it from there */
+export async function generatePython(document: string, folder: string): Promise<string> {
+  const home = join(CACHE, `python-${PYTHON_PACKAGES[0]}`);
+  const program = (name: string): string => join(home, 'bin', name);
+  await once(home, async () => {
+    await run(await installed(PYTHON), ['-m', 'venv', home]);
+    await run(program('pip'), ['install', '--quiet', ...PYTHON_PACKAGES]);
+  });
+  const target = ['--output-path', join(folder, 'fenced_client'), '--meta', 'none'];
+  const { stdout, stderr } = await run(
+    program('openapi-python-client'),
+    ['generate', '--path', document, ...target, '--fail-on-warning'],
+    // Its formatter stands beside it.
+    { env: { ...process.env, PATH: `${join(home, 'bin')}:${process.env.PATH}` } },
+  );
+  if (/warning/i.test(stdout + stderr)) throw new Error(`it left something out:\n${stdout}`);
+  return program('python3');
+}
+
+/** Generates a Go client into a module, and builds the module. @returns the program */
+export async function generateGo(document: string, folder: string): Promise<string> {
+  const { go, env } = await goToolchain();
+  const generator = join(CACHE, 'oapi-codegen-2.8.2');
+  await once(generator, () =>
+    run(go, ['install', OAPI_CODEGEN], { env: { ...env, GOBIN: generator }, cwd: folder }),
+  );
+  const target = ['-package', 'fenced', '-o', join(folder, 'fenced', 'client.go')];
+  await mkdir(join(folder, 'fenced'));
+  await run(join(generator, 'oapi-codegen'), ['-generate', 'types,client', ...target, document]);
+  await run(go, ['build', '-o', 'client', '.'], { env, cwd: folder });
+  return join(folder, 'client');
+}
+
+/** Debian's Go may be older than the generator wants. The one that it wants is a module, which every Go can fetch. */
+async function goToolchain() {
+  const bootstrap = await installed(GO);
+  const modules = join(CACHE, 'go');
+  await mkdir(modules, { recursive: true });
+  await writeFile(join(modules, 'go.mod'), 'module bootstrap\n');
+  const env = {
+    ...process.env,
+    ...{ GOPATH: modules, GOCACHE: join(modules, 'cache'), GOFLAGS: '-modcacherw', GOWORK: 'off' },
+  };
+  const { stdout: platform } = await run(bootstrap, ['env', 'GOOS', 'GOARCH'], { env });
+  const [os, arch] = platform.trim().split('\n');
+  const name = `golang.org/toolchain@v0.0.1-go${GO_VERSION}.${os}-${arch}`;
+  const { stdout } = await run(bootstrap, ['mod', 'download', '-json', name], {
+    env,
+    cwd: modules,
+  });
+  const { Dir: root } = JSON.parse(stdout) as { Dir: string };
+  // Modules have no executable files.
+  const tools = join(root, 'pkg', 'tool', `${os}_${arch}`);
+  for (const one of [join(root, 'bin'), tools])
+    for (const file of await readdir(one)) await chmod(join(one, file), 0o555);
+  return {
+    go: join(root, 'bin', 'go'),
+    env: { ...env, GOROOT: root, GOTOOLCHAIN: 'local', CGO_ENABLED: '0' },
+  };
+}
+
+/** Makes a folder, unless it is there as a whole. */
+async function once(folder: string, make: () => Promise<unknown>): Promise<void> {
+  const mark = join(folder, '.whole');
+  if (existsSync(mark)) return;
+  await rm(folder, { recursive: true, force: true });
+  await mkdir(folder, { recursive: true });
+  await make();
+  await writeFile(mark, '');
+}
