@@ -16,7 +16,7 @@ export class OneNode {
     members: string,
     runtime: Runtime = systemRuntime,
   ) {
-    const options = { keyPrefix, fenceTtlMs: 60_000, maxTtlMs: 60_000, members, nodeCount: 1 };
+    const options = { keyPrefix, fenceTtlMs: 60_000, maxTtlMs: 60_000, members, names: ['n'] };
     const node = new RedisNode({ name: 'n', client, durable: false }, options, runtime);
     this.#nodes = new Nodes([node], options, runtime);
   }

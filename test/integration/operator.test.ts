@@ -62,6 +62,18 @@ const options = (): string[] => [
   keyPrefix,
 ];
 
+/** A client that never hears what became of this command. */
+function deafTo(client: Redis, command: string): Redis {
+  for (const name of ['evalsha', 'eval'] as const) {
+    const send = client[name].bind(client);
+    client[name] = async (...values: unknown[]): Promise<unknown> => {
+      const reply: unknown = await Reflect.apply(send, client, values);
+      return values.includes(command) ? new Promise(() => {}) : reply;
+    };
+  }
+  return client;
+}
+
 interface Ended {
   readonly code: number;
   readonly stdout: string;
@@ -113,7 +125,9 @@ describe('status', () => {
     ]);
     const nodes = clients.slice(0, 2).map((client, at) => ({ name: `n${at}`, client }));
     for (const warning of await warnings(new Redlock({ nodes, keyPrefix }))) {
-      expect(warning).toContain('name them alike');
+      expect(warning).toMatch(
+        /this client has \[n0, n1\], node n\d was set up as . with \[a, b, c\].*configure all clients alike/,
+      );
     }
   });
 
@@ -162,7 +176,7 @@ describe('admit', () => {
     await Promise.all(admin.slice(0, 2).map((node) => node.del(`${keyPrefix}node`)));
     await service.nodes[2]?.pause();
     const refused = await redlock().admit();
-    expect(refused).toMatchObject({ ok: false, reason: expect.stringContaining('bring back c') });
+    expect(refused).toMatchObject({ ok: false, reason: expect.stringContaining('bring back c;') });
     // As by default, where nobody is left to tell.
     const forced = redlock({ firstToken: BigInt(Date.now()) });
     expect(await forced.admit({ force: true })).toEqual({ ok: true });
@@ -190,15 +204,8 @@ describe('admit', () => {
     await acquireOnce(redlock());
     const begun = await admin[0]?.hget(`${keyPrefix}node`, 'incarnation');
     const [first] = service.nodes;
-    const deaf = new Redis(first?.port ?? 0);
+    const deaf = deafTo(new Redis(first?.port ?? 0), 'retire');
     clients.push(deaf);
-    for (const name of ['evalsha', 'eval'] as const) {
-      const send = deaf[name].bind(deaf);
-      deaf[name] = async (...values: unknown[]): Promise<unknown> => {
-        const reply: unknown = await Reflect.apply(send, deaf, values);
-        return values.includes('retire') ? new Promise(() => {}) : reply;
-      };
-    }
     const nodes = service.nodes.map(({ name, port }, at) => {
       const client = at === 0 ? deaf : new Redis(port);
       clients.push(client);
@@ -212,6 +219,112 @@ describe('admit', () => {
     expect(await voting()).toEqual(['b', 'c']);
     expect(await redlock().admit({ node: 'a', force: true })).toEqual({ ok: true });
     expect(await voting()).toEqual(['a', 'b', 'c']);
+  });
+
+  test('with --force has failed where no node answers, and says what each of them said', async () => {
+    const away = ['a', 'b', 'c'].map((name) => `${name}=redis://127.0.0.1:1`);
+    const ended = await fenced('admit', '--force', ...away.flatMap((node) => ['--redis', node]));
+    expect(ended.code).toBe(1);
+    expect(ended.stdout).toMatch(
+      /0 of 3 nodes can be admitted, and a majority is 2: a \(.+\), b \(.+\), c \(.+\)/,
+    );
+    const nodes = ['a', 'b', 'c'].map((name) => {
+      const client = new Redis(1, { maxRetriesPerRequest: 0, retryStrategy: () => null });
+      client.on('error', () => {});
+      clients.push(client);
+      return { name, client };
+    });
+    for (const force of [true, false]) {
+      expect(await redlock({ nodes }).admit({ force })).toMatchObject({
+        ok: false,
+        reason: expect.stringMatching(/a \(.+\), b \(.+\), c \(.+\)/),
+      });
+    }
+    const named = await redlock({ nodes }).admit({ node: 'b', force: true });
+    expect(named).toMatchObject({
+      ok: false,
+      reason: expect.stringMatching(/^node b goes on as it was: .+/),
+    });
+  });
+
+  test('with --force has failed where only a minority answers, which is left as it was', async () => {
+    const nodes = service.nodes.map(({ name, port }, at) => {
+      const client = new Redis(at === 0 ? port : 1, {
+        ...{ maxRetriesPerRequest: 0, retryStrategy: () => null },
+      });
+      client.on('error', () => {});
+      clients.push(client);
+      return { name, client };
+    });
+    expect(await redlock({ nodes }).admit({ force: true })).toMatchObject({
+      ok: false,
+      reason: expect.stringMatching(
+        /^1 of 3 nodes can be admitted, and a majority is 2: a \(has no vote\), b \(.+\), c \(.+\)/,
+      ),
+    });
+    expect(await admin[0]?.hget(`${keyPrefix}node`, 'roster')).toBeNull();
+    // Nor is that the advice, where it could do nothing.
+    const { reason = '' } = (await redlock({ nodes }).admit()) as { reason?: string };
+    expect(reason).toContain('bring back b, c');
+    expect(reason).not.toContain('--force');
+  });
+
+  test('with --force has failed where the nodes were set up with other names', async () => {
+    await acquireOnce(redlock());
+    const nodes = service.nodes.map(({ port }, at) => {
+      const client = new Redis(port);
+      clients.push(client);
+      return { name: `n${at}`, client };
+    });
+    const refused = await redlock({ nodes }).admit({ force: true });
+    expect(refused).toMatchObject({
+      ok: false,
+      reason: expect.stringMatching(/this client has \[n0, n1, n2\], node .* with \[a, b, c\]/),
+    });
+    const flags = service.nodes.flatMap(({ port }, at) => [
+      '--redis',
+      `n${at}=redis://127.0.0.1:${port}`,
+    ]);
+    const ended = await fenced('admit', '--force', ...flags, '--key-prefix', keyPrefix);
+    expect(ended).toMatchObject({ code: 1, stdout: expect.stringMatching(/^votes: none, of 3/) });
+    expect(ended.stdout).toContain('members differ');
+    expect(await voting()).toEqual(['a', 'b', 'c']);
+  });
+
+  test('of one node is done only when that node is known to vote', async () => {
+    await acquireOnce(redlock());
+    await admin[1]?.del(`${keyPrefix}node`);
+    // A majority votes all the time.
+    expect(await redlock().admit()).toEqual({ ok: true });
+    expect(await redlock().admit({ node: 'a' })).toEqual({ ok: true });
+    expect(await redlock().admit({ node: 'b' })).toMatchObject({
+      ok: false,
+      reason: expect.stringMatching(/a \(votes\), b \(for another \d+ ms\), c \(votes\)/),
+    });
+    await service.nodes[2]?.pause();
+    for (const force of [true, false]) {
+      expect(await redlock().admit({ node: 'c', force })).toMatchObject({
+        ok: false,
+        reason: expect.stringContaining('no answer within 2000 ms'),
+      });
+    }
+  });
+
+  test('with --force is not done where the answer to an ADMIT is lost, though a majority votes', async () => {
+    await acquireOnce(redlock());
+    await admin[1]?.del(`${keyPrefix}node`);
+    const nodes = service.nodes.map(({ name, port }, at) => {
+      const client = new Redis(port);
+      clients.push(client);
+      return { name, client: at === 1 ? deafTo(client, 'admit') : client };
+    });
+    expect(await redlock({ nodes }).admit({ force: true })).toMatchObject({
+      ok: false,
+      reason: expect.stringMatching(
+        /^not all nodes vote: a \(votes\), b \(no answer within 2000 ms.*\), c \(votes\)/,
+      ),
+    });
+    expect(await redlock().admit({ force: true })).toEqual({ ok: true });
   });
 
   test('takes no name that no node has', async () => {

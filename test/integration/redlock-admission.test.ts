@@ -153,7 +153,7 @@ test('nodes that each had no vote in its turn, while a majority voted all the ti
 /** One node of two, asked directly. */
 function askedDirectly({ port }: Pick<LocalRedisNode, 'port'>) {
   const { keyPrefix } = clients;
-  const options = { keyPrefix, members: 'a b', nodeCount: 2, maxTtlMs: LEASE_MS };
+  const options = { keyPrefix, members: '1 digest', names: ['a', 'b'], maxTtlMs: LEASE_MS };
   const named = { name: 'a', client: clients.connect(port), durable: false };
   const node = new RedisNode(named, options, systemRuntime);
   const look = async () => {
@@ -316,7 +316,7 @@ describe('an error', () => {
     const error = await refusal();
     expect(error).toBeInstanceOf(NoQuorumError);
     expect(error.message).toMatch(
-      /only while a majority votes or all nodes answer; bring back n1 \(/,
+      /only while a majority votes or all nodes answer: n0 .+, n1 .+, n2 .+; bring back n1;/,
     );
     await nodes[1].start();
     const [before, after] = [await tokenOf(lock, 'x'), await tokenOf(lock, 'x')];

@@ -152,7 +152,9 @@ test('a replica has no vote, though it knows what its master knows', async () =>
   while ((await ledger.ownerOf('x')) !== lease.owner) await admin.ping();
   // Shorter than what is left, so that nothing need be written.
   const held = { resource: 'x', owner: lease.owner };
-  await expect(open(replica).extend(held, 10_000)).rejects.toThrow(/a: not-admitted/);
+  await expect(open(replica).extend(held, 10_000)).rejects.toThrow(
+    /a: not-master, its server is a slave/,
+  );
 });
 
 /** The commands of Redis in the scripts. */

@@ -20,7 +20,8 @@ const weights = {
   failover: 4,
   /** The old master of a failover is gone at last. */
   'bury-ghost': 2,
-  'replica-for-a-while': 1,
+  /** For four times `ms`; it can still be written. */
+  'replica-for-a-while': 2,
   flush: 1,
   'lose-lock': 12,
   'lose-entry': 4,

@@ -88,12 +88,31 @@ export class Machine {
     this.master = this.#process(this.#remembered(memory));
   }
 
-  /** It was a replica for a while, of one that had missed something, and is master again in the same process. */
-  becomeReplicaForAWhile(): void {
+  /** It becomes a replica, of one that had missed something. It can still be written. */
+  becomeReplica(): void {
     if (!this.master) return;
     this.#forget();
     this.master.alive = false;
     this.master = this.#process(this.#remembered('snapshot'));
+    this.master.role = 'slave';
+  }
+
+  /** What its master writes arrives at a replica: older tokens and leases, in place of what a client has written there. */
+  replicate(): void {
+    const replica = this.master;
+    if (replica?.role !== 'slave') return;
+    const fields = this.#remembered('snapshot').hashes.get(NODE_KEY) ?? new Map<string, string>();
+    const written = [...fields].filter(
+      ([name]) => name === 'max' || name.startsWith(`${KEY_PREFIX}line:`),
+    );
+    if (written.length > 0) replica.setFields(NODE_KEY, Object.fromEntries(written));
+  }
+
+  /** A replica becomes master in the same process, with a history of its own. */
+  promote(): void {
+    if (this.master?.role !== 'slave') return;
+    this.master.alive = false;
+    this.master = this.#process(this.master.data);
   }
 
   flush(): void {

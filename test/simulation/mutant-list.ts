@@ -29,6 +29,7 @@ export const mutants: readonly Mutant[] = [
       'a second line: CONFIRM gives no token twice, and whose lock has expired on a node has used up the time of its lease',
   },
   { name: 'no admission check', flaw: 'no-admission-check' },
+  { name: 'a replica that can be written votes', flaw: 'replica-votes' },
   { name: 'floor not restored', flaw: 'floor-not-restored' },
   {
     name: 'roster ignored',
@@ -78,7 +79,7 @@ export const mutants: readonly Mutant[] = [
     // Else the stranger takes a roster of more nodes than it knows for no reply at all.
     patch: {
       file: '/redis/replies.ts',
-      replace: [['if (entries.length !== service.nodeCount) throw unexpected(value);', '']],
+      replace: [['if (entries.length !== service.names.length) throw unexpected(value);', '']],
     },
   },
   { name: 'who is first in line takes what is held', flaw: 'first-takes-held' },

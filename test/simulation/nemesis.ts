@@ -53,6 +53,7 @@ export class Nemesis {
   makePeace(stranger: Client | null): void {
     for (const machine of this.#machines) {
       machine.start();
+      machine.promote();
       machine.buryGhost();
       machine.fill(false);
     }
@@ -92,7 +93,13 @@ export class Nemesis {
     }
     if (kind === 'failover') machine.failOver(memory);
     if (kind === 'bury-ghost') machine.buryGhost();
-    if (kind === 'replica-for-a-while') machine.becomeReplicaForAWhile();
+    if (kind === 'replica-for-a-while') {
+      machine.becomeReplica();
+      const { nowMs } = this.#schedule;
+      for (const times of [1, 2, 3])
+        this.#schedule.at(nowMs + times * ms, () => machine.replicate());
+      this.#schedule.at(nowMs + 4 * ms, () => machine.promote());
+    }
     if (kind === 'flush') machine.flush();
     if (kind === 'lose-lock') machine.lose('lock');
     if (kind === 'lose-entry') machine.lose('entry');

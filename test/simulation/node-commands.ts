@@ -17,14 +17,16 @@ export type Step =
     }
   /** What the keys were made to expire, and waits of a quarantine, come this much nearer. */
   | { readonly do: 'wait'; readonly units: number }
-  /** A lease has ended early, a resource is forgotten, or a line or the node's hash is evicted. */
+  /** A lease has ended early, a resource is forgotten, a line or the node's hash is evicted, or its storage version is another one. */
   | {
       readonly do: 'lose';
       readonly at: number;
-      readonly what: 'lock' | 'entry' | 'line' | 'node';
+      readonly what: 'lock' | 'entry' | 'line' | 'node' | 'version';
       readonly resource: string;
     }
   | { readonly do: 'flush'; readonly at: number }
+  /** A master becomes a replica that can be written, and the other way round. */
+  | { readonly do: 'role'; readonly at: number }
   /** The keys of one process are found by the other: another incarnation of the same data. */
   | { readonly do: 'move'; readonly from: number };
 
@@ -47,7 +49,10 @@ const resource = fc.oneof(
 const set = fc.uniqueArray(resource, { minLength: 1, maxLength: 3 });
 const ttl = fc.integer({ min: 1, max: 6 }).map((units) => units * UNIT_MS);
 const fenceTtl = fc.integer({ min: 1, max: 9 }).map((units) => units * UNIT_MS);
-const members = fc.oneof({ weight: 30, arbitrary: fc.constant('m1') }, fc.constant('m2'));
+const members = fc.oneof(
+  { weight: 30, arbitrary: fc.constant('1 m1') },
+  fc.constantFrom('1 m2', '2 m1'),
+);
 const token = fc.oneof(
   { weight: 5, arbitrary: fc.integer({ min: 1, max: 40 }).map(String) },
   fc.constantFrom(...edges),
@@ -79,6 +84,9 @@ const ticket = fc.oneof(
   fc.constant([]),
 );
 
+/** The node's name and those of all, as it is set up. */
+const setUp = ['a', '["a","ü\u20ac"]'];
+
 // An admission names a process and an incarnation that may be there: mostly the right ones.
 const admit = fc
   .tuple(at, ownLife, generation, roster, token, longest, fc.constantFrom(0, 0, 0, 1, 2))
@@ -94,6 +102,7 @@ const admit = fc
       longestMs,
       5 * UNIT_MS,
       quarantine * UNIT_MS,
+      ...setUp,
     ],
   }));
 
@@ -153,7 +162,7 @@ const call = fc.oneof(
     arbitrary: fc.tuple(ownLife, claims).map(([name, told]) => ({
       command: 'promise' as const,
       keys: [],
-      values: [name, 3, ...told],
+      values: [name, ...setUp, 3, ...told],
     })),
   },
   fc.tuple(ownLife, owner).map((values) => ({ command: 'retire' as const, keys: [], values })),
@@ -217,11 +226,22 @@ export const step: fc.Arbitrary<Step> = fc.oneof(
   fc.record({
     do: fc.constant('lose' as const),
     at,
-    what: fc.constantFrom('lock', 'entry', 'line', 'node'),
+    what: fc.constantFrom(
+      'lock',
+      'lock',
+      'entry',
+      'entry',
+      'line',
+      'line',
+      'node',
+      'node',
+      'version',
+    ),
     resource,
   }),
   fc.record({ do: fc.constant('move' as const), from: at }),
   { weight: 1, arbitrary: fc.record({ do: fc.constant('flush' as const), at }) },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant('role' as const), at }) },
 );
 
 // Both processes are admitted first, else hardly a sequence would get as far as a token.
@@ -235,20 +255,30 @@ export const opening: fc.Arbitrary<Step[]> = fc
       {
         do: 'script',
         at: where,
-        members: 'm1',
+        members: '1 m1',
         isFull: false,
         calls: [{ command: 'inspect', keys: [], values: ['o1'] }],
       },
       {
         do: 'script',
         at: where,
-        members: 'm1',
+        members: '1 m1',
         isFull: false,
         calls: [
           {
             command: 'admit',
             keys: [],
-            values: [`history-${where}`, 'life-o1', 1, `${told}`, `${floor}`, 0, 5 * UNIT_MS, 0],
+            values: [
+              `history-${where}`,
+              'life-o1',
+              1,
+              `${told}`,
+              `${floor}`,
+              0,
+              5 * UNIT_MS,
+              0,
+              ...setUp,
+            ],
           },
         ],
       },

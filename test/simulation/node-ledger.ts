@@ -73,6 +73,8 @@ const OWN = [
   'max',
   'longest',
   'members',
+  'name',
+  'names',
   'max_ttl',
   'incarnation',
   'seen_history',

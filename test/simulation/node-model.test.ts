@@ -56,6 +56,8 @@ class Pair {
         return;
       case 'move':
         return this.#move(one.from, 1 - one.from);
+      case 'role':
+        return this.#changeRole(one.at);
     }
   }
 
@@ -67,7 +69,24 @@ class Pair {
   }
 
   async clean(): Promise<void> {
-    for (const client of clients) await this.#flush(client);
+    for (const [at, client] of clients.entries()) {
+      if (this.#modelAt(at).role === 'slave') await this.#changeRole(at);
+      await this.#flush(client);
+    }
+  }
+
+  /** A replica of nobody who is there keeps its data. Promoted, it begins a new history. */
+  async #changeRole(at: number): Promise<void> {
+    const { role, data } = this.#modelAt(at);
+    if (role === 'master') {
+      await clientAt(at).config('SET', 'replica-read-only', 'no');
+      await clientAt(at).replicaof('127.0.0.1', 1);
+      this.#modelAt(at).role = 'slave';
+    } else {
+      await clientAt(at).replicaof('NO', 'ONE');
+      histories[at] = await ownHistory(clientAt(at));
+      this.#models[at] = this.#model(histories[at] ?? '', data);
+    }
   }
 
   async #lose({ at, what, resource }: Step & { do: 'lose' }): Promise<void> {
@@ -81,6 +100,10 @@ class Pair {
       const [key] = this.#ownKeys;
       model.data.hashes.delete(key);
       await clientAt(at).del(key);
+    } else if (what === 'version') {
+      const [key] = this.#ownKeys;
+      model.setFields(key, { members: 'before versions were kept' });
+      await clientAt(at).hset(key, { members: 'before versions were kept' });
     } else if (what === 'lock') {
       free(model, this.#ownKeys, line);
       await ledger.free(resource);
@@ -153,7 +176,10 @@ class Pair {
       const left = await clientAt(from).pttl(name);
       await clientAt(to).restore(name, Math.max(0, left), dump);
     }
-    this.#models[to] = this.#model(histories[to] ?? '', this.#modelAt(from).data.clone());
+    const { role } = this.#modelAt(to);
+    const moved = this.#model(histories[to] ?? '', this.#modelAt(from).data.clone());
+    moved.role = role;
+    this.#models[to] = moved;
   }
 
   #modelKeys(where: number): Record<string, unknown> {

@@ -45,12 +45,27 @@ function beginLife(model: RedisProcess, nodeKey: string, name: string): void {
   });
 }
 
+function otherVersion(model: RedisProcess, nodeKey: string, members: string): Reply | null {
+  const known = model.field(nodeKey, 'members');
+  if (known === undefined) return null;
+  const version = /^(\d+) /.exec(known)?.[1] ?? '0';
+  return version === /^\d+/.exec(members)?.[0] ? null : ['wrong-version', version];
+}
+
+/** Why this process is no node for a client with these members; null where it is one. */
+function mismatch(model: RedisProcess, nodeKey: string, members: string): Reply | null {
+  const field = (name: string): string | undefined => model.field(nodeKey, name);
+  if (model.role !== 'master' && !model.has('replica-votes')) return ['not-master', model.role];
+  if (model.has('members-ignored')) return null;
+  if (field('members') === undefined || field('members') === members) return null;
+  const refusal = ['wrong-members', field('name') ?? '', field('names') ?? ''];
+  return otherVersion(model, nodeKey, members) ?? refusal;
+}
+
 function voter(model: RedisProcess, nodeKey: string, members: string): Voter | Reply {
   const field = (key: string): string => model.field(nodeKey, key) ?? '';
-  const known = model.field(nodeKey, 'members');
-  if (known !== undefined && known !== members && !model.has('members-ignored')) {
-    return ['wrong-members'];
-  }
+  const refusal = mismatch(model, nodeKey, members);
+  if (refusal) return refusal;
   const mayVote =
     model.field(nodeKey, 'history') === model.history ||
     (model.has('no-admission-check') && field('history') !== '');
@@ -87,10 +102,10 @@ function noteRoster(
   model: RedisProcess,
   nodeKey: string,
   vote: readonly [string, string, string],
-  members: string,
+  [members, name, names]: readonly [string, string, string],
 ): void {
   model.writeThoughFull();
-  model.setFields(nodeKey, { roster: vote[2], vote: vote.join(' '), members });
+  model.setFields(nodeKey, { roster: vote[2], vote: vote.join(' '), members, name, names });
 }
 
 /** @param ends when the locks of these lines are free again */
@@ -237,7 +252,9 @@ const extend: Body = (model, keys, lines, values, members) => {
   return ['extended', node.vote];
 };
 
-const release: Body = (model, keys, own, values) => {
+const release: Body = (model, keys, own, values, members) => {
+  const refusal = otherVersion(model, keys[0], members);
+  if (refusal) return refusal;
   const [owner = '', haveWaited, told] = values;
   const lines = own.slice(0, own.length - Number(haveWaited ?? 0));
   for (const waiter of own.slice(lines.length)) {
@@ -257,8 +274,10 @@ const release: Body = (model, keys, own, values) => {
   return [held ? 'released' : 'not-held'];
 };
 
-const inspect: Body = (model, [nodeKey], _, values) => {
+const inspect: Body = (model, [nodeKey], _, values, members) => {
   const field = (name: string): string | undefined => model.field(nodeKey, name);
+  const refusal = mismatch(model, nodeKey, members);
+  if (refusal) return refusal;
   if (field('seen_history') !== model.history) beginLife(model, nodeKey, values[0] ?? '');
   else if (field('history') !== model.history && Number(field('seen_at')) > model.nowMs) {
     model.writeThoughFull();
@@ -266,18 +285,19 @@ const inspect: Body = (model, [nodeKey], _, values) => {
   }
   const waited = Math.max(0, model.nowMs - Number(field('seen_at')));
   const life = [field('gen') ?? '0', field('roster') ?? ''];
-  const facts = [field('max') ?? '0', field('longest') ?? '0', field('members') ?? ''];
+  const facts = [field('max') ?? '0', field('longest') ?? '0'];
   const admitted = field('history') === model.history ? 1 : 0;
   const told = [...life, ...facts, String(waited)];
   return ['inspected', model.history, field('incarnation') ?? '', admitted, ...told];
 };
 
 const promise: Body = (model, [nodeKey], _, values, members) => {
-  const [incarnation = '', count = '', ...claims] = values;
+  const [incarnation = '', ownName = '', names = '', count = '', ...claims] = values;
   const field = (name: string): string | undefined => model.field(nodeKey, name);
+  const refusal = mismatch(model, nodeKey, members);
+  if (refusal) return refusal;
   const seen = field('seen_history') === model.history && field('incarnation') === incarnation;
   if (!seen) return ['changed'];
-  if (field('members') !== undefined && field('members') !== members) return ['wrong-members'];
 
   const roster = lives(field('roster') ?? '0:,'.repeat(Number(count)));
   const before = asRoster(roster);
@@ -291,7 +311,8 @@ const promise: Body = (model, [nodeKey], _, values, members) => {
     if (!isKnown && !isNext && !model.has('promise-not-strict')) return ['refused'];
     roster[Number(place) - 1] = { incarnation: claimed, generation };
   }
-  noteRoster(model, nodeKey, [field('gen') ?? '0', incarnation, asRoster(roster)], members);
+  const setUp = [members, ownName, names] as const;
+  noteRoster(model, nodeKey, [field('gen') ?? '0', incarnation, asRoster(roster)], setUp);
   const admitted = field('history') === model.history ? 1 : 0;
   const facts = [field('max') ?? '0', field('longest') ?? '0', admitted, field('gen') ?? '0'];
   return ['promised', ...facts, incarnation, before];
@@ -299,11 +320,12 @@ const promise: Body = (model, [nodeKey], _, values, members) => {
 
 const admit: Body = (model, [nodeKey], _, values, members) => {
   const [history = '', incarnation = '', gen = '', roster = '', floor = '', longest = ''] = values;
-  const [maxTtl = '', quarantine = ''] = values.slice(6);
+  const [maxTtl = '', quarantine = '', ownName = '', names = ''] = values.slice(6);
   const field = (name: string): string | undefined => model.field(nodeKey, name);
   const seen = field('seen_history') === history && field('incarnation') === incarnation;
+  const refusal = mismatch(model, nodeKey, members);
+  if (refusal) return refusal;
   if (model.history !== history || !seen) return ['changed'];
-  if (field('members') !== undefined && field('members') !== members) return ['wrong-members'];
   if (field('history') !== history) {
     const left = Math.min(
       Number(quarantine),
@@ -319,14 +341,16 @@ const admit: Body = (model, [nodeKey], _, values, members) => {
     if (life.generation > (known[at]?.generation ?? 0)) known[at] = life;
   }
   const longestMs = String(Math.max(Number(longest), Number(field('longest') ?? '0')));
-  noteRoster(model, nodeKey, [gen, incarnation, asRoster(known)], members);
+  noteRoster(model, nodeKey, [gen, incarnation, asRoster(known)], [members, ownName, names]);
   model.setFields(nodeKey, { history, gen, floor: highest, max: highest });
   model.setFields(nodeKey, { longest: longestMs, max_ttl: maxTtl });
   return ['admitted'];
 };
 
-const retire: Body = (model, [nodeKey], _, values) => {
+const retire: Body = (model, [nodeKey], _, values, members) => {
   const [incarnation = '', name = ''] = values;
+  const refusal = mismatch(model, nodeKey, members);
+  if (refusal) return refusal;
   const isVoter = model.field(nodeKey, 'history') === model.history;
   if (!isVoter || model.field(nodeKey, 'incarnation') !== incarnation) return ['changed'];
   model.deleteFields(nodeKey, ['history', 'gen', 'vote']);

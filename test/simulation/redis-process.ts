@@ -12,7 +12,8 @@ export type NodeFlaw =
   | 'heirs-without-tokens'
   | 'ledger-turned-early'
   | 'full-ledger-turned-early'
-  | 'forgotten-token-below-highest';
+  | 'forgotten-token-below-highest'
+  | 'replica-votes';
 
 /** A list, as the JSON of its elements. */
 interface Value {
@@ -65,8 +66,9 @@ export class RedisProcess {
   /** False while a script runs that has not written. */
   protected hasWritten = true;
   onPublish: ((channel: string, message: string) => void) | null = null;
-  /** Process and replication history, as `own_history` of the script makes it. */
+  /** Replication history, as `own_history` of the script makes it of a master. A replica has its master's. */
   readonly history: string;
+  role: 'master' | 'slave' = 'master';
   readonly #clockMs: () => number;
   readonly #flaws: ReadonlySet<NodeFlaw>;
 

@@ -10,31 +10,54 @@ import {
   planGathering,
   type Seed,
 } from './core/admission.js';
+import { type NodeAnswer, nodeAnswer } from './core/answers.js';
+import { describeMismatch, isMismatch, mismatchIn } from './core/mismatch.js';
 import type { ResolvedOptions } from './core/options.js';
 import { majorityOf } from './core/quorum.js';
 import { NODE_TIMEOUT_MAX_MS } from './core/validity.js';
 import { tell } from './events.js';
 import type { RedisNode } from './redis/node.js';
-import type { AdmitReply, InspectReply, NodeFailure } from './redis/replies.js';
+import type {
+  AdmitReply,
+  InspectReply,
+  NodeFailure,
+  PromiseReply,
+  RetireReply,
+} from './redis/replies.js';
 import { inTime, type Runtime } from './runtime.js';
 
-/** Whether a majority may vote now, and if not, why. */
+/** Whether that is known to be done which was asked for, and if not, why. */
 export type AdmissionOutcome =
   | { readonly ok: true }
   | {
       readonly ok: false;
+      /** What every node said, and what to do. */
       readonly reason: string;
       /** Milliseconds after which it may be otherwise, as far as the nodes can tell; else 0. */
       readonly retryAfterMs: number;
     };
 
-/** An outcome, and after how many milliseconds there is more to be done for a node; null where there is nothing. */
-type Round = AdmissionOutcome & { readonly againMs: number | null };
+/** How a round of admission ended. */
+export interface Round {
+  /** Places of the nodes whose votes are known to count. */
+  readonly voting: readonly number[];
+  /** Places of the nodes that answered, and have no vote that is known to count. */
+  readonly left: readonly number[];
+  /** Why not all nodes vote: what every node said. */
+  readonly reason: string;
+  readonly retryAfterMs: number;
+  /** After how many milliseconds there is more to be done for a node; null where there is nothing. */
+  readonly againMs: number | null;
+  /** By place, the answers of nodes that were set up otherwise, or are no masters; null or nothing for all others. */
+  readonly mismatches: readonly (NodeAnswer | null)[];
+}
 
 /** What an operator decides that no node can know. `index`: the node concerned; null for all. */
 export interface Force {
   readonly index: number | null;
 }
+
+type Said = InspectReply | PromiseReply | AdmitReply | RetireReply | null;
 
 /** How often a round looks again at nodes that have changed meanwhile. */
 const LOOKS_MAX = 5;
@@ -54,7 +77,7 @@ export class Admissions {
   readonly #nodes: readonly RedisNode[];
   readonly #options: ResolvedOptions;
   readonly #runtime: Runtime;
-  #round: Promise<AdmissionOutcome> | null = null;
+  #round: Promise<Round> | null = null;
   #cancelNext: (() => void) | null = null;
   #isClosed = false;
 
@@ -71,16 +94,17 @@ export class Admissions {
   }
 
   /** Goes through a round now, or joins the one that is under way. */
-  admit(): Promise<AdmissionOutcome> {
+  admit(): Promise<Round> {
     this.#forgetNext();
-    this.#round ??= this.#runRound().then(({ againMs, ...outcome }) => {
+    this.#round ??= this.#runRound().then((round) => {
+      const { againMs } = round;
       this.#round = null;
       // Attempts go on meeting a node that cannot be helped now; asking again at each of them would only be load.
       const next = (): void => (againMs === null ? this.#forgetNext() : void this.admit());
       if (!this.#isClosed) {
         this.#cancelNext = this.#runtime.after(againMs ?? RETRY_MS, next, 'background');
       }
-      return outcome;
+      return round;
     });
     return this.#round;
   }
@@ -89,25 +113,27 @@ export class Admissions {
    * Goes through a round in which nothing is waited for, and nodes that do not answer count as gone for good. Where one node
    * is named, only that is not waited for, and it begins a new incarnation, whatever it remembers.
    */
-  async force(force: Force): Promise<AdmissionOutcome> {
+  async force(force: Force): Promise<Round> {
     await this.#round;
-    const node = force.index === null ? null : this.#node(force.index);
-    const obstacle = node && (await this.#endIncarnation(node));
-    if (node && obstacle) return refuse(`node ${node.name} ${obstacle}${node.state}`);
-    const { againMs: _, ...outcome } = await this.#runRound(force);
-    return outcome;
+    const obstacle =
+      force.index === null ? null : await this.#endIncarnation(this.#node(force.index));
+    return obstacle ?? this.#runRound(force);
   }
 
   /** Takes the node's vote away. @returns why it may still have one, or null */
-  async #endIncarnation(node: RedisNode): Promise<string | null> {
+  async #endIncarnation(node: RedisNode): Promise<Round | null> {
     const seen = await this.#inTime(node, node.inspect(this.#runtime.uniqueId()));
-    if (seen.answer !== 'inspected') return 'did not answer, and goes on as it was';
+    if (seen.answer !== 'inspected') {
+      return refuse(`node ${node.name} goes on as it was: ${phrase(seen)}`);
+    }
     if (!seen.admitted) return null;
     const reply = await this.#inTime(node, node.retire(seen, this.#runtime.uniqueId()));
     if (reply.answer === 'retired') return null;
-    return reply.answer === 'changed'
-      ? 'was changed by somebody else meanwhile: look at its status'
-      : 'did not answer: whether it has begun anew is unknown; ask again';
+    return refuse(
+      reply.answer === 'error'
+        ? `node ${node.name} did not answer: whether it has begun anew is unknown; ask again (${phrase(reply)})`
+        : `node ${node.name} goes on as it was: ${phrase(reply)}; look at its status`,
+    );
   }
 
   /** Ends what waits; a round that is under way ends by itself. */
@@ -122,18 +148,23 @@ export class Admissions {
   }
 
   async #runRound(force: Force | null = null): Promise<Round> {
+    const said: Said[] = this.#nodes.map(() => null);
     for (let looks = 1; looks <= LOOKS_MAX; looks += 1) {
-      const round = await this.#look(force, looks === LOOKS_MAX);
+      const round = await this.#look(force, looks === LOOKS_MAX, said);
       if (round) return round;
       await this.#pause();
     }
-    return refuse('nodes go on changing while they are being admitted', this.#retryMs());
+    const reason = `nodes go on changing while they are being admitted: ${this.#list(said)}`;
+    return { ...refuse(reason, this.#retryMs()), mismatches: this.#mismatches(said) };
   }
 
-  /** Null where others were faster, or something has changed since it was looked at. */
-  async #look(force: Force | null, isLast: boolean): Promise<Round | null> {
-    const inspected = await this.#ask((node) => node.inspect(this.#runtime.uniqueId()));
-    const seen = this.#knownIn(inspected);
+  /**
+   * Null where others were faster, or something has changed since it was looked at.
+   *
+   * @param said the last word of every node, for messages
+   */
+  async #look(force: Force | null, isLast: boolean, said: Said[]): Promise<Round | null> {
+    const seen = knownIn(await this.#inspect(said));
     const twins = findTwins(seen);
     if (twins) return refuse(this.#sameServer(twins));
     const seed = {
@@ -141,34 +172,41 @@ export class Admissions {
       firstToken: this.#options.firstToken,
     };
     const gathering = planGathering(seen, seed, force?.index === null);
-    if (!gathering) return refuse(this.#silence(inspected));
-    if (gathering.everybody !== null && !(await this.#isMoment(seen))) return null;
+    if (!gathering) {
+      const reason = this.#tooFew(said, force?.index === null);
+      return { ...refuse(reason), mismatches: this.#mismatches(said) };
+    }
+    if (gathering.everybody !== null && !(await this.#isMoment(seen, said))) return null;
     const outlived = findOutlived(seen, gathering.everybody);
-    if (outlived.length > 0) return this.#retire(outlived);
-    if (gathering.claims.length === 0) return { ok: true, againMs: null };
+    if (outlived.length > 0) return this.#retire(outlived, said);
+    if (gathering.claims.length === 0) return this.#result(seen, gathering, said);
     // Where some vote already, another client may be about to admit the rest from the first token on: not from the clock.
     if (gathering.everybody !== null && seed.firstToken !== null && !isLast) {
       if (seen.some((one) => one?.admitted)) return null;
     }
-    const admission = await this.#promised(seen, gathering, seed);
-    return admission && this.#carryOut(seen, gathering, admission, force);
+    const admission = await this.#promised(seen, gathering, seed, said);
+    if (!admission) return null;
+    await this.#carryOut(seen, gathering, admission, force, said);
+    return this.#result(seen, gathering, said);
   }
 
-  #knownIn(inspected: readonly (InspectReply | null)[]): (Inspection | null)[] {
-    return inspected.map((reply, index) =>
-      reply?.answer === 'inspected' && this.#node(index).isKnownAs(reply) ? reply : null,
-    );
+  /** Those that have not answered are null, once so many were set up otherwise that no majority is left. */
+  #inspect(said: Said[]): Promise<readonly (InspectReply | null)[]> {
+    const request = (node: RedisNode) => node.inspect(this.#runtime.uniqueId());
+    return this.#ask(said, request, (replies) => {
+      return mismatchIn(replies.map((reply) => reply ?? PENDING)) !== null;
+    });
   }
 
   /**
    * Whether there was a moment at which all nodes were as they were seen. One may have answered long before another, so that each
    * was without a vote in its turn while a majority voted all the time: claims for everybody would void those votes.
    */
-  async #isMoment(seen: readonly (Inspection | null)[]): Promise<boolean> {
-    const again = await this.#ask((node, index) =>
+  async #isMoment(seen: readonly (Inspection | null)[], said: Said[]): Promise<boolean> {
+    const again = await this.#ask(said, (node, index) =>
       seen[index] ? node.inspect(this.#runtime.uniqueId()) : null,
     );
-    return isSeenAgain(seen, this.#knownIn(again));
+    return isSeenAgain(seen, knownIn(again));
   }
 
   #sameServer(twins: readonly number[]): string {
@@ -177,8 +215,11 @@ export class Admissions {
   }
 
   /** Ends incarnations that others know later ones of, so that the nodes can be admitted anew; see retire.lua. */
-  async #retire(outlived: readonly (Inspection & { readonly index: number })[]): Promise<null> {
-    await this.#ask((node, index) => {
+  async #retire(
+    outlived: readonly (Inspection & { readonly index: number })[],
+    said: Said[],
+  ): Promise<null> {
+    await this.#ask(said, (node, index) => {
       const voter = outlived.find((one) => one.index === index);
       return voter ? node.retire(voter, this.#runtime.uniqueId()) : null;
     });
@@ -189,8 +230,9 @@ export class Admissions {
     seen: readonly (Inspection | null)[],
     gathering: Gathering,
     seed: Seed,
+    said: Said[],
   ): Promise<Admission | null> {
-    const replies = await this.#ask((node, index) => {
+    const replies = await this.#ask(said, (node, index) => {
       const inspection = seen[index];
       return inspection ? node.promise(inspection, gathering.claims) : null;
     });
@@ -207,8 +249,9 @@ export class Admissions {
     { claims }: Gathering,
     admission: Admission,
     force: Force | null,
-  ): Promise<Round> {
-    const replies = await this.#ask((node, index) => {
+    said: Said[],
+  ): Promise<void> {
+    const replies = await this.#ask(said, (node, index) => {
       const inspection = seen[index];
       const claim = claims.find((one) => one.index === index);
       if (!inspection || !claim) return null;
@@ -222,13 +265,26 @@ export class Admissions {
         tell('fenced:lock:admitted', () => ({ node, generation }));
       }
     }
-    const early = replies.flatMap((reply) => (reply?.answer === 'too-early' ? [reply.leftMs] : []));
-    const isLeft = replies.some((reply) => reply && !isAdmitted(reply));
-    const againMs = early.length > 0 ? Math.min(...early) : isLeft ? this.#retryMs() : null;
+  }
 
-    const votes = seen.filter((one, index) => one?.admitted || isAdmitted(replies[index])).length;
-    if (votes >= majorityOf(this.#nodes.length)) return { ok: true, againMs };
-    return refuse(this.#whoIsLeft(replies), againMs ?? this.#retryMs());
+  /** How it stands now. A node that was claimed for votes only if it said so: a lost reply of ADMIT is unknown. */
+  #result(
+    seen: readonly (Inspection | null)[],
+    { claims }: Gathering,
+    said: readonly Said[],
+  ): Round {
+    const left = claims.map(({ index }) => index).filter((index) => !isAdmitted(said[index]));
+    const voting = seen.flatMap((one, index) =>
+      isAdmitted(said[index]) || (one?.admitted && !left.includes(index)) ? [index] : [],
+    );
+    const early = said.flatMap((one) => (one?.answer === 'too-early' ? [one.leftMs] : []));
+    const againMs =
+      early.length > 0 ? Math.min(...early) : left.length > 0 ? this.#retryMs() : null;
+    const isFew = voting.length < majorityOf(this.#nodes.length);
+    const why =
+      early.length > 0 ? `; those that may have forgotten a lease stay out until it is over` : '';
+    const reason = `${isFew ? 'too few nodes may vote yet' : 'not all nodes vote'}${why}: ${this.#list(said)}`;
+    return { ...refuse(reason, againMs), voting, left, mismatches: this.#mismatches(said) };
   }
 
   /**
@@ -241,44 +297,62 @@ export class Admissions {
     return forgotNothing ? 0 : Math.min(longestMs, this.#options.maxTtlMs);
   }
 
-  /** What every node says, by its place; null where it is not asked. */
-  #ask<Reply>(
-    request: (node: RedisNode, index: number) => Promise<Reply>,
-  ): Promise<(Reply | NodeFailure)[]>;
-  #ask<Reply>(
-    request: (node: RedisNode, index: number) => Promise<Reply> | null,
-  ): Promise<(Reply | NodeFailure | null)[]>;
-  #ask<Reply>(
-    request: (node: RedisNode, index: number) => Promise<Reply> | null,
-  ): Promise<(Reply | NodeFailure | null)[]> {
-    return Promise.all(
-      this.#nodes.map((node, index) => {
-        const reply = request(node, index);
-        return reply && this.#inTime(node, reply);
-      }),
-    );
+  /**
+   * What every node says, by its place; null where it is not asked, or had not answered when that was enough.
+   *
+   * @param said notes what a node says
+   */
+  #ask<Reply extends NonNullable<Said>>(
+    said: Said[],
+    request: (node: RedisNode, index: number) => Promise<Reply | NodeFailure> | null,
+    isEnough: (replies: readonly (Reply | NodeFailure | null)[]) => boolean = () => false,
+  ): Promise<readonly (Reply | NodeFailure | null)[]> {
+    const replies: (Reply | NodeFailure | null)[] = this.#nodes.map(() => null);
+    return new Promise((resolve) => {
+      const asked = this.#nodes.map(async (node, index) => {
+        const question = request(node, index);
+        if (!question) return;
+        const reply = await this.#inTime(node, question);
+        replies[index] = reply;
+        said[index] = reply;
+        if (isEnough(replies)) resolve([...replies]);
+      });
+      void Promise.all(asked).then(() => resolve(replies));
+    });
   }
 
   #inTime<Reply>(node: RedisNode, reply: Promise<Reply>): Promise<Reply | NodeFailure> {
     return inTime(this.#runtime, node, reply, NODE_TIMEOUT_MAX_MS);
   }
 
-  #silence(inspected: readonly InspectReply[]): string {
-    const silent = inspected.flatMap((reply, at) => {
-      const node = this.#node(at);
-      if ('error' in reply) return [`${node.name} (${reply.error.message})`];
-      return node.isKnownAs(reply) ? [] : [`${node.name} (its clients name the nodes otherwise)`];
-    });
-    return `nodes without memory are admitted only while a majority votes or all nodes answer; bring back ${silent.join(', ')}; or, if they are gone for good, say so: fenced admit --force`;
+  /** Why nobody could be admitted: too few nodes answered. */
+  #tooFew(said: readonly Said[], isForced: boolean): string {
+    const majority = majorityOf(this.#nodes.length);
+    const known = said.filter((one) => one?.answer === 'inspected').length;
+    if (isForced)
+      return `${known} of ${this.#nodes.length} nodes can be admitted, and a majority is ${majority}: ${this.#list(said)}`;
+    const away = this.#nodes.filter((_, at) => isFailure(said[at] ?? null)).map(({ name }) => name);
+    const force =
+      known < majority ? '' : '; or, if they are gone for good, say so: fenced admit --force';
+    const advice = away.length > 0 ? `; bring back ${away.join(', ')}${force}` : '';
+    return `nodes without memory are admitted only while a majority votes or all nodes answer: ${this.#list(said)}${advice}`;
   }
 
-  #whoIsLeft(replies: readonly (AdmitReply | null)[]): string {
-    const left = replies.flatMap((reply, at) => {
-      if (!reply || isAdmitted(reply)) return [];
-      const why = reply.answer === 'too-early' ? `for another ${reply.leftMs} ms` : reply.answer;
-      return [`${this.#node(at).name} (${why})`];
+  /** The last word of every node, and what differs where they were set up otherwise. */
+  #list(said: readonly Said[]): string {
+    const words = this.#nodes.map((node, at) => `${node.name} (${phrase(said[at] ?? null)})`);
+    const mismatches = this.#mismatches(said);
+    const differences = describeMismatch(
+      this.#nodes.map(({ name }, at) => mismatches[at] ?? { name, ...PENDING }),
+    );
+    return differences === '' ? words.join(', ') : `${words.join(', ')}; ${differences}`;
+  }
+
+  #mismatches(said: readonly Said[]): readonly (NodeAnswer | null)[] {
+    return this.#nodes.map(({ name }, at) => {
+      const reply = said[at];
+      return reply && isMismatch(reply) ? nodeAnswer(name, reply) : null;
     });
-    return `too few nodes may vote yet; those that may have forgotten a lease stay out until it is over: ${left.join(', ')}`;
   }
 
   /** Long enough for another client to get on, short beside what a caller waits for. */
@@ -298,10 +372,58 @@ export class Admissions {
   }
 }
 
-function isAdmitted(reply: AdmitReply | null | undefined): boolean {
+/**
+ * Whether it is known that a majority votes, and so does the node that was named; with force and without a name, all nodes that could be
+ * asked.
+ */
+export function outcomeOf(
+  { voting, left, reason, retryAfterMs }: Round,
+  nodeCount: number,
+  index: number | null,
+  isForced: boolean,
+): AdmissionOutcome {
+  const isDone = index === null ? !isForced || left.length === 0 : voting.includes(index);
+  if (isDone && voting.length >= majorityOf(nodeCount)) return { ok: true };
+  return { ok: false, reason, retryAfterMs };
+}
+
+const PENDING = { answer: 'pending' } as const;
+
+function knownIn(inspected: readonly (InspectReply | null)[]): (Inspection | null)[] {
+  return inspected.map((reply) => (reply?.answer === 'inspected' ? reply : null));
+}
+
+function isAdmitted(reply: Said | undefined): boolean {
   return reply?.answer === 'admitted' || reply?.answer === 'already-admitted';
 }
 
+const isFailure = (said: Said): said is NodeFailure => said !== null && 'error' in said;
+
+/** A node's last word, for people. */
+function phrase(said: Said): string {
+  if (!said) return 'not waited for';
+  if (isFailure(said)) return said.error.message;
+  switch (said.answer) {
+    case 'inspected':
+    case 'promised':
+      return said.admitted ? 'votes' : 'has no vote';
+    case 'admitted':
+    case 'already-admitted':
+      return 'votes';
+    case 'too-early':
+      return `for another ${said.leftMs} ms`;
+    case 'refused':
+    case 'changed':
+      return 'changed by another client meanwhile';
+    case 'retired':
+      return 'begins anew';
+    case 'not-master':
+      return `not-master: its server is a ${said.role}`;
+    default:
+      return said.answer;
+  }
+}
+
 function refuse(reason: string, againMs: number | null = null): Round {
-  return { ok: false, reason, retryAfterMs: againMs ?? 0, againMs };
+  return { voting: [], left: [], reason, retryAfterMs: againMs ?? 0, againMs, mismatches: [] };
 }

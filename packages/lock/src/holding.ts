@@ -1,4 +1,5 @@
 import type { Failure } from './core/failure.js';
+import { mismatchIn } from './core/mismatch.js';
 import { consistentQuorum, majorityOf } from './core/quorum.js';
 import { validityMs } from './core/validity.js';
 import type { Holding, Nodes, ReleaseOptions } from './redis/nodes.js';
@@ -46,6 +47,8 @@ export function extendOnAll(
     const has = (answer: string): number =>
       replies.filter((reply) => reply.answer === answer).length;
     if (has('not-held') > count - majorityOf(count)) return fail('lost');
+    const mismatch = mismatchIn(replies);
+    if (mismatch) return fail(mismatch);
     if (has('pending') > 0) return null;
     return fail(has('ttl-too-long') > 0 ? 'ttl-too-long' : 'no-quorum');
   };

@@ -2,7 +2,10 @@ import { InvalidArgumentError } from './core/errors.js';
 import { checkFields, checkNodeNames } from './core/options.js';
 import type { NamedClient, RedisClient } from './redis/node.js';
 
-/** A client with the name that all programs give its node, or a bare client, whose name is then `host:port`. */
+/**
+ * A client with the name that all programs give its node, or a bare client, whose name is then its `host:port` as text: `localhost` and
+ * `127.0.0.1` are two names. Give explicit names if several programs connect.
+ */
 export type NodeConfig =
   | RedisClient
   | {

@@ -1,14 +1,16 @@
 import { createHash } from 'node:crypto';
-import { type AdmissionOutcome, Admissions } from './admission.js';
+import { type AdmissionOutcome, Admissions, outcomeOf } from './admission.js';
 import { Attempt, type AttemptOutcome, type FailedAttempt } from './attempt.js';
 import { type NodeAnswer, nodeAnswer } from './core/answers.js';
 import { InvalidArgumentError } from './core/errors.js';
+import { describeMismatch, mismatchIn, STORAGE_VERSION } from './core/mismatch.js';
 import {
   checkFields,
   type RedlockOptions,
   type ResolvedOptions,
   resolveOptions,
 } from './core/options.js';
+import { majorityOf } from './core/quorum.js';
 import type { NodeStatus } from './core/status.js';
 import { tell } from './events.js';
 import type { LeaseNodes } from './lease.js';
@@ -62,12 +64,11 @@ export class Redlock extends LockService<Place> {
     const names = named.map(({ name }) => name);
     const tick = new Tick(runtime);
     const nodes = named.map((node) => {
-      // With its own name, so that clients who swap the names of two nodes are refused, too; and with where the nodes keep what, so that
-      // those are who look elsewhere.
-      const members = createHash('sha1')
-        .update(JSON.stringify([names, node.name, 'node, node-before']))
+      // With its own name, so that clients which swap the names of two nodes are refused, too.
+      const digest = createHash('sha1')
+        .update(JSON.stringify([names, node.name]))
         .digest('hex');
-      const service = { ...options, members, nodeCount: named.length };
+      const service = { ...options, members: `${STORAGE_VERSION} ${digest}`, names };
       return new RedisNode(node, service, runtime, tick);
     });
     this.#nodes = new Nodes(nodes, options, runtime);
@@ -100,7 +101,8 @@ export class Redlock extends LockService<Place> {
    * Where that is wrong, two may hold a lock at once; where a node that had been given up comes back with its vote, tokens rest
    * on the clock.
    *
-   * @returns whether a majority may vote now, and if not, why
+   * @returns `ok` where it is known that a majority votes and, where asked for: the node that was named; with `force` and no name, all
+   *   nodes that answered. Else `reason` has every node's own answer. A node whose reply was lost counts as not done
    * @throws {InvalidArgumentError} where no node has that name
    */
   async admit(options: AdmitOptions = {}): Promise<AdmissionOutcome> {
@@ -113,7 +115,8 @@ export class Redlock extends LockService<Place> {
     }
     const index = node === null ? null : this.#nodes.all.findIndex(({ name }) => name === node);
     if (index === -1) throw new InvalidArgumentError(`no node has that name node=${String(node)}`);
-    return force ? this.#admissions.force({ index }) : this.#admissions.admit();
+    const round = await (force ? this.#admissions.force({ index }) : this.#admissions.admit());
+    return outcomeOf(round, this.#nodes.all.length, index, force);
   }
 
   /** Releases what is held and ends waits with an error of code `closed`. Leaves the clients to their owner. */
@@ -146,7 +149,12 @@ export class Redlock extends LockService<Place> {
     if (!first.nodes.some((node) => node.answer === 'not-admitted')) return first;
     const admission = await unlessAborted(this.#admissions.admit(), request.signal);
     if (admission === null) return aborted(this.#nodes.all);
-    if (!admission.ok) {
+    const nodes = first.nodes.map((node, at) => admission.mismatches[at] ?? node);
+    const mismatch = mismatchIn(nodes);
+    if (mismatch) {
+      return { ok: false, reason: mismatch, nodes, hint: describeMismatch(nodes), retryAfterMs: 0 };
+    }
+    if (admission.voting.length < majorityOf(nodes.length)) {
       return { ...first, hint: admission.reason, retryAfterMs: admission.retryAfterMs };
     }
     const next = this.#holdingFor(request, place);
@@ -193,7 +201,8 @@ export class Redlock extends LockService<Place> {
     for (const node of outcome.nodes) {
       if (voteless.has(node.answer)) tell('fenced:lock:node-refused', () => ({ resources, node }));
     }
-    return outcome;
+    if (!mismatchIn(outcome.nodes)) return outcome;
+    return { ...outcome, hint: describeMismatch(outcome.nodes) };
   }
 
   #leaseOf(tenure: Tenure, answers: () => readonly NodeAnswer[]): Attempted {
@@ -216,7 +225,9 @@ export class Redlock extends LockService<Place> {
 
 const voteless: ReadonlySet<NodeAnswer['answer']> = new Set([
   'not-admitted',
+  'not-master',
   'wrong-members',
+  'wrong-version',
   'ttl-too-long',
   'memory-full',
   'token-exhausted',

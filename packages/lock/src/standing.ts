@@ -1,4 +1,5 @@
 import type { FailedAttempt } from './attempt.js';
+import { mayBeMismatch } from './core/mismatch.js';
 import { majorityOf } from './core/quorum.js';
 import { lossReason, retryAfterMs, type Vote } from './core/tally.js';
 import { nodeTimeoutMs } from './core/validity.js';
@@ -56,7 +57,8 @@ export function standInLine(
       if (!isVote) first.doubt(index);
       if (isSettled) return;
       if (count('turn') >= majority) settle(null);
-      else if (count('turn') + count('pending') < majority) lose(lossReason(votes, majority));
+      else if (count('turn') + count('pending') < majority && !mayBeMismatch(votes))
+        lose(lossReason(votes, majority));
       else if (!isVote || unanswered === 0) askRest();
     };
     const ask = (indexes: readonly number[]): void => {

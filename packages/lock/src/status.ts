@@ -16,7 +16,6 @@ export async function statusOf(
       return {
         name: node.name,
         durable: node.durable,
-        membersAgree: !isKnown || node.isKnownAs(seen),
         appendFsync: isKnown && node.durable ? await appendFsync(node, runtime) : null,
       };
     }),

@@ -36,6 +36,7 @@ const OF_LOCKS: Readonly<Record<string, ProblemCode>> = {
   'no-quorum': 'no-quorum',
   'memory-full': 'no-quorum',
   'members-differ': 'lock-setup',
+  'wrong-version': 'lock-setup',
   'ttl-too-long': 'lock-setup',
   'token-exhausted': 'lock-setup',
   'lease-lost': 'lease-lost',

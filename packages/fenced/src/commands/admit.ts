@@ -17,7 +17,8 @@ ${REDIS_USAGE}
   --json             one JSON document
 
 Clients let nodes vote by themselves as soon as they may; --force is for what is left.
-Exit code: 0 a majority votes, and the node that was named; ${EXIT_REFUSED} not so, and why.`,
+Exit code: 0 it is known that a majority votes, and the node that was named; with --force and without --node, all nodes that
+answered. ${EXIT_REFUSED} not so, or unknown: what every node said.`,
 
   async run(args) {
     const options = {
@@ -36,13 +37,12 @@ Exit code: 0 a majority votes, and the node that was named; ${EXIT_REFUSED} not 
         });
       const nodes = await redlock.status();
       const votes = nodes.filter((one) => one.reachable && one.noVote === null);
-      const isDone = outcome.ok && (node === undefined || votes.some(({ name }) => name === node));
       if (values.json) printJson({ ...outcome, nodes });
       else {
         print(`votes: ${votes.map(({ name }) => name).join(', ') || 'none'}, of ${nodes.length}`);
         if (!outcome.ok) print(outcome.reason);
       }
-      return isDone ? 0 : EXIT_REFUSED;
+      return outcome.ok ? 0 : EXIT_REFUSED;
     });
   },
 };

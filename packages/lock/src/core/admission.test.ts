@@ -21,7 +21,6 @@ function blank(history: string, known: Partial<Inspection> = {}): Inspection {
     roster: [],
     max: 0n,
     longestMs: 0,
-    members: '',
     waitedMs: 0,
     ...known,
   };
@@ -29,7 +28,7 @@ function blank(history: string, known: Partial<Inspection> = {}): Inspection {
 
 /** A node in its life `history`, which knows the lives `roster` of all. */
 function voter(history: string, generation: number, roster: readonly Incarnation[]): Inspection {
-  return blank(history, { admitted: true, generation, roster, max: 50n, members: 'abc' });
+  return blank(history, { admitted: true, generation, roster, max: 50n });
 }
 
 function life(history: string, generation: number): Incarnation {

@@ -23,8 +23,6 @@ export interface Inspection {
   readonly max: bigint;
   /** The longest lease in milliseconds that it remembers having granted. */
   readonly longestMs: number;
-  /** Digest of the names it was admitted under, or ''. */
-  readonly members: string;
   /** Milliseconds since this life of the data was first found not admitted, by the node's clock. */
   readonly waitedMs: number;
 }
@@ -92,7 +90,9 @@ export function planGathering(
     const subjects = known.filter((one) => !one.admitted || superseded.includes(one));
     return { claims: subjects.map((one) => claimFor(one, inspections, 1)), everybody: null };
   }
-  if (known.length < inspections.length && !isForced) return null;
+  // A minority with a vote helps nobody.
+  const needed = isForced ? majorityOf(inspections.length) : inspections.length;
+  if (known.length < needed) return null;
   // What nobody remembers was below the clock: an old master that nobody here has seen may still go by that.
   const least = Math.floor(seed.wallClockMs);
   return {

@@ -1,6 +1,18 @@
 import { withJson } from './json.js';
 import type { Roster } from './quorum.js';
 
+/** Why a server is no node for this client. */
+export type MismatchReply =
+  /** `role`: what the server calls itself, such as `slave`. */
+  | { readonly answer: 'not-master'; readonly role: string }
+  /** The node's own name and all names that it was set up with. */
+  | {
+      readonly answer: 'wrong-members';
+      readonly knownAs: string;
+      readonly members: readonly string[];
+    }
+  | { readonly answer: 'wrong-version'; readonly storageVersion: number };
+
 /** What a node said to ACQUIRE, CONFIRM, STAND or KEEP, as read from its reply. Milliseconds; tokens are whole numbers up to 2^53-1. */
 export type VoteReply =
   | {
@@ -23,7 +35,8 @@ export type VoteReply =
       readonly timeMs: number;
     }
   | { readonly answer: 'ttl-too-long'; readonly maxTtlMs: number }
-  | { readonly answer: 'not-admitted' | 'wrong-members' | 'token-exhausted' | 'not-held' | 'turn' }
+  | { readonly answer: 'not-admitted' | 'token-exhausted' | 'not-held' | 'turn' }
+  | MismatchReply
   | NodeFailure;
 
 /** The failure of one node. `memory-full`: its server has reached `maxmemory` and refuses what takes memory. */
@@ -41,6 +54,14 @@ export interface NodeAnswer {
   readonly timeMs?: number;
   /** For `ttl-too-long`: the longest lease in milliseconds that this node grants. */
   readonly maxTtlMs?: number;
+  /** For `not-master`: what the server calls itself, such as `slave`, Redis's word for a replica. */
+  readonly role?: string;
+  /** For `wrong-members`: the names of all nodes that this node was set up with. */
+  readonly members?: readonly string[];
+  /** For `wrong-members`: the name that this node has among those. */
+  readonly knownAs?: string;
+  /** For `wrong-version`: the storage version that the node was set up with; 0 for those before versions were kept. */
+  readonly storageVersion?: number;
   /** For `error`: what the client said, or that the node did not answer in time. For `memory-full`: what its server said. */
   readonly error?: Error;
 }
@@ -48,12 +69,17 @@ export interface NodeAnswer {
 /** The declared facts of a reply, and no others: the rest is the protocol's own, tokens of lost attempts among it. */
 export function nodeAnswer(name: string, reply: Omit<NodeAnswer, 'name'>): NodeAnswer {
   const { answer, remainingMs, timeMs, maxTtlMs, error } = reply;
+  const { role, members, knownAs, storageVersion } = reply;
   return withJson({
     name,
     answer,
     ...(remainingMs !== undefined && { remainingMs }),
     ...(timeMs !== undefined && { timeMs }),
     ...(maxTtlMs !== undefined && { maxTtlMs }),
+    ...(role !== undefined && { role }),
+    ...(members !== undefined && { members }),
+    ...(knownAs !== undefined && { knownAs }),
+    ...(storageVersion !== undefined && { storageVersion }),
     ...(error !== undefined && { error }),
   });
 }

@@ -7,6 +7,7 @@ import {
   NoQuorumError,
   QuorumError,
 } from './errors.js';
+import { describeMismatch } from './mismatch.js';
 import type { LossReason } from './tally.js';
 
 /** An attempt to acquire or to extend that the nodes did not grant. */
@@ -32,15 +33,12 @@ export function failureError(
         ? new AcquireTimeoutError('timeout', `the lock did not become free waitMs=${waitMs}`, facts)
         : new LockHeldError('held', 'somebody else holds the lock', facts);
     case 'no-quorum':
-      return new NoQuorumError('no-quorum', failure.hint ?? 'too few nodes voted', facts);
+      return new NoQuorumError('no-quorum', failure.hint ?? tooFew(failure.nodes), facts);
     case 'too-slow':
       return new QuorumError('too-slow', 'the votes came after the lease was over', facts);
     case 'members-differ':
-      return new QuorumError(
-        'members-differ',
-        'the nodes belong to a lock service with other members; configure the same node names in every client',
-        facts,
-      );
+    case 'wrong-version':
+      return new QuorumError(failure.reason, describeMismatch(failure.nodes), facts);
     case 'ttl-too-long':
       return new QuorumError(
         'ttl-too-long',
@@ -62,4 +60,9 @@ export function failureError(
     case 'aborted':
       throw new Error('the caller throws the reason of its own signal');
   }
+}
+
+function tooFew(nodes: readonly NodeAnswer[]): string {
+  const differences = describeMismatch(nodes);
+  return differences === '' ? 'too few nodes voted' : `too few nodes voted; ${differences}`;
 }

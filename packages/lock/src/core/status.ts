@@ -1,9 +1,21 @@
 import type { Inspection } from './admission.js';
+import type { MismatchReply } from './answers.js';
 import { withJson } from './json.js';
+import { describeMismatch, STORAGE_VERSION } from './mismatch.js';
 import { supersededIn } from './quorum.js';
 
 /** What a node says of itself, and how it was reached. */
 export interface NodeReport extends Inspection {
+  /** How clients set the node up; null where none has. */
+  readonly setUp: {
+    /** 0 for those before versions were kept. */
+    readonly storageVersion: number;
+    /** Its own name and those of all nodes; '' and empty where the storage version is another one. */
+    readonly knownAs: string;
+    readonly members: readonly string[];
+    /** Whether this client has the same storage version and names. */
+    readonly isOwn: boolean;
+  } | null;
   /** Server and version, as `Redis 7.0.15`. */
   readonly version: string;
   /** `master` as it should be, else what the server calls itself. */
@@ -22,8 +34,11 @@ export interface NodeReport extends Inspection {
  * - `new`: it remembers nothing.
  * - `restarted`: its process, its data or its replication history has changed since it was admitted.
  * - `superseded`: others know something later of it; it is an old master that still answers, or is just being admitted.
+ * - `not-master`: its server is a replica, also one that can be written, or has another role.
+ * - `wrong-members`: it was set up with other node names than this client has.
+ * - `wrong-version`: it was set up with another storage version than this client has.
  */
-export type NoVoteReason = 'new' | 'restarted' | 'superseded';
+export type NoVoteReason = 'new' | 'restarted' | 'superseded' | MismatchReply['answer'];
 
 /** One node, as an operator sees it. `JSON.stringify` writes the token as a decimal string. */
 export type NodeStatus =
@@ -40,8 +55,12 @@ export type NodeStatus =
       readonly generation: number;
       /** The highest token that it remembers, over all resources; 0 where none. */
       readonly maxToken: bigint;
-      /** Whether it was admitted by clients that name all nodes as this one does; true where it never was. */
+      /** Whether it was set up with this client's storage version and node names; true where it never was set up. */
       readonly membersAgree: boolean;
+      /** The names of all nodes that it was set up with; null where it never was, or by another storage version. */
+      readonly members: readonly string[] | null;
+      /** The storage version that it was set up with, 0 for those before versions were kept; null where it never was. */
+      readonly storageVersion: number | null;
       readonly appendOnly: boolean;
       readonly evictionPolicy: string;
       readonly clockDifferenceMs: number;
@@ -53,7 +72,6 @@ export type NodeStatus =
 export interface NodeSetting {
   readonly name: string;
   readonly durable: boolean;
-  readonly membersAgree: boolean;
   /** When the append-only file is written through; null where that could not be read, or is not asked for. */
   readonly appendFsync: string | null;
 }
@@ -65,33 +83,51 @@ export function describeNodes(
 ): readonly NodeStatus[] {
   const seen = reports.map((report) => (report instanceof Error ? null : report));
   const voters = seen.flatMap((report, index) =>
-    report?.admitted && settings[index]?.membersAgree ? [{ index, ...report }] : [],
+    report?.admitted && !mismatchOf(report) ? [{ index, ...report }] : [],
   );
   const superseded = supersededIn(voters).map(({ index }) => index);
   const longestMs = Math.max(...seen.map((report) => report?.longestMs ?? 0));
   return reports.map((report, index) => {
     const setting = settings[index];
     if (!setting) throw new Error(`there is no node ${index}`);
-    const { name, membersAgree } = setting;
+    const { name } = setting;
     if (report instanceof Error) return withJson({ name, reachable: false, error: report });
     const { version, role, generation, max, appendOnly, evictionPolicy } = report;
+    const mismatch = mismatchOf(report);
     const mayVoteAtOnce = report.admitted || (setting.durable && generation > 0);
+    const ownReason = superseded.includes(index) ? 'superseded' : noVoteReason(report);
+    const mismatches = settings.map((one, at) =>
+      at === index && mismatch
+        ? { name, ...mismatch }
+        : { name: one.name, answer: 'pending' as const },
+    );
     return withJson({
       name,
       reachable: true,
       version,
       role,
-      noVote: superseded.includes(index) ? 'superseded' : noVoteReason(report),
-      waitMs: mayVoteAtOnce ? 0 : Math.max(0, longestMs - report.waitedMs),
+      noVote: mismatch?.answer ?? ownReason,
+      waitMs: mismatch || mayVoteAtOnce ? 0 : Math.max(0, longestMs - report.waitedMs),
       generation,
       maxToken: max,
-      membersAgree,
+      membersAgree: report.setUp?.isOwn ?? true,
+      members: report.setUp?.members.length ? report.setUp.members : null,
+      storageVersion: report.setUp?.storageVersion ?? null,
       appendOnly,
       evictionPolicy,
       clockDifferenceMs: report.clockDifferenceMs,
-      warnings: warningsOf(setting, report),
+      warnings: warningsOf(setting, report, describeMismatch(mismatches)),
     });
   });
+}
+
+function mismatchOf({ role, setUp }: NodeReport): MismatchReply | null {
+  if (role !== 'master') return { answer: 'not-master', role };
+  if (!setUp || setUp.isOwn) return null;
+  const { storageVersion, knownAs, members } = setUp;
+  return storageVersion === STORAGE_VERSION
+    ? { answer: 'wrong-members', knownAs, members }
+    : { answer: 'wrong-version', storageVersion };
 }
 
 function noVoteReason({ admitted, generation, max }: NodeReport): NoVoteReason | null {
@@ -101,11 +137,11 @@ function noVoteReason({ admitted, generation, max }: NodeReport): NoVoteReason |
 
 const CLOCK_DIFFERENCE_MAX_MS = 1_000;
 
-function warningsOf(setting: NodeSetting, report: NodeReport): string[] {
+function warningsOf(setting: NodeSetting, report: NodeReport, mismatch: string): string[] {
   const { role, evictionPolicy, appendOnly, clockDifferenceMs } = report;
   const checks: [boolean, string][] = [
     [role !== 'master', `it is a ${role}: a node must be a master of its own`],
-    [!setting.membersAgree, 'clients that name the nodes otherwise use it: name them alike'],
+    [mismatch !== '', mismatch],
     [
       evictionPolicy !== 'noeviction',
       `it may evict locks when memory is full: set maxmemory-policy noeviction, not ${evictionPolicy}`,

@@ -11,6 +11,9 @@ function anyCalls(votes: readonly Vote[]): boolean {
 const one = { generation: 1, incarnation: 'one' };
 const two = { generation: 2, incarnation: 'two' };
 
+const stranger: Vote = { answer: 'wrong-members', knownAs: 'a', members: ['a', 'z'] };
+const older: Vote = { answer: 'wrong-version', storageVersion: 0 };
+
 function granted(token: bigint, nodeCount: number): Vote {
   return { answer: 'granted', token, ...one, roster: Array(nodeCount).fill(one) };
 }
@@ -114,16 +117,35 @@ const losses: [string, Vote[]][] = [
   ['held', [granted(1n, 3), held, held]],
   ['no-quorum', [held, failed, failed]],
   ['no-quorum', [{ answer: 'not-admitted' }, { answer: 'not-admitted' }, granted(1n, 3)]],
-  ['members-differ', [{ answer: 'wrong-members' }, { answer: 'wrong-members' }, granted(1n, 3)]],
+  ['members-differ', [stranger, stranger, granted(1n, 3)]],
+  ['wrong-version', [older, stranger, granted(1n, 3)]],
   ['ttl-too-long', [tooLong, tooLong, held]],
   ['token-exhausted', [{ answer: 'token-exhausted' }, { answer: 'token-exhausted' }, held]],
   // One node that can never grant decides nothing while the others suffice.
   ['held', [{ answer: 'token-exhausted' }, held, held]],
-  ['held', [{ answer: 'wrong-members' }, held, granted(1n, 3)]],
-  ['no-quorum', [{ answer: 'wrong-members' }, failed, granted(1n, 3)]],
+  ['held', [stranger, held, granted(1n, 3)]],
+  ['no-quorum', [stranger, failed, granted(1n, 3)]],
 ];
 test.each(losses)('the reason of a loss is %s', (reason, votes) => {
   expect(decide(votes)).toEqual({ state: 'lost', reason });
+});
+
+test('an attempt that cannot win waits for the nodes that decide whether the configuration is the reason', () => {
+  const pending: Vote = { answer: 'pending' };
+  const open = { state: 'open', token: 0n, laggards: [] };
+  const late: Vote[] = [{ answer: 'not-admitted' }, { answer: 'not-admitted' }, stranger];
+  expect(decide([...late, pending, pending])).toEqual(open);
+  expect(decide([...late, older, pending])).toEqual(open);
+  expect(decide([...late, stranger, stranger])).toMatchObject({ reason: 'members-differ' });
+  expect(decide([...late, stranger, older])).toMatchObject({ reason: 'wrong-version' });
+  expect(decide([...late, stranger, failed])).toMatchObject({ reason: 'no-quorum' });
+  // Nobody else need be waited for once it is decided.
+  expect(decide([stranger, stranger, stranger, pending, pending])).toMatchObject({
+    reason: 'members-differ',
+  });
+  expect(decide([failed, failed, stranger, { answer: 'not-admitted' }, pending])).toMatchObject({
+    reason: 'no-quorum',
+  });
 });
 
 test('a retry is worth while once so many leases have ended that a majority is free', () => {

@@ -1,4 +1,5 @@
 import type { VoteReply } from './answers.js';
+import { type Mismatch, mayBeMismatch, mismatchIn } from './mismatch.js';
 import { consistentQuorum, knowsLater, majorityOf, type Voter } from './quorum.js';
 
 /** The vote of one node in one attempt. The last reply of a node replaces its earlier one. */
@@ -7,7 +8,7 @@ export type Vote = { readonly answer: 'pending' } | VoteReply;
 /** Why an attempt cannot win any more, the most telling reason first. */
 export type LossReason =
   | 'token-exhausted'
-  | 'members-differ'
+  | Mismatch
   | 'ttl-too-long'
   | 'memory-full'
   | 'held'
@@ -39,7 +40,11 @@ export function decide(votes: readonly Vote[]): Decision {
     granted += 1;
     if (vote.token > token) token = vote.token;
   }
-  if (granted + pending < majority) return { state: 'lost', reason: lossReason(votes, majority) };
+  if (granted + pending < majority) {
+    // The nodes that have not answered tell whether to try again is of any use.
+    if (mayBeMismatch(votes)) return { state: 'open', token, laggards: [] };
+    return { state: 'lost', reason: lossReason(votes, majority) };
+  }
   // Asking earlier would raise nodes to a token that the next grant may exceed.
   if (granted < majority) return { state: 'open', token, laggards: [] };
 
@@ -82,7 +87,8 @@ export function lossReason(votes: readonly Vote[], majority: number): LossReason
   // A refusal is reason enough only where the other nodes do not suffice.
   const decides = (refusals: number): boolean => votes.length - refusals < majority;
   if (decides(count('token-exhausted'))) return 'token-exhausted';
-  if (decides(count('wrong-members'))) return 'members-differ';
+  const mismatch = mismatchIn(votes);
+  if (mismatch) return mismatch;
   if (decides(count('ttl-too-long'))) return 'ttl-too-long';
   if (decides(count('memory-full'))) return 'memory-full';
   const taken = count('held') + count('not-held');

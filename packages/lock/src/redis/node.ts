@@ -10,11 +10,11 @@ import {
   inspected,
   type Membership,
   type NodeFailure,
-  oneOf,
   type PromiseReply,
   promised,
   type RetireReply,
   report,
+  retired,
   rosterText,
   type StatusReply,
   text,
@@ -105,11 +105,6 @@ export class RedisNode {
     return status === 'ready' ? '' : `; its client is ${status}`;
   }
 
-  /** Whether the node was admitted by clients who name all nodes, and this one, alike; true where it was never admitted. */
-  isKnownAs(seen: Inspection): boolean {
-    return seen.members === '' || seen.members === this.#options.members;
-  }
-
   /** @param call hears the reply, later */
   send(call: Call<RedisNode>): void {
     this.#calls.call(call);
@@ -133,16 +128,20 @@ export class RedisNode {
     return this.#run('inspect', [name], inspected);
   }
 
+  /** This node's name and those of all, as the node keeps them. */
+  get #names(): readonly [string, string] {
+    return [this.name, JSON.stringify(this.#options.names)];
+  }
+
   /** Asks the incarnation that was inspected to promise that it respects the claims. */
   promise(seen: Inspection, claims: readonly Claim[]): Promise<PromiseReply> {
-    const { nodeCount } = this.#options;
     const told = claims.flatMap(({ index, incarnation, generation }) => [
       index + 1,
       incarnation,
       generation,
       seen.roster[index]?.generation ?? 0,
     ]);
-    const values = [seen.incarnation, nodeCount, ...told];
+    const values = [seen.incarnation, ...this.#names, this.#options.names.length, ...told];
     return this.#run('promise', values, promised);
   }
 
@@ -156,15 +155,13 @@ export class RedisNode {
     const { roster, floor, longestMs } = admission;
     const life = [seen.history, seen.incarnation, generation];
     const known = [rosterText(roster), floor.toString(), longestMs];
-    const values = [...life, ...known, maxTtlMs, quarantineMs];
+    const values = [...life, ...known, maxTtlMs, quarantineMs, ...this.#names];
     return this.#run('admit', values, admitted);
   }
 
   /** Ends the incarnation that was inspected, if it has a vote; `name` becomes the next one's. */
   retire(seen: Inspection, name: string): Promise<RetireReply> {
-    return this.#run('retire', [seen.incarnation, name], ({ parts }) => ({
-      answer: oneOf(parts, 'retired', 'changed'),
-    }));
+    return this.#run('retire', [seen.incarnation, name], retired);
   }
 
   /** Asks what an operator wants to know; changes nothing. */

@@ -8,8 +8,8 @@ import {
   type ExtendReply,
   extended,
   type NodeFailure,
-  oneOf,
   type ReleaseReply,
+  released,
   vote,
 } from './replies.js';
 
@@ -77,10 +77,6 @@ export interface NodesOptions {
 
 /** Hears what each node answers, once: a node that has not answered in time has failed. */
 type Tell<Answer> = (index: number, answer: Answer) => void;
-
-const released = ({ parts }: Reply): ReleaseReply => ({
-  answer: oneOf(parts, 'released', 'not-held'),
-});
 
 /** Calls back once after `delayMs`, unless the returned function is called before. Does not keep a process alive. */
 type After = (delayMs: number, callback: () => void) => () => void;

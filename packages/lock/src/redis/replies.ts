@@ -1,5 +1,5 @@
 import type { Inspection, Promised } from '../core/admission.js';
-import type { NodeFailure, VoteReply } from '../core/answers.js';
+import type { MismatchReply, NodeFailure, VoteReply } from '../core/answers.js';
 import type { Roster, Voter } from '../core/quorum.js';
 import type { NodeReport } from '../core/status.js';
 import { type Reply, unexpected } from './calls.js';
@@ -8,28 +8,36 @@ export type { NodeFailure };
 export type ExtendReply =
   | ({ readonly answer: 'extended' } & Omit<Voter, 'index'>)
   | Exclude<VoteReply, { readonly answer: 'granted' | 'held' }>;
-export type ReleaseReply = { readonly answer: 'released' | 'not-held' } | NodeFailure;
-export type InspectReply = ({ readonly answer: 'inspected' } & Inspection) | NodeFailure;
+export type ReleaseReply =
+  | { readonly answer: 'released' | 'not-held' }
+  | MismatchReply
+  | NodeFailure;
+export type InspectReply =
+  | ({ readonly answer: 'inspected' } & Inspection)
+  | MismatchReply
+  | NodeFailure;
 export type PromiseReply =
   | ({ readonly answer: 'promised' } & Omit<Promised, 'index'>)
-  | { readonly answer: 'refused' | 'changed' | 'wrong-members' }
+  | { readonly answer: 'refused' | 'changed' }
+  | MismatchReply
   | NodeFailure;
 export type AdmitReply =
-  | { readonly answer: 'admitted' | 'already-admitted' | 'changed' | 'wrong-members' }
+  | { readonly answer: 'admitted' | 'already-admitted' | 'changed' }
+  | MismatchReply
   | { readonly answer: 'too-early'; readonly leftMs: number }
   | NodeFailure;
 /** Without the clock's difference, which only the asker can tell; `timeMs` is the node's clock. */
 export type StatusReply =
   | ({ readonly answer: 'status'; readonly timeMs: number } & Omit<NodeReport, 'clockDifferenceMs'>)
   | NodeFailure;
-export type RetireReply = { readonly answer: 'retired' | 'changed' } | NodeFailure;
+export type RetireReply = { readonly answer: 'retired' | 'changed' } | MismatchReply | NodeFailure;
 
 /** What a reply is read by: the lock service that this client was configured for, as one node sees it. */
 export interface Membership {
-  /** Digest of the sorted node names and of this node's own. */
+  /** The storage version, and a digest of the sorted node names and of this node's own. */
   readonly members: string;
-  /** How many entries a roster must have. */
-  readonly nodeCount: number;
+  /** The sorted names; a roster has as many entries. */
+  readonly names: readonly string[];
 }
 
 // Each reads the reply of one script. Whatever is not a reply of it is an error.
@@ -47,37 +55,39 @@ export function vote({ parts, voters }: Reply, service: Membership): VoteReply {
   return { answer, token, generation, incarnation, roster, ...line };
 }
 
+/** The place of the roster in those. */
+const ROSTER_AT = 5;
+
 /** What a reply of INSPECT or of the status script begins with. */
 function inspection(reply: readonly unknown[], service: Membership): Inspection {
-  const [, history, incarnation, admitted, generation, known, max, longest, members, waited] =
-    reply;
+  const [, history, incarnation, admitted, generation, known, max, longest, waited] = reply;
   return {
     history: text(history),
     incarnation: text(incarnation),
     admitted: wholeNumber(admitted) === 1,
     generation: wholeNumber(generation),
-    roster: isOfUse(known, text(members), service) ? roster(known, service) : [],
+    roster: known === '' ? [] : roster(known, service),
     max: BigInt(text(max)),
     longestMs: wholeNumber(longest),
-    members: text(members),
     waitedMs: wholeNumber(waited),
   };
 }
 
-/** One that belongs to another lock service may know of other nodes. */
-function isOfUse(known: unknown, members: string, service: Membership): boolean {
-  return known !== '' && members === service.members;
-}
-
 export function inspected({ parts }: Reply, service: Membership): InspectReply {
+  const refusal = mismatch(parts);
+  if (refusal) return refusal;
   return { answer: oneOf(parts, 'inspected'), ...inspection(parts, service) };
 }
 
 export function report({ parts }: Reply, service: Membership): StatusReply {
-  const [version, role, evictionPolicy, appendOnly, time] = parts.slice(10);
+  const [version, role, evictionPolicy, appendOnly, time, members, knownAs, names] = parts.slice(9);
+  const setUp = text(members) === '' ? null : setUpOf(text(members), knownAs, names);
+  // One that belongs to another lock service may know of other nodes.
+  const isOwn = members === service.members;
   return {
     answer: oneOf(parts, 'status'),
-    ...inspection(parts, service),
+    ...inspection(isOwn ? parts : parts.with(ROSTER_AT, ''), service),
+    setUp: setUp && { ...setUp, isOwn },
     version: text(version),
     role: text(role),
     evictionPolicy: text(evictionPolicy),
@@ -89,7 +99,7 @@ export function report({ parts }: Reply, service: Membership): StatusReply {
 export function promised({ parts }: Reply, service: Membership): PromiseReply {
   const [answer, max, longest, admitted, generation, incarnation, known] = parts;
   if (answer !== 'promised') {
-    return { answer: oneOf(parts, 'refused', 'changed', 'wrong-members') };
+    return mismatch(parts) ?? { answer: oneOf(parts, 'refused', 'changed') };
   }
   return {
     answer,
@@ -105,7 +115,15 @@ export function promised({ parts }: Reply, service: Membership): PromiseReply {
 export function admitted({ parts }: Reply): AdmitReply {
   return parts[0] === 'too-early'
     ? { answer: 'too-early', leftMs: wholeNumber(parts[1]) }
-    : { answer: oneOf(parts, 'admitted', 'already-admitted', 'changed', 'wrong-members') };
+    : (mismatch(parts) ?? { answer: oneOf(parts, 'admitted', 'already-admitted', 'changed') });
+}
+
+export function retired({ parts }: Reply): RetireReply {
+  return mismatch(parts) ?? { answer: oneOf(parts, 'retired', 'changed') };
+}
+
+export function released({ parts }: Reply): ReleaseReply {
+  return mismatch(parts) ?? { answer: oneOf(parts, 'released', 'not-held') };
 }
 
 export function extended({ parts, voters }: Reply, service: Membership): ExtendReply {
@@ -152,7 +170,7 @@ function nameOf(value: unknown): string {
 
 function roster(value: unknown, service: Membership): Roster {
   const entries = text(value).split(',');
-  if (entries.length !== service.nodeCount) throw unexpected(value);
+  if (entries.length !== service.names.length) throw unexpected(value);
   return entries.map((entry) => {
     const [generation, incarnation] = entry.split(':');
     return { generation: wholeNumber(generation), incarnation: nameOf(incarnation) };
@@ -165,19 +183,42 @@ function refusal(
   if (reply[0] === 'ttl-too-long') {
     return { answer: 'ttl-too-long', maxTtlMs: wholeNumber(reply[1]) };
   }
-  return {
-    answer: oneOf(reply, 'not-admitted', 'wrong-members', 'token-exhausted', 'not-held', 'turn'),
-  };
+  return (
+    mismatch(reply) ?? {
+      answer: oneOf(reply, 'not-admitted', 'token-exhausted', 'not-held', 'turn'),
+    }
+  );
+}
+
+/** What `mismatch` of node.lua answers; null for any other reply. */
+function mismatch([answer, first, second]: readonly unknown[]): MismatchReply | null {
+  if (answer === 'not-master') return { answer, role: text(first) };
+  if (answer === 'wrong-version') return { answer, storageVersion: wholeNumber(first) };
+  if (answer !== 'wrong-members') return null;
+  return { answer, knownAs: text(first), members: namesIn(second) };
+}
+
+/** How a node was set up, from its fields `members`, `name` and `names`. */
+function setUpOf(members: string, knownAs: unknown, names: unknown) {
+  const [, version = 0] = /^(\d+) /.exec(members) ?? [];
+  return { storageVersion: wholeNumber(version), knownAs: text(knownAs), members: namesIn(names) };
+}
+
+/** Empty where the node has none that can be read. */
+function namesIn(value: unknown): readonly string[] {
+  try {
+    const names: unknown = JSON.parse(text(value));
+    return Array.isArray(names) ? names.map(text) : [];
+  } catch {
+    return [];
+  }
 }
 
 export function rosterText(roster: Roster): string {
   return roster.map(({ generation, incarnation }) => `${generation}:${incarnation}`).join(',');
 }
 
-export function oneOf<Answer extends string>(
-  reply: readonly unknown[],
-  ...answers: Answer[]
-): Answer {
+function oneOf<Answer extends string>(reply: readonly unknown[], ...answers: Answer[]): Answer {
   const answer = answers.find((one) => one === reply[0]);
   if (answer === undefined) throw unexpected(reply);
   return answer;

@@ -4,7 +4,7 @@
 -- keys: the line of each resource, then the own key of who would wait.
 -- arguments: owner, ttl (ms), fence ttl (ms); of who would wait also its score, channel and turn (ms), to how many it would hand the lock
 -- on, what their keys begin with, and by how much (ms) others may have come before them. The token is the last of as many more.
--- Reply: {'granted', token, voter}, for who would wait also how many those are, and whether others wait | {'held', remaining (ms), time (ms)} | {'not-admitted'} | {'wrong-members'}
+-- Reply: {'granted', token, voter}, for who would wait also how many those are, and whether others wait | {'held', remaining (ms), time (ms)} | {'not-admitted'}
 --        | {'ttl-too-long', max_ttl} | {'token-exhausted'}.
 commands.acquire = function(from, to, owner, ttl, fence_ttl, score, channel, turn, most, family, together)
   local waiter

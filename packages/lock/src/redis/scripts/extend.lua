@@ -2,7 +2,7 @@
 -- Never takes a lock again that is gone, and never shortens one: a holder may count on the time it had.
 -- keys: the line of each resource.
 -- arguments: owner, ttl (ms).
--- Reply: {'extended', voter} | {'not-held'} | {'not-admitted'} | {'wrong-members'} | {'ttl-too-long', max_ttl}.
+-- Reply: {'extended', voter} | {'not-held'} | {'not-admitted'} | {'ttl-too-long', max_ttl}.
 commands.extend = function(from, to, owner, ttl)
   local node, refusal = admitted()
   if not node then return refusal end

@@ -3,7 +3,7 @@
 -- lease's may be that of another lease: this one would have been lost in between, and is not to be held where that shows.
 -- keys: the line of each resource.
 -- arguments: owner, ttl (ms), token, fence ttl (ms).
--- Reply: {'granted', token, voter} | {'not-held'} | {'not-admitted'} | {'wrong-members'} | {'ttl-too-long', max_ttl}.
+-- Reply: {'granted', token, voter} | {'not-held'} | {'not-admitted'} | {'ttl-too-long', max_ttl}.
 commands.keep = function(from, to, owner, ttl, token, fence_ttl)
   local node, refusal = admitted()
   if not node then return refusal end

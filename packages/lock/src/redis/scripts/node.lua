@@ -11,7 +11,9 @@
 --   floor     what max was when this incarnation was admitted
 --   max       the highest token that this node ever gave or confirmed, over all resources
 --   longest   the longest lease in milliseconds that this node ever granted
---   members   digest of the sorted node names and this node's own: clients that name the nodes otherwise are refused
+--   members   the storage version, a blank, and a digest of all node names and this node's own. A client that sends another text is
+--             refused. Every storage version keeps this field of this hash, and reads it before all others
+--   name, names   this node's own name and those of all as JSON, as it was set up. A refused client is sent them
 --   max_ttl   the longest lease in milliseconds that this node would grant
 --   opened    when this hash was begun, by its clock (ms), unless the clock has gone back since
 --   turned    when that became the one before which was this one until then
@@ -19,7 +21,7 @@
 --             stamped by the first INSPECT that finds it new
 
 local NODE, BEFORE = KEYS[1], KEYS[2]
--- What the client calls the nodes, and this one.
+-- The storage version of the client and the digest of its node names, as in the field `members`.
 local MEMBERS = ARGV[1]
 
 -- Lua would print a number of 16 digits with an exponent. C's integers may have 32 bits; `%.0f` takes half as long again.
@@ -36,12 +38,14 @@ local function digits(number) return number < HALF and string.format('%d', numbe
 
 -- An admission ends with the process, and with its replication history: a master that was a replica for a while may come back
 -- with older data, of a replica that had not seen all its votes, in the same process. A master begins a new history whenever it
--- starts or is promoted. A replica has its master's, and may answer nothing of what that was admitted for.
-local history
+-- starts or is promoted. A replica keeps its master's id when its data is replaced by a sync, so only a master has a history here: nil
+-- for all other roles, also for a replica that can be written.
+local history, role
 local function own_history()
-  if not history then
-    local role, replid = string.match(redis.call('INFO', 'replication'), 'role:(%a+).-master_replid:(%x+)')
-    history = role == 'master' and replid or role .. replid
+  if not role then
+    local replid
+    role, replid = string.match(redis.call('INFO', 'replication'), 'role:([^\r\n]+).-master_replid:(%x+)')
+    history = role == 'master' and replid or nil
   end
   return history
 end
@@ -53,6 +57,22 @@ local function own_time_ms()
     time_ms = time[1] * 1000 + math.floor(time[2] / 1000)
   end
   return time_ms
+end
+
+-- The refusal of a client with another storage version than the one in the field `members`, which is false where it was never set.
+local function other_version(members)
+  local version = members and (string.match(members, '^(%d+) ') or '0')
+  if version and version ~= string.match(MEMBERS, '^%d+') then return {'wrong-version', version} end
+end
+
+-- The refusal of a client for which this server is no node: it is no master, or was set up with another storage version or other names.
+local function mismatch(members)
+  if not own_history() then return {'not-master', role or 'unknown'} end
+  if not members or members == MEMBERS then return nil end
+  local refusal = other_version(members)
+  if refusal then return refusal end
+  local set_up = redis.call('HMGET', NODE, 'name', 'names')
+  return {'wrong-members', set_up[1] or '', set_up[2] or ''}
 end
 
 -- What votes of this script were given as: all of them the same, as a rule.

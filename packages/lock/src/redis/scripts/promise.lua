@@ -5,15 +5,17 @@
 -- and be for an incarnation that is over by now.
 -- A node that has no vote promises for the time when it has, and belongs from now on to the clients that name the nodes alike:
 -- two services cannot share it out at their first start.
--- arguments: this node's incarnation, number of nodes, then of each claim: the other node's place (from 1),
+-- arguments: this node's incarnation, its name, all names, number of nodes, then of each claim: the other node's place (from 1),
 --       its incarnation, the generation claimed for it, the one that is known here as far as the client knows.
--- Reply: {'promised', max, longest (ms), admitted (1|0), gen, incarnation, roster as it was before} | {'refused'} | {'changed'} | {'wrong-members'}.
-commands.promise = function(_, _, incarnation, count, ...)
+-- Reply: {'promised', max, longest (ms), admitted (1|0), gen, incarnation, roster as it was before} | {'refused'} | {'changed'}.
+--        Or a mismatch, see node.lua.
+commands.promise = function(_, _, incarnation, name, names, count, ...)
   local claims = {...}
   local fields = redis.call('HMGET', NODE,
     'seen_history', 'incarnation', 'members', 'roster', 'max', 'longest', 'history', 'gen')
+  local refusal = mismatch(fields[3])
+  if refusal then return refusal end
   if fields[1] ~= own_history() or fields[2] ~= incarnation then return {'changed'} end
-  if fields[3] and fields[3] ~= MEMBERS then return {'wrong-members'} end
 
   local roster = lives(fields[4] or string.rep('0:,', tonumber(count)))
   local before = as_roster(roster)
@@ -23,7 +25,7 @@ commands.promise = function(_, _, incarnation, count, ...)
     if not is_known and (known.gen ~= tonumber(claims[i + 3]) or known.gen >= generation) then return {'refused'} end
     known.incarnation, known.gen = claimed, generation
   end
-  note_roster(fields[8] or '0', incarnation, as_roster(roster))
+  note_roster(fields[8] or '0', incarnation, as_roster(roster), name, names)
   voter = nil
   return {
     'promised', fields[5] or '0', fields[6] or '0', fields[7] == own_history() and 1 or 0, fields[8] or '0', incarnation, before,

@@ -3,8 +3,10 @@ at_once.release = function(owners, values, lines, own)
   local count = #lines
   if #values > 0 then return end
   local n, entries, seen = 0, {}, {}
-  for i, entry in ipairs(redis.call('HMGET', NODE, unpack(lines))) do
-    local line, owner = lines[i], owners[i]
+  local found = redis.call('HMGET', NODE, 'members', unpack(lines))
+  if found[1] ~= MEMBERS then return end
+  for i, line in ipairs(lines) do
+    local entry, owner = found[i + 1], owners[i]
     local is_own = entry and #entry == OWNER_AT - 1 + #owner and string.find(entry, owner, OWNER_AT, true)
     if is_own and not seen[line] and string.byte(entry, WAITING_AT) == BLANK then
       n, seen[line], own[i] = n + 2, true, '["released"]'

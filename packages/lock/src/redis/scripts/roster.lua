@@ -14,7 +14,8 @@ local function as_roster(list)
 end
 
 -- What this node has promised, and its votes will say from now on; it belongs to the clients that name the nodes alike.
-local function note_roster(gen, incarnation, roster)
+local function note_roster(gen, incarnation, roster, name, names)
   write_though_full()
-  redis.call('HSET', NODE, 'roster', roster, 'vote', gen .. ' ' .. incarnation .. ' ' .. roster, 'members', MEMBERS)
+  redis.call('HSET', NODE, 'roster', roster, 'vote', gen .. ' ' .. incarnation .. ' ' .. roster,
+    'members', MEMBERS, 'name', name, 'names', names)
 end

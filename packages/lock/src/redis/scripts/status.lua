@@ -1,22 +1,25 @@
 -- Says what an operator wants to know of this node. Writes nothing.
 -- Reply: as that of INSPECT with 'status' in front, then version, role, eviction policy ('noeviction' where memory has no limit),
---        aof_enabled (1|0), time (ms).
+--        aof_enabled (1|0), time (ms), members, name, names. Of what another storage version keeps only `members` is read.
 commands.status = function()
   local function info(section, field)
     return string.match(redis.call('INFO', section), '\n' .. field .. ':([^\r\n]*)')
   end
 
-  local fields = redis.call('HMGET', NODE,
-    'incarnation', 'history', 'gen', 'roster', 'max', 'longest', 'members', 'seen_at', 'seen_history')
-  local waited = fields[9] == own_history() and math.max(0, own_time_ms() - tonumber(fields[8])) or 0
+  local members = redis.call('HGET', NODE, 'members')
+  local fields = other_version(members) and {} or redis.call('HMGET', NODE,
+    'incarnation', 'history', 'gen', 'roster', 'max', 'longest', 'seen_at', 'seen_history', 'name', 'names')
+  local own = own_history()
+  local waited = own and fields[8] == own and math.max(0, own_time_ms() - tonumber(fields[7])) or 0
   local valkey = info('server', 'valkey_version')
   return {
-    'status', own_history(), fields[1] or '', fields[2] == own_history() and 1 or 0, fields[3] or '0', fields[4] or '', fields[5] or '0',
-    fields[6] or '0', fields[7] or '', digits(waited),
+    'status', own or '', fields[1] or '', own and fields[2] == own and 1 or 0, fields[3] or '0', fields[4] or '', fields[5] or '0',
+    fields[6] or '0', digits(waited),
     valkey and 'Valkey ' .. valkey or 'Redis ' .. (info('server', 'redis_version') or 'unknown'),
     info('replication', 'role') or 'unknown',
     info('memory', 'maxmemory') == '0' and 'noeviction' or info('memory', 'maxmemory_policy') or 'unknown',
     info('persistence', 'aof_enabled') or '0',
     digits(own_time_ms()),
+    members or '', fields[9] or '', fields[10] or '',
   }
 end

@@ -2,7 +2,7 @@
 
 local TOKEN_MAX = 9007199254740991 -- 2^53-1: Lua numbers are doubles, and larger ones are rounded
 
--- The voter that this node is, or nil and the refusal that it must answer.
+-- The voter that this node is, or nil and the refusal that it must answer: a mismatch, see node.lua, or {'not-admitted'}.
 local function admitted()
   if not voter then
     local fields = redis.call('HMGET', NODE,
@@ -19,8 +19,9 @@ local function admitted()
       turned = tonumber(fields[9] or '0'),
     }
   end
-  if voter.members and voter.members ~= MEMBERS then return nil, {'wrong-members'} end
-  if not voter.history or voter.history ~= own_history() then return nil, {'not-admitted'} end
+  local refusal = mismatch(voter.members)
+  if refusal then return nil, refusal end
+  if voter.history ~= own_history() then return nil, {'not-admitted'} end
   if not voter.place then
     voter.place = #voters + 1
     voters[voter.place] = voter.told
@@ -49,7 +50,8 @@ end
 -- long again. A clock that has gone back makes it as young as if it were new, and when it comes forward again, leases of the one before
 -- need not be over: that stays until they are.
 local OWN = {
-  'history', 'gen', 'roster', 'vote', 'floor', 'max', 'longest', 'members', 'max_ttl', 'incarnation', 'seen_history', 'seen_at',
+  'history', 'gen', 'roster', 'vote', 'floor', 'max', 'longest', 'members', 'name', 'names', 'max_ttl', 'incarnation', 'seen_history',
+  'seen_at',
 }
 -- Whether the hash may become the one before now: every lease that the one before has is over.
 local function may_turn(fence_ttl)

@@ -1,0 +1,100 @@
+import type { MismatchReply, NodeAnswer } from './answers.js';
+import { majorityOf } from './quorum.js';
+
+/**
+ * Version of what the nodes keep: keys, fields, entries and what a vote means. Clients of different storage versions refuse each
+ * other's nodes; see docs/storage-versions.md.
+ */
+export const STORAGE_VERSION = 1;
+
+/** The codes of a configuration that leaves no majority. */
+export type Mismatch = 'members-differ' | 'wrong-version';
+
+type Answered = { readonly answer: string };
+
+const isSetUpOtherwise = ({ answer }: Answered): boolean =>
+  answer === 'wrong-members' || answer === 'wrong-version';
+
+export function isMismatch(reply: Answered): reply is MismatchReply {
+  return reply.answer === 'not-master' || isSetUpOtherwise(reply);
+}
+
+/** Why no majority is left, where so many nodes were set up with other names or another storage version; else null. */
+export function mismatchIn(answers: readonly Answered[]): Mismatch | null {
+  const others = answers.filter((one) => !isSetUpOtherwise(one)).length;
+  if (others >= majorityOf(answers.length)) return null;
+  return answers.some(({ answer }) => answer === 'wrong-version')
+    ? 'wrong-version'
+    : 'members-differ';
+}
+
+/** Whether the nodes that have not answered decide if no majority is left. */
+export function mayBeMismatch(answers: readonly Answered[]): boolean {
+  if (!answers.some(isSetUpOtherwise) || mismatchIn(answers)) return false;
+  const atWorst = answers.map((one) =>
+    one.answer === 'pending' ? { answer: 'wrong-members' } : one,
+  );
+  return mismatchIn(atWorst) !== null;
+}
+
+/**
+ * Both sides of each mismatch, the difference, and what to do; '' where there is none.
+ *
+ * @param nodes all nodes of this client, by its own names
+ */
+export function describeMismatch(nodes: readonly NodeAnswer[]): string {
+  return [...differentMembers(nodes), ...differentVersions(nodes)].join('; ');
+}
+
+function differentMembers(nodes: readonly NodeAnswer[]): string[] {
+  const own = nodes.map(({ name }) => name);
+  const refusals = nodes.filter(({ answer }) => answer === 'wrong-members');
+  if (refusals.length === 0) return [];
+  const setUps = grouped(refusals, ({ name, members = [], knownAs = '' }) => {
+    const as = knownAs === name ? '' : `as ${knownAs || 'another node'} `;
+    return `set up ${as}with ${list(members)}${difference(own, members)}`;
+  });
+  return [
+    `members differ: this client has ${list(own)}, ${setUps.join(', ')}; configure all clients alike`,
+  ];
+}
+
+function differentVersions(nodes: readonly NodeAnswer[]): string[] {
+  const refusals = nodes.filter(({ answer }) => answer === 'wrong-version');
+  if (refusals.length === 0) return [];
+  const setUps = grouped(refusals, ({ storageVersion = 0 }) => `set up with ${storageVersion}`);
+  return [
+    `storage versions differ: this client has ${STORAGE_VERSION}, ${setUps.join(', ')}; run all clients with the same one, see docs/storage-versions.md`,
+  ];
+}
+
+/** `node a was …, nodes b and c were …`: those of which the same is said together. */
+function grouped(
+  nodes: readonly NodeAnswer[],
+  describe: (node: NodeAnswer) => string,
+): readonly string[] {
+  const groups = new Map<string, string[]>();
+  for (const node of nodes) {
+    const said = describe(node);
+    groups.set(said, [...(groups.get(said) ?? []), node.name]);
+  }
+  return [...groups].map(([said, names]) =>
+    names.length === 1
+      ? `node ${names[0]} was ${said}`
+      : `nodes ${names.join(' and ')} were ${said}`,
+  );
+}
+
+function difference(own: readonly string[], others: readonly string[]): string {
+  const missing = own.filter((name) => !others.includes(name));
+  const foreign = others.filter((name) => !own.includes(name));
+  const sides = [
+    ...(missing.length > 0 ? [`only this client: ${missing.join(', ')}`] : []),
+    ...(foreign.length > 0 ? [`only there: ${foreign.join(', ')}`] : []),
+  ];
+  return sides.length === 0 ? '' : ` (${sides.join('; ')})`;
+}
+
+function list(names: readonly string[]): string {
+  return `[${names.join(', ')}]`;
+}
