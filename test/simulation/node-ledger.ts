@@ -8,11 +8,13 @@ export interface Entry {
   readonly owner: string | undefined;
   /** 0 where nobody had it last. */
   readonly endsMs: number;
+  /** Whether it says that somebody may wait. */
+  readonly isMarked: boolean;
 }
 
 const TIME_DIGITS = 15;
 const TOKEN_DIGITS = 16;
-const HELD = /^(\d{15})[ +](\d{16}) (.*)$/s;
+const HELD = /^(\d{15})([ +])(\d{16}) (.*)$/s;
 
 function digits(number: number, width: number): string {
   return String(number).padStart(width, '0');
@@ -30,12 +32,13 @@ export function entryOf(
   alsoOver = false,
 ): Entry {
   const text = model.field(node, line) ?? model.field(before, line);
-  if (text === undefined) return { token: undefined, owner: undefined, endsMs: 0 };
-  const [, ends, token = text, owner] = HELD.exec(text) ?? [];
+  if (text === undefined) return { token: undefined, owner: undefined, endsMs: 0, isMarked: false };
+  const [, ends, mark, token = text, owner] = HELD.exec(text) ?? [];
   const endsMs = Number(ends ?? 0);
   return {
     token: Number(token),
     endsMs,
+    isMarked: mark === '+',
     owner: alsoOver || endsMs >= Math.floor(model.nowMs) ? owner : undefined,
   };
 }
@@ -44,7 +47,7 @@ export function write(
   model: RedisProcess,
   [node]: NodeKeys,
   line: string,
-  { token, owner, endsMs }: Entry,
+  { token, owner, endsMs }: Omit<Entry, 'isMarked'>,
 ): void {
   const text = tokenText(token ?? 0);
   const waits = model.line(line).length > 0;

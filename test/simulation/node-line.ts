@@ -5,42 +5,55 @@ import type { RedisProcess } from './redis-process.ts';
 interface Place {
   readonly owner: string;
   readonly channel: string;
+  readonly untilMs: number;
   readonly lines: readonly string[];
   readonly isCalled: boolean;
 }
 
-/** Of the first in line that has not vanished. */
-const VANISHED_MAX = 100;
+/** Budgets of one script; see line.lua. */
+const VANISHED_MAX = 500;
+const CALL_LINES_MAX = 1_000;
+const LINE_TURNS = 5;
 const CALLED = 'called';
 
 function placeOf(model: RedisProcess, waiter: string): Place | null {
   const list = model.get(waiter);
   if (list === undefined) return null;
-  const [owner = '', channel = '', , ...lines]: string[] = JSON.parse(list);
+  const [owner = '', channel = '', until, ...lines]: string[] = JSON.parse(list);
   const isCalled = lines.at(-1) === CALLED;
-  return { owner, channel, lines: isCalled ? lines.slice(0, -1) : lines, isCalled };
+  const untilMs = Number(until);
+  return { owner, channel, untilMs, lines: isCalled ? lines.slice(0, -1) : lines, isCalled };
 }
 
-export function firstIn(
-  model: RedisProcess,
-  line: string,
-): { waiter: string; place: Place } | null {
-  for (const waiter of model.line(line).slice(0, VANISHED_MAX)) {
-    const place = placeOf(model, waiter);
-    if (place) return { waiter, place };
+export function firstIn(model: RedisProcess, line: string): string | undefined {
+  for (const waiter of model.line(line)) {
+    if (placeOf(model, waiter) || model.spent.vanished === VANISHED_MAX) return waiter;
     model.leave(line, waiter);
+    model.spent.vanished += 1;
   }
-  return null;
+  return undefined;
 }
 
 /** @param told the owner who hears of it otherwise */
-export function callFirst(model: RedisProcess, keys: NodeKeys, line: string, told?: string): void {
-  const first = firstIn(model, line);
-  if (!first || first.place.isCalled) return;
-  const { waiter, place } = first;
-  const mayGo = (other: string): boolean =>
-    entryOf(model, keys, other).owner === undefined && firstIn(model, other)?.waiter === waiter;
-  if (!place.lines.every(mayGo)) return;
+export function callAll(
+  model: RedisProcess,
+  keys: NodeKeys,
+  waiters: readonly (string | undefined)[],
+  told?: string,
+): void {
+  for (const waiter of new Set(waiters)) {
+    if (waiter !== undefined) call(model, keys, waiter, told);
+  }
+}
+
+function call(model: RedisProcess, keys: NodeKeys, waiter: string, told?: string): void {
+  const place = placeOf(model, waiter);
+  if (!place || place.isCalled) return;
+  const { lines } = place;
+  if (lines.length > 1 && model.spent.callLines >= CALL_LINES_MAX) return;
+  model.spent.callLines += lines.length - 1;
+  if (lines.some((line) => entryOf(model, keys, line).owner !== undefined)) return;
+  if (lines.some((line) => firstIn(model, line) !== waiter)) return;
   model.writeThoughFull();
   model.push(waiter, CALLED);
   if (place.owner !== told) model.publish(place.channel, place.owner);
@@ -75,10 +88,22 @@ export function standInLine(
   lines: readonly string[],
 ): void {
   const [score = '', channel = '', turn = ''] = ticket;
+  const lineMs = LINE_TURNS * Number(turn);
   for (const line of lines) {
-    model.stand(line, waiter, Number(score), Number(turn));
+    model.stand(line, waiter, Number(score), lineMs);
     const entry = entryOf(model, keys, line, true);
-    if (entry.token !== undefined) write(model, keys, line, entry);
+    if (entry.token !== undefined && !entry.isMarked) write(model, keys, line, entry);
   }
-  model.set(waiter, JSON.stringify([owner, channel, turn, ...lines]), Number(turn));
+  const until = String(Math.floor(model.nowMs) + lineMs - Number(turn));
+  model.set(waiter, JSON.stringify([owner, channel, until, ...lines]), Number(turn));
+}
+
+/** @returns false if the waiter must stand in line */
+export function renew(model: RedisProcess, waiter: string, turn: string): boolean {
+  const place = placeOf(model, waiter);
+  if (!place || place.untilMs < Math.floor(model.nowMs)) return false;
+  const { owner, channel, untilMs, lines } = place;
+  model.writeThoughFull();
+  model.set(waiter, JSON.stringify([owner, channel, String(untilMs), ...lines]), Number(turn));
+  return true;
 }

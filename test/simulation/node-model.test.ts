@@ -155,6 +155,7 @@ class Pair {
   async #age(client: Redis, ms: number): Promise<void> {
     for (const name of await client.keys(`${this.#prefix}*`)) {
       const left = await client.pttl(name);
+      if (name.includes('}:waiter:')) await agePlace(client, name, ms);
       if (left >= 0) await client.pexpire(name, left - ms);
       else if (!this.#isLine(name)) {
         const fields = Object.entries(await client.hgetall(name));
@@ -190,7 +191,9 @@ class Pair {
     ]);
     const lists = [...model.data.lists.keys()].flatMap((name) => {
       const value = model.get(name);
-      return value === undefined ? [] : [[name, [value, units(model.pttl(name))]]];
+      if (value === undefined) return [];
+      const place: string[] = JSON.parse(value);
+      return [[name, [placeInUnits(place, this.#nowMs), units(model.pttl(name))]]];
     });
     const lines = [...model.data.lines.keys()].flatMap((name) => {
       const members = model.line(name);
@@ -206,8 +209,7 @@ class Pair {
         found[name] = [await contentsOf(client, name), units(await client.pttl(name))];
         continue;
       }
-      const [seconds = 0, microseconds = 0] = await client.time();
-      const nowMs = Number(seconds) * 1_000 + Number(microseconds) / 1_000;
+      const nowMs = await timeMs(client);
       found[name] = withTimesInUnits(await client.hgetall(name), nowMs);
     }
     return found;
@@ -229,10 +231,26 @@ class Pair {
   }
 }
 
-/** Lists as JSON, as the model has them. */
-async function contentsOf(client: Redis, name: string): Promise<string | string[]> {
+async function contentsOf(client: Redis, name: string): Promise<readonly unknown[]> {
   if (name.includes('}:line:')) return client.zrange(name, '0', '-1');
-  return JSON.stringify(await client.lrange(name, 0, -1));
+  return placeInUnits(await client.lrange(name, 0, -1), await timeMs(client));
+}
+
+async function timeMs(client: Redis): Promise<number> {
+  const [seconds = 0, microseconds = 0] = await client.time();
+  return Number(seconds) * 1_000 + Number(microseconds) / 1_000;
+}
+
+/** Where the list of a waiter says until when it need not stand in its lines anew. */
+const UNTIL_AT = 2;
+
+function placeInUnits(place: readonly string[], nowMs: number): readonly unknown[] {
+  return place.with(UNTIL_AT, String(units(Number(place[UNTIL_AT]) - nowMs)));
+}
+
+async function agePlace(client: Redis, waiter: string, ms: number): Promise<void> {
+  const until = Number(await client.lindex(waiter, UNTIL_AT));
+  await client.lset(waiter, UNTIL_AT, until - ms - 1);
 }
 
 const TIMES: ReadonlySet<string> = new Set(['seen_at', 'opened', 'turned']);

@@ -3,8 +3,8 @@ import { createHash } from 'node:crypto';
 import { eachOf } from '../../packages/lock/src/redis/calls.ts';
 import type { NodeKeys } from '../../packages/lock/src/redis/keys.ts';
 import { type CommandName, type Script, scriptFor } from '../../packages/lock/src/redis/scripts.ts';
-import { entryOf, mayTurn, tokenText, turnOver, write } from './node-ledger.ts';
-import { callFirst, firstIn, followers, standInLine } from './node-line.ts';
+import { type Entry, entryOf, mayTurn, tokenText, turnOver, write } from './node-ledger.ts';
+import { callAll, firstIn, followers, renew, standInLine } from './node-line.ts';
 import { MemoryFullError, RedisProcess } from './redis-process.ts';
 
 /** What a command answers; where that is a vote, the voter's generation, incarnation and roster, as one text, are a part of it. */
@@ -139,6 +139,7 @@ const acquire: Body = (model, keys, own, values, members) => {
   if (Number(ttl) > node.maxTtlMs) return ['ttl-too-long', node.maxTtlMs];
 
   const obstaclesMs: number[] = [];
+  const others: string[] = [];
   const ends = new Map<string, number>();
   let highest = 0;
   for (const line of lines) {
@@ -146,17 +147,18 @@ const acquire: Body = (model, keys, own, values, members) => {
     highest = Math.max(highest, highestGiven(model, node, entry.token));
     const ownMs = entry.owner === owner ? entry.endsMs : 0;
     ends.set(line, Math.max(model.nowMs + Number(ttl), ownMs));
-    const first = entry.owner === undefined ? firstIn(model, line) : null;
-    if (first && first.waiter !== waiter) {
-      callFirst(model, keys, line);
-      obstaclesMs.push(model.pttl(first.waiter));
+    const first = entry.owner === undefined ? firstIn(model, line) : undefined;
+    if (first && first !== waiter) {
+      others.push(first);
+      obstaclesMs.push(Math.max(1, model.pttl(first)));
     } else if (entry.owner !== undefined && entry.owner !== owner) {
-      const takes = model.has('first-takes-held') && firstIn(model, line)?.waiter === waiter;
+      const takes = model.has('first-takes-held') && firstIn(model, line) === waiter;
       if (!takes) obstaclesMs.push(entry.endsMs - model.nowMs);
     }
   }
   if (obstaclesMs.length > 0) {
     if (waiter !== undefined) standInLine(model, keys, waiter, owner, ticket, lines);
+    callAll(model, keys, others);
     return held(model, obstaclesMs);
   }
 
@@ -202,14 +204,21 @@ const stand: Body = (model, keys, own, values, members) => {
   const lines = own.slice(0, -1);
   const entries = lines.map((line) => ({ line, ...entryOf(model, keys, line) }));
   if (entries.every((entry) => entry.owner === owner)) return ['turn'];
-  standInLine(model, keys, waiter, owner, ticket, lines);
-  const obstaclesMs = entries.flatMap((entry) => {
-    if (entry.owner !== undefined) return entry.owner === owner ? [] : [entry.endsMs - model.nowMs];
+  const isRenewed = renew(model, waiter, ticket[2] ?? '');
+  if (!isRenewed) standInLine(model, keys, waiter, owner, ticket, lines);
+  const isOthers = (entry: Entry): boolean => entry.owner !== undefined && entry.owner !== owner;
+  const obstaclesMs = entries.filter(isOthers).map(({ endsMs }) => endsMs - model.nowMs);
+  if (isRenewed && obstaclesMs.length > 0) return held(model, obstaclesMs);
+  const others: string[] = [];
+  for (const entry of entries) {
     const first = firstIn(model, entry.line);
-    return first && first.waiter !== waiter ? [model.pttl(first.waiter)] : [];
-  });
+    if (first === undefined) standInLine(model, keys, waiter, owner, ticket, lines);
+    if (entry.owner !== undefined || first === undefined || first === waiter) continue;
+    others.push(first);
+    obstaclesMs.push(Math.max(1, model.pttl(first)));
+  }
   if (obstaclesMs.length === 0) return ['turn'];
-  for (const line of lines) callFirst(model, keys, line);
+  callAll(model, keys, others);
   return held(model, obstaclesMs);
 };
 
@@ -270,7 +279,8 @@ const release: Body = (model, keys, own, values, members) => {
     }
     held &&= holder === owner;
   }
-  for (const line of lines) callFirst(model, keys, line, told);
+  const firsts = lines.map((line) => firstIn(model, line));
+  callAll(model, keys, firsts, told);
   return [held ? 'released' : 'not-held'];
 };
 
@@ -461,6 +471,7 @@ export class NodeModel extends RedisProcess {
     keysAndArguments: readonly (string | number)[],
   ): Reply[] {
     const [node = '', before = ''] = keysAndArguments.map(String);
+    this.spent = { vanished: 0, callLines: 0 };
     const calls = callsIn(keyCount, keysAndArguments);
     assert.partialDeepStrictEqual(
       scriptFor(calls.map(({ command: name }) => ({ command: { name } }))),

@@ -60,6 +60,8 @@ export class MemoryFullError extends Error {
 
 /** One Redis process: its keys, its clock and its name. */
 export class RedisProcess {
+  /** Work on waiters other than the callers: all calls of one script share two budgets. */
+  spent = { vanished: 0, callLines: 0 };
   readonly data: NodeData;
   /** Whether the first write of a script is refused, unless it needs no memory. */
   isFull = false;

@@ -44,8 +44,8 @@ export interface Call<Node> {
 
 /** So that a node which serves many is not held up for long by one. */
 const CALLS_PER_SCRIPT_MAX = 100;
-/** Keys are handed to the client one by one. */
-const KEYS_PER_SCRIPT_MAX = 10_000;
+/** The work of a call grows with its keys: one call for 256 resources fills a script. */
+const KEYS_PER_SCRIPT_MAX = 300;
 /** How many scripts may be under way to a node. What the client has taken may be carried out much later, after a reconnection. */
 const SCRIPTS_MAX = 8;
 /** How many calls may wait for that: a node that is down would else collect them without end. */

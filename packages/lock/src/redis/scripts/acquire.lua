@@ -14,7 +14,7 @@ commands.acquire = function(from, to, owner, ttl, fence_ttl, score, channel, tur
   if not node then return refusal end
   if tonumber(ttl) > node.max_ttl then return {'ttl-too-long', node.max_ttl} end
 
-  local now, highest, ends, left = own_time_ms(), 0, {}, nil
+  local now, highest, ends, left, others = own_time_ms(), 0, {}, nil, {}
   for i = from, to do
     local last, holder, till = entry_of(KEYS[i])
     highest, ends[i] = math.max(highest, highest_given(last)), now + tonumber(ttl)
@@ -23,16 +23,17 @@ commands.acquire = function(from, to, owner, ttl, fence_ttl, score, channel, tur
     elseif holder then
       left = math.max(left or 0, till - now)
     else
-      local first = first_in(KEYS[i])
+      local first, stays = first_in(KEYS[i])
       if first and first ~= waiter then
         -- The lease before has expired, so that nobody has called the first yet.
-        call_first(KEYS[i])
-        left = math.max(left or 0, redis.call('PTTL', first))
+        others[#others + 1] = first
+        left = math.max(left or 0, stays)
       end
     end
   end
   if left then
     if score then stand_in_line(waiter, score, owner, channel, turn, from, to) end
+    call_all(others)
     return {'held', left, digits(now)}
   end
 
@@ -42,10 +43,7 @@ commands.acquire = function(from, to, owner, ttl, fence_ttl, score, channel, tur
   note_ttl(ttl)
   local reply = grant(token, fence_ttl, from, to, owner, ends)
   -- Not before: where memory is full, Redis refuses what is written first, and the place is kept.
-  if score then
-    for i = from, to do redis.call('ZREM', KEYS[i], waiter) end
-    redis.call('DEL', waiter)
-  end
+  if score then leave_line({waiter}, from, to) end
   if most then reply[4], reply[5] = followers(KEYS[to], family, tonumber(most), tonumber(together)) end
   return reply
 end

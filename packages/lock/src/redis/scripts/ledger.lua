@@ -8,8 +8,8 @@
 -- What nobody has written for long is forgotten with the whole hash, of which there are two: see turn_over in vote.lua.
 local TIME_DIGITS, TOKEN_DIGITS = 15, 16
 local TOKEN_AT, OWNER_AT = TIME_DIGITS + 2, TIME_DIGITS + TOKEN_DIGITS + 3
--- Where a blank says that nobody waits.
-local WAITING_AT, BLANK = TIME_DIGITS + 1, 32
+-- Where a blank says that nobody waits, and a + that somebody may.
+local WAITING_AT, BLANK, WAITS = TIME_DIGITS + 1, 32, 43
 
 -- A time (ms) as it stands in an entry.
 local function time_text(ms) return halves('%07d%08d', ms) end
@@ -21,16 +21,31 @@ local function is_over(entry)
   return entry < now
 end
 
--- The last token for a resource that this node remembers; while somebody has its lock, or had it last and its end does not matter, also
--- who, and until when (ms).
-local function entry_of(line, also_over)
-  local entry = redis.call('HGET', NODE, line) or redis.call('HGET', BEFORE, line)
+-- The parts of an entry: the last token for a resource that this node remembers; while somebody has its lock, or had it last and its end
+-- does not matter, also who, and until when (ms).
+local function parts_of(entry, also_over)
   if not entry then return nil end
   local is_free = #entry == TOKEN_DIGITS
   local token = tonumber(is_free and entry or string.sub(entry, TOKEN_AT, OWNER_AT - 2))
   if not token then error('not an entry of the ledger: ' .. entry) end
   if is_free or not also_over and is_over(entry) then return token end
   return token, string.sub(entry, OWNER_AT), tonumber(string.sub(entry, 1, TIME_DIGITS))
+end
+
+local function entry_of(line, also_over)
+  return parts_of(redis.call('HGET', NODE, line) or redis.call('HGET', BEFORE, line), also_over)
+end
+
+-- The entries of these lines, false where there is none.
+local function entries_of(lines)
+  local entries, before = redis.call('HMGET', NODE, unpack(lines)), nil
+  for i, entry in ipairs(entries) do
+    if not entry then
+      before = before or redis.call('HMGET', BEFORE, unpack(lines))
+      entries[i] = before[i]
+    end
+  end
+  return entries
 end
 
 -- Without an owner the lock is free.

@@ -12,12 +12,10 @@ commands.release = function(from, to, owner, have_waited, told)
     is_own_version = true
   end
   local first_waiter = to - (tonumber(have_waited) or 0) + 1
-  for waiter = first_waiter, to do
-    redis.call('DEL', KEYS[waiter])
-    for i = from, first_waiter - 1 do redis.call('ZREM', KEYS[i], KEYS[waiter]) end
-  end
+  local waiters = {unpack(KEYS, first_waiter, to)}
   to = first_waiter - 1
-  local held = true
+  if waiters[1] then leave_line(waiters, from, to) end
+  local held, firsts = true, {}
   for i = from, to do
     local last, holder = entry_of(KEYS[i], have_waited == nil)
     if holder == owner then
@@ -26,6 +24,7 @@ commands.release = function(from, to, owner, have_waited, told)
     end
     held = held and holder == owner
   end
-  for i = from, to do call_first(KEYS[i], told) end
+  for i = from, to do firsts[#firsts + 1] = first_in(KEYS[i]) end
+  call_all(firsts, told)
   return {held and 'released' or 'not-held'}
 end

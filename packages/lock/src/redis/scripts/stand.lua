@@ -8,23 +8,33 @@ commands.stand = function(from, to, owner, score, channel, turn)
   local node, refusal = admitted()
   if not node then return refusal end
 
-  local now, missing, free, left = own_time_ms(), false, {}, nil
-  for i = from, to do
-    local _, holder, till = entry_of(KEYS[i])
-    missing = missing or holder ~= owner
-    if not holder then
-      free[#free + 1] = KEYS[i]
-    elseif holder ~= owner then
-      left = math.max(left or 0, till - now)
-    end
+  local lines = {unpack(KEYS, from, to)}
+  local now, missing, is_free, left = own_time_ms(), false, {}, nil
+  for i, entry in ipairs(entries_of(lines)) do
+    local _, holder, till = parts_of(entry)
+    missing, is_free[i] = missing or holder ~= owner, not holder
+    if holder and holder ~= owner then left = math.max(left or 0, till - now) end
   end
   -- Else it is a late copy of an old request.
-  if missing then stand_in_line(waiter, score, owner, channel, turn, from, to) end
-  for _, line in ipairs(free) do
-    local first = first_in(line)
-    if first and first ~= waiter then left = math.max(left or 0, redis.call('PTTL', first)) end
+  if not missing then return {'turn'} end
+
+  if not renew(waiter, turn) then
+    stand_in_line(waiter, score, owner, channel, turn, from, to)
+  elseif left then
+    return {'held', left, digits(now)}
+  end
+  local others = {}
+  for i, line in ipairs(lines) do
+    local first, stays = first_in(line)
+    if not first then
+      -- This line was lost.
+      stand_in_line(waiter, score, owner, channel, turn, from, to)
+    elseif is_free[i] and first ~= waiter then
+      left = math.max(left or 0, stays)
+      others[#others + 1] = first
+    end
   end
   if not left then return {'turn'} end
-  for i = from, to do call_first(KEYS[i]) end
+  call_all(others)
   return {'held', left, digits(now)}
 end
