@@ -76,6 +76,19 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     expect(lease.token).toBeGreaterThan(last?.token ?? 0n);
   });
 
+  test('a client that puts a prefix of its own before each key hands the lock on as well', async () => {
+    const [own, ours] = [world.keyPrefix.slice(0, 9), world.keyPrefix.slice(9)];
+    const side = await world.connected({ client: { keyPrefix: own }, config: { keyPrefix: ours } });
+    for (const door of side.doors.slice(world.majority)) door.hold('toServer');
+    const [one, two] = await served({ side }, { side });
+    for (const door of side.doors) door.hold('toServer');
+    expect(await (await one)?.release()).toBe('released');
+    const next = await two;
+    side.heal();
+    expect(await next?.release()).toBe('released');
+    await world.untilClean();
+  });
+
   test('a lease that was handed on is a lease as any other: it is extended, known by its owner, and released', async () => {
     const [side, other] = [await world.connected(), await world.connected()];
     const [one, two, three] = await served({ side }, { side }, { side });

@@ -78,7 +78,7 @@ const linesOf = (names: readonly string[]): string[] => names.map((name) => `lin
 const score = fc.constantFrom(1, 2, 2, 3.5, 1763690000000.25);
 const channel = fc.oneof({ weight: 4, arbitrary: fc.constant('turns') }, fc.constant('others'));
 const heirsMax = fc.oneof({ weight: 3, arbitrary: fc.nat(3) }, fc.constant(16));
-const family = fc.constantFrom('waiter:o', 'waiter:o1', 'waiter:o2');
+const family = fc.constantFrom('o', 'o1', 'o2');
 const ticket = fc.oneof(
   { weight: 2, arbitrary: fc.tuple(score, channel, ttl, heirsMax, family, fc.nat(3)) },
   fc.constant([]),

@@ -126,7 +126,7 @@ class Pair {
       const [, what, which = ''] = /^(history|life)-(\w+)$/.exec(String(value)) ?? [];
       if (what === 'history') return histories[Number(which)] ?? '';
       if (what === 'life') return own[side].startsWith(`${which}.`) ? own[side] : which;
-      return String(value).startsWith('waiter:') ? this.#prefix + value : value;
+      return value;
     };
     const told = (side: keyof typeof own) => {
       const commands = calls.map(({ command, keys, values }) => {

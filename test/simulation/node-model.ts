@@ -173,7 +173,8 @@ const acquire: Body = (model, keys, own, values, members) => {
     model.remove(waiter);
   }
   if (most === undefined) return reply;
-  const heirs = [Number(most), family, Number(together)] as const;
+  const begins = (waiter ?? '').slice(0, -owner.length) + family;
+  const heirs = [Number(most), begins, Number(together)] as const;
   return [...reply, ...followers(model, lines.at(-1) ?? '', heirs)];
 };
 

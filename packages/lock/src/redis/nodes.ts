@@ -187,7 +187,7 @@ export class Nodes {
     holding.mayHold = true;
     const keys = this.#keys(holding, ticket !== null);
     const place = ticket ? [ticket.score, ticket.channel, ticket.turnMs] : [];
-    const heirs = ticket ? [ticket.heirsMax, this.#waiter(ticket.family), TOGETHER_MS] : [];
+    const heirs = ticket ? [ticket.heirsMax, ticket.family, TOGETHER_MS] : [];
     const values = [holding.owner, ttlMs, this.#options.fenceTtlMs, ...place, ...heirs];
     const take = this.#cleaning<VoteReply>(
       holding,

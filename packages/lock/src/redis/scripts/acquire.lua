@@ -3,7 +3,8 @@
 -- a score stands in line.
 -- keys: the line of each resource, then the own key of who would wait.
 -- arguments: owner, ttl (ms), fence ttl (ms); of who would wait also its score, channel and turn (ms), to how many it would hand the lock
--- on, what their keys begin with, and by how much (ms) others may have come before them. The token is the last of as many more.
+-- on, what their owner ids begin with, and by how much (ms) others may have come before them. The token is the last of as many more.
+-- The own key ends with the owner.
 -- Reply: {'granted', token, voter}, for who would wait also how many those are, and whether others wait | {'held', remaining (ms), time (ms)} | {'not-admitted'}
 --        | {'ttl-too-long', max_ttl} | {'token-exhausted'}.
 commands.acquire = function(from, to, owner, ttl, fence_ttl, score, channel, turn, most, family, together)
@@ -44,6 +45,10 @@ commands.acquire = function(from, to, owner, ttl, fence_ttl, score, channel, tur
   local reply = grant(token, fence_ttl, from, to, owner, ends)
   -- Not before: where memory is full, Redis refuses what is written first, and the place is kept.
   if score then leave_line({waiter}, from, to) end
-  if most then reply[4], reply[5] = followers(KEYS[to], family, tonumber(most), tonumber(together)) end
+  if most then
+    -- The client of this node may put a prefix before each key.
+    local begins = string.sub(waiter, 1, #waiter - #owner) .. family
+    reply[4], reply[5] = followers(KEYS[to], begins, tonumber(most), tonumber(together))
+  end
   return reply
 end
