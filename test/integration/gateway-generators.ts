@@ -52,20 +52,21 @@ export async function generateGo(document: string, folder: string): Promise<stri
 /** Debian's Go may be older than the generator wants. The one that it wants is a module, which every Go can fetch. */
 async function goToolchain() {
   const bootstrap = await installed(GO);
-  const modules = join(CACHE, 'go');
-  await mkdir(modules, { recursive: true });
-  await writeFile(join(modules, 'go.mod'), 'module bootstrap\n');
+  const home = join(CACHE, 'go');
+  // An old Go downloads only for a module.
+  const asking = join(home, 'bootstrap');
+  await mkdir(asking, { recursive: true });
+  await writeFile(join(asking, 'go.mod'), 'module bootstrap\n');
   const env = {
     ...process.env,
-    ...{ GOPATH: modules, GOCACHE: join(modules, 'cache'), GOFLAGS: '-modcacherw', GOWORK: 'off' },
+    ...{ GOPATH: join(home, 'path'), GOCACHE: join(home, 'cache') },
+    ...{ GOFLAGS: '-modcacherw', GOWORK: 'off' },
   };
   const { stdout: platform } = await run(bootstrap, ['env', 'GOOS', 'GOARCH'], { env });
   const [os, arch] = platform.trim().split('\n');
   const name = `golang.org/toolchain@v0.0.1-go${GO_VERSION}.${os}-${arch}`;
-  const { stdout } = await run(bootstrap, ['mod', 'download', '-json', name], {
-    env,
-    cwd: modules,
-  });
+  const download = ['mod', 'download', '-json', name];
+  const { stdout } = await run(bootstrap, download, { env, cwd: asking });
   const { Dir: root } = JSON.parse(stdout) as { Dir: string };
   // Modules have no executable files.
   const tools = join(root, 'pkg', 'tool', `${os}_${arch}`);
