@@ -22,6 +22,8 @@ export interface Exchange {
    * @param writeId as `/v1/writes` knows it; null for a claim of a record, which has none
    */
   noteWrite(writeId: string | null): void;
+  /** Notes what logs and metrics say of a request that failed and is answered by something else than a problem. */
+  noteFailure(outcome: string, error: unknown): void;
 }
 
 /** What stands behind one method of a path. */

@@ -31,7 +31,7 @@ export interface EndedRequest {
   readonly caller: string | null;
   /** 499 if the client did not wait for all of the answer, whatever it was. */
   readonly status: number;
-  /** `ok`, the code of a problem, or `client-gone` if the client did not wait for all of the answer. */
+  /** `ok`, the code of a problem, `not-ready`, or `client-gone` if the client did not wait for all of the answer. */
   readonly outcome: string;
   /** The token that was issued, presented or found, without its seal. */
   readonly token: bigint | null;
@@ -69,6 +69,8 @@ interface Progress {
   /** The write that was sent last; null if it has no name; undefined if none was sent. */
   writeId: string | null | undefined;
   error: unknown;
+  /** Null if the error says it. */
+  outcome: string | null;
 }
 
 /** The status that nginx logs for a client that closed its connection. It is never sent. */
@@ -109,6 +111,7 @@ export class Gate {
       startedMs: this.#runtime.nowMs(),
       gone: new AbortController(),
       ...{ route: null, resource: null, caller: null, writeId: undefined, error: undefined },
+      outcome: null,
     };
     this.#progress.set(request, progress);
     response.setHeader('X-Request-Id', progress.id);
@@ -168,9 +171,13 @@ export class Gate {
     const noteWrite = (writeId: string | null): void => {
       progress.writeId = writeId;
     };
+    const noteFailure = (outcome: string, error: unknown): void => {
+      Object.assign(progress, { outcome, error });
+    };
     const { signal } = progress.gone;
+    const notes = { noteWrite, noteFailure };
     try {
-      await Promise.race([handle({ ...exchange, signal, deadline, noteWrite }), late]);
+      await Promise.race([handle({ ...exchange, signal, deadline, ...notes }), late]);
     } finally {
       deadline.stop();
     }
@@ -231,7 +238,8 @@ export class Gate {
     if (!isWhole) progress.gone.abort(new Error('the client has gone'));
     else if (!request.complete) this.#linger(request, () => undefined);
     const { id, startedMs, route, resource, caller, error } = progress;
-    const problem = error === undefined ? undefined : problemOf(error);
+    const isTold = error === undefined || progress.outcome !== null;
+    const problem = isTold ? undefined : problemOf(error);
     const told = response.getHeader('fencing-write-id') ?? problem?.members.writeId;
     const writeId = told ?? progress.writeId;
     const token = response.getHeader('fencing-token') ?? request.get('fencing-token');
@@ -242,7 +250,7 @@ export class Gate {
       path: request.url.split('?', 1)[0] ?? '',
       address: request.ip ?? null,
       status: isWhole ? response.statusCode : CLIENT_GONE,
-      outcome: isWhole ? (problem?.code ?? 'ok') : 'client-gone',
+      outcome: isWhole ? (progress.outcome ?? problem?.code ?? 'ok') : 'client-gone',
       token: digits === undefined ? null : BigInt(digits),
       writeId: typeof writeId === 'string' ? writeId : null,
       durationMs: this.#runtime.nowMs() - startedMs,

@@ -41,7 +41,7 @@ test.each([
   ['/v1/objects/a', 412, 'info'],
   ['/v1/objects/a', 503, 'error'],
   ['/readyz', 200, 'debug'],
-  ['/readyz', 503, 'error'],
+  ['/readyz', 503, 'warn'],
 ])('%s with %d is told as %s', (path, status, level) => {
   const { log, lines } = capture('debug');
   log.request({ ...line, path, status });

@@ -13,7 +13,7 @@ export interface RequestLine {
   readonly path: string;
   readonly status: number;
   readonly durationMs: number;
-  /** `ok`, or the code of the problem. */
+  /** `ok`, the code of the problem, or `not-ready`. */
   readonly outcome: string;
   /** Who asked: the name of the API key. */
   readonly key?: string | undefined;
@@ -80,9 +80,10 @@ export function createLog(
 function levelOf({
   status,
   path,
-}: Pick<RequestLine, 'status' | 'path'>): 'error' | 'info' | 'debug' {
-  if (status >= 500) return 'error';
-  return CHECKS.includes(path) ? 'debug' : 'info';
+}: Pick<RequestLine, 'status' | 'path'>): 'error' | 'warn' | 'info' | 'debug' {
+  // Not to be ready is the answer of a check, and no failure of the gateway.
+  if (CHECKS.includes(path)) return status >= 500 ? 'warn' : 'debug';
+  return status >= 500 ? 'error' : 'info';
 }
 
 function withoutSecrets(facts: Facts): Record<string, string | number | boolean> {

@@ -6,6 +6,8 @@ export interface Found {
   readonly isReady: boolean;
   /** One for each dependency, as `[+]redis 3 of 3 nodes vote`. */
   readonly lines: readonly string[];
+  /** What is missing, for the log: with what only operators may know. Null if nothing is. */
+  readonly reason: Error | null;
 }
 
 interface Dependency {
@@ -44,7 +46,10 @@ export class Readiness {
   }
 
   async look(): Promise<Found> {
-    if (this.#draining?.aborted) return { isReady: false, lines: ['[-]gateway shutting down'] };
+    if (this.#draining?.aborted) {
+      const reason = new Error('the gateway is shutting down');
+      return { isReady: false, lines: ['[-]gateway shutting down'], reason };
+    }
     const nowMs = this.#runtime.nowMs();
     if (this.#found === undefined || nowMs - this.#lookedAtMs > FRESH_MS) {
       this.#lookedAtMs = nowMs;
@@ -57,15 +62,17 @@ export class Readiness {
     const found = await Promise.all(
       this.#dependencies.map(async ({ name, look }) => {
         try {
-          return { isReady: true, line: `[+]${name} ${await this.#inTime(look())}` };
+          return { line: `[+]${name} ${await this.#inTime(look())}`, failures: [] };
         } catch (error) {
-          return { isReady: false, line: `[-]${name} ${reasonOf(error)}` };
+          return { line: `[-]${name} ${reasonOf(error)}`, failures: [{ name, error }] };
         }
       }),
     );
+    const failures = found.flatMap((one) => one.failures);
     return {
-      isReady: found.every(({ isReady }) => isReady),
+      isReady: failures.length === 0,
       lines: found.map(({ line }) => line),
+      reason: failures.length === 0 ? null : asReason(failures),
     };
   }
 
@@ -121,6 +128,11 @@ async function reachable(objects: ObjectStore): Promise<string> {
   await objects.probe();
   await objects.highest(NAME);
   return 'ok';
+}
+
+function asReason(failures: readonly { readonly name: string; readonly error: unknown }[]): Error {
+  const all = failures.map(({ name, error }) => `${name}: ${(error as Error).message}`);
+  return new Error(all.join('; '), { cause: failures[0]?.error });
 }
 
 /** Without addresses and what else only operators may know. */

@@ -1,5 +1,5 @@
 import type { Response } from 'express';
-import type { Handler, Route } from '../exchange.js';
+import type { Exchange, Handler, Route } from '../exchange.js';
 import type { Readiness } from '../readiness.js';
 
 export interface OperationParts {
@@ -17,8 +17,9 @@ export function operationRoutes({
   document,
 }: OperationParts): readonly Route[] {
   const livez = open('/livez', async (response) => send(response, 200, 'text/plain', 'ok\n'));
-  const readyz = open('/readyz', async (response) => {
-    const { isReady, lines } = await readiness.look();
+  const readyz = open('/readyz', async (response, noteFailure) => {
+    const { isReady, lines, reason } = await readiness.look();
+    if (!isReady) noteFailure('not-ready', reason);
     send(response, isReady ? 200 : 503, 'text/plain', `${lines.join('\n')}\n`);
   });
   const openapi = open('/openapi.json', async (response) =>
@@ -31,8 +32,14 @@ export function operationRoutes({
   return [livez, readyz, openapi, prometheus];
 }
 
-function open(path: string, answer: (response: Response) => Promise<void>): Route {
-  const handler: Handler = { verb: 'public', handle: ({ response }) => answer(response) };
+function open(
+  path: string,
+  answer: (response: Response, noteFailure: Exchange['noteFailure']) => Promise<void>,
+): Route {
+  const handler: Handler = {
+    verb: 'public',
+    handle: ({ response, noteFailure }) => answer(response, noteFailure),
+  };
   return {
     path,
     resource: () => path,
