@@ -47,6 +47,10 @@ export async function makeAndRemoveBucket(address: S3Address): Promise<void> {
   });
 }
 
+export async function makeBucket(address: S3Address, name: string): Promise<void> {
+  await withClient(address, (client) => client.send(new CreateBucketCommand({ Bucket: name })));
+}
+
 async function withClient(
   { endpoint, region, accessKeyId, secretAccessKey }: S3Address,
   use: (client: S3Client) => Promise<unknown>,

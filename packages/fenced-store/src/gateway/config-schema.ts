@@ -83,7 +83,7 @@ const redis = z
       .min(1)
       .max(15)
       .describe(
-        'The Redis nodes of the lock, each `{name, url}` or `{name, urlFile}`, and `durable`.',
+        'The Redis nodes of the lock, each `{name, url}` or `{name, urlFile}`. `durable: true` says that the node loses nothing that it has acknowledged, so that it votes at once after a restart.',
       ),
     keyPrefix: z
       .string()
@@ -103,7 +103,7 @@ const redis = z
 
 const objects = z
   .strictObject({
-    bucket: z.string().min(1).describe('The bucket.'),
+    bucket: z.string().min(1).describe('The bucket, which must exist.'),
     prefix: z
       .string()
       .default('')
