@@ -44,6 +44,9 @@ const present = (id: number, token: number) => `SELECT fenced.present('invoice/$
 /** Statements as psql sends them: simple protocol, one transaction. */
 const inTransaction = (...statements: string[]) => ['BEGIN', ...statements, 'COMMIT'].join('; ');
 
+/** What `fenced.present` would leave, by hand. */
+const forge = `SELECT set_config('fenced.presented', extract(epoch FROM now()) || '{"invoice/1": 33}', true)`;
+
 /** Each writes rows of invoice 1 and, where it says so, of others. */
 const writes: [string, string, number[], since?: number][] = [
   ['INSERT', 'INSERT INTO invoice VALUES (9)', [9]],
@@ -181,7 +184,6 @@ test('the library presents what it was given: query, transaction, and a stale on
 test('saying that a token was presented does not help: the ratchet itself is asked', async () => {
   const { client, store, totals } = await openGuarded();
   await store.claim({ resource: 'invoice/1', token: 34 });
-  const forge = `SET LOCAL fenced.presented = '{"invoice/1": 33}'`;
   const run = client.query(inTransaction(forge, 'UPDATE invoice SET total = 1 WHERE id = 1'));
   await expect(run).rejects.toMatchObject({ code: 'UF001' });
   expect(await totals()).toEqual([0, 0, 0, 0]);
@@ -208,11 +210,10 @@ test('neither session_replication_role nor a search path of the writer passes th
 test('a role that may write the table and not present tokens is refused', async () => {
   const { url, pool } = await openGuarded();
   const other = await asNewRole(url);
-  await pool.query(`GRANT ALL ON invoice TO ${other.username}`);
+  await pool.query(`GRANT SELECT, UPDATE ON invoice TO ${other.username}`);
   const theirs = connect(other.href);
   const update = 'UPDATE invoice SET total = 1 WHERE id = 1';
   await expect(theirs.query(update)).rejects.toMatchObject({ code: 'UF002' });
-  const forge = `SET LOCAL fenced.presented = '{"invoice/1": 33}'`;
   await expect(theirs.query(inTransaction(forge, update))).rejects.toMatchObject({ code: '42501' });
   await pool.query(`SELECT fenced.allow('${other.username}')`);
   await theirs.query('ROLLBACK');
@@ -346,4 +347,171 @@ test('only the owner of a table, who may present tokens, can guard it', async ()
     code: 'UF002',
   });
   await store.query({ resource: 't/1', token: 1 }, 'INSERT INTO theirs VALUES (1)');
+});
+
+describe('guards() and the rights on a table', () => {
+  /** Each makes the guard of `invoice` another one than `guard` made. */
+  const changes: [string, string, RegExp][] = [
+    [
+      'a trigger that is disabled',
+      'ALTER TABLE invoice DISABLE TRIGGER fenced_guard',
+      /rows are not/,
+    ],
+    [
+      'a trigger that does not fire on a replica',
+      'ALTER TABLE invoice ENABLE TRIGGER fenced_guard',
+      /rows are not/,
+    ],
+    ['a trigger that is dropped', 'DROP TRIGGER fenced_guard ON invoice', /its trigger is gone/],
+    [
+      'TRUNCATE let in',
+      'DROP TRIGGER fenced_guard_truncate ON invoice',
+      /TRUNCATE is not refused of public.invoice/,
+    ],
+    ['the right to create triggers', 'GRANT TRIGGER ON invoice TO PUBLIC', /REVOKE TRIGGER ON/],
+    [
+      'another function',
+      `DO $$ BEGIN EXECUTE replace(pg_get_functiondef((SELECT oid FROM pg_proc
+        WHERE proname = 'fenced_guard_' || 'invoice'::regclass::oid)), 'invoice/', 'i/'); END $$`,
+      /its function was changed/,
+    ],
+  ];
+  test.each(changes)('tell of %s, and guard() mends it', async (_, change, problem) => {
+    const { store, pool } = await openGuarded();
+    const intact = { table: 'invoice', expression: "'invoice/' || id", problem: null };
+    const other = { table: 'line', expression: "'invoice/' || invoice", problem: null };
+    expect(await store.guards()).toEqual([intact, other]);
+    await pool.query(change);
+    const told = { ...intact, problem: expect.stringMatching(problem) };
+    if (change.startsWith('DROP TRIGGER fenced_guard ')) Object.assign(told, { expression: null });
+    expect(await store.guards()).toEqual([told, other]);
+    if (change.startsWith('GRANT')) await pool.query('REVOKE TRIGGER ON invoice FROM PUBLIC');
+    await store.guard('invoice', "'invoice/' || id");
+    expect(await store.guards()).toEqual([intact, other]);
+  });
+
+  test('tell of an owner who may not present tokens any more, or is another one', async () => {
+    const { url, store, pool } = await openGuarded();
+    const { username } = await asNewRole(url);
+    closeAfterTest(() => administer('SELECT'));
+    await pool.query(`ALTER TABLE invoice OWNER TO ${username}`);
+    const [{ problem } = {}] = await store.guards();
+    expect(problem).toBe(
+      'its function does not belong to the owner of the table; the owner of the table may not present tokens',
+    );
+    await pool.query(`ALTER TABLE invoice OWNER TO postgres`);
+  });
+
+  test('tell of partitions', async () => {
+    const { client, store } = await openGuarded();
+    await client.query(`
+      CREATE TABLE part (id int) PARTITION BY RANGE (id);
+      CREATE TABLE part_low PARTITION OF part FOR VALUES FROM (0) TO (10)`);
+    await store.guard('part', "'part/' || id");
+    const problemOf = async () => (await store.guards()).find((g) => g.table === 'part')?.problem;
+    expect(await problemOf()).toBeNull();
+    await client.query('CREATE TABLE part_high PARTITION OF part FOR VALUES FROM (10) TO (20)');
+    expect(await problemOf()).toBe('TRUNCATE is not refused of public.part_high');
+    await store.guard('part', "'part/' || id");
+    await client.query('ALTER TABLE part_high DISABLE TRIGGER fenced_guard');
+    expect(await problemOf()).toBe('rows are not guarded in public.part_high');
+  });
+
+  test('a table on which another role may create triggers is not guarded before that is taken back', async () => {
+    const { url, store, pool } = await openLedger();
+    const role = await asNewRole(url);
+    await pool.query(`GRANT ALL ON entry TO ${role.username}`);
+    await expect(store.guard('entry', 'text')).rejects.toMatchObject({
+      code: 'store-setup',
+      message: expect.stringContaining(`REVOKE TRIGGER ON public.entry FROM ${role.username}`),
+    });
+    await pool.query(`REVOKE TRIGGER ON entry FROM ${role.username}`);
+    await store.guard('entry', 'text');
+  });
+
+  test('an owner who is not the caller owns the function, and nobody else can use it', async () => {
+    const { url, store, pool } = await openLedger();
+    const owner = await asNewRole(url);
+    const other = await asNewRole(url);
+    await pool.query(`GRANT CREATE ON SCHEMA public TO ${owner.username}, ${other.username};
+      SELECT fenced.allow('${owner.username}')`);
+    const theirs = connect(owner.href);
+    await theirs.query('CREATE TABLE theirs (id int)');
+    await store.guard('theirs', "'t/' || id");
+    const { rows } = await pool.query(
+      "SELECT proname, proowner::regrole::text AS owner FROM pg_proc WHERE proname LIKE 'fenced_guard%'",
+    );
+    expect(rows).toMatchObject([{ owner: owner.username }]);
+    const strangers = connect(other.href);
+    await strangers.query('CREATE TABLE mine ()');
+    const use = `CREATE TRIGGER mine BEFORE INSERT ON mine EXECUTE FUNCTION ${rows[0].proname}()`;
+    await expect(strangers.query(use)).rejects.toMatchObject({ code: '42501' });
+    await new FencedPostgres({ pool: theirs }).unguard('theirs');
+    expect(await store.guards()).toEqual([]);
+  });
+
+  test('somebody else’s function of the name that a guard takes is not used, and not dropped', async () => {
+    const { url, store, pool } = await openLedger();
+    const other = await asNewRole(url);
+    await pool.query(`GRANT CREATE ON SCHEMA public TO ${other.username}`);
+    const { rows } = await pool.query("SELECT 'fenced_guard_' || 'entry'::regclass::oid AS name");
+    const theirs = connect(other.href);
+    await theirs.query(
+      `CREATE FUNCTION ${rows[0].name}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`,
+    );
+    await expect(store.guard('entry', 'text')).rejects.toThrow('already exists');
+    await store.unguard('entry');
+    await theirs.query(`DROP FUNCTION ${rows[0].name}()`);
+    await store.guard('entry', 'text');
+  });
+});
+
+describe('an expression', () => {
+  test.each([
+    ['a virtual column', "concat('v/', key)"],
+    ['a virtual column in the row', "concat('v/', to_jsonb(v) ->> 'key')"],
+    ['a virtual column in the row as text', 'v::text'],
+    ['a function of the row', 'of_row(v)'],
+  ])('over %s is refused', async (_, expression) => {
+    const { store, pool } = await openLedger();
+    const isVirtual = (await versionOf(pool)) >= 180_000;
+    await pool.query(`CREATE TABLE v (id int, key int GENERATED ALWAYS AS (id * 2)
+      ${isVirtual ? 'VIRTUAL' : 'STORED'}, stored int GENERATED ALWAYS AS (id * 3) STORED)`);
+    await pool.query(
+      "CREATE FUNCTION of_row(v) RETURNS text LANGUAGE sql RETURN concat('v/', ($1).key)",
+    );
+    // Before 18 all generated columns are stored, and a trigger sees them.
+    if (isVirtual || expression.includes('of_row'))
+      await expect(store.guard('v', expression)).rejects.toMatchObject({
+        code: 'invalid-argument',
+      });
+    else await store.guard('v', expression);
+    await store.guard('v', "concat('v/', stored, v.id)");
+    await store.query({ resource: 'v/31', token: 1 }, 'INSERT INTO v VALUES (1)');
+  });
+
+  test('may use functions of the owner that have a path of their own', async () => {
+    const { store, pool } = await openLedger();
+    await pool.query(`CREATE SCHEMA app; SET search_path = app, public;
+      CREATE FUNCTION app.named(text) RETURNS text LANGUAGE sql AS $$ SELECT 'entry/' || $1 $$`);
+    await expect(store.guard('entry', 'app.named(text)')).rejects.toThrow(
+      'has no search_path of its own',
+    );
+    await pool.query('ALTER FUNCTION app.named(text) SET search_path = pg_catalog, pg_temp');
+    await store.guard('entry', 'app.named(text)');
+    await store.query({ resource: 'entry/a', token: 1 }, "INSERT INTO entry (text) VALUES ('a')");
+  });
+
+  test('means what it meant to the caller, also where names of that mean something else later', async () => {
+    const { store, url, pool } = await openLedger();
+    const options = '-c search_path=app,public';
+    const theirs = new FencedPostgres({ pool: connect(url.href, { options }) });
+    await pool.query(
+      `CREATE SCHEMA app; CREATE TABLE app.kind (id int, name text); INSERT INTO app.kind VALUES (1, 'k')`,
+    );
+    await theirs.guard('entry', "(SELECT name FROM kind WHERE kind.id = 1) || '/' || text");
+    await pool.query("CREATE TABLE kind (id int, name text); INSERT INTO kind VALUES (1, 'other')");
+    await store.query({ resource: 'k/a', token: 1 }, "INSERT INTO entry (text) VALUES ('a')");
+    expect((await store.guards())[0]?.expression).toContain('FROM kind');
+  });
 });

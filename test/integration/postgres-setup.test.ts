@@ -6,6 +6,7 @@ import { FencedPostgres, type TransactionOptions } from '@fenced/store/postgres'
 import pg from 'pg';
 import { describe, expect, test } from 'vitest';
 import {
+  administer,
   asNewRole,
   closeAfterTest,
   connect,
@@ -33,7 +34,7 @@ describe('install', () => {
     await pool.query(await readFile(file, 'utf8'));
     expect(await store.highest(resource)).toBe(34n);
     const { rows } = await pool.query('SELECT fenced.version() AS version');
-    expect(rows).toEqual([{ version: 2 }]);
+    expect(rows).toEqual([{ version: 3 }]);
   });
 });
 
@@ -96,11 +97,80 @@ describe('an upgrade from version 1', () => {
   test('is not undone by a later version: its file stops', async () => {
     const { store, pool } = await openLedger();
     await pool.query(
-      "CREATE OR REPLACE FUNCTION fenced.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 3'",
+      "CREATE OR REPLACE FUNCTION fenced.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 4'",
     );
     await store.install();
     const file = new URL(import.meta.resolve('@fenced/store/postgres/schema.sql'));
-    await expect(pool.query(await readFile(file, 'utf8'))).rejects.toThrow('has version 3');
+    await expect(pool.query(await readFile(file, 'utf8'))).rejects.toThrow('has version 4');
+  });
+});
+
+describe('an upgrade from version 2', () => {
+  test('keeps tokens, rights and guards, and tells of the guards that are to be made again', async () => {
+    const url = await createDatabase();
+    const pool = connect(url.href);
+    await pool.query(
+      await readFile(new URL('./fixtures/postgres-schema-2.sql', import.meta.url), 'utf8'),
+    );
+    const role = await asNewRole(url);
+    await pool.query(`SELECT fenced.allow('${role.username}');
+      CREATE TABLE invoice (id int); SELECT fenced.guard('invoice', $$'invoice/' || id$$)`);
+    await pool.query("SELECT fenced.present('invoice/42', 34)");
+    const store = new FencedPostgres({ pool });
+    // Before the upgrade, the new library keeps to the way of the old schema.
+    const write = 'INSERT INTO invoice VALUES (42)';
+    for (let i = 0; i < 3; i++) await store.query({ resource, token: 34 }, write);
+    await store.install();
+    const theirs = new FencedPostgres({ pool: connect(role.href) });
+    await expect(theirs.claim({ resource, token: 33 })).rejects.toMatchObject({ highest: 34n });
+    for (let i = 0; i < 3; i++) await store.query({ resource, token: 34 }, write);
+    await expect(pool.query(write)).rejects.toMatchObject({ code: 'UF002' });
+    expect(await store.guards()).toMatchObject([
+      { table: 'invoice', problem: expect.stringContaining('call fenced.guard again') },
+    ]);
+    await store.guard('invoice', "'invoice/' || id");
+    expect(await store.guards()).toMatchObject([{ table: 'invoice', problem: null }]);
+    for (let i = 0; i < 3; i++) await store.query({ resource, token: 34 }, write);
+  });
+
+  test('drops no function of somebody who had replaced the trigger', async () => {
+    const url = await createDatabase();
+    const pool = connect(url.href);
+    await pool.query(
+      await readFile(new URL('./fixtures/postgres-schema-2.sql', import.meta.url), 'utf8'),
+    );
+    await pool.query(`CREATE TABLE invoice (id int); SELECT fenced.guard('invoice', 'id');
+      CREATE FUNCTION theirs() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+      CREATE OR REPLACE TRIGGER fenced_guard AFTER INSERT ON invoice FOR EACH ROW WHEN (false) EXECUTE FUNCTION theirs()`);
+    const store = new FencedPostgres({ pool });
+    await store.install();
+    expect(await store.guards()).toMatchObject([
+      { problem: expect.stringContaining('somebody else') },
+    ]);
+    await store.guard('invoice', "'invoice/' || id");
+    expect(await store.guards()).toMatchObject([{ problem: null }]);
+    await store.unguard('invoice');
+    const { rows } = await pool.query(
+      "SELECT proname FROM pg_proc WHERE proname ~ '^(theirs|fenced_guard_)'",
+    );
+    expect(rows).toEqual([{ proname: 'theirs' }]);
+  });
+});
+
+test('a schema that belongs to another role is not installed into, and none of its functions is called', async () => {
+  const url = await createDatabase();
+  const pool = connect(url.href);
+  const other = await asNewRole(url);
+  await pool.query(`GRANT CREATE ON DATABASE ${url.pathname.slice(1)} TO ${other.username}`);
+  closeAfterTest(() => administer('SELECT'));
+  await connect(other.href).query(
+    `CREATE SCHEMA fenced; CREATE FUNCTION fenced.version() RETURNS integer LANGUAGE plpgsql
+    AS $$ BEGIN RAISE EXCEPTION 'called as %', current_user; END 1 $$`.replace('END 1', 'END'),
+  );
+  const store = new FencedPostgres({ pool });
+  await expect(store.install()).rejects.toMatchObject({
+    code: 'store-setup',
+    message: expect.stringContaining(`belongs to the role ${other.username}`),
   });
 });
 
@@ -152,6 +222,8 @@ describe('an operator', () => {
       () => theirs.query('SELECT fenced.present($1, 1)', [resource]),
     ];
     for (const call of calls) await expect(call()).rejects.toThrow('permission denied');
+    for (const call of calls.slice(0, 2))
+      await expect(call()).rejects.toThrow("SELECT fenced.allow('role')");
     await pool.query(`SELECT fenced.allow('${role.username}')`);
     for (const call of calls) await call();
     for (const call of [

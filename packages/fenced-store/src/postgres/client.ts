@@ -33,6 +33,7 @@ export interface ServerError extends Error {
   readonly code: string;
   readonly severity: string;
   readonly detail?: string;
+  readonly hint?: string;
 }
 
 export function isServerError(error: unknown): error is ServerError {

@@ -14,6 +14,8 @@ import type { Session } from './session.js';
 export const STALE = 'UF001';
 /** The role may not do this. */
 export const NOT_ALLOWED = '42501';
+/** SQLSTATE of `fenced.guard`: other roles may take the guard away. */
+const GUARD_IN_DANGER = 'UF005';
 /** SQLSTATE of `fenced.confirm`: the transaction is not the one that presented the token. */
 export const NOT_THE_TRANSACTION = 'UF003';
 /** The transaction had failed before: nothing but its end is accepted. */
@@ -80,7 +82,11 @@ export function refusal(error: ServerError, resource: string): Error {
         { cause: error },
       );
     case NOT_ALLOWED:
-      return new StoreSetupError(`the role may not do this (${error.message})`, { cause: error });
+      return new StoreSetupError(`the role may not do this (${error.message})${adviceOn(error)}`, {
+        cause: error,
+      });
+    case GUARD_IN_DANGER:
+      return new StoreSetupError(`${error.message}: ${error.hint}`, { cause: error });
     case '22P05':
       return new StoreSetupError(
         `the encoding of the database lacks a character of the resource: use UTF8 (${error.message})`,
@@ -94,6 +100,13 @@ export function refusal(error: ServerError, resource: string): Error {
     default:
       return new StoreUnavailableError(`${error.message} SQLSTATE=${error.code}`, { cause: error });
   }
+}
+
+function adviceOn({ hint, message }: ServerError): string {
+  if (hint) return `: ${hint}`;
+  return / fenced$|function (enter|settle|highest|\w+_record)$/.test(message)
+    ? ": let the owner of the schema run SELECT fenced.allow('role')"
+    : '';
 }
 
 /** `error`, as a `StaleTokenError` where it is the ratchet's. */

@@ -210,10 +210,10 @@ export class FencedRecords {
     from = 'fenced.get_record($1, $2)',
   ): Promise<Row | undefined> {
     const { rows } = await this.#ask(id, signal, (session) =>
-      session.query<Row>(`SELECT body, token::text, version::text, write_id::text FROM ${from}`, [
-        this.#collection,
-        id,
-      ]),
+      session.query<Row>(
+        `SELECT body, token::pg_catalog.text, version::pg_catalog.text, write_id::pg_catalog.text FROM ${from}`,
+        [this.#collection, id],
+      ),
     );
     return rows[0];
   }

@@ -8,18 +8,37 @@
 -- A transaction whose snapshot is older than its turn would not see what the holder before it wrote last.
 --
 -- SQLSTATEs: UF001 the token is stale · UF002 a guarded row was written without a token for it ·
--- UF003 the transaction is not the one that presented the token · UF004 it is not of the kind that the library asked for.
+-- UF003 the transaction is not the one that presented the token · UF004 it is not of the kind that the library asked for ·
+-- UF005 the rights on the table let other roles take its guard away.
 -- No generic retry loop knows class UF, and none must: the same token stays stale for ever.
+
+-- No function, operator or type of another role takes part in what follows: the path has only those
+-- of PostgreSQL. The last statement of this file puts the path back.
+SELECT pg_catalog.set_config('fenced.search_path', pg_catalog.current_setting('search_path'), false);
+SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false);
 
 -- Two processes that install at once take turns; held until the transaction ends. The number is the word "fenced" in ASCII.
 SELECT pg_advisory_xact_lock(112585829737828);
 
 DO $$
+DECLARE
+  schema CONSTANT oid := to_regnamespace('fenced');
+  stranger name;
+  installed integer;
 BEGIN
-  IF to_regprocedure('fenced.version()') IS NOT NULL THEN
-    IF fenced.version() > 2 THEN
-      RAISE EXCEPTION 'the schema "fenced" has version %, this file is version 2', fenced.version();
-    END IF;
+  -- Whoever owns an object can replace it later by one that harms the role that runs this file.
+  SELECT r.rolname INTO stranger FROM pg_roles r WHERE NOT r.rolsuper AND r.rolname <> current_user AND r.oid IN (
+    SELECT nspowner FROM pg_namespace WHERE oid = schema
+    UNION SELECT proowner FROM pg_proc WHERE pronamespace = schema
+    UNION SELECT relowner FROM pg_class WHERE relnamespace = schema);
+  IF FOUND THEN
+    RAISE EXCEPTION 'the schema "fenced", or a part of it, belongs to the role %', quote_ident(stranger)
+      USING ERRCODE = 'insufficient_privilege', HINT = format('Install as that role: SET ROLE %I', stranger);
+  END IF;
+  -- Read, not called.
+  SELECT substring(prosrc FROM '[0-9]+')::integer INTO installed FROM pg_proc WHERE oid = to_regprocedure('fenced.version()');
+  IF installed > 3 THEN
+    RAISE EXCEPTION 'the schema "fenced" has version %, this file is version 3', installed;
   END IF;
 END
 $$;
@@ -67,7 +86,7 @@ CREATE TABLE IF NOT EXISTS fenced.record (
 -- Which schema is installed. A library that needs a later one says so; install() never goes back to an earlier one.
 CREATE OR REPLACE FUNCTION fenced.version() RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS 'SELECT 2';
+AS 'SELECT 3';
 
 -- Raises UF001 with {"resource", "presented", "highest"} as DETAIL.
 CREATE OR REPLACE FUNCTION fenced.refuse(resource text, presented bigint, highest bigint) RETURNS void
@@ -142,20 +161,22 @@ BEGIN
 END
 $$;
 
+-- The tokens that this transaction presented: {"resource": token}; NULL if it presented none. The setting begins with
+-- the time when its transaction began, in seconds. Any other value presents nothing: one that was set for the
+-- session, the role or the database, or by an earlier transaction. Plain, so that it becomes part of the functions below.
+CREATE OR REPLACE FUNCTION fenced.presented() RETURNS jsonb
+LANGUAGE sql STABLE
+AS $$ SELECT CASE WHEN split_part(current_setting('fenced.presented', true), '{', 1) = extract(epoch FROM now())::text
+  THEN substr(current_setting('fenced.presented'), strpos(current_setting('fenced.presented'), '{'))::jsonb END $$;
+
 -- Advances, and lets the rest of the transaction write the rows of guarded tables that belong to the resource.
 CREATE OR REPLACE FUNCTION fenced.present(resource text, token bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-  -- A transaction-local setting reads '' afterwards, not NULL.
-  before CONSTANT text := nullif(current_setting('fenced.presented', true), '');
-  presented jsonb := jsonb_build_object(present.resource, present.token);
 BEGIN
   PERFORM fenced.advance(present.resource, present.token);
-  IF before IS NOT NULL THEN
-    presented := before::jsonb || presented;
-  END IF;
-  PERFORM set_config('fenced.presented', presented::text, true);
+  PERFORM set_config('fenced.presented', concat(extract(epoch FROM now()),
+    coalesce(fenced.presented(), '{}') || jsonb_build_object(present.resource, present.token)), true);
 END
 $$;
 
@@ -232,7 +253,7 @@ BEGIN
       AND current_setting('transaction_isolation') = 'read committed' AND current_setting('transaction_read_only') = 'off'
       AND current_setting('transaction_timeout', true) = '0';
   -- As in `take_turn`: read after the lock was had, so that it is final.
-  PERFORM set_config('fenced.presented', enter.presented, true), set_config('transaction_timeout', hold_ms::text, true)
+  PERFORM set_config('fenced.presented', concat(extract(epoch FROM now()), enter.presented), true), set_config('transaction_timeout', hold_ms::text, true)
     FROM fenced.ratchet r WHERE has_turn AND r.resource = resources[1] AND r.token = enter.token;
   IF NOT FOUND THEN
     PERFORM fenced.enter_in_turn(resources, enter.token, hold_ms, enter.presented, implicit);
@@ -261,7 +282,7 @@ BEGIN
     PERFORM set_config('lock_timeout', fenced.stricter('lock_timeout', fenced.left_ms(ends)), true),
       fenced.take_turn(resource, enter_in_turn.token);
   END LOOP;
-  PERFORM set_config('fenced.presented', enter_in_turn.presented, true);
+  PERFORM set_config('fenced.presented', concat(extract(epoch FROM now()), enter_in_turn.presented), true);
   -- Now that nobody is waited for any more: a wait that takes too long ends with an error, not with the session.
   IF current_setting('server_version_num')::integer >= 170000 THEN
     PERFORM set_config('transaction_timeout', fenced.stricter('transaction_timeout', fenced.left_ms(ends)), true);
@@ -344,7 +365,7 @@ CREATE OR REPLACE FUNCTION fenced.require(resource text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-  presented CONSTANT text := nullif(current_setting('fenced.presented', true), '')::jsonb ->> resource;
+  presented CONSTANT text := fenced.presented() ->> resource;
   done text;
 BEGIN
   IF presented IS NULL THEN
@@ -366,33 +387,110 @@ BEGIN
 END
 $$;
 
--- From now on every row of the table can be written only in transactions that presented a token for its resource: the text
--- that the expression over its columns gives. Again with another expression, it takes the place of the first. For the owner of the
--- table. The triggers come after all others of the row, so that they see what is stored; ENABLE ALWAYS, so that replication
--- does not pass them; in the table's schema, so that they are dumped with it. Partitions that come later are guarded against
--- everything but their own TRUNCATE; calling this again mends that.
-CREATE OR REPLACE FUNCTION fenced.guard(target regclass, expression text) RETURNS void
-LANGUAGE plpgsql VOLATILE -- The expression means what it means to the caller, so the search path is the caller's.
+-- Statements that take the right to create triggers on the table, or on a partition of it, from
+-- other roles; NULL if none has it. Such a role can replace the guard against TRUNCATE, and run code
+-- of its own with the rights of everybody who writes the table.
+CREATE OR REPLACE FUNCTION fenced.trigger_revokes(target regclass) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+  SELECT string_agg(format('REVOKE TRIGGER ON %s FROM %s', c.oid::regclass, coalesce(quote_ident(r.rolname), 'PUBLIC')), '; ')
+    FROM pg_class c, aclexplode(c.relacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee
+    WHERE (c.oid = target OR c.oid IN (SELECT relid FROM pg_partition_tree(target)))
+      AND a.privilege_type = 'TRIGGER' AND a.grantee <> c.relowner AND r.rolsuper IS NOT TRUE
+$$;
+
+-- The SQL of the expression that a view gives, with every name resolved. The settings decide what one
+-- row's resource is as text, whatever those of a writer are: the triggers have the same.
+CREATE OR REPLACE FUNCTION fenced.resolved(reading regclass) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+SET DateStyle = 'ISO, MDY' SET IntervalStyle = 'postgres' SET TimeZone = 'UTC' SET bytea_output = 'hex'
+SET extra_float_digits = 1 SET standard_conforming_strings = on SET quote_all_identifiers = off
+SET transform_null_equals = off SET array_nulls = on SET xmlbinary = 'base64' SET xmloption = 'content'
+SET lc_monetary = 'C' SET lc_numeric = 'C' SET lc_time = 'C' SET default_text_search_config = 'pg_catalog.simple'
+AS $$ SELECT substring(pg_get_viewdef(reading) FROM '^\s*SELECT (.*) AS fenced_resource\s+FROM ONLY ') $$;
+
+-- Guards a table, with an expression that is read by the search path `path`.
+CREATE OR REPLACE FUNCTION fenced.guard_by_path(target regclass, expression text, path text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 AS $guard$
 DECLARE
   relation record;
   routine text;
+  reading text;
+  resource text;
+  settings text;
+  part record;
   partition regclass;
 BEGIN
-  SELECT c.relname, c.relkind, c.relowner, n.nspname INTO STRICT relation
-    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = target;
+  SELECT c.relname, c.relkind, c.relowner, n.nspname, pg_get_userbyid(c.relowner) AS owner INTO STRICT relation
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = target;
   IF relation.relkind NOT IN ('r', 'p') THEN
     RAISE EXCEPTION '% is not a table', target USING ERRCODE = 'wrong_object_type';
   END IF;
-  IF NOT pg_catalog.has_function_privilege(relation.relowner, 'fenced.advance(text, bigint)', 'EXECUTE') THEN
+  IF NOT has_function_privilege(relation.relowner, 'fenced.advance(text, bigint)', 'EXECUTE') THEN
     RAISE EXCEPTION 'the owner of %, as whom foreign keys cascade, may not present tokens', target
-      USING ERRCODE = 'insufficient_privilege', HINT = 'SELECT fenced.allow(owner)';
+      USING ERRCODE = 'insufficient_privilege', HINT = format('SELECT fenced.allow(%L)', relation.owner);
+  END IF;
+  IF fenced.trigger_revokes(target) IS NOT NULL THEN
+    RAISE EXCEPTION 'other roles may create triggers on %, and so take its guard away', target
+      USING ERRCODE = 'UF005', HINT = fenced.trigger_revokes(target);
   END IF;
   PERFORM fenced.unguard(target);
-  routine := pg_catalog.format('%I.%I', relation.nspname, 'fenced_guard_' || target::oid);
-  EXECUTE pg_catalog.format($create$
-    CREATE FUNCTION %1$s() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS %2$L
-    $create$, routine, pg_catalog.format($body$
+  routine := format('%I.%I', relation.nspname, 'fenced_guard_' || target::oid);
+
+  -- The server reads the expression by the caller's path and keeps it in a view, as a tree of objects.
+  -- Until the path is put back, each statement here is qualified.
+  reading := format(E'CREATE VIEW %s AS SELECT (%s\n)::pg_catalog.text AS fenced_resource FROM ONLY %s AS %I',
+    routine, expression, target, relation.relname);
+  PERFORM set_config('search_path', path, true);
+  EXECUTE reading;
+  PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+
+  -- Whoever owns what the expression uses decides what it gives, and runs code as everybody who writes.
+  FOR part IN
+    WITH RECURSIVE used (classid, objid) AS (
+      SELECT d.refclassid, d.refobjid FROM pg_depend d JOIN pg_rewrite v ON d.classid = 'pg_rewrite'::regclass AND d.objid = v.oid
+        WHERE v.ev_class = routine::regclass AND d.deptype = 'n' AND d.refobjid NOT IN (target, v.ev_class)
+      UNION SELECT d.refclassid, d.refobjid FROM used u JOIN pg_depend d USING (classid, objid)
+        WHERE d.deptype = 'n' AND d.refclassid <> 'pg_namespace'::regclass)
+    SELECT pg_describe_object(u.classid, u.objid, 0) AS name, r.rolname AS stranger
+      FROM used u
+      LEFT JOIN pg_shdepend o ON o.classid = u.classid AND o.objid = u.objid AND o.deptype = 'o'
+        AND o.dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+      LEFT JOIN pg_roles r ON r.oid = o.refobjid AND r.oid <> relation.relowner AND NOT r.rolsuper
+      LEFT JOIN pg_proc p ON u.classid = 'pg_proc'::regclass AND p.oid = u.objid AND p.prokind = 'f' AND p.prosqlbody IS NULL
+        AND p.prolang NOT IN (SELECT oid FROM pg_language WHERE lanname IN ('internal', 'c'))
+        AND NOT EXISTS (SELECT FROM unnest(p.proconfig) c WHERE starts_with(c, 'search_path='))
+      WHERE r.oid IS NOT NULL OR p.oid IS NOT NULL
+  LOOP
+    IF part.stranger IS NOT NULL THEN
+      RAISE EXCEPTION 'the expression uses the % of the role %', part.name, quote_ident(part.stranger)
+        USING ERRCODE = 'invalid_object_definition',
+          HINT = 'Name what is meant with its schema: OPERATOR(pg_catalog.||), pg_catalog.concat(). Or give it to the table''s owner.';
+    END IF;
+    RAISE EXCEPTION 'the expression uses the %, which has no search_path of its own', part.name
+      USING ERRCODE = 'invalid_object_definition', HINT = format('ALTER %s SET search_path = pg_catalog, pg_temp', part.name);
+  END LOOP;
+  FOR part IN SELECT a.attname FROM pg_attribute a, pg_rewrite v
+      WHERE a.attrelid = target AND a.attgenerated = 'v' AND v.ev_class = routine::regclass
+        AND (v.ev_action::text ~ ':varattno 0 ' OR EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_rewrite'::regclass
+          AND d.objid = v.oid AND d.refobjid = target AND d.refobjsubid = a.attnum))
+  LOOP
+    RAISE EXCEPTION 'the expression uses the virtual column %, whose value triggers do not see', quote_ident(part.attname)
+      USING ERRCODE = 'invalid_object_definition', HINT = 'Write what generates it in its place, or name each column in place of the row.';
+  END LOOP;
+
+  resource := fenced.resolved(routine::regclass);
+  EXECUTE format('DROP VIEW %s', routine);
+  -- What triggers cannot give, such as the row as a value of the table's type, is refused here, not when the first row is written.
+  EXECUTE format('CREATE VIEW %s AS SELECT %s FROM (SELECT r.* FROM ONLY %s AS r) AS %I', routine, resource, target, relation.relname);
+  EXECUTE format('DROP VIEW %s', routine);
+  settings := (SELECT string_agg(format('SET %s = %L', split_part(c, '=', 1), substr(c, strpos(c, '=') + 1)), ' ')
+    FROM pg_proc, unnest(proconfig) AS c WHERE oid = 'fenced.resolved(regclass)'::regprocedure AND NOT starts_with(c, 'search_path='));
+  -- Not CREATE OR REPLACE: somebody else's function of that name would stay theirs.
+  EXECUTE format($create$
+    CREATE FUNCTION %1$s() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp %3$s AS %2$L
+    $create$, routine, format($body$
 #variable_conflict use_column
 DECLARE
   resource_before_ text;
@@ -400,46 +498,100 @@ DECLARE
   done_ text;
 BEGIN
   IF TG_OP <> 'INSERT' THEN
-    resource_before_ := (SELECT (%1$s)::text FROM (SELECT OLD.*) AS %2$I);
+    resource_before_ := (SELECT %1$s FROM (SELECT OLD.*) AS %2$I);
     done_ := fenced.require(resource_before_);
   END IF;
   IF TG_OP <> 'DELETE' THEN
-    resource_after_ := (SELECT (%1$s)::text FROM (SELECT NEW.*) AS %2$I);
+    resource_after_ := (SELECT %1$s FROM (SELECT NEW.*) AS %2$I);
     IF TG_OP = 'INSERT' OR resource_after_ IS DISTINCT FROM resource_before_ THEN
       done_ := fenced.require(resource_after_);
     END IF;
   END IF;
   RETURN NULL;
 END
-    $body$, expression, relation.relname));
-  EXECUTE pg_catalog.format(
-    'CREATE TRIGGER fenced_guard AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW EXECUTE FUNCTION %s()', target, routine);
-  -- A wrong expression is refused here, not when the first row is written.
-  EXECUTE pg_catalog.format('SELECT (%s)::text FROM ONLY %s AS %I LIMIT 0', expression, target, relation.relname);
-  FOR partition IN SELECT target UNION SELECT relid FROM pg_catalog.pg_partition_tree(target) LOOP
-    EXECUTE pg_catalog.format('ALTER TABLE %s ENABLE ALWAYS TRIGGER fenced_guard', partition);
-    EXECUTE pg_catalog.format(
-      'CREATE TRIGGER fenced_guard_truncate BEFORE TRUNCATE ON %s EXECUTE FUNCTION fenced.refuse_truncate()', partition);
-    EXECUTE pg_catalog.format('ALTER TABLE %s ENABLE ALWAYS TRIGGER fenced_guard_truncate', partition);
+    $body$, resource, relation.relname), settings);
+  EXECUTE format('REVOKE ALL ON FUNCTION %s() FROM PUBLIC', routine);
+  IF relation.owner <> current_user THEN
+    EXECUTE format('ALTER FUNCTION %s() OWNER TO %I', routine, relation.owner);
+  END IF;
+  EXECUTE format('CREATE CONSTRAINT TRIGGER fenced_guard AFTER INSERT OR UPDATE OR DELETE ON %s
+    NOT DEFERRABLE FOR EACH ROW EXECUTE FUNCTION %s(%L, %L)',
+    target, routine, fenced.digest(format('%s()', routine)::regprocedure), expression);
+  FOR partition IN SELECT target UNION SELECT relid FROM pg_partition_tree(target) LOOP
+    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER fenced_guard', partition);
+    EXECUTE format('CREATE TRIGGER fenced_guard_truncate BEFORE TRUNCATE ON %s EXECUTE FUNCTION fenced.refuse_truncate()', partition);
+    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER fenced_guard_truncate', partition);
   END LOOP;
 END
 $guard$;
+
+-- From now on every row of the table can be written only in transactions that presented a token for its resource: the text
+-- that the expression over its columns gives. Again with another expression, it takes the place of the first. For the owner of the
+-- table. The trigger is a constraint trigger, which nobody can replace; AFTER, so that it sees what is
+-- stored; ENABLE ALWAYS, so that replication does not pass it. Partitions that come later are guarded against
+-- everything but their own TRUNCATE; calling this again mends that.
+--
+-- The names in the expression mean what they mean to the caller now, and never anything else.
+CREATE OR REPLACE FUNCTION fenced.guard(target regclass, expression text) RETURNS void
+LANGUAGE sql VOLATILE
+RETURN fenced.guard_by_path(target, expression, pg_catalog.current_setting('search_path'));
+
+-- What changes when somebody changes the function.
+CREATE OR REPLACE FUNCTION fenced.digest(routine regprocedure) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS 'SELECT md5(pg_get_functiondef(routine))';
+
+-- Each guarded table with its expression. `problem` is NULL if the guard is as `guard` made it.
+CREATE OR REPLACE FUNCTION fenced.guards() RETURNS TABLE (target regclass, expression text, problem text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+  SELECT c.oid::regclass,
+    -- Its arguments are the digest, of 32 bytes, and the expression. A zero byte ends each.
+    CASE WHEN t.tgnargs = 2 THEN convert_from(substr(t.tgargs, 34, length(t.tgargs) - 34), getdatabaseencoding()) END,
+    nullif(concat_ws('; ',
+      CASE WHEN t.oid IS NULL THEN 'its trigger is gone'
+        WHEN t.tgconstraint = 0 OR t.tgnargs <> 2 THEN 'an earlier version made it, or somebody else: call fenced.guard again'
+        WHEN p.proowner <> c.relowner THEN 'its function does not belong to the owner of the table'
+        WHEN fenced.digest(p.oid) <> convert_from(substr(t.tgargs, 1, 32), 'SQL_ASCII') THEN 'its function was changed' END,
+      (SELECT 'rows are not guarded in ' || string_agg(r.oid::regclass::text, ', ')
+        FROM pg_class r WHERE t.oid IS NOT NULL AND (r.oid = c.oid OR r.oid IN (SELECT relid FROM pg_partition_tree(c.oid)))
+          AND NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = r.oid AND g.tgname = 'fenced_guard' AND g.tgfoid = t.tgfoid
+            AND g.tgenabled = 'A' AND g.tgtype = 29 AND g.tgqual IS NULL AND cardinality(g.tgattr::int2[]) = 0)),
+      (SELECT 'TRUNCATE is not refused of ' || string_agg(r.oid::regclass::text, ', ')
+        FROM pg_class r WHERE (r.oid = c.oid OR r.oid IN (SELECT relid FROM pg_partition_tree(c.oid)))
+          AND NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = r.oid AND g.tgname = 'fenced_guard_truncate'
+            AND g.tgfoid = 'fenced.refuse_truncate()'::regprocedure AND g.tgenabled = 'A' AND g.tgtype = 34 AND g.tgqual IS NULL)),
+      'other roles may create triggers: ' || fenced.trigger_revokes(c.oid),
+      CASE WHEN NOT has_function_privilege(c.relowner, 'fenced.advance(text, bigint)', 'EXECUTE')
+        THEN 'the owner of the table may not present tokens' END), '')
+    FROM pg_class c
+    LEFT JOIN pg_trigger t ON t.tgrelid = c.oid AND t.tgname = 'fenced_guard' AND t.tgparentid = 0
+    LEFT JOIN pg_proc p ON p.oid = t.tgfoid
+    WHERE c.relkind IN ('r', 'p') AND (t.oid IS NOT NULL
+      OR EXISTS (SELECT FROM pg_proc o WHERE o.proname = 'fenced_guard_' || c.oid AND o.proowner = c.relowner))
+    ORDER BY 1
+$$;
 
 -- Takes the guard away again; does nothing where there is none.
 CREATE OR REPLACE FUNCTION fenced.unguard(target regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-  routine CONSTANT regprocedure := (SELECT tgfoid FROM pg_trigger WHERE tgrelid = target AND tgname = 'fenced_guard');
+  -- Another database, from which this one was restored, may have given it the name.
+  named CONSTANT oid := (SELECT tgfoid FROM pg_trigger WHERE tgrelid = target AND tgname = 'fenced_guard');
+  routine regprocedure;
   partition regclass;
 BEGIN
   FOR partition IN SELECT target UNION SELECT relid FROM pg_partition_tree(target) LOOP
     EXECUTE format('DROP TRIGGER IF EXISTS fenced_guard_truncate ON %s', partition);
   END LOOP;
   EXECUTE format('DROP TRIGGER IF EXISTS fenced_guard ON %s', target);
-  IF routine IS NOT NULL THEN
+  -- Only by its own name: a trigger of version 2 could be replaced, and then has a function of somebody else.
+  FOR routine IN SELECT p.oid FROM pg_proc p JOIN pg_class c ON c.oid = target JOIN pg_roles r ON r.oid = p.proowner
+      WHERE p.pronargs = 0 AND (p.proname = 'fenced_guard_' || target::oid OR p.oid = named AND p.proname ~ '^fenced_guard_[0-9]+$')
+        AND (r.oid = c.relowner OR r.rolsuper) LOOP
     EXECUTE format('DROP FUNCTION %s', routine);
-  END IF;
+  END LOOP;
 END
 $$;
 
@@ -547,3 +699,5 @@ BEGIN
   END LOOP;
 END
 $$;
+
+SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('fenced.search_path'), false);

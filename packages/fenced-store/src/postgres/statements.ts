@@ -34,10 +34,14 @@ export type Entered = readonly [
   isLimited?: string,
 ];
 
+const EQUALS = 'OPERATOR(pg_catalog.=)';
+
+/** The shorter way needs version 3 of the schema: an earlier one reads `fenced.presented` in another way. */
 const ENTER = `SELECT
-  (current_setting('transaction_timeout', true) = '0' AND has_table_privilege('fenced.ratchet', 'SELECT'))::text AS may_look,
+  (pg_catalog.current_setting('transaction_timeout', true) ${EQUALS} '0' AND fenced.version() OPERATOR(pg_catalog.>=) 3
+    AND pg_catalog.has_table_privilege('fenced.ratchet', 'SELECT'))::pg_catalog.text AS may_look,
   fenced.enter($1, $2, $3, $4, $5, $6) AS id,
-  (current_setting('server_version_num')::integer >= 170000)::text AS is_limited`;
+  (pg_catalog.current_setting('server_version_num')::integer OPERATOR(pg_catalog.>=) 170000)::pg_catalog.text AS is_limited`;
 
 /**
  * Presents any token, and notes the write where that has an id.
@@ -61,21 +65,20 @@ export function enter(fence: CheckedFence, writeId?: string, implicit = false): 
   };
 }
 
-const EQUALS = 'OPERATOR(pg_catalog.=)';
-
 /** Takes a place among those with the same token, where that can be had at once, and says so in the setting. No row comes back. */
 const LOCK = `SELECT WHERE pg_catalog.set_config('fenced.presented', CASE
     WHEN pg_catalog.current_setting('transaction_timeout') ${EQUALS} '0'
       AND pg_catalog.current_setting('transaction_isolation') ${EQUALS} 'read committed'
       AND pg_catalog.current_setting('transaction_read_only') ${EQUALS} 'off'
       AND pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended($1, 112585829737828))
-    THEN $2 ELSE '' END, true) IS NULL
+    THEN pg_catalog.concat(EXTRACT(epoch FROM pg_catalog.now()), $2::pg_catalog.text) ELSE '' END, true) IS NULL
   OR pg_catalog.set_config('transaction_timeout', $3, true) IS NULL`;
 
 /** As in `fenced.take_turn`: what is read after the lock was had is final. A transaction gets its number only where one is asked for. */
-const LOOK = `SELECT coalesce((SELECT CASE WHEN $4 THEN pg_catalog.pg_current_xact_id()::text ELSE '' END FROM fenced.ratchet
-    WHERE resource ${EQUALS} $1 AND token ${EQUALS} $2 AND pg_catalog.current_setting('fenced.presented') ${EQUALS} $3),
-  fenced.refuse($1, $2, NULL)::text)`;
+const LOOK = `SELECT coalesce((SELECT CASE WHEN $4 THEN pg_catalog.pg_current_xact_id()::pg_catalog.text ELSE '' END FROM fenced.ratchet
+    WHERE resource ${EQUALS} $1 AND token ${EQUALS} $2 AND pg_catalog.current_setting('fenced.presented')
+      ${EQUALS} pg_catalog.concat(EXTRACT(epoch FROM pg_catalog.now()), $3::pg_catalog.text)),
+  fenced.refuse($1, $2, NULL)::pg_catalog.text)`;
 
 /** What presents a token that is there already, in a shorter way than `enter` for all tokens: see `Shortcuts`. */
 export function lock(fence: CheckedFence, limitMs: number): OurStatement {
@@ -94,7 +97,7 @@ export function look({ resources, token }: CheckedFence, implicit: boolean): Our
   return kept('fenced_look', LOOK, [resource, String(token), presented, String(!implicit)]);
 }
 
-/** What `fenced.present` would make of them. */
+/** The tokens as `fenced.present` sets them, behind the time when the transaction began. */
 function presentedBy(resources: readonly string[], token: bigint): string {
   return `{${resources.map((name) => `${JSON.stringify(name)}:${token}`)}}`;
 }
@@ -110,8 +113,8 @@ export function put(values: Values): OurStatement {
 /** Whether this connection may do the same by itself. */
 export const MAY_PUT: OurStatement = {
   isOurs: true,
-  text: `SELECT (has_table_privilege('fenced.record', 'SELECT') AND has_table_privilege('fenced.record', 'INSERT')
-    AND has_table_privilege('fenced.record', 'UPDATE'))::text`,
+  text: `SELECT (pg_catalog.has_table_privilege('fenced.record', 'SELECT') AND pg_catalog.has_table_privilege('fenced.record', 'INSERT')
+    AND pg_catalog.has_table_privilege('fenced.record', 'UPDATE'))::pg_catalog.text`,
 };
 
 /** What `fenced.put_record` does, for roles that may. No row comes back where nothing was written, for whatever reason. */

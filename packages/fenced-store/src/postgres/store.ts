@@ -66,8 +66,18 @@ export interface FencedPostgresOptions {
   readonly holdMs?: number;
 }
 
+/** A guarded table. */
+export interface Guard {
+  /** As in SQL, with its schema where the search path of the connection does not have it. */
+  readonly table: string;
+  /** The SQL that gives a row's resource; null where an earlier version made the guard. */
+  readonly expression: string | null;
+  /** What is wrong with the guard; null where it is as `guard` made it. */
+  readonly problem: string | null;
+}
+
 /** The schema that this release needs: what `fenced.version()` of its schema.sql returns. */
-const SCHEMA_VERSION = 2;
+const SCHEMA_VERSION = 3;
 
 const BACKOFF_BASE_MS = 10;
 const BACKOFF_MAX_MS = 500;
@@ -187,8 +197,11 @@ export class FencedPostgres {
       try {
         const results = await session.batch<{ fate: 'applied' | 'refused' | 'unknown' }>([
           { text: 'BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE' },
-          { text: "SELECT set_config('lock_timeout', $1, true)", values: [`${this.#holdMs}`] },
-          { text: 'SELECT fenced.settle($1::uuid) AS fate', values: [writeId] },
+          {
+            text: "SELECT pg_catalog.set_config('lock_timeout', $1, true)",
+            values: [`${this.#holdMs}`],
+          },
+          { text: 'SELECT fenced.settle($1::pg_catalog.uuid) AS fate', values: [writeId] },
           { text: 'COMMIT' },
         ]);
         return results[2]?.rows[0]?.fate ?? 'unknown';
@@ -204,7 +217,9 @@ export class FencedPostgres {
   async highest(resource: string): Promise<bigint> {
     checkResource(resource);
     const { rows } = await this.#ask((session) =>
-      session.query<{ highest: string }>('SELECT fenced.highest($1)::text AS highest', [resource]),
+      session.query<{ highest: string }>('SELECT fenced.highest($1)::pg_catalog.text AS highest', [
+        resource,
+      ]),
     );
     return BigInt(rows[0]?.highest ?? 0);
   }
@@ -213,20 +228,37 @@ export class FencedPostgres {
    * From now on every row of the table can be written only in a transaction that presented a token for the row's resource, by
    * whatever client: others are refused with SQLSTATE UF002, or UF001 where the token is stale. Again with another expression,
    * that takes the place of the first. For the owner of the table. docs/postgres.md says what each kind of statement meets.
+   * The names in the expression keep the meaning that they have for the caller's connection now.
    *
    * @param table as in SQL: `public.invoice`
    * @param expression SQL over the columns of a row, which gives its resource: `'invoice/' || id`
-   * @throws {InvalidArgumentError} there is no such table, or the expression does not fit it.
-   * @throws {StoreSetupError} where the role may not.
+   * @throws {InvalidArgumentError} there is no such table, or the expression does not fit it, or uses what belongs to another role.
+   * @throws {StoreSetupError} where the role may not, or other roles may create triggers on the table.
    */
   async guard(table: string, expression: string): Promise<void> {
     checkText('expression', expression);
-    await this.#govern(table, 'SELECT fenced.guard($1::regclass, $2)', [table, expression]);
+    await this.#govern(table, 'SELECT fenced.guard($1::pg_catalog.regclass, $2)', [
+      table,
+      expression,
+    ]);
   }
 
   /** Takes the guard away; does nothing where there is none. Errors as `guard`. */
   async unguard(table: string): Promise<void> {
-    await this.#govern(table, 'SELECT fenced.unguard($1::regclass)', [table]);
+    await this.#govern(table, 'SELECT fenced.unguard($1::pg_catalog.regclass)', [table]);
+  }
+
+  /**
+   * The guarded tables of the database, each with what is wrong with its guard. Other roles' rights, and what the owner of a
+   * table does, can take a guard away: ask from time to time. Errors as `guard`.
+   */
+  async guards(): Promise<Guard[]> {
+    const { rows } = await this.#ask((session) =>
+      session.query<Guard>(
+        'SELECT target::pg_catalog.text AS "table", expression, problem FROM fenced.guards()',
+      ),
+    );
+    return rows;
   }
 
   async #govern(table: string, call: string, values: readonly string[]): Promise<void> {
@@ -234,7 +266,7 @@ export class FencedPostgres {
     await this.#ask(
       (session) => session.query(call, values),
       (error) =>
-        /^(42501|3F000)$/.test(error.code) || error.message.includes('function fenced.')
+        /^(42501|3F000|UF005)$/.test(error.code) || error.message.includes('function fenced.')
           ? refusal(error, table)
           : new InvalidArgumentError(`table=${table}: ${error.message}`),
     );
@@ -296,12 +328,11 @@ function checkText(name: string, value: unknown): void {
     throw new InvalidArgumentError(`${name} must be a non-empty string value=${shown(value)}`);
 }
 
-/** 0 where there is none. */
+/** The version of the schema; 0 where there is none. Read, not called: the function may be somebody else's. */
 async function installedVersion(session: Session): Promise<number> {
-  const { rows } = await session.query<{ present: boolean }>(
-    "SELECT to_regprocedure('fenced.version()') IS NOT NULL AS present",
+  const { rows } = await session.query<{ version: number | null }>(
+    `SELECT pg_catalog.substring(p.prosrc, '[0-9]+')::pg_catalog.int4 AS version FROM pg_catalog.pg_proc AS p
+      WHERE p.oid OPERATOR(pg_catalog.=) pg_catalog.to_regprocedure('fenced.version()')`,
   );
-  if (!rows[0]?.present) return 0;
-  const versions = await session.query<{ version: number }>('SELECT fenced.version() AS version');
-  return versions.rows[0]?.version ?? 0;
+  return rows[0]?.version ?? 0;
 }

@@ -40,7 +40,7 @@ export class Database {
   ): Promise<Answer> {
     const values = [resources, owner, ttlMs, firstToken === null ? null : String(firstToken)];
     const [answer] = await this.#ask<Answer>(
-      'SELECT token::text, held_ms::text FROM fenced_lock.acquire($1::text[], $2, $3::integer, $4::bigint)',
+      'SELECT token::pg_catalog.text, held_ms::pg_catalog.text FROM fenced_lock.acquire($1::pg_catalog.text[], $2, $3::integer, $4::bigint)',
       values,
     );
     if (answer) return answer;
@@ -49,7 +49,7 @@ export class Database {
 
   async extend(resources: readonly string[], owner: string, ttlMs: number): Promise<boolean> {
     const [answer] = await this.#ask<{ held: boolean }>(
-      'SELECT fenced_lock.extend($1::text[], $2, $3::integer) AS held',
+      'SELECT fenced_lock.extend($1::pg_catalog.text[], $2, $3::integer) AS held',
       [resources, owner, ttlMs],
     );
     return answer?.held ?? false;
@@ -57,7 +57,7 @@ export class Database {
 
   async release(resources: readonly string[], owner: string): Promise<boolean> {
     const [answer] = await this.#ask<{ held: boolean }>(
-      'SELECT fenced_lock.release($1::text[], $2) AS held',
+      'SELECT fenced_lock.release($1::pg_catalog.text[], $2) AS held',
       [resources, owner],
     );
     return answer?.held ?? false;

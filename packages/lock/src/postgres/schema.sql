@@ -1,8 +1,30 @@
 -- Leases of @fenced/lock for PostgreSQL 14 and later. Running this file again changes nothing.
 -- `psql --single-transaction -f schema.sql`, or `install()` of PostgresLock, which is the same.
 
+-- No function, operator or type of another role takes part in what follows: the path has only those
+-- of PostgreSQL. The last statement of this file puts the path back.
+SELECT pg_catalog.set_config('fenced.search_path', pg_catalog.current_setting('search_path'), false);
+SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false);
+
 -- Two processes that install at once take turns. The number is the word "lease" in ASCII.
 SELECT pg_advisory_xact_lock(465541559141);
+
+-- Whoever owns an object can replace it later by one that harms the role that runs this file.
+DO $$
+DECLARE
+  schema CONSTANT oid := to_regnamespace('fenced_lock');
+  stranger name;
+BEGIN
+  SELECT r.rolname INTO stranger FROM pg_roles r WHERE NOT r.rolsuper AND r.rolname <> current_user AND r.oid IN (
+    SELECT nspowner FROM pg_namespace WHERE oid = schema
+    UNION SELECT proowner FROM pg_proc WHERE pronamespace = schema
+    UNION SELECT relowner FROM pg_class WHERE relnamespace = schema);
+  IF FOUND THEN
+    RAISE EXCEPTION 'the schema "fenced_lock", or a part of it, belongs to the role %', quote_ident(stranger)
+      USING ERRCODE = 'insufficient_privilege', HINT = format('Install as that role: SET ROLE %I', stranger);
+  END IF;
+END
+$$;
 
 CREATE SCHEMA IF NOT EXISTS fenced_lock;
 
@@ -92,3 +114,5 @@ BEGIN
   END LOOP;
 END
 $$;
+
+SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('fenced.search_path'), false);
