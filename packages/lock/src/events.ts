@@ -30,6 +30,8 @@ export interface LockEvents {
   'fenced:lock:released': LeaseEvent & { readonly outcome: 'released' | 'expired' | 'unknown' };
   /** A node did not vote in an attempt that was lost, other than because the lock is held. */
   'fenced:lock:node-refused': { readonly resources: readonly string[]; readonly node: NodeAnswer };
+  /** A `PostgresLock` of this process forgot names in the background, or could not; then `error` says why. */
+  'fenced:lock:forgot': { readonly names: number; readonly error?: Error };
   /** A node that had no vote has one again, by this process's doing. */
   'fenced:lock:admitted': { readonly node: string; readonly generation: number };
 }
@@ -41,6 +43,7 @@ const channels: { readonly [Name in keyof LockEvents]: Channel } = {
   'fenced:lock:lost': channel('fenced:lock:lost'),
   'fenced:lock:released': channel('fenced:lock:released'),
   'fenced:lock:node-refused': channel('fenced:lock:node-refused'),
+  'fenced:lock:forgot': channel('fenced:lock:forgot'),
   'fenced:lock:admitted': channel('fenced:lock:admitted'),
 };
 

@@ -166,6 +166,11 @@ export function checkWaitMs(waitMs: number): number {
   return milliseconds('waitMs', waitMs, 0, WAIT_MAX_MS);
 }
 
+/** The time after which a name may be forgotten, checked. */
+export function checkOlderThanMs(olderThanMs: number): number {
+  return milliseconds('olderThanMs', olderThanMs, 0, 365 * DAY_MS);
+}
+
 /** The time for which a lease may be held in all, checked; without end where none is given. */
 export function checkMaxHoldMs(maxHoldMs: number | undefined, ttlMs: number): number {
   if (maxHoldMs === undefined) return Number.POSITIVE_INFINITY;

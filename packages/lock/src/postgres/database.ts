@@ -20,6 +20,15 @@ export interface Answer {
   readonly held_ms: string | null;
 }
 
+/** The number of names that were forgotten, and the page of the table to go on with; null at its end. */
+export interface Forgotten {
+  readonly forgotten: string;
+  readonly next_page: string | null;
+}
+
+/** Pages of the table that one statement looks through: some 1,500 names, a few milliseconds. */
+const PAGES = 32;
+
 /** SQLSTATE: the transaction was rolled back because of others, under stricter defaults than READ COMMITTED. */
 const SERIALIZATION_FAILURES: readonly unknown[] = ['40001', '40P01'];
 const TRIES_MAX = 10;
@@ -63,14 +72,43 @@ export class Database {
     return answer?.held ?? false;
   }
 
+  /** Begins a round of forgetting. False if the last one began less than `everyMs` ago. */
+  async raiseFloor(everyMs: number): Promise<boolean> {
+    const [answer] = await this.#askCommitted<{ raised: boolean }>(
+      `SELECT fenced_lock.raise_floor(${everyMs}) AS raised`,
+    );
+    return answer?.raised ?? false;
+  }
+
+  /** Forgets what is old enough in some pages of the table. */
+  async forget(olderThanMs: number, page: string): Promise<Forgotten> {
+    const [answer] = await this.#askCommitted<Forgotten>(
+      `SELECT forgotten::text, next_page::text FROM fenced_lock.forget(${olderThanMs}, ${page}, ${PAGES})`,
+    );
+    if (answer) return answer;
+    throw new Error('fenced_lock.forget gave no row');
+  }
+
   async install(schema: string): Promise<void> {
     await this.#ask(`BEGIN; ${schema}; COMMIT`);
   }
 
   async #ask<Row>(text: string, values?: unknown[]): Promise<Row[]> {
+    return (await this.#query(text, values)).rows as Row[];
+  }
+
+  /** Under READ COMMITTED, whatever the default is: what reads the whole table would else fail because of others, again and again. */
+  async #askCommitted<Row>(text: string): Promise<Row[]> {
+    const results: unknown = await this.#query(
+      `BEGIN ISOLATION LEVEL READ COMMITTED; ${text}; COMMIT`,
+    );
+    return Array.isArray(results) ? results[1].rows : [];
+  }
+
+  async #query(text: string, values?: unknown[]): Promise<{ readonly rows: unknown[] }> {
     for (let tries = 1; ; tries += 1) {
       try {
-        return (await this.#pool.query(text, values)).rows as Row[];
+        return await this.#pool.query(text, values);
       } catch (error) {
         const { code } = error as { code?: unknown };
         if (tries >= TRIES_MAX || !SERIALIZATION_FAILURES.includes(code)) throw error;

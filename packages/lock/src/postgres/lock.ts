@@ -4,8 +4,14 @@ import { type NodeAnswer, nodeAnswer } from '../core/answers.js';
 import { backoffMs } from '../core/backoff.js';
 import { InvalidArgumentError } from '../core/errors.js';
 import { type Failure, failureError } from '../core/failure.js';
-import { checkFields, resolveOptions } from '../core/options.js';
+import {
+  checkFields,
+  checkOlderThanMs,
+  type ResolvedOptions,
+  resolveOptions,
+} from '../core/options.js';
 import { nodeTimeoutMs, validityMs } from '../core/validity.js';
+import { tell } from '../events.js';
 import type { LeaseNodes } from '../lease.js';
 import {
   type Attempted,
@@ -32,6 +38,12 @@ export interface PostgresLockConfig {
   readonly pool: PostgresPool;
   /** The longest lease in milliseconds that this lock may be asked for, 10 to 86,400,000 (a day). @default 60_000 */
   readonly maxTtlMs?: number;
+  /**
+   * Milliseconds for which the database remembers the last token of a name that nobody locks, and up to twice as long; at least
+   * `maxTtlMs`. Forgetting is safe: the next token of a forgotten name is above the highest of all names.
+   * @default 300_000, or `maxTtlMs` if that is longer
+   */
+  readonly fenceTtlMs?: number;
   /** As in `RedlockOptions`: where the tokens of new resources begin, for demonstrations. */
   readonly firstToken?: bigint;
 }
@@ -52,11 +64,14 @@ const LISTEN_LIMIT_MS = 1_000;
 export class PostgresLock extends LockService {
   readonly #database: Database;
   readonly #wakeUps: WakeUps;
-  readonly #options: { readonly maxTtlMs: number; readonly firstToken: bigint | null };
+  readonly #options: Omit<ResolvedOptions, 'keyPrefix'>;
+  /** When this process next looks whether names are to be forgotten, on the runtime's monotonic clock. */
+  #forgetsMs = Number.NEGATIVE_INFINITY;
+  #isClosed = false;
 
   /** @throws {InvalidArgumentError} where the pool is none, or an option out of range */
   constructor(config: PostgresLockConfig, runtime: Runtime = systemRuntime) {
-    const fields = ['pool', 'maxTtlMs', 'firstToken'];
+    const fields = ['pool', 'maxTtlMs', 'fenceTtlMs', 'firstToken'];
     checkFields('the first argument of PostgresLock', config, fields);
     checkRuntime(runtime);
     const options = resolveOptions(config);
@@ -73,6 +88,52 @@ export class PostgresLock extends LockService {
   async install(): Promise<void> {
     const schema = new URL('../../src/postgres/schema.sql', import.meta.url);
     await this.#database.install(await readFile(schema, 'utf8'));
+  }
+
+  /**
+   * Forgets the names whose last lease ended more than `olderThanMs` ago. Held and awaited names stay. The next token of a
+   * forgotten name is above every token that it ever had. Every process of the service does this by itself, see `fenceTtlMs`; call it to forget
+   * more at once. It works in small steps, next to all other calls.
+   *
+   * @returns the number of forgotten names
+   * @throws {InvalidArgumentError} `olderThanMs` is no whole number, 0 to a year
+   * @throws the error of the database; what was forgotten before it stays forgotten
+   */
+  async forget(options: { readonly olderThanMs: number }): Promise<number> {
+    checkFields('the options of forget', options, ['olderThanMs']);
+    const olderThanMs = checkOlderThanMs(options.olderThanMs);
+    await this.#database.raiseFloor(0);
+    return this.#forgetAll(olderThanMs);
+  }
+
+  /** Ends as `LockService` does, and forgets no more. */
+  override async close(): Promise<void> {
+    this.#isClosed = true;
+    await super.close();
+  }
+
+  async #forgetAll(olderThanMs: number): Promise<number> {
+    let names = 0;
+    for (let page: string | null = '0'; page !== null && !this.#isClosed; ) {
+      const { forgotten, next_page } = await this.#database.forget(olderThanMs, page);
+      names += Number(forgotten);
+      page = next_page;
+    }
+    return names;
+  }
+
+  /** In the background, once in `fenceTtlMs` at most, and so often of all processes together. */
+  #forgetInTurn(): void {
+    const { fenceTtlMs } = this.#options;
+    const nowMs = this.runtime.nowMs();
+    if (nowMs < this.#forgetsMs) return;
+    this.#forgetsMs = nowMs + fenceTtlMs;
+    const forget = async (): Promise<void> => {
+      if (!(await this.#database.raiseFloor(fenceTtlMs))) return;
+      const names = await this.#forgetAll(fenceTtlMs);
+      tell('fenced:lock:forgot', () => ({ names }));
+    };
+    forget().catch((error: Error) => tell('fenced:lock:forgot', () => ({ names: 0, error })));
   }
 
   protected override check(
@@ -133,6 +194,7 @@ export class PostgresLock extends LockService {
     }
     const nowMs = this.runtime.nowMs();
     const deadlineMs = nowMs + validityMs(ttlMs, nowMs - startedMs);
+    this.#forgetInTurn();
     const own = this.nodesOf(resources, owner);
     const lease = this.hold(resources, BigInt(reply.token), deadlineMs, own);
     return { ok: true, lease, answers: () => [nodeAnswer(NODE, { answer: 'granted' })] };

@@ -1,4 +1,5 @@
--- Leases of @fenced/lock for PostgreSQL 14 and later. Running this file again changes nothing.
+-- Leases of @fenced/lock for PostgreSQL 14 and later. Running this file again changes nothing; over an earlier version it
+-- upgrades, over a later one it stops.
 -- `psql --single-transaction -f schema.sql`, or `install()` of PostgresLock, which is the same.
 
 -- No function, operator or type of another role takes part in what follows: the path has only those
@@ -26,9 +27,21 @@ BEGIN
 END
 $$;
 
+DO $$
+BEGIN
+  IF to_regprocedure('fenced_lock.version()') IS NOT NULL THEN
+    IF fenced_lock.version() > 2 THEN
+      RAISE EXCEPTION 'the schema "fenced_lock" has version %, this file is version 2', fenced_lock.version();
+    END IF;
+  END IF;
+END
+$$;
+
 CREATE SCHEMA IF NOT EXISTS fenced_lock;
 
--- One row for each resource that was ever locked. It is never deleted: a forgotten token could be given again.
+CREATE OR REPLACE FUNCTION fenced_lock.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 2';
+
+-- One row for each resource that was locked, until it is forgotten.
 CREATE TABLE IF NOT EXISTS fenced_lock.lease (
   resource text PRIMARY KEY CHECK (octet_length(resource) BETWEEN 1 AND 4096),
   token bigint NOT NULL,
@@ -37,23 +50,47 @@ CREATE TABLE IF NOT EXISTS fenced_lock.lease (
   ends_at timestamptz NOT NULL
 ) WITH (fillfactor = 70);
 
+-- The one row of what was forgotten: no forgotten resource ever had a token above this one.
+CREATE TABLE IF NOT EXISTS fenced_lock.floor (
+  single boolean PRIMARY KEY DEFAULT true CHECK (single),
+  token bigint NOT NULL,
+  -- The start of the last round of forgetting.
+  raised_at timestamptz NOT NULL
+);
+INSERT INTO fenced_lock.floor (token, raised_at) VALUES (0, clock_timestamp()) ON CONFLICT DO NOTHING;
+
 -- Takes all resources or none. Gives the token, or NULL and the milliseconds until the last of those in the way ends.
--- The token is above all earlier ones of each resource; and, where no first one is given, not below the clock's microseconds, so
--- that it also grows where an asynchronous replica took over that lacks the last rows.
+-- The token is above all earlier ones of each resource, also of forgotten ones. If no first one is given, it is not below the
+-- clock's microseconds, so that it also grows if an asynchronous replica took over that lacks the last rows.
 -- Time is read after the wait for the rows: now() would be the time when the transaction began.
 CREATE OR REPLACE FUNCTION fenced_lock.acquire(resources text[], owner text, ttl_ms integer, first_token bigint)
 RETURNS TABLE (token bigint, held_ms bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+  inserted bigint;
+  locked bigint;
   highest bigint;
   busy_until timestamptz;
 BEGIN
   INSERT INTO fenced_lock.lease AS l (resource, token, ends_at)
     SELECT r COLLATE "C", 0, '-infinity' FROM unnest(resources) r ORDER BY 1 ON CONFLICT DO NOTHING;
+  GET DIAGNOSTICS inserted = ROW_COUNT;
   -- In one order for all, so that sets which share some cannot deadlock over them.
   PERFORM FROM fenced_lock.lease l WHERE l.resource = ANY (resources) ORDER BY l.resource COLLATE "C" FOR UPDATE;
-  SELECT max(l.token), max(l.ends_at) FILTER (WHERE l.owner IS NOT NULL) INTO highest, busy_until
+  GET DIAGNOSTICS locked = ROW_COUNT;
+  IF locked < cardinality(resources) THEN
+    IF locked < (SELECT count(DISTINCT r) FROM unnest(resources) r) THEN
+      -- To insert it again while others are locked could end in a deadlock.
+      RAISE EXCEPTION 'a resource was forgotten while it was waited for: try again' USING ERRCODE = 'serialization_failure';
+    END IF;
+  END IF;
+  -- The floor was raised before any of these could be forgotten: the next statement sees it. A snapshot of the whole transaction
+  -- may be older; locking the row fails then.
+  IF inserted > 0 AND current_setting('transaction_isolation') <> 'read committed' THEN
+    PERFORM FROM fenced_lock.floor FOR SHARE;
+  END IF;
+  SELECT greatest(max(l.token), (SELECT f.token FROM fenced_lock.floor f)), max(l.ends_at) FILTER (WHERE l.owner IS NOT NULL) INTO highest, busy_until
     FROM fenced_lock.lease l WHERE l.resource = ANY (resources);
   IF busy_until > clock_timestamp() THEN
     held_ms := ceil(extract(epoch FROM busy_until - clock_timestamp()) * 1000);
@@ -95,7 +132,7 @@ BEGIN
   PERFORM FROM fenced_lock.lease l WHERE l.resource = ANY (resources) ORDER BY l.resource COLLATE "C" FOR UPDATE;
   SELECT count(*) INTO held FROM fenced_lock.lease l
     WHERE l.resource = ANY (resources) AND l.owner = release.owner AND l.ends_at > clock_timestamp();
-  UPDATE fenced_lock.lease l SET owner = NULL WHERE l.resource = ANY (resources) AND l.owner = release.owner;
+  UPDATE fenced_lock.lease l SET owner = NULL, ends_at = least(l.ends_at, clock_timestamp()) WHERE l.resource = ANY (resources) AND l.owner = release.owner;
   IF FOUND THEN
     PERFORM pg_notify('fenced_lock', r) FROM unnest(resources) r;
   END IF;
@@ -103,14 +140,64 @@ BEGIN
 END
 $$;
 
+-- Begins a round of forgetting: raises the floor to the highest token of any resource. False where the last round began less
+-- than so many milliseconds ago: of many processes, one forgets.
+CREATE OR REPLACE FUNCTION fenced_lock.raise_floor(every_ms bigint) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  UPDATE fenced_lock.floor f
+    SET token = greatest(f.token, (SELECT max(l.token) FROM fenced_lock.lease l)), raised_at = clock_timestamp()
+    -- One in the future is of a clock that has gone back.
+    WHERE f.raised_at NOT BETWEEN clock_timestamp() - every_ms * interval '1 ms' AND clock_timestamp();
+  RETURN FOUND;
+END
+$$;
+
+-- Forgets resources in these pages of the table whose leases have ended longer ago than that, and whose tokens are not above the
+-- floor. Gives how many those were, and the page after these; NULL where there is none. A resource that somebody locks or asks for
+-- at the moment is passed over.
+CREATE OR REPLACE FUNCTION fenced_lock.forget(older_than_ms bigint, page bigint, pages integer)
+RETURNS TABLE (forgotten bigint, next_page bigint)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  IF older_than_ms < 0 OR page < 0 OR pages < 1 THEN
+    RAISE EXCEPTION 'out of range' USING ERRCODE = 'invalid_parameter_value';
+  END IF;
+  DELETE FROM fenced_lock.lease gone USING (
+    SELECT l.ctid FROM fenced_lock.lease l
+      WHERE l.ctid >= format('(%s,0)', page)::tid AND l.ctid < format('(%s,0)', page + pages)::tid
+        AND l.ends_at < clock_timestamp() - older_than_ms * interval '1 ms'
+        AND l.token <= (SELECT f.token FROM fenced_lock.floor f)
+      FOR UPDATE SKIP LOCKED) old
+    WHERE gone.ctid = old.ctid;
+  GET DIAGNOSTICS forgotten = ROW_COUNT;
+  next_page := page + pages;
+  IF next_page * current_setting('block_size')::bigint >= pg_relation_size('fenced_lock.lease') THEN
+    next_page := NULL;
+  END IF;
+  RETURN NEXT;
+END
+$$;
+
 -- Nobody but the owner may lock anything at first: GRANT USAGE ON SCHEMA fenced_lock TO app;
--- GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA fenced_lock TO app. Rights that were given before stay.
+-- GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA fenced_lock TO app. Rights that were given before stay, and who may acquire may do
+-- what an upgrade adds.
 DO $$
 DECLARE
   routine regprocedure;
+  role text;
 BEGIN
   FOR routine IN SELECT oid FROM pg_proc WHERE pronamespace = 'fenced_lock'::regnamespace AND proacl IS NULL LOOP
     EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', routine);
+    FOR role IN
+      SELECT CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE granted.grantee::regrole::text END
+        FROM pg_proc p, aclexplode(p.proacl) granted
+        WHERE p.oid = 'fenced_lock.acquire(text[], text, integer, bigint)'::regprocedure AND granted.grantee <> p.proowner
+    LOOP
+      EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', routine, role);
+    END LOOP;
   END LOOP;
 END
 $$;

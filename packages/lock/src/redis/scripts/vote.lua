@@ -71,8 +71,9 @@ local function turn_over(fence_ttl)
     end
     voter.turned = now
   end
-  voter.opened = now
+  -- Not before: this may be refused, and other calls of the same script not.
   redis.call('HSET', NODE, 'opened', digits(now), 'turned', digits(voter.turned))
+  voter.opened = now
 end
 
 -- Full memory: names are forgotten before `fenceTtlMs` is over, as soon as no lease can be lost with them. Removing them needs
