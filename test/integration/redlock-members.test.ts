@@ -190,6 +190,21 @@ describe('three of five servers that belong to another service', () => {
     });
   });
 
+  test('are the error where the other two are down: their failure comes first', async () => {
+    await votingEverywhere(named('abc'), service.nodes.slice(0, 3));
+    const closed = (port: number): Redis => {
+      const client = connect(port);
+      if (port !== server(3).port && port !== server(4).port) return client;
+      client.disconnect();
+      return client;
+    };
+    const five = named('abcde', service.nodes, closed);
+    expect(await five.tryAcquire('y', { ttlMs: 60_000 })).toMatchObject({
+      ...{ ok: false, reason: 'members-differ' },
+      hint: expect.stringContaining('(only this client: d, e)'),
+    });
+  });
+
   test('are the error where only the admission sees them: of four nodes, two are new and two are not', async () => {
     await votingEverywhere(named('ab'), service.nodes.slice(0, 2));
     // The new ones, which are asked as all others are, answer first.

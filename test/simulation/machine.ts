@@ -97,7 +97,7 @@ export class Machine {
     this.master.role = 'slave';
   }
 
-  /** What its master writes arrives at a replica: older tokens and leases, in place of what a client has written there. */
+  /** A replica gets older tokens and leases from its master, in place of what clients wrote there. */
   replicate(): void {
     const replica = this.master;
     if (replica?.role !== 'slave') return;

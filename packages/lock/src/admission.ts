@@ -11,7 +11,7 @@ import {
   type Seed,
 } from './core/admission.js';
 import { type NodeAnswer, nodeAnswer } from './core/answers.js';
-import { describeMismatch, isMismatch, mismatchIn } from './core/mismatch.js';
+import { describeMismatch, isMismatch } from './core/mismatch.js';
 import type { ResolvedOptions } from './core/options.js';
 import { majorityOf } from './core/quorum.js';
 import { NODE_TIMEOUT_MAX_MS } from './core/validity.js';
@@ -26,7 +26,7 @@ import type {
 } from './redis/replies.js';
 import { inTime, type Runtime } from './runtime.js';
 
-/** Whether that is known to be done which was asked for, and if not, why. */
+/** `ok` only if it is known to be done; see `outcomeOf`. */
 export type AdmissionOutcome =
   | { readonly ok: true }
   | {
@@ -46,9 +46,9 @@ export interface Round {
   /** Why not all nodes vote: what every node said. */
   readonly reason: string;
   readonly retryAfterMs: number;
-  /** After how many milliseconds there is more to be done for a node; null where there is nothing. */
+  /** Milliseconds after which there is more to be done for a node; null where there is nothing. */
   readonly againMs: number | null;
-  /** By place, the answers of nodes that were set up otherwise, or are no masters; null or nothing for all others. */
+  /** By place, the answers of nodes that were set up otherwise, or are no masters; else null. */
   readonly mismatches: readonly (NodeAnswer | null)[];
 }
 
@@ -164,7 +164,8 @@ export class Admissions {
    * @param said the last word of every node, for messages
    */
   async #look(force: Force | null, isLast: boolean, said: Said[]): Promise<Round | null> {
-    const seen = knownIn(await this.#inspect(said));
+    const inspect = (node: RedisNode) => node.inspect(this.#runtime.uniqueId());
+    const seen = knownIn(await this.#ask(said, inspect));
     const twins = findTwins(seen);
     if (twins) return refuse(this.#sameServer(twins));
     const seed = {
@@ -188,14 +189,6 @@ export class Admissions {
     if (!admission) return null;
     await this.#carryOut(seen, gathering, admission, force, said);
     return this.#result(seen, gathering, said);
-  }
-
-  /** Those that have not answered are null, once so many were set up otherwise that no majority is left. */
-  #inspect(said: Said[]): Promise<readonly (InspectReply | null)[]> {
-    const request = (node: RedisNode) => node.inspect(this.#runtime.uniqueId());
-    return this.#ask(said, request, (replies) => {
-      return mismatchIn(replies.map((reply) => reply ?? PENDING)) !== null;
-    });
   }
 
   /**
@@ -267,7 +260,10 @@ export class Admissions {
     }
   }
 
-  /** How it stands now. A node that was claimed for votes only if it said so: a lost reply of ADMIT is unknown. */
+  /**
+   * The votes that are known now. A node that was claimed for votes only if it said so: if the reply
+   * of ADMIT was lost, that is unknown.
+   */
   #result(
     seen: readonly (Inspection | null)[],
     { claims }: Gathering,
@@ -298,27 +294,23 @@ export class Admissions {
   }
 
   /**
-   * What every node says, by its place; null where it is not asked, or had not answered when that was enough.
+   * Every node's reply, by place; null for a node that is not asked.
    *
-   * @param said notes what a node says
+   * @param said notes each reply
    */
   #ask<Reply extends NonNullable<Said>>(
     said: Said[],
     request: (node: RedisNode, index: number) => Promise<Reply | NodeFailure> | null,
-    isEnough: (replies: readonly (Reply | NodeFailure | null)[]) => boolean = () => false,
   ): Promise<readonly (Reply | NodeFailure | null)[]> {
-    const replies: (Reply | NodeFailure | null)[] = this.#nodes.map(() => null);
-    return new Promise((resolve) => {
-      const asked = this.#nodes.map(async (node, index) => {
+    return Promise.all(
+      this.#nodes.map(async (node, index) => {
         const question = request(node, index);
-        if (!question) return;
+        if (!question) return null;
         const reply = await this.#inTime(node, question);
-        replies[index] = reply;
         said[index] = reply;
-        if (isEnough(replies)) resolve([...replies]);
-      });
-      void Promise.all(asked).then(() => resolve(replies));
-    });
+        return reply;
+      }),
+    );
   }
 
   #inTime<Reply>(node: RedisNode, reply: Promise<Reply>): Promise<Reply | NodeFailure> {
@@ -373,8 +365,8 @@ export class Admissions {
 }
 
 /**
- * Whether it is known that a majority votes, and so does the node that was named; with force and without a name, all nodes that could be
- * asked.
+ * The outcome for the caller. `ok` only if it is known that a majority votes and, in addition: the
+ * node that was named; with force and no name, all nodes that answered.
  */
 export function outcomeOf(
   { voting, left, reason, retryAfterMs }: Round,

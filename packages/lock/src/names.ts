@@ -3,8 +3,9 @@ import { checkFields, checkNodeNames } from './core/options.js';
 import type { NamedClient, RedisClient } from './redis/node.js';
 
 /**
- * A client with the name that all programs give its node, or a bare client, whose name is then its `host:port` as text: `localhost` and
- * `127.0.0.1` are two names. Give explicit names if several programs connect.
+ * A client with the name that all programs give its node, or a bare client. The name is then its
+ * `host:port` as text: `localhost` and `127.0.0.1` are two names. Give explicit names if several
+ * programs connect.
  */
 export type NodeConfig =
   | RedisClient

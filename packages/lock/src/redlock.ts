@@ -101,8 +101,9 @@ export class Redlock extends LockService<Place> {
    * Where that is wrong, two may hold a lock at once; where a node that had been given up comes back with its vote, tokens rest
    * on the clock.
    *
-   * @returns `ok` where it is known that a majority votes and, where asked for: the node that was named; with `force` and no name, all
-   *   nodes that answered. Else `reason` has every node's own answer. A node whose reply was lost counts as not done
+   * @returns `ok` only if it is known that a majority votes and, in addition: the node that was
+   *   named; with `force` and no name, all nodes that answered. Else `reason` has every node's own
+   *   answer. If a reply was lost, it is not known
    * @throws {InvalidArgumentError} where no node has that name
    */
   async admit(options: AdmitOptions = {}): Promise<AdmissionOutcome> {

@@ -54,13 +54,13 @@ export interface NodeAnswer {
   readonly timeMs?: number;
   /** For `ttl-too-long`: the longest lease in milliseconds that this node grants. */
   readonly maxTtlMs?: number;
-  /** For `not-master`: what the server calls itself, such as `slave`, Redis's word for a replica. */
+  /** For `not-master`: the role that the server states, such as `slave` for a replica. */
   readonly role?: string;
   /** For `wrong-members`: the names of all nodes that this node was set up with. */
   readonly members?: readonly string[];
   /** For `wrong-members`: the name that this node has among those. */
   readonly knownAs?: string;
-  /** For `wrong-version`: the storage version that the node was set up with; 0 for those before versions were kept. */
+  /** For `wrong-version`: the node's storage version; 0 for those before versions were kept. */
   readonly storageVersion?: number;
   /** For `error`: what the client said, or that the node did not answer in time. For `memory-full`: what its server said. */
   readonly error?: Error;

@@ -8,10 +8,10 @@ import { errorJson } from './json.js';
  * - `no-quorum`: too few nodes voted. The caller must look at `nodes`: each says why it did not.
  * - `too-slow`: the votes were won, but so late that nothing of the lease was left. The caller may try again, or ask for a longer TTL.
  * - `timeout`: the lock did not become free within `waitMs`. The caller may try again.
- * - `members-differ`: a majority is impossible, because nodes were set up with other node names. The message has both lists. The
- *   caller must configure the same names everywhere.
- * - `wrong-version`: a majority is impossible, because nodes were set up with another storage version. The caller must run versions of
- *   the library that work together: docs/storage-versions.md.
+ * - `members-differ`: a majority is impossible, because nodes were set up with other node names. The
+ *   message has both lists. The caller must configure the same names everywhere.
+ * - `wrong-version`: a majority is impossible, because nodes were set up with another storage
+ *   version. The caller must run versions that work together: docs/storage-versions.md.
  * - `ttl-too-long`: the nodes grant no lease that long. The caller must ask for less, or set `maxTtlMs` alike everywhere.
  * - `memory-full`: the memory of the nodes is full. They recover by themselves when old names may be forgotten. The caller may
  *   try again; an operator must give them more memory, or lower `fenceTtlMs`.

@@ -2,8 +2,8 @@ import type { MismatchReply, NodeAnswer } from './answers.js';
 import { majorityOf } from './quorum.js';
 
 /**
- * Version of what the nodes keep: keys, fields, entries and what a vote means. Clients of different storage versions refuse each
- * other's nodes; see docs/storage-versions.md.
+ * Version of what the nodes keep: keys, fields, entries and what a vote means. Clients of different
+ * storage versions refuse each other's nodes; see docs/storage-versions.md.
  */
 export const STORAGE_VERSION = 1;
 
@@ -19,7 +19,10 @@ export function isMismatch(reply: Answered): reply is MismatchReply {
   return reply.answer === 'not-master' || isSetUpOtherwise(reply);
 }
 
-/** Why no majority is left, where so many nodes were set up with other names or another storage version; else null. */
+/**
+ * The reason why no majority is left, if so many nodes were set up with other names or another
+ * storage version; else null.
+ */
 export function mismatchIn(answers: readonly Answered[]): Mismatch | null {
   const others = answers.filter((one) => !isSetUpOtherwise(one)).length;
   if (others >= majorityOf(answers.length)) return null;

@@ -10,7 +10,7 @@ export interface NodeReport extends Inspection {
   readonly setUp: {
     /** 0 for those before versions were kept. */
     readonly storageVersion: number;
-    /** Its own name and those of all nodes; '' and empty where the storage version is another one. */
+    /** Its own name and those of all nodes; empty if the storage version is another one. */
     readonly knownAs: string;
     readonly members: readonly string[];
     /** Whether this client has the same storage version and names. */
@@ -55,11 +55,11 @@ export type NodeStatus =
       readonly generation: number;
       /** The highest token that it remembers, over all resources; 0 where none. */
       readonly maxToken: bigint;
-      /** Whether it was set up with this client's storage version and node names; true where it never was set up. */
+      /** Whether it was set up with this client's storage version and names; true if it never was. */
       readonly membersAgree: boolean;
-      /** The names of all nodes that it was set up with; null where it never was, or by another storage version. */
+      /** All node names that it was set up with; null if never, or with another storage version. */
       readonly members: readonly string[] | null;
-      /** The storage version that it was set up with, 0 for those before versions were kept; null where it never was. */
+      /** Its storage version, 0 for those before versions were kept; null if it never was set up. */
       readonly storageVersion: number | null;
       readonly appendOnly: boolean;
       readonly evictionPolicy: string;

@@ -1,8 +1,9 @@
 -- Lets this node vote, if it still is the incarnation that was inspected. One that votes already, in a lower generation than others
 -- have promised to it, is raised to that: its votes would not count beside theirs.
 -- arguments: history, incarnation, gen, roster, floor, longest (ms), max_ttl (ms), quarantine (ms), the node's name, all names.
--- Reply: {'admitted'} | {'already-admitted'} | {'changed'} | {'too-early', left (ms)} where the node has been
---        seen for less than the quarantine: it may have forgotten a lease that somebody still holds. Or a mismatch, see node.lua.
+-- Reply: {'admitted'} | {'already-admitted'} | {'changed'} | {'too-early', left (ms)} where the node
+--        has been seen for less than the quarantine: it may have forgotten a lease that somebody
+--        still holds. Or a mismatch, see node.lua.
 commands.admit = function(_, _, told, incarnation, gen, roster, floor, longest, max_ttl, quarantine, name, names)
   local fields = redis.call('HMGET', NODE,
     'history', 'incarnation', 'seen_history', 'members', 'max', 'roster', 'longest', 'seen_at', 'gen')

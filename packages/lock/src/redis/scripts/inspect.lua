@@ -2,7 +2,8 @@
 -- process and its run id stay.
 -- arguments: a random name for this life of the data.
 -- Reply: {'inspected', history, incarnation, admitted (1|0), gen, roster, max, longest (ms), waited (ms)}; '' or '0'
---        where nothing is known. waited: how long ago this life of the data was first inspected. Or a mismatch, see node.lua.
+--        where nothing is known. waited: how long ago this life of the data was first inspected.
+--        Or a mismatch, see node.lua.
 commands.inspect = function(_, _, name)
   local seen = redis.call('HMGET', NODE, 'seen_history', 'seen_at', 'history', 'members')
   local refusal = mismatch(seen[4])

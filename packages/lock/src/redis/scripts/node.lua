@@ -11,9 +11,9 @@
 --   floor     what max was when this incarnation was admitted
 --   max       the highest token that this node ever gave or confirmed, over all resources
 --   longest   the longest lease in milliseconds that this node ever granted
---   members   the storage version, a blank, and a digest of all node names and this node's own. A client that sends another text is
---             refused. Every storage version keeps this field of this hash, and reads it before all others
---   name, names   this node's own name and those of all as JSON, as it was set up. A refused client is sent them
+--   members   the storage version, a blank, and a digest of all node names and this node's own. A
+--             client that sends another text is refused. Every storage version keeps this field
+--   name, names   this node's own name, and all names as JSON. A refused client is sent both
 --   max_ttl   the longest lease in milliseconds that this node would grant
 --   opened    when this hash was begun, by its clock (ms), unless the clock has gone back since
 --   turned    when that became the one before which was this one until then
@@ -38,8 +38,8 @@ local function digits(number) return number < HALF and string.format('%d', numbe
 
 -- An admission ends with the process, and with its replication history: a master that was a replica for a while may come back
 -- with older data, of a replica that had not seen all its votes, in the same process. A master begins a new history whenever it
--- starts or is promoted. A replica keeps its master's id when its data is replaced by a sync, so only a master has a history here: nil
--- for all other roles, also for a replica that can be written.
+-- starts or is promoted. A replica keeps its master's id while a sync replaces its data. So only a
+-- master has a history: nil for all other roles, also for a replica that can be written.
 local history, role
 local function own_history()
   if not role then
@@ -59,13 +59,15 @@ local function own_time_ms()
   return time_ms
 end
 
--- The refusal of a client with another storage version than the one in the field `members`, which is false where it was never set.
+-- The refusal of a client with another storage version than the one in the field `members`; nil for
+-- the same version, and if the field was never set.
 local function other_version(members)
   local version = members and (string.match(members, '^(%d+) ') or '0')
   if version and version ~= string.match(MEMBERS, '^%d+') then return {'wrong-version', version} end
 end
 
--- The refusal of a client for which this server is no node: it is no master, or was set up with another storage version or other names.
+-- The refusal of a client for which this server is no node: it is no master, or was set up with
+-- another storage version or other names.
 local function mismatch(members)
   if not own_history() then return {'not-master', role or 'unknown'} end
   if not members or members == MEMBERS then return nil end
