@@ -14,7 +14,7 @@ const BEFORE_THE_WRITE: Readonly<Record<StoreKind, Place>> = {
   },
   postgres: {
     file: new URL('./records.js', import.meta.resolve('@fenced/store/postgres')),
-    text: 'const writeId = this.#runtime.uniqueId();',
+    text: 'const values = [this.#collection, id, body, String(token), writeId, expected];',
   },
 };
 
