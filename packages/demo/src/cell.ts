@@ -63,7 +63,9 @@ export async function playCell(
   const proxy = parts.use(await TcpProxy.start({ host, port }));
   const document = through(made, host, port);
   const job = { resource: RESOURCE, protection, lock, storage: document };
-  const gateways = behindGateways ? parts.use(await Gateways.start(lock, document)) : null;
+  const gateways = behindGateways
+    ? parts.use(await Gateways.start(lock, document, RESOURCE))
+    : null;
   const { leaseLasts = false } = scenario;
   const director = parts.use(new Director(job, proxy, lockNodes, leaseLasts, gateways));
 

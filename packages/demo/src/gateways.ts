@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
 import { type Place, WorkerProcess } from '@fenced/testbed';
 import type { Job, LockAddress, StoreAddress, StoreKind } from './job.js';
@@ -32,8 +33,13 @@ export class Gateways implements AsyncDisposable {
   readonly #lock: LockAddress;
   readonly #document: StoreAddress;
 
-  static async start(lock: LockAddress, document: StoreAddress): Promise<Gateways> {
-    const env = configuration(lock, document);
+  /** @param resource the lease that guards the document */
+  static async start(
+    lock: LockAddress,
+    document: StoreAddress,
+    resource: string,
+  ): Promise<Gateways> {
+    const env = configuration(lock, document, resource);
     const [a, b] = await Promise.all([start(env, BEFORE_THE_WRITE[document.kind]), start(env)]);
     return new Gateways(a, b, lock, document);
   }
@@ -87,6 +93,7 @@ async function start(env: Readonly<Record<string, string>>, stopAt?: Place): Pro
 function configuration(
   { nodes, keyPrefix }: LockAddress,
   document: StoreAddress,
+  resource: string,
 ): Record<string, string> {
   const store =
     document.kind === 'postgres'
@@ -103,6 +110,8 @@ function configuration(
     LISTEN_PORT: '0',
     REDIS_NODES: JSON.stringify(nodes.map(({ name, url }) => ({ name, url }))),
     REDIS_KEY_PREFIX: keyPrefix,
+    SEAL_KEYS: JSON.stringify([{ id: 'demo', secret: randomBytes(32).toString('base64') }]),
+    BINDINGS: JSON.stringify(['objects/*', 'records/*'].map((keys) => ({ keys, lease: resource }))),
     ...store,
   };
   return Object.fromEntries(

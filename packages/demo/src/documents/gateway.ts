@@ -1,4 +1,4 @@
-import { FencedGateway } from '@fenced/store/client';
+import { gatewayAt } from '../gateway-client.js';
 import type { StorageAddress } from '../job.js';
 import type { FencedDocument } from './document.js';
 import { objectDocument } from './object.js';
@@ -7,7 +7,7 @@ import { recordDocument } from './record.js';
 type GatewayAddress = Extract<StorageAddress, { readonly kind: 'gateway' }>;
 
 export function openFenced({ url, behind, name }: GatewayAddress): FencedDocument {
-  const gateway = new FencedGateway({ url });
+  const gateway = gatewayAt(url);
   const document =
     behind === 's3' ? objectDocument(gateway.objects, name) : recordDocument(gateway, name);
   return {

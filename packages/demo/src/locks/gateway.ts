@@ -1,9 +1,10 @@
-import { FencedGateway, LeaseError } from '@fenced/store/client';
+import { LeaseError } from '@fenced/store/client';
+import { gatewayAt } from '../gateway-client.js';
 import type { Lock } from './lock.js';
 
 /** Ours, behind a gateway. */
 export function gatewayLock(url: string): Lock {
-  const gateway = new FencedGateway({ url });
+  const gateway = gatewayAt(url);
   return {
     async tryAcquire(resource, ttlMs) {
       try {

@@ -1,0 +1,10 @@
+import { FencedGateway } from '@fenced/store/client';
+
+const known = new Map<string, FencedGateway>();
+
+/** One client for each gateway: the lock's and the document's must be the same, since it knows the seals of the tokens. */
+export function gatewayAt(url: string): FencedGateway {
+  const gateway = known.get(url) ?? new FencedGateway({ url });
+  known.set(url, gateway);
+  return gateway;
+}
