@@ -6,6 +6,8 @@ import { until } from './redlock-nodes.js';
 const TTL_MS = 60_000;
 /** On a busy machine. */
 const LIMIT_MS = 120_000;
+/** Together they wait for more lines than one script may look at. */
+const APART = 48;
 /** Together they vanish from more lines than one script may clean. */
 const VANISHING = 40;
 /** Commands for each key of a script: all calls together are linear in their keys. */
@@ -72,15 +74,15 @@ describe.each([64, 128, 256])('of %i resources in one call', { timeout: LIMIT_MS
     expectShortScripts();
   });
 
-  test('a release for which each resource has another first waiter, with a set of its own, is short, and all are served', async () => {
+  test('a release is short though many resources have another first waiter, with a set of its own, and all are served', async () => {
     const set = names(k);
     const [holder, waiting] = [node.program(), node.program()];
     const lease = await holder.lock.acquire(set, { ttlMs: TTL_MS, waitMs: TTL_MS });
-    const served = set.map((resource) =>
-      serve(waiting, [resource, ...names(k - 1, `${resource} `)]),
-    );
+    const served = set
+      .slice(0, APART)
+      .map((resource) => serve(waiting, [resource, ...names(k - 1, `${resource} `)]));
     // The node's own hash, a line for each resource of a set, and a key for each waiter.
-    await until(async () => (await node.admin.dbsize()) === 1 + k * k + k);
+    await until(async () => (await node.admin.dbsize()) === 1 + APART * k + APART);
     await lease.release();
     await Promise.all(served);
     expectShortScripts();

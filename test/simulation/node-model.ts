@@ -271,6 +271,7 @@ const release: Body = (model, keys, own, values, members) => {
     model.remove(waiter);
     for (const line of lines) model.leave(line, waiter);
   }
+  const free: string[] = [];
   let held = true;
   for (const line of lines) {
     const { token, owner: holder } = entryOf(model, keys, line, haveWaited === undefined);
@@ -279,8 +280,9 @@ const release: Body = (model, keys, own, values, members) => {
       write(model, keys, line, { token, owner: undefined, endsMs: 0 });
     }
     held &&= holder === owner;
+    if (holder === undefined || holder === owner) free.push(line);
   }
-  const firsts = lines.map((line) => firstIn(model, line));
+  const firsts = free.map((line) => firstIn(model, line));
   callAll(model, keys, firsts, told);
   return [held ? 'released' : 'not-held'];
 };

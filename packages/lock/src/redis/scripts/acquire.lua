@@ -15,7 +15,7 @@ commands.acquire = function(from, to, owner, ttl, fence_ttl, score, channel, tur
   if not node then return refusal end
   if tonumber(ttl) > node.max_ttl then return {'ttl-too-long', node.max_ttl} end
 
-  local now, highest, ends, left, others = own_time_ms(), 0, {}, nil, {}
+  local now, highest, ends, left, others, theirs = own_time_ms(), 0, {}, nil, {}, {}
   for i = from, to do
     local last, holder, till = entry_of(KEYS[i])
     highest, ends[i] = math.max(highest, highest_given(last)), now + tonumber(ttl)
@@ -27,14 +27,14 @@ commands.acquire = function(from, to, owner, ttl, fence_ttl, score, channel, tur
       local first, stays = first_in(KEYS[i])
       if first and first ~= waiter then
         -- The lease before has expired, so that nobody has called the first yet.
-        others[#others + 1] = first
+        others[#others + 1], theirs[#theirs + 1] = first, KEYS[i]
         left = math.max(left or 0, stays)
       end
     end
   end
   if left then
     if score then stand_in_line(waiter, score, owner, channel, turn, from, to) end
-    call_all(others)
+    call_all(others, theirs)
     return {'held', left, digits(now)}
   end
 

@@ -35,22 +35,23 @@ local CALLED, LINES_AT = 'called', 4
 local CALL_LINES_MAX = 1000
 local call_lines = 0
 
--- Calls this waiter, which is first in some line: tells it that it is its turn, once, if all that it waits for is free and it is first in
--- the line for that. The owner `told` hears of its turn from its client.
-local function call(waiter, told)
+-- Calls this waiter, which is first for the free lock of `known`: tells it that it is its turn, once, if all that it waits for is free and
+-- it is first in the line for that. The owner `told` hears of its turn from its client.
+local function call(waiter, known, told)
   local may_be_several = call_lines < CALL_LINES_MAX
   local place = redis.call('LRANGE', waiter, '0', may_be_several and -1 or LINES_AT)
   local count = #place - LINES_AT + 1
   if count < 1 or place[#place] == CALLED or (count > 1 and not may_be_several) then return end
-  call_lines = call_lines + count - 1
-
-  local lines = {unpack(place, LINES_AT)}
-  for _, entry in ipairs(entries_of(lines)) do
-    local _, holder = parts_of(entry)
-    if holder then return end
-  end
-  for _, line in ipairs(lines) do
-    if first_in(line) ~= waiter then return end
+  if count > 1 then
+    call_lines = call_lines + count - 1
+    local lines = {unpack(place, LINES_AT)}
+    for _, entry in ipairs(entries_of(lines)) do
+      local _, holder = parts_of(entry)
+      if holder then return end
+    end
+    for _, line in ipairs(lines) do
+      if line ~= known and first_in(line) ~= waiter then return end
+    end
   end
   write_though_full()
   redis.call('RPUSH', waiter, CALLED)
@@ -58,11 +59,11 @@ local function call(waiter, told)
   if place[1] ~= told then redis.pcall('PUBLISH', place[2], place[1]) end
 end
 
--- Calls each of these waiters once.
-local function call_all(waiters, told)
+-- Calls those who are first in these lines of free locks, each once.
+local function call_all(waiters, lines, told)
   local done = {}
-  for _, waiter in ipairs(waiters) do
-    if not done[waiter] then call(waiter, told) end
+  for i, waiter in ipairs(waiters) do
+    if not done[waiter] then call(waiter, lines[i], told) end
     done[waiter] = true
   end
 end

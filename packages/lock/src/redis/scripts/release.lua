@@ -15,16 +15,19 @@ commands.release = function(from, to, owner, have_waited, told)
   local waiters = {unpack(KEYS, first_waiter, to)}
   to = first_waiter - 1
   if waiters[1] then leave_line(waiters, from, to) end
-  local held, firsts = true, {}
+  local held, is_free, firsts, lines = true, {}, {}, {}
   for i = from, to do
     local last, holder = entry_of(KEYS[i], have_waited == nil)
     if holder == owner then
       write_though_full()
       write(KEYS[i], last)
     end
-    held = held and holder == owner
+    held, is_free[i] = held and holder == owner, not holder or holder == owner
   end
-  for i = from, to do firsts[#firsts + 1] = first_in(KEYS[i]) end
-  call_all(firsts, told)
+  for i = from, to do
+    local first = is_free[i] and first_in(KEYS[i])
+    if first then firsts[#firsts + 1], lines[#lines + 1] = first, KEYS[i] end
+  end
+  call_all(firsts, lines, told)
   return {held and 'released' or 'not-held'}
 end

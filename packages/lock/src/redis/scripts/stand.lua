@@ -23,7 +23,7 @@ commands.stand = function(from, to, owner, score, channel, turn)
   elseif left then
     return {'held', left, digits(now)}
   end
-  local others = {}
+  local others, theirs = {}, {}
   for i, line in ipairs(lines) do
     local first, stays = first_in(line)
     if not first then
@@ -31,10 +31,10 @@ commands.stand = function(from, to, owner, score, channel, turn)
       stand_in_line(waiter, score, owner, channel, turn, from, to)
     elseif is_free[i] and first ~= waiter then
       left = math.max(left or 0, stays)
-      others[#others + 1] = first
+      others[#others + 1], theirs[#theirs + 1] = first, line
     end
   end
   if not left then return {'turn'} end
-  call_all(others)
+  call_all(others, theirs)
   return {'held', left, digits(now)}
 end
