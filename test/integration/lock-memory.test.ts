@@ -93,6 +93,26 @@ test.each([1, 3])(
   },
 );
 
+test('status shows names and memory, and warns above three quarters', async () => {
+  await using service = await startLocalRedis(1);
+  const [server] = service.nodes as unknown as readonly [LocalRedisNode];
+  const lock = clients.lock(service.nodes);
+  for (const name of ['x', 'y', 'z']) await tokenOf(lock, name, 10_000);
+  const [free] = await lock.status();
+  expect(free).toMatchObject({ resources: 3, maxMemoryBytes: null, warnings: [] });
+  if (!free?.reachable) throw new Error('the node must answer');
+  expect(free.usedMemoryBytes).toBeGreaterThan(500_000);
+  const admin = clients.connect(server.port);
+  const maxMemoryBytes = Math.round(free.usedMemoryBytes * 1.25);
+  await admin.config('SET', 'maxmemory', maxMemoryBytes);
+  const warning = expect.stringMatching(/of maxmemory.*fenceTtlMs/);
+  expect(await lock.status()).toMatchObject([{ maxMemoryBytes, warnings: [warning] }]);
+  // Names of before the last turn count, too.
+  await admin.hset(`${clients.keyPrefix}node`, 'opened', '1');
+  await tokenOf(lock, 'w', 10_000);
+  expect(await lock.status()).toMatchObject([{ resources: 4 }]);
+});
+
 test('a node that restarts full votes again, and grants the names that it knows', async () => {
   await using service = await startLocalRedis(1, { persistence: 'aof' });
   const [server] = service.nodes as unknown as readonly [LocalRedisNode];

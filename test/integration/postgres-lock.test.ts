@@ -150,7 +150,7 @@ test('a token that would pass 2^63-1 is refused by name', async () => {
 });
 
 test.each([undefined, {}, { pool: null }, { pool: 'postgres://' }])('config %j', (config) => {
-  expect(() => new PostgresLock(config as never)).toThrow(/must be a pg.Pool|needs an object/);
+  expect(() => new PostgresLock(config as never)).toThrow(/must be a pg.Pool|must be an object/);
 });
 
 test('a server that says goodbye in the packet of its greeting does not end a process that waits', async () => {

@@ -35,6 +35,9 @@ export interface NodeVote {
   readonly reachable: boolean;
   /** Null where the node's vote counts. */
   readonly noVote?: string | null;
+  /** Of its server, and `maxmemory`; null without a limit. */
+  readonly usedMemoryBytes?: number;
+  readonly maxMemoryBytes?: number | null;
 }
 
 interface Call {

@@ -20,6 +20,8 @@ interface Dependency {
 const LOOK_LIMIT_MS = 3_000;
 /** So long everybody who asks is told the same. */
 const FRESH_MS = 500;
+/** The part of a node's `maxmemory` above which operators are to know of it. */
+const MEMORY_WARNING = 0.75;
 /** A name that is only looked at. */
 const NAME = 'fenced-readyz';
 
@@ -118,7 +120,12 @@ async function votes(redlock: LeaseService): Promise<string> {
   const voting = nodes.filter(({ reachable, noVote }) => reachable && noVote === null).length;
   // A node that was never used, or has restarted, votes as soon as somebody asks for a lease.
   const reachable = nodes.filter((node) => node.reachable).length;
-  const text = `${voting} of ${nodes.length} nodes vote, ${reachable} answer`;
+  const filling = nodes.filter(
+    ({ usedMemoryBytes = 0, maxMemoryBytes }) =>
+      maxMemoryBytes && usedMemoryBytes > MEMORY_WARNING * maxMemoryBytes,
+  );
+  const memory = filling.length > 0 ? `, ${filling.length} are above 75 % of maxmemory` : '';
+  const text = `${voting} of ${nodes.length} nodes vote, ${reachable} answer${memory}`;
   if (2 * reachable <= nodes.length) throw new Error(text);
   return text;
 }

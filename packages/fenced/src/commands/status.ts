@@ -36,7 +36,17 @@ function exitCode(nodes: readonly NodeStatus[]): number {
 }
 
 function show(nodes: readonly NodeStatus[], troubles: Troubles): void {
-  const head = ['node', 'vote', 'generation', 'max token', 'clock', 'keeps', 'server'];
+  const head = [
+    'node',
+    'vote',
+    'generation',
+    'max token',
+    'clock',
+    'names',
+    'memory',
+    'keeps',
+    'server',
+  ];
   printTable([head, ...nodes.map(row)]);
   for (const node of nodes) {
     const trouble = (): string => troubles.get(node.name) ?? 'no answer within two seconds';
@@ -46,7 +56,7 @@ function show(nodes: readonly NodeStatus[], troubles: Troubles): void {
 }
 
 function row(node: NodeStatus): string[] {
-  if (!node.reachable) return [node.name, 'unreachable', '-', '-', '-', '-', '-'];
+  if (!node.reachable) return [node.name, 'unreachable', ...Array(7).fill('-')];
   const clockMs = Math.round(node.clockDifferenceMs);
   return [
     node.name,
@@ -54,9 +64,16 @@ function row(node: NodeStatus): string[] {
     String(node.generation),
     String(node.maxToken),
     `${clockMs < 0 ? '' : '+'}${clockMs} ms`,
+    String(node.resources ?? '?'),
+    memory(node.usedMemoryBytes, node.maxMemoryBytes),
     node.appendOnly ? 'appendonly' : 'memory',
     `${node.version} ${node.role}`,
   ];
+}
+
+function memory(usedBytes: number, maxBytes: number | null): string {
+  const used = `${(usedBytes / 1e6).toFixed(1)} MB`;
+  return maxBytes === null ? used : `${used}, ${Math.round((100 * usedBytes) / maxBytes)} %`;
 }
 
 function vote(noVote: string | null, waitMs: number): string {

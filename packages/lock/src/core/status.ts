@@ -4,8 +4,17 @@ import { withJson } from './json.js';
 import { describeMismatch, STORAGE_VERSION } from './mismatch.js';
 import { supersededIn } from './quorum.js';
 
+/** The memory of a node's server. */
+interface NodeMemory {
+  /** Resources that the node remembers; some count twice that were locked lately. Null if its user may not run `HLEN`. */
+  readonly resources: number | null;
+  readonly usedMemoryBytes: number;
+  /** `maxmemory`; null without a limit. */
+  readonly maxMemoryBytes: number | null;
+}
+
 /** What a node says of itself, and how it was reached. */
-export interface NodeReport extends Inspection {
+export interface NodeReport extends Inspection, NodeMemory {
   /** How clients set the node up; null where none has. */
   readonly setUp: {
     /** 0 for those before versions were kept. */
@@ -43,7 +52,7 @@ export type NoVoteReason = 'new' | 'restarted' | 'superseded' | MismatchReply['a
 /** One node, as an operator sees it. `JSON.stringify` writes the token as a decimal string. */
 export type NodeStatus =
   | { readonly name: string; readonly reachable: false; readonly error: Error }
-  | {
+  | ({
       readonly name: string;
       readonly reachable: true;
       readonly version: string;
@@ -66,7 +75,7 @@ export type NodeStatus =
       readonly clockDifferenceMs: number;
       /** Sentences about what may go wrong as the node is set up. */
       readonly warnings: readonly string[];
-    };
+    } & NodeMemory);
 
 /** What this client was told about a node when it was configured, and what its server is set to. */
 export interface NodeSetting {
@@ -115,6 +124,9 @@ export function describeNodes(
       storageVersion: report.setUp?.storageVersion ?? null,
       appendOnly,
       evictionPolicy,
+      resources: report.resources,
+      usedMemoryBytes: report.usedMemoryBytes,
+      maxMemoryBytes: report.maxMemoryBytes,
       clockDifferenceMs: report.clockDifferenceMs,
       warnings: warningsOf(setting, report, describeMismatch(mismatches)),
     });
@@ -136,15 +148,22 @@ function noVoteReason({ admitted, generation, max }: NodeReport): NoVoteReason |
 }
 
 const CLOCK_DIFFERENCE_MAX_MS = 1_000;
+/** The part of `maxmemory` above which an operator is warned. */
+const MEMORY_WARNING = 0.75;
 
 function warningsOf(setting: NodeSetting, report: NodeReport, mismatch: string): string[] {
   const { role, evictionPolicy, appendOnly, clockDifferenceMs } = report;
+  const { usedMemoryBytes, maxMemoryBytes } = report;
   const checks: [boolean, string][] = [
     [role !== 'master', `it is a ${role}: a node must be a master of its own`],
     [mismatch !== '', mismatch],
     [
       evictionPolicy !== 'noeviction',
       `it may evict locks when memory is full: set maxmemory-policy noeviction, not ${evictionPolicy}`,
+    ],
+    [
+      maxMemoryBytes !== null && usedMemoryBytes > MEMORY_WARNING * maxMemoryBytes,
+      `it uses ${usedMemoryBytes} of ${maxMemoryBytes} bytes of maxmemory, and refuses new names when that is full: give it more, or lower fenceTtlMs`,
     ],
     [setting.durable && !appendOnly, 'it is declared durable, but keeps no append-only file'],
     [

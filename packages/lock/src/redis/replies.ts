@@ -81,6 +81,7 @@ export function inspected({ parts }: Reply, service: Membership): InspectReply {
 
 export function report({ parts }: Reply, service: Membership): StatusReply {
   const [version, role, evictionPolicy, appendOnly, time, members, knownAs, names] = parts.slice(9);
+  const [usedMemory, maxMemory, records] = parts.slice(17);
   const setUp = text(members) === '' ? null : setUpOf(text(members), knownAs, names);
   // One that belongs to another lock service may know of other nodes.
   const isOwn = members === service.members;
@@ -92,6 +93,9 @@ export function report({ parts }: Reply, service: Membership): StatusReply {
     role: text(role),
     evictionPolicy: text(evictionPolicy),
     appendOnly: appendOnly === '1',
+    usedMemoryBytes: wholeNumber(usedMemory),
+    maxMemoryBytes: wholeNumber(maxMemory) || null,
+    resources: records === '' ? null : wholeNumber(records),
     timeMs: wholeNumber(time),
   };
 }

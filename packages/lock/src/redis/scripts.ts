@@ -13,7 +13,7 @@ const needs = {
   promise: ['roster'],
   admit: ['roster'],
   retire: ['life'],
-  status: [],
+  status: ['ledger', 'vote'],
 } as const;
 
 export type CommandName = keyof typeof needs;

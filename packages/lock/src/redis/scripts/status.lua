@@ -1,6 +1,7 @@
 -- Says what an operator wants to know of this node. Writes nothing.
 -- Reply: as that of INSPECT with 'status' in front, then version, role, eviction policy ('noeviction' where memory has no limit),
---        aof_enabled (1|0), time (ms), members, name, names. Of what another storage version keeps only `members` is read.
+--        aof_enabled (1|0), time (ms), members, name, names, used_memory and maxmemory (bytes), how many records of resources there
+--        are ('' if this user may not count them). Of what another storage version keeps only `members` is read.
 commands.status = function()
   local function info(section, field)
     return string.match(redis.call('INFO', section), '\n' .. field .. ':([^\r\n]*)')
@@ -11,6 +12,15 @@ commands.status = function()
     'incarnation', 'history', 'gen', 'roster', 'max', 'longest', 'seen_at', 'seen_history', 'name', 'names')
   local own = own_history()
   local waited = own and fields[8] == own and math.max(0, own_time_ms() - tonumber(fields[7])) or 0
+  local records = 0
+  for _, key in ipairs({NODE, BEFORE}) do
+    local count = redis.pcall('HLEN', key)
+    records = type(count) == 'number' and records and records + count
+    -- A lock service of another storage version may keep something else there.
+    for _, field in ipairs(records and count > 0 and redis.call('HMGET', key, 'opened', 'turned', unpack(OWN)) or {}) do
+      if field then records = records - 1 end
+    end
+  end
   local valkey = info('server', 'valkey_version')
   return {
     'status', own or '', fields[1] or '', own and fields[2] == own and 1 or 0, fields[3] or '0', fields[4] or '', fields[5] or '0',
@@ -21,5 +31,6 @@ commands.status = function()
     info('persistence', 'aof_enabled') or '0',
     digits(own_time_ms()),
     members or '', fields[9] or '', fields[10] or '',
+    info('memory', 'used_memory') or '0', info('memory', 'maxmemory') or '0', records or '',
   }
 end
