@@ -196,8 +196,10 @@ test('a client that goes away in the middle of a write is logged and counted as 
 });
 
 test('neither a slow client nor a wait for a lease uses up the time of the store', async () => {
-  await using front = await world.open({ limits: { storeTimeoutMs: 1_500 } });
-  const held = await acquire(front.url, 'slow/1', { ttlMs: 3_000 });
+  await using front = await world.open({ limits: { storeTimeoutMs: 3_000 } });
+  // The probe of the S3 server has a time of its own.
+  await front.objects.probe();
+  const held = await acquire(front.url, 'slow/1', { ttlMs: 6_000 });
   const next = acquire(front.url, 'slow/1', { ttlMs: 1_000, waitMs: 20_000 });
   const upload = request(`${front.url}/v1/objects/slow/1`, {
     method: 'PUT',
@@ -206,7 +208,7 @@ test('neither a slow client nor a wait for a lease uses up the time of the store
   const answered = once(upload, 'response');
   for (let sent = 0; sent < 4; sent++) {
     upload.write('piece');
-    await sleep(600);
+    await sleep(1_000);
   }
   upload.end();
   const [response] = await answered;

@@ -16,6 +16,8 @@ export const BEFORE_THE_WRITE = {
 /** `fenced gateway` in a process of its own. */
 export interface GatewayProcess {
   readonly url: string;
+  /** Where `/readyz` is. */
+  readonly operationsUrl: string;
   readonly process: WorkerProcess;
   /** Its log, a JSON document a line. */
   readonly log: readonly Record<string, unknown>[];
@@ -59,12 +61,20 @@ export async function configFile(
  */
 export async function startGateway(
   config: string,
-  { stopAt, port }: { readonly stopAt?: typeof BEFORE_THE_WRITE; readonly port?: number } = {},
+  {
+    stopAt,
+    port,
+    env = {},
+  }: {
+    readonly stopAt?: typeof BEFORE_THE_WRITE;
+    readonly port?: number;
+    readonly env?: Readonly<Record<string, string>>;
+  } = {},
 ): Promise<GatewayProcess> {
   const log: Record<string, unknown>[] = [];
   const process = await WorkerProcess.start(bin, {
     args: ['gateway', '--config', config],
-    env: port === undefined ? {} : { FENCED_GATEWAY_LISTEN_PORT: String(port) },
+    env: { ...env, ...(port !== undefined && { FENCED_GATEWAY_LISTEN_PORT: String(port) }) },
     onLine: (line) => log.push(JSON.parse(line)),
     ...(stopAt && { stopAt }),
   });
@@ -76,8 +86,9 @@ export async function startGateway(
     }),
   ]);
   const url = String(listening()?.url);
-  if (port === undefined) await until(async () => (await fetch(`${url}/readyz`)).ok);
-  return { url, process, log };
+  const operationsUrl = String(listening()?.operationsUrl ?? url);
+  if (port === undefined) await until(async () => (await fetch(`${operationsUrl}/readyz`)).ok);
+  return { url, operationsUrl, process, log };
 }
 
 export interface BehindProxies {

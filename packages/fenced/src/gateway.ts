@@ -33,6 +33,8 @@ const SLACK_MS = 60_000;
 /** A gateway that runs, with connections of its own. */
 export interface RunningGateway {
   readonly url: string;
+  /** Where `/livez`, `/readyz` and `/metrics` are; undefined if they have no port of their own. */
+  readonly operationsUrl: string | undefined;
   /** Lets running requests end, and cuts off those that take too long. @returns whether all came to their end */
   drain(): Promise<boolean>;
   /** Closes all connections to the dependencies. One that stands still may keep its connections open for ever. */
@@ -55,10 +57,15 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
       })),
     ...(pool && { pool }),
   });
-  const app = createGateway({
+  const common = {
     ...{ redlock, metrics, draining: draining.signal, limits: limitsOf(config) },
     ...(objects && { objects }),
     ...(records && { records }),
+    onRequest: (ended: EndedRequest) => tell(ended, metrics, log),
+  };
+  const app = createGateway({
+    ...common,
+    operations: config.operations ? 'elsewhere' : 'here',
     ...(config.seal && { seal: sealOf(config.seal) }),
     bindings: config.bindings,
     keys: openCredentials(config.credentials),
@@ -67,14 +74,26 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
       perAddress: createRateLimit(config.rate.perAddress, () => performance.now()),
     },
     trustedProxies: config.listen.trustedProxies,
-    onRequest: (ended) => tell(ended, metrics, log),
   });
-  const server = await serveGateway(app, { ...serverOptionsOf(config), draining });
+  const operations =
+    config.operations &&
+    (await serveGateway(createGateway({ ...common, operations: 'only' }), config.operations));
+  const listening = serveGateway(app, { ...serverOptionsOf(config), draining });
+  const server = await listening.catch(async (error: unknown) => {
+    await operations?.drain();
+    throw error;
+  });
   const installed = records ? install(records, draining.signal, log) : Promise.resolve();
   const all = parts.move();
   return {
     url: server.url,
-    drain: () => server.drain(),
+    operationsUrl: operations?.url,
+    drain: async () => {
+      const isWhole = await server.drain();
+      // Whoever watches the gateway sees it drain.
+      await operations?.drain();
+      return isWhole;
+    },
     // The leases are their holders', who go on with another gateway: the lock is not closed, which would release them.
     close: async () => {
       await installed;

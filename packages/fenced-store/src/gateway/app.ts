@@ -19,7 +19,7 @@ import { Problem } from './problem.js';
 import { Readiness } from './readiness.js';
 import { leaseRoutes } from './routes/leases.js';
 import { objectRoutes } from './routes/objects.js';
-import { operationRoutes } from './routes/operations.js';
+import { documentRoute, operationRoutes } from './routes/operations.js';
 import { ratchetRoutes } from './routes/ratchets.js';
 import { recordRoutes } from './routes/records.js';
 import { writeRoutes } from './routes/writes.js';
@@ -55,7 +55,12 @@ export interface GatewayOptions {
   /** Addresses or networks of proxies whose `X-Forwarded-For` is believed. */
   readonly trustedProxies?: readonly string[];
   readonly limits?: Limits;
-  /** What `/metrics` answers. */
+  /**
+   * `/livez`, `/readyz` and `/metrics`: `here`, beside all else; `only`, for an app on a port of its own, which serves nothing else;
+   * or `elsewhere`, not by this app. @default 'here'
+   */
+  readonly operations?: 'here' | 'only' | 'elsewhere';
+  /** What `/metrics` answers. Asked once a second at most. */
   readonly metrics?: { readonly contentType: string; text(): Promise<string> };
   /** Aborts when the server begins to drain: readiness fails, waits for leases end. */
   readonly draining?: AbortSignal;
@@ -71,8 +76,8 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
   const { seal = plainTokens, bindings = [] } = options;
   const tokens = { seal, leaseOf: bindLeases(bindings) };
   const parts = { ...options, seal, tokens, limits, runtime };
-  const { objects, records, draining } = options;
-  const routes = [
+  const { objects, records, draining, operations = 'here' } = options;
+  const service = [
     ...leaseRoutes(parts),
     ...(objects ? objectRoutes({ ...parts, objects }) : []),
     ...(records ? recordRoutes({ ...parts, records }) : []),
@@ -80,21 +85,20 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
     ...writeRoutes(parts),
   ];
   const readiness = new Readiness(options, draining, runtime);
-  const operations = operationRoutes({
-    readiness,
-    metrics: options.metrics,
-    document: () => openApiOf([...routes, ...operations]),
-  });
+  const { metrics } = options;
+  const routes: readonly Route[] = [
+    ...(operations === 'only' ? [] : [...service, documentRoute(() => openApiOf(routes))]),
+    ...(operations === 'elsewhere' ? [] : operationRoutes({ readiness, metrics, runtime })),
+  ];
   const app = express();
   for (const name of ['x-powered-by', 'etag', 'query parser']) app.set(name, false);
   for (const name of ['strict routing', 'case sensitive routing']) app.set(name, true);
   app.set('trust proxy', [...(options.trustedProxies ?? [])]);
   const gate = new Gate(options, limits, runtime);
   app.use((request, response, next) => gate.begin(request, response, next));
-  const all = [...operations, ...routes];
-  for (const route of all) mount(app, route, gate);
+  for (const route of routes) mount(app, route, gate);
   // Behind all of them: one path may match several routes, each with methods of its own.
-  for (const route of all) app.route(route.path).all(noteMethods(route));
+  for (const route of routes) app.route(route.path).all(noteMethods(route));
   app.use(refuse);
   app.use((error: unknown, request: Request, response: Response, _: NextFunction) =>
     gate.fail(error, request, response),

@@ -12,6 +12,8 @@ export interface ResolvedConfig {
     readonly port: number;
     readonly trustedProxies: readonly string[];
   };
+  /** Left out where the gateway's own port serves operations, too. */
+  readonly operations?: { readonly host: string; readonly port: number };
   readonly redis: {
     readonly nodes: readonly {
       readonly name: string;
@@ -225,9 +227,24 @@ const listen = z.strictObject({
     .describe('Addresses or networks of proxies whose `X-Forwarded-For` is believed.'),
 });
 
+const operations = z.strictObject({
+  host: z
+    .string()
+    .min(1)
+    .default('127.0.0.1')
+    .describe('The address to listen on for `/livez`, `/readyz` and `/metrics`; `::` for all.'),
+  port: bounded(
+    0,
+    65_535,
+    9_090,
+    'The port of these; 0 for any that is free. With this section, `listen.port` does not serve them.',
+  ),
+});
+
 export const configSchema: z.ZodType<ResolvedConfig> = z
   .strictObject({
     listen: listen.prefault({}),
+    operations: operations.exactOptional(),
     redis,
     objects: objects.exactOptional(),
     records: records.exactOptional(),

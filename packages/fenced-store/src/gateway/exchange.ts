@@ -28,8 +28,11 @@ export interface Exchange {
 
 /** What stands behind one method of a path. */
 export interface Handler {
-  /** What the caller must be allowed to do; `public` asks for no credentials. */
-  readonly verb: Verb | 'public';
+  /**
+   * What the caller must be allowed to do. Two ask for no credentials: `public` is limited by address; `probe` is not, since the
+   * platform's probes may come from the address that floods, a proxy's, and the answer costs less than a refusal.
+   */
+  readonly verb: Verb | 'public' | 'probe';
   handle(exchange: Exchange): Promise<void>;
 }
 

@@ -47,7 +47,7 @@ export interface EndedRequest {
 export interface Rates {
   /** Of each caller, by its name. */
   readonly perKey: RateLimit;
-  /** Of each address without good credentials. */
+  /** Of each address without good credentials; and by itself, of each that asks what needs none but is not for probes. */
   readonly perAddress: RateLimit;
 }
 
@@ -135,7 +135,8 @@ export class Gate {
     progress.route = path;
     const names = namesOf(request.params);
     const exchange = { request, response, names };
-    if (verb === 'public')
+    if (verb === 'public') await this.#takeOfAddress(`public ${addressOf(request)}`);
+    if (verb === 'public' || verb === 'probe')
       return this.#inTime(progress, verb, { ...exchange, caller: ANYBODY }, handle);
     const caller = await this.#callerOf(request);
     progress.caller = caller.name;
@@ -216,14 +217,23 @@ export class Gate {
     const { keys, rate } = this.#options;
     const caller = keys ? await keys.authenticate(request.get('authorization')) : ANYBODY;
     if (caller !== null) {
-      take(rate?.perKey, caller.name);
+      const taken = rate?.perKey.take(caller.name) ?? { ok: true };
+      if (!taken.ok) throw tooMany(taken);
       return caller;
     }
-    take(rate?.perAddress, addressName(request.ip ?? ''));
+    await this.#takeOfAddress(addressOf(request));
     throw new Problem(
       'unauthenticated',
       'send Authorization: Bearer with a key that this gateway knows',
     );
+  }
+
+  /** A refusal comes no earlier than another try would be let in, so that who floods waits, and not everybody. */
+  async #takeOfAddress(name: string): Promise<void> {
+    const taken = this.#options.rate?.perAddress.take(name) ?? { ok: true };
+    if (taken.ok) return;
+    await new Promise<void>((resolve) => this.#runtime.after(taken.retryAfterMs, resolve));
+    throw tooMany(taken);
   }
 
   #progressOf(request: Request): Progress {
@@ -276,16 +286,18 @@ function lateProblem(verb: Handler['verb'], writeId: string | null | undefined):
     : new Problem('unavailable', 'the store did not answer in time', retry);
 }
 
+/** The address that a request is counted under: the client's, or the nearest that no trusted proxy has. */
+function addressOf(request: Request): string {
+  return addressName(request.ip ?? '');
+}
+
 /** Has the connection closed behind the response, where that is not under way yet. */
 function closeBehind(response: Response): void {
   if (!response.headersSent) response.setHeader('Connection', 'close');
 }
 
-/** @throws {Problem} `too-many-requests` */
-function take(rate: RateLimit | undefined, name: string): void {
-  const taken = rate?.take(name);
-  if (taken === undefined || taken.ok) return;
-  throw new Problem('too-many-requests', 'ask less often', { retryAfterMs: taken.retryAfterMs });
+function tooMany({ retryAfterMs }: { readonly retryAfterMs: number }): Problem {
+  return new Problem('too-many-requests', 'ask less often', { retryAfterMs });
 }
 
 /** Headers of an answer that hold for a problem, too. */

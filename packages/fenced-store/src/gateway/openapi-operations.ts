@@ -350,13 +350,20 @@ const knowledge: Part = {
 
 const TEXT = { 'text/plain': { schema: { type: 'string' } } };
 const PUBLIC: readonly ProblemCode[] = ['invalid-request', 'invalid-path', 'internal'];
+const LIMITED: readonly ProblemCode[] = [...PUBLIC, 'too-many-requests', 'unavailable'];
 
-function open(name: string, summary: string, content: Part, more: Part = {}): Part {
+function open(
+  name: string,
+  summary: string,
+  content: Part,
+  codes: readonly ProblemCode[] = PUBLIC,
+  more: Part = {},
+): Part {
   const operation = (method: string, responses: Part): Part => ({
     operationId: `${method}${name}`,
     ...{ summary, security: [], responses },
   });
-  const responses = { 200: { description: 'Yes.', content }, ...more, ...problems(PUBLIC) };
+  const responses = { 200: { description: 'Yes.', content }, ...more, ...problems(codes) };
   return { get: operation('get', responses), head: operation('head', withoutBody(responses)) };
 }
 
@@ -367,9 +374,15 @@ export const operations: Readonly<Record<string, Part>> = {
   ...records,
   ...knowledge,
   '/livez': open('Livez', 'Whether the process runs', TEXT),
-  '/readyz': open('Readyz', 'Whether requests can be answered, a line for each dependency', TEXT, {
-    503: { description: 'Not now.', content: TEXT },
-  }),
-  '/metrics': open('Metrics', 'The text of Prometheus', TEXT),
-  '/openapi.json': open('Openapi', 'This document', json({ type: 'object' })),
+  '/readyz': open(
+    'Readyz',
+    'Whether requests can be answered, a line for each dependency',
+    TEXT,
+    PUBLIC,
+    {
+      503: { description: 'Not now.', content: TEXT },
+    },
+  ),
+  '/metrics': open('Metrics', 'The text of Prometheus, up to 1 s old', TEXT, LIMITED),
+  '/openapi.json': open('Openapi', 'This document', json({ type: 'object' }), LIMITED),
 } as Readonly<Record<string, Part>>;

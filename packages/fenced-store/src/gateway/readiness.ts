@@ -1,5 +1,6 @@
 import type { LeaseService, ObjectStore, RecordStore } from './parts.js';
 import type { Runtime } from './runtime.js';
+import { shared } from './shared.js';
 
 /** What one look at all dependencies found. */
 export interface Found {
@@ -30,8 +31,7 @@ export class Readiness {
   readonly #dependencies: readonly Dependency[];
   readonly #draining: AbortSignal | undefined;
   readonly #runtime: Runtime;
-  #lookedAtMs = Number.NEGATIVE_INFINITY;
-  #found: Promise<Found> | undefined;
+  readonly #found: () => Promise<Found>;
 
   constructor(
     parts: {
@@ -45,6 +45,7 @@ export class Readiness {
     this.#dependencies = dependenciesOf(parts);
     this.#draining = draining;
     this.#runtime = runtime;
+    this.#found = shared(() => this.#lookAtAll(), FRESH_MS, runtime);
   }
 
   async look(): Promise<Found> {
@@ -52,12 +53,7 @@ export class Readiness {
       const reason = new Error('the gateway is shutting down');
       return { isReady: false, lines: ['[-]gateway shutting down'], reason };
     }
-    const nowMs = this.#runtime.nowMs();
-    if (this.#found === undefined || nowMs - this.#lookedAtMs > FRESH_MS) {
-      this.#lookedAtMs = nowMs;
-      this.#found = this.#lookAtAll();
-    }
-    return this.#found;
+    return this.#found();
   }
 
   async #lookAtAll(): Promise<Found> {

@@ -50,7 +50,7 @@ async function serve(config: ReturnType<typeof readConfig>): Promise<number> {
   for (const warning of config.warnings) log.warn(warning);
   try {
     const running = await startGateway(config, log);
-    log.info('listening', { url: running.url });
+    log.info('listening', { url: running.url, operationsUrl: running.operationsUrl });
     await asked;
     log.info('shutting down');
     const isWhole = await running.drain();
