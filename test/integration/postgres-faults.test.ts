@@ -8,7 +8,7 @@ import {
   StoreUnavailableError,
 } from '@fenced/store';
 import { type Fence, FencedPostgres, type FencedTransaction } from '@fenced/store/postgres';
-import { startLocalPostgres, WorkerProcess } from '@fenced/testbed';
+import { POSTGRES_MAJORS, startLocalPostgres, WorkerProcess } from '@fenced/testbed';
 import pg from 'pg';
 import Cursor from 'pg-cursor';
 import { describe, expect, test } from 'vitest';
@@ -229,6 +229,35 @@ describe('a paused holder', () => {
     // What a busy machine takes to act on it; without a lease the limit were 10 s.
     expect(waitedMs).toBeLessThan(leaseMs + 3_000);
   });
+
+  test.each(POSTGRES_MAJORS)(
+    'in a process that is stopped while it receives rows is evicted when its lease ends (Postgres %i)',
+    async (of) => {
+      await using server = await startLocalPostgres({ of });
+      const pool = connect(server.url);
+      const store = new FencedPostgres({ pool });
+      await store.install();
+      await pool.query('CREATE TABLE entry (id serial PRIMARY KEY, text text NOT NULL)');
+      const leaseMs = 3_000;
+      const lines: string[] = [];
+      await using worker = await WorkerProcess.start(
+        new URL('./fixtures/paused-receiver.mjs', import.meta.url),
+        { args: [server.url, `${leaseMs}`], onLine: (line) => lines.push(line) },
+      );
+      await until(async () => lines.includes('receiving'));
+      await worker.pause();
+      const isSending = "SELECT FROM pg_stat_activity WHERE wait_event = 'ClientWrite'";
+      await until(async () => (await pool.query(isSending)).rowCount === 1);
+      const startedMs = performance.now();
+      await store.query({ resource, token: 34 }, INSERT, ['34']);
+      // A busy machine takes some time to act on its end.
+      expect(performance.now() - startedMs).toBeLessThan(leaseMs + 3_000);
+      await worker.wake();
+      await until(async () => lines.length > 1);
+      expect(lines).toEqual(['receiving', 'unavailable']);
+      expect((await pool.query('SELECT text FROM entry')).rows).toEqual([{ text: '34' }]);
+    },
+  );
 
   test.each([18, 15] as const)(
     'in a process that is really stopped is evicted when its lease ends (Postgres of %s)',

@@ -294,3 +294,63 @@ describe('a reply that is lost', () => {
     expect(await run).toBeInstanceOf(OutcomeUnknownError);
   });
 });
+
+describe('a fenced read', () => {
+  test('gives what its own token protects, also where another holder writes during the call', async () => {
+    const { records, pool } = await openRecords();
+    await records.put('a', 'of 34', { token: 34 });
+    let connections = 0;
+    // The next holder writes before the second connection is lent, should there be one.
+    const between = {
+      connect: async () => {
+        if (connections++ === 1) await records.put('a', 'of 35', { token: 35 });
+        return pool.connect();
+      },
+    };
+    const earlier = new FencedPostgres({ pool: between }).records('invoices');
+    expect(await earlier.get('a', { token: 34 })).toMatchObject({ body: 'of 34', token: 34n });
+    await records.put('a', 'of 35', { token: 35 });
+    await expect(earlier.get('a', { token: 34 })).rejects.toBeInstanceOf(StaleTokenError);
+  });
+
+  test('shows its own token, or is stale, among many holders', async () => {
+    const { records } = await openRecords();
+    let highest = 0;
+    const outcomes = { read: 0, stale: 0 };
+    const holder = async () => {
+      for (let i = 0; i < 40; i++) {
+        highest += 1;
+        const token = highest;
+        try {
+          const before = await records.get('a', { token });
+          if (before) expect(before.token).toBe(BigInt(token));
+          await records.put('a', { token }, { token });
+          const after = await records.get('a', { token });
+          expect(after).toMatchObject({ body: { token }, token: BigInt(token) });
+          outcomes.read += 1;
+        } catch (error) {
+          if (!(error instanceof StaleTokenError)) throw error;
+          outcomes.stale += 1;
+        }
+      }
+    };
+    await Promise.all([holder(), holder(), holder(), holder()]);
+    expect(outcomes.read).toBeGreaterThan(0);
+    expect(outcomes.stale).toBeGreaterThan(0);
+  });
+
+  test.each(['claim', 'get'] as const)(
+    'or a claim whose reply is lost is unknown: %s',
+    async (call) => {
+      const ledger = await openRecords();
+      const { proxy, store } = await throughProxy(ledger, { holdMs: 500 });
+      const far = store.records('invoices');
+      await far.put('a', 1, { token: 33 });
+      proxy.hold('toClient');
+      const lost = far[call]('a', { token: 34 });
+      await expect(lost).rejects.toMatchObject({ code: 'outcome-unknown' });
+      // It was carried out.
+      expect(await ledger.records.highest('a')).toBe(34n);
+    },
+  );
+});

@@ -239,6 +239,51 @@ describe('an operator', () => {
   });
 });
 
+describe("the lock of a resource in somebody else's hands", () => {
+  const squat = 'SELECT pg_advisory_lock(hashtextextended($1, 112585829737828))';
+
+  test('is a conflict after holdMs, and its session can be found', async () => {
+    const { url, pool } = await openLedger();
+    const role = await asNewRole(url);
+    const theirs = connect(role.href);
+    await theirs.query(squat, [resource]);
+    const store = new FencedPostgres({ pool, holdMs: 300 });
+    const claim = () => store.claim({ resource, token: 1 });
+    await expect(claim()).rejects.toMatchObject({ code: 'conflict' });
+    const { rows } = await pool.query(
+      `SELECT a.usename FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+        WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
+          AND (l.classid::bigint << 32 | l.objid::bigint) = hashtextextended($1, 112585829737828)`,
+      [resource],
+    );
+    expect(rows).toEqual([{ usename: role.username }]);
+    await theirs.query('SELECT pg_advisory_unlock_all()');
+    await claim();
+  });
+
+  test('is out of the question where the right to take such locks was revoked', async () => {
+    const { url, pool } = await openLedger();
+    const role = await asNewRole(url);
+    await pool.query(`SELECT fenced.allow('${role.username}'); GRANT SELECT ON fenced.ratchet TO ${role.username};
+      DO $$
+      DECLARE
+        routine regprocedure;
+      BEGIN
+        FOR routine IN SELECT oid FROM pg_proc
+            WHERE proname ~ '^pg_(try_)?advisory_(xact_)?lock(_shared)?$' AND pronargs = 1 LOOP
+          EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', routine);
+        END LOOP;
+      END
+      $$`);
+    const theirs = connect(role.href);
+    await expect(theirs.query(squat, [resource])).rejects.toMatchObject({ code: '42501' });
+    const store = new FencedPostgres({ pool: theirs });
+    for (let i = 0; i < 3; i++) await store.query({ resource, token: 34 }, 'SELECT 1');
+    await store.transaction({ resource, token: 34 }, (tx) => tx.query('SELECT 1'));
+    expect(await store.highest(resource)).toBe(34n);
+  });
+});
+
 describe('an ordinary role', () => {
   async function asOrdinaryRole() {
     const ledger = await openLedger();

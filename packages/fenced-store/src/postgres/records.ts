@@ -65,6 +65,8 @@ export interface RecordUpdateOptions extends RecordOptions {
 const BACKOFF_BASE_MS = 5;
 const BACKOFF_MAX_MS = 500;
 
+const COLUMNS = 'body, token::pg_catalog.text, version::pg_catalog.text, write_id::pg_catalog.text';
+
 interface Row {
   readonly body: string | null;
   readonly token: string;
@@ -136,15 +138,21 @@ export class FencedRecords {
   }
 
   /**
-   * The document; null where there is none. With a token it is a fenced read: when it returns, lower tokens are
-   * refused, so that nothing older can still change what was read.
+   * The document; null where there is none. With a token it is a fenced read: claim and read are one step. When it returns, lower
+   * tokens are refused, so that nothing older can still change what was read, and `token` is the caller's own.
    *
    * @throws {StaleTokenError} with a token, where a higher one has been seen.
    * @throws {OutcomeUnknownError} with a token, if the reply to its claim was lost. Claim again: that is harmless.
    */
   async get(id: string, options: Partial<RecordOptions> = {}): Promise<CurrentRecord | null> {
     checkObject('options', options);
-    if (options.token !== undefined) await this.claim(id, { ...options, token: options.token });
+    const { token } = options;
+    if (token !== undefined) {
+      // In one statement: between two, another holder might write, and its document would be taken for ours.
+      const statement = `SELECT ${COLUMNS} FROM fenced.claim_and_get_record($1, $2, $3::bigint)`;
+      const { rows } = await this.#claim<Row>(id, { ...options, token }, statement);
+      return currentOf(rows[0]);
+    }
     checkName('id', id);
     checkSignal('signal', options.signal);
     return currentOf(await this.#find(id, options.signal));
@@ -155,13 +163,20 @@ export class FencedRecords {
    * {@link OutcomeUnknownError}, claim again: that is harmless.
    */
   async claim(id: string, options: RecordOptions): Promise<void> {
+    await this.#claim(id, options, 'SELECT fenced.claim_record($1, $2, $3::bigint)');
+  }
+
+  async #claim<Answer>(
+    id: string,
+    options: RecordOptions,
+    statement: string,
+  ): Promise<PostgresResult<Answer>> {
     const { token, signal } = this.#check(id, options);
-    const call = 'SELECT fenced.claim_record($1, $2, $3::bigint)';
     let isSent = false;
     try {
-      await this.#ask(id, signal, (session) => {
+      return await this.#ask(id, signal, (session) => {
         isSent = true;
-        return session.query(call, [this.#collection, id, String(token)]);
+        return session.query<Answer>(statement, [this.#collection, id, String(token)]);
       });
     } catch (error) {
       if (!isSent || !isUnanswered(error)) throw error;
@@ -210,10 +225,7 @@ export class FencedRecords {
     from = 'fenced.get_record($1, $2)',
   ): Promise<Row | undefined> {
     const { rows } = await this.#ask(id, signal, (session) =>
-      session.query<Row>(
-        `SELECT body, token::pg_catalog.text, version::pg_catalog.text, write_id::pg_catalog.text FROM ${from}`,
-        [this.#collection, id],
-      ),
+      session.query<Row>(`SELECT ${COLUMNS} FROM ${from}`, [this.#collection, id]),
     );
     return rows[0];
   }

@@ -221,7 +221,8 @@ LANGUAGE sql VOLATILE
 AS $$ SELECT greatest(1, ceil(extract(epoch FROM ends - clock_timestamp()) * 1000))::integer $$;
 
 -- The server ends a transaction that holds its resources for longer than that, and its session with it. PostgreSQL 17 has a
--- limit for that. Before it, the limit is for each statement and for each pause between two.
+-- limit for that. Before it, the limit is for each statement, for each pause between two, and for a
+-- client that takes no more rows: a server that waits to send them does not look at its other limits.
 CREATE OR REPLACE FUNCTION fenced.hold(ms integer) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -231,7 +232,9 @@ BEGIN
     PERFORM set_config('transaction_timeout', '0', true), set_config('transaction_timeout', ms::text, true);
   ELSE
     PERFORM set_config('idle_in_transaction_session_timeout', ms::text, true),
-      set_config('statement_timeout', fenced.stricter('statement_timeout', ms), true);
+      set_config('statement_timeout', fenced.stricter('statement_timeout', ms), true),
+      -- Unlike the others, this one is shown without its unit.
+      set_config('tcp_user_timeout', least(ms, nullif(current_setting('tcp_user_timeout')::integer, 0))::text, true);
   END IF;
 END
 $$;
@@ -651,12 +654,28 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS 'SELECT r.body::text, r.token, r.version, r.write_id FROM fenced.record r
   WHERE r.collection = get_record.collection AND r.id = get_record.id';
 
+-- Claims a document and gives it as it is while no higher token has been seen.
+CREATE OR REPLACE FUNCTION fenced.claim_and_get_record(collection text, id text, claimed bigint)
+RETURNS TABLE (body text, token bigint, version bigint, write_id uuid)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  PERFORM fenced.claim_record(collection, id, claimed);
+  -- A row with this token is of nobody later, in whichever statement it is read.
+  RETURN QUERY SELECT r.body::text, r.token, r.version, r.write_id FROM fenced.record r
+    WHERE r.collection = claim_and_get_record.collection AND r.id = claim_and_get_record.id AND r.token = claimed;
+  IF NOT FOUND THEN
+    PERFORM fenced.refuse_lower(collection, id, claimed);
+  END IF;
+END
+$$;
+
 -- What a role needs to write with tokens.
 CREATE OR REPLACE FUNCTION fenced.writer_functions() RETURNS text
 LANGUAGE sql IMMUTABLE
 AS $$ SELECT 'fenced.advance(text, bigint), fenced.present(text, bigint), fenced.present(text[], bigint), fenced.highest(text),
   fenced.enter(text[], bigint, integer, text, uuid, boolean), fenced.settle(uuid), fenced.put_record(text, text, jsonb, bigint, uuid, bigint),
-  fenced.claim_record(text, text, bigint), fenced.get_record(text, text)' $$;
+  fenced.claim_record(text, text, bigint), fenced.claim_and_get_record(text, text, bigint), fenced.get_record(text, text)' $$;
 
 -- Lets a role present tokens: it can then raise a ratchet, and neither lower nor delete one. 'public' is everybody.
 CREATE OR REPLACE FUNCTION fenced.allow(role_name text) RETURNS void
