@@ -133,26 +133,30 @@ export class Attempt {
 
   #ask(indexes: readonly number[]): void {
     this.#unanswered += indexes.length;
-    const tell = (index: number, vote: VoteReply): void => this.#hear(index, vote);
+    const tell = (index: number, vote: VoteReply, isMore: boolean): void =>
+      this.#hear(index, vote, isMore);
     this.#questions.push(
       this.#nodes.acquire(indexes, this.#holding, this.#ttlMs, this.#ticket, tell, this.#late),
     );
   }
 
   /** @param asked the token the node was to confirm; none where it was to grant one */
-  #hear(index: number, vote: VoteReply, asked?: bigint): void {
+  #hear(index: number, vote: VoteReply, isMore: boolean, asked?: bigint): void {
     this.#unanswered -= 1;
     if (asked === undefined) {
       if (!isVote(vote)) this.#nodes.first.doubt(index);
       this.#probe?.heard(index, isVote(vote), this.#runtime.nowMs());
     }
     // Replies may overtake each other; only the one to the latest question is this node's vote.
-    if (this.#asked?.get(index) === asked) this.#record(index, vote);
+    if (this.#asked?.get(index) === asked) {
+      this.#votes[index] = vote;
+      if (callsForAdmission(this.#votes, index)) this.#needsAdmission = true;
+    }
+    if (!isMore) this.#goOn(vote);
   }
 
-  #record(index: number, vote: VoteReply): void {
-    this.#votes[index] = vote;
-    if (callsForAdmission(this.#votes, index)) this.#needsAdmission = true;
+  /** @param vote the last that came */
+  #goOn(vote: VoteReply): void {
     if (this.#outcome) {
       // The nodes that had not been waited for tell, too.
       if (this.#needsAdmission) this.#callForAdmission();
@@ -175,7 +179,8 @@ export class Attempt {
     this.#asked ??= new Map();
     for (const index of indexes) this.#asked.set(index, token);
     this.#unanswered += indexes.length;
-    const tell = (index: number, vote: VoteReply): void => this.#hear(index, vote, token);
+    const tell = (index: number, vote: VoteReply, isMore: boolean): void =>
+      this.#hear(index, vote, isMore, token);
     const limitMs = nodeTimeoutMs(this.#ttlMs);
     this.#questions.push(
       this.#nodes.confirm(indexes, this.#holding, token, limitMs, tell, this.#late),

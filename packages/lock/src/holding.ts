@@ -53,8 +53,9 @@ export function extendOnAll(
     return fail(has('ttl-too-long') > 0 ? 'ttl-too-long' : 'no-quorum');
   };
   return new Promise((resolve) => {
-    const question = nodes.extend(holding, ttlMs, (index, reply) => {
+    const question = nodes.extend(holding, ttlMs, (index, reply, isMore) => {
       replies[index] = reply;
+      if (isMore) return;
       const outcome = decide();
       if (outcome === null) return;
       question.endLimit();

@@ -75,12 +75,20 @@ export function sleep(
   });
 }
 
-/** @param node asked for its `state`: what its client says of the connection */
+/** Who did not answer in time. */
+export interface Silent {
+  /** What its client says of the connection, for the message. */
+  readonly state: string;
+  /** The error with its cause, where that is known. */
+  explained(error: Error): Error;
+}
+
 export function noAnswer(
   limitMs: number,
-  node: { readonly state: string },
+  node: Silent,
 ): { readonly answer: 'error'; readonly error: Error } {
-  return { answer: 'error', error: new Error(`no answer within ${limitMs} ms${node.state}`) };
+  const error = new Error(`no answer within ${Math.ceil(limitMs)} ms${node.state}`);
+  return { answer: 'error', error: node.explained(error) };
 }
 
 /**
@@ -88,7 +96,7 @@ export function noAnswer(
  */
 export function inTime<Reply>(
   runtime: Runtime,
-  node: { readonly state: string },
+  node: Silent,
   reply: Promise<Reply>,
   limitMs: number,
 ): Promise<Reply | { readonly answer: 'error'; readonly error: Error }> {

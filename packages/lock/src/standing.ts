@@ -49,13 +49,13 @@ export function standInLine(
     const chosen = first.choose(runtime.nowMs());
     let rest = first.all.filter((index) => !chosen.includes(index));
     let unanswered = 0;
-    const hear = (index: number, vote: Vote): void => {
+    const hear = (index: number, vote: Vote, isMore: boolean): void => {
       unanswered -= 1;
       votes[index] = vote;
       if (vote.answer === 'not-admitted') callForAdmission();
       const isVote = vote.answer === 'turn' || vote.answer === 'held';
       if (!isVote) first.doubt(index);
-      if (isSettled) return;
+      if (isSettled || isMore) return;
       if (count('turn') >= majority) settle(null);
       else if (count('turn') + count('pending') < majority && !mayBeMismatch(votes))
         lose(lossReason(votes, majority));

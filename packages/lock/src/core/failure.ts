@@ -33,7 +33,12 @@ export function failureError(
         ? new AcquireTimeoutError('timeout', `the lock did not become free waitMs=${waitMs}`, facts)
         : new LockHeldError('held', 'somebody else holds the lock', facts);
     case 'no-quorum':
-      return new NoQuorumError('no-quorum', failure.hint ?? tooFew(failure.nodes), facts);
+      return new NoQuorumError(
+        'no-quorum',
+        failure.hint ?? tooFew(failure.nodes),
+        facts,
+        causeOf(failure.nodes),
+      );
     case 'too-slow':
       return new QuorumError('too-slow', 'the votes came after the lease was over', facts);
     case 'members-differ':
@@ -65,4 +70,13 @@ export function failureError(
 function tooFew(nodes: readonly NodeAnswer[]): string {
   const differences = describeMismatch(nodes);
   return differences === '' ? 'too few nodes voted' : `too few nodes voted; ${differences}`;
+}
+
+/** Why nodes failed: the error of one, or all of them in one. */
+function causeOf(nodes: readonly NodeAnswer[]): { readonly cause?: Error } {
+  const errors = nodes.flatMap(({ error }) => (error ? [error] : []));
+  const [only] = errors;
+  if (only === undefined) return {};
+  const several = new AggregateError(errors, `${errors.length} nodes failed`);
+  return { cause: errors.length > 1 ? several : only };
 }

@@ -24,6 +24,7 @@ import {
   checkRuntime,
   inTime,
   type Runtime,
+  type Silent,
   sleep,
   systemRuntime,
   unlessAborted,
@@ -50,6 +51,9 @@ export interface PostgresLockConfig {
 
 /** The name under which the server's answer stands among `nodes` of results and errors. */
 const NODE = 'postgres';
+
+/** A pool tells no more than its answers do. */
+const SERVER: Silent = { state: '', explained: (error) => error };
 
 /** How long a waiter that hears of releases relies on that at most. */
 const LISTEN_LIMIT_MS = 1_000;
@@ -206,7 +210,7 @@ export class PostgresLock extends LockService {
     ttlMs: number,
   ): Promise<Value | { readonly error: Error }> {
     const answer = asked.catch((error: Error) => ({ error }));
-    return inTime(this.runtime, { state: '' }, answer, nodeTimeoutMs(ttlMs));
+    return inTime(this.runtime, SERVER, answer, nodeTimeoutMs(ttlMs));
   }
 
   protected override nodesOf(resources: readonly string[], owner: string): LeaseNodes {

@@ -3,6 +3,7 @@ import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import type { Runtime } from '../runtime.js';
 import { asError, type Call, Calls, Command, type Reply, Tick } from './calls.js';
 import { nodeKeys } from './keys.js';
+import { type LastError, lastErrorOf } from './last-error.js';
 import {
   type AdmitReply,
   admitted,
@@ -29,6 +30,9 @@ export interface RedisClient {
   readonly isCluster?: boolean;
   /** To hear when it is connected, or will not be any more. */
   once?(event: 'ready' | 'end', listener: () => void): unknown;
+  /** To hear why it is not connected: the cause of what a caller is told. */
+  on?(event: 'error' | 'ready', listener: (error: Error) => void): unknown;
+  listenerCount?(event: 'error'): number;
   evalsha(
     sha1: string,
     keyCount: number,
@@ -79,6 +83,7 @@ export class RedisNode {
   /** Whether nothing that it has acknowledged is lost when its process ends. */
   readonly durable: boolean;
   readonly #client: RedisClient;
+  readonly #last: LastError;
   readonly #options: NodeOptions;
   readonly #calls: Calls<RedisNode>;
   readonly #runtime: Runtime;
@@ -93,6 +98,7 @@ export class RedisNode {
     this.name = name;
     this.durable = durable;
     this.#client = client;
+    this.#last = lastErrorOf(client);
     this.#options = options;
     this.#runtime = runtime;
     const ownKeys = nodeKeys(options.keyPrefix);
@@ -105,6 +111,14 @@ export class RedisNode {
     return status === 'ready' ? '' : `; its client is ${status}`;
   }
 
+  /** This error, with what has become of the client's connection as its cause, where that is known. */
+  explained(error: Error): Error {
+    const cause = this.#last.error;
+    return cause && cause !== error
+      ? new Error(`${error.message}: ${cause.message}`, { cause })
+      : error;
+  }
+
   /** @param call hears the reply, later */
   send(call: Call<RedisNode>): void {
     this.#calls.call(call);
@@ -114,7 +128,7 @@ export class RedisNode {
   read<Answer>(reply: Reply | Error, read: Read<Answer>): Answer | NodeFailure {
     if (reply instanceof Error) {
       const isFull = reply.message.includes('OOM command not allowed');
-      return { answer: isFull ? 'memory-full' : 'error', error: reply };
+      return { answer: isFull ? 'memory-full' : 'error', error: this.explained(reply) };
     }
     try {
       return read(reply, this.#options, this);

@@ -75,8 +75,12 @@ export interface NodesOptions {
   readonly maxTtlMs: number;
 }
 
-/** Hears what each node answers, once: a node that has not answered in time has failed. */
-type Tell<Answer> = (index: number, answer: Answer) => void;
+/**
+ * Hears what each node answers, once: a node that has not answered in time has failed.
+ *
+ * @param isMore whether another node has failed at the same time, and is told next: there is nothing to be decided before
+ */
+type Tell<Answer> = (index: number, answer: Answer, isMore: boolean) => void;
 
 /** Calls back once after `delayMs`, unless the returned function is called before. Does not keep a process alive. */
 type After = (delayMs: number, callback: () => void) => () => void;
@@ -128,7 +132,7 @@ class Question<Answer> implements Call<RedisNode> {
 
   #fail(limitMs: number): void {
     for (const [index, node] of this.#nodes.entries()) {
-      this.#settle(index, noAnswer(limitMs, node));
+      this.#settle(index, noAnswer(limitMs, node), this.#unanswered >> (index + 1) !== 0);
     }
   }
 
@@ -142,12 +146,12 @@ class Question<Answer> implements Call<RedisNode> {
     this.#settle(this.#nodes.indexOf(node), node.read(reply, this.#read));
   }
 
-  #settle(index: number, answer: Answer | NodeFailure): void {
+  #settle(index: number, answer: Answer | NodeFailure, isMore = false): void {
     const bit = 1 << index;
     if ((this.#unanswered & bit) === 0) return;
     this.#unanswered -= bit;
     if (this.#unanswered === 0) this.endLimit();
-    this.#tell(index, answer);
+    this.#tell(index, answer, isMore);
   }
 }
 
