@@ -5,6 +5,8 @@ import { Redis, type RedisOptions } from 'ioredis';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { until } from './redlock-nodes.js';
 
+type Options = Pick<RedisOptions, 'maxRetriesPerRequest' | 'enableOfflineQueue' | 'retryStrategy'>;
+
 let redis: LocalRedisService;
 const clients: Redis[] = [];
 beforeEach(async () => {
@@ -16,9 +18,9 @@ afterEach(async () => {
   await redis.stop();
 });
 
-function open(options: RedisOptions = {}): Redlock {
+function open(options: Options = {}): Redlock {
   const nodes = redis.nodes.map(({ name, port }) => {
-    const client = new Redis(port, { disconnectTimeout: 20, ...options });
+    const client = new Redis(port, options);
     clients.push(client);
     return { name, client };
   });
@@ -36,7 +38,7 @@ const refused = {
   message: expect.stringContaining('ECONNREFUSED'),
 };
 
-test.each<[string, RedisOptions]>([
+test.each<[string, Options]>([
   ['that goes on trying to connect', {}],
   ['that fails at once while it is not connected', { maxRetriesPerRequest: 0 }],
   ['that does not queue', { enableOfflineQueue: false }],

@@ -22,7 +22,7 @@ export class OneNode {
   }
 
   acquire(holding: Holding, ttlMs: number, ticket: Ticket | null = null): Promise<VoteReply> {
-    return answered((tell) => this.#nodes.acquire([0], holding, ttlMs, ticket, tell));
+    return answered((tell) => this.#nodes.acquire([0], holding, ttlMs, ticket, LIMIT_MS, tell));
   }
 
   confirm(holding: Holding, token: bigint): Promise<VoteReply> {

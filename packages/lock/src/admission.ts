@@ -79,6 +79,7 @@ export class Admissions {
   readonly #runtime: Runtime;
   #round: Promise<Round> | null = null;
   #cancelNext: (() => void) | null = null;
+  #last: Round | null = null;
   #isClosed = false;
 
   /** @param nodes sorted by name */
@@ -86,6 +87,11 @@ export class Admissions {
     this.#nodes = nodes;
     this.#options = options;
     this.#runtime = runtime;
+  }
+
+  /** How the last round ended; null where none has yet. */
+  get last(): Round | null {
+    return this.#last;
   }
 
   /** A node has no vote, or one that does not count: sees to it, unless that is under way or waits for its time. */
@@ -99,6 +105,7 @@ export class Admissions {
     this.#round ??= this.#runRound().then((round) => {
       const { againMs } = round;
       this.#round = null;
+      this.#last = round;
       // Attempts go on meeting a node that cannot be helped now; asking again at each of them would only be load.
       const next = (): void => (againMs === null ? this.#forgetNext() : void this.admit());
       if (!this.#isClosed) {

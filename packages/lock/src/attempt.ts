@@ -2,7 +2,7 @@ import type { NodeAnswer, VoteReply } from './core/answers.js';
 import type { Failure } from './core/failure.js';
 import { PATIENCE_MS, type Probe } from './core/first-asked.js';
 import { callsForAdmission, decide, isTaken, retryAfterMs, type Vote } from './core/tally.js';
-import { nodeTimeoutMs, validityMs } from './core/validity.js';
+import { validityMs } from './core/validity.js';
 import type { Holding, Nodes, Ticket } from './redis/nodes.js';
 import { onAbort, type Runtime } from './runtime.js';
 
@@ -62,6 +62,7 @@ export class Attempt {
   /** The nodes that have not been asked. */
   #rest: readonly number[] = [];
   readonly #startedMs: number;
+  readonly #limitMs: number;
   readonly #settle = Promise.withResolvers<AttemptOutcome>();
   #outcome: AttemptOutcome | null = null;
   #ignoreAbort: (() => void) | null = null;
@@ -70,6 +71,7 @@ export class Attempt {
   readonly #questions: { endLimit(): void }[] = [];
 
   /**
+   * @param limitMs for how long answers are awaited in all
    * @param ticket of who waits in line where somebody else holds the lock
    * @param callForAdmission called when votes show that a node is to be admitted
    */
@@ -77,6 +79,7 @@ export class Attempt {
     nodes: Nodes,
     holding: Holding,
     ttlMs: number,
+    limitMs: number,
     ticket: Ticket | null,
     runtime: Runtime,
     callForAdmission: () => void,
@@ -84,6 +87,7 @@ export class Attempt {
     this.#nodes = nodes;
     this.#holding = holding;
     this.#ttlMs = ttlMs;
+    this.#limitMs = limitMs;
     this.#ticket = ticket;
     this.#runtime = runtime;
     this.#callForAdmission = callForAdmission;
@@ -136,7 +140,15 @@ export class Attempt {
     const tell = (index: number, vote: VoteReply, isMore: boolean): void =>
       this.#hear(index, vote, isMore);
     this.#questions.push(
-      this.#nodes.acquire(indexes, this.#holding, this.#ttlMs, this.#ticket, tell, this.#late),
+      this.#nodes.acquire(
+        indexes,
+        this.#holding,
+        this.#ttlMs,
+        this.#ticket,
+        this.#leftMs,
+        tell,
+        this.#late,
+      ),
     );
   }
 
@@ -166,6 +178,8 @@ export class Attempt {
     if (decision.state === 'lost') this.#lose(decision.reason);
     else if (decision.state === 'won') this.#win(decision.token);
     else {
+      // Now, so that a caller who cannot win hears in time why not.
+      if (this.#needsAdmission) this.#callForAdmission();
       this.#confirm(decision.laggards, decision.token);
       // Where all of the first hold it for another that is decided by them, and the rest need not be bothered.
       if (!isVote(vote) || this.#unanswered === 0) this.#askRest();
@@ -181,10 +195,14 @@ export class Attempt {
     this.#unanswered += indexes.length;
     const tell = (index: number, vote: VoteReply, isMore: boolean): void =>
       this.#hear(index, vote, isMore, token);
-    const limitMs = nodeTimeoutMs(this.#ttlMs);
     this.#questions.push(
-      this.#nodes.confirm(indexes, this.#holding, token, limitMs, tell, this.#late),
+      this.#nodes.confirm(indexes, this.#holding, token, this.#leftMs, tell, this.#late),
     );
+  }
+
+  /** For how long answers are still awaited. */
+  get #leftMs(): number {
+    return Math.max(1, this.#startedMs + this.#limitMs - this.#runtime.nowMs());
   }
 
   /** Where others hold a part of the nodes, and we another, whoever waits for the rest keeps both waiting. */

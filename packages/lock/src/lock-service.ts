@@ -9,6 +9,7 @@ import {
   checkTtlMs,
   checkWaitMs,
 } from './core/options.js';
+import { LAST_ANSWERS_MS, NODE_TIMEOUT_MAX_MS, nodeTimeoutMs } from './core/validity.js';
 import { tell } from './events.js';
 import { Held, HeldLeases } from './held-leases.js';
 import type { ReleaseOutcome } from './holding.js';
@@ -25,8 +26,10 @@ export interface TryAcquireOptions {
 
 export interface AcquireOptions extends TryAcquireOptions {
   /**
-   * Milliseconds to go on trying while somebody else holds the lock or too few nodes answer. Who waits may be handed the lock by another
-   * in this process, and a tenth of `ttlMs` may be over by then.
+   * Milliseconds to go on trying while somebody else holds the lock or too few nodes answer. The call settles within `waitMs` and 250 ms
+   * for the answers to its last attempt. A waiter may be handed the lock by another in this process, and a tenth of `ttlMs` may be over then.
+   *
+   * 0: one attempt, as by `tryAcquire`.
    * @default 0
    */
   readonly waitMs?: number;
@@ -46,6 +49,9 @@ export interface HeldLease {
   /** The lease's `owner`. */
   readonly owner: string;
 }
+
+/** How long a call takes that is not to wait: nodes that do not answer are waited for, and then it is said why others have no vote. */
+const ADMISSION_MS = NODE_TIMEOUT_MAX_MS + LAST_ANSWERS_MS;
 
 const TRY_FIELDS = ['ttlMs', 'signal'];
 const ACQUIRE_FIELDS = [...TRY_FIELDS, 'waitMs'];
@@ -76,6 +82,10 @@ export interface Request {
   readonly resources: readonly string[];
   readonly ttlMs: number;
   readonly signal: AbortSignal;
+  /** 0 where nothing is to be waited for. */
+  readonly waitMs: number;
+  /** When the caller's time is over, on the runtime's monotonic clock. */
+  readonly endMs: number;
 }
 
 /** How one caller waits between its attempts. */
@@ -130,9 +140,8 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
    */
   async acquire(resource: string | readonly string[], options: AcquireOptions): Promise<Lease> {
     checkFields('the options of acquire', options, ACQUIRE_FIELDS);
-    const waitMs = checkWaitMs(options.waitMs ?? 0);
     const request = this.check(resource, options);
-    const endMs = waitMs > 0 ? this.runtime.nowMs() + waitMs : 0;
+    const { waitMs, endMs } = request;
     let waiting = waitMs > 0 ? this.waitAtOnce(request) : null;
     try {
       for (let attempts = 1; ; attempts += 1) {
@@ -143,7 +152,8 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
         const leftMs = endMs - this.runtime.nowMs();
         // Waiting changes nothing about a misconfiguration.
         const waitable = ['held', 'no-quorum', 'memory-full', 'too-slow'].includes(attempt.reason);
-        if (leftMs <= 0 || !waitable) throw failureError(attempt, request.resources, waitMs);
+        if (waitMs === 0 || leftMs <= 0 || !waitable)
+          throw failureError(attempt, request.resources, waitMs);
         waiting ??= this.wait(request);
         await waiting.pause(attempts, attempt, leftMs);
       }
@@ -153,7 +163,8 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
   }
 
   /**
-   * Makes one attempt. Contention, unreachable nodes and an abort on the way are results here, not exceptions:
+   * Makes one attempt. It waits for answers for half of `ttlMs`, at most 2 s; where nodes have to be admitted before they can vote, for
+   * 2.25 s in all. Contention, unreachable nodes and an abort on the way are results here, not exceptions:
    * `reason` and `hint` tell why there is no lease, `nodes` what each node said.
    *
    * @throws {InvalidArgumentError} before anything is sent
@@ -249,16 +260,28 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
     return attempt;
   }
 
-  protected check(resource: string | readonly string[], options: TryAcquireOptions): Request {
+  protected check(resource: string | readonly string[], options: AcquireOptions): Request {
     const resources = checkResources(resource);
     const ttlMs = checkTtlMs(options.ttlMs, this.#maxTtlMs);
+    const waitMs = checkWaitMs(options.waitMs ?? 0);
     const closing = this.#closing.signal;
     if (options.signal !== undefined && !(options.signal instanceof AbortSignal)) {
       throw new InvalidArgumentError('signal must be an AbortSignal');
     }
     const signal = options.signal ? AbortSignal.any([options.signal, closing]) : closing;
     signal.throwIfAborted();
-    return { resources, ttlMs, signal };
+    const endMs = this.runtime.nowMs() + (waitMs > 0 ? waitMs : ADMISSION_MS);
+    return { resources, ttlMs, signal, waitMs, endMs };
+  }
+
+  /** Until when an attempt that begins now goes on, by the runtime's clock: it leaves the nodes time to answer. */
+  protected untilMs({ endMs }: Request): number {
+    return Math.max(endMs, this.runtime.nowMs() + LAST_ANSWERS_MS);
+  }
+
+  /** For how long such an attempt waits for answers now. */
+  protected answersMs({ ttlMs }: Request, untilMs: number): number {
+    return Math.max(1, Math.min(nodeTimeoutMs(ttlMs), untilMs - this.runtime.nowMs()));
   }
 
   /** The lease that was won, released at the latest when the service is closed. */

@@ -21,7 +21,14 @@ import { RedisNode } from './redis/node.js';
 import { Holding, Nodes, type Ticket } from './redis/nodes.js';
 import { WakeUps } from './redis/wake-ups.js';
 import { Rest } from './rest.js';
-import { checkRuntime, type Runtime, systemRuntime, unlessAborted } from './runtime.js';
+import {
+  checkRuntime,
+  inTime,
+  nobody,
+  type Runtime,
+  systemRuntime,
+  unlessAborted,
+} from './runtime.js';
 import { standInLine } from './standing.js';
 import { statusOf } from './status.js';
 import { type Grant, Tenure } from './tenure.js';
@@ -145,41 +152,59 @@ export class Redlock extends LockService<Place> {
     const inherited = place?.takeInherited();
     if (inherited) return this.#leaseOf(inherited, () => this.#nodes.answers([]));
     const holding = this.#holdingFor(request, place);
-    const first = this.#end(await this.#run(request, place, holding), request, place, holding);
+    const untilMs = this.untilMs(request);
+    const ran = await this.#run(request, place, holding, untilMs);
+    const first = this.#end(ran, request, place, holding);
     if (first.ok || first.reason !== 'no-quorum' || place?.hasInherited) return first;
     if (!first.nodes.some((node) => node.answer === 'not-admitted')) return first;
-    const admission = await unlessAborted(this.#admissions.admit(), request.signal);
-    if (admission === null) return aborted(this.#nodes.all);
+    const leftMs = Math.max(1, untilMs - this.runtime.nowMs());
+    const admitting = inTime(this.runtime, nobody, this.#admissions.admit(), leftMs);
+    const answer = await unlessAborted(admitting, request.signal);
+    if (answer === null) return aborted(this.#nodes.all);
+    const isLate = 'answer' in answer;
+    const admission = isLate ? this.#admissions.last : answer;
+    const majority = majorityOf(first.nodes.length);
+    if (admission === null || (isLate && admission.voting.length >= majority)) {
+      return { ...first, hint: UNDER_WAY };
+    }
     const nodes = first.nodes.map((node, at) => admission.mismatches[at] ?? node);
     const mismatch = mismatchIn(nodes);
     if (mismatch) {
       return { ok: false, reason: mismatch, nodes, hint: describeMismatch(nodes), retryAfterMs: 0 };
     }
-    if (admission.voting.length < majorityOf(nodes.length)) {
+    if (admission.voting.length < majority) {
       return { ...first, hint: admission.reason, retryAfterMs: admission.retryAfterMs };
     }
     const next = this.#holdingFor(request, place);
-    return this.#end(await this.#run(request, place, next), request, place, next);
+    return this.#end(await this.#run(request, place, next, untilMs), request, place, next);
   }
 
   #holdingFor({ resources }: Request, place: Place | null): Holding {
     return place ? place.holding : new Holding(resources, this.runtime.uniqueId(), false);
   }
 
-  #run(request: Request, place: Place | null, holding: Holding): Promise<AttemptOutcome> {
+  #run(
+    request: Request,
+    place: Place | null,
+    holding: Holding,
+    untilMs: number,
+  ): Promise<AttemptOutcome> {
     const { ttlMs, signal } = request;
     const take = (ticket: Ticket | null): Promise<AttemptOutcome> => {
       const call = this.#callForAdmission;
+      const limitMs = this.answersMs(request, untilMs);
       place?.take();
-      return new Attempt(this.#nodes, holding, ttlMs, ticket, this.runtime, call).run(signal);
+      const attempt = new Attempt(this.#nodes, holding, ttlMs, limitMs, ticket, this.runtime, call);
+      return attempt.run(signal);
     };
     const ticket = place ? place.showTicket() : null;
     if (place === null || ticket === null || place.hasTurn) return take(ticket);
     // Who stands in line takes nothing before its turn has come.
-    const standing = { holding, ticket, ttlMs, signal };
-    const asked = place
-      .untilPassed()
-      .then(() => standInLine(this.#nodes, standing, this.runtime, this.#callForAdmission));
+    const asked = place.untilPassed().then(() => {
+      const limitMs = this.answersMs(request, untilMs);
+      const standing = { holding, ticket, limitMs, signal };
+      return standInLine(this.#nodes, standing, this.runtime, this.#callForAdmission);
+    });
     return place.unlessInherited(asked).then((lost) => lost ?? take(ticket));
   }
 
@@ -223,6 +248,9 @@ export class Redlock extends LockService<Place> {
     return this.#tenure({ holding, ttlMs, ...unknown });
   }
 }
+
+const UNDER_WAY =
+  'nodes without a vote are being admitted, which takes longer than the call may: try again';
 
 const voteless: ReadonlySet<NodeAnswer['answer']> = new Set([
   'not-admitted',

@@ -83,6 +83,9 @@ export interface Silent {
   explained(error: Error): Error;
 }
 
+/** Where no client stands behind what is waited for. */
+export const nobody: Silent = { state: '', explained: (error) => error };
+
 export function noAnswer(
   limitMs: number,
   node: Silent,

@@ -2,14 +2,14 @@ import type { FailedAttempt } from './attempt.js';
 import { mayBeMismatch } from './core/mismatch.js';
 import { majorityOf } from './core/quorum.js';
 import { lossReason, retryAfterMs, type Vote } from './core/tally.js';
-import { nodeTimeoutMs } from './core/validity.js';
 import type { Holding, Nodes, Ticket } from './redis/nodes.js';
 import { onAbort, type Runtime } from './runtime.js';
 
 export interface Standing {
   readonly holding: Holding;
   readonly ticket: Ticket;
-  readonly ttlMs: number;
+  /** For how long answers are awaited. */
+  readonly limitMs: number;
   readonly signal: AbortSignal;
 }
 
@@ -22,7 +22,7 @@ export interface Standing {
  */
 export function standInLine(
   nodes: Nodes,
-  { holding, ticket, ttlMs, signal }: Standing,
+  { holding, ticket, limitMs, signal }: Standing,
   runtime: Runtime,
   callForAdmission: () => void,
 ): Promise<FailedAttempt | null> {
@@ -46,7 +46,8 @@ export function standInLine(
     const ignoreAbort = onAbort(signal, () => lose('aborted'));
     const questions: { endLimit(): void }[] = [];
     const { first } = nodes;
-    const chosen = first.choose(runtime.nowMs());
+    const startedMs = runtime.nowMs();
+    const chosen = first.choose(startedMs);
     let rest = first.all.filter((index) => !chosen.includes(index));
     let unanswered = 0;
     const hear = (index: number, vote: Vote, isMore: boolean): void => {
@@ -63,8 +64,9 @@ export function standInLine(
     };
     const ask = (indexes: readonly number[]): void => {
       unanswered += indexes.length;
+      const leftMs = Math.max(1, startedMs + limitMs - runtime.nowMs());
       questions.push(
-        nodes.stand(indexes, holding, ticket, nodeTimeoutMs(ttlMs), hear, () => {
+        nodes.stand(indexes, holding, ticket, leftMs, hear, () => {
           if (rest.length === 0) return;
           first.doubt();
           askRest();

@@ -28,3 +28,6 @@ export const NODE_TIMEOUT_MAX_MS = 2_000;
 export function nodeTimeoutMs(ttlMs: number): number {
   return Math.min(NODE_TIMEOUT_MAX_MS, Math.ceil(ttlMs / 2));
 }
+
+/** Milliseconds for which an attempt waits for answers, at most, that begins when the time of its caller is over, or nearly. */
+export const LAST_ANSWERS_MS = 250;

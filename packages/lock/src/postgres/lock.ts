@@ -14,17 +14,17 @@ import { nodeTimeoutMs, validityMs } from '../core/validity.js';
 import { tell } from '../events.js';
 import type { LeaseNodes } from '../lease.js';
 import {
+  type AcquireOptions,
   type Attempted,
   LockService,
   type Request,
-  type TryAcquireOptions,
   type Wait,
 } from '../lock-service.js';
 import {
   checkRuntime,
   inTime,
+  nobody,
   type Runtime,
-  type Silent,
   sleep,
   systemRuntime,
   unlessAborted,
@@ -51,9 +51,6 @@ export interface PostgresLockConfig {
 
 /** The name under which the server's answer stands among `nodes` of results and errors. */
 const NODE = 'postgres';
-
-/** A pool tells no more than its answers do. */
-const SERVER: Silent = { state: '', explained: (error) => error };
 
 /** How long a waiter that hears of releases relies on that at most. */
 const LISTEN_LIMIT_MS = 1_000;
@@ -140,10 +137,7 @@ export class PostgresLock extends LockService {
     forget().catch((error: Error) => tell('fenced:lock:forgot', () => ({ names: 0, error })));
   }
 
-  protected override check(
-    resource: string | readonly string[],
-    options: TryAcquireOptions,
-  ): Request {
+  protected override check(resource: string | readonly string[], options: AcquireOptions): Request {
     const request = super.check(resource, options);
     if (request.resources.some((name) => name.includes('\0'))) {
       throw new InvalidArgumentError(
@@ -174,7 +168,8 @@ export class PostgresLock extends LockService {
     return Math.min(LISTEN_LIMIT_MS, retryAfterMs) * (1 + this.runtime.random() / 10);
   }
 
-  protected override async attempt({ resources, ttlMs, signal }: Request): Promise<Attempted> {
+  protected override async attempt(request: Request): Promise<Attempted> {
+    const { resources, ttlMs, signal } = request;
     const owner = this.runtime.uniqueId();
     const startedMs = this.runtime.nowMs();
     const asked = this.#database.acquire(resources, owner, ttlMs, this.#options.firstToken);
@@ -183,7 +178,10 @@ export class PostgresLock extends LockService {
       const release = () => this.#database.release(resources, owner);
       void asked.then(release, release).catch(() => undefined);
     };
-    const reply = await unlessAborted(this.#inTime(asked, ttlMs), signal);
+    const reply = await unlessAborted(
+      this.#inTime(asked, this.answersMs(request, this.untilMs(request))),
+      signal,
+    );
     if (reply === null || signal.aborted) {
       giveBack();
       return failure('aborted', { answer: 'pending' });
@@ -207,17 +205,17 @@ export class PostgresLock extends LockService {
   /** The answer; or why there is none, also where it takes too long. */
   #inTime<Value extends object>(
     asked: Promise<Value>,
-    ttlMs: number,
+    limitMs: number,
   ): Promise<Value | { readonly error: Error }> {
     const answer = asked.catch((error: Error) => ({ error }));
-    return inTime(this.runtime, SERVER, answer, nodeTimeoutMs(ttlMs));
+    return inTime(this.runtime, nobody, answer, limitMs);
   }
 
   protected override nodesOf(resources: readonly string[], owner: string): LeaseNodes {
     const ask = <Value>(asked: Promise<Value>, ttlMs: number) =>
       this.#inTime(
         asked.then((value) => ({ value })),
-        ttlMs,
+        nodeTimeoutMs(ttlMs),
       );
     const release = async () => {
       const reply = await ask(this.#database.release(resources, owner), this.#options.maxTtlMs);

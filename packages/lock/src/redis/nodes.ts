@@ -184,6 +184,7 @@ export class Nodes {
     holding: Holding,
     ttlMs: number,
     ticket: Ticket | null,
+    limitMs: number,
     tell: Tell<VoteReply>,
     late?: () => void,
   ): Question<VoteReply> {
@@ -199,7 +200,7 @@ export class Nodes {
       ({ answer }) => answer === 'granted' || (answer === 'held' && ticket !== null),
     );
     const command = new Command('acquire', keys, values);
-    return this.#ask(indexes, command, nodeTimeoutMs(ttlMs), take, tell, { late });
+    return this.#ask(indexes, command, limitMs, take, tell, { late });
   }
 
   /** STAND: stands in line on all nodes, and takes nothing but its turn. */
