@@ -48,8 +48,18 @@ export function checkRuntime(runtime: unknown): void {
 
 /** As `runtime.after`, for what answers call off: a process that stood still reads those that have come before it takes them for late. */
 export function afterReading(runtime: Runtime): Runtime['after'] {
-  return (delayMs, callback, background) =>
-    runtime.after(delayMs, () => runtime.soon(callback), background);
+  return (delayMs, callback, background) => {
+    let isOff = false;
+    const ring = (): void => {
+      // What was read since the timer fired may have called it off.
+      if (!isOff) callback();
+    };
+    const cancel = runtime.after(delayMs, () => runtime.soon(ring), background);
+    return () => {
+      isOff = true;
+      cancel();
+    };
+  };
 }
 
 /** Resolves after `delayMs`, or once `woken` does; rejects with the signal's reason as soon as it aborts. */
