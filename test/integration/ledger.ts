@@ -93,6 +93,11 @@ export class Ledger {
     return this.#change(resource, 'token = value', String(token).padStart(16, '0'));
   }
 
+  /** Another highest token of all resources. */
+  async setMax(token: bigint): Promise<void> {
+    await this.#node.hset(this.#keys[0], 'max', String(token).padStart(16, '0'));
+  }
+
   /** As if the node had never heard of it. */
   async forget(resource: string): Promise<void> {
     for (const key of this.#keys.toReversed()) await this.#node.hdel(key, this.#lines + resource);

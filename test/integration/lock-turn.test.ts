@@ -32,7 +32,7 @@ test('a turn is no holding: a late copy of an old request, and a release, do not
   expect(await node.acquire(mine, 10_000, ticket)).toMatchObject({ answer: 'held' });
   await node.release(other);
   expect(await node.confirm(mine, 3n)).toEqual({ answer: 'not-held' });
-  expect(await node.extend(mine, 10_000)).toEqual({ answer: 'not-held' });
+  expect(await node.extend(mine, 10_000)).toMatchObject({ answer: 'not-held' });
   expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'held' });
   expect(await node.acquire(mine, 10_000, ticket)).toMatchObject({ answer: 'granted', token: 4n });
   // Sent again, it gives another one: no node gives a token twice.
@@ -49,8 +49,82 @@ test('a lease is not held by more nodes where one has given a higher token meanw
   expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'granted', token: 3n });
   expect(await node.keep(mine, 2n, 10_000)).toEqual({ answer: 'not-held' });
   await node.release(other);
-  expect(await node.keep(mine, 2n, 10_000)).toEqual({ answer: 'not-held' });
+  expect(await node.keep(mine, 2n, 10_000)).toMatchObject({ answer: 'not-held' });
   expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'granted', token: 4n });
+});
+
+test('a lease is written back to a node that has granted nothing since it told its number, and only by the incarnation that told it', async () => {
+  await using stack = new AsyncDisposableStack();
+  const { node, ledger } = await votingNode(stack);
+  const [mine, other] = [new Holding(['x'], 'mine', true), new Holding(['x'], 'other', true)];
+  const told = async () => {
+    const reply = await node.extend(mine, 10_000);
+    if (reply.answer !== 'not-held' || !reply.given) throw new Error(`told ${reply.answer}`);
+    return reply.given;
+  };
+  const tries = async (): Promise<void> => {
+    expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'granted' });
+    await node.release(other);
+  };
+  // Others have tried in vain before: their tokens are above the lease's.
+  await tries();
+  await tries();
+  expect(await node.keep(mine, 2n, 10_000)).toMatchObject({ answer: 'not-held' });
+  const first = await told();
+  expect(await told()).toEqual(first);
+  await tries();
+  expect(await node.keep(mine, first, 10_000)).toMatchObject({ answer: 'not-held' });
+  // Nor where it has forgotten that.
+  await ledger.forget('x');
+  expect(await node.keep(mine, first, 10_000)).toMatchObject({ answer: 'not-held' });
+
+  const second = await told();
+  const stranger = { ...second, incarnation: 'another' };
+  expect(await node.keep(mine, stranger, 10_000)).toEqual({ answer: 'not-held' });
+  await node.acquire(other, 10_000);
+  expect(await node.extend(mine, 10_000)).toEqual({ answer: 'not-held' });
+  expect(await node.keep(mine, second, 10_000)).toEqual({ answer: 'not-held' });
+  await node.release(other);
+
+  const third = await told();
+  expect(await node.keep(mine, third, 10_000)).toMatchObject({ answer: 'granted' });
+  expect(await node.extend(mine, 10_000)).toMatchObject({ answer: 'extended' });
+  await node.release(mine);
+  const later = await node.acquire(other, 10_000);
+  expect(later).toMatchObject({ answer: 'granted', token: BigInt(third.number) + 1n });
+});
+
+test('a lease of several resources is not written back where one that was still held has been lost to another since', async () => {
+  await using stack = new AsyncDisposableStack();
+  const { node, ledger } = await votingNode(stack);
+  const [mine, other] = [new Holding(['x', 'y'], 'mine', true), new Holding(['x'], 'other', true)];
+  await node.acquire(mine, 10_000);
+  // The number of this one is far above that of the other.
+  await ledger.free('y');
+  await ledger.setToken('y', 1_000n);
+  await ledger.setMax(1_000n);
+  const reply = await node.extend(mine, 10_000);
+  if (reply.answer !== 'not-held' || !reply.given) throw new Error(`told ${reply.answer}`);
+  await ledger.free('x');
+  expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'granted' });
+  await node.release(other);
+  expect(await node.keep(mine, reply.given, 10_000)).toMatchObject({ answer: 'not-held' });
+});
+
+test('a node that has forgotten a resource holds a lease only where that comes again with what it told', async () => {
+  await using stack = new AsyncDisposableStack();
+  const { node, ledger } = await votingNode(stack);
+  const [mine, other] = [new Holding(['x'], 'mine', true), new Holding(['x'], 'other', true)];
+  await node.acquire(other, 10_000);
+  await node.release(other);
+  await ledger.forget('x');
+  const reply = await node.keep(mine, 1n, 10_000);
+  expect(reply).toMatchObject({ answer: 'not-held', given: { number: '0000000000000002' } });
+  if (reply.answer !== 'not-held' || !reply.given) return;
+  expect(await node.keep(mine, reply.given, 10_000)).toMatchObject({
+    answer: 'granted',
+    token: 2n,
+  });
 });
 
 test('who leaves a line leaves no trace in it', async () => {

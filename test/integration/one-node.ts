@@ -1,4 +1,4 @@
-import type { VoteReply } from '../../packages/lock/src/core/answers.js';
+import type { Given, VoteReply } from '../../packages/lock/src/core/answers.js';
 import { type NamedClient, RedisNode } from '../../packages/lock/src/redis/node.js';
 import { type Holding, Nodes, type Ticket } from '../../packages/lock/src/redis/nodes.js';
 import type { ExtendReply, ReleaseReply } from '../../packages/lock/src/redis/replies.js';
@@ -29,8 +29,10 @@ export class OneNode {
     return answered((tell) => this.#nodes.confirm([0], holding, token, LIMIT_MS, tell, () => {}));
   }
 
-  keep(holding: Holding, token: bigint, ttlMs: number): Promise<VoteReply> {
-    return answered((tell) => this.#nodes.keep([0], holding, token, ttlMs, tell));
+  /** @param given the lease's token, or what the node has told */
+  keep(holding: Holding, given: bigint | Given, ttlMs: number): Promise<VoteReply> {
+    const told = typeof given === 'bigint' ? { number: given.toString() } : given;
+    return answered((tell) => this.#nodes.keep([0], holding, told, ttlMs, tell));
   }
 
   extend(holding: Holding, ttlMs: number): Promise<ExtendReply> {

@@ -11,10 +11,12 @@ export interface ExploreOptions extends Omit<Task, 'stride'> {
   readonly onProgress?: (counts: Counts) => void;
 }
 
+const COUNTED = ['seeds', 'steps', 'acquisitions', 'admissions', 'writeBacks'] as const;
+
 /** Lives through `count` worlds, beginning with `firstSeed`, until one is violated. */
 export async function explore(options: ExploreOptions): Promise<Exploration> {
   const { workers, firstSeed, count, mutant, without, onProgress } = options;
-  const total = { seeds: 0, steps: 0, acquisitions: 0, admissions: 0 };
+  const total = { seeds: 0, steps: 0, acquisitions: 0, admissions: 0, writeBacks: 0 };
   let finding: Finding | null = null;
   const threads = Array.from({ length: workers }, (_, at) => {
     const task: Task = {
@@ -34,9 +36,7 @@ export async function explore(options: ExploreOptions): Promise<Exploration> {
             finding ??= message.finding;
             return resolve();
           }
-          for (const key of ['seeds', 'steps', 'acquisitions', 'admissions'] as const) {
-            total[key] += message.counts[key];
-          }
+          for (const key of COUNTED) total[key] += message.counts[key];
           onProgress?.(total);
         });
         thread.on('error', reject);

@@ -18,6 +18,7 @@ export interface Counts {
   readonly steps: number;
   readonly acquisitions: number;
   readonly admissions: number;
+  readonly writeBacks: number;
 }
 
 export interface Finding {
@@ -39,7 +40,7 @@ const { simulate } = await import('./world.ts');
 const { replay, shrink } = await import('./shrink.ts');
 
 const flaws = new Set(mutant?.flaw ? [mutant.flaw] : []);
-const none: Counts = { seeds: 0, steps: 0, acquisitions: 0, admissions: 0 };
+const none: Counts = { seeds: 0, steps: 0, acquisitions: 0, admissions: 0, writeBacks: 0 };
 let counts = none;
 for (let at = 0; at < task.count; at += task.stride) {
   const options = { flaws, without: new Set(task.without) };
@@ -49,6 +50,7 @@ for (let at = 0; at < task.count; at += task.stride) {
     steps: counts.steps + outcome.steps,
     acquisitions: counts.acquisitions + outcome.acquisitions,
     admissions: counts.admissions + outcome.admissions,
+    writeBacks: counts.writeBacks + outcome.writeBacks,
   };
   if (outcome.violation !== null) {
     const minimal = task.without ? replay(outcome.seed, options) : shrink(outcome, options);

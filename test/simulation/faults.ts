@@ -53,6 +53,9 @@ const aside: ReadonlySet<string> = new Set<FaultKind>([
   'kill-client',
 ]);
 
+/** What takes no more from a node than its memory, for which it waits. */
+const waitedFor: ReadonlySet<string> = new Set<FaultKind>(['crash', 'flush', 'lose-node']);
+
 const HOUR_MS = 3_600_000;
 
 /**
@@ -61,10 +64,12 @@ const HOUR_MS = 3_600_000;
  */
 export function planFaults(settings: Settings, random: Random): readonly Fault[] {
   const { faultCount, calmAtMs, maxTtlMs, nodeCount, clientCount } = settings;
+  const isPossible = (kind: string): boolean => {
+    if (aside.has(kind)) return true;
+    return settings.areLossesWaitedFor ? waitedFor.has(kind) : !settings.areNodesSound;
+  };
   const kinds = Object.entries(weights).flatMap(([kind, weight]): FaultKind[] =>
-    Array(random.chance(0.6) && (!settings.areNodesSound || aside.has(kind)) ? weight : 0).fill(
-      kind,
-    ),
+    Array(random.chance(0.6) && isPossible(kind) ? weight : 0).fill(kind),
   );
   if (kinds.length === 0) return [];
   const atMs = Array.from({ length: faultCount }, () => random.between(0, calmAtMs));

@@ -54,6 +54,25 @@ export class History {
     }
     return null;
   }
+
+  /**
+   * Takes down that an acquisition was extended until `endsMs`.
+   *
+   * Invariant: a lease that somebody else has had in between is not extended. An extension fails if another acquisition with a
+   * higher token had returned before it began.
+   *
+   * @returns what is wrong with it, or null
+   */
+  extend(acquisition: Acquisition, beganMs: number, endsMs: number): string | null {
+    acquisition.endsMs = Math.max(acquisition.endsMs, endsMs);
+    for (const resource of acquisition.resources) {
+      const wrong = (this.#byResource.get(resource) ?? []).find(
+        ({ token, returnedMs }) => token > acquisition.token && returnedMs < beganMs,
+      );
+      if (wrong) return `${describe(acquisition)} is extended after ${describe(wrong)}`;
+    }
+    return null;
+  }
 }
 
 function describe({ client, resources, token, beganMs, returnedMs }: Acquisition): string {

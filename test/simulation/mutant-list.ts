@@ -83,6 +83,27 @@ export const mutants: readonly Mutant[] = [
     },
   },
   { name: 'who is first in line takes what is held', flaw: 'first-takes-held' },
+  { name: 'a lease is held again whatever was granted since', flaw: 'keep-whatever-was-given' },
+  {
+    name: 'a lease is held again where what was granted since is forgotten',
+    flaw: 'keep-what-was-forgotten',
+  },
+  {
+    name: 'a lease is held again by the number of another incarnation',
+    flaw: 'keep-by-number-of-another-incarnation',
+  },
+  {
+    name: 'a lease is written back without being extended first',
+    patch: {
+      file: '/src/holding.ts',
+      replace: [
+        [
+          'const extended = await extendOnAll(nodes, holding, ttlMs, runtime);',
+          'const extended = { ok: true, deadlineMs: runtime.nowMs() + 1 };',
+        ],
+      ],
+    },
+  },
   { name: 'ledger turned over before its leases are over', flaw: 'ledger-turned-early' },
   {
     name: 'ledger of a full node turned over before its leases are over',

@@ -127,11 +127,13 @@ const call = fc.oneof(
   },
   {
     weight: 3,
-    arbitrary: fc.tuple(set, owner, ttl, token, fenceTtl).map(([names, ...values]) => ({
-      command: 'keep' as const,
-      keys: linesOf(names),
-      values,
-    })),
+    arbitrary: fc
+      .tuple(set, fc.tuple(owner, ttl, token, fenceTtl), fc.option(ownLife))
+      .map(([names, values, told]) => ({
+        command: 'keep' as const,
+        keys: linesOf(names),
+        values: told === null ? values : [...values, told],
+      })),
   },
   {
     weight: 3,

@@ -228,21 +228,44 @@ function held(model: RedisProcess, obstaclesMs: readonly number[]): Reply {
   return ['held', Math.max(...obstaclesMs), String(Math.floor(model.nowMs))];
 }
 
+/** Notes for these lines, which nobody but one owner holds, a number that no token which was given for them is above. */
+function noteNumber(
+  model: RedisProcess,
+  keys: NodeKeys,
+  node: Voter,
+  entries: ReadonlyMap<string, Entry>,
+): Reply {
+  const given = [...entries.values()].map(({ token }) => highestGiven(model, node, token));
+  const number = Math.max(...given);
+  for (const [line, { owner, endsMs }] of entries) {
+    write(model, keys, line, { token: number, owner, endsMs: owner === undefined ? 0 : endsMs });
+  }
+  return ['not-held', tokenText(number), node.vote];
+}
+
 const keep: Body = (model, keys, lines, values, members) => {
-  const [owner = '', ttl = '', token = '', fenceTtl = ''] = values;
+  const [owner = '', ttl = '', token = '', fenceTtl = '', incarnation] = values;
   const node = voter(model, keys[0], members);
   if (Array.isArray(node)) return node;
   if (Number(ttl) > node.maxTtlMs) return ['ttl-too-long', node.maxTtlMs];
+  const isOwn = incarnation === undefined || incarnation === node.vote.split(' ')[1];
+  if (!isOwn && !model.has('keep-by-number-of-another-incarnation')) return ['not-held'];
+  const hasNoGuard = model.has('keep-whatever-was-given');
+  const isForgotten = model.has('keep-what-was-forgotten');
   const ends = new Map<string, number>();
-  let highest = Number(token);
-  for (const line of lines) {
-    const entry = entryOf(model, keys, line);
-    const isOthers = entry.owner !== undefined && entry.owner !== owner;
-    if (isOthers || (entry.token ?? 0) > Number(token)) return ['not-held'];
-    highest = Math.max(highest, highestGiven(model, node, entry.token));
+  const entries = new Map(lines.map((line) => [line, entryOf(model, keys, line)]));
+  let [highest, given] = [Number(token), 0];
+  for (const [line, entry] of entries) {
+    const highestHere = highestGiven(model, node, entry.token);
+    if (entry.owner !== undefined && entry.owner !== owner) return ['not-held'];
+    if (entry.owner === undefined) {
+      given = Math.max(given, isForgotten ? (entry.token ?? 0) : highestHere);
+    }
+    highest = Math.max(highest, highestHere);
     const ownMs = entry.owner === owner ? entry.endsMs : 0;
     ends.set(line, Math.max(model.nowMs + Number(ttl), ownMs));
   }
+  if (given > Number(token) && !hasNoGuard) return noteNumber(model, keys, node, entries);
   noteTtl(model, keys[0], node, ttl);
   return grant(model, keys, node, highest, fenceTtl, owner, ends);
 };
@@ -252,11 +275,13 @@ const extend: Body = (model, keys, lines, values, members) => {
   const node = voter(model, keys[0], members);
   if (Array.isArray(node)) return node;
   if (Number(ttl) > node.maxTtlMs) return ['ttl-too-long', node.maxTtlMs];
-  const entries = lines.map((line) => ({ line, ...entryOf(model, keys, line) }));
-  if (entries.some((entry) => entry.owner !== owner)) return ['not-held'];
+  const entries = new Map(lines.map((line) => [line, entryOf(model, keys, line)]));
+  const holders = [...entries.values()].map((entry) => entry.owner);
+  if (holders.some((holder) => (holder ?? owner) !== owner)) return ['not-held'];
+  if (holders.includes(undefined)) return noteNumber(model, keys, node, entries);
   model.writeThoughFull();
   noteTtl(model, keys[0], node, ttl);
-  for (const { line, token, endsMs } of entries) {
+  for (const [line, { token, endsMs }] of entries) {
     write(model, keys, line, { token, owner, endsMs: Math.max(endsMs, model.nowMs + Number(ttl)) });
   }
   return ['extended', node.vote];
@@ -422,7 +447,7 @@ function isKnown(command: string): command is ModelCommand {
 }
 
 /** How many parts of a reply come before the voter. */
-const VOTES: Readonly<Record<string, number>> = { granted: 2, extended: 1 };
+const VOTES: Readonly<Record<string, number>> = { granted: 2, extended: 1, 'not-held': 2 };
 
 /** What a script answers, as `calls.lua` and `alone.lua` write it. */
 export function written(replies: readonly Reply[]): string {
@@ -433,7 +458,7 @@ export function written(replies: readonly Reply[]): string {
   };
   const parts = replies.map((reply) => {
     const own = VOTES[reply[0] ?? ''];
-    if (!own) return reply;
+    if (!own || reply.length <= own) return reply;
     return reply.with(own, placeOf(reply[own] ?? ''));
   });
   return [JSON.stringify(parts), ...voters].join('\n');
@@ -447,7 +472,7 @@ export function repliesIn(answer: string): readonly Reply[] {
     : [told.split(' ')];
   return replies.map((reply) => {
     const own = VOTES[reply[0] ?? ''];
-    if (!own) return reply;
+    if (!own || reply.length <= own) return reply;
     return reply.with(own, voters[Number(reply[own]) - 1] ?? '');
   });
 }

@@ -13,6 +13,8 @@ export interface Surroundings {
   isCalm(): boolean;
   readonly waitMs: number;
   acquired(acquisition: Acquisition): void;
+  /** @param beganMs when the extension was asked for */
+  extended(acquisition: Acquisition, beganMs: number, endsMs: number): void;
   violated(what: string): void;
 }
 
@@ -35,13 +37,44 @@ export async function runProgram(
     if (!held) continue;
     const { lease, acquisition } = held;
     if (random.chance(0.5)) await rest(ttlMs * random.pick([0.1, 0.1, 1.2]) * random.unit());
-    if (random.chance(0.15)) await lease.extend(ttlMs).catch(() => {});
+    if (random.chance(0.2)) await keep(computer, redlock, { ...held, ttlMs, random, world });
     const remainingMs = lease.remainingMs();
     if (remainingMs > 0) acquisition.endsMs = computer.trueAfter(remainingMs);
     if (random.chance(0.8)) {
       acquisition.endsMs = Math.min(acquisition.endsMs, computer.trueMs);
       await lease.release();
     }
+  }
+}
+
+interface Keeping {
+  readonly lease: Lease;
+  readonly acquisition: Acquisition;
+  readonly ttlMs: number;
+  readonly random: Random;
+  readonly world: Surroundings;
+}
+
+/** Extends a lease now and then: as its holder, or by its owner id, as another process does, which does not know when it is over. */
+async function keep(
+  computer: Computer,
+  redlock: Redlock,
+  { lease, acquisition, ttlMs, random, world }: Keeping,
+): Promise<void> {
+  const never = new AbortController().signal;
+  const resource = [...acquisition.resources];
+  const held = random.chance(0.4) ? { resource, owner: lease.owner } : null;
+  for (let left = random.pick([1, 3, 12]); left > 0 && !world.isCalm(); left -= 1) {
+    const beganMs = computer.trueMs;
+    try {
+      if (held === null) await lease.extend(ttlMs);
+      const remainingMs = held ? await redlock.extend(held, ttlMs) : lease.remainingMs();
+      const endsMs = remainingMs > 0 ? computer.trueAfter(remainingMs) : 0;
+      world.extended(acquisition, beganMs, endsMs);
+    } catch {
+      if (held === null && lease.remainingMs() === 0) return;
+    }
+    await sleep(computer.runtime, ttlMs * random.pick([0.2, 0.5, 0.5, 1.2]) * random.unit(), never);
   }
 }
 

@@ -20,6 +20,11 @@ export interface Settings {
   readonly firstToken: bigint | null;
   /** Whether nothing happens to the nodes: then no two may hold a lease at once, whatever clients and networks do. */
   readonly areNodesSound: boolean;
+  /**
+   * Whether nodes lose their memory only in ways that they wait for: by a restart or a flush, fewer than a majority at a time,
+   * under clocks that do not jump. No two may hold a lease at once then either.
+   */
+  readonly areLossesWaitedFor: boolean;
   /** Whether one more client is configured with some of the nodes only. */
   readonly hasStranger: boolean;
   readonly resends: boolean;
@@ -36,6 +41,9 @@ export function settingsFor(random: Random): Settings {
   const maxTtlMs = random.pick([40, 150, 600]);
   const losses = random.chance(0.6) ? 'few' : 'any';
   const calmAtMs = random.between(5, 40) * maxTtlMs;
+  const durable = random.chance(0.6);
+  const areNodesSound = random.chance(0.2);
+  const waitsForLosses = losses === 'few' && !areNodesSound && random.chance(0.4);
   return {
     nodeCount,
     maxTtlMs,
@@ -43,9 +51,10 @@ export function settingsFor(random: Random): Settings {
     calmAtMs,
     clientCount: 2 + random.below(3),
     resourceCount: random.pick([1, 1, 1, 2, 3]),
-    durable: random.chance(0.6),
+    durable: durable && !waitsForLosses,
+    areLossesWaitedFor: waitsForLosses,
     firstToken: losses === 'few' && random.chance(0.5) ? 33n : null,
-    areNodesSound: random.chance(0.2),
+    areNodesSound,
     hasStranger: losses === 'few' && nodeCount === 5 && random.chance(0.5),
     resends: random.chance(0.7),
     delayChance: random.pick([0.02, 0.1, 0.3]),

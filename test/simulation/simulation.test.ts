@@ -28,7 +28,7 @@ test('another seed has another history', async () => {
 test(`tokens grow and everybody acquires again, whatever goes wrong, in ${SEEDS} worlds from seed ${FIRST_SEED} on`, {
   timeout: 60_000 + SEEDS * 1_000,
 }, async () => {
-  const { finding, seeds, acquisitions, admissions } = await explore({
+  const { finding, seeds, acquisitions, admissions, writeBacks } = await explore({
     ...{ firstSeed: FIRST_SEED, count: SEEDS, workers: availableParallelism() },
     ...{ mutant: null, without: null },
   });
@@ -37,4 +37,5 @@ test(`tokens grow and everybody acquires again, whatever goes wrong, in ${SEEDS}
   expect(seeds).toBe(SEEDS);
   expect(acquisitions).toBeGreaterThan(10 * SEEDS);
   expect(admissions).toBeGreaterThan(2 * SEEDS);
+  expect(writeBacks).toBeGreaterThan(SEEDS / 2);
 });

@@ -5,6 +5,7 @@ import { type Fault, planFaults } from './faults.ts';
 import { type Acquisition, History } from './history.ts';
 import { Machine } from './machine.ts';
 import { type Client, Nemesis } from './nemesis.ts';
+import type { ModelCall } from './node-model.ts';
 import { runProgram, type Surroundings } from './program.ts';
 import { Random } from './random.ts';
 import type { NodeFlaw } from './redis-process.ts';
@@ -25,6 +26,8 @@ export interface Outcome {
   readonly steps: number;
   readonly acquisitions: number;
   readonly admissions: number;
+  /** How often a node held a lease again that it had lost. */
+  readonly writeBacks: number;
   readonly faultCount: number;
   /** Virtual milliseconds from the end of the faults until every client had acquired again and every node voted. */
   readonly recoveryMs: number;
@@ -52,6 +55,7 @@ class World {
   #stranger: Client | null = null;
   #violation: string | null = null;
   #admissions = 0;
+  #writeBacks = 0;
   #lives = 0;
   #isCalm = false;
   #isOver = false;
@@ -60,7 +64,8 @@ class World {
     this.#seed = seed;
     this.#options = options;
     this.#settings = settingsFor(this.#random('settings'));
-    this.#history = new History(this.#settings.areNodesSound);
+    const { areNodesSound, areLossesWaitedFor } = this.#settings;
+    this.#history = new History(areNodesSound || areLossesWaitedFor);
     this.#faults = planFaults(this.#settings, this.#random('faults'));
     const { nodeCount, clientCount } = this.#settings;
     this.#machines = Array.from({ length: nodeCount }, (_, at) => {
@@ -112,6 +117,7 @@ class World {
       steps,
       acquisitions: this.#history.count,
       admissions: this.#admissions,
+      writeBacks: this.#writeBacks,
       faultCount: this.#faults.length,
       recoveryMs: this.#schedule.nowMs - calmAtMs,
     };
@@ -152,6 +158,10 @@ class World {
       waitMs: this.#recoveryMaxMs(),
       isCalm: () => this.#isCalm && place !== 'stranger',
       acquired: (acquisition) => this.#acquired(acquisition, place),
+      extended: (acquisition, beganMs, endsMs) => {
+        const wrong = this.#history.extend(acquisition, beganMs, endsMs);
+        if (wrong !== null) this.#violate(wrong);
+      },
       violated: (what) => this.#violate(what),
     };
     const begin = (): void => {
@@ -177,6 +187,9 @@ class World {
 
   #observe({ connection, server, call, answer, how }: CarriedOut): void {
     if (!(answer instanceof Error) && answer[0] === 'admitted') this.#admissions += 1;
+    if (isWriteBack(call) && !(answer instanceof Error) && answer[0] === 'granted') {
+      this.#writeBacks += 1;
+    }
     this.#log(() => {
       const told = answer instanceof Error ? answer.message.split(' ')[0] : answer.join(' ');
       const resources = call.keys.filter((key) => key.includes('line:'));
@@ -223,6 +236,11 @@ class World {
   #log(line: () => string): void {
     this.#options.trace?.(`${this.#schedule.nowMs.toFixed(3).padStart(10)} ${line()}`);
   }
+}
+
+/** Only what is written back names the incarnation that is to have it. */
+function isWriteBack({ command, values }: ModelCall): boolean {
+  return command === 'keep' && values.length > 4;
 }
 
 function describe(settings: Settings): string {

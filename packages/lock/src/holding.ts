@@ -1,6 +1,8 @@
+import type { Given } from './core/answers.js';
 import type { Failure } from './core/failure.js';
 import { mismatchIn } from './core/mismatch.js';
 import { consistentQuorum, majorityOf } from './core/quorum.js';
+import { callsForAdmission } from './core/tally.js';
 import { validityMs } from './core/validity.js';
 import type { Holding, Nodes, ReleaseOptions } from './redis/nodes.js';
 import type { ExtendReply, ReleaseReply } from './redis/replies.js';
@@ -17,12 +19,21 @@ export type ExtendOutcome =
 /** `unknown`: too few nodes answered to tell; what they still hold ends with its TTL. */
 export type ReleaseOutcome = 'released' | 'expired' | 'unknown';
 
+/** Hears what an extension shows beside its outcome, also of nodes that answer after that. */
+export interface ExtendListener {
+  /** A node has no vote, or one that does not count. */
+  readonly callForAdmission: () => void;
+  /** A node votes, but does not hold the lease, and nobody else holds the locks there. */
+  readonly free: (index: number, given: Given) => void;
+}
+
 /** Asks all nodes to give the lease `ttlMs` from now on; settles as soon as they have decided. Never rejects. */
 export function extendOnAll(
   nodes: Nodes,
   holding: Holding,
   ttlMs: number,
   runtime: Runtime,
+  listener: ExtendListener | null = null,
 ): Promise<ExtendOutcome> {
   const startedMs = runtime.nowMs();
   const count = nodes.all.length;
@@ -55,6 +66,8 @@ export function extendOnAll(
   return new Promise((resolve) => {
     const question = nodes.extend(holding, ttlMs, (index, reply, isMore) => {
       replies[index] = reply;
+      if (listener && callsForAdmission(replies, index)) listener.callForAdmission();
+      if (reply.answer === 'not-held' && reply.given) listener?.free(index, reply.given);
       if (isMore) return;
       const outcome = decide();
       if (outcome === null) return;
@@ -62,6 +75,28 @@ export function extendOnAll(
       resolve(outcome);
     });
   });
+}
+
+/**
+ * Has a lease held by nodes that have told, in their answer to EXTEND or KEEP, that they lack it and nobody else holds the locks.
+ *
+ * Invariant: a majority extends the lease *after* these nodes told their numbers. What they had granted until then belongs to
+ * no lease after this one, else that majority would not hold this one any more. A node takes it only if it has granted nothing
+ * since; see keep.lua.
+ *
+ * @param free what those nodes told
+ */
+export async function writeBack(
+  nodes: Nodes,
+  holding: Holding,
+  free: ReadonlyMap<number, Given>,
+  ttlMs: number,
+  runtime: Runtime,
+): Promise<void> {
+  if (holding.isGivenUp) return;
+  const extended = await extendOnAll(nodes, holding, ttlMs, runtime);
+  if (!extended.ok || holding.isGivenUp || extended.deadlineMs <= runtime.nowMs()) return;
+  for (const [index, given] of free) nodes.keep([index], holding, given, ttlMs, () => {});
 }
 
 /**

@@ -238,7 +238,8 @@ export class Redlock extends LockService<Place> {
   }
 
   #tenure(grant: Grant): Tenure {
-    return new Tenure(this.#nodes, grant, this.#neighbours, this.runtime);
+    const [nodes, neighbours, call] = [this.#nodes, this.#neighbours, this.#callForAdmission];
+    return new Tenure(nodes, grant, neighbours, this.runtime, call);
   }
 
   protected override nodesOf(resources: readonly string[], owner: string): LeaseNodes {

@@ -1,5 +1,7 @@
+import type { VoteReply } from './core/answers.js';
 import { PATIENCE_MS } from './core/first-asked.js';
 import { driftMs } from './core/validity.js';
+import { writeBack } from './holding.js';
 import type { Holding, Nodes } from './redis/nodes.js';
 import type { Runtime } from './runtime.js';
 
@@ -58,20 +60,28 @@ export class Rest {
    */
   ask(ttlMs = 0): void {
     this.#cancel();
+    if (this.#missing.length === 0 || (this.#isAsking && ttlMs === 0)) return;
     const leftMs = this.#leftMs;
-    const isOver = this.#holding.isGivenUp || leftMs <= 0;
-    if (isOver || this.#missing.length === 0 || (this.#isAsking && ttlMs === 0)) return;
+    if (this.#holding.isGivenUp || leftMs <= 0) return;
     this.#isAsking = true;
     this.#wasAsked = true;
     let unanswered = this.#missing.length;
     const keptMs = Math.max(ttlMs, Math.ceil(leftMs + driftMs(leftMs)));
-    this.#nodes.keep(this.#missing, this.#holding, this.#token, keptMs, (index, { answer }) => {
+    const hear = (index: number, reply: VoteReply): void => {
+      if (reply.answer === 'granted') {
+        this.#missing = this.#missing.filter((other) => other !== index);
+      }
+      if (reply.answer === 'not-held' && reply.given) {
+        const told = new Map([[index, reply.given]]);
+        void writeBack(this.#nodes, this.#holding, told, keptMs, this.#runtime);
+      }
       unanswered -= 1;
-      if (answer === 'granted') this.#missing = this.#missing.filter((other) => other !== index);
       if (unanswered > 0) return;
       this.#isAsking = false;
       if (!this.#isShared) this.#askAgain();
-    });
+    };
+    const token = { number: this.#token.toString() };
+    this.#nodes.keep(this.#missing, this.#holding, token, keptMs, hear);
   }
 
   /** Others are about to know the owner: they may release the lease. What is asked after that could lock everybody out. */

@@ -1,6 +1,7 @@
+import type { Given } from './core/answers.js';
 import { failureError } from './core/failure.js';
 import { nodeTimeoutMs } from './core/validity.js';
-import { extendOnAll, type ReleaseOutcome, releaseWhereAsked } from './holding.js';
+import { extendOnAll, type ReleaseOutcome, releaseWhereAsked, writeBack } from './holding.js';
 import type { LeaseNodes } from './lease.js';
 import type { Holding, Nodes } from './redis/nodes.js';
 import type { Rest } from './rest.js';
@@ -34,15 +35,24 @@ export class Tenure implements LeaseNodes {
   readonly #nodes: Nodes;
   readonly #neighbours: Neighbours;
   readonly #runtime: Runtime;
+  readonly #callForAdmission: () => void;
   #heirs: readonly Place[];
   /** The place of the heir, whose owner id nothing is held under any more. */
   #handedTo: Holding | null = null;
 
-  constructor(nodes: Nodes, grant: Grant, neighbours: Neighbours, runtime: Runtime) {
+  /** @param callForAdmission called when an extension shows that a node is to be admitted */
+  constructor(
+    nodes: Nodes,
+    grant: Grant,
+    neighbours: Neighbours,
+    runtime: Runtime,
+    callForAdmission: () => void,
+  ) {
     this.#nodes = nodes;
     this.grant = grant;
     this.#neighbours = neighbours;
     this.#runtime = runtime;
+    this.#callForAdmission = callForAdmission;
     this.#heirs = grant.heirs;
   }
 
@@ -62,8 +72,23 @@ export class Tenure implements LeaseNodes {
     const { holding, rest } = this.grant;
     this.#heirs = [];
     rest?.ask(ttlMs);
-    const extended = await extendOnAll(this.#nodes, holding, ttlMs, this.#runtime);
+    let free = new Map<number, Given>();
+    let isExtended = false;
+    const takeBack = (): void => {
+      const told = free;
+      free = new Map();
+      if (told.size > 0) void writeBack(this.#nodes, holding, told, ttlMs, this.#runtime);
+    };
+    const extended = await extendOnAll(this.#nodes, holding, ttlMs, this.#runtime, {
+      callForAdmission: this.#callForAdmission,
+      free: (index, given) => {
+        free.set(index, given);
+        if (isExtended) takeBack();
+      },
+    });
     if (extended.ok) {
+      isExtended = true;
+      takeBack();
       rest?.extended(extended.deadlineMs);
       return extended.deadlineMs;
     }
@@ -97,7 +122,8 @@ export class Tenure implements LeaseNodes {
     this.#nodes.handOn(holding, heir.holding);
     rest?.begin();
     const next = { ...this.grant, token: token + 1n, heirs };
-    heir.inherit(new Tenure(this.#nodes, next, this.#neighbours, this.#runtime));
+    const [nodes, neighbours, runtime] = [this.#nodes, this.#neighbours, this.#runtime];
+    heir.inherit(new Tenure(nodes, next, neighbours, runtime, this.#callForAdmission));
     return true;
   }
 }

@@ -35,12 +35,23 @@ export type VoteReply =
       readonly timeMs: number;
     }
   | { readonly answer: 'ttl-too-long'; readonly maxTtlMs: number }
-  | { readonly answer: 'not-admitted' | 'token-exhausted' | 'not-held' | 'turn' }
+  | {
+      readonly answer: 'not-held';
+      /** From a node on which the locks are free. */
+      readonly given?: Given;
+    }
+  | { readonly answer: 'not-admitted' | 'token-exhausted' | 'turn' }
   | MismatchReply
   | NodeFailure;
 
 /** The failure of one node. `memory-full`: its server has reached `maxmemory` and refuses what takes memory. */
 export type NodeFailure = { readonly answer: 'error' | 'memory-full'; readonly error: Error };
+
+/** A number that no token which an incarnation has given for the resources is above. Those that it gives later are. */
+export interface Given {
+  readonly number: string;
+  readonly incarnation: string;
+}
 
 /** A node's own answer, as attached to results and errors. Its JSON shows name, code and message of `error`. */
 export interface NodeAnswer {

@@ -5,6 +5,11 @@ import { consistentQuorum, knowsLater, majorityOf, type Voter } from './quorum.j
 /** The vote of one node in one attempt. The last reply of a node replaces its earlier one. */
 export type Vote = { readonly answer: 'pending' } | VoteReply;
 
+/** A vote that is none to grant a lock. */
+interface Cast extends Omit<Voter, 'index'> {
+  readonly answer: string;
+}
+
 /** Why an attempt cannot win any more, the most telling reason first. */
 export type LossReason =
   | 'token-exhausted'
@@ -62,13 +67,16 @@ export function decide(votes: readonly Vote[]): Decision {
   return { state: 'open', token, laggards };
 }
 
-/** Whether the vote of the node at this place shows that it, or another one, has no vote, or one that does not count beside another's. */
-export function callsForAdmission(votes: readonly Vote[], index: number): boolean {
-  const vote = votes[index];
-  if (vote?.answer !== 'granted') return vote?.answer === 'not-admitted';
-  for (let at = 0; at < votes.length; at += 1) {
-    const other = votes[at];
-    if (other?.answer !== 'granted') continue;
+/**
+ * Whether the answer of the node at this place shows that it, or another one, has no vote, or one that does not count beside
+ * another's. Votes are answers that name their voter.
+ */
+export function callsForAdmission(answers: readonly (Vote | Cast)[], index: number): boolean {
+  const vote = answers[index];
+  if (!vote || !('roster' in vote)) return vote?.answer === 'not-admitted';
+  for (let at = 0; at < answers.length; at += 1) {
+    const other = answers[at];
+    if (!other || !('roster' in other)) continue;
     if (knowsLater(other, vote, index) || knowsLater(vote, other, at)) return true;
   }
   return false;

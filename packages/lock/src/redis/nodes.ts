@@ -1,4 +1,4 @@
-import { type NodeAnswer, nodeAnswer, type VoteReply } from '../core/answers.js';
+import { type Given, type NodeAnswer, nodeAnswer, type VoteReply } from '../core/answers.js';
 import { FirstAsked, PATIENCE_MS } from '../core/first-asked.js';
 import { NODE_TIMEOUT_MAX_MS, nodeTimeoutMs } from '../core/validity.js';
 import { afterReading, noAnswer, type Runtime } from '../runtime.js';
@@ -223,17 +223,22 @@ export class Nodes {
     return this.#ask(indexes, new Command('stand', keys, values), limitMs, stand, tell, { late });
   }
 
-  /** KEEP: holds a lease on these nodes, too, that a majority has granted. */
+  /**
+   * KEEP: holds a lease on these nodes, too, that a majority holds.
+   *
+   * @param given the lease's token; or what the node that is asked told, with its incarnation
+   */
   keep(
     indexes: readonly number[],
     holding: Holding,
-    token: bigint,
+    { number, incarnation }: Pick<Given, 'number'> & Partial<Given>,
     ttlMs: number,
     tell: Tell<VoteReply>,
   ): Question<VoteReply> {
     this.#note(indexes, holding);
     const keys = this.#keys(holding);
-    const values = [holding.owner, ttlMs, token.toString(), this.#options.fenceTtlMs];
+    const told = incarnation === undefined ? [] : [incarnation];
+    const values = [holding.owner, ttlMs, number, this.#options.fenceTtlMs, ...told];
     const keep = this.#cleaning<VoteReply>(holding, vote, ({ answer }) => answer === 'granted');
     return this.#ask(indexes, new Command('keep', keys, values), nodeTimeoutMs(ttlMs), keep, tell);
   }

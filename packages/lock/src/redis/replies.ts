@@ -47,7 +47,7 @@ export function vote({ parts, voters }: Reply, service: Membership): VoteReply {
   if (answer === 'held') {
     return { answer, remainingMs: wholeNumber(first), timeMs: wholeNumber(second) };
   }
-  if (answer !== 'granted') return refusal(parts);
+  if (answer !== 'granted') return refusal({ parts, voters }, service);
   const { generation, incarnation, roster } = voter(voters[wholeNumber(second) - 1], service);
   const token = BigInt(text(first));
   if (followers === undefined) return { answer, token, generation, incarnation, roster };
@@ -132,7 +132,7 @@ export function released({ parts }: Reply): ReleaseReply {
 
 export function extended({ parts, voters }: Reply, service: Membership): ExtendReply {
   const [answer, place] = parts;
-  if (answer !== 'extended') return refusal(parts);
+  if (answer !== 'extended') return refusal({ parts, voters }, service);
   return { answer, ...voter(voters[wholeNumber(place) - 1], service) };
 }
 
@@ -182,14 +182,18 @@ function roster(value: unknown, service: Membership): Roster {
 }
 
 function refusal(
-  reply: readonly unknown[],
+  { parts, voters }: Pick<Reply, 'parts' | 'voters'>,
+  service: Membership,
 ): Exclude<VoteReply, { readonly answer: 'granted' | 'held' }> {
-  if (reply[0] === 'ttl-too-long') {
-    return { answer: 'ttl-too-long', maxTtlMs: wholeNumber(reply[1]) };
+  const [answer, first, place] = parts;
+  if (answer === 'ttl-too-long') return { answer, maxTtlMs: wholeNumber(first) };
+  if (answer === 'not-held' && first !== undefined) {
+    const { incarnation } = voter(voters[wholeNumber(place) - 1], service);
+    return { answer, given: { number: text(first), incarnation } };
   }
   return (
-    mismatch(reply) ?? {
-      answer: oneOf(reply, 'not-admitted', 'token-exhausted', 'not-held', 'turn'),
+    mismatch(parts) ?? {
+      answer: oneOf(parts, 'not-admitted', 'token-exhausted', 'not-held', 'turn'),
     }
   );
 }

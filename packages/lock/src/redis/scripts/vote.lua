@@ -33,6 +33,14 @@ end
 -- every token of that resource.
 local function highest_given(last) return last and math.max(last, voter.floor) or voter.max end
 
+-- Notes a number for these lines that no token given for any of them is above; each token that is given later is above it.
+-- The owner has the locks of some until these times (ms), and nobody has the others.
+-- Reply: {'not-held', number, voter}.
+local function note_number(number, from, to, owner, ends)
+  for i = from, to do write(KEYS[i], number, ends[i] and owner, ends[i]) end
+  return {'not-held', token_text(number), voter.place}
+end
+
 -- Remembers that a lease may last as long as this; see admit.lua.
 local function note_ttl(ttl)
   if tonumber(ttl) > voter.longest then
