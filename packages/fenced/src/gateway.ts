@@ -190,10 +190,11 @@ function sealOf({ keys, required }: NonNullable<Config['seal']>): Seal {
 }
 
 function limitsOf({ limits, seal }: Config) {
-  const { bodyBytesMax, recordBytesMax, uploadsMax, storeTimeoutMs, waitMsMax, idleTimeoutMs } =
-    limits;
+  const { bodyBytesMax, recordBytesMax, storeTimeoutMs, waitMsMax, idleTimeoutMs } = limits;
+  const { requestsMax, waitsMax, uploadsMax, bytesPerSecondMin } = limits;
   return {
-    ...{ bodyBytesMax, recordBytesMax, uploadsMax, storeTimeoutMs, waitMsMax, idleTimeoutMs },
+    ...{ bodyBytesMax, recordBytesMax, storeTimeoutMs, waitMsMax, idleTimeoutMs },
+    ...{ requestsMax, waitsMax, uploadsMax, bytesPerSecondMin },
     ...(seal && { sealTtlMs: seal.ttlMs }),
   };
 }

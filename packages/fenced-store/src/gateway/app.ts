@@ -17,6 +17,7 @@ import { openApiOf } from './openapi.js';
 import type { LeaseService, ObjectStore, RecordStore } from './parts.js';
 import { Problem } from './problem.js';
 import { Readiness } from './readiness.js';
+import { Room, type Rooms, type RoomUse } from './room.js';
 import { leaseRoutes } from './routes/leases.js';
 import { objectRoutes } from './routes/objects.js';
 import { documentRoute, operationRoutes } from './routes/operations.js';
@@ -32,6 +33,7 @@ export type { Limits } from './limits.js';
 export type * from './parts.js';
 export { Problem, type ProblemCode } from './problem.js';
 export * from './rate-limit.js';
+export type { RoomUse } from './room.js';
 export type { Runtime } from './runtime.js';
 
 export * from './seal.js';
@@ -61,11 +63,19 @@ export interface GatewayOptions {
    */
   readonly operations?: 'here' | 'only' | 'elsewhere';
   /** What `/metrics` answers. Asked once a second at most. */
-  readonly metrics?: { readonly contentType: string; text(): Promise<string> };
+  readonly metrics?: GatewayMetrics;
   /** Aborts when the server begins to drain: readiness fails, waits for leases end. */
   readonly draining?: AbortSignal;
   /** Told of every request when it has ended, for logs and metrics. */
   readonly onRequest?: (ended: EndedRequest) => void;
+}
+
+/** What the gateway asks of its metrics, and tells them. */
+export interface GatewayMetrics {
+  readonly contentType: string;
+  text(): Promise<string>;
+  /** Told once how to learn which limits there are, and how much of each is in use. */
+  watchLimits?(uses: () => readonly RoomUse[]): void;
 }
 
 /** The HTTP front of leases and token-checked storage: an Express app, to be served by `serveGateway`. */
@@ -75,7 +85,14 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
   const limits = resolveLimits(options.limits);
   const { seal = plainTokens, bindings = [] } = options;
   const tokens = { seal, leaseOf: bindLeases(bindings) };
-  const parts = { ...options, seal, tokens, limits, runtime };
+  // Without credentials, all callers are one.
+  const room = (name: string, limit: number) => new Room(name, limit, options.keys !== undefined);
+  const rooms: Rooms = {
+    requests: room('requests', limits.requestsMax),
+    waits: room('waits', limits.waitsMax),
+    uploads: room('uploads', limits.uploadsMax),
+  };
+  const parts = { ...options, seal, tokens, limits, rooms, runtime };
   const { objects, records, draining, operations = 'here' } = options;
   const service = [
     ...leaseRoutes(parts),
@@ -86,6 +103,8 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
   ];
   const readiness = new Readiness(options, draining, runtime);
   const { metrics } = options;
+  if (operations !== 'only')
+    metrics?.watchLimits?.(() => Object.values(rooms).map(({ use }) => use));
   const routes: readonly Route[] = [
     ...(operations === 'only' ? [] : [...service, documentRoute(() => openApiOf(routes))]),
     ...(operations === 'elsewhere' ? [] : operationRoutes({ readiness, metrics, runtime })),
@@ -94,7 +113,7 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
   for (const name of ['x-powered-by', 'etag', 'query parser']) app.set(name, false);
   for (const name of ['strict routing', 'case sensitive routing']) app.set(name, true);
   app.set('trust proxy', [...(options.trustedProxies ?? [])]);
-  const gate = new Gate(options, limits, runtime);
+  const gate = new Gate(options, limits, rooms, runtime);
   app.use((request, response, next) => gate.begin(request, response, next));
   for (const route of routes) mount(app, route, gate);
   // Behind all of them: one path may match several routes, each with methods of its own.

@@ -7,12 +7,47 @@ import type { Runtime } from './runtime.js';
 /** How the bodies of requests are read. */
 export interface BodyLimits {
   readonly bytesMax: number;
-  /** How long the next 16 KiB, or what is left, may take. */
+  readonly pace: PaceLimits;
+}
+
+/** The least rate of a body, on average over `idleTimeoutMs`. */
+export interface PaceLimits {
+  readonly bytesPerSecondMin: number;
   readonly idleTimeoutMs: number;
 }
 
-/** A client that sends less than this in `idleTimeoutMs` is cut off. */
-const PROGRESS_BYTES: number = 16 * 2 ** 10;
+/** The time that a client takes over a body. The time that the gateway or a store takes does not count. */
+class Pace {
+  readonly #windowMs: number;
+  readonly #windowBytes: number;
+  readonly #runtime: Runtime;
+  #spentMs = 0;
+  #bytes = 0;
+
+  constructor({ bytesPerSecondMin, idleTimeoutMs }: PaceLimits, runtime: Runtime) {
+    this.#windowMs = idleTimeoutMs;
+    this.#windowBytes = Math.max(1, (bytesPerSecondMin * idleTimeoutMs) / 1_000);
+    this.#runtime = runtime;
+  }
+
+  /** The client's time begins. @returns ends it */
+  begin(onSlow: () => void): () => void {
+    const startedMs = this.#runtime.nowMs();
+    const cancel = this.#runtime.after(Math.max(0, this.#windowMs - this.#spentMs), onSlow);
+    return () => {
+      cancel();
+      this.#spentMs += this.#runtime.nowMs() - startedMs;
+    };
+  }
+
+  /** The client has sent or read so much. */
+  moved(bytes: number): void {
+    this.#bytes += bytes;
+    if (this.#bytes < this.#windowBytes) return;
+    this.#bytes = 0;
+    this.#spentMs = 0;
+  }
+}
 
 /**
  * The bytes of a body as they come. What is not read stays with the client.
@@ -21,60 +56,54 @@ const PROGRESS_BYTES: number = 16 * 2 ** 10;
  */
 export async function* bytesOf(
   { request, deadline }: Exchange,
-  { bytesMax, idleTimeoutMs }: BodyLimits,
+  { bytesMax, pace: paceLimits }: BodyLimits,
   runtime: Runtime,
 ): AsyncGenerator<Uint8Array> {
   if (request.get('expect') !== undefined) request.res?.writeContinue();
   // The iterator's own way to end early would take the connection with it, and the answer.
   const pieces = request.iterator({ destroyOnReturn: false });
-  let giveUp: (reason: Problem) => void = () => undefined;
-  const stalled = (): void => giveUp(new Problem('request-timeout', 'the body came too slowly'));
-  let cancel = runtime.after(idleTimeoutMs, stalled);
-  deadline.stop();
+  const pace = new Pace(paceLimits, runtime);
   let bytes = 0;
-  let fresh = 0;
   try {
     for (;;) {
+      deadline.stop();
       // Not a race with one promise for all pieces: that would keep them all.
       const next = await new Promise<IteratorResult<Buffer>>((resolve, reject) => {
-        giveUp = reject;
-        pieces.next().then(resolve, reject);
+        const end = pace.begin(() =>
+          reject(new Problem('request-timeout', 'the body came too slowly')),
+        );
+        pieces.next().finally(end).then(resolve, reject);
       });
       deadline.restart();
       if (next.done) return;
-      const piece = next.value;
-      bytes += piece.length;
-      fresh += piece.length;
+      bytes += next.value.length;
+      pace.moved(next.value.length);
       if (bytes > bytesMax) throw tooLarge(bytesMax);
-      yield piece;
-      deadline.stop();
-      if (fresh < PROGRESS_BYTES) continue;
-      fresh = 0;
-      cancel();
-      cancel = runtime.after(idleTimeoutMs, stalled);
+      yield next.value;
     }
   } finally {
-    cancel();
     // Whoever reads on, to let the client end, could not while this does.
     void pieces.return?.();
   }
 }
 
-/** The bytes of an answer as the client takes them; `onStall` is called where it takes too long over one piece. */
+/** The bytes of an answer as the client takes them; `onSlow` is called if it takes them too slowly. */
 export async function* paced(
   body: AsyncIterable<Uint8Array>,
-  idleTimeoutMs: number,
+  limits: PaceLimits,
   runtime: Runtime,
-  onStall: () => void,
+  onSlow: () => void,
 ): AsyncGenerator<Uint8Array> {
+  const pace = new Pace(limits, runtime);
   for await (const piece of body) {
     // The time until the next piece is there is not the client's.
-    const cancel = runtime.after(idleTimeoutMs, onStall);
+    const end = pace.begin(onSlow);
     try {
       yield piece;
     } finally {
-      cancel();
+      end();
     }
+    pace.moved(piece.length);
   }
 }
 

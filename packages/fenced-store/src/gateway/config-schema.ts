@@ -42,7 +42,10 @@ export interface ResolvedConfig {
     readonly recordBytesMax: number;
     readonly headerBytesMax: number;
     readonly connectionsMax: number;
+    readonly requestsMax: number;
+    readonly waitsMax: number;
     readonly uploadsMax: number;
+    readonly bytesPerSecondMin: number;
     readonly storeTimeoutMs: number;
     readonly waitMsMax: number;
     readonly headersTimeoutMs: number;
@@ -184,11 +187,23 @@ const limits = z.strictObject({
   recordBytesMax: bounded(1, 256 * MIB, MIB, 'The largest record, and any other JSON.'),
   headerBytesMax: bounded(1_024, MIB, 16_384, 'All headers of a request together.'),
   connectionsMax: bounded(1, 1_000_000, 10_000, 'Connections from callers.'),
+  requestsMax: bounded(
+    1,
+    100_000,
+    1_000,
+    'Requests that are worked on at once. A key never uses more than it leaves free for others.',
+  ),
+  waitsMax: bounded(
+    1,
+    100_000,
+    4_000,
+    'Requests that wait for a lease at once, shared in the same way. Keep it below `connectionsMax`.',
+  ),
   uploadsMax: bounded(
     1,
     10_000,
     64,
-    'Objects that are written at once. Each has at most six parts of 8 MiB in memory.',
+    'Objects that are written at once, shared in the same way. Each has at most six parts of 8 MiB in memory.',
   ),
   storeTimeoutMs: bounded(
     100,
@@ -203,11 +218,17 @@ const limits = z.strictObject({
     10_000,
     'By when the headers of a request must be there.',
   ),
+  bytesPerSecondMin: bounded(
+    0,
+    2 ** 30,
+    16_384,
+    'The least that a client must send or read of a body in a second, on average over `idleTimeoutMs`; 0 for no such limit.',
+  ),
   idleTimeoutMs: bounded(
     100,
     3_600_000,
     30_000,
-    'How long a connection may stand still, in a body too.',
+    'How long a client may take to send or read as many bytes as `bytesPerSecondMin` asks for in that time, or the rest.',
   ),
   drainDelayMs: bounded(
     0,

@@ -16,6 +16,8 @@ export interface Exchange {
   /** Aborts when the client has gone, or the deadline is over. */
   readonly signal: AbortSignal;
   readonly deadline: Deadline;
+  /** Waits for a lease: the request then no longer counts as under way, and the time is not the store's. */
+  whileWaiting<Outcome>(waitMs: number, wait: () => Promise<Outcome>): Promise<Outcome>;
   /**
    * Notes that a write may have been sent from now on, so that the request can no longer end with "nothing was written".
    *

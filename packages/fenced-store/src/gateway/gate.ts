@@ -14,6 +14,7 @@ import type { AllLimits } from './limits.js';
 import { canonicalTarget } from './path.js';
 import { Problem, writeProblem } from './problem.js';
 import { addressName, type RateLimit } from './rate-limit.js';
+import type { Rooms } from './room.js';
 import type { Runtime } from './runtime.js';
 import { outcomeUnknown } from './write-id.js';
 
@@ -85,17 +86,18 @@ const ANYBODY: Caller = { name: 'anybody', may: () => true };
 export class Gate {
   readonly #options: GateOptions;
   readonly #limits: AllLimits;
+  readonly #rooms: Rooms;
   readonly #runtime: Runtime;
   readonly #progress = new WeakMap<Request, Progress>();
   /** Responses that have not ended. */
   readonly #open = new Set<Response>();
   /** Connections on which nobody can tell where the next request begins. */
   readonly #unframed = new WeakSet<object>();
-  #underWay = 0;
 
-  constructor(options: GateOptions, limits: AllLimits, runtime: Runtime) {
+  constructor(options: GateOptions, limits: AllLimits, rooms: Rooms, runtime: Runtime) {
     this.#options = options;
     this.#limits = limits;
+    this.#rooms = rooms;
     this.#runtime = runtime;
     options.draining?.addEventListener('abort', () => this.#open.forEach(closeBehind), {
       once: true,
@@ -142,17 +144,10 @@ export class Gate {
     progress.caller = caller.name;
     progress.resource = resource(names);
     checkAllowed(caller, verb, progress.resource);
-    if (this.#underWay >= this.#limits.requestsMax)
-      throw new Problem('overloaded', 'too many requests are under way', {
-        retryAfterMs: RETRY_AFTER_MS,
-      });
-    this.#underWay += 1;
+    const leave = this.#rooms.requests.enter(caller.name);
     // What was answered late goes on, and counts until it ends.
-    const counted: Handler['handle'] = (given) =>
-      handle(given).finally(() => {
-        this.#underWay -= 1;
-      });
-    await this.#inTime(progress, verb, { ...exchange, caller }, counted);
+    const counted: Handler['handle'] = (given) => handle(given).finally(leave);
+    await this.#inTime(progress, verb, { ...exchange, caller }, counted, leave);
   }
 
   /** Runs a handler until its deadline at most, and then says what is known of the write that it has sent. */
@@ -161,6 +156,7 @@ export class Gate {
     verb: Handler['verb'],
     exchange: Pick<Exchange, 'request' | 'response' | 'names' | 'caller'>,
     handle: Handler['handle'],
+    leave: () => void = () => undefined,
   ): Promise<void> {
     const { promise: late, reject } = Promise.withResolvers<never>();
     const deadline = new Deadline(this.#limits.storeTimeoutMs, this.#runtime, () => {
@@ -175,8 +171,14 @@ export class Gate {
     const noteFailure = (outcome: string, error: unknown): void => {
       Object.assign(progress, { outcome, error });
     };
+    const whileWaiting: Exchange['whileWaiting'] = (waitMs, wait) => {
+      const leaveWait = this.#rooms.waits.enter(exchange.caller.name);
+      leave();
+      deadline.restart(waitMs);
+      return wait().finally(leaveWait);
+    };
     const { signal } = progress.gone;
-    const notes = { noteWrite, noteFailure };
+    const notes = { noteWrite, noteFailure, whileWaiting };
     try {
       await Promise.race([handle({ ...exchange, signal, deadline, ...notes }), late]);
     } finally {

@@ -1,6 +1,7 @@
 import '../node-version.js';
 import { METHODS } from 'node:http';
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import type { RoomUse } from './room.js';
 
 /** A request that has ended. */
 export interface RequestObservation {
@@ -33,6 +34,8 @@ export interface Metrics {
   stale(store: string): void;
   /** A write was answered with "unknown". */
   unknown(store: string): void;
+  /** Shows how much of each limit is in use. For one gateway. */
+  watchLimits(uses: () => readonly RoomUse[]): void;
   /** All of them, as Prometheus reads them. */
   text(): Promise<string>;
   readonly contentType: string;
@@ -90,9 +93,23 @@ export function createMetrics(sources: MetricsSources = {}): Metrics {
     lockAttempt: (outcome) => attempts.inc({ outcome }),
     stale: (store) => stale.inc({ store }),
     unknown: (store) => unknown.inc({ store }),
+    watchLimits: (uses) => watchLimits(uses, registers),
     text: () => registry.metrics(),
     contentType: registry.contentType,
   };
+}
+
+function watchLimits(uses: () => readonly RoomUse[], registers: Registry[]): void {
+  const gauge = (name: string, help: string, value: (use: RoomUse) => number): Gauge =>
+    new Gauge({
+      ...{ name, help, registers },
+      labelNames: ['limit'],
+      collect() {
+        for (const use of uses()) this.set({ limit: use.name }, value(use));
+      },
+    });
+  gauge('fenced_gateway_limit', 'How much there may be at once.', ({ limit }) => limit);
+  gauge('fenced_gateway_in_use', 'How much of a limit is in use.', ({ inUse }) => inUse);
 }
 
 /** Gauges of what is asked at each scrape. */

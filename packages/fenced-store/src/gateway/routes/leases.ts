@@ -1,7 +1,7 @@
 import { jsonOf } from '../bodies.js';
 import { type Exchange, type Route, reply } from '../exchange.js';
 import type { AllLimits } from '../limits.js';
-import type { LeaseService } from '../parts.js';
+import type { GrantedLease, LeaseService } from '../parts.js';
 import { encodedPath } from '../path.js';
 import { Problem } from '../problem.js';
 import type { Runtime } from '../runtime.js';
@@ -40,15 +40,16 @@ export function leaseRoutes(parts: LeaseParts): readonly Route[] {
 
 async function acquire(parts: LeaseParts, exchange: Exchange): Promise<void> {
   const startedMs = parts.runtime.nowMs();
-  const { response, names, signal, deadline } = exchange;
+  const { response, names, signal } = exchange;
   const { resource = '' } = names;
   const { ttlMs, waitMs = 0 } = await timesOf(parts, exchange, ['ttlMs', 'waitMs']);
   const { waitMsMax } = parts.limits;
   if (waitMs > waitMsMax)
     throw new Problem('invalid-request', `waitMs may be ${waitMsMax} at most waitMs=${waitMs}`);
   const ended = parts.draining ? AbortSignal.any([signal, parts.draining]) : signal;
-  deadline.restart(waitMs);
-  const lease = await parts.redlock.acquire(resource, { ttlMs, waitMs, signal: ended });
+  const ask = (): Promise<GrantedLease> =>
+    parts.redlock.acquire(resource, { ttlMs, waitMs, signal: ended });
+  const lease = waitMs === 0 ? await ask() : await exchange.whileWaiting(waitMs, ask);
   if (signal.aborted) {
     // Whoever asked for it does not know of it, and would only be in the way of others.
     await lease.release();
@@ -117,8 +118,8 @@ async function timesOf(
   exchange: Exchange,
   names: readonly string[],
 ): Promise<{ readonly ttlMs: number; readonly waitMs?: number }> {
-  const { recordBytesMax: bytesMax, idleTimeoutMs } = limits;
-  const body = await jsonOf(exchange, { bytesMax, idleTimeoutMs }, runtime);
+  const { recordBytesMax: bytesMax } = limits;
+  const body = await jsonOf(exchange, { bytesMax, pace: limits }, runtime);
   if (typeof body !== 'object' || body === null || Array.isArray(body))
     throw new Problem('invalid-request', 'the body must be an object');
   for (const [name, value] of Object.entries(body)) {

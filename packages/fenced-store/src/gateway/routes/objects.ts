@@ -16,6 +16,7 @@ import {
 import type { AllLimits } from '../limits.js';
 import type { ObjectHeaders, ObjectStore, Written } from '../parts.js';
 import { Problem } from '../problem.js';
+import type { Rooms } from '../room.js';
 import type { Runtime } from '../runtime.js';
 import { nameWrite, settled } from '../write-id.js';
 
@@ -23,19 +24,18 @@ export interface ObjectParts {
   readonly objects: ObjectStore;
   readonly tokens: TokenParts;
   readonly limits: AllLimits;
+  readonly rooms: Rooms;
   readonly runtime: Runtime;
 }
 
 /** Names of metadata follow it. */
 const META = 'fencing-meta-';
-const RETRY_AFTER_MS = 1_000;
 /** A body of no more than this is read before it is written: it costs a third of a stream, and can be sent again after a lost race. */
 const SMALL_BYTES = 64 * 2 ** 10;
 
 /** Objects of S3, streamed both ways. */
 export function objectRoutes(parts: ObjectParts): readonly Route[] {
   const resource = ({ key = '' }): string => `objects/${key}`;
-  const uploads = { underWay: 0 };
   const read = (exchange: Exchange): Promise<void> => get(parts, exchange);
   return [
     {
@@ -44,7 +44,7 @@ export function objectRoutes(parts: ObjectParts): readonly Route[] {
       methods: {
         get: { verb: 'read', handle: read },
         head: { verb: 'read', handle: read },
-        put: { verb: 'write', handle: (exchange) => put(parts, exchange, uploads) },
+        put: { verb: 'write', handle: (exchange) => put(parts, exchange) },
         delete: { verb: 'write', handle: (exchange) => remove(parts, exchange) },
       },
     },
@@ -57,26 +57,21 @@ export function objectRoutes(parts: ObjectParts): readonly Route[] {
 }
 
 async function put(
-  { objects, tokens, limits, runtime }: ObjectParts,
+  { objects, tokens, limits, rooms: { uploads }, runtime }: ObjectParts,
   exchange: Exchange,
-  uploads: { underWay: number },
 ): Promise<void> {
   const { request, response, names } = exchange;
   const { key = '' } = names;
   const token = requiredToken(exchange, tokens, `objects/${key}`);
   const expected = expectedVersion(request);
-  const { bodyBytesMax: bytesMax, idleTimeoutMs } = limits;
+  const { bodyBytesMax: bytesMax } = limits;
   checkBody(request, bytesMax);
   if (request.get('content-range') !== undefined)
     throw new Problem('invalid-request', 'an object can only be written as a whole');
   const bodyBytes = declaredBytes(request);
-  if (uploads.underWay >= limits.uploadsMax)
-    throw new Problem('overloaded', `${limits.uploadsMax} uploads are under way already`, {
-      retryAfterMs: RETRY_AFTER_MS,
-    });
-  uploads.underWay += 1;
+  const leave = uploads.enter(exchange.caller.name);
   try {
-    const pieces = bytesOf(exchange, { bytesMax, idleTimeoutMs }, runtime);
+    const pieces = bytesOf(exchange, { bytesMax, pace: limits }, runtime);
     const isSmall = bodyBytes !== undefined && bodyBytes <= SMALL_BYTES;
     const body = isSmall ? Buffer.concat(await Array.fromAsync(pieces)) : pieces;
     const options = {
@@ -90,7 +85,7 @@ async function put(
     if (written.version !== null) response.set('ETag', etagOf(written.version));
     answer(response, key, written);
   } finally {
-    uploads.underWay -= 1;
+    leave();
   }
 }
 
@@ -155,7 +150,7 @@ async function get(
     const stay = (): void => void response.socket?.setTimeout(response.socket.timeout ?? 0);
     const wanted = range ? slice(body, range, stay) : body;
     const stop = (): void => void response.destroy();
-    const sent = paced(wanted, limits.idleTimeoutMs, runtime, stop);
+    const sent = paced(wanted, limits, runtime, stop);
     await pipeline(Readable.from(sent, { objectMode: false }), response);
   } finally {
     body.destroy();

@@ -51,8 +51,8 @@ async function put({ records, tokens, limits, runtime }: RecordParts, exchange: 
   const { collection, id, key } = named(exchange);
   const token = requiredToken(exchange, tokens, `records/${key}`);
   const expected = expectedRecord(exchange);
-  const { recordBytesMax: bytesMax, idleTimeoutMs } = limits;
-  const body = await jsonOf(exchange, { bytesMax, idleTimeoutMs }, runtime);
+  const { recordBytesMax: bytesMax } = limits;
+  const body = await jsonOf(exchange, { bytesMax, pace: limits }, runtime);
   const written = await settled(exchange, 'records', key, (call) =>
     records.records(collection).put(id, body, { token, ...expected, ...call }),
   );
