@@ -22,9 +22,12 @@ export async function haveDocker(): Promise<AsyncDisposable> {
   }
   const folder = parts.use(await makeTemporaryFolder('docker'));
   const socket = `unix://${join(folder.path, 'docker.sock')}`;
+  // The engine leaves mounts behind. In a mount namespace of its own they end with it, also after a crash, and the folder can
+  // be removed.
   const engine = await launch({
-    command: findProgram('dockerd') ?? 'dockerd',
+    command: 'unshare',
     args: [
+      ...['--mount', findProgram('dockerd') ?? 'dockerd'],
       ...['--host', socket, '--pidfile', join(folder.path, 'docker.pid')],
       ...['--data-root', join(folder.path, 'data'), '--exec-root', join(folder.path, 'exec')],
     ],
