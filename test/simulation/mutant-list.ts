@@ -87,10 +87,14 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a lease is held again where what was granted since is forgotten',
     flaw: 'keep-what-was-forgotten',
+    excuse:
+      'a node must lose its entry of a later lease between its number and KEEP, and the first lease a lock elsewhere; lock-turn.test.ts sees it at once',
   },
   {
     name: 'a lease is held again by the number of another incarnation',
     flaw: 'keep-by-number-of-another-incarnation',
+    excuse:
+      'a node must restart and vote between its number and KEEP, and give lower numbers than before; lock-turn.test.ts sees it at once',
   },
   {
     name: 'a lease is written back without being extended first',
@@ -103,6 +107,8 @@ export const mutants: readonly Mutant[] = [
         ],
       ],
     },
+    excuse:
+      'a second line after an extension that succeeded: a lock must be lost, and another lease come and go, while that extension is on its way',
   },
   { name: 'ledger turned over before its leases are over', flaw: 'ledger-turned-early' },
   {
