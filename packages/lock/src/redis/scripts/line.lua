@@ -42,7 +42,7 @@ local function call(waiter, known, told)
   local place = redis.call('LRANGE', waiter, '0', may_be_several and -1 or LINES_AT)
   local count = #place - LINES_AT + 1
   if count < 1 or place[#place] == CALLED or (count > 1 and not may_be_several) then return end
-  if count > 1 then
+  if count > 1 or place[LINES_AT] ~= known then
     call_lines = call_lines + count - 1
     local lines = {unpack(place, LINES_AT)}
     for _, entry in ipairs(entries_of(lines)) do
