@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers';
 import type { Request } from 'express';
 import type { Exchange } from './exchange.js';
 import type { JsonValue } from './parts.js';
@@ -33,8 +34,13 @@ class Pace {
   /** The client's time begins. @returns ends it */
   begin(onSlow: () => void): () => void {
     const startedMs = this.#runtime.nowMs();
-    const cancel = this.#runtime.after(Math.max(0, this.#windowMs - this.#spentMs), onSlow);
+    let hasEnded = false;
+    const cancel = this.#runtime.after(Math.max(0, this.#windowMs - this.#spentMs), () =>
+      // What came while this process was busy is read before an immediate runs.
+      setImmediate(() => hasEnded || onSlow()),
+    );
     return () => {
+      hasEnded = true;
       cancel();
       this.#spentMs += this.#runtime.nowMs() - startedMs;
     };
