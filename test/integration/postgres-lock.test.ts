@@ -57,15 +57,53 @@ test('a waiter is woken by the release, not by its clock', async () => {
   for (let i = 0; i < 10; i++) {
     const next = other.acquire('x', { ttlMs: 60_000, waitMs: 20_000 });
     await until(async () => {
-      const { rowCount } = await pool.query(
-        "SELECT FROM pg_stat_activity WHERE datname = current_database() AND query = 'LISTEN fenced_lock' AND state = 'idle'",
-      );
-      return rowCount === 1;
+      return (await pool.query(LISTENERS)).rowCount === 1;
     });
     await lease.release();
     lease = await next;
   }
   expect(performance.now() - startedMs).toBeLessThan(5_000);
+});
+
+const LISTENERS =
+  "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query = 'LISTEN fenced_lock' AND state = 'idle'";
+
+test('a LISTEN that is lost is renewed while somebody waits', async () => {
+  const { lock, pool } = await openLock();
+  const lease = await lock.acquire('x', { ttlMs: 60_000 });
+  const next = new PostgresLock({ pool }).acquire('x', { ttlMs: 60_000, waitMs: 30_000 });
+  const listener = async () => (await pool.query(LISTENERS)).rows[0]?.pid;
+  await until(async () => (await listener()) !== undefined);
+  const first = await listener();
+  await pool.query('SELECT pg_terminate_backend($1)', [first]);
+  await until(async () => ![undefined, first].includes(await listener()));
+  await lease.release();
+  await (await next).release();
+  // Nobody waits any more.
+  await until(async () => (await listener()) === undefined);
+});
+
+test('a release notifies only if somebody waits for it', async () => {
+  const { lock, pool } = await openLock();
+  const ear = await pool.connect();
+  const heard: (string | undefined)[] = [];
+  ear.on('notification', ({ payload }) => heard.push(payload));
+  await ear.query('LISTEN fenced_lock');
+  const ofOther = await lock.acquire('other', { ttlMs: 60_000 });
+  const lease = await lock.acquire('x', { ttlMs: 60_000 });
+  await expect(lock.acquire('x', { ttlMs: 1_000 })).rejects.toBeInstanceOf(LockHeldError);
+  const next = lock.acquire(['x', 'y'], { ttlMs: 60_000, waitMs: 30_000 });
+  const marked = 'SELECT FROM fenced_lock.lease WHERE awaited_until > now()';
+  await until(async () => (await pool.query(marked)).rowCount === 2);
+  await ofOther.release();
+  await lease.release();
+  await (await next).release();
+  const end = 'end of the test';
+  await pool.query(`NOTIFY fenced_lock, '${end}'`);
+  await until(async () => heard.includes(end));
+  // That of `y`, and of `x` once more, since they were awaited a moment ago.
+  expect(heard.toSorted()).toEqual([end, 'x', 'x', 'y']);
+  ear.release(true);
 });
 
 test('where nobody can listen, waiters go by the clock: PgBouncer, and a pool without a connection to spare', async () => {
@@ -115,12 +153,20 @@ test('a program that stood still reads what has come before it takes the server 
 test('without the schema, or the right to use it, the error says what to do', async () => {
   const url = await createDatabase();
   const lock = new PostgresLock({ pool: connect(url.href) });
-  await expect(lock.acquire('x', { ttlMs: 500 })).rejects.toThrow('run install() once');
+  // At once: to wait changes nothing about it.
+  const startedMs = performance.now();
+  const attempt = lock.acquire('x', { ttlMs: 500, waitMs: 20_000 });
+  await expect(attempt).rejects.toMatchObject({ code: 'not-installed' });
+  await expect(attempt).rejects.toThrow('run install() once');
+  expect(performance.now() - startedMs).toBeLessThan(10_000);
   await lock.install();
   const role = await asNewRole(url);
   const theirs = connect(role.href);
   const other = new PostgresLock({ pool: theirs });
-  await expect(other.acquire('x', { ttlMs: 500 })).rejects.toThrow('permission denied');
+  await expect(other.acquire('x', { ttlMs: 500 })).rejects.toMatchObject({
+    code: 'not-installed',
+    message: expect.stringContaining('GRANT USAGE ON SCHEMA fenced_lock'),
+  });
   const admin = connect(url.href);
   await admin.query(`GRANT USAGE ON SCHEMA fenced_lock TO ${role.username};
     GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA fenced_lock TO ${role.username}`);

@@ -38,6 +38,7 @@ const OF_LOCKS: Readonly<Record<string, ProblemCode>> = {
   'members-differ': 'lock-setup',
   'wrong-version': 'lock-setup',
   'ttl-too-long': 'lock-setup',
+  'not-installed': 'lock-setup',
   'token-exhausted': 'lock-setup',
   'lease-lost': 'lease-lost',
   closed: 'shutting-down',

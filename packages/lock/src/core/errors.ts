@@ -17,6 +17,8 @@ import { errorJson } from './json.js';
  *   try again; an operator must give them more memory, or lower `fenceTtlMs`.
  * - `token-exhausted`: the tokens of a node have reached 2^53-1. No higher token exists: an operator must start with a new key
  *   prefix, and with new objects or rows, because those that were written refuse the lower tokens.
+ * - `not-installed`: the database lacks the schema of `PostgresLock`, or the role may not use it. An operator must run `install()`,
+ *   or grant the rights.
  * - `lease-lost`: the lease is over. The caller must stop what it does under it.
  * - `closed`: this `Redlock` was closed. The caller must make another one.
  * - `invalid-argument`: the call itself is wrong. Nothing was sent.
@@ -31,6 +33,7 @@ export type LockErrorCode =
   | 'ttl-too-long'
   | 'memory-full'
   | 'token-exhausted'
+  | 'not-installed'
   | 'lease-lost'
   | 'closed'
   | 'invalid-argument';

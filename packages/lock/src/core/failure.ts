@@ -12,7 +12,7 @@ import type { LossReason } from './tally.js';
 
 /** An attempt to acquire or to extend that the nodes did not grant. */
 export interface Failure {
-  readonly reason: LossReason | 'too-slow' | 'lost' | 'aborted';
+  readonly reason: LossReason | 'not-installed' | 'too-slow' | 'lost' | 'aborted';
   readonly nodes: readonly NodeAnswer[];
   /** Milliseconds after which another attempt could win, as far as the nodes can tell. */
   readonly retryAfterMs: number;
@@ -39,6 +39,8 @@ export function failureError(
         facts,
         causeOf(failure.nodes),
       );
+    case 'not-installed':
+      return new QuorumError('not-installed', failure.hint ?? '', facts, causeOf(failure.nodes));
     case 'too-slow':
       return new QuorumError('too-slow', 'the votes came after the lease was over', facts);
     case 'members-differ':

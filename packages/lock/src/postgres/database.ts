@@ -41,15 +41,19 @@ export class Database {
     this.#pool = pool;
   }
 
+  /** @param waits whether the caller goes on to wait if others hold it, and wants to hear of the release */
   async acquire(
     resources: readonly string[],
     owner: string,
     ttlMs: number,
     firstToken: bigint | null,
+    waits: boolean,
   ): Promise<Answer> {
+    const routine = waits ? 'acquire_or_await' : 'acquire';
     const values = [resources, owner, ttlMs, firstToken === null ? null : String(firstToken)];
     const [answer] = await this.#ask<Answer>(
-      'SELECT token::pg_catalog.text, held_ms::pg_catalog.text FROM fenced_lock.acquire($1::pg_catalog.text[], $2, $3::integer, $4::bigint)',
+      `SELECT token::pg_catalog.text, held_ms::pg_catalog.text
+        FROM fenced_lock.${routine}($1::pg_catalog.text[], $2, $3::integer, $4::bigint)`,
       values,
     );
     if (answer) return answer;

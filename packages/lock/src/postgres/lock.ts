@@ -82,7 +82,7 @@ export class PostgresLock extends LockService {
     if (typeof connect !== 'function' || typeof query !== 'function')
       throw new InvalidArgumentError('pool must be a pg.Pool');
     this.#database = new Database(config.pool);
-    this.#wakeUps = new WakeUps(config.pool);
+    this.#wakeUps = new WakeUps(config.pool, runtime);
   }
 
   /** Creates the schema `fenced_lock` where it is missing. The role needs `CREATE` on the database. */
@@ -152,7 +152,9 @@ export class PostgresLock extends LockService {
     let woken = Promise.withResolvers<void>();
     const unsubscribe = this.#wakeUps.subscribe(resources, () => woken.resolve());
     return {
-      pause: async (attempts, { retryAfterMs }, leftMs) => {
+      pause: async (attempts, { reason, retryAfterMs }, leftMs) => {
+        // The first attempt did not say that its caller waits: the holder would not notify it.
+        if (attempts === 1 && reason === 'held') return;
         const delayMs = this.#delayMs(attempts, retryAfterMs);
         await sleep(this.runtime, Math.min(delayMs, leftMs), signal, woken.promise);
         woken = Promise.withResolvers();
@@ -168,11 +170,12 @@ export class PostgresLock extends LockService {
     return Math.min(LISTEN_LIMIT_MS, retryAfterMs) * (1 + this.runtime.random() / 10);
   }
 
-  protected override async attempt(request: Request): Promise<Attempted> {
+  protected override async attempt(request: Request, waiting: Wait | null): Promise<Attempted> {
     const { resources, ttlMs, signal } = request;
     const owner = this.runtime.uniqueId();
     const startedMs = this.runtime.nowMs();
-    const asked = this.#database.acquire(resources, owner, ttlMs, this.#options.firstToken);
+    const { firstToken } = this.#options;
+    const asked = this.#database.acquire(resources, owner, ttlMs, firstToken, waiting !== null);
     const giveBack = (): void => {
       // Also what is granted after nobody waits for it any more.
       const release = () => this.#database.release(resources, owner);
@@ -237,15 +240,28 @@ export class PostgresLock extends LockService {
   }
 }
 
+const NOT_INSTALLED =
+  'the database has no schema fenced_lock, or an earlier one: run install() once, or schema.sql';
+
+/** By SQLSTATE. Waiting changes nothing about these. */
+const SETUP_HINTS: ReadonlyMap<string | undefined, string> = new Map([
+  ['3F000', NOT_INSTALLED],
+  ['42883', NOT_INSTALLED],
+  ['42P01', NOT_INSTALLED],
+  [
+    '42501',
+    'the role may not lock: GRANT USAGE ON SCHEMA fenced_lock, and EXECUTE ON ALL FUNCTIONS IN SCHEMA fenced_lock, to it',
+  ],
+]);
+
 function failed(error: Error): Failure & { readonly ok: false } {
   const { code } = error as { code?: string };
   // bigint out of range.
   if (code === '22003') return failure('token-exhausted', { answer: 'error', error });
-  const isMissing = ['3F000', '42883', '42P01'].includes(code ?? '');
-  const hint = isMissing
-    ? 'the database has no schema fenced_lock: run install() once, or schema.sql'
-    : 'PostgreSQL did not grant a vote';
-  return { ...failure('no-quorum', { answer: 'error', error }), hint };
+  const hint = SETUP_HINTS.get(code);
+  if (hint) return { ...failure('not-installed', { answer: 'error', error }), hint };
+  const vote = failure('no-quorum', { answer: 'error', error });
+  return { ...vote, hint: 'PostgreSQL did not grant a vote' };
 }
 
 function failure(

@@ -50,6 +50,15 @@ CREATE TABLE IF NOT EXISTS fenced_lock.lease (
   ends_at timestamptz NOT NULL
 ) WITH (fillfactor = 70);
 
+DO $$
+BEGIN
+  IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'fenced_lock.lease'::regclass AND attname = 'awaited_until') THEN
+    -- Until when a release is notified: somebody waits for the lease.
+    ALTER TABLE fenced_lock.lease ADD COLUMN awaited_until timestamptz;
+  END IF;
+END
+$$;
+
 -- The one row of what was forgotten: no forgotten resource ever had a token above this one.
 CREATE TABLE IF NOT EXISTS fenced_lock.floor (
   single boolean PRIMARY KEY DEFAULT true CHECK (single),
@@ -103,6 +112,23 @@ BEGIN
 END
 $$;
 
+-- As `acquire`, for a caller that waits. If others hold the lease, its release is notified from now on, for 10 seconds. The
+-- same transaction found it held, so that no release comes between.
+CREATE OR REPLACE FUNCTION fenced_lock.acquire_or_await(resources text[], owner text, ttl_ms integer, first_token bigint)
+RETURNS TABLE (token bigint, held_ms bigint)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  SELECT a.token, a.held_ms INTO token, held_ms
+    FROM fenced_lock.acquire(resources, acquire_or_await.owner, ttl_ms, first_token) a;
+  IF token IS NULL THEN
+    UPDATE fenced_lock.lease l SET awaited_until = clock_timestamp() + interval '10 s'
+      WHERE l.resource = ANY (resources) AND (l.awaited_until < clock_timestamp() + interval '5 s') IS NOT FALSE;
+  END IF;
+  RETURN NEXT;
+END
+$$;
+
 -- Lets a lease that still holds all its resources last at least so long from now on. False where it is over: it is never taken back.
 CREATE OR REPLACE FUNCTION fenced_lock.extend(resources text[], owner text, ttl_ms integer) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -122,7 +148,8 @@ BEGIN
 END
 $$;
 
--- Gives up what is still held, and wakes who waits for it. False where some of it was over before.
+-- Gives up what is still held, and wakes those who wait for it. False where some of it was over before. Notifies only if
+-- somebody waits: commits that notify take turns in the whole cluster.
 CREATE OR REPLACE FUNCTION fenced_lock.release(resources text[], owner text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -134,7 +161,8 @@ BEGIN
     WHERE l.resource = ANY (resources) AND l.owner = release.owner AND l.ends_at > clock_timestamp();
   UPDATE fenced_lock.lease l SET owner = NULL, ends_at = least(l.ends_at, clock_timestamp()) WHERE l.resource = ANY (resources) AND l.owner = release.owner;
   IF FOUND THEN
-    PERFORM pg_notify('fenced_lock', r) FROM unnest(resources) r;
+    PERFORM pg_notify('fenced_lock', l.resource) FROM fenced_lock.lease l
+      WHERE l.resource = ANY (resources) AND l.awaited_until > clock_timestamp();
   END IF;
   RETURN held = cardinality(resources);
 END
