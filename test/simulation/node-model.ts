@@ -157,8 +157,8 @@ const acquire: Body = (model, keys, own, values, members) => {
     }
   }
   if (obstaclesMs.length > 0) {
-    if (waiter !== undefined) standInLine(model, keys, waiter, owner, ticket, lines);
     callAll(model, keys, others);
+    if (waiter !== undefined) standInLine(model, keys, waiter, owner, ticket, lines);
     return held(model, obstaclesMs);
   }
 

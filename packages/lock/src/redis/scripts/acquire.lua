@@ -33,8 +33,8 @@ commands.acquire = function(from, to, owner, ttl, fence_ttl, score, channel, tur
     end
   end
   if left then
-    if score then stand_in_line(waiter, score, owner, channel, turn, from, to) end
     call_all(others, theirs)
+    if score then stand_in_line(waiter, score, owner, channel, turn, from, to) end
     return {'held', left, digits(now)}
   end
 
