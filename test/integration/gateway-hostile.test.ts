@@ -17,7 +17,7 @@ beforeAll(async () => {
   world = await GatewayWorld.start();
   front = await world.open({
     limits: { idleTimeoutMs: IDLE_MS, recordBytesMax: 1_000, bodyBytesMax: 2 ** 24 },
-    server: { headersMs: 300, idleMs: 1_500, keepAliveMs: 300 },
+    server: { headersMs: 300, idleMs: 10_000, keepAliveMs: 300 },
   });
   patient = await world.open();
 });
