@@ -6,6 +6,7 @@ import { benchAtOnce } from './lock-at-once.ts';
 import { benchContended } from './lock-contended.ts';
 import { benchFaults } from './lock-faults.ts';
 import { benchMemory } from './lock-memory.ts';
+import { benchScripts } from './lock-scripts.ts';
 import { benchSequential } from './lock-sequential.ts';
 import type { BenchOptions, Row } from './measure.ts';
 import { benchPostgres } from './postgres.ts';
@@ -20,6 +21,7 @@ const benches: Record<string, (options: BenchOptions) => Promise<Row[]>> = {
   'lock-contended': benchContended,
   'lock-faults': benchFaults,
   'lock-memory': benchMemory,
+  'lock-scripts': benchScripts,
   s3: benchS3,
   postgres: benchPostgres,
   gateway: benchGateway,

@@ -16,6 +16,7 @@ export interface Figures {
 export const extraHeadings = {
   cpuMs: 'own CPU, ms',
   longestWaitMs: 'longest wait, ms',
+  longestScriptMs: 'longest script, ms',
   servedLeast: 'least served',
   servedMost: 'most served',
   failures: 'failures',
