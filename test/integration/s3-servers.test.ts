@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { Readable } from 'node:stream';
 import { PutObjectCommand, S3Client } from '@aws-sdk/client-s3';
 import {
+  CorruptObjectError,
   InvalidArgumentError,
   InvalidTokenError,
   StaleTokenError,
@@ -81,6 +82,50 @@ describe('servers that do not enforce conditions', () => {
     await expect(tooLarge).rejects.toThrow(UnsupportedByStoreError);
     expect(Buffer.compare((await store.get('k'))?.body ?? body.subarray(1), body)).toBe(0);
     expect(server.count('POST')).toBe(completes);
+  });
+
+  test.each([
+    ['case', 'Report', 'report'],
+    ['unicode', 'caf\u00e9', 'cafe\u0301'],
+    ['plus', 'a+b', 'a b'],
+    ['length', `${'x'.repeat(250)}/1`, `${'x'.repeat(250)}/2`],
+  ] as const)(
+    'keys that are folded by %s: no write and no token of another key',
+    async (folds, mine, other) => {
+      await using server = await ScriptedServer.start(inMemory({ folds }));
+      const store = storeOf(server.endpoint);
+      await store.put(mine, 'mine', { token: 9 });
+      for (const call of [
+        () => store.put(other, 'x', { token: 10 }),
+        () => store.put(other, Readable.from(['x']), { token: 1 }),
+        () => store.update(other, { token: 10 }, () => 'x'),
+        () => store.claim(other, { token: 10 }),
+        () => store.delete(other, { token: 10 }),
+        () => store.get(other, { token: 10 }),
+        () => store.get(other),
+        () => store.getStream(other),
+        () => store.highest(other),
+      ]) {
+        await expect(call()).rejects.toThrow(CorruptObjectError);
+        await expect(call()).rejects.toThrow('written under another key');
+      }
+      expect(await store.get(mine)).toMatchObject({ body: Buffer.from('mine'), token: 9n });
+      await store.put(mine, 'again', { token: 9 });
+      await store.delete(mine, { token: 9 });
+      // A tombstone keeps its key, too.
+      await expect(store.put(other, 'x', { token: 10 })).rejects.toThrow(CorruptObjectError);
+    },
+  );
+
+  test('two creators of keys that are one to the server: one of them has written, and only that one', async () => {
+    await using server = await ScriptedServer.start(inMemory({ folds: 'case' }));
+    const store = storeOf(server.endpoint);
+    await store.probe();
+    const keys = ['k', 'K'];
+    const tried = await Promise.allSettled(keys.map((key) => store.put(key, key, { token: 1 })));
+    const [won = ''] = keys.filter((_, i) => tried[i]?.status === 'fulfilled');
+    expect(tried.map(({ status }) => status).toSorted()).toEqual(['fulfilled', 'rejected']);
+    expect(await store.get(won)).toMatchObject({ body: Buffer.from(won) });
   });
 
   test('the layout plain is refused where two writes of the same bytes have one ETag', async () => {

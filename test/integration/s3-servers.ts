@@ -95,6 +95,8 @@ export interface Betrayal {
   readonly completesForAll?: boolean;
   /** Sends what was stored decompressed, as some proxies and every `fetch` do. */
   readonly unzips?: boolean;
+  /** Takes two keys for one. */
+  readonly folds?: keyof typeof FOLDS;
   /** Gives back the checksum that came with a write, which the SDK then holds against what it reads. */
   readonly keepsChecksums?: boolean;
 }
@@ -109,6 +111,14 @@ interface UploadHere {
   readonly headers: Readonly<Record<string, string>>;
   readonly parts: Map<number, Uint8Array>;
 }
+
+/** How file systems, databases and web frameworks change keys. */
+const FOLDS = {
+  case: (key: string) => key.toLowerCase(),
+  unicode: (key: string) => key.normalize('NFC'),
+  plus: (key: string) => key.replaceAll('+', ' '),
+  length: (key: string) => key.slice(0, 255),
+} as const;
 
 const REFUSED: Answer = { status: 412, body: '<Error><Code>PreconditionFailed</Code></Error>' };
 const RACERS = 8;
@@ -139,7 +149,7 @@ class InMemory {
 
   async answer(asked: Asked): Promise<Answer> {
     const url = new URL(asked.path, 'http://here');
-    const key = url.pathname;
+    const key = this.#keyOf(url);
     const uploadId = url.searchParams.get('uploadId');
     const { method } = asked;
     if (method === 'POST' && uploadId === null) return this.#createUpload(asked);
@@ -152,6 +162,11 @@ class InMemory {
     if (part === 0) return this.#write(key, asked, kept(asked, this.#betrayal), asked.body, {});
     this.#uploads.get(uploadId ?? '')?.parts.set(part, asked.body);
     return { status: 200, headers: { etag: `"${part}"` } };
+  }
+
+  #keyOf({ pathname }: URL): string {
+    const { folds } = this.#betrayal;
+    return folds === undefined ? pathname : FOLDS[folds](decodeURIComponent(pathname));
   }
 
   /** Whether the condition of a write holds now. */

@@ -1,5 +1,5 @@
 import { gzipSync } from 'node:zlib';
-import { PutObjectCommand } from '@aws-sdk/client-s3';
+import { CopyObjectCommand, PutObjectCommand } from '@aws-sdk/client-s3';
 import {
   ConflictError,
   CorruptObjectError,
@@ -252,6 +252,43 @@ export function operations(staged: Staged<Objects>): void {
       await holder33.put(key, 'x', { token });
     }
     await Promise.all(reads);
+  });
+
+  test('keys that a server may take for one: each has its own value and token, or is refused', async () => {
+    const mine = newKey();
+    const pairs = [
+      [`/${mine}`, mine],
+      [`${mine}/A`, `${mine}/a`],
+      [`${mine}/caf\u00e9`, `${mine}/cafe\u0301`],
+      [`${mine}/a+b`, `${mine}/a b`],
+      [`${mine}/${'x'.repeat(250)}1`, `${mine}/${'x'.repeat(250)}2`],
+    ] as const;
+    for (const [first, second] of pairs) {
+      const isTaken = await holder33.put(first, first, { token: 33 }).then(
+        () => true,
+        // A key that the server refuses is nobody's.
+        () => false,
+      );
+      if (!isTaken) continue;
+      const [put] = await Promise.allSettled([holder34.put(second, second, { token: 1 })]);
+      if (put.status === 'rejected')
+        expect(['corrupt-object', 'invalid-argument']).toContain(put.reason.code);
+      else expect(text(await holder33.get(second))).toBe(second);
+      expect(await holder34.highest(first)).toBe(33n);
+      expect(text(await holder34.get(first))).toBe(first);
+    }
+  });
+
+  test('a copy that another tool made under another key is refused, and one that the library made is not', async () => {
+    const [from, to, ours] = [newKey(), newKey(), newKey()];
+    await holder33.put(from, 'x', { token: 33 });
+    const { client } = staged();
+    const source = encodeURIComponent(`${bucket}/${from}`);
+    await client.send(new CopyObjectCommand({ Bucket: bucket, Key: to, CopySource: source }));
+    await expect(holder33.get(to)).rejects.toThrow(CorruptObjectError);
+    await expect(holder33.put(to, 'y', { token: 34 })).rejects.toThrow(CorruptObjectError);
+    await holder33.put(ours, (await holder33.get(from))?.body ?? '', { token: 1 });
+    expect(text(await holder34.get(ours))).toBe('x');
   });
 
   test('a deleted value is gone and its token is kept', async () => {

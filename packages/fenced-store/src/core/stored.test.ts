@@ -14,6 +14,7 @@ import {
 } from './stored.js';
 import { TOKEN_MAX } from './token.js';
 
+const KEY_DIGEST = 'd'.repeat(16);
 const writeId = fc
   .uint8Array({ minLength: 16, maxLength: 16 })
   .map((id) => Buffer.from(id).toString('hex'));
@@ -30,8 +31,8 @@ const stored: fc.Arbitrary<Stored> = fc.record({
 test('what a write says of itself comes back from the metadata, beside what the caller said', () => {
   fc.assert(
     fc.property(stored, (write) => {
-      const metadata = { author: 'ada', ...toMetadata(write) };
-      expect(fromMetadata('k', 'v', metadata)).toEqual(write);
+      const metadata = { author: 'ada', ...toMetadata(write, KEY_DIGEST) };
+      expect(fromMetadata('k', 'v', metadata, KEY_DIGEST)).toEqual(write);
       expect(callersMetadata(metadata)).toEqual({ author: 'ada' });
     }),
   );
@@ -55,19 +56,18 @@ test('the metadata of the longest history and the most that callers may add fit 
     writeId: 'f'.repeat(32),
     state: 'deleted',
     layout: 'plain',
+    bodyBytes: 9_999_999_999_999,
   } as const;
-  const metadata = toMetadata({ ...longest, before: Array(HISTORY_MAX).fill('f'.repeat(12)) });
-  expect(metadataBytes(metadata)).toBe(665);
-  expect(665 + METADATA_BYTES_MAX).toBeLessThanOrEqual(2048);
+  const before = Array(HISTORY_MAX).fill('f'.repeat(12));
+  const metadata = toMetadata({ ...longest, before }, KEY_DIGEST);
+  expect(metadataBytes(metadata)).toBe(739);
+  expect(739 + METADATA_BYTES_MAX).toBeLessThanOrEqual(2048);
 });
 
-const sound = toMetadata({
-  token: 1n,
-  writeId: 'a'.repeat(32),
-  state: 'live',
-  layout: 'gzip',
-  before: [],
-});
+const sound = toMetadata(
+  { token: 1n, writeId: 'a'.repeat(32), state: 'live', layout: 'gzip', before: [] },
+  KEY_DIGEST,
+);
 test.each([
   [{}, 'name=fencing-token'],
   [{ ...sound, 'fencing-layout': 'zip' }, 'name=fencing-layout'],
@@ -76,6 +76,8 @@ test.each([
   [{ ...sound, 'fencing-token': '1.5' }, 'name=fencing-token'],
   [{ ...sound, 'fencing-write': 'A'.repeat(32) }, 'name=fencing-write'],
   [{ 'fencing-token': '1', 'fencing-state': 'live' }, 'name=fencing-write'],
+  [{ ...sound, 'fencing-key': '0'.repeat(16) }, 'written under another key'],
+  [{ ...sound, 'fencing-key': '' }, 'written under another key'],
   [{ ...sound, 'fencing-state': 'gone' }, 'name=fencing-state'],
   [{ ...sound, 'fencing-before': '' }, 'name=fencing-before'],
   [{ ...sound, 'fencing-before': 'a'.repeat(13) }, 'name=fencing-before'],
@@ -89,6 +91,13 @@ test.each([
     'name=fencing-before',
   ],
 ])('metadata %j is refused', (metadata, reason) => {
-  expect(() => fromMetadata('k', 'v', metadata)).toThrow(CorruptObjectError);
-  expect(() => fromMetadata('k', 'v', metadata)).toThrow(reason);
+  expect(() => fromMetadata('k', 'v', metadata, KEY_DIGEST)).toThrow(CorruptObjectError);
+  expect(() => fromMetadata('k', 'v', metadata, KEY_DIGEST)).toThrow(reason);
+});
+
+test('metadata of an earlier version, which does not name its key, is read', () => {
+  const { 'fencing-key': _, ...earlier } = sound;
+  expect(fromMetadata('k', 'v', earlier, KEY_DIGEST)).toEqual(
+    fromMetadata('k', 'v', sound, KEY_DIGEST),
+  );
 });

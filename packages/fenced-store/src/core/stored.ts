@@ -53,7 +53,7 @@ export function isUpon(stored: Stored, writeId: string): boolean {
 }
 
 /**
- * How much metadata of callers an object may carry. S3 allows 2048 bytes, of which ours take up to 701 as the history
+ * How much metadata of callers an object may carry. S3 allows 2048 bytes, of which ours take up to 739 as the history
  * grows (MinIO counts names with their `x-amz-meta-`); what fits the first write must fit all that follow.
  */
 export const METADATA_BYTES_MAX = 1_300;
@@ -78,12 +78,16 @@ export function fullHistory(writeId: string): readonly string[] {
   return Array.from({ length: HISTORY_MAX }, () => shortId(writeId));
 }
 
-/** The metadata of a write. */
-export function toMetadata(stored: Omit<Stored, 'version'>): Record<string, string> {
+/** @param keyDigest digest of the whole key in the bucket */
+export function toMetadata(
+  stored: Omit<Stored, 'version'>,
+  keyDigest: string,
+): Record<string, string> {
   return {
     'fencing-token': stored.token.toString(),
     'fencing-write': stored.writeId,
     'fencing-state': stored.state,
+    'fencing-key': keyDigest,
     ...(stored.bodyBytes !== undefined && { 'fencing-size': String(stored.bodyBytes) }),
     ...(stored.layout === 'plain' && { 'fencing-layout': 'plain' }),
     // No header at all rather than an empty one: some servers drop those and then miss them in the signature.
@@ -97,15 +101,24 @@ export function isForeign(metadata: Readonly<Record<string, string>>): boolean {
 }
 
 /**
- * Reads back what `toMetadata` wrote.
+ * Reads back what `toMetadata` wrote. Objects of earlier versions do not name their key.
  *
- * @throws {CorruptObjectError} where the metadata was changed.
+ * Invariant: a token read under one key was written under that key, so no write is put upon the object of another.
+ *
+ * @throws {CorruptObjectError} where the metadata was changed, or was written under another key.
  */
 export function fromMetadata(
   resource: string,
   version: string,
   metadata: Readonly<Record<string, string>>,
+  keyDigest: string,
 ): Stored {
+  const digest = metadata['fencing-key'];
+  if (digest !== undefined && digest !== keyDigest)
+    throw new CorruptObjectError(
+      resource,
+      'the object was written under another key: the server takes two keys for one, or somebody copied or renamed the object',
+    );
   const damaged = (name: string): CorruptObjectError =>
     new CorruptObjectError(resource, `the object's metadata is damaged name=${name}`);
   const token = metadata['fencing-token'] ?? '';

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import type { Meaning } from '../core/classify.js';
 import type { FencedStoreError } from '../core/errors.js';
 import { type Stored, toMetadata } from '../core/stored.js';
@@ -35,16 +36,28 @@ export type WriteReply =
  */
 export type VersionIds = 'none' | 'null' | 'new';
 
-/** What every kind of write says of the object. */
-export function writeInput({ stored, headers }: Put): ReturnType<typeof toInput> & {
+/**
+ * Says what every kind of write says of the object.
+ *
+ * @param objectKey the whole key in the bucket
+ */
+export function writeInput(
+  { stored, headers }: Put,
+  objectKey: string,
+): ReturnType<typeof toInput> & {
   readonly ContentEncoding?: string;
   readonly Metadata: Record<string, string>;
 } {
   return {
     ...toInput(headers),
     ...(stored.layout === 'gzip' && { ContentEncoding: 'gzip' }),
-    Metadata: { ...headers.metadata, ...toMetadata(stored) },
+    Metadata: { ...headers.metadata, ...toMetadata(stored, keyDigest(objectKey)) },
   };
+}
+
+/** 64 bits of the SHA-256 of the whole key in the bucket. */
+export function keyDigest(objectKey: string): string {
+  return createHash('sha256').update(objectKey).digest('hex').slice(0, 16);
 }
 
 export function conditionInput(ifMatch: string | null): {

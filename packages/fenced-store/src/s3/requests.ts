@@ -21,6 +21,7 @@ import {
   bareEtag,
   type Content,
   conditionInput,
+  keyDigest,
   type Put,
   type WriteReply,
   writeInput,
@@ -163,9 +164,10 @@ export class Requests {
   ): Promise<WriteReply> {
     const inMemory = content instanceof Uint8Array;
     const bytes = inMemory ? content.length : content.bytes;
+    const at = this.at(put.key);
     const command = new PutObjectCommand({
-      ...this.at(put.key),
-      ...writeInput(put),
+      ...at,
+      ...writeInput(put, at.Key),
       ...conditionInput(put.ifMatch),
       Body: inMemory ? content : content.read(),
       ContentLength: bytes,
@@ -284,7 +286,8 @@ export class Requests {
         );
       throw new UnsafeStoreError('etag', `the server gives objects no ETag ${where}`);
     }
-    if (!isForeign(metadata)) return fromMetadata(key, version, metadata);
+    if (!isForeign(metadata))
+      return fromMetadata(key, version, metadata, keyDigest(this.at(key).Key));
     const writeId = createHash('sha256').update(version).digest('hex').slice(0, 32);
     return { version, token: 0n, writeId, state: 'live', layout: 'plain', before: [] };
   }

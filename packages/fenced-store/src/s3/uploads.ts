@@ -34,10 +34,8 @@ export class Uploads {
     const { key } = put;
     const reply = await sender.repeatedly(() => {
       signal?.throwIfAborted();
-      const command = new CreateMultipartUploadCommand({
-        ...this.#requests.at(key),
-        ...writeInput(put),
-      });
+      const at = this.#requests.at(key);
+      const command = new CreateMultipartUploadCommand({ ...at, ...writeInput(put, at.Key) });
       return {
         ...{ operation: 'create-upload', key, command, signal: undefined },
         send: (abortSignal) => sender.client.send(command, { abortSignal }),
