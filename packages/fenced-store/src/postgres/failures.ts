@@ -12,6 +12,10 @@ import type { Session } from './session.js';
 
 /** SQLSTATE of `fenced.advance`: the token is lower than the highest. */
 export const STALE = 'UF001';
+/** SQLSTATE of a guard: the transaction presented no token, or the table would be truncated. */
+export const NO_TOKEN = 'UF002';
+/** SQLSTATE of `fenced.enter`: the transaction is not READ COMMITTED, READ WRITE. */
+export const OTHER_KIND = 'UF004';
 /** The role may not do this. */
 export const NOT_ALLOWED = '42501';
 /** SQLSTATE of `fenced.guard`: other roles may take the guard away. */
@@ -123,10 +127,19 @@ export function notCommitted(
   if (signal?.aborted) return signal.reason;
   // The server's last words say more than pg's "Connection terminated".
   const cause = isServerError(error) ? error : (session.lostBy ?? error);
-  const reason = isEviction(cause)
-    ? 'the transaction lasted longer than the lease, or holdMs, allowed, and the server ended it'
-    : 'the connection was lost before COMMIT was sent';
-  return new StoreUnavailableError(`${reason}: nothing was written`, { cause });
+  if (isEviction(cause)) return evicted(cause);
+  return new StoreUnavailableError(
+    'the connection was lost before COMMIT was sent: nothing was written',
+    { cause },
+  );
+}
+
+/** The server ended the transaction for its duration. */
+export function evicted(cause: unknown): StoreUnavailableError {
+  return new StoreUnavailableError(
+    'the transaction lasted longer than the lease, or holdMs, allowed, and the server ended it: nothing was written',
+    { cause },
+  );
 }
 
 /**
@@ -139,7 +152,7 @@ export function provesNoCommit(error: unknown, session: Session, commitAt: numbe
   return sent <= commitAt || wasNotSent(error) || (isEviction(error) && answered < commitAt);
 }
 
-function isEviction(error: unknown): boolean {
+export function isEviction(error: unknown): boolean {
   return isServerError(error) && EVICTIONS.includes(error.code);
 }
 
@@ -152,7 +165,7 @@ export function outcomeUnknown(
   return new OutcomeUnknownError({ resource: nameOf(fence), writeId }, { cause });
 }
 
-function staleToken(error: ServerError): StaleTokenError {
+export function staleToken(error: ServerError): StaleTokenError {
   const facts: { resource: string; presented: string; highest: string } = JSON.parse(
     error.detail ?? '',
   );

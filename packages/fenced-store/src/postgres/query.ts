@@ -1,12 +1,9 @@
 import type { TheirStatement } from './batch.js';
 import { isServerError, type PostgresResult } from './client.js';
-import { failureOf } from './failures.js';
+import { failureOf, OTHER_KIND } from './failures.js';
 import type { CheckedFence } from './fence.js';
 import type { Session } from './session.js';
 import { COMMIT, cannotCommit, claiming, type Entered, enter, opening } from './statements.js';
-
-/** SQLSTATE of `fenced.enter`: the session's defaults are not READ COMMITTED, READ WRITE. */
-const OTHER_DEFAULTS = 'UF004';
 
 /** A statement and the token before it: one transaction, in one round trip. */
 export async function runQuery<Row>(
@@ -34,7 +31,7 @@ export async function runQuery<Row>(
     throw new Error('COMMIT was not answered with COMMIT');
   } catch (error) {
     const isOurs = session.progress.answered < before.length;
-    const isOther = isImplicit && isServerError(error) && error.code === OTHER_DEFAULTS;
+    const isOther = isImplicit && isServerError(error) && error.code === OTHER_KIND;
     if (isOurs && isOther) state.needsBegin = true;
     if (isOurs && (isOther || (shorter && shortcuts.unlearn(fence, state, error)))) {
       fence.signal?.throwIfAborted();

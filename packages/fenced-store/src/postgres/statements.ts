@@ -49,19 +49,32 @@ const ENTER = `SELECT
  * @param implicit whether no BEGIN comes before it, so that the session's own defaults have to fit
  */
 export function enter(fence: CheckedFence, writeId?: string, implicit = false): OurStatement {
-  const { resources } = fence;
+  const values = [...entering(fence, writeId), String(implicit)];
+  return { isOurs: true, name: 'fenced_enter_3', text: ENTER, values };
+}
+
+/** The first five arguments of `fenced.enter`. */
+function entering(fence: CheckedFence, writeId: string | undefined): (string | null)[] {
+  const { resources, token } = fence;
+  return [
+    `{${resources.map((name) => `"${name.replace(/["\\]/g, '\\$&')}"`)}}`,
+    String(token),
+    String(fence.limitMs()),
+    presentedBy(resources, token),
+    writeId ?? null,
+  ];
+}
+
+/**
+ * Presents a token in a transaction of another driver. Each parameter is text and occurs once, in order, and so is the
+ * answer, because drivers and ORMs differ in the other types. The transaction must be READ COMMITTED, READ WRITE.
+ */
+export function presentation(fence: CheckedFence): { text: string; values: (string | null)[] } {
+  const types = ['text[]', 'int8', 'int4', 'text', 'uuid'];
+  const parameters = types.map((type, at) => `$${at + 1}::pg_catalog.text::pg_catalog.${type}`);
   return {
-    isOurs: true,
-    name: 'fenced_enter_3',
-    text: ENTER,
-    values: [
-      `{${resources.map((name) => `"${name.replace(/["\\]/g, '\\$&')}"`)}}`,
-      String(fence.token),
-      String(fence.limitMs()),
-      presentedBy(resources, fence.token),
-      writeId ?? null,
-      String(implicit),
-    ],
+    text: `SELECT fenced.enter(${parameters.join(', ')}, true)::pg_catalog.text AS presented`,
+    values: entering(fence, fence.writeId),
   };
 }
 

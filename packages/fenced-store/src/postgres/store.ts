@@ -26,9 +26,10 @@ import { runClaim, runQuery } from './query.js';
 import { FencedRecords } from './records.js';
 import { type Runtime, systemRuntime } from './runtime.js';
 import { Connections, type Session } from './session.js';
-import { checkSingle, checkStatement } from './statements.js';
+import { checkSingle, checkStatement, presentation } from './statements.js';
 import { type FencedTransaction, runTransaction } from './transaction.js';
 
+export { asFencedError } from './as-fenced-error.js';
 export type { PostgresPoolClient } from './client.js';
 export type { IsolationLevel } from './fence.js';
 export {
@@ -64,6 +65,12 @@ export interface FencedPostgresOptions {
    * @default 10000
    */
   readonly holdMs?: number;
+}
+
+/** A statement for another driver, with the values of its parameters. */
+export interface PresentingStatement {
+  readonly text: string;
+  readonly values: (string | null)[];
 }
 
 /** A guarded table. */
@@ -176,6 +183,28 @@ export class FencedPostgres {
   async claim(options: Fence): Promise<void> {
     const fence = checkFence(options, this.#holdMs);
     await this.#untilSerialized(fence, (session) => runClaim(session, fence));
+  }
+
+  /**
+   * A parameterised statement that presents the token in a transaction of the caller's own, with any driver or ORM. It must be the
+   * first statement of that transaction, which must be READ COMMITTED. The token counts until the transaction ends. The time limit of the
+   * transaction, from `lease` or `holdMs`, is counted from this call, so send it at once.
+   *
+   * Errors are the driver's own: `asFencedError` finds a `StaleTokenError` in them. Nobody runs the transaction again,
+   * and nobody checks that the statement was sent: `guard` the table to be sure.
+   *
+   * @returns the text, with a parameter `$1` to `$5` for each of the values, in order; all are strings or null.
+   * @throws {InvalidTokenError | InvalidArgumentError} the call is wrong, or the lease is over.
+   * @throws the reason of an aborted signal.
+   */
+  presenting(fence: Omit<Fence, 'attemptsMax'>): PresentingStatement {
+    const checked = checkFence(fence, this.#holdMs);
+    if (checked.isolation !== 'read committed')
+      throw new InvalidArgumentError(
+        `presenting needs a transaction under READ COMMITTED isolation=${checked.isolation}`,
+      );
+    checked.signal?.throwIfAborted();
+    return presentation(checked);
   }
 
   /** A name for a write, unlike all others: to be given to it as `writeId`, and after an unknown outcome to `settle`. */
