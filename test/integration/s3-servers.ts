@@ -86,8 +86,11 @@ export interface Betrayal {
   readonly losesWrites?: boolean;
   /** Reads show what was stored before the last write. */
   readonly readsAreLate?: boolean;
-  /** `none` at all, one that tells the `length` only, or one that is `new` for every write. */
-  readonly etags?: 'none' | 'length' | 'new';
+  /**
+   * `none` at all, one that tells the `length` only, one of the length and a `clock` that ticks while objects are read, one of
+   * the last KiB (`tail`), or one that is `new` for every write.
+   */
+  readonly etags?: 'none' | 'length' | 'clock' | 'tail' | 'new';
   /** Leaves out ETags in the answers to writes only. */
   readonly putsHaveNoEtag?: boolean;
   /** Completes uploads whatever their condition; or only whatever ETag they name. */
@@ -142,6 +145,7 @@ class InMemory {
   readonly #waiting: (() => void)[] = [];
   #requests = 0;
   #writes = 0;
+  #ticks = 0;
 
   constructor(betrayal: Betrayal) {
     this.#betrayal = betrayal;
@@ -176,6 +180,7 @@ class InMemory {
   }
 
   #read(key: string): Answer {
+    this.#ticks++;
     const { unzips, readsAreLate } = this.#betrayal;
     const stored = readsAreLate ? this.#before.get(key) : this.#objects.get(key);
     if (!stored) return { status: 404, body: '<Error><Code>NoSuchKey</Code></Error>' };
@@ -225,6 +230,10 @@ class InMemory {
         return '';
       case 'length':
         return `"${body.length}"`;
+      case 'clock':
+        return `"${this.#ticks}-${body.length}"`;
+      case 'tail':
+        return `"${createHash('md5').update(body.subarray(-1024)).digest('hex')}"`;
       case 'new':
         return `"${this.#writes}"`;
     }

@@ -18,6 +18,12 @@ export interface Tried {
   readonly reply: WriteReply;
 }
 
+/** A write that is ready to be sent. */
+export interface Draft {
+  readonly put: Put;
+  readonly content: Uint8Array;
+}
+
 /** What the probe writes, and its judgement of the answers. */
 export class Checks {
   readonly report: CheckReport[] = [];
@@ -39,11 +45,7 @@ export class Checks {
   }
 
   /** A write of the probe with another id than all others, under one condition. Its history is as long as any will be. */
-  async draft(
-    key: string,
-    ifMatch: string | null,
-    bodyBytes = 5,
-  ): Promise<{ readonly put: Put; readonly content: Uint8Array }> {
+  async draft(key: string, ifMatch: string | null, bodyBytes = 5): Promise<Draft> {
     this.#touched.add(key);
     const stamped = { token: 1n, writeId: this.runtime.writeId() };
     const before = fullHistory(stamped.writeId);

@@ -5,7 +5,7 @@ import {
   UnsafeStoreError,
 } from '../core/errors.js';
 import { type EtagForm, etagHeader, type StoreCapabilities } from './capabilities.js';
-import { Checks, type Tried } from './checks.js';
+import { Checks, type Draft, type Tried } from './checks.js';
 import { checkStamp, open } from './open.js';
 import { probeUploads } from './probe-uploads.js';
 import type { Requests } from './requests.js';
@@ -13,13 +13,15 @@ import { backoffMs, type Runtime } from './runtime.js';
 import type { Uploads } from './uploads.js';
 
 /** Raised whenever a server could pass an older probe and fail this one: certificates of older ones are not believed then. */
-export const PROBE_VERSION = 2;
+export const PROBE_VERSION = 3;
 
 const WRITERS = 32;
 const ROUNDS = 3;
 /** Servers and proxies may treat bodies that they must buffer, and keys that they must decode, otherwise. */
 const LARGE_BODY_BYTES = 2 ** 20 + 1;
 const OVERTAKEN_BODY_BYTES = 2 ** 17;
+/** So many long bodies, one upon the other and none read in between, tell a clock in ETags from a digest. */
+const QUICK_WRITES = 6;
 const KEY = 'conditions ä+&%';
 const RUNS_MAX = 3;
 const WRONG_ETAG: string = '0'.repeat(32);
@@ -68,6 +70,7 @@ async function askAll(
     await checks.refused(check, key, await checks.put(key, ifMatch(of)), version);
   const large = await checks.put(key, ifMatch(first), LARGE_BODY_BYTES);
   await checks.refused('large-update-with-old-etag', key, large, version);
+  await tellsBodiesApart(checks, `${prefix}/quick`, etagForm);
   const absent = `${prefix}/absent`;
   const updated = await checks.put(absent, ifMatch(first));
   await checks.refused('update-of-nothing', absent, updated, null);
@@ -165,19 +168,40 @@ async function createsAfterDelete(checks: Checks, key: string): Promise<boolean>
   return true;
 }
 
-/** The same bytes with the same metadata three times, each upon the one before. */
-async function givesDistinctEtags(checks: Checks, key: string, form: EtagForm): Promise<boolean> {
-  const { put, content } = await checks.draft(key, null);
-  const versions: string[] = [];
+/**
+ * Bodies of one length that differ at their beginning only, as those of all writes may: an ETag of the time and the length, or
+ * of the last bytes, is the same for several, and a condition that names it holds for all of these.
+ */
+async function tellsBodiesApart(checks: Checks, key: string, form: EtagForm): Promise<void> {
+  const drafts = await Promise.all(
+    Array.from({ length: QUICK_WRITES }, () => checks.draft(key, null, OVERTAKEN_BODY_BYTES)),
+  );
+  const [check, sent] = ['etags-of-long-bodies', `PUT of ${QUICK_WRITES} bodies of one length`];
+  const distinct = await etagsOf(checks, drafts, form);
+  const answered = `${distinct} different ETags`;
+  if (distinct < QUICK_WRITES)
+    throw checks.failed(check, sent, answered, 'two different bodies were given the same ETag');
+  checks.pass(check, sent, answered);
+}
+
+/** Writes each upon the one before. Counts the different ETags. */
+async function etagsOf(checks: Checks, drafts: readonly Draft[], form: EtagForm): Promise<number> {
+  const versions = new Set<string>();
   let ifMatch: string | null = null;
-  for (let i = 0; i < 3; i++) {
+  for (const { put, content } of drafts) {
     const { reply } = await checks.send({ ...put, ifMatch }, content);
     if (!('versionIds' in reply)) throw 'error' in reply ? reply.error : undefined;
     if (reply.version === undefined) break;
-    versions.push(reply.version);
+    versions.add(reply.version);
     ifMatch = etagHeader(reply.version, form);
   }
-  const distinct = new Set(versions).size;
+  return versions.size;
+}
+
+/** The same bytes with the same metadata three times. */
+async function givesDistinctEtags(checks: Checks, key: string, form: EtagForm): Promise<boolean> {
+  const draft = await checks.draft(key, null);
+  const distinct = await etagsOf(checks, [draft, draft, draft], form);
   const isDistinct = distinct === 3;
   const note = isDistinct ? checks.pass : checks.absent;
   note.call(
