@@ -1,5 +1,8 @@
+import { Redlock } from '@fenced/lock';
+import { startLocalRedis, TcpProxy } from '@fenced/testbed';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { CountedNode, type Program } from './counted-node.js';
+import { connect } from './lock-world.js';
 import { until } from './redlock-nodes.js';
 
 /** Longer than a test may last. */
@@ -155,6 +158,40 @@ test(
     controller.abort();
     await Promise.all(all);
     expectShortScripts();
+  },
+  LIMIT_MS,
+);
+
+test(
+  'a waiter that a busy node answers too late keeps its place, and is served',
+  async () => {
+    await using parts = new AsyncDisposableStack();
+    const redis = parts.use(await startLocalRedis(1));
+    const port = redis.nodes[0]?.port ?? 0;
+    const line = parts.use(await TcpProxy.start({ host: '127.0.0.1', port }));
+    const program = (at: number): Redlock => {
+      const client = parts.adopt(connect(at), (opened) => opened.disconnect());
+      return parts.use(new Redlock({ nodes: [{ name: 'n', client }] }));
+    };
+    const admin = parts.adopt(connect(port), (opened) => opened.disconnect());
+    const calls = async (command: string): Promise<number> => {
+      const stats = await admin.info('commandstats');
+      return Number(new RegExp(`cmdstat_${command}:calls=(\\d+)`).exec(stats)?.[1] ?? 0);
+    };
+    const waiterKeys = () => admin.keys('*waiter:*');
+    const lease = await program(port).acquire('x', { ttlMs: 60_000 });
+    const served = program(line.port).acquire('x', { ttlMs: 1_000, waitMs: 60_000 });
+    await until(async () => (await waiterKeys()).length === 1);
+    const place = await waiterKeys();
+    line.hold('toClient');
+    // It asks again only when it has given up waiting for the answer before.
+    const asked = await calls('evalsha');
+    await until(async () => (await calls('evalsha')) >= asked + 4);
+    expect(await waiterKeys()).toEqual(place);
+    expect(await calls('zrem')).toBe(0);
+    line.release('toClient');
+    await lease.release();
+    expect(await (await served).release()).toBe('released');
   },
   LIMIT_MS,
 );

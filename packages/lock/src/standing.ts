@@ -15,7 +15,10 @@ export interface Standing {
 
 /**
  * Stands in line on all nodes, or on a majority where those tell that others are first, and takes nothing: where a lock is free on some
- * nodes, its holder may still take it there. Settles as soon as the nodes have decided; where nobody holds the lock, and too few nodes can tell, it stands in no line any more. Never rejects.
+ * nodes, its holder may still take it there. Settles as soon as the nodes have decided. Never rejects.
+ *
+ * If too few nodes answer, the waiter keeps its places: they end by themselves. To leave the lines and to come back costs a busy
+ * node more than anything else, and if all did it, the node would stay too busy to answer.
  *
  * @param callForAdmission called when a node is to be admitted
  * @returns null where it is the waiter's turn on a majority
@@ -39,7 +42,7 @@ export function standInLine(
       resolve(outcome);
     };
     const lose = (reason: FailedAttempt['reason']): void => {
-      if (reason !== 'held') nodes.giveUp(holding);
+      if (reason !== 'held' && reason !== 'no-quorum') nodes.giveUp(holding);
       const retryMs = retryAfterMs(votes);
       settle({ ok: false, reason, retryAfterMs: retryMs, nodes: nodes.answers(votes) });
     };

@@ -248,9 +248,13 @@ export class Place implements Wait {
 
   /** Takes note of an attempt for `holding`. Only one that stands in line goes on under its owner id. */
   note(outcome: AttemptOutcome): void {
+    const hasOnlyAsked = !this.#isTaking;
     this.#isTaking = false;
     if (this.#inherited) return;
-    if (outcome.ok || outcome.reason !== 'held' || this.#ticket === null) {
+    const keepsPlace =
+      !outcome.ok &&
+      (outcome.reason === 'held' || (outcome.reason === 'no-quorum' && hasOnlyAsked));
+    if (outcome.ok || !keepsPlace || this.#ticket === null) {
       this.#isInLine = false;
       this.#leave();
       return;
@@ -309,7 +313,8 @@ export class Place implements Wait {
     const chance = this.#runtime.random();
     if (this.#splits > 0) return OTHERS_MS * (1 + chance);
     const isHeard = this.#wakeUps.heard >= majorityOf(this.#nodes.all.length);
-    if (!this.#ticket || reason !== 'held' || !isHeard) {
+    const isAnswered = reason === 'held' ? isHeard : this.#isInLine;
+    if (!this.#ticket || !isAnswered) {
       return backoffMs(attempts, retryAfterMs, chance);
     }
     const askMs = this.#ticket.turnMs / ASKS_PER_TURN;
