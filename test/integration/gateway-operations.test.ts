@@ -5,6 +5,7 @@ import { TcpProxy } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { configFile, startGateway } from './gateway-process.js';
+import { send } from './gateway-raw.js';
 import { GatewayWorld, problemOf, until } from './gateway-world.js';
 
 let world: GatewayWorld;
@@ -76,6 +77,23 @@ test('the OpenAPI document is built once', async () => {
   } finally {
     stringify.mockRestore();
   }
+});
+
+test('of requests that a client sends without waiting for answers, none is looked at behind a refusal', async () => {
+  const rate = {
+    perKey: createRateLimit({ perSecond: 1_000, burst: 1_000 }, () => 0),
+    perAddress: createRateLimit({ perSecond: 10, burst: 3 }, () => 0),
+  };
+  const text = vi.fn(async () => 'up 1\n');
+  const metrics = { contentType: 'text/plain', text };
+  await using gateway = await world.open({
+    rate,
+    metrics,
+    keys: { authenticate: async () => null },
+  });
+  const pipelined = 'GET /metrics HTTP/1.1\r\nHost: gateway\r\n\r\n'.repeat(100);
+  const answers = await send(gateway.url, pipelined);
+  expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 429]);
 });
 
 test('what needs no credentials is limited by address, by itself, and probes are not', async () => {

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import { type IncomingMessage, request } from 'node:http';
 import { Readable } from 'node:stream';
-import { text } from 'node:stream/consumers';
+import { json, text } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
@@ -134,7 +134,7 @@ test('SIGTERM: readiness fails at once, what runs comes to its end, waits for le
   expect(await (await fetch(`${other.url}/v1/objects/${inPath(name)}`)).text()).toBe('abcdef');
 });
 
-test('SIGTERM: what takes longer than the grace time is cut off, and said so', async () => {
+test('SIGTERM: an upload that takes longer than the grace time is refused, and said so', async () => {
   await using own = new AsyncDisposableStack();
   const gateway = await startGateway(
     await configFile(world, own, world.addresses, { graceMs: 300 }),
@@ -146,10 +146,13 @@ test('SIGTERM: what takes longer than the grace time is cut off, and said so', a
   });
   upload.flushHeaders();
   await once(upload, 'continue');
-  const broken = once(upload, 'error');
+  const answered = once(upload, 'response') as Promise<[IncomingMessage]>;
   expect(await gateway.process.kill('SIGTERM')).toMatchObject({ code: 1 });
-  upload.write('abc');
-  await broken;
+  const [response] = await answered;
+  expect(response.statusCode).toBe(503);
+  expect(await json(response)).toMatchObject({ type: 'urn:fenced:problem:shutting-down' });
+  upload.destroy();
+  expect((await fetch(`${other.url}/v1/objects/endless`)).status).toBe(404);
 });
 
 test.each([
@@ -173,16 +176,22 @@ test.each([
   ['postgres', '/v1/records/still/2'],
   ['s3', '/v1/objects/still'],
 ] as const)(
-  'SIGTERM ends the process while a write waits for %s, and says that it was cut off',
+  'SIGTERM ends the process while a write waits for %s, and answers that its outcome is unknown',
   async (name, path) => {
     await using own = new AsyncDisposableStack();
     const { gateway, proxies } = await startBehindProxies(world, own, { graceMs: 300 });
     expect((await write(gateway.url, path, '1', '1')).ok).toBe(true);
     standStill(proxies[name]);
-    const cut = expect(write(gateway.url, path, '2', '2')).rejects.toThrow();
+    const waiting = write(gateway.url, path, '2', '2');
     await proxies[name][0]?.untilHeld('toServer');
     expect(await gateway.process.kill('SIGTERM')).toMatchObject({ code: 1 });
-    await cut;
+    const answer = await waiting;
+    expect(answer.status).toBe(504);
+    expect(await answer.json()).toMatchObject({
+      type: 'urn:fenced:problem:outcome-unknown',
+      writeId: expect.any(String),
+      settle: expect.stringMatching(/^\/v1\/writes\//),
+    });
   },
 );
 

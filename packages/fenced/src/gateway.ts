@@ -45,6 +45,7 @@ export interface RunningGateway {
 export async function startGateway(config: Config, log: Log): Promise<RunningGateway> {
   await using parts = new AsyncDisposableStack();
   const draining = new AbortController();
+  const graceOver = new AbortController();
   const redlock = openLock(config, log, parts);
   const objects = openObjects(config, parts);
   const pool = openPool(config, log, parts);
@@ -58,7 +59,8 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
     ...(pool && { pool }),
   });
   const common = {
-    ...{ redlock, metrics, draining: draining.signal, limits: limitsOf(config) },
+    ...{ redlock, metrics, limits: limitsOf(config) },
+    ...{ draining: draining.signal, graceOver: graceOver.signal },
     ...(objects && { objects }),
     ...(records && { records }),
     onRequest: (ended: EndedRequest) => tell(ended, metrics, log),
@@ -78,7 +80,7 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
   const operations =
     config.operations &&
     (await serveGateway(createGateway({ ...common, operations: 'only' }), config.operations));
-  const listening = serveGateway(app, { ...serverOptionsOf(config), draining });
+  const listening = serveGateway(app, { ...serverOptionsOf(config), draining, graceOver });
   const server = await listening.catch(async (error: unknown) => {
     await operations?.drain();
     throw error;

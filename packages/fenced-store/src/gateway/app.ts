@@ -66,6 +66,8 @@ export interface GatewayOptions {
   readonly metrics?: GatewayMetrics;
   /** Aborts when the server begins to drain: readiness fails, waits for leases end. */
   readonly draining?: AbortSignal;
+  /** Aborts when the grace of a drain is over: what is under way is answered with what is known of it. */
+  readonly graceOver?: AbortSignal;
   /** Told of every request when it has ended, for logs and metrics. */
   readonly onRequest?: (ended: EndedRequest) => void;
 }

@@ -56,6 +56,7 @@ export interface GateOptions {
   readonly keys?: Credentials;
   readonly rate?: Rates;
   readonly draining?: AbortSignal;
+  readonly graceOver?: AbortSignal;
   readonly onRequest?: (ended: EndedRequest) => void;
 }
 
@@ -91,8 +92,10 @@ export class Gate {
   readonly #progress = new WeakMap<Request, Progress>();
   /** Responses that have not ended. */
   readonly #open = new Set<Response>();
-  /** Connections on which nobody can tell where the next request begins. */
-  readonly #unframed = new WeakSet<object>();
+  /** What ends each request that is under way, as its deadline does. */
+  readonly #underWay = new Set<() => void>();
+  /** Connections of which no further request is looked at: they close behind an answer. */
+  readonly #closing = new WeakSet<object>();
 
   constructor(options: GateOptions, limits: AllLimits, rooms: Rooms, runtime: Runtime) {
     this.#options = options;
@@ -102,12 +105,15 @@ export class Gate {
     options.draining?.addEventListener('abort', () => this.#open.forEach(closeBehind), {
       once: true,
     });
+    options.graceOver?.addEventListener('abort', () => {
+      for (const end of this.#underWay) end();
+    });
   }
 
   /** What every request goes through first. */
   begin(request: Request, response: Response, next: NextFunction): void {
     // The parser reads on; the connection closes behind the answer that came before.
-    if (this.#unframed.has(request.socket)) return;
+    if (this.#closing.has(request.socket)) return;
     const progress: Progress = {
       id: this.#runtime.uniqueId(),
       startedMs: this.#runtime.nowMs(),
@@ -137,10 +143,10 @@ export class Gate {
     progress.route = path;
     const names = namesOf(request.params);
     const exchange = { request, response, names };
-    if (verb === 'public') await this.#takeOfAddress(`public ${addressOf(request)}`);
+    if (verb === 'public') await this.#takeOfAddress(`public ${addressOf(request)}`, exchange);
     if (verb === 'public' || verb === 'probe')
       return this.#inTime(progress, verb, { ...exchange, caller: ANYBODY }, handle);
-    const caller = await this.#callerOf(request);
+    const caller = await this.#callerOf(exchange);
     progress.caller = caller.name;
     progress.resource = resource(names);
     checkAllowed(caller, verb, progress.resource);
@@ -159,12 +165,21 @@ export class Gate {
     leave: () => void = () => undefined,
   ): Promise<void> {
     const { promise: late, reject } = Promise.withResolvers<never>();
-    const deadline = new Deadline(this.#limits.storeTimeoutMs, this.#runtime, () => {
+    const end = (): void => {
       if (exchange.response.headersSent) return;
-      const problem = lateProblem(verb, progress.writeId);
+      const { writeId } = progress;
+      const { graceOver } = this.#options;
+      const problem =
+        writeId !== undefined
+          ? outcomeUnknown(writeId)
+          : graceOver?.aborted
+            ? new Problem('shutting-down', 'try another gateway', { retryAfterMs: 1 })
+            : lateProblem(verb);
       reject(problem);
       progress.gone.abort(problem);
-    });
+    };
+    const deadline = new Deadline(this.#limits.storeTimeoutMs, this.#runtime, end);
+    this.#underWay.add(end);
     const noteWrite = (writeId: string | null): void => {
       progress.writeId = writeId;
     };
@@ -183,6 +198,7 @@ export class Gate {
       await Promise.race([handle({ ...exchange, signal, deadline, ...notes }), late]);
     } finally {
       deadline.stop();
+      this.#underWay.delete(end);
     }
   }
 
@@ -209,33 +225,46 @@ export class Gate {
     try {
       checkFraming(request);
     } catch (error) {
-      this.#unframed.add(request.socket);
-      closeBehind(response);
+      // Nobody can tell where the next request begins.
+      this.#closeBehind(request, response);
       throw error;
     }
   }
 
-  async #callerOf(request: Request): Promise<Caller> {
+  async #callerOf(exchange: Pick<Exchange, 'request' | 'response'>): Promise<Caller> {
     const { keys, rate } = this.#options;
+    const { request } = exchange;
     const caller = keys ? await keys.authenticate(request.get('authorization')) : ANYBODY;
     if (caller !== null) {
       const taken = rate?.perKey.take(caller.name) ?? { ok: true };
       if (!taken.ok) throw tooMany(taken);
       return caller;
     }
-    await this.#takeOfAddress(addressOf(request));
+    await this.#takeOfAddress(addressOf(request), exchange);
     throw new Problem(
       'unauthenticated',
       'send Authorization: Bearer with a key that this gateway knows',
     );
   }
 
-  /** A refusal comes no earlier than another try would be let in, so that who floods waits, and not everybody. */
-  async #takeOfAddress(name: string): Promise<void> {
+  /**
+   * A refusal comes no earlier than another try would be let in, and closes the connection: the requests that a client sent behind
+   * this one, without waiting for answers, are not looked at. So a client that floods waits, and not everybody.
+   */
+  async #takeOfAddress(
+    name: string,
+    { request, response }: Pick<Exchange, 'request' | 'response'>,
+  ): Promise<void> {
     const taken = this.#options.rate?.perAddress.take(name) ?? { ok: true };
     if (taken.ok) return;
+    this.#closeBehind(request, response);
     await new Promise<void>((resolve) => this.#runtime.after(taken.retryAfterMs, resolve));
     throw tooMany(taken);
+  }
+
+  #closeBehind(request: Request, response: Response): void {
+    this.#closing.add(request.socket);
+    closeBehind(response);
   }
 
   #progressOf(request: Request): Progress {
@@ -279,9 +308,8 @@ export class Gate {
   }
 }
 
-/** @param writeId of the write that may have been sent; undefined if none was */
-function lateProblem(verb: Handler['verb'], writeId: string | null | undefined): Problem {
-  if (writeId !== undefined) return outcomeUnknown(writeId);
+/** What a request is answered that is late, and has written nothing. */
+function lateProblem(verb: Handler['verb']): Problem {
   const retry = { retryAfterMs: RETRY_AFTER_MS };
   return verb === 'lease'
     ? new Problem('no-quorum', 'the lock nodes did not answer in time', retry)

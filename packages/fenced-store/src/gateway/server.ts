@@ -15,6 +15,8 @@ export interface ServerOptions {
   readonly port?: number;
   /** Aborted when the server begins to drain; the one that the gateway was given. */
   readonly draining?: AbortController;
+  /** Aborted when the grace of the drain is over; the one that the gateway was given. */
+  readonly graceOver?: AbortController;
   /** How long all headers of a request may take. @default 10_000 */
   readonly headersMs?: number;
   /** How long a whole request may take to arrive, uploads too. @default 3_600_000 */
@@ -57,7 +59,7 @@ export async function serveGateway(
   options: ServerOptions = {},
   runtime: Runtime = systemRuntime,
 ): Promise<GatewayServer> {
-  const { draining = new AbortController(), ...given } = options;
+  const { draining = new AbortController(), graceOver = new AbortController(), ...given } = options;
   const settings = { ...DEFAULTS, ...given };
   const { host, port, drainDelayMs, graceMs, connectionsMax, idleMs, ...limits } = settings;
   for (const [name, value] of Object.entries({ port, drainDelayMs, graceMs }))
@@ -89,21 +91,26 @@ export async function serveGateway(
   const address = server.address() as AddressInfo;
   return {
     url: `http://${host.includes(':') ? `[${host}]` : host}:${address.port}`,
-    drain: () => drain({ server, resting, draining }, { drainDelayMs, graceMs }, runtime),
+    drain: () =>
+      drain({ server, resting, draining, graceOver }, { drainDelayMs, graceMs }, runtime),
   };
 }
 
+/** For the answers to requests that are ended at the end of the grace. */
+const LAST_ANSWERS_MS = 1_000;
+
 async function drain(
-  { server, resting, draining }: Draining,
+  { server, resting, draining, graceOver }: Draining,
   { drainDelayMs, graceMs }: { readonly drainDelayMs: number; readonly graceMs: number },
   runtime: Runtime,
 ): Promise<boolean> {
   draining.abort(new Problem('shutting-down', 'try another gateway', { retryAfterMs: 1 }));
   if (drainDelayMs > 0) await new Promise<void>((resolve) => runtime.after(drainDelayMs, resolve));
   let isWhole = true;
-  const cancel = runtime.after(graceMs, () => {
+  let cancel = runtime.after(graceMs, () => {
     isWhole = false;
-    server.closeAllConnections();
+    graceOver.abort();
+    cancel = runtime.after(LAST_ANSWERS_MS, () => server.closeAllConnections());
   });
   const closed = new Promise((resolve) => server.close(resolve));
   resting.end();
@@ -116,6 +123,7 @@ interface Draining {
   readonly server: Server;
   readonly resting: Resting;
   readonly draining: AbortController;
+  readonly graceOver: AbortController;
 }
 
 /** Connections without a request. Node's own way to close them spares those that never sent a whole one. */
