@@ -230,7 +230,12 @@ describe('JSON.stringify takes', () => {
 
 test('JSON.stringify takes every lease, result and error of a PostgresLock', async () => {
   await using service = await startPostgres();
+  await using pools = new AsyncDisposableStack();
   const pool = new pg.Pool({ connectionString: service.url });
+  pool.on('error', () => undefined);
+  // The server stops before the connections that the pool has ended are closed.
+  pool.on('connect', (connection) => connection.on('error', () => undefined));
+  pools.defer(() => pool.end());
   const postgres = new PostgresLock({ pool });
   expectStringifies(await postgres.tryAcquire('x', { ttlMs: 1_000 }));
   expectStringifies(await failure(() => postgres.acquire('x', { ttlMs: 1_000 })));
@@ -239,7 +244,6 @@ test('JSON.stringify takes every lease, result and error of a PostgresLock', asy
   expect(JSON.parse(JSON.stringify(lease)).token).toBe(String(lease.token));
   expectStringifies(await postgres.tryAcquire('x', { ttlMs: 1_000 }));
   expectStringifies(await failure(() => postgres.acquire('x', { ttlMs: 1_000 })));
-  await pool.end();
 });
 
 const [resource, token] = ['x', 2n ** 62n] as const;
