@@ -70,8 +70,8 @@ describe('an asynchronous standby takes over', () => {
     expect(await after.entries()).toEqual(['kept']);
     expect(await after.store.highest(resource)).toBe(33n);
     expect(await after.store.settle(kept ?? '')).toBe('applied');
-    expect(await after.store.settle(lost ?? '')).toBe('refused');
-    expect(await after.store.settle(refused ?? '')).toBe('refused');
+    expect(await after.store.settle(lost ?? '')).toBe('not-applied');
+    expect(await after.store.settle(refused ?? '')).toBe('not-applied');
     // A copy of the lost write that comes late finds itself refused.
     await expect(write(after, 34, 'lost', lost)).rejects.toMatchObject({
       code: 'invalid-argument',
@@ -125,7 +125,7 @@ describe('a synchronous standby takes over', () => {
   test('nothing acknowledged is lost, nothing refused is found, and of the rest it tells what became of it', async () => {
     await using pair = await startSynchronousPair();
     const { primary, before, wire, after, promote } = pair;
-    const outcomes = new Map<string, 'applied' | 'refused' | 'unknown'>();
+    const outcomes = new Map<string, 'applied' | 'not-applied' | 'unknown'>();
     const count = (wanted: string) => [...outcomes.values()].filter((o) => o === wanted).length;
     let isOver = false;
     let token = 1;
@@ -138,7 +138,7 @@ describe('a synchronous standby takes over', () => {
           outcomes.set(writeId, 'applied');
         } catch (error) {
           const isUnknown = error instanceof OutcomeUnknownError;
-          outcomes.set(writeId, isUnknown ? 'unknown' : 'refused');
+          outcomes.set(writeId, isUnknown ? 'unknown' : 'not-applied');
         }
       }
     };
@@ -205,7 +205,8 @@ describe('a synchronous standby takes over', () => {
 
     await primary.crash('SIGKILL');
     await promote();
-    for (const answer of await settle(after)) expect(answer).toMatchObject({ value: 'refused' });
+    for (const answer of await settle(after))
+      expect(answer).toMatchObject({ value: 'not-applied' });
     expect(await after.entries()).toEqual([]);
     expect(await after.store.records('bills').get('42')).toBeNull();
     for (const { fence } of fences) expect(await after.store.highest(fence.resource)).toBe(0n);

@@ -32,11 +32,29 @@ describe('settle', () => {
     proxy.cut();
     const error = await run;
     expect(error).toBeInstanceOf(OutcomeUnknownError);
-    expect(error).toMatchObject({ writeId });
+    expect(error).toMatchObject({ writeId, store: 'postgres', canSettle: true });
     proxy.heal();
     expect(await store.settle(writeId)).toBe('applied');
     const again = store.query(fence, INSERT, ['twice']);
     await expect(again).rejects.toBeInstanceOf(InvalidArgumentError);
+    expect(await ledger.entries()).toEqual(['once']);
+  });
+
+  test('cannot tell of a write without an id, and the error says so', async () => {
+    const ledger = await openLedger();
+    const { proxy, store } = await throughProxy(ledger);
+    await store.highest(resource);
+    proxy.swallow('toClient');
+    const run = rejectionOf(store.query({ resource, token: 33 }, INSERT, ['once']));
+    await proxy.untilSwallowed('toClient');
+    proxy.cut();
+    const error = await run;
+    proxy.heal();
+    expect(error).toBeInstanceOf(OutcomeUnknownError);
+    expect(error).toMatchObject({ store: 'postgres', canSettle: false });
+    const { message, writeId } = error as OutcomeUnknownError;
+    expect(message).toContain('settle() cannot tell');
+    expect(await store.settle(writeId)).toBe('unknown');
     expect(await ledger.entries()).toEqual(['once']);
   });
 
@@ -48,12 +66,12 @@ describe('settle', () => {
     proxy.hold('toServer');
     const run = rejectionOf(store.query({ resource, token: 33, writeId }, INSERT, ['late']));
     expect(await run).toBeInstanceOf(OutcomeUnknownError);
-    expect(await ledger.store.settle(writeId)).toBe('refused');
+    expect(await ledger.store.settle(writeId)).toBe('not-applied');
     proxy.release('toServer');
     await proxy.untilSwallowed('toClient', { bytesMin: 0 });
     await ledger.store.query({ resource, token: 33 }, INSERT, ['next']);
     expect(await ledger.entries()).toEqual(['next']);
-    expect(await ledger.store.settle(writeId)).toBe('refused');
+    expect(await ledger.store.settle(writeId)).toBe('not-applied');
   });
 
   test('waits for a write that is under way, as long as it may', async () => {
@@ -84,8 +102,8 @@ describe('settle', () => {
     );
     expect(await Promise.all(ids.map((id) => store.settle(id)))).toEqual([
       'applied',
-      'refused',
-      'refused',
+      'not-applied',
+      'not-applied',
     ]);
     expect(await store.settle('f47ac10b-58cc-4372-a567-0e02b2c3d479')).toBe('unknown');
     await expect(store.settle('x')).rejects.toBeInstanceOf(InvalidArgumentError);
@@ -146,7 +164,7 @@ test.each([18, 15] as const)(
     const store = new FencedPostgres({ pool: connect(server.url, { max: 8 }), holdMs: 2_000 });
     await store.install();
     await prepareStorm(admin);
-    const outcomes = new Map<string, 'applied' | 'refused' | 'unknown'>();
+    const outcomes = new Map<string, 'applied' | 'not-applied' | 'unknown'>();
     const counted = { applied: 0, unknown: 0 };
     let isOver = false;
     let token = 1;
@@ -162,7 +180,7 @@ test.each([18, 15] as const)(
           counted.applied += 1;
         } catch (error) {
           const isUnknown = (error as { code: string }).code === 'outcome-unknown';
-          outcomes.set(writeId, isUnknown ? 'unknown' : 'refused');
+          outcomes.set(writeId, isUnknown ? 'unknown' : 'not-applied');
           counted.unknown += isUnknown ? 1 : 0;
           // A server that is away refuses at once, and then as often as one likes.
           await setTimeout(5);

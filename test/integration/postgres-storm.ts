@@ -35,7 +35,7 @@ export const plans: fc.Arbitrary<Operation[][]> = fc.array(
   { minLength: 4, maxLength: 8 },
 );
 
-type Outcome = 'applied' | 'refused' | 'unknown';
+type Outcome = 'applied' | 'not-applied' | 'unknown';
 
 export const WRITE = `WITH counted AS (UPDATE counter SET n = n + 1 WHERE resource = $1)
   INSERT INTO history (resource, token, write) VALUES ($1, $2, $3)`;
@@ -97,7 +97,7 @@ async function write(
   } catch (error) {
     if (op.how === 'another program') return 'unknown';
     const { code } = error as { code?: string };
-    return code === 'outcome-unknown' ? 'unknown' : 'refused';
+    return code === 'outcome-unknown' ? 'unknown' : 'not-applied';
   }
 }
 
@@ -159,7 +159,7 @@ export async function expectHistory(
   const named = (wanted: Outcome) =>
     [...outcomes].filter(([, outcome]) => outcome === wanted).map(([write]) => write);
   expect(named('applied').filter((write) => !found.has(write))).toEqual([]);
-  expect(named('refused').filter((write) => found.has(write))).toEqual([]);
+  expect(named('not-applied').filter((write) => found.has(write))).toEqual([]);
   expect(found.size).toBe(rows.length);
   for (const resource of ['a', 'b']) {
     const tokens = rows

@@ -252,7 +252,7 @@ const ofTheStore: Error[] = [
   new store.StaleTokenError({ resource, presented: token, highest: token + 1n }),
   new store.ConflictError({ resource, attempts: 3 }),
   new store.VersionMismatchError({ resource, expected: null, found: '2' }),
-  new store.OutcomeUnknownError({ resource, writeId: 'w' }),
+  new store.OutcomeUnknownError({ resource, writeId: 'w', store: 's3', canSettle: true }),
   new store.UnsafeStoreError('put-if-match', 'unsafe', { report: [] }),
   new store.UnsupportedByStoreError('unsupported'),
   new store.CorruptObjectError(resource, 'damaged'),

@@ -1,6 +1,6 @@
-import { OutcomeUnknownError } from '../core/errors.js';
+import type { Settlement } from '../core/errors.js';
 import type { Calls } from './calls.js';
-import { errorOf } from './problems.js';
+import { errorOf, unknownWrite } from './problems.js';
 import type { Runtime } from './runtime.js';
 
 const BACKOFF_BASE_MS = 5;
@@ -18,7 +18,7 @@ export async function writeIn(response: Response, resource: string): Promise<Nam
   try {
     return (await response.json()) as NamedWrite;
   } catch (cause) {
-    throw new OutcomeUnknownError({ resource, writeId: '' }, { cause });
+    throw unknownWrite(resource, '', cause);
   }
 }
 
@@ -29,14 +29,12 @@ export async function settlementOf(
   id: string,
   key: string,
   signal: AbortSignal | undefined,
-): Promise<'applied' | 'not-applied' | 'unknown'> {
+): Promise<Settlement> {
   const name = `${kind}.${id}.${Buffer.from(key).toString('base64url')}`;
   const asked = { resource: key, isWrite: false };
   const answer = await calls.ask({ ...asked, method: 'GET', path: `writes/${name}`, signal });
   if (!answer.ok) throw errorOf(answer.problem, asked);
-  const { outcome } = (await answer.response.json()) as {
-    readonly outcome: 'applied' | 'not-applied' | 'unknown';
-  };
+  const { outcome } = (await answer.response.json()) as { readonly outcome: Settlement };
   return outcome;
 }
 

@@ -94,7 +94,7 @@ export function errorOf(problem: ProblemDocument, asked: Asked): Error {
         ...{ resource, expected: textOf(members.expected), found: textOf(members.found) },
       });
     case 'outcome-unknown':
-      return new OutcomeUnknownError({ resource, writeId: idOf(textOf(members.writeId) ?? '') });
+      return unknownWrite(resource, idOf(textOf(members.writeId) ?? ''));
     case 'ratchet-lost':
       return new RatchetLostError({
         ...{ resource, known: bigintOf(members.known), found: bigintOf(members.found) },
@@ -135,8 +135,18 @@ export function errorOf(problem: ProblemDocument, asked: Asked): Error {
 /** The error where nobody said what became of a request that was sent. */
 export function unsaid({ resource, isWrite }: Asked, cause: unknown): Error {
   return isWrite
-    ? new OutcomeUnknownError({ resource, writeId: '' }, { cause })
+    ? unknownWrite(resource, '', cause)
     : new StoreUnavailableError(`the gateway did not answer resource=${resource}`, { cause });
+}
+
+/** @param writeId empty where the gateway named none */
+export function unknownWrite(
+  resource: string,
+  writeId: string,
+  cause?: unknown,
+): OutcomeUnknownError {
+  const facts = { resource, writeId, store: 'gateway', canSettle: writeId !== '' } as const;
+  return new OutcomeUnknownError(facts, cause === undefined ? {} : { cause });
 }
 
 /** The id of a write out of the name that the gateway gives it: `objects.<id>.<key>`. */

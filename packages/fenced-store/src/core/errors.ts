@@ -109,22 +109,39 @@ export class VersionMismatchError extends FencedStoreError {
   }
 }
 
+/** What a write was sent to. */
+export type StoreName = 's3' | 'postgres' | 'gateway';
+
+/** The answer of `settle`. `not-applied`: the write was not applied, and never will be. */
+export type Settlement = 'applied' | 'not-applied' | 'unknown';
+
 /** The reply to a write was lost and reading back did not settle it: the write may be applied now, later, or never. */
 export class OutcomeUnknownError extends FencedStoreError {
   readonly resource: string;
   readonly writeId: string;
+  /** Whose `settle` is to be asked. */
+  readonly store: StoreName;
+  /**
+   * Whether `settle(writeId)` can tell. False on Postgres if the write was given no `writeId`, for a claim of a record, and if
+   * a gateway gave no answer: read back what is stored. A claim may be repeated.
+   */
+  readonly canSettle: boolean;
 
   constructor(
-    facts: { readonly resource: string; readonly writeId: string },
+    facts: Pick<OutcomeUnknownError, 'resource' | 'writeId' | 'store' | 'canSettle'>,
     options?: { readonly cause?: unknown },
   ) {
+    const { resource, writeId, store, canSettle } = facts;
+    const limit = canSettle ? '' : '; settle() cannot tell, because the store keeps no id of it';
     super(
       'outcome-unknown',
-      `the outcome of the write is unknown resource=${facts.resource} writeId=${facts.writeId}`,
+      `the outcome of the write is unknown resource=${resource} writeId=${writeId} store=${store}${limit}`,
       options,
     );
-    this.resource = facts.resource;
-    this.writeId = facts.writeId;
+    this.resource = resource;
+    this.writeId = writeId;
+    this.store = store;
+    this.canSettle = canSettle;
   }
 }
 

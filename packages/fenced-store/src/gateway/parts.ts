@@ -1,4 +1,5 @@
 import type { Readable } from 'node:stream';
+import type { Settlement } from '../core/errors.js';
 import type { StoredHeaders } from '../s3/options.js';
 
 /** What the gateway is put together from. Each is an interface of the calls that are made, so that any implementation fits. */
@@ -71,10 +72,7 @@ export interface ObjectStore {
     options: Call & Sending & { readonly token?: bigint },
   ): Promise<(StoredHeaders & ObjectOrigin & { readonly body: Readable }) | null>;
   highest(key: string, options?: Call): Promise<bigint>;
-  settle(
-    writeId: string,
-    options: Call & { readonly key: string },
-  ): Promise<'applied' | 'not-applied' | 'unknown'>;
+  settle(writeId: string, options: Call & { readonly key: string }): Promise<Settlement>;
   probe(options?: Call): Promise<unknown>;
 }
 
@@ -117,7 +115,7 @@ export interface RecordCollection {
     options: Call & { readonly token?: bigint },
   ): Promise<(Written<bigint> & { readonly body: JsonValue }) | null>;
   highest(id: string): Promise<bigint>;
-  settle(id: string, writeId: string, options: Call): Promise<'applied' | 'unknown'>;
+  settle(id: string, writeId: string, options: Call): Promise<Settlement>;
 }
 
 /** What JSON can say. */

@@ -74,7 +74,7 @@ export function refusal(error: ServerError, resource: string): Error {
       return error;
     case '23505':
       return new InvalidArgumentError(
-        'the writeId was used before, or settled as refused: settle() tells which',
+        'the writeId was used before, or settled as not applied: settle() tells which',
       );
     case '55P03': // Somebody else held the resource for longer than we may wait.
       return new ConflictError({ resource, attempts: 1 }, { cause: error });
@@ -161,8 +161,10 @@ export function outcomeUnknown(
   session: Session,
   fence: CheckedFence,
 ): OutcomeUnknownError {
+  const canSettle = fence.writeId !== undefined;
   const writeId = fence.writeId ?? session.runtime.uniqueId();
-  return new OutcomeUnknownError({ resource: nameOf(fence), writeId }, { cause });
+  const facts = { resource: nameOf(fence), writeId, store: 'postgres', canSettle } as const;
+  return new OutcomeUnknownError(facts, { cause });
 }
 
 export function staleToken(error: ServerError): StaleTokenError {

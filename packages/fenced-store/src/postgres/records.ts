@@ -3,6 +3,7 @@ import {
   ConflictError,
   InvalidArgumentError,
   OutcomeUnknownError,
+  type Settlement,
   StoreUnavailableError,
   UnsupportedByStoreError,
   VersionMismatchError,
@@ -180,8 +181,8 @@ export class FencedRecords {
       });
     } catch (error) {
       if (!isSent || !isUnanswered(error)) throw error;
-      const writeId = this.#runtime.uniqueId();
-      throw new OutcomeUnknownError({ resource: id, writeId }, { cause: error });
+      // The document keeps the ids of writes, not of claims.
+      throw unknown(id, this.#runtime.uniqueId(), false, error);
     }
   }
 
@@ -198,7 +199,7 @@ export class FencedRecords {
     id: string,
     writeId: string,
     options: { readonly signal?: AbortSignal } = {},
-  ): Promise<'applied' | 'unknown'> {
+  ): Promise<Exclude<Settlement, 'not-applied'>> {
     checkName('id', id);
     checkObject('options', options);
     checkSignal('signal', options.signal);
@@ -295,7 +296,7 @@ export class FencedRecords {
       if (!isSent || !isUnanswered(error)) throw error;
       const row = await this.#findLasting(id, signal).catch(() => undefined);
       if (row?.write_id === writeId) return { token, version: BigInt(row.version), writeId };
-      throw new OutcomeUnknownError({ resource: id, writeId }, { cause: error });
+      throw unknown(id, writeId, true, error);
     }
   }
 
@@ -349,6 +350,15 @@ async function writeOnce(session: Session, values: Values): Promise<string | nul
   const [written, right] = await (isAsked ? send(put(values), MAY_PUT) : send(put(values)));
   if (isAsked) state.mayPut = right?.rows[0]?.[0] === 'true';
   return written?.rows[0]?.[0] ?? null;
+}
+
+function unknown(
+  resource: string,
+  writeId: string,
+  canSettle: boolean,
+  cause: unknown,
+): OutcomeUnknownError {
+  return new OutcomeUnknownError({ resource, writeId, store: 'postgres', canSettle }, { cause });
 }
 
 /** Whether a statement that was sent may have been carried out. */

@@ -1,7 +1,12 @@
 import '../node-version.js';
 import { readFile } from 'node:fs/promises';
 import { checkFunction, checkObject, checkWholeNumber } from '../core/check.js';
-import { ConflictError, InvalidArgumentError, StoreUnavailableError } from '../core/errors.js';
+import {
+  ConflictError,
+  InvalidArgumentError,
+  type Settlement,
+  StoreUnavailableError,
+} from '../core/errors.js';
 import { shown } from '../core/shown.js';
 import {
   isCancellation,
@@ -216,11 +221,11 @@ export class FencedPostgres {
    * What became of a write that was given this `writeId`. The answer is final: one that is still under way is waited for, for
    * `holdMs` at most, and one that has not reached the server yet will be refused.
    *
-   * @returns `applied`; `refused`: it is not applied and never will be; `unknown` where the id is older than 23 hours or
+   * @returns `applied`; `not-applied`: it is not applied and never will be; `unknown` where the id is older than 23 hours or
    * was not given to the write (the ids of errors of such writes are of another kind), or the write is still under way.
    * @throws {StoreUnavailableError} no answer: ask again.
    */
-  async settle(writeId: string): Promise<'applied' | 'refused' | 'unknown'> {
+  async settle(writeId: string): Promise<Settlement> {
     if (!checkWriteId(writeId)) return 'unknown';
     return this.#ask(async (session) => {
       try {
@@ -233,7 +238,9 @@ export class FencedPostgres {
           { text: 'SELECT fenced.settle($1::pg_catalog.uuid) AS fate', values: [writeId] },
           { text: 'COMMIT' },
         ]);
-        return results[2]?.rows[0]?.fate ?? 'unknown';
+        const { fate = 'unknown' } = results[2]?.rows[0] ?? {};
+        // The schema has its own word, which earlier releases read.
+        return fate === 'refused' ? 'not-applied' : fate;
       } catch (error) {
         if (!isServerError(error) || error.code !== '55P03' || !(await session.rollBack()))
           throw error;

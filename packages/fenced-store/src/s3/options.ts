@@ -7,6 +7,8 @@ import { parseToken, type TokenLike } from '../core/token.js';
 import { checkKeyText, type Headers } from './arguments.js';
 import type { S3Calls } from './sender.js';
 
+export type { Settlement } from '../core/errors.js';
+
 /** What S3 takes in one PUT: 5 GiB. */
 const STORED_BYTES_MAX = 5 * 2 ** 30;
 /** The least that S3 takes for a part that is not the last. */
@@ -174,9 +176,6 @@ export interface SettleOptions extends CallOptions {
   /** The key that was written; needed only for a write of another process. */
   readonly key?: string;
 }
-
-/** What became of a write. `not-applied`: it was not, and never will be. */
-export type Settlement = 'applied' | 'not-applied' | 'unknown';
 
 /** What `update` is to write: a body, or a body with headers. Headers that are not given stay as they were. */
 export type Edit = string | Uint8Array | ({ readonly body: string | Uint8Array } & Headers);

@@ -54,7 +54,10 @@ export async function settle(
 ): Promise<Result> {
   const intent = { ...write.stored, base: write.base };
   const unknown = (cause: unknown): OutcomeUnknownError =>
-    new OutcomeUnknownError({ resource: write.key, writeId: intent.writeId }, { cause });
+    new OutcomeUnknownError(
+      { resource: write.key, writeId: intent.writeId, store: 's3', canSettle: true },
+      { cause },
+    );
   const retries = new Retries(runtime, SENDS_MAX);
   let doubtful = false;
   for (;;) {

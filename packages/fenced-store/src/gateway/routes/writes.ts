@@ -1,3 +1,4 @@
+import type { Settlement } from '../../core/errors.js';
 import { type Exchange, type Route, reply } from '../exchange.js';
 import type { ObjectStore, RecordStore } from '../parts.js';
 import { Problem } from '../problem.js';
@@ -26,7 +27,7 @@ async function outcomeOf(
   { objects, records }: WriteParts,
   { kind, id, key }: NamedWrite,
   signal: AbortSignal,
-): Promise<'applied' | 'not-applied' | 'unknown'> {
+): Promise<Settlement> {
   if (kind === 'objects' && objects) return objects.settle(id, { key, signal });
   if (kind === 'records' && records) {
     const [collection = '', name = ''] = key.split('/');
