@@ -356,13 +356,14 @@ export function bucketOperations(staged: Staged): void {
   });
 
   test('an object whose bytes and metadata are of different writes is corrupt', async () => {
-    const [one, two] = [newKey(), newKey()];
-    await holder33.put(one, 'one', { token: 1 });
-    await holder33.put(two, 'two', { token: 1 });
-    const [{ bytes }, { Metadata }] = [await raw(one), await raw(two)];
+    const key = newKey();
+    await holder33.put(key, 'one', { token: 1 });
+    const { bytes } = await raw(key);
+    await holder33.put(key, 'two', { token: 1 });
+    const { Metadata } = await raw(key);
     await staged().client.send(
-      new PutObjectCommand({ Bucket: bucket, Key: one, Body: bytes, Metadata }),
+      new PutObjectCommand({ Bucket: bucket, Key: key, Body: bytes, Metadata }),
     );
-    await expect(holder33.get(one)).rejects.toThrow('different writes');
+    await expect(holder33.get(key)).rejects.toThrow('different writes');
   });
 }
