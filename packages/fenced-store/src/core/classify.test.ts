@@ -32,6 +32,13 @@ const rows: readonly Row[] = [
   ['HEAD with wrong keys, unnamed', { operation: 'head', status: 403 }, 'unnamed'],
   ['HEAD with a session that has run out, unnamed', { operation: 'head', status: 400 }, 'unnamed'],
   ['AWS: session has run out, a 400', { name: 'ExpiredToken', status: 400 }, 'no-access'],
+  [
+    'AWS: an archived object',
+    { operation: 'get', name: 'InvalidObjectState', status: 403 },
+    'archived',
+  ],
+  ['Ceph: the quota is used up', { name: 'QuotaExceeded', status: 403 }, 'quota'],
+  ['MinIO: the same', { name: 'XMinioAdminBucketQuotaExceeded', status: 400 }, 'quota'],
   ['clock is off, a 403', { name: 'RequestTimeTooSkewed', status: 403 }, 'ambiguous'],
   ['AWS: the body came too slowly, a 400', { name: 'RequestTimeout', status: 400 }, 'ambiguous'],
   ['Backblaze: 501', { name: 'NotImplemented', status: 501 }, 'unsupported'],

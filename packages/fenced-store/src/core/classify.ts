@@ -37,6 +37,8 @@ export interface Failure {
  * - `unseen`: as `ambiguous`, since the client sends other commands than those it is given. The set-up is wrong.
  * - `unnamed`: `HEAD` was refused, and a reply without a body does not say why. `GET` must be asked.
  * - `no-bucket`, `no-access`, `wrong-address`, `client`: the set-up is wrong; nothing was applied.
+ * - `archived`: the object must be restored before it can be read.
+ * - `quota`: the bucket or its owner has no room left; nothing was applied.
  * - `unsupported`: the server cannot do it; nothing was applied.
  * - `rejected`: the server says that the request itself is wrong; nothing was applied.
  */
@@ -52,6 +54,8 @@ export type Meaning =
   | 'no-access'
   | 'wrong-address'
   | 'client'
+  | 'archived'
+  | 'quota'
   | 'unsupported'
   | 'rejected';
 
@@ -74,6 +78,11 @@ const meanings: ReadonlyMap<string, Meaning> = new Map<string, Meaning>([
   // AWS: 400, not 403, for temporary credentials that have run out or are garbled.
   ['ExpiredToken', 'no-access'],
   ['InvalidToken', 'no-access'],
+  // AWS: 403 to GET and to UploadPartCopy of an object in Glacier, or in an archive tier of Intelligent-Tiering.
+  ['InvalidObjectState', 'archived'],
+  // Ceph: 403. MinIO: 400.
+  ['QuotaExceeded', 'quota'],
+  ['XMinioAdminBucketQuotaExceeded', 'quota'],
   // AWS: the bucket lives in another region.
   ['PermanentRedirect', 'wrong-address'],
   ['AuthorizationHeaderMalformed', 'wrong-address'],

@@ -66,6 +66,17 @@ export function explain(
       return new StoreSetupError(`the S3 client could not send the request ${facts}`, { cause });
     case 'unseen':
       return bypassed(facts, cause);
+    case 'archived':
+      // About one object, not about the set-up: without the address, which clients of a gateway may not read.
+      return new UnsupportedByStoreError(
+        `the object is archived: restore it (RestoreObject), wait until that is done, and try again; or overwrite it by put ${what}`,
+        { cause },
+      );
+    case 'quota':
+      return new StoreSetupError(
+        `the quota of the bucket or of its owner is used up: remove objects, or raise the quota ${facts}`,
+        { cause },
+      );
     case 'unsupported':
     case 'rejected':
       return new UnsupportedByStoreError(`the store refuses such a request ${facts}`, { cause });
