@@ -25,6 +25,7 @@ async function throttlingServer(throttledMs: number) {
   const runtime: Runtime = {
     random: Math.random,
     nowMs: Date.now,
+    monotonicMs: () => performance.now(),
     writeId: () => randomBytes(16).toString('hex'),
     sleep: async (durationMs) => {
       waitedMs += durationMs;

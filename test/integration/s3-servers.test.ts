@@ -25,6 +25,7 @@ const MIB5 = 5 * 2 ** 20;
 const runtime: Runtime = {
   random: Math.random,
   nowMs: Date.now,
+  monotonicMs: () => performance.now(),
   writeId: () => randomBytes(16).toString('hex'),
   sleep: async () => undefined,
 };

@@ -1,15 +1,19 @@
 import { randomUUID } from 'node:crypto';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import { S3Client } from '@aws-sdk/client-s3';
 import * as lock from '@fenced/lock';
 import { PostgresLock } from '@fenced/lock/postgres';
 import * as store from '@fenced/store';
 import * as client from '@fenced/store/client';
 import { createLog } from '@fenced/store/gateway/log';
+import { FencedPostgres } from '@fenced/store/postgres';
+import { FencedS3 } from '@fenced/store/s3';
 import { type RedisService, startPostgres, startRedis } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import { pino } from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { inMemory, ScriptedServer } from './s3-servers.js';
 
 /** Every declared field of a node's answer. */
 const NODE_FIELDS = ['name', 'answer', 'remainingMs', 'timeMs', 'maxTtlMs', 'error'];
@@ -48,6 +52,29 @@ function expectDeclared(nodes: readonly unknown[]): void {
 
 function expectStringifies(value: unknown): void {
   expectShown(value, JSON.parse(JSON.stringify(value)));
+}
+
+const STORE_EVENTS: Readonly<Record<keyof store.StoreEvents, true>> = {
+  'fenced:store:applied': true,
+  'fenced:store:refused': true,
+  'fenced:store:unknown': true,
+  'fenced:store:retried': true,
+  'fenced:store:probed': true,
+};
+
+/** All that the stores publish meanwhile, by channel. */
+async function storeEvents(run: () => Promise<void>): Promise<Map<string, unknown[]>> {
+  const names = Object.keys(STORE_EVENTS);
+  const events = new Map<string, unknown[]>(names.map((name) => [name, []]));
+  const hear = (message: unknown, name: string | symbol) =>
+    void events.get(String(name))?.push(message);
+  for (const name of names) subscribe(name, hear);
+  try {
+    await run();
+  } finally {
+    for (const name of names) unsubscribe(name, hear);
+  }
+  return events;
 }
 
 /** The error that this is rejected with. */
@@ -228,6 +255,34 @@ describe('JSON.stringify takes', () => {
   });
 });
 
+test('JSON.stringify takes every event of a FencedS3, tokens as decimal strings', async () => {
+  let isDown = false;
+  const answer = inMemory({});
+  await using server = await ScriptedServer.start((asked) => (isDown ? null : answer(asked)));
+  const credentials = { accessKeyId: 'key', secretAccessKey: 'secret' };
+  const { endpoint } = server;
+  const settings = { endpoint, region: 'us-east-1', credentials, forcePathStyle: true };
+  const client = new S3Client(settings);
+  const documents = new FencedS3({ client, bucket: 'bucket' });
+  const events = await storeEvents(async () => {
+    await documents.put('k', '1', { token });
+    await failure(() => documents.put('k', '2', { token: token - 1n }));
+    isDown = true;
+    await failure(() => documents.put('k', '3', { token }));
+    await failure(() => new FencedS3({ client, bucket: 'bucket' }).probe());
+  });
+  client.destroy();
+  for (const [name, messages] of events) {
+    expect(messages, name).not.toEqual([]);
+    for (const message of messages) expectStringifies(message);
+  }
+  const [refused] = JSON.parse(JSON.stringify(events.get('fenced:store:refused')));
+  expect(refused).toMatchObject({
+    token: String(token - 1n),
+    error: { code: 'stale-token', highest: String(token) },
+  });
+});
+
 test('JSON.stringify takes every lease, result and error of a PostgresLock', async () => {
   await using service = await startPostgres();
   await using pools = new AsyncDisposableStack();
@@ -244,6 +299,20 @@ test('JSON.stringify takes every lease, result and error of a PostgresLock', asy
   expect(JSON.parse(JSON.stringify(lease)).token).toBe(String(lease.token));
   expectStringifies(await postgres.tryAcquire('x', { ttlMs: 1_000 }));
   expectStringifies(await failure(() => postgres.acquire('x', { ttlMs: 1_000 })));
+
+  const ledger = new FencedPostgres({ pool });
+  await ledger.install();
+  const failing = "DO $$ BEGIN RAISE 'not now' USING ERRCODE = '40001'; END $$";
+  const events = await storeEvents(async () => {
+    await ledger.claim({ resource, token });
+    await failure(() => ledger.claim({ resource, token: token - 1n }));
+    await failure(() => ledger.query({ resource, token, attemptsMax: 2 }, failing));
+    await ledger.records('c').put('1', null, { token });
+  });
+  for (const message of [...events.values()].flat()) expectStringifies(message);
+  expect([...events.values()].map(({ length }) => length)).toEqual([2, 2, 0, 1, 0]);
+  const [applied] = JSON.parse(JSON.stringify(events.get('fenced:store:applied')));
+  expect(applied.token).toBe(String(token));
 });
 
 const [resource, token] = ['x', 2n ** 62n] as const;

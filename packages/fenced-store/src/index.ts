@@ -15,3 +15,4 @@ import './node-version.js';
 
 export * from './core/errors.js';
 export { parseToken, TOKEN_MAX, type TokenLike } from './core/token.js';
+export type { StoreEvent, StoreEvents, WriteEvent } from './events.js';

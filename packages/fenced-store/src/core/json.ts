@@ -44,3 +44,14 @@ function causeJson(cause: unknown, depth: number): unknown {
   const { toJSON } = cause as { readonly toJSON?: (key: string, depth: number) => unknown };
   return typeof toJSON === 'function' ? toJSON.call(cause, '', depth) : errorJson(cause, {}, depth);
 }
+
+class Facts {
+  toJSON(): object {
+    return factsJson({ ...this });
+  }
+}
+
+/** A copy of these facts that `JSON.stringify` takes. */
+export function withJson<Told extends object>(facts: Told): Told {
+  return Object.assign(new Facts(), facts);
+}

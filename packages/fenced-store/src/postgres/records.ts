@@ -10,6 +10,7 @@ import {
 } from '../core/errors.js';
 import { shown } from '../core/shown.js';
 import { parseToken, type TokenLike } from '../core/token.js';
+import { publish, publishOutcome, type StoreEvent, type WriteEvent } from '../events.js';
 import type { OurStatement } from './batch.js';
 import {
   isSerializationFailure,
@@ -108,8 +109,9 @@ export class FencedRecords {
    * @throws {InvalidArgumentError | InvalidTokenError} nothing was sent; or it is JSON that PostgreSQL cannot store (`\u0000`).
    */
   async put(id: string, body: Json, options: RecordWriteOptions): Promise<WrittenRecord> {
-    this.#check(id, options);
-    return this.#replace(id, toJson(body), options);
+    const { token } = this.#check(id, options);
+    const json = toJson(body);
+    return this.#published('put', id, token, () => this.#replace(id, json, options));
   }
 
   /**
@@ -128,14 +130,16 @@ export class FencedRecords {
     checkFunction('edit', edit);
     const { attemptsMax = 10 } = options;
     checkWholeNumber('attemptsMax', attemptsMax, 1, Number.MAX_SAFE_INTEGER);
-    for (let attempt = 1; ; attempt++) {
-      const row = await this.#find(id, signal);
-      const body = toJson(await edit(currentOf(row)));
-      const written = await this.#write(id, body, token, row?.version ?? '0', signal);
-      if (written) return written;
-      if (attempt >= attemptsMax) throw new ConflictError({ resource: id, attempts: attempt });
-      await this.#backOff(attempt, signal);
-    }
+    return this.#published('update', id, token, async () => {
+      for (let attempt = 1; ; attempt++) {
+        const row = await this.#find(id, signal);
+        const body = toJson(await edit(currentOf(row)));
+        const written = await this.#write(id, body, token, row?.version ?? '0', signal);
+        if (written) return written;
+        if (attempt >= attemptsMax) throw new ConflictError({ resource: id, attempts: attempt });
+        await this.#backOff(id, attempt, signal);
+      }
+    });
   }
 
   /**
@@ -151,7 +155,7 @@ export class FencedRecords {
     if (token !== undefined) {
       // In one statement: between two, another holder might write, and its document would be taken for ours.
       const statement = `SELECT ${COLUMNS} FROM fenced.claim_and_get_record($1, $2, $3::bigint)`;
-      const { rows } = await this.#claim<Row>(id, { ...options, token }, statement);
+      const { rows } = await this.#claim<Row>('get', id, { ...options, token }, statement);
       return currentOf(rows[0]);
     }
     checkName('id', id);
@@ -164,31 +168,33 @@ export class FencedRecords {
    * {@link OutcomeUnknownError}, claim again: that is harmless.
    */
   async claim(id: string, options: RecordOptions): Promise<void> {
-    await this.#claim(id, options, 'SELECT fenced.claim_record($1, $2, $3::bigint)');
+    await this.#claim('claim', id, options, 'SELECT fenced.claim_record($1, $2, $3::bigint)');
   }
 
   async #claim<Answer>(
+    operation: 'claim' | 'get',
     id: string,
     options: RecordOptions,
     statement: string,
   ): Promise<PostgresResult<Answer>> {
     const { token, signal } = this.#check(id, options);
     let isSent = false;
-    try {
-      return await this.#ask(id, signal, (session) => {
+    const claim = (): Promise<PostgresResult<Answer>> =>
+      this.#ask(id, signal, (session) => {
         isSent = true;
         return session.query<Answer>(statement, [this.#collection, id, String(token)]);
+      }).catch((error) => {
+        if (!isSent || !isUnanswered(error)) throw error;
+        // The document keeps the ids of writes, not of claims.
+        throw unknown(id, this.#runtime.uniqueId(), false, error);
       });
-    } catch (error) {
-      if (!isSent || !isUnanswered(error)) throw error;
-      // The document keeps the ids of writes, not of claims.
-      throw unknown(id, this.#runtime.uniqueId(), false, error);
-    }
+    return this.#published(operation, id, token, claim);
   }
 
   /** Deletes the document and keeps its token, so that earlier holders stay out. Errors as `put`. */
   async delete(id: string, options: RecordWriteOptions): Promise<WrittenRecord> {
-    return this.#replace(id, null, options);
+    const { token } = this.#check(id, options);
+    return this.#published('delete', id, token, () => this.#replace(id, null, options));
   }
 
   /**
@@ -211,6 +217,24 @@ export class FencedRecords {
   async highest(id: string): Promise<bigint> {
     checkName('id', id);
     return BigInt((await this.#find(id, undefined))?.token ?? 0);
+  }
+
+  #published<Result>(
+    operation: WriteEvent['operation'],
+    id: string,
+    token: bigint,
+    write: () => Promise<Result>,
+  ): Promise<Result> {
+    return publishOutcome(
+      write,
+      () => ({ ...this.#eventOf(id), operation, token }),
+      (result) => (result as Partial<WrittenRecord>).writeId,
+      () => this.#runtime.nowMs(),
+    );
+  }
+
+  #eventOf(id: string): Pick<StoreEvent, 'store' | 'collection' | 'resources'> {
+    return { store: 'postgres', collection: this.#collection, resources: [id] };
   }
 
   #check(id: string, options: RecordOptions): { token: bigint; signal: AbortSignal | undefined } {
@@ -322,12 +346,19 @@ export class FencedRecords {
         if (!isSerializationFailure(error)) throw error;
         if (attempt >= 10)
           throw new ConflictError({ resource: id, attempts: attempt }, { cause: error });
+        await this.#backOff(id, attempt, signal, error);
       }
-      await this.#backOff(attempt, signal);
     }
   }
 
-  #backOff(attempt: number, signal: AbortSignal | undefined): Promise<void> {
+  #backOff(
+    id: string,
+    attempt: number,
+    signal: AbortSignal | undefined,
+    error?: unknown,
+  ): Promise<void> {
+    const facts = { attempt, reason: 'conflict', ...(error !== undefined && { error }) } as const;
+    publish('fenced:store:retried', () => ({ ...this.#eventOf(id), ...facts }));
     const ceilingMs = Math.min(BACKOFF_MAX_MS, BACKOFF_BASE_MS * 2 ** attempt);
     return this.#runtime.sleep(this.#runtime.random() * ceilingMs, signal);
   }

@@ -8,6 +8,7 @@ import {
   StoreUnavailableError,
 } from '../core/errors.js';
 import { shown } from '../core/shown.js';
+import { publish, publishOutcome, type WriteEvent } from '../events.js';
 import {
   isCancellation,
   isSerializationFailure,
@@ -161,7 +162,7 @@ export class FencedPostgres {
   ): Promise<Result> {
     const fence = checkFence(options, this.#holdMs);
     checkFunction('work', work);
-    return this.#untilSerialized(fence, (session) => runTransaction(session, fence, work));
+    return this.#write('transaction', fence, (session) => runTransaction(session, fence, work));
   }
 
   /**
@@ -178,7 +179,7 @@ export class FencedPostgres {
     checkStatement(text, values);
     checkSingle(text);
     const statement = values ? { text, values } : { text };
-    return this.#untilSerialized(fence, (session) => runQuery<Row>(session, fence, statement));
+    return this.#write('query', fence, (session) => runQuery<Row>(session, fence, statement));
   }
 
   /**
@@ -187,7 +188,7 @@ export class FencedPostgres {
    */
   async claim(options: Fence): Promise<void> {
     const fence = checkFence(options, this.#holdMs);
-    await this.#untilSerialized(fence, (session) => runClaim(session, fence));
+    await this.#write('claim', fence, (session) => runClaim(session, fence));
   }
 
   /**
@@ -318,6 +319,20 @@ export class FencedPostgres {
     return new FencedRecords(collection, this.#connections, this.#holdMs, this.#runtime);
   }
 
+  #write<Result>(
+    operation: WriteEvent['operation'],
+    fence: CheckedFence,
+    run: (session: Session) => Promise<Result>,
+  ): Promise<Result> {
+    const { resources, token, writeId } = fence;
+    return publishOutcome(
+      () => this.#untilSerialized(fence, run),
+      () => ({ store: 'postgres', operation, resources: [...resources], token }),
+      () => writeId,
+      () => this.#runtime.nowMs(),
+    );
+  }
+
   async #untilSerialized<Result>(
     fence: CheckedFence,
     run: (session: Session) => Promise<Result>,
@@ -335,6 +350,10 @@ export class FencedPostgres {
         if (attempt >= fence.attemptsMax) {
           throw new ConflictError({ resource: nameOf(fence), attempts: attempt }, { cause: error });
         }
+        publish('fenced:store:retried', () => {
+          const resources = [...fence.resources];
+          return { store: 'postgres', resources, attempt, reason: 'conflict', error };
+        });
       }
       const ceilingMs = Math.min(BACKOFF_MAX_MS, BACKOFF_BASE_MS * 2 ** attempt);
       await this.#runtime.sleep(this.#runtime.random() * ceilingMs, signal);

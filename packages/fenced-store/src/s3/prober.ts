@@ -1,4 +1,5 @@
 import { UnsafeStoreError } from '../core/errors.js';
+import { publish, type StoreEvents } from '../events.js';
 import type { StoreCapabilities } from './capabilities.js';
 import { Certificates } from './certificate.js';
 import { probe } from './probe.js';
@@ -61,6 +62,8 @@ export class Prober {
       this.#latest = await this.#learn(renew);
       return this.#latest;
     } catch (error) {
+      const verdict = error instanceof UnsafeStoreError ? 'unsafe' : 'unknown';
+      this.#publish({ verdict, error });
       this.#isOutdated ||= renew;
       if (!(error instanceof UnsafeStoreError)) this.#capabilities = undefined;
       throw error;
@@ -69,14 +72,23 @@ export class Prober {
 
   async #learn(renew: boolean): Promise<StoreCapabilities> {
     const certified = await this.#certificates.read(this.#runtime.nowMs());
-    if (certified !== null && !renew) return certified;
+    if (certified !== null && !renew) {
+      this.#publish({ verdict: 'safe', source: 'certificate', capabilities: certified });
+      return certified;
+    }
     try {
       const learnt = await probe(this.#requests, this.#uploads, this.#prefix, this.#runtime);
       await this.#certificates.write(learnt);
+      this.#publish({ verdict: 'safe', source: 'probe', capabilities: learnt });
       return learnt;
     } catch (error) {
       if (error instanceof UnsafeStoreError) await this.#certificates.remove();
       throw error;
     }
+  }
+
+  #publish(facts: Omit<StoreEvents['fenced:store:probed'], 'store' | 'bucket'>): void {
+    const { bucket } = this.#requests.sender;
+    publish('fenced:store:probed', () => ({ store: 's3', bucket, ...facts }));
   }
 }

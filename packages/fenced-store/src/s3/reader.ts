@@ -29,7 +29,7 @@ export class Reader {
       return unlessAborted(currentOf(key, await this.#writer.get(key, signal)), signal);
     for (;;) {
       const { written, found } = await this.#writer.write(
-        { key, token, signal, onWriteId },
+        { operation: 'get', key, token, signal, onWriteId },
         this.#plans.fencedRead(key, token, signal),
       );
       // Without a version the claim was built upon before it was settled: the value read is an older one. Read again.
@@ -68,7 +68,7 @@ export class Reader {
     anew = false,
   ): Promise<void> {
     const plan = this.#plans.claim(key, token, signal, anew);
-    await this.#writer.write({ key, token, signal, onWriteId }, plan);
+    await this.#writer.write({ operation: 'claim', key, token, signal, onWriteId }, plan);
   }
 
   async *list(

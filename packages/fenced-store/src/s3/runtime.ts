@@ -10,6 +10,8 @@ export interface Runtime {
   writeId(): string;
   /** The wall clock in milliseconds since 1970, for the age of certificates and nothing else. */
   nowMs(): number;
+  /** Milliseconds of a clock that is never set, for durations. */
+  monotonicMs(): number;
   /** Rejects with the signal's reason as soon as it aborts. */
   sleep(durationMs: number, signal?: AbortSignal): Promise<void>;
 }
@@ -17,6 +19,7 @@ export interface Runtime {
 export const systemRuntime: Runtime = {
   random: Math.random,
   nowMs: Date.now,
+  monotonicMs: () => performance.now(),
   writeId: () => randomBytes(16).toString('hex'),
   sleep: async (durationMs, signal) => {
     try {
@@ -49,6 +52,11 @@ export class Retries {
   constructor(runtime: Runtime, triesMax: number) {
     this.#runtime = runtime;
     this.#triesMax = triesMax;
+  }
+
+  /** How many tries were made. */
+  get made(): number {
+    return this.#tries + this.#throttled;
   }
 
   /**

@@ -22,6 +22,7 @@ import type {
 } from '@aws-sdk/client-s3';
 import { classify, type Meaning, type Operation } from '../core/classify.js';
 import { FencedStoreError, StoreSetupError, StoreUnavailableError } from '../core/errors.js';
+import { publish } from '../events.js';
 import { briefly, bypassed, explain, factsOf } from './failures.js';
 import { type Observed, observe, type Sending, type Stack } from './observe.js';
 import { Retries, type Runtime, timeLimit } from './runtime.js';
@@ -156,7 +157,21 @@ export class Sender {
       const isThrottled = isPatient && reply.meaning === 'throttled';
       if (!PASSING.has(reply.meaning) || !(await retries.next(isThrottled, asked.signal)))
         throw reply.error;
+      this.publishRetry(asked.key, retries.made, reply);
     }
+  }
+
+  /** @param reply what the attempt was answered; without one, others were quicker */
+  publishRetry(
+    key: string,
+    attempt: number,
+    reply?: { readonly meaning: string; readonly error?: unknown },
+  ): void {
+    publish('fenced:store:retried', () => ({
+      ...{ store: 's3', bucket: this.bucket, resources: [key], attempt },
+      reason: (reply?.meaning ?? 'refused') === 'refused' ? 'conflict' : 'unavailable',
+      ...(reply?.error !== undefined && { error: reply.error }),
+    }));
   }
 
   #where<Output>({ operation, key }: Ask<Output>, { address }: Observed): string {

@@ -117,7 +117,7 @@ export class FencedS3 {
       onProgress?.({ ...progress });
     };
     const { written } = await this.#writer.write(
-      { key, token, signal, onWriteId, onSent },
+      { operation: 'put', key, token, signal, onWriteId, onSent },
       this.#plans.put(key, token, source, headers, { expected, signal }),
     );
     return written;
@@ -143,7 +143,7 @@ export class FencedS3 {
     const { attemptsMax = this.#settings.attemptsMax, signal, onWriteId } = options;
     checkAttempts(attemptsMax);
     const { written } = await this.#writer.write(
-      { key, token, signal, onWriteId, attemptsMax },
+      { operation: 'update', key, token, signal, onWriteId, attemptsMax },
       this.#plans.update(key, edit, signal),
     );
     return written;
@@ -211,7 +211,7 @@ export class FencedS3 {
     const { signal, onWriteId, expected } = options;
     checkExpected(expected);
     const { written } = await this.#writer.write(
-      { key, token, signal, onWriteId },
+      { operation: 'delete', key, token, signal, onWriteId },
       this.#plans.remove(key, token, { expected, signal }),
     );
     return written;

@@ -93,6 +93,7 @@ export async function settle(
       if (reply.meaning === 'unreachable') throw error;
       return { applied: false, seen: read.seen };
     }
+    requests.sender.publishRetry(write.key, retries.made, reply);
   }
 }
 

@@ -1,6 +1,7 @@
 import { ConflictError, OutcomeUnknownError, StaleTokenError } from '../core/errors.js';
 import { type Fate, type Intent, judge } from '../core/settle.js';
 import { historyUpon, isUpon, type Stored } from '../core/stored.js';
+import { publishOutcome, type WriteEvent } from '../events.js';
 import { etagHeader } from './capabilities.js';
 import { Known } from './known.js';
 import type { Settings, Settlement, Written } from './options.js';
@@ -32,6 +33,7 @@ interface Unsettled {
 }
 
 export interface WriteOptions {
+  readonly operation: WriteEvent['operation'];
   readonly key: string;
   readonly token: bigint;
   /** @default that of the store */
@@ -87,7 +89,21 @@ export class Writer {
   }
 
   /** Looks, checks the token against what is there, writes upon exactly that; again where the write is lost to another. */
-  async write<Found extends { readonly base: Stored | null }>(
+  write<Found extends { readonly base: Stored | null }>(
+    options: WriteOptions,
+    plan: Plan<Found>,
+  ): Promise<{ readonly written: Written; readonly found: Found }> {
+    const { bucket } = this.requests.sender;
+    const { operation, key, token } = options;
+    return publishOutcome(
+      () => this.#write(options, plan),
+      () => ({ store: 's3', bucket, operation, resources: [key], token }),
+      ({ written }) => written.writeId,
+      () => this.runtime.monotonicMs(),
+    );
+  }
+
+  async #write<Found extends { readonly base: Stored | null }>(
     options: WriteOptions,
     plan: Plan<Found>,
   ): Promise<{ readonly written: Written; readonly found: Found }> {
@@ -127,6 +143,7 @@ export class Writer {
       isSure = true;
       if (attempt >= attemptsMax) throw new ConflictError({ resource: key, attempts: attempt });
       await this.runtime.sleep(backoffMs(this.runtime, attempt), signal);
+      this.requests.sender.publishRetry(key, attempt);
     }
   }
 
