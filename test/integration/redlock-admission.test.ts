@@ -63,6 +63,16 @@ describe('a node that lost its memory', () => {
     await nodes[0].wake();
   });
 
+  test('stays out for a lease that is longer than the client that brings it back would grant', async () => {
+    await using service = await startThree();
+    const { nodes } = service;
+    const lease = await clients.lock(nodes).acquire('x', { ttlMs: LEASE_MS });
+    await Promise.all([restart(nodes[1], 'none'), restart(nodes[2], 'none')]);
+    const redeployed = clients.lock(nodes, { maxTtlMs: 100 });
+    await using _ = await redeployed.acquire('x', { ttlMs: 100, waitMs: 10_000 });
+    expect(lease.remainingMs()).toBe(0);
+  });
+
   test('is admitted once, however many clients meet it', async () => {
     await using service = await startThree();
     const { nodes } = service;
@@ -189,6 +199,25 @@ test('a clock that goes back by an hour between INSPECT and ADMIT keeps nobody w
   const admission = { floor: 0n, roster, longestMs: LEASE_MS };
   const reply = await node.admit(seen, 1, admission, LEASE_MS);
   expect(reply).toEqual({ answer: 'too-early', leftMs: LEASE_MS });
+});
+
+test('the wait begins with the first ADMIT: until a majority has promised, an old master may extend leases', async () => {
+  await using service = await startThree();
+  const [server] = service.nodes;
+  const { node, look } = askedDirectly(server);
+  const seen = await look();
+  const client = clients.connect(server.port);
+  const seconds = async () => Number((await client.time())[0]);
+  const startedAt = await seconds();
+  await until(async () => (await seconds()) > startedAt);
+  const roster = [seen, { incarnation: '', generation: 0 }];
+  const admit = () => node.admit(seen, 1, { floor: 0n, roster, longestMs: 0 }, 60_000);
+  expect(await admit()).toEqual({ answer: 'too-early', leftMs: 60_000 });
+  const askedAt = await seconds();
+  await until(async () => (await seconds()) > askedAt);
+  const again = await admit();
+  if (again.answer !== 'too-early') throw new Error(`it is ${again.answer}`);
+  expect(again.leftMs).toBeLessThan(60_000);
 });
 
 describe('an old master', () => {

@@ -216,7 +216,7 @@ describe('three of five servers that belong to another service', () => {
       // It has lost by the two new ones, and inspects all.
       await until(
         async () =>
-          (await connect(server(2).port).hget(`${clients.keyPrefix}node`, 'seen_at')) !== null,
+          (await connect(server(2).port).hget(`${clients.keyPrefix}node`, 'seen_history')) !== null,
       );
       for (const link of links) link.release('toClient');
       expect(await attempt).toMatchObject({

@@ -13,7 +13,7 @@ interface Memory {
   readonly generation: number;
   readonly floor: bigint;
   readonly longestMs: number;
-  /** Milliseconds since it was first found without a vote, by its own clock. */
+  /** Milliseconds for which it has been kept out, by its own clock; negative if it has not been. */
   readonly waitedMs: number;
 }
 
@@ -52,7 +52,7 @@ export class Clients implements Disposable {
     const client = this.connect(server.port);
     const [
       own,
-      { incarnation = '', history, gen, floor, longest, seen_at, roster },
+      { incarnation = '', history, gen, floor, longest, out_since, roster },
       [seconds, microseconds],
     ] = await Promise.all([
       ownHistory(client),
@@ -70,7 +70,7 @@ export class Clients implements Disposable {
       waitedMs:
         Number(seconds) * 1_000 +
         Number(microseconds) / 1_000 -
-        Number(seen_at ?? Number.POSITIVE_INFINITY),
+        Number(out_since ?? Number.POSITIVE_INFINITY),
     };
   }
 

@@ -81,7 +81,7 @@ const OWN = [
   'max_ttl',
   'incarnation',
   'seen_history',
-  'seen_at',
+  'out_since',
 ];
 
 /** Whether this hash is older than any lease, which are `longestMs` at most, and than fences become. */

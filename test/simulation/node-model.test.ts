@@ -253,7 +253,7 @@ async function agePlace(client: Redis, waiter: string, ms: number): Promise<void
   await client.lset(waiter, UNTIL_AT, until - ms - 1);
 }
 
-const TIMES: ReadonlySet<string> = new Set(['seen_at', 'opened', 'turned']);
+const TIMES: ReadonlySet<string> = new Set(['out_since', 'opened', 'turned']);
 /** An entry of a ledger whose lock was taken. */
 const HELD = /^(\d{15})(?=[ +]\d{16} )/;
 
@@ -262,7 +262,7 @@ const isTime = (value: string): boolean => Number(value) > 0;
 
 /** A field of a hash, as if it had been written so much earlier; its clock has moved on a little, as the model's. */
 function aged(field: string, value: string, ms: number): string {
-  if (field === 'seen_at') return String(Number(value) - ms);
+  if (field === 'out_since') return String(Number(value) - ms);
   if (TIMES.has(field) && isTime(value)) return String(Number(value) - ms - 1);
   return value.replace(HELD, (ends) =>
     isTime(ends) ? String(Number(ends) - ms - 1).padStart(15, '0') : ends,
@@ -319,8 +319,7 @@ function withoutPlace(reply: Reply): Reply {
 
 function inUnits(reply: Reply): Reply {
   const [answer] = reply;
-  if (answer === 'too-early' || answer === 'held') return [answer, units(Number(reply[1]))];
-  return answer === 'inspected' ? reply.with(-1, units(Number(reply.at(-1)))) : reply;
+  return answer === 'too-early' || answer === 'held' ? [answer, units(Number(reply[1]))] : reply;
 }
 
 test('the model of a node answers and keeps what a real Redis does', {

@@ -38,10 +38,10 @@ function beginLife(model: RedisProcess, nodeKey: string, name: string): void {
   model.writeThoughFull();
   const seconds = Math.floor(model.nowMs / 1_000);
   const microseconds = Math.floor(model.nowMs * 1_000) - seconds * 1_000_000;
+  model.deleteFields(nodeKey, ['out_since']);
   model.setFields(nodeKey, {
     seen_history: model.history,
     incarnation: `${name.slice(-8)}.${seconds}.${microseconds}`,
-    seen_at: String(Math.floor(model.nowMs)),
   });
 }
 
@@ -317,16 +317,10 @@ const inspect: Body = (model, [nodeKey], _, values, members) => {
   const refusal = mismatch(model, nodeKey, members);
   if (refusal) return refusal;
   if (field('seen_history') !== model.history) beginLife(model, nodeKey, values[0] ?? '');
-  else if (field('history') !== model.history && Number(field('seen_at')) > model.nowMs) {
-    model.writeThoughFull();
-    model.setFields(nodeKey, { seen_at: String(model.nowMs) });
-  }
-  const waited = Math.max(0, model.nowMs - Number(field('seen_at')));
   const life = [field('gen') ?? '0', field('roster') ?? ''];
   const facts = [field('max') ?? '0', field('longest') ?? '0'];
   const admitted = field('history') === model.history ? 1 : 0;
-  const told = [...life, ...facts, String(waited)];
-  return ['inspected', model.history, field('incarnation') ?? '', admitted, ...told];
+  return ['inspected', model.history, field('incarnation') ?? '', admitted, ...life, ...facts];
 };
 
 const promise: Body = (model, [nodeKey], _, values, members) => {
@@ -365,11 +359,14 @@ const admit: Body = (model, [nodeKey], _, values, members) => {
   if (refusal) return refusal;
   if (model.history !== history || !seen) return ['changed'];
   if (field('history') !== history) {
-    const left = Math.min(
-      Number(quarantine),
-      Number(field('seen_at')) + Number(quarantine) - model.nowMs,
-    );
-    if (left > 0) return ['too-early', left];
+    const nowMs = Math.floor(model.nowMs);
+    const since = Math.min(Number(field('out_since') ?? nowMs), nowMs);
+    const left = since + Number(quarantine) - nowMs;
+    if (left > 0) {
+      model.writeThoughFull();
+      model.setFields(nodeKey, { out_since: String(since) });
+      return ['too-early', left];
+    }
   } else if (Number(field('gen')) >= Number(gen)) return ['already-admitted'];
 
   const restored = model.has('floor-not-restored') ? 0 : Number(floor);

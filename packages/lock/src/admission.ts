@@ -296,8 +296,7 @@ export class Admissions {
    */
   #quarantineMs(node: RedisNode, seen: Inspection, { longestMs }: Admission): number {
     const forgotNothing = node.durable && seen.generation > 0;
-    // Nobody holds a lease that is longer than anybody may ask for now.
-    return forgotNothing ? 0 : Math.min(longestMs, this.#options.maxTtlMs);
+    return forgotNothing ? 0 : longestMs;
   }
 
   /**

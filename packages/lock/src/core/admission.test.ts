@@ -21,7 +21,6 @@ function blank(history: string, known: Partial<Inspection> = {}): Inspection {
     roster: [],
     max: 0n,
     longestMs: 0,
-    waitedMs: 0,
     ...known,
   };
 }

@@ -23,8 +23,6 @@ export interface Inspection {
   readonly max: bigint;
   /** The longest lease in milliseconds that it remembers having granted. */
   readonly longestMs: number;
-  /** Milliseconds since this life of the data was first found not admitted, by the node's clock. */
-  readonly waitedMs: number;
 }
 
 /** That an incarnation is the latest of its node: what others are asked to promise to respect. */

@@ -15,6 +15,8 @@ interface NodeMemory {
 
 /** What a node says of itself, and how it was reached. */
 export interface NodeReport extends Inspection, NodeMemory {
+  /** Milliseconds for which it has been kept out, by its own clock; 0 if it has not been. */
+  readonly waitedMs: number;
   /** How clients set the node up; null where none has. */
   readonly setUp: {
     /** 0 for those before versions were kept. */

@@ -60,7 +60,7 @@ const ROSTER_AT = 5;
 
 /** What a reply of INSPECT or of the status script begins with. */
 function inspection(reply: readonly unknown[], service: Membership): Inspection {
-  const [, history, incarnation, admitted, generation, known, max, longest, waited] = reply;
+  const [, history, incarnation, admitted, generation, known, max, longest] = reply;
   return {
     history: text(history),
     incarnation: text(incarnation),
@@ -69,7 +69,6 @@ function inspection(reply: readonly unknown[], service: Membership): Inspection 
     roster: known === '' ? [] : roster(known, service),
     max: BigInt(text(max)),
     longestMs: wholeNumber(longest),
-    waitedMs: wholeNumber(waited),
   };
 }
 
@@ -80,7 +79,8 @@ export function inspected({ parts }: Reply, service: Membership): InspectReply {
 }
 
 export function report({ parts }: Reply, service: Membership): StatusReply {
-  const [version, role, evictionPolicy, appendOnly, time, members, knownAs, names] = parts.slice(9);
+  const [waited, version, role, evictionPolicy, appendOnly, time] = parts.slice(8);
+  const [members, knownAs, names] = parts.slice(14);
   const [usedMemory, maxMemory, records] = parts.slice(17);
   const setUp = text(members) === '' ? null : setUpOf(text(members), knownAs, names);
   // One that belongs to another lock service may know of other nodes.
@@ -88,6 +88,7 @@ export function report({ parts }: Reply, service: Membership): StatusReply {
   return {
     answer: oneOf(parts, 'status'),
     ...inspection(isOwn ? parts : parts.with(ROSTER_AT, ''), service),
+    waitedMs: wholeNumber(waited),
     setUp: setUp && { ...setUp, isOwn },
     version: text(version),
     role: text(role),

@@ -1,19 +1,24 @@
 -- Lets this node vote, if it still is the incarnation that was inspected. One that votes already, in a lower generation than others
 -- have promised to it, is raised to that: its votes would not count beside theirs.
 -- arguments: history, incarnation, gen, roster, floor, longest (ms), max_ttl (ms), quarantine (ms), the node's name, all names.
--- Reply: {'admitted'} | {'already-admitted'} | {'changed'} | {'too-early', left (ms)} where the node
---        has been seen for less than the quarantine: it may have forgotten a lease that somebody
---        still holds. Or a mismatch, see node.lua.
+-- Reply: {'admitted'} | {'already-admitted'} | {'changed'} | {'too-early', left (ms)} if less time than the quarantine has
+--        passed since the first ADMIT: it may have forgotten a lease that somebody still holds. An earlier incarnation of the
+--        node may have extended one until a majority promised, and ADMIT comes after that. Or a mismatch, see node.lua.
 commands.admit = function(_, _, told, incarnation, gen, roster, floor, longest, max_ttl, quarantine, name, names)
   local fields = redis.call('HMGET', NODE,
-    'history', 'incarnation', 'seen_history', 'members', 'max', 'roster', 'longest', 'seen_at', 'gen')
+    'history', 'incarnation', 'seen_history', 'members', 'max', 'roster', 'longest', 'out_since', 'gen')
   local refusal = mismatch(fields[4])
   if refusal then return refusal end
   if own_history() ~= told or fields[3] ~= told or fields[2] ~= incarnation then return {'changed'} end
   if fields[1] ~= told then
-    -- Never more than all of it: where the clock has gone back since INSPECT, the next one lets the wait begin again.
-    local left = math.min(tonumber(quarantine), tonumber(fields[8]) + tonumber(quarantine) - own_time_ms())
-    if left > 0 then return {'too-early', left} end
+    -- If the clock has gone back since, the wait begins again: it would not end before the clock is back.
+    local since = math.min(tonumber(fields[8] or own_time_ms()), own_time_ms())
+    local left = since + tonumber(quarantine) - own_time_ms()
+    if left > 0 then
+      write_though_full()
+      redis.call('HSET', NODE, 'out_since', digits(since))
+      return {'too-early', left}
+    end
   elseif tonumber(fields[9]) >= tonumber(gen) then
     return {'already-admitted'}
   end

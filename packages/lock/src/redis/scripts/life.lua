@@ -4,6 +4,6 @@ local function begin_life(name)
   voter = nil
   write_though_full()
   local time = redis.call('TIME')
-  redis.call('HSET', NODE, 'seen_history', own_history(), 'incarnation', string.sub(name, -8) .. '.' .. time[1] .. '.' .. time[2],
-    'seen_at', digits(own_time_ms()))
+  redis.call('HDEL', NODE, 'out_since')
+  redis.call('HSET', NODE, 'seen_history', own_history(), 'incarnation', string.sub(name, -8) .. '.' .. time[1] .. '.' .. time[2])
 end

@@ -17,8 +17,9 @@
 --   max_ttl   the longest lease in milliseconds that this node would grant
 --   opened    when this hash was begun, by its clock (ms), unless the clock has gone back since
 --   turned    when that became the one before which was this one until then
---   incarnation, seen_history, seen_at   of this life of the data: a name that no other has, the history, and the clock (ms), all
---             stamped by the first INSPECT that finds it new
+--   incarnation, seen_history   of this life of the data: a name that no other has, and the history, both stamped by the
+--             first INSPECT that finds it new
+--   out_since when the first ADMIT was refused since this life must wait, by its clock (ms)
 
 local NODE, BEFORE = KEYS[1], KEYS[2]
 -- The storage version of the client and the digest of its node names, as in the field `members`.

@@ -1,5 +1,5 @@
 -- Says what an operator wants to know of this node. Writes nothing.
--- Reply: as that of INSPECT with 'status' in front, then version, role, eviction policy ('noeviction' where memory has no limit),
+-- Reply: as that of INSPECT with 'status' in front, then for how long it has been kept out (ms), version, role, eviction policy ('noeviction' where memory has no limit),
 --        aof_enabled (1|0), time (ms), members, name, names, used_memory and maxmemory (bytes), how many records of resources there
 --        are ('' if this user may not count them). Of what another storage version keeps only `members` is read.
 commands.status = function()
@@ -9,9 +9,9 @@ commands.status = function()
 
   local members = redis.call('HGET', NODE, 'members')
   local fields = other_version(members) and {} or redis.call('HMGET', NODE,
-    'incarnation', 'history', 'gen', 'roster', 'max', 'longest', 'seen_at', 'seen_history', 'name', 'names')
+    'incarnation', 'history', 'gen', 'roster', 'max', 'longest', 'out_since', 'seen_history', 'name', 'names')
   local own = own_history()
-  local waited = own and fields[8] == own and math.max(0, own_time_ms() - tonumber(fields[7])) or 0
+  local waited = own and fields[8] == own and fields[7] and math.max(0, own_time_ms() - tonumber(fields[7])) or 0
   local records = 0
   for _, key in ipairs({NODE, BEFORE}) do
     local count = redis.pcall('HLEN', key)

@@ -59,7 +59,7 @@ end
 -- need not be over: that stays until they are.
 local OWN = {
   'history', 'gen', 'roster', 'vote', 'floor', 'max', 'longest', 'members', 'name', 'names', 'max_ttl', 'incarnation', 'seen_history',
-  'seen_at',
+  'out_since',
 }
 -- Whether the hash may become the one before now: every lease that the one before has is over.
 local function may_turn(fence_ttl)
