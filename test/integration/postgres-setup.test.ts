@@ -34,7 +34,7 @@ describe('install', () => {
     await pool.query(await readFile(file, 'utf8'));
     expect(await store.highest(resource)).toBe(34n);
     const { rows } = await pool.query('SELECT fenced.version() AS version');
-    expect(rows).toEqual([{ version: 3 }]);
+    expect(rows).toEqual([{ version: 4 }]);
   });
 });
 
@@ -97,11 +97,11 @@ describe('an upgrade from version 1', () => {
   test('is not undone by a later version: its file stops', async () => {
     const { store, pool } = await openLedger();
     await pool.query(
-      "CREATE OR REPLACE FUNCTION fenced.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 4'",
+      "CREATE OR REPLACE FUNCTION fenced.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 5'",
     );
     await store.install();
     const file = new URL(import.meta.resolve('@fenced/store/postgres/schema.sql'));
-    await expect(pool.query(await readFile(file, 'utf8'))).rejects.toThrow('has version 4');
+    await expect(pool.query(await readFile(file, 'utf8'))).rejects.toThrow('has version 5');
   });
 });
 

@@ -46,24 +46,34 @@ export class FencedStoreError extends Error {
   }
 }
 
-/** The token is lower than the highest that the storage has seen for the resource: refused, nothing changed. */
+/**
+ * The token is lower than the highest that the storage has seen for the resource: refused, nothing changed. On Postgres `highest` may be
+ * the floor of pruned resources; the message says so then.
+ */
 export class StaleTokenError extends FencedStoreError {
   readonly resource: string;
   readonly presented: bigint;
   readonly highest: bigint;
 
   constructor(
-    facts: { readonly resource: string; readonly presented: bigint; readonly highest: bigint },
+    facts: {
+      readonly resource: string;
+      readonly presented: bigint;
+      readonly highest: bigint;
+      /** @default 'a later holder has written' */
+      readonly reason?: string | undefined;
+    },
     options?: { readonly cause?: unknown },
   ) {
+    const { resource, presented, highest, reason = 'a later holder has written' } = facts;
     super(
       'stale-token',
-      `stale fencing token: a later holder has written resource=${facts.resource} presented=${facts.presented} highest=${facts.highest}`,
+      `stale fencing token: ${reason} resource=${resource} presented=${presented} highest=${highest}`,
       options,
     );
-    this.resource = facts.resource;
-    this.presented = facts.presented;
-    this.highest = facts.highest;
+    this.resource = resource;
+    this.presented = presented;
+    this.highest = highest;
   }
 }
 

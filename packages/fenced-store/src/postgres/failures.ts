@@ -167,15 +167,18 @@ export function outcomeUnknown(
   return new OutcomeUnknownError(facts, { cause });
 }
 
+const BELOW_FLOOR =
+  'the resource was pruned or is new, and the token is below the floor; if it is the latest that the lock service gave, an operator must run fenced.reset';
+
 export function staleToken(error: ServerError): StaleTokenError {
-  const facts: { resource: string; presented: string; highest: string } = JSON.parse(
-    error.detail ?? '',
-  );
+  const facts: { resource: string; presented: string; highest: string; pruned?: boolean } =
+    JSON.parse(error.detail ?? '');
   return new StaleTokenError(
     {
       resource: facts.resource,
       presented: BigInt(facts.presented),
       highest: BigInt(facts.highest),
+      reason: facts.pruned ? BELOW_FLOOR : undefined,
     },
     { cause: error },
   );

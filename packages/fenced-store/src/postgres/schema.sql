@@ -37,15 +37,15 @@ BEGIN
   END IF;
   -- Read, not called.
   SELECT substring(prosrc FROM '[0-9]+')::integer INTO installed FROM pg_proc WHERE oid = to_regprocedure('fenced.version()');
-  IF installed > 3 THEN
-    RAISE EXCEPTION 'the schema "fenced" has version %, this file is version 3', installed;
+  IF installed > 4 THEN
+    RAISE EXCEPTION 'the schema "fenced" has version %, this file is version 4', installed;
   END IF;
 END
 $$;
 
 CREATE SCHEMA IF NOT EXISTS fenced;
 
--- The highest token that ever committed for each resource. Rows are never deleted: a forgotten token lets a stale writer in.
+-- The highest token that ever committed for each resource. Only `prune` deletes rows, below a floor.
 -- A row is updated only when its token grows, and no index has a changing column: with room left in the page, that is HOT.
 CREATE TABLE IF NOT EXISTS fenced.ratchet (
   resource text PRIMARY KEY CHECK (octet_length(resource) BETWEEN 1 AND 1024),
@@ -53,6 +53,15 @@ CREATE TABLE IF NOT EXISTS fenced.ratchet (
   advanced_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 ALTER TABLE fenced.ratchet SET (fillfactor = 70);
+
+-- Floors: no pruned resource that begins with `prefix` ever had a token above `token`. A resource without a row counts as if it had
+-- the highest floor over it. Each round of pruning updates the row of the empty prefix, for transactions whose snapshot is older.
+CREATE TABLE IF NOT EXISTS fenced.floor (
+  prefix text PRIMARY KEY CHECK (octet_length(prefix) <= 1024),
+  token bigint NOT NULL CHECK (token >= 0),
+  raised_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+INSERT INTO fenced.floor (prefix, token) VALUES ('', 0) ON CONFLICT DO NOTHING;
 
 -- The fate of writes, kept for a day: a row is inserted by the transaction of the write itself, so it is there where that
 -- committed; or by `settle`, so that the write can never commit. Ids are UUIDs of version 7, which begin with the time.
@@ -86,7 +95,7 @@ CREATE TABLE IF NOT EXISTS fenced.record (
 -- Which schema is installed. A library that needs a later one says so; install() never goes back to an earlier one.
 CREATE OR REPLACE FUNCTION fenced.version() RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS 'SELECT 3';
+AS 'SELECT 4';
 
 -- Raises UF001 with {"resource", "presented", "highest"} as DETAIL.
 CREATE OR REPLACE FUNCTION fenced.refuse(resource text, presented bigint, highest bigint) RETURNS void
@@ -99,6 +108,23 @@ BEGIN
 END
 $$;
 
+-- Raises UF001 for a resource without a row, whose token may have been higher before it was pruned.
+CREATE OR REPLACE FUNCTION fenced.refuse_below_floor(resource text, presented bigint, floor bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  RAISE EXCEPTION 'stale fencing token: it is below the floor of pruned resources'
+    USING ERRCODE = 'UF001', DETAIL = json_build_object(
+      'resource', resource, 'presented', presented::text, 'highest', floor::text, 'pruned', true),
+      HINT = format('If the token is the latest that the lock service gave: SELECT fenced.reset(%L, %s, ''why'')', resource, presented);
+END
+$$;
+
+-- The highest floor over a resource, or over all resources with a prefix. Plain, so that it becomes part of what calls it.
+CREATE OR REPLACE FUNCTION fenced.floor_of(resource text) RETURNS bigint
+LANGUAGE sql STABLE
+AS $$ SELECT coalesce(max(f.token), 0) FROM fenced.floor f WHERE starts_with(floor_of.resource, f.prefix) $$;
+
 -- Moves the ratchet, or raises UF001 where a higher token was presented before. Then the transaction holds its place
 -- until it ends: beside others with the same token, never beside another token.
 --
@@ -107,6 +133,9 @@ $$;
 -- is read after it is final: under READ COMMITTED by the read itself, whose snapshot is younger than the lock; under
 -- the other levels, whose snapshot may be older, by a lock on the row, which is error 40001 where the row changed meanwhile.
 -- A plain read before the lock decides only refusals, since tokens never fall.
+--
+-- `prune` deletes a row under the exclusive lock, after a floor was raised to its token. So once a lock is had, whoever finds no row
+-- finds the floor, too. A snapshot that is older than the floor is error 40001, by a lock on the row of the empty prefix.
 --
 -- Why not row locks alone: they let new sharers pass a writer that waits, so that an old holder with overlapping
 -- transactions kept its successor waiting for seconds; and each shared one writes the page, to the WAL and to a multixact.
@@ -120,6 +149,7 @@ AS $$
 DECLARE
   turn CONSTANT bigint := hashtextextended(take_turn.resource, 112585829737828);
   highest bigint;
+  floor bigint;
   done text;
 BEGIN
   IF take_turn.resource IS NULL OR take_turn.token IS NULL OR take_turn.token < 1 THEN
@@ -143,10 +173,17 @@ BEGIN
         WHERE r.resource = take_turn.resource AND r.token < take_turn.token;
     ELSE
       done := pg_advisory_xact_lock(turn);
+      IF current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM FROM fenced.floor f WHERE f.prefix = '' FOR SHARE;
+      END IF;
+      SELECT fenced.floor_of(take_turn.resource) INTO floor;
+      IF floor > take_turn.token AND NOT EXISTS (SELECT FROM fenced.ratchet r WHERE r.resource = take_turn.resource) THEN
+        PERFORM fenced.refuse_below_floor(take_turn.resource, take_turn.token, floor);
+      END IF;
       INSERT INTO fenced.ratchet (resource, token) VALUES (take_turn.resource, take_turn.token)
         ON CONFLICT DO NOTHING;
     END IF;
-    -- Not found: another token came first while this one waited, so what was read above is out of date.
+    -- Not found: another token came first while this one waited, or the row was pruned, so what was read above is out of date.
     EXIT WHEN FOUND;
   END LOOP;
 END
@@ -193,10 +230,10 @@ BEGIN
 END
 $$;
 
--- The highest token that committed for the resource, 0 where there was none.
+-- The highest token that committed for the resource, 0 where there was none. The floor if it was pruned, or never written.
 CREATE OR REPLACE FUNCTION fenced.highest(resource text) RETURNS bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS 'SELECT coalesce((SELECT r.token FROM fenced.ratchet r WHERE r.resource = highest.resource), 0)';
+AS 'SELECT coalesce((SELECT r.token FROM fenced.ratchet r WHERE r.resource = highest.resource), fenced.floor_of(highest.resource))';
 
 -- Raises UF003 unless this is still the transaction `started`: sent in one message with COMMIT, so that statements
 -- which ended the transaction that held the ratchet, and wrote on in another, are not reported as fenced.
@@ -359,6 +396,81 @@ BEGIN
   INSERT INTO fenced.ratchet AS r (resource, token) VALUES (reset.resource, reset.token)
     ON CONFLICT ON CONSTRAINT ratchet_pkey DO UPDATE SET token = EXCLUDED.token, advanced_at = EXCLUDED.advanced_at;
   INSERT INTO fenced.reset_log (resource, token_before, token_after, reason) VALUES (reset.resource, before, reset.token, reset.reason);
+END
+$$;
+
+-- For operators, before `prune`: raises the floor of the resources that begin with `prefix` to the highest token of those that
+-- did not advance for so long. It stays at or below the tokens of all others with the prefix, and `held_back_by` is the
+-- resource of the lowest of these, if the floor would be higher without it. With `up_to`, the others count for nothing, and the
+-- floor is not above `up_to`.
+CREATE OR REPLACE FUNCTION fenced.raise_floor(prefix text, older_than interval, up_to bigint DEFAULT NULL,
+  OUT floor bigint, OUT held_back_by text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  advanced_before CONSTANT timestamptz := fenced.advanced_before(prefix, older_than);
+  lowest record;
+  wanted bigint;
+BEGIN
+  IF up_to IS NULL THEN
+    SELECT r.resource, r.token INTO lowest FROM fenced.ratchet r
+      WHERE starts_with(r.resource, raise_floor.prefix) AND r.advanced_at >= advanced_before ORDER BY r.token LIMIT 1;
+  ELSE
+    SELECT NULL AS resource, up_to AS token INTO lowest;
+  END IF;
+  SELECT max(r.token) FILTER (WHERE (r.token > lowest.token) IS NOT TRUE),
+      CASE WHEN bool_or(r.token > lowest.token) THEN lowest.resource END INTO wanted, held_back_by
+    FROM fenced.ratchet r WHERE starts_with(r.resource, raise_floor.prefix) AND r.advanced_at < advanced_before;
+  IF wanted > fenced.floor_of(prefix) THEN
+    INSERT INTO fenced.floor AS f (prefix, token) SELECT p, CASE p WHEN raise_floor.prefix THEN wanted ELSE 0 END
+      FROM (SELECT '' UNION SELECT raise_floor.prefix) AS raised (p) ORDER BY p
+      ON CONFLICT ON CONSTRAINT floor_pkey DO UPDATE SET token = greatest(f.token, EXCLUDED.token), raised_at = clock_timestamp();
+  END IF;
+  floor := fenced.floor_of(prefix);
+END
+$$;
+
+-- When a resource that is pruned has advanced last at the latest.
+CREATE OR REPLACE FUNCTION fenced.advanced_before(prefix text, older_than interval) RETURNS timestamptz
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+  IF prefix IS NULL OR older_than IS NULL OR older_than < interval '0' THEN
+    RAISE EXCEPTION 'pruning needs a prefix, and an interval that is not negative' USING ERRCODE = 'invalid_parameter_value';
+  END IF;
+  RETURN clock_timestamp() - older_than;
+END
+$$;
+
+-- For operators, after `raise_floor`: deletes, in these pages of fenced.ratchet, the resources that begin with `prefix`, did not
+-- advance for so long, and have no token above the floor. Gives how many those were, and the page after these; NULL if
+-- there is none. A resource that somebody writes, or waits for, at the moment is passed over.
+CREATE OR REPLACE FUNCTION fenced.prune(prefix text, older_than interval, page bigint DEFAULT 0, pages integer DEFAULT 4,
+  OUT pruned bigint, OUT next_page bigint)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  advanced_before CONSTANT timestamptz := fenced.advanced_before(prefix, older_than);
+  floor CONSTANT bigint := fenced.floor_of(prefix);
+  locked text[];
+BEGIN
+  -- Each resource that is deleted takes an entry of the server's lock table until the transaction ends.
+  IF (page >= 0 AND pages BETWEEN 1 AND 64) IS NOT TRUE THEN
+    RAISE EXCEPTION 'a page is 0 or more, and 1 to 64 are pruned at once' USING ERRCODE = 'invalid_parameter_value';
+  END IF;
+  WITH old AS MATERIALIZED (
+    SELECT r.resource FROM fenced.ratchet r
+      WHERE r.ctid >= format('(%s,0)', page)::tid AND r.ctid < format('(%s,0)', page + pages)::tid
+        AND starts_with(r.resource, prune.prefix) AND r.advanced_at < advanced_before AND r.token <= floor)
+  SELECT array_agg(o.resource) INTO locked FROM old o
+    WHERE pg_try_advisory_xact_lock(hashtextextended(o.resource, 112585829737828));
+  -- As in `take_turn`: what is read after the lock was had is final. A row may have advanced since it was read above.
+  DELETE FROM fenced.ratchet r WHERE r.resource = ANY (locked) AND r.advanced_at < advanced_before AND r.token <= floor;
+  GET DIAGNOSTICS pruned = ROW_COUNT;
+  next_page := page + pages;
+  IF next_page * current_setting('block_size')::bigint >= pg_relation_size('fenced.ratchet') THEN
+    next_page := NULL;
+  END IF;
 END
 $$;
 

@@ -8,6 +8,7 @@ import {
   StoreUnavailableError,
 } from '../core/errors.js';
 import { shown } from '../core/shown.js';
+import { parseToken, type TokenLike } from '../core/token.js';
 import { publish, publishOutcome, type WriteEvent } from '../events.js';
 import {
   isCancellation,
@@ -24,6 +25,7 @@ import {
   checkFence,
   checkResource,
   checkWriteId,
+  complaintAboutName,
   type Fence,
   LIMIT_MS_MAX,
   type TransactionOptions,
@@ -32,7 +34,7 @@ import { runClaim, runQuery } from './query.js';
 import { FencedRecords } from './records.js';
 import { type Runtime, systemRuntime } from './runtime.js';
 import { Connections, type Session } from './session.js';
-import { checkSingle, checkStatement, presentation } from './statements.js';
+import { BEGIN, COMMIT, checkSingle, checkStatement, presentation } from './statements.js';
 import { type FencedTransaction, runTransaction } from './transaction.js';
 
 export { asFencedError } from './as-fenced-error.js';
@@ -79,6 +81,27 @@ export interface PresentingStatement {
   readonly values: (string | null)[];
 }
 
+export interface PruneOptions {
+  /** What the names begin with; `''` for all. Their tokens must come from one lock service. */
+  readonly prefix: string;
+  /** How long, in milliseconds, their tokens must not have grown: longer than any lease lasts. */
+  readonly olderThanMs: number;
+  /**
+   * The highest token that may be forgotten. It takes the place of the check that names which stay have no lower tokens.
+   * @default none
+   */
+  readonly upTo?: TokenLike;
+}
+
+export interface Pruned {
+  /** How many names were forgotten. */
+  readonly names: number;
+  /** The lowest token with which a forgotten name can be written from now on. */
+  readonly floor: bigint;
+  /** The name with the lowest token among those that stay, if more could be forgotten without it; else null. */
+  readonly heldBackBy: string | null;
+}
+
 /** A guarded table. */
 export interface Guard {
   /** As in SQL, with its schema where the search path of the connection does not have it. */
@@ -90,7 +113,13 @@ export interface Guard {
 }
 
 /** The schema that this release needs: what `fenced.version()` of its schema.sql returns. */
-const SCHEMA_VERSION = 3;
+const SCHEMA_VERSION = 4;
+
+/** For a look at all of the ratchet: 100 million rows take less. */
+const SCAN_LIMIT_MS = 600_000;
+
+/** A hundred years. */
+const OLDER_THAN_MS_MAX = 3_155_760_000_000;
 
 const BACKOFF_BASE_MS = 10;
 const BACKOFF_MAX_MS = 500;
@@ -250,7 +279,57 @@ export class FencedPostgres {
     });
   }
 
-  /** The highest token that ever wrote to the resource or claimed it; `0n` where there was none. */
+  /**
+   * Forgets names that will not come back, so that the ratchet does not grow for ever. It first raises a floor to their highest token:
+   * a forgotten or new name with the prefix can be written only with a token that is not below the floor. So no stale write
+   * passes. For the owner of the schema. It works in small steps, next to all other calls.
+   *
+   * The lock service must give a name that comes back a token above the floor. PostgresLock does, Redlock once its nodes have
+   * forgotten the name: docs/postgres.md has the conditions. Otherwise each write of the name is a `StaleTokenError` which says so,
+   * until an operator calls `fenced.reset`.
+   *
+   * @throws {StoreSetupError} where the role may not, or the schema is an earlier one.
+   * @throws {StoreUnavailableError} the connection was lost: what was forgotten before stays forgotten. Call again.
+   * @throws {InvalidArgumentError | InvalidTokenError} nothing was sent.
+   */
+  async prune(options: PruneOptions): Promise<Pruned> {
+    checkObject('options', options);
+    const { prefix, olderThanMs, upTo } = options;
+    const complaint = complaintAboutName(prefix === '' ? 'all' : prefix);
+    if (complaint) throw new InvalidArgumentError(`prefix ${complaint}`);
+    checkWholeNumber('olderThanMs', olderThanMs, 0, OLDER_THAN_MS_MAX);
+    const names = [prefix, `${olderThanMs} milliseconds`];
+    const raised = await this.#inTransaction<{ floor: string; held_back_by: string | null }>(
+      'SELECT floor::pg_catalog.text, held_back_by FROM fenced.raise_floor($1, $2::pg_catalog.interval, $3::pg_catalog.int8)',
+      [...names, upTo === undefined ? null : String(parseToken(upTo))],
+      SCAN_LIMIT_MS,
+    );
+    let count = 0;
+    for (let page: string | null = '0'; page !== null; ) {
+      const step: { pruned: string; next_page: string | null } = await this.#inTransaction(
+        'SELECT pruned::pg_catalog.text, next_page::pg_catalog.text FROM fenced.prune($1, $2::pg_catalog.interval, $3::pg_catalog.int8)',
+        [...names, page],
+      );
+      count += Number(step.pruned);
+      page = step.next_page;
+    }
+    return { names: count, floor: BigInt(raised.floor), heldBackBy: raised.held_back_by };
+  }
+
+  /** The row that one statement gives, in a transaction of its own of the kind that this library needs. */
+  async #inTransaction<Row>(
+    text: string,
+    values: readonly unknown[],
+    limitMs?: number,
+  ): Promise<Row> {
+    return this.#ask(async (session) => {
+      const statements = [BEGIN['read committed'], { text, values }, COMMIT];
+      const [, result] = await session.batchFromStart<Row>(statements, limitMs);
+      return result?.rows[0] as Row;
+    });
+  }
+
+  /** The highest token that ever wrote to the resource or claimed it; `0n` where there was none. The floor, where it was forgotten. */
   async highest(resource: string): Promise<bigint> {
     checkResource(resource);
     const { rows } = await this.#ask((session) =>
