@@ -70,3 +70,30 @@ test.each([
     expect(await store.get('k')).toMatchObject({ token: 1n, body: Buffer.from('value') });
   },
 );
+
+test.each([
+  ['without tags', 501, 'NotImplemented'],
+  ['that does not know the header', 400, 'InvalidArgument'],
+  ['whose policy does not grant PutObjectTagging', 403, 'AccessDenied'],
+])('a server %s: tombstones are written without a tag', async (_name, status, code) => {
+  const tagged: string[] = [];
+  const { server, store } = await refusing(
+    ({ headers }) => {
+      const tags = headers['x-amz-tagging'];
+      if (tags !== undefined) tagged.push(String(tags));
+      return tags !== undefined;
+    },
+    status,
+    code,
+  );
+  await using _ = server;
+  await store.delete('k', { token: 2 });
+  await store.claim('new', { token: 2 });
+  expect(tagged).toEqual(['fenced-tombstone=true']);
+  for (const key of ['k', 'new']) {
+    expect(await store.get(key)).toBeNull();
+    expect(await store.highest(key)).toBe(2n);
+  }
+  const types = server.asked.slice(-9).map(({ headers }) => headers['content-type']);
+  expect(types).toContain('application/x.fenced-tombstone');
+});

@@ -4,6 +4,7 @@ import {
   CreateBucketCommand,
   DeleteObjectCommand,
   GetObjectTaggingCommand,
+  HeadObjectCommand,
   ListObjectsV2Command,
   PutBucketPolicyCommand,
   PutBucketVersioningCommand,
@@ -227,6 +228,34 @@ export function bucketOperations(staged: Staged): void {
       team: 'a b',
       'x:y': 'x=1',
     });
+  });
+
+  test('a tombstone is told by its content type and its tag, until it is written upon', async () => {
+    const { client } = staged();
+    const look = async (Key: string) => {
+      const at = { Bucket: bucket, Key };
+      const { ContentType, ContentLength } = await client.send(new HeadObjectCommand(at));
+      const { TagSet = [] } = await client.send(new GetObjectTaggingCommand(at));
+      return { ContentType, TagSet, isSmall: (ContentLength ?? 0) < 100 };
+    };
+    const tombstone = {
+      ContentType: 'application/x.fenced-tombstone',
+      TagSet: [{ Key: 'fenced-tombstone', Value: 'true' }],
+      isSmall: true,
+    };
+    const [removed, claimed] = [newKey(), newKey()];
+    await holder33.put(removed, 'value', { token: 33, contentType: 'text/plain' });
+    await holder33.delete(removed, { token: 33 });
+    await holder33.claim(claimed, { token: 33 });
+    for (const key of [removed, claimed]) {
+      expect(await look(key)).toEqual(tombstone);
+      await holder34.claim(key, { token: 34 });
+      expect(await look(key)).toEqual(tombstone);
+      await holder34.update(key, { token: 34 }, () => 'anew');
+      const { ContentType, TagSet } = await look(key);
+      expect(TagSet).toEqual([]);
+      expect(ContentType).not.toBe(tombstone.ContentType);
+    }
   });
 
   test('in a bucket that keeps versions the store works as ever, or refuses to write', async () => {

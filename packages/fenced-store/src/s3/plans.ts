@@ -7,6 +7,7 @@ import { currentOf, keptHeaders } from './current.js';
 import type { Current, Edit, Settings } from './options.js';
 import { payloadOf, released, type Sizes, Source } from './payload.js';
 import type { Draft, Plan } from './plan.js';
+import { TOMBSTONE } from './put.js';
 import type { OpenObject, WholeObject } from './requests.js';
 import { type Form, formFor, seal } from './seal.js';
 import type { Writer } from './writer.js';
@@ -197,5 +198,10 @@ function checkVersion(resource: string, base: Stored | null, expected: Upon['exp
 /** Nothing but the token: the ratchet outlives the value. */
 async function tombstone(): Promise<Draft> {
   const sealed = await seal(new Uint8Array(), { layout: 'gzip', gzipLevel: 0 });
-  return { state: 'deleted', layout: 'gzip', payload: { kind: 'bytes', sealed }, headers: {} };
+  return {
+    state: 'deleted',
+    layout: 'gzip',
+    payload: { kind: 'bytes', sealed },
+    headers: TOMBSTONE,
+  };
 }

@@ -19,6 +19,12 @@ export interface Put {
   readonly headers: Headers;
 }
 
+/** What tells a tombstone from an empty value, for programs without this library and for lifecycle rules. */
+export const TOMBSTONE: Headers = {
+  contentType: 'application/x.fenced-tombstone',
+  tags: { 'fenced-tombstone': 'true' },
+};
+
 /** What a write was answered. A success without an ETag has the version `undefined`. */
 export type WriteReply =
   | {

@@ -31,6 +31,9 @@ import type { Reply, Sender } from './sender.js';
 /** What is read at once, even if it might be read piece by piece. */
 const SMALL_BYTES = 2 ** 20;
 
+/** How a write may be refused because of its tags. */
+const TAGS_REFUSED: ReadonlySet<string> = new Set(['unsupported', 'rejected', 'no-access']);
+
 /** What the headers of a reply tell of an object. */
 export interface ObjectFacts {
   readonly stored: Stored;
@@ -67,6 +70,7 @@ export class Requests {
   readonly sender: Sender;
   readonly #prefix: string;
   readonly #bodyBytesMax: number;
+  #tagsTombstones = true;
 
   constructor(
     sender: Sender,
@@ -155,8 +159,28 @@ export class Requests {
     return Object.fromEntries(set.map(({ Key = '', Value = '' }) => [Key, Value]));
   }
 
-  /** Sends one PUT, exactly once. */
+  /**
+   * Sends one PUT, exactly once. Servers without tags (Cloudflare R2, say) and credentials without PutObjectTagging refuse a
+   * tagged tombstone: nothing was applied then, and it is sent once more, without the tag.
+   */
   async put(
+    put: Put,
+    content: Content,
+    signal?: AbortSignal,
+    halfway?: Sending['halfway'],
+  ): Promise<WriteReply> {
+    if (put.stored.state === 'live') return this.#put(put, content, signal, halfway);
+    const { tags: _, ...headers } = put.headers;
+    const untagged = { ...put, headers };
+    if (!this.#tagsTombstones) return this.#put(untagged, content, signal);
+    const reply = await this.#put(put, content, signal);
+    if (!TAGS_REFUSED.has(reply.meaning)) return reply;
+    const again = await this.#put(untagged, content, signal);
+    this.#tagsTombstones = TAGS_REFUSED.has(again.meaning);
+    return again;
+  }
+
+  async #put(
     put: Put,
     content: Content,
     signal?: AbortSignal,
