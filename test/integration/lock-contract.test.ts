@@ -3,8 +3,8 @@ import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { setTimeout } from 'node:timers/promises';
 import {
   AcquireTimeoutError,
-  InvalidArgumentError,
   LeaseLostError,
+  LockArgumentError,
   LockHeldError,
   Redlock,
 } from '@fenced/lock';
@@ -221,7 +221,7 @@ describe.each([
     await expect(limited).rejects.toMatchObject(ended);
     const tooShort = one.using('x', { ttlMs: 1_000, maxHoldMs: 999 }, () => undefined);
     await expect(tooShort).rejects.toThrow(/maxHoldMs .* from 1000 .*ttlMs=1000.* maxHoldMs=999/);
-    await expect(tooShort).rejects.toBeInstanceOf(InvalidArgumentError);
+    await expect(tooShort).rejects.toBeInstanceOf(LockArgumentError);
   });
 
   test('an event loop that stood still for longer than the TTL finds the lease over as soon as it turns', async () => {
@@ -291,7 +291,7 @@ describe.each([
   ])('bad input is refused before anything is sent: %s', async (_, resource, options) => {
     const [one] = await openTwo();
     const run = one.acquire(resource as string, options as { ttlMs: number });
-    await expect(run).rejects.toBeInstanceOf(InvalidArgumentError);
+    await expect(run).rejects.toBeInstanceOf(LockArgumentError);
   });
 
   const seed = Number(process.env.FENCED_SEED ?? Date.now() % 2 ** 31);

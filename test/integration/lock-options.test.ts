@@ -1,4 +1,4 @@
-import { InvalidArgumentError, Redlock } from '@fenced/lock';
+import { LockArgumentError, Redlock } from '@fenced/lock';
 import { PostgresLock } from '@fenced/lock/postgres';
 import { describe, expect, test } from 'vitest';
 
@@ -96,7 +96,7 @@ describe.each([
   ])('%s', async (_, run, value, message) => {
     const refused = Promise.resolve().then(() => call(run, value));
     await expect(refused).rejects.toThrow(message);
-    await expect(refused).rejects.toBeInstanceOf(InvalidArgumentError);
+    await expect(refused).rejects.toBeInstanceOf(LockArgumentError);
   });
 });
 
@@ -171,5 +171,5 @@ test.each<[string, (value: never) => unknown, unknown, RegExp]>([
 ])('%s is refused', async (_, run, value, message) => {
   const refused = Promise.resolve().then(() => call(run, value));
   await expect(refused).rejects.toThrow(message);
-  await expect(refused).rejects.toBeInstanceOf(InvalidArgumentError);
+  await expect(refused).rejects.toBeInstanceOf(LockArgumentError);
 });

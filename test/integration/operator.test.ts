@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { setTimeout } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { InvalidArgumentError, Redlock, type RedlockConfig } from '@fenced/lock';
+import { LockArgumentError, Redlock, type RedlockConfig } from '@fenced/lock';
 import { type RedisService, startRedis } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
@@ -328,7 +328,7 @@ describe('admit', () => {
   });
 
   test('takes no name that no node has', async () => {
-    await expect(redlock().admit({ node: 'z' })).rejects.toThrow(InvalidArgumentError);
+    await expect(redlock().admit({ node: 'z' })).rejects.toThrow(LockArgumentError);
     expect((await fenced('admit', '--node', 'z', ...options())).code).toBe(64);
   });
 });

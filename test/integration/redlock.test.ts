@@ -4,8 +4,8 @@ import type { AddressInfo } from 'node:net';
 import { setTimeout } from 'node:timers/promises';
 import {
   AcquireTimeoutError,
-  InvalidArgumentError,
   LeaseLostError,
+  LockArgumentError,
   LockHeldError,
   NoQuorumError,
   Redlock,
@@ -613,7 +613,7 @@ describe('what is misconfigured', () => {
       { maxTtlMs: 0 },
       { firstToken: 0n },
     ];
-    for (const config of wrong) expect(() => redlock(config)).toThrow(InvalidArgumentError);
+    for (const config of wrong) expect(() => redlock(config)).toThrow(LockArgumentError);
 
     const lock = redlock();
     const calls = [
@@ -629,7 +629,7 @@ describe('what is misconfigured', () => {
       lock.acquire('x', { ttlMs: 1_000, signal: {} as never }),
       lock.acquire(1n as never, { ttlMs: 1_000 }),
     ];
-    for (const call of calls) await expect(call).rejects.toThrow(InvalidArgumentError);
+    for (const call of calls) await expect(call).rejects.toThrow(LockArgumentError);
     const keys = await Promise.all(admin.map((node) => node.keys(`${keyPrefix}*`)));
     expect(keys.flat()).toEqual([]);
   });

@@ -1,4 +1,4 @@
-import { InvalidArgumentError, type NodeConfig, Redlock } from '@fenced/lock';
+import { LockArgumentError, type NodeConfig, Redlock } from '@fenced/lock';
 import { Redis } from 'ioredis';
 import { UsageError } from './command.js';
 
@@ -67,7 +67,7 @@ function makeRedlock(nodes: readonly NodeConfig[], values: RedisValues): Redlock
       ...(maxTtl === undefined ? {} : { maxTtlMs: Number(maxTtl) }),
     });
   } catch (error) {
-    if (error instanceof InvalidArgumentError) throw new UsageError(error.message);
+    if (error instanceof LockArgumentError) throw new UsageError(error.message);
     throw error;
   }
 }

@@ -1,4 +1,4 @@
-import { InvalidArgumentError, LeaseLostError } from './core/errors.js';
+import { LeaseLostError, LockArgumentError } from './core/errors.js';
 import type { ReleaseOutcome } from './holding.js';
 import type { Runtime } from './runtime.js';
 
@@ -107,7 +107,7 @@ export class Lease implements AsyncDisposable {
    * @throws {LeaseLostError} where less remains
    */
   ensure(ms = 1): void {
-    if (!(ms >= 0)) throw new InvalidArgumentError(`ms must be 0 or more ms=${ms}`);
+    if (!(ms >= 0)) throw new LockArgumentError(`ms must be 0 or more ms=${ms}`);
     const remainingMs = this.remainingMs();
     if (remainingMs >= ms && remainingMs > 0) return;
     const cause = this.#reason?.();

@@ -1,6 +1,6 @@
 import type { FailedAttempt } from './attempt.js';
 import type { NodeAnswer } from './core/answers.js';
-import { InvalidArgumentError, LockError } from './core/errors.js';
+import { LockArgumentError, LockError } from './core/errors.js';
 import { failureError } from './core/failure.js';
 import {
   checkFields,
@@ -135,7 +135,7 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
    * @throws {LockHeldError} somebody else holds it, and `waitMs` is 0
    * @throws {AcquireTimeoutError} it did not become free within `waitMs`
    * @throws {NoQuorumError} too few nodes voted
-   * @throws {InvalidArgumentError} before anything is sent
+   * @throws {LockArgumentError} before anything is sent
    * @throws the signal's reason, where it aborted
    */
   async acquire(resource: string | readonly string[], options: AcquireOptions): Promise<Lease> {
@@ -167,7 +167,7 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
    * 2.25 s in all. Contention, unreachable nodes and an abort on the way are results here, not exceptions:
    * `reason` and `hint` tell why there is no lease, `nodes` what each node said.
    *
-   * @throws {InvalidArgumentError} before anything is sent
+   * @throws {LockArgumentError} before anything is sent
    * @throws the signal's reason, or an error of code `closed`, where that was so before
    */
   async tryAcquire(
@@ -198,7 +198,7 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
     const { maxHoldMs: limitMs, ...rest } = options;
     const ttlMs = checkTtlMs(rest.ttlMs, this.#maxTtlMs);
     const maxHoldMs = checkMaxHoldMs(limitMs, ttlMs);
-    if (typeof routine !== 'function') throw new InvalidArgumentError('routine must be a function');
+    if (typeof routine !== 'function') throw new LockArgumentError('routine must be a function');
     await using lease = await this.acquire(resource, rest);
     using _ = keepAlive(lease, ttlMs, maxHoldMs, this.runtime);
     const result = await routine(lease);
@@ -213,7 +213,7 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
    * @returns milliseconds for which it may be relied on from now on; 0 where the answer came too late for that
    * @throws {LeaseLostError} where no majority holds it for its owner any more
    * @throws {NoQuorumError} too few nodes answered: it ends when it would have ended
-   * @throws {InvalidArgumentError} before anything is sent
+   * @throws {LockArgumentError} before anything is sent
    */
   async extend(held: HeldLease, ttlMs: number): Promise<number> {
     const { resources, owner } = checkHeld(held);
@@ -227,7 +227,7 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
    * Gives up a lease that any process acquired.
    *
    * @returns as `release` of a lease
-   * @throws {InvalidArgumentError} before anything is sent
+   * @throws {LockArgumentError} before anything is sent
    */
   async release(held: HeldLease): Promise<ReleaseOutcome> {
     const { resources, owner } = checkHeld(held);
@@ -266,7 +266,7 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
     const waitMs = checkWaitMs(options.waitMs ?? 0);
     const closing = this.#closing.signal;
     if (options.signal !== undefined && !(options.signal instanceof AbortSignal)) {
-      throw new InvalidArgumentError('signal must be an AbortSignal');
+      throw new LockArgumentError('signal must be an AbortSignal');
     }
     const signal = options.signal ? AbortSignal.any([options.signal, closing]) : closing;
     signal.throwIfAborted();
@@ -310,7 +310,7 @@ function checkHeld(held: HeldLease) {
   checkFields('a lease of another process', held, ['resource', 'owner']);
   const { resource, owner } = held;
   if (typeof owner !== 'string' || owner === '' || !owner.isWellFormed()) {
-    throw new InvalidArgumentError(`owner must be the owner of a lease owner=${String(owner)}`);
+    throw new LockArgumentError(`owner must be the owner of a lease owner=${String(owner)}`);
   }
   return { resources: checkResources(resource), owner };
 }

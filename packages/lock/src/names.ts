@@ -1,4 +1,4 @@
-import { InvalidArgumentError } from './core/errors.js';
+import { LockArgumentError } from './core/errors.js';
 import { checkFields, checkNodeNames } from './core/options.js';
 import type { NamedClient, RedisClient } from './redis/node.js';
 
@@ -23,17 +23,14 @@ export type NodeConfig =
 /**
  * The clients, sorted by the names of their nodes.
  *
- * @throws {InvalidArgumentError} where a node is no client, has no name, or shares name or client with another one
+ * @throws {LockArgumentError} where a node is no client, has no name, or shares name or client with another one
  */
 export function nameNodes(nodes: readonly NodeConfig[]): readonly NamedClient[] {
-  if (!Array.isArray(nodes))
-    throw new InvalidArgumentError('nodes must be a list of Redis clients');
+  if (!Array.isArray(nodes)) throw new LockArgumentError('nodes must be a list of Redis clients');
   const named = nodes.map(nameNode);
   checkNodeNames(named.map(({ name }) => name));
   if (new Set(named.map(({ client }) => client)).size < named.length) {
-    throw new InvalidArgumentError(
-      'each node needs a client of its own: one client is used for two',
-    );
+    throw new LockArgumentError('each node needs a client of its own: one client is used for two');
   }
   return named.sort((a, b) => (a.name < b.name ? -1 : 1));
 }
@@ -46,15 +43,15 @@ function nameNode(node: NodeConfig, at: number): NamedClient {
     : node;
   const { name, client, durable = false } = config;
   if (!isClient(client)) {
-    throw new InvalidArgumentError(`nodes[${at}] is no ioredis client: it has no evalsha and eval`);
+    throw new LockArgumentError(`nodes[${at}] is no ioredis client: it has no evalsha and eval`);
   }
   if (typeof durable !== 'boolean') {
-    throw new InvalidArgumentError(
+    throw new LockArgumentError(
       `durable of nodes[${at}] must be true or false durable=${String(durable)} type=${typeof durable}`,
     );
   }
   if (typeof name === 'string' && name !== '') return { name, client, durable };
-  throw new InvalidArgumentError(
+  throw new LockArgumentError(
     `nodes[${at}] needs a name that all programs give it: { name, client }; only a client of one host and port is named by its address`,
   );
 }

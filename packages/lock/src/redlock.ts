@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { type AdmissionOutcome, Admissions, outcomeOf } from './admission.js';
 import { Attempt, type AttemptOutcome, type FailedAttempt } from './attempt.js';
 import { type NodeAnswer, nodeAnswer } from './core/answers.js';
-import { InvalidArgumentError } from './core/errors.js';
+import { LockArgumentError } from './core/errors.js';
 import { describeMismatch, mismatchIn, STORAGE_VERSION } from './core/mismatch.js';
 import {
   checkFields,
@@ -60,7 +60,7 @@ export class Redlock extends LockService<Place> {
   readonly #neighbours: Neighbours;
   readonly #callForAdmission = (): void => this.#admissions.call();
 
-  /** @throws {InvalidArgumentError} where a node has no name, a name is used twice or an option is out of range */
+  /** @throws {LockArgumentError} where a node has no name, a name is used twice or an option is out of range */
   constructor(config: RedlockConfig, runtime: Runtime = systemRuntime) {
     checkFields('the first argument of Redlock', config, CONFIG_FIELDS);
     checkRuntime(runtime);
@@ -111,18 +111,18 @@ export class Redlock extends LockService<Place> {
    * @returns `ok` only if it is known that a majority votes and, in addition: the node that was
    *   named; with `force` and no name, all nodes that answered. Else `reason` has every node's own
    *   answer. If a reply was lost, it is not known
-   * @throws {InvalidArgumentError} where no node has that name
+   * @throws {LockArgumentError} where no node has that name
    */
   async admit(options: AdmitOptions = {}): Promise<AdmissionOutcome> {
     checkFields('the options of admit', options, ['node', 'force']);
     const { node = null, force = false } = options;
     if (typeof force !== 'boolean') {
-      throw new InvalidArgumentError(
+      throw new LockArgumentError(
         `force must be true or false force=${String(force)} type=${typeof force}`,
       );
     }
     const index = node === null ? null : this.#nodes.all.findIndex(({ name }) => name === node);
-    if (index === -1) throw new InvalidArgumentError(`no node has that name node=${String(node)}`);
+    if (index === -1) throw new LockArgumentError(`no node has that name node=${String(node)}`);
     const round = await (force ? this.#admissions.force({ index }) : this.#admissions.admit());
     return outcomeOf(round, this.#nodes.all.length, index, force);
   }

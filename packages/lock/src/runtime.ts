@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { InvalidArgumentError } from './core/errors.js';
+import { LockArgumentError } from './core/errors.js';
 import { checkFields } from './core/options.js';
 
 /** Where time and chance come from. Tests and the simulation give their own; nothing else here reads a clock. */
@@ -43,7 +43,7 @@ const PARTS = Object.keys(systemRuntime);
 export function checkRuntime(runtime: unknown): void {
   if (runtime instanceof Object && PARTS.every((part) => part in runtime)) return;
   checkFields('the second argument, a Runtime for tests', runtime, PARTS);
-  throw new InvalidArgumentError(`a Runtime has the functions ${PARTS.join(', ')}`);
+  throw new LockArgumentError(`a Runtime has the functions ${PARTS.join(', ')}`);
 }
 
 /** As `runtime.after`, for what answers call off: a process that stood still reads those that have come before it takes them for late. */

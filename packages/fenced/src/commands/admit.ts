@@ -1,5 +1,5 @@
 import { parseArgs } from 'node:util';
-import { InvalidArgumentError } from '@fenced/lock';
+import { LockArgumentError } from '@fenced/lock';
 import { type Command, print, printJson, UsageError, understood } from '../command.js';
 import { REDIS_USAGE, redisOptions, withRedlock } from '../redis.js';
 
@@ -33,7 +33,7 @@ answered. ${EXIT_REFUSED} not so, or unknown: what every node said.`,
       const outcome = await redlock
         .admit({ force, ...(node === undefined ? {} : { node }) })
         .catch((error) => {
-          throw error instanceof InvalidArgumentError ? new UsageError(error.message) : error;
+          throw error instanceof LockArgumentError ? new UsageError(error.message) : error;
         });
       const nodes = await redlock.status();
       const votes = nodes.filter((one) => one.reachable && one.noVote === null);

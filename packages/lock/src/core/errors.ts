@@ -55,7 +55,7 @@ export class LockError extends Error {
 }
 
 /** An argument or option of the call is wrong; the message names it and says what is expected. */
-export class InvalidArgumentError extends LockError {
+export class LockArgumentError extends LockError {
   constructor(message: string) {
     super('invalid-argument', message);
   }

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { InvalidArgumentError } from './errors.js';
+import { LockArgumentError } from './errors.js';
 import {
   checkNodeNames,
   checkResources,
@@ -38,7 +38,7 @@ const wrong: [string, () => unknown][] = [
   ['a first token that is no bigint', () => resolveOptions({ firstToken: 33 as never })],
 ];
 test.each(wrong)('%s is refused', (_, call) => {
-  expect(call).toThrow(InvalidArgumentError);
+  expect(call).toThrow(LockArgumentError);
 });
 
 test('the defaults are those that the documentation names, also where an option is undefined', () => {

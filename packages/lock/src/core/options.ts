@@ -1,4 +1,4 @@
-import { InvalidArgumentError } from './errors.js';
+import { LockArgumentError } from './errors.js';
 import { driftMs } from './validity.js';
 
 /** Numbers and names that a `Redlock` runs by. All clients of the same nodes should agree on them. */
@@ -72,14 +72,14 @@ export function checkFields(what: string, options: unknown, known: readonly stri
     const [example = ''] = known;
     const value = typeof options === 'number' ? String(options) : '…';
     const type = Array.isArray(options) ? 'an array' : String(options && typeof options);
-    throw new InvalidArgumentError(
+    throw new LockArgumentError(
       `${what} must be an object such as { ${example}: ${value} }, not ${type}`,
     );
   }
   for (const field of Object.keys(options)) {
     if (known.includes(field)) continue;
     const hint = HINTS.get(field);
-    throw new InvalidArgumentError(
+    throw new LockArgumentError(
       `unknown field ${field} in ${what}${hint === undefined ? '' : `: ${hint}`}; known are ${known.join(', ')}`,
     );
   }
@@ -95,10 +95,10 @@ export function resolveOptions(options: RedlockOptions): ResolvedOptions {
     365 * DAY_MS,
   );
   if (typeof keyPrefix !== 'string' || keyPrefix === '' || !keyPrefix.isWellFormed()) {
-    throw new InvalidArgumentError('keyPrefix must be a non-empty string of well-formed Unicode');
+    throw new LockArgumentError('keyPrefix must be a non-empty string of well-formed Unicode');
   }
   if (firstToken !== null && !isFirstToken(firstToken)) {
-    throw new InvalidArgumentError(
+    throw new LockArgumentError(
       `firstToken must be a bigint from 1 to ${FIRST_TOKEN_MAX} firstToken=${String(firstToken)} type=${typeof firstToken}`,
     );
   }
@@ -112,44 +112,43 @@ function isFirstToken(value: unknown): boolean {
 /** The names of the nodes, checked. */
 export function checkNodeNames(names: readonly string[]): void {
   if (names.length === 0) {
-    throw new InvalidArgumentError('nodes must name at least one Redis node nodes=0');
+    throw new LockArgumentError('nodes must name at least one Redis node nodes=0');
   }
   if (names.length > NODES_MAX) {
-    throw new InvalidArgumentError(
+    throw new LockArgumentError(
       `more nodes than ${NODES_MAX} only add delay nodes=${names.length}`,
     );
   }
   const twice = names.find((name, at) => names.indexOf(name) !== at);
   if (twice !== undefined) {
-    throw new InvalidArgumentError(`each node needs a name of its own; used twice: name=${twice}`);
+    throw new LockArgumentError(`each node needs a name of its own; used twice: name=${twice}`);
   }
 }
 
 /** The resources of one lease, sorted, so that everybody names a set alike. */
 export function checkResources(resource: string | readonly string[]): readonly string[] {
   const resources: readonly string[] = Array.isArray(resource) ? [...resource] : [resource];
-  if (resources.length === 0)
-    throw new InvalidArgumentError('resource must name at least one thing');
+  if (resources.length === 0) throw new LockArgumentError('resource must name at least one thing');
   if (resources.length > RESOURCES_MAX) {
-    throw new InvalidArgumentError(
+    throw new LockArgumentError(
       `one lease has at most ${RESOURCES_MAX} resources resources=${resources.length}`,
     );
   }
   for (const name of resources) {
     if (typeof name !== 'string' || name === '' || name.length > RESOURCE_LENGTH_MAX) {
-      throw new InvalidArgumentError(
+      throw new LockArgumentError(
         `resource must be a string of 1 to ${RESOURCE_LENGTH_MAX} characters resource=${String(name).slice(0, 60)}`,
       );
     }
     if (!name.isWellFormed()) {
-      throw new InvalidArgumentError(
+      throw new LockArgumentError(
         `resource must be well-formed Unicode resource=${JSON.stringify(name)}`,
       );
     }
   }
   if (resources.length === 1) return resources;
   const twice = resources.find((name, at) => resources.indexOf(name) !== at);
-  if (twice !== undefined) throw new InvalidArgumentError(`resource is named twice: ${twice}`);
+  if (twice !== undefined) throw new LockArgumentError(`resource is named twice: ${twice}`);
   return resources.toSorted();
 }
 
@@ -179,7 +178,7 @@ export function checkMaxHoldMs(maxHoldMs: number | undefined, ttlMs: number): nu
 
 function milliseconds(name: string, value: number, min: number, max: number, note = ''): number {
   if (Number.isSafeInteger(value) && value >= min && value <= max) return value;
-  throw new InvalidArgumentError(
+  throw new LockArgumentError(
     `${name} must be a whole number of milliseconds from ${min} to ${max}${note} ${name}=${String(value)} type=${typeof value}`,
   );
 }

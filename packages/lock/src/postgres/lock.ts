@@ -2,7 +2,7 @@ import '../node-version.js';
 import { readFile } from 'node:fs/promises';
 import { type NodeAnswer, nodeAnswer } from '../core/answers.js';
 import { backoffMs } from '../core/backoff.js';
-import { InvalidArgumentError } from '../core/errors.js';
+import { LockArgumentError } from '../core/errors.js';
 import { type Failure, failureError } from '../core/failure.js';
 import {
   checkFields,
@@ -70,7 +70,7 @@ export class PostgresLock extends LockService {
   #forgetsMs = Number.NEGATIVE_INFINITY;
   #isClosed = false;
 
-  /** @throws {InvalidArgumentError} where the pool is none, or an option out of range */
+  /** @throws {LockArgumentError} where the pool is none, or an option out of range */
   constructor(config: PostgresLockConfig, runtime: Runtime = systemRuntime) {
     const fields = ['pool', 'maxTtlMs', 'fenceTtlMs', 'firstToken'];
     checkFields('the first argument of PostgresLock', config, fields);
@@ -80,7 +80,7 @@ export class PostgresLock extends LockService {
     this.#options = options;
     const { connect, query } = config.pool ?? {};
     if (typeof connect !== 'function' || typeof query !== 'function')
-      throw new InvalidArgumentError('pool must be a pg.Pool');
+      throw new LockArgumentError('pool must be a pg.Pool');
     this.#database = new Database(config.pool);
     this.#wakeUps = new WakeUps(config.pool, runtime);
   }
@@ -97,7 +97,7 @@ export class PostgresLock extends LockService {
    * more at once. It works in small steps, next to all other calls.
    *
    * @returns the number of forgotten names
-   * @throws {InvalidArgumentError} `olderThanMs` is no whole number, 0 to a year
+   * @throws {LockArgumentError} `olderThanMs` is no whole number, 0 to a year
    * @throws the error of the database; what was forgotten before it stays forgotten
    */
   async forget(options: { readonly olderThanMs: number }): Promise<number> {
@@ -140,9 +140,7 @@ export class PostgresLock extends LockService {
   protected override check(resource: string | readonly string[], options: AcquireOptions): Request {
     const request = super.check(resource, options);
     if (request.resources.some((name) => name.includes('\0'))) {
-      throw new InvalidArgumentError(
-        'resource must not contain NUL, which PostgreSQL cannot store',
-      );
+      throw new LockArgumentError('resource must not contain NUL, which PostgreSQL cannot store');
     }
     return request;
   }
