@@ -1,3 +1,8 @@
+import { execFile } from 'node:child_process';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
 import {
   ConflictError,
   InvalidArgumentError,
@@ -7,6 +12,7 @@ import {
   StoreUnavailableError,
 } from '@fenced/store';
 import { asFencedError, FencedPostgres, type PresentingStatement } from '@fenced/store/postgres';
+import { PrismaPg } from '@prisma/adapter-pg';
 import { sql as drizzleSql } from 'drizzle-orm';
 import { drizzle } from 'drizzle-orm/node-postgres';
 import { CompiledQuery, Kysely, PostgresDialect } from 'kysely';
@@ -81,6 +87,17 @@ const recipes: Record<string, (ledger: Ledger) => Promise<Write>> = {
         await manager.query('INSERT INTO entry (text) VALUES ($1)', [entry]);
       });
   },
+  Prisma: async ({ url }) => {
+    const prisma = new (await prismaClient())({
+      adapter: new PrismaPg({ connectionString: url.href }),
+    });
+    closeAfterTest(() => prisma.$disconnect());
+    return ({ text, values }, entry) =>
+      prisma.$transaction(async (tx) => {
+        await tx.$executeRawUnsafe(text, ...values);
+        await tx.entry.create({ data: { text: entry } });
+      });
+  },
   'postgres.js': async ({ url }) => {
     const sql = postgres(url.href, { onnotice: () => undefined });
     closeAfterTest(() => sql.end());
@@ -91,6 +108,41 @@ const recipes: Record<string, (ledger: Ledger) => Promise<Write>> = {
       });
   },
 };
+
+interface PrismaTransaction {
+  $executeRawUnsafe(text: string, ...values: unknown[]): Promise<number>;
+  readonly entry: { create(row: { data: { text: string } }): Promise<unknown> };
+}
+
+interface PrismaClient {
+  $transaction(run: (tx: PrismaTransaction) => Promise<void>): Promise<void>;
+  $disconnect(): Promise<void>;
+}
+
+/** The client that Prisma generates for the test's table. It stands where its imports are found. */
+async function prismaClient(): Promise<new (options: { adapter: PrismaPg }) => PrismaClient> {
+  const folder = await mkdtemp(join(import.meta.dirname, '../node_modules/.prisma-'));
+  closeAfterTest(() => rm(folder, { recursive: true }));
+  const schema = join(folder, 'schema.prisma');
+  await writeFile(schema, PRISMA_SCHEMA);
+  const cli = createRequire(import.meta.url).resolve('prisma/build/index.js');
+  // Generating needs no schema engine. Without this, it downloads one.
+  const env = { ...process.env, PRISMA_SCHEMA_ENGINE_BINARY: process.execPath };
+  await promisify(execFile)(process.execPath, [cli, 'generate', '--schema', schema], { env });
+  return (await import(join(folder, 'client/index.js'))).PrismaClient;
+}
+
+const PRISMA_SCHEMA = `
+generator client {
+  provider = "prisma-client-js"
+  output   = "./client"
+}
+datasource db {
+  provider = "postgresql"
+}
+model entry {
+  text String @id
+}`;
 
 describe.each(Object.entries(recipes))('in a transaction of %s', (_, open) => {
   test('a fenced write applies, a stale one is refused, nothing of it is left', async () => {
