@@ -11,7 +11,13 @@ import {
   UnsafeStoreError,
   UnsupportedByStoreError,
 } from '@fenced/store';
-import { FencedS3, type FencedS3Options, type Runtime, type S3Calls } from '@fenced/store/s3';
+import {
+  FencedS3,
+  type FencedS3Options,
+  type Runtime,
+  type S3Body,
+  type S3Calls,
+} from '@fenced/store/s3';
 import { type S3Service, startS3 } from '@fenced/testbed';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Answer, type Asked, type Betrayal, inMemory, ScriptedServer } from './s3-servers.js';
@@ -86,6 +92,129 @@ describe('servers that do not enforce conditions', () => {
     expect(Buffer.compare((await store.get('k'))?.body ?? body.subarray(1), body)).toBe(0);
     expect(server.count('POST')).toBe(completes);
   });
+
+  const LARGE = randomBytes(2 * 2 ** 20);
+  const HUGE = randomBytes(2 * MIB5);
+  const stream = () => Readable.from([HUGE]);
+  const paths: readonly (readonly [Betrayal, string, S3Body | (() => S3Body)])[] = [
+    [{ ignoresOn: 'large' }, 'large-put', LARGE],
+    [{ ignoresOn: 'expect' }, 'large-put', LARGE],
+    [{ ignoresOn: 'large', ignoresOnComplete: 'all' }, 'file-put', stream],
+    [{ ignoresOn: 'expect', ignoresOnComplete: 'all' }, 'file-put', stream],
+    [{ ignoresOn: 'unsigned', ignoresOnComplete: 'all' }, 'file-put', stream],
+  ];
+  test.each(paths)(
+    '%j: nothing is written by the path %s, small writes go on',
+    async (betrayal, path, body) => {
+      await using server = await ScriptedServer.start(inMemory(betrayal));
+      const store = storeOf(server.endpoint, { partBytes: MIB5 });
+      await store.put('k', 'x', { token: 1 });
+      const asked = server.asked.length;
+      const given = () => (typeof body === 'function' ? body() : body);
+      for (const again of [false, true]) {
+        if (again) await store.claim('k', { token: 2 });
+        const put = store.put('k', given(), { token: 2 });
+        await expect(put).rejects.toThrow(UnsupportedByStoreError);
+        await expect(put).rejects.toThrow(`path=${path}`);
+        await expect(put).rejects.toMatchObject({ cause: { code: 'unsafe-store' } });
+      }
+      const ours = server.asked.slice(asked).filter(({ path }) => path.startsWith('/bucket/k'));
+      expect(ours.filter(({ body }) => body.length > 1_000)).toEqual([]);
+      expect(await store.get('k')).toMatchObject({ body: Buffer.from('x'), token: 2n });
+      await store.update('k', { token: 3 }, () => 'y');
+      await store.put('k', Readable.from(['z']), { token: 3 });
+      await expect(store.put('k', 'late', { token: 2 })).rejects.toThrow(StaleTokenError);
+    },
+  );
+
+  test.each([{ ignoresOn: 'parts' }, { checksBeforeAssembly: true }] as const)(
+    '%j: large streams go through a temporary file, and no late one wins',
+    async (betrayal) => {
+      await using server = await ScriptedServer.start(inMemory(betrayal));
+      const store = storeOf(server.endpoint, { partBytes: MIB5 });
+      expect(await store.probe()).toMatchObject({ conditionalComplete: true });
+      await store.put('k', 'x', { token: 1 });
+      await store.put('k', stream(), { token: 1 });
+      expect(Buffer.compare((await store.get('k'))?.body ?? Buffer.alloc(0), HUGE)).toBe(0);
+      await store.put('k', LARGE, { token: 2 });
+      await expect(store.put('k', stream(), { token: 1 })).rejects.toThrow(StaleTokenError);
+      const ours = server.asked.filter(({ path }) => path.startsWith('/bucket/k'));
+      expect(ours.filter(({ method }) => method === 'POST')).toEqual([]);
+    },
+  );
+
+  /** The checks of paths that were begun, whether or not they came to an end. */
+  const checksOf = (server: ScriptedServer) =>
+    server.asked.filter(
+      ({ method, path }) => method === 'PUT' && /\/(large-put|file-put|upload)\?/.test(path),
+    );
+
+  test('a path is checked once for many writers, and not again by the next process', async () => {
+    await using server = await ScriptedServer.start(inMemory({}));
+    const store = storeOf(server.endpoint, { partBytes: MIB5 });
+    await store.put('k', 'x', { token: 1 });
+    expect(checksOf(server)).toEqual([]);
+    const write = (by: FencedS3, i: number) => [
+      by.put(`a${i}`, LARGE, { token: 1 }),
+      by.put(`b${i}`, stream(), { token: 1 }),
+    ];
+    await Promise.all([1, 2, 3].flatMap((i) => write(store, i)));
+    // Of the large PUT: two writers under each of two conditions. Of the upload: two small writes, and two parts twice.
+    const once = 4 + 6;
+    expect(checksOf(server)).toHaveLength(once);
+    await Promise.all(write(store, 4));
+    const next = storeOf(server.endpoint, { partBytes: MIB5 });
+    await Promise.all(write(next, 5));
+    expect(checksOf(server)).toHaveLength(once);
+    await next.probe({ renew: true });
+    await Promise.all(write(next, 6));
+    expect(checksOf(server)).toHaveLength(2 * once);
+  });
+
+  test('a caller who gives up does not end the check of a path that others wait for', async () => {
+    await using server = await ScriptedServer.start(inMemory({}));
+    const store = storeOf(server.endpoint, { partBytes: MIB5 });
+    await store.probe();
+    const abort = new AbortController();
+    const given = [LARGE, stream()].map((body, i) =>
+      store.put(`a${i}`, body, { token: 1, signal: abort.signal }),
+    );
+    const kept = [LARGE, stream()].map((body, i) => store.put(`b${i}`, body, { token: 1 }));
+    await expect.poll(() => checksOf(server).length).toBeGreaterThan(0);
+    abort.abort(new Error('enough'));
+    for (const put of given) await expect(put).rejects.toThrow('enough');
+    for (const put of kept) await expect(put).resolves.toMatchObject({ token: 1n });
+  });
+
+  test.each([
+    ['cuts the connection', null],
+    ['answers 500', { status: 500 }],
+  ] as const)(
+    'a server that %s: nothing is learnt of a path, and it is asked again',
+    async (...row) => {
+      const [, answer] = row;
+      const honest = inMemory({});
+      let failures = 0;
+      const isCheck = ({ method, path }: Asked) =>
+        method !== 'HEAD' && /\/(large-put|file-put|upload)\?/.test(path);
+      await using server = await ScriptedServer.start((asked) =>
+        isCheck(asked) && failures > 0 && failures-- ? answer : honest(asked),
+      );
+      const store = storeOf(server.endpoint, { partBytes: MIB5 });
+      await store.probe();
+      for (const [key, body] of [
+        ['large', () => LARGE],
+        ['stream', stream],
+      ] as const) {
+        failures = Number.POSITIVE_INFINITY;
+        await expect(store.put(key, body(), { token: 1 })).rejects.toThrow(StoreUnavailableError);
+        expect(await store.get(key)).toBeNull();
+        failures = 1;
+        await store.put(key, body(), { token: 1 });
+        expect(await store.get(key)).toMatchObject({ token: 1n });
+      }
+    },
+  );
 
   test.each([
     ['case', 'Report', 'report'],

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { setTimeout } from 'node:timers/promises';
 import { gunzipSync } from 'node:zlib';
 
 export interface Answer {
@@ -96,6 +97,13 @@ export interface Betrayal {
   /** Completes uploads whatever their condition; or only whatever ETag they name. */
   readonly ignoresOnComplete?: 'all' | 'match';
   readonly completesForAll?: boolean;
+  /**
+   * Ignores the conditions of one kind of write only: with a body above 5 MiB, with `Expect: 100-continue`, with an unsigned
+   * body, or completed from two or more `parts`.
+   */
+  readonly ignoresOn?: keyof typeof IS_IGNORED;
+  /** Checks the condition of an upload of two or more parts, and then puts them together: as versitygw's posix backend does. */
+  readonly checksBeforeAssembly?: boolean;
   /** Sends what was stored decompressed, as some proxies and every `fetch` do. */
   readonly unzips?: boolean;
   /** Takes two keys for one. */
@@ -123,6 +131,14 @@ const FOLDS = {
   length: (key: string) => key.slice(0, 255),
 } as const;
 
+/** Whether a write is of the kind whose conditions are ignored. */
+const IS_IGNORED = {
+  large: ({ method, body }: Asked) => method === 'PUT' && body.length > 5 * 2 ** 20,
+  expect: ({ headers }: Asked) => headers.expect === '100-continue',
+  unsigned: ({ headers }: Asked) => headers['x-amz-content-sha256'] === 'UNSIGNED-PAYLOAD',
+  parts: (_: Asked, parts: number) => parts > 1,
+} as const;
+
 const REFUSED: Answer = { status: 412, body: '<Error><Code>PreconditionFailed</Code></Error>' };
 const RACERS = 8;
 
@@ -143,6 +159,7 @@ class InMemory {
   readonly #before = new Map<string, StoredHere | undefined>();
   readonly #uploads = new Map<string, UploadHere>();
   readonly #waiting: (() => void)[] = [];
+  readonly #assembling: (() => void)[] = [];
   #requests = 0;
   #writes = 0;
   #ticks = 0;
@@ -163,7 +180,11 @@ class InMemory {
     if (method === 'DELETE') return { status: 204 };
     if (method !== 'PUT') return this.#read(key);
     const part = Number(url.searchParams.get('partNumber'));
-    if (part === 0) return this.#write(key, asked, kept(asked, this.#betrayal), asked.body, {});
+    if (part === 0) {
+      const ignored = this.#isIgnored(asked, 1);
+      const ignores = { match: ignored, noneMatch: ignored };
+      return this.#write(key, asked, kept(asked, this.#betrayal), asked.body, ignores);
+    }
     this.#uploads.get(uploadId ?? '')?.parts.set(part, asked.body);
     return { status: 200, headers: { etag: `"${part}"` } };
   }
@@ -255,10 +276,14 @@ class InMemory {
     const body = Buffer.concat(
       [...upload.parts].toSorted(([a], [b]) => a - b).map(([, part]) => part),
     );
-    const { ignoresOnComplete, completesForAll } = this.#betrayal;
-    const answer = await this.#write(key, asked, upload.headers, body, {
-      match: ignoresOnComplete !== undefined,
-      noneMatch: ignoresOnComplete === 'all',
+    const { ignoresOnComplete, completesForAll, checksBeforeAssembly } = this.#betrayal;
+    const ignored = this.#isIgnored(asked, upload.parts.size);
+    const assembles = checksBeforeAssembly && upload.parts.size > 1;
+    const heldAtFirst = assembles ? this.holds(key, asked.headers) : null;
+    if (heldAtFirst) await this.#assembled();
+    const answer = await this.#write(key, { ...asked, heldAtFirst }, upload.headers, body, {
+      match: ignored || ignoresOnComplete !== undefined,
+      noneMatch: ignored || ignoresOnComplete === 'all',
       ...(completesForAll && { waits: true }),
     });
     if (answer.status !== 200) return answer;
@@ -268,6 +293,20 @@ class InMemory {
       status: 200,
       body: `<CompleteMultipartUploadResult><ETag>${etag}</ETag></CompleteMultipartUploadResult>`,
     };
+  }
+
+  #isIgnored(asked: Asked, parts: number): boolean {
+    const { ignoresOn } = this.#betrayal;
+    return ignoresOn !== undefined && IS_IGNORED[ignoresOn](asked, parts);
+  }
+
+  /** Takes a second, or until another upload is put together, too. */
+  async #assembled(): Promise<void> {
+    const other = this.#assembling.shift();
+    if (other) return other();
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#assembling.push(resolve);
+    await Promise.race([promise, setTimeout(1_000)]);
   }
 
   #everyone(): Promise<void> {

@@ -1,10 +1,13 @@
 import { execFileSync } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { Readable } from 'node:stream';
 import { deflateRawSync, gzipSync } from 'node:zlib';
 import {
   CreateBucketCommand,
   DeleteObjectCommand,
   GetObjectTaggingCommand,
   HeadObjectCommand,
+  ListMultipartUploadsCommand,
   ListObjectsV2Command,
   PutBucketPolicyCommand,
   PutBucketVersioningCommand,
@@ -49,10 +52,16 @@ export function bucketOperations(staged: Staged): void {
     expect(['quoted', 'bare']).toContain(etagForm);
     expect(checks).toContain('race-of-updates');
     expect(report.filter(({ verdict }) => verdict === 'passed').length).toBeGreaterThan(10);
-    const left = await staged().client.send(
-      new ListObjectsV2Command({ Bucket: bucket, Prefix: '.fenced-probe/' }),
-    );
+    // Each path of a large write is checked before its first use.
+    const body = randomBytes(6 * 2 ** 20);
+    await holder33.put(newKey(), body, { token: 33 });
+    const small = staged().store({ partBytes: 5 * 2 ** 20 });
+    await small.put(newKey(), Readable.from([body]), { token: 33 });
+    const under = { Bucket: bucket, Prefix: '.fenced-probe/' };
+    const left = await staged().client.send(new ListObjectsV2Command(under));
     expect(left.Contents?.map(({ Key }) => Key)).toEqual(['.fenced-probe/certificate.json']);
+    const uploads = await staged().client.send(new ListMultipartUploadsCommand(under));
+    expect(uploads.Uploads ?? []).toEqual([]);
   });
 
   test('every HTTP client and gunzip read the exact bytes', async () => {

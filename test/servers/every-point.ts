@@ -125,6 +125,8 @@ export function everyPoint(staged: Staged): void {
   test('a large stream', { timeout: 60_000 }, async () => {
     const { bucket, client, capabilities } = staged();
     const large = staged().viaProxy({ partBytes: 5 * 2 ** 20, requestTimeoutMs: 1_000 });
+    // The first large write checks its path.
+    await large.put(staged().newKey(), Readable.from([BIG]), { token: 33 });
     // HEAD, Create, two parts, Complete; or HEAD and PUT. The last is the one that writes.
     const last = capabilities.conditionalComplete ? 4 : 1;
     for (const fault of FAULTS)

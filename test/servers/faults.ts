@@ -218,8 +218,8 @@ export function aborts(staged: Staged): void {
     const abort = new AbortController();
     const reason = new Error('enough');
     const send = async (command: PutObjectCommand, options: { abortSignal: AbortSignal }) => {
-      if (!((command as object) instanceof CreateMultipartUploadCommand))
-        return client.send(command, options);
+      const isOurs = (command as object) instanceof CreateMultipartUploadCommand;
+      if (!isOurs || command.input.Key !== key) return client.send(command, options);
       abort.abort(reason);
       // The server does it, whether or not anybody still listens.
       const answer = await client.send(command);

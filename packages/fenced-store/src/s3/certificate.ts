@@ -3,15 +3,21 @@ import { PutObjectCommand } from '@aws-sdk/client-s3';
 import { CorruptObjectError, UnsupportedByStoreError } from '../core/errors.js';
 import { etagHeader, type StoreCapabilities } from './capabilities.js';
 import { PROBE_VERSION } from './probe.js';
-import { conditionInput } from './put.js';
+import type { WritePath } from './probe-paths.js';
+import { bareEtag, conditionInput } from './put.js';
 import type { Requests } from './requests.js';
 
 /** How many endpoints of one bucket may each have a certificate. */
 const CERTIFICATES_MAX = 8;
 const DAY_MS = 86_400_000;
 
+/** What was learnt of a server, with the paths on which it was seen to enforce conditions, too. */
+interface Verdict extends StoreCapabilities {
+  readonly paths: readonly WritePath[];
+}
+
 /** Verdicts by whom they are about: the digest of bucket, endpoint, server and version of the probe. */
-type Verdicts = Readonly<Record<string, StoreCapabilities>>;
+type Verdicts = Readonly<Record<string, Verdict>>;
 
 /**
  * The probe's verdict, kept in the bucket so that a short-lived process starts with one GET.
@@ -32,7 +38,7 @@ export class Certificates {
   }
 
   /** The verdict on this bucket behind this endpoint; null where there is none that can be believed. */
-  async read(nowMs: number, signal?: AbortSignal): Promise<StoreCapabilities | null> {
+  async read(nowMs: number, signal?: AbortSignal): Promise<Verdict | null> {
     const object = await this.#requests.get(this.#key, signal).catch((error: unknown) => {
       // Whatever it is that lies there, it is no certificate.
       if (error instanceof CorruptObjectError || error instanceof UnsupportedByStoreError)
@@ -49,23 +55,26 @@ export class Certificates {
   }
 
   /** Leaves a verdict for others, unless somebody has changed them meanwhile. What cannot be kept is asked again. */
-  async write(capabilities: StoreCapabilities): Promise<void> {
+  async write(verdict: Verdict): Promise<void> {
     if (this.#maxAgeDays === 0) return;
     const { sender } = this.#requests;
     const subject = this.#subject();
     const others = Object.entries(this.#verdicts).filter(([of]) => of !== subject);
-    const verdicts = [[subject, capabilities], ...others].slice(0, CERTIFICATES_MAX);
-    const ifMatch = this.#version && etagHeader(this.#version, capabilities.etagForm);
+    const verdicts = [[subject, verdict], ...others].slice(0, CERTIFICATES_MAX);
+    const ifMatch = this.#version && etagHeader(this.#version, verdict.etagForm);
     const command = new PutObjectCommand({
       ...this.#requests.at(this.#key),
       ...conditionInput(ifMatch),
       ContentType: 'application/json',
       Body: JSON.stringify(Object.fromEntries(verdicts)),
     });
-    await sender.once({
+    const reply = await sender.once({
       ...{ operation: 'put', key: this.#key, command, signal: undefined },
       send: (abortSignal) => sender.client.send(command, { abortSignal }),
     });
+    if (!reply.ok) return;
+    this.#version = bareEtag(reply.output.ETag) ?? null;
+    this.#verdicts = Object.fromEntries(verdicts);
   }
 
   /** Takes back what is no longer true. */
@@ -91,17 +100,18 @@ function parse(text: string): Verdicts {
   }
 }
 
-function isVerdict(value: unknown): value is StoreCapabilities {
+function isVerdict(value: unknown): value is Verdict {
   if (typeof value !== 'object' || value === null) return false;
-  const verdict: { readonly [Name in keyof StoreCapabilities]?: unknown } = value;
-  const { conditionalComplete, distinctEtags, createAfterDelete, checks, report } = verdict;
+  const verdict: { readonly [Name in keyof Verdict]?: unknown } = value;
+  const { conditionalComplete, distinctEtags, createAfterDelete, checks, report, paths } = verdict;
   return (
     (verdict.etagForm === 'quoted' || verdict.etagForm === 'bare') &&
     ['none', 'null', 'new'].includes(String(verdict.versionIds)) &&
     [conditionalComplete, distinctEtags, createAfterDelete].every((one) => one === !!one) &&
     Number.isSafeInteger(verdict.checkedAtMs) &&
-    Array.isArray(checks) &&
-    checks.every((check) => typeof check === 'string') &&
+    [checks, paths].every(
+      (names) => Array.isArray(names) && names.every((name) => typeof name === 'string'),
+    ) &&
     Array.isArray(report) &&
     report.every(isReport)
   );

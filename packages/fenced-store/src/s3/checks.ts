@@ -8,8 +8,11 @@ import {
 import { fullHistory, type Stored } from '../core/stored.js';
 import type { Content, Put, VersionIds, WriteReply } from './put.js';
 import type { Requests } from './requests.js';
-import type { Runtime } from './runtime.js';
+import { backoffMs, type Runtime } from './runtime.js';
 import { seal, stamp } from './seal.js';
+
+/** How often checks are begun anew because a reply was lost. */
+const RUNS_MAX = 3;
 
 /** A write of the probe, and what it was answered. */
 export interface Tried {
@@ -22,6 +25,30 @@ export interface Tried {
 export interface Draft {
   readonly put: Put;
   readonly content: Uint8Array;
+}
+
+/**
+ * Runs checks under new keys below `prefix`, and removes what they have written. If a reply was lost, that run can say neither
+ * yes nor no: the next one has keys of its own.
+ *
+ * @throws {StoreUnavailableError} where a reply of each run was lost.
+ */
+export async function inRuns<T>(
+  { requests, runtime }: Pick<Checks, 'requests' | 'runtime'>,
+  prefix: string,
+  ask: (checks: Checks, prefix: string) => Promise<T>,
+): Promise<T> {
+  for (let run = 1; ; run++) {
+    const checks = new Checks(requests, runtime);
+    try {
+      return await ask(checks, `${prefix}${runtime.writeId()}`);
+    } catch (error) {
+      if (!(error instanceof StoreUnavailableError) || run === RUNS_MAX) throw error;
+    } finally {
+      await checks.cleanUp();
+    }
+    await runtime.sleep(backoffMs(runtime, run));
+  }
 }
 
 /** What the probe writes, and its judgement of the answers. */
@@ -148,6 +175,33 @@ export class Checks {
       );
     this.pass(check, sent, answered);
     return stored;
+  }
+
+  /**
+   * Two writers under one condition: the second begins and ends while the first has sent half of its body. A server that checks
+   * the condition when the headers come, and stores the body when it is there, applies both.
+   *
+   * @param send sends the first one, and calls back in the middle
+   */
+  async overtaken(
+    check: string,
+    key: string,
+    ifMatch: string | null,
+    send: (halfway: () => Promise<unknown>) => Promise<Tried>,
+  ): Promise<{ readonly first: Tried; readonly stored: Stored }> {
+    const seconds: Promise<Tried>[] = [];
+    const first = await send(async () => {
+      const second = this.put(key, ifMatch);
+      seconds.push(second);
+      // A server that takes writers of one key one by one answers the second only after the first.
+      await Promise.race([second, this.runtime.sleep(this.requests.sender.timeoutMs / 4)]);
+    });
+    const { reply } = first;
+    const tried = [first, ...(await Promise.all(seconds))];
+    // The first has failed before half of it was sent.
+    if (seconds.length === 0 && 'error' in reply) throw reply.error;
+    const stored = await this.oneWinner(check, key, tried);
+    return { first, stored };
   }
 
   async #withoutEtag(check: string, key: string, { writeId, sent }: Tried): Promise<Error> {

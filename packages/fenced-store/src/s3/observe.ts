@@ -110,7 +110,10 @@ function inPieces(args: object, { onPiece, onLast, halfway }: Sending): void {
   request.body = Readable.from(pieces(), { objectMode: false });
 }
 
-async function* slices(body: Uint8Array, halfway: Sending['halfway']): AsyncGenerator<Uint8Array> {
+export async function* slices(
+  body: Uint8Array,
+  halfway: Sending['halfway'],
+): AsyncGenerator<Uint8Array> {
   const half = halfway ? body.length >> 1 : 0;
   if (halfway) {
     yield body.subarray(0, half);

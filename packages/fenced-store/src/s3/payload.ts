@@ -1,6 +1,7 @@
 import { checkObject } from '../core/check.js';
 import { InvalidArgumentError, UnsupportedByStoreError } from '../core/errors.js';
 import { type BodyStream, bodyBytes, type S3Body } from './arguments.js';
+import type { WritePath } from './probe-paths.js';
 import { unlessAborted } from './runtime.js';
 import { type Form, regrouped, seal, sealed } from './seal.js';
 import { SpoolFile } from './spool.js';
@@ -22,29 +23,32 @@ export interface Sizes {
   /** What is smaller is sent in one PUT from memory. */
   readonly partBytes: number;
   readonly storedBytesMax: number;
-  /** Whether the server completes an upload only under its condition. Without, a temporary file makes one PUT of it. */
-  readonly conditionalComplete: boolean;
+  /** The reason why a path cannot be used. Without uploads, a temporary file makes one PUT of a large body. */
+  readonly refusal: (path: WritePath) => Promise<UnsupportedByStoreError | null>;
   /** Random, for a temporary file. */
   readonly newSpoolName: () => string;
 }
 
-/** @throws {UnsupportedByStoreError} where the bytes are more than one PUT may have, and cannot be sent otherwise. */
+/** @throws {UnsupportedByStoreError} where the bytes are more than one PUT may have, or cannot be sent under a condition. */
 export async function payloadOf(
   pieces: AsyncIterable<Uint8Array>,
-  { partBytes, storedBytesMax, conditionalComplete, newSpoolName }: Sizes,
+  { partBytes, storedBytesMax, refusal, newSpoolName }: Sizes,
 ): Promise<Payload> {
   const parts = regrouped(pieces, partBytes);
   const first = await parts.next();
   if (first.done) return { kind: 'bytes', sealed: new Uint8Array() };
   if (first.value.length < partBytes) return { kind: 'bytes', sealed: first.value };
   const all = prepended(first.value, parts);
-  if (conditionalComplete)
-    return { kind: 'parts', parts: all, close: () => parts.return(undefined) };
+  const close = () => parts.return(undefined);
   try {
+    if ((await refusal('upload')) === null) return { kind: 'parts', parts: all, close };
+    const refused = await refusal('file-put');
+    if (refused !== null) throw refused;
     return { kind: 'file', file: await SpoolFile.of(all, newSpoolName(), storedBytesMax) };
-  } finally {
-    // Where there can be no file, nobody has begun to read the rest.
-    await parts.return(undefined);
+  } catch (error) {
+    // Nobody may have begun to read the rest.
+    await close();
+    throw error;
   }
 }
 

@@ -34,7 +34,7 @@ export class Plans {
       look: () => this.#base(key, token, { expected, signal }),
       draft: async ({ base }, capabilities) => {
         checkVersion(key, base, expected);
-        const payload = await source.payload(this.#sizes(capabilities));
+        const payload = await source.payload(this.#sizes(capabilities, signal));
         const { bodyBytes } = source;
         return { state: 'live', layout: this.#settings.layout, payload, headers, bodyBytes };
       },
@@ -76,7 +76,7 @@ export class Plans {
         const headers = { ...old, ...checkHeaders(given) };
         const form = formFor(this.#settings, headers.contentType);
         const source = new Source(bodyBytes(body), form, signal, () => undefined);
-        const payload = await source.payload(this.#sizes(capabilities));
+        const payload = await source.payload(this.#sizes(capabilities, signal));
         return {
           ...{ state: 'live', layout: form.layout, payload, headers },
           bodyBytes: source.bodyBytes,
@@ -113,7 +113,8 @@ export class Plans {
         if (object === null) return tombstone();
         const form = this.#keptForm(object, capabilities);
         const headers = await keptHeaders(this.#writer.requests, key, object, signal);
-        const payload = await payloadOf(keptStream(key, object, form), this.#sizes(capabilities));
+        const sizes = this.#sizes(capabilities, signal);
+        const payload = await payloadOf(keptStream(key, object, form), sizes);
         const release = () => released(payload);
         const { bodyBytes } = object.stored;
         return { state: 'live', layout: form.layout, payload, headers, release, bodyBytes };
@@ -167,7 +168,7 @@ export class Plans {
   }
 
   /** @throws {UnsupportedByStoreError} where two writes in this layout could not be told apart. */
-  #sizes({ conditionalComplete, distinctEtags }: StoreCapabilities): Sizes {
+  #sizes({ distinctEtags }: StoreCapabilities, signal: AbortSignal | undefined): Sizes {
     if (this.#settings.layout === 'plain' && !distinctEtags)
       throw new UnsupportedByStoreError(
         "two writes of the same bytes have the same ETag on this server, so that the token must be in the bytes: use the layout 'gzip'",
@@ -176,7 +177,7 @@ export class Plans {
     return {
       partBytes,
       storedBytesMax,
-      conditionalComplete,
+      refusal: (path) => this.#writer.prober.refusal(path, signal),
       newSpoolName: () => this.#writer.runtime.writeId(),
     };
   }

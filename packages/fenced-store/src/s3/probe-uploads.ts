@@ -6,6 +6,8 @@ import type { Part, Upload, Uploads } from './uploads.js';
 
 const WRITERS = 8;
 const RUNS_MAX = 3;
+/** The least that S3 takes for a part that is not the last. */
+const PART_BYTES = 5 * 2 ** 20;
 
 /**
  * Whether a multipart upload is completed only under its condition. Ceph 16 and Garage ignore it there, moto 5 ignores
@@ -42,7 +44,21 @@ function noteAbsence(checks: Checks, error: FencedStoreError): void {
   } else checks.absent('complete', 'multipart upload', error.message);
 }
 
-/** An upload of one part that waits for its Complete. */
+/**
+ * Whether uploads of several parts, which a server must put together, are completed only under their condition, too.
+ *
+ * @throws {UnsafeStoreError} where they are not.
+ */
+export async function checkParts(
+  checks: Checks,
+  uploads: Uploads,
+  key: string,
+  form: EtagForm,
+): Promise<void> {
+  await new UploadsProbe(checks, uploads, form).parts(key);
+}
+
+/** An upload that waits for its Complete. */
 interface Ready {
   readonly put: Put;
   readonly upload: Upload;
@@ -89,6 +105,33 @@ class UploadsProbe {
     }
   }
 
+  /**
+   * Two uploads whose conditions do not hold, then the same two at once under one that holds. A server that checks the condition
+   * before it puts the parts together completes both.
+   */
+  async parts(key: string): Promise<void> {
+    const checks = this.#checks;
+    const ifMatch = (version: string): string => etagHeader(version, this.#form);
+    const created = await checks.put(key, null);
+    const first = await checks.applied('parts-create', key, created);
+    const updated = await checks.put(key, ifMatch(first));
+    const version = await checks.applied('parts-update', key, updated);
+    const ready: Ready[] = [];
+    try {
+      for (const _ of Array(2)) ready.push(await this.#prepare(key, null, PART_BYTES + 1));
+      const [one] = ready as [Ready];
+      // The one upload twice: a server may forget it as it refuses to complete it.
+      const old = await this.#complete(one, ifMatch(first));
+      await checks.refused('parts-update-with-old-etag', key, old, version);
+      const again = await this.#complete(one, null);
+      await checks.refused('parts-create-again', key, again, version);
+      const tried = await Promise.all(ready.map((each) => this.#complete(each, ifMatch(version))));
+      await checks.oneWinner('parts-race-of-updates', key, tried);
+    } finally {
+      await Promise.all(ready.map(({ upload }) => this.#uploads.abort(upload)));
+    }
+  }
+
   async #write(key: string, ifMatch: string | null): Promise<Tried> {
     const ready = await this.#prepare(key, ifMatch);
     const tried = await this.#complete(ready);
@@ -96,15 +139,28 @@ class UploadsProbe {
     return tried;
   }
 
-  async #prepare(key: string, ifMatch: string | null): Promise<Ready> {
-    const { put, content } = await this.#checks.draft(key, ifMatch);
+  async #prepare(key: string, ifMatch: string | null, bodyBytes?: number): Promise<Ready> {
+    const { put, content } = await this.#checks.draft(key, ifMatch, bodyBytes);
     const upload = await this.#uploads.create(put);
-    const part = await this.#uploads.part(upload, 1, content);
-    return { put, upload, parts: [part] };
+    try {
+      const parts: Part[] = [];
+      for (let at = 0; at < content.length; at += PART_BYTES) {
+        const bytes = content.subarray(at, at + PART_BYTES);
+        parts.push(await this.#uploads.part(upload, parts.length + 1, bytes));
+      }
+      return { put, upload, parts };
+    } catch (error) {
+      await this.#uploads.abort(upload);
+      throw error;
+    }
   }
 
-  async #complete({ put, upload, parts }: Ready): Promise<Tried> {
-    const reply = await this.#uploads.complete(put, upload, parts, 0);
-    return { writeId: put.stored.writeId, sent: `Complete ${conditionOf(put)}`, reply };
+  async #complete(
+    { put, upload, parts }: Ready,
+    ifMatch: string | null = put.ifMatch,
+  ): Promise<Tried> {
+    const sent = { ...put, ifMatch };
+    const reply = await this.#uploads.complete(sent, upload, parts, 0);
+    return { writeId: put.stored.writeId, sent: `Complete ${conditionOf(sent)}`, reply };
   }
 }

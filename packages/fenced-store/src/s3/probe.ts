@@ -1,15 +1,11 @@
-import {
-  CorruptObjectError,
-  StoreSetupError,
-  StoreUnavailableError,
-  UnsafeStoreError,
-} from '../core/errors.js';
+import { CorruptObjectError, StoreSetupError, UnsafeStoreError } from '../core/errors.js';
 import { type EtagForm, etagHeader, type StoreCapabilities } from './capabilities.js';
-import { Checks, type Draft, type Tried } from './checks.js';
+import { type Checks, type Draft, inRuns } from './checks.js';
 import { checkStamp, open } from './open.js';
+import { PROBED_BYTES } from './probe-paths.js';
 import { probeUploads } from './probe-uploads.js';
 import type { Requests } from './requests.js';
-import { backoffMs, type Runtime } from './runtime.js';
+import type { Runtime } from './runtime.js';
 import type { Uploads } from './uploads.js';
 
 /** Raised whenever a server could pass an older probe and fail this one: certificates of older ones are not believed then. */
@@ -17,13 +13,11 @@ export const PROBE_VERSION = 3;
 
 const WRITERS = 32;
 const ROUNDS = 3;
-/** Servers and proxies may treat bodies that they must buffer, and keys that they must decode, otherwise. */
-const LARGE_BODY_BYTES = 2 ** 20 + 1;
 const OVERTAKEN_BODY_BYTES = 2 ** 17;
 /** So many long bodies, one upon the other and none read in between, tell a clock in ETags from a digest. */
 const QUICK_WRITES = 6;
+/** Servers and proxies may treat keys that they must decode otherwise. */
 const KEY = 'conditions ä+&%';
-const RUNS_MAX = 3;
 const WRONG_ETAG: string = '0'.repeat(32);
 
 /**
@@ -39,17 +33,12 @@ export async function probe(
   prefix: string,
   runtime: Runtime,
 ): Promise<StoreCapabilities> {
-  for (let run = 1; ; run++) {
-    const checks = new Checks(requests, runtime);
-    try {
-      return await askAll(checks, uploads, `${prefix}${runtime.writeId()}`);
-    } catch (error) {
-      // A reply was lost, so this run can say neither yes nor no. The next has keys of its own.
-      if (!(error instanceof StoreUnavailableError) || run === RUNS_MAX) throw asSetup(error);
-    } finally {
-      await checks.cleanUp();
-    }
-    await runtime.sleep(backoffMs(runtime, run));
+  try {
+    return await inRuns({ requests, runtime }, prefix, (checks, keys) =>
+      askAll(checks, uploads, keys),
+    );
+  } catch (error) {
+    throw asSetup(error);
   }
 }
 
@@ -68,7 +57,7 @@ async function askAll(
     ['update-with-wrong-etag', WRONG_ETAG],
   ] as const)
     await checks.refused(check, key, await checks.put(key, ifMatch(of)), version);
-  const large = await checks.put(key, ifMatch(first), LARGE_BODY_BYTES);
+  const large = await checks.put(key, ifMatch(first), PROBED_BYTES);
   await checks.refused('large-update-with-old-etag', key, large, version);
   await tellsBodiesApart(checks, `${prefix}/quick`, etagForm);
   const absent = `${prefix}/absent`;
@@ -118,25 +107,16 @@ async function race(
   return (await checks.oneWinner(check, key, await Promise.all(writers))).version;
 }
 
-/**
- * Two writers under one condition: the second begins and ends while the first has sent half of its body. A server that checks the
- * condition when the headers come, and stores the body when it is there, applies both.
- */
 async function overtake(
   checks: Checks,
   check: string,
   key: string,
   ifMatch: string | null,
 ): Promise<string> {
-  // Where the first has failed before half of it was sent, there is no second.
-  let second: Promise<Tried> | null = null;
-  const first = await checks.put(key, ifMatch, OVERTAKEN_BODY_BYTES, async () => {
-    second = checks.put(key, ifMatch);
-    // A server that takes writers of one key one by one answers the second only after the first.
-    await Promise.race([second, checks.runtime.sleep(checks.requests.sender.timeoutMs / 4)]);
-  });
-  const tried = [first, await second].filter((one) => one !== null);
-  return (await checks.oneWinner(check, key, tried)).version;
+  const { stored } = await checks.overtaken(check, key, ifMatch, (halfway) =>
+    checks.put(key, ifMatch, OVERTAKEN_BODY_BYTES, halfway),
+  );
+  return stored.version;
 }
 
 /** What was written last must come back whole: bytes, metadata and ETag. */

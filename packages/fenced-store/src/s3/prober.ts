@@ -1,8 +1,9 @@
-import { UnsafeStoreError } from '../core/errors.js';
+import { UnsafeStoreError, UnsupportedByStoreError } from '../core/errors.js';
 import { publish, type StoreEvents } from '../events.js';
 import type { StoreCapabilities } from './capabilities.js';
 import { Certificates } from './certificate.js';
 import { probe } from './probe.js';
+import { checkPath, type WritePath } from './probe-paths.js';
 import type { Requests } from './requests.js';
 import { type Runtime, unlessAborted } from './runtime.js';
 import type { Uploads } from './uploads.js';
@@ -16,6 +17,10 @@ export class Prober {
   readonly #certificates: Certificates;
   #capabilities: Promise<StoreCapabilities> | undefined;
   #latest: StoreCapabilities | undefined;
+  /** The paths on which the server was seen to enforce conditions, too. */
+  #enforced: ReadonlySet<WritePath> = new Set();
+  /** The answers about paths, or the runs that will give them. */
+  #asked = new Map<WritePath, Promise<UnsupportedByStoreError | null>>();
   /** Whether the server must be asked, whatever a certificate says. */
   #isOutdated = false;
 
@@ -43,6 +48,27 @@ export class Prober {
     return unlessAborted(this.#capabilities, options.signal);
   }
 
+  /**
+   * The reason why a path cannot be used; null if the server enforces conditions there, too. That is asked before the first
+   * use, once for all callers.
+   *
+   * @throws {StoreUnavailableError} where nothing was learnt; the next call asks again.
+   */
+  async refusal(
+    path: WritePath,
+    signal: AbortSignal | undefined,
+  ): Promise<UnsupportedByStoreError | null> {
+    const capabilities = await this.capabilities({ signal });
+    if (path === 'upload' && !capabilities.conditionalComplete) return unsupported(path);
+    if (this.#enforced.has(path)) return null;
+    const runs = this.#asked;
+    const asked = runs.get(path) ?? this.#ask(path, capabilities);
+    runs.set(path, asked);
+    // Nothing was learnt.
+    asked.catch(() => runs.delete(path));
+    return unlessAborted(asked, signal);
+  }
+
   /** Has the next caller ask the server again, unless somebody else has done so since these were learnt. */
   outdated(capabilities: StoreCapabilities): void {
     if (this.#latest === capabilities) this.#outdate();
@@ -51,6 +77,8 @@ export class Prober {
   #outdate(): void {
     this.#capabilities = undefined;
     this.#latest = undefined;
+    this.#enforced = new Set();
+    this.#asked = new Map();
     this.#isOutdated = true;
   }
 
@@ -73,12 +101,14 @@ export class Prober {
   async #learn(renew: boolean): Promise<StoreCapabilities> {
     const certified = await this.#certificates.read(this.#runtime.nowMs());
     if (certified !== null && !renew) {
-      this.#publish({ verdict: 'safe', source: 'certificate', capabilities: certified });
-      return certified;
+      const { paths, ...capabilities } = certified;
+      this.#enforced = new Set(paths);
+      this.#publish({ verdict: 'safe', source: 'certificate', capabilities });
+      return capabilities;
     }
     try {
       const learnt = await probe(this.#requests, this.#uploads, this.#prefix, this.#runtime);
-      await this.#certificates.write(learnt);
+      await this.#certificates.write({ ...learnt, paths: [] });
       this.#publish({ verdict: 'safe', source: 'probe', capabilities: learnt });
       return learnt;
     } catch (error) {
@@ -87,8 +117,36 @@ export class Prober {
     }
   }
 
+  /** All callers share one run, so no caller's signal ends it. */
+  async #ask(
+    path: WritePath,
+    capabilities: StoreCapabilities,
+  ): Promise<UnsupportedByStoreError | null> {
+    const [requests, uploads] = [this.#requests, this.#uploads];
+    try {
+      await checkPath(path, requests, uploads, this.#prefix, this.#runtime, capabilities);
+    } catch (error) {
+      if (error instanceof UnsafeStoreError || error instanceof UnsupportedByStoreError)
+        return unsupported(path, error);
+      throw error;
+    }
+    if (this.#latest === capabilities) {
+      this.#enforced = new Set([...this.#enforced, path]);
+      await this.#certificates.write({ ...capabilities, paths: [...this.#enforced] });
+    }
+    return null;
+  }
+
   #publish(facts: Omit<StoreEvents['fenced:store:probed'], 'store' | 'bucket'>): void {
     const { bucket } = this.#requests.sender;
     publish('fenced:store:probed', () => ({ store: 's3', bucket, ...facts }));
   }
+}
+
+function unsupported(path: WritePath, cause?: Error): UnsupportedByStoreError {
+  const check = cause instanceof UnsafeStoreError ? ` check=${cause.check}` : '';
+  return new UnsupportedByStoreError(
+    `the server does not enforce conditions on such large writes, so nothing was written: store smaller bodies, or use another server path=${path}${check}`,
+    { cause },
+  );
 }

@@ -10,9 +10,16 @@ import type { Layout, Stamp } from '../core/stored.js';
 /** A stored body that waits in a file, ready to be sent, and to be sent again. */
 export interface Spool {
   readonly bytes: number;
-  /** Base64 of the CRC-32, as S3 wants it. */
+  /** See `checksumHeader`. */
   readonly crc32: string;
   read(): Readable;
+}
+
+/** A CRC-32 as S3 wants it: its four bytes in base64. */
+export function checksumHeader(checksum: number): string {
+  const digest = Buffer.alloc(4);
+  digest.writeUInt32BE(checksum);
+  return digest.toString('base64');
 }
 
 /**
@@ -58,9 +65,7 @@ export class SpoolFile implements AsyncDisposable {
     if (layout === 'gzip') await this.#file.write(envelopeHeader(stamp), 0, HEADER_BYTES, 0);
     let checksum = 0;
     for await (const chunk of this.#read()) checksum = crc32(chunk as Buffer, checksum);
-    const digest = Buffer.alloc(4);
-    digest.writeUInt32BE(checksum);
-    return { bytes: this.#bytes, crc32: digest.toString('base64'), read: () => this.#read() };
+    return { bytes: this.#bytes, crc32: checksumHeader(checksum), read: () => this.#read() };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -7,6 +7,7 @@ import { Known } from './known.js';
 import type { Settings, Settlement, Written } from './options.js';
 import type { Payload } from './payload.js';
 import type { Plan } from './plan.js';
+import { PROBED_BYTES } from './probe-paths.js';
 import { Prober } from './prober.js';
 import type { Put } from './put.js';
 import type { OpenObject, Requests } from './requests.js';
@@ -118,6 +119,10 @@ export class Writer {
       if ('keep' in draft) return { written: draft.keep, found };
       const { state, layout, headers, payload, release, bodyBytes } = draft;
       if (payload === null) throw new ConflictError({ resource: key, attempts: attempt - 1 });
+      if (payload.kind === 'bytes' && payload.sealed.length > PROBED_BYTES) {
+        const refused = await this.prober.refusal('large-put', signal);
+        if (refused !== null) throw refused;
+      }
       const stamp = { token, writeId: this.runtime.writeId() };
       const stored = { ...stamp, state, layout, before: historyUpon(base), bodyBytes };
       const ifMatch = base && etagHeader(base.version, capabilities.etagForm);
