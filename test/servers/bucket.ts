@@ -17,6 +17,7 @@ import {
 import {
   CorruptObjectError,
   FencedStoreError,
+  InvalidArgumentError,
   StaleTokenError,
   UnsafeStoreError,
   UnsupportedByStoreError,
@@ -31,6 +32,8 @@ const KEYS = Number(process.env.FENCED_KEYS ?? 60);
 
 /** Of a stored object: the header of its gzip member. */
 const HEADER_BYTES = 41;
+/** Of a small body that is stored as it is: the header, a block's head, the end and the trailer. */
+const STORED_BYTES_MORE = HEADER_BYTES + 5 + 2 + 8;
 
 /** What only a store that talks to the bucket itself does, and what is found in the bucket. */
 export function bucketOperations(staged: Staged): void {
@@ -133,6 +136,12 @@ export function bucketOperations(staged: Staged): void {
     await staged().client.send(new PutObjectCommand(foreign));
     for (const pageSize of [1, 2, 100]) {
       const listed = await Array.fromAsync(store.list('', { pageSize }));
+      for (const { key, bodyBytes, storedBytes = 0, lastModifiedMs } of listed) {
+        const isForeign = key === 'foreign';
+        expect(bodyBytes).toBe(isForeign ? 1 : Buffer.byteLength(key));
+        expect(storedBytes - (bodyBytes ?? 0)).toBe(isForeign ? 0 : STORED_BYTES_MORE);
+        expect(lastModifiedMs).toBe((await store.stat(key))?.lastModifiedMs);
+      }
       expect(listed.map(({ key, token }) => [key, token])).toEqual([
         ...names.slice(0, 6).map((name, i) => [name, BigInt(i + 1)]),
         ['foreign', 0n],
@@ -237,6 +246,104 @@ export function bucketOperations(staged: Staged): void {
       team: 'a b',
       'x:y': 'x=1',
     });
+  });
+
+  test('stat tells all but the body, of what is ours and of what is not', async () => {
+    const { client } = staged();
+    const headers = {
+      ...{ contentType: 'text/plain', cacheControl: 'no-store' },
+      metadata: { author: 'ada' },
+    };
+    const [ours, stream, foreign, gzip, gone] = Array.from({ length: 5 }, newKey);
+    const text = 'Schrödinger\n'.repeat(1_000);
+    const { version, writeId } = await holder33.put(`${ours}`, text, { token: 33, ...headers });
+    const bodyBytes = Buffer.byteLength(text);
+    const stat = await holder34.stat(`${ours}`);
+    expect(stat).toMatchObject({ token: 33n, version, writeId, bodyBytes, ...headers });
+    expect(stat).not.toHaveProperty('body');
+    expect(stat?.storedBytes).toBe((await raw(`${ours}`)).bytes.length);
+    expect(stat?.storedBytes).toBeLessThan(bodyBytes / 10);
+    const hourMs = 3_600_000;
+    expect(stat?.lastModifiedMs).toBeGreaterThan(Date.now() - hourMs);
+    expect(stat?.lastModifiedMs).toBeLessThan(Date.now() + hourMs);
+    // A small stream is read before it is sent.
+    await holder33.put(`${stream}`, Readable.from([text]), { token: 33 });
+    expect(await holder34.stat(`${stream}`)).toMatchObject({ bodyBytes });
+    const put = (Key: string | undefined, rest: Partial<PutObjectCommandInput>) =>
+      client.send(new PutObjectCommand({ Bucket: bucket, Key, ...rest }));
+    await put(foreign, { Body: 'plain', ContentType: 'text/csv' });
+    await put(gzip, { Body: gzipSync(text), ContentEncoding: 'gzip' });
+    expect(await holder34.stat(`${foreign}`)).toMatchObject({
+      ...{ token: 0n, bodyBytes: 5, storedBytes: 5, contentType: 'text/csv' },
+    });
+    expect(await holder34.stat(`${gzip}`)).toMatchObject({ token: 0n, bodyBytes: undefined });
+    expect(await holder34.stat(`${gone}`)).toBeNull();
+    await holder33.delete(`${gone}`, { token: 33 });
+    expect(await holder34.stat(`${gone}`)).toBeNull();
+    const reader = staged().viaProxy({ requestTimeoutMs: 10_000 });
+    await reader.get(`${ours}`);
+    staged().proxy.reset();
+    await reader.stat(`${ours}`);
+    expect(staged().proxy.seen).toEqual(['HEAD']);
+    await expect(holder34.stat('')).rejects.toThrow(InvalidArgumentError);
+  });
+
+  test('a range is one of the body, in whatever form it is stored', async () => {
+    const [text, random, stream, foreign, foreignGzip] = Array.from({ length: 5 }, newKey);
+    const body = Buffer.from(Array.from({ length: 300_000 }, (_, i) => (i * i) >> 3));
+    await holder33.put(`${text}`, body, { token: 33 });
+    const noise = randomBytes(body.length);
+    await holder33.put(`${random}`, noise, { token: 33, metadata: { author: 'ada' } });
+    await holder33.put(`${stream}`, Readable.from([body]), { token: 33 });
+    const put = (Key: string | undefined, rest: Partial<PutObjectCommandInput>) =>
+      staged().client.send(new PutObjectCommand({ Bucket: bucket, Key, ...rest }));
+    await put(foreign, { Body: body });
+    await put(foreignGzip, { Body: gzipSync(body), ContentEncoding: 'gzip' });
+    const ranges = [
+      ...[{ start: 0 }, { start: 0, end: 0 }, { start: 7, end: 65_543 }, { start: 299_999 }],
+      ...[{ start: 250_000, end: 299_999 }, { start: 290_000, end: 400_000 }, { start: 300_000 }],
+      { start: 400_000, end: 500_000 },
+    ];
+    for (const key of [text, random, stream, foreign, foreignGzip].map(String))
+      for (const range of ranges) {
+        const whole = key === random ? noise : body;
+        const wanted = whole.subarray(range.start, (range.end ?? whole.length) + 1);
+        const part = await holder34.get(key, { range });
+        expect(Buffer.compare(part?.body ?? noise, wanted)).toBe(0);
+        const streamed = await holder34.getStream(key, { range });
+        const bytes = Buffer.concat(await Array.fromAsync(streamed?.body ?? []));
+        expect(Buffer.compare(bytes, wanted)).toBe(0);
+        expect(streamed?.bodyBytes).toBe(key === foreignGzip ? undefined : body.length);
+      }
+    expect(await holder34.get(`${random}`, { range: { start: 1, end: 1 } })).toMatchObject({
+      ...{ token: 33n, metadata: { author: 'ada' } },
+    });
+    expect(await holder34.get(newKey(), { range: { start: 1 } })).toBeNull();
+    for (const range of [{ start: -1 }, { start: 2, end: 1 }, { start: 0.5 }, {}, '0-1', null]) {
+      const options = { range: range as { start: number } };
+      await expect(holder34.get(`${text}`, options)).rejects.toThrow(InvalidArgumentError);
+      await expect(holder34.getStream(`${text}`, options)).rejects.toThrow(InvalidArgumentError);
+    }
+  });
+
+  test('a part of a body that is too large for memory is read; a damaged end shows where it is read', async () => {
+    const key = newKey();
+    await holder33.put(key, Buffer.alloc(2 ** 20, 'x'), { token: 33 });
+    const store = staged().store({ bodyBytesMax: 1_000 });
+    const range = { start: 2 ** 20 - 1_000, end: 2 ** 20 };
+    expect((await store.get(key, { range }))?.body).toEqual(Buffer.alloc(1_000, 'x'));
+    const tooMuch = { start: 0, end: 1_000 };
+    await expect(store.get(key, { range: tooMuch })).rejects.toThrow(UnsupportedByStoreError);
+    const { bytes, Metadata } = await raw(key);
+    bytes[bytes.length - 8] = (bytes.at(-8) ?? 0) ^ 1;
+    await staged().client.send(
+      new PutObjectCommand({
+        ...{ Bucket: bucket, Key: key, Body: bytes, Metadata, ContentEncoding: 'gzip' },
+      }),
+    );
+    expect((await store.get(key, { range: { start: 0, end: 9 } }))?.body).toHaveLength(10);
+    const atEnd = store.get(key, { range: { start: range.start } });
+    await expect(atEnd).rejects.toThrow(CorruptObjectError);
   });
 
   test('a tombstone is told by its content type and its tag, until it is written upon', async () => {

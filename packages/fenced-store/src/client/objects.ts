@@ -198,6 +198,8 @@ export class GatewayObjects implements Objects {
   /** @returns null where there is no object */
   async #open(key: string, options: ReadOptions): Promise<Response | null> {
     checkCall(options);
+    if (options.range !== undefined)
+      throw new UnsupportedByStoreError('range cannot be given through a gateway');
     const presented =
       options.token === undefined ? undefined : this.#seals.present(options.token, key);
     const asked = { resource: key, isWrite: presented !== undefined };

@@ -1,4 +1,5 @@
 import type { Request } from 'express';
+import type { ByteRange } from '../s3/range.js';
 import { Problem } from './problem.js';
 
 /** The conditions of HTTP (RFC 9110, sections 13 and 14), over versions that are opaque and strong. */
@@ -51,19 +52,17 @@ function listed(tags: string): readonly string[] {
   return tags.match(/(?:W\/)?"[^"]*"/g) ?? [];
 }
 
-/** From the first to the last byte, both counted. */
-export interface ByteRange {
-  readonly start: number;
-  readonly end: number;
-}
-
 /**
  * The one range that is asked for; null where the whole body is to be sent: no range, several, a malformed one, or one upon
  * another version.
  *
  * @throws {Problem} `range-not-satisfiable`
  */
-export function rangeOf(request: Request, etag: string, bodyBytes: number): ByteRange | null {
+export function rangeOf(
+  request: Request,
+  etag: string,
+  bodyBytes: number,
+): Required<ByteRange> | null {
   const ifRange = request.get('if-range');
   if (request.method !== 'GET' || (ifRange !== undefined && ifRange !== etag)) return null;
   const [, first, last = '', suffix] =
@@ -78,20 +77,4 @@ export function rangeOf(request: Request, etag: string, bodyBytes: number): Byte
   throw new Problem('range-not-satisfiable', `the body has ${bodyBytes} bytes`, {
     members: { bodyBytes },
   });
-}
-
-/** The bytes of the range, and no more is read than these need. `onSkip` is called with each piece before them. */
-export async function* slice(
-  body: AsyncIterable<Uint8Array>,
-  { start, end }: ByteRange,
-  onSkip: () => void,
-): AsyncGenerator<Uint8Array> {
-  let at = 0;
-  for await (const piece of body) {
-    const wanted = piece.subarray(Math.max(0, start - at), end + 1 - at);
-    at += piece.length;
-    if (wanted.length > 0) yield wanted;
-    else onSkip();
-    if (at > end) return;
-  }
 }

@@ -6,7 +6,7 @@ import { CorruptObjectError, UnsupportedByStoreError } from '../core/errors.js';
 import type { Stored } from '../core/stored.js';
 import { tooLarge } from './failures.js';
 import { CHUNK_BYTES, checkStamp, headed, isCutShort, isOfZlib, open, opened } from './open.js';
-import type { OpenObject, WholeObject } from './requests.js';
+import type { ObjectFacts, OpenObject, WholeObject } from './requests.js';
 import { type Form, seal, sealed } from './seal.js';
 
 /**
@@ -42,7 +42,7 @@ export async function contentOf(resource: string, object: WholeObject): Promise<
 }
 
 /** How many bytes of the caller's an object has, where what is at hand without reading it tells. */
-export function bodyBytesOf(object: OpenObject): number | undefined {
+export function bodyBytesOf(object: ObjectFacts): number | undefined {
   const { stored, storedBytes, contentEncoding } = object;
   if (stored.bodyBytes !== undefined) return stored.bodyBytes;
   const isAsItIs = stored.layout === 'plain' && contentEncoding === undefined;

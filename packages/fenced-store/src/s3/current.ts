@@ -1,8 +1,8 @@
 import type { Stored } from '../core/stored.js';
 import type { Headers } from './arguments.js';
-import { contentOf } from './content.js';
-import type { Current, Origin, StoredHeaders } from './options.js';
-import type { Requests, WholeObject } from './requests.js';
+import { bodyBytesOf, contentOf } from './content.js';
+import type { Current, Origin, Sizes, StoredHeaders } from './options.js';
+import type { ObjectFacts, Requests, WholeObject } from './requests.js';
 
 /** What callers see of an object; null of a tombstone, and where there is none. */
 export async function currentOf(
@@ -17,6 +17,11 @@ export async function currentOf(
 
 export function originOf({ token, version, writeId }: Stored): Origin {
   return { token, version, writeId };
+}
+
+export function sizesOf(facts: ObjectFacts): Sizes {
+  const { storedBytes, lastModifiedMs } = facts;
+  return { bodyBytes: bodyBytesOf(facts), storedBytes, lastModifiedMs };
 }
 
 export function headersOf(headers: Headers): StoredHeaders {

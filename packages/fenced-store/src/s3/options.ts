@@ -5,9 +5,11 @@ import { shown } from '../core/shown.js';
 import type { Layout } from '../core/stored.js';
 import { parseToken, type TokenLike } from '../core/token.js';
 import { checkKeyText, type Headers } from './arguments.js';
+import { type ByteRange, checkRange } from './range.js';
 import type { S3Calls } from './sender.js';
 
 export type { Settlement } from '../core/errors.js';
+export type { ByteRange } from './range.js';
 
 /** What S3 takes in one PUT: 5 GiB. */
 const STORED_BYTES_MAX = 5 * 2 ** 30;
@@ -81,6 +83,12 @@ export interface SendOptions extends CallOptions {
 }
 
 export interface ReadOptions extends SendOptions {
+  /**
+   * Reads a part of the body. What is stored compressed is read and decompressed from its beginning, and what comes before the
+   * range is dropped piece by piece. Behind the end of a body there are no bytes, which is no error. A range with an `end` is not
+   * checked against the checksum of the body.
+   */
+  readonly range?: ByteRange;
   /** Makes it a fenced read: lower tokens are refused from then on. */
   readonly token?: TokenLike;
 }
@@ -153,7 +161,7 @@ export interface Current extends Origin, StoredHeaders {
 
 /** A value as it comes. */
 export interface CurrentStream extends Origin, StoredHeaders {
-  /** How many bytes there are; undefined where that is known only when they have been read. */
+  /** How many bytes the whole body has; undefined where that is known only when they have been read. */
   readonly bodyBytes: number | undefined;
   /**
    * The bytes. They are known to be whole and undamaged when the stream has ended without an error; until then none of them
@@ -162,8 +170,21 @@ export interface CurrentStream extends Origin, StoredHeaders {
   readonly body: Readable;
 }
 
+/** How large a value is, and since when it is there. */
+export interface Sizes {
+  /** How many bytes the body has; undefined where that is known only when it has been read. */
+  readonly bodyBytes: number | undefined;
+  /** How many bytes are stored and paid for. */
+  readonly storedBytes: number | undefined;
+  /** In milliseconds since 1970, by the clock of the server; a claim counts as a write. */
+  readonly lastModifiedMs: number | undefined;
+}
+
+/** A value without its body. */
+export interface Stat extends Origin, StoredHeaders, Sizes {}
+
 /** An object of a listing. */
-export interface Listed extends Origin {
+export interface Listed extends Origin, Sizes {
   readonly key: string;
 }
 
@@ -213,6 +234,12 @@ export function withDefaults(options: FencedS3Options): Required<FencedS3Options
 export function checkCall(options: CallOptions): void {
   checkObject('options', options);
   checkSignal('signal', options.signal);
+}
+
+/** @throws {InvalidArgumentError} */
+export function checkRead(options: ReadOptions): void {
+  checkSend(options);
+  checkRange(options.range);
 }
 
 /** @throws {InvalidArgumentError} */

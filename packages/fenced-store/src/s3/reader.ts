@@ -1,8 +1,18 @@
 import { Readable } from 'node:stream';
 import { bodyBytesOf, contentStream } from './content.js';
-import { currentOf, headersOf, originOf } from './current.js';
-import type { Current, CurrentStream, Listed, SendOptions, Settings } from './options.js';
+import { currentOf, headersOf, originOf, sizesOf } from './current.js';
+import { tooLarge } from './failures.js';
+import type {
+  Current,
+  CurrentStream,
+  Listed,
+  ReadOptions,
+  SendOptions,
+  Settings,
+  Stat,
+} from './options.js';
 import type { Plans } from './plans.js';
+import { slice } from './range.js';
 import { unlessAborted } from './runtime.js';
 import { forEachOf, READS_AT_ONCE } from './several.js';
 import { refuseStale, type Writer } from './writer.js';
@@ -23,8 +33,10 @@ export class Reader {
   async current(
     key: string,
     token: bigint | undefined,
-    { signal, onWriteId }: SendOptions,
+    options: ReadOptions,
   ): Promise<Current | null> {
+    if (options.range !== undefined) return this.#part(key, token, options);
+    const { signal, onWriteId } = options;
     if (token === undefined)
       return unlessAborted(currentOf(key, await this.#writer.get(key, signal)), signal);
     for (;;) {
@@ -40,11 +52,17 @@ export class Reader {
     }
   }
 
+  async stat(key: string, signal: AbortSignal | undefined): Promise<Stat | null> {
+    const facts = await this.#writer.facts(key, signal);
+    if (facts?.stored.state !== 'live') return null;
+    return { ...originOf(facts.stored), ...headersOf(facts.headers), ...sizesOf(facts) };
+  }
+
   /** @param token makes it a fenced read */
   async stream(
     key: string,
     token: bigint | undefined,
-    call: SendOptions,
+    call: ReadOptions,
   ): Promise<CurrentStream | null> {
     if (token !== undefined) await this.claim(key, token, call);
     const object = await this.#writer.open(key, call.signal);
@@ -53,7 +71,9 @@ export class Reader {
     if (stored.state === 'deleted' || stored.token > (token ?? stored.token)) object.cancel();
     if (token !== undefined) refuseStale(key, token, stored);
     if (stored.state === 'deleted') return null;
-    const body = Readable.from(contentStream(key, object), { objectMode: false });
+    const content = contentStream(key, object);
+    const wanted = call.range ? slice(content, call.range) : content;
+    const body = Readable.from(wanted, { objectMode: false });
     // Whoever takes the stream and never reads it leaves no request open.
     body.once('close', () => object.cancel());
     const bodyBytes = bodyBytesOf(object);
@@ -71,6 +91,25 @@ export class Reader {
     await this.#writer.write({ operation: 'claim', key, token, signal, onWriteId }, plan);
   }
 
+  async #part(
+    key: string,
+    token: bigint | undefined,
+    options: ReadOptions,
+  ): Promise<Current | null> {
+    const stream = await this.stream(key, token, options);
+    if (stream === null) return null;
+    const { body, bodyBytes: _, ...current } = stream;
+    const { bodyBytesMax } = this.#settings;
+    const pieces: Uint8Array[] = [];
+    let bytes = 0;
+    for await (const piece of body as AsyncIterable<Uint8Array>) {
+      bytes += piece.length;
+      if (bytes > bodyBytesMax) throw tooLarge(key, bodyBytesMax);
+      pieces.push(piece);
+    }
+    return { ...current, body: Buffer.concat(pieces) };
+  }
+
   async *list(
     prefix: string,
     pageSize: number,
@@ -82,8 +121,9 @@ export class Reader {
       const page = await requests.list(prefix, { after, keysMax: pageSize }, signal);
       const keys = page.keys.filter((key) => !key.startsWith(this.#settings.probePrefix));
       const found = await forEachOf(keys, READS_AT_ONCE, async (key) => {
-        const stored = await this.#writer.head(key, signal);
-        return stored?.state === 'live' ? [{ key, ...originOf(stored) }] : [];
+        const facts = await this.#writer.facts(key, signal);
+        if (facts?.stored.state !== 'live') return [];
+        return [{ key, ...originOf(facts.stored), ...sizesOf(facts) }];
       });
       yield* found.flat();
       after = page.next;

@@ -6,6 +6,7 @@ import {
   type GetObjectCommandOutput,
   GetObjectTaggingCommand,
   HeadObjectCommand,
+  type HeadObjectCommandOutput,
   ListObjectsV2Command,
   PutObjectCommand,
 } from '@aws-sdk/client-s3';
@@ -42,6 +43,7 @@ export interface ObjectFacts {
   readonly isTagged: boolean;
   /** How many stored bytes there are, where the server says so. */
   readonly storedBytes: number | undefined;
+  readonly lastModifiedMs: number | undefined;
 }
 
 /** An object whose stored bytes are still on their way. */
@@ -92,12 +94,17 @@ export class Requests {
    * @param isPatient whether it waits for a server that throttles
    */
   async head(key: string, signal?: AbortSignal, isPatient = true): Promise<Stored | null> {
+    return (await this.facts(key, signal, isPatient))?.stored ?? null;
+  }
+
+  /** As `head`, with all that the headers tell. */
+  async facts(key: string, signal?: AbortSignal, isPatient = true): Promise<ObjectFacts | null> {
     const reply = await this.sender.repeatedly(() => {
       const command = new HeadObjectCommand(this.at(key));
       return {
         ...{ operation: 'head', key, command, signal },
         send: async (abortSignal) =>
-          this.#stored(key, await this.sender.client.send(command, { abortSignal })),
+          this.#facts(key, await this.sender.client.send(command, { abortSignal })),
       };
     }, isPatient);
     if (reply.ok) return reply.output;
@@ -105,7 +112,7 @@ export class Requests {
     // GET answers with a body, which names what is missing or wrong.
     const object = await this.open(key, signal);
     object?.cancel();
-    return object?.stored ?? null;
+    return object;
   }
 
   /**
@@ -278,14 +285,15 @@ export class Requests {
     });
   }
 
-  #facts(key: string, output: GetObjectCommandOutput): ObjectFacts {
-    const { ContentEncoding, ContentLength, TagCount = 0 } = output;
+  #facts(key: string, output: GetObjectCommandOutput | HeadObjectCommandOutput): ObjectFacts {
+    const { ContentEncoding, ContentLength, LastModified, TagCount = 0 } = output;
     return {
       stored: this.#stored(key, output),
       headers: fromOutput(output),
       contentEncoding: ContentEncoding,
       isTagged: TagCount > 0,
       storedBytes: ContentLength,
+      lastModifiedMs: LastModified?.getTime(),
     };
   }
 

@@ -12,7 +12,7 @@ import {
   checkCall,
   checkExpected,
   checkPageSize,
-  checkSend,
+  checkRead,
   checkTokenOptions,
   type Edit,
   type FencedS3Options,
@@ -24,6 +24,7 @@ import {
   type Settings,
   type Settlement,
   type SettleOptions,
+  type Stat,
   type TokenOptions,
   type UpdateOptions,
   type Written,
@@ -166,7 +167,7 @@ export class FencedS3 {
     key: string | readonly string[],
     options: ReadOptions = {},
   ): Promise<Current | null | Map<string, Current | null>> {
-    checkSend(options);
+    checkRead(options);
     const token = options.token === undefined ? undefined : parseToken(options.token);
     const read = (one: string): Promise<Current | null> =>
       this.#reader.current(one, token, options);
@@ -181,7 +182,7 @@ export class FencedS3 {
    * @throws {StaleTokenError} {@link CorruptObjectError} {@link RatchetLostError} as `get`.
    */
   async getStream(key: string, options: ReadOptions = {}): Promise<CurrentStream | null> {
-    checkSend(options);
+    checkRead(options);
     const token = options.token === undefined ? undefined : parseToken(options.token);
     this.#checkKey(key);
     return this.#reader.stream(key, token, options);
@@ -217,6 +218,17 @@ export class FencedS3 {
     return written;
   }
 
+  /**
+   * All that is known of a value without reading its body; null where there is none. One request.
+   *
+   * @throws {CorruptObjectError} {@link RatchetLostError} as `get`, as far as the headers tell.
+   */
+  async stat(key: string, options: CallOptions = {}): Promise<Stat | null> {
+    checkCall(options);
+    this.#checkKey(key);
+    return this.#reader.stat(key, options.signal);
+  }
+
   /** The highest token seen for the key; 0n where nothing was ever written. @throws {RatchetLostError} */
   async highest(key: string, options: CallOptions = {}): Promise<bigint> {
     checkCall(options);
@@ -225,7 +237,7 @@ export class FencedS3 {
   }
 
   /**
-   * The keys that begin with `prefix` and have a value, with the token of each, in the order of their UTF-8 bytes. Costs one
+   * The keys that begin with `prefix` and have a value, with token and sizes of each, in the order of their UTF-8 bytes. Costs one
    * request a page and one a key. What is written meanwhile may or may not be among them.
    */
   async *list(prefix = '', options: ListOptions = {}): AsyncGenerator<Listed, void, undefined> {

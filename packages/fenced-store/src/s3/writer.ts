@@ -10,7 +10,7 @@ import type { Plan } from './plan.js';
 import { PROBED_BYTES } from './probe-paths.js';
 import { Prober } from './prober.js';
 import type { Put } from './put.js';
-import type { OpenObject, Requests } from './requests.js';
+import type { ObjectFacts, OpenObject, Requests } from './requests.js';
 import { backoffMs, type Runtime } from './runtime.js';
 import { stamp } from './seal.js';
 import { uploadParts } from './upload.js';
@@ -62,12 +62,16 @@ export class Writer {
     this.prober = new Prober(requests, this.#uploads, runtime, settings);
   }
 
-  /** @throws {RatchetLostError} as `open` and `get`. */
+  /** @throws {RatchetLostError} as `facts`, `open` and `get`. */
   async head(key: string, signal: AbortSignal | undefined): Promise<Stored | null> {
+    return (await this.facts(key, signal))?.stored ?? null;
+  }
+
+  async facts(key: string, signal: AbortSignal | undefined): Promise<ObjectFacts | null> {
     const before = this.known.highest(key);
-    const stored = await this.requests.head(key, signal);
-    this.known.seen(key, before, stored);
-    return stored;
+    const facts = await this.requests.facts(key, signal);
+    this.known.seen(key, before, facts?.stored ?? null);
+    return facts;
   }
 
   async open(key: string, signal: AbortSignal | undefined): Promise<OpenObject | null> {

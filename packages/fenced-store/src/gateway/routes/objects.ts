@@ -2,8 +2,9 @@ import { once } from 'node:events';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type { Request, Response } from 'express';
+import { slice } from '../../s3/range.js';
 import { bytesOf, checkBody, declaredBytes, paced } from '../bodies.js';
-import { etagOf, expectedVersion, isNotModified, rangeOf, slice } from '../conditions.js';
+import { etagOf, expectedVersion, isNotModified, rangeOf } from '../conditions.js';
 import {
   checkAllowed,
   type Exchange,
