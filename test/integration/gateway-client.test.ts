@@ -192,7 +192,7 @@ describe('errors', () => {
     for (const call of [
       () => reader.objects.get('reports/opened'),
       () => reader.objects.put('reports/open/1', 'x', { token: 1 }),
-      () => reader.objects.get('reports/open/1', { token: 1 }),
+      () => reader.objects.claimAndGet('reports/open/1', { token: 1 }),
     ])
       await expect(call()).rejects.toMatchObject({
         code: expect.stringMatching(/^(store-setup|invalid-token)$/),

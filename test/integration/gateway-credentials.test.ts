@@ -16,6 +16,7 @@ const keys = [
     ['leases', 'objects', 'records', 'ratchets'],
   ),
   key('reader', ['read'], ['objects/open', 'records/open']),
+  key('claimer', ['claim'], ['objects/open', 'records/open']),
   key('writer', ['lease', 'write'], ['leases/open', 'objects/open', 'records/open']),
 ];
 
@@ -179,8 +180,12 @@ test('a sealed token is good for its resource at every gateway, and no other is 
   // What was read is no token to be presented.
   const read = await call('GET', '/v1/objects/open/sealed', { as: 'reader' });
   expect(read.headers.get('fencing-token')).toBe(digits);
-  expect(await typeOf(call('GET', '/v1/objects/open/sealed', { as: 'reader', token }))).toBe(
-    'forbidden',
+  const claimAndGet = '/v1/objects/open/sealed/claim-and-get';
+  for (const as of ['reader', 'claimer'])
+    expect(await typeOf(call('POST', claimAndGet, { as, token }))).toBe('forbidden');
+  expect(await typeOf(call('POST', claimAndGet, { as: 'all', token }))).toBe('200');
+  expect(await typeOf(call('GET', '/v1/objects/open/sealed', { as: 'all', token }))).toBe(
+    'invalid-request',
   );
 
   const extend = (id: string, resourceName = 'open/sealed') =>
@@ -233,7 +238,7 @@ describe('the lease that guards a key', () => {
       for (const [method, name] of [
         ['DELETE', path],
         ['POST', `${path}/claim`],
-        ['GET', path],
+        ['POST', `${path}/claim-and-get`],
       ] as const) {
         const headers = { 'Fencing-Resource': 'open/y' };
         const options = { as: 'all', token: attacker.token, headers };

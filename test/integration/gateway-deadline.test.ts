@@ -30,13 +30,13 @@ beforeAll(async () => {
 
 afterAll(() => parts.disposeAsync());
 
-type Deed = 'PUT' | 'DELETE' | 'claim' | 'fenced read';
+type Deed = 'PUT' | 'DELETE' | 'claim' | 'claim-and-get';
 
 /** One write of each kind under that token. */
 function call(url: string, path: string, deed: Deed, token: string): Promise<Response> {
   const headers = { 'Content-Type': 'application/json', 'Fencing-Token': token };
-  if (deed === 'fenced read') return fetch(url + path, { headers });
-  if (deed === 'claim') return fetch(`${url}${path}/claim`, { method: 'POST', headers });
+  if (deed === 'claim' || deed === 'claim-and-get')
+    return fetch(`${url}${path}/${deed}`, { method: 'POST', headers });
   return fetch(url + path, { method: deed, headers, ...(deed === 'PUT' && { body: '"late"' }) });
 }
 
@@ -88,7 +88,9 @@ async function holdReplies(
 }
 
 test.each([
-  ...(['PUT', 'DELETE', 'claim', 'fenced read'] as const).map((deed) => ['objects', deed] as const),
+  ...(['PUT', 'DELETE', 'claim', 'claim-and-get'] as const).map(
+    (deed) => ['objects', deed] as const,
+  ),
   ...(['PUT', 'DELETE'] as const).map((deed) => ['records', deed] as const),
 ])(
   'the store of %s stalls in the middle of a %s: 504 in time, with a write id that settles it',
@@ -112,7 +114,7 @@ test.each([
   },
 );
 
-test.each(['claim', 'fenced read'] as const)(
+test.each(['claim', 'claim-and-get'] as const)(
   'Postgres stalls in the middle of a %s: 504 in time, never "nothing was written", and claiming again settles it',
   async (deed) => {
     await using own = new AsyncDisposableStack();

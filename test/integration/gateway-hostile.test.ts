@@ -244,6 +244,7 @@ describe('names', () => {
       ['PUT', '/v1/records/gen%2Fa', 200],
       ['PUT', '/v1/records/gen%2Fa%2Fb', 404],
       ['POST', '/v1/objects/gen%2Fa/claim', 200],
+      ['POST', '/v1/objects/gen%2Fa/claim-and-get', 404],
       ['GET', '/v1/ratchets/s3/gen%2Fa', 200],
     ] as const) {
       const body = method === 'GET' || method === 'DELETE' ? '' : '{"ttlMs":5000}';

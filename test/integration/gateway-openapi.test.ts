@@ -165,7 +165,7 @@ test('every documented request is answered as documented', async () => {
     await call('put', path, target, [JSON_TYPE, token('5'), ['Content-Encoding', 'br']], '1');
     const etag = put.headers.etag ?? '';
     await call('get', path, target);
-    await call('get', path, target, [token('6')]);
+    await call('get', path, target, [token('5')]);
     await call('get', path, target, [['If-None-Match', '*']]);
     await call('head', path, target, [['If-None-Match', '*']]);
     await call('head', path, target);
@@ -173,6 +173,9 @@ test('every documented request is answered as documented', async () => {
     await call('post', `${path}/claim`, `${target}/claim`, [token('7')]);
     await call('post', `${path}/claim`, `${target}/claim`, [token('6')]);
     await call('post', `${path}/claim`, `${target}/claim`);
+    for (const headers of [[token('7')], [token('6')], []])
+      await call('post', `${path}/claim-and-get`, `${target}/claim-and-get`, headers);
+    await call('post', `${path}/claim-and-get`, `${target}-none/claim-and-get`, [token('7')]);
     if (target.startsWith('/v1/objects')) {
       await call('get', path, target, [['Range', 'bytes=1-2']]);
       await call('get', path, target, [['Range', 'bytes=99-']]);
@@ -274,7 +277,7 @@ describe('fuzzing', () => {
         ([path, operations]) => operations[method] !== undefined && path.startsWith('/v1/'),
       );
       const targets = templates.map(([path]) => path.split('/{')[0] ?? '');
-      const claims = method === 'post' ? ['', '/claim'] : [''];
+      const claims = method === 'post' ? ['', '/claim', '/claim-and-get'] : [''];
       await fc.assert(
         fc.asyncProperty(
           ...[fc.constantFrom(...targets), rawPath, fc.constantFrom(...claims)],

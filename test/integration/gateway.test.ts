@@ -221,7 +221,7 @@ test.each(['objects', 'records'])(
 );
 
 test.each(['objects', 'records'])(
-  '%s: a claim, and a fenced read, keep earlier holders out',
+  '%s: a claim, and a claim that reads, keep earlier holders out',
   async (kind) => {
     const address = `${one.url}/v1/${kind}/claims/${kind}-1`;
     const call = (token: string, path = '', method = 'PUT') =>
@@ -234,10 +234,14 @@ test.each(['objects', 'records'])(
     const claimed = await call('5', '/claim', 'POST');
     expect([claimed.status, await claimed.json()]).toEqual([200, { token: '5' }]);
     expect(await problemOf(await call('4'))).toMatchObject({ presented: '4', highest: '5' });
-    const read = await call('6', '', 'GET');
+    const refused = await problemOf(await call('6', '', 'GET'));
+    expect(refused).toMatchObject({ type: 'urn:fenced:problem:invalid-request' });
+    expect(refused.detail).toContain(`POST /v1/${kind}/claims/${kind}-1/claim-and-get`);
+    const read = await call('6', '/claim-and-get', 'POST');
     expect([await read.text(), read.headers.get('fencing-token')]).toEqual(['3', '6']);
     expect(await problemOf(await call('5'))).toMatchObject({ presented: '5', highest: '6' });
-    expect(await problemOf(await call('5', '', 'GET'))).toMatchObject({ highest: '6' });
+    const late = await problemOf(await call('5', '/claim-and-get', 'POST'));
+    expect(late).toMatchObject({ highest: '6' });
     expect((await call('7', '', 'DELETE')).status).toBe(200);
     expect(await problemOf(await call('6'))).toMatchObject({ highest: '7' });
   },

@@ -161,7 +161,7 @@ describe.each(POSTGRES_MAJORS)('on PostgreSQL %i', (of) => {
         expect(await store.settle(writeId)).toBe('applied');
         const records = store.records('invoice');
         await records.put('1', { a: 1 }, { token: 34 });
-        expect(await records.get('1', { token: 35 })).toMatchObject({ body: { a: 1 } });
+        expect(await records.claimAndGet('1', { token: 35 })).toMatchObject({ body: { a: 1 } });
         const lock = new PostgresLock({ pool });
         await lock.install();
         await using lease = await lock.acquire('x', { ttlMs: 10_000 });

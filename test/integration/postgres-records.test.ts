@@ -99,7 +99,7 @@ describe.each(ways)('records, $way', ({ open, ids }) => {
       () => records.update('42', token, () => 2),
       () => records.delete('42', token),
       () => records.claim('42', token),
-      () => records.get('42', token),
+      () => records.claimAndGet('42', token),
     ]) {
       const error = await rejectionOf(call());
       expect(error).toBeInstanceOf(StaleTokenError);
@@ -109,13 +109,13 @@ describe.each(ways)('records, $way', ({ open, ids }) => {
     expect(await others.highest('42')).toBe(0n);
   });
 
-  test('a claim, and a read with the token, keep earlier holders out before anything is written', async () => {
+  test('a claim, and a claim that reads, keep earlier holders out before anything is written', async () => {
     const { records } = await open();
     await records.claim('new', { token: 34 });
     expect(await records.get('new')).toBeNull();
     await expect(records.put('new', 1, { token: 33 })).rejects.toBeInstanceOf(StaleTokenError);
     await records.put('new', 1, { token: 34 });
-    expect(await records.get('new', { token: 35 })).toMatchObject({ body: 1, version: 1n });
+    expect(await records.claimAndGet('new', { token: 35 })).toMatchObject({ body: 1, version: 1n });
     await expect(records.put('new', 2, { token: 34 })).rejects.toBeInstanceOf(StaleTokenError);
   });
 
@@ -295,7 +295,7 @@ describe('a reply that is lost', () => {
   });
 });
 
-describe('a fenced read', () => {
+describe('claimAndGet', () => {
   test('gives what its own token protects, also where another holder writes during the call', async () => {
     const { records, pool } = await openRecords();
     await records.put('a', 'of 34', { token: 34 });
@@ -308,9 +308,12 @@ describe('a fenced read', () => {
       },
     };
     const earlier = new FencedPostgres({ pool: between }).records('invoices');
-    expect(await earlier.get('a', { token: 34 })).toMatchObject({ body: 'of 34', token: 34n });
+    expect(await earlier.claimAndGet('a', { token: 34 })).toMatchObject({
+      body: 'of 34',
+      token: 34n,
+    });
     await records.put('a', 'of 35', { token: 35 });
-    await expect(earlier.get('a', { token: 34 })).rejects.toBeInstanceOf(StaleTokenError);
+    await expect(earlier.claimAndGet('a', { token: 34 })).rejects.toBeInstanceOf(StaleTokenError);
   });
 
   test('shows its own token, or is stale, among many holders', async () => {
@@ -322,10 +325,10 @@ describe('a fenced read', () => {
         highest += 1;
         const token = highest;
         try {
-          const before = await records.get('a', { token });
+          const before = await records.claimAndGet('a', { token });
           if (before) expect(before.token).toBe(BigInt(token));
           await records.put('a', { token }, { token });
-          const after = await records.get('a', { token });
+          const after = await records.claimAndGet('a', { token });
           expect(after).toMatchObject({ body: { token }, token: BigInt(token) });
           outcomes.read += 1;
         } catch (error) {
@@ -339,7 +342,18 @@ describe('a fenced read', () => {
     expect(outcomes.stale).toBeGreaterThan(0);
   });
 
-  test.each(['claim', 'get'] as const)(
+  test('is what takes the token: a plain read refuses it, and writes nothing', async () => {
+    const { records } = await openRecords();
+    await records.put('a', 1, { token: 33 });
+    const options = { token: 34 } as object;
+    await expect(records.get('a', options)).rejects.toMatchObject({
+      code: 'invalid-argument',
+      message: expect.stringContaining('call claimAndGet'),
+    });
+    expect(await records.highest('a')).toBe(33n);
+  });
+
+  test.each(['claim', 'claimAndGet'] as const)(
     'or a claim whose reply is lost is unknown: %s',
     async (call) => {
       const ledger = await openRecords();

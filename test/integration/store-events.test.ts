@@ -89,12 +89,12 @@ describe('S3', () => {
     ]);
     await ours.update('k', { token: 33 }, () => '2');
     await ours.claim('k', { token: 34 });
-    await ours.get('k', { token: 35 });
+    await ours.claimAndGet('k', { token: 35 });
     await ours.delete('k', { token: 35 });
     expect(heard.splice(0)).toMatchObject([
       ['applied', { ...of, operation: 'update', token: 33n }],
       ['applied', { ...of, operation: 'claim', token: 34n }],
-      ['applied', { ...of, operation: 'get', token: 35n }],
+      ['applied', { ...of, operation: 'claimAndGet', token: 35n }],
       ['applied', { ...of, operation: 'delete', token: 35n }],
     ]);
     const stale = await rejectionOf(theirs.put('k', 'late', { token: 34 }));
@@ -257,20 +257,20 @@ describe('Postgres', () => {
     }
   });
 
-  test('every write, claim and fenced read of a record is published with its outcome', async () => {
+  test('every write and claim of a record is published with its outcome', async () => {
     const { store } = await openLedger();
     const records = store.records('invoices');
     const heard = listen();
     const { writeId } = await records.put('42', 1, { token: 33 });
     await records.claim('42', { token: 33 });
-    await records.get('42', { token: 33 });
+    await records.claimAndGet('42', { token: 33 });
     await records.get('42');
     await records.delete('42', { token: 33 });
     const event = { ...of, collection: 'invoices', resources: ['42'], token: 33n };
     expect(heard.splice(0)).toMatchObject([
       ['applied', { ...event, operation: 'put', writeId }],
       ['applied', { ...event, operation: 'claim' }],
-      ['applied', { ...event, operation: 'get' }],
+      ['applied', { ...event, operation: 'claimAndGet' }],
       ['applied', { ...event, operation: 'delete' }],
     ]);
     const error = await rejectionOf(records.put('42', 1, { token: 32 }));

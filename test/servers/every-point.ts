@@ -22,8 +22,8 @@ const writes: Readonly<Record<string, Call>> = {
   'an update': (store, key) => store.update(key, { token: 33 }, (current) => `${text(current)}x`),
   'a claim': async (store, key) => void (await store.claim(key, { token: 34 })),
   'a claim of nothing': async (store, key) => void (await store.claim(`${key}-new`, { token: 34 })),
-  'a fenced read': async (store, key) => {
-    const read = await store.get(key, { token: 34 });
+  'a claim that reads': async (store, key) => {
+    const read = await store.claimAndGet(key, { token: 34 });
     expect(text(read)).toBe('base');
     return read === null ? undefined : { ...read, version: read.version };
   },

@@ -9,7 +9,7 @@ const RUNS = Number(process.env.FENCED_RUNS ?? 12);
 
 /** Few bodies, so that the same bytes come again and again. */
 const bodies = fc.constantFrom('A', 'B', '');
-const kinds = fc.constantFrom('put', 'update', 'claim', 'delete', 'get', 'stream');
+const kinds = fc.constantFrom('put', 'update', 'claim', 'delete', 'claimAndGet', 'stream');
 type Step = readonly [holder: number, kind: string, token: bigint, body: string];
 const steps = fc.array(
   fc.tuple(fc.nat(2), kinds, fc.bigInt({ min: 1n, max: 5n }), bodies) as fc.Arbitrary<Step>,
@@ -32,8 +32,8 @@ export function properties(staged: Staged<Objects>): void {
         return store.update(key, { token }, (current) => `${text(current) ?? ''}${body}`);
       case 'delete':
         return store.delete(key, { token });
-      case 'get':
-        return store.get(key, { token });
+      case 'claimAndGet':
+        return store.claimAndGet(key, { token });
       case 'stream':
         return store.put(key, new Blob([body]).stream() as AsyncIterable<Uint8Array>, { token });
       default:

@@ -94,7 +94,7 @@ export function streams(staged: Staged<Objects>): void {
       const written = await store.put(key, pieces, { token: 33, onProgress });
       const expected = digest();
       expect(progress.at(-1)?.bodyBytes).toBe(mib * MIB);
-      const found = await store.getStream(key, { token: 34 });
+      const found = await store.claimAndGetStream(key, { token: 34 });
       expect(found).toMatchObject({ token: 34n });
       expect(await digestOf(found?.body ?? Readable.from([]))).toBe(expected);
       clearInterval(watch);

@@ -17,7 +17,14 @@ export interface StoreEvent {
 /** A call that presented a token. `JSON.stringify` writes the token as a decimal string. */
 export interface WriteEvent extends StoreEvent {
   /** The method that was called. A claim that a stream or `settle` needs is a `claim`. */
-  readonly operation: 'put' | 'update' | 'delete' | 'claim' | 'get' | 'query' | 'transaction';
+  readonly operation:
+    | 'put'
+    | 'update'
+    | 'delete'
+    | 'claim'
+    | 'claimAndGet'
+    | 'query'
+    | 'transaction';
   readonly token: bigint;
   /** From the call to its outcome, in milliseconds; with all attempts, and with the caller's own function. */
   readonly tookMs: number;
@@ -25,7 +32,7 @@ export interface WriteEvent extends StoreEvent {
 
 /** What happens, by the names of the `node:diagnostics_channel`s that publish it. Without a subscriber it costs nothing. */
 export interface StoreEvents {
-  /** A write, a claim or a fenced read was applied: lower tokens are refused from now on. */
+  /** A write or a claim was applied: lower tokens are refused from now on. */
   'fenced:store:applied': WriteEvent & { readonly writeId?: string };
   /** It was not applied, for the reason of the error: `error.code` is `stale-token`, `conflict`, `unavailable` … */
   'fenced:store:refused': WriteEvent & { readonly error: FencedStoreError };

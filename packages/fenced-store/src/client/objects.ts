@@ -17,6 +17,7 @@ import {
   checkAttempts,
   checkCall,
   checkExpected,
+  checkRead,
   type Edit,
   type PutOptions,
   type ReadOptions,
@@ -34,12 +35,21 @@ import { backOff, settlementOf, writeIn } from './answers.js';
 import { type Answer, type Call, type Calls, pathOf } from './calls.js';
 import { errorOf, idOf } from './problems.js';
 import type { Runtime } from './runtime.js';
-import type { Seals } from './seals.js';
+import type { Presented, Seals } from './seals.js';
 
 /** What a `FencedS3` does that goes over HTTP: all but what only its operator may do. */
 export type Objects = Pick<
   FencedS3,
-  'put' | 'update' | 'get' | 'getStream' | 'claim' | 'delete' | 'highest' | 'settle'
+  | 'put'
+  | 'update'
+  | 'get'
+  | 'getStream'
+  | 'claim'
+  | 'claimAndGet'
+  | 'claimAndGetStream'
+  | 'delete'
+  | 'highest'
+  | 'settle'
 >;
 
 const UNSETTLED_MAX = 1_000;
@@ -122,6 +132,7 @@ export class GatewayObjects implements Objects {
     keys: string | readonly string[],
     options: ReadOptions = {},
   ): Promise<Current | null | Map<string, Current | null>> {
+    checkPlainRead(options, 'claimAndGet');
     if (typeof keys === 'string') return this.#read(keys, options);
     if (!Array.isArray(keys))
       throw new InvalidArgumentError('key must be a string, or an array of them');
@@ -130,14 +141,8 @@ export class GatewayObjects implements Objects {
 
   /** As `getStream` of `FencedS3`. Bytes that were damaged on the way end it with {@link StoreUnavailableError}. */
   async getStream(key: string, options: ReadOptions = {}): Promise<CurrentStream | null> {
-    const response = await this.#open(key, options);
-    if (response === null) return null;
-    const length = response.headers.get('content-length');
-    return {
-      ...originOf(response),
-      body: Readable.from(piecesOf(key, response, options.signal), { objectMode: false }),
-      bodyBytes: length === null ? undefined : Number(length),
-    };
+    checkPlainRead(options, 'claimAndGetStream');
+    return this.#stream(key, options);
   }
 
   /** As `claim` of `FencedS3`. */
@@ -149,6 +154,16 @@ export class GatewayObjects implements Objects {
       signal: options.signal,
     });
     await refuse(answer, { resource: key, token, isWrite: true });
+  }
+
+  /** As `claimAndGet` of `FencedS3`. Needs the verbs `claim` and `read`. */
+  async claimAndGet(key: string, options: TokenOptions): Promise<Current | null> {
+    return this.#read(key, options, this.#presented(key, options));
+  }
+
+  /** As `claimAndGetStream` of `FencedS3`. Needs the verbs `claim` and `read`. */
+  async claimAndGetStream(key: string, options: TokenOptions): Promise<CurrentStream | null> {
+    return this.#stream(key, options, this.#presented(key, options));
   }
 
   /** As `delete` of `FencedS3`. */
@@ -188,23 +203,49 @@ export class GatewayObjects implements Objects {
     return settlement;
   }
 
-  async #read(key: string, options: ReadOptions): Promise<Current | null> {
-    const response = await this.#open(key, options);
+  async #read(
+    key: string,
+    { signal }: CallOptions,
+    presented?: Presented,
+  ): Promise<Current | null> {
+    const response = await this.#open(key, signal, presented);
     if (response === null) return null;
-    const pieces = await Array.fromAsync(piecesOf(key, response, options.signal));
+    const pieces = await Array.fromAsync(piecesOf(key, response, signal));
     return { ...originOf(response), body: Buffer.concat(pieces) };
   }
 
-  /** @returns null where there is no object */
-  async #open(key: string, options: ReadOptions): Promise<Response | null> {
+  async #stream(
+    key: string,
+    { signal }: CallOptions,
+    presented?: Presented,
+  ): Promise<CurrentStream | null> {
+    const response = await this.#open(key, signal, presented);
+    if (response === null) return null;
+    const length = response.headers.get('content-length');
+    return {
+      ...originOf(response),
+      body: Readable.from(piecesOf(key, response, signal), { objectMode: false }),
+      bodyBytes: length === null ? undefined : Number(length),
+    };
+  }
+
+  #presented(key: string, options: TokenOptions): Presented {
     checkCall(options);
-    if (options.range !== undefined)
-      throw new UnsupportedByStoreError('range cannot be given through a gateway');
-    const presented =
-      options.token === undefined ? undefined : this.#seals.present(options.token, key);
+    return this.#seals.present(options.token, key);
+  }
+
+  /** @param presented claims the key first @returns null where there is no object */
+  async #open(
+    key: string,
+    signal: AbortSignal | undefined,
+    presented: Presented | undefined,
+  ): Promise<Response | null> {
     const asked = { resource: key, isWrite: presented !== undefined };
     const answer = await this.#ask(key, {
-      ...{ method: 'GET', path: `objects/${key}`, ...asked, ...presented, signal: options.signal },
+      ...(presented
+        ? { method: 'POST', path: `objects/${key}/claim-and-get` }
+        : { method: 'GET', path: `objects/${key}` }),
+      ...{ ...asked, ...presented, signal },
     });
     if (!answer.ok && answer.problem.code === 'not-found') return null;
     return refuse(answer, { ...asked, ...presented });
@@ -240,6 +281,13 @@ export class GatewayObjects implements Objects {
       this.#unsettled.delete(oldest);
     }
   }
+}
+
+/** @throws {UnsupportedByStoreError} {@link InvalidArgumentError} */
+function checkPlainRead(options: ReadOptions, claiming: string): void {
+  checkRead(options, claiming);
+  if (options.range !== undefined)
+    throw new UnsupportedByStoreError('range cannot be given through a gateway');
 }
 
 /** @throws the store's error where the gateway did not do it */

@@ -1,4 +1,10 @@
-import { checkFunction, checkObject, checkSignal, checkWholeNumber } from '../core/check.js';
+import {
+  checkFunction,
+  checkNoToken,
+  checkObject,
+  checkSignal,
+  checkWholeNumber,
+} from '../core/check.js';
 import { ConflictError, InvalidArgumentError, VersionMismatchError } from '../core/errors.js';
 import { shown } from '../core/shown.js';
 import type {
@@ -6,20 +12,21 @@ import type {
   FencedRecords,
   Json,
   RecordOptions,
+  RecordReadOptions,
   RecordUpdateOptions,
   RecordWriteOptions,
   WrittenRecord,
 } from '../postgres/records.js';
 import { backOff, writeIn } from './answers.js';
-import { type Call, type Calls, pathOf } from './calls.js';
-import { errorOf, idOf } from './problems.js';
+import { type Answer, type Call, type Calls, pathOf } from './calls.js';
+import { type Asked, errorOf, idOf } from './problems.js';
 import type { Runtime } from './runtime.js';
 import type { Seals } from './seals.js';
 
 /** What `FencedRecords` does. */
 export type Records = Pick<
   FencedRecords,
-  'put' | 'update' | 'get' | 'claim' | 'delete' | 'highest'
+  'put' | 'update' | 'get' | 'claim' | 'claimAndGet' | 'delete' | 'highest'
 >;
 
 /** The JSON documents of a collection, behind a gateway. Methods, options and errors are those of `FencedRecords`. */
@@ -69,32 +76,27 @@ export class GatewayRecords implements Records {
   }
 
   /** As `get` of `FencedRecords`. */
-  async get(id: string, options: Partial<RecordOptions> = {}): Promise<CurrentRecord | null> {
+  async get(id: string, options: RecordReadOptions = {}): Promise<CurrentRecord | null> {
     checkObject('options', options);
+    checkNoToken(options, 'claimAndGet');
     checkSignal('signal', options.signal);
     checkSegment('id', id);
-    const key = this.#key(id);
-    const presented =
-      options.token === undefined ? undefined : this.#seals.present(options.token, key);
-    const answer = await this.#calls.ask({
-      ...{ method: 'GET', path: `records/${key}`, resource: key, signal: options.signal },
-      ...{ ...presented, isWrite: false },
-    });
-    if (!answer.ok && answer.problem.code === 'not-found') return null;
-    if (!answer.ok) throw errorOf(answer.problem, { resource: key, isWrite: false });
-    const { headers } = answer.response;
-    return {
-      body: (await answer.response.json()) as Json,
-      token: BigInt(headers.get('fencing-token') ?? 0),
-      version: BigInt(headers.get('etag')?.slice(1, -1) ?? 0),
-      writeId: idOf(headers.get('fencing-write-id') ?? ''),
-    };
+    const asked = { resource: this.#key(id), isWrite: false };
+    const path = `records/${asked.resource}`;
+    const call = { method: 'GET', path, signal: options.signal, ...asked } as const;
+    return currentOf({ asked, answer: await this.#calls.ask(call) });
   }
 
   /** As `claim` of `FencedRecords`. */
   async claim(id: string, options: RecordOptions): Promise<void> {
     this.#check(id, options);
-    await this.#ask('POST', id, options, { path: '/claim' });
+    accepted(await this.#ask('POST', id, options, { path: '/claim' }));
+  }
+
+  /** As `claimAndGet` of `FencedRecords`. Needs the verbs `claim` and `read`. */
+  async claimAndGet(id: string, options: RecordOptions): Promise<CurrentRecord | null> {
+    this.#check(id, options);
+    return currentOf(await this.#ask('POST', id, options, { path: '/claim-and-get' }));
   }
 
   /** As `delete` of `FencedRecords`. */
@@ -134,7 +136,7 @@ export class GatewayRecords implements Records {
     const { expected } = options;
     if (expected !== undefined && expected !== null && typeof expected !== 'bigint')
       throw new InvalidArgumentError(`expected must be a bigint or null value=${shown(expected)}`);
-    const response = await this.#ask(method, id, options, {
+    const answered = await this.#ask(method, id, options, {
       headers: {
         ...(body && { 'Content-Type': 'application/json' }),
         ...(expected === null && { 'If-None-Match': '*' }),
@@ -142,7 +144,7 @@ export class GatewayRecords implements Records {
       },
       ...(body && { body }),
     });
-    const { version, writeId } = await writeIn(response, this.#key(id));
+    const { version, writeId } = await writeIn(accepted(answered), this.#key(id));
     return { token, version: BigInt(version ?? 0), writeId: idOf(writeId) };
   }
 
@@ -152,7 +154,7 @@ export class GatewayRecords implements Records {
     id: string,
     options: RecordOptions,
     { path = '', headers, body }: Partial<Pick<Call, 'path' | 'headers' | 'body'>>,
-  ): Promise<Response> {
+  ): Promise<Answered> {
     const resource = this.#key(id);
     const presented = this.#seals.present(options.token, resource);
     const asked = { resource, token: presented.token, isWrite: true };
@@ -161,9 +163,33 @@ export class GatewayRecords implements Records {
       headers: { ...headers, ...presented.headers },
       ...(body && { body }),
     });
-    if (answer.ok) return answer.response;
-    throw errorOf(answer.problem, asked);
+    return { asked, answer };
   }
+}
+
+interface Answered {
+  readonly asked: Asked;
+  readonly answer: Answer;
+}
+
+/** @throws the store's error if the gateway did not do it */
+function accepted({ asked, answer }: Answered): Response {
+  if (answer.ok) return answer.response;
+  throw errorOf(answer.problem, asked);
+}
+
+/** The document of an answer; null if there is none. */
+async function currentOf(answered: Answered): Promise<CurrentRecord | null> {
+  const { answer } = answered;
+  if (!answer.ok && answer.problem.code === 'not-found') return null;
+  const response = accepted(answered);
+  const { headers } = response;
+  return {
+    body: (await response.json()) as Json,
+    token: BigInt(headers.get('fencing-token') ?? 0),
+    version: BigInt(headers.get('etag')?.slice(1, -1) ?? 0),
+    writeId: idOf(headers.get('fencing-write-id') ?? ''),
+  };
 }
 
 /** @throws {InvalidArgumentError} */

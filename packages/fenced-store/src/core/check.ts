@@ -30,3 +30,11 @@ export function checkWholeNumber(name: string, value: number, min: number, max: 
       `${name} must be a whole number from ${min} to ${max} value=${shown(value)}`,
     );
 }
+
+/** Reads take no token, since they do not write. @throws {InvalidArgumentError} names the call that claims and reads. */
+export function checkNoToken(options: object, instead: string): void {
+  if ('token' in options && options.token !== undefined)
+    throw new InvalidArgumentError(
+      `a read takes no token, because it writes nothing: call ${instead}, which claims the resource and reads it`,
+    );
+}

@@ -95,19 +95,23 @@ export interface TokenParts {
 }
 
 /**
- * The token that a request presents; undefined if there is none.
+ * The token that a request presents.
  *
  * @param stored the value that is read or written: `objects/a/b`, `records/invoices/42`. The token must be of the lease that guards
  *   it; if that can be any, `Fencing-Resource` names one that the caller may lease
- * @throws {Problem} `wrong-lease`, `invalid-token`, `forbidden` @throws {InvalidTokenError}
+ * @throws {Problem} `token-required`, `wrong-lease`, `invalid-token`, `forbidden` @throws {InvalidTokenError}
  */
-export function presentedToken(
+export function requiredToken(
   { request, caller }: Exchange,
   { seal, leaseOf }: TokenParts,
   stored: string,
-): bigint | undefined {
+): bigint {
   const text = request.get('fencing-token');
-  if (text === undefined) return undefined;
+  if (text === undefined)
+    throw new Problem(
+      'token-required',
+      'send the token of the lease under which this is done in the header Fencing-Token',
+    );
   const encoded = request.get('fencing-resource');
   const named = encoded === undefined ? undefined : segmentsOf(`/${encoded}`).join('/');
   const bound = leaseOf(stored);
@@ -139,14 +143,18 @@ function nameIn(stored: string): string {
   return stored.slice(stored.indexOf('/') + 1);
 }
 
-/** As `presentedToken`. @throws {Problem} `token-required`, too. */
-export function requiredToken(exchange: Exchange, parts: TokenParts, stored: string): bigint {
-  const token = presentedToken(exchange, parts, stored);
-  if (token !== undefined) return token;
-  throw new Problem(
-    'token-required',
-    'send the token of the lease under which this is done in the header Fencing-Token',
-  );
+/**
+ * A read writes nothing, so it takes no token.
+ *
+ * @param claimAndGet the path of the call that takes one
+ * @throws {Problem} `invalid-request`
+ */
+export function refuseToken({ request }: Exchange, claimAndGet: string): void {
+  if (request.get('fencing-token') !== undefined)
+    throw new Problem(
+      'invalid-request',
+      `a read takes no Fencing-Token, because it writes nothing: POST ${claimAndGet} claims and reads`,
+    );
 }
 
 /** Sends JSON that nobody may keep, with the status that was set. */

@@ -35,11 +35,6 @@ const TOKEN = header(
   ref('schemas/PresentedToken'),
   true,
 );
-const READ_TOKEN = {
-  ...TOKEN,
-  required: false,
-  description: 'Makes this a fenced read: when it is answered, lower tokens are refused.',
-};
 const RESOURCE = header(
   'Fencing-Resource',
   'The resource whose lease the token belongs to, percent-encoded as in a path. It must be the one that guards the key: by default the key itself, or collection/id.',
@@ -53,8 +48,6 @@ const IF_MATCH = header(
 const IF_NONE_MATCH = header('If-None-Match', '`*`: nothing may be there.', { type: 'string' });
 const WRITE_HEADERS = [TOKEN, RESOURCE, IF_MATCH, IF_NONE_MATCH];
 const READ_HEADERS = [
-  READ_TOKEN,
-  RESOURCE,
   header('If-Match', 'Entity tags.', { type: 'string' }),
   header('If-None-Match', 'Entity tags, or `*`.', { type: 'string' }),
 ];
@@ -154,10 +147,12 @@ const leases: Part = {
 
 const READ_PROBLEMS: readonly ProblemCode[] = [
   ...ANY,
-  ...OF_WRITE.filter((code) => code !== 'token-required'),
+  ...OF_STORE,
+  'conflict',
   'not-found',
   'precondition-failed',
 ];
+const CLAIM_AND_GET = 'Refuse lower tokens from now on, and read, in one step';
 const BYTES = { schema: { type: 'string', format: 'binary' } } as const;
 const OBJECT_BODY = { 'application/octet-stream': BYTES, '*/*': BYTES };
 const OBJECT_HEADERS = {
@@ -168,6 +163,12 @@ const OBJECT_HEADERS = {
     schema: { type: 'string' },
     description: 'Names of headers of this answer that were not stored with the object.',
   },
+};
+
+const OBJECT = {
+  description: 'The object. Content-Length is left out where it is not known beforehand.',
+  headers: OBJECT_HEADERS,
+  content: OBJECT_BODY,
 };
 
 const objects: Part = {
@@ -182,11 +183,7 @@ const objects: Part = {
         header('If-Range', 'The entity tag that the range is of.', { type: 'string' }),
       ],
       responses: {
-        200: {
-          description: 'The object. Content-Length is left out where it is not known beforehand.',
-          headers: OBJECT_HEADERS,
-          content: OBJECT_BODY,
-        },
+        200: OBJECT,
         206: { description: 'The range.', headers: OBJECT_HEADERS, content: OBJECT_BODY },
         304: NOT_MODIFIED,
         ...problems([...READ_PROBLEMS, 'range-not-satisfiable']),
@@ -234,9 +231,23 @@ const objects: Part = {
       responses: { 200: claimed, ...problems([...ANY, ...OF_WRITE]) },
     },
   },
+  '/v1/objects/{key}/claim-and-get': {
+    parameters: [KEY],
+    post: {
+      operationId: 'claimAndReadObject',
+      summary: CLAIM_AND_GET,
+      parameters: [TOKEN, RESOURCE],
+      responses: {
+        200: OBJECT,
+        ...problems([...ANY, ...OF_WRITE, 'not-found']),
+      },
+    },
+  },
 };
 
 const RECORD_HEADERS = { ...VERSIONED, 'Fencing-Write-Id': { schema: ref('schemas/WriteId') } };
+
+const DOCUMENT = { description: 'The document.', headers: RECORD_HEADERS, content: json({}) };
 
 const records: Part = {
   '/v1/records/{collection}/{id}': {
@@ -246,7 +257,7 @@ const records: Part = {
       summary: 'Read a JSON document',
       parameters: READ_HEADERS,
       responses: {
-        200: { description: 'The document.', headers: RECORD_HEADERS, content: json({}) },
+        200: DOCUMENT,
         304: NOT_MODIFIED,
         ...problems(READ_PROBLEMS),
       },
@@ -288,6 +299,15 @@ const records: Part = {
       summary: 'Refuse lower tokens from now on',
       parameters: [TOKEN, RESOURCE],
       responses: { 200: claimed, ...problems([...ANY, ...OF_WRITE]) },
+    },
+  },
+  '/v1/records/{collection}/{id}/claim-and-get': {
+    parameters: RECORD,
+    post: {
+      operationId: 'claimAndReadRecord',
+      summary: CLAIM_AND_GET,
+      parameters: [TOKEN, RESOURCE],
+      responses: { 200: DOCUMENT, ...problems([...ANY, ...OF_WRITE, 'not-found']) },
     },
   },
 };

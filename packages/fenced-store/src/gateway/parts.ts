@@ -67,10 +67,8 @@ export interface ObjectStore {
   ): Promise<Written<string | null>>;
   delete(key: string, options: FencedWrite<string>): Promise<Written<string | null>>;
   claim(key: string, options: Fenced & Sending): Promise<void>;
-  getStream(
-    key: string,
-    options: Call & Sending & { readonly token?: bigint },
-  ): Promise<(StoredHeaders & ObjectOrigin & { readonly body: Readable }) | null>;
+  getStream(key: string, options: Call): Promise<StoredObject | null>;
+  claimAndGetStream(key: string, options: Fenced & Sending): Promise<StoredObject | null>;
   highest(key: string, options?: Call): Promise<bigint>;
   settle(writeId: string, options: Call & { readonly key: string }): Promise<Settlement>;
   probe(options?: Call): Promise<unknown>;
@@ -83,6 +81,10 @@ export interface ObjectHeaders {
   readonly contentDisposition?: string;
   readonly contentLanguage?: string;
   readonly metadata?: Readonly<Record<string, string>>;
+}
+
+export interface StoredObject extends StoredHeaders, ObjectOrigin {
+  readonly body: Readable;
 }
 
 interface ObjectOrigin {
@@ -110,12 +112,14 @@ export interface RecordCollection {
   put(id: string, body: JsonValue, options: FencedWrite<bigint>): Promise<Written<bigint>>;
   delete(id: string, options: FencedWrite<bigint>): Promise<Written<bigint>>;
   claim(id: string, options: Fenced): Promise<void>;
-  get(
-    id: string,
-    options: Call & { readonly token?: bigint },
-  ): Promise<(Written<bigint> & { readonly body: JsonValue }) | null>;
+  get(id: string, options: Call): Promise<StoredRecord | null>;
+  claimAndGet(id: string, options: Fenced): Promise<StoredRecord | null>;
   highest(id: string): Promise<bigint>;
   settle(id: string, writeId: string, options: Call): Promise<Settlement>;
+}
+
+export interface StoredRecord extends Written<bigint> {
+  readonly body: JsonValue;
 }
 
 /** What JSON can say. */

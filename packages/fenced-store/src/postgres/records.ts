@@ -1,4 +1,10 @@
-import { checkFunction, checkObject, checkSignal, checkWholeNumber } from '../core/check.js';
+import {
+  checkFunction,
+  checkNoToken,
+  checkObject,
+  checkSignal,
+  checkWholeNumber,
+} from '../core/check.js';
 import {
   ConflictError,
   InvalidArgumentError,
@@ -49,6 +55,12 @@ export interface RecordOptions {
   /** The token of the lock that the caller holds; see `parseToken`. */
   readonly token: TokenLike;
   /** Ends the wait for a connection or between two attempts. What was sent is waited for. */
+  readonly signal?: AbortSignal;
+}
+
+export interface RecordReadOptions {
+  /** A read writes nothing: `claimAndGet` takes a token. */
+  readonly token?: never;
   readonly signal?: AbortSignal;
 }
 
@@ -142,22 +154,10 @@ export class FencedRecords {
     });
   }
 
-  /**
-   * The document; null where there is none. With a token it is a fenced read: claim and read are one step. When it returns, lower
-   * tokens are refused, so that nothing older can still change what was read, and `token` is the caller's own.
-   *
-   * @throws {StaleTokenError} with a token, where a higher one has been seen.
-   * @throws {OutcomeUnknownError} with a token, if the reply to its claim was lost. Claim again: that is harmless.
-   */
-  async get(id: string, options: Partial<RecordOptions> = {}): Promise<CurrentRecord | null> {
+  /** The document; null if there is none. Late writers may still change it: `claimAndGet` keeps them out. */
+  async get(id: string, options: RecordReadOptions = {}): Promise<CurrentRecord | null> {
     checkObject('options', options);
-    const { token } = options;
-    if (token !== undefined) {
-      // In one statement: between two, another holder might write, and its document would be taken for ours.
-      const statement = `SELECT ${COLUMNS} FROM fenced.claim_and_get_record($1, $2, $3::bigint)`;
-      const { rows } = await this.#claim<Row>('get', id, { ...options, token }, statement);
-      return currentOf(rows[0]);
-    }
+    checkNoToken(options, 'claimAndGet');
     checkName('id', id);
     checkSignal('signal', options.signal);
     return currentOf(await this.#find(id, options.signal));
@@ -171,8 +171,19 @@ export class FencedRecords {
     await this.#claim('claim', id, options, 'SELECT fenced.claim_record($1, $2, $3::bigint)');
   }
 
+  /**
+   * Claims the document and reads it in one step; null if there is none. When it returns, lower tokens are refused, so that nothing older can
+   * still change the document, and its `token` is the caller's own. Errors as `claim`.
+   */
+  async claimAndGet(id: string, options: RecordOptions): Promise<CurrentRecord | null> {
+    // In one statement: between two, another holder might write, and its document would be taken for ours.
+    const statement = `SELECT ${COLUMNS} FROM fenced.claim_and_get_record($1, $2, $3::bigint)`;
+    const { rows } = await this.#claim<Row>('claimAndGet', id, options, statement);
+    return currentOf(rows[0]);
+  }
+
   async #claim<Answer>(
-    operation: 'claim' | 'get',
+    operation: 'claim' | 'claimAndGet',
     id: string,
     options: RecordOptions,
     statement: string,

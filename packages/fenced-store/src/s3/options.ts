@@ -1,5 +1,11 @@
 import type { Readable } from 'node:stream';
-import { checkFunction, checkObject, checkSignal, checkWholeNumber } from '../core/check.js';
+import {
+  checkFunction,
+  checkNoToken,
+  checkObject,
+  checkSignal,
+  checkWholeNumber,
+} from '../core/check.js';
 import { InvalidArgumentError } from '../core/errors.js';
 import { shown } from '../core/shown.js';
 import type { Layout } from '../core/stored.js';
@@ -82,15 +88,15 @@ export interface SendOptions extends CallOptions {
   readonly onWriteId?: (writeId: string) => void;
 }
 
-export interface ReadOptions extends SendOptions {
+export interface ReadOptions extends CallOptions {
   /**
    * Reads a part of the body. What is stored compressed is read and decompressed from its beginning, and what comes before the
    * range is dropped piece by piece. Behind the end of a body there are no bytes, which is no error. A range with an `end` is not
    * checked against the checksum of the body.
    */
   readonly range?: ByteRange;
-  /** Makes it a fenced read: lower tokens are refused from then on. */
-  readonly token?: TokenLike;
+  /** A read writes nothing: `claimAndGet` and `claimAndGetStream` take a token. */
+  readonly token?: never;
 }
 
 export interface TokenOptions extends SendOptions {
@@ -236,9 +242,10 @@ export function checkCall(options: CallOptions): void {
   checkSignal('signal', options.signal);
 }
 
-/** @throws {InvalidArgumentError} */
-export function checkRead(options: ReadOptions): void {
-  checkSend(options);
+/** @param claiming the call that takes a token @throws {InvalidArgumentError} */
+export function checkRead(options: ReadOptions, claiming: string): void {
+  checkCall(options);
+  checkNoToken(options, claiming);
   checkRange(options.range);
 }
 

@@ -123,7 +123,7 @@ export class Plans {
   }
 
   /** As `claim`, for a reader who wants the bytes in any case. */
-  fencedRead(
+  claimAndGet(
     key: string,
     token: bigint,
     signal: AbortSignal | undefined,

@@ -17,7 +17,7 @@ import { unlessAborted } from './runtime.js';
 import { forEachOf, READS_AT_ONCE } from './several.js';
 import { refuseStale, type Writer } from './writer.js';
 
-/** The reads, plain and fenced. A fenced one writes first: it claims the token. */
+/** The reads, and the claims that come before them. */
 export class Reader {
   readonly #writer: Writer;
   readonly #plans: Plans;
@@ -29,20 +29,21 @@ export class Reader {
     this.#settings = settings;
   }
 
-  /** @param token makes it a fenced read */
-  async current(
+  async current(key: string, options: ReadOptions): Promise<Current | null> {
+    if (options.range !== undefined) return this.#part(key, options);
+    const { signal } = options;
+    return unlessAborted(currentOf(key, await this.#writer.get(key, signal)), signal);
+  }
+
+  async claimAndGet(
     key: string,
-    token: bigint | undefined,
-    options: ReadOptions,
+    token: bigint,
+    { signal, onWriteId }: SendOptions,
   ): Promise<Current | null> {
-    if (options.range !== undefined) return this.#part(key, token, options);
-    const { signal, onWriteId } = options;
-    if (token === undefined)
-      return unlessAborted(currentOf(key, await this.#writer.get(key, signal)), signal);
     for (;;) {
       const { written, found } = await this.#writer.write(
-        { operation: 'get', key, token, signal, onWriteId },
-        this.#plans.fencedRead(key, token, signal),
+        { operation: 'claimAndGet', key, token, signal, onWriteId },
+        this.#plans.claimAndGet(key, token, signal),
       );
       // Without a version the claim was built upon before it was settled: the value read is an older one. Read again.
       const { version } = written;
@@ -58,21 +59,20 @@ export class Reader {
     return { ...originOf(facts.stored), ...headersOf(facts.headers), ...sizesOf(facts) };
   }
 
-  /** @param token makes it a fenced read */
+  /** @param token the one that was claimed before */
   async stream(
     key: string,
     token: bigint | undefined,
-    call: ReadOptions,
+    { signal, range }: ReadOptions,
   ): Promise<CurrentStream | null> {
-    if (token !== undefined) await this.claim(key, token, call);
-    const object = await this.#writer.open(key, call.signal);
+    const object = await this.#writer.open(key, signal);
     if (object === null) return null;
     const { stored } = object;
     if (stored.state === 'deleted' || stored.token > (token ?? stored.token)) object.cancel();
     if (token !== undefined) refuseStale(key, token, stored);
     if (stored.state === 'deleted') return null;
     const content = contentStream(key, object);
-    const wanted = call.range ? slice(content, call.range) : content;
+    const wanted = range ? slice(content, range) : content;
     const body = Readable.from(wanted, { objectMode: false });
     // Whoever takes the stream and never reads it leaves no request open.
     body.once('close', () => object.cancel());
@@ -91,12 +91,8 @@ export class Reader {
     await this.#writer.write({ operation: 'claim', key, token, signal, onWriteId }, plan);
   }
 
-  async #part(
-    key: string,
-    token: bigint | undefined,
-    options: ReadOptions,
-  ): Promise<Current | null> {
-    const stream = await this.stream(key, token, options);
+  async #part(key: string, options: ReadOptions): Promise<Current | null> {
+    const stream = await this.stream(key, undefined, options);
     if (stream === null) return null;
     const { body, bodyBytes: _, ...current } = stream;
     const { bodyBytesMax } = this.#settings;

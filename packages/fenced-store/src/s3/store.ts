@@ -1,7 +1,6 @@
 import '../node-version.js';
 import { checkFunction, checkWholeNumber } from '../core/check.js';
 import { InvalidArgumentError } from '../core/errors.js';
-import { parseToken } from '../core/token.js';
 import { checkHeaders, checkKey, checkPrefix, type S3Body } from './arguments.js';
 import type { StoreCapabilities } from './capabilities.js';
 import {
@@ -83,7 +82,7 @@ export class FencedS3 {
    * Writes a value, whatever is there, unless a higher token has been seen.
    *
    * This keeps a late writer out. It does not make a read-modify-write safe: two holders may have read the same value before
-   * either wrote. For that use `update`, or `claim` (or a `get` with the token) before reading.
+   * either wrote. For that use `update`, or `claimAndGet` instead of reading.
    *
    * A stream is read as fast as it can be sent, and never held in memory as a whole: `partsInFlight` + 2 parts are. It is
    * ended where the write fails. Where the server cannot complete a multipart upload under a condition, a stream above
@@ -151,12 +150,9 @@ export class FencedS3 {
   }
 
   /**
-   * The value; null where there is none. Of several keys, a Map of them all.
+   * The value; null if there is none. Of several keys, a Map of them all. Late writers may still change it: `claimAndGet` keeps
+   * them out.
    *
-   * With a token it is a fenced read: when it returns, lower tokens are refused, so that nothing older can still change what
-   * was read. Without one it tells nothing about what late writers may yet do.
-   *
-   * @throws {StaleTokenError} with a token, where a higher one has been seen.
    * @throws {CorruptObjectError} where the object was damaged.
    * @throws {UnsupportedByStoreError} where the body is larger than `bodyBytesMax`.
    * @throws {RatchetLostError}
@@ -167,37 +163,59 @@ export class FencedS3 {
     key: string | readonly string[],
     options: ReadOptions = {},
   ): Promise<Current | null | Map<string, Current | null>> {
-    checkRead(options);
-    const token = options.token === undefined ? undefined : parseToken(options.token);
-    const read = (one: string): Promise<Current | null> =>
-      this.#reader.current(one, token, options);
+    checkRead(options, 'claimAndGet');
+    const read = (one: string): Promise<Current | null> => this.#reader.current(one, options);
     const keys: readonly string[] | null = Array.isArray(key) ? key : null;
     for (const one of keys ?? [key as string]) this.#checkKey(one);
     return keys ? readEach(keys, read) : read(key as string);
   }
 
   /**
-   * The value as a stream; null where there is none. With a token it is a fenced read, as by `get`.
+   * The value as a stream; null if there is none.
    *
-   * @throws {StaleTokenError} {@link CorruptObjectError} {@link RatchetLostError} as `get`.
+   * @throws {CorruptObjectError} {@link RatchetLostError} as `get`.
    */
   async getStream(key: string, options: ReadOptions = {}): Promise<CurrentStream | null> {
-    checkRead(options);
-    const token = options.token === undefined ? undefined : parseToken(options.token);
+    checkRead(options, 'claimAndGetStream');
     this.#checkKey(key);
-    return this.#reader.stream(key, token, options);
+    return this.#reader.stream(key, undefined, options);
   }
 
   /**
    * Advances the ratchet without changing the value: from now on every lower token is refused. "Fence before you read."
    *
+   * It rewrites the object: the bytes, headers, metadata, tags, ACL, encryption and Object Lock stay. ETag, version id and time change.
+   *
    * @throws {StaleTokenError} where a higher token has been seen.
+   * @throws {UnsupportedByStoreError} if something of the object cannot be kept; nothing was written.
    * @throws {ConflictError} {@link OutcomeUnknownError} as `put`.
    */
   async claim(key: string, options: TokenOptions): Promise<void> {
     const token = checkTokenOptions(options);
     this.#checkKey(key);
     await this.#reader.claim(key, token, options);
+  }
+
+  /**
+   * Claims the key and reads it in one step; null if there is no value. When it returns, lower tokens are refused, so that nothing older can
+   * still change the value.
+   *
+   * @throws {StaleTokenError} {@link ConflictError} {@link OutcomeUnknownError} as `claim`.
+   * @throws {CorruptObjectError} {@link UnsupportedByStoreError} {@link RatchetLostError} as `claim` and `get`.
+   */
+  async claimAndGet(key: string, options: TokenOptions): Promise<Current | null> {
+    const token = checkTokenOptions(options);
+    this.#checkKey(key);
+    return this.#reader.claimAndGet(key, token, options);
+  }
+
+  /** As `claimAndGet`, with the value as a stream. */
+  async claimAndGetStream(key: string, options: TokenOptions): Promise<CurrentStream | null> {
+    const token = checkTokenOptions(options);
+    this.#checkKey(key);
+    await this.#reader.claim(key, token, options);
+    const { signal } = options;
+    return this.#reader.stream(key, token, { ...(signal && { signal }) });
   }
 
   /**

@@ -8,14 +8,15 @@ import { etagOf, expectedVersion, isNotModified, rangeOf } from '../conditions.j
 import {
   checkAllowed,
   type Exchange,
-  presentedToken,
   type Route,
+  refuseToken,
   reply,
   requiredToken,
   type TokenParts,
 } from '../exchange.js';
 import type { AllLimits } from '../limits.js';
-import type { ObjectHeaders, ObjectStore, Written } from '../parts.js';
+import type { ObjectHeaders, ObjectStore, StoredObject, Written } from '../parts.js';
+import { encodedPath } from '../path.js';
 import { Problem } from '../problem.js';
 import type { Rooms } from '../room.js';
 import type { Runtime } from '../runtime.js';
@@ -53,6 +54,11 @@ export function objectRoutes(parts: ObjectParts): readonly Route[] {
       path: '/v1/objects/*key/claim',
       resource,
       methods: { post: { verb: 'claim', handle: (exchange) => claim(parts, exchange) } },
+    },
+    {
+      path: '/v1/objects/*key/claim-and-get',
+      resource,
+      methods: { post: { verb: 'claim', handle: (exchange) => claimAndGet(parts, exchange) } },
     },
   ];
 }
@@ -111,17 +117,29 @@ async function claim({ objects, tokens }: ObjectParts, exchange: Exchange): Prom
   reply(response, { token: String(token) });
 }
 
-async function get(
-  { objects, tokens, limits, runtime }: ObjectParts,
-  exchange: Exchange,
-): Promise<void> {
-  const { request, response, names, signal, caller } = exchange;
-  const { key = '' } = names;
-  const token = presentedToken(exchange, tokens, `objects/${key}`);
-  if (token !== undefined) checkAllowed(caller, 'claim', `objects/${key}`);
+async function claimAndGet(parts: ObjectParts, exchange: Exchange): Promise<void> {
+  const { key = '' } = exchange.names;
+  checkAllowed(exchange.caller, 'read', `objects/${key}`);
+  const token = requiredToken(exchange, parts.tokens, `objects/${key}`);
   const current = await settled(exchange, 'objects', key, (call) =>
-    objects.getStream(key, { ...call, ...(token !== undefined && { token }) }),
+    parts.objects.claimAndGetStream(key, { ...call, token }),
   );
+  await send(parts, exchange, current);
+}
+
+async function get(parts: ObjectParts, exchange: Exchange): Promise<void> {
+  const { names, signal } = exchange;
+  const { key = '' } = names;
+  refuseToken(exchange, `/v1/objects/${encodedPath(key)}/claim-and-get`);
+  await send(parts, exchange, await parts.objects.getStream(key, { signal }));
+}
+
+async function send(
+  { limits, runtime }: ObjectParts,
+  { request, response, names, signal, deadline }: Exchange,
+  current: StoredObject | null,
+): Promise<void> {
+  const { key = '' } = names;
   if (current === null) throw new Problem('not-found', 'there is no object under this key');
   const { body, bodyBytes } = current;
   try {
@@ -146,7 +164,7 @@ async function get(
     // What is wrong with a body mostly shows with its first bytes: as long as none was sent, a problem can be told.
     await once(body, 'readable', { signal });
     // From here on, each piece has a time limit of its own.
-    exchange.deadline.stop();
+    deadline.stop();
     // Nothing comes over the connection while a compressed body is read up to the range, and it is not the client's fault.
     const stay = (): void => void response.socket?.setTimeout(response.socket.timeout ?? 0);
     const wanted = range ? slice(body, range, stay) : body;
@@ -185,17 +203,15 @@ function headersOf(request: Request): ObjectHeaders {
   };
 }
 
-type Stored = NonNullable<Awaited<ReturnType<ObjectStore['getStream']>>>;
-
 /** The headers of the answer that were not stored with the object, so that a client can tell them from those that were. */
-function defaultsOf({ contentType, cacheControl }: Stored): readonly string[] {
+function defaultsOf({ contentType, cacheControl }: StoredObject): readonly string[] {
   return [
     ...(cacheControl === undefined ? ['cache-control'] : []),
     ...(contentType === undefined ? ['content-type'] : []),
   ];
 }
 
-function setHeaders(response: Response, current: Stored): void {
+function setHeaders(response: Response, current: StoredObject): void {
   const { contentType = 'application/octet-stream', contentDisposition, contentLanguage } = current;
   // Not by Express's own `type`, which would add a charset.
   response.setHeader('Content-Type', contentType);

@@ -4,14 +4,15 @@ import { etagOf, expectedVersion, isNotModified } from '../conditions.js';
 import {
   checkAllowed,
   type Exchange,
-  presentedToken,
   type Route,
+  refuseToken,
   reply,
   requiredToken,
   type TokenParts,
 } from '../exchange.js';
 import type { AllLimits } from '../limits.js';
-import type { RecordCollection, RecordStore, Written } from '../parts.js';
+import type { RecordStore, StoredRecord, Written } from '../parts.js';
+import { encodedPath } from '../path.js';
 import { Problem } from '../problem.js';
 import type { Runtime } from '../runtime.js';
 import { nameWrite, settled, settledByClaiming } from '../write-id.js';
@@ -42,6 +43,11 @@ export function recordRoutes(parts: RecordParts): readonly Route[] {
       path: '/v1/records/:collection/:id/claim',
       resource,
       methods: { post: { verb: 'claim', handle: (exchange) => claim(parts, exchange) } },
+    },
+    {
+      path: '/v1/records/:collection/:id/claim-and-get',
+      resource,
+      methods: { post: { verb: 'claim', handle: (exchange) => claimAndGet(parts, exchange) } },
     },
   ];
 }
@@ -80,14 +86,26 @@ async function claim({ records, tokens }: RecordParts, exchange: Exchange): Prom
   reply(response, { token: String(token) });
 }
 
-async function get({ records, tokens }: RecordParts, exchange: Exchange): Promise<void> {
-  const { request, response, signal, caller } = exchange;
+async function claimAndGet({ records, tokens }: RecordParts, exchange: Exchange): Promise<void> {
+  const { signal, caller } = exchange;
   const { collection, id, key } = named(exchange);
-  const token = presentedToken(exchange, tokens, `records/${key}`);
-  if (token !== undefined) checkAllowed(caller, 'claim', `records/${key}`);
-  const read = (): ReturnType<RecordCollection['get']> =>
-    records.records(collection).get(id, { signal, ...(token !== undefined && { token }) });
-  const current = token === undefined ? await read() : await settledByClaiming(exchange, read);
+  checkAllowed(caller, 'read', `records/${key}`);
+  const token = requiredToken(exchange, tokens, `records/${key}`);
+  const current = await settledByClaiming(exchange, () =>
+    records.records(collection).claimAndGet(id, { token, signal }),
+  );
+  send(exchange, current);
+}
+
+async function get({ records }: RecordParts, exchange: Exchange): Promise<void> {
+  const { collection, id, key } = named(exchange);
+  refuseToken(exchange, `/v1/records/${encodedPath(key)}/claim-and-get`);
+  send(exchange, await records.records(collection).get(id, { signal: exchange.signal }));
+}
+
+function send(exchange: Exchange, current: StoredRecord | null): void {
+  const { request, response } = exchange;
+  const { key } = named(exchange);
   if (current === null) throw new Problem('not-found', 'there is no record of this id');
   const etag = etagOf(current.version);
   response.set({
