@@ -1,10 +1,12 @@
 import { randomBytes } from 'node:crypto';
 import { Readable } from 'node:stream';
+import { gzipSync } from 'node:zlib';
 import { PutObjectCommand, S3Client } from '@aws-sdk/client-s3';
 import {
   CorruptObjectError,
   InvalidArgumentError,
   InvalidTokenError,
+  OutcomeUnknownError,
   StaleTokenError,
   StoreSetupError,
   StoreUnavailableError,
@@ -25,8 +27,19 @@ import { type Answer, type Asked, type Betrayal, inMemory, ScriptedServer } from
 const credentials = { accessKeyId: 'key', secretAccessKey: 'secret' };
 const clientOf = (endpoint: string): S3Client =>
   new S3Client({ endpoint, region: 'us-east-1', credentials, forcePathStyle: true });
-const storeOf = (endpoint: string, options: Partial<FencedS3Options> = {}): FencedS3 =>
-  new FencedS3({ client: clientOf(endpoint), bucket: 'bucket', ...options });
+const storeOf = (
+  endpoint: string,
+  options: Partial<FencedS3Options> = {},
+  runtime?: Runtime,
+): FencedS3 => new FencedS3({ client: clientOf(endpoint), bucket: 'bucket', ...options }, runtime);
+const aclGrant = (permission: string, grantee: string): string =>
+  `<Grant><Grantee>${grantee}</Grantee><Permission>${permission}</Permission></Grant>`;
+const aclWith = (grants: readonly string[]): Answer => ({
+  status: 200,
+  body: `<AccessControlPolicy><Owner><ID>me</ID></Owner><AccessControlList>${grants.join('')}</AccessControlList></AccessControlPolicy>`,
+});
+const aclOf = (permission: string, grantee: string): Answer =>
+  aclWith([aclGrant(permission, grantee)]);
 const MIB5 = 5 * 2 ** 20;
 const runtime: Runtime = {
   random: Math.random,
@@ -64,8 +77,8 @@ describe('servers that do not enforce conditions', () => {
       () => store.update('k', { token: 1 }, () => 'x'),
       () => store.claim('k', { token: 1 }),
       () => store.delete('k', { token: 1 }),
-      () => store.get('k', { token: 1 }),
-      () => store.getStream('k', { token: 1 }),
+      () => store.claimAndGet('k', { token: 1 }),
+      () => store.claimAndGetStream('k', { token: 1 }),
       () => store.probe(),
     ])
       await expect(call()).rejects.toMatchObject({ name: 'UnsafeStoreError', check });
@@ -233,7 +246,7 @@ describe('servers that do not enforce conditions', () => {
         () => store.update(other, { token: 10 }, () => 'x'),
         () => store.claim(other, { token: 10 }),
         () => store.delete(other, { token: 10 }),
-        () => store.get(other, { token: 10 }),
+        () => store.claimAndGet(other, { token: 10 }),
         () => store.get(other),
         () => store.getStream(other),
         () => store.highest(other),
@@ -273,6 +286,154 @@ describe('servers that do not enforce conditions', () => {
     await expect(plain.put('k', 'late', { token: 1 })).rejects.toThrow(StaleTokenError);
     await plain.delete('k', { token: 2 });
     expect(await plain.get('k')).toBeNull();
+  });
+
+  test('a claim of what something else stored keeps bytes, headers, encryption and lock', async () => {
+    await using server = await ScriptedServer.start(inMemory({ etags: 'new' }));
+    const client = clientOf(server.endpoint);
+    const [parquet, until] = [randomBytes(3_000), new Date(Date.now() + 86_400_000)];
+    const text = gzipSync('text');
+    const common = { Bucket: 'bucket', ContentType: 'application/vnd.apache.parquet' };
+    await client.send(
+      new PutObjectCommand({
+        ...{ ...common, Key: 'plain', Body: parquet, Metadata: { a_b: 'c' } },
+        ...{ ServerSideEncryption: 'aws:kms', SSEKMSKeyId: 'arn:aws:kms:key/1' },
+        ...{ ObjectLockMode: 'GOVERNANCE', ObjectLockRetainUntilDate: until },
+        ...{ WebsiteRedirectLocation: '/other', Expires: new Date(0) },
+      }),
+    );
+    const zipped = { ...common, Key: 'gzip', Body: text, ContentEncoding: 'gzip' };
+    await client.send(new PutObjectCommand(zipped));
+    await client.send(new PutObjectCommand({ ...common, Key: 'br', ContentEncoding: 'br' }));
+    const headersOf = async (key: string) =>
+      (await fetch(`${server.endpoint}/bucket/${key}`, { method: 'HEAD' })).headers;
+    expect([...(await headersOf('plain')).keys()]).toEqual(
+      expect.arrayContaining([
+        ...['x-amz-server-side-encryption-aws-kms-key-id', 'x-amz-object-lock-mode', 'expires'],
+        ...['x-amz-object-lock-retain-until-date', 'x-amz-website-redirect-location'],
+      ]),
+    );
+    const store = storeOf(server.endpoint);
+    for (const [key, bytes, body] of [
+      ['plain', parquet, parquet],
+      ['gzip', text, Buffer.from('text')],
+      ['br', Buffer.alloc(0), null],
+    ] as const) {
+      const before = await headersOf(key);
+      await store.claim(key, { token: 2 });
+      const after = await headersOf(key);
+      expect(after.get('x-amz-meta-fencing-token')).toBe('2');
+      for (const [name, value] of before)
+        if (!/^(date|etag)$/.test(name)) expect([name, after.get(name)]).toEqual([name, value]);
+      expect(server.asked.findLast(({ method }) => method === 'PUT')?.body).toEqual(bytes);
+      await expect(store.put(key, 'late', { token: 1 })).rejects.toThrow(StaleTokenError);
+      if (body === null) continue;
+      expect(await store.get(key)).toMatchObject({ body, token: 2n });
+      expect(await store.claimAndGet(key, { token: 3 })).toMatchObject({ body, token: 3n });
+      const stream = await storeOf(server.endpoint).claimAndGetStream(key, { token: 4 });
+      expect(Buffer.concat(await Array.fromAsync(stream?.body ?? []))).toEqual(body);
+    }
+  });
+
+  test.each([
+    ['its bytes', {}, {}, 'a claim may not change its bytes'],
+    // By AWS's own key the ETag is a digest of the bytes, though by the bucket's default it is not.
+    ['its bytes by AES256', { etags: 'new' }, { 'x-amz-server-side-encryption': 'AES256' }, 'ETag'],
+    [
+      'SSE-C',
+      { etags: 'new' },
+      { 'x-amz-server-side-encryption-customer-algorithm': 'AES256' },
+      'SSE-C',
+    ],
+    ['metadata without header', { etags: 'new' }, { 'x-amz-missing-meta': '1' }, '1 metadata'],
+    [
+      'text that is not ASCII',
+      { etags: 'new' },
+      { 'x-amz-meta-a': 'caf\u00e9' },
+      'a, which is not',
+    ],
+    ['much metadata', { etags: 'new' }, { 'x-amz-meta-a': 'a'.repeat(1_300) }, 'more than 1300'],
+  ] as const)('a claim refuses what it cannot keep: %s', async (_, betrayal, headers, told) => {
+    const objects = inMemory(betrayal);
+    let isForeign = false;
+    await using server = await ScriptedServer.start(async (asked) => {
+      const answer = await objects(asked);
+      const isRead = asked.path.startsWith('/bucket/k') && asked.method !== 'PUT';
+      return isForeign && isRead && answer.status === 200
+        ? { ...answer, headers: { ...answer.headers, ...headers } }
+        : answer;
+    });
+    const store = storeOf(server.endpoint);
+    await store.probe();
+    const foreign = { Bucket: 'bucket', Key: 'k', Body: 'text' };
+    await clientOf(server.endpoint).send(new PutObjectCommand(foreign));
+    isForeign = true;
+    const puts = server.count('PUT');
+    for (const call of [
+      () => store.claim('k', { token: 1 }),
+      () => store.claimAndGet('k', { token: 1 }),
+      () => store.claimAndGetStream('k', { token: 1 }),
+    ]) {
+      await expect(call()).rejects.toThrow(UnsupportedByStoreError);
+      await expect(call()).rejects.toThrow(told);
+    }
+    expect(server.count('PUT')).toBe(puts);
+    await store.put('k', 'ours', { token: 1 });
+    expect(server.count('PUT')).toBe(puts + 1);
+  });
+
+  test.each([
+    [{ status: 501, body: '<Error><Code>NotImplemented</Code></Error>' }, null],
+    [{ status: 405, body: '<Error><Code>MethodNotAllowed</Code></Error>' }, null],
+    [{ status: 403, body: '<Error><Code>AccessDenied</Code></Error>' }, 'allow GetObjectAcl'],
+    [aclOf('WRITE', '<ID>other</ID>'), 'a grant of its ACL (WRITE to other)'],
+  ] as const)('a claim where GetObjectAcl is answered %j', async (acl, told) => {
+    await using server = await ScriptedServer.start(inMemory({ acl }));
+    const store = storeOf(server.endpoint);
+    await store.put('k', 'x', { token: 1 });
+    const claim = store.claim('k', { token: 2 });
+    if (told === null) await claim;
+    else await expect(claim).rejects.toThrow(told);
+    expect(await store.highest('k')).toBe(told === null ? 2n : 1n);
+  });
+
+  test('a claim gives every grant of the ACL again', async () => {
+    const grants = [
+      aclGrant('FULL_CONTROL', '<ID>me</ID>'),
+      aclGrant('READ', '<URI>http://acs.amazonaws.com/groups/global/AllUsers</URI>'),
+      aclGrant('READ', '<ID>you</ID>'),
+      aclGrant('WRITE_ACP', '<ID>you</ID>'),
+    ];
+    await using server = await ScriptedServer.start(inMemory({ acl: aclWith(grants) }));
+    const store = storeOf(server.endpoint);
+    await store.put('k', 'x', { token: 1 });
+    await store.claim('k', { token: 2 });
+    expect(server.asked.findLast(({ method }) => method === 'PUT')?.headers).toMatchObject({
+      'x-amz-grant-full-control': 'id="me"',
+      'x-amz-grant-read': 'uri="http://acs.amazonaws.com/groups/global/AllUsers", id="you"',
+      'x-amz-grant-write-acp': 'id="you"',
+    });
+  });
+
+  test('a write upon what something else stored stays unknown, as long as that is not rewritten', async () => {
+    const objects = inMemory({});
+    let isDown = false;
+    await using server = await ScriptedServer.start((asked) =>
+      isDown && asked.method === 'PUT' ? null : objects(asked),
+    );
+    const foreign = { Bucket: 'bucket', Key: 'k', Body: 'text' };
+    await clientOf(server.endpoint).send(new PutObjectCommand(foreign));
+    const store = storeOf(server.endpoint, {}, runtime);
+    await store.probe();
+    isDown = true;
+    const lost = await store.put('k', 'x', { token: 1 }).catch((error: unknown) => error);
+    expect(lost).toBeInstanceOf(OutcomeUnknownError);
+    isDown = false;
+    const { writeId } = lost as OutcomeUnknownError;
+    expect(await store.settle(writeId)).toBe('unknown');
+    expect(Buffer.from((await store.get('k'))?.body ?? []).toString()).toBe('text');
+    await store.put('k', 'y', { token: 1 });
+    expect(await store.settle(writeId)).toBe('not-applied');
   });
 
   test('a client that builds commands of its own is named, and nothing of the caller is written', async () => {
@@ -564,8 +725,8 @@ describe('bad input is refused before anything is sent', () => {
     await expect(store.put('k', 'x', options)).rejects.toThrow(InvalidTokenError);
     await expect(store.update('k', options, () => 'x')).rejects.toThrow(InvalidTokenError);
     await expect(store.claim('k', options)).rejects.toThrow(InvalidTokenError);
-    if (token !== undefined)
-      await expect(store.get('k', options)).rejects.toThrow(InvalidTokenError);
+    await expect(store.claimAndGet('k', options)).rejects.toThrow(InvalidTokenError);
+    await expect(store.claimAndGetStream('k', options)).rejects.toThrow(InvalidTokenError);
   });
 
   test.each([null, undefined, 42, {}, [1], new ArrayBuffer(1), '\ud800'])(

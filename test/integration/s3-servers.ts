@@ -106,6 +106,8 @@ export interface Betrayal {
   readonly checksBeforeAssembly?: boolean;
   /** Sends what was stored decompressed, as some proxies and every `fetch` do. */
   readonly unzips?: boolean;
+  /** What is answered to a request for an ACL. @default 501 */
+  readonly acl?: Answer;
   /** Takes two keys for one. */
   readonly folds?: keyof typeof FOLDS;
   /** Gives back the checksum that came with a write, which the SDK then holds against what it reads. */
@@ -178,6 +180,13 @@ class InMemory {
     if (method === 'DELETE' && uploadId !== null) this.#uploads.delete(uploadId);
     else if (method === 'DELETE') this.#objects.delete(key);
     if (method === 'DELETE') return { status: 204 };
+    if (url.searchParams.has('acl'))
+      return (
+        this.#betrayal.acl ?? {
+          status: 501,
+          body: '<Error><Code>NotImplemented</Code></Error>',
+        }
+      );
     if (method !== 'PUT') return this.#read(key);
     const part = Number(url.searchParams.get('partNumber'));
     if (part === 0) {
@@ -323,7 +332,9 @@ function kept(
   { dropsMetadata, keepsChecksums }: Betrayal,
 ): Readonly<Record<string, string>> {
   if (dropsMetadata) return {};
-  const names = keepsChecksums ? /^x-amz-(meta|checksum)-|^content-encoding/ : /^x-amz-meta-/;
-  const entries = Object.entries(headers).filter(([name]) => names.test(name));
+  const names =
+    /^x-amz-(meta|server-side|object-lock|website)-|^(cache-control|content-(?!length)|expires)/;
+  const all = keepsChecksums ? new RegExp(`${names.source}|^x-amz-checksum-`) : names;
+  const entries = Object.entries(headers).filter(([name]) => all.test(name));
   return Object.fromEntries(entries) as Record<string, string>;
 }

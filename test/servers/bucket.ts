@@ -5,6 +5,7 @@ import { deflateRawSync, gzipSync } from 'node:zlib';
 import {
   CreateBucketCommand,
   DeleteObjectCommand,
+  GetObjectAclCommand,
   GetObjectTaggingCommand,
   HeadObjectCommand,
   ListMultipartUploadsCommand,
@@ -237,7 +238,7 @@ export function bucketOperations(staged: Staged): void {
       tags: { team: 'a b', 'x:y': 'x=1' },
     });
     await holder34.claim(key, { token: 34 });
-    expect(await holder34.get(key, { token: 35 })).toMatchObject(headers);
+    expect(await holder34.claimAndGet(key, { token: 35 })).toMatchObject(headers);
     await holder34.update(key, { token: 35 }, () => 'other');
     const { TagSet } = await staged().client.send(
       new GetObjectTaggingCommand({ Bucket: bucket, Key: key }),
@@ -374,6 +375,53 @@ export function bucketOperations(staged: Staged): void {
     }
   });
 
+  test('a claim keeps the ACL, Expires and redirect that other tools gave the object, and every byte of it', async () => {
+    for (const [key, body] of [
+      [newKey(), 'value'],
+      [newKey(), Readable.from([randomBytes(6 * 2 ** 20)])],
+    ] as const) {
+      const store = staged().store({ partBytes: 5 * 2 ** 20 });
+      await store.put(key, body, { token: 33, contentType: 'text/plain', tags: { a: 'b' } });
+      const { client } = staged();
+      const at = { Bucket: bucket, Key: key };
+      const { bytes, Metadata } = await raw(key);
+      await client.send(
+        new PutObjectCommand({
+          ...{ ...at, Body: bytes, Metadata, ACL: 'public-read' as const },
+          ...{ ContentEncoding: 'gzip', ContentType: 'text/plain', Tagging: 'a=b' },
+          ...{ Expires: new Date('2031-01-01'), WebsiteRedirectLocation: '/elsewhere' },
+        }),
+      );
+      const state = async () => {
+        const head = await client.send(new HeadObjectCommand(at));
+        const { ContentType, ContentEncoding, ExpiresString, WebsiteRedirectLocation } = head;
+        const { Grants } = await client.send(new GetObjectAclCommand(at));
+        const { TagSet } = await client.send(new GetObjectTaggingCommand(at));
+        const path = key.split('/').map(encodeURIComponent).join('/');
+        const { status } = await fetch(`${staged().service.endpoint}/${bucket}/${path}`);
+        const grants = Grants?.map(({ Grantee, Permission }) => [
+          ...[Grantee?.ID, Grantee?.URI, Permission],
+        ]).toSorted();
+        return {
+          ...{ ContentType, ContentEncoding, ExpiresString, WebsiteRedirectLocation },
+          ...{ grants, TagSet, status },
+        };
+      };
+      const before = await state();
+      await staged()
+        .store({ partBytes: 5 * 2 ** 20 })
+        .claim(key, { token: 34 });
+      expect(await state()).toEqual(before);
+      expect(before.ExpiresString).toContain('2031');
+      const claimed = await raw(key);
+      // Of the header, the token and the id of the write are others.
+      expect(
+        Buffer.compare(claimed.bytes.subarray(HEADER_BYTES), bytes.subarray(HEADER_BYTES)),
+      ).toBe(0);
+      expect(await holder33.highest(key)).toBe(34n);
+    }
+  });
+
   test('in a bucket that keeps versions the store works as ever, or refuses to write', async () => {
     const versioned = `${bucket}-versioned-${newKey().length}`;
     const { client } = staged();
@@ -471,7 +519,7 @@ export function bucketOperations(staged: Staged): void {
     for (const key of [ours, foreign, foreignGzip]) {
       const told = /getStream, or raise bodyBytesMax .*bodyBytesMax=1048575/;
       await expect(store.get(key)).rejects.toThrow(told);
-      await expect(store.get(key, { token: 34 })).rejects.toThrow(told);
+      await expect(store.claimAndGet(key, { token: 34 })).rejects.toThrow(told);
       await expect(store.update(key, { token: 34 }, () => 'x')).rejects.toThrow(told);
       expect(await store.highest(key)).toBe(key === ours ? 33n : 0n);
       const stream = await store.getStream(key);

@@ -75,10 +75,11 @@ export async function storedObject(
   { client, bucket }: Pick<Stage, 'client' | 'bucket'>,
   key: string,
 ) {
-  const { Body, ETag, Metadata } = await client.send(
+  const { Body, ETag, Metadata, ContentEncoding } = await client.send(
     new GetObjectCommand({ Bucket: bucket, Key: key }),
   );
-  return { bytes: (await Body?.transformToByteArray()) ?? new Uint8Array(), ETag, Metadata };
+  const bytes = (await Body?.transformToByteArray()) ?? new Uint8Array();
+  return { bytes, ETag, Metadata, ContentEncoding };
 }
 
 /** The part of a write id that the history of an object keeps. */

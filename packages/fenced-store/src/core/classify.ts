@@ -2,6 +2,7 @@
 export type Operation =
   | 'head'
   | 'get'
+  | 'acl'
   | 'list'
   | 'put'
   | 'delete'

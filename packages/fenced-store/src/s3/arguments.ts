@@ -152,8 +152,13 @@ function checkMetadata(given: Readonly<Record<string, string>>): Readonly<Record
   return metadata;
 }
 
+/** Whether a header carries the text unchanged. */
+export function isHeaderValue(value: unknown): value is string {
+  return typeof value === 'string' && HEADER_VALUE.test(value);
+}
+
 function checkHeaderValue(name: string, value: unknown): void {
-  if (typeof value !== 'string' || !HEADER_VALUE.test(value))
+  if (!isHeaderValue(value))
     throw new InvalidArgumentError(
       `${name} must be a non-empty string of printable ASCII without spaces at its ends`,
     );

@@ -7,7 +7,6 @@ import type { Stored } from '../core/stored.js';
 import { tooLarge } from './failures.js';
 import { CHUNK_BYTES, checkStamp, headed, isCutShort, isOfZlib, open, opened } from './open.js';
 import type { ObjectFacts, OpenObject, WholeObject } from './requests.js';
-import { type Form, seal, sealed } from './seal.js';
 
 /**
  * What an object holds, for the caller and for a write that keeps it. Objects that were there before this library count as
@@ -30,9 +29,8 @@ export async function contentOf(resource: string, object: WholeObject): Promise<
       throw new CorruptObjectError(resource, 'the object is marked as deleted but has a body');
     return body;
   }
-  const isPlain = stored.token > 0n;
-  if (!isPlain && isEnvelope(bytes)) throw withoutMetadata(resource);
-  if (isPlain || !isGzip(resource, object)) {
+  if (isOrphan(stored, bytes)) throw withoutMetadata(resource);
+  if (!isGzip(resource, object)) {
     if (bytes.length > bodyBytesMax) throw tooLarge(resource, bodyBytesMax);
     return bytes;
   }
@@ -52,8 +50,8 @@ export function bodyBytesOf(object: ObjectFacts): number | undefined {
 /** As `contentOf`, piece by piece. */
 export function contentStream(resource: string, object: OpenObject): AsyncIterable<Uint8Array> {
   const { stored, arriving } = object;
-  if (stored.token === 0n) return foreignContent(resource, object);
-  const content = stored.layout === 'gzip' ? opened(resource, stored, arriving) : arriving;
+  const isOurs = stored.layout === 'gzip';
+  const content = isOurs ? opened(resource, stored, arriving) : plainContent(resource, object);
   return stored.bodyBytes === undefined ? content : exactly(stored.bodyBytes, resource, content);
 }
 
@@ -76,53 +74,44 @@ async function* exactly(
     );
 }
 
-/** The stored bytes for a write that keeps the content, in the layout that the new object will have. */
-export function keptStream(
+/** The stored bytes, for a write that keeps them. */
+export function storedStream(
   resource: string,
-  object: OpenObject,
-  form: Form,
+  { stored, arriving }: OpenObject,
 ): AsyncIterable<Uint8Array> {
-  const { stored, arriving } = object;
-  if (form.layout === stored.layout && stored.token > 0n)
-    return form.layout === 'gzip' ? headed(resource, stored, arriving) : arriving;
-  return sealed(contentStream(resource, object), form, () => undefined);
+  return stored.layout === 'gzip'
+    ? headed(resource, stored, arriving)
+    : plainBytes(resource, stored, arriving);
 }
 
-/** As `keptStream`, of an object whose content has been looked at; always bytes of their own. */
-export async function kept(
-  object: WholeObject,
-  content: Uint8Array,
-  form: Form,
-): Promise<Uint8Array> {
-  const { stored, bytes } = object;
-  return form.layout === stored.layout && stored.token > 0n
-    ? new Uint8Array(bytes)
-    : seal(content, form);
+async function* plainBytes(
+  resource: string,
+  stored: Stored,
+  arriving: AsyncIterable<Uint8Array>,
+): AsyncGenerator<Uint8Array> {
+  let isFirst = true;
+  for await (const piece of arriving) {
+    if (isFirst && isOrphan(stored, piece)) throw withoutMetadata(resource);
+    isFirst = false;
+    yield piece;
+  }
 }
 
-/** The form of a write that keeps what is stored: as it is, unless nobody could tell two such writes apart. */
-export function keptForm(form: Form, stored: Stored, distinctEtags: boolean): Form {
-  if (stored.token === 0n) return form;
-  return { ...form, layout: stored.layout === 'plain' && distinctEtags ? 'plain' : 'gzip' };
-}
-
-async function* foreignContent(resource: string, object: OpenObject): AsyncGenerator<Uint8Array> {
-  const bytes = async function* (): AsyncGenerator<Uint8Array> {
-    let isFirst = true;
-    for await (const piece of object.arriving) {
-      if (isFirst && isEnvelope(piece)) throw withoutMetadata(resource);
-      isFirst = false;
-      yield piece;
-    }
-  };
-  if (!isGzip(resource, object)) return yield* bytes();
+async function* plainContent(resource: string, object: OpenObject): AsyncGenerator<Uint8Array> {
+  const bytes = plainBytes(resource, object.stored, object.arriving);
+  if (!isGzip(resource, object)) return yield* bytes;
   const unzip = createGunzip({ chunkSize: CHUNK_BYTES });
-  pipeline(bytes(), unzip, () => undefined);
+  pipeline(bytes, unzip, () => undefined);
   try {
     yield* unzip as AsyncIterable<Uint8Array>;
   } catch (error) {
     throw asNoGzip(resource, error);
   }
+}
+
+/** Whether bytes of ours have lost their metadata. */
+function isOrphan(stored: Stored, bytes: Uint8Array): boolean {
+  return stored.token === 0n && isEnvelope(bytes);
 }
 
 /** Whether what something else stored is gzip: browsers undo that, and so do we. */

@@ -84,13 +84,18 @@ export function observe(stack: Stack, sending: Sending): Observed {
 
 /** Leaves the body out of the signature: a stream could be read for it only once, and then not be sent. */
 export function leaveUnsigned(stack: Stack): void {
+  setHeader(stack, 'x-amz-content-sha256', 'UNSIGNED-PAYLOAD');
+}
+
+/** Sends a header as it is, which the SDK would change or has no field for. */
+export function setHeader(stack: Stack, name: string, value: string): void {
   stack.add(
     (next) => (args) => {
       const { request } = args as { readonly request?: { headers: Record<string, string> } };
-      if (request) request.headers['x-amz-content-sha256'] = 'UNSIGNED-PAYLOAD';
+      if (request) request.headers[name] = value;
       return next(args);
     },
-    { step: 'build', name: 'fencedUnsigned', priority: 'low', override: true },
+    { step: 'build', name: `fenced-${name}`, priority: 'low', override: true },
   );
 }
 

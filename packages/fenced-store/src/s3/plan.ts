@@ -1,6 +1,7 @@
 import type { Layout, Stored, StoredState } from '../core/stored.js';
 import type { Headers } from './arguments.js';
 import type { StoreCapabilities } from './capabilities.js';
+import type { Kept } from './kept.js';
 import type { Payload } from './payload.js';
 
 /** What a write wants stored upon what it found. */
@@ -10,6 +11,7 @@ export interface Draft {
   /** Null where it was a stream that cannot be sent again. */
   readonly payload: Payload | null;
   readonly headers: Headers;
+  readonly kept?: Kept;
   /** How many bytes the caller's body has, where that is known before it is sent. */
   readonly bodyBytes?: number | undefined;
   /** Lets go of what only this draft needs. */

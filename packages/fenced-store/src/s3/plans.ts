@@ -2,14 +2,15 @@ import { UnsupportedByStoreError, VersionMismatchError } from '../core/errors.js
 import type { Stored } from '../core/stored.js';
 import { bodyBytes, checkHeaders, type Headers } from './arguments.js';
 import type { StoreCapabilities } from './capabilities.js';
-import { contentOf, kept, keptForm, keptStream } from './content.js';
+import { bodyBytesOf, contentOf, storedStream } from './content.js';
 import { currentOf, keptHeaders } from './current.js';
+import { checkBytesCanStay, keptByClaim } from './kept.js';
 import type { Current, Edit, Settings } from './options.js';
 import { payloadOf, released, type Sizes, Source } from './payload.js';
 import type { Draft, Plan } from './plan.js';
 import { TOMBSTONE } from './put.js';
-import type { OpenObject, WholeObject } from './requests.js';
-import { type Form, formFor, seal } from './seal.js';
+import type { ObjectFacts, OpenObject, WholeObject } from './requests.js';
+import { formFor, seal } from './seal.js';
 import type { Writer } from './writer.js';
 
 /** The kinds of writes: what each looks at, and what it then wants stored. */
@@ -79,6 +80,7 @@ export class Plans {
         const payload = await source.payload(this.#sizes(capabilities, signal));
         return {
           ...{ state: 'live', layout: form.layout, payload, headers },
+          ...(keeps && { kept: object.kept }),
           bodyBytes: source.bodyBytes,
         };
       },
@@ -111,13 +113,15 @@ export class Plans {
       draft: async ({ base, object }, capabilities) => {
         if (base?.token === token && !anew) return { keep: base };
         if (object === null) return tombstone();
-        const form = this.#keptForm(object, capabilities);
-        const headers = await keptHeaders(this.#writer.requests, key, object, signal);
-        const sizes = this.#sizes(capabilities, signal);
-        const payload = await payloadOf(keptStream(key, object, form), sizes);
-        const release = () => released(payload);
-        const { bodyBytes } = object.stored;
-        return { state: 'live', layout: form.layout, payload, headers, release, bodyBytes };
+        const keeping = await this.#keeping(key, object, capabilities, signal).catch((error) => {
+          object.cancel();
+          throw error;
+        });
+        const payload = await payloadOf(
+          storedStream(key, object),
+          this.#sizes(capabilities, signal),
+        );
+        return { ...keeping, payload, release: () => released(payload) };
       },
     };
   }
@@ -133,16 +137,10 @@ export class Plans {
       draft: async ({ base, object }, capabilities) => {
         if (base?.token === token) return { keep: base };
         if (object?.stored.state !== 'live') return tombstone();
-        const form = this.#keptForm(object, capabilities);
-        const content = await contentOf(key, object);
-        const sealed = await kept(object, content, form);
-        return {
-          state: 'live',
-          layout: form.layout,
-          payload: { kind: 'bytes', sealed },
-          headers: await keptHeaders(this.#writer.requests, key, object, signal),
-          bodyBytes: content.length,
-        };
+        const { length: bodyBytes } = await contentOf(key, object);
+        const keeping = await this.#keeping(key, object, capabilities, signal);
+        const sealed = new Uint8Array(object.bytes);
+        return { ...keeping, payload: { kind: 'bytes', sealed }, bodyBytes };
       },
     };
   }
@@ -159,12 +157,19 @@ export class Plans {
     return { base: known && known.token <= token ? known : await this.#writer.head(key, signal) };
   }
 
-  #keptForm(
-    { stored, headers }: Pick<WholeObject, 'stored' | 'headers'>,
-    capabilities: StoreCapabilities,
-  ): Form {
-    const form = formFor(this.#settings, headers.contentType);
-    return keptForm(form, stored, capabilities.distinctEtags);
+  /** What is sent with the bytes of an object that stay as they are. */
+  async #keeping(
+    key: string,
+    object: ObjectFacts,
+    { distinctEtags }: StoreCapabilities,
+    signal: AbortSignal | undefined,
+  ): Promise<Omit<Draft, 'payload'>> {
+    const { requests, runtime } = this.#writer;
+    checkBytesCanStay(key, object, distinctEtags);
+    return {
+      ...{ state: 'live', layout: object.stored.layout, bodyBytes: bodyBytesOf(object) },
+      ...(await keptByClaim(requests, key, object, runtime.nowMs(), signal)),
+    };
   }
 
   /** @throws {UnsupportedByStoreError} where two writes in this layout could not be told apart. */

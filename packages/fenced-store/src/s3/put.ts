@@ -4,6 +4,8 @@ import type { FencedStoreError } from '../core/errors.js';
 import { type Stored, toMetadata } from '../core/stored.js';
 import type { Headers } from './arguments.js';
 import { toInput } from './headers.js';
+import type { Kept } from './kept.js';
+import { type Stack, setHeader } from './observe.js';
 import type { Reply } from './sender.js';
 import type { Spool } from './spool.js';
 
@@ -17,6 +19,8 @@ export interface Put {
   readonly ifMatch: string | null;
   readonly stored: Omit<Stored, 'version'>;
   readonly headers: Headers;
+  /** Of the object that is replaced. */
+  readonly kept?: Kept | undefined;
 }
 
 /** What tells a tombstone from an empty value, for programs without this library and for lifecycle rules. */
@@ -47,18 +51,21 @@ export type VersionIds = 'none' | 'null' | 'new';
  *
  * @param objectKey the whole key in the bucket
  */
-export function writeInput(
-  { stored, headers }: Put,
-  objectKey: string,
-): ReturnType<typeof toInput> & {
-  readonly ContentEncoding?: string;
-  readonly Metadata: Record<string, string>;
-} {
+export function writeInput({ stored, headers, kept }: Put, objectKey: string): Kept['input'] {
   return {
     ...toInput(headers),
+    ...kept?.input,
+    // In this layout two writes of the same bytes must differ in their ETags, and by AWS's own key they would not.
+    ...(stored.layout === 'plain' &&
+      kept?.input.ServerSideEncryption === 'AES256' && { ServerSideEncryption: undefined }),
     ...(stored.layout === 'gzip' && { ContentEncoding: 'gzip' }),
     Metadata: { ...headers.metadata, ...toMetadata(stored, keyDigest(objectKey)) },
   };
+}
+
+/** The SDK knows dates only. */
+export function keepExpires(stack: Stack, { kept }: Put): void {
+  if (kept?.expires !== undefined) setHeader(stack, 'expires', kept.expires);
 }
 
 /** 64 bits of the SHA-256 of the whole key in the bucket. */

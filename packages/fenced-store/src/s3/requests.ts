@@ -2,6 +2,8 @@ import { createHash } from 'node:crypto';
 import { Readable } from 'node:stream';
 import {
   DeleteObjectCommand,
+  GetObjectAclCommand,
+  type GetObjectAclCommandOutput,
   GetObjectCommand,
   type GetObjectCommandOutput,
   GetObjectTaggingCommand,
@@ -14,14 +16,16 @@ import { StoreSetupError, UnsafeStoreError } from '../core/errors.js';
 import { fromMetadata, isForeign, type Stored } from '../core/stored.js';
 import type { Headers } from './arguments.js';
 import { arrived, arriving, type Patience } from './arriving.js';
-import { tooLarge } from './failures.js';
+import { factsOf, tooLarge } from './failures.js';
 import { fromOutput } from './headers.js';
+import { type Kept, keptOf, keptWithValue, unkeepableOf } from './kept.js';
 import { leaveUnsigned, type Sending } from './observe.js';
 import {
   asWriteReply,
   bareEtag,
   type Content,
   conditionInput,
+  keepExpires,
   keyDigest,
   type Put,
   type WriteReply,
@@ -39,6 +43,11 @@ const TAGS_REFUSED: ReadonlySet<string> = new Set(['unsupported', 'rejected', 'n
 export interface ObjectFacts {
   readonly stored: Stored;
   readonly headers: Headers;
+  readonly kept: Kept;
+  /** As long as the value is the same. */
+  readonly keptWithValue: Kept['input'];
+  /** What cannot be kept. */
+  readonly unkeepable: string | undefined;
   readonly contentEncoding: string | undefined;
   readonly isTagged: boolean;
   /** How many stored bytes there are, where the server says so. */
@@ -167,6 +176,33 @@ export class Requests {
   }
 
   /**
+   * The ACL of an object; null if the server has none.
+   *
+   * @throws {StoreSetupError} if the credentials do not allow to read it.
+   */
+  async acl(key: string, signal?: AbortSignal): Promise<GetObjectAclCommandOutput | null> {
+    try {
+      const reply = await this.sender.repeatedly(() => {
+        const command = new GetObjectAclCommand(this.at(key));
+        return {
+          ...{ operation: 'acl', key, command, signal },
+          send: (abortSignal) => this.sender.client.send(command, { abortSignal }),
+        };
+      });
+      return reply.ok ? reply.output : null;
+    } catch (error) {
+      const { name, status } = factsOf((error as { readonly cause?: unknown }).cause);
+      // Directory buckets, R2, Garage.
+      if (status === 501 || status === 405) return null;
+      if (name !== 'AccessDenied') throw error;
+      throw new StoreSetupError(
+        `a claim keeps the ACL of the object, and these credentials may not read it: allow GetObjectAcl bucket=${this.sender.bucket} key=${JSON.stringify(key)}`,
+        { cause: error },
+      );
+    }
+  }
+
+  /**
    * Sends one PUT, exactly once. Servers without tags (Cloudflare R2, say) and credentials without PutObjectTagging refuse a
    * tagged tombstone: nothing was applied then, and it is sent once more, without the tag.
    */
@@ -206,6 +242,7 @@ export class Requests {
       ...(!inMemory && { ChecksumCRC32: content.crc32 }),
     });
     if (!inMemory) leaveUnsigned(command.middlewareStack);
+    keepExpires(command.middlewareStack, put);
     const reply = await this.sender.once({
       ...{ operation: 'put', key: put.key, command, signal, bytes, halfway },
       send: (abortSignal) => this.sender.client.send(command, { abortSignal }),
@@ -290,6 +327,9 @@ export class Requests {
     return {
       stored: this.#stored(key, output),
       headers: fromOutput(output),
+      kept: keptOf(output),
+      keptWithValue: keptWithValue(output),
+      unkeepable: unkeepableOf(output),
       contentEncoding: ContentEncoding,
       isTagged: TagCount > 0,
       storedBytes: ContentLength,

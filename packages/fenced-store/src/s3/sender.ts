@@ -7,6 +7,8 @@ import type {
   CreateMultipartUploadCommandOutput,
   DeleteObjectCommand,
   DeleteObjectCommandOutput,
+  GetObjectAclCommand,
+  GetObjectAclCommandOutput,
   GetObjectCommand,
   GetObjectCommandOutput,
   GetObjectTaggingCommand,
@@ -35,6 +37,7 @@ interface SendOptions {
 export interface S3Calls {
   send(command: HeadObjectCommand, options: SendOptions): Promise<HeadObjectCommandOutput>;
   send(command: GetObjectCommand, options: SendOptions): Promise<GetObjectCommandOutput>;
+  send(command: GetObjectAclCommand, options: SendOptions): Promise<GetObjectAclCommandOutput>;
   send(command: PutObjectCommand, options: SendOptions): Promise<PutObjectCommandOutput>;
   send(command: DeleteObjectCommand, options: SendOptions): Promise<DeleteObjectCommandOutput>;
   send(command: ListObjectsV2Command, options: SendOptions): Promise<ListObjectsV2CommandOutput>;

@@ -5,7 +5,14 @@ import {
   UploadPartCommand,
 } from '@aws-sdk/client-s3';
 import { StoreUnavailableError } from '../core/errors.js';
-import { asWriteReply, conditionInput, type Put, type WriteReply, writeInput } from './put.js';
+import {
+  asWriteReply,
+  conditionInput,
+  keepExpires,
+  type Put,
+  type WriteReply,
+  writeInput,
+} from './put.js';
 import type { Requests } from './requests.js';
 
 /** A part that has arrived. */
@@ -36,6 +43,7 @@ export class Uploads {
       signal?.throwIfAborted();
       const at = this.#requests.at(key);
       const command = new CreateMultipartUploadCommand({ ...at, ...writeInput(put, at.Key) });
+      keepExpires(command.middlewareStack, put);
       return {
         ...{ operation: 'create-upload', key, command, signal: undefined },
         send: (abortSignal) => sender.client.send(command, { abortSignal }),

@@ -1,4 +1,9 @@
-import { ConflictError, OutcomeUnknownError, StaleTokenError } from '../core/errors.js';
+import {
+  ConflictError,
+  OutcomeUnknownError,
+  StaleTokenError,
+  UnsupportedByStoreError,
+} from '../core/errors.js';
 import { type Fate, type Intent, judge } from '../core/settle.js';
 import { historyUpon, isUpon, type Stored } from '../core/stored.js';
 import { publishOutcome, type WriteEvent } from '../events.js';
@@ -121,7 +126,7 @@ export class Writer {
       refuseStale(key, token, base);
       const draft = await plan.draft(found, capabilities);
       if ('keep' in draft) return { written: draft.keep, found };
-      const { state, layout, headers, payload, release, bodyBytes } = draft;
+      const { state, layout, headers, kept, payload, release, bodyBytes } = draft;
       if (payload === null) throw new ConflictError({ resource: key, attempts: attempt - 1 });
       if (payload.kind === 'bytes' && payload.sealed.length > PROBED_BYTES) {
         const refused = await this.prober.refusal('large-put', signal);
@@ -130,7 +135,7 @@ export class Writer {
       const stamp = { token, writeId: this.runtime.writeId() };
       const stored = { ...stamp, state, layout, before: historyUpon(base), bodyBytes };
       const ifMatch = base && etagHeader(base.version, capabilities.etagForm);
-      const put = { key, ifMatch, stored, headers };
+      const put = { key, ifMatch, stored, headers, kept };
       const result = await this.#send(put, base, payload, options).finally(release);
       if (result.applied) {
         const { version, versionIds } = result;
@@ -186,7 +191,9 @@ export class Writer {
       try {
         await claim(intent.token);
       } catch (error) {
-        if (error instanceof OutcomeUnknownError) return 'unknown';
+        // What cannot be rewritten cannot be kept from a late copy either.
+        if (error instanceof OutcomeUnknownError || error instanceof UnsupportedByStoreError)
+          return 'unknown';
         // A later holder was quicker, and did the same for us.
         if (!(error instanceof StaleTokenError)) throw error;
       }
