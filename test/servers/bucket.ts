@@ -548,6 +548,105 @@ export function bucketOperations(staged: Staged): void {
     expect(text(await store.get(sound))).toBe('value');
   });
 
+  test('a damaged object is usable again after a repair, and no token that it still shows is lowered', async () => {
+    const { client } = staged();
+    const damages: readonly (readonly [string, Record<string, string> | null, bigint])[] = [
+      ['a token that is none', { 'fencing-token': 'x' }, 33n],
+      ['a lower token and no id', { 'fencing-token': '7', 'fencing-write': '' }, 33n],
+      ['a higher token and no state', { 'fencing-token': '40', 'fencing-state': 'x' }, 40n],
+      ['a history that is none', { 'fencing-before': 'x' }, 33n],
+      ['a key that is none', { 'fencing-key': 'x' }, 33n],
+      ['no metadata at all', null, 33n],
+    ];
+    for (const [, damage, floor] of damages) {
+      const key = newKey();
+      await holder33.put(key, 'value', {
+        ...{ token: 33, contentType: 'text/plain', tags: { team: 'a' } },
+        metadata: { author: 'ada' },
+      });
+      const { bytes, Metadata } = await raw(key);
+      await client.send(
+        new PutObjectCommand({
+          ...{ Bucket: bucket, Key: key, Body: bytes, ContentType: 'text/plain' },
+          Tagging: 'team=a',
+          Metadata: damage === null ? {} : { ...Metadata, ...damage },
+        }),
+      );
+      const store = staged().store();
+      await expect(store.get(key)).rejects.toThrow(CorruptObjectError);
+      if (damage !== null)
+        await expect(store.put(key, 'x', { token: 99 })).rejects.toThrow(CorruptObjectError);
+      const lower = store.repair(key, { token: floor - 1n });
+      await expect(lower).rejects.toMatchObject({ name: 'StaleTokenError', highest: floor });
+      const { version } = await store.repair(key, { token: 50 });
+      for (const reader of [store, staged().store()])
+        expect(await reader.get(key)).toMatchObject({
+          ...{ token: 50n, version, body: Buffer.from('value'), contentType: 'text/plain' },
+          metadata: damage === null ? {} : { author: 'ada' },
+        });
+      const { TagSet } = await client.send(
+        new GetObjectTaggingCommand({ Bucket: bucket, Key: key }),
+      );
+      expect(TagSet).toEqual([{ Key: 'team', Value: 'a' }]);
+      await expect(store.put(key, 'late', { token: 49 })).rejects.toThrow(StaleTokenError);
+      await store.put(key, 'next', { token: 50 });
+      // It was there before, so this process knows better than the object.
+      await client.send(
+        new PutObjectCommand({
+          ...{ Bucket: bucket, Key: key, Body: bytes },
+          Metadata: { ...Metadata, 'fencing-write': 'x' },
+        }),
+      );
+      const known = store.repair(key, { token: 49 });
+      await expect(known).rejects.toMatchObject({ name: 'StaleTokenError', highest: 50n });
+    }
+  });
+
+  test('a repair of what is not damaged, or of a body that is gone, writes nothing unless a body is given', async () => {
+    const { client } = staged();
+    const [sound, gone, removed, absent] = [newKey(), newKey(), newKey(), newKey()];
+    await holder33.put(sound, 'value', { token: 33 });
+    const store = staged().store();
+    for (const key of [sound, absent]) {
+      await expect(store.repair(key, { token: 50 })).rejects.toThrow(InvalidArgumentError);
+      await expect(store.repair(key, { token: 50, body: 'x' })).rejects.toThrow('not damaged');
+    }
+    expect(await store.highest(sound)).toBe(33n);
+    expect(await store.highest(absent)).toBe(0n);
+    // The checksum.
+    await holder33.put(gone, 'value', { token: 33 });
+    const { bytes, Metadata } = await raw(gone);
+    bytes[bytes.length - 8] = (bytes.at(-8) ?? 0) ^ 1;
+    const ContentEncoding = 'gzip';
+    await client.send(
+      new PutObjectCommand({ Bucket: bucket, Key: gone, Body: bytes, Metadata, ContentEncoding }),
+    );
+    await expect(store.repair(gone, { token: 50 })).rejects.toThrow(CorruptObjectError);
+    expect(await store.highest(gone)).toBe(33n);
+    await store.repair(gone, { token: 50, body: 'anew' });
+    expect(await store.get(gone)).toMatchObject({ token: 50n, body: Buffer.from('anew') });
+    // A tombstone stays one.
+    await holder33.delete(removed, { token: 33 });
+    const tombstone = await raw(removed);
+    await client.send(
+      new PutObjectCommand({
+        ...{ Bucket: bucket, Key: removed, Body: tombstone.bytes },
+        Metadata: { ...tombstone.Metadata, 'fencing-write': 'x' },
+      }),
+    );
+    await store.repair(removed, { token: 50 });
+    expect(await store.get(removed)).toBeNull();
+    expect(await store.highest(removed)).toBe(50n);
+    // The object of another key is not taken from it.
+    const copied = newKey();
+    const { bytes: copy, Metadata: of } = await raw(gone);
+    await client.send(
+      new PutObjectCommand({ Bucket: bucket, Key: copied, Body: copy, Metadata: of }),
+    );
+    await expect(store.repair(copied, { token: 60, body: 'x' })).rejects.toThrow('another key');
+    expect((await raw(copied)).Metadata).toEqual(of);
+  });
+
   test('an object whose bytes and metadata are of different writes is corrupt', async () => {
     const key = newKey();
     await holder33.put(key, 'one', { token: 1 });

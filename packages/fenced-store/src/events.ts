@@ -23,6 +23,7 @@ export interface WriteEvent extends StoreEvent {
     | 'delete'
     | 'claim'
     | 'claimAndGet'
+    | 'repair'
     | 'query'
     | 'transaction';
   readonly token: bigint;

@@ -120,10 +120,12 @@ export function fromMetadata(
       'the object was written under another key: the server takes two keys for one, or somebody copied or renamed the object',
     );
   const damaged = (name: string): CorruptObjectError =>
-    new CorruptObjectError(resource, `the object's metadata is damaged name=${name}`);
-  const token = metadata['fencing-token'] ?? '';
-  if (!/^[1-9][0-9]{0,18}$/.test(token) || BigInt(token) > TOKEN_MAX)
-    throw damaged('fencing-token');
+    new CorruptObjectError(
+      resource,
+      `the object's metadata is damaged: look at it, then repair(key) name=${name}`,
+    );
+  const token = tokenIn(metadata);
+  if (token === null) throw damaged('fencing-token');
   const writeId = metadata['fencing-write'] ?? '';
   if (!isWriteId(writeId)) throw damaged('fencing-write');
   const state = metadata['fencing-state'];
@@ -136,7 +138,26 @@ export function fromMetadata(
   const size = metadata['fencing-size'];
   if (size !== undefined && !/^(?:0|[1-9][0-9]{0,12})$/.test(size)) throw damaged('fencing-size');
   const bodyBytes = size === undefined ? undefined : Number(size);
-  return { version, token: BigInt(token), writeId, state, layout, before, bodyBytes };
+  return { version, token, writeId, state, layout, before, bodyBytes };
+}
+
+/** What damaged metadata still say. Null if they are those of another key, which is no damage. */
+export function salvagedMetadata(
+  metadata: Readonly<Record<string, string>>,
+  keyDigest: string,
+): Pick<Stored, 'token' | 'state' | 'layout'> | null {
+  const { 'fencing-key': digest = keyDigest } = metadata;
+  if (digest !== keyDigest && KEY_DIGEST.test(digest)) return null;
+  return {
+    token: tokenIn(metadata) ?? 0n,
+    state: metadata['fencing-state'] === 'deleted' ? 'deleted' : 'live',
+    layout: metadata['fencing-layout'] === 'plain' ? 'plain' : 'gzip',
+  };
+}
+
+function tokenIn(metadata: Readonly<Record<string, string>>): bigint | null {
+  const token = metadata['fencing-token'] ?? '';
+  return /^[1-9][0-9]{0,18}$/.test(token) && BigInt(token) <= TOKEN_MAX ? BigInt(token) : null;
 }
 
 /** The caller's own metadata: all but ours. */
@@ -148,6 +169,7 @@ export function callersMetadata(
   );
 }
 
+const KEY_DIGEST = /^[0-9a-f]{16}$/;
 const SHORT_ID = new RegExp(`[0-9a-f]{${SHORT_ID_DIGITS}}`, 'g');
 const HISTORY = new RegExp(`^(?:${SHORT_ID.source}){1,${HISTORY_MAX}}$`);
 

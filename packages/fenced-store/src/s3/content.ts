@@ -1,12 +1,12 @@
 import { pipeline } from 'node:stream';
 import { promisify } from 'node:util';
 import { createGunzip, gunzip as gunzipCallback, type ZlibOptions } from 'node:zlib';
-import { isEnvelope } from '../core/envelope.js';
+import { isEnvelope, parseHeader } from '../core/envelope.js';
 import { CorruptObjectError, UnsupportedByStoreError } from '../core/errors.js';
 import type { Stored } from '../core/stored.js';
 import { tooLarge } from './failures.js';
 import { CHUNK_BYTES, checkStamp, headed, isCutShort, isOfZlib, open, opened } from './open.js';
-import type { ObjectFacts, OpenObject, WholeObject } from './requests.js';
+import type { ObjectFacts, OpenObject, SalvagedObject, WholeObject } from './requests.js';
 
 /**
  * What an object holds, for the caller and for a write that keeps it. Objects that were there before this library count as
@@ -36,6 +36,33 @@ export async function contentOf(resource: string, object: WholeObject): Promise<
   }
   return gunzip(bytes, { maxOutputLength: bodyBytesMax }).catch((cause: unknown) => {
     throw isCutShort(cause) ? tooLarge(resource, bodyBytesMax) : asNoGzip(resource, cause);
+  });
+}
+
+/**
+ * What can still be told of a damaged object; null if it is not damaged. `token` is the highest that it shows anywhere, `body` null
+ * if it cannot be known.
+ */
+export async function salvaged(
+  resource: string,
+  object: SalvagedObject,
+): Promise<{ readonly token: bigint; readonly body: Uint8Array | null } | null> {
+  const { stored, bytes, isDamaged, bodyBytesMax } = object;
+  if (!isDamaged && (await unlessCorrupt(contentOf(resource, object))) !== null) return null;
+  const { token } = stored;
+  // What is said to be plain has no header that could contradict.
+  if (!isEnvelope(bytes))
+    return { token, body: isDamaged && stored.layout === 'plain' ? bytes : null };
+  const opened = await unlessCorrupt(open(resource, bytes, bodyBytesMax));
+  const stamp = await unlessCorrupt((async () => parseHeader(resource, bytes))());
+  const highest = stamp !== null && stamp.token > token ? stamp.token : token;
+  return { token: highest, body: opened?.body ?? null };
+}
+
+async function unlessCorrupt<T>(promise: Promise<T>): Promise<T | null> {
+  return promise.catch((error: unknown) => {
+    if (error instanceof CorruptObjectError) return null;
+    throw error;
   });
 }
 

@@ -128,6 +128,11 @@ export interface Progress {
   readonly storedBytes: number;
 }
 
+export interface RepairOptions extends TokenOptions {
+  /** In place of the body that is stored, if that is damaged, too. */
+  readonly body?: string | Uint8Array;
+}
+
 export interface UpdateOptions extends TokenOptions {
   /** Overrides the store's `attemptsMax` for this call. */
   readonly attemptsMax?: number;

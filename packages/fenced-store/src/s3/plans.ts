@@ -1,8 +1,13 @@
-import { UnsupportedByStoreError, VersionMismatchError } from '../core/errors.js';
+import {
+  CorruptObjectError,
+  InvalidArgumentError,
+  UnsupportedByStoreError,
+  VersionMismatchError,
+} from '../core/errors.js';
 import type { Stored } from '../core/stored.js';
 import { bodyBytes, checkHeaders, type Headers } from './arguments.js';
 import type { StoreCapabilities } from './capabilities.js';
-import { bodyBytesOf, contentOf, storedStream } from './content.js';
+import { bodyBytesOf, contentOf, salvaged, storedStream } from './content.js';
 import { currentOf, keptHeaders } from './current.js';
 import { checkBytesCanStay, keptByClaim } from './kept.js';
 import type { Current, Edit, Settings } from './options.js';
@@ -145,6 +150,47 @@ export class Plans {
     };
   }
 
+  /**
+   * What can still be read of a damaged object, under this token; or `body` in its place.
+   *
+   * Invariant: a token that object or process still know is not lowered, since it is the one of `base`.
+   */
+  repair(
+    key: string,
+    body: Uint8Array | undefined,
+    signal: AbortSignal | undefined,
+  ): Plan<{ readonly base: Stored | null; readonly damaged: Damaged }> {
+    return {
+      look: async () => {
+        const object = await this.#writer.requests.salvage(key, signal);
+        const found = object && (await salvaged(key, object));
+        if (object === null || found === null)
+          throw new InvalidArgumentError(
+            `the object is not damaged, so nothing was written: use put or claim resource=${key}`,
+          );
+        const known = this.#writer.known.highest(key);
+        const token = found.token > known ? found.token : known;
+        return { base: { ...object.stored, token }, damaged: { object, body: found.body } };
+      },
+      draft: async ({ damaged }, capabilities) => {
+        const { object, body: old } = damaged;
+        const content = body ?? old;
+        if (content === null)
+          throw new CorruptObjectError(key, 'the body cannot be read any more: pass another one');
+        if (body === undefined && content.length === 0 && isTombstone(object)) return tombstone();
+        const headers = await keptHeaders(this.#writer.requests, key, object, signal);
+        const form = formFor(this.#settings, headers.contentType);
+        const source = new Source(content, form, signal, () => undefined);
+        const payload = await source.payload(this.#sizes(capabilities, signal));
+        const { bodyBytes } = source;
+        return {
+          ...{ state: 'live', layout: form.layout, payload, headers, kept: object.kept },
+          bodyBytes,
+        };
+      },
+    };
+  }
+
   async #whole(key: string, signal: AbortSignal | undefined) {
     const object = await this.#writer.get(key, signal);
     return { base: object?.stored ?? null, object };
@@ -199,6 +245,16 @@ function checkVersion(resource: string, base: Stored | null, expected: Upon['exp
   const found = base?.state === 'live' ? base.version : null;
   if (expected !== undefined && found !== expected)
     throw new VersionMismatchError({ resource, expected, found });
+}
+
+/** A damaged object, with its body if that can still be read. */
+interface Damaged {
+  readonly object: WholeObject;
+  readonly body: Uint8Array | null;
+}
+
+function isTombstone({ stored, headers }: WholeObject): boolean {
+  return stored.state === 'deleted' || headers.contentType === TOMBSTONE.contentType;
 }
 
 /** Nothing but the token: the ratchet outlives the value. */

@@ -12,8 +12,8 @@ import {
   ListObjectsV2Command,
   PutObjectCommand,
 } from '@aws-sdk/client-s3';
-import { StoreSetupError, UnsafeStoreError } from '../core/errors.js';
-import { fromMetadata, isForeign, type Stored } from '../core/stored.js';
+import { CorruptObjectError, StoreSetupError, UnsafeStoreError } from '../core/errors.js';
+import { fromMetadata, isForeign, type Stored, salvagedMetadata } from '../core/stored.js';
 import type { Headers } from './arguments.js';
 import { arrived, arriving, type Patience } from './arriving.js';
 import { factsOf, tooLarge } from './failures.js';
@@ -68,6 +68,11 @@ export interface WholeObject extends ObjectFacts {
   readonly bytes: Uint8Array;
   /** The largest body that may be made of them. */
   readonly bodyBytesMax: number;
+}
+
+/** An object whose metadata may be damaged. */
+export interface SalvagedObject extends WholeObject {
+  readonly isDamaged: boolean;
 }
 
 /** A page of a listing: keys in the order of their UTF-8 bytes. */
@@ -129,7 +134,8 @@ export class Requests {
    * an error. Those of a small object are read here, where they can be asked for again.
    */
   async open(key: string, signal?: AbortSignal): Promise<OpenObject | null> {
-    const reply = await this.#get(key, signal, async (facts, body) => {
+    const read = (output: GetObjectCommandOutput): ObjectFacts => this.#facts(key, output);
+    const reply = await this.#get(key, signal, read, async (facts, body) => {
       const object = {
         ...facts,
         arriving: arriving(key, body, this.#patience(signal)),
@@ -148,7 +154,32 @@ export class Requests {
    * @throws {UnsupportedByStoreError} where they are more than `bodyBytesMax`.
    */
   async get(key: string, signal?: AbortSignal): Promise<WholeObject | null> {
-    const reply = await this.#get(key, signal, async (facts, body) => {
+    return this.#whole(key, signal, (output) => this.#facts(key, output));
+  }
+
+  /** As `get`. If the metadata are damaged, `stored` has what they still say. */
+  async salvage(key: string, signal?: AbortSignal): Promise<SalvagedObject | null> {
+    return this.#whole(key, signal, (output) => {
+      try {
+        return { ...this.#facts(key, output), isDamaged: false };
+      } catch (error) {
+        const { Metadata = {}, ETag } = output;
+        const version = bareEtag(ETag);
+        const said = salvagedMetadata(Metadata, keyDigest(this.at(key).Key));
+        if (!(error instanceof CorruptObjectError) || version === undefined || said === null)
+          throw error;
+        const stored = { version, ...said, writeId: standInId(version), before: [] };
+        return { ...this.#facts(key, output, stored), isDamaged: true };
+      }
+    });
+  }
+
+  async #whole<Found extends ObjectFacts>(
+    key: string,
+    signal: AbortSignal | undefined,
+    read: (output: GetObjectCommandOutput) => Found,
+  ): Promise<(Found & Omit<WholeObject, keyof ObjectFacts>) | null> {
+    const reply = await this.#get(key, signal, read, async (facts, body) => {
       const bodyBytesMax = this.#bodyBytesMax;
       // What does not shrink is stored with less than 0.1 % more.
       const bytesMax = bodyBytesMax + bodyBytesMax / 2 ** 9 + 2 ** 10;
@@ -295,10 +326,11 @@ export class Requests {
     };
   }
 
-  #get<T>(
+  #get<Facts, T>(
     key: string,
     signal: AbortSignal | undefined,
-    use: (facts: ObjectFacts, body: Readable) => Promise<T>,
+    read: (output: GetObjectCommandOutput) => Facts,
+    use: (facts: Facts, body: Readable) => Promise<T>,
   ): Promise<Reply<T>> {
     return this.sender.repeatedly(() => {
       const command = new GetObjectCommand(this.at(key));
@@ -311,7 +343,7 @@ export class Requests {
           const body =
             Body instanceof Readable ? Body : Readable.from(Body?.transformToWebStream() ?? []);
           try {
-            return await use(this.#facts(key, output), body);
+            return await use(read(output), body);
           } catch (error) {
             // One that is never read would keep its connection for ever.
             body.destroy();
@@ -322,10 +354,14 @@ export class Requests {
     });
   }
 
-  #facts(key: string, output: GetObjectCommandOutput | HeadObjectCommandOutput): ObjectFacts {
+  #facts(
+    key: string,
+    output: GetObjectCommandOutput | HeadObjectCommandOutput,
+    stored: Stored = this.#stored(key, output),
+  ): ObjectFacts {
     const { ContentEncoding, ContentLength, LastModified, TagCount = 0 } = output;
     return {
-      stored: this.#stored(key, output),
+      stored,
       headers: fromOutput(output),
       kept: keptOf(output),
       keptWithValue: keptWithValue(output),
@@ -360,7 +396,11 @@ export class Requests {
     }
     if (!isForeign(metadata))
       return fromMetadata(key, version, metadata, keyDigest(this.at(key).Key));
-    const writeId = createHash('sha256').update(version).digest('hex').slice(0, 32);
+    const writeId = standInId(version);
     return { version, token: 0n, writeId, state: 'live', layout: 'plain', before: [] };
   }
+}
+
+function standInId(version: string): string {
+  return createHash('sha256').update(version).digest('hex').slice(0, 32);
 }

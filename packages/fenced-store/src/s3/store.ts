@@ -1,7 +1,7 @@
 import '../node-version.js';
 import { checkFunction, checkWholeNumber } from '../core/check.js';
 import { InvalidArgumentError } from '../core/errors.js';
-import { checkHeaders, checkKey, checkPrefix, type S3Body } from './arguments.js';
+import { bodyBytes, checkHeaders, checkKey, checkPrefix, type S3Body } from './arguments.js';
 import type { StoreCapabilities } from './capabilities.js';
 import {
   type CallOptions,
@@ -19,6 +19,7 @@ import {
   type ListOptions,
   type PutOptions,
   type ReadOptions,
+  type RepairOptions,
   type ReplaceOptions,
   type Settings,
   type Settlement,
@@ -288,6 +289,29 @@ export class FencedS3 {
     return this.#writer.settle(writeId, key, signal, (token) =>
       this.#reader.claim(key, token, options, true),
     );
+  }
+
+  /**
+   * For an operator: makes an object usable again that is damaged, so that calls answer {@link CorruptObjectError}. Its value is
+   * written anew under the token, with its headers; or `body` in its place.
+   *
+   * The token should be of a new acquisition of the lock. One that is lower than any which the metadata, the stored bytes or this
+   * process still show is refused; if the damage has wiped out all of these, nobody but the caller can know.
+   *
+   * @throws {StaleTokenError} where a higher token can still be read.
+   * @throws {CorruptObjectError} where the body cannot be read any more and none is given; where the object is of another key.
+   * @throws {InvalidArgumentError} where the object is not damaged. Nothing was written.
+   * @throws {ConflictError} {@link OutcomeUnknownError} as `put`.
+   */
+  async repair(key: string, options: RepairOptions): Promise<Written> {
+    const token = checkTokenOptions(options);
+    this.#checkKey(key);
+    const { signal, onWriteId, body } = options;
+    const { written } = await this.#writer.write(
+      { operation: 'repair', key, token, signal, onWriteId },
+      this.#plans.repair(key, body === undefined ? undefined : bodyBytes(body), signal),
+    );
+    return written;
   }
 
   /** Drops what this process remembers of a key, so that after a {@link RatchetLostError} it goes on from what is there. */
