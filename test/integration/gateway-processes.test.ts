@@ -156,6 +156,31 @@ test('SIGTERM: an upload that takes longer than the grace time is refused, and s
 });
 
 test.each([
+  ['SIGTERM', 'SIGTERM'],
+  ['SIGTERM', 'SIGINT'],
+  ['SIGINT', 'SIGTERM'],
+] as const)(
+  '%s lets an upload end, and %s behind it ends the process at once',
+  async (first, second) => {
+    await using own = new AsyncDisposableStack();
+    const limits = { graceMs: 600_000 };
+    const gateway = await startGateway(await configFile(world, own, world.addresses, limits));
+    await using _gateway = gateway.process;
+    const upload = request(`${gateway.url}/v1/objects/${inPath(world.newName())}`, {
+      method: 'PUT',
+      headers: { 'Fencing-Token': '1', 'Content-Length': 6, Expect: '100-continue' },
+    });
+    upload.flushHeaders();
+    await once(upload, 'continue');
+    const broken = once(upload, 'error');
+    void gateway.process.kill(first);
+    await until(() => gateway.log.some(({ msg }) => msg === 'shutting down'));
+    expect(await gateway.process.kill(second)).toMatchObject({ code: null, signal: second });
+    await broken;
+  },
+);
+
+test.each([
   ['postgres', 1],
   ['s3', 0],
   ['redis', 0],

@@ -20,6 +20,7 @@ export const gateway: Command = {
   --check            say everything that is wrong with the configuration, and end
 
 Runs until SIGTERM or SIGINT: readiness then fails at once, running requests end, and those that take too long are cut off.
+A second signal ends the process at once, by that signal; see docs/gateway.md.
 Connections to Redis, S3 and Postgres have ${CLOSE_MS / 1_000} s to close after that.
 Exit code: 0 all requests came to their end, and all connections closed; ${EXIT_CUT_OFF} some requests were cut off, some connections
 did not close in time, or the address could not be had; ${EXIT_CONFIG} the configuration cannot be used.`,
@@ -52,6 +53,8 @@ async function serve(config: ReturnType<typeof readConfig>): Promise<number> {
     const running = await startGateway(config, log);
     log.info('listening', { url: running.url, operationsUrl: running.operationsUrl });
     await asked;
+    // The next signal is nobody's, and so ends the process.
+    signals.abort();
     log.info('shutting down');
     const isWhole = await running.drain();
     endInTime(log);
