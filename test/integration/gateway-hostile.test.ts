@@ -427,6 +427,61 @@ describe('slow and greedy clients', () => {
     for (const rest of replies.slice(2)) expect(typeOf(rest)).toBe('invalid-request');
   });
 
+  test('a request begins when the one before it on its connection was answered, and not if the client has gone', async () => {
+    const json = 'Host: a\r\nContent-Type: application/json\r\n';
+    const post = (body: string): string =>
+      `POST /v1/leases/in-turn HTTP/1.1\r\n${json}Content-Length: ${body.length}\r\n\r\n${body}`;
+    using client = new Client(patient.url);
+    client.socket.write(post('{"ttlMs":60000}'));
+    await until(() => client.text.includes('leaseId'));
+    const [, leaseId] = /"leaseId":"([^"]+)"/.exec(client.text) ?? [];
+    const release = `DELETE /v1/leases/in-turn/${leaseId} HTTP/1.1\r\nHost: a\r\n\r\n`;
+    const path = `/v1/leases/in-turn/${leaseId}`;
+    const begun = (): number => patient.ended.filter((one) => one.path === path).length;
+
+    using gone = new Client(patient.url);
+    gone.socket.write(post('{"ttlMs":1000,"waitMs":30000}') + release);
+    using other = new Client(patient.url);
+    other.socket.write('GET /livez HTTP/1.1\r\nHost: a\r\n\r\n');
+    await until(() => other.text.includes('ok\n'));
+    gone.socket.destroy();
+    const isGone = ({ status, route }: Front['ended'][number]): boolean =>
+      status === 499 && route === '/v1/leases/{resource}';
+    await until(() => patient.ended.some(isGone));
+
+    client.text = '';
+    client.socket.write(post('{"ttlMs":1000,"waitMs":200}') + release);
+    // Were they worked on in parallel, the release would let the wait end with a lease.
+    await until(() => client.text.includes('"released"'));
+    expect(client.text.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 409', 'HTTP/1.1 200']);
+    await until(() => begun() > 0);
+    expect(begun()).toBe(1);
+  });
+
+  test('behind many requests that are not answered, a connection is not read', async () => {
+    using holder = new Client(patient.url);
+    const json = 'Host: a\r\nContent-Type: application/json\r\n';
+    const post = (body: string): string =>
+      `POST /v1/leases/unread HTTP/1.1\r\n${json}Content-Length: ${body.length}\r\n\r\n${body}`;
+    holder.socket.write(post('{"ttlMs":60000}'));
+    await until(() => holder.text.includes('leaseId'));
+    using client = new Client(patient.url);
+    const one = `GET /livez HTTP/1.1\r\nHost: a\r\nX-A: ${'a'.repeat(8_000)}\r\n\r\n`;
+    const pieces = 400;
+    let sent = 0;
+    client.socket.write(post('{"ttlMs":1000,"waitMs":2000}'));
+    const sending = (async () => {
+      for (; sent < pieces; sent++)
+        await new Promise((resolve) => client.socket.write(one.repeat(20), resolve));
+    })();
+    await until(() => client.text !== '');
+    expect(client.text).toMatch(/^HTTP\/1\.1 409 /);
+    // What the kernel keeps, and no more.
+    expect(sent).toBeLessThan(pieces / 2);
+    await sending;
+    await until(() => client.text.split('HTTP/1.1 200 ').length - 1 === pieces * 20);
+  });
+
   test.each(['end', 'destroy', 'resetAndDestroy'] as const)(
     'an upload whose client breaks off in the middle by %s is over at once',
     async (way) => {

@@ -1,5 +1,11 @@
 import { once } from 'node:events';
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import {
+  createServer,
+  type IncomingMessage,
+  type RequestListener,
+  type Server,
+  type ServerResponse,
+} from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Express } from 'express';
@@ -45,6 +51,8 @@ export interface GatewayServer {
   drain(): Promise<boolean>;
 }
 
+/** From as many unanswered requests on, no more is read from a connection; below, it is seen when the client has gone. */
+const PIPELINED_MAX = 16;
 /** Time in which a client may read an answer after which the connection is closed. */
 const LINGER_MS = 1_000;
 const DEFAULTS = {
@@ -81,18 +89,19 @@ export async function serveGateway(
   server.maxHeadersCount = 0;
   server.maxConnections = connectionsMax;
   server.setTimeout(idleMs);
-  server.on('request', app);
-  // The answer may be that the body is not wanted.
-  server.on('checkContinue', app);
   answerWhatNodeRefuses(server, runtime);
-  const resting = new Resting(server, draining.signal);
+  const unanswered = new Unanswered(server, draining.signal);
+  server.on('request', unanswered.inTurn(app));
+  // The answer may be that the body is not wanted.
+  server.on('checkContinue', unanswered.inTurn(app));
+  server.on('checkExpectation', unanswered.inTurn(refuseExpectation));
   server.listen(port, host);
   await once(server, 'listening');
   const address = server.address() as AddressInfo;
   return {
     url: `http://${host.includes(':') ? `[${host}]` : host}:${address.port}`,
     drain: () =>
-      drain({ server, resting, draining, graceOver }, { drainDelayMs, graceMs }, runtime),
+      drain({ server, unanswered, draining, graceOver }, { drainDelayMs, graceMs }, runtime),
   };
 }
 
@@ -100,7 +109,7 @@ export async function serveGateway(
 const LAST_ANSWERS_MS = 1_000;
 
 async function drain(
-  { server, resting, draining, graceOver }: Draining,
+  { server, unanswered, draining, graceOver }: Draining,
   { drainDelayMs, graceMs }: { readonly drainDelayMs: number; readonly graceMs: number },
   runtime: Runtime,
 ): Promise<boolean> {
@@ -113,7 +122,7 @@ async function drain(
     cancel = runtime.after(LAST_ANSWERS_MS, () => server.closeAllConnections());
   });
   const closed = new Promise((resolve) => server.close(resolve));
-  resting.end();
+  unanswered.closeIdle();
   await closed;
   cancel();
   return isWhole;
@@ -121,35 +130,70 @@ async function drain(
 
 interface Draining {
   readonly server: Server;
-  readonly resting: Resting;
+  readonly unanswered: Unanswered;
   readonly draining: AbortController;
   readonly graceOver: AbortController;
 }
 
-/** Connections without a request. Node's own way to close them spares those that never sent a whole one. */
-class Resting {
-  readonly #sockets = new Set<Duplex>();
+/**
+ * The requests of each connection that have not been answered.
+ *
+ * Invariant: of one connection, one request is worked on at a time, in their order. RFC 9112, 9.3.2: what a client sends without
+ * waiting for answers may be worked on in parallel only if all of it is safe.
+ */
+class Unanswered {
+  /** What begins each of them; the first has begun. */
+  readonly #requests = new Map<Duplex, (() => void)[]>();
+  readonly #draining: AbortSignal;
 
   constructor(server: Server, draining: AbortSignal) {
+    this.#draining = draining;
     server.on('connection', (socket) => {
-      this.#sockets.add(socket);
-      socket.once('close', () => this.#sockets.delete(socket));
+      this.#requests.set(socket, []);
+      socket.once('close', () => this.#requests.delete(socket));
     });
-    const begin = ({ socket }: IncomingMessage, response: ServerResponse): void => {
-      this.#sockets.delete(socket);
-      response.once('close', () => {
-        if (draining.aborted) socket.destroySoon();
-        else if (!socket.destroyed) this.#sockets.add(socket);
-      });
-    };
-    server.prependListener('request', begin);
-    server.prependListener('checkContinue', begin);
   }
 
-  end(): void {
-    for (const socket of this.#sockets) socket.destroy();
+  /** Has requests handled when those before them on their connection have been answered. */
+  inTurn(handle: RequestListener): RequestListener {
+    return (request, response) => {
+      const { socket } = request;
+      const requests = this.#requests.get(socket);
+      if (requests === undefined) return;
+      const begin = (): void => {
+        // What turned out to be malformed meanwhile has its answer.
+        if (!response.writableEnded) handle(request, response);
+      };
+      response.once('close', () => this.#proceed(socket, requests));
+      requests.push(begin);
+      if (requests.length === 1) begin();
+      else if (requests.length === PIPELINED_MAX)
+        // Not now: Node starts to read again at the end of each request.
+        process.nextTick(() => socket.pause());
+    };
+  }
+
+  #proceed(socket: Socket, requests: (() => void)[]): void {
+    requests.shift();
+    // It closes behind that answer.
+    if (!socket.writable) return;
+    const [begin] = requests;
+    if (requests.length === PIPELINED_MAX - 1) socket.resume();
+    if (begin) begin();
+    else if (this.#draining.aborted) socket.destroySoon();
+  }
+
+  /** Closes connections without a request. Node's own way spares those that never sent a whole one. */
+  closeIdle(): void {
+    for (const [socket, requests] of this.#requests) if (requests.length === 0) socket.destroy();
   }
 }
+
+const refuseExpectation: RequestListener = (_, response) => {
+  response.setHeader('Connection', 'close');
+  writeProblem(response, new Problem('expectation-failed', 'only 100-continue can be expected'));
+  response.end();
+};
 
 /** Requests that Node does not hand to anybody are answered as all others. */
 function answerWhatNodeRefuses(server: Server, runtime: Runtime): void {
@@ -183,11 +227,6 @@ function answerWhatNodeRefuses(server: Server, runtime: Runtime): void {
   server.on('connect', (_, socket) => {
     socket.on('error', () => undefined);
     answer(socket, new Problem('method-not-allowed', 'this is no proxy'));
-  });
-  server.on('checkExpectation', (_, response) => {
-    response.setHeader('Connection', 'close');
-    writeProblem(response, new Problem('expectation-failed', 'only 100-continue can be expected'));
-    response.end();
   });
 }
 
