@@ -35,7 +35,7 @@ beforeAll(async () => {
       seal: sealAt(() => Date.now()),
       rate: {
         perKey: createRateLimit({ perSecond: 1_000, burst: 1_000 }, () => performance.now()),
-        perAddress: createRateLimit({ perSecond: 1, burst: 20 }, () => performance.now()),
+        perAddress: createRateLimit({ perSecond: 1, burst: 40 }, () => performance.now()),
       },
     });
   fronts = [await open(), await open()];
@@ -143,7 +143,7 @@ test('without credentials nothing but the state of the gateway is told, and gues
   const refused = await call('GET', '/v1/objects/open/a');
   expect(refused.headers.get('www-authenticate')).toMatch(/^Bearer/);
   const answers = await Promise.all(
-    Array.from({ length: 40 }, (_, at) => call('GET', '/v1/objects/a', { as: `guess-${at}` })),
+    Array.from({ length: 60 }, (_, at) => call('GET', '/v1/objects/a', { as: `guess-${at}` })),
   );
   expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([401, 429]));
   const limited = answers.find(({ status }) => status === 429);

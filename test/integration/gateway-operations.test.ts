@@ -1,5 +1,6 @@
 import { Redlock } from '@fenced/lock';
 import { createGateway, createRateLimit, serveGateway } from '@fenced/store/gateway';
+import { CredentialsUnavailableError } from '@fenced/store/gateway/keys';
 import { createMetrics } from '@fenced/store/gateway/metrics';
 import { TcpProxy } from '@fenced/testbed';
 import { Redis } from 'ioredis';
@@ -79,49 +80,78 @@ test('the OpenAPI document is built once', async () => {
   }
 });
 
-test('of requests that a client sends without waiting for answers, none is looked at behind a refusal', async () => {
-  const rate = {
+/** Lets that many requests of an address in, and no more: its clock stands still. */
+function rateOf(burst: number) {
+  return {
     perKey: createRateLimit({ perSecond: 1_000, burst: 1_000 }, () => 0),
-    perAddress: createRateLimit({ perSecond: 10, burst: 3 }, () => 0),
+    perAddress: createRateLimit({ perSecond: 10, burst }, () => 0),
   };
-  const text = vi.fn(async () => 'up 1\n');
-  const metrics = { contentType: 'text/plain', text };
-  await using gateway = await world.open({
-    rate,
-    metrics,
-    keys: { authenticate: async () => null },
-  });
-  const pipelined = 'GET /metrics HTTP/1.1\r\nHost: gateway\r\n\r\n'.repeat(100);
-  const answers = await send(gateway.url, pipelined);
-  expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 429]);
-});
+}
 
-test('what needs no credentials is limited by address, by itself, and probes are not', async () => {
-  const rate = () => ({
-    perKey: createRateLimit({ perSecond: 1_000, burst: 1_000 }, () => 0),
-    perAddress: createRateLimit({ perSecond: 1, burst: 3 }, () => 0),
-  });
+const UNKNOWN = { authenticate: async () => null };
+const UNAVAILABLE = { authenticate: () => Promise.reject(new CredentialsUnavailableError()) };
+
+test.each([
+  ['metrics', 'GET /metrics', UNKNOWN, 200, 429],
+  ['credentials that are wrong', 'GET /v1/objects/a', UNKNOWN, 401, 429],
+  ['credentials that nobody can check', 'GET /v1/objects/a', UNAVAILABLE, 503, 429],
+  ['an unknown path', 'GET /nothing', UNKNOWN, 404, 429],
+  ['a method that the path has not', 'TRACE /v1/objects/a', UNKNOWN, 405, 429],
+  ['a name that is none', 'GET /v1/objects/a/%2e%2e', UNKNOWN, 400, 429],
+  ['a target that is no path', 'OPTIONS *', UNKNOWN, 400, 429],
+  [
+    'a header that is there twice',
+    'GET /livez HTTP/1.1\r\nRange: a\r\nRange: b\r\nX:',
+    UNKNOWN,
+    400,
+    429,
+  ],
+  ['livez', 'GET /livez', UNKNOWN, 200, 200],
+  ['readyz', 'GET /readyz', UNKNOWN, 200, 200],
+])(
+  'of %s that a client asks for without waiting for answers, none is looked at beyond the rate of its address',
+  async (_, start, keys, within, beyond) => {
+    const metrics = { contentType: 'text/plain', text: async () => 'up 1\n' };
+    await using gateway = await world.open({ rate: rateOf(3), metrics, keys });
+    const one = `${start} HTTP/1.1\r\nHost: gateway\r\n\r\n`;
+    const answers = await send(gateway.url, one.repeat(100));
+    expect(answers.map(({ status }) => status)).toEqual([within, within, within, beyond]);
+    expect(answers.at(-1)?.headers.connection).toBe('close');
+    await until(() => gateway.ended.length === 4);
+    // A caller with good credentials does not notice.
+    const good = { authenticate: async () => ({ name: 'good', may: () => true }) };
+    await using other = await world.open({ rate: rateOf(1), metrics, keys: good });
+    expect(await askOften(`${other.url}/nothing`, 2)).toEqual([404, 429]);
+    expect(new Set(await askOften(`${other.url}/v1/objects/nothing`, 20))).toEqual(new Set([404]));
+  },
+);
+
+test('all that an address asks without credentials counts together, and probes are answered beyond that', async () => {
   const metrics = { contentType: 'text/plain', text: async () => 'up 1\n' };
-  const keys = { authenticate: async () => null };
-  await using front = await world.open({ rate: rate(), metrics, keys });
-  expect(await askOften(`${front.url}/metrics`, 2)).toEqual([200, 200]);
-  const answers = await askOften(`${front.url}/openapi.json`, 3);
-  expect(answers.toSorted()).toEqual([200, 429, 429]);
-  const refused = await fetch(`${front.url}/metrics`);
-  expect(refused.headers.get('retry-after')).toBe('1');
-  expect(await problemOf(refused)).toMatchObject({ type: 'urn:fenced:problem:too-many-requests' });
+  await using front = await world.open({ rate: rateOf(5), metrics, keys: UNKNOWN });
+  const statusOf = async (path: string) => (await fetch(front.url + path)).status;
+  expect(await statusOf('/metrics')).toBe(200);
+  expect(await statusOf('/openapi.json')).toBe(200);
+  expect(await statusOf('/livez')).toBe(200);
+  expect(await statusOf('/v1/objects/a')).toBe(401);
+  expect(await statusOf('/nothing')).toBe(404);
+  for (const path of ['/metrics', '/openapi.json', '/v1/objects/a', '/nothing']) {
+    const refused = await fetch(front.url + path);
+    expect(refused.headers.get('retry-after')).toBe('1');
+    expect(await problemOf(refused)).toMatchObject({
+      type: 'urn:fenced:problem:too-many-requests',
+    });
+  }
   for (const path of ['/livez', '/readyz'])
     expect(new Set(await askOften(front.url + path, 10))).toEqual(new Set([200]));
-  // Guessing keys has an allowance of its own.
-  expect((await fetch(`${front.url}/v1/objects/a`)).status).toBe(401);
 
+  await using behind = await world.open({
+    ...{ rate: rateOf(3), metrics },
+    trustedProxies: ['127.0.0.1'],
+  });
   const from = (url: string, address: string) =>
     fetch(`${url}/metrics`, { headers: { 'X-Forwarded-For': address } });
   expect((await from(front.url, '192.0.2.1')).status).toBe(429);
-  await using behind = await world.open({
-    ...{ rate: rate(), metrics },
-    trustedProxies: ['127.0.0.1'],
-  });
   for (let at = 0; at < 3; at++) expect((await from(behind.url, '192.0.2.1')).status).toBe(200);
   expect((await from(behind.url, '192.0.2.1')).status).toBe(429);
   expect((await from(behind.url, '192.0.2.2')).status).toBe(200);

@@ -31,8 +31,8 @@ export interface Exchange {
 /** What stands behind one method of a path. */
 export interface Handler {
   /**
-   * What the caller must be allowed to do. Two ask for no credentials: `public` is limited by address; `probe` is not, since the
-   * platform's probes may come from the address that floods, a proxy's, and the answer costs less than a refusal.
+   * What the caller must be allowed to do. Two ask for no credentials: too many requests of an address for `public` are refused;
+   * those for `probe` are answered late, since the platform's probes may come from the address that floods, a proxy's.
    */
   readonly verb: Verb | 'public' | 'probe';
   handle(exchange: Exchange): Promise<void>;
@@ -58,15 +58,17 @@ const ONCE = [
  * Refuses a message whose end two readers could see in two places, so that one takes for the next request what is the other's
  * body. RFC 9112, 6.1: HTTP/1.0 knows no Transfer-Encoding.
  *
- * @throws {Problem} `invalid-request`. Nothing more may be read from the connection
+ * @param onBroken called if nothing more may be read from the connection
+ * @throws {Problem} `invalid-request`
  */
-export function checkFraming(request: Request): void {
+export function checkFraming(request: Request, onBroken: () => void): void {
   const coding = request.get('transfer-encoding');
   if (coding === undefined) return;
+  if (request.httpVersion === '1.1' && coding.toLowerCase() === 'chunked') return;
+  onBroken();
   if (request.httpVersion === '1.0')
     throw new Problem('invalid-request', 'HTTP/1.0 knows no Transfer-Encoding: send HTTP/1.1');
-  if (coding.toLowerCase() !== 'chunked')
-    throw new Problem('invalid-request', 'of Transfer-Encoding, only chunked is known');
+  throw new Problem('invalid-request', 'of Transfer-Encoding, only chunked is known');
 }
 
 /** @throws {Problem} `invalid-request`, where a header that means something only once is there twice, or the host is missing. */

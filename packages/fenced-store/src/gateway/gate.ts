@@ -48,7 +48,7 @@ export interface EndedRequest {
 export interface Rates {
   /** Of each caller, by its name. */
   readonly perKey: RateLimit;
-  /** Of each address without good credentials; and by itself, of each that asks what needs none but is not for probes. */
+  /** Of each address, for all that is answered without good credentials: what needs none, and what cannot be understood, too. */
   readonly perAddress: RateLimit;
 }
 
@@ -65,6 +65,8 @@ interface Progress {
   readonly id: string;
   readonly startedMs: number;
   readonly gone: AbortController;
+  /** Whether some rate has counted it. */
+  isCounted: boolean;
   route: string | null;
   resource: string | null;
   caller: string | null;
@@ -94,8 +96,6 @@ export class Gate {
   readonly #open = new Set<Response>();
   /** What ends each request that is under way, as its deadline does. */
   readonly #underWay = new Set<() => void>();
-  /** Connections of which no further request is looked at: they close behind an answer. */
-  readonly #closing = new WeakSet<object>();
 
   constructor(options: GateOptions, limits: AllLimits, rooms: Rooms, runtime: Runtime) {
     this.#options = options;
@@ -112,21 +112,19 @@ export class Gate {
 
   /** What every request goes through first. */
   begin(request: Request, response: Response, next: NextFunction): void {
-    // The parser reads on; the connection closes behind the answer that came before.
-    if (this.#closing.has(request.socket)) return;
     const progress: Progress = {
       id: this.#runtime.uniqueId(),
       startedMs: this.#runtime.nowMs(),
       gone: new AbortController(),
       ...{ route: null, resource: null, caller: null, writeId: undefined, error: undefined },
-      outcome: null,
+      ...{ isCounted: false, outcome: null },
     };
     this.#progress.set(request, progress);
     response.setHeader('X-Request-Id', progress.id);
     if (this.#options.draining?.aborted) closeBehind(response);
     this.#open.add(response);
     response.on('close', () => this.#end(request, response, progress));
-    this.#checkFraming(request, response);
+    checkFraming(request, () => closeBehind(response));
     checkHeaders(request);
     request.url = canonicalTarget(request.url);
     next();
@@ -143,10 +141,12 @@ export class Gate {
     progress.route = path;
     const names = namesOf(request.params);
     const exchange = { request, response, names };
-    if (verb === 'public') await this.#takeOfAddress(`public ${addressOf(request)}`, exchange);
-    if (verb === 'public' || verb === 'probe')
+    if (verb === 'public' || verb === 'probe') {
+      const refusal = await this.#countForAddress(request, response);
+      if (verb === 'public' && refusal) throw refusal;
       return this.#inTime(progress, verb, { ...exchange, caller: ANYBODY }, handle);
-    const caller = await this.#callerOf(exchange);
+    }
+    const caller = await this.#callerOf(request);
     progress.caller = caller.name;
     progress.resource = resource(names);
     checkAllowed(caller, verb, progress.resource);
@@ -203,8 +203,11 @@ export class Gate {
   }
 
   /** Ends a request that failed: with a problem document, or by cutting off an answer that had begun. */
-  fail(error: unknown, request: Request, response: Response): void {
+  async fail(reason: unknown, request: Request, response: Response): Promise<void> {
     const progress = this.#progressOf(request);
+    progress.error = reason;
+    const refusal = progress.isCounted ? null : await this.#countForAddress(request, response);
+    const error = refusal ?? reason;
     progress.error = error;
     if (response.headersSent || response.destroyed) {
       response.destroy();
@@ -221,50 +224,34 @@ export class Gate {
     else this.#linger(request, () => response.end());
   }
 
-  #checkFraming(request: Request, response: Response): void {
-    try {
-      checkFraming(request);
-    } catch (error) {
-      // Nobody can tell where the next request begins.
-      this.#closeBehind(request, response);
-      throw error;
-    }
-  }
-
-  async #callerOf(exchange: Pick<Exchange, 'request' | 'response'>): Promise<Caller> {
+  async #callerOf(request: Request): Promise<Caller> {
     const { keys, rate } = this.#options;
-    const { request } = exchange;
     const caller = keys ? await keys.authenticate(request.get('authorization')) : ANYBODY;
-    if (caller !== null) {
-      const taken = rate?.perKey.take(caller.name) ?? { ok: true };
-      if (!taken.ok) throw tooMany(taken);
-      return caller;
-    }
-    await this.#takeOfAddress(addressOf(request), exchange);
-    throw new Problem(
-      'unauthenticated',
-      'send Authorization: Bearer with a key that this gateway knows',
-    );
+    if (caller === null)
+      throw new Problem(
+        'unauthenticated',
+        'send Authorization: Bearer with a key that this gateway knows',
+      );
+    this.#progressOf(request).isCounted = true;
+    const taken = rate?.perKey.take(caller.name) ?? { ok: true };
+    if (!taken.ok) throw tooMany(taken);
+    return caller;
   }
 
   /**
-   * A refusal comes no earlier than another try would be let in, and closes the connection: the requests that a client sent behind
-   * this one, without waiting for answers, are not looked at. So a client that floods waits, and not everybody.
+   * Counts what is answered without good credentials. Beyond the address's allowance, the answer comes no earlier than another try
+   * would be let in, and closes the connection: the requests that a client sent behind this one, without waiting for answers, are
+   * never begun. So a client that floods waits, and not everybody.
+   *
+   * @returns the refusal if it was one too many
    */
-  async #takeOfAddress(
-    name: string,
-    { request, response }: Pick<Exchange, 'request' | 'response'>,
-  ): Promise<void> {
-    const taken = this.#options.rate?.perAddress.take(name) ?? { ok: true };
-    if (taken.ok) return;
-    this.#closeBehind(request, response);
-    await new Promise<void>((resolve) => this.#runtime.after(taken.retryAfterMs, resolve));
-    throw tooMany(taken);
-  }
-
-  #closeBehind(request: Request, response: Response): void {
-    this.#closing.add(request.socket);
+  async #countForAddress(request: Request, response: Response): Promise<Problem | null> {
+    this.#progressOf(request).isCounted = true;
+    const taken = this.#options.rate?.perAddress.take(addressOf(request)) ?? { ok: true };
+    if (taken.ok) return null;
     closeBehind(response);
+    await new Promise<void>((resolve) => this.#runtime.after(taken.retryAfterMs, resolve));
+    return tooMany(taken);
   }
 
   #progressOf(request: Request): Progress {
