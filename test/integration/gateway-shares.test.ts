@@ -153,3 +153,61 @@ test('an upload below the least rate ends with 408, however long it is, and one 
   const fast = { method: 'PUT', body, headers: { 'Fencing-Token': '1' } };
   expect((await ask(front.url, 'fast', '/v1/objects/fast', fast)).status).toBe(200);
 });
+
+/** Opens a connection from that address of this machine. @returns null if it was closed without an answer */
+async function connection(url: string, localAddress: string): Promise<Socket | null> {
+  const { hostname, port } = new URL(url);
+  const socket = connect({ host: hostname, port: Number(port), localAddress });
+  socket.on('error', () => undefined);
+  socket.write('GET /livez HTTP/1.1\r\nHost: a\r\n\r\n');
+  const isOpen = await new Promise<boolean>((resolve) => {
+    socket.once('data', () => resolve(true)).once('close', () => resolve(false));
+  });
+  return isOpen ? socket : null;
+}
+
+async function connections(url: string, localAddress: string, count: number): Promise<Socket[]> {
+  const open: Socket[] = [];
+  for (let at = 0; at < count; at++) {
+    const socket = await connection(url, localAddress);
+    if (socket !== null) open.push(socket);
+  }
+  return open;
+}
+
+test('one address that opens connections leaves some for others', async () => {
+  const metrics = createMetrics();
+  const refused: string[] = [];
+  const onRefused = (address: string): void => void refused.push(address);
+  const server = { connectionsMax: 8, metrics, onRefused };
+  await using front = await world.open({ keys, metrics, server });
+  const flood = await connections(front.url, '127.0.0.2', 10);
+  expect(flood).toHaveLength(4);
+  expect(refused).toEqual(Array(6).fill('127.0.0.2'));
+  // With the connection that asks.
+  expect(await gauges(front.url)).toMatchObject({
+    'connections limit': 8,
+    'connections in_use': 5,
+  });
+  const second = await connections(front.url, '127.0.0.3', 10);
+  expect(second).toHaveLength(2);
+  const newcomer = await connections(front.url, '127.0.0.4', 1);
+  expect(newcomer).toHaveLength(1);
+  for (const socket of [...flood, ...second, ...newcomer]) socket.destroy();
+  await until(async () => (await gauges(front.url))['connections in_use'] === 1);
+  const again = await connections(front.url, '127.0.0.2', 1);
+  expect(again).toHaveLength(1);
+  for (const socket of again) socket.destroy();
+});
+
+test('an address has as many connections as it is given, and a trusted proxy as many as there are', async () => {
+  const server = { connectionsMax: 8, connectionsPerAddressMax: 6 };
+  await using front = await world.open({ keys, server, trustedProxies: ['127.0.0.2/31'] });
+  const direct = await connections(front.url, '127.0.0.4', 8);
+  expect(direct).toHaveLength(6);
+  for (const socket of direct) socket.destroy();
+  await using behind = await world.open({ keys, server, trustedProxies: ['127.0.0.2/31'] });
+  const proxy = await connections(behind.url, '127.0.0.2', 10);
+  expect(proxy).toHaveLength(8);
+  for (const socket of proxy) socket.destroy();
+});

@@ -27,6 +27,7 @@ const RECONNECT_MAX_MS = 1_000;
 /** Each upload has several parts on their way at once. */
 const S3_CONNECTIONS_MAX = 512;
 const INSTALL_EVERY_MS = 1_000;
+const TELL_REFUSALS_MS = 60_000;
 /** How much longer a connection may stand still than any request may wait for its answer or its client. */
 const SLACK_MS = 60_000;
 
@@ -80,7 +81,10 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
   const operations =
     config.operations &&
     (await serveGateway(createGateway({ ...common, operations: 'only' }), config.operations));
-  const listening = serveGateway(app, { ...serverOptionsOf(config), draining, graceOver });
+  const listening = serveGateway(app, {
+    ...{ ...serverOptionsOf(config), draining, graceOver, metrics },
+    onRefused: tellRefusals(log),
+  });
   const server = await listening.catch(async (error: unknown) => {
     await operations?.drain();
     throw error;
@@ -181,6 +185,22 @@ function tellChanges(
   });
 }
 
+/** Says once a minute at most that connections are closed because they are too many. */
+function tellRefusals(log: Log): (address: string, reason: Error) => void {
+  let refused = 0;
+  let nextMs = 0;
+  return (address, { message }) => {
+    refused += 1;
+    if (performance.now() < nextMs) return;
+    log.warn(
+      'too many connections: if many clients share this address, see listen.trustedProxies and limits.connectionsPerAddressMax',
+      { address, reason: message, refused },
+    );
+    refused = 0;
+    nextMs = performance.now() + TELL_REFUSALS_MS;
+  };
+}
+
 function sealOf({ keys, required }: NonNullable<Config['seal']>): Seal {
   const sealed = createSeal(keys, () => Date.now());
   if (required) return sealed;
@@ -203,9 +223,11 @@ function limitsOf({ limits, seal }: Config) {
 
 function serverOptionsOf({ listen, limits }: Config) {
   const { headerBytesMax, connectionsMax, headersTimeoutMs, drainDelayMs, graceMs } = limits;
+  const { connectionsPerAddressMax } = limits;
   const { host, port } = listen;
   return {
     ...{ host, port, headerBytesMax, connectionsMax, drainDelayMs, graceMs },
+    ...(connectionsPerAddressMax !== undefined && { connectionsPerAddressMax }),
     headersMs: headersTimeoutMs,
     idleMs: Math.max(limits.waitMsMax + limits.storeTimeoutMs, limits.idleTimeoutMs) + SLACK_MS,
   };

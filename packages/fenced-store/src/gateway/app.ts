@@ -76,7 +76,7 @@ export interface GatewayOptions {
 export interface GatewayMetrics {
   readonly contentType: string;
   text(): Promise<string>;
-  /** Told once how to learn which limits there are, and how much of each is in use. */
+  /** Told how to learn which limits there are, and how much of each is in use: by the gateway, and by its server. */
   watchLimits?(uses: () => readonly RoomUse[]): void;
 }
 
@@ -88,7 +88,7 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
   const { seal = plainTokens, bindings = [] } = options;
   const tokens = { seal, leaseOf: bindLeases(bindings) };
   // Without credentials, all callers are one.
-  const room = (name: string, limit: number) => new Room(name, limit, options.keys !== undefined);
+  const room = (name: string, limit: number) => new Room(name, limit, options.keys ? null : limit);
   const rooms: Rooms = {
     requests: room('requests', limits.requestsMax),
     waits: room('waits', limits.waitsMax),

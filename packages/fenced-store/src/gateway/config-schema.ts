@@ -42,6 +42,7 @@ export interface ResolvedConfig {
     readonly recordBytesMax: number;
     readonly headerBytesMax: number;
     readonly connectionsMax: number;
+    readonly connectionsPerAddressMax?: number;
     readonly requestsMax: number;
     readonly waitsMax: number;
     readonly uploadsMax: number;
@@ -187,6 +188,14 @@ const limits = z.strictObject({
   recordBytesMax: bounded(1, 256 * MIB, MIB, 'The largest record, and any other JSON.'),
   headerBytesMax: bounded(1_024, MIB, 16_384, 'All headers of a request together.'),
   connectionsMax: bounded(1, 1_000_000, 10_000, 'Connections from callers.'),
+  connectionsPerAddressMax: z
+    .int()
+    .min(1)
+    .max(1_000_000)
+    .exactOptional()
+    .describe(
+      'Connections from one address. By default an address never uses more than it leaves free for others.',
+    ),
   requestsMax: bounded(
     1,
     100_000,

@@ -73,7 +73,11 @@ test('every metric that the dashboard asks for exists, with the labels it asks f
   metrics.lockAttempt('held');
   metrics.stale('objects');
   metrics.unknown('records');
+  metrics.watchLimits(() => [{ name: 'requests', limit: 2, inUse: 1 }]);
+  metrics.watchLimits(() => [{ name: 'connections', limit: 4, inUse: 3 }]);
   const text = await metrics.text();
+  expect(text).toContain('fenced_gateway_limit{limit="requests"} 2');
+  expect(text).toContain('fenced_gateway_in_use{limit="connections"} 3');
   const series = new Map<string, Set<string>>();
   for (const [, name = '', labels = ''] of text.matchAll(/^([a-z]\w*)(?:\{(.*)\})? \S+$/gm)) {
     const known = series.get(name) ?? new Set();

@@ -34,7 +34,7 @@ export interface Metrics {
   stale(store: string): void;
   /** A write was answered with "unknown". */
   unknown(store: string): void;
-  /** Shows how much of each limit is in use. For one gateway. */
+  /** Shows how much of these limits is in use, besides those of earlier calls. */
   watchLimits(uses: () => readonly RoomUse[]): void;
   /** All of them, as Prometheus reads them. */
   text(): Promise<string>;
@@ -84,6 +84,8 @@ export function createMetrics(sources: MetricsSources = {}): Metrics {
     labelNames: ['store'],
     registers,
   });
+  const limits: (() => readonly RoomUse[])[] = [];
+  watchLimits(() => limits.flatMap((uses) => uses()), registers);
   return {
     observe: ({ route, method, status, durationMs, outcome }) => {
       const known = METHODS.includes(method) ? method : 'other';
@@ -93,7 +95,7 @@ export function createMetrics(sources: MetricsSources = {}): Metrics {
     lockAttempt: (outcome) => attempts.inc({ outcome }),
     stale: (store) => stale.inc({ store }),
     unknown: (store) => unknown.inc({ store }),
-    watchLimits: (uses) => watchLimits(uses, registers),
+    watchLimits: (uses) => void limits.push(uses),
     text: () => registry.metrics(),
     contentType: registry.contentType,
   };

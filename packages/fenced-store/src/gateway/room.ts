@@ -12,21 +12,21 @@ const RETRY_AFTER_MS = 1_000;
 /**
  * Room for a limited number of things at once.
  *
- * Invariant: one caller never uses more than is free for the others. So one that floods gets half, two get a third each, and there
+ * Invariant: unless told otherwise, one caller never uses more than is free for the others. So one that floods gets half, two get a third each, and there
  * is room left for whoever comes next. (Dynamic thresholds: Choudhury and Hahne, 1998, with α = 1.)
  */
 export class Room {
   readonly #name: string;
   readonly #limit: number;
-  readonly #isShared: boolean;
-  readonly #byCaller = new Map<string, number>();
+  readonly #ownMax: number | null;
+  readonly #byCaller = new Map<string | null, number>();
   #inUse = 0;
 
-  /** @param isShared whether callers can be told from each other; else one may have all */
-  constructor(name: string, limit: number, isShared: boolean) {
+  /** @param ownMax what one caller may use; null: as much as it leaves free for others */
+  constructor(name: string, limit: number, ownMax: number | null) {
     this.#name = name;
     this.#limit = limit;
-    this.#isShared = isShared;
+    this.#ownMax = ownMax;
   }
 
   get use(): RoomUse {
@@ -36,16 +36,17 @@ export class Room {
   /**
    * Takes a place.
    *
+   * @param caller null for one that stands for many, and has no share
    * @returns gives it back; again it does nothing
    * @throws {Problem} `overloaded` if there is no room, `too-many-requests` if only this caller has none
    */
-  enter(caller: string): () => void {
+  enter(caller: string | null): () => void {
     const own = this.#byCaller.get(caller) ?? 0;
     const free = this.#limit - this.#inUse;
     const retry = { retryAfterMs: RETRY_AFTER_MS };
     if (free <= 0)
       throw new Problem('overloaded', `${this.#limit} ${this.#name} are under way already`, retry);
-    if (this.#isShared && own >= free)
+    if (caller !== null && own >= (this.#ownMax ?? free))
       throw new Problem(
         'too-many-requests',
         `${own} ${this.#name} of yours are under way already: the rest is for others`,
@@ -59,7 +60,7 @@ export class Room {
     };
   }
 
-  #add(caller: string, change: 1 | -1): void {
+  #add(caller: string | null, change: 1 | -1): void {
     const own = (this.#byCaller.get(caller) ?? 0) + change;
     this.#inUse += change;
     if (own === 0) this.#byCaller.delete(caller);

@@ -11,6 +11,8 @@ import type { Duplex } from 'node:stream';
 import type { Express } from 'express';
 import { checkWholeNumber } from '../core/check.js';
 import { Problem, writeProblem } from './problem.js';
+import { addressName } from './rate-limit.js';
+import { Room, type RoomUse } from './room.js';
 import { type Runtime, systemRuntime } from './runtime.js';
 
 /** Milliseconds and bytes. */
@@ -35,6 +37,15 @@ export interface ServerOptions {
   readonly headerBytesMax?: number;
   /** @default 10_000 */
   readonly connectionsMax?: number;
+  /**
+   * Connections from one address, of IPv6 from one /64. Those of the gateway's `trustedProxies` stand for many clients and have no
+   * such limit. @default as many as the address leaves free for others
+   */
+  readonly connectionsPerAddressMax?: number;
+  /** Shows how many connections there are. */
+  readonly metrics?: { watchLimits?(uses: () => readonly RoomUse[]): void };
+  /** Told of each connection that was closed at once, as it was one too many. */
+  readonly onRefused?: (address: string, reason: Problem) => void;
   /** How long to go on serving after readiness has failed, so that load balancers notice. @default 0 */
   readonly drainDelayMs?: number;
   /** How long running requests may go on after that. @default 25_000 */
@@ -69,11 +80,14 @@ export async function serveGateway(
 ): Promise<GatewayServer> {
   const { draining = new AbortController(), graceOver = new AbortController(), ...given } = options;
   const settings = { ...DEFAULTS, ...given };
-  const { host, port, drainDelayMs, graceMs, connectionsMax, idleMs, ...limits } = settings;
+  const { metrics, onRefused, connectionsPerAddressMax = null, ...numbers } = settings;
+  const { host, port, drainDelayMs, graceMs, connectionsMax, idleMs, ...limits } = numbers;
   for (const [name, value] of Object.entries({ port, drainDelayMs, graceMs }))
     checkWholeNumber(name, value, 0, 2 ** 31 - 1);
   for (const [name, value] of Object.entries({ ...limits, connectionsMax, idleMs }))
     checkWholeNumber(name, value, 1, 2 ** 31 - 1);
+  if (connectionsPerAddressMax !== null)
+    checkWholeNumber('connectionsPerAddressMax', connectionsPerAddressMax, 1, 2 ** 31 - 1);
   const server = createServer({
     headersTimeout: limits.headersMs,
     requestTimeout: limits.requestMs,
@@ -87,8 +101,10 @@ export async function serveGateway(
   });
   // Node would drop those beyond its limit, and with them the second of two that contradict each other.
   server.maxHeadersCount = 0;
-  server.maxConnections = connectionsMax;
   server.setTimeout(idleMs);
+  const connections = new Room('connections', connectionsMax, connectionsPerAddressMax);
+  metrics?.watchLimits?.(() => [connections.use]);
+  limitConnections(server, connections, isProxyOf(app), onRefused);
   answerWhatNodeRefuses(server, runtime);
   const unanswered = new Unanswered(server, draining.signal);
   server.on('request', unanswered.inTurn(app));
@@ -103,6 +119,33 @@ export async function serveGateway(
     drain: () =>
       drain({ server, unanswered, draining, graceOver }, { drainDelayMs, graceMs }, runtime),
   };
+}
+
+/** The rule by which the gateway believes `X-Forwarded-For`, which Express has compiled. */
+function isProxyOf(app: Express): (address: string) => boolean {
+  const isTrusted = app.get('trust proxy fn') as (address: string, hop: number) => boolean;
+  return (address) => isTrusted(address, 0);
+}
+
+/** Closes connections that are too many. Without an answer: a client that reads none would keep its descriptor meanwhile. */
+function limitConnections(
+  server: Server,
+  room: Room,
+  isProxy: (address: string) => boolean,
+  onRefused: ServerOptions['onRefused'],
+): void {
+  server.on('connection', (socket: Socket) => {
+    const { remoteAddress } = socket;
+    // It has gone already.
+    if (remoteAddress === undefined) return void socket.destroy();
+    try {
+      const leave = room.enter(isProxy(remoteAddress) ? null : addressName(remoteAddress));
+      socket.once('close', leave);
+    } catch (error) {
+      socket.destroy();
+      onRefused?.(remoteAddress, error as Problem);
+    }
+  });
 }
 
 /** For the answers to requests that are ended at the end of the grace. */
