@@ -73,7 +73,7 @@ export class GatewayObjects implements Objects {
     this.#runtime = runtime;
   }
 
-  /** As `put` of `FencedS3`. A stream is sent as it comes, and never held in memory. Without tags and storage classes. */
+  /** As `put` of `FencedS3`. A stream is sent as it comes, and never held in memory. Without tags, storage classes and Object Lock. */
   async put(key: string, body: S3Body, options: PutOptions): Promise<Written> {
     checkCall(options);
     const headers = checkHeaders(options);
@@ -353,7 +353,7 @@ async function* piecesOf(
 
 function requestHeaders(headers: Headers): Record<string, string> {
   const { contentType, cacheControl, contentDisposition, contentLanguage } = headers;
-  for (const name of ['storageClass', 'tags'] as const)
+  for (const name of ['storageClass', 'tags', 'objectLock'] as const)
     if (headers[name] !== undefined)
       throw new UnsupportedByStoreError(`${name} cannot be given through a gateway`);
   return {

@@ -1,4 +1,4 @@
-import { checkObject } from '../core/check.js';
+import { checkObject, checkWholeNumber } from '../core/check.js';
 import { InvalidArgumentError } from '../core/errors.js';
 import { METADATA_BYTES_MAX, metadataBytes, RESERVED_PREFIX } from '../core/stored.js';
 
@@ -25,8 +25,21 @@ export interface Headers {
   readonly storageClass?: string;
   /** At most 10. Letters, digits, spaces and + - = . _ : / @ */
   readonly tags?: Readonly<Record<string, string>>;
+  readonly objectLock?: ObjectLock;
   /** Names in lower case, without `_`. At most 1300 bytes, where each name counts with the `x-amz-meta-` before it. */
   readonly metadata?: Readonly<Record<string, string>>;
+}
+
+/**
+ * Keeps this version of the object from being removed, in a bucket with Object Lock. A later write, a `delete` too, makes a new
+ * version, and changes nothing of this one.
+ */
+export interface ObjectLock {
+  /** Together with `retainUntilMs`. */
+  readonly mode?: 'GOVERNANCE' | 'COMPLIANCE';
+  /** In milliseconds since 1970. */
+  readonly retainUntilMs?: number;
+  readonly legalHold?: boolean;
 }
 
 /** @throws {InvalidArgumentError} where S3 cannot have such a key behind the prefix, or it is one of ours. */
@@ -92,11 +105,12 @@ export function checkHeaders(given: Headers): Headers {
     checkHeaderValue(name, value);
     return [[name, value]];
   });
-  const { metadata, tags } = given;
+  const { metadata, tags, objectLock } = given;
   return {
     ...Object.fromEntries(texts),
     ...(metadata !== undefined && { metadata: checkMetadata(metadata) }),
     ...(tags !== undefined && { tags: checkTags(tags) }),
+    ...(objectLock !== undefined && { objectLock: checkObjectLock(objectLock) }),
   };
 }
 
@@ -118,6 +132,23 @@ function checkTags(given: Readonly<Record<string, string>>): Readonly<Record<str
         `tags must be letters, digits, spaces and + - = . _ : / @ name=${JSON.stringify(name)}`,
       );
   return tags;
+}
+
+/** The last moment that a date can name. */
+const TIME_MS_MAX = 8_640_000_000_000_000;
+
+function checkObjectLock(given: ObjectLock): ObjectLock {
+  checkObject('objectLock', given);
+  const { mode, retainUntilMs, legalHold } = given;
+  if (mode !== undefined && mode !== 'GOVERNANCE' && mode !== 'COMPLIANCE')
+    throw new InvalidArgumentError("objectLock.mode must be 'GOVERNANCE' or 'COMPLIANCE'");
+  if ((mode === undefined) !== (retainUntilMs === undefined))
+    throw new InvalidArgumentError('objectLock needs both mode and retainUntilMs, or neither');
+  if (retainUntilMs !== undefined)
+    checkWholeNumber('objectLock.retainUntilMs', retainUntilMs, 0, TIME_MS_MAX);
+  if (legalHold !== undefined && typeof legalHold !== 'boolean')
+    throw new InvalidArgumentError('objectLock.legalHold must be true or false');
+  return { ...given };
 }
 
 /** A copy. A Map or an array has entries of another kind, which would be dropped or stored under their numbers. */

@@ -64,6 +64,7 @@ export class Certificates {
     const ifMatch = this.#version && etagHeader(this.#version, verdict.etagForm);
     const command = new PutObjectCommand({
       ...this.#requests.at(this.#key),
+      ...this.#requests.encryption,
       ...conditionInput(ifMatch),
       ContentType: 'application/json',
       Body: JSON.stringify(Object.fromEntries(verdicts)),
@@ -84,8 +85,11 @@ export class Certificates {
   }
 
   #subject(): string {
-    const { bucket, peer } = this.#requests.sender;
-    const subject = JSON.stringify([PROBE_VERSION, bucket, peer]);
+    const { sender, encryption } = this.#requests;
+    const { bucket, peer } = sender;
+    // ETags are made otherwise of what is encrypted.
+    const kind = encryption ? [encryption.ServerSideEncryption] : [];
+    const subject = JSON.stringify([PROBE_VERSION, bucket, peer, ...kind]);
     return createHash('sha256').update(subject).digest('hex');
   }
 }

@@ -54,7 +54,7 @@ export function explain(
       });
     case 'no-access':
       return new StoreSetupError(
-        `the credentials are wrong or do not allow this: check the keys, and that they grant GetObject, PutObject, DeleteObject, AbortMultipartUpload and ListBucket ${facts}`,
+        `the credentials are wrong or do not allow this: check the keys, and that they grant GetObject, PutObject, DeleteObject, AbortMultipartUpload and ListBucket, and the use of a KMS key; or the bucket is not of expectedBucketOwner, or its requester pays ${facts}`,
         { cause },
       );
     case 'wrong-address':

@@ -17,8 +17,12 @@ export function toInput(
   | 'ContentLanguage'
   | 'StorageClass'
   | 'Tagging'
+  | 'ObjectLockMode'
+  | 'ObjectLockRetainUntilDate'
+  | 'ObjectLockLegalHoldStatus'
 > {
-  const { tags, storageClass } = headers;
+  const { tags, storageClass, objectLock = {} } = headers;
+  const { mode, retainUntilMs, legalHold } = objectLock;
   return {
     ContentType: headers.contentType,
     CacheControl: headers.cacheControl,
@@ -26,6 +30,12 @@ export function toInput(
     ContentLanguage: headers.contentLanguage,
     StorageClass: storageClass as StorageClass | undefined,
     Tagging: tags && asQuery(tags),
+    ...(mode !== undefined && { ObjectLockMode: mode }),
+    ...(retainUntilMs !== undefined && {
+      // biome-ignore lint/style/noRestrictedGlobals: the caller's time, not that of here
+      ObjectLockRetainUntilDate: new Date(retainUntilMs),
+    }),
+    ...(legalHold !== undefined && { ObjectLockLegalHoldStatus: legalHold ? 'ON' : 'OFF' }),
   };
 }
 

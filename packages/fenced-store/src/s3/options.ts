@@ -65,14 +65,36 @@ export interface FencedS3Options {
    * @default 268_435_456 (256 MiB)
    */
   readonly bodyBytesMax?: number;
+  /**
+   * How the server encrypts every object that this store writes, also on a claim. Without it, as the bucket says, and a claim keeps
+   * what the object has. There is no option for keys of the customer (SSE-C).
+   */
+  readonly encryption?: Encryption;
+  /** The account number of the bucket's owner: a server that knows such numbers refuses all requests to a bucket of another. */
+  readonly expectedBucketOwner?: string;
+  /** Agrees to pay for the requests to somebody else's bucket. @default false */
+  readonly requesterPays?: boolean;
   /** What the keys of the probe's own objects begin with, behind the prefix. @default '.fenced-probe/' */
   readonly probePrefix?: string;
   /** How long the verdict of a probe is believed that another process left in the bucket, from 0 to 365. @default 7 */
   readonly certificateMaxAgeDays?: number;
 }
 
+/** Encryption by the server, with its own keys (SSE-S3) or those of a key service (SSE-KMS). */
+export type Encryption =
+  | { readonly algorithm: 'AES256' }
+  | {
+      readonly algorithm: 'aws:kms' | 'aws:kms:dsse';
+      /** @default the service's key for S3 */
+      readonly kmsKeyId?: string;
+    };
+
+type WithoutDefault = 'encryption' | 'expectedBucketOwner';
+type Complete = Required<Omit<FencedS3Options, WithoutDefault>> &
+  Pick<FencedS3Options, WithoutDefault>;
+
 /** What a store goes by. */
-export type Settings = Omit<Required<FencedS3Options>, 'client' | 'bucket' | 'requestTimeoutMs'>;
+export type Settings = Omit<Complete, 'client' | 'bucket' | 'requestTimeoutMs'>;
 
 /** For every call: ends waiting and sending. What was already sent is still settled. */
 export interface CallOptions {
@@ -213,12 +235,13 @@ export interface SettleOptions extends CallOptions {
 export type Edit = string | Uint8Array | ({ readonly body: string | Uint8Array } & Headers);
 
 /** @throws {InvalidArgumentError} where an option is missing or out of its range. */
-export function withDefaults(options: FencedS3Options): Required<FencedS3Options> {
+export function withDefaults(options: FencedS3Options): Complete {
   checkObject('options', options);
   const { client, bucket, prefix = '', requestTimeoutMs = 10_000, attemptsMax = 20 } = options;
   const { gzipLevel = 1, layout = 'gzip', storedBytesMax = STORED_BYTES_MAX } = options;
   const { partBytes = 8 * 2 ** 20, partsInFlight = 4, bodyBytesMax = 256 * 2 ** 20 } = options;
   const { probePrefix = '.fenced-probe/', certificateMaxAgeDays = 7 } = options;
+  const { encryption, expectedBucketOwner, requesterPays = false } = options;
   if (typeof client?.send !== 'function')
     throw new InvalidArgumentError('client must be an S3Client of @aws-sdk/client-s3');
   if (typeof bucket !== 'string' || bucket === '')
@@ -235,10 +258,40 @@ export function withDefaults(options: FencedS3Options): Required<FencedS3Options
   checkWholeNumber('storedBytesMax', storedBytesMax, 1, STORED_BYTES_MAX);
   checkWholeNumber('bodyBytesMax', bodyBytesMax, 1, BODY_BYTES_MAX);
   checkWholeNumber('certificateMaxAgeDays', certificateMaxAgeDays, 0, CERTIFICATE_DAYS_MAX);
+  if (encryption !== undefined) checkEncryption(encryption);
+  if (expectedBucketOwner !== undefined && !isPrintable(expectedBucketOwner))
+    throw new InvalidArgumentError(
+      'expectedBucketOwner must be the number of an account, as a string',
+    );
+  if (typeof requesterPays !== 'boolean')
+    throw new InvalidArgumentError(
+      `requesterPays must be true or false value=${shown(requesterPays)}`,
+    );
   return {
+    ...(encryption && { encryption: { ...encryption } }),
+    ...(expectedBucketOwner !== undefined && { expectedBucketOwner }),
+    ...{ requesterPays },
     ...{ client, bucket, prefix, requestTimeoutMs, attemptsMax, gzipLevel, layout, partBytes },
     ...{ partsInFlight, storedBytesMax, bodyBytesMax, probePrefix, certificateMaxAgeDays },
   };
+}
+
+function isPrintable(value: unknown): boolean {
+  return typeof value === 'string' && /^[!-~]+$/.test(value);
+}
+
+function checkEncryption(encryption: Encryption): void {
+  checkObject('encryption', encryption);
+  const { algorithm, kmsKeyId }: { algorithm: unknown; kmsKeyId?: unknown } = encryption;
+  if (algorithm !== 'AES256' && algorithm !== 'aws:kms' && algorithm !== 'aws:kms:dsse')
+    throw new InvalidArgumentError(
+      `encryption.algorithm must be 'AES256', 'aws:kms' or 'aws:kms:dsse' value=${shown(algorithm)}`,
+    );
+  if (kmsKeyId === undefined) return;
+  if (algorithm === 'AES256' || !isPrintable(kmsKeyId))
+    throw new InvalidArgumentError(
+      `encryption.kmsKeyId must be the id of a key, with aws:kms or aws:kms:dsse algorithm=${algorithm}`,
+    );
 }
 
 /** @throws {InvalidArgumentError} */

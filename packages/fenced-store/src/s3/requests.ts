@@ -11,6 +11,7 @@ import {
   type HeadObjectCommandOutput,
   ListObjectsV2Command,
   PutObjectCommand,
+  type PutObjectCommandInput,
 } from '@aws-sdk/client-s3';
 import { CorruptObjectError, StoreSetupError, UnsafeStoreError } from '../core/errors.js';
 import { fromMetadata, isForeign, type Stored, salvagedMetadata } from '../core/stored.js';
@@ -20,6 +21,7 @@ import { factsOf, tooLarge } from './failures.js';
 import { fromOutput } from './headers.js';
 import { type Kept, keptOf, keptWithValue, unkeepableOf } from './kept.js';
 import { leaveUnsigned, type Sending } from './observe.js';
+import type { Settings } from './options.js';
 import {
   asWriteReply,
   bareEtag,
@@ -81,25 +83,55 @@ export interface Page {
   readonly next: string | undefined;
 }
 
+/** The bucket, as every request names it. */
+interface BucketInput {
+  readonly Bucket: string;
+  readonly ExpectedBucketOwner?: string;
+  readonly RequestPayer?: 'requester';
+}
+
+type EncryptionInput = Pick<
+  PutObjectCommandInput,
+  'ServerSideEncryption' | 'SSEKMSKeyId' | 'BucketKeyEnabled'
+>;
+
 /** One bucket, one request a call; failures come back with what they mean. Keys are those of the caller, behind the prefix. */
 export class Requests {
   readonly sender: Sender;
   readonly #prefix: string;
   readonly #bodyBytesMax: number;
+  readonly #bucket: BucketInput;
+  /** What every request says that begins an object. */
+  readonly encryption: EncryptionInput | undefined;
   #tagsTombstones = true;
 
   constructor(
     sender: Sender,
-    { prefix, bodyBytesMax }: { readonly prefix: string; readonly bodyBytesMax: number },
+    settings: Pick<
+      Settings,
+      'prefix' | 'bodyBytesMax' | 'encryption' | 'expectedBucketOwner' | 'requesterPays'
+    >,
   ) {
+    const { encryption, expectedBucketOwner, requesterPays } = settings;
     this.sender = sender;
-    this.#prefix = prefix;
-    this.#bodyBytesMax = bodyBytesMax;
+    this.#prefix = settings.prefix;
+    this.#bodyBytesMax = settings.bodyBytesMax;
+    this.#bucket = {
+      Bucket: sender.bucket,
+      ...(expectedBucketOwner !== undefined && { ExpectedBucketOwner: expectedBucketOwner }),
+      ...(requesterPays && { RequestPayer: 'requester' }),
+    };
+    // All three, so that they take the place of what an object had.
+    this.encryption = encryption && {
+      ServerSideEncryption: encryption.algorithm,
+      SSEKMSKeyId: 'kmsKeyId' in encryption ? encryption.kmsKeyId : undefined,
+      BucketKeyEnabled: undefined,
+    };
   }
 
   /** Where an object is, as every command names it. */
-  at(key: string): { readonly Bucket: string; readonly Key: string } {
-    return { Bucket: this.sender.bucket, Key: this.#prefix + key };
+  at(key: string): BucketInput & { readonly Key: string } {
+    return { ...this.#bucket, Key: this.#prefix + key };
   }
 
   /**
@@ -266,6 +298,7 @@ export class Requests {
     const command = new PutObjectCommand({
       ...at,
       ...writeInput(put, at.Key),
+      ...this.encryption,
       ...conditionInput(put.ifMatch),
       Body: inMemory ? content : content.read(),
       ContentLength: bytes,
@@ -300,7 +333,7 @@ export class Requests {
   ): Promise<Page> {
     const reply = await this.sender.repeatedly(() => {
       const command = new ListObjectsV2Command({
-        Bucket: this.sender.bucket,
+        ...this.#bucket,
         Prefix: this.#prefix + prefix,
         MaxKeys: options.keysMax,
         ContinuationToken: options.after,

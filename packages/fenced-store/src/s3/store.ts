@@ -40,7 +40,7 @@ import { Sender } from './sender.js';
 import { readEach } from './several.js';
 import { Writer } from './writer.js';
 
-export type { BodyStream, Headers, S3Body } from './arguments.js';
+export type { BodyStream, Headers, ObjectLock, S3Body } from './arguments.js';
 export type { EtagForm, StoreCapabilities } from './capabilities.js';
 export type * from './options.js';
 export type { VersionIds } from './put.js';

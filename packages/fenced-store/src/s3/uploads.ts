@@ -42,7 +42,11 @@ export class Uploads {
     const reply = await sender.repeatedly(() => {
       signal?.throwIfAborted();
       const at = this.#requests.at(key);
-      const command = new CreateMultipartUploadCommand({ ...at, ...writeInput(put, at.Key) });
+      const command = new CreateMultipartUploadCommand({
+        ...at,
+        ...writeInput(put, at.Key),
+        ...this.#requests.encryption,
+      });
       keepExpires(command.middlewareStack, put);
       return {
         ...{ operation: 'create-upload', key, command, signal: undefined },
