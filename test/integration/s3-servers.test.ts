@@ -57,6 +57,7 @@ describe('servers that do not enforce conditions', () => {
     [{ createsUponMatch: true }, 'update-of-nothing'],
     [{ checksBeforeItWrites: true }, 'race-of-creates'],
     [{ checksHeadersOnly: true }, 'overtaken-create'],
+    [{ checksHeadersOnly: true, looksLate: true }, 'overtaken-create'],
     [{ ignoresEvery: 40 }, 'race-of-creates'],
     [{ keepsLosers: true }, 'create-again'],
     [{ losesWrites: true }, 'update-with-current-etag'],
@@ -104,6 +105,33 @@ describe('servers that do not enforce conditions', () => {
     await expect(tooLarge).rejects.toThrow(UnsupportedByStoreError);
     expect(Buffer.compare((await store.get('k'))?.body ?? body.subarray(1), body)).toBe(0);
     expect(server.count('POST')).toBe(completes);
+  });
+
+  test('a write that was overtaken and never answered proves nothing', async () => {
+    const honest = inMemory({});
+    let cuts = Number.POSITIVE_INFINITY;
+    await using server = await ScriptedServer.start((asked) => {
+      const isOvertaken = asked.path.includes('/overtaken?') && asked.body.length > 10_000;
+      return isOvertaken && cuts-- > 0 ? null : honest(asked);
+    });
+    const store = storeOf(server.endpoint);
+    await expect(store.put('k', 'x', { token: 1 })).rejects.toThrow(StoreUnavailableError);
+    cuts = 1;
+    await store.put('k', 'x', { token: 1 });
+    const { report } = await store.probe();
+    expect(report.filter(({ answered }) => answered.includes('no reply'))).toEqual([]);
+  });
+
+  test('a server that cuts the connection of a large write that it refuses early can be relied on', async () => {
+    const honest = inMemory({});
+    let cuts = 3;
+    await using server = await ScriptedServer.start((asked) => {
+      const isLarge = asked.path.includes('/conditions') && asked.body.length > 10_000;
+      return isLarge && cuts-- > 0 ? null : honest(asked);
+    });
+    await storeOf(server.endpoint).put('k', 'x', { token: 1 });
+    // All in one run.
+    expect(server.asked.filter(({ path }) => path.includes('/race-1'))).toHaveLength(67);
   });
 
   const LARGE = randomBytes(2 * 2 ** 20);

@@ -24,7 +24,7 @@ export interface Asked {
 export interface Script {
   (asked: Asked): Answer | null | Promise<Answer | null>;
   /** Asked when the headers of a request have come, and its body has not. */
-  readonly holds?: (path: string, headers: IncomingHttpHeaders) => boolean;
+  readonly holds?: (path: string, headers: IncomingHttpHeaders) => boolean | Promise<boolean>;
 }
 
 /** A web server that notes what it was asked, and answers as it is told to: for servers that are not what they say. */
@@ -38,7 +38,7 @@ export class ScriptedServer implements AsyncDisposable {
 
   static async start(answer: Script): Promise<ScriptedServer> {
     const server = createServer(async (incoming, outgoing) => {
-      const heldAtFirst = answer.holds?.(incoming.url ?? '', incoming.headers) ?? null;
+      const heldAtFirst = (await answer.holds?.(incoming.url ?? '', incoming.headers)) ?? null;
       const body = Buffer.concat(await Array.fromAsync(incoming));
       const { method = '', url: path = '', headers } = incoming;
       const asked = { method, path, headers, body, heldAtFirst };
@@ -79,6 +79,8 @@ export interface Betrayal {
   readonly checksBeforeItWrites?: boolean;
   /** Checks the condition when the headers come, and stores the body when it is there: versitygw 1.2. */
   readonly checksHeadersOnly?: boolean;
+  /** Looks at the headers of a long body late, as a busy server may. */
+  readonly looksLate?: boolean;
   /** Ignores the conditions of every so many requests. */
   readonly ignoresEvery?: number;
   readonly dropsMetadata?: boolean;
@@ -150,8 +152,10 @@ export function inMemory(betrayal: Betrayal): (asked: Asked) => Promise<Answer> 
   const answer = (asked: Asked): Promise<Answer> => server.answer(asked);
   if (!betrayal.checksHeadersOnly) return answer;
   return Object.assign(answer, {
-    holds: (path: string, headers: IncomingHttpHeaders) =>
-      server.holds(new URL(path, 'http://here').pathname, headers),
+    holds: async (path: string, headers: IncomingHttpHeaders) => {
+      if (betrayal.looksLate && Number(headers['content-length']) > 10_000) await setTimeout(20);
+      return server.holds(new URL(path, 'http://here').pathname, headers);
+    },
   });
 }
 

@@ -13,6 +13,12 @@ import { seal, stamp } from './seal.js';
 
 /** How often checks are begun anew because a reply was lost. */
 const RUNS_MAX = 3;
+/** How often a write whose condition does not hold is sent. */
+const LATE_SENDS_MAX = 6;
+/** So many writes of other keys, one after the other, are answered before a write is taken for one that has to wait. */
+const WRITES_ELSEWHERE = 8;
+/** Milliseconds from the first half of a body to the write that overtakes it. */
+const OVERTAKEN_AFTER_MS = 100;
 
 /** A write of the probe, and what it was answered. */
 export interface Tried {
@@ -153,6 +159,22 @@ export class Checks {
   }
 
   /**
+   * As `refused`, of a large body. A server that refuses it before all of it has come may cut the connection (versitygw), so it
+   * is sent until it is answered.
+   */
+  async late(
+    check: string,
+    key: string,
+    version: string,
+    send: () => Promise<Tried>,
+  ): Promise<void> {
+    let tried = await send();
+    for (let sent = 1; tried.reply.meaning === 'ambiguous' && sent < LATE_SENDS_MAX; sent++)
+      tried = await send();
+    await this.refused(check, key, tried, version);
+  }
+
+  /**
    * Several writers at once, under one condition: one must win. Losers may be answered anything (Ceph 16 says 500 to most),
    * but who is told of success must be the one whose write is stored.
    */
@@ -190,18 +212,34 @@ export class Checks {
     send: (halfway: () => Promise<unknown>) => Promise<Tried>,
   ): Promise<{ readonly first: Tried; readonly stored: Stored }> {
     const seconds: Promise<Tried>[] = [];
+    let elsewhere = Promise.resolve();
     const first = await send(async () => {
+      // Nothing tells when the server has looked at the headers.
+      await this.runtime.sleep(OVERTAKEN_AFTER_MS);
+      const over = new AbortController();
       const second = this.put(key, ifMatch);
       seconds.push(second);
-      // A server that takes writers of one key one by one answers the second only after the first.
-      await Promise.race([second, this.runtime.sleep(this.requests.sender.timeoutMs / 4)]);
+      elsewhere = this.#elsewhere(key, over.signal);
+      // A server that takes writers of one key one by one answers the second only after the first, but writes elsewhere.
+      const limitMs = this.requests.sender.timeoutMs / 4;
+      await Promise.race([second, elsewhere, this.runtime.sleep(limitMs)]);
+      over.abort();
     });
+    await elsewhere;
     const { reply } = first;
     const tried = [first, ...(await Promise.all(seconds))];
     // The first has failed before half of it was sent.
     if (seconds.length === 0 && 'error' in reply) throw reply.error;
     const stored = await this.oneWinner(check, key, tried);
+    // What became of the one that was overtaken is the point.
+    if ('error' in reply && reply.meaning !== 'refused') throw reply.error;
     return { first, stored };
+  }
+
+  /** Takes as long as some small writes do. */
+  async #elsewhere(key: string, over: AbortSignal): Promise<void> {
+    for (let i = 0; i < WRITES_ELSEWHERE && !over.aborted; i++)
+      await this.put(`${key}-elsewhere`, null);
   }
 
   async #withoutEtag(check: string, key: string, { writeId, sent }: Tried): Promise<Error> {

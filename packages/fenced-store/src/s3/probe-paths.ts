@@ -45,9 +45,9 @@ export async function checkPath(
       const write = (halfway?: () => Promise<unknown>) =>
         send(checks, path, key, condition, halfway);
       const { first, stored } = await checks.overtaken(`${path}-${kind}`, key, condition, write);
-      // It came first, or it is not known: sent again, it comes too late.
-      if (first.reply.meaning !== 'refused')
-        await checks.refused(`${path}-late-${kind}`, key, await write(), stored.version);
+      // It came first: sent again, it comes too late.
+      if (first.reply.meaning === 'applied')
+        await checks.late(`${path}-late-${kind}`, key, stored.version, () => write());
       ifMatch = etagHeader(stored.version, etagForm);
     }
   });
