@@ -4,6 +4,8 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { gzipSync } from 'node:zlib';
+import { PutObjectCommand } from '@aws-sdk/client-s3';
 import {
   InvalidArgumentError,
   OutcomeUnknownError,
@@ -118,6 +120,59 @@ describe('sealed tokens', () => {
     expect((await stored())?.[0]).toBeUndefined();
     await client.objects.put('reports/headers', 'a', { token, contentType: 'text/plain' });
     expect(await stored()).toEqual([undefined, 'text/plain']);
+  });
+
+  test('parts of an object, and what it is without its body, are as the store tells them', async () => {
+    const client = gateway(one);
+    const [sized, unsized] = ['reports/sized', 'reports/unsized'];
+    await using lease = await client.acquire(sized, { ttlMs: 30_000 });
+    const bytes = randomBytes(100_000);
+    const metadata = { author: 'ada' };
+    await client.objects.put(sized, bytes, { token: lease.token, metadata });
+    // Of an object that something else stored as gzip, nobody knows the size.
+    const s3 = world.s3Client(world.s3.endpoint);
+    await s3.send(
+      new PutObjectCommand({
+        ...{ Bucket: world.bucket, Key: unsized, Metadata: metadata },
+        ...{ Body: gzipSync(bytes), ContentEncoding: 'gzip' },
+      }),
+    );
+    s3.destroy();
+    for (const name of [sized, unsized]) {
+      const bodyBytes = name === sized ? bytes.length : undefined;
+      const stat = await client.objects.stat(name);
+      const direct = await one.objects.stat(name);
+      expect(stat).toMatchObject({ bodyBytes, metadata });
+      expect(stat).toEqual({ ...direct, storedBytes: undefined, lastModifiedMs: undefined });
+      for (const range of [
+        ...[{ start: 0 }, { start: 0, end: 0 }, { start: 70_000, end: 70_009 }],
+        ...[{ start: 99_999 }, { start: 99_990, end: 200_000 }, { start: 100_000 }],
+      ]) {
+        const wanted = bytes.subarray(range.start, (range.end ?? bytes.length) + 1);
+        const { body, ...rest } = (await client.objects.get(name, { range })) ?? {};
+        expect(Buffer.compare(body ?? bytes, wanted)).toBe(0);
+        expect(stat).toMatchObject(rest);
+        const stream = await client.objects.getStream(name, { range });
+        const streamed = Buffer.concat(await Array.fromAsync(stream?.body ?? []));
+        expect(Buffer.compare(streamed, wanted)).toBe(0);
+        expect(stream?.bodyBytes).toBe(bodyBytes);
+      }
+    }
+    const range = { start: 2, end: 1 };
+    await expect(client.objects.get(sized, { range })).rejects.toThrow(InvalidArgumentError);
+    expect(await client.objects.stat('reports/none')).toBeNull();
+    expect(await client.objects.get('reports/none', { range: { start: 1 } })).toBeNull();
+    const stranger = gateway(one, guest);
+    const [refused, said] = await Promise.all(
+      [stranger.objects.stat(sized), stranger.objects.get(sized)].map((call) =>
+        call.then(
+          () => 'no error',
+          (error: Error) => error.message,
+        ),
+      ),
+    );
+    expect(refused).toContain('status=403');
+    expect(refused).toBe(said);
   });
 
   test('of another process are taken up; bare numbers, and those of other resources, are refused', async () => {

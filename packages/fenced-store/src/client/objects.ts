@@ -24,11 +24,13 @@ import {
   type ReplaceOptions,
   type Settlement,
   type SettleOptions,
+  type Stat,
   type StoredHeaders,
   type TokenOptions,
   type UpdateOptions,
   type Written,
 } from '../s3/options.js';
+import { slice } from '../s3/range.js';
 import { readEach } from '../s3/several.js';
 import type { FencedS3 } from '../s3/store.js';
 import { backOff, settlementOf, writeIn } from './answers.js';
@@ -44,6 +46,7 @@ export type Objects = Pick<
   | 'update'
   | 'get'
   | 'getStream'
+  | 'stat'
   | 'claim'
   | 'claimAndGet'
   | 'claimAndGetStream'
@@ -51,6 +54,9 @@ export type Objects = Pick<
   | 'highest'
   | 'settle'
 >;
+
+/** What of a body is wanted. */
+type Wanted = Pick<ReadOptions, 'signal' | 'range'>;
 
 const UNSETTLED_MAX = 1_000;
 const META = 'fencing-meta-';
@@ -132,7 +138,7 @@ export class GatewayObjects implements Objects {
     keys: string | readonly string[],
     options: ReadOptions = {},
   ): Promise<Current | null | Map<string, Current | null>> {
-    checkPlainRead(options, 'claimAndGet');
+    checkRead(options, 'claimAndGet');
     if (typeof keys === 'string') return this.#read(keys, options);
     if (!Array.isArray(keys))
       throw new InvalidArgumentError('key must be a string, or an array of them');
@@ -141,8 +147,17 @@ export class GatewayObjects implements Objects {
 
   /** As `getStream` of `FencedS3`. Bytes that were damaged on the way end it with {@link StoreUnavailableError}. */
   async getStream(key: string, options: ReadOptions = {}): Promise<CurrentStream | null> {
-    checkPlainRead(options, 'claimAndGetStream');
+    checkRead(options, 'claimAndGetStream');
     return this.#stream(key, options);
+  }
+
+  /** As `stat` of `FencedS3`. A gateway does not tell `storedBytes` and `lastModifiedMs`. */
+  async stat(key: string, options: CallOptions = {}): Promise<Stat | null> {
+    checkCall(options);
+    const response = await this.#head(key, options.signal);
+    if (response === null) return null;
+    const bodyBytes = bodyBytesOf(response);
+    return { ...originOf(response), bodyBytes, storedBytes: undefined, lastModifiedMs: undefined };
   }
 
   /** As `claim` of `FencedS3`. */
@@ -203,29 +218,24 @@ export class GatewayObjects implements Objects {
     return settlement;
   }
 
-  async #read(
-    key: string,
-    { signal }: CallOptions,
-    presented?: Presented,
-  ): Promise<Current | null> {
-    const response = await this.#open(key, signal, presented);
+  async #read(key: string, options: Wanted, presented?: Presented): Promise<Current | null> {
+    const response = await this.#open(key, options, presented);
     if (response === null) return null;
-    const pieces = await Array.fromAsync(piecesOf(key, response, signal));
+    const pieces = await Array.fromAsync(piecesOf(key, response, options));
     return { ...originOf(response), body: Buffer.concat(pieces) };
   }
 
   async #stream(
     key: string,
-    { signal }: CallOptions,
+    options: Wanted,
     presented?: Presented,
   ): Promise<CurrentStream | null> {
-    const response = await this.#open(key, signal, presented);
+    const response = await this.#open(key, options, presented);
     if (response === null) return null;
-    const length = response.headers.get('content-length');
     return {
       ...originOf(response),
-      body: Readable.from(piecesOf(key, response, signal), { objectMode: false }),
-      bodyBytes: length === null ? undefined : Number(length),
+      body: Readable.from(piecesOf(key, response, options), { objectMode: false }),
+      bodyBytes: bodyBytesOf(response),
     };
   }
 
@@ -237,7 +247,7 @@ export class GatewayObjects implements Objects {
   /** @param presented claims the key first @returns null where there is no object */
   async #open(
     key: string,
-    signal: AbortSignal | undefined,
+    { signal, range }: Wanted,
     presented: Presented | undefined,
   ): Promise<Response | null> {
     const asked = { resource: key, isWrite: presented !== undefined };
@@ -245,10 +255,24 @@ export class GatewayObjects implements Objects {
       ...(presented
         ? { method: 'POST', path: `objects/${key}/claim-and-get` }
         : { method: 'GET', path: `objects/${key}` }),
+      ...(range && { headers: { Range: `bytes=${range.start}-${range.end ?? ''}` } }),
       ...{ ...asked, ...presented, signal },
     });
     if (!answer.ok && answer.problem.code === 'not-found') return null;
+    // Behind the end of a body there are no bytes, as there are none in the answer to HEAD.
+    if (!answer.ok && answer.problem.code === 'range-not-satisfiable')
+      return this.#head(key, signal);
     return refuse(answer, { ...asked, ...presented });
+  }
+
+  async #head(key: string, signal: AbortSignal | undefined): Promise<Response | null> {
+    const call = { method: 'HEAD', path: `objects/${key}`, isWrite: false, signal } as const;
+    const answer = await this.#ask(key, call);
+    if (answer.ok) return answer.response;
+    // A refusal of HEAD has no body that would say why.
+    const response = await this.#open(key, { ...(signal && { signal }) }, undefined);
+    await response?.body?.cancel();
+    return response;
   }
 
   async #write(
@@ -281,13 +305,6 @@ export class GatewayObjects implements Objects {
       this.#unsettled.delete(oldest);
     }
   }
-}
-
-/** @throws {UnsupportedByStoreError} {@link InvalidArgumentError} */
-function checkPlainRead(options: ReadOptions, claiming: string): void {
-  checkRead(options, claiming);
-  if (options.range !== undefined)
-    throw new UnsupportedByStoreError('range cannot be given through a gateway');
 }
 
 /** @throws the store's error where the gateway did not do it */
@@ -338,17 +355,25 @@ function contentOf(
   })();
 }
 
+/** The bytes that were asked for. A gateway that does not know how many there are sends all of them. */
 async function* piecesOf(
   key: string,
   response: Response,
-  signal: AbortSignal | undefined,
+  { signal, range }: Wanted,
 ): AsyncGenerator<Uint8Array> {
+  const { body, status } = response;
   try {
-    yield* response.body ?? [];
+    yield* range && body && status !== 206 ? slice(body, range) : (body ?? []);
   } catch (error) {
     if (signal?.aborted) throw signal.reason;
     throw new StoreUnavailableError(`the body was cut off resource=${key}`, { cause: error });
   }
+}
+
+/** How many bytes the whole body has. */
+function bodyBytesOf({ headers }: Response): number | undefined {
+  const bytes = headers.get('content-range')?.split('/')[1] ?? headers.get('content-length');
+  return bytes === null ? undefined : Number(bytes);
 }
 
 function requestHeaders(headers: Headers): Record<string, string> {
