@@ -76,10 +76,15 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'members ignored',
     flaw: 'members-ignored',
-    // Else the stranger takes a roster of more nodes than it knows for no reply at all.
+    // Else a roster of another number of nodes is no reply at all.
     patch: {
       file: '/redis/replies.ts',
-      replace: [['if (entries.length !== service.names.length) throw unexpected(value);', '']],
+      replace: [
+        [
+          'if (entries.length !== service.names.length) throw unexpected(value);',
+          "while (entries.length < service.names.length) entries.push('0:');",
+        ],
+      ],
     },
   },
   { name: 'who is first in line takes what is held', flaw: 'first-takes-held' },
