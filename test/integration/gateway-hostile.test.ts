@@ -425,6 +425,18 @@ describe('slow and greedy clients', () => {
     const replies = await send(front.url, `${two}${two}nonsense\r\n\r\n`);
     expect(replies.slice(0, 2).map(({ body }) => body)).toEqual(['ok\n', 'ok\n']);
     for (const rest of replies.slice(2)) expect(typeOf(rest)).toBe('invalid-request');
+    const read = 'GET /v1/records/nothing/here HTTP/1.1\r\nHost: a\r\n\r\n';
+    const proxied = await send(
+      patient.url,
+      `${read}${read}CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n`,
+    );
+    expect(proxied.map(typeOf)).toEqual(['not-found', 'not-found', 'method-not-allowed']);
+  });
+
+  test('a client of HTTP/1.0 is sent no 100 Continue, which it would take for the answer', async () => {
+    const head = 'PUT /v1/objects/of-1.0 HTTP/1.0\r\nFencing-Token: 1\r\nExpect: 100-continue\r\n';
+    const [reply, ...rest] = await send(patient.url, `${head}Content-Length: 1\r\n\r\na`);
+    expect([reply?.status, rest]).toEqual([200, []]);
   });
 
   test('a request begins when the one before it on its connection was answered, and not if the client has gone', async () => {

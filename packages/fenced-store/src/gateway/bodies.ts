@@ -65,7 +65,9 @@ export async function* bytesOf(
   { bytesMax, pace: paceLimits }: BodyLimits,
   runtime: Runtime,
 ): AsyncGenerator<Uint8Array> {
-  if (request.get('expect') !== undefined) request.res?.writeContinue();
+  // RFC 9110, 10.1.1: a client of HTTP/1.0 would take it for the answer.
+  if (request.get('expect') !== undefined && request.httpVersion !== '1.0')
+    request.res?.writeContinue();
   // The iterator's own way to end early would take the connection with it, and the answer.
   const pieces = request.iterator({ destroyOnReturn: false });
   const pace = new Pace(paceLimits, runtime);

@@ -269,7 +269,10 @@ function answerWhatNodeRefuses(server: Server, runtime: Runtime): void {
   });
   server.on('connect', (_, socket) => {
     socket.on('error', () => undefined);
-    answer(socket, new Problem('method-not-allowed', 'this is no proxy'));
+    const response = latest.get(socket);
+    const refuse = () => answer(socket, new Problem('method-not-allowed', 'this is no proxy'));
+    if (response === undefined || response.writableFinished) refuse();
+    else response.once('finish', refuse);
   });
 }
 
