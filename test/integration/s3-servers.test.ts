@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { Readable } from 'node:stream';
 import { gzipSync } from 'node:zlib';
-import { PutObjectCommand, S3Client } from '@aws-sdk/client-s3';
+import { DeleteObjectCommand, PutObjectCommand, S3Client } from '@aws-sdk/client-s3';
 import {
   CorruptObjectError,
   InvalidArgumentError,
@@ -441,6 +441,67 @@ describe('servers that do not enforce conditions', () => {
       'x-amz-grant-read': 'uri="http://acs.amazonaws.com/groups/global/AllUsers", id="you"',
       'x-amz-grant-write-acp': 'id="you"',
     });
+  });
+
+  test.each([
+    [{}, 4],
+    [{ copies: 'never' }, 0],
+    [{ copies: 'too much' }, 0],
+    [{ ignoresOnComplete: 'all' }, 0],
+  ] as const)(
+    'a claim of a large object, %j: the server copies %d parts',
+    async (betrayal, wanted) => {
+      await using server = await ScriptedServer.start(inMemory(betrayal));
+      const store = storeOf(server.endpoint, { partBytes: MIB5 });
+      const body = randomBytes(4 * MIB5 - 100);
+      await store.put('k', Readable.from([body]), { token: 1 });
+      const copied = () =>
+        server.asked.filter(
+          ({ path, headers }) => path.startsWith('/bucket/k') && headers['x-amz-copy-source'],
+        ).length;
+      for (const token of [2, 3]) {
+        const before = copied();
+        await store.claim('k', { token });
+        expect(copied() - before).toBe(wanted);
+        const read = await storeOf(server.endpoint).get('k');
+        expect(read?.token).toBe(BigInt(token));
+        expect(Buffer.compare(read?.body ?? Buffer.alloc(0), body)).toBe(0);
+        await expect(store.put('k', 'late', { token: 1 })).rejects.toThrow(StaleTokenError);
+      }
+    },
+  );
+
+  test('a claim whose source is replaced while the server copies it begins again, or is stale', async () => {
+    const objects = inMemory({});
+    let replace: (() => Promise<unknown>) | null = null;
+    await using server = await ScriptedServer.start(async (asked) => {
+      const now = replace;
+      if (now && asked.path.startsWith('/bucket/k') && asked.headers['x-amz-copy-source']) {
+        replace = null;
+        await now();
+      }
+      return objects(asked);
+    });
+    const store = storeOf(server.endpoint, { partBytes: MIB5 });
+    const other = storeOf(server.endpoint);
+    const body = randomBytes(4 * MIB5);
+    for (const replaced of ['short', Buffer.from(body).reverse()]) {
+      await store.put('k', Readable.from([body]), { token: 9 });
+      await store.claim('k', { token: 9 });
+      replace = () => other.put('k', replaced, { token: 10 });
+      await store.claim('k', { token: 10 });
+      expect(Buffer.compare((await store.get('k'))?.body ?? body, Buffer.from(replaced))).toBe(0);
+      store.forget('k');
+      await clientOf(server.endpoint).send(new DeleteObjectCommand({ Bucket: 'bucket', Key: 'k' }));
+      other.forget('k');
+      await store.put('k', Readable.from([body]), { token: 8 });
+      replace = () => other.put('k', replaced, { token: 10 });
+      await expect(store.claim('k', { token: 9 })).rejects.toThrow(StaleTokenError);
+      expect(Buffer.compare((await other.get('k'))?.body ?? body, Buffer.from(replaced))).toBe(0);
+      await other.delete('k', { token: 10 });
+      await clientOf(server.endpoint).send(new DeleteObjectCommand({ Bucket: 'bucket', Key: 'k' }));
+      for (const one of [store, other]) one.forget('k');
+    }
   });
 
   test('a write upon what something else stored stays unknown, as long as that is not rewritten', async () => {

@@ -47,7 +47,12 @@ export class ScriptedServer implements AsyncDisposable {
       if (answered === null) incoming.socket.destroy();
       else
         outgoing
-          .writeHead(answered.status, answered.headers)
+          .writeHead(answered.status, {
+            ...(answered.body !== undefined && {
+              'content-length': Buffer.byteLength(answered.body),
+            }),
+            ...answered.headers,
+          })
           .end(method === 'HEAD' ? '' : answered.body);
     });
     const scripted = new ScriptedServer(server);
@@ -108,6 +113,8 @@ export interface Betrayal {
   readonly checksBeforeAssembly?: boolean;
   /** Sends what was stored decompressed, as some proxies and every `fetch` do. */
   readonly unzips?: boolean;
+  /** Copies parts by itself: not at all, or more than was asked for. */
+  readonly copies?: 'never' | 'too much';
   /** What is answered to a request for an ACL. @default 501 */
   readonly acl?: Answer;
   /** Takes two keys for one. */
@@ -198,8 +205,26 @@ class InMemory {
       const ignores = { match: ignored, noneMatch: ignored };
       return this.#write(key, asked, kept(asked, this.#betrayal), asked.body, ignores);
     }
-    this.#uploads.get(uploadId ?? '')?.parts.set(part, asked.body);
+    const upload = this.#uploads.get(uploadId ?? '');
+    if (asked.headers['x-amz-copy-source'] !== undefined)
+      return this.#copy(asked.headers, (bytes) => upload?.parts.set(part, bytes));
+    upload?.parts.set(part, asked.body);
     return { status: 200, headers: { etag: `"${part}"` } };
+  }
+
+  #copy(
+    { 'x-amz-copy-source': source, 'x-amz-copy-source-range': range }: IncomingHttpHeaders,
+    use: (bytes: Uint8Array) => void,
+  ): Answer {
+    const { copies } = this.#betrayal;
+    if (copies === 'never')
+      return { status: 501, body: '<Error><Code>NotImplemented</Code></Error>' };
+    const body = this.#objects.get(`/${String(source)}`)?.body ?? new Uint8Array();
+    const [first = 0, last = 0] = String(range).match(/\d+/g)?.map(Number) ?? [];
+    if (last >= body.length)
+      return { status: 416, body: '<Error><Code>InvalidRange</Code></Error>' };
+    use(copies === 'too much' ? body : body.subarray(first, last + 1));
+    return { status: 200, body: '<CopyPartResult><ETag>"part"</ETag></CopyPartResult>' };
   }
 
   #keyOf({ pathname }: URL): string {

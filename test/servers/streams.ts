@@ -15,7 +15,7 @@ import {
 } from '@aws-sdk/client-s3';
 import { ConflictError, InvalidArgumentError, StaleTokenError } from '@fenced/store';
 import type { Objects } from '@fenced/store/client';
-import type { FencedS3, Progress } from '@fenced/store/s3';
+import type { FencedS3, Progress, S3Calls } from '@fenced/store/s3';
 import { findProgram, WorkerProcess } from '@fenced/testbed';
 import { beforeAll, expect, test } from 'vitest';
 import { type Stage, type Staged, shortId } from './stage.js';
@@ -204,6 +204,35 @@ export function uploads(staged: Staged): void {
   let store: FencedS3;
   beforeAll(() => {
     store = staged().store({ partBytes: 5 * MIB, partsInFlight: 3 });
+  });
+
+  test('a claim of a large object has the server copy all but the first part, if it can', async () => {
+    const key = staged().newKey();
+    const bytes = randomBytes(21 * MIB);
+    await store.put(key, Readable.from([bytes]), { token: 1, metadata: { author: 'ada' } });
+    const names: string[] = [];
+    const send = (command: object, options: object) => {
+      names.push(command.constructor.name);
+      return staged().client.send(command as GetObjectCommand, options);
+    };
+    const client = { send } as S3Calls;
+    const claimer = staged().store({ partBytes: 5 * MIB, client });
+    for (const token of [2, 3]) {
+      await claimer.claim(key, { token });
+      const sent = names.splice(0).filter((name) => name.startsWith('UploadPart'));
+      // Before the first one, the path is checked.
+      if (token === 3)
+        expect(sent).toEqual(
+          staged().capabilities.conditionalComplete
+            ? ['UploadPartCommand', ...Array(4).fill('UploadPartCopyCommand')]
+            : [],
+        );
+      const read = await store.get(key);
+      expect(read).toMatchObject({ token: BigInt(token), metadata: { author: 'ada' } });
+      expect(Buffer.compare(read?.body ?? Buffer.alloc(0), bytes)).toBe(0);
+      await expect(store.put(key, 'late', { token: 1 })).rejects.toThrow(StaleTokenError);
+    }
+    expect(await uploadsUnder(staged(), key)).toEqual([]);
   });
 
   test('a slow reader slows the source down: no more than a few parts are ahead', async () => {

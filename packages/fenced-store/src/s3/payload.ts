@@ -5,6 +5,8 @@ import type { WritePath } from './probe-paths.js';
 import { unlessAborted } from './runtime.js';
 import { type Form, regrouped, seal, sealed } from './seal.js';
 import { SpoolFile } from './spool.js';
+import { PARTS_MAX } from './upload.js';
+import type { Stretch } from './uploads.js';
 
 /** What is to be stored, however large, but for its stamp. */
 export type Payload =
@@ -14,7 +16,9 @@ export type Payload =
   /** Parts of a multipart upload, which can be read only once. */
   | {
       readonly kind: 'parts';
-      readonly parts: AsyncIterable<Uint8Array>;
+      readonly parts: AsyncIterable<Uint8Array | Stretch>;
+      /** Whether the server copies parts of what is stored. */
+      readonly copies?: boolean;
       close(): Promise<unknown>;
     };
 
@@ -50,6 +54,29 @@ export async function payloadOf(
     await close();
     throw error;
   }
+}
+
+/**
+ * What is stored, of which the server copies all but the first part. That one is sent, as it has the stamp.
+ *
+ * @param storedBytes how many there are
+ */
+export async function copiedPayload(
+  pieces: AsyncIterable<Uint8Array>,
+  storedBytes: number,
+  sizes: Pick<Sizes, 'partBytes'>,
+): Promise<Payload> {
+  // Some servers want all parts to have one size.
+  const partBytes = Math.max(sizes.partBytes, Math.ceil(storedBytes / PARTS_MAX));
+  const parts = regrouped(pieces, partBytes);
+  const first = await parts.next();
+  await parts.return(undefined);
+  const all = async function* (): AsyncGenerator<Uint8Array | Stretch> {
+    if (!first.done) yield first.value;
+    for (let start = partBytes; start < storedBytes; start += partBytes)
+      yield { start, length: Math.min(partBytes, storedBytes - start) };
+  };
+  return { kind: 'parts', parts: all(), copies: true, close: async () => undefined };
 }
 
 /** Closes the temporary file, or ends the source, also where it was never read to its end. */

@@ -11,12 +11,15 @@ import { bodyBytesOf, contentOf, salvaged, storedStream } from './content.js';
 import { currentOf, keptHeaders } from './current.js';
 import { checkBytesCanStay, keptByClaim } from './kept.js';
 import type { Current, Edit, Settings } from './options.js';
-import { payloadOf, released, type Sizes, Source } from './payload.js';
+import { copiedPayload, payloadOf, released, type Sizes, Source } from './payload.js';
 import type { Draft, Plan } from './plan.js';
 import { TOMBSTONE } from './put.js';
 import type { ObjectFacts, OpenObject, WholeObject } from './requests.js';
 import { formFor, seal } from './seal.js';
 import type { Writer } from './writer.js';
+
+/** An object of fewer parts is read and sent again. */
+const COPIED_PARTS_MIN = 4;
 
 /** The kinds of writes: what each looks at, and what it then wants stored. */
 export class Plans {
@@ -93,7 +96,7 @@ export class Plans {
   }
 
   /**
-   * What is there stays, under this token. A large object passes through in pieces.
+   * What is there stays, under this token. A large object is copied by the server, or passes through in pieces.
    *
    * @param anew whether it is written even if it has this token already
    */
@@ -122,10 +125,11 @@ export class Plans {
           object.cancel();
           throw error;
         });
-        const payload = await payloadOf(
-          storedStream(key, object),
-          this.#sizes(capabilities, signal),
-        );
+        const sizes = this.#sizes(capabilities, signal);
+        const { storedBytes = 0 } = object;
+        const payload = (await isCopied(storedBytes, sizes))
+          ? await copiedPayload(storedStream(key, object), storedBytes, sizes)
+          : await payloadOf(storedStream(key, object), sizes);
         return { ...keeping, payload, release: () => released(payload) };
       },
     };
@@ -232,6 +236,12 @@ export class Plans {
       newSpoolName: () => this.#writer.runtime.writeId(),
     };
   }
+}
+
+/** Whether the server copies what it stores; a small object is sooner sent than that is found out. */
+async function isCopied(storedBytes: number, { partBytes, refusal }: Sizes): Promise<boolean> {
+  if (storedBytes < COPIED_PARTS_MIN * partBytes) return false;
+  return (await refusal('upload')) === null && (await refusal('copy')) === null;
 }
 
 /** What a write that replaces everything may be put upon: undefined, whatever is there. */

@@ -3,7 +3,7 @@ import { crc32 } from 'node:zlib';
 import { etagHeader, type StoreCapabilities } from './capabilities.js';
 import { type Checks, inRuns, type Tried } from './checks.js';
 import { slices } from './observe.js';
-import { checkParts } from './probe-uploads.js';
+import { checkCopies, checkParts } from './probe-uploads.js';
 import type { Requests } from './requests.js';
 import type { Runtime } from './runtime.js';
 import { checksumHeader, type Spool } from './spool.js';
@@ -11,9 +11,10 @@ import type { Uploads } from './uploads.js';
 
 /**
  * The ways of writing that the probe's small bodies do not show: one PUT of a large body from memory, one from a temporary
- * file, which is not signed, and an upload of several parts. Each is checked before its first use.
+ * file, which is not signed, an upload of several parts, and one of parts that the server copies from the object itself. Each is
+ * checked before its first use.
  */
-export type WritePath = 'large-put' | 'file-put' | 'upload';
+export type WritePath = 'large-put' | 'file-put' | 'upload' | 'copy';
 
 /** The largest body that the probe itself sends: what is stored as no more is written by a path that it has checked. */
 export const PROBED_BYTES: number = 2 ** 20 + 2 ** 10;
@@ -39,6 +40,7 @@ export async function checkPath(
   await inRuns({ requests, runtime }, prefix, async (checks, keys) => {
     const key = `${keys}/${path}`;
     if (path === 'upload') return checkParts(checks, uploads, key, etagForm);
+    if (path === 'copy') return checkCopies(checks, uploads, key, etagForm);
     let ifMatch: string | null = null;
     for (const kind of ['create', 'update']) {
       const condition = ifMatch;

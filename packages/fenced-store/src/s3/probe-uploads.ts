@@ -8,6 +8,8 @@ const WRITERS = 8;
 const RUNS_MAX = 3;
 /** The least that S3 takes for a part that is not the last. */
 const PART_BYTES = 5 * 2 ** 20;
+/** AWS copies ranges only of what is larger than a part. */
+const COPIED_BODY_BYTES = PART_BYTES + 2 ** 17;
 
 /**
  * Whether a multipart upload is completed only under its condition. Ceph 16 and Garage ignore it there, moto 5 ignores
@@ -56,6 +58,21 @@ export async function checkParts(
   form: EtagForm,
 ): Promise<void> {
   await new UploadsProbe(checks, uploads, form).parts(key);
+}
+
+/**
+ * Whether parts that the server copies are the stretches of the object that were asked for, and such uploads are completed only
+ * under their condition, too.
+ *
+ * @throws {UnsafeStoreError} where they are not.
+ */
+export async function checkCopies(
+  checks: Checks,
+  uploads: Uploads,
+  key: string,
+  form: EtagForm,
+): Promise<void> {
+  await new UploadsProbe(checks, uploads, form).copies(key);
 }
 
 /** An upload that waits for its Complete. */
@@ -129,6 +146,38 @@ class UploadsProbe {
       await checks.oneWinner('parts-race-of-updates', key, tried);
     } finally {
       await Promise.all(ready.map(({ upload }) => this.#uploads.abort(upload)));
+    }
+  }
+
+  /** An object is written upon itself: its first part is sent, and the rest is copied. */
+  async copies(key: string): Promise<void> {
+    const checks = this.#checks;
+    const sent = await checks.put(key, null, COPIED_BODY_BYTES);
+    const ifMatch = etagHeader(await checks.applied('copy-source', key, sent), this.#form);
+    const { put, content } = await checks.draft(key, ifMatch, COPIED_BODY_BYTES);
+    const upload = await this.#uploads.create(put);
+    const all = await this.#uploads.create(put);
+    try {
+      const first = await this.#uploads.part(upload, 1, content.subarray(0, PART_BYTES));
+      const rest = { start: PART_BYTES, length: content.length - PART_BYTES };
+      const parts = [first, await this.#uploads.part(upload, 2, rest)];
+      const whole = await this.#uploads.part(all, 1, { start: 0, length: content.length });
+      const again = await this.#complete({ put, upload: all, parts: [whole] }, null);
+      const source = await checks.requests.head(key);
+      await checks.refused('copy-create-again', key, again, source?.version ?? null);
+      await checks.applied('copy-update', key, await this.#complete({ put, upload, parts }));
+      const object = await checks.requests.get(key);
+      const [check, asked] = ['copied-parts', 'UploadPartCopy of a range'];
+      if (Buffer.compare(object?.bytes ?? Buffer.alloc(0), content) !== 0)
+        throw checks.failed(
+          check,
+          asked,
+          'other bytes',
+          'what was copied is not what was asked for',
+        );
+      checks.pass(check, asked, 'that range');
+    } finally {
+      await Promise.all([upload, all].map((one) => this.#uploads.abort(one)));
     }
   }
 

@@ -59,7 +59,8 @@ export class Prober {
     signal: AbortSignal | undefined,
   ): Promise<UnsupportedByStoreError | null> {
     const capabilities = await this.capabilities({ signal });
-    if (path === 'upload' && !capabilities.conditionalComplete) return unsupported(path);
+    const isUpload = path === 'upload' || path === 'copy';
+    if (isUpload && !capabilities.conditionalComplete) return unsupported(path);
     if (this.#enforced.has(path)) return null;
     const runs = this.#asked;
     const asked = runs.get(path) ?? this.#ask(path, capabilities);

@@ -21,6 +21,8 @@ import type {
   PutObjectCommandOutput,
   UploadPartCommand,
   UploadPartCommandOutput,
+  UploadPartCopyCommand,
+  UploadPartCopyCommandOutput,
 } from '@aws-sdk/client-s3';
 import { classify, type Meaning, type Operation } from '../core/classify.js';
 import { FencedStoreError, StoreSetupError, StoreUnavailableError } from '../core/errors.js';
@@ -50,6 +52,7 @@ export interface S3Calls {
     options: SendOptions,
   ): Promise<CreateMultipartUploadCommandOutput>;
   send(command: UploadPartCommand, options: SendOptions): Promise<UploadPartCommandOutput>;
+  send(command: UploadPartCopyCommand, options: SendOptions): Promise<UploadPartCopyCommandOutput>;
   send(
     command: CompleteMultipartUploadCommand,
     options: SendOptions,

@@ -1,10 +1,10 @@
 import { UnsupportedByStoreError } from '../core/errors.js';
 import type { Put } from './put.js';
 import { stamp } from './seal.js';
-import type { Part, Upload, Uploads } from './uploads.js';
+import type { Part, Stretch, Upload, Uploads } from './uploads.js';
 
 /** S3's own limit. */
-const PARTS_MAX = 10_000;
+export const PARTS_MAX = 10_000;
 
 /** An upload of which every part has arrived. */
 export interface Uploaded {
@@ -22,7 +22,7 @@ export interface Uploaded {
 export async function uploadParts(
   uploads: Uploads,
   put: Put,
-  source: AsyncIterable<Uint8Array>,
+  source: AsyncIterable<Uint8Array | Stretch>,
   options: {
     readonly partsInFlight: number;
     readonly signal: AbortSignal | undefined;
@@ -38,7 +38,7 @@ export async function uploadParts(
   const parts: Part[] = [];
   const underWay = new Set<Promise<void>>();
   let bytes = 0;
-  const send = async (number: number, content: Uint8Array): Promise<void> => {
+  const send = async (number: number, content: Uint8Array | Stretch): Promise<void> => {
     parts.push(await uploads.part(upload, number, content, signal));
     bytes += content.length;
     options.onSent(bytes);
@@ -51,7 +51,8 @@ export async function uploadParts(
         throw new UnsupportedByStoreError(
           `an upload has at most ${PARTS_MAX} parts: choose a larger partBytes partBytes=${content.length}`,
         );
-      if (number === 1) stamp(content, put.stored.layout, put.stored);
+      if (number === 1 && content instanceof Uint8Array)
+        stamp(content, put.stored.layout, put.stored);
       const sending = send(number, content);
       underWay.add(sending);
       // What fails is noticed below, where all are waited for.

@@ -1,5 +1,6 @@
 import {
   ConflictError,
+  FencedStoreError,
   OutcomeUnknownError,
   StaleTokenError,
   UnsupportedByStoreError,
@@ -216,7 +217,7 @@ export class Writer {
     let isUnknown = false;
     try {
       if (payload.kind === 'parts')
-        return await this.#upload(put, base, payload.parts, { signal, begin, onSent });
+        return await this.#upload(put, base, payload, { signal, begin, onSent });
       if (payload.kind === 'bytes') stamp(payload.sealed, stored.layout, stored);
       const content =
         payload.kind === 'bytes'
@@ -248,7 +249,7 @@ export class Writer {
   async #upload(
     put: Put,
     base: Stored | null,
-    source: AsyncIterable<Uint8Array>,
+    source: Extract<Payload, { readonly kind: 'parts' }>,
     {
       signal,
       begin,
@@ -256,11 +257,17 @@ export class Writer {
     }: Pick<WriteOptions, 'signal' | 'onSent'> & { readonly begin: () => void },
   ): Promise<Result> {
     const { partsInFlight } = this.#settings;
-    const uploaded = await uploadParts(this.#uploads, put, source, {
-      partsInFlight,
-      signal,
-      onSent,
-    });
+    const options = { partsInFlight, signal, onSent };
+    const uploaded = await uploadParts(this.#uploads, put, source.parts, options).catch(
+      async (error: unknown) => {
+        // What the server is to copy may have been replaced by others, and so be shorter, or gone.
+        if (!source.copies || !(error instanceof FencedStoreError)) throw error;
+        const seen = await this.requests.head(put.key, signal);
+        if (seen?.writeId === base?.writeId) throw error;
+        return { applied: false as const, seen };
+      },
+    );
+    if ('applied' in uploaded) return uploaded;
     const { upload, parts, bytes } = uploaded;
     const send = () => {
       begin();
