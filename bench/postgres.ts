@@ -27,9 +27,6 @@ const LOOK = {
   values: [FENCE.resource, FENCE.token],
 };
 
-/** Who may present tokens, and not read the ratchet itself. */
-const WRITER = 'bench_writer';
-
 /** As a program sends it that gives no names. */
 const plain = (worker: number): pg.QueryConfig => ({ text: UPDATE, values: [1, worker] });
 
@@ -46,16 +43,14 @@ export async function benchPostgres(): Promise<Row[]> {
       const config = { connectionString: service.url, max: connections, options };
       const pool = new pg.Pool(config);
       const pipelining = new pg.Pool({ ...config, pipeline: true });
-      const theirs = Object.assign(new URL(service.url), { username: WRITER, password: WRITER });
-      const writers = new pg.Pool({ ...config, connectionString: theirs.href });
       // `end` does not wait for the connections to close, so the server may still end one of them.
-      for (const each of [pool, pipelining, writers]) each.on('error', () => {});
+      for (const each of [pool, pipelining]) each.on('error', () => {});
       await prepare(pool);
       const setting = `${connections} conn., commit ${synchronousCommit}`;
       for (const subjects of [
-        statements(pool, writers),
+        statements(pool),
         pipelines(pool, pipelining),
-        transactions(pool, pipelining, writers),
+        transactions(pool, pipelining),
         documents(pool),
       ]) {
         const named = subjects.map((subject) => ({
@@ -71,7 +66,7 @@ export async function benchPostgres(): Promise<Row[]> {
       }
       if (connections === 1 && synchronousCommit === 'off')
         rows.push(...(await compare('postgres', guards(pool), 2)));
-      for (const each of [pool, pipelining, writers]) await each.end();
+      for (const each of [pool, pipelining]) await each.end();
     }
   }
   return rows;
@@ -85,25 +80,15 @@ async function prepare(pool: pg.Pool): Promise<void> {
     INSERT INTO bench_invoice SELECT n, 0 FROM generate_series(0, 999) n;
     CREATE TABLE bench_guarded (LIKE bench_invoice INCLUDING ALL);
     INSERT INTO bench_guarded TABLE bench_invoice;
-    CREATE TABLE bench_document (collection text, id text, body jsonb, PRIMARY KEY (collection, id)) WITH (fillfactor = 70);
-    DO $$ BEGIN
-      IF to_regrole('${WRITER}') IS NULL THEN CREATE ROLE ${WRITER} LOGIN PASSWORD '${WRITER}'; END IF;
-    END $$;
-    GRANT SELECT, UPDATE ON bench_invoice TO ${WRITER};
-    SELECT fenced.allow('${WRITER}')`);
+    CREATE TABLE bench_document (collection text, id text, body jsonb, PRIMARY KEY (collection, id)) WITH (fillfactor = 70)`);
 }
 
-function statements(pool: pg.Pool, writers: pg.Pool): [Subject, ...Subject[]] {
+function statements(pool: pg.Pool): [Subject, ...Subject[]] {
   const ledger = new FencedPostgres({ pool });
-  const writing = new FencedPostgres({ pool: writers });
   return [
     { name: 'UPDATE', run: (worker) => pool.query(UPDATE, [1, worker]) },
     { name: 'UPDATE, prepared', run: (worker) => pool.query(prepared(UPDATE, [1, worker])) },
     { name: 'query', run: (worker) => ledger.query(FENCE, UPDATE, [1, worker]) },
-    {
-      name: 'query, without the right to read',
-      run: (worker) => writing.query(FENCE, UPDATE, [1, worker]),
-    },
     {
       name: 'query with a writeId',
       run: (worker) =>
@@ -132,13 +117,8 @@ function pipelines(pool: pg.Pool, pipelining: pg.Pool): [Subject, ...Subject[]] 
   ];
 }
 
-function transactions(
-  pool: pg.Pool,
-  pipelining: pg.Pool,
-  writers: pg.Pool,
-): [Subject, ...Subject[]] {
+function transactions(pool: pg.Pool, pipelining: pg.Pool): [Subject, ...Subject[]] {
   const ledger = new FencedPostgres({ pool });
-  const writing = new FencedPostgres({ pool: writers });
   const inTurns = async (
     from: pg.Pool,
     update: pg.QueryConfig,
@@ -159,10 +139,6 @@ function transactions(
     {
       name: 'transaction',
       run: (worker) => ledger.transaction(FENCE, (tx) => tx.query(UPDATE, [1, worker])),
-    },
-    {
-      name: 'transaction, without the right to read',
-      run: (worker) => writing.transaction(FENCE, (tx) => tx.query(UPDATE, [1, worker])),
     },
     {
       name: 'least check, with BEGIN, prepared',

@@ -205,45 +205,6 @@ test('a role that is allowed to present tokens writes documents, and cannot touc
     await expect(theirs.query(statement)).rejects.toMatchObject({ code: '42501' });
 });
 
-test('who may write the table writes without the function, in one round trip, and with it where that right is taken away', async () => {
-  const ledger = await openRecords();
-  const role = await asNewRole(ledger.url);
-  await ledger.pool.query(`SELECT fenced.allow('${role.username}')`);
-  const rights = 'SELECT, INSERT, UPDATE ON fenced.record';
-  const { proxy, pool, store } = await throughProxy({ ...ledger, url: role }, { max: 1 });
-  const records = store.records('invoices');
-  const put = async (body: number, roundTrips: number) => {
-    const before = proxy.roundTrips;
-    const { version } = await records.put('42', body, { token: 33 });
-    expect([version, proxy.roundTrips - before]).toEqual([BigInt(body), roundTrips]);
-  };
-  const kept = async () => {
-    const { rows } = await pool.query(
-      "SELECT name FROM pg_prepared_statements WHERE name LIKE 'fenced_put%' ORDER BY prepare_time",
-    );
-    return rows.map((row) => row.name);
-  };
-  await pool.query('SELECT');
-  await put(1, 1);
-  await put(2, 1);
-  expect(await kept()).toEqual(['fenced_put_record_2']);
-  await ledger.pool.query(`GRANT ${rights} TO "${role.username}"`);
-  // Another connection, which does not know yet.
-  (await pool.connect()).release(true);
-  await records.put('42', 3, { token: 33 });
-  await put(4, 1);
-  await put(5, 1);
-  expect(await kept()).toEqual(['fenced_put_record_2', 'fenced_put_directly']);
-  await expect(records.put('42', 6, { token: 32 })).rejects.toBeInstanceOf(StaleTokenError);
-  await expect(records.put('42', 6, { token: 33, expected: 4n })).rejects.toMatchObject({
-    code: 'version-mismatch',
-  });
-  await ledger.pool.query(`REVOKE ${rights} FROM "${role.username}"`);
-  await put(6, 2);
-  await put(7, 1);
-  expect(await ledger.records.get('42')).toMatchObject({ body: 7, version: 7n, token: 33n });
-});
-
 test('a version beyond 2^31 is written, expected and told', async () => {
   const { pool, records } = await openRecords();
   await records.put('42', 1, { token: 33 });

@@ -23,20 +23,13 @@ async function closeGate({ pool, url }: Ledger, isolation: IsolationLevel): Prom
       END IF;
     END $$;
     CREATE FUNCTION gated_lock(key bigint) RETURNS void LANGUAGE plpgsql AS $$
-    BEGIN PERFORM public.at_gate(), pg_advisory_xact_lock_shared(key); END $$;
-    CREATE FUNCTION gated_try(key bigint) RETURNS boolean LANGUAGE plpgsql AS $$
-    BEGIN PERFORM public.at_gate(); RETURN pg_try_advisory_xact_lock_shared(key); END $$`);
-  for (const [name, locks, gated] of [
-    ['enter', 'pg_try_advisory_xact_lock_shared', 'public.gated_try'],
-    ['take_turn', 'pg_advisory_xact_lock_shared', 'public.gated_lock'],
-  ] as const) {
-    const { rows } = await pool.query<{ text: string }>(
-      `SELECT pg_get_functiondef(oid) AS text FROM pg_proc WHERE pronamespace = 'fenced'::regnamespace AND proname = '${name}'`,
-    );
-    const [{ text } = { text: '' }] = rows;
-    expect(text).toContain(`${locks}(`);
-    await pool.query(text.replace(`${locks}(`, `${gated}(`));
-  }
+    BEGIN PERFORM public.at_gate(), pg_advisory_xact_lock_shared(key); END $$`);
+  const { rows } = await pool.query<{ text: string }>(
+    "SELECT pg_get_functiondef('fenced.take_turn(text, bigint)'::regprocedure) AS text",
+  );
+  const [{ text } = { text: '' }] = rows;
+  expect(text).toContain('pg_advisory_xact_lock_shared(');
+  await pool.query(text.replace('pg_advisory_xact_lock_shared(', 'public.gated_lock('));
   const keeper = connect(url.href, { max: 1 });
   await keeper.query(`SELECT pg_advisory_lock(${GATE})`);
   return keeper;

@@ -15,8 +15,6 @@ export interface OurStatement {
   readonly values?: readonly (string | null)[];
   /** What the server may keep it under, so that it is parsed and planned once for each connection. */
   readonly name?: string;
-  /** Whether this very object is sent again and again, so that its part of the message is worth being kept. */
-  readonly isSentAgain?: boolean;
 }
 
 export type Statement = TheirStatement | OurStatement;
@@ -34,7 +32,6 @@ export interface Batched {
 interface Part {
   readonly text: string;
   readonly name?: string | undefined;
-  readonly keepAs?: OurStatement | undefined;
   prepare(wire: Wire): void;
   handleRowDescription(message: unknown): void;
   handleDataRow(message: unknown): void;
@@ -155,8 +152,6 @@ function isTheirs(part: Part): part is TheirPart {
 class OurPart implements Part {
   readonly text: string;
   readonly name: string | undefined;
-  /** The statement, where its part of the message is worth being kept. */
-  readonly keepAs: OurStatement | undefined;
   readonly #values: readonly (string | null)[];
   readonly #rows: unknown[] = [];
   readonly #done: (result: PostgresResult) => void;
@@ -166,7 +161,6 @@ class OurPart implements Part {
   constructor(statement: OurStatement, isNamed: boolean, done: (result: PostgresResult) => void) {
     this.text = statement.text;
     this.name = isNamed ? statement.name : undefined;
-    this.keepAs = this.name !== undefined && statement.isSentAgain ? statement : undefined;
     this.#values = statement.values ?? [];
     this.#done = done;
   }
@@ -268,7 +262,6 @@ class Paper {
   readonly PartOf: TheirPartClass;
   readonly #connection: Wire;
   readonly #wire: Wire;
-  readonly #kept = new WeakMap<OurStatement, Buffer>();
   #pieces: Buffer[] = [];
   #named: Record<string, string> = {};
 
@@ -291,27 +284,9 @@ class Paper {
   messageOf(parts: readonly Part[]): Buffer {
     this.#pieces = [];
     this.#named = {};
-    for (const part of parts) this.#add(part);
+    for (const part of parts) part.prepare(this.#wire);
     this.#connection.sync.call(this.#wire);
     return Buffer.concat(this.#pieces);
-  }
-
-  #add(part: Part): void {
-    const { name, text, keepAs } = part;
-    if (!keepAs || this.#connection.parsedStatements[name ?? ''] !== text) {
-      part.prepare(this.#wire);
-      return;
-    }
-    const kept = this.#kept.get(keepAs);
-    if (kept) {
-      this.#pieces.push(kept);
-      return;
-    }
-    const from = this.#pieces.length;
-    part.prepare(this.#wire);
-    const bytes = Buffer.concat(this.#pieces.slice(from));
-    // A copy of its own: a small buffer is a part of a larger one, which it would keep.
-    this.#kept.set(keepAs, Buffer.alloc(bytes.length, bytes));
   }
 }
 

@@ -17,18 +17,17 @@ import {
 import { shown } from '../core/shown.js';
 import { parseToken, type TokenLike } from '../core/token.js';
 import { publish, publishOutcome, type StoreEvent, type WriteEvent } from '../events.js';
-import type { OurStatement } from './batch.js';
 import {
   isSerializationFailure,
   isServerError,
   type PostgresResult,
   wasNotSent,
 } from './client.js';
-import { NOT_ALLOWED, refusal } from './failures.js';
+import { refusal } from './failures.js';
 import { complaintAboutName } from './fence.js';
 import type { Runtime } from './runtime.js';
 import type { Connections, Patience, Session } from './session.js';
-import { MAY_PUT, put, putDirectly, type Values } from './statements.js';
+import { put } from './statements.js';
 
 /** What JSON can say. */
 export type Json =
@@ -321,10 +320,11 @@ export class FencedRecords {
     const values = [this.#collection, id, body, String(token), writeId, expected];
     let isSent = false;
     try {
-      const version = await this.#ask(id, signal, (session) => {
+      const version = await this.#ask(id, signal, async (session) => {
         isSent = true;
         onWriteId?.(writeId);
-        return writeOnce(session, values);
+        const [result] = await session.batchFromStart<[string | null]>([put(values)]);
+        return result?.rows[0]?.[0] ?? null;
       });
       return version === null ? null : { token, version: BigInt(version), writeId };
     } catch (error) {
@@ -373,25 +373,6 @@ export class FencedRecords {
     const ceilingMs = Math.min(BACKOFF_MAX_MS, BACKOFF_BASE_MS * 2 ** attempt);
     return this.#runtime.sleep(this.#runtime.random() * ceilingMs, signal);
   }
-}
-
-/** The new version; null where another one is there than expected, and nothing was written. */
-async function writeOnce(session: Session, values: Values): Promise<string | null> {
-  const { state } = session;
-  const send = (...statements: OurStatement[]): Promise<PostgresResult<[string | null]>[]> =>
-    session.batchFromStart(statements);
-  try {
-    const [direct] = state.mayPut ? await send(putDirectly(values)) : [];
-    // Where it wrote nothing, the function tells why not, or writes after all.
-    if (direct?.rows[0]?.[0]) return direct.rows[0][0];
-  } catch (error) {
-    if (!isServerError(error) || error.code !== NOT_ALLOWED) throw error;
-    state.mayPut = false;
-  }
-  const isAsked = state.mayPut === undefined;
-  const [written, right] = await (isAsked ? send(put(values), MAY_PUT) : send(put(values)));
-  if (isAsked) state.mayPut = right?.rows[0]?.[0] === 'true';
-  return written?.rows[0]?.[0] ?? null;
 }
 
 function unknown(

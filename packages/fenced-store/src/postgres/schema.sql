@@ -279,35 +279,9 @@ $$;
 -- The first statement of a fenced transaction of the library: holds the resources for at most so many milliseconds,
 -- presents the token for all of them, given in an order that all share, and notes the write where it has an id. `presented` is
 -- what `present` would make of them; that it is true is not relied on.
--- It does what `hold` and `present` do, in fewer steps, since every transaction pays for them: a step costs more than what it does.
 CREATE OR REPLACE FUNCTION fenced.enter(resources text[], token bigint, hold_ms integer, presented text,
   write_id uuid DEFAULT NULL, implicit boolean DEFAULT false) RETURNS xid8
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-  has_turn boolean;
-BEGIN
-  -- By far the most are like this: one resource, whose token is there already, PostgreSQL 17 or later, and no time limit of the session's own.
-  SELECT pg_try_advisory_xact_lock_shared(hashtextextended(resources[1], 112585829737828)) INTO has_turn
-    FROM fenced.ratchet r WHERE r.resource = resources[1] AND r.token = enter.token AND cardinality(resources) = 1
-      AND current_setting('transaction_isolation') = 'read committed' AND current_setting('transaction_read_only') = 'off'
-      AND current_setting('transaction_timeout', true) = '0';
-  -- As in `take_turn`: read after the lock was had, so that it is final.
-  PERFORM set_config('fenced.presented', concat(extract(epoch FROM now()), enter.presented), true), set_config('transaction_timeout', hold_ms::text, true)
-    FROM fenced.ratchet r WHERE has_turn AND r.resource = resources[1] AND r.token = enter.token;
-  IF NOT FOUND THEN
-    PERFORM fenced.enter_in_turn(resources, enter.token, hold_ms, enter.presented, implicit);
-  END IF;
-  IF write_id IS NOT NULL THEN
-    PERFORM fenced.note_write(write_id);
-  END IF;
-  RETURN CASE WHEN NOT implicit THEN pg_current_xact_id() END;
-END
-$$;
-
--- The long way of `enter`: in any case, and with waiting. Plain, as `take_turn`.
-CREATE OR REPLACE FUNCTION fenced.enter_in_turn(resources text[], token bigint, hold_ms integer, presented text, implicit boolean) RETURNS void
-LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
   ends CONSTANT timestamptz := clock_timestamp() + hold_ms * interval '1 ms';
@@ -320,15 +294,19 @@ BEGIN
   FOREACH resource IN ARRAY resources LOOP
     -- The time limit of a lock counts for each of them, so it is what is left of ours.
     PERFORM set_config('lock_timeout', fenced.stricter('lock_timeout', fenced.left_ms(ends)), true),
-      fenced.take_turn(resource, enter_in_turn.token);
+      fenced.take_turn(resource, enter.token);
   END LOOP;
-  PERFORM set_config('fenced.presented', concat(extract(epoch FROM now()), enter_in_turn.presented), true);
+  PERFORM set_config('fenced.presented', concat(extract(epoch FROM now()), enter.presented), true);
   -- Now that nobody is waited for any more: a wait that takes too long ends with an error, not with the session.
   IF current_setting('server_version_num')::integer >= 170000 THEN
     PERFORM set_config('transaction_timeout', fenced.stricter('transaction_timeout', fenced.left_ms(ends)), true);
   ELSE
     PERFORM fenced.hold(fenced.stricter('idle_in_transaction_session_timeout', fenced.left_ms(ends))::integer);
   END IF;
+  IF write_id IS NOT NULL THEN
+    PERFORM fenced.note_write(write_id);
+  END IF;
+  RETURN CASE WHEN NOT implicit THEN pg_current_xact_id() END;
 END
 $$;
 

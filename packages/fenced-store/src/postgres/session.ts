@@ -10,7 +10,6 @@ import {
 import { LIMIT_MS_MAX } from './fence.js';
 import { fromPool, inTurns, type Lent } from './lent.js';
 import type { Runtime } from './runtime.js';
-import { Shortcuts } from './shortcuts.js';
 import { type ConnectionState, stateOf } from './state.js';
 
 /** How much longer than a limit that the server itself keeps we wait for its answer. */
@@ -27,7 +26,6 @@ export interface Patience {
 
 /** Lends connections of the caller's pool, or the caller's only client to one user after the other. */
 export class Connections {
-  readonly #shortcuts = new Shortcuts();
   readonly #runtime: Runtime;
   readonly #isPool: boolean;
   readonly #borrow: () => Promise<Lent>;
@@ -50,13 +48,7 @@ export class Connections {
     use: (session: Session) => Promise<Result>,
   ): Promise<Result> {
     const lent = await this.#checkOut(patience);
-    const session = new Session(
-      lent,
-      this.#isPool,
-      this.#runtime,
-      patience.limitMs,
-      this.#shortcuts,
-    );
+    const session = new Session(lent, this.#isPool, this.#runtime, patience.limitMs);
     const interrupt = (): void => void session.interrupt(patience.signal?.reason);
     patience.signal?.addEventListener('abort', interrupt, { once: true });
     try {
@@ -88,8 +80,6 @@ export class Connections {
 export class Session {
   readonly client: PostgresClient;
   readonly state: ConnectionState;
-  /** Of all connections of the same pool. */
-  readonly shortcuts: Shortcuts;
   readonly #lent: Lent;
   readonly #isPools: boolean;
   readonly runtime: Runtime;
@@ -101,15 +91,8 @@ export class Session {
   #cancelling: Promise<void> | undefined;
 
   /** @param isPools whether the connection is a pool's, which opens others for those that are closed */
-  constructor(
-    lent: Lent,
-    isPools: boolean,
-    runtime: Runtime,
-    limitMs: number,
-    shortcuts: Shortcuts,
-  ) {
+  constructor(lent: Lent, isPools: boolean, runtime: Runtime, limitMs: number) {
     this.client = lent.client;
-    this.shortcuts = shortcuts;
     this.#lent = lent;
     this.#isPools = isPools;
     this.runtime = runtime;

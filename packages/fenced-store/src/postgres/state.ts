@@ -12,10 +12,6 @@ export class ConnectionState {
   readonly names: Names = new Names();
   /** Whether a transaction has to begin with a BEGIN that says of what kind it is, since the session's defaults are others. */
   needsBegin = false;
-  /** Whether tokens may be presented in the shorter way, as far as that is known; `false` once it failed, for good. */
-  mayLook: boolean | undefined;
-  /** Whether documents may be written without the function that does it for all roles, as far as that is known. */
-  mayPut: boolean | undefined;
   /**
    * Whether the server gave up a wait for a synchronous standby. One that is cancelled, or lasts longer than
    * `statement_timeout`, is answered all the same as committed, and only a warning says that a failover may lose it.

@@ -3,15 +3,14 @@ import { shown } from '../core/shown.js';
 import type { OurStatement } from './batch.js';
 import type { CheckedFence, IsolationLevel } from './fence.js';
 
-/** One that is sent again and again. */
-function kept(name: string, text: string, values: readonly string[] = []): OurStatement {
-  return { isOurs: true, isSentAgain: true, name, text, values };
+function named(name: string, text: string): OurStatement {
+  return { isOurs: true, name, text };
 }
 
-export const COMMIT: OurStatement = kept('fenced_commit', 'COMMIT');
+export const COMMIT: OurStatement = named('fenced_commit', 'COMMIT');
 
 /** Its answer says that the server came as far as to what follows it. */
-export const NOTHING: OurStatement = kept('fenced_nothing', '');
+export const NOTHING: OurStatement = named('fenced_nothing', '');
 
 export const BEGIN: Record<IsolationLevel, OurStatement> = {
   'read committed': begin('read committed'),
@@ -21,25 +20,18 @@ export const BEGIN: Record<IsolationLevel, OurStatement> = {
 
 function begin(isolation: IsolationLevel): OurStatement {
   const name = `fenced_begin_${isolation.replace(' ', '_')}`;
-  return kept(name, `BEGIN ISOLATION LEVEL ${isolation} READ WRITE`);
+  return named(name, `BEGIN ISOLATION LEVEL ${isolation} READ WRITE`);
 }
 
 /** The answer to `enter`. */
 export type Entered = readonly [
-  /** `true` where this connection may go the shorter way from now on. Asked first, since `fenced.enter` sets a limit of its own. */
-  mayLook?: string | null,
   /** The server's name for the transaction. */
   id?: string,
   /** `true` where the server limits whole transactions, as PostgreSQL 17 and later do; else it limits each statement and each pause. */
   isLimited?: string,
 ];
 
-const EQUALS = 'OPERATOR(pg_catalog.=)';
-
-/** The shorter way needs version 3 of the schema: an earlier one reads `fenced.presented` in another way. */
 const ENTER = `SELECT
-  (pg_catalog.current_setting('transaction_timeout', true) ${EQUALS} '0' AND fenced.version() OPERATOR(pg_catalog.>=) 3
-    AND pg_catalog.has_table_privilege('fenced.ratchet', 'SELECT'))::pg_catalog.text AS may_look,
   fenced.enter($1, $2, $3, $4, $5, $6) AS id,
   (pg_catalog.current_setting('server_version_num')::integer OPERATOR(pg_catalog.>=) 170000)::pg_catalog.text AS is_limited`;
 
@@ -50,7 +42,7 @@ const ENTER = `SELECT
  */
 export function enter(fence: CheckedFence, writeId?: string, implicit = false): OurStatement {
   const values = [...entering(fence, writeId), String(implicit)];
-  return { isOurs: true, name: 'fenced_enter_3', text: ENTER, values };
+  return { isOurs: true, name: 'fenced_enter_4', text: ENTER, values };
 }
 
 /** The first five arguments of `fenced.enter`. */
@@ -78,38 +70,6 @@ export function presentation(fence: CheckedFence): { text: string; values: (stri
   };
 }
 
-/** Takes a place among those with the same token, where that can be had at once, and says so in the setting. No row comes back. */
-const LOCK = `SELECT WHERE pg_catalog.set_config('fenced.presented', CASE
-    WHEN pg_catalog.current_setting('transaction_timeout') ${EQUALS} '0'
-      AND pg_catalog.current_setting('transaction_isolation') ${EQUALS} 'read committed'
-      AND pg_catalog.current_setting('transaction_read_only') ${EQUALS} 'off'
-      AND pg_catalog.pg_try_advisory_xact_lock_shared(pg_catalog.hashtextextended($1, 112585829737828))
-    THEN pg_catalog.concat(EXTRACT(epoch FROM pg_catalog.now()), $2::pg_catalog.text) ELSE '' END, true) IS NULL
-  OR pg_catalog.set_config('transaction_timeout', $3, true) IS NULL`;
-
-/** As in `fenced.take_turn`: what is read after the lock was had is final. A transaction gets its number only where one is asked for. */
-const LOOK = `SELECT coalesce((SELECT CASE WHEN $4 THEN pg_catalog.pg_current_xact_id()::pg_catalog.text ELSE '' END FROM fenced.ratchet
-    WHERE resource ${EQUALS} $1 AND token ${EQUALS} $2 AND pg_catalog.current_setting('fenced.presented')
-      ${EQUALS} pg_catalog.concat(EXTRACT(epoch FROM pg_catalog.now()), $3::pg_catalog.text)),
-  fenced.refuse($1, $2, NULL)::pg_catalog.text)`;
-
-/** What presents a token that is there already, in a shorter way than `enter` for all tokens: see `Shortcuts`. */
-export function lock(fence: CheckedFence, limitMs: number): OurStatement {
-  const { resources, token, hasLease } = fence;
-  const [resource = ''] = resources;
-  const presented = presentedBy(resources, token);
-  const statement = kept('fenced_lock', LOCK, [resource, presented, String(limitMs)]);
-  // What is left of a lease is another time each time.
-  return hasLease ? { ...statement, isSentAgain: false } : statement;
-}
-
-/** To be sent behind `lock`. Gives the server's name for the transaction, but for an implicit one. */
-export function look({ resources, token }: CheckedFence, implicit: boolean): OurStatement {
-  const [resource = ''] = resources;
-  const presented = presentedBy(resources, token);
-  return kept('fenced_look', LOOK, [resource, String(token), presented, String(!implicit)]);
-}
-
 /** The tokens as `fenced.present` sets them, behind the time when the transaction began. */
 function presentedBy(resources: readonly string[], token: bigint): string {
   return `{${resources.map((name) => `${JSON.stringify(name)}:${token}`)}}`;
@@ -122,25 +82,6 @@ export function put(values: Values): OurStatement {
   const text = 'SELECT fenced.put_record($1, $2, $3, $4, $5, $6)';
   return { isOurs: true, name: 'fenced_put_record_2', text, values };
 }
-
-/** Whether this connection may do the same by itself. */
-export const MAY_PUT: OurStatement = {
-  isOurs: true,
-  text: `SELECT (pg_catalog.has_table_privilege('fenced.record', 'SELECT') AND pg_catalog.has_table_privilege('fenced.record', 'INSERT')
-    AND pg_catalog.has_table_privilege('fenced.record', 'UPDATE'))::pg_catalog.text`,
-};
-
-/** What `fenced.put_record` does, for roles that may. No row comes back where nothing was written, for whatever reason. */
-export function putDirectly(values: Values): OurStatement {
-  return { isOurs: true, name: 'fenced_put_directly', text: PUT_DIRECTLY, values };
-}
-
-const PUT_DIRECTLY = `INSERT INTO fenced.record AS r (collection, id, body, token, version, write_id)
-  VALUES ($1, $2, $3, $4, coalesce($6::bigint, 0::bigint) OPERATOR(pg_catalog.+) 1::bigint, $5)
-  ON CONFLICT ON CONSTRAINT record_pkey DO UPDATE
-    SET body = EXCLUDED.body, token = EXCLUDED.token, version = r.version OPERATOR(pg_catalog.+) 1::bigint, write_id = EXCLUDED.write_id
-    WHERE r.token OPERATOR(pg_catalog.<=) EXCLUDED.token AND r.version OPERATOR(pg_catalog.=) coalesce($6::bigint, r.version)
-  RETURNING r.version`;
 
 /** Presents the token in a transaction of its own. */
 export function claiming(fence: CheckedFence, writeId?: string): OurStatement[] {

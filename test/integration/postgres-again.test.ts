@@ -3,7 +3,6 @@ import type { FencedPostgres } from '@fenced/store/postgres';
 import type pg from 'pg';
 import { beforeEach, describe, expect, test } from 'vitest';
 import {
-  asNewRole,
   gate,
   INSERT,
   type Ledger,
@@ -34,14 +33,6 @@ beforeEach(async () => {
   ({ one, store } = storeOfOne(ledger.url));
 });
 
-/** How often this connection has looked at the ratchet itself. */
-async function looksOn(pool: pg.Pool): Promise<number> {
-  const { rows } = await pool.query<{ looks: string }>(
-    `SELECT coalesce(sum(generic_plans + custom_plans), 0) AS looks FROM pg_prepared_statements WHERE name = 'fenced_look'`,
-  );
-  return Number(rows[0]?.looks);
-}
-
 /** As PostgreSQL shows what is left of them. */
 const NINE_SECONDS = /^(9s|8\d\d\dms)$/;
 
@@ -53,11 +44,11 @@ async function limitWithin(store: FencedPostgres): Promise<string> {
   return rows[0]?.transaction_timeout ?? '';
 }
 
-/** Whether servers like this one are ever asked in the shorter way. */
-const isFit = (): Promise<boolean> => limitsTransactions(one);
+/** Whether the server has a limit for whole transactions. */
+const hasLimit = (): Promise<boolean> => limitsTransactions(one);
 
 describe.each(writesOfEachKind)('$kind', ({ kind, write }) => {
-  test('a token that was accepted is presented again in the shorter way, in no more round trips', async () => {
+  test('a token that was accepted is presented again in the same number of round trips', async () => {
     const far = await throughProxy(ledger, { max: 1 });
     await write(far.store, 'first');
     for (const text of ['second', 'third']) {
@@ -65,7 +56,6 @@ describe.each(writesOfEachKind)('$kind', ({ kind, write }) => {
       await write(far.store, text);
       expect(far.proxy.roundTrips - before).toBe(kind === 'query' ? 1 : 3);
     }
-    expect(await looksOn(far.pool)).toBe((await isFit()) ? 2 : 0);
     expect(await ledger.entries()).toEqual(['first', 'second', 'third']);
   });
 
@@ -115,48 +105,6 @@ describe.each(writesOfEachKind)('$kind', ({ kind, write }) => {
     expect(await ledger.entries()).toEqual(['in time', 'first', 'newer']);
   });
 
-  /** How often it has looked after three writes, under each of these rights in turn. */
-  async function looksUnder(rights: (role: string) => readonly string[]): Promise<number[]> {
-    const url = await asNewRole(ledger.url);
-    const role = `"${url.username}"`;
-    await ledger.pool.query(`SELECT fenced.allow('${url.username}')`);
-    await ledger.pool.query(
-      `GRANT INSERT ON entry TO ${role}; GRANT USAGE ON SEQUENCE entry_id_seq TO ${role}`,
-    );
-    const { one: theirs, store: their } = storeOfOne(url);
-    const counts: number[] = [];
-    const texts: string[] = [];
-    for (const right of rights(role)) {
-      await ledger.pool.query(right);
-      for (let i = 0; i < 3; i++) {
-        texts.push(`${counts.length}/${i}`);
-        await write(their, texts.at(-1) ?? '');
-      }
-      counts.push(await looksOn(theirs));
-    }
-    expect(await ledger.entries()).toEqual(texts);
-    await ledger.pool.query(`DROP OWNED BY ${role}`);
-    return counts;
-  }
-
-  test('a role that may only present tokens never looks at the ratchet; with the right it does, and without it goes on', async () => {
-    const counts = await looksUnder((role) => [
-      '',
-      `GRANT SELECT ON fenced.ratchet TO ${role}`,
-      `REVOKE SELECT ON fenced.ratchet FROM ${role}`,
-    ]);
-    // The third look is the one that was not allowed any more; none came after it.
-    expect(counts).toEqual((await isFit()) ? [0, 2, 3] : [0, 0, 0]);
-  });
-
-  test('a right that is missing otherwise is missed once', async () => {
-    const counts = await looksUnder((role) => [
-      `GRANT SELECT ON fenced.ratchet TO ${role}; REVOKE EXECUTE ON FUNCTION fenced.refuse FROM PUBLIC`,
-      '',
-    ]);
-    expect(counts).toEqual((await isFit()) ? [1, 1] : [0, 0]);
-  });
-
   test.each([
     "default_transaction_isolation = 'repeatable read'",
     'default_transaction_read_only = on',
@@ -175,7 +123,7 @@ describe.each(writesOfEachKind)('$kind', ({ kind, write }) => {
   test("the session's own limit, set since, is kept where it is stricter", async () => {
     await write(store, 'first');
     await write(store, 'second');
-    if (!(await isFit())) return;
+    if (!(await hasLimit())) return;
     await one.query("SET transaction_timeout = '9s'");
     const limits = await Promise.all([1, 2].map(() => limitWithin(store)));
     expect(limits).toEqual([
@@ -212,37 +160,6 @@ test('reading with a token takes no transaction id, whichever way it came in', a
   }
 });
 
-test.each(['query', 'transaction'] as const)(
-  'a signal that aborts while the shorter way is refused: a %s does not go the longer one',
-  async (kind) => {
-    const { proxy, pool, store } = await throughProxy(ledger, { max: 1 });
-    // So that no cancellation comes in between.
-    pool.on('connect', (client) => Object.assign(client, { processID: null }));
-    await writes[kind](store, 'in time');
-    if (!(await isFit())) return;
-    // The longer way would be open: the ratchet is lower than what was accepted.
-    await ledger.pool.query(`SELECT fenced.reset('${resource}', 20, 'a drill')`);
-    const abort = new AbortController();
-    const options = { ...fence, signal: abort.signal };
-    proxy.hold('toClient');
-    let isRun = false;
-    const writing = rejectionOf(
-      kind === 'query'
-        ? store.query(options, INSERT, ['late'])
-        : store.transaction(options, async () => {
-            isRun = true;
-          }),
-    );
-    await proxy.untilHeld('toClient');
-    abort.abort(new Error('enough'));
-    proxy.release('toClient');
-    expect(await writing).toBe(abort.signal.reason);
-    expect(isRun).toBe(false);
-    expect(await ledger.store.highest(resource)).toBe(20n);
-    expect(await ledger.entries()).toEqual(['in time']);
-  },
-);
-
 test('a client that pipelines by itself hears that the server limits transactions, and tells it no more', async () => {
   const far = await throughProxy(ledger, { max: 1, pipeline: true } as pg.PoolConfig);
   const lease = { remainingMs: () => 5_000 - performance.now() + startMs };
@@ -253,7 +170,7 @@ test('a client that pipelines by itself hears that the server limits transaction
     await tx.query('SELECT 1');
     return far.proxy.roundTrips - before;
   });
-  expect(trips).toBe((await isFit()) ? 1 : 2);
+  expect(trips).toBe((await hasLimit()) ? 1 : 2);
 });
 
 test('a paused holder is evicted when its lease ends, whichever way it came in', async () => {
@@ -284,16 +201,4 @@ test('what was presented again opens the guarded rows of that resource, and no o
   await insert(42);
   await expect(insert(43)).rejects.toMatchObject({ code: 'UF002' });
   expect((await ledger.pool.query('SELECT id FROM invoice')).rows).toEqual([{ id: 42 }]);
-});
-
-test('of more resources than are kept in mind each is written, and refused where it is stale', async () => {
-  for (let i = 0; i < 2_500; i++)
-    await store.query({ resource: `invoice/${i}`, token: 33 }, 'SELECT 1');
-  for (const i of [0, 2_499]) {
-    await store.query({ resource: `invoice/${i}`, token: 33 }, INSERT, [`${i}`]);
-    await ledger.store.claim({ resource: `invoice/${i}`, token: 34 });
-    const late = store.query({ resource: `invoice/${i}`, token: 33 }, INSERT, ['late']);
-    await expect(late).rejects.toBeInstanceOf(StaleTokenError);
-  }
-  expect(await ledger.entries()).toEqual(['0', '2499']);
 });
