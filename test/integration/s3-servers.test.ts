@@ -56,6 +56,7 @@ describe('servers that do not enforce conditions', () => {
     [{ ignoresNoneMatch: true, ignoresMatch: true }, 'create-again'],
     [{ createsUponMatch: true }, 'update-of-nothing'],
     [{ checksBeforeItWrites: true }, 'race-of-creates'],
+    [{ server: 'Werkzeug/3.1.8 Python/3.11.7' }, 'overtaken-create'],
     [{ checksHeadersOnly: true }, 'overtaken-create'],
     [{ checksHeadersOnly: true, looksLate: true }, 'overtaken-create'],
     [{ ignoresEvery: 40 }, 'race-of-creates'],

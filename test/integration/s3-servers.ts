@@ -84,6 +84,8 @@ export interface Betrayal {
   readonly checksBeforeItWrites?: boolean;
   /** Checks the condition when the headers come, and stores the body when it is there: versitygw 1.2. */
   readonly checksHeadersOnly?: boolean;
+  /** What it calls itself. */
+  readonly server?: string;
   /** Looks at the headers of a long body late, as a busy server may. */
   readonly looksLate?: boolean;
   /** Ignores the conditions of every so many requests. */
@@ -156,7 +158,13 @@ const RACERS = 8;
 /** Objects in memory behind the calls of S3 that the store makes; honest where nothing is betrayed. */
 export function inMemory(betrayal: Betrayal): (asked: Asked) => Promise<Answer> {
   const server = new InMemory(betrayal);
-  const answer = (asked: Asked): Promise<Answer> => server.answer(asked);
+  const answer = async (asked: Asked): Promise<Answer> => {
+    const { headers, ...answered } = await server.answer(asked);
+    return {
+      ...answered,
+      headers: { ...headers, ...(betrayal.server && { server: betrayal.server }) },
+    };
+  };
   if (!betrayal.checksHeadersOnly) return answer;
   return Object.assign(answer, {
     holds: async (path: string, headers: IncomingHttpHeaders) => {
