@@ -23,6 +23,8 @@ export interface Asked {
 /** What a server answers; null cuts the connection. */
 export interface Script {
   (asked: Asked): Answer | null | Promise<Answer | null>;
+  /** Answers when the headers of a request have come; its body is never read then. */
+  readonly early?: (path: string, headers: IncomingHttpHeaders) => Answer | undefined;
   /** Asked when the headers of a request have come, and its body has not. */
   readonly holds?: (path: string, headers: IncomingHttpHeaders) => boolean | Promise<boolean>;
 }
@@ -38,6 +40,8 @@ export class ScriptedServer implements AsyncDisposable {
 
   static async start(answer: Script): Promise<ScriptedServer> {
     const server = createServer(async (incoming, outgoing) => {
+      const early = answer.early?.(incoming.url ?? '', incoming.headers);
+      if (early) return void outgoing.writeHead(early.status).end(early.body);
       const heldAtFirst = (await answer.holds?.(incoming.url ?? '', incoming.headers)) ?? null;
       const body = Buffer.concat(await Array.fromAsync(incoming));
       const { method = '', url: path = '', headers } = incoming;
