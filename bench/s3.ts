@@ -41,6 +41,12 @@ export async function benchS3(): Promise<Row[]> {
   return rows;
 }
 
+async function drained(body: Readable = Readable.from([])): Promise<void> {
+  let bytes = 0;
+  for await (const piece of body as AsyncIterable<Uint8Array>) bytes += piece.length;
+  if (bytes !== STREAM_MIB * MIB) throw new Error(`the stream has ${bytes} bytes`);
+}
+
 class S3Bench {
   readonly #client: S3Client;
   readonly #bucket: string;
@@ -134,7 +140,23 @@ class S3Bench {
         name: 'put of a stream',
         run: () => this.#documents.put('stream', body(), { token: TOKEN }),
       };
-      rows.push(...(await compare('s3', [upload, put], 1, { rounds: 2, warmUp: 1 })));
+      const get: Subject = {
+        name: `GetObject as a stream, ${STREAM_MIB} MiB ${name}`,
+        run: async () => {
+          const object = { Bucket: this.#bucket, Key: 'upload' };
+          const { Body } = await this.#client.send(new GetObjectCommand(object));
+          await drained(Body as Readable);
+        },
+      };
+      const getStream: Subject = {
+        name: 'getStream',
+        run: async () => drained((await this.#documents.getStream('stream'))?.body),
+      };
+      for (const subjects of [
+        [upload, put],
+        [get, getStream],
+      ] as const)
+        rows.push(...(await compare('s3', subjects, 1, { rounds: 6, warmUp: 1 })));
     }
     return rows;
   }

@@ -26,6 +26,8 @@ export interface Observed {
   readonly entered: boolean;
   /** Where it was sent; without an address it has not been handed to the network. */
   readonly address: string | undefined;
+  /** Whether all of its body was handed to the system, as far as it was sent in pieces. */
+  readonly isBodySent: boolean;
   /** What the server calls itself. */
   readonly server: string | undefined;
 }
@@ -54,6 +56,7 @@ export function observe(stack: Stack, sending: Sending): Observed {
   const observed: { -readonly [Fact in keyof Observed]: Observed[Fact] } = {
     entered: false,
     address: undefined,
+    isBodySent: false,
     server: undefined,
   };
   stack.add(
@@ -66,7 +69,9 @@ export function observe(stack: Stack, sending: Sending): Observed {
   stack.add(
     (next) => async (args) => {
       observed.address = addressOf(args);
-      inPieces(args, sending);
+      inPieces(args, sending, () => {
+        observed.isBodySent = true;
+      });
       const result = await next(args);
       observed.server = serverOf(result);
       return result;
@@ -100,7 +105,7 @@ export function setHeader(stack: Stack, name: string, value: string): void {
 }
 
 /** Has the body sent in pieces, each when the connection takes it, so that a slow line can be told from a dead one. */
-function inPieces(args: object, { onPiece, onLast, halfway }: Sending): void {
+function inPieces(args: object, { onPiece, onLast, halfway }: Sending, onSent: () => void): void {
   const { request } = args as { readonly request?: { body?: unknown } };
   const body = request?.body;
   if (request === undefined || !(body instanceof Uint8Array || body instanceof Readable)) return;
@@ -111,11 +116,9 @@ function inPieces(args: object, { onPiece, onLast, halfway }: Sending): void {
       yield piece;
     }
     onLast();
+    onSent();
   };
-  const sent = Readable.from(pieces(), { objectMode: false });
-  // The SDK does not listen: a file that is closed because the answer came early would end the process.
-  sent.on('error', () => undefined);
-  request.body = sent;
+  request.body = Readable.from(pieces(), { objectMode: false });
 }
 
 export async function* slices(

@@ -18,7 +18,7 @@ import {
 import { CorruptObjectError } from '../core/errors.js';
 import type { Stamp } from '../core/stored.js';
 import { tooLarge } from './failures.js';
-import { END } from './seal.js';
+import { END, prepended } from './seal.js';
 
 /**
  * How stored bytes become the caller's again.
@@ -36,6 +36,8 @@ const PIECE_BYTES_MAX = 2 ** 24;
 const SMALL_BYTES = 2 ** 14;
 /** Before the bytes of a stored block: its kind, its length and the complement of that. */
 const BLOCK_HEAD_BYTES = 5;
+/** How far back a block of DEFLATE data may refer. */
+const WINDOW_BYTES = 2 ** 15;
 /** `seal` writes 17 blocks for each MiB. Of far smaller ones, which somebody made up, each would cost more memory than it holds. */
 const BLOCK_BYTES_USUAL = 2 ** 15;
 const BLOCKS_MORE = 16;
@@ -134,12 +136,11 @@ export async function* opened(
   member: AsyncIterable<Uint8Array>,
 ): AsyncGenerator<Uint8Array> {
   const split = new Split(resource, stamp, member);
-  const inflate = createInflateRaw({ chunkSize: CHUNK_BYTES });
-  pipeline(split.data(), inflate, () => undefined);
+  const inflated = new InflatedPieces(split.data());
   let length = 0;
   let checksum = 0;
   try {
-    for await (const chunk of inflate as AsyncIterable<Buffer>) {
+    for await (const chunk of inflated.all()) {
       checksum = crc32(chunk, checksum);
       length += chunk.length;
       yield chunk;
@@ -148,13 +149,82 @@ export async function* opened(
     throw isOfZlib(error) ? damaged(resource, error) : error;
   }
   check(resource, parseTrailer(resource, split.trailer), {
-    isUsedUp: split.ended && inflate.bytesWritten === split.dataBytes,
+    isUsedUp: split.ended && inflated.usedBytes === split.dataBytes,
     length,
     crc32: checksum,
   });
 }
 
-/** A member that arrives in pieces, of which the first bytes are checked, and the last held back. */
+/**
+ * The bytes of DEFLATE data that arrives in pieces. Stored blocks need no zlib, which takes several times as long for them: their
+ * bytes are handed on as they came. From the first other block on, zlib reads all, and is given the bytes before: zlib itself begins
+ * a chunk with stored blocks at times, to which later blocks refer.
+ */
+class InflatedPieces {
+  /** How much of the data was needed. */
+  usedBytes = 0;
+  readonly #data: AsyncGenerator<Uint8Array>;
+  /** The latest bytes, in a copy: those that were handed on are the reader's. */
+  readonly #latest = Buffer.allocUnsafe(2 * WINDOW_BYTES);
+  #latestBytes = 0;
+
+  constructor(data: AsyncGenerator<Uint8Array>) {
+    this.#data = data;
+  }
+
+  async *all(): AsyncGenerator<Uint8Array> {
+    let head: Uint8Array = new Uint8Array();
+    let left = 0;
+    for await (const piece of this.#data) {
+      let rest = head.length > 0 ? Buffer.concat([head, piece]) : piece;
+      while (rest.length > 0) {
+        const bytes = rest.subarray(0, left);
+        this.#keep(bytes);
+        if (bytes.length > 0) yield bytes;
+        this.usedBytes += bytes.length;
+        left -= bytes.length;
+        rest = rest.subarray(bytes.length);
+        if (rest.length < BLOCK_HEAD_BYTES) break;
+        const blockBytes = storedBlockBytes(rest);
+        if (blockBytes === null) return yield* this.#byZlib(rest);
+        left = blockBytes;
+        this.usedBytes += BLOCK_HEAD_BYTES;
+        rest = rest.subarray(BLOCK_HEAD_BYTES);
+      }
+      head = rest;
+    }
+    yield* this.#byZlib(head);
+  }
+
+  #keep(bytes: Uint8Array): void {
+    const last = bytes.subarray(-WINDOW_BYTES);
+    if (this.#latestBytes + last.length > this.#latest.length) {
+      this.#latest.copyWithin(0, this.#latestBytes - WINDOW_BYTES, this.#latestBytes);
+      this.#latestBytes = WINDOW_BYTES;
+    }
+    this.#latest.set(last, this.#latestBytes);
+    this.#latestBytes += last.length;
+  }
+
+  async *#byZlib(first: Uint8Array): AsyncGenerator<Uint8Array> {
+    const start = Math.max(0, this.#latestBytes - WINDOW_BYTES);
+    const dictionary = this.#latest.subarray(start, this.#latestBytes);
+    const options = { chunkSize: CHUNK_BYTES, ...(dictionary.length > 0 && { dictionary }) };
+    const inflate = createInflateRaw(options);
+    pipeline(prepended(first, this.#data), inflate, () => undefined);
+    yield* inflate as AsyncIterable<Uint8Array>;
+    this.usedBytes += inflate.bytesWritten;
+  }
+}
+
+/** How many bytes the block holds that begins here; null if it is no stored one, or the last one. */
+function storedBlockBytes(data: Uint8Array): number | null {
+  const bytes = (data[1] ?? 0) + 256 * (data[2] ?? 0);
+  const complement = (data[3] ?? 0) + 256 * (data[4] ?? 0);
+  return data[0] === 0 && complement === 0xffff - bytes ? bytes : null;
+}
+
+/** A member that arrives in pieces, of which the first bytes are checked, and the last piece is held back. */
 class Split {
   trailer: Uint8Array = new Uint8Array();
   dataBytes = 0;
@@ -171,15 +241,24 @@ class Split {
 
   async *data(): AsyncGenerator<Uint8Array> {
     let headerBytes = HEADER_BYTES;
+    let held: Uint8Array = new Uint8Array();
     for await (const piece of headed(this.#resource, this.#stamp, this.#member)) {
-      const held = Buffer.concat([this.trailer, piece.subarray(headerBytes)]);
+      const next = piece.subarray(headerBytes);
       headerBytes = 0;
-      const end = Math.max(0, held.length - TRAILER_BYTES);
-      this.trailer = held.subarray(end);
-      this.dataBytes += end;
-      if (end > 0) yield held.subarray(0, end);
+      const kept = next.length < TRAILER_BYTES ? TRAILER_BYTES : 0;
+      const end = Math.max(0, held.length - kept);
+      yield* this.#counted(held.subarray(0, end));
+      held = end < held.length ? Buffer.concat([held.subarray(end), next]) : next;
     }
+    const end = Math.max(0, held.length - TRAILER_BYTES);
+    this.trailer = held.subarray(end);
+    yield* this.#counted(held.subarray(0, end));
     this.ended = true;
+  }
+
+  *#counted(data: Uint8Array): Generator<Uint8Array> {
+    this.dataBytes += data.length;
+    if (data.length > 0) yield data;
   }
 }
 

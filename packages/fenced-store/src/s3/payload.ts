@@ -3,7 +3,7 @@ import { InvalidArgumentError, UnsupportedByStoreError } from '../core/errors.js
 import { type BodyStream, bodyBytes, type S3Body } from './arguments.js';
 import type { WritePath } from './probe-paths.js';
 import { unlessAborted } from './runtime.js';
-import { type Form, regrouped, seal, sealed } from './seal.js';
+import { type Form, prepended, regrouped, seal, sealed } from './seal.js';
 import { SpoolFile } from './spool.js';
 import { PARTS_MAX } from './upload.js';
 import type { Stretch } from './uploads.js';
@@ -19,6 +19,8 @@ export type Payload =
       readonly parts: AsyncIterable<Uint8Array | Stretch>;
       /** Whether the server copies parts of what is stored. */
       readonly copies?: boolean;
+      /** Where parts go that nobody needs any more: later ones overwrite them. */
+      readonly free?: Uint8Array[];
       close(): Promise<unknown>;
     };
 
@@ -38,17 +40,18 @@ export async function payloadOf(
   pieces: AsyncIterable<Uint8Array>,
   { partBytes, storedBytesMax, refusal, newSpoolName }: Sizes,
 ): Promise<Payload> {
-  const parts = regrouped(pieces, partBytes);
+  const free: Uint8Array[] = [];
+  const parts = regrouped(pieces, partBytes, free);
   const first = await parts.next();
   if (first.done) return { kind: 'bytes', sealed: new Uint8Array() };
   if (first.value.length < partBytes) return { kind: 'bytes', sealed: first.value };
   const all = prepended(first.value, parts);
   const close = () => parts.return(undefined);
   try {
-    if ((await refusal('upload')) === null) return { kind: 'parts', parts: all, close };
+    if ((await refusal('upload')) === null) return { kind: 'parts', parts: all, free, close };
     const refused = await refusal('file-put');
     if (refused !== null) throw refused;
-    return { kind: 'file', file: await SpoolFile.of(all, newSpoolName(), storedBytesMax) };
+    return { kind: 'file', file: await SpoolFile.of(all, free, newSpoolName(), storedBytesMax) };
   } catch (error) {
     // Nobody may have begun to read the rest.
     await close();
@@ -206,12 +209,4 @@ async function* whole(
     throw new InvalidArgumentError(
       `the stream has not as many bytes as bodyBytes says bodyBytes=${declaredBytes}`,
     );
-}
-
-async function* prepended(
-  first: Uint8Array,
-  rest: AsyncGenerator<Uint8Array>,
-): AsyncGenerator<Uint8Array> {
-  yield first;
-  yield* rest;
 }

@@ -73,7 +73,8 @@ export class Reader {
     if (stored.state === 'deleted') return null;
     const content = contentStream(key, object);
     const wanted = range ? slice(content, range) : content;
-    const body = Readable.from(wanted, { objectMode: false });
+    // One piece ahead: two would be copied into one.
+    const body = Readable.from(wanted, { objectMode: false, highWaterMark: 1 });
     // Whoever takes the stream and never reads it leaves no request open.
     body.once('close', () => object.cancel());
     const bodyBytes = bodyBytesOf(object);

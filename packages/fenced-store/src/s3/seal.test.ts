@@ -1,10 +1,10 @@
 import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { Readable } from 'node:stream';
-import { gunzipSync, inflateRawSync } from 'node:zlib';
+import { crc32, deflateRawSync, gunzipSync, inflateRawSync } from 'node:zlib';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { HEADER_BYTES, TRAILER_BYTES } from '../core/envelope.js';
+import { envelopeHeader, envelopeTrailer, HEADER_BYTES, TRAILER_BYTES } from '../core/envelope.js';
 import { CorruptObjectError, InvalidArgumentError } from '../core/errors.js';
 import type { Stamp } from '../core/stored.js';
 import { TOKEN_MAX } from '../core/token.js';
@@ -177,21 +177,102 @@ test('whatever the pieces that a body and its stored form come in, the bytes are
   );
 });
 
+const MIB = 2 ** 20;
+
+/** A body of many chunks, from a source that overwrites what it has given. */
+async function* overwriting(chunks: readonly Uint8Array[]): AsyncGenerator<Uint8Array> {
+  const memory = Buffer.alloc(100_000);
+  for await (const piece of cut(Buffer.concat(chunks), memory.length)) {
+    memory.set(piece);
+    yield memory.subarray(0, piece.length);
+    memory.fill(0);
+  }
+}
+
+test('a long stream of what shrinks and what does not comes back, and shrinks where it can', async () => {
+  const [random, text] = [randomBytes(MIB), Buffer.alloc(MIB, 'a line of text\n')];
+  const chunks = [random, text, text, text, random, random, random, ...Array(12).fill(text)];
+  const body = Buffer.concat(chunks);
+  const copies: Uint8Array[] = [];
+  for await (const piece of sealed(overwriting(chunks), gzip(6), () => undefined))
+    copies.push(Uint8Array.from(piece));
+  const stamp = { token: 1n, writeId: '00'.repeat(16) };
+  const member = stamped(Buffer.concat(copies), stamp);
+  expect(member.length).toBeLessThan(13 * MIB);
+  expect(Buffer.compare(gunzipSync(member), body)).toBe(0);
+  for (const pieceBytes of [999, 65_536, 3_000_000]) {
+    const back = await Array.fromAsync(opened('k', stamp, cut(member, pieceBytes)));
+    expect(Buffer.compare(Buffer.concat(back), body)).toBe(0);
+  }
+});
+
+test('compressed blocks may refer to stored ones before them, whatever the reader does with those', async () => {
+  const stamp = { token: 1n, writeId: '00'.repeat(16) };
+  for (const blocks of [1, 2, 5]) {
+    const stored = Array.from({ length: blocks }, () => randomBytes(20_000));
+    const before = Buffer.concat(stored);
+    const [dictionary, after] = [before.subarray(-32_768), before.subarray(-20_000)];
+    const head = Buffer.of(0, 20_000 & 255, 20_000 >> 8, ~20_000 & 255, (~20_000 >> 8) & 255);
+    const body = Buffer.concat([before, after]);
+    const member = Buffer.concat([
+      envelopeHeader(stamp),
+      ...stored.flatMap((block) => [head, block]),
+      deflateRawSync(after, { dictionary }),
+      envelopeTrailer(crc32(body), body.length),
+    ]);
+    for (const pieceBytes of [7, 10_000, 1_000_000]) {
+      const copies: Uint8Array[] = [];
+      for await (const piece of opened('k', stamp, cut(Buffer.from(member), pieceBytes))) {
+        copies.push(Uint8Array.from(piece));
+        piece.fill(0);
+      }
+      expect(Buffer.compare(Buffer.concat(copies), body)).toBe(0);
+    }
+  }
+});
+
+test('a long stream that does not shrink needs memory for a few chunks, and no zlib to be read', async () => {
+  const chunks = Array.from({ length: 32 }, () => randomBytes(MIB));
+  const memories = new Set<ArrayBufferLike>();
+  const copies: Uint8Array[] = [];
+  for await (const piece of sealed(Readable.from(chunks), gzip(6), () => undefined)) {
+    if (piece.length > 1_000) memories.add(piece.buffer);
+    copies.push(Uint8Array.from(piece));
+  }
+  expect(memories.size).toBeLessThanOrEqual(4);
+  const stamp = { token: 1n, writeId: '00'.repeat(16) };
+  const arriving = await Array.fromAsync(cut(stamped(Buffer.concat(copies), stamp), 65_536));
+  let bytes = 0;
+  for await (const piece of opened('k', stamp, Readable.from(arriving))) {
+    // What is read is what has arrived, not a copy. The first piece, which has the header, is one.
+    if (bytes > 65_536) expect(piece.buffer).toBe(arriving[1]?.buffer);
+    bytes += piece.length;
+  }
+  expect(bytes).toBe(32 * MIB);
+});
+
 test('a stream that is cut short, damaged, or has more behind it, ends with an error', async () => {
   const stamp = { token: 1n, writeId: '00'.repeat(16) };
-  const member = stamped(await seal(Buffer.from('value '.repeat(400)), gzip(6)), stamp);
   const read = (bytes: Uint8Array): Promise<unknown> =>
     Array.fromAsync(opened('k', stamp, cut(bytes, 7)));
-  for (let length = 0; length < member.length; length++)
-    await expect(read(member.subarray(0, length))).rejects.toThrow(CorruptObjectError);
-  const damaged = Uint8Array.from(member);
-  damaged[member.length - 6] = 1 ^ (damaged[member.length - 6] ?? 0);
-  for (const bytes of [
-    damaged,
-    Buffer.concat([member, member]),
-    Buffer.concat([member, Buffer.alloc(30)]),
-  ])
-    await expect(read(bytes)).rejects.toThrow(CorruptObjectError);
+  const text = Buffer.from('value '.repeat(400));
+  const member = stamped(await seal(text, gzip(6)), stamp);
+  const asItIs = stamped(await seal(text.subarray(0, 600), gzip(0)), stamp);
+  for (const whole of [member, asItIs]) {
+    for (let length = 0; length < whole.length; length++)
+      await expect(read(whole.subarray(0, length))).rejects.toThrow(CorruptObjectError);
+    const damaged = Uint8Array.from(whole);
+    damaged[whole.length - 6] = 1 ^ (damaged[whole.length - 6] ?? 0);
+    const wrongLength = Uint8Array.from(whole);
+    wrongLength[HEADER_BYTES + 1] = 1 ^ (wrongLength[HEADER_BYTES + 1] ?? 0);
+    for (const bytes of [
+      damaged,
+      wrongLength,
+      Buffer.concat([whole, whole]),
+      Buffer.concat([whole, Buffer.alloc(30)]),
+    ])
+      await expect(read(bytes)).rejects.toThrow(CorruptObjectError);
+  }
   const other = { token: 2n, writeId: '00'.repeat(16) };
   await expect(Array.fromAsync(opened('k', other, cut(member, 7)))).rejects.toThrow(
     'of different writes',

@@ -28,6 +28,8 @@ const SAMPLE_BYTES = 4_096;
 const SMALL_BYTES = 4 * SAMPLE_BYTES;
 /** What shrinks by less is stored as it is: reading it back costs nothing then. */
 const WORTHWHILE = 0.95;
+/** After chunks that were not worth deflating, so many are stored without a look at them, at most. */
+const UNTRIED_MAX = 7;
 const STORED_BLOCK_BYTES_MAX = 65_535;
 /** An empty last block: with it the DEFLATE data ends (RFC 1951). */
 export const END: Buffer = Buffer.of(0x03, 0x00);
@@ -74,7 +76,10 @@ export async function seal(body: Uint8Array, { layout, gzipLevel }: Form): Promi
   return sealed;
 }
 
-/** As `seal`, piece by piece. `onRead` hears how much of the body has been read. */
+/**
+ * As `seal`, piece by piece. `onRead` hears how much of the body has been read. Each piece is to be copied before the next is asked
+ * for, which may overwrite it.
+ */
 export async function* sealed(
   body: AsyncIterable<unknown>,
   { layout, gzipLevel }: Form,
@@ -82,18 +87,26 @@ export async function* sealed(
 ): AsyncGenerator<Uint8Array> {
   let checksum = 0;
   let length = 0;
+  const free: Uint8Array[] = [];
   const chunks = async function* (): AsyncGenerator<Uint8Array> {
-    for await (const chunk of regrouped(bytesOf(body), CHUNK_BYTES)) {
+    for await (const chunk of regrouped(bytesOf(body), CHUNK_BYTES, free)) {
       checksum = crc32(chunk, checksum);
       length += chunk.length;
       onRead(length);
       yield chunk;
     }
   };
-  if (layout === 'plain') return yield* chunks();
-  yield HEADER_ROOM;
-  for await (const blocks of inOrder(chunks(), async (chunk) => deflated(chunk, gzipLevel)))
+  const deflate = deflating(gzipLevel);
+  const stored = async (chunk: Uint8Array): Promise<readonly [Uint8Array, Blocks]> => [
+    chunk,
+    layout === 'plain' ? [chunk] : await deflate(chunk),
+  ];
+  if (layout === 'gzip') yield HEADER_ROOM;
+  for await (const [chunk, blocks] of inOrder(chunks(), stored)) {
     yield* blocks;
+    free.push(chunk);
+  }
+  if (layout === 'plain') return;
   yield END;
   yield envelopeTrailer(checksum, length);
 }
@@ -121,6 +134,22 @@ function deflated(chunk: Uint8Array, level: number): Blocks | Promise<Blocks> {
     : deflateRaw(chunk, options).then(shorter);
 }
 
+/** As `deflated`, of chunk after chunk: what did not shrink for a while will hardly begin to. */
+function deflating(level: number): (chunk: Uint8Array) => ReturnType<typeof deflated> {
+  let untried = 0;
+  let left = 0;
+  return (chunk) => {
+    if (left > 0) {
+      left--;
+      return storedBlocks(chunk);
+    }
+    const blocks = deflated(chunk, level);
+    untried = 'length' in blocks ? Math.min(2 * untried + 1, UNTRIED_MAX) : 0;
+    left = untried;
+    return blocks;
+  };
+}
+
 function isWorthwhile(chunk: Uint8Array): boolean {
   if (chunk.length <= SMALL_BYTES) return chunk.length > PACKET_BYTES;
   const middle = (chunk.length - SAMPLE_BYTES) >> 1;
@@ -130,17 +159,24 @@ function isWorthwhile(chunk: Uint8Array): boolean {
   return shrunk.length < WORTHWHILE * sample.length;
 }
 
+const HEAD_OF_LARGEST: Uint8Array = blockHead(STORED_BLOCK_BYTES_MAX);
+
 /** RFC 1951, 3.2.4: one byte for the kind, the length and its complement, and the bytes as they are. */
 function storedBlocks(chunk: Uint8Array): Blocks {
   const blocks: Uint8Array[] = [];
   for (let at = 0; at < chunk.length; at += STORED_BLOCK_BYTES_MAX) {
     const block = chunk.subarray(at, at + STORED_BLOCK_BYTES_MAX);
-    const head = Buffer.alloc(5);
-    head.writeUInt16LE(block.length, 1);
-    head.writeUInt16LE(0xffff - block.length, 3);
-    blocks.push(head, block);
+    const isLargest = block.length === STORED_BLOCK_BYTES_MAX;
+    blocks.push(isLargest ? HEAD_OF_LARGEST : blockHead(block.length), block);
   }
   return blocks;
+}
+
+function blockHead(bytes: number): Uint8Array {
+  const head = Buffer.alloc(5);
+  head.writeUInt16LE(bytes, 1);
+  head.writeUInt16LE(0xffff - bytes, 3);
+  return head;
 }
 
 async function* bytesOf(body: AsyncIterable<unknown>): AsyncGenerator<Uint8Array> {
@@ -154,12 +190,18 @@ async function* bytesOf(body: AsyncIterable<unknown>): AsyncGenerator<Uint8Array
   }
 }
 
-/** The same bytes in pieces of exactly that size, save the last. Each is a copy: what the source does with its own is its business. */
+/**
+ * The same bytes in pieces of exactly that size, save the last. Each is a copy: what the source does with its own is its business.
+ *
+ * @param free where the reader puts pieces of that size that nobody needs any more: later ones overwrite them. New memory costs
+ *   more than the copy does
+ */
 export async function* regrouped(
   pieces: AsyncIterable<Uint8Array>,
   bytes: number,
+  free: Uint8Array[] = [],
 ): AsyncGenerator<Uint8Array> {
-  let group = Buffer.allocUnsafe(bytes);
+  let group: Uint8Array = Buffer.allocUnsafe(bytes);
   let filled = 0;
   for await (const piece of pieces) {
     for (let at = 0; at < piece.length; ) {
@@ -169,11 +211,20 @@ export async function* regrouped(
       at += rest.length;
       if (filled < bytes) continue;
       yield group;
-      group = Buffer.allocUnsafe(bytes);
+      group = free.pop() ?? Buffer.allocUnsafe(bytes);
       filled = 0;
     }
   }
   if (filled > 0) yield group.subarray(0, filled);
+}
+
+/** The first piece, and the others. */
+export async function* prepended(
+  first: Uint8Array,
+  rest: AsyncIterable<Uint8Array>,
+): AsyncGenerator<Uint8Array> {
+  yield first;
+  yield* rest;
 }
 
 /** Maps a few ahead of the reader, and hands over in order. */

@@ -37,12 +37,14 @@ export class SpoolFile implements AsyncDisposable {
   }
 
   /**
+   * @param free where the pieces go once they are in the file
    * @param name random
    * @throws {StoreSetupError} where the folder for temporary files cannot be written to.
    * @throws {UnsupportedByStoreError} where there are more bytes than may be sent in one PUT.
    */
   static async of(
     pieces: AsyncIterable<Uint8Array>,
+    free: Uint8Array[],
     name: string,
     bytesMax: number,
   ): Promise<SpoolFile> {
@@ -52,7 +54,10 @@ export class SpoolFile implements AsyncDisposable {
     try {
       // Windows keeps the name until the file is closed.
       await unlink(path).catch(() => undefined);
-      for await (const piece of pieces) await spool.#append(piece, bytesMax);
+      for await (const piece of pieces) {
+        await spool.#append(piece, bytesMax);
+        free.push(piece);
+      }
       return spool;
     } catch (error) {
       await spool[Symbol.asyncDispose]();

@@ -27,6 +27,8 @@ export async function uploadParts(
     readonly partsInFlight: number;
     readonly signal: AbortSignal | undefined;
     readonly onSent: (storedBytes: number) => void;
+    /** Where bytes go that are needed no more. */
+    readonly free?: Uint8Array[] | undefined;
   },
 ): Promise<Uploaded> {
   const upload = await uploads.create(put, options.signal);
@@ -39,7 +41,8 @@ export async function uploadParts(
   const underWay = new Set<Promise<void>>();
   let bytes = 0;
   const send = async (number: number, content: Uint8Array | Stretch): Promise<void> => {
-    parts.push(await uploads.part(upload, number, content, signal));
+    const onOver = () => void (content instanceof Uint8Array && options.free?.push(content));
+    parts.push(await uploads.part(upload, number, content, signal, onOver));
     bytes += content.length;
     options.onSent(bytes);
   };

@@ -65,15 +65,17 @@ export class Uploads {
     return { key, id };
   }
 
+  /** @param onOver called if the bytes are needed no more: they were sent once, as a whole, and answered */
   async part(
     upload: Upload,
     number: number,
     content: Uint8Array | Stretch,
     signal?: AbortSignal,
+    onOver?: () => void,
   ): Promise<Part> {
     const isSent = content instanceof Uint8Array;
     const etag = isSent
-      ? await this.#sent(upload, number, content, signal)
+      ? await this.#sent(upload, number, content, signal, onOver)
       : await this.#copied(upload, number, content, signal);
     if (etag !== undefined) return { PartNumber: number, ETag: etag };
     if (isSent) throw unanswered(upload.key, `part ${number} was answered without an ETag`);
@@ -82,9 +84,17 @@ export class Uploads {
     );
   }
 
-  async #sent({ key, id }: Upload, number: number, bytes: Uint8Array, signal?: AbortSignal) {
+  async #sent(
+    { key, id }: Upload,
+    number: number,
+    bytes: Uint8Array,
+    signal?: AbortSignal,
+    onOver?: () => void,
+  ) {
     const { sender } = this.#requests;
+    let copies = 0;
     const reply = await sender.repeatedly(() => {
+      copies++;
       const command = new UploadPartCommand({
         ...this.#requests.at(key),
         UploadId: id,
@@ -97,6 +107,8 @@ export class Uploads {
         send: (abortSignal) => sender.client.send(command, { abortSignal }),
       };
     });
+    // Another copy that is still on its way must not be changed.
+    if (copies === 1 && reply.observed.isBodySent) onOver?.();
     return reply.ok ? reply.output.ETag : undefined;
   }
 

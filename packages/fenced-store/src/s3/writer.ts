@@ -257,7 +257,7 @@ export class Writer {
     }: Pick<WriteOptions, 'signal' | 'onSent'> & { readonly begin: () => void },
   ): Promise<Result> {
     const { partsInFlight } = this.#settings;
-    const options = { partsInFlight, signal, onSent };
+    const options = { partsInFlight, signal, onSent, free: source.free };
     const uploaded = await uploadParts(this.#uploads, put, source.parts, options).catch(
       async (error: unknown) => {
         // What the server is to copy may have been replaced by others, and so be shorter, or gone.
