@@ -298,16 +298,17 @@ export class FencedPostgres {
     const complaint = complaintAboutName(prefix === '' ? 'all' : prefix);
     if (complaint) throw new InvalidArgumentError(`prefix ${complaint}`);
     checkWholeNumber('olderThanMs', olderThanMs, 0, OLDER_THAN_MS_MAX);
-    const names = [prefix, `${olderThanMs} milliseconds`];
+    // An interval as text has no more than 2^31 milliseconds before PostgreSQL 15.
+    const names = [prefix, olderThanMs / 1_000];
     const raised = await this.#inTransaction<{ floor: string; held_back_by: string | null }>(
-      'SELECT floor::pg_catalog.text, held_back_by FROM fenced.raise_floor($1, $2::pg_catalog.interval, $3::pg_catalog.int8)',
+      'SELECT floor::pg_catalog.text, held_back_by FROM fenced.raise_floor($1, pg_catalog.make_interval(secs => $2::pg_catalog.float8), $3::pg_catalog.int8)',
       [...names, upTo === undefined ? null : String(parseToken(upTo))],
       SCAN_LIMIT_MS,
     );
     let count = 0;
     for (let page: string | null = '0'; page !== null; ) {
       const step: { pruned: string; next_page: string | null } = await this.#inTransaction(
-        'SELECT pruned::pg_catalog.text, next_page::pg_catalog.text FROM fenced.prune($1, $2::pg_catalog.interval, $3::pg_catalog.int8)',
+        'SELECT pruned::pg_catalog.text, next_page::pg_catalog.text FROM fenced.prune($1, pg_catalog.make_interval(secs => $2::pg_catalog.float8), $3::pg_catalog.int8)',
         [...names, page],
       );
       count += Number(step.pruned);
