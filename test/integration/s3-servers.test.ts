@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto';
+import type { IncomingHttpHeaders } from 'node:http';
 import { Readable } from 'node:stream';
 import { gzipSync } from 'node:zlib';
 import { DeleteObjectCommand, PutObjectCommand, S3Client } from '@aws-sdk/client-s3';
@@ -56,6 +57,7 @@ describe('servers that do not enforce conditions', () => {
     [{ ignoresNoneMatch: true, ignoresMatch: true }, 'create-again'],
     [{ createsUponMatch: true }, 'update-of-nothing'],
     [{ checksBeforeItWrites: true }, 'race-of-creates'],
+    [{ server: 'Werkzeug/3.1.8 Python/3.11.7' }, 'overtaken-create'],
     [{ checksHeadersOnly: true }, 'overtaken-create'],
     [{ checksHeadersOnly: true, looksLate: true }, 'overtaken-create'],
     [{ ignoresEvery: 40 }, 'race-of-creates'],
@@ -502,6 +504,25 @@ describe('servers that do not enforce conditions', () => {
       await clientOf(server.endpoint).send(new DeleteObjectCommand({ Bucket: 'bucket', Key: 'k' }));
       for (const one of [store, other]) one.forget('k');
     }
+  });
+
+  test('a server that answers before it has read a body from a temporary file ends no process', async () => {
+    let isEarly = false;
+    const answer = Object.assign(inMemory({ ignoresOnComplete: 'all' }), {
+      early: (path: string, headers: IncomingHttpHeaders) =>
+        isEarly && path.startsWith('/bucket/k') && headers['if-none-match']
+          ? { status: 403, body: '<Error><Code>AccessDenied</Code></Error>' }
+          : undefined,
+    });
+    await using server = await ScriptedServer.start(answer);
+    const store = storeOf(server.endpoint, { partBytes: MIB5 });
+    const body = () => Readable.from([randomBytes(2 * MIB5)]);
+    await store.put('other', body, { token: 1 });
+    isEarly = true;
+    for (let i = 0; i < 5; i++)
+      await expect(store.put('k', body, { token: 1 })).rejects.toThrow(StoreSetupError);
+    isEarly = false;
+    await store.put('k', body, { token: 1 });
   });
 
   test('a write upon what something else stored stays unknown, as long as that is not rewritten', async () => {

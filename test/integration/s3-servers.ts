@@ -23,6 +23,8 @@ export interface Asked {
 /** What a server answers; null cuts the connection. */
 export interface Script {
   (asked: Asked): Answer | null | Promise<Answer | null>;
+  /** Answers when the headers of a request have come; its body is never read then. */
+  readonly early?: (path: string, headers: IncomingHttpHeaders) => Answer | undefined;
   /** Asked when the headers of a request have come, and its body has not. */
   readonly holds?: (path: string, headers: IncomingHttpHeaders) => boolean | Promise<boolean>;
 }
@@ -38,6 +40,8 @@ export class ScriptedServer implements AsyncDisposable {
 
   static async start(answer: Script): Promise<ScriptedServer> {
     const server = createServer(async (incoming, outgoing) => {
+      const early = answer.early?.(incoming.url ?? '', incoming.headers);
+      if (early) return void outgoing.writeHead(early.status).end(early.body);
       const heldAtFirst = (await answer.holds?.(incoming.url ?? '', incoming.headers)) ?? null;
       const body = Buffer.concat(await Array.fromAsync(incoming));
       const { method = '', url: path = '', headers } = incoming;
@@ -84,6 +88,8 @@ export interface Betrayal {
   readonly checksBeforeItWrites?: boolean;
   /** Checks the condition when the headers come, and stores the body when it is there: versitygw 1.2. */
   readonly checksHeadersOnly?: boolean;
+  /** What it calls itself. */
+  readonly server?: string;
   /** Looks at the headers of a long body late, as a busy server may. */
   readonly looksLate?: boolean;
   /** Ignores the conditions of every so many requests. */
@@ -156,7 +162,13 @@ const RACERS = 8;
 /** Objects in memory behind the calls of S3 that the store makes; honest where nothing is betrayed. */
 export function inMemory(betrayal: Betrayal): (asked: Asked) => Promise<Answer> {
   const server = new InMemory(betrayal);
-  const answer = (asked: Asked): Promise<Answer> => server.answer(asked);
+  const answer = async (asked: Asked): Promise<Answer> => {
+    const { headers, ...answered } = await server.answer(asked);
+    return {
+      ...answered,
+      headers: { ...headers, ...(betrayal.server && { server: betrayal.server }) },
+    };
+  };
   if (!betrayal.checksHeadersOnly) return answer;
   return Object.assign(answer, {
     holds: async (path: string, headers: IncomingHttpHeaders) => {

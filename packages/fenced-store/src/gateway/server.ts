@@ -210,9 +210,11 @@ class Unanswered {
       response.once('close', () => this.#proceed(socket, requests));
       requests.push(begin);
       if (requests.length === 1) begin();
-      else if (requests.length === PIPELINED_MAX)
+      else if (requests.length >= PIPELINED_MAX)
         // Not now: Node starts to read again at the end of each request.
-        process.nextTick(() => socket.pause());
+        process.nextTick(() => {
+          if (requests.length >= PIPELINED_MAX) socket.pause();
+        });
     };
   }
 
