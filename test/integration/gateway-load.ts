@@ -83,7 +83,7 @@ export class Load {
     const lease = await this.#acquire();
     if (lease === null) return false;
     const headers = { 'Fencing-Token': lease.token, 'Content-Type': 'application/json' };
-    const read = await this.#ask('GET', this.#path, headers);
+    const read = await this.#ask('POST', `${this.#path}/claim-and-get`, headers);
     const text = await read.text();
     if (read.status !== 200 && read.status !== 404) return false;
     const entries = read.status === 200 ? (JSON.parse(text) as object[]) : [];
