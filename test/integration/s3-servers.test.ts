@@ -318,6 +318,69 @@ describe('servers that do not enforce conditions', () => {
     expect(await plain.get('k')).toBeNull();
   });
 
+  /** A stale write that begins before a claim by 7, and is sent after it. */
+  const overtakenUpdate = (by: FencedS3, claimant: FencedS3) =>
+    by.update('k', { token: 5, attemptsMax: 1 }, async () => {
+      await claimant.claim('k', { token: 7 });
+      return 'stale';
+    });
+
+  test.each([6 * 2 ** 20, 4 * MIB5 + 1])(
+    'uploads of the same bytes have one ETag: a claim of %d bytes goes by PUT, and no stale write passes',
+    { timeout: 60_000 },
+    async (bytes) => {
+      await using server = await ScriptedServer.start(
+        inMemory({ etags: 'new', digests: 'uploads' }),
+      );
+      const make = () => storeOf(server.endpoint, { partBytes: MIB5, storedBytesMax: 8 * MIB5 });
+      const [store, other] = [make(), make()];
+      const body = randomBytes(bytes);
+      const foreign = { Bucket: 'bucket', Key: 'k', Body: body };
+      await clientOf(server.endpoint).send(new PutObjectCommand(foreign));
+      await store.claim('k', { token: 5 });
+      await expect(overtakenUpdate(store, other)).rejects.toThrow(StaleTokenError);
+      const read = await make().get('k');
+      expect(read?.token).toBe(7n);
+      expect(Buffer.compare(read?.body ?? Buffer.alloc(0), body)).toBe(0);
+      const plain = storeOf(server.endpoint, { layout: 'plain', partBytes: MIB5 });
+      await plain.put('p', Readable.from([body]), { token: 1 });
+      const ours = () => server.asked.filter(({ path }) => /^\/bucket\/[kp]/.test(path));
+      expect(ours().filter(({ method }) => method === 'POST')).toEqual([]);
+      // What has the token in its bytes may go by an upload.
+      await store.put('k', Readable.from([body]), { token: 7 });
+      await store.claim('k', { token: 8 });
+      expect(ours().filter(({ method }) => method === 'POST')).toHaveLength(4);
+      await expect(overtakenUpdate(make(), other)).rejects.toThrow(StaleTokenError);
+    },
+  );
+
+  test('large writes of the same bytes have one ETag: their bytes do not stay without a token', async () => {
+    await using server = await ScriptedServer.start(inMemory({ etags: 'new', digests: 'large' }));
+    const store = storeOf(server.endpoint, { partBytes: MIB5 });
+    const plain = storeOf(server.endpoint, { partBytes: MIB5, layout: 'plain' });
+    expect(await store.probe()).toMatchObject({ distinctEtags: true });
+    for (const bytes of [2 ** 21 + 1, 6 * 2 ** 20, 4 * MIB5 + 1]) {
+      const foreign = { Bucket: 'bucket', Key: `${bytes}`, Body: randomBytes(bytes) };
+      await clientOf(server.endpoint).send(new PutObjectCommand(foreign));
+      const body = randomBytes(bytes);
+      for (const call of [
+        () => store.claim(foreign.Key, { token: 1 }),
+        () => store.claimAndGet(foreign.Key, { token: 1 }),
+        () => plain.put(foreign.Key, body, { token: 1 }),
+        () => plain.put(foreign.Key, Readable.from([body]), { token: 1 }),
+      ]) {
+        await expect(call()).rejects.toThrow(UnsupportedByStoreError);
+        await expect(call()).rejects.toThrow('the token must be in the bytes');
+      }
+      expect(await store.highest(foreign.Key)).toBe(0n);
+      await store.update(foreign.Key, { token: 1 }, (current) => current?.body ?? '');
+      await store.claim(foreign.Key, { token: 2 });
+      expect(await plain.get(foreign.Key)).toMatchObject({ token: 2n });
+    }
+    await plain.put('small', 'x', { token: 1 });
+    await plain.claim('small', { token: 2 });
+  });
+
   test('a claim of what something else stored keeps bytes, headers, encryption and lock', async () => {
     await using server = await ScriptedServer.start(inMemory({ etags: 'new' }));
     const client = clientOf(server.endpoint);

@@ -43,7 +43,10 @@ export class ScriptedServer implements AsyncDisposable {
       const early = answer.early?.(incoming.url ?? '', incoming.headers);
       if (early) return void outgoing.writeHead(early.status).end(early.body);
       const heldAtFirst = (await answer.holds?.(incoming.url ?? '', incoming.headers)) ?? null;
-      const body = Buffer.concat(await Array.fromAsync(incoming));
+      // A client that gives up has no answer.
+      const pieces = await Array.fromAsync(incoming).catch(() => null);
+      if (pieces === null) return;
+      const body = Buffer.concat(pieces);
       const { method = '', url: path = '', headers } = incoming;
       const asked = { method, path, headers, body, heldAtFirst };
       scripted.asked.push(asked);
@@ -52,9 +55,10 @@ export class ScriptedServer implements AsyncDisposable {
       else
         outgoing
           .writeHead(answered.status, {
-            ...(answered.body !== undefined && {
-              'content-length': Buffer.byteLength(answered.body),
-            }),
+            ...(answered.body !== undefined &&
+              !answered.headers?.['transfer-encoding'] && {
+                'content-length': Buffer.byteLength(answered.body),
+              }),
             ...answered.headers,
           })
           .end(method === 'HEAD' ? '' : answered.body);
@@ -105,6 +109,8 @@ export interface Betrayal {
    * the last KiB (`tail`), or one that is `new` for every write.
    */
   readonly etags?: 'none' | 'length' | 'clock' | 'tail' | 'new';
+  /** Gives completed uploads, or all bodies above 2 MiB, their digest for an ETag, whatever `etags` says. */
+  readonly digests?: 'uploads' | 'large';
   /** Leaves out ETags in the answers to writes only. */
   readonly putsHaveNoEtag?: boolean;
   /** Completes uploads whatever their condition; or only whatever ETag they name. */
@@ -266,7 +272,7 @@ class InMemory {
 
   async #write(
     key: string,
-    { headers, heldAtFirst = null }: Asked,
+    { method, headers, heldAtFirst = null }: Asked,
     keptHeaders: Readonly<Record<string, string>>,
     body: Uint8Array,
     ignores: { readonly match?: boolean; readonly noneMatch?: boolean; readonly waits?: boolean },
@@ -287,16 +293,18 @@ class InMemory {
       await this.#everyone();
     if ((!refused || betrayal.keepsLosers) && !(betrayal.losesWrites && stored)) {
       this.#before.set(key, this.#objects.get(key));
-      this.#objects.set(key, { etag: this.#etag(body), headers: keptHeaders, body });
+      this.#objects.set(key, { etag: this.#etag(method, body), headers: keptHeaders, body });
     }
     if (refused) return REFUSED;
     const etag = this.#objects.get(key)?.etag;
     return { status: 200, headers: { ...(etag && !betrayal.putsHaveNoEtag && { etag }) } };
   }
 
-  #etag(body: Uint8Array): string {
+  #etag(method: string, body: Uint8Array): string {
     this.#writes++;
-    switch (this.#betrayal.etags) {
+    const { digests, etags } = this.#betrayal;
+    const isDigest = digests === 'uploads' ? method === 'POST' : digests && body.length > 2 ** 21;
+    switch (isDigest ? undefined : etags) {
       case 'none':
         return '';
       case 'length':

@@ -9,7 +9,7 @@ export interface StoreCapabilities {
   readonly etagForm: EtagForm;
   /** Whether it completes a multipart upload only under its condition. Without, a large stream goes through a temporary file. */
   readonly conditionalComplete: boolean;
-  /** Whether two writes of the same bytes get different ETags, as the layout `plain` needs. */
+  /** Whether two small writes of the same bytes get different ETags, as the layout `plain` needs. Of large ones it is asked before the first. */
   readonly distinctEtags: boolean;
   /** Whether a key can be created again after its object was removed by other means than this library. */
   readonly createAfterDelete: boolean;

@@ -3,7 +3,7 @@ import { PutObjectCommand } from '@aws-sdk/client-s3';
 import { CorruptObjectError, UnsupportedByStoreError } from '../core/errors.js';
 import { etagHeader, type StoreCapabilities } from './capabilities.js';
 import { PROBE_VERSION } from './probe.js';
-import type { WritePath } from './probe-paths.js';
+import type { PathCheck } from './probe-paths.js';
 import { bareEtag, conditionInput } from './put.js';
 import type { Requests } from './requests.js';
 
@@ -11,9 +11,9 @@ import type { Requests } from './requests.js';
 const CERTIFICATES_MAX = 8;
 const DAY_MS = 86_400_000;
 
-/** What was learnt of a server, with the paths on which it was seen to enforce conditions, too. */
+/** What was learnt of a server, with the checks of paths that it has passed. */
 interface Verdict extends StoreCapabilities {
-  readonly paths: readonly WritePath[];
+  readonly paths: readonly PathCheck[];
 }
 
 /** Verdicts by whom they are about: the digest of bucket, endpoint, server and version of the probe. */

@@ -6,6 +6,7 @@ import {
   UnsafeStoreError,
 } from '../core/errors.js';
 import { fullHistory, type Stored } from '../core/stored.js';
+import { type EtagForm, etagHeader } from './capabilities.js';
 import type { Content, Put, VersionIds, WriteReply } from './put.js';
 import type { Requests } from './requests.js';
 import { backoffMs, type Runtime } from './runtime.js';
@@ -114,6 +115,24 @@ export class Checks {
   async send(put: Put, content: Content, halfway?: () => Promise<unknown>): Promise<Tried> {
     const reply = await this.requests.put(put, content, undefined, halfway);
     return { writeId: put.stored.writeId, sent: `PUT ${conditionOf(put)}`, reply };
+  }
+
+  /** Has each write put upon the one before, and counts the different ETags. */
+  async etagsOf(
+    writes: readonly ((ifMatch: string | null) => Promise<Tried>)[],
+    form: EtagForm,
+    first: string | null = null,
+  ): Promise<number> {
+    const versions = new Set<string>();
+    let ifMatch = first;
+    for (const write of writes) {
+      const { reply } = await write(ifMatch);
+      if (!('versionIds' in reply)) throw 'error' in reply ? reply.error : undefined;
+      if (reply.version === undefined) break;
+      versions.add(reply.version);
+      ifMatch = etagHeader(reply.version, form);
+    }
+    return versions.size;
   }
 
   /** Removes what the probe has written. What cannot be removed stays as litter: that says nothing about safety. */

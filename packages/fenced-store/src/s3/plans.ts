@@ -4,7 +4,7 @@ import {
   UnsupportedByStoreError,
   VersionMismatchError,
 } from '../core/errors.js';
-import type { Stored } from '../core/stored.js';
+import type { Layout, Stored } from '../core/stored.js';
 import { bodyBytes, checkHeaders, type Headers } from './arguments.js';
 import type { StoreCapabilities } from './capabilities.js';
 import { bodyBytesOf, contentOf, salvaged, storedStream } from './content.js';
@@ -125,7 +125,7 @@ export class Plans {
           object.cancel();
           throw error;
         });
-        const sizes = this.#sizes(capabilities, signal);
+        const sizes = this.#sizes(capabilities, signal, object.stored.layout);
         const { storedBytes = 0 } = object;
         const payload = (await isCopied(storedBytes, sizes))
           ? await copiedPayload(storedStream(key, object), storedBytes, sizes)
@@ -223,8 +223,12 @@ export class Plans {
   }
 
   /** @throws {UnsupportedByStoreError} where two writes in this layout could not be told apart. */
-  #sizes({ distinctEtags }: StoreCapabilities, signal: AbortSignal | undefined): Sizes {
-    if (this.#settings.layout === 'plain' && !distinctEtags)
+  #sizes(
+    { distinctEtags }: StoreCapabilities,
+    signal: AbortSignal | undefined,
+    layout: Layout = this.#settings.layout,
+  ): Sizes {
+    if (layout === 'plain' && !distinctEtags)
       throw new UnsupportedByStoreError(
         "two writes of the same bytes have the same ETag on this server, so that the token must be in the bytes: use the layout 'gzip'",
       );
@@ -232,7 +236,7 @@ export class Plans {
     return {
       partBytes,
       storedBytesMax,
-      refusal: (path) => this.#writer.prober.refusal(path, signal),
+      refusal: (path) => this.#writer.prober.refusal(path, layout, signal),
       newSpoolName: () => this.#writer.runtime.writeId(),
     };
   }

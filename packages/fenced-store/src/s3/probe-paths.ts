@@ -1,9 +1,9 @@
 import { Readable } from 'node:stream';
 import { crc32 } from 'node:zlib';
-import { etagHeader, type StoreCapabilities } from './capabilities.js';
-import { type Checks, inRuns, type Tried } from './checks.js';
+import { type EtagForm, etagHeader, type StoreCapabilities } from './capabilities.js';
+import { type Checks, type Draft, inRuns, type Tried } from './checks.js';
 import { slices } from './observe.js';
-import { checkCopies, checkParts } from './probe-uploads.js';
+import { checkCopies, checkParts, etagsOfUploads } from './probe-uploads.js';
 import type { Requests } from './requests.js';
 import type { Runtime } from './runtime.js';
 import { checksumHeader, type Spool } from './spool.js';
@@ -16,6 +16,12 @@ import type { Uploads } from './uploads.js';
  */
 export type WritePath = 'large-put' | 'file-put' | 'upload' | 'copy';
 
+/**
+ * What is asked about a path: whether the server enforces conditions there; and before the first write of bytes that have no token,
+ * whether two writes of the same bytes get different ETags there.
+ */
+export type PathCheck = WritePath | `${WritePath}-etags`;
+
 /** The largest body that the probe itself sends: what is stored as no more is written by a path that it has checked. */
 export const PROBED_BYTES: number = 2 ** 20 + 2 ** 10;
 
@@ -23,14 +29,14 @@ export const PROBED_BYTES: number = 2 ** 20 + 2 ** 10;
 const BODY_BYTES = 5 * 2 ** 20 + 1;
 
 /**
- * Finds out whether the server enforces conditions on a path, too.
+ * Finds out whether the server enforces conditions on a path, too; or gives different ETags there.
  *
  * @throws {UnsafeStoreError} where it does not.
  * @throws {UnsupportedByStoreError} where it does not take such a write at all.
  * @throws {StoreUnavailableError} where it did not answer, so that nothing was learnt.
  */
 export async function checkPath(
-  path: WritePath,
+  check: PathCheck,
   requests: Requests,
   uploads: Uploads,
   prefix: string,
@@ -38,7 +44,9 @@ export async function checkPath(
   { etagForm }: StoreCapabilities,
 ): Promise<void> {
   await inRuns({ requests, runtime }, prefix, async (checks, keys) => {
-    const key = `${keys}/${path}`;
+    const key = `${keys}/${check}`;
+    const path = check.replace(/-etags$/, '') as WritePath;
+    if (path !== check) return checkEtags(checks, uploads, path, key, etagForm);
     if (path === 'upload') return checkParts(checks, uploads, key, etagForm);
     if (path === 'copy') return checkCopies(checks, uploads, key, etagForm);
     let ifMatch: string | null = null;
@@ -55,6 +63,29 @@ export async function checkPath(
   });
 }
 
+/** The same bytes with the same metadata twice. */
+async function checkEtags(
+  checks: Checks,
+  uploads: Uploads,
+  path: WritePath,
+  key: string,
+  form: EtagForm,
+): Promise<void> {
+  const isUpload = path === 'upload' || path === 'copy';
+  const draft = await checks.draft(key, null, BODY_BYTES);
+  const write = (ifMatch: string | null) => sendDraft(checks, path, draft, ifMatch);
+  const distinct = isUpload
+    ? await etagsOfUploads(checks, uploads, path, key, form)
+    : await checks.etagsOf([write, write], form);
+  if (distinct < 2)
+    throw checks.failed(
+      `${path}-etags`,
+      'the same bytes, 2 times',
+      `${distinct} different ETags`,
+      'two writes of the same bytes were given the same ETag',
+    );
+}
+
 async function send(
   checks: Checks,
   path: WritePath,
@@ -62,7 +93,17 @@ async function send(
   ifMatch: string | null,
   halfway?: () => Promise<unknown>,
 ): Promise<Tried> {
-  const { put, content } = await checks.draft(key, ifMatch, BODY_BYTES);
+  return sendDraft(checks, path, await checks.draft(key, null, BODY_BYTES), ifMatch, halfway);
+}
+
+function sendDraft(
+  checks: Checks,
+  path: WritePath,
+  { put: drafted, content }: Draft,
+  ifMatch: string | null,
+  halfway?: () => Promise<unknown>,
+): Promise<Tried> {
+  const put = { ...drafted, ifMatch };
   if (path === 'large-put') return checks.send(put, content, halfway);
   const file: Spool = {
     bytes: content.length,

@@ -1,6 +1,6 @@
 import { FencedStoreError, StoreUnavailableError, UnsafeStoreError } from '../core/errors.js';
 import { type EtagForm, etagHeader } from './capabilities.js';
-import { type Checks, conditionOf, type Tried } from './checks.js';
+import { type Checks, conditionOf, type Draft, type Tried } from './checks.js';
 import type { Put } from './put.js';
 import type { Part, Upload, Uploads } from './uploads.js';
 
@@ -73,6 +73,17 @@ export async function checkCopies(
   form: EtagForm,
 ): Promise<void> {
   await new UploadsProbe(checks, uploads, form).copies(key);
+}
+
+/** Uploads the same bytes with the same metadata twice, as parts or as a copy of most of them, and counts the different ETags. */
+export async function etagsOfUploads(
+  checks: Checks,
+  uploads: Uploads,
+  path: 'upload' | 'copy',
+  key: string,
+  form: EtagForm,
+): Promise<number> {
+  return new UploadsProbe(checks, uploads, form).etags(path, key);
 }
 
 /** An upload that waits for its Complete. */
@@ -181,6 +192,23 @@ class UploadsProbe {
     }
   }
 
+  /** Both are there before any is completed, as a clock might tell them apart. */
+  async etags(path: 'upload' | 'copy', key: string): Promise<number> {
+    const checks = this.#checks;
+    const draft = await checks.draft(key, null, COPIED_BODY_BYTES);
+    const { reply } = await checks.send(draft.put, draft.content);
+    if (!('versionIds' in reply) || reply.version === undefined)
+      throw 'error' in reply ? reply.error : undefined;
+    const ready: Ready[] = [];
+    try {
+      for (const _ of Array(2)) ready.push(await this.#prepared(draft, path === 'copy'));
+      const writes = ready.map((one) => (ifMatch: string | null) => this.#complete(one, ifMatch));
+      return await checks.etagsOf(writes, this.#form, etagHeader(reply.version, this.#form));
+    } finally {
+      await Promise.all(ready.map(({ upload }) => this.#uploads.abort(upload)));
+    }
+  }
+
   async #write(key: string, ifMatch: string | null): Promise<Tried> {
     const ready = await this.#prepare(key, ifMatch);
     const tried = await this.#complete(ready);
@@ -189,13 +217,18 @@ class UploadsProbe {
   }
 
   async #prepare(key: string, ifMatch: string | null, bodyBytes?: number): Promise<Ready> {
-    const { put, content } = await this.#checks.draft(key, ifMatch, bodyBytes);
+    return this.#prepared(await this.#checks.draft(key, ifMatch, bodyBytes));
+  }
+
+  /** @param copies whether all but the first part are copied from the object */
+  async #prepared({ put, content }: Draft, copies = false): Promise<Ready> {
     const upload = await this.#uploads.create(put);
     try {
       const parts: Part[] = [];
-      for (let at = 0; at < content.length; at += PART_BYTES) {
-        const bytes = content.subarray(at, at + PART_BYTES);
-        parts.push(await this.#uploads.part(upload, parts.length + 1, bytes));
+      for (let start = 0; start < content.length; start += PART_BYTES) {
+        const bytes = content.subarray(start, start + PART_BYTES);
+        const part = copies && start > 0 ? { start, length: bytes.length } : bytes;
+        parts.push(await this.#uploads.part(upload, parts.length + 1, part));
       }
       return { put, upload, parts };
     } catch (error) {

@@ -1,9 +1,10 @@
 import { UnsafeStoreError, UnsupportedByStoreError } from '../core/errors.js';
+import type { Layout } from '../core/stored.js';
 import { publish, type StoreEvents } from '../events.js';
 import type { StoreCapabilities } from './capabilities.js';
 import { Certificates } from './certificate.js';
 import { probe } from './probe.js';
-import { checkPath, type WritePath } from './probe-paths.js';
+import { checkPath, type PathCheck, type WritePath } from './probe-paths.js';
 import type { Requests } from './requests.js';
 import { type Runtime, unlessAborted } from './runtime.js';
 import type { Uploads } from './uploads.js';
@@ -17,10 +18,10 @@ export class Prober {
   readonly #certificates: Certificates;
   #capabilities: Promise<StoreCapabilities> | undefined;
   #latest: StoreCapabilities | undefined;
-  /** The paths on which the server was seen to enforce conditions, too. */
-  #enforced: ReadonlySet<WritePath> = new Set();
+  /** The checks of paths that the server has passed. */
+  #enforced: ReadonlySet<PathCheck> = new Set();
   /** The answers about paths, or the runs that will give them. */
-  #asked = new Map<WritePath, Promise<UnsupportedByStoreError | null>>();
+  #asked = new Map<PathCheck, Promise<UnsupportedByStoreError | null>>();
   /** Whether the server must be asked, whatever a certificate says. */
   #isOutdated = false;
 
@@ -49,24 +50,35 @@ export class Prober {
   }
 
   /**
-   * The reason why a path cannot be used; null if the server enforces conditions there, too. That is asked before the first
-   * use, once for all callers.
+   * The reason why a path cannot be used; null if the server enforces conditions there, too, and gives different ETags there where
+   * the layout needs them. That is asked before the first use, once for all callers.
    *
    * @throws {StoreUnavailableError} where nothing was learnt; the next call asks again.
    */
   async refusal(
     path: WritePath,
+    layout: Layout,
     signal: AbortSignal | undefined,
   ): Promise<UnsupportedByStoreError | null> {
     const capabilities = await this.capabilities({ signal });
     const isUpload = path === 'upload' || path === 'copy';
     if (isUpload && !capabilities.conditionalComplete) return unsupported(path);
-    if (this.#enforced.has(path)) return null;
+    const refused = await this.#verdict(path, capabilities, signal);
+    if (refused !== null || layout === 'gzip') return refused;
+    return this.#verdict(`${path}-etags`, capabilities, signal);
+  }
+
+  async #verdict(
+    check: PathCheck,
+    capabilities: StoreCapabilities,
+    signal: AbortSignal | undefined,
+  ): Promise<UnsupportedByStoreError | null> {
+    if (this.#enforced.has(check)) return null;
     const runs = this.#asked;
-    const asked = runs.get(path) ?? this.#ask(path, capabilities);
-    runs.set(path, asked);
+    const asked = runs.get(check) ?? this.#ask(check, capabilities);
+    runs.set(check, asked);
     // Nothing was learnt.
-    asked.catch(() => runs.delete(path));
+    asked.catch(() => runs.delete(check));
     return unlessAborted(asked, signal);
   }
 
@@ -120,19 +132,19 @@ export class Prober {
 
   /** All callers share one run, so no caller's signal ends it. */
   async #ask(
-    path: WritePath,
+    check: PathCheck,
     capabilities: StoreCapabilities,
   ): Promise<UnsupportedByStoreError | null> {
     const [requests, uploads] = [this.#requests, this.#uploads];
     try {
-      await checkPath(path, requests, uploads, this.#prefix, this.#runtime, capabilities);
+      await checkPath(check, requests, uploads, this.#prefix, this.#runtime, capabilities);
     } catch (error) {
       if (error instanceof UnsafeStoreError || error instanceof UnsupportedByStoreError)
-        return unsupported(path, error);
+        return unsupported(check, error);
       throw error;
     }
     if (this.#latest === capabilities) {
-      this.#enforced = new Set([...this.#enforced, path]);
+      this.#enforced = new Set([...this.#enforced, check]);
       await this.#certificates.write({ ...capabilities, paths: [...this.#enforced] });
     }
     return null;
@@ -144,7 +156,12 @@ export class Prober {
   }
 }
 
-function unsupported(path: WritePath, cause?: Error): UnsupportedByStoreError {
+function unsupported(path: PathCheck, cause?: Error): UnsupportedByStoreError {
+  if (path.endsWith('-etags') && cause instanceof UnsafeStoreError)
+    return new UnsupportedByStoreError(
+      `two large writes of the same bytes have the same ETag on this server, so that the token must be in the bytes, and nothing was written: use the layout 'gzip'; write once by update or put what something else stored check=${path}`,
+      { cause },
+    );
   const check = cause instanceof UnsafeStoreError ? ` check=${cause.check}` : '';
   return new UnsupportedByStoreError(
     `the server does not enforce conditions on such large writes, so nothing was written: store smaller bodies, or use another server path=${path}${check}`,

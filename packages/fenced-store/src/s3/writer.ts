@@ -130,7 +130,7 @@ export class Writer {
       const { state, layout, headers, kept, payload, release, bodyBytes } = draft;
       if (payload === null) throw new ConflictError({ resource: key, attempts: attempt - 1 });
       if (payload.kind === 'bytes' && payload.sealed.length > PROBED_BYTES) {
-        const refused = await this.prober.refusal('large-put', signal);
+        const refused = await this.prober.refusal('large-put', layout, signal);
         if (refused !== null) throw refused;
       }
       const stamp = { token, writeId: this.runtime.writeId() };
