@@ -381,6 +381,59 @@ describe('servers that do not enforce conditions', () => {
     await plain.claim('small', { token: 2 });
   });
 
+  test.each([
+    ['foreign', 1_000],
+    ['foreign', 3 * 2 ** 20],
+    ['foreign', 6 * 2 ** 20],
+    ['foreign', 4 * MIB5 + 1],
+    ['ours', 1_000],
+    ['ours', 3 * 2 ** 20],
+    ['ours', 6 * 2 ** 20],
+  ] as const)(
+    'a reply without a length that ends early is not taken for the object: %s, %d bytes',
+    { timeout: 60_000 },
+    async (kind, bytes) => {
+      const objects = inMemory({ etags: 'new' });
+      let isShort = false;
+      await using server = await ScriptedServer.start(async (asked) => {
+        const answer = await objects(asked);
+        const { headers, body = '' } = answer;
+        const isRead = asked.method === 'GET' && asked.path.startsWith('/bucket/k?x-id');
+        if (!isShort || !isRead) return answer;
+        return {
+          ...{ status: 200, headers: { ...headers, 'transfer-encoding': 'chunked' } },
+          body: body.slice(0, body.length >> 1),
+        };
+      });
+      const store = storeOf(server.endpoint, { partBytes: MIB5 });
+      const body = randomBytes(bytes);
+      if (kind === 'ours') await store.put('k', body, { token: 1 });
+      else {
+        const foreign = { Bucket: 'bucket', Key: 'k', Body: body };
+        await clientOf(server.endpoint).send(new PutObjectCommand(foreign));
+      }
+      isShort = true;
+      const failures = [StoreUnavailableError, CorruptObjectError];
+      for (const call of [
+        () => store.claim('k', { token: 2 }),
+        () => store.claimAndGet('k', { token: 2 }),
+        () => store.get('k'),
+        async () => Array.fromAsync((await store.getStream('k'))?.body ?? []),
+        () => store.update('k', { token: 2 }, (current) => current?.body ?? ''),
+      ]) {
+        const error = await call().then(
+          () => null,
+          (thrown: unknown) => thrown,
+        );
+        expect(failures.some((failure) => error instanceof failure)).toBe(true);
+      }
+      isShort = false;
+      const read = await store.get('k');
+      expect(read?.token).toBe(kind === 'ours' ? 1n : 0n);
+      expect(Buffer.compare(read?.body ?? Buffer.alloc(0), body)).toBe(0);
+    },
+  );
+
   test('a claim of what something else stored keeps bytes, headers, encryption and lock', async () => {
     await using server = await ScriptedServer.start(inMemory({ etags: 'new' }));
     const client = clientOf(server.endpoint);

@@ -13,7 +13,12 @@ import {
   PutObjectCommand,
   type PutObjectCommandInput,
 } from '@aws-sdk/client-s3';
-import { CorruptObjectError, StoreSetupError, UnsafeStoreError } from '../core/errors.js';
+import {
+  CorruptObjectError,
+  StoreSetupError,
+  StoreUnavailableError,
+  UnsafeStoreError,
+} from '../core/errors.js';
 import { fromMetadata, isForeign, type Stored, salvagedMetadata } from '../core/stored.js';
 import type { Headers } from './arguments.js';
 import { arrived, arriving, type Patience } from './arriving.js';
@@ -170,7 +175,7 @@ export class Requests {
     const reply = await this.#get(key, signal, read, async (facts, body) => {
       const object = {
         ...facts,
-        arriving: arriving(key, body, this.#patience(signal)),
+        arriving: this.#ended(key, facts, arriving(key, body, this.#patience(signal)), signal),
         cancel: () => void body.destroy(),
       };
       if ((object.storedBytes ?? Number.POSITIVE_INFINITY) > SMALL_BYTES) return object;
@@ -220,6 +225,8 @@ export class Requests {
         throw tooLarge(key, bodyBytesMax);
       const bytes = await arrived(key, body, { ...this.#patience(signal), bytesMax });
       if (bytes === null) throw tooLarge(key, bodyBytesMax);
+      // In the layout gzip the trailer tells.
+      if (facts.stored.layout === 'plain') await this.#checkEnd(key, facts, bytes.length, signal);
       return { ...facts, bytes, bodyBytesMax };
     });
     return reply.ok ? reply.output : null;
@@ -404,6 +411,41 @@ export class Requests {
       storedBytes: ContentLength,
       lastModifiedMs: LastModified?.getTime(),
     };
+  }
+
+  /** As `checkEnd`, before the end is handed on. */
+  async *#ended(
+    key: string,
+    facts: ObjectFacts,
+    pieces: AsyncIterable<Uint8Array>,
+    signal: AbortSignal | undefined,
+  ): AsyncGenerator<Uint8Array> {
+    let bytes = 0;
+    for await (const piece of pieces) {
+      bytes += piece.length;
+      yield piece;
+    }
+    await this.#checkEnd(key, facts, bytes, signal);
+  }
+
+  /**
+   * A reply without a length that is cut may look like one that has ended: HEAD tells how long the object is.
+   *
+   * @throws {StoreUnavailableError} where as many bytes have not come.
+   */
+  async #checkEnd(
+    key: string,
+    { storedBytes, stored }: ObjectFacts,
+    bytes: number,
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
+    if (storedBytes !== undefined) return;
+    const facts = await this.facts(key, signal);
+    const wanted = facts?.stored.version === stored.version ? facts.storedBytes : undefined;
+    if (bytes !== (wanted ?? bytes))
+      throw new StoreUnavailableError(
+        `the reply has not as many bytes as the object key=${JSON.stringify(key)} bytes=${bytes} storedBytes=${wanted}`,
+      );
   }
 
   #patience(signal: AbortSignal | undefined): Patience {
