@@ -318,6 +318,25 @@ describe('servers that do not enforce conditions', () => {
     expect(await plain.get('k')).toBeNull();
   });
 
+  test('a stream in a temporary file is not sent again by a path that the server no longer enforces', async () => {
+    const betrayal = { ignoresOnComplete: 'all' } as const;
+    const [before, after] = [inMemory(betrayal), inMemory({ ...betrayal, ignoresOn: 'unsigned' })];
+    let state: 'before' | 'refuses' | 'after' = 'before';
+    await using server = await ScriptedServer.start((asked) => {
+      const isOurs = asked.method === 'PUT' && asked.path.startsWith('/bucket/k');
+      if (isOurs && state === 'before') state = 'refuses';
+      if (!asked.path.startsWith('/bucket/k') && state === 'refuses') state = 'after';
+      if (isOurs && state === 'refuses')
+        return { status: 412, body: '<Error><Code>PreconditionFailed</Code></Error>' };
+      return state === 'after' ? after(asked) : before(asked);
+    });
+    const store = storeOf(server.endpoint, { partBytes: MIB5 });
+    const put = store.put('k', stream(), { token: 1 });
+    await expect(put).rejects.toThrow('path=file-put');
+    expect(state).toBe('after');
+    expect(await store.get('k')).toBeNull();
+  });
+
   /** A stale write that begins before a claim by 7, and is sent after it. */
   const overtakenUpdate = (by: FencedS3, claimant: FencedS3) =>
     by.update('k', { token: 5, attemptsMax: 1 }, async () => {

@@ -137,7 +137,11 @@ export class Source implements AsyncDisposable {
 
   /** Null where the body was a stream of which nothing is left to be sent again. */
   async payload(sizes: Sizes): Promise<Payload | null> {
-    if (this.#payload?.kind === 'file') return this.#payload;
+    if (this.#payload?.kind === 'file') {
+      const refused = await sizes.refusal('file-put');
+      if (refused !== null) throw refused;
+      return this.#payload;
+    }
     if (this.#payload?.kind === 'bytes') return this.#owned(this.#payload.sealed);
     if (this.#isRead && typeof this.#body !== 'function') return null;
     this.#isRead = true;
