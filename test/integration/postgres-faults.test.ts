@@ -238,7 +238,8 @@ describe('a paused holder', () => {
       const store = new FencedPostgres({ pool });
       await store.install();
       await pool.query('CREATE TABLE entry (id serial PRIMARY KEY, text text NOT NULL)');
-      const leaseMs = 3_000;
+      // The process is to receive rows before its lease ends, also on a busy machine.
+      const leaseMs = 5_000;
       const lines: string[] = [];
       await using worker = await WorkerProcess.start(
         new URL('./fixtures/paused-receiver.mjs', import.meta.url),
@@ -323,21 +324,22 @@ describe('a paused holder', () => {
     },
   );
 
-  test('in the middle of a statement does not outlast its lease either', async () => {
-    const { store, pool, entries } = await openLedger();
-    const lease = { remainingMs: () => 300 };
-    const startedMs = performance.now();
-    const run = store.transaction({ resource, token: 33, lease }, (tx) =>
-      tx.query('SELECT pg_sleep(20)'),
-    );
-    const error = await rejectionOf(run);
-    // Before 17 it is the statement that has a limit, and its own error.
-    if (await limitsTransactions(pool)) expect(error).toBeInstanceOf(StoreUnavailableError);
-    else expect(error).toMatchObject({ code: '57014', severity: 'ERROR' });
-    await store.query({ resource, token: 34 }, INSERT, ['34']);
-    expect(performance.now() - startedMs).toBeLessThan(3_000);
-    expect(await entries()).toEqual(['34']);
-  });
+  test.each([18, 16] as const)(
+    'in the middle of a statement does not outlast its lease either (Postgres of %s)',
+    async (of) => {
+      await using server = await startLocalPostgres({ of });
+      const store = new FencedPostgres({ pool: connect(server.url) });
+      await store.install();
+      const lease = { remainingMs: () => 300 };
+      const startedMs = performance.now();
+      const run = store.transaction({ resource, token: 33, lease }, (tx) =>
+        tx.query('SELECT pg_sleep(20)'),
+      );
+      expect(await rejectionOf(run)).toBeInstanceOf(StoreUnavailableError);
+      await store.claim({ resource, token: 34 });
+      expect(performance.now() - startedMs).toBeLessThan(3_000);
+    },
+  );
 
   test('that sends COMMIT after its eviction has certainly written nothing', async () => {
     const { store, entries, pool } = await openLedger({ holdMs: 100 });

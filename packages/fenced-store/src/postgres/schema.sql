@@ -258,20 +258,20 @@ LANGUAGE sql VOLATILE
 AS $$ SELECT greatest(1, ceil(extract(epoch FROM ends - clock_timestamp()) * 1000))::integer $$;
 
 -- The server ends a transaction that holds its resources for longer than that, and its session with it. PostgreSQL 17 has a
--- limit for that. Before it, the limit is for each statement, for each pause between two, and for a
--- client that takes no more rows: a server that waits to send them does not look at its other limits.
+-- limit for that. Before it, the limit is for each statement, and for each pause between two. A server that waits for its client
+-- to take rows does not look at these: the connection has a limit of its own.
 CREATE OR REPLACE FUNCTION fenced.hold(ms integer) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+  -- Unlike the others, this one is shown without its unit.
+  PERFORM set_config('tcp_user_timeout', least(ms, nullif(current_setting('tcp_user_timeout')::integer, 0))::text, true);
   IF current_setting('server_version_num')::integer >= 170000 THEN
     -- The timer that runs takes no notice of another value.
     PERFORM set_config('transaction_timeout', '0', true), set_config('transaction_timeout', ms::text, true);
   ELSE
     PERFORM set_config('idle_in_transaction_session_timeout', ms::text, true),
-      set_config('statement_timeout', fenced.stricter('statement_timeout', ms), true),
-      -- Unlike the others, this one is shown without its unit.
-      set_config('tcp_user_timeout', least(ms, nullif(current_setting('tcp_user_timeout')::integer, 0))::text, true);
+      set_config('statement_timeout', fenced.stricter('statement_timeout', ms), true);
   END IF;
 END
 $$;
@@ -298,11 +298,8 @@ BEGIN
   END LOOP;
   PERFORM set_config('fenced.presented', concat(extract(epoch FROM now()), enter.presented), true);
   -- Now that nobody is waited for any more: a wait that takes too long ends with an error, not with the session.
-  IF current_setting('server_version_num')::integer >= 170000 THEN
-    PERFORM set_config('transaction_timeout', fenced.stricter('transaction_timeout', fenced.left_ms(ends)), true);
-  ELSE
-    PERFORM fenced.hold(fenced.stricter('idle_in_transaction_session_timeout', fenced.left_ms(ends))::integer);
-  END IF;
+  PERFORM fenced.hold(fenced.stricter(CASE WHEN current_setting('server_version_num')::integer >= 170000
+    THEN 'transaction_timeout' ELSE 'idle_in_transaction_session_timeout' END, fenced.left_ms(ends))::integer);
   IF write_id IS NOT NULL THEN
     PERFORM fenced.note_write(write_id);
   END IF;

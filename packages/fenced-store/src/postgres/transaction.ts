@@ -1,12 +1,14 @@
 import { InvalidArgumentError } from '../core/errors.js';
 import { begin } from './begin.js';
 import {
+  isCancellation,
   isSerializationFailure,
   isServerError,
   type PostgresClient,
   type PostgresResult,
 } from './client.js';
 import {
+  evicted,
   failureOf,
   IN_FAILED_TRANSACTION,
   NOT_THE_TRANSACTION,
@@ -170,7 +172,7 @@ class Run {
 
   /** Nothing of the caller's is sent before the transaction holds the ratchet. */
   async #begin(): Promise<string> {
-    if (this.#fence.hasLease) this.#countFrom(this.#fence.limitMs());
+    this.#countFrom(this.#fence.limitMs());
     try {
       const { id, isLimited } = await begin(this.#session, this.#fence);
       this.#isLimited = isLimited;
@@ -209,7 +211,10 @@ class Run {
     // Also where the function threw an error of its own because of it: run again it may not fail.
     if (isSerializationFailure(first)) return first;
     if (thrown instanceof InvalidArgumentError || !this.#failures.includes(thrown)) return thrown;
-    return isAlive ? stalenessOf(thrown) : notCommitted(thrown, this.#session, this.#fence.signal);
+    if (!isAlive) return notCommitted(thrown, this.#session, this.#fence.signal);
+    // Before version 17, and while the client takes no rows, the server's limit ends the statement and not the session.
+    const isOver = this.#session.runtime.nowMs() >= this.#heldUntilMs;
+    return isOver && isCancellation(thrown) ? evicted(thrown) : stalenessOf(thrown);
   }
 
   async #commit(transactionId: string): Promise<void> {
