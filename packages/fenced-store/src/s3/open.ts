@@ -136,20 +136,30 @@ export async function* opened(
   member: AsyncIterable<Uint8Array>,
 ): AsyncGenerator<Uint8Array> {
   const split = new Split(resource, stamp, member);
-  const inflated = new InflatedPieces(split.data());
+  const blocks = new StoredBlocks();
+  const data = split.data();
   let length = 0;
   let checksum = 0;
+  const counted = (chunk: Uint8Array): Uint8Array => {
+    checksum = crc32(chunk, checksum);
+    length += chunk.length;
+    return chunk;
+  };
   try {
-    for await (const chunk of inflated.all()) {
-      checksum = crc32(chunk, checksum);
-      length += chunk.length;
-      yield chunk;
+    // A generator that awaits costs several microseconds for each piece, so the stored blocks are taken apart by a plain one.
+    for (let next = await data.next(); !next.done; next = await data.next()) {
+      for (const chunk of blocks.in(next.value)) yield counted(chunk);
+      if (blocks.areOver) break;
     }
+    for await (const chunk of blocks.byZlib(data)) yield counted(chunk);
   } catch (error) {
     throw isOfZlib(error) ? damaged(resource, error) : error;
+  } finally {
+    // Not awaited: zlib may still be waiting for a piece.
+    data.return(undefined).catch(() => undefined);
   }
   check(resource, parseTrailer(resource, split.trailer), {
-    isUsedUp: split.ended && inflated.usedBytes === split.dataBytes,
+    isUsedUp: split.ended && blocks.usedBytes === split.dataBytes,
     length,
     crc32: checksum,
   });
@@ -160,40 +170,39 @@ export async function* opened(
  * bytes are handed on as they came. From the first other block on, zlib reads all, and is given the bytes before: zlib itself begins
  * a chunk with stored blocks at times, to which later blocks refer.
  */
-class InflatedPieces {
+class StoredBlocks {
   /** How much of the data was needed. */
   usedBytes = 0;
-  readonly #data: AsyncGenerator<Uint8Array>;
+  /** Whether another block has come. */
+  areOver = false;
   /** The latest bytes, in a copy: those that were handed on are the reader's. */
   readonly #latest = Buffer.allocUnsafe(2 * WINDOW_BYTES);
   #latestBytes = 0;
+  /** What has come of a block's head, or from the first other block on. */
+  #rest: Uint8Array = new Uint8Array();
+  /** How much of a block is still to come. */
+  #left = 0;
 
-  constructor(data: AsyncGenerator<Uint8Array>) {
-    this.#data = data;
-  }
-
-  async *all(): AsyncGenerator<Uint8Array> {
-    let head: Uint8Array = new Uint8Array();
-    let left = 0;
-    for await (const piece of this.#data) {
-      let rest = head.length > 0 ? Buffer.concat([head, piece]) : piece;
-      while (rest.length > 0) {
-        const bytes = rest.subarray(0, left);
-        this.#keep(bytes);
-        if (bytes.length > 0) yield bytes;
-        this.usedBytes += bytes.length;
-        left -= bytes.length;
-        rest = rest.subarray(bytes.length);
-        if (rest.length < BLOCK_HEAD_BYTES) break;
-        const blockBytes = storedBlockBytes(rest);
-        if (blockBytes === null) return yield* this.#byZlib(rest);
-        left = blockBytes;
-        this.usedBytes += BLOCK_HEAD_BYTES;
-        rest = rest.subarray(BLOCK_HEAD_BYTES);
+  *in(piece: Uint8Array): Generator<Uint8Array> {
+    let rest = this.#rest.length > 0 ? Buffer.concat([this.#rest, piece]) : piece;
+    this.#rest = new Uint8Array();
+    while (rest.length > 0) {
+      const bytes = rest.subarray(0, this.#left);
+      this.#keep(bytes);
+      if (bytes.length > 0) yield bytes;
+      this.usedBytes += bytes.length;
+      this.#left -= bytes.length;
+      rest = rest.subarray(bytes.length);
+      const blockBytes = rest.length < BLOCK_HEAD_BYTES ? null : storedBlockBytes(rest);
+      if (blockBytes === null) {
+        this.areOver = rest.length >= BLOCK_HEAD_BYTES;
+        this.#rest = rest;
+        return;
       }
-      head = rest;
+      this.#left = blockBytes;
+      this.usedBytes += BLOCK_HEAD_BYTES;
+      rest = rest.subarray(BLOCK_HEAD_BYTES);
     }
-    yield* this.#byZlib(head);
   }
 
   #keep(bytes: Uint8Array): void {
@@ -206,12 +215,13 @@ class InflatedPieces {
     this.#latestBytes += last.length;
   }
 
-  async *#byZlib(first: Uint8Array): AsyncGenerator<Uint8Array> {
+  /** What comes after the stored blocks. */
+  async *byZlib(data: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
     const start = Math.max(0, this.#latestBytes - WINDOW_BYTES);
     const dictionary = this.#latest.subarray(start, this.#latestBytes);
     const options = { chunkSize: CHUNK_BYTES, ...(dictionary.length > 0 && { dictionary }) };
     const inflate = createInflateRaw(options);
-    pipeline(prepended(first, this.#data), inflate, () => undefined);
+    pipeline(prepended(this.#rest, data), inflate, () => undefined);
     yield* inflate as AsyncIterable<Uint8Array>;
     this.usedBytes += inflate.bytesWritten;
   }
@@ -229,36 +239,65 @@ class Split {
   trailer: Uint8Array = new Uint8Array();
   dataBytes = 0;
   ended = false;
-  readonly #resource: string;
-  readonly #stamp: Stamp;
+  readonly #head: Head;
   readonly #member: AsyncIterable<Uint8Array>;
 
   constructor(resource: string, stamp: Stamp, member: AsyncIterable<Uint8Array>) {
-    this.#resource = resource;
-    this.#stamp = stamp;
+    this.#head = new Head(resource, stamp);
     this.#member = member;
   }
 
   async *data(): AsyncGenerator<Uint8Array> {
     let headerBytes = HEADER_BYTES;
     let held: Uint8Array = new Uint8Array();
-    for await (const piece of headed(this.#resource, this.#stamp, this.#member)) {
-      const next = piece.subarray(headerBytes);
+    for await (const piece of this.#member) {
+      const begun = this.#head.take(piece);
+      if (begun === null) continue;
+      const next = begun.subarray(headerBytes);
       headerBytes = 0;
       const kept = next.length < TRAILER_BYTES ? TRAILER_BYTES : 0;
       const end = Math.max(0, held.length - kept);
-      yield* this.#counted(held.subarray(0, end));
+      if (end > 0) yield this.#counted(held.subarray(0, end));
       held = end < held.length ? Buffer.concat([held.subarray(end), next]) : next;
     }
+    this.#head.end();
     const end = Math.max(0, held.length - TRAILER_BYTES);
     this.trailer = held.subarray(end);
-    yield* this.#counted(held.subarray(0, end));
+    if (end > 0) yield this.#counted(held.subarray(0, end));
     this.ended = true;
   }
 
-  *#counted(data: Uint8Array): Generator<Uint8Array> {
+  #counted(data: Uint8Array): Uint8Array {
     this.dataBytes += data.length;
-    if (data.length > 0) yield data;
+    return data;
+  }
+}
+
+/** The beginning of a member that arrives in pieces. Its header is checked as soon as all of it is there. */
+class Head {
+  readonly #resource: string;
+  readonly #stamp: Stamp;
+  #begun: Uint8Array | null = new Uint8Array();
+
+  constructor(resource: string, stamp: Stamp) {
+    this.#resource = resource;
+    this.#stamp = stamp;
+  }
+
+  /** @returns the piece, the first one with the whole header; null while that has not come */
+  take(piece: Uint8Array): Uint8Array | null {
+    if (this.#begun === null) return piece;
+    const begun = Buffer.concat([this.#begun, piece]);
+    this.#begun = begun;
+    if (begun.length < HEADER_BYTES) return null;
+    checkStamp(this.#resource, parseHeader(this.#resource, begun), this.#stamp);
+    this.#begun = null;
+    return begun;
+  }
+
+  /** @throws {CorruptObjectError} if the header never came */
+  end(): void {
+    if (this.#begun !== null) parseHeader(this.#resource, this.#begun);
   }
 }
 
@@ -268,19 +307,12 @@ export async function* headed(
   stamp: Stamp,
   member: AsyncIterable<Uint8Array>,
 ): AsyncGenerator<Uint8Array> {
-  let first: Uint8Array | null = new Uint8Array();
+  const head = new Head(resource, stamp);
   for await (const piece of member) {
-    if (first === null) {
-      yield piece;
-      continue;
-    }
-    first = Buffer.concat([first, piece]);
-    if (first.length < HEADER_BYTES) continue;
-    checkStamp(resource, parseHeader(resource, first), stamp);
-    yield first;
-    first = null;
+    const begun = head.take(piece);
+    if (begun !== null) yield begun;
   }
-  if (first !== null) parseHeader(resource, first);
+  head.end();
 }
 
 /** @throws {CorruptObjectError} where bytes and metadata tell of different writes. */
