@@ -225,8 +225,7 @@ export class Requests {
         throw tooLarge(key, bodyBytesMax);
       const bytes = await arrived(key, body, { ...this.#patience(signal), bytesMax });
       if (bytes === null) throw tooLarge(key, bodyBytesMax);
-      // In the layout gzip the trailer tells.
-      if (facts.stored.layout === 'plain') await this.#checkEnd(key, facts, bytes.length, signal);
+      await this.#checkEnd(key, facts, bytes.length, signal);
       return { ...facts, bytes, bodyBytesMax };
     });
     return reply.ok ? reply.output : null;
