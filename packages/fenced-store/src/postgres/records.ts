@@ -122,7 +122,7 @@ export class FencedRecords {
   async put(id: string, body: Json, options: RecordWriteOptions): Promise<WrittenRecord> {
     const { token } = this.#check(id, options);
     const json = toJson(body);
-    return this.#published('put', id, token, () => this.#replace(id, json, options));
+    return this.#published('put', id, token, () => this.#replace(id, json, token, options));
   }
 
   /**
@@ -204,7 +204,7 @@ export class FencedRecords {
   /** Deletes the document and keeps its token, so that earlier holders stay out. Errors as `put`. */
   async delete(id: string, options: RecordWriteOptions): Promise<WrittenRecord> {
     const { token } = this.#check(id, options);
-    return this.#published('delete', id, token, () => this.#replace(id, null, options));
+    return this.#published('delete', id, token, () => this.#replace(id, null, token, options));
   }
 
   /**
@@ -275,10 +275,9 @@ export class FencedRecords {
   async #replace(
     id: string,
     body: string | null,
-    options: RecordWriteOptions,
+    token: bigint,
+    { expected, onWriteId, signal }: RecordWriteOptions,
   ): Promise<WrittenRecord> {
-    const { token, signal } = this.#check(id, options);
-    const { expected, onWriteId } = options;
     if (onWriteId !== undefined) checkFunction('onWriteId', onWriteId);
     const version = expected === undefined ? null : await this.#versionOf(id, expected, signal);
     const written = await this.#write(id, body, token, version, signal, onWriteId);

@@ -141,15 +141,18 @@ function isOrphan(stored: Stored, bytes: Uint8Array): boolean {
   return stored.token === 0n && isEnvelope(bytes);
 }
 
+/** The encodings of the value, without that of a request, which some servers keep. */
+export function encodingsOf(contentEncoding: string): readonly string[] {
+  const names = contentEncoding.split(',').map((name) => name.trim());
+  return names.filter((name) => name !== '' && name.toLowerCase() !== 'aws-chunked');
+}
+
 /** Whether what something else stored is gzip: browsers undo that, and so do we. */
 function isGzip(
   resource: string,
   { contentEncoding = '' }: Pick<OpenObject, 'contentEncoding'>,
 ): boolean {
-  const encodings = contentEncoding.split(',').map((name) => name.trim().toLowerCase());
-  const [encoding = '', ...more] = encodings.filter(
-    (name) => name !== '' && name !== 'aws-chunked',
-  );
+  const [encoding = '', ...more] = encodingsOf(contentEncoding).map((name) => name.toLowerCase());
   if (more.length === 0 && encoding === 'gzip') return true;
   if (more.length === 0 && (encoding === '' || encoding === 'identity')) return false;
   throw new UnsupportedByStoreError(

@@ -7,6 +7,7 @@ import type {
 import { UnsupportedByStoreError } from '../core/errors.js';
 import { METADATA_BYTES_MAX, metadataBytes, type Stored } from '../core/stored.js';
 import { type Headers, isHeaderValue } from './arguments.js';
+import { encodingsOf } from './content.js';
 import { keptHeaders } from './current.js';
 import type { ObjectFacts, Requests } from './requests.js';
 
@@ -39,9 +40,7 @@ export function keptOf(output: GetObjectCommandOutput): Kept {
 
 /** The attributes that belong to the value, and stay as long as it does. */
 export function keptWithValue(output: GetObjectCommandOutput): Kept['input'] {
-  const { ContentEncoding = '' } = output;
-  const encodings = ContentEncoding.split(',').map((name) => name.trim());
-  const encoding = encodings.filter((name) => name !== '' && name !== 'aws-chunked').join(', ');
+  const encoding = encodingsOf(output.ContentEncoding ?? '').join(', ');
   return { ...pick(output, LOCK), ...(encoding !== '' && { ContentEncoding: encoding }) };
 }
 
