@@ -1,6 +1,7 @@
 import { type LockSetting, measureInTurn } from './lock-in-turn.ts';
 import { best, bestPeer, isOf, named } from './lock-results.ts';
-import { FLOOR, type LockSubject, lockSubjects, OURS } from './lock-subjects.ts';
+import type { LockSubject } from './lock-subject.ts';
+import { FLOOR, lockSubjects, OURS } from './lock-subjects.ts';
 import { type BenchOptions, type Row, row } from './measure.ts';
 
 const BENCH = 'lock-64-at-once';

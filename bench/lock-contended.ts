@@ -2,7 +2,8 @@ import { type RedisService, startRedis } from '@fenced/testbed';
 import type { CyclesReport } from './lock-orders.ts';
 import { LockProcess } from './lock-process.ts';
 import { best, bestPeer, failures, isOf, named } from './lock-results.ts';
-import { type LockSubject, lockSubjects, OURS, RAW } from './lock-subjects.ts';
+import type { LockSubject } from './lock-subject.ts';
+import { lockSubjects, OURS, RAW } from './lock-subjects.ts';
 import {
   type BenchOptions,
   type Extras,

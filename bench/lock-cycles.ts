@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
 import type { CyclesOrder, CyclesReport } from './lock-orders.ts';
-import type { Acquire } from './lock-subjects.ts';
+import type { Acquire } from './lock-subject.ts';
 
 /** Acquires and releases until the time is over. */
 export async function cycles(

@@ -2,7 +2,7 @@ import { createHook } from 'node:async_hooks';
 import { setImmediate as immediate, setTimeout as sleep } from 'node:timers/promises';
 import { usedHeapBytes } from './lock-cycles.ts';
 import type { HoldOrder, HoldReport } from './lock-orders.ts';
-import type { Acquire, Release } from './lock-subjects.ts';
+import type { Acquire, Release } from './lock-subject.ts';
 
 const AT_ONCE = 64;
 const TIMED = 50;

@@ -1,4 +1,4 @@
-import type { LockSettings } from './lock-subjects.ts';
+import type { LockSettings } from './lock-subject.ts';
 import type { BenchOptions } from './measure.ts';
 
 /** What a process is told on its command line. */

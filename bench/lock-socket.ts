@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import type { Redis } from 'ioredis';
 import { newOwner } from './lock-raw.ts';
-import type { Acquire, LockSettings } from './lock-subjects.ts';
+import type { Acquire, LockSettings } from './lock-subject.ts';
 
 /** Each key with its owner, and a time to live: 0 deletes. Answers with a 1 or a 0 for each. */
 const SCRIPT = `local flags = {}

@@ -1,26 +1,8 @@
-import type { Redis } from 'ioredis';
 import { openRaw } from './lock-raw.ts';
 import { openSocket } from './lock-socket.ts';
+import type { LockSettings, LockSubject } from './lock-subject.ts';
 import { openTokens, openTokensSocket } from './lock-tokens.ts';
 import manifest from './package.json' with { type: 'json' };
-
-export interface LockSettings {
-  readonly ttlMs: number;
-  /** How long a library that polls waits before it asks again, about. */
-  readonly retryDelayMs: number;
-}
-
-export type Release = () => Promise<unknown>;
-
-/** Waits for the lock as long as it takes. */
-export type Acquire = (resource: string) => Promise<Release>;
-
-/** A lock over independent nodes, as its users would set it up. */
-export interface LockSubject {
-  readonly name: string;
-  readonly kind: 'ours' | 'peer' | 'raw' | 'floor';
-  open(clients: readonly Redis[], settings: LockSettings): Promise<Acquire>;
-}
 
 export const OURS = '@fenced/lock';
 export const RAW = 'raw ioredis, quorum';

@@ -1,7 +1,7 @@
 import type { Redis } from 'ioredis';
 import { majority, newOwner } from './lock-raw.ts';
 import { openSocket } from './lock-socket.ts';
-import type { Acquire, LockSettings } from './lock-subjects.ts';
+import type { Acquire, LockSettings } from './lock-subject.ts';
 
 const NODE = 'bench-tokens:node';
 const MEMBERS = 'the digest of all names';
