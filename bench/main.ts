@@ -1,6 +1,7 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
+import { readCommandLine, UsageError } from '@fenced/testbed/command-line';
 import { benchGateway } from './gateway.ts';
 import { benchAtOnce } from './lock-at-once.ts';
 import { benchContended } from './lock-contended.ts';
@@ -27,20 +28,36 @@ const benches: Record<string, (options: BenchOptions) => Promise<Row[]>> = {
   gateway: benchGateway,
 };
 
-const { values } = parseArgs({
-  options: {
-    json: { type: 'boolean', default: false },
-    quick: { type: 'boolean', default: false },
-    only: { type: 'string', multiple: true },
-    tables: { type: 'string' },
-    svg: { type: 'string' },
-  },
+const USAGE = `npm run bench -- [--only NAME]… [--quick] [--json] [--tables FILE] [--svg FOLDER]
+
+Measures on real servers that it starts itself. docs/performance.md explains the rows.
+
+  --only NAME     one of ${Object.keys(benches).join(', ')},
+                  or lock for all of the lock; may be given more than once (all, about an hour)
+  --quick         about a minute for the lock: shows that everything works, and no more
+  --json          print one JSON document instead of tables
+  --tables FILE   write the tables between their markers in FILE, such as docs/performance.md
+  --svg FOLDER    write lock-speed.svg there`;
+
+const values = readCommandLine(USAGE, () => {
+  const { values } = parseArgs({
+    options: {
+      json: { type: 'boolean', default: false },
+      quick: { type: 'boolean', default: false },
+      only: { type: 'string', multiple: true },
+      tables: { type: 'string' },
+      svg: { type: 'string' },
+    },
+  });
+  const unknown = values.only?.find(
+    (one) => !Object.keys(benches).some((name) => isMeant(name, one)),
+  );
+  if (unknown === undefined) return values;
+  throw new UsageError(
+    `--only takes lock or one of ${Object.keys(benches).join(', ')}, not ${unknown}`,
+  );
 });
 const { only, quick: isQuick, tables, svg } = values;
-for (const one of only ?? []) {
-  if (Object.keys(benches).some((name) => isMeant(name, one))) continue;
-  throw new Error(`--only takes lock or one of ${Object.keys(benches).join(', ')}, not ${one}`);
-}
 
 const rows: Row[] = [];
 for (const [name, bench] of Object.entries(benches)) {

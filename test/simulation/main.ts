@@ -1,25 +1,38 @@
-// npm run simulate -- --seeds N --workers 2 [--seed S]: lives through N worlds of our own code.
 import { parseArgs } from 'node:util';
+import { readCommandLine, UsageError } from '@fenced/testbed/command-line';
 import { type Exploration, explore } from './exploration.ts';
 
-const { values } = parseArgs({
-  options: {
-    /** How many worlds. */
-    seeds: { type: 'string', default: '10000' },
-    workers: { type: 'string', default: '1' },
-    /** The first of them. */
-    seed: { type: 'string' },
-    /** Places of faults that are left out; for playing a violation again. */
-    without: { type: 'string' },
-    /** Name of a mutant that is run in place of the code as it is. */
-    mutant: { type: 'string' },
-  },
-});
+const USAGE = `npm run simulate -- [--seeds N] [--workers N] [--seed N] [--without PLACES] [--mutant NAME]
 
-const firstSeed = wholeNumber('seed', values.seed ?? String(Date.now()));
-const without = values.without?.split(',').filter(Boolean).map(Number) ?? null;
-const count = wholeNumber('seeds', without ? '1' : values.seeds);
-const workers = wholeNumber('workers', values.workers);
+Runs the lock's own code in simulated worlds, until an invariant is violated.
+
+  --seeds N          number of worlds (10000)
+  --workers N        number of threads (1)
+  --seed N           seed of the first world (the time of day)
+  --without PLACES   faults to leave out, by place, with commas between; plays one world
+  --mutant NAME      a mutant of test/simulation/mutant-list.ts, run in place of the code
+
+Exit code: 0 no violation; 1 a violation, with the command that plays it again.`;
+
+const { firstSeed, without, count, workers, mutant } = readCommandLine(USAGE, () => {
+  const { values } = parseArgs({
+    options: {
+      seeds: { type: 'string', default: '10000' },
+      workers: { type: 'string', default: '1' },
+      seed: { type: 'string', default: String(Date.now()) },
+      without: { type: 'string' },
+      mutant: { type: 'string' },
+    },
+  });
+  const without = values.without?.split(',').filter(Boolean).map(Number) ?? null;
+  return {
+    firstSeed: wholeNumber('seed', values.seed),
+    without,
+    count: wholeNumber('seeds', without ? '1' : values.seeds),
+    workers: wholeNumber('workers', values.workers),
+    mutant: values.mutant ?? null,
+  };
+});
 const begunMs = performance.now();
 
 say(`seeds ${firstSeed} to ${firstSeed + count - 1}`);
@@ -28,7 +41,7 @@ const result = await explore({
   firstSeed,
   count,
   workers,
-  mutant: values.mutant ?? null,
+  mutant,
   without,
   onProgress: (counts) => {
     if (performance.now() - toldMs < 10_000) return;
@@ -39,9 +52,9 @@ const result = await explore({
 say(summary(result));
 if (result.finding) {
   const { seed, violation, without: left, trace } = result.finding;
-  const mutant = values.mutant === undefined ? '' : ` --mutant '${values.mutant}'`;
+  const ofMutant = mutant === null ? '' : ` --mutant '${mutant}'`;
   say(['', ...trace, '', `seed ${seed}: ${violation}`].join('\n'));
-  say(`again: npm run simulate -- --seed ${seed} --without ${left.join(',') || ','}${mutant}`);
+  say(`again: npm run simulate -- --seed ${seed} --without ${left.join(',') || ','}${ofMutant}`);
   process.exitCode = 1;
 }
 
@@ -54,7 +67,7 @@ function summary(counts: Omit<Exploration, 'finding'>): string {
 function wholeNumber(name: string, text: string): number {
   const value = Number(text);
   if (Number.isSafeInteger(value) && value >= 0) return value;
-  throw new Error(`--${name} must be a whole number: ${text}`);
+  throw new UsageError(`--${name} must be a whole number: ${text}`);
 }
 
 function say(line: string): void {

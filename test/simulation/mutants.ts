@@ -1,17 +1,27 @@
-// npm run mutants: takes one protective step away at a time, and counts the worlds until the simulation notices.
 import { parseArgs } from 'node:util';
+import { readCommandLine } from '@fenced/testbed/command-line';
 import { explore } from './exploration.ts';
 import { mutants } from './mutant-list.ts';
 
 const FIRST_SEED = 20_251_121;
 
-const { values } = parseArgs({
-  options: {
-    /** How many worlds a mutant with an excuse gets to survive. The others must not survive ten times as many. */
-    seeds: { type: 'string', default: '3000' },
-    workers: { type: 'string', default: '1' },
-  },
-});
+const USAGE = `npm run mutants -- [--seeds N] [--workers N]
+
+Removes one protective step at a time, and counts the worlds until the simulation notices.
+
+  --seeds N     worlds for a mutant that is expected to survive (3000); the others get ten times as many
+  --workers N   number of threads (1)
+
+Exit code: 0 each mutant was killed, or its survival is explained; 1 otherwise.`;
+
+const { values } = readCommandLine(USAGE, () =>
+  parseArgs({
+    options: {
+      seeds: { type: 'string', default: '3000' },
+      workers: { type: 'string', default: '1' },
+    },
+  }),
+);
 
 process.stdout.write('| mutant | killed after | by |\n|---|---|---|\n');
 for (const { name, excuse } of mutants) {

@@ -1,6 +1,7 @@
 import { TestbedError } from '@fenced/testbed';
+import { readCommandLine } from '@fenced/testbed/command-line';
 import { type Cell, playCell } from './cell.js';
-import { type DemoOptions, parseOptions, USAGE, UsageError } from './options.js';
+import { type DemoOptions, parseOptions, USAGE } from './options.js';
 import { isTold, playsOf } from './scenarios/scenario.js';
 import { type Store, startLockNodes, startStore } from './services.js';
 import { renderCell, renderStory, renderTable } from './timeline.js';
@@ -56,15 +57,9 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
 });
 
 try {
-  const options = parseOptions(process.argv.slice(2));
-  if (options === 'help') process.stdout.write(`${USAGE}\n`);
-  else process.exitCode = await main(options);
+  process.exitCode = await main(readCommandLine(USAGE, parseOptions));
 } catch (error) {
-  if (error instanceof UsageError) {
-    process.stderr.write(`${error.message}\n\n${USAGE}\n`);
-    process.exitCode = 2;
-  } else if (error instanceof TestbedError) {
-    process.stderr.write(`${error.message}\n`);
-    process.exitCode = 1;
-  } else throw error;
+  if (!(error instanceof TestbedError)) throw error;
+  process.stderr.write(`${error.message}\n`);
+  process.exitCode = 1;
 }

@@ -1,4 +1,5 @@
 import { parseArgs } from 'node:util';
+import { UsageError } from '@fenced/testbed/command-line';
 import { type StoreKind, stores } from './job.js';
 import { scenarios } from './scenarios/all.js';
 import { isTold, type Scenario } from './scenarios/scenario.js';
@@ -19,12 +20,16 @@ npm run --silent demo -- --json [--only 1,3] [--store s3|postgres]
   --store   the store to play them on (both: ${stores.join(', ')})
   --json    print one JSON document instead of the timeline`;
 
-/** The command line cannot be understood; the message says what is wrong with it. */
-export class UsageError extends Error {}
-
-export function parseOptions(args: readonly string[]): DemoOptions | 'help' {
-  const { only, store, json, help } = parse(args);
-  if (help) return 'help';
+/** @throws {UsageError} if an option has a value that it does not take */
+export function parseOptions(): DemoOptions {
+  const { values } = parseArgs({
+    options: {
+      only: { type: 'string' },
+      store: { type: 'string' },
+      json: { type: 'boolean' },
+    },
+  });
+  const { only, store, json } = values;
   if (store !== undefined && !stores.includes(store as StoreKind)) {
     throw new UsageError(`--store must be one of ${stores.join(', ')}: ${store}`);
   }
@@ -33,22 +38,6 @@ export function parseOptions(args: readonly string[]): DemoOptions | 'help' {
   const told = asked.filter((scenario) => chosen.some((kind) => isTold(scenario, kind)));
   if (told.length === 0) throw new UsageError(`--only ${only} is not told on ${store}`);
   return { scenarios: told, stores: chosen, json: json ?? false };
-}
-
-function parse(args: readonly string[]) {
-  try {
-    return parseArgs({
-      args: [...args],
-      options: {
-        only: { type: 'string' },
-        store: { type: 'string' },
-        json: { type: 'boolean' },
-        help: { type: 'boolean', short: 'h' },
-      },
-    }).values;
-  } catch (error) {
-    throw new UsageError(error instanceof Error ? error.message : String(error));
-  }
 }
 
 /** Some stories are told in two ways under one number. */

@@ -1,11 +1,15 @@
 import { execFileSync } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
+import { parseArgs } from 'node:util';
+import { readCommandLine } from './command-line.js';
 import { cacheFolder, findProgram } from './programs.js';
 
-/**
- * Builds MinIO, which has no binary releases any more, from its source, and keeps it outside the repository. About two minutes
- * and a GiB of Go's caches; needs Go and its module proxy.
- */
+const USAGE = `npm run install:minio
+
+Builds MinIO from its source, since it has no binary releases any more, and keeps it outside the repository.
+Takes about two minutes and a GiB of Go's caches. Needs Go and its module proxy.`;
+
+readCommandLine(USAGE, () => parseArgs({}));
 const here = findProgram('minio');
 if (here !== undefined) process.stdout.write(`MinIO is here already: ${here}\n`);
 else if (findProgram('go') === undefined) {

@@ -1,16 +1,22 @@
 import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
+import { parseArgs } from 'node:util';
+import { readCommandLine, UsageError } from './command-line.js';
 import { startLocalRedis } from './local-redis.js';
 import { startS3 } from './s3.js';
 import { makeBucket } from './s3-address.js';
 
-/** Servers for a first try, and the least configuration of a gateway before them. They end with this process, and their data too. */
+const USAGE = `npm run servers -- FILE
+
+Starts servers for a first try, and writes a gateway's configuration for them to FILE, such as gateway.yaml.
+The servers and their data end with this process.`;
+
 const BUCKET = 'documents';
-const [file] = process.argv.slice(2);
-if (file === undefined) {
-  process.stderr.write('usage: npm run servers -- gateway.yaml\n');
-  process.exit(64);
-}
+const file = readCommandLine(USAGE, () => {
+  const [name, ...more] = parseArgs({ allowPositionals: true }).positionals;
+  if (name === undefined || more.length > 0) throw new UsageError('one FILE is expected');
+  return name;
+});
 // Neither servers nor signals keep a process alive.
 const alive = setInterval(() => undefined, 2 ** 30);
 const ended = Promise.race([once(process, 'SIGINT'), once(process, 'SIGTERM')]);
