@@ -1,13 +1,33 @@
 import { defineConfig } from 'vitest/config';
 
-// One run for everything. Files run one after the other: most of them start processes, pause them and watch the clock.
+const TESTS = ['packages/*/src/**/*.test.ts', 'test/**/*.test.ts'];
+const NEVER = ['**/node_modules/**', 'test/docker/**'];
+
+/** Tests without servers. All others may start some. */
+const UNIT = [
+  'packages/!(testbed)/src/**/*.test.ts',
+  'test/repository/*.test.ts',
+  'test/simulation/{simulation,mutant-list}.test.ts',
+];
+
 export default defineConfig({
   test: {
-    include: ['packages/*/src/**/*.test.ts', 'test/**/*.test.ts'],
-    exclude: ['**/node_modules/**', 'test/docker/**'],
-    fileParallelism: false,
     testTimeout: 30_000,
     hookTimeout: 120_000,
     reporters: ['default', './tools/plain-summary.ts'],
+    projects: [
+      { extends: true, test: { name: 'unit', include: UNIT, exclude: NEVER } },
+      {
+        extends: true,
+        // After the unit tests and one file at a time: most of them pause processes and watch the clock.
+        test: {
+          name: 'servers',
+          include: TESTS,
+          exclude: [...NEVER, ...UNIT],
+          fileParallelism: false,
+          sequence: { groupOrder: 1 },
+        },
+      },
+    ],
   },
 });

@@ -1,0 +1,48 @@
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
+import { expect, test } from 'vitest';
+import manifest from '../../package.json' with { type: 'json' };
+
+const run = promisify(execFile);
+const ROOT = new URL('../..', import.meta.url);
+
+/** The program of each script that runs one of ours: `… exec node bench/main.ts`. */
+const programs = Object.entries(manifest.scripts).flatMap(([name, script]) => {
+  const [, file] = /exec node (\S+)$/.exec(script) ?? [];
+  return file === undefined ? [] : [{ name, command: [process.execPath, file] }];
+});
+
+const fenced = ['packages/fenced/bin/fenced.js'];
+const commands = [
+  ...programs,
+  { name: 'setup', command: ['sh', 'bin/setup'] },
+  { name: 'fenced', command: [process.execPath, ...fenced] },
+  ...['status', 'admit', 'probe', 'gateway'].map((name) => ({
+    name: `fenced ${name}`,
+    command: [process.execPath, ...fenced, name],
+  })),
+];
+
+test('each script that runs a program of ours is asked for help', () => {
+  expect(programs.map(({ name }) => name)).toEqual([
+    'demo',
+    'simulate',
+    'mutants',
+    'bench',
+    'install:minio',
+    'servers',
+  ]);
+});
+
+test.for(commands)('$name answers --help on standard output', async ({ name, command }) => {
+  const [file = '', ...args] = command;
+  const { stdout, stderr } = await run(file, [...args, '--help'], { cwd: ROOT });
+  expect(stdout.split('\n')[0]).toContain(name);
+  expect(stderr).toBe('');
+});
+
+test.for(programs)('$name refuses an unknown option with its usage', async ({ command }) => {
+  const [file = '', ...args] = command;
+  const failure = await run(file, [...args, '--no-such-option'], { cwd: ROOT }).catch((e) => e);
+  expect(failure).toMatchObject({ code: 64, stderr: expect.stringContaining('no-such-option') });
+});
