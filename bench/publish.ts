@@ -1,14 +1,15 @@
-import { readFile, writeFile } from 'node:fs/promises';
+import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { cpus } from 'node:os';
+import { join } from 'node:path';
 import { startRedis } from '@fenced/testbed';
 import type { Row } from './measure.ts';
 import { byBench, markdownTable } from './report.ts';
 
 /**
  * Writes each bench's table into a page, between `<!-- bench:name -->` and `<!-- /bench:name -->`: figures are never
- * typed by hand.
+ * typed by hand. `path` is a page, or a folder of pages.
  *
- * @throws where the page has no place for one of them; it is left as it was then
+ * @throws if no page has a place for one of them; all pages are left as they were then
  */
 export async function publishTables(
   path: string,
@@ -16,16 +17,24 @@ export async function publishTables(
   isQuick: boolean,
 ): Promise<void> {
   const conditions = await describeConditions(isQuick);
-  let page = await readFile(path, 'utf8');
+  const pages = await readPages(path);
   for (const [bench, its] of byBench(rows)) {
     const begin = `<!-- bench:${bench} -->`;
     const end = `<!-- /bench:${bench} -->`;
-    const [from, to] = [page.indexOf(begin), page.indexOf(end)];
-    if (from === -1 || to < from) throw new Error(`${path} has no ${begin} … ${end}`);
+    const page = pages.find(({ text }) => text.includes(begin) && text.includes(end));
+    if (page === undefined) throw new Error(`no page in ${path} has ${begin} … ${end}`);
+    const { text } = page;
     const section = `${begin}\n${conditions}\n\n${markdownTable(its)}\n`;
-    page = page.slice(0, from) + section + page.slice(to);
+    page.text = text.slice(0, text.indexOf(begin)) + section + text.slice(text.indexOf(end));
   }
-  await writeFile(path, page);
+  for (const { file, text } of pages) await writeFile(file, text);
+}
+
+async function readPages(path: string): Promise<{ readonly file: string; text: string }[]> {
+  const isFolder = (await stat(path)).isDirectory();
+  const names = isFolder ? (await readdir(path)).filter((name) => name.endsWith('.md')) : [];
+  const files = isFolder ? names.map((name) => join(path, name)) : [path];
+  return Promise.all(files.map(async (file) => ({ file, text: await readFile(file, 'utf8') })));
 }
 
 /** What the figures depend on besides the code. */
