@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { LeaseLostError } from './core/errors.js';
-import { Lease, type LeaseParts } from './lease.js';
+import { Lease, type LeaseNodes, type LeaseService } from './lease.js';
 import type { Runtime } from './runtime.js';
 
 /** A clock that moves when told, and timers that fire only when told: what a stopped process lives by. */
@@ -20,10 +20,14 @@ class ManualRuntime implements Runtime {
   };
 }
 
-function lease(runtime: Runtime, nodes: Partial<LeaseParts> = {}): Lease {
+function lease(
+  runtime: Runtime,
+  { ended = () => {}, ...nodes }: Partial<LeaseNodes & LeaseService> = {},
+): Lease {
   const release = async () => 'released' as const;
-  const all = { owner: 'owner', extend: async () => 0, release, ended: () => {}, ...nodes };
-  return new Lease(['x'], 33n, 1_000, all, runtime);
+  const all = { owner: 'owner', extend: async () => 0, release, ...nodes };
+  const service = { runtime, maxTtlMs: 60_000, shared: () => {}, ended };
+  return new Lease(['x'], 33n, 1_000, all, service);
 }
 
 test('a process that was stopped past the deadline finds the signal aborted before any timer has fired', () => {
@@ -42,13 +46,13 @@ test('a process that was stopped past the deadline finds the signal aborted befo
 
 test('a timer that fires early by the clock is set again, not believed', () => {
   const runtime = new ManualRuntime();
-  const held = lease(runtime);
+  const { signal } = lease(runtime);
   runtime.now = 999.5;
   runtime.timers.shift()?.();
-  expect(held.signal.aborted).toBe(false);
+  expect(signal.aborted).toBe(false);
   runtime.now = 1_000;
   runtime.timers.shift()?.();
-  expect(held.signal.aborted).toBe(true);
+  expect(signal.aborted).toBe(true);
 });
 
 test('an extension whose replies come after the old deadline does not bring the lease back', async () => {

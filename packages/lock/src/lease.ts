@@ -1,4 +1,6 @@
 import { LeaseLostError, LockArgumentError } from './core/errors.js';
+import { checkTtlMs } from './core/options.js';
+import { isHeard, tell } from './events.js';
 import type { ReleaseOutcome } from './holding.js';
 import type { Runtime } from './runtime.js';
 
@@ -13,11 +15,33 @@ export interface LeaseNodes {
   release(): Promise<ReleaseOutcome>;
 }
 
-/** Those, and who is to know of its end. */
-export interface LeaseParts extends LeaseNodes {
-  /** Called once, when the lease ends; `reason` makes the error, `wasLost` unless it was released. */
-  ended(reason: () => LeaseLostError, wasLost: boolean): void;
+/** The lock service that a lease belongs to. */
+export interface LeaseService {
+  readonly runtime: Runtime;
+  readonly maxTtlMs: number;
+  /** Called when somebody has asked for the owner id of a lease. */
+  shared(owner: string, lease: Lease): void;
+  /** Called once, when the lease of this owner ends. */
+  ended(owner: string): void;
 }
+
+/** The reason why a lease has ended. The error is made once somebody asks for it. */
+interface Ending {
+  readonly message: string;
+  readonly cause: unknown;
+  error: LeaseLostError | null;
+}
+
+/** The time at which a lease ends even if it is extended; `maxHoldMs` is for the message. */
+interface HoldLimit {
+  readonly endMs: number;
+  readonly maxHoldMs: number;
+}
+
+const noLimit: HoldLimit = {
+  endMs: Number.POSITIVE_INFINITY,
+  maxHoldMs: Number.POSITIVE_INFINITY,
+};
 
 /** Ends the lease at that time, by the runtime's clock, at the latest: it is held for `maxHoldMs` then. */
 export let limitHold: (lease: Lease, endMs: number, maxHoldMs: number) => void;
@@ -31,33 +55,30 @@ export class Lease implements AsyncDisposable {
   readonly resources: readonly string[];
   /** Greater than the token of every earlier holder of each of the resources. */
   readonly token: bigint;
-  readonly #nodes: LeaseParts;
-  readonly #runtime: Runtime;
+  readonly #nodes: LeaseNodes;
+  readonly #service: LeaseService;
   #controller: AbortController | null = null;
-  /** Why it has ended; null while it has not. */
-  #reason: (() => LeaseLostError) | null = null;
+  /** Null while the lease has not ended. */
+  #ending: Ending | null = null;
   #deadlineMs: number;
-  /** When it ends even if it is extended; `maxHoldMs` is for the message. */
-  #limit: { readonly endMs: number; readonly maxHoldMs: number } = {
-    endMs: Number.POSITIVE_INFINITY,
-    maxHoldMs: Number.POSITIVE_INFINITY,
-  };
-  #cancelTimer: () => void = () => {};
+  #limit = noLimit;
+  /** Null until something is to happen at the deadline itself: a timer costs as much as all else in a lease. */
+  #cancelTimer: (() => void) | null = null;
   #released: Promise<ReleaseOutcome> | null = null;
 
   constructor(
     resources: readonly string[],
     token: bigint,
     deadlineMs: number,
-    nodes: LeaseParts,
-    runtime: Runtime,
+    nodes: LeaseNodes,
+    service: LeaseService,
   ) {
     this.resources = resources;
     this.token = token;
     this.#deadlineMs = deadlineMs;
     this.#nodes = nodes;
-    this.#runtime = runtime;
-    this.#watchDeadline();
+    this.#service = service;
+    if (isHeard('fenced:lock:lost')) this.#watchDeadline();
   }
 
   static {
@@ -72,29 +93,31 @@ export class Lease implements AsyncDisposable {
    * releases the lease: see `extend` and `release` of the lock service. Whoever knows it can.
    */
   get owner(): string {
-    return this.#nodes.share?.() ?? this.#nodes.owner;
+    const owner = this.#nodes.share?.() ?? this.#nodes.owner;
+    if (!this.#ending) this.#service.shared(owner, this);
+    return owner;
   }
 
   /** Aborts, with a `LeaseLostError` as reason, when the lease may no longer be relied on. */
   get signal(): AbortSignal {
     this.remainingMs();
-    // Made only for who asks: it costs as much as all else in a lease.
     this.#controller ??= new AbortController();
-    if (this.#reason) this.#controller.abort(this.#reason());
+    if (this.#ending) this.#controller.abort(this.#reasonOf(this.#ending));
+    else if (!this.#cancelTimer) this.#watchDeadline();
     return this.#controller.signal;
   }
 
   /** Milliseconds for which the lease may be relied on, by a monotonic clock; 0 when it is over. */
   remainingMs(): number {
-    if (this.#reason) return 0;
-    const remainingMs = this.#endMs - this.#runtime.nowMs();
+    if (this.#ending) return 0;
+    const remainingMs = this.#endMs - this.#service.runtime.nowMs();
     if (remainingMs > 0) return remainingMs;
     // A process that was paused gets here before its timer does.
     const { endMs, maxHoldMs } = this.#limit;
     if (endMs < this.#deadlineMs) {
       this.#lose(`the lease has reached its limit and is over maxHoldMs=${maxHoldMs}`);
       // The nodes hold it for longer than that.
-      this.#released ??= this.#nodes.release();
+      this.#released ??= this.#release();
     } else this.#lose('the lease is over: its time has passed');
     return 0;
   }
@@ -110,10 +133,10 @@ export class Lease implements AsyncDisposable {
     if (!(ms >= 0)) throw new LockArgumentError(`ms must be 0 or more ms=${ms}`);
     const remainingMs = this.remainingMs();
     if (remainingMs >= ms && remainingMs > 0) return;
-    const cause = this.#reason?.();
+    const cause = this.#ending && this.#reasonOf(this.#ending);
     throw new LeaseLostError(
       cause?.message ??
-        `not enough of the lease is left ${this.#facts()} remainingMs=${Math.floor(remainingMs)} neededMs=${ms}`,
+        `not enough of the lease is left ${this.#name} remainingMs=${Math.floor(remainingMs)} neededMs=${ms}`,
       { cause },
     );
   }
@@ -126,6 +149,7 @@ export class Lease implements AsyncDisposable {
    */
   async extend(ttlMs: number): Promise<void> {
     this.ensure();
+    checkTtlMs(ttlMs, this.#service.maxTtlMs);
     let deadlineMs: number;
     try {
       deadlineMs = await this.#nodes.extend(ttlMs);
@@ -133,9 +157,12 @@ export class Lease implements AsyncDisposable {
       if (error instanceof LeaseLostError) this.#lose(error.message, error);
       throw error;
     }
+    const remainingMs = deadlineMs - this.#service.runtime.nowMs();
+    const { resources, token } = this;
+    tell('fenced:lock:extended', () => ({ resources, token, remainingMs }));
     this.ensure();
     this.#deadlineMs = Math.max(this.#deadlineMs, deadlineMs);
-    this.#watchDeadline();
+    if (this.#cancelTimer) this.#watchDeadline();
   }
 
   /**
@@ -145,7 +172,7 @@ export class Lease implements AsyncDisposable {
    * held it already; `unknown` where too few nodes answered, and what they hold ends with its TTL
    */
   release(): Promise<ReleaseOutcome> {
-    this.#released ??= this.#nodes.release();
+    this.#released ??= this.#release();
     this.#lose('the lease was released');
     return this.#released;
   }
@@ -160,10 +187,22 @@ export class Lease implements AsyncDisposable {
     await this.release();
   }
 
+  #release(): Promise<ReleaseOutcome> {
+    const { resources, token } = this;
+    const released = this.#nodes.release();
+    if (isHeard('fenced:lock:released')) {
+      void released.then((outcome) => {
+        tell('fenced:lock:released', () => ({ resources, token, outcome }));
+      });
+    }
+    return released;
+  }
+
   #watchDeadline(): void {
-    this.#cancelTimer();
-    const delayMs = Math.max(0, Math.ceil(this.#endMs - this.#runtime.nowMs()));
-    this.#cancelTimer = this.#runtime.after(delayMs, () => this.#onTimer(), 'background');
+    this.#cancelTimer?.();
+    const { runtime } = this.#service;
+    const delayMs = Math.max(0, Math.ceil(this.#endMs - runtime.nowMs()));
+    this.#cancelTimer = runtime.after(delayMs, () => this.#onTimer(), 'background');
   }
 
   get #endMs(): number {
@@ -176,19 +215,26 @@ export class Lease implements AsyncDisposable {
   }
 
   #lose(message: string, cause?: unknown): void {
-    this.#cancelTimer();
-    if (this.#reason) return;
-    let error: LeaseLostError | null = null;
-    const reason = (): LeaseLostError => {
-      error ??= new LeaseLostError(`${message} ${this.#facts()}`, { cause });
-      return error;
-    };
-    this.#reason = reason;
-    this.#nodes.ended(reason, this.#released === null);
-    this.#controller?.abort(reason());
+    this.#cancelTimer?.();
+    if (this.#ending) return;
+    const ending = { message, cause, error: null };
+    this.#ending = ending;
+    this.#service.ended(this.#nodes.owner);
+    if (this.#released === null) {
+      const { resources, token } = this;
+      tell('fenced:lock:lost', () => ({ resources, token, reason: this.#reasonOf(ending) }));
+    }
+    this.#controller?.abort(this.#reasonOf(ending));
   }
 
-  #facts(): string {
+  #reasonOf(ending: Ending): LeaseLostError {
+    const { message, cause } = ending;
+    ending.error ??= new LeaseLostError(`${message} ${this.#name}`, { cause });
+    return ending.error;
+  }
+
+  /** For messages. */
+  get #name(): string {
     return `resources=${this.resources.join(',')} token=${this.token}`;
   }
 }

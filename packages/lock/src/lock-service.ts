@@ -11,7 +11,7 @@ import {
 } from './core/options.js';
 import { LAST_ANSWERS_MS, NODE_TIMEOUT_MAX_MS, nodeTimeoutMs } from './core/validity.js';
 import { tell } from './events.js';
-import { Held, HeldLeases } from './held-leases.js';
+import { HeldLeases } from './held-leases.js';
 import type { ReleaseOutcome } from './holding.js';
 import { keepAlive } from './keep-alive.js';
 import { Lease, type LeaseNodes } from './lease.js';
@@ -106,13 +106,14 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
   readonly #name: string;
   readonly #maxTtlMs: number;
   readonly #closing = new AbortController();
-  readonly #held = new HeldLeases();
+  readonly #held: HeldLeases;
 
   /** @param name for messages */
   protected constructor(name: string, maxTtlMs: number, runtime: Runtime) {
     this.#name = name;
     this.#maxTtlMs = maxTtlMs;
     this.runtime = runtime;
+    this.#held = new HeldLeases(maxTtlMs, runtime);
     shareSignal(this.#closing.signal);
   }
 
@@ -238,7 +239,7 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
   /** Releases what is held and ends waits with an error of code `closed`. Leaves clients and pools to their owner. */
   async close(): Promise<void> {
     this.#closing.abort(new LockError('closed', `this ${this.#name} was closed`));
-    await Promise.all([...this.#held].map((lease) => lease.release()));
+    await this.#held.releaseAll();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -291,9 +292,8 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
     deadlineMs: number,
     nodes: LeaseNodes,
   ): Lease {
-    const held = new Held(resources, token, nodes, this.#held, this.#maxTtlMs, this.runtime);
-    const lease = new Lease(resources, token, deadlineMs, held, this.runtime);
-    this.#held.add(held, lease);
+    const lease = new Lease(resources, token, deadlineMs, nodes, this.#held);
+    this.#held.add(lease);
     return lease;
   }
 }

@@ -5,6 +5,8 @@ import { writeBack } from './holding.js';
 import type { Holding, Nodes } from './redis/nodes.js';
 import type { Runtime } from './runtime.js';
 
+const nothing = (): void => {};
+
 /** After how long what was in the way may be gone, at first and at most. */
 const AGAIN_MIN_MS = 20;
 const AGAIN_MAX_MS = 1_000;
@@ -24,7 +26,7 @@ export class Rest {
   #isShared = false;
   #isAsking = false;
   #wasAsked = false;
-  #cancel: () => void = () => {};
+  #cancel: () => void = nothing;
 
   constructor(
     nodes: Nodes,
@@ -59,7 +61,7 @@ export class Rest {
    * @param ttlMs for how long they are to hold it, where that is longer than the lease lasts
    */
   ask(ttlMs = 0): void {
-    this.#cancel();
+    this.end();
     if (this.#missing.length === 0 || (this.#isAsking && ttlMs === 0)) return;
     const leftMs = this.#leftMs;
     if (this.#holding.isGivenUp || leftMs <= 0) return;
@@ -99,6 +101,8 @@ export class Rest {
   /** The lease is given up. */
   end(): void {
     this.#cancel();
+    // A lease may be held for long: it needs no timer that is over.
+    this.#cancel = nothing;
   }
 
   get #leftMs(): number {
@@ -107,7 +111,7 @@ export class Rest {
 
   #askAgain(): void {
     if (this.#missing.length === 0 || this.#holding.isGivenUp) return;
-    this.#cancel();
+    this.end();
     this.#cancel = this.#nodes.after(this.#againMs, () => this.ask());
     this.#againMs = Math.min(AGAIN_MAX_MS, 2 * this.#againMs);
   }
