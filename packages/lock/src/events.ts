@@ -25,7 +25,7 @@ export interface LockEvents {
     readonly retryAfterMs: number;
   };
   'fenced:lock:extended': LeaseEvent & { readonly remainingMs: number };
-  /** A lease ended before it was released. */
+  /** A lease ended before it was released. The event is up to 1 s late if its subscriber came after the lease. */
   'fenced:lock:lost': LeaseEvent & { readonly reason: LeaseLostError };
   'fenced:lock:released': LeaseEvent & { readonly outcome: 'released' | 'expired' | 'unknown' };
   /** A node did not vote in an attempt that was lost, other than because the lock is held. */
