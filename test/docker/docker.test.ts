@@ -3,8 +3,8 @@ import { Client } from 'pg';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { startPostgres } from '../../packages/testbed/src/postgres.js';
 import { startRedis } from '../../packages/testbed/src/redis.js';
-import { haveDocker } from './engine.js';
-import { importPostgres, importRedis } from './images.js';
+import { haveDocker } from './harness/engine.js';
+import { importPostgres, importRedis } from './harness/images.js';
 
 let docker: AsyncDisposable | undefined;
 

@@ -3,11 +3,11 @@ import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { promisify } from 'node:util';
-import { FencedGateway } from '@fenced/store/client';
+import { FencedGateway } from '@fenced/client';
 import { startRedis } from '@fenced/testbed';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
-import { haveDocker } from './engine.js';
-import { importNode } from './images.js';
+import { haveDocker } from './harness/engine.js';
+import { importNode } from './harness/images.js';
 
 const IMAGE = 'fenced/gateway:local';
 const repository = new URL('../..', import.meta.url).pathname;

@@ -1,4 +1,4 @@
-import type { Runtime } from '../../packages/lock/src/runtime.ts';
+import type { Runtime } from '../../packages/lock/src/runtime/runtime.ts';
 import type { Random } from './random.ts';
 import { type Schedule, settled } from './schedule.ts';
 

@@ -1,4 +1,4 @@
-import { nodeKeys } from '../../packages/lock/src/redis/keys.ts';
+import { nodeKeys } from '../../packages/lock/src/redis/node-keys.ts';
 import { EPOCH_MS } from './computer.ts';
 import { entryOf, forget, free } from './node-ledger.ts';
 import { NodeModel } from './node-model.ts';

@@ -104,7 +104,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a lease is written back without being extended first',
     patch: {
-      file: '/src/holding.ts',
+      file: '/redlock/holding.ts',
       replace: [
         [
           'const extended = await extendOnAll(nodes, holding, ttlMs, runtime);',
@@ -128,7 +128,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a token that was confirmed is taken for the last of several',
     patch: {
-      file: '/src/attempt.ts',
+      file: '/redlock/attempt.ts',
       replace: [['if (this.#asked) return own;', '']],
     },
     excuse:
@@ -137,7 +137,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'validity taken from the wall clock',
     patch: {
-      file: '/src/attempt.ts',
+      file: '/redlock/attempt.ts',
       replace: [
         ['this.#startedMs = runtime.nowMs();', 'this.#startedMs = runtime.wallClockMs();'],
         ['nowMs - this.#startedMs', 'this.#runtime.wallClockMs() - this.#startedMs'],

@@ -1,4 +1,4 @@
-import type { NodeKeys } from '../../packages/lock/src/redis/keys.ts';
+import type { NodeKeys } from '../../packages/lock/src/redis/node-keys.ts';
 import type { RedisProcess } from './redis-process.ts';
 
 /** What a node knows of a resource. */

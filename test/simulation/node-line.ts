@@ -1,4 +1,4 @@
-import type { NodeKeys } from '../../packages/lock/src/redis/keys.ts';
+import type { NodeKeys } from '../../packages/lock/src/redis/node-keys.ts';
 import { entryOf, write } from './node-ledger.ts';
 import type { RedisProcess } from './redis-process.ts';
 

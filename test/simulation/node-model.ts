@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { eachOf } from '../../packages/lock/src/redis/calls.ts';
-import type { NodeKeys } from '../../packages/lock/src/redis/keys.ts';
+import type { NodeKeys } from '../../packages/lock/src/redis/node-keys.ts';
 import { type CommandName, type Script, scriptFor } from '../../packages/lock/src/redis/scripts.ts';
 import { type Entry, entryOf, mayTurn, tokenText, turnOver, write } from './node-ledger.ts';
 import { callAll, firstIn, followers, renew, standInLine } from './node-line.ts';

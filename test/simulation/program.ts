@@ -1,6 +1,6 @@
-import type { Lease } from '../../packages/lock/src/lease.ts';
-import type { Redlock } from '../../packages/lock/src/redlock.ts';
-import { sleep } from '../../packages/lock/src/runtime.ts';
+import type { Lease } from '../../packages/lock/src/lease/lease.ts';
+import type { Redlock } from '../../packages/lock/src/redlock/redlock.ts';
+import { sleep } from '../../packages/lock/src/runtime/runtime.ts';
 import type { Computer } from './computer.ts';
 import type { Acquisition } from './history.ts';
 import type { Random } from './random.ts';

@@ -1,4 +1,4 @@
-import { Redlock } from '../../packages/lock/src/redlock.ts';
+import { Redlock } from '../../packages/lock/src/redlock/redlock.ts';
 import { Computer } from './computer.ts';
 import { type CarriedOut, Connection, type Weather } from './connection.ts';
 import { type Fault, planFaults } from './faults.ts';

@@ -1,4 +1,4 @@
-import { FencedGateway } from '@fenced/store/client';
+import { FencedGateway } from '@fenced/client';
 
 const known = new Map<string, FencedGateway>();
 

@@ -10,7 +10,7 @@ const COMMAND = fileURLToPath(new URL('../../fenced/bin/fenced.js', import.meta.
 /** Where the gateway has taken a write on and the store knows nothing of it yet: on S3, the token has been checked by then. */
 const BEFORE_THE_WRITE: Readonly<Record<StoreKind, Place>> = {
   s3: {
-    file: new URL('./writer.js', import.meta.resolve('@fenced/store/s3')),
+    file: new URL('./write/writer.js', import.meta.resolve('@fenced/store/s3')),
     text: 'const result = await this.#send(',
   },
   postgres: {

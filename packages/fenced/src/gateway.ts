@@ -1,7 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { S3Client } from '@aws-sdk/client-s3';
-import { Redlock } from '@fenced/lock';
-import { FencedStoreError, parseToken } from '@fenced/store';
 import {
   createGateway,
   createRateLimit,
@@ -9,11 +7,13 @@ import {
   type EndedRequest,
   type Seal,
   serveGateway,
-} from '@fenced/store/gateway';
-import type { Config } from '@fenced/store/gateway/config';
-import { openCredentials } from '@fenced/store/gateway/keys';
-import type { Log } from '@fenced/store/gateway/log';
-import { createMetrics, type Metrics } from '@fenced/store/gateway/metrics';
+} from '@fenced/gateway';
+import type { Config } from '@fenced/gateway/config';
+import { openCredentials } from '@fenced/gateway/keys';
+import type { Log } from '@fenced/gateway/log';
+import { createMetrics, type Metrics } from '@fenced/gateway/metrics';
+import { Redlock } from '@fenced/lock';
+import { FencedStoreError, parseToken } from '@fenced/store';
 import { FencedPostgres } from '@fenced/store/postgres';
 import { FencedS3 } from '@fenced/store/s3';
 import { Redis } from 'ioredis';

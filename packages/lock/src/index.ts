@@ -13,24 +13,24 @@
  */
 import './node-version.js';
 
-export type { AdmissionOutcome } from './admission.js';
-export type { FailedAttempt } from './attempt.js';
 export type { NodeAnswer } from './core/answers.js';
 export * from './core/errors.js';
 export type { Failure } from './core/failure.js';
 export type { RedlockOptions } from './core/options.js';
 export type { NodeStatus, NoVoteReason } from './core/status.js';
-export type { LeaseEvent, LockEvents } from './events.js';
-export type { ReleaseOutcome } from './holding.js';
-export type { Lease } from './lease.js';
+export type { LeaseEvent, LockEvents } from './lease/events.js';
+export type { Lease } from './lease/lease.js';
 export type {
   AcquireAttempt,
   AcquireOptions,
   HeldLease,
   TryAcquireOptions,
   UsingOptions,
-} from './lock-service.js';
-export type { NodeConfig } from './names.js';
+} from './lease/lock-service.js';
 export type { RedisClient } from './redis/node.js';
-export { type AdmitOptions, Redlock, type RedlockConfig } from './redlock.js';
-export type { Runtime } from './runtime.js';
+export type { AdmissionOutcome } from './redlock/admission.js';
+export type { FailedAttempt } from './redlock/attempt.js';
+export type { ReleaseOutcome } from './redlock/holding.js';
+export type { NodeConfig } from './redlock/node-names.js';
+export { type AdmitOptions, Redlock, type RedlockConfig } from './redlock/redlock.js';
+export type { Runtime } from './runtime/runtime.js';

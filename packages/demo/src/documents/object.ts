@@ -1,4 +1,4 @@
-import type { Objects } from '@fenced/store/client';
+import type { Objects } from '@fenced/client';
 import type { Lines } from '../history.js';
 import type { FencedDocument } from './document.js';
 

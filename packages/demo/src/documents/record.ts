@@ -1,4 +1,4 @@
-import type { Records } from '@fenced/store/client';
+import type { Records } from '@fenced/client';
 import type { Lines } from '../history.js';
 import type { FencedDocument } from './document.js';
 

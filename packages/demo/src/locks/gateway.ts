@@ -1,4 +1,4 @@
-import { LeaseError } from '@fenced/store/client';
+import { LeaseError } from '@fenced/client';
 import { gatewayAt } from '../gateway-client.js';
 import type { Lock } from './lock.js';
 

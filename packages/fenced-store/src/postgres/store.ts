@@ -45,6 +45,7 @@ export {
   FencedRecords,
   type Json,
   type RecordOptions,
+  type RecordReadOptions,
   type RecordUpdateOptions,
   type RecordWriteOptions,
   type WrittenRecord,

@@ -2,7 +2,9 @@ import '../node-version.js';
 import { checkFunction, checkWholeNumber } from '../core/check.js';
 import { InvalidArgumentError } from '../core/errors.js';
 import { bodyBytes, checkHeaders, checkKey, checkPrefix, type S3Body } from './arguments.js';
-import type { StoreCapabilities } from './capabilities.js';
+import { formFor } from './codec/seal.js';
+import { Requests } from './http/requests.js';
+import { Sender } from './http/sender.js';
 import {
   type CallOptions,
   type Current,
@@ -30,22 +32,20 @@ import {
   type Written,
   withDefaults,
 } from './options.js';
-import { Source } from './payload.js';
-import { Plans } from './plans.js';
-import { Reader } from './reader.js';
-import { Requests } from './requests.js';
+import type { StoreCapabilities } from './probe/capabilities.js';
+import { Reader } from './read/reader.js';
+import { readEach } from './read/several.js';
 import { type Runtime, systemRuntime } from './runtime.js';
-import { formFor } from './seal.js';
-import { Sender } from './sender.js';
-import { readEach } from './several.js';
-import { Writer } from './writer.js';
+import { Source } from './write/payload.js';
+import { Plans } from './write/plans.js';
+import { Writer } from './write/writer.js';
 
 export type { BodyStream, Headers, ObjectLock, S3Body } from './arguments.js';
-export type { EtagForm, StoreCapabilities } from './capabilities.js';
+export type { VersionIds } from './http/put.js';
+export type { S3Calls } from './http/sender.js';
 export type * from './options.js';
-export type { VersionIds } from './put.js';
+export type { EtagForm, StoreCapabilities } from './probe/capabilities.js';
 export type { Runtime } from './runtime.js';
-export type { S3Calls } from './sender.js';
 
 /** What S3 takes: 5 TiB. */
 const BODY_BYTES_MAX = 5 * 2 ** 40;

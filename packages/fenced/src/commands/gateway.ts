@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { parseArgs } from 'node:util';
-import { ConfigError, readConfig } from '@fenced/store/gateway/config';
-import { createLog, type Log } from '@fenced/store/gateway/log';
+import { ConfigError, readConfig } from '@fenced/gateway/config';
+import { createLog, type Log } from '@fenced/gateway/log';
 import { type Command, print, understood } from '../command.js';
 import { startGateway } from '../gateway.js';
 

@@ -11,15 +11,15 @@ import {
   resolveOptions,
 } from '../core/options.js';
 import { nodeTimeoutMs, validityMs } from '../core/validity.js';
-import { tell } from '../events.js';
-import type { LeaseNodes } from '../lease.js';
+import { tell } from '../lease/events.js';
+import type { LeaseNodes } from '../lease/lease.js';
 import {
   type AcquireOptions,
   type Attempted,
   LockService,
   type Request,
   type Wait,
-} from '../lock-service.js';
+} from '../lease/lock-service.js';
 import {
   checkRuntime,
   inTime,
@@ -28,7 +28,7 @@ import {
   sleep,
   systemRuntime,
   unlessAborted,
-} from '../runtime.js';
+} from '../runtime/runtime.js';
 import { Database, type PostgresPool } from './database.js';
 import { WakeUps } from './wake-ups.js';
 

@@ -1,4 +1,4 @@
-import { type Runtime, sleep } from '../runtime.js';
+import { type Runtime, sleep } from '../runtime/runtime.js';
 import type { PostgresConnection, PostgresPool } from './database.js';
 
 /** The channel that `fenced_lock.release` notifies. */

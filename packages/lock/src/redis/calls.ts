@@ -1,5 +1,5 @@
 import { inspect } from 'node:util';
-import type { Runtime } from '../runtime.js';
+import type { Runtime } from '../runtime/runtime.js';
 import type { RedisClient } from './node.js';
 import { type CommandName, scriptFor } from './scripts.js';
 

@@ -1,9 +1,9 @@
 import type { Admission, Claim, Inspection } from '../core/admission.js';
 import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
-import type { Runtime } from '../runtime.js';
+import type { Runtime } from '../runtime/runtime.js';
 import { asError, type Call, Calls, Command, type Reply, Tick } from './calls.js';
-import { nodeKeys } from './keys.js';
 import { type LastError, lastErrorOf } from './last-error.js';
+import { nodeKeys } from './node-keys.js';
 import {
   type AdmitReply,
   admitted,

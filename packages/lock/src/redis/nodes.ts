@@ -1,7 +1,7 @@
 import { type Given, type NodeAnswer, nodeAnswer, type VoteReply } from '../core/answers.js';
 import { FirstAsked, PATIENCE_MS } from '../core/first-asked.js';
 import { NODE_TIMEOUT_MAX_MS, nodeTimeoutMs } from '../core/validity.js';
-import { afterReading, noAnswer, type Runtime } from '../runtime.js';
+import { afterReading, noAnswer, type Runtime } from '../runtime/runtime.js';
 import { type Call, Command, type Reply } from './calls.js';
 import type { Read, RedisNode } from './node.js';
 import {

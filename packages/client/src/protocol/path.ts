@@ -1,0 +1,68 @@
+import '../node-version.js';
+/**
+ * One reading of a path. It is decoded once, as a whole, before it is split and checked, so that `a%2Fb` and `a/b` are one name.
+ * All that follows knows only the decoded names: routes, rights, stores and the log.
+ */
+
+/** A path that names nothing that can be stored. A gateway answers it with the problem `invalid-path`. */
+export class InvalidPathError extends Error {
+  override readonly name = 'InvalidPathError';
+}
+
+/** The characters that RFC 3986 allows in a path. */
+const PATH = /^\/(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/]|%[0-9A-Fa-f]{2})+$/;
+/** Control characters, among them NUL, and the backslash, which others take for a slash. */
+const FORBIDDEN = /[\p{Cc}\\]/u;
+
+/**
+ * The decoded segments of a raw target, without its query: UTF-8 in Unicode's normal form C.
+ *
+ * @throws {InvalidPathError}
+ */
+export function segmentsOf(target: string): readonly string[] {
+  const path = pathOf(target);
+  if (!PATH.test(path)) throw invalid('a path is percent-encoded as RFC 3986 says');
+  const name = decoded(path.slice(1));
+  if (FORBIDDEN.test(name))
+    throw invalid('names may not contain control characters or backslashes');
+  // Two names that look alike would have two ratchets.
+  if (name !== name.normalize('NFC')) throw invalid('names must be in Unicode normal form C (NFC)');
+  const segments = name.split('/');
+  if (segments.some((segment) => ['', '.', '..'].includes(segment)))
+    throw invalid('a segment of a name may not be empty, . or ..');
+  return segments;
+}
+
+/**
+ * The target by which the route of a request is found: its names encoded in the one way of {@link encodedPath}.
+ *
+ * @throws {InvalidPathError}. `/v1/objects` and the like must stand as they are, so that rules of proxies hold here, too
+ */
+export function canonicalTarget(target: string): string {
+  const segments = segmentsOf(target);
+  const [, ...raw] = pathOf(target).split('/', 3);
+  if (raw.some((segment, at) => segment !== segments[at]))
+    throw invalid('only the names in a path may be percent-encoded');
+  return `/${encodedPath(segments.join('/'))}`;
+}
+
+function pathOf(target: string): string {
+  return target.split('?', 1)[0] ?? '';
+}
+
+function decoded(encoded: string): string {
+  try {
+    return decodeURIComponent(encoded);
+  } catch {
+    throw invalid('percent-encoded bytes must be well-formed UTF-8');
+  }
+}
+
+function invalid(detail: string): InvalidPathError {
+  return new InvalidPathError(detail);
+}
+
+/** A name as it stands in a path: each segment encoded. */
+export function encodedPath(name: string): string {
+  return name.split('/').map(encodeURIComponent).join('/');
+}

@@ -1,0 +1,19 @@
+/**
+ * Helpers that `@fenced/client` and `@fenced/gateway` share with the stores. They may change in any release: import the
+ * other entries.
+ */
+import './node-version.js';
+
+export {
+  checkFunction,
+  checkNoToken,
+  checkObject,
+  checkSignal,
+  checkWholeNumber,
+} from './core/check.js';
+export { errorJson } from './core/json.js';
+export { shown } from './core/shown.js';
+export { bodyBytes, checkHeaders } from './s3/arguments.js';
+export { checkAttempts, checkCall, checkExpected, checkRead } from './s3/options.js';
+export { slice } from './s3/read/range.js';
+export { readEach } from './s3/read/several.js';

@@ -1,0 +1,170 @@
+import { UnsafeStoreError, UnsupportedByStoreError } from '../../core/errors.js';
+import type { Layout } from '../../core/stored.js';
+import { publish, type StoreEvents } from '../../events.js';
+import type { Requests } from '../http/requests.js';
+import type { Uploads } from '../http/uploads.js';
+import { type Runtime, unlessAborted } from '../runtime.js';
+import type { StoreCapabilities } from './capabilities.js';
+import { Certificates } from './certificate.js';
+import { probe } from './probe.js';
+import { checkPath, type PathCheck, type WritePath } from './probe-paths.js';
+
+/** What is known of the server: by a certificate, else by a probe of our own, once for all callers. */
+export class Prober {
+  readonly #requests: Requests;
+  readonly #uploads: Uploads;
+  readonly #runtime: Runtime;
+  readonly #prefix: string;
+  readonly #certificates: Certificates;
+  #capabilities: Promise<StoreCapabilities> | undefined;
+  #latest: StoreCapabilities | undefined;
+  /** The checks of paths that the server has passed. */
+  #enforced: ReadonlySet<PathCheck> = new Set();
+  /** The answers about paths, or the runs that will give them. */
+  #asked = new Map<PathCheck, Promise<UnsupportedByStoreError | null>>();
+  /** Whether the server must be asked, whatever a certificate says. */
+  #isOutdated = false;
+
+  constructor(
+    requests: Requests,
+    uploads: Uploads,
+    runtime: Runtime,
+    settings: { readonly probePrefix: string; readonly certificateMaxAgeDays: number },
+  ) {
+    const { probePrefix, certificateMaxAgeDays } = settings;
+    this.#requests = requests;
+    this.#uploads = uploads;
+    this.#runtime = runtime;
+    this.#prefix = probePrefix;
+    this.#certificates = new Certificates(requests, probePrefix, certificateMaxAgeDays);
+  }
+
+  /** @param renew whether to ask the server again, whatever is known */
+  async capabilities(
+    options: { readonly signal?: AbortSignal | undefined; readonly renew?: boolean } = {},
+  ): Promise<StoreCapabilities> {
+    options.signal?.throwIfAborted();
+    if (options.renew) this.#outdate();
+    this.#capabilities ??= this.#start();
+    return unlessAborted(this.#capabilities, options.signal);
+  }
+
+  /**
+   * The reason why a path cannot be used; null if the server enforces conditions there, too, and gives different ETags there where
+   * the layout needs them. That is asked before the first use, once for all callers.
+   *
+   * @throws {StoreUnavailableError} where nothing was learnt; the next call asks again.
+   */
+  async refusal(
+    path: WritePath,
+    layout: Layout,
+    signal: AbortSignal | undefined,
+  ): Promise<UnsupportedByStoreError | null> {
+    const capabilities = await this.capabilities({ signal });
+    const isUpload = path === 'upload' || path === 'copy';
+    if (isUpload && !capabilities.conditionalComplete) return unsupported(path);
+    const refused = await this.#verdict(path, capabilities, signal);
+    if (refused !== null || layout === 'gzip') return refused;
+    return this.#verdict(`${path}-etags`, capabilities, signal);
+  }
+
+  async #verdict(
+    check: PathCheck,
+    capabilities: StoreCapabilities,
+    signal: AbortSignal | undefined,
+  ): Promise<UnsupportedByStoreError | null> {
+    if (this.#enforced.has(check)) return null;
+    const runs = this.#asked;
+    const asked = runs.get(check) ?? this.#ask(check, capabilities);
+    runs.set(check, asked);
+    // Nothing was learnt.
+    asked.catch(() => runs.delete(check));
+    return unlessAborted(asked, signal);
+  }
+
+  /** Has the next caller ask the server again, unless somebody else has done so since these were learnt. */
+  outdated(capabilities: StoreCapabilities): void {
+    if (this.#latest === capabilities) this.#outdate();
+  }
+
+  #outdate(): void {
+    this.#capabilities = undefined;
+    this.#latest = undefined;
+    this.#enforced = new Set();
+    this.#asked = new Map();
+    this.#isOutdated = true;
+  }
+
+  /** All callers share one run, so no caller's signal ends it. */
+  async #start(): Promise<StoreCapabilities> {
+    const renew = this.#isOutdated;
+    this.#isOutdated = false;
+    try {
+      this.#latest = await this.#learn(renew);
+      return this.#latest;
+    } catch (error) {
+      const verdict = error instanceof UnsafeStoreError ? 'unsafe' : 'unknown';
+      this.#publish({ verdict, error });
+      this.#isOutdated ||= renew;
+      if (!(error instanceof UnsafeStoreError)) this.#capabilities = undefined;
+      throw error;
+    }
+  }
+
+  async #learn(renew: boolean): Promise<StoreCapabilities> {
+    const certified = await this.#certificates.read(this.#runtime.nowMs());
+    if (certified !== null && !renew) {
+      const { paths, ...capabilities } = certified;
+      this.#enforced = new Set(paths);
+      this.#publish({ verdict: 'safe', source: 'certificate', capabilities });
+      return capabilities;
+    }
+    try {
+      const learnt = await probe(this.#requests, this.#uploads, this.#prefix, this.#runtime);
+      await this.#certificates.write({ ...learnt, paths: [] });
+      this.#publish({ verdict: 'safe', source: 'probe', capabilities: learnt });
+      return learnt;
+    } catch (error) {
+      if (error instanceof UnsafeStoreError) await this.#certificates.remove();
+      throw error;
+    }
+  }
+
+  /** All callers share one run, so no caller's signal ends it. */
+  async #ask(
+    check: PathCheck,
+    capabilities: StoreCapabilities,
+  ): Promise<UnsupportedByStoreError | null> {
+    const [requests, uploads] = [this.#requests, this.#uploads];
+    try {
+      await checkPath(check, requests, uploads, this.#prefix, this.#runtime, capabilities);
+    } catch (error) {
+      if (error instanceof UnsafeStoreError || error instanceof UnsupportedByStoreError)
+        return unsupported(check, error);
+      throw error;
+    }
+    if (this.#latest === capabilities) {
+      this.#enforced = new Set([...this.#enforced, check]);
+      await this.#certificates.write({ ...capabilities, paths: [...this.#enforced] });
+    }
+    return null;
+  }
+
+  #publish(facts: Omit<StoreEvents['fenced:store:probed'], 'store' | 'bucket'>): void {
+    const { bucket } = this.#requests.sender;
+    publish('fenced:store:probed', () => ({ store: 's3', bucket, ...facts }));
+  }
+}
+
+function unsupported(path: PathCheck, cause?: Error): UnsupportedByStoreError {
+  if (path.endsWith('-etags') && cause instanceof UnsafeStoreError)
+    return new UnsupportedByStoreError(
+      `two large writes of the same bytes have the same ETag on this server, so that the token must be in the bytes, and nothing was written: use the layout 'gzip'; write once by update or put what something else stored check=${path}`,
+      { cause },
+    );
+  const check = cause instanceof UnsafeStoreError ? ` check=${cause.check}` : '';
+  return new UnsupportedByStoreError(
+    `the server does not enforce conditions on such large writes, so nothing was written: store smaller bodies, or use another server path=${path}${check}`,
+    { cause },
+  );
+}

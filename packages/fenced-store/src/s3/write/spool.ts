@@ -1,0 +1,108 @@
+import { type FileHandle, open, unlink } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Readable } from 'node:stream';
+import { crc32 } from 'node:zlib';
+import { envelopeHeader, HEADER_BYTES } from '../../core/envelope.js';
+import { StoreSetupError, UnsupportedByStoreError } from '../../core/errors.js';
+import type { Layout, Stamp } from '../../core/stored.js';
+
+/** A stored body that waits in a file, ready to be sent, and to be sent again. */
+export interface Spool {
+  readonly bytes: number;
+  /** See `checksumHeader`. */
+  readonly crc32: string;
+  read(): Readable;
+}
+
+/** A CRC-32 as S3 wants it: its four bytes in base64. */
+export function checksumHeader(checksum: number): string {
+  const digest = Buffer.alloc(4);
+  digest.writeUInt32BE(checksum);
+  return digest.toString('base64');
+}
+
+/**
+ * A temporary file for a stream that must be sent in one PUT, which needs its length first. Only its owner may read it, and its
+ * name is gone as soon as it is open: whatever becomes of this process, nothing is left on the disk.
+ */
+export class SpoolFile implements AsyncDisposable {
+  readonly #file: FileHandle;
+  readonly #path: string;
+  #bytes = 0;
+
+  private constructor(file: FileHandle, path: string) {
+    this.#file = file;
+    this.#path = path;
+  }
+
+  /**
+   * @param free where the pieces go once they are in the file
+   * @param name random
+   * @throws {StoreSetupError} where the folder for temporary files cannot be written to.
+   * @throws {UnsupportedByStoreError} where there are more bytes than may be sent in one PUT.
+   */
+  static async of(
+    pieces: AsyncIterable<Uint8Array>,
+    free: Uint8Array[],
+    name: string,
+    bytesMax: number,
+  ): Promise<SpoolFile> {
+    const path = join(tmpdir(), `fenced-${name}`);
+    const file = await open(path, 'wx+', 0o600).catch(rethrow(path));
+    const spool = new SpoolFile(file, path);
+    try {
+      // Windows keeps the name until the file is closed.
+      await unlink(path).catch(() => undefined);
+      for await (const piece of pieces) {
+        await spool.#append(piece, bytesMax);
+        free.push(piece);
+      }
+      return spool;
+    } catch (error) {
+      await spool[Symbol.asyncDispose]();
+      throw error;
+    }
+  }
+
+  /** The file as the body of one write. */
+  async stamped(layout: Layout, stamp: Stamp): Promise<Spool> {
+    if (layout === 'gzip') await this.#file.write(envelopeHeader(stamp), 0, HEADER_BYTES, 0);
+    let checksum = 0;
+    for await (const chunk of this.#read()) checksum = crc32(chunk as Buffer, checksum);
+    return { bytes: this.#bytes, crc32: checksumHeader(checksum), read: () => this.#read() };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    // A file that cannot be closed changes nothing about the write that was sent from it.
+    await this.#file.close().catch(() => undefined);
+    await unlink(this.#path).catch(() => undefined);
+  }
+
+  async #append(piece: Uint8Array, bytesMax: number): Promise<void> {
+    if (this.#bytes + piece.length > bytesMax)
+      throw new UnsupportedByStoreError(
+        `this server cannot complete a multipart upload under a condition, and the body is larger than one PUT may be storedBytesMax=${bytesMax}`,
+      );
+    for (let at = 0; at < piece.length; ) {
+      const { bytesWritten } = await this.#file
+        .write(piece, at, piece.length - at, this.#bytes)
+        .catch(rethrow(this.#path));
+      at += bytesWritten;
+      this.#bytes += bytesWritten;
+    }
+  }
+
+  #read(): Readable {
+    return this.#file.createReadStream({ start: 0, autoClose: false, highWaterMark: 2 ** 18 });
+  }
+}
+
+function rethrow(path: string): (cause: unknown) => never {
+  return (cause) => {
+    throw new StoreSetupError(
+      `the body could not be kept in a temporary file until it is sent: make room there, or set TMPDIR path=${path} reason=${String(cause)}`,
+      { cause },
+    );
+  };
+}

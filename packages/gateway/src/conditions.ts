@@ -1,0 +1,81 @@
+import type { ByteRange } from '@fenced/store/s3';
+import type { Request } from 'express';
+import { Problem } from './problem.js';
+
+/** The conditions of HTTP (RFC 9110, sections 13 and 14), over versions that are opaque and strong. */
+
+const TAG = /^"([\x21\x23-\x7e]+)"$/;
+
+export function etagOf(version: string | bigint): string {
+  return `"${version}"`;
+}
+
+/**
+ * What a write may replace: undefined, whatever is there; null, nothing (`If-None-Match: *`); or that version (`If-Match`).
+ *
+ * @throws {Problem} `invalid-request` for the forms that no store could check in one step
+ */
+export function expectedVersion(request: Request): string | null | undefined {
+  const ifMatch = request.get('if-match');
+  const ifNoneMatch = request.get('if-none-match');
+  if (ifMatch !== undefined && ifNoneMatch !== undefined)
+    throw new Problem('invalid-request', 'send If-Match or If-None-Match, not both');
+  if (ifNoneMatch !== undefined) {
+    if (ifNoneMatch.trim() === '*') return null;
+    throw new Problem('invalid-request', 'of If-None-Match, a write may only have *');
+  }
+  if (ifMatch === undefined) return undefined;
+  const version = TAG.exec(ifMatch.trim())?.[1];
+  if (version !== undefined) return version;
+  throw new Problem('invalid-request', 'of If-Match, a write may only have one strong entity tag');
+}
+
+/**
+ * Whether the reader has that version already, where `ETag` is set. @throws {Problem} `precondition-failed` where `If-Match`
+ * names others only. A claim that reads has no conditions.
+ */
+export function isNotModified(request: Request, etag: string): boolean {
+  if (request.method === 'POST') return false;
+  const ifMatch = request.get('if-match');
+  if (ifMatch !== undefined && ifMatch.trim() !== '*' && !listed(ifMatch).includes(etag))
+    throw new Problem('precondition-failed', 'another version is stored', {
+      members: { version: etag.slice(1, -1) },
+    });
+  const ifNoneMatch = request.get('if-none-match');
+  if (ifNoneMatch === undefined) return false;
+  return (
+    ifNoneMatch.trim() === '*' ||
+    listed(ifNoneMatch).some((tag) => tag.replace(/^W\//, '') === etag)
+  );
+}
+
+function listed(tags: string): readonly string[] {
+  return tags.match(/(?:W\/)?"[^"]*"/g) ?? [];
+}
+
+/**
+ * The one range that is asked for; null where the whole body is to be sent: no range, several, a malformed one, or one upon
+ * another version.
+ *
+ * @throws {Problem} `range-not-satisfiable`
+ */
+export function rangeOf(
+  request: Request,
+  etag: string,
+  bodyBytes: number,
+): Required<ByteRange> | null {
+  const ifRange = request.get('if-range');
+  if (request.method !== 'GET' || (ifRange !== undefined && ifRange !== etag)) return null;
+  const [, first, last = '', suffix] =
+    /^bytes=(?:(\d+)-(\d*)|-(\d+))$/i.exec(request.get('range') ?? '') ?? [];
+  if (first === undefined && suffix === undefined) return null;
+  // RFC 9110, 14.1.2: a suffix that is longer than the body is the whole body.
+  const start = first === undefined ? Math.max(0, bodyBytes - Number(suffix)) : Number(first);
+  const end = last === '' ? bodyBytes - 1 : Math.min(Number(last), bodyBytes - 1);
+  if (start <= end) return { start, end };
+  // Of an empty body, no part has bytes that a reply could name.
+  if (bodyBytes === 0 && Number(suffix) > 0) return null;
+  throw new Problem('range-not-satisfiable', `the body has ${bodyBytes} bytes`, {
+    members: { bodyBytes },
+  });
+}

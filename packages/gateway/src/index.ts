@@ -1,0 +1,157 @@
+import './node-version.js';
+import { parseToken } from '@fenced/store';
+import { checkObject } from '@fenced/store/internal';
+import express, {
+  type Express,
+  type NextFunction,
+  type Request,
+  type RequestHandler,
+  type Response,
+} from 'express';
+import { type Binding, bindLeases } from './bindings.js';
+import type { Handler, Method, Route } from './exchange.js';
+import { type EndedRequest, Gate, type Rates } from './gate.js';
+import type { Credentials } from './keys.js';
+import { type Limits, resolveLimits } from './limits.js';
+import { openApiOf } from './openapi.js';
+import type { LeaseService, ObjectStore, RecordStore } from './parts.js';
+import { Problem } from './problem.js';
+import { Readiness } from './readiness.js';
+import { Room, type Rooms, type RoomUse } from './room.js';
+import { leaseRoutes } from './routes/leases.js';
+import { objectRoutes } from './routes/objects.js';
+import { documentRoute, operationRoutes } from './routes/operations.js';
+import { ratchetRoutes } from './routes/ratchets.js';
+import { recordRoutes } from './routes/records.js';
+import { writeRoutes } from './routes/writes.js';
+import { type Runtime, systemRuntime } from './runtime.js';
+import type { Seal } from './seal.js';
+
+export type { ProblemCode } from '@fenced/client/protocol/problem-codes';
+export type { Binding } from './bindings.js';
+export type { EndedRequest, Rates } from './gate.js';
+export type { Limits } from './limits.js';
+export type * from './parts.js';
+export { Problem } from './problem.js';
+export * from './rate-limit.js';
+export type { RoomUse } from './room.js';
+export type { Runtime } from './runtime.js';
+
+export * from './seal.js';
+export { type GatewayServer, type ServerOptions, serveGateway } from './server.js';
+
+export interface GatewayOptions {
+  readonly redlock: LeaseService;
+  /** Without one, its routes are not there. */
+  readonly objects?: ObjectStore;
+  readonly records?: RecordStore;
+  /** Who may call. Without it, everybody may do everything: for a gateway that listens on loopback only. */
+  readonly keys?: Credentials;
+  /** Without it, tokens are plain numbers on the wire, and whoever may write may present any. */
+  readonly seal?: Seal;
+  /**
+   * Rules for the lease that guards a key, the first that fits. Without one, a key is guarded by the lease of its own name.
+   * They hold for sealed tokens; nobody can see of which lease a plain number is.
+   */
+  readonly bindings?: readonly Binding[];
+  readonly rate?: Rates;
+  /** Addresses or networks of proxies whose `X-Forwarded-For` is believed. */
+  readonly trustedProxies?: readonly string[];
+  readonly limits?: Limits;
+  /**
+   * `/livez`, `/readyz` and `/metrics`: `here`, beside all else; `only`, for an app on a port of its own, which serves nothing else;
+   * or `elsewhere`, not by this app. @default 'here'
+   */
+  readonly operations?: 'here' | 'only' | 'elsewhere';
+  /** What `/metrics` answers. Asked once a second at most. */
+  readonly metrics?: GatewayMetrics;
+  /** Aborts when the server begins to drain: readiness fails, waits for leases end. */
+  readonly draining?: AbortSignal;
+  /** Aborts when the grace of a drain is over: what is under way is answered with what is known of it. */
+  readonly graceOver?: AbortSignal;
+  /** Told of every request when it has ended, for logs and metrics. */
+  readonly onRequest?: (ended: EndedRequest) => void;
+}
+
+/** What the gateway asks of its metrics, and tells them. */
+export interface GatewayMetrics {
+  readonly contentType: string;
+  text(): Promise<string>;
+  /** Told how to learn which limits there are, and how much of each is in use: by the gateway, and by its server. */
+  watchLimits?(uses: () => readonly RoomUse[]): void;
+}
+
+/** The HTTP front of leases and token-checked storage: an Express app, to be served by `serveGateway`. */
+export function createGateway(options: GatewayOptions, runtime: Runtime = systemRuntime): Express {
+  checkObject('options', options);
+  checkObject('redlock', options.redlock);
+  const limits = resolveLimits(options.limits);
+  const { seal = plainTokens, bindings = [] } = options;
+  const tokens = { seal, leaseOf: bindLeases(bindings) };
+  // Without credentials, all callers are one.
+  const room = (name: string, limit: number) => new Room(name, limit, options.keys ? null : limit);
+  const rooms: Rooms = {
+    requests: room('requests', limits.requestsMax),
+    waits: room('waits', limits.waitsMax),
+    uploads: room('uploads', limits.uploadsMax),
+  };
+  const parts = { ...options, seal, tokens, limits, rooms, runtime };
+  const { objects, records, draining, operations = 'here' } = options;
+  const service = [
+    ...leaseRoutes(parts),
+    ...(objects ? objectRoutes({ ...parts, objects }) : []),
+    ...(records ? recordRoutes({ ...parts, records }) : []),
+    ...ratchetRoutes(parts),
+    ...writeRoutes(parts),
+  ];
+  const readiness = new Readiness(options, draining, runtime);
+  const { metrics } = options;
+  if (operations !== 'only')
+    metrics?.watchLimits?.(() => Object.values(rooms).map(({ use }) => use));
+  const routes: readonly Route[] = [
+    ...(operations === 'only' ? [] : [...service, documentRoute(() => openApiOf(routes))]),
+    ...(operations === 'elsewhere' ? [] : operationRoutes({ readiness, metrics, runtime })),
+  ];
+  const app = express();
+  for (const name of ['x-powered-by', 'etag', 'query parser']) app.set(name, false);
+  for (const name of ['strict routing', 'case sensitive routing']) app.set(name, true);
+  app.set('trust proxy', [...(options.trustedProxies ?? [])]);
+  const gate = new Gate(options, limits, rooms, runtime);
+  app.use((request, response, next) => gate.begin(request, response, next));
+  for (const route of routes) mount(app, route, gate);
+  // Behind all of them: one path may match several routes, each with methods of its own.
+  for (const route of routes) app.route(route.path).all(noteMethods(route));
+  app.use(refuse);
+  app.use((error: unknown, request: Request, response: Response, _: NextFunction) =>
+    gate.fail(error, request, response),
+  );
+  return app;
+}
+
+/** Tokens as they are: whoever may write may present any. */
+const plainTokens: Seal = {
+  seal: (token) => String(token),
+  open: (text) => parseToken(text),
+};
+
+function mount(app: Express, route: Route, gate: Gate): void {
+  const entry = app.route(route.path);
+  for (const [method, handler] of Object.entries(route.methods) as [Method, Handler][])
+    entry[method]((request: Request, response: Response) =>
+      gate.admit(route, handler, request, response),
+    );
+}
+
+function noteMethods({ methods }: Route): RequestHandler {
+  const names = Object.keys(methods).map((method) => method.toUpperCase());
+  return (_, response, next) => {
+    response.append('Allow', names);
+    next();
+  };
+}
+
+function refuse(request: Request, response: Response): never {
+  const allowed = response.get('Allow');
+  if (allowed === undefined) throw new Problem('no-such-route', 'see /openapi.json');
+  throw new Problem('method-not-allowed', `this path is for ${allowed}, not ${request.method}`);
+}

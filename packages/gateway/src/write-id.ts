@@ -1,0 +1,82 @@
+import { encodedPath, segmentsOf } from '@fenced/client/protocol/path';
+import { OutcomeUnknownError } from '@fenced/store';
+import type { Exchange } from './exchange.js';
+import { Problem } from './problem.js';
+
+/**
+ * The name of a write as clients see it: kind of store, id, and the name of what was written, so that any gateway can say
+ * what became of it.
+ */
+export interface NamedWrite {
+  readonly kind: 'objects' | 'records';
+  readonly id: string;
+  /** The key of an object; collection and id of a record, with a slash between. */
+  readonly key: string;
+}
+
+export function nameWrite({ kind, id, key }: NamedWrite): string {
+  return `${kind}.${id}.${Buffer.from(key).toString('base64url')}`;
+}
+
+/** @throws {Problem} `invalid-request` */
+export function parseWriteName(text: string): NamedWrite {
+  const [, kind, id = '', encoded = ''] =
+    /^(objects|records)\.([0-9a-f-]{32,36})\.([A-Za-z0-9_-]+)$/.exec(text) ?? [];
+  const key = Buffer.from(encoded, 'base64url').toString();
+  if ((kind === 'objects' || kind === 'records') && nameWrite({ kind, id, key }) === text) {
+    // No name is let in here that would be refused in a path.
+    segmentsOf(`/${encodedPath(key)}`);
+    return { kind, id, key };
+  }
+  throw new Problem('invalid-request', 'this is not the writeId of an answer of this gateway');
+}
+
+/** What every write of a store is given. */
+interface WriteCall {
+  readonly signal: AbortSignal;
+  readonly onWriteId: (writeId: string) => void;
+}
+
+/** The outcome of a write; if that is unknown, a problem that names the write as `/v1/writes` knows it. */
+export async function settled<Outcome>(
+  { signal, noteWrite }: Exchange,
+  kind: NamedWrite['kind'],
+  key: string,
+  write: (call: WriteCall) => Promise<Outcome>,
+): Promise<Outcome> {
+  const onWriteId = (id: string): void => noteWrite(nameWrite({ kind, id, key }));
+  try {
+    return await write({ signal, onWriteId });
+  } catch (error) {
+    if (!(error instanceof OutcomeUnknownError)) throw error;
+    throw outcomeUnknown(nameWrite({ kind, id: error.writeId, key }), error);
+  }
+}
+
+/** The outcome of a call that may claim a record. Such a claim has no name to ask for. */
+export async function settledByClaiming<Outcome>(
+  { noteWrite }: Exchange,
+  claim: () => Promise<Outcome>,
+): Promise<Outcome> {
+  noteWrite(null);
+  try {
+    return await claim();
+  } catch (error) {
+    throw error instanceof OutcomeUnknownError ? outcomeUnknown(null, error) : error;
+  }
+}
+
+/** @param writeId null for a claim of a record */
+export function outcomeUnknown(writeId: string | null, cause?: unknown): Problem {
+  if (writeId === null)
+    return new Problem(
+      'outcome-unknown',
+      'the store did not reply: lower tokens may or may not be refused. Claim again with the same token, which is harmless',
+      { cause },
+    );
+  return new Problem(
+    'outcome-unknown',
+    'the store did not reply: the write may be applied, now or later. Ask what became of it, or write again with the same token',
+    { members: { writeId, settle: `/v1/writes/${writeId}` }, cause },
+  );
+}

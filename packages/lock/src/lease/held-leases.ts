@@ -1,0 +1,65 @@
+import type { Runtime } from '../runtime/runtime.js';
+import type { Lease, LeaseService } from './lease.js';
+
+/** The interval at which the service looks for leases that have ended without a release. */
+const SWEEP_EVERY_MS = 1_000;
+/** A new list is not worth its cost for fewer ended leases. */
+const ENDED_MIN = 64;
+
+/**
+ * The leases that a service holds. Ended leases leave the list many at a time: in a `Map` or a linked list, old leases refer to
+ * new ones, which no minor garbage collection frees then.
+ */
+export class HeldLeases implements LeaseService {
+  readonly runtime: Runtime;
+  readonly maxTtlMs: number;
+  #leases: Lease[] = [];
+  #endedCount = 0;
+  #isSweepPlanned = false;
+  /** The leases whose owner id somebody has asked for. */
+  readonly #byOwner = new Map<string, Lease>();
+
+  constructor(maxTtlMs: number, runtime: Runtime) {
+    this.maxTtlMs = maxTtlMs;
+    this.runtime = runtime;
+  }
+
+  add(lease: Lease): void {
+    this.#leases.push(lease);
+    if (!this.#isSweepPlanned) this.#planSweep();
+  }
+
+  shared(owner: string, lease: Lease): void {
+    this.#byOwner.set(owner, lease);
+  }
+
+  ended(owner: string): void {
+    this.#byOwner.delete(owner);
+    this.#endedCount += 1;
+    if (this.#endedCount >= ENDED_MIN && 2 * this.#endedCount > this.#leases.length) this.#sweep();
+  }
+
+  of(owner: string): Lease | undefined {
+    return this.#byOwner.get(owner);
+  }
+
+  async releaseAll(): Promise<void> {
+    await Promise.all(this.#leases.map((lease) => lease.release()));
+  }
+
+  #planSweep(): void {
+    this.#isSweepPlanned = true;
+    const sweep = (): void => {
+      this.#isSweepPlanned = false;
+      this.#sweep();
+      if (this.#leases.length > 0) this.#planSweep();
+    };
+    this.runtime.after(SWEEP_EVERY_MS, sweep, 'background');
+  }
+
+  /** Drops the ended leases. A lease that is over finds out here, and says so. */
+  #sweep(): void {
+    this.#endedCount = 0;
+    this.#leases = this.#leases.filter((lease) => lease.remainingMs() > 0);
+  }
+}

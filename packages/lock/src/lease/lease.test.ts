@@ -1,0 +1,85 @@
+import { expect, test } from 'vitest';
+import { LeaseLostError } from '../core/errors.js';
+import type { Runtime } from '../runtime/runtime.js';
+import { Lease, type LeaseNodes, type LeaseService } from './lease.js';
+
+/** A clock that moves when told, and timers that fire only when told: what a stopped process lives by. */
+class ManualRuntime implements Runtime {
+  now = 0;
+  timers: (() => void)[] = [];
+  nowMs = (): number => this.now;
+  wallClockMs = (): number => 0;
+  random = (): number => 0;
+  uniqueId = (): string => 'id';
+  soon = (callback: () => void): void => callback();
+  after = (_: number, callback: () => void): (() => void) => {
+    this.timers.push(callback);
+    return () => {
+      this.timers = this.timers.filter((timer) => timer !== callback);
+    };
+  };
+}
+
+function lease(
+  runtime: Runtime,
+  { ended = () => {}, ...nodes }: Partial<LeaseNodes & LeaseService> = {},
+): Lease {
+  const release = async () => 'released' as const;
+  const all = { owner: 'owner', extend: async () => 0, release, ...nodes };
+  const service = { runtime, maxTtlMs: 60_000, shared: () => {}, ended };
+  return new Lease(['x'], 33n, 1_000, all, service);
+}
+
+test('a process that was stopped past the deadline finds the signal aborted before any timer has fired', () => {
+  const runtime = new ManualRuntime();
+  let ends = 0;
+  const held = lease(runtime, { ended: () => (ends += 1) });
+  const { signal } = held;
+  runtime.now = 999;
+  expect(held.remainingMs()).toBe(1);
+  runtime.now = 1_000;
+  expect(() => held.ensure()).toThrow(LeaseLostError);
+  expect(signal.aborted).toBe(true);
+  for (const timer of runtime.timers) timer();
+  expect(ends).toBe(1);
+});
+
+test('a timer that fires early by the clock is set again, not believed', () => {
+  const runtime = new ManualRuntime();
+  const { signal } = lease(runtime);
+  runtime.now = 999.5;
+  runtime.timers.shift()?.();
+  expect(signal.aborted).toBe(false);
+  runtime.now = 1_000;
+  runtime.timers.shift()?.();
+  expect(signal.aborted).toBe(true);
+});
+
+test('an extension whose replies come after the old deadline does not bring the lease back', async () => {
+  const runtime = new ManualRuntime();
+  const held = lease(runtime, {
+    extend: async () => {
+      runtime.now = 1_000;
+      return 5_000;
+    },
+  });
+  await expect(held.extend(4_000)).rejects.toThrow(LeaseLostError);
+  expect(held.remainingMs()).toBe(0);
+});
+
+test('an extension never shortens what the holder may count on', async () => {
+  const runtime = new ManualRuntime();
+  const held = lease(runtime, { extend: async () => 400 });
+  await held.extend(400);
+  expect(held.remainingMs()).toBe(1_000);
+});
+
+test('ensure needs a time, and nothing is left of a released lease', async () => {
+  const held = lease(new ManualRuntime());
+  held.ensure(1_000);
+  expect(() => held.ensure(1_001)).toThrow(LeaseLostError);
+  expect(() => held.ensure(Number.NaN)).toThrow('ms must be 0 or more');
+  expect(await held.release()).toBe('released');
+  expect(() => held.ensure(0)).toThrow(LeaseLostError);
+  expect(held.signal.aborted).toBe(true);
+});

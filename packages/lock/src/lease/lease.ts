@@ -1,0 +1,240 @@
+import { LeaseLostError, LockArgumentError } from '../core/errors.js';
+import { checkTtlMs } from '../core/options.js';
+import type { ReleaseOutcome } from '../redlock/holding.js';
+import type { Runtime } from '../runtime/runtime.js';
+import { isHeard, tell } from './events.js';
+
+/** What a lease asks of the nodes. */
+export interface LeaseNodes {
+  /** Random, of one attempt, never used again: under this name the nodes hold the lease. */
+  readonly owner: string;
+  /** The owner id, which may become known to other processes from now on; another one that nobody has, where the lease was handed on. */
+  share?(): string;
+  /** @returns the new deadline on the runtime's monotonic clock */
+  extend(ttlMs: number): Promise<number>;
+  release(): Promise<ReleaseOutcome>;
+}
+
+/** The lock service that a lease belongs to. */
+export interface LeaseService {
+  readonly runtime: Runtime;
+  readonly maxTtlMs: number;
+  /** Called when somebody has asked for the owner id of a lease. */
+  shared(owner: string, lease: Lease): void;
+  /** Called once, when the lease of this owner ends. */
+  ended(owner: string): void;
+}
+
+/** The reason why a lease has ended. The error is made once somebody asks for it. */
+interface Ending {
+  readonly message: string;
+  readonly cause: unknown;
+  error: LeaseLostError | null;
+}
+
+/** The time at which a lease ends even if it is extended; `maxHoldMs` is for the message. */
+interface HoldLimit {
+  readonly endMs: number;
+  readonly maxHoldMs: number;
+}
+
+const noLimit: HoldLimit = {
+  endMs: Number.POSITIVE_INFINITY,
+  maxHoldMs: Number.POSITIVE_INFINITY,
+};
+
+/** Ends the lease at that time, by the runtime's clock, at the latest: it is held for `maxHoldMs` then. */
+export let limitHold: (lease: Lease, endMs: number, maxHoldMs: number) => void;
+
+/**
+ * A lock that is held for a limited time. It may end earlier than its holder believes, so what it protects must be
+ * written with `token`, to storage that refuses a lower one.
+ */
+export class Lease implements AsyncDisposable {
+  /** Sorted. */
+  readonly resources: readonly string[];
+  /** Greater than the token of every earlier holder of each of the resources. */
+  readonly token: bigint;
+  readonly #nodes: LeaseNodes;
+  readonly #service: LeaseService;
+  #controller: AbortController | null = null;
+  /** Null while the lease has not ended. */
+  #ending: Ending | null = null;
+  #deadlineMs: number;
+  #limit = noLimit;
+  /** Null until something is to happen at the deadline itself: a timer costs as much as all else in a lease. */
+  #cancelTimer: (() => void) | null = null;
+  #released: Promise<ReleaseOutcome> | null = null;
+
+  constructor(
+    resources: readonly string[],
+    token: bigint,
+    deadlineMs: number,
+    nodes: LeaseNodes,
+    service: LeaseService,
+  ) {
+    this.resources = resources;
+    this.token = token;
+    this.#deadlineMs = deadlineMs;
+    this.#nodes = nodes;
+    this.#service = service;
+    if (isHeard('fenced:lock:lost')) this.#watchDeadline();
+  }
+
+  static {
+    limitHold = (lease, endMs, maxHoldMs) => {
+      lease.#limit = { endMs, maxHoldMs };
+      lease.#watchDeadline();
+    };
+  }
+
+  /**
+   * The name under which the nodes hold this lease; nobody else had or will have it. With it, another process extends or
+   * releases the lease: see `extend` and `release` of the lock service. Whoever knows it can.
+   */
+  get owner(): string {
+    const owner = this.#nodes.share?.() ?? this.#nodes.owner;
+    if (!this.#ending) this.#service.shared(owner, this);
+    return owner;
+  }
+
+  /** Aborts, with a `LeaseLostError` as reason, when the lease may no longer be relied on. */
+  get signal(): AbortSignal {
+    this.remainingMs();
+    this.#controller ??= new AbortController();
+    if (this.#ending) this.#controller.abort(this.#reasonOf(this.#ending));
+    else if (!this.#cancelTimer) this.#watchDeadline();
+    return this.#controller.signal;
+  }
+
+  /** Milliseconds for which the lease may be relied on, by a monotonic clock; 0 when it is over. */
+  remainingMs(): number {
+    if (this.#ending) return 0;
+    const remainingMs = this.#endMs - this.#service.runtime.nowMs();
+    if (remainingMs > 0) return remainingMs;
+    // A process that was paused gets here before its timer does.
+    const { endMs, maxHoldMs } = this.#limit;
+    if (endMs < this.#deadlineMs) {
+      this.#lose(`the lease has reached its limit and is over maxHoldMs=${maxHoldMs}`);
+      // The nodes hold it for longer than that.
+      this.#released ??= this.#release();
+    } else this.#lose('the lease is over: its time has passed');
+    return 0;
+  }
+
+  /**
+   * Passes if at least `ms` milliseconds of the lease remain.
+   *
+   * It cannot promise that they still remain when the next statement runs: only the storage's check of the token can.
+   *
+   * @throws {LeaseLostError} where less remains
+   */
+  ensure(ms = 1): void {
+    if (!(ms >= 0)) throw new LockArgumentError(`ms must be 0 or more ms=${ms}`);
+    const remainingMs = this.remainingMs();
+    if (remainingMs >= ms && remainingMs > 0) return;
+    const cause = this.#ending && this.#reasonOf(this.#ending);
+    throw new LeaseLostError(
+      cause?.message ??
+        `not enough of the lease is left ${this.#name} remainingMs=${Math.floor(remainingMs)} neededMs=${ms}`,
+      { cause },
+    );
+  }
+
+  /**
+   * Lets the lease last at least `ttlMs` from now on, with the same token. A lease that is over is never taken back.
+   *
+   * @throws {LeaseLostError} where the lease was over before the nodes had answered, or no majority holds it any more
+   * @throws {NoQuorumError} where too few nodes answered: the lease keeps the deadline it had
+   */
+  async extend(ttlMs: number): Promise<void> {
+    this.ensure();
+    checkTtlMs(ttlMs, this.#service.maxTtlMs);
+    let deadlineMs: number;
+    try {
+      deadlineMs = await this.#nodes.extend(ttlMs);
+    } catch (error) {
+      if (error instanceof LeaseLostError) this.#lose(error.message, error);
+      throw error;
+    }
+    const remainingMs = deadlineMs - this.#service.runtime.nowMs();
+    const { resources, token } = this;
+    tell('fenced:lock:extended', () => ({ resources, token, remainingMs }));
+    this.ensure();
+    this.#deadlineMs = Math.max(this.#deadlineMs, deadlineMs);
+    if (this.#cancelTimer) this.#watchDeadline();
+  }
+
+  /**
+   * Gives the lock up. Never throws; a second call returns the outcome of the first.
+   *
+   * @returns `released`, where nodes that still held it have given it up, and anybody can have the lock; `expired` where others may have
+   * held it already; `unknown` where too few nodes answered, and what they hold ends with its TTL
+   */
+  release(): Promise<ReleaseOutcome> {
+    this.#released ??= this.#release();
+    this.#lose('the lease was released');
+    return this.#released;
+  }
+
+  /** For `JSON.stringify`. Without `owner`: whoever knows that can release the lease. */
+  toJSON(): object {
+    const { resources, token } = this;
+    return { resources, token: token.toString(), remainingMs: this.remainingMs() };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.release();
+  }
+
+  #release(): Promise<ReleaseOutcome> {
+    const { resources, token } = this;
+    const released = this.#nodes.release();
+    if (isHeard('fenced:lock:released')) {
+      void released.then((outcome) => {
+        tell('fenced:lock:released', () => ({ resources, token, outcome }));
+      });
+    }
+    return released;
+  }
+
+  #watchDeadline(): void {
+    this.#cancelTimer?.();
+    const { runtime } = this.#service;
+    const delayMs = Math.max(0, Math.ceil(this.#endMs - runtime.nowMs()));
+    this.#cancelTimer = runtime.after(delayMs, () => this.#onTimer(), 'background');
+  }
+
+  get #endMs(): number {
+    return Math.min(this.#deadlineMs, this.#limit.endMs);
+  }
+
+  // Timers may fire a little early by the clock that counts.
+  #onTimer(): void {
+    if (this.remainingMs() > 0) this.#watchDeadline();
+  }
+
+  #lose(message: string, cause?: unknown): void {
+    this.#cancelTimer?.();
+    if (this.#ending) return;
+    const ending = { message, cause, error: null };
+    this.#ending = ending;
+    this.#service.ended(this.#nodes.owner);
+    if (this.#released === null) {
+      const { resources, token } = this;
+      tell('fenced:lock:lost', () => ({ resources, token, reason: this.#reasonOf(ending) }));
+    }
+    this.#controller?.abort(this.#reasonOf(ending));
+  }
+
+  #reasonOf(ending: Ending): LeaseLostError {
+    const { message, cause } = ending;
+    ending.error ??= new LeaseLostError(`${message} ${this.#name}`, { cause });
+    return ending.error;
+  }
+
+  /** For messages. */
+  get #name(): string {
+    return `resources=${this.resources.join(',')} token=${this.token}`;
+  }
+}

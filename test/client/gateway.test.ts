@@ -1,0 +1,400 @@
+import { execFile } from 'node:child_process';
+import { createHash, randomBytes } from 'node:crypto';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { gzipSync } from 'node:zlib';
+import { PutObjectCommand } from '@aws-sdk/client-s3';
+import { FencedGateway, LeaseError } from '@fenced/client';
+import { createRateLimit, createSeal } from '@fenced/gateway';
+import { openCredentials } from '@fenced/gateway/keys';
+import {
+  InvalidArgumentError,
+  OutcomeUnknownError,
+  StaleTokenError,
+  StoreSetupError,
+  StoreUnavailableError,
+} from '@fenced/store';
+import { TcpProxy } from '@fenced/testbed';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { type Front, GatewayWorld } from '../gateway/harness/world.js';
+
+const run = promisify(execFile);
+const key = 'key-of-the-reports';
+const guest = 'key-of-the-guest';
+const hash = (text: string): string => createHash('sha256').update(text).digest('hex');
+
+let world: GatewayWorld;
+let one: Front;
+let two: Front;
+const gateway = (front: Front, apiKey: string = key): FencedGateway =>
+  new FencedGateway({ url: front.url, key: apiKey });
+
+beforeAll(async () => {
+  world = await GatewayWorld.start();
+  const secret = randomBytes(32);
+  const open = (): Promise<Front> =>
+    world.open({
+      seal: createSeal([{ id: 'k1', secret }], () => Date.now()),
+      bindings: [{ keys: 'objects/reports/years/{year}/*', lease: 'reports/{year}' }],
+      keys: openCredentials({
+        keys: [
+          {
+            ...{
+              name: 'reports',
+              sha256: hash(key),
+              verbs: ['lease', 'read', 'write', 'claim', 'ratchet'],
+            },
+            prefixes: ['leases/reports', 'objects/reports', 'records/reports', 'ratchets'],
+          },
+          {
+            name: 'guest',
+            sha256: hash(guest),
+            verbs: ['read'],
+            prefixes: ['objects/reports/open'],
+          },
+        ],
+      }),
+      rate: {
+        perKey: createRateLimit({ perSecond: 10_000, burst: 10_000 }, () => performance.now()),
+        perAddress: createRateLimit({ perSecond: 1, burst: 20 }, () => performance.now()),
+      },
+    });
+  one = await open();
+  two = await open();
+});
+
+afterAll(async () => {
+  await one?.[Symbol.asyncDispose]();
+  await two?.[Symbol.asyncDispose]();
+  await world?.[Symbol.asyncDispose]();
+});
+
+describe('sealed tokens', () => {
+  test('are presented by their numbers, at any gateway, for what their lease is about', async () => {
+    const client = gateway(one);
+    await using lease = await client.acquire('reports/a', { ttlMs: 10_000 });
+    await client.objects.put('reports/a', 'a', { token: lease.token });
+    expect(await client.objects.get('reports/a')).toMatchObject({ token: lease.token });
+    await client.records('reports').put('a', 1, { token: lease.token });
+    expect(await client.records('reports').highest('a')).toBe(lease.token);
+    // A name of its own is guarded by another lease, unless a rule says so.
+    const other = client.records('reports').put('total', 1, { token: lease.token });
+    await expect(other).rejects.toThrow(InvalidArgumentError);
+    await expect(other).rejects.toThrow(
+      'records/reports/total is guarded by the lease reports/total',
+    );
+    await client.objects.put('reports/years/2026/a', 'a', { token: lease.token }).then(
+      () => expect.fail('it is guarded by another lease'),
+      (error) => expect(error.message).toContain('guarded by the lease reports/2026:'),
+    );
+    await using year = await client.acquire('reports/2026', { ttlMs: 10_000 });
+    await client.objects.put('reports/years/2026/a', 'a', { token: year.token });
+    await client.objects.update('reports/years/2026/b', { token: year.token }, () => 'b');
+    expect(await client.objects.highest('reports/years/2026/b')).toBe(year.token);
+    await lease.extend(20_000);
+    expect(lease.remainingMs()).toBeGreaterThan(15_000);
+    await client.objects.delete('reports/a', { token: lease.token });
+  });
+
+  test('headers that were stored are told apart from those that the gateway adds', async () => {
+    const client = gateway(one);
+    await using lease = await client.acquire('reports/headers', { ttlMs: 10_000 });
+    const { token } = lease;
+    const stored = async () => {
+      const read = await client.objects.get('reports/headers');
+      const { body } = (await client.objects.getStream('reports/headers')) ?? {};
+      body?.destroy();
+      const direct = await one.objects.get('reports/headers');
+      const [mine, its] = [read, direct].map((one) => [one?.cacheControl, one?.contentType]);
+      expect(mine).toEqual(its);
+      return mine;
+    };
+    await client.objects.put('reports/headers', 'a', { token, cacheControl: 'no-cache' });
+    expect((await stored())?.[0]).toBe('no-cache');
+    // What an update does not give stays.
+    await client.objects.update('reports/headers', { token }, () => 'b');
+    expect((await stored())?.[0]).toBe('no-cache');
+    await client.objects.put('reports/headers', 'a', { token });
+    expect((await stored())?.[0]).toBeUndefined();
+    await client.objects.put('reports/headers', 'a', { token, contentType: 'text/plain' });
+    expect(await stored()).toEqual([undefined, 'text/plain']);
+  });
+
+  test('parts of an object, and what it is without its body, are as the store tells them', async () => {
+    const client = gateway(one);
+    const [sized, unsized] = ['reports/sized', 'reports/unsized'];
+    await using lease = await client.acquire(sized, { ttlMs: 30_000 });
+    const bytes = randomBytes(100_000);
+    const metadata = { author: 'ada' };
+    await client.objects.put(sized, bytes, { token: lease.token, metadata });
+    // Of an object that something else stored as gzip, nobody knows the size.
+    const s3 = world.s3Client(world.s3.endpoint);
+    await s3.send(
+      new PutObjectCommand({
+        ...{ Bucket: world.bucket, Key: unsized, Metadata: metadata },
+        ...{ Body: gzipSync(bytes), ContentEncoding: 'gzip' },
+      }),
+    );
+    s3.destroy();
+    for (const name of [sized, unsized]) {
+      const bodyBytes = name === sized ? bytes.length : undefined;
+      const stat = await client.objects.stat(name);
+      const direct = await one.objects.stat(name);
+      expect(stat).toMatchObject({ bodyBytes, metadata });
+      expect(stat).toEqual({ ...direct, storedBytes: undefined, lastModifiedMs: undefined });
+      for (const range of [
+        ...[{ start: 0 }, { start: 0, end: 0 }, { start: 70_000, end: 70_009 }],
+        ...[{ start: 99_999 }, { start: 99_990, end: 200_000 }, { start: 100_000 }],
+      ]) {
+        const wanted = bytes.subarray(range.start, (range.end ?? bytes.length) + 1);
+        const { body, ...rest } = (await client.objects.get(name, { range })) ?? {};
+        expect(Buffer.compare(body ?? bytes, wanted)).toBe(0);
+        expect(stat).toMatchObject(rest);
+        const stream = await client.objects.getStream(name, { range });
+        const streamed = Buffer.concat(await Array.fromAsync(stream?.body ?? []));
+        expect(Buffer.compare(streamed, wanted)).toBe(0);
+        expect(stream?.bodyBytes).toBe(bodyBytes);
+      }
+    }
+    const range = { start: 2, end: 1 };
+    await expect(client.objects.get(sized, { range })).rejects.toThrow(InvalidArgumentError);
+    expect(await client.objects.stat('reports/none')).toBeNull();
+    expect(await client.objects.get('reports/none', { range: { start: 1 } })).toBeNull();
+    const stranger = gateway(one, guest);
+    const [refused, said] = await Promise.all(
+      [stranger.objects.stat(sized), stranger.objects.get(sized)].map((call) =>
+        call.then(
+          () => 'no error',
+          (error: Error) => error.message,
+        ),
+      ),
+    );
+    expect(refused).toContain('status=403');
+    expect(refused).toBe(said);
+  });
+
+  test('of another process are taken up; bare numbers, and those of other resources, are refused', async () => {
+    const client = gateway(one);
+    const stranger = gateway(two);
+    await using lease = await client.acquire('reports/b', { ttlMs: 10_000 });
+    const bare = stranger.objects.put('reports/b', 'x', { token: lease.token });
+    await expect(bare).rejects.toMatchObject({ code: 'invalid-token' });
+    const highest = stranger.objects.put('reports/b', 'x', { token: 2n ** 63n - 1n });
+    await expect(highest).rejects.toMatchObject({ code: 'invalid-token' });
+    const answer = await fetch(`${one.url}/v1/leases/reports/c`, {
+      method: 'POST',
+      body: '{"ttlMs":10000}',
+      headers: { Authorization: `Bearer ${key}`, 'Content-Type': 'application/json' },
+    });
+    const { token: sealed } = (await answer.json()) as { token: string };
+    const wrong = stranger.adopt('reports/b', sealed);
+    await expect(stranger.objects.put('reports/b', 'x', { token: wrong })).rejects.toMatchObject({
+      code: 'invalid-token',
+    });
+    const right = gateway(two);
+    const token = right.adopt('reports/c', sealed);
+    expect(await right.objects.put('reports/c', 'x', { token })).toMatchObject({ token });
+  });
+
+  test('a holder that was late is refused, and the next one goes on', async () => {
+    const client = gateway(one);
+    const early = await client.acquire('reports/d', { ttlMs: 10_000 });
+    await early.release();
+    const other = gateway(two);
+    await using next = await other.acquire('reports/d', { ttlMs: 10_000, waitMs: 2_000 });
+    expect(next.token).toBeGreaterThan(early.token);
+    await other.objects.claim('reports/d', { token: next.token });
+    const refused = client.objects.put('reports/d', 'late', { token: early.token });
+    await expect(refused).rejects.toThrow(StaleTokenError);
+    await expect(refused).rejects.toMatchObject({ presented: early.token, highest: next.token });
+  });
+});
+
+describe('leases', () => {
+  test('what is held is told, with when to ask again; a wait is short where it is released', async () => {
+    const client = gateway(one);
+    const lease = await client.acquire('reports/l1', { ttlMs: 10_000 });
+    const refused = gateway(two).acquire('reports/l1', { ttlMs: 1_000 });
+    await expect(refused).rejects.toThrow(LeaseError);
+    await expect(refused).rejects.toMatchObject({ code: 'held', retryAfterMs: expect.any(Number) });
+    const waiting = gateway(two).acquire('reports/l1', { ttlMs: 10_000, waitMs: 10_000 });
+    expect(await lease.release()).toBe('released');
+    await using next = await waiting;
+    // What the gateway waited counts neither for nor against the lease.
+    expect(next.remainingMs()).toBeGreaterThan(9_000);
+    expect(next.remainingMs()).toBeLessThan(10_000);
+    expect(lease.signal.reason).toBeInstanceOf(LeaseError);
+    await expect(lease.extend(1_000)).rejects.toMatchObject({ code: 'lease-lost' });
+  });
+
+  test('one whose time is over says so by its signal, and cannot be had back', async () => {
+    const lease = await gateway(one).acquire('reports/l2', { ttlMs: 500 });
+    await new Promise((resolve) => lease.signal.addEventListener('abort', resolve));
+    expect(lease.remainingMs()).toBe(0);
+    expect(() => lease.ensure()).toThrow('not enough of the lease is left');
+    await expect(lease.extend(1_000)).rejects.toThrow(LeaseError);
+  });
+});
+
+describe('errors', () => {
+  test('of credentials, and of what they do not allow, are errors of the set-up', async () => {
+    for (const client of [gateway(one, 'unknown'), new FencedGateway({ url: one.url })])
+      await expect(client.objects.get('reports/open')).rejects.toThrow(StoreSetupError);
+    const reader = gateway(one, guest);
+    expect(await reader.objects.get('reports/open/1')).toBeNull();
+    for (const call of [
+      () => reader.objects.get('reports/opened'),
+      () => reader.objects.put('reports/open/1', 'x', { token: 1 }),
+      () => reader.objects.claimAndGet('reports/open/1', { token: 1 }),
+    ])
+      await expect(call()).rejects.toMatchObject({
+        code: expect.stringMatching(/^(store-setup|invalid-token)$/),
+      });
+    await expect(reader.acquire('reports/open', { ttlMs: 1_000 })).rejects.toMatchObject({
+      code: 'forbidden',
+    });
+  });
+
+  test('names that no path can carry are refused before anything is sent', async () => {
+    const nowhere = new FencedGateway({ url: 'http://127.0.0.1:1' });
+    for (const name of [
+      '',
+      '..',
+      'a/../b',
+      'a//b',
+      '/a',
+      'a/',
+      'a\\b',
+      'a\0',
+      '\ud800',
+      'a\u0308',
+    ]) {
+      await expect(nowhere.objects.get(name)).rejects.toThrow(InvalidArgumentError);
+      await expect(nowhere.records('c').get(name)).rejects.toThrow(InvalidArgumentError);
+      await expect(nowhere.acquire(name, { ttlMs: 1 })).rejects.toThrow(InvalidArgumentError);
+    }
+    for (const url of ['', 'ftp://x', 'x'])
+      expect(() => new FencedGateway({ url })).toThrow('url must be');
+    expect(() => new FencedGateway({ url: one.url, key: 'a\r\nb' })).toThrow(InvalidArgumentError);
+    await expect(nowhere.objects.put('a', 'x', { token: 0 })).rejects.toMatchObject({
+      code: 'invalid-token',
+    });
+    await expect(
+      nowhere.objects.put('a', 'x', { token: 1, tags: { a: 'b' } }),
+    ).rejects.toMatchObject({ code: 'unsupported' });
+  });
+
+  test('of a gateway that is not there: nothing was written', async () => {
+    const proxy = await TcpProxy.start({ host: '127.0.0.1', port: 1 });
+    const nowhere = new FencedGateway({ url: `http://${proxy.host}:${proxy.port}` });
+    await proxy.stop();
+    for (const call of [
+      () => nowhere.objects.put('a', 'x', { token: 1 }),
+      () => nowhere.records('c').put('a', 1, { token: 1 }),
+      () => nowhere.objects.get('a'),
+    ])
+      await expect(call()).rejects.toThrow(StoreUnavailableError);
+  });
+
+  test.each<[string, (client: FencedGateway, token: bigint) => Promise<unknown>, boolean]>([
+    ['a put', (client, token) => client.objects.put('reports/lost', 'x', { token }), true],
+    ['a claim', (client, token) => client.objects.claim('reports/lost', { token }), true],
+    ['a deletion', (client, token) => client.objects.delete('reports/lost', { token }), true],
+    ['a record', (client, token) => client.records('reports').put('lost', 1, { token }), true],
+    ['a read', (client) => client.objects.get('reports/lost'), false],
+    ['a lease', (client) => client.acquire('reports/lost-too', { ttlMs: 1_000 }), false],
+  ])('of %s whose answer was lost', async (_, call, isWrite) => {
+    const { hostname, port } = new URL(one.url);
+    await using parts = new AsyncDisposableStack();
+    const proxy = await TcpProxy.start({ host: hostname, port: Number(port) });
+    parts.defer(() => proxy.stop());
+    const client = new FencedGateway({ url: `http://${proxy.host}:${proxy.port}`, key });
+    await using lease = await client.acquire('reports/lost', { ttlMs: 30_000 });
+    proxy.swallow('toClient');
+    const outcome = call(client, lease.token).catch((error: unknown) => error);
+    await proxy.untilSwallowed('toClient');
+    proxy.heal();
+    proxy.cut();
+    expect(await outcome).toBeInstanceOf(isWrite ? OutcomeUnknownError : StoreUnavailableError);
+    // Whoever was told "unknown" may say the same again, with the same token.
+    if (isWrite) await call(client, lease.token);
+  });
+
+  test('of something that is no gateway', async () => {
+    const answering = (body: string, status: number, type = 'text/html') =>
+      new FencedGateway({
+        url: 'http://gateway.invalid',
+        fetch: async () => new Response(body, { status, headers: { 'content-type': type } }),
+      });
+    for (const client of [
+      answering('<html>', 502),
+      answering('{"type":7}', 500, 'application/problem+json'),
+      answering('{"type":"urn:fen', 412, 'application/problem+json'),
+    ]) {
+      await expect(client.objects.put('a', 'x', { token: 1 })).rejects.toThrow(OutcomeUnknownError);
+      await expect(client.objects.get('a')).rejects.toThrow(StoreUnavailableError);
+      await expect(client.acquire('a', { ttlMs: 1 })).rejects.toThrow(LeaseError);
+    }
+  });
+});
+
+test('who has no good key is held back after a few tries, and who has one is not', async () => {
+  const stranger = gateway(two, 'guess');
+  const errors = await Promise.all(
+    Array.from({ length: 40 }, () =>
+      stranger.objects.get('reports/x').catch((error: Error) => error),
+    ),
+  );
+  const codes = errors.map((error) => (error as { code?: string } | null)?.code);
+  expect(codes.filter((code) => code === 'store-setup').length).toBeLessThanOrEqual(25);
+  expect(codes.filter((code) => code === 'unavailable').length).toBeGreaterThanOrEqual(15);
+  expect(await gateway(two).objects.get('reports/x')).toBeNull();
+});
+
+describe('the examples of the documentation', async () => {
+  const page = await readFile(new URL('../../docs/gateway-clients.md', import.meta.url), 'utf8');
+  const blocks = new Map(
+    [...page.matchAll(/```(\w+)\n(.*?)```/gs)].map(([, language = '', text = '']) => [
+      language,
+      text,
+    ]),
+  );
+
+  async function play(command: string, name: string, text: string | undefined, directory: string) {
+    const file = join(directory, name);
+    await writeFile(file, text ?? expect.fail('the page has no such example'));
+    const env = { ...process.env, FENCED_GATEWAY: one.url, FENCED_API_KEY: key };
+    return (await run(command, [file], { cwd: directory, env, timeout: 30_000 })).stdout;
+  }
+
+  test.each([
+    ['curl', 'sh', 'example.sh', 'sh', /^line\n412\n$/],
+    [
+      'Python',
+      'python3',
+      'example.py',
+      'python',
+      /^10 20\nA later holder has written or claimed\n$/,
+    ],
+  ])('%s', async (_, command, name, language, expected) => {
+    const directory = await mkdtemp(join(tmpdir(), 'fenced-example-'));
+    try {
+      expect(await play(command, name, blocks.get(language), directory)).toMatch(expected);
+    } finally {
+      await rm(directory, { recursive: true });
+    }
+  });
+
+  test('TypeScript', async () => {
+    // Beside this file, so that the package is found.
+    const directory = await mkdtemp(join(import.meta.dirname, 'example-'));
+    try {
+      await play(process.execPath, 'example.ts', blocks.get('ts'), directory);
+    } finally {
+      await rm(directory, { recursive: true });
+    }
+    expect(await gateway(one).records('reports').get('ts')).toMatchObject({ body: 1 });
+  });
+});

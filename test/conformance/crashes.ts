@@ -1,0 +1,71 @@
+import { OutcomeUnknownError, StoreUnavailableError } from '@fenced/store';
+import type { FencedS3, Settlement } from '@fenced/store/s3';
+import { expect, test } from 'vitest';
+import { type Staged, text } from './harness/stage.js';
+
+const WRITERS = 4;
+const CRASHES = 3;
+/** How many writes are acknowledged between two crashes. */
+const BETWEEN = 12;
+
+/** The server itself is killed while it writes, and comes back on what it has stored. */
+export function crashes(staged: Staged): void {
+  test('what its writers were told is what is there after it has come back', async () => {
+    const key = staged().newKey();
+    const told = { applied: new Set<string>(), not: new Set<string>() };
+    let isOver = false;
+    /** Goes on to the next crash where enough was written since the last. */
+    let written = (): void => undefined;
+
+    /** Appends a name of its own to the list that the object holds. */
+    const append = async (store: FencedS3, name: string): Promise<void> => {
+      const write = store.update(key, { token: 33 }, (current) => `${text(current) ?? ''}${name} `);
+      const error = await write.then(
+        () => null,
+        (thrown: unknown) => thrown,
+      );
+      const isUnknown = error instanceof OutcomeUnknownError;
+      if (error !== null && !isUnknown) expect(error).toMatchObject({ code: NOTHING_WRITTEN });
+      const settlement = isUnknown ? await settled(store, error.writeId) : 'not-applied';
+      if (error === null || settlement === 'applied') told.applied.add(name);
+      else if (settlement === 'not-applied') told.not.add(name);
+      if (error === null) written();
+    };
+    const writing = Array.from({ length: WRITERS }, async (_, writer) => {
+      const store = staged().store({ requestTimeoutMs: 5_000, attemptsMax: 50 });
+      for (let n = 0; !isOver; n++) await append(store, `${writer}-${n}`);
+    });
+    const all = Promise.all(writing);
+    try {
+      for (let crash = 0; crash < CRASHES; crash++) {
+        let left = BETWEEN;
+        const enough = new Promise<void>((resolve) => {
+          written = () => --left === 0 && resolve();
+        });
+        await Promise.race([enough, all]);
+        await staged().service.crash?.();
+      }
+    } finally {
+      isOver = true;
+    }
+    await all;
+    const names = (text(await staged().store().get(key)) ?? '').trim().split(' ');
+    expect(new Set(names).size).toBe(names.length);
+    expect(names.length).toBeGreaterThan(CRASHES * BETWEEN);
+    expect([...told.applied].filter((name) => !names.includes(name))).toEqual([]);
+    expect([...told.not].filter((name) => names.includes(name))).toEqual([]);
+  });
+}
+
+const NOTHING_WRITTEN: unknown = expect.stringMatching(/^(unavailable|conflict)$/);
+
+/** Asked again until the server is there. */
+async function settled(store: FencedS3, writeId: string): Promise<Settlement> {
+  for (;;) {
+    try {
+      return await store.settle(writeId);
+    } catch (error) {
+      expect(error).toBeInstanceOf(StoreUnavailableError);
+    }
+  }
+}

@@ -1,0 +1,45 @@
+import { execFile } from 'node:child_process';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { installPackages } from '../../../packages/testbed/src/apt.js';
+import { makeTemporaryFolder } from '../../../packages/testbed/src/lifeline.js';
+import { findProgram } from '../../../packages/testbed/src/programs.js';
+import { launch, untilItAnswers } from '../../../packages/testbed/src/server.js';
+
+/**
+ * A Docker engine: the one that answers, else one of our own in a temporary folder, installed first where it is missing.
+ * Sets `DOCKER_HOST` where it starts one.
+ */
+export async function haveDocker(): Promise<AsyncDisposable> {
+  await using parts = new AsyncDisposableStack();
+  const answers = askDocker().then(
+    () => true,
+    () => false,
+  );
+  if (await answers) return parts.move();
+  if (findProgram('dockerd') === undefined) {
+    await installPackages(['docker.io'], (line) => process.stdout.write(`${line}\n`));
+  }
+  const folder = parts.use(await makeTemporaryFolder('docker'));
+  const socket = `unix://${join(folder.path, 'docker.sock')}`;
+  // The engine leaves mounts behind. In a mount namespace of its own they end with it, also after a crash, and the folder can
+  // be removed.
+  const engine = await launch({
+    command: 'unshare',
+    args: [
+      ...['--mount', findProgram('dockerd') ?? 'dockerd'],
+      ...['--host', socket, '--pidfile', join(folder.path, 'docker.pid')],
+      ...['--data-root', join(folder.path, 'data'), '--exec-root', join(folder.path, 'exec')],
+    ],
+    logPath: join(folder.path, 'docker.log'),
+  });
+  parts.use(engine);
+  process.env.DOCKER_HOST = socket;
+  await untilItAnswers(engine, askDocker);
+  return parts.move();
+}
+
+/** With the command line program: testcontainers reads `DOCKER_HOST` once, so it is not asked before that is set. */
+async function askDocker(): Promise<void> {
+  await promisify(execFile)('docker', ['info']);
+}

@@ -1,0 +1,368 @@
+import { readFile } from 'node:fs/promises';
+import { Validator } from '@seriousme/openapi-schema-validator';
+import { Ajv2020 } from 'ajv/dist/2020.js';
+import addFormats from 'ajv-formats';
+import fc from 'fast-check';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { type RawReply, requestOf, send } from './harness/raw.js';
+import { type Front, GatewayWorld, inPath } from './harness/world.js';
+
+interface Operation {
+  readonly operationId?: string;
+  readonly responses: Readonly<Record<string, { readonly content?: Record<string, object> }>>;
+}
+interface Document {
+  readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>>;
+}
+
+const RUNS = Number(process.env.FENCED_RUNS ?? 40);
+const METHODS = ['get', 'head', 'put', 'post', 'patch', 'delete'];
+
+let world: GatewayWorld;
+let front: Front;
+let document: Document;
+const ajv = new Ajv2020({ strict: false });
+addFormats.default(ajv);
+/** What has been answered, as `get /v1/objects/{key} 200`. */
+const seen = new Set<string>();
+
+beforeAll(async () => {
+  world = await GatewayWorld.start();
+  front = await world.open({ metrics: { contentType: 'text/plain', text: async () => 'up 1\n' } });
+  document = (await (await fetch(`${front.url}/openapi.json`)).json()) as Document;
+  ajv.addSchema(document, 'document');
+});
+
+afterAll(async () => {
+  await front?.[Symbol.asyncDispose]();
+  await world?.[Symbol.asyncDispose]();
+});
+
+/** Sends a request of that operation, and holds the reply against what the document says of it. */
+async function call(
+  method: string,
+  path: string,
+  target: string,
+  headers: readonly (readonly [string, string])[] = [],
+  body: string | Buffer = '',
+): Promise<RawReply> {
+  const [reply] = await send(front.url, requestOf(method.toUpperCase(), target, headers, body));
+  if (reply === undefined) throw new Error(`no reply: ${method} ${target}`);
+  const pointer = [path, method, 'responses', String(reply.status)];
+  const response = document.paths[path]?.[method]?.responses[reply.status];
+  if (response === undefined)
+    throw new Error(`${reply.status} is not documented: ${method} ${target} ${reply.body}`);
+  seen.add(`${method} ${path} ${reply.status}`);
+  if (method === 'head' || reply.status === 304) {
+    expect(reply.body).toBe('');
+    return reply;
+  }
+  const type = reply.headers['content-type'] ?? 'none';
+  const known = Object.keys(response.content ?? {});
+  const media = known.find((one) => one === type) ?? known.find((one) => one === '*/*');
+  expect(media, `${type} of ${method} ${target}`).toBeDefined();
+  if (type !== 'application/json' && type !== 'application/problem+json') return reply;
+  if (media === '*/*') return reply;
+  const reference = [...pointer, 'content', media ?? '', 'schema']
+    .map((part) => encodeURIComponent(part.replaceAll('~', '~0').replaceAll('/', '~1')))
+    .join('/');
+  const validate = ajv.compile({ $ref: `document#/paths/${reference}` });
+  const isValid = validate(JSON.parse(reply.body));
+  expect([isValid, validate.errors, reply.body]).toEqual([true, null, reply.body]);
+  return reply;
+}
+
+test('the document is OpenAPI 3.1, and has all routes of Express and no others', async () => {
+  const checked = await new Validator().validate({ ...document });
+  expect(checked).toMatchObject({ valid: true });
+  const routes = front.app.router.stack.flatMap(({ route }) => {
+    if (route === undefined) return [];
+    const name = route.path.replace(/[:*](\w+)/g, '{$1}');
+    const { methods } = route as unknown as { methods: Record<string, boolean> };
+    return Object.keys(methods).flatMap((method) =>
+      METHODS.includes(method) ? [`${method} ${name}`] : [],
+    );
+  });
+  const described = Object.entries(document.paths).flatMap(([path, operations]) =>
+    Object.keys(operations).flatMap((method) =>
+      METHODS.includes(method) ? [`${method} ${path}`] : [],
+    ),
+  );
+  expect(new Set(routes)).toEqual(new Set(described));
+  expect(described.length).toBeGreaterThan(20);
+});
+
+test('generators find a name for each operation, and one schema for each problem', () => {
+  const operations = Object.values(document.paths).flatMap((path) =>
+    METHODS.flatMap((method) => path[method] ?? []),
+  );
+  const names = operations.map(({ operationId = '' }) => operationId);
+  for (const name of names) expect(name).toMatch(/^[a-z][A-Za-z]+$/);
+  expect(new Set(names).size).toBe(names.length);
+  const { schemas } = (document as unknown as { components: { schemas: Record<string, object> } })
+    .components;
+  const referred = new Set(
+    operations.flatMap(({ responses }) =>
+      Object.entries(responses).flatMap(([status, { content = {} }]) => {
+        const { schema = {} } = Object(content['application/problem+json']);
+        const { $ref, oneOf = [] } = schema as { $ref?: string; oneOf?: { $ref: string }[] };
+        const all = [...($ref === undefined ? [] : [$ref]), ...oneOf.map((one) => one.$ref)];
+        // HEAD has no bodies, and readyz says in plain text what is missing.
+        if (Object.keys(content)[0] === 'application/problem+json')
+          expect([status, all.length]).not.toEqual([status, 0]);
+        return all;
+      }),
+    ),
+  );
+  expect(referred.size).toBeGreaterThan(20);
+  for (const reference of referred) {
+    const name = /^#\/components\/schemas\/([A-Z]\w+Problem)$/.exec(reference)?.[1] ?? '';
+    expect(schemas[name]).toMatchObject({
+      type: 'object',
+      properties: { type: { enum: [expect.any(String)] } },
+    });
+  }
+});
+
+test('the published document is the one that is served, and every problem is explained', async () => {
+  const served = await (await fetch(`${front.url}/openapi.json`)).text();
+  await expect(`${served}\n`).toMatchFileSnapshot('../../docs/openapi.json');
+  const explained = await readFile(new URL('../../docs/gateway.md', import.meta.url), 'utf8');
+  const types = new Set(served.match(/urn:fenced:problem:[a-z-]+/g));
+  expect(types.size).toBeGreaterThan(20);
+  for (const type of types) expect(explained).toContain(`| \`${type.split(':').at(-1)}\` |`);
+});
+
+const JSON_TYPE = ['Content-Type', 'application/json'] as const;
+const token = (text: string) => ['Fencing-Token', text] as const;
+
+test('every documented request is answered as documented', async () => {
+  const leases = '/v1/leases/{resource}';
+  const times = (body: object) => [[JSON_TYPE], JSON.stringify(body)] as const;
+  const granted = await call('post', leases, '/v1/leases/a/b', ...times({ ttlMs: 5_000 }));
+  const { leaseId } = JSON.parse(granted.body) as { leaseId: string };
+  await call('post', leases, '/v1/leases/a/b', ...times({ ttlMs: 5_000, waitMs: 1 }));
+  await call('post', leases, '/v1/leases/a/b', ...times({ ttlMs: 1 }));
+  await call('post', leases, '/v1/leases/a/b', ...times({ ttlMs: 5_000, more: 1 }));
+  await call('post', leases, '/v1/leases/a/b', [], '{}');
+  const one = `${leases}/{leaseId}`;
+  await call('patch', one, `/v1/leases/a/b/${leaseId}`, ...times({ ttlMs: 5_000 }));
+  await call('patch', one, '/v1/leases/a/b/none', ...times({ ttlMs: 5_000 }));
+  await call('delete', one, `/v1/leases/a/b/${leaseId}`);
+  await call('patch', one, `/v1/leases/a/b/${leaseId}`, ...times({ ttlMs: 5_000 }));
+
+  for (const [path, target] of [
+    ['/v1/objects/{key}', '/v1/objects/a/b'],
+    ['/v1/records/{collection}/{id}', '/v1/records/a/b'],
+  ] as const) {
+    await call('get', path, target);
+    await call('head', path, target);
+    await call('put', path, target, [JSON_TYPE], '1');
+    const put = await call('put', path, target, [JSON_TYPE, token('5')], '{"a":1}');
+    await call('put', path, target, [JSON_TYPE, token('4')], '1');
+    await call('put', path, target, [JSON_TYPE, token('x')], '1');
+    await call('put', path, target, [JSON_TYPE, token('5'), ['If-None-Match', '*']], '1');
+    await call('put', path, target, [JSON_TYPE, token('5'), ['Content-Encoding', 'br']], '1');
+    const etag = put.headers.etag ?? '';
+    await call('get', path, target);
+    await call('get', path, target, [token('5')]);
+    await call('get', path, target, [['If-None-Match', '*']]);
+    await call('head', path, target, [['If-None-Match', '*']]);
+    await call('head', path, target);
+    await call('get', path, target, [['If-Match', etag.replace(/.$/, 'x"')]]);
+    await call('post', `${path}/claim`, `${target}/claim`, [token('7')]);
+    await call('post', `${path}/claim`, `${target}/claim`, [token('6')]);
+    await call('post', `${path}/claim`, `${target}/claim`);
+    for (const headers of [[token('7')], [token('6')], []])
+      await call('post', `${path}/claim-and-get`, `${target}/claim-and-get`, headers);
+    await call('post', `${path}/claim-and-get`, `${target}-none/claim-and-get`, [token('7')]);
+    if (target.startsWith('/v1/objects')) {
+      await call('get', path, target, [['Range', 'bytes=1-2']]);
+      await call('get', path, target, [['Range', 'bytes=99-']]);
+    }
+    const { writeId } = JSON.parse(put.body) as { writeId: string };
+    await call('get', '/v1/writes/{writeId}', `/v1/writes/${writeId}`);
+    await call('delete', path, target, [token('7')]);
+  }
+  const ratchet = '/v1/ratchets/{kind}/{resource}';
+  for (const kind of ['s3', 'records', 'postgres', 'none'])
+    await call('get', ratchet, `/v1/ratchets/${kind}/a/b`);
+  for (const path of ['/livez', '/readyz', '/metrics', '/openapi.json'])
+    for (const method of ['get', 'head']) await call(method, path, path);
+
+  const wanted = Object.entries(document.paths).flatMap(([path, operations]) =>
+    Object.entries(operations).flatMap(([method, { responses }]) =>
+      Object.keys(responses ?? {}).flatMap((status) =>
+        Number(status) < 400 ? [`${method} ${path} ${status}`] : [],
+      ),
+    ),
+  );
+  expect(wanted.filter((one) => !seen.has(one))).toEqual([]);
+});
+
+/** What people and fuzzers put into paths, headers and bodies. */
+const rawSegment = fc.oneof(
+  fc.constantFrom('a', 'b', '.', '..', '%2e', '%2E%2e', '%2F', '%5c', '%00', '%', '%zz', '%ff', ''),
+  fc.constantFrom('%C3%A4', 'a%CC%88', '%ED%A0%80', '%F0%9F%92%A9', '\\', ' ', '?', '#', ';', '@'),
+  fc.constantFrom('claim', 'fencing-', '.fenced-probe', '\u00e4', '{}', '~', '%252e', '*', '$'),
+  fc.string({ unit: 'binary-ascii', maxLength: 8 }).map((text) => text.replace(/[\r\n]/g, '')),
+  fc
+    .string({ unit: 'grapheme', maxLength: 8 })
+    .map((text) => encodeURIComponent(text.toWellFormed())),
+);
+const rawPath = fc.oneof(
+  fc.constantFrom('fuzz/a', 'fuzz/b', 'fuzz/c'),
+  fc.array(rawSegment, { minLength: 1, maxLength: 4 }).map((all) => all.join('/')),
+);
+const headerText = fc
+  .string({ unit: 'binary-ascii', maxLength: 20 })
+  .map((text) => text.replace(/[^\x20-\x7e]/g, ''));
+const someHeader = fc.oneof(
+  fc.tuple(
+    fc.constant('Fencing-Token'),
+    fc.oneof(headerText, fc.bigInt().map(String), fc.constantFrom('1', '7', '9223372036854775807')),
+  ),
+  fc.tuple(
+    fc.constantFrom('If-Match', 'If-None-Match', 'If-Range'),
+    fc.oneof(headerText, fc.constantFrom('*', '"1"', 'W/"1"', '"')),
+  ),
+  fc.tuple(
+    fc.constant('Range'),
+    fc.oneof(headerText, fc.constantFrom('bytes=0-', 'bytes=-1', 'bytes=1-0')),
+  ),
+  fc.tuple(
+    fc.constant('Fencing-Resource'),
+    fc.oneof(
+      rawPath.map((text) => text.replace(/[^\x21-\x7e]/g, '')),
+      headerText,
+    ),
+  ),
+  fc.tuple(
+    fc.constantFrom(
+      'Content-Type',
+      'Accept',
+      'Content-Encoding',
+      'Cache-Control',
+      'Content-Language',
+      'Fencing-Meta-A',
+      'Fencing-Meta-Fencing-Token',
+      'Fencing-Meta-a_b',
+      'X-Request-Id',
+      'traceparent',
+      'Authorization',
+    ),
+    fc.oneof(headerText, fc.constantFrom('application/json', 'text/plain')),
+  ),
+);
+const someBody = fc.oneof(
+  fc.jsonValue().map((value) => JSON.stringify(value)),
+  fc
+    .record(
+      {
+        ttlMs: fc.oneof(fc.integer(), fc.double(), fc.constantFrom(10, 100, null, '5')),
+        waitMs: fc.oneof(fc.integer(), fc.constantFrom(0, 5)),
+      },
+      { requiredKeys: [] },
+    )
+    .map((value) => JSON.stringify(value)),
+  fc.string({ unit: 'binary', maxLength: 20 }),
+  fc.constantFrom('', '{', '[[[[', '"\\ud800"', '"\\u0000"', '\ufeff1', '[1,'.repeat(5_000)),
+);
+
+describe('fuzzing', () => {
+  test.each(METHODS)(
+    '%s of anything gets a documented answer, and never a failure',
+    async (method) => {
+      const templates = Object.entries(document.paths).filter(
+        ([path, operations]) => operations[method] !== undefined && path.startsWith('/v1/'),
+      );
+      const targets = templates.map(([path]) => path.split('/{')[0] ?? '');
+      const claims = method === 'post' ? ['', '/claim', '/claim-and-get'] : [''];
+      await fc.assert(
+        fc.asyncProperty(
+          ...[fc.constantFrom(...targets), rawPath, fc.constantFrom(...claims)],
+          fc.uniqueArray(someHeader, { maxLength: 5, selector: ([name]) => name }),
+          fc.tuple(fc.boolean(), someBody),
+          async (prefix, path, suffix, headers, [isJson, body]) => {
+            const all =
+              isJson && !headers.some(([name]) => name === 'Content-Type')
+                ? [...headers, JSON_TYPE]
+                : headers;
+            const request = requestOf(
+              method.toUpperCase(),
+              `${prefix}/${path}${suffix}`,
+              all,
+              method === 'get' || method === 'head' ? '' : body,
+            );
+            const [reply] = await send(front.url, request);
+            expect(reply?.status).toBeGreaterThanOrEqual(200);
+            expect(reply?.status).toBeLessThan(500);
+            if ((reply?.status ?? 0) < 400 || method === 'head') return;
+            expect(reply?.headers['content-type']).toBe('application/problem+json');
+            const problem = JSON.parse(reply?.body ?? '') as object;
+            const validate = ajv.getSchema('document#/components/schemas/Problem');
+            expect([validate?.(problem), validate?.errors]).toEqual([true, null]);
+            expect(reply?.body).not.toMatch(/node_modules|\.js:\d+|\bat \w+ \(/);
+          },
+        ),
+        { numRuns: RUNS * targets.length },
+      );
+    },
+    120_000,
+  );
+
+  test('numbers in JSON and everything else that was stored comes back', async () => {
+    const write = (body: string) =>
+      call(
+        'put',
+        '/v1/records/{collection}/{id}',
+        '/v1/records/fuzz/1',
+        [JSON_TYPE, token('1')],
+        body,
+      );
+    await fc.assert(
+      fc.asyncProperty(fc.jsonValue({ noUnicodeString: false }), async (value) => {
+        const body = JSON.stringify(value);
+        const { status } = await write(body);
+        // JSON that PostgreSQL cannot store: NUL and lone surrogates.
+        if (status === 400) {
+          expect(body).toMatch(/\\u0000|\\ud[89a-f]/i);
+          return;
+        }
+        const read = await fetch(`${front.url}/v1/records/fuzz/1`);
+        expect(await read.json()).toEqual(
+          JSON.parse(body.replace(/(?<![\w.\\"])-0(?![\d.])/g, '0')),
+        );
+      }),
+      { numRuns: RUNS },
+    );
+  });
+});
+
+test('names of every script are what they were, wherever they stand', async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(fc.string({ unit: 'grapheme', minLength: 1, maxLength: 10 }), {
+        minLength: 1,
+        maxLength: 3,
+      }),
+      async (segments) => {
+        const name = segments.join('/');
+        const isPlain = segments.every(
+          (one) => one === one.normalize('NFC') && !/[\p{Cc}\\/]|^\.\.?$/u.test(one),
+        );
+        fc.pre(isPlain && !name.endsWith('/claim'));
+        const address = `${front.url}/v1/objects/${inPath(name)}`;
+        const written = await fetch(address, {
+          method: 'PUT',
+          body: name,
+          headers: { 'Fencing-Token': '1' },
+        });
+        expect([name, written.status]).toEqual([name, 200]);
+        expect(await front.objects.highest(name)).toBe(1n);
+        expect(await (await fetch(address)).text()).toBe(name);
+      },
+    ),
+    { numRuns: RUNS },
+  );
+}, 120_000);

@@ -1,0 +1,204 @@
+import { createGateway, createRateLimit, serveGateway } from '@fenced/gateway';
+import { CredentialsUnavailableError } from '@fenced/gateway/keys';
+import { createMetrics } from '@fenced/gateway/metrics';
+import { Redlock } from '@fenced/lock';
+import { TcpProxy } from '@fenced/testbed';
+import { Redis } from 'ioredis';
+import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { configFile, startGateway } from './harness/process.js';
+import { send } from './harness/raw.js';
+import { GatewayWorld, problemOf, until } from './harness/world.js';
+
+let world: GatewayWorld;
+const parts = new AsyncDisposableStack();
+
+beforeAll(async () => {
+  world = parts.use(await GatewayWorld.start());
+});
+
+afterAll(() => parts.disposeAsync());
+
+/** A clock that stands still until it is moved. */
+class Clock {
+  ms = 0;
+  nowMs = (): number => this.ms;
+  wallClockMs = (): number => this.ms;
+  uniqueId = (): string => crypto.randomUUID();
+  after = (delayMs: number, callback: () => void): (() => void) => {
+    const timer = setTimeout(callback, delayMs).unref();
+    return () => clearTimeout(timer);
+  };
+}
+
+async function askOften(url: string, times: number): Promise<number[]> {
+  const answers = await Promise.all(Array.from({ length: times }, () => fetch(url)));
+  await Promise.all(answers.map((answer) => answer.arrayBuffer()));
+  return answers.map(({ status }) => status);
+}
+
+test.each(['/metrics', '/readyz'])(
+  'however many ask for %s, the nodes are asked once a second',
+  async (path) => {
+    await using own = new AsyncDisposableStack();
+    const [node] = world.redis.nodes;
+    if (node === undefined) throw new Error('there is no node');
+    const proxy = own.use(await TcpProxy.start(node));
+    const client = new Redis({ host: proxy.host, port: proxy.port });
+    own.defer(() => client.disconnect());
+    const redlock = new Redlock({ nodes: [{ name: 'n0', client }], keyPrefix: `{${path}}:` });
+    const metrics = createMetrics({
+      nodes: async () => (await redlock.status()).map(({ name }) => ({ name, admitted: true })),
+    });
+    const clock = new Clock();
+    const server = await serveGateway(createGateway({ redlock, metrics }, clock), { port: 0 });
+    own.defer(async () => void (await server.drain()));
+    const cost = async (times: number): Promise<number> => {
+      const before = proxy.bytes('toServer');
+      expect(new Set(await askOften(server.url + path, times))).toEqual(new Set([200]));
+      return proxy.bytes('toServer') - before;
+    };
+    await redlock.status();
+    const ofOne = await cost(1);
+    expect(ofOne).toBeGreaterThan(0);
+    clock.ms += 1_001;
+    expect(await cost(100)).toBe(ofOne);
+    expect(await cost(100)).toBe(0);
+    clock.ms += 1_001;
+    expect(await cost(100)).toBe(ofOne);
+  },
+);
+
+test('the OpenAPI document is built once', async () => {
+  await using front = await world.open();
+  const stringify = vi.spyOn(JSON, 'stringify');
+  try {
+    expect(new Set(await askOften(`${front.url}/openapi.json`, 20))).toEqual(new Set([200]));
+    const built = stringify.mock.calls.filter(([value]) => Object(value).openapi !== undefined);
+    expect(built).toHaveLength(1);
+  } finally {
+    stringify.mockRestore();
+  }
+});
+
+/** Lets that many requests of an address in, and no more: its clock stands still. */
+function rateOf(burst: number) {
+  return {
+    perKey: createRateLimit({ perSecond: 1_000, burst: 1_000 }, () => 0),
+    perAddress: createRateLimit({ perSecond: 10, burst }, () => 0),
+  };
+}
+
+const UNKNOWN = { authenticate: async () => null };
+const UNAVAILABLE = { authenticate: () => Promise.reject(new CredentialsUnavailableError()) };
+
+test.each([
+  ['metrics', 'GET /metrics', UNKNOWN, 200, 429],
+  ['credentials that are wrong', 'GET /v1/objects/a', UNKNOWN, 401, 429],
+  ['credentials that nobody can check', 'GET /v1/objects/a', UNAVAILABLE, 503, 429],
+  ['an unknown path', 'GET /nothing', UNKNOWN, 404, 429],
+  ['a method that the path has not', 'TRACE /v1/objects/a', UNKNOWN, 405, 429],
+  ['a name that is none', 'GET /v1/objects/a/%2e%2e', UNKNOWN, 400, 429],
+  ['a target that is no path', 'OPTIONS *', UNKNOWN, 400, 429],
+  [
+    'a header that is there twice',
+    'GET /livez HTTP/1.1\r\nRange: a\r\nRange: b\r\nX:',
+    UNKNOWN,
+    400,
+    429,
+  ],
+  ['livez', 'GET /livez', UNKNOWN, 200, 200],
+  ['readyz', 'GET /readyz', UNKNOWN, 200, 200],
+])(
+  'of %s that a client asks for without waiting for answers, none is looked at beyond the rate of its address',
+  async (_, start, keys, within, beyond) => {
+    const metrics = { contentType: 'text/plain', text: async () => 'up 1\n' };
+    await using gateway = await world.open({ rate: rateOf(3), metrics, keys });
+    const one = `${start} HTTP/1.1\r\nHost: gateway\r\n\r\n`;
+    const answers = await send(gateway.url, one.repeat(100));
+    expect(answers.map(({ status }) => status)).toEqual([within, within, within, beyond]);
+    expect(answers.at(-1)?.headers.connection).toBe('close');
+    await until(() => gateway.ended.length === 4);
+    // A caller with good credentials does not notice.
+    const good = { authenticate: async () => ({ name: 'good', may: () => true }) };
+    await using other = await world.open({ rate: rateOf(1), metrics, keys: good });
+    expect(await askOften(`${other.url}/nothing`, 2)).toEqual([404, 429]);
+    expect(new Set(await askOften(`${other.url}/v1/objects/nothing`, 20))).toEqual(new Set([404]));
+  },
+);
+
+test('all that an address asks without credentials counts together, and probes are answered beyond that', async () => {
+  const metrics = { contentType: 'text/plain', text: async () => 'up 1\n' };
+  await using front = await world.open({ rate: rateOf(5), metrics, keys: UNKNOWN });
+  const statusOf = async (path: string) => (await fetch(front.url + path)).status;
+  expect(await statusOf('/metrics')).toBe(200);
+  expect(await statusOf('/openapi.json')).toBe(200);
+  expect(await statusOf('/livez')).toBe(200);
+  expect(await statusOf('/v1/objects/a')).toBe(401);
+  expect(await statusOf('/nothing')).toBe(404);
+  for (const path of ['/metrics', '/openapi.json', '/v1/objects/a', '/nothing']) {
+    const refused = await fetch(front.url + path);
+    expect(refused.headers.get('retry-after')).toBe('1');
+    expect(await problemOf(refused)).toMatchObject({
+      type: 'urn:fenced:problem:too-many-requests',
+    });
+  }
+  for (const path of ['/livez', '/readyz'])
+    expect(new Set(await askOften(front.url + path, 10))).toEqual(new Set([200]));
+
+  await using behind = await world.open({
+    ...{ rate: rateOf(3), metrics },
+    trustedProxies: ['127.0.0.1'],
+  });
+  const from = (url: string, address: string) =>
+    fetch(`${url}/metrics`, { headers: { 'X-Forwarded-For': address } });
+  expect((await from(front.url, '192.0.2.1')).status).toBe(429);
+  for (let at = 0; at < 3; at++) expect((await from(behind.url, '192.0.2.1')).status).toBe(200);
+  expect((await from(behind.url, '192.0.2.1')).status).toBe(429);
+  expect((await from(behind.url, '192.0.2.2')).status).toBe(200);
+  // What a client wrote itself stands before what the proxy has added.
+  expect((await from(behind.url, '192.0.2.9, 192.0.2.1')).status).toBe(429);
+});
+
+test('operations have a port of their own where one is configured, also while the gateway drains', async () => {
+  await using own = new AsyncDisposableStack();
+  const config = await configFile(world, own, world.addresses, { drainDelayMs: 3_000 });
+  const env = { FENCED_GATEWAY_OPERATIONS_PORT: '0' };
+  const gateway = await startGateway(config, { env });
+  own.use(gateway.process);
+  const { url, operationsUrl } = gateway;
+  expect(operationsUrl).not.toBe(url);
+  for (const path of ['/livez', '/readyz', '/metrics']) {
+    expect((await fetch(operationsUrl + path)).status).toBe(200);
+    expect(await problemOf(await fetch(url + path))).toMatchObject({
+      type: 'urn:fenced:problem:no-such-route',
+    });
+  }
+  for (const path of ['/openapi.json', '/v1/objects/a', '/v1/leases/a'])
+    expect((await fetch(operationsUrl + path)).status).toBe(404);
+  expect((await fetch(`${url}/v1/objects/a`)).status).toBe(404);
+  const counted = /^fenced_gateway_requests_total\{route="\/v1\/objects\/\{key\}"/m;
+  await until(async () => counted.test(await (await fetch(`${operationsUrl}/metrics`)).text()));
+  const document = (await (await fetch(`${url}/openapi.json`)).json()) as { paths: object };
+  expect(Object.keys(document.paths)).not.toContain('/metrics');
+  const ended = gateway.process.kill('SIGTERM');
+  await until(async () => (await fetch(`${operationsUrl}/readyz`)).status === 503);
+  expect((await fetch(`${operationsUrl}/livez`)).status).toBe(200);
+  expect(await ended).toMatchObject({ code: 0 });
+});
+
+test('a gateway whose second port cannot be had ends, and leaves the first one free', async () => {
+  await using own = new AsyncDisposableStack();
+  const config = await configFile(world, own);
+  const taken = await startGateway(config, { env: { FENCED_GATEWAY_OPERATIONS_PORT: '0' } });
+  own.use(taken.process);
+  for (const [name, url] of [
+    ['OPERATIONS', taken.url],
+    ['LISTEN', taken.operationsUrl],
+  ] as const) {
+    const env = {
+      FENCED_GATEWAY_OPERATIONS_PORT: '0',
+      [`FENCED_GATEWAY_${name}_PORT`]: new URL(url).port,
+    };
+    await expect(startGateway(config, { env })).rejects.toThrow('EADDRINUSE');
+  }
+});

@@ -1,0 +1,94 @@
+import { randomUUID } from 'node:crypto';
+import { NoQuorumError, Redlock } from '@fenced/lock';
+import { type LocalRedisService, startLocalRedis } from '@fenced/testbed';
+import { Redis, type RedisOptions } from 'ioredis';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { until } from './harness/redlock-nodes.js';
+
+type Options = Pick<RedisOptions, 'maxRetriesPerRequest' | 'enableOfflineQueue' | 'retryStrategy'>;
+
+let redis: LocalRedisService;
+const clients: Redis[] = [];
+beforeEach(async () => {
+  redis = await startLocalRedis(3);
+});
+afterEach(async () => {
+  for (const client of clients.splice(0)) client.disconnect();
+  vi.restoreAllMocks();
+  await redis.stop();
+});
+
+function open(options: Options = {}): Redlock {
+  const nodes = redis.nodes.map(({ name, port }) => {
+    const client = new Redis(port, options);
+    clients.push(client);
+    return { name, client };
+  });
+  return new Redlock({ nodes, keyPrefix: `{${randomUUID()}}:` });
+}
+
+async function refusal(lock: Redlock): Promise<NoQuorumError> {
+  const error = await lock.acquire('x', { ttlMs: 1_000 }).catch((reason: unknown) => reason);
+  if (error instanceof NoQuorumError) return error;
+  throw new Error('the lock was granted, or refused for another reason', { cause: error });
+}
+
+const refused = {
+  cause: { code: 'ECONNREFUSED' },
+  message: expect.stringContaining('ECONNREFUSED'),
+};
+
+test.each<[string, Options]>([
+  ['that goes on trying to connect', {}],
+  ['that fails at once while it is not connected', { maxRetriesPerRequest: 0 }],
+  ['that does not queue', { enableOfflineQueue: false }],
+  ['that has given up', { retryStrategy: () => null }],
+])('a client %s: why its node is dead is the cause', async (_, options) => {
+  vi.spyOn(console, 'error').mockImplementation(() => undefined);
+  await Promise.all(redis.nodes.slice(0, 2).map((node) => node.kill()));
+  const lock = open(options);
+  const told = [0, 0];
+  for (const [at] of told.entries()) {
+    clients[at]?.on('error', () => {
+      told[at] = (told[at] ?? 0) + 1;
+    });
+  }
+  await until(() => told.every((count) => count > 0));
+  const error = await refusal(lock);
+  expect(error.nodes.slice(0, 2)).toMatchObject([{ error: refused }, { error: refused }]);
+  expect(error.message).toContain('ECONNREFUSED');
+  expect(error.cause).toBeInstanceOf(AggregateError);
+  expect(error.cause).toMatchObject({ errors: [refused, refused] });
+  const attempt = await lock.tryAcquire('x', { ttlMs: 1_000 });
+  expect(attempt.nodes.slice(0, 2)).toMatchObject([{ error: refused }, { error: refused }]);
+  const status = await lock.status();
+  expect(status.slice(0, 2)).toMatchObject([{ error: refused }, { error: refused }]);
+});
+
+test('what nobody listens for is written to the console, as without a Redlock; each error once', async () => {
+  const written = vi.spyOn(console, 'error').mockImplementation(() => undefined);
+  await redis.nodes[0]?.kill();
+  open({ retryStrategy: () => null });
+  const [first] = clients;
+  const nodes = [{ name: 'a', client: first as Redis }];
+  new Redlock({ nodes });
+  await until(() => first?.status === 'end');
+  const unhandled = ['[ioredis] Unhandled error event:', expect.stringContaining('ECONNREFUSED')];
+  expect(written.mock.calls).toEqual([unhandled]);
+});
+
+test('an error of a connection that is well again is no cause of what comes later', async () => {
+  vi.spyOn(console, 'error').mockImplementation(() => undefined);
+  await Promise.all(redis.nodes.map((node) => node.kill()));
+  const lock = open();
+  await until(() => clients.every(({ status }) => status === 'reconnecting'));
+  await Promise.all(redis.nodes.map((node) => node.start()));
+  await until(() => clients.every(({ status }) => status === 'ready'));
+  await Promise.all(redis.nodes.map((node) => node.pause()));
+  const { nodes } = await refusal(lock);
+  await Promise.all(redis.nodes.map((node) => node.wake()));
+  for (const { error } of nodes) {
+    expect(error?.message).toMatch(/^no answer within \d+ ms$/);
+    expect(error?.cause).toBeUndefined();
+  }
+});

@@ -1,0 +1,311 @@
+import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
+import { type Lease, LeaseLostError, Redlock } from '@fenced/lock';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { type Runtime, systemRuntime } from '../../packages/lock/src/runtime/runtime.js';
+import { until } from './harness/redlock-nodes.js';
+import { connect, LockWorld, nameOf, type Side } from './harness/world.js';
+
+/** Far longer than a test may last: what is left behind shows. */
+const TTL_MS = 60_000;
+/** For how long the first nodes are waited for. */
+const PATIENCE_MS = 20;
+const CYCLES = 100;
+
+/** Asks the rest only where the first have answered, however late they are. */
+const patient: Runtime = {
+  ...systemRuntime,
+  after: (delayMs, callback, background) =>
+    background && delayMs <= PATIENCE_MS
+      ? () => {}
+      : systemRuntime.after(delayMs, callback, background),
+};
+
+describe.each([3, 4, 5])('of %i nodes', (count) => {
+  let world: LockWorld;
+  beforeAll(async () => {
+    world = await LockWorld.start(count);
+  });
+  afterAll(() => world?.[Symbol.asyncDispose]());
+  beforeEach(() => world.renew());
+
+  const majority = Math.floor(count / 2) + 1;
+  const isEverywhere = async (): Promise<boolean> => (await world.holders('x')) === count;
+
+  /** A program that is patient, and a lease that no more than a majority holds: it may have been too slow to be trusted at first. */
+  async function barelyHeld(ttlMs = TTL_MS): Promise<{ side: Side; lease: Lease }> {
+    const side = await world.busy({ runtime: patient });
+    for (;;) {
+      const lease = await side.lock.acquire('x', { ttlMs });
+      // Nothing is on its way to the others then.
+      await side.untilAnswered();
+      if ((await world.holders('x')) === majority) return { side, lease };
+      await lease.release();
+    }
+  }
+
+  /** @returns how many of them had to wait for a node */
+  async function cycles({ lock }: Side): Promise<number> {
+    let late = 0;
+    for (let cycle = 0; cycle < CYCLES; cycle += 1) {
+      const startedMs = performance.now();
+      const lease = await lock.acquire('x', { ttlMs: TTL_MS });
+      expect(await lease.release()).toBe('released');
+      if (performance.now() - startedMs >= PATIENCE_MS) late += 1;
+    }
+    return late;
+  }
+
+  /** How many scripts each node runs for as many cycles. */
+  async function scriptsOf(side: Side): Promise<number[]> {
+    const before = await world.scripts();
+    await cycles(side);
+    return (await world.scripts()).map((number, at) => number - (before[at] ?? 0));
+  }
+
+  test('a lease that is soon given back concerns a majority, and one that is kept all nodes', async () => {
+    const side = await world.busy();
+    // The rest are asked once a second, too, and wherever a node happens to be late, or a lease to be kept for longer.
+    await until(async () => {
+      const ran = await scriptsOf(side);
+      const [most, least] = [ran.slice(0, majority), ran.slice(majority)];
+      return Math.min(...most) > CYCLES && Math.max(...least) < CYCLES;
+    });
+
+    const kept = await side.lock.acquire('x', { ttlMs: TTL_MS });
+    await until(isEverywhere);
+    expect(await kept.release()).toBe('released');
+    await world.untilClean();
+  });
+
+  test('a program that stood still reads what has come before it takes a node for late', async () => {
+    // No doors: they would stand still with it.
+    using clients = new DisposableStack();
+    const nodes = world.servers.map(({ port }, at) => {
+      const client = clients.adopt(connect(port), (one) => one.disconnect());
+      return { name: nameOf(at), client };
+    });
+    await using lock = new Redlock({ nodes, keyPrefix: world.keyPrefix });
+    const cycle = async (standStill: () => void): Promise<number | undefined> => {
+      const before = await world.scripts();
+      const attempt = lock.acquire('x', { ttlMs: TTL_MS });
+      // It has been sent.
+      await setImmediate();
+      standStill();
+      await (await attempt).release();
+      return ((await world.scripts()).at(-1) ?? 0) - (before.at(-1) ?? 0);
+    };
+    const block = (): void => {
+      const untilMs = performance.now() + 3 * PATIENCE_MS;
+      while (performance.now() < untilMs);
+    };
+    // The last node is asked once a second, too, and whenever another happens to be late.
+    await until(async () => (await cycle(() => {})) === 0 && (await cycle(block)) === 0);
+  });
+
+  test('an attempt that is given up while it asks a majority leaves nothing', async () => {
+    const side = await world.busy();
+    const controller = new AbortController();
+    const asked = side.doors.slice(0, majority);
+    for (const door of asked) door.hold('toClient');
+    const attempt = side.lock.tryAcquire('x', { ttlMs: TTL_MS, signal: controller.signal });
+    await Promise.all(asked.map((door) => door.untilHeld('toClient')));
+    controller.abort();
+    expect(await attempt).toMatchObject({ ok: false, reason: 'aborted' });
+    side.heal();
+    await world.untilClean();
+  });
+
+  test('one that hangs is waited for once, and is asked again when it answers', async () => {
+    const side = await world.busy();
+    const [node] = world.servers;
+    await node?.pause();
+    // A cycle may be late for another reason, too.
+    await until(async () => (await cycles(side)) < CYCLES / 10);
+    await node?.wake();
+    await until(async () => {
+      const ran = await scriptsOf(side);
+      return (ran[0] ?? 0) > CYCLES && (ran.at(-1) ?? 0) < CYCLES;
+    });
+    await world.untilClean();
+  });
+
+  test('one that does not answer is left out: a majority of the others is asked', async () => {
+    const side = await world.busy();
+    side.doors[0]?.hold('toServer');
+    await until(async () => {
+      const [first = 0, ...ran] = await scriptsOf(side);
+      const seldom = Math.max(first, ...ran.slice(majority));
+      return Math.min(...ran.slice(0, majority)) > CYCLES && seldom < CYCLES;
+    });
+    side.heal();
+    await world.untilClean();
+  });
+
+  test('one that is slow, but not late, is not waited for where the others decide without it', async () => {
+    const side = await world.connected();
+    const slowMs = (PATIENCE_MS * 3) / 4;
+    side.doors[0]?.delay('toClient', slowMs);
+    await until(async () => {
+      const durationsMs: number[] = [];
+      for (let cycle = 0; cycle < CYCLES; cycle += 1) {
+        const startedMs = performance.now();
+        const lease = await side.lock.acquire(`slow ${cycle % 7}`, { ttlMs: TTL_MS });
+        await lease.release();
+        durationsMs.push(performance.now() - startedMs);
+      }
+      const median = durationsMs.toSorted((a, b) => a - b)[CYCLES / 2] ?? 0;
+      return median < slowMs;
+    });
+    side.heal();
+    await world.untilClean();
+  });
+
+  test('a release that one of a bare majority does not answer does not wait for it', async () => {
+    const side = await world.busy({ runtime: { ...systemRuntime } });
+    side.doors.at(-1)?.hold('toServer');
+    const lease = await side.lock.acquire('x', { ttlMs: TTL_MS });
+    side.doors[0]?.hold('toClient');
+    const startedMs = performance.now();
+    expect(await lease.release()).toBe('released');
+    expect(performance.now() - startedMs).toBeLessThan(1_000);
+    side.heal();
+    await world.untilClean();
+  });
+
+  test('a lease that is over counts as released only where a majority still held it', async () => {
+    const { side, lease } = await barelyHeld(2_000);
+    const [ledger] = world.ledgers;
+    await ledger?.take('x', (await ledger.ownerOf('x')) ?? '', TTL_MS);
+    await until(async () => (await world.holders('x')) === 1);
+    for (const door of side.doors.slice(1)) door.hold('toClient');
+    const released = lease.release();
+    await side.clients[0]?.ping();
+    side.heal();
+    expect(await released).toBe('expired');
+    await world.untilClean();
+  });
+
+  test('of a node that has lost its record nobody gets what a bare majority holds', async () => {
+    const { lease } = await barelyHeld();
+    await world.admins[0]?.del(`${world.keyPrefix}node`);
+    const other = await world.connected();
+    await until(async () => {
+      const attempt = await other.lock.tryAcquire('x', { ttlMs: TTL_MS });
+      expect(attempt).toMatchObject({ ok: false });
+      return attempt.nodes[0]?.answer === 'not-admitted';
+    });
+    await lease.release();
+    await world.untilClean();
+  });
+
+  test('a lease that is kept outlives the loss of a node that it was got from', async () => {
+    const side = await world.busy();
+    const lease = await side.lock.acquire('x', { ttlMs: TTL_MS });
+    await until(isEverywhere);
+    await world.admins[0]?.del(`${world.keyPrefix}node`);
+    await lease.extend(TTL_MS);
+    expect(await lease.release()).toBe('released');
+    await world.untilClean();
+  });
+
+  test.each([
+    ['its owner may be told to others', (lease: { owner: string }) => lease.owner],
+    ['it is extended', (lease: { extend(ms: number): Promise<void> }) => lease.extend(TTL_MS)],
+  ])('a lease is held by all nodes at once where %s', async (_, use) => {
+    const { lease } = await barelyHeld();
+    await use(lease);
+    await until(isEverywhere);
+    expect(await lease.release()).toBe('released');
+    await world.untilClean();
+  });
+
+  test('a node that is not needed and loses its memory is noticed, and has a vote again', async () => {
+    await world.renew({ maxTtlMs: 1_000 });
+    const side = await world.busy({ config: { maxTtlMs: 1_000 } });
+    await world.admins.at(-1)?.del(`${world.keyPrefix}node`);
+    await until(async () => {
+      const attempt = await side.lock.tryAcquire('x', { ttlMs: 1_000 });
+      if (attempt.ok) await attempt.lease.release();
+      return (await side.lock.status()).every((node) => node.reachable && node.noVote === null);
+    });
+    await world.untilClean();
+  });
+
+  test.each([
+    ['one that has just asked all nodes', () => world.busy(), majority],
+    ['one that asks all nodes', () => world.connected(), count],
+  ])(
+    'who waits for a lock that a majority holds takes none of the rest, and is not in the way of its holder: %s',
+    async (_, open, asked) => {
+      const { lease } = await barelyHeld();
+      const waiter = await open();
+      const waiting = waiter.lock.acquire('x', { ttlMs: TTL_MS, waitMs: TTL_MS });
+      const owners = () => Promise.all(world.ledgers.map((ledger) => ledger.ownerOf('x')));
+      await until(async () => (await world.keys(/^line:x$/)).length >= asked);
+      // Its first attempt, which was refused, may not be given back everywhere yet.
+      await until(async () => (await owners()).slice(majority).every((owner) => owner === null));
+      const other = await world.connected();
+      expect(await other.lock.tryAcquire('x', { ttlMs: TTL_MS })).toMatchObject({ reason: 'held' });
+      // Tries that failed may have been given a higher token there, which would look like another lease: that is a test of its own.
+      for (const ledger of world.ledgers.slice(majority)) await ledger.setToken('x', 1n);
+      const extendedMs = performance.now();
+      await lease.extend(TTL_MS);
+      await until(async () => new Set(await owners()).size === 1);
+      // Sooner than a turn ends.
+      expect(performance.now() - extendedMs).toBeLessThan(1_500);
+      expect(await owners()).toEqual(Array(count).fill(lease.owner));
+      expect(await lease.release()).toBe('released');
+      const next = await waiting;
+      expect(next.token).toBeGreaterThan(lease.token);
+      expect(await next.release()).toBe('released');
+      await world.untilClean();
+    },
+  );
+
+  test('the rest are not asked again once others may have released the lease', async () => {
+    const side = await world.busy();
+    const lease = await side.lock.acquire('x', { ttlMs: TTL_MS });
+    const inTheWay = world.ledgers.slice(majority);
+    for (const ledger of inTheWay) await ledger.take('x', 'another attempt', TTL_MS);
+    const { owner } = lease;
+    await side.untilAnswered();
+    const other = await world.connected();
+    expect(await other.lock.release({ resource: 'x', owner })).toBe('released');
+    for (const ledger of inTheWay) await ledger.free('x');
+    // Twice as long as the first pause before they are asked again, where they are.
+    await sleep(2 * PATIENCE_MS);
+    await side.untilAnswered();
+    expect(await world.keys(/^lock:/)).toEqual([]);
+    expect(await lease.release()).toBe('expired');
+  });
+
+  test('a lease is not extended by nodes that may have been held by another in between', async () => {
+    const { lease } = await barelyHeld();
+    // Another got a majority because one of ours lost its lock, and has given it back.
+    await world.ledgers[0]?.free('x');
+    for (const ledger of world.ledgers.slice(majority)) {
+      await ledger.setToken('x', lease.token + 1n);
+    }
+    await expect(lease.extend(TTL_MS)).rejects.toThrow(LeaseLostError);
+    await world.untilClean();
+  });
+
+  test('a lease that is extended at once is held by all nodes for as long as it lasts now', async () => {
+    const side = await world.busy();
+    const lease = await side.lock.acquire('x', { ttlMs: 1_000 });
+    await lease.extend(TTL_MS);
+    await until(async () => {
+      const entries = await Promise.all(world.ledgers.map((ledger) => ledger.of('x')));
+      return entries.every((entry) => (entry?.remainingMs ?? 0) > TTL_MS / 2);
+    });
+    expect(await lease.release()).toBe('released');
+  });
+});
+
+test('a client that will not connect any more ends the attempt: its own limit keeps no process alive', async () => {
+  const client = connect(1, { retryStrategy: () => null });
+  await using lock = new Redlock({ nodes: [{ name: 'n', client }] });
+  const startedMs = performance.now();
+  await expect(lock.acquire('x', { ttlMs: 60_000 })).rejects.toMatchObject({ code: 'no-quorum' });
+  expect(performance.now() - startedMs).toBeLessThan(1_500);
+});

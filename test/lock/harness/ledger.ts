@@ -1,0 +1,123 @@
+import type { Redis } from 'ioredis';
+import { type NodeKeys, nodeKeys } from '../../../packages/lock/src/redis/node-keys.ts';
+
+/** What a node knows of a resource, as `ledger.lua` has it. */
+export interface Entry {
+  readonly token: bigint;
+  /** Null where the lock is free. */
+  readonly owner: string | null;
+  readonly remainingMs: number;
+}
+
+const HELD = /^(\d{15})[ +](\d{16}) (.*)$/s;
+/** A script with this statement in it. What the node does not know counts as given the node's highest token. */
+const changing = (change: string): string => `
+  local NODE, BEFORE = unpack(KEYS)
+  local line, value, owner = unpack(ARGV)
+  local waits = redis.call('EXISTS', line) == 1
+  local function until_ms(ms) return string.format('%015.0f', ms) .. (waits and '+' or ' ') end
+  local function after(ms)
+    local time = redis.call('TIME')
+    return until_ms(time[1] * 1000 + math.floor(time[2] / 1000) + ms)
+  end
+  local entry = redis.call('HGET', NODE, line) or redis.call('HGET', BEFORE, line)
+    or string.format('%016.0f', redis.call('HGET', NODE, 'max') or 0)
+  local head = #entry > 16 and string.sub(entry, 1, 16) or ''
+  local token, tail = string.sub(entry, #head + 1, #head + 16), string.sub(entry, #head + 17)
+  ${change}
+  redis.call('HSET', NODE, line, head .. token .. tail)`;
+
+/** The ledger of one node, beside the scripts: what they have written, and what no script would. */
+export class Ledger {
+  readonly #node: Redis;
+  readonly #keys: NodeKeys;
+  /** What the names of all lines begin with. */
+  readonly #lines: string;
+
+  constructor(node: Redis, keyPrefix: string) {
+    this.#node = node;
+    this.#keys = nodeKeys(keyPrefix);
+    this.#lines = `${keyPrefix}line:`;
+  }
+
+  /** Each resource that the node knows. */
+  async all(): Promise<ReadonlyMap<string, Entry>> {
+    const [node, nodeBefore] = this.#keys;
+    // In this order, so that nothing is missed where one becomes the other meanwhile.
+    const [latest, before, [seconds = 0, microseconds = 0]] = await Promise.all([
+      this.#node.hgetall(node),
+      this.#node.hgetall(nodeBefore),
+      this.#node.time(),
+    ]);
+    const nowMs = Number(seconds) * 1_000 + Math.floor(Number(microseconds) / 1_000);
+    const from = this.#lines;
+    const known = { ...before, ...latest };
+    const lines = Object.entries(known).filter(([line]) => line.startsWith(from));
+    return new Map(lines.map(([line, text]) => [line.slice(from.length), entry(text, nowMs)]));
+  }
+
+  async of(resource: string): Promise<Entry | null> {
+    return (await this.all()).get(resource) ?? null;
+  }
+
+  async ownerOf(resource: string): Promise<string | null> {
+    return (await this.of(resource))?.owner ?? null;
+  }
+
+  async tokenOf(resource: string): Promise<bigint | null> {
+    return (await this.of(resource))?.token ?? null;
+  }
+
+  /** The resources whose locks are taken. */
+  async taken(): Promise<readonly string[]> {
+    return [...(await this.all())].flatMap(([resource, { owner }]) =>
+      owner === null ? [] : [resource],
+    );
+  }
+
+  /** Somebody has the lock from now on, for so long; the token is as it was. */
+  take(resource: string, owner: string, ttlMs: number): Promise<void> {
+    return this.#change(resource, "head, tail = after(value), ' ' .. owner", String(ttlMs), owner);
+  }
+
+  /** As if the lease had ended. */
+  free(resource: string): Promise<void> {
+    return this.#change(
+      resource,
+      "if head == '' then return end head, tail = waits and until_ms(0) or '', waits and ' ' or ''",
+    );
+  }
+
+  /** Another last token; the lock is as it was. */
+  setToken(resource: string, token: bigint): Promise<void> {
+    return this.#change(resource, 'token = value', String(token).padStart(16, '0'));
+  }
+
+  /** Another highest token of all resources. */
+  async setMax(token: bigint): Promise<void> {
+    await this.#node.hset(this.#keys[0], 'max', String(token).padStart(16, '0'));
+  }
+
+  /** As if the node had never heard of it. */
+  async forget(resource: string): Promise<void> {
+    for (const key of this.#keys.toReversed()) await this.#node.hdel(key, this.#lines + resource);
+  }
+
+  async #change(resource: string, change: string, ...values: string[]): Promise<void> {
+    const keys = this.#keys;
+    const line = this.#lines + resource;
+    await this.#node.eval(changing(change), keys.length, ...keys, line, ...values);
+  }
+}
+
+function entry(text: string, nowMs: number): Entry {
+  const [, ends, token, owner] = HELD.exec(text) ?? [];
+  if (owner === undefined) return { token: BigInt(text), owner: null, remainingMs: 0 };
+  const remainingMs = Number(ends) - nowMs;
+  const isOver = remainingMs < 0;
+  return {
+    token: BigInt(token ?? ''),
+    owner: isOver ? null : owner,
+    remainingMs: isOver ? 0 : remainingMs,
+  };
+}

@@ -1,0 +1,208 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { AcquireTimeoutError, type Lease } from '@fenced/lock';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { until } from './harness/redlock-nodes.js';
+import { LockWorld, type Side } from './harness/world.js';
+
+/** Far longer than a test may last: what is left behind shows. */
+const TTL_MS = 60_000;
+/** Who came so much earlier in another process is served first. */
+const TOGETHER_MS = 50;
+
+describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
+  let world: LockWorld;
+  beforeAll(async () => {
+    world = await LockWorld.start(count);
+  });
+  afterAll(() => world?.[Symbol.asyncDispose]());
+  beforeEach(() => world.renew());
+
+  interface Waiting {
+    readonly side: Side;
+    readonly ttlMs?: number;
+    readonly waitMs?: number;
+    readonly signal?: AbortSignal;
+  }
+
+  /** Those who wait in line behind a lease of another program, in this order; the first of them has the lock then. */
+  async function served(...waiting: readonly Waiting[]): Promise<Promise<Lease>[]> {
+    const holder = await world.connected();
+    const before = await holder.lock.acquire('x', { ttlMs: TTL_MS });
+    const leases: Promise<Lease>[] = [];
+    for (const { side, ...options } of waiting) {
+      const lease = side.lock.acquire('x', { ttlMs: TTL_MS, waitMs: TTL_MS, ...options });
+      // A test that fails before it has come to this one tells why it failed.
+      lease.catch(() => {});
+      leases.push(lease);
+      await world.untilWaiting(leases.length);
+    }
+    await before.release();
+    await leases[0];
+    return leases;
+  }
+
+  /** Under which ids the nodes hold the lock. */
+  async function owners(): Promise<string[]> {
+    const held = await Promise.all(world.ledgers.map((ledger) => ledger.ownerOf('x')));
+    return held.filter((owner) => owner !== null);
+  }
+
+  test('who stands behind the holder in its own process has the lock without a word of the nodes', async () => {
+    const side = await world.connected();
+    // All of those that answer know all who wait.
+    for (const door of side.doors.slice(world.majority)) door.hold('toServer');
+    const leases = await served(...Array(5).fill({ side }));
+    for (const door of side.doors) door.hold('toServer');
+    const tokens: bigint[] = [];
+    for (const next of leases) {
+      const lease = await next;
+      expect(lease.remainingMs()).toBeGreaterThan(TTL_MS * 0.89);
+      tokens.push(lease.token);
+      if (tokens.length < leases.length) expect(await lease.release()).toBe('released');
+    }
+    expect(tokens).toEqual([...new Set(tokens)].toSorted((a, b) => Number(a - b)));
+
+    const other = await world.connected();
+    const refused = await other.lock.tryAcquire('x', { ttlMs: TTL_MS });
+    expect(refused).toMatchObject({ reason: 'held' });
+    side.heal();
+    const last = await leases.at(-1);
+    expect(await last?.release()).toBe('released');
+    const releasedMs = performance.now();
+    await world.untilClean();
+    // Nobody's place had to lapse.
+    expect(performance.now() - releasedMs).toBeLessThan(1_000);
+    const lease = await other.lock.acquire('x', { ttlMs: TTL_MS });
+    expect(lease.token).toBeGreaterThan(last?.token ?? 0n);
+  });
+
+  test('a client that puts a prefix of its own before each key hands the lock on as well', async () => {
+    const [own, ours] = [world.keyPrefix.slice(0, 9), world.keyPrefix.slice(9)];
+    const side = await world.connected({ client: { keyPrefix: own }, config: { keyPrefix: ours } });
+    for (const door of side.doors.slice(world.majority)) door.hold('toServer');
+    const [one, two] = await served({ side }, { side });
+    for (const door of side.doors) door.hold('toServer');
+    expect(await (await one)?.release()).toBe('released');
+    const next = await two;
+    side.heal();
+    expect(await next?.release()).toBe('released');
+    await world.untilClean();
+  });
+
+  test('a lease that was handed on is a lease as any other: it is extended, known by its owner, and released', async () => {
+    const [side, other] = [await world.connected(), await world.connected()];
+    const [one, two, three] = await served({ side }, { side }, { side });
+    const first = await one;
+    expect(await first?.release()).toBe('released');
+    const second = await two;
+    if (!first || !second || !three) throw new Error('all are served');
+    // Nobody knew its owner id, and what it says now is nobody's.
+    const { owner } = first;
+    expect(owner).not.toBe(second.owner);
+    expect(await other.lock.release({ resource: 'x', owner })).toBe('expired');
+    await second.extend(TTL_MS);
+    // Others may release it now, and with it no other: so the nodes are told of its release.
+    expect(await other.lock.release({ resource: 'x', owner: second.owner })).toBe('released');
+    const third = await three;
+    expect(third.owner).not.toBe(second.owner);
+    expect(third.token).toBeGreaterThan(second.token);
+    expect(await second.release()).toBe('expired');
+    await third.extend(TTL_MS);
+    expect(await third.release()).toBe('released');
+    await world.untilClean();
+  });
+
+  test('who gives up is passed over, also in the moment in which it gets the lock', async () => {
+    const side = await world.connected();
+    const [before, then] = [new AbortController(), new AbortController()];
+    const [one, two, three, four, five] = await served(
+      { side },
+      { side, waitMs: 1_000 },
+      { side, signal: before.signal },
+      { side, signal: then.signal },
+      { side },
+    );
+    const reason = new Error('enough');
+    const ends = [expect(three).rejects.toBe(reason), expect(four).rejects.toBe(reason)];
+    await expect(two).rejects.toThrow(AcquireTimeoutError);
+    before.abort(reason);
+    const released = (await one)?.release();
+    then.abort(reason);
+    await Promise.all(ends);
+    expect(await released).toBe('released');
+    expect(await (await five)?.release()).toBe('released');
+    await world.untilClean();
+  });
+
+  test.each<[string, number, (lease: Lease) => unknown]>([
+    ['its owner is known to others', TTL_MS, (lease) => lease.owner],
+    ['it was extended', TTL_MS, (lease) => lease.extend(2 * TTL_MS)],
+    ['a tenth of its time is over', 2_000, () => sleep(250)],
+    ['the next wants it for longer', TTL_MS / 2, () => {}],
+  ])('a lease is not handed on where %s: the next has one of its own', async (_, ttlMs, use) => {
+    await world.renew({ maxTtlMs: 2 * TTL_MS });
+    const side = await world.connected({ config: { maxTtlMs: 2 * TTL_MS } });
+    const nextTtlMs = ttlMs === TTL_MS / 2 ? TTL_MS : ttlMs;
+    const [one, two] = await served({ side, ttlMs }, { side, ttlMs: nextTtlMs });
+    const first = await one;
+    if (!first) throw new Error('it was served');
+    await use(first);
+    const before = await owners();
+    expect(await first.release()).toBe('released');
+    const next = await two;
+    expect(next?.token).toBeGreaterThan(first.token);
+    await until(async () => !(await owners()).some((owner) => before.includes(owner)));
+    await next?.extend(nextTtlMs);
+    expect(await next?.release()).toBe('released');
+    await world.untilClean();
+  });
+
+  test('a service that is closed gives up what was handed on, and all places', async () => {
+    const side = await world.connected();
+    const [one, two, three] = await served({ side }, { side }, { side });
+    const closed = expect(three).rejects.toMatchObject({ code: 'closed' });
+    await (await one)?.release();
+    const lease = await two;
+    await side.lock.close();
+    await closed;
+    expect(lease?.signal.aborted).toBe(true);
+    await world.untilClean();
+  });
+
+  test('a service that is closed while it hands on gives that up before it has closed', async () => {
+    const side = await world.connected();
+    const [one, two] = await served({ side }, { side });
+    const closed = expect(two).rejects.toMatchObject({ code: 'closed' });
+    await (await one)?.release();
+    await side.lock.close();
+    for (const client of side.clients) client.disconnect();
+    await closed;
+    await world.untilClean();
+  });
+
+  test('who came earlier in another process is served before', async () => {
+    const [side, other] = [await world.connected(), await world.connected()];
+    const order: string[] = [];
+    const note = async (name: string, lease: Promise<Lease>): Promise<void> => {
+      const held = await lease;
+      order.push(name);
+      await held.release();
+    };
+    const holder = await world.connected();
+    const before = await holder.lock.acquire('x', { ttlMs: TTL_MS });
+    const runs: Promise<void>[] = [];
+    for (const [name, { lock }] of [
+      ['first', side],
+      ['second', other],
+      ['third', side],
+    ] as const) {
+      runs.push(note(name, lock.acquire('x', { ttlMs: TTL_MS, waitMs: TTL_MS })));
+      await world.untilWaiting(runs.length);
+      await sleep(2 * TOGETHER_MS);
+    }
+    await before.release();
+    await Promise.all(runs);
+    expect(order).toEqual(['first', 'second', 'third']);
+    await world.untilClean();
+  });
+});

@@ -1,0 +1,428 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { AcquireTimeoutError, type Lease, Redlock } from '@fenced/lock';
+import { TcpProxy, WorkerProcess } from '@fenced/testbed';
+import { Redis } from 'ioredis';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { until } from './harness/redlock-nodes.js';
+import { LockWorld, nameOf, type Side } from './harness/world.js';
+
+const QUEUER = new URL('./harness/queuer.ts', import.meta.url);
+/** Far longer than a test may last. */
+const TTL_MS = 60_000;
+/** Of who waits for a short lease: its turn lasts as long. */
+const TURN_MS = 600;
+/** Of a holder that crashed: long enough for two others to come and stand in line meanwhile. */
+const CRASHED_TTL_MS = 2_000;
+/** By how much who waits beside the holder may have come after others, and be served before them. */
+const TOGETHER_MS = 50;
+/** How often each worker is served. */
+const ROUNDS = 4;
+
+/** What a queuer tells of one lease. */
+interface Served {
+  readonly worker: string;
+  /** By the clocks of the nodes, at the earliest and at the latest; null for who found the lock free. */
+  readonly askedMs: number;
+  readonly cameMs: number | null;
+  readonly inLineMs: number | null;
+  readonly servedMs: number;
+  readonly leftMs: number;
+}
+
+describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
+  let world: LockWorld;
+  beforeAll(async () => {
+    world = await LockWorld.start(count);
+  });
+  afterAll(() => world?.[Symbol.asyncDispose]());
+  beforeEach(() => world.renew());
+
+  /** A program whose workers want the lock of `x`. */
+  const startQueuer = (
+    more: { ttlMs: number; workers: number; holdMs: number; rounds: number },
+    onServed: (served: Served) => void = () => {},
+  ): Promise<WorkerProcess> => {
+    const ports = world.servers.map(({ port }) => port);
+    const args = [JSON.stringify({ ports, keyPrefix: world.keyPrefix, resource: 'x', ...more })];
+    return WorkerProcess.start(QUEUER, { args, onLine: (line) => onServed(JSON.parse(line)) });
+  };
+
+  /** Until so many wait, each on a majority at least. */
+  const untilInLine = (waiters: number): Promise<void> => world.untilWaiting(waiters);
+
+  /** Waits in line, and notes when it is served. */
+  const wait = async (
+    { lock }: Side,
+    resource: string | readonly string[],
+    ttlMs = TTL_MS,
+  ): Promise<Lease> => lock.acquire(resource, { ttlMs, waitMs: TTL_MS });
+
+  test('20 workers in 4 processes are served in the order in which they came, and equally often', async () => {
+    const served: Served[] = [];
+    const holder = await world.connected();
+    const lease = await holder.lock.acquire('x', { ttlMs: TTL_MS });
+    await using queuers = new AsyncDisposableStack();
+    const started = [0, 1, 2, 3].map((process) =>
+      startQueuer({ ttlMs: 10_000, workers: 5, holdMs: 5, rounds: ROUNDS }, (told) => {
+        served.push({ ...told, worker: `${process}/${told.worker}` });
+      }),
+    );
+    const processes = await Promise.all(started);
+    for (const one of processes) queuers.use(one);
+    await untilInLine(20);
+    await lease.release();
+    for (const { exited } of processes) expect(await exited).toMatchObject({ code: 0 });
+
+    const turns = served.toSorted((a, b) => a.servedMs - b.servedMs);
+    expect(turns).toHaveLength(20 * ROUNDS);
+    const often = new Map(turns.map(({ worker }) => [worker, 0]));
+    for (const [at, turn] of turns.entries()) {
+      expect(turn.servedMs).toBeGreaterThan(turns[at - 1]?.leftMs ?? 0);
+      // Those who stand one behind the other in one process were all told when the first of them was.
+      const before = turns.slice(0, at).findLast((one) => processOf(one) !== processOf(turn));
+      const calledMs = before?.leftMs ?? 0;
+      expect(turns.slice(at + 1).filter((later) => isAhead(later, turn, calledMs))).toEqual([]);
+      often.set(turn.worker, (often.get(turn.worker) ?? 0) + 1);
+      const counts = [...often.values()];
+      expect(Math.max(...counts) - Math.min(...counts)).toBeLessThan(3);
+    }
+    expect(turns.filter(({ inLineMs }) => inLineMs !== null).length).toBeGreaterThan(20);
+    await world.untilClean();
+  });
+
+  test('who was killed or stopped in line keeps the others from the lock for no longer than its turn, and leaves no key behind', async () => {
+    const [holder, side] = [await world.connected(), await world.connected()];
+    const lease = await holder.lock.acquire('x', { ttlMs: TTL_MS });
+    const served: Served[] = [];
+    const more = { ttlMs: TURN_MS, workers: 1, holdMs: 0, rounds: 1 };
+    const start = (): Promise<WorkerProcess> => startQueuer(more, (told) => served.push(told));
+    await using killed = await start();
+    await using stopped = await start();
+    await untilInLine(2);
+    const waiting = wait(side, 'x');
+    await untilInLine(3);
+    // One loses its place as nothing is heard of it, the other its turn.
+    const killedMs = performance.now();
+    await killed.kill();
+    await untilInLine(2);
+    expect(performance.now() - killedMs).toBeLessThan(TURN_MS * 3);
+    await stopped.pause();
+    const releasedMs = performance.now();
+    expect(await lease.release()).toBe('released');
+    const next = await waiting;
+    // A majority has let it have the lock: the others do so a little later.
+    await until(async () => (await world.keys(/^waiter:/)).length === 0);
+    expect(performance.now() - releasedMs).toBeLessThan(TURN_MS * 3);
+
+    // It may believe that its turn has come, and is refused as long as another holds the lock.
+    await stopped.wake();
+    await untilInLine(1);
+    next.ensure();
+    expect(served).toEqual([]);
+    await next.release();
+    expect(await stopped.exited).toMatchObject({ code: 0 });
+    expect(served).toHaveLength(1);
+    await world.untilClean();
+  });
+
+  test('the lock of a holder that crashed goes to the first in line when its time is over', async () => {
+    const [holder, one, two] = [
+      await world.connected(),
+      await world.connected(),
+      await world.connected(),
+    ];
+    const startedMs = performance.now();
+    const { token } = await holder.lock.acquire('x', { ttlMs: CRASHED_TTL_MS });
+    for (const door of holder.doors) door.shut();
+    const order: string[] = [];
+    const note = (name: string) => (lease: Lease) => {
+      order.push(name);
+      return lease;
+    };
+    const first = wait(one, 'x').then(note('first'));
+    await untilInLine(1);
+    const second = wait(two, 'x').then(note('second'));
+    await untilInLine(2);
+    const lease = await first;
+    const tookMs = performance.now() - startedMs;
+    expect(tookMs).toBeGreaterThan(CRASHED_TTL_MS - 10);
+    expect(tookMs).toBeLessThan(CRASHED_TTL_MS * 3);
+    expect(lease.token).toBeGreaterThan(token);
+    await lease.release();
+    await (await second).release();
+    expect(order).toEqual(['first', 'second']);
+    await world.untilClean();
+  });
+
+  test('who hears nothing that is said asks by the clock, and is served', async () => {
+    const holder = await world.connected();
+    const silent = await Promise.all(world.servers.map((server) => TcpProxy.start(server)));
+    await using doors = new AsyncDisposableStack();
+    for (const door of silent) doors.use(door);
+    const side = await world.connected();
+    for (const [at, client] of side.clients.entries()) {
+      client.duplicate = () => new Redis(silent[at]?.port ?? 0, { retryStrategy: () => 20 });
+    }
+    const lease = await holder.lock.acquire('x', { ttlMs: TTL_MS });
+    const waiting = wait(side, 'x', TURN_MS);
+    await until(async () => (await world.listeners()) === count);
+    for (const door of silent) door.hold('toClient');
+    await lease.release();
+    await Promise.any(silent.map((door) => door.untilHeld('toClient')));
+    await (await waiting).release();
+    await world.untilClean();
+  });
+
+  test('who cannot listen at all, or is not allowed to, waits by the clock', async () => {
+    const holder = await world.connected();
+    const deaf = await world.connected();
+    const nodes = deaf.clients.map((client, at) => ({
+      name: nameOf(at),
+      client: { evalsha: client.evalsha.bind(client), eval: client.eval.bind(client) },
+    }));
+    await using bare = new Redlock({ nodes, keyPrefix: world.keyPrefix });
+    for (const admin of world.admins) {
+      const rules = ['on', '>secret', '~*', '+@all', '-publish', '-subscribe', 'resetchannels'];
+      await admin.acl('SETUSER', 'mute', ...rules);
+    }
+    const mute = await world.connected({ client: { username: 'mute', password: 'secret' } });
+    for (const lock of [bare, mute.lock]) {
+      const lease = await holder.lock.acquire('x', { ttlMs: TTL_MS });
+      const waiting = lock.acquire('x', { ttlMs: TTL_MS, waitMs: TTL_MS });
+      await untilInLine(1);
+      await lease.release();
+      const served = await waiting;
+      // Nor can it tell others.
+      const next = wait(holder, 'x', TURN_MS);
+      await untilInLine(1);
+      await served.release();
+      await (await next).release();
+    }
+    await world.untilClean();
+  });
+
+  test('who does not wait never joins, and listens to nothing', async () => {
+    const [holder, side] = [await world.connected(), await world.connected()];
+    await using _ = await holder.lock.acquire('x', { ttlMs: TTL_MS });
+    const connections = side.doors.map((door) => door.connections);
+    expect(await side.lock.tryAcquire('x', { ttlMs: TTL_MS })).toMatchObject({ reason: 'held' });
+    await expect(side.lock.acquire(['x', 'y'], { ttlMs: TTL_MS, waitMs: 0 })).rejects.toThrow();
+    await side.untilAnswered();
+    expect(await world.keys(/^(?:waiter|line):/)).toEqual([]);
+    expect(side.doors.map((door) => door.connections)).toEqual(connections);
+  });
+
+  test('who gives up, by its signal, its time or its end, leaves the line to those behind', async () => {
+    const [holder, side, ending] = [
+      await world.connected(),
+      await world.connected(),
+      await world.connected(),
+    ];
+    const lease = await holder.lock.acquire('x', { ttlMs: TTL_MS });
+    const controller = new AbortController();
+    const aborted = side.lock.acquire('x', {
+      ttlMs: TTL_MS,
+      waitMs: TTL_MS,
+      signal: controller.signal,
+    });
+    const late = side.lock.acquire('x', { ttlMs: TTL_MS, waitMs: 300 });
+    const closed = wait(ending, 'x');
+    await untilInLine(3);
+    const waiting = wait(side, 'x');
+    const reason = new Error('enough');
+    const ends = [
+      expect(aborted).rejects.toBe(reason),
+      expect(late).rejects.toThrow(AcquireTimeoutError),
+      expect(closed).rejects.toMatchObject({ code: 'closed' }),
+    ];
+    controller.abort(reason);
+    await ending.lock.close();
+    await Promise.all(ends);
+    const gaveUpMs = performance.now();
+    await untilInLine(1);
+    // Nor had their places to lapse.
+    expect(performance.now() - gaveUpMs).toBeLessThan(1_000);
+    const releasedMs = performance.now();
+    await lease.release();
+    await (await waiting).release();
+    // Nobody's turn had to end first.
+    expect(performance.now() - releasedMs).toBeLessThan(1_000);
+    await world.untilClean();
+  });
+
+  test('connections that listen exist only while somebody waits, and for a second after that', async () => {
+    const [holder, side] = [await world.connected(), await world.connected()];
+    const lease = await holder.lock.acquire('x', { ttlMs: TTL_MS });
+    expect(await world.listeners()).toBe(0);
+    const waiting = [wait(side, 'x'), wait(side, 'x'), wait(side, 'x')];
+    await until(async () => (await world.listeners()) === count);
+    await lease.release();
+    await Promise.all(waiting.map(async (one) => (await one).release()));
+    const served = performance.now();
+    expect(await world.listeners()).toBe(count);
+    await until(async () => (await world.listeners()) === 0);
+    expect(performance.now() - served).toBeLessThan(3_000);
+
+    await using _ = await holder.lock.acquire('x', { ttlMs: TTL_MS });
+    const closed = expect(wait(side, 'x')).rejects.toMatchObject({ code: 'closed' });
+    await until(async () => (await world.listeners()) === count);
+    const closing = performance.now();
+    await side.lock.close();
+    await until(async () => (await world.listeners()) === 0);
+    expect(performance.now() - closing).toBeLessThan(900);
+    await closed;
+    for (const client of side.clients) expect(await client.ping()).toBe('PONG');
+  });
+
+  test('overlapping sets are handed over as they become free, and nobody waits for ever', async () => {
+    const [holder, side] = [await world.connected(), await world.connected()];
+    const all = await holder.lock.acquire(['a', 'b', 'c'], { ttlMs: TTL_MS });
+    const sets = [['a', 'b'], ['b', 'c'], ['a'], ['c', 'a'], ['b']];
+    const served: string[] = [];
+    const held = new Set<string>();
+    const runs: Promise<void>[] = [];
+    for (const [at, set] of sets.entries()) {
+      const run = async (): Promise<void> => {
+        const lease = await wait(side, set);
+        served.push(set.join(''));
+        for (const one of set) expect(held.has(one)).toBe(false);
+        for (const one of set) held.add(one);
+        await sleep(10);
+        for (const one of set) held.delete(one);
+        await lease.release();
+      };
+      runs.push(run());
+      await untilInLine(at + 1);
+    }
+    await all.release();
+    await Promise.all(runs);
+    expect(served[0]).toBe('ab');
+    for (const [first, second] of [
+      ['ab', 'a'],
+      ['ab', 'bc'],
+      ['bc', 'ca'],
+      ['a', 'ca'],
+      ['bc', 'b'],
+    ] as const) {
+      expect(served.indexOf(first)).toBeLessThan(served.indexOf(second));
+    }
+    await world.untilClean();
+  });
+});
+
+describe('of 3 nodes', () => {
+  let world: LockWorld;
+  beforeAll(async () => {
+    world = await LockWorld.start(3);
+  });
+  afterAll(() => world?.[Symbol.asyncDispose]());
+  beforeEach(() => world.renew({ maxTtlMs: 2_000 }));
+
+  test.each([
+    [
+      'flushed',
+      async ({ admins }: LockWorld) => {
+        await admins[0]?.flushall();
+      },
+    ],
+    [
+      'restarted without its data',
+      async ({ servers }: LockWorld) => {
+        await servers[0]?.kill();
+        await servers[0]?.start('none');
+      },
+    ],
+  ] as const)(
+    'where one is %s all who wait are served, one at a time, with tokens that grow',
+    async (_, forget) => {
+      const config = { maxTtlMs: 2_000 };
+      const sides = [await world.connected({ config }), await world.connected({ config })];
+      const lease = await sides[0]?.lock.acquire('x', { ttlMs: 2_000 });
+      const tokens = [lease?.token ?? 0n];
+      let holders = 1;
+      const waiting = Array.from({ length: 12 }, async (_, at): Promise<void> => {
+        const held = await sides[at % 2]?.lock.acquire('x', { ttlMs: 2_000, waitMs: 20_000 });
+        holders += 1;
+        expect(holders).toBe(1);
+        tokens.push(held?.token ?? 0n);
+        if (tokens.length === 6) await forget(world);
+        holders -= 1;
+        await held?.release();
+      });
+      await world.untilWaiting(12);
+      await forget(world);
+      holders -= 1;
+      await lease?.release();
+      await Promise.all(waiting);
+      expect(tokens).toHaveLength(13);
+      expect(tokens).toEqual([...new Set(tokens)].toSorted((a, b) => Number(a - b)));
+      await world.untilClean();
+    },
+  );
+
+  test('a connection that listens, breaks, and is closed while it subscribes anew rejects nowhere', async () => {
+    const unheard: unknown[] = [];
+    const note = (reason: unknown): unknown => unheard.push(reason);
+    const [holder, side] = [await world.connected(), await world.connected()];
+    const [client, door] = [side.clients[0], side.doors[0]];
+    if (!client || !door) throw new Error('there are three');
+    await using _ = await holder.lock.acquire('x', { ttlMs: 2_000 });
+    let readies = 0;
+    let hasEnded = false;
+    const duplicate = client.duplicate.bind(client);
+    client.duplicate = (override) => {
+      const listener = duplicate(override);
+      listener.on('ready', () => {
+        readies += 1;
+        if (readies === 2) door.hold('toClient');
+      });
+      listener.on('end', () => {
+        hasEnded = true;
+      });
+      return listener;
+    };
+    const closed = side.lock.acquire('x', { ttlMs: 2_000, waitMs: TTL_MS });
+    const refused = expect(closed).rejects.toMatchObject({ code: 'closed' });
+    await until(async () => (await world.listeners()) === 3);
+    process.on('unhandledRejection', note);
+    door.cut();
+    await until(() => readies === 2);
+    await door.untilHeld('toClient');
+    await side.lock.close();
+    await refused;
+    door.cut();
+    await until(() => hasEnded);
+    await sleep(0);
+    process.off('unhandledRejection', note);
+    expect(unheard).toEqual([]);
+  });
+
+  test('1,000 who wait for one lock are all served, and leave nothing behind', async () => {
+    const [holder, side] = [await world.connected(), await world.connected()];
+    const lease = await holder.lock.acquire('x', { ttlMs: 2_000 });
+    let holders = 0;
+    const waiting = Array.from({ length: 1_000 }, async (): Promise<void> => {
+      const held = await side.lock.acquire('x', { ttlMs: 2_000, waitMs: 25_000 });
+      holders += 1;
+      expect(holders).toBe(1);
+      holders -= 1;
+      await held.release();
+    });
+    await world.untilWaiting(1_000);
+    await lease.release();
+    await Promise.all(waiting);
+    expect(await world.listeners()).toBe(3);
+    await world.untilClean();
+  });
+});
+
+function processOf({ worker }: Served): string | undefined {
+  return worker.split('/')[0];
+}
+
+/** Whether it was in line before the lock was free for the one that was served, and had come before that one. */
+function isAhead(later: Served, served: Served, calledMs: number): boolean {
+  const { cameMs, inLineMs } = later;
+  if (cameMs === null || inLineMs === null || served.cameMs === null) return false;
+  return inLineMs < calledMs && cameMs < served.askedMs - TOGETHER_MS;
+}

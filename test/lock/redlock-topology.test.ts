@@ -1,0 +1,358 @@
+import { readdir, readFile } from 'node:fs/promises';
+import { type NodeConfig, Redlock } from '@fenced/lock';
+import { type LocalRedisNode, startLocalRedis, startSentinel } from '@fenced/testbed';
+import { Cluster, Redis } from 'ioredis';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { Command, inScript } from '../../packages/lock/src/redis/calls.js';
+import { nodeKeys } from '../../packages/lock/src/redis/node-keys.js';
+import { scriptFor } from '../../packages/lock/src/redis/scripts.js';
+import { Ledger } from './harness/ledger.js';
+import { Clients, until } from './harness/redlock-nodes.js';
+
+let clients: Clients;
+beforeEach(() => {
+  clients = new Clients();
+});
+afterEach(() => {
+  clients[Symbol.dispose]();
+});
+
+async function tokenOf(lock: Redlock, resource: string | readonly string[]): Promise<bigint> {
+  const lease = await lock.acquire(resource, { ttlMs: 300, waitMs: 20_000 });
+  await lease.release();
+  return lease.token;
+}
+
+describe.each([1, 2, 4])('%i nodes', (count) => {
+  test.each(['kept', 'none'] as const)(
+    'give tokens that grow, also after one of them was restarted with its data %s',
+    async (data) => {
+      await using service = await startLocalRedis(count, { persistence: 'aof' });
+      const [first] = service.nodes;
+      const lock = clients.lock(service.nodes);
+      const before = [await tokenOf(lock, 'x'), await tokenOf(lock, ['x', 'y'])];
+      await first?.kill();
+      await first?.start(data);
+      const after = [await tokenOf(lock, 'x'), await tokenOf(lock, ['x', 'y'])];
+      // Whoever is one of two votes or is missing at once; of four one can be absent for a while.
+      while (!(await votesEverywhere(service.nodes))) await tokenOf(lock, 'z');
+      const all = [...before, ...after, await tokenOf(lock, 'x')];
+      expect(all).toEqual(all.toSorted((a, b) => Number(a - b)));
+      expect(new Set(all).size).toBe(all.length);
+    },
+  );
+
+  test('give nothing where half of them, or the only one, does not answer', async () => {
+    await using service = await startLocalRedis(count);
+    const lock = clients.lock(service.nodes);
+    await tokenOf(lock, 'x');
+    await Promise.all(service.nodes.slice(0, Math.ceil(count / 2)).map((node) => node.pause()));
+    expect(await lock.tryAcquire('x', { ttlMs: 300 })).toMatchObject({
+      ok: false,
+      reason: 'no-quorum',
+    });
+  });
+});
+
+/** Two plain servers, and a lock that has the given one for its third. */
+async function withTwoOthers(
+  third: NodeConfig,
+): Promise<
+  AsyncDisposable & { readonly lock: Redlock; readonly others: readonly LocalRedisNode[] }
+> {
+  const service = await startLocalRedis(2);
+  const { keyPrefix } = clients;
+  const others = service.nodes.map(({ name, port }) => ({ name, client: clients.connect(port) }));
+  const lock = new Redlock({ nodes: [...others, third], keyPrefix });
+  const stop = async (): Promise<void> => {
+    await lock.close();
+    await service.stop();
+  };
+  return { lock, others: service.nodes, [Symbol.asyncDispose]: stop };
+}
+
+test('a master that Sentinel replaces votes again after the failover, above every token', async () => {
+  await using servers = await startLocalRedis(2, { args: ['--repl-diskless-sync-delay', '0'] });
+  await using watcher = await startSentinel();
+  const [master, replica] = servers.nodes as unknown as readonly [LocalRedisNode, LocalRedisNode];
+  const [sentinel] = watcher.nodes as unknown as readonly [LocalRedisNode];
+  await clients.connect(replica.port).replicaof(master.host, master.port);
+  await untilInfo(replica, 'master_link_status:up');
+  const admin = clients.connect(sentinel.port);
+  await admin.call('SENTINEL', 'MONITOR', 'third', master.host, master.port, 1);
+  await admin.call('SENTINEL', 'SET', 'third', 'down-after-milliseconds', 300);
+  await untilKnown(admin, replica.port);
+
+  const client = new Redis({
+    sentinels: [{ host: sentinel.host, port: sentinel.port }],
+    name: 'third',
+    sentinelRetryStrategy: () => 50,
+    retryStrategy: () => 20,
+  });
+  client.on('error', () => {});
+  await using world = await withTwoOthers({ name: 'third', client });
+  const { lock, others } = world;
+  const before = await tokenOf(lock, 'x');
+  await clients.untilVoting(master);
+  await master.kill();
+  await untilInfo(replica, 'role:master');
+  while (!(await votesEverywhere([replica]))) await tokenOf(lock, 'x');
+  await others[0]?.pause();
+  expect(await tokenOf(lock, 'x')).toBeGreaterThan(before);
+  client.disconnect();
+});
+
+test('a Redis Cluster is one node: all keys lie in one slot, and a failover of its shard is noticed', async () => {
+  await using service = await startLocalRedis(4, {
+    // News spreads faster with a short time-out.
+    args: '--cluster-enabled yes --cluster-node-timeout 2000 --repl-diskless-sync-delay 0'.split(
+      ' ',
+    ),
+  });
+  const [one, two, three, replica] = service.nodes as unknown as LocalRedisNode[] &
+    readonly [LocalRedisNode, LocalRedisNode, LocalRedisNode, LocalRedisNode];
+  const masters = [one, two, three];
+  await formCluster(masters);
+  const slot = Number(await clients.connect(one.port).cluster('KEYSLOT', clients.keyPrefix));
+  const owner = masters[ownerOf(slot)] ?? one;
+  await joinAsReplica(replica, owner, masters);
+
+  const client = new Cluster([{ host: one.host, port: one.port }]);
+  client.on('error', () => {});
+  await using world = await withTwoOthers({ name: 'cluster', client });
+  const { lock, others } = world;
+  const before = [await tokenOf(lock, 'x'), await tokenOf(lock, ['x', 'y', 'ü €'])];
+  await clients.untilVoting(owner);
+  const keys = await Promise.all(masters.map(({ port }) => clients.connect(port).dbsize()));
+  expect(keys.filter((count) => count > 0)).toHaveLength(1);
+
+  await clients.connect(owner.port).flushall();
+  while (!(await votesEverywhere([owner]))) await tokenOf(lock, 'y');
+  await clients.connect(replica.port).cluster('FAILOVER');
+  await untilInfo(replica, 'role:master');
+  while (!(await votesEverywhere([replica]))) await tokenOf(lock, 'z');
+  await others[0]?.pause();
+  const all = [...before, await tokenOf(lock, ['x', 'y'])];
+  expect(all).toEqual(all.toSorted((a, b) => Number(a - b)));
+  client.disconnect();
+});
+
+test('a replica has no vote, though it knows what its master knows', async () => {
+  await using service = await startLocalRedis(2);
+  const [master, replica] = service.nodes as unknown as readonly LocalRedisNode[];
+  if (!master || !replica) throw new Error('two servers are needed');
+  const admin = clients.connect(replica.port);
+  await admin.replicaof('127.0.0.1', master.port);
+  while (!(await admin.info('replication')).includes('master_link_status:up')) await admin.ping();
+  const { keyPrefix } = clients;
+  const open = ({ port }: LocalRedisNode) =>
+    new Redlock({ nodes: [{ name: 'a', client: clients.connect(port) }], keyPrefix });
+  await using lease = await open(master).acquire('x', { ttlMs: 20_000, waitMs: 10_000 });
+  const ledger = new Ledger(admin, keyPrefix);
+  while ((await ledger.ownerOf('x')) !== lease.owner) await admin.ping();
+  // Shorter than what is left, so that nothing need be written.
+  const held = { resource: 'x', owner: lease.owner };
+  await expect(open(replica).extend(held, 10_000)).rejects.toThrow(
+    /a: not-master, its server is a slave/,
+  );
+});
+
+/** The commands of Redis in the scripts. */
+async function used(): Promise<Set<string>> {
+  const folder = new URL('../../packages/lock/src/redis/scripts/', import.meta.url);
+  const files = await readdir(folder);
+  const texts = await Promise.all(files.map((file) => readFile(new URL(file, folder), 'utf8')));
+  const calls = texts.join('\n').matchAll(/redis\.p?call\('(\w+)'/g);
+  return new Set([...calls].map(([, name = '']) => name.toLowerCase()));
+}
+
+/** Of the user for the locks that the documentation shows. */
+async function documentedRules(): Promise<string> {
+  const page = new URL('../../docs/redis-servers.md', import.meta.url);
+  const [, rules = ''] = /ACL SETUSER locks (.+)/.exec(await readFile(page, 'utf8')) ?? [];
+  return rules;
+}
+
+/** Connected as a user with these rules, for the keys of the test. */
+async function clientOfUser({ port }: LocalRedisNode, rules: string): Promise<Redis> {
+  const own = rules.replaceAll('{fenced}:', clients.keyPrefix).split(' ');
+  await clients.connect(port).acl('SETUSER', 'locks', ...own);
+  const password = rules.match(/>(\S+)/)?.[1] ?? '';
+  return clients.connect(port, { username: 'locks', password });
+}
+
+test('a user needs no more than the commands and keys that the documentation lists', async () => {
+  const rules = await documentedRules();
+  // What several at once take, too, which go one after the other where they may not.
+  const listed = [...rules.matchAll(/\+(\w+)/g)].map(([, name]) => name);
+  expect(listed.toSorted()).toEqual(['eval', 'evalsha', 'subscribe', ...(await used())].toSorted());
+  await using service = await startLocalRedis(1);
+  const [server] = service.nodes as unknown as readonly [LocalRedisNode];
+  const client = await clientOfUser(server, rules);
+  await using lock = new Redlock({ nodes: [{ name: 'a', client }], keyPrefix: clients.keyPrefix });
+  await using lease = await lock.acquire('x', { ttlMs: 1_000 });
+  await lease.extend(2_000);
+  const waiting = lock.acquire('x', { ttlMs: 2_000, waitMs: 20_000 });
+  const admin = clients.connect(server.port);
+  const listens = async (): Promise<boolean> =>
+    String(await admin.call('CLIENT', 'LIST', 'TYPE', 'pubsub')).includes('user=locks');
+  await until(listens);
+  const line = `${clients.keyPrefix}line:x`;
+  await until(async () => (await admin.zcard(line)) > 0);
+  await lease.release();
+  await (await waiting).release();
+  // A memory that is lost, a clock that has gone back, and a ledger that is full take the commands that are rare.
+  await admin.hdel(`${clients.keyPrefix}node`, 'history');
+  await admin.hset(`${clients.keyPrefix}node`, 'opened', '1');
+  expect(await tokenOf(lock, 'y')).toBeGreaterThan(lease.token);
+  expect(await admin.exists(`${clients.keyPrefix}node-before`)).toBe(1);
+  await expect(client.flushall()).rejects.toThrow(/NOPERM/);
+});
+
+test.each(['rename', 'unlink'])(
+  'a node whose user may not %s loses no lease and no token when its ledger is full',
+  async (command) => {
+    await using service = await startLocalRedis(1);
+    const [server] = service.nodes as unknown as readonly [LocalRedisNode];
+    const rules = await documentedRules();
+    const client = await clientOfUser(server, rules.replace(` +${command}`, ''));
+    const { keyPrefix } = clients;
+    await using lock = new Redlock({ nodes: [{ name: 'a', client }], keyPrefix });
+    const before = await tokenOf(lock, 'x');
+    const admin = clients.connect(server.port);
+    // The second time there is one before already.
+    for (let turns = 0; turns < 2; turns += 1) {
+      const held = await lock.acquire('held', { ttlMs: 60_000 });
+      await admin.hset(`${keyPrefix}node`, 'opened', '1', 'turned', '1');
+      expect(await tokenOf(lock, 'y')).toBeGreaterThan(before);
+      expect(Number(await admin.hget(`${keyPrefix}node`, 'opened'))).toBeGreaterThan(1);
+      expect(await lock.tryAcquire('held', { ttlMs: 1_000 })).toMatchObject({ reason: 'held' });
+      await held.extend(60_000);
+      expect(await held.release()).toBe('released');
+    }
+    expect(await tokenOf(lock, 'x')).toBeGreaterThan(before);
+  },
+);
+
+test('leases are extended and given back where the memory is full, and no others are got', async () => {
+  await using service = await startLocalRedis(1);
+  const [server] = service.nodes as unknown as readonly [LocalRedisNode];
+  await using lock = clients.lock(service.nodes);
+  const names = ['alone', 'u', 'v', 'w'];
+  const leases = await Promise.all(names.map((name) => lock.acquire(name, { ttlMs: 10_000 })));
+  const admin = clients.connect(server.port);
+  await admin.config('SET', 'maxmemory', '1');
+  await Promise.all(leases.map((lease) => lease.extend(20_000)));
+  const [alone, ...others] = leases;
+  expect(await alone?.release()).toBe('released');
+  expect(await Promise.all(others.map((lease) => lease.release()))).toEqual(
+    others.map(() => 'released'),
+  );
+  await expect(lock.acquire('x', { ttlMs: 1_000 })).rejects.toThrow(/OOM/);
+  await admin.config('SET', 'maxmemory', '0');
+  expect((await lock.acquire('alone', { ttlMs: 1_000 })).token).toBeGreaterThan(alone?.token ?? 0n);
+});
+
+test('who is first in line is refused where the memory is full, and keeps its place', async () => {
+  await using service = await startLocalRedis(1);
+  const [server] = service.nodes as unknown as readonly [LocalRedisNode];
+  await using lock = clients.lock(service.nodes);
+  await tokenOf(lock, 'x');
+  const admin = clients.connect(server.port);
+  const { keyPrefix } = clients;
+  const members = (await admin.hget(`${keyPrefix}node`, 'members')) ?? '';
+  const keys = [`${keyPrefix}line:x`, `${keyPrefix}waiter:o`];
+  const ask = (name: 'stand' | 'acquire', values: (string | number)[]): Promise<unknown> => {
+    const calls = [{ command: new Command(name, keys, values) }];
+    const [keyCount, ...rest] = inScript(nodeKeys(keyPrefix), members, calls);
+    return admin.eval(scriptFor(calls).source, keyCount, ...rest);
+  };
+  const ticket = [1, 'turns', 20_000];
+  expect(await ask('stand', ['o', ...ticket])).toMatch(/"turn"/);
+  await admin.config('SET', 'maxmemory', '1');
+  const acquire = (): Promise<unknown> =>
+    ask('acquire', ['o', 1_000, 60_000, ...ticket, 0, `${keyPrefix}waiter:`, 50]);
+  await expect(acquire()).rejects.toThrow(/OOM/);
+  expect(await admin.zrange(`${keyPrefix}line:x`, '0', '-1')).toEqual([`${keyPrefix}waiter:o`]);
+  await admin.config('SET', 'maxmemory', '0');
+  expect(await acquire()).toMatch(/"granted"/);
+});
+
+test('where the record of a node is lost, what it had before brings no token back', async () => {
+  await using service = await startLocalRedis(1);
+  const [server] = service.nodes as unknown as readonly [LocalRedisNode];
+  await using lock = clients.lock(service.nodes);
+  const admin = clients.connect(server.port);
+  await tokenOf(lock, ['x', 'y']);
+  await admin.hset(`${clients.keyPrefix}node`, 'opened', '1');
+  const before = await tokenOf(lock, ['x', 'y']);
+  expect(await admin.hkeys(`${clients.keyPrefix}node-before`)).toContain(
+    `${clients.keyPrefix}line:x`,
+  );
+  // Alone, of several resources, and of several in one script.
+  await admin.del(`${clients.keyPrefix}node`);
+  expect(await tokenOf(lock, 'x')).toBeGreaterThan(before);
+  await admin.del(`${clients.keyPrefix}node`);
+  expect(await tokenOf(lock, ['x', 'y'])).toBeGreaterThan(before + 1n);
+  await admin.del(`${clients.keyPrefix}node`);
+  const both = ['x', 'y'].map((name) => tokenOf(lock, name));
+  for (const token of await Promise.all(both)) expect(token).toBeGreaterThan(before + 2n);
+});
+
+const SLOTS = 16_384;
+
+/** Which of three masters owns the slot. */
+function ownerOf(slot: number): number {
+  return Math.floor((slot * 3) / SLOTS);
+}
+
+async function formCluster(masters: readonly LocalRedisNode[]): Promise<void> {
+  const slots = Array.from({ length: SLOTS }, (_, slot) => slot);
+  for (const [at, { port }] of masters.entries()) {
+    const own = slots.filter((slot) => ownerOf(slot) === at);
+    await clients.connect(port).cluster('ADDSLOTS', ...own);
+  }
+  for (const { host, port } of masters.slice(1)) await meet(masters[0], host, port);
+  for (const { port } of masters) {
+    const admin = clients.connect(port);
+    await until(async () => String(await admin.cluster('INFO')).includes('cluster_state:ok'));
+  }
+}
+
+async function joinAsReplica(
+  replica: LocalRedisNode,
+  owner: LocalRedisNode,
+  masters: readonly LocalRedisNode[],
+): Promise<void> {
+  await meet(owner, replica.host, replica.port);
+  const admin = clients.connect(replica.port);
+  const ownerId = String(await clients.connect(owner.port).cluster('MYID'));
+  await until(async () => String(await admin.cluster('NODES')).includes(ownerId));
+  await admin.cluster('REPLICATE', ownerId);
+  await untilInfo(replica, 'master_link_status:up');
+  // A master has no vote for a replica that it has not heard of.
+  const isReplica = new RegExp(`^${await admin.cluster('MYID')} .* slave ${ownerId} `, 'm');
+  for (const { port } of masters) {
+    const master = clients.connect(port);
+    await until(async () => isReplica.test(String(await master.cluster('NODES'))));
+  }
+}
+
+async function meet(by: LocalRedisNode | undefined, host: string, port: number): Promise<void> {
+  if (by) await clients.connect(by.port).cluster('MEET', host, port);
+}
+
+async function untilInfo({ port }: LocalRedisNode, text: string): Promise<void> {
+  const admin = clients.connect(port);
+  await until(async () => (await admin.info('replication').catch(() => '')).includes(text));
+}
+
+async function untilKnown(sentinel: Redis, replicaPort: number): Promise<void> {
+  const replicas = () => sentinel.call('SENTINEL', 'REPLICAS', 'third');
+  await until(async () => JSON.stringify(await replicas()).includes(`"${replicaPort}"`));
+}
+
+async function votesEverywhere(nodes: readonly LocalRedisNode[]): Promise<boolean> {
+  const memories = await Promise.all(nodes.map((node) => clients.memory(node)));
+  return memories.every(({ isVoting }) => isVoting);
+}

@@ -1,0 +1,144 @@
+import { randomUUID } from 'node:crypto';
+import { Redlock } from '@fenced/lock';
+import { startRedis } from '@fenced/testbed';
+import { expect, test } from 'vitest';
+import { Holding } from '../../packages/lock/src/redis/nodes.js';
+import { Ledger } from './harness/ledger.js';
+import { OneNode } from './harness/one-node.js';
+import { connect } from './harness/world.js';
+
+/** A node that votes, whose first token was 1, and its ledger. */
+async function votingNode(stack: AsyncDisposableStack): Promise<{ node: OneNode; ledger: Ledger }> {
+  const service = stack.use(await startRedis(1));
+  const client = stack.adopt(connect(service.nodes[0]?.port ?? 0), (one) => one.disconnect());
+  const keyPrefix = `{${randomUUID()}}:`;
+  const lock = new Redlock({ nodes: [{ name: 'n', client }], keyPrefix, firstToken: 1n });
+  await (await lock.acquire('other', { ttlMs: 1_000, waitMs: 10_000 })).release();
+  const members = (await client.hget(`${keyPrefix}node`, 'members')) ?? '';
+  const node = new OneNode(client, keyPrefix, members);
+  return { node, ledger: new Ledger(client, keyPrefix) };
+}
+
+test('a turn is no holding: a late copy of an old request, and a release, do not let an attempt confirm or extend what it has lost', async () => {
+  await using stack = new AsyncDisposableStack();
+  const { node, ledger } = await votingNode(stack);
+  const [mine, other] = [new Holding(['x'], 'mine', true), new Holding(['x'], 'other', true)];
+  const ticket = { score: 1, channel: 'nobody', turnMs: 10_000, heirsMax: 0, family: 'x' };
+
+  expect(await node.acquire(mine, 10_000, ticket)).toMatchObject({ answer: 'granted', token: 2n });
+  // The node's clock leaps.
+  await ledger.free('x');
+  expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'granted', token: 3n });
+  expect(await node.acquire(mine, 10_000, ticket)).toMatchObject({ answer: 'held' });
+  await node.release(other);
+  expect(await node.confirm(mine, 3n)).toEqual({ answer: 'not-held' });
+  expect(await node.extend(mine, 10_000)).toMatchObject({ answer: 'not-held' });
+  expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'held' });
+  expect(await node.acquire(mine, 10_000, ticket)).toMatchObject({ answer: 'granted', token: 4n });
+  // Sent again, it gives another one: no node gives a token twice.
+  expect(await node.confirm(mine, 4n)).toMatchObject({ answer: 'granted', token: 5n });
+});
+
+test('a lease is not held by more nodes where one has given a higher token meanwhile: it was lost in between', async () => {
+  await using stack = new AsyncDisposableStack();
+  const { node } = await votingNode(stack);
+  const [mine, other] = [new Holding(['x'], 'mine', true), new Holding(['x'], 'other', true)];
+  expect(await node.keep(mine, 2n, 10_000)).toMatchObject({ answer: 'granted', token: 2n });
+  expect(await node.keep(mine, 2n, 10_000)).toMatchObject({ answer: 'granted', token: 2n });
+  await node.release(mine);
+  expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'granted', token: 3n });
+  expect(await node.keep(mine, 2n, 10_000)).toEqual({ answer: 'not-held' });
+  await node.release(other);
+  expect(await node.keep(mine, 2n, 10_000)).toMatchObject({ answer: 'not-held' });
+  expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'granted', token: 4n });
+});
+
+test('a lease is written back to a node that has granted nothing since it told its number, and only by the incarnation that told it', async () => {
+  await using stack = new AsyncDisposableStack();
+  const { node, ledger } = await votingNode(stack);
+  const [mine, other] = [new Holding(['x'], 'mine', true), new Holding(['x'], 'other', true)];
+  const told = async () => {
+    const reply = await node.extend(mine, 10_000);
+    if (reply.answer !== 'not-held' || !reply.given) throw new Error(`told ${reply.answer}`);
+    return reply.given;
+  };
+  const tries = async (): Promise<void> => {
+    expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'granted' });
+    await node.release(other);
+  };
+  // Others have tried in vain before: their tokens are above the lease's.
+  await tries();
+  await tries();
+  expect(await node.keep(mine, 2n, 10_000)).toMatchObject({ answer: 'not-held' });
+  const first = await told();
+  expect(await told()).toEqual(first);
+  await tries();
+  expect(await node.keep(mine, first, 10_000)).toMatchObject({ answer: 'not-held' });
+  // Nor where it has forgotten that.
+  await ledger.forget('x');
+  expect(await node.keep(mine, first, 10_000)).toMatchObject({ answer: 'not-held' });
+
+  const second = await told();
+  const stranger = { ...second, incarnation: 'another' };
+  expect(await node.keep(mine, stranger, 10_000)).toEqual({ answer: 'not-held' });
+  await node.acquire(other, 10_000);
+  expect(await node.extend(mine, 10_000)).toEqual({ answer: 'not-held' });
+  expect(await node.keep(mine, second, 10_000)).toEqual({ answer: 'not-held' });
+  await node.release(other);
+
+  const third = await told();
+  expect(await node.keep(mine, third, 10_000)).toMatchObject({ answer: 'granted' });
+  expect(await node.extend(mine, 10_000)).toMatchObject({ answer: 'extended' });
+  await node.release(mine);
+  const later = await node.acquire(other, 10_000);
+  expect(later).toMatchObject({ answer: 'granted', token: BigInt(third.number) + 1n });
+});
+
+test('a lease of several resources is not written back where one that was still held has been lost to another since', async () => {
+  await using stack = new AsyncDisposableStack();
+  const { node, ledger } = await votingNode(stack);
+  const [mine, other] = [new Holding(['x', 'y'], 'mine', true), new Holding(['x'], 'other', true)];
+  await node.acquire(mine, 10_000);
+  // The number of this one is far above that of the other.
+  await ledger.free('y');
+  await ledger.setToken('y', 1_000n);
+  await ledger.setMax(1_000n);
+  const reply = await node.extend(mine, 10_000);
+  if (reply.answer !== 'not-held' || !reply.given) throw new Error(`told ${reply.answer}`);
+  await ledger.free('x');
+  expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'granted' });
+  await node.release(other);
+  expect(await node.keep(mine, reply.given, 10_000)).toMatchObject({ answer: 'not-held' });
+});
+
+test('a node that has forgotten a resource holds a lease only where that comes again with what it told', async () => {
+  await using stack = new AsyncDisposableStack();
+  const { node, ledger } = await votingNode(stack);
+  const [mine, other] = [new Holding(['x'], 'mine', true), new Holding(['x'], 'other', true)];
+  await node.acquire(other, 10_000);
+  await node.release(other);
+  await ledger.forget('x');
+  const reply = await node.keep(mine, 1n, 10_000);
+  expect(reply).toMatchObject({ answer: 'not-held', given: { number: '0000000000000002' } });
+  if (reply.answer !== 'not-held' || !reply.given) return;
+  expect(await node.keep(mine, reply.given, 10_000)).toMatchObject({
+    answer: 'granted',
+    token: 2n,
+  });
+});
+
+test('who leaves a line leaves no trace in it', async () => {
+  await using service = await startRedis(1);
+  await using stack = new AsyncDisposableStack();
+  const client = stack.adopt(connect(service.nodes[0]?.port ?? 0), (one) => one.disconnect());
+  const keyPrefix = `{${randomUUID()}}:`;
+  await using lock = new Redlock({ nodes: [{ name: 'n', client }], keyPrefix });
+  await using _ = await lock.acquire('x', { ttlMs: 60_000, waitMs: 10_000 });
+  const waits = Array.from({ length: 20 }, (_, at) =>
+    lock.acquire('x', { ttlMs: 60_000, waitMs: at === 0 ? 60_000 : 50 }).catch(() => 'gave up'),
+  );
+  expect(await Promise.all(waits.slice(1))).toEqual(Array(19).fill('gave up'));
+  await expect.poll(() => client.zcard(`${keyPrefix}line:x`)).toBe(1);
+  await lock.close();
+  await Promise.all(waits);
+});

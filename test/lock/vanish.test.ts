@@ -1,0 +1,34 @@
+import { startLocalRedis, WorkerProcess } from '@fenced/testbed';
+import { expect, test } from 'vitest';
+
+const COMMANDS = 'inspect promise admit acquire confirm extend release status'.split(' ');
+const STEPS = [...COMMANDS, 'duplicate', 'subscribe', 'message'];
+const MOMENTS = ['before', 'on its way', 'after'];
+
+test.each([1, 3])(
+  'nodes that vanish at any step leave outcomes, no rejection or error that nobody handles: %i nodes (redis-semaphore#24, redis-semaphore#9, redis-semaphore#199, outline#12049)',
+  { timeout: 60_000 },
+  async (count) => {
+    await using service = await startLocalRedis(count);
+    const told: string[] = [];
+    await using worker = await WorkerProcess.start(
+      new URL('./harness/vanishing.ts', import.meta.url),
+      {
+        args: [JSON.stringify({ ports: service.nodes.map(({ port }) => port) })],
+        env: { NODE_OPTIONS: '--unhandled-rejections=strict' },
+        onLine: (line) => told.push(line),
+      },
+    );
+    const exit = await worker.exited;
+    expect(worker.stderr).toBe('');
+    expect(exit).toMatchObject({ code: 0 });
+    // Of one node there is nothing to confirm.
+    const steps = STEPS.filter((step) => step !== 'confirm' || count > 1);
+    const moments = steps.flatMap((step) => MOMENTS.map((moment) => `${step} ${moment}`));
+    // A message is there at once.
+    moments.splice(moments.indexOf('message on its way'), 1);
+    expect(told.map((line) => JSON.parse(line))).toEqual([
+      [...moments, 'connect before'].toSorted(),
+    ]);
+  },
+);

@@ -1,0 +1,38 @@
+import { execFile } from 'node:child_process';
+import { readFile } from 'node:fs/promises';
+import { promisify } from 'node:util';
+import { expect, test } from 'vitest';
+
+const packages = ['lock', 'fenced-store', 'client', 'gateway'];
+const entries = await Promise.all(
+  packages.map(async (folder) => {
+    const file = new URL(`../../packages/${folder}/package.json`, import.meta.url);
+    const { name, exports, engines } = JSON.parse(await readFile(file, 'utf8'));
+    return Object.entries<string>(exports)
+      .filter(([, path]) => path.endsWith('.js'))
+      .map(([entry, path]) => ({ name, entry, file: new URL(path, file), engines }));
+  }),
+);
+
+/** What a Node that says it has this version prints when it imports the file. */
+async function importOn(version: string, file: URL): Promise<string> {
+  const program = `
+    Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '${version}' } });
+    import('${file}').then(() => console.log('imported'), ({ message }) => console.log(message));`;
+  const { stdout } = await promisify(execFile)(process.execPath, ['--eval', program]);
+  return stdout.trim();
+}
+
+test.each(entries.flat())(
+  '$name, $entry: an older Node is refused at once, with a reason',
+  async ({ name, file, engines }) => {
+    expect(engines.node).toBe('>=22.12');
+    for (const version of ['20.20.2', '22.11.0']) {
+      const reason = `${name} needs Node 22.12 or newer; this is Node ${version}`;
+      expect(await importOn(version, file)).toBe(reason);
+    }
+    for (const version of ['22.12.0', '23.0.0']) {
+      expect(await importOn(version, file)).toBe('imported');
+    }
+  },
+);

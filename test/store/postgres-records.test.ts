@@ -1,0 +1,331 @@
+import { FencedGateway, type Records } from '@fenced/client';
+import { createGateway, serveGateway } from '@fenced/gateway';
+import { Redlock } from '@fenced/lock';
+import { ConflictError, OutcomeUnknownError, StaleTokenError } from '@fenced/store';
+import { FencedPostgres, type Json } from '@fenced/store/postgres';
+import { type RedisService, startRedis } from '@fenced/testbed';
+import fc from 'fast-check';
+import { Redis } from 'ioredis';
+import { afterAll, describe, expect, test } from 'vitest';
+import {
+  asNewRole,
+  closeAfterTest,
+  connect,
+  openLedger,
+  rejectionOf,
+  throughProxy,
+} from './harness/postgres-support.js';
+
+async function openRecords() {
+  const ledger = await openLedger();
+  return { ...ledger, records: ledger.store.records('invoices') };
+}
+
+const anyId = fc.string({ minLength: 1 }).filter((id) => !id.includes('\0') && id.isWellFormed());
+
+/** What a program finds that goes from the store to a gateway, or back. */
+const ways = [
+  {
+    way: 'directly',
+    ids: anyId,
+    open: async () => {
+      const { records, store } = await openRecords();
+      return { records: records as Records, others: store.records('others') as Records };
+    },
+  },
+  {
+    way: 'through a gateway',
+    // What a path can carry.
+    ids: anyId.filter((id) => id === id.normalize('NFC') && !/^\.\.?$|[/\\\p{Cc}]/u.test(id)),
+    open: async () => {
+      const { store } = await openRecords();
+      const gateway = await gatewayBefore(store);
+      return { records: gateway.records('invoices'), others: gateway.records('others') };
+    },
+  },
+];
+
+async function gatewayBefore(records: FencedPostgres): Promise<FencedGateway> {
+  const node = new Redis((await redis()).nodes[0]?.url ?? '');
+  closeAfterTest(async () => node.disconnect());
+  const app = createGateway({ redlock: new Redlock({ nodes: [node] }), records });
+  const server = await serveGateway(app, { port: 0 });
+  closeAfterTest(() => server.drain());
+  return new FencedGateway({ url: server.url });
+}
+
+let server: Promise<RedisService> | undefined;
+function redis(): Promise<RedisService> {
+  server ??= startRedis(1);
+  return server;
+}
+afterAll(async () => (await server)?.stop());
+
+const seed = Number(process.env.FENCED_SEED ?? Date.now() % 2 ** 31);
+
+/** A gateway refuses whole numbers whose digits JavaScript would change. */
+function hasExactNumbers(text: string): boolean {
+  return !/(?<![\d.e+-])-?\d{16,}(?![\d.e])/.test(text.replace(/"(?:[^"\\]|\\.)*"/g, ''));
+}
+
+describe.each(ways)('records, $way', ({ open, ids }) => {
+  test('a document is written, read, updated and deleted, and keeps its token and version', async () => {
+    const { records } = await open();
+    expect(await records.get('42')).toBeNull();
+    expect(await records.highest('42')).toBe(0n);
+    const written = await records.put('42', { total: 1 }, { token: 33 });
+    expect(written).toMatchObject({ token: 33n, version: 1n });
+    expect(await records.get('42')).toEqual({ ...written, body: { total: 1 } });
+    const updated = await records.update('42', { token: 34 }, (current) => {
+      expect(current?.body).toEqual({ total: 1 });
+      return { total: 2 };
+    });
+    expect(updated.version).toBe(2n);
+    const deleted = await records.delete('42', { token: 34 });
+    expect(deleted.version).toBe(3n);
+    expect(await records.get('42')).toBeNull();
+    expect(await records.highest('42')).toBe(34n);
+    await expect(records.put('42', 'late', { token: 33 })).rejects.toBeInstanceOf(StaleTokenError);
+    await records.update('42', { token: 34 }, (current) => [current?.body ?? null]);
+    expect(await records.get('42')).toMatchObject({ body: [null], version: 4n });
+  });
+
+  test('a lower token is refused everywhere, and changes nothing', async () => {
+    const { records, others } = await open();
+    await records.put('42', 1, { token: 34 });
+    const token = { token: 33 };
+    for (const call of [
+      () => records.put('42', 2, token),
+      () => records.update('42', token, () => 2),
+      () => records.delete('42', token),
+      () => records.claim('42', token),
+      () => records.claimAndGet('42', token),
+    ]) {
+      const error = await rejectionOf(call());
+      expect(error).toBeInstanceOf(StaleTokenError);
+      expect(error).toMatchObject({ presented: 33n, highest: 34n, resource: 'invoices/42' });
+    }
+    expect(await records.get('42')).toMatchObject({ body: 1, version: 1n });
+    expect(await others.highest('42')).toBe(0n);
+  });
+
+  test('a claim, and a claim that reads, keep earlier holders out before anything is written', async () => {
+    const { records } = await open();
+    await records.claim('new', { token: 34 });
+    expect(await records.get('new')).toBeNull();
+    await expect(records.put('new', 1, { token: 33 })).rejects.toBeInstanceOf(StaleTokenError);
+    await records.put('new', 1, { token: 34 });
+    expect(await records.claimAndGet('new', { token: 35 })).toMatchObject({ body: 1, version: 1n });
+    await expect(records.put('new', 2, { token: 34 })).rejects.toBeInstanceOf(StaleTokenError);
+  });
+
+  test('many at once: no update is lost, whoever holds which token', async () => {
+    const { records } = await open();
+    const outcomes = await Promise.allSettled(
+      Array.from({ length: 40 }, (_, i) =>
+        records.update('42', { token: 1 + (i % 3), attemptsMax: 200 }, (current) => [
+          ...((current?.body as Json[]) ?? []),
+          i,
+        ]),
+      ),
+    );
+    const acknowledged = outcomes.flatMap(({ status }, i) => (status === 'fulfilled' ? [i] : []));
+    for (const outcome of outcomes) {
+      if (outcome.status === 'rejected') expect(outcome.reason).toBeInstanceOf(StaleTokenError);
+    }
+    const { body, version } = (await records.get('42')) ?? {};
+    expect((body as number[]).toSorted((a, b) => a - b)).toEqual(acknowledged);
+    expect(version).toBe(BigInt(acknowledged.length));
+    expect(acknowledged.length).toBeGreaterThanOrEqual(13);
+  });
+
+  test('others who write in between each time are a conflict, and nothing was written', async () => {
+    const { records } = await open();
+    let runs = 0;
+    const run = records.update('42', { token: 1, attemptsMax: 3 }, async () => {
+      await records.put('42', { by: 'others', run: ++runs }, { token: 1 });
+      return 'mine';
+    });
+    expect(await rejectionOf(run)).toBeInstanceOf(ConflictError);
+    expect(await records.get('42')).toMatchObject({ body: { by: 'others', run: 3 } });
+  });
+
+  test(`whatever JSON goes in comes out (FENCED_SEED=${seed})`, async () => {
+    const { records } = await open();
+    // jsonb has neither \u0000 nor halves of surrogate pairs, and one zero.
+    const isStorable = (text: string) =>
+      text.isWellFormed() && !text.includes('\\u0000') && hasExactNumbers(text);
+    const property = fc.asyncProperty(fc.jsonValue(), ids, async (value, id) => {
+      const text = JSON.stringify(value);
+      fc.pre(isStorable(text));
+      await records.put(id, JSON.parse(text), { token: 1 });
+      expect((await records.get(id))?.body).toEqual(JSON.parse(text));
+    });
+    await fc.assert(property, { seed, numRuns: 200 });
+  });
+
+  test.each([
+    ['undefined', undefined, 'invalid-argument'],
+    ['a bigint', 1n, 'invalid-argument'],
+    ['a function', () => 1, 'invalid-argument'],
+    ['a NUL', 'a\0b', 'invalid-argument'],
+  ])('%s is no document', async (_, body, code) => {
+    const { records } = await open();
+    await expect(records.put('42', body as Json, { token: 1 })).rejects.toMatchObject({ code });
+    expect(await records.highest('42')).toBe(0n);
+  });
+});
+
+test('bad names and tokens are refused before anything is sent', async () => {
+  const store = new FencedPostgres({ pool: connect('postgres://127.0.0.1:1/absent') });
+  expect(() => store.records('')).toThrow('collection must not be empty');
+  const records = store.records('c');
+  for (const call of [
+    records.put('', 1, { token: 1 }),
+    records.put('x', 1, { token: 0 }),
+    records.put('x', 1, undefined as never),
+    records.update('x', { token: 1 }, undefined as never),
+    records.update('x', { token: 1, attemptsMax: 0 }, () => 1),
+    records.get('a\0b'),
+    records.highest(1 as never),
+  ]) {
+    await expect(call).rejects.toMatchObject({ code: expect.stringMatching(/^invalid-/) });
+  }
+});
+
+test('a role that is allowed to present tokens writes documents, and cannot touch the table', async () => {
+  const { url, pool } = await openRecords();
+  const role = await asNewRole(url);
+  const theirs = connect(role.href);
+  const records = new FencedPostgres({ pool: theirs }).records('invoices');
+  await expect(records.put('42', 1, { token: 33 })).rejects.toMatchObject({ code: 'store-setup' });
+  await pool.query(`SELECT fenced.allow('${role.username}')`);
+  await records.put('42', 1, { token: 33 });
+  for (const statement of ['UPDATE fenced.record SET token = 1', 'DELETE FROM fenced.record'])
+    await expect(theirs.query(statement)).rejects.toMatchObject({ code: '42501' });
+});
+
+test('a version beyond 2^31 is written, expected and told', async () => {
+  const { pool, records } = await openRecords();
+  await records.put('42', 1, { token: 33 });
+  await pool.query('UPDATE fenced.record SET version = 5000000000');
+  const { version } = await records.put('42', 2, { token: 33, expected: 5_000_000_000n });
+  expect(version).toBe(5_000_000_001n);
+  expect((await records.put('42', 3, { token: 33 })).version).toBe(5_000_000_002n);
+});
+
+test('under a default of REPEATABLE READ collisions are tried again', async () => {
+  const { url, records } = await openRecords();
+  const options = '-c default_transaction_isolation=serializable';
+  const strict = new FencedPostgres({ pool: connect(url.href, { max: 8, options }) });
+  const writes = Array.from({ length: 8 }, (_, i) =>
+    strict.records('invoices').put('42', i, { token: 1 }),
+  );
+  const written = await Promise.all(writes);
+  expect(new Set(written.map(({ version }) => version)).size).toBe(8);
+  expect((await records.get('42'))?.version).toBe(8n);
+});
+
+describe('a reply that is lost', () => {
+  test('is made up for by reading back', async () => {
+    const ledger = await openRecords();
+    const { proxy, store } = await throughProxy(ledger);
+    const far = store.records('invoices');
+    await far.get('42');
+    proxy.swallow('toClient');
+    const run = far.put('42', 1, { token: 33 });
+    await proxy.untilSwallowed('toClient');
+    proxy.heal();
+    proxy.cut();
+    const { writeId, version } = await run;
+    expect(await ledger.records.get('42')).toMatchObject({ body: 1, writeId, version });
+  });
+
+  test('is unknown where the document cannot be read either, or does not tell', async () => {
+    const ledger = await openRecords();
+    const { proxy, store } = await throughProxy(ledger);
+    const far = store.records('invoices');
+    await far.get('42');
+    proxy.swallow('toClient');
+    const run = rejectionOf(far.put('42', 1, { token: 33 }));
+    await proxy.untilSwallowed('toClient');
+    await ledger.records.put('42', 2, { token: 33 });
+    proxy.heal();
+    proxy.cut();
+    expect(await run).toBeInstanceOf(OutcomeUnknownError);
+  });
+});
+
+describe('claimAndGet', () => {
+  test('gives what its own token protects, also where another holder writes during the call', async () => {
+    const { records, pool } = await openRecords();
+    await records.put('a', 'of 34', { token: 34 });
+    let connections = 0;
+    // The next holder writes before the second connection is lent, should there be one.
+    const between = {
+      connect: async () => {
+        if (connections++ === 1) await records.put('a', 'of 35', { token: 35 });
+        return pool.connect();
+      },
+    };
+    const earlier = new FencedPostgres({ pool: between }).records('invoices');
+    expect(await earlier.claimAndGet('a', { token: 34 })).toMatchObject({
+      body: 'of 34',
+      token: 34n,
+    });
+    await records.put('a', 'of 35', { token: 35 });
+    await expect(earlier.claimAndGet('a', { token: 34 })).rejects.toBeInstanceOf(StaleTokenError);
+  });
+
+  test('shows its own token, or is stale, among many holders', async () => {
+    const { records } = await openRecords();
+    let highest = 0;
+    const outcomes = { read: 0, stale: 0 };
+    const holder = async () => {
+      for (let i = 0; i < 40; i++) {
+        highest += 1;
+        const token = highest;
+        try {
+          const before = await records.claimAndGet('a', { token });
+          if (before) expect(before.token).toBe(BigInt(token));
+          await records.put('a', { token }, { token });
+          const after = await records.claimAndGet('a', { token });
+          expect(after).toMatchObject({ body: { token }, token: BigInt(token) });
+          outcomes.read += 1;
+        } catch (error) {
+          if (!(error instanceof StaleTokenError)) throw error;
+          outcomes.stale += 1;
+        }
+      }
+    };
+    await Promise.all([holder(), holder(), holder(), holder()]);
+    expect(outcomes.read).toBeGreaterThan(0);
+    expect(outcomes.stale).toBeGreaterThan(0);
+  });
+
+  test('is what takes the token: a plain read refuses it, and writes nothing', async () => {
+    const { records } = await openRecords();
+    await records.put('a', 1, { token: 33 });
+    const options = { token: 34 } as object;
+    await expect(records.get('a', options)).rejects.toMatchObject({
+      code: 'invalid-argument',
+      message: expect.stringContaining('call claimAndGet'),
+    });
+    expect(await records.highest('a')).toBe(33n);
+  });
+
+  test.each(['claim', 'claimAndGet'] as const)(
+    'or a claim whose reply is lost is unknown: %s',
+    async (call) => {
+      const ledger = await openRecords();
+      const { proxy, store } = await throughProxy(ledger, { holdMs: 500 });
+      const far = store.records('invoices');
+      await far.put('a', 1, { token: 33 });
+      proxy.hold('toClient');
+      const lost = far[call]('a', { token: 34 });
+      await expect(lost).rejects.toMatchObject({ code: 'outcome-unknown' });
+      // It was carried out.
+      expect(await ledger.records.highest('a')).toBe(34n);
+    },
+  );
+});
