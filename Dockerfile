@@ -8,6 +8,7 @@ WORKDIR /src
 COPY . .
 # No install scripts: what the lockfile has of Node itself is what this image brings.
 RUN npx --yes pnpm@12.21.0 install --frozen-lockfile --ignore-scripts --filter '{packages/fenced}...' --filter '{.}' \
+  && node tools/inline.ts \
   && node_modules/.bin/tsc -b packages/fenced \
   && npx --yes pnpm@12.21.0 --filter '{packages/fenced}' deploy --prod --legacy --ignore-scripts /app
 

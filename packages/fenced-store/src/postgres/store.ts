@@ -1,5 +1,5 @@
+import { schema } from './schema.generated.js';
 import '../node-version.js';
-import { readFile } from 'node:fs/promises';
 import { checkFunction, checkObject, checkWholeNumber } from '../core/check.js';
 import {
   ConflictError,
@@ -161,10 +161,6 @@ export class FencedPostgres {
    * @throws {StoreSetupError} where the role may not.
    */
   async install(): Promise<void> {
-    const schema = await readFile(
-      new URL('../../src/postgres/schema.sql', import.meta.url),
-      'utf8',
-    );
     await this.#ask(async (session) => {
       if ((await installedVersion(session)) < SCHEMA_VERSION) {
         await session.query(`BEGIN; ${schema}; COMMIT`);

@@ -1,5 +1,5 @@
+import { schema } from './schema.generated.js';
 import '../node-version.js';
-import { readFile } from 'node:fs/promises';
 import { type NodeAnswer, nodeAnswer } from '../core/answers.js';
 import { backoffMs } from '../core/backoff.js';
 import { LockArgumentError } from '../core/errors.js';
@@ -87,8 +87,7 @@ export class PostgresLock extends LockService {
 
   /** Creates the schema `fenced_lock` where it is missing. The role needs `CREATE` on the database. */
   async install(): Promise<void> {
-    const schema = new URL('../../src/postgres/schema.sql', import.meta.url);
-    await this.#database.install(await readFile(schema, 'utf8'));
+    await this.#database.install(schema);
   }
 
   /**

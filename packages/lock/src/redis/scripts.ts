@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { readdirSync, readFileSync } from 'node:fs';
+import { sources } from './scripts.generated.js';
 
 /** What a node can be asked to do, and what it needs for that; each has a file in `scripts`, and a command's says what it takes and answers. */
 const needs = {
@@ -23,12 +23,6 @@ export interface Script {
   readonly source: string;
   readonly sha1: string;
 }
-
-// The sources lie in `src` also for the compiled code, which stands two folders below the package as this file does.
-const folder = new URL('../../src/redis/scripts/', import.meta.url);
-const texts = new Map(
-  readdirSync(folder).map((file) => [file, readFileSync(new URL(file, folder), 'utf8')]),
-);
 
 const names = Object.keys(needs) as CommandName[];
 /** The usual case of some commands, in a straight line: where they are alone, and of several at once. */
@@ -59,7 +53,7 @@ function load(commands: readonly CommandName[], end: 'alone' | 'calls'): Script 
   const rest = ['node', ...parts, ...commands];
   // What is done before all else needs none of it.
   const all = end === 'alone' ? [...straight, ...rest, end] : [...rest, ...straight, end];
-  const source = all.map((name) => texts.get(`${name}.lua`)).join('\n');
+  const source = all.map((name) => sources[name]).join('\n');
   return { source, sha1: createHash('sha1').update(source).digest('hex') };
 }
 
