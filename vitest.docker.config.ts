@@ -1,6 +1,6 @@
 import { defineConfig } from 'vitest/config';
 
-// Needs a Docker engine (on Debian as root it installs and starts one), so it is not part of `npm test`.
+// Needs a Docker engine, so it is not part of `npm test`. On Debian as root it installs one.
 export default defineConfig({
   test: {
     include: ['test/docker/**/*.test.ts'],

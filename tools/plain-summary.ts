@@ -2,7 +2,7 @@ import type { Reporter, TestModule } from 'vitest/node';
 
 /**
  * Ends a run with the plain line `N passed, N failed`, which any log reader can count.
- * A module that failed to load has no tests to count, so it counts as one failure; so does an unhandled error.
+ * A module that failed to load counts as one failure. So does an unhandled error.
  */
 export default class PlainSummary implements Reporter {
   onTestRunEnd(modules: readonly TestModule[], unhandledErrors: readonly unknown[]): void {

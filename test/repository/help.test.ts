@@ -26,6 +26,7 @@ const commands = [
 test('each script that runs a program of ours is asked for help', () => {
   expect(programs.map(({ name }) => name)).toEqual([
     'demo',
+    'prose',
     'simulate',
     'mutants',
     'bench',

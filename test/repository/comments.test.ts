@@ -1,0 +1,55 @@
+import { expect, test } from 'vitest';
+import { commentsOf } from '../../tools/comments.ts';
+
+test('a doc comment keeps its lines, without the marks', () => {
+  const source = [
+    '/**',
+    ' * Returns the token.',
+    ' *',
+    ' * @throws {Error} if stale',
+    ' */',
+    'f();',
+  ];
+  expect(commentsOf('.ts', source.join('\n'))).toEqual([
+    '',
+    'Returns the token.',
+    '',
+    '- if stale',
+    '',
+    '',
+  ]);
+});
+
+test('code between two comments parts them', () => {
+  expect(commentsOf('.ts', '/** One. */\nlet a = 1;\n// Two.\n// Three.\nlet b; // Four.')).toEqual(
+    [...['One.', '', 'Two.', 'Three.', 'Four.']],
+  );
+});
+
+test.for([
+  "const url = 'http://127.0.0.1';",
+  'const url = "http://127.0.0.1";',
+  'const url = `http://host/* `;',
+  'const slashes = /[/*]\\/\\/ no/.test(text);',
+  "const quote = 'it\\'s // not'",
+  '// biome-ignore lint/suspicious/noConsole: a program',
+])('there is no comment in: %s', (line) => {
+  expect(commentsOf('.ts', line)).toEqual(['']);
+});
+
+test('a regular expression with a quote hides no comment behind it', () => {
+  expect(commentsOf('.ts', "const quote = /'/;\n// Seen.")).toEqual(['', 'Seen.']);
+});
+
+test('Lua and SQL have comments in lines and in blocks', () => {
+  expect(commentsOf('.lua', "local a = '-- no' -- One.\n--[[ Two.\nThree. ]]")).toEqual([
+    ...['One.', 'Two.', 'Three.'],
+  ]);
+  expect(commentsOf('.sql', "SELECT 'it''s -- no'; -- One.\n/* Two.\n * Three. */")).toEqual([
+    ...['One.', 'Two.', 'Three.'],
+  ]);
+});
+
+test('other files have none', () => {
+  expect(commentsOf('.sh', '# One.')).toEqual(['']);
+});
