@@ -1,5 +1,6 @@
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
 import { readFile, rm, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
@@ -14,43 +15,55 @@ async function programsOf(name: string): Promise<readonly string[]> {
   return [...page.matchAll(/```ts\n(.*?)```/gs)].map(([, program = '']) => program);
 }
 
-/** Runs a program beside this file, so that it finds the packages as a user's program does. */
-async function run(program: string, env: NodeJS.ProcessEnv = {}): Promise<string> {
+/** The program in a file beside this one, so that it finds the packages as a user's program does. */
+async function paste(program: string): Promise<AsyncDisposable & { readonly file: string }> {
   const file = fileURLToPath(new URL(`./pasted-${randomUUID()}.ts`, import.meta.url));
   await writeFile(file, program);
-  try {
-    const options = { env: { ...process.env, ...env } };
-    return (await promisify(execFile)(process.execPath, [file], options)).stdout;
-  } finally {
-    await rm(file);
-  }
+  return { file, [Symbol.asyncDispose]: () => rm(file) };
 }
 
-test('the program of the README of @fenced/lock takes two leases', async () => {
-  await using redis = await startRedis(3);
-  const [pasted = ''] = await programsOf('lock');
-  const program = redis.nodes.reduce(
-    (text, { url }, at) => text.replace(`new Redis(700${at + 1})`, `new Redis('${url}')`),
-    pasted,
-  );
-  expect(await run(program)).toBe('the token grew\n');
-});
+async function run(program: string, env: NodeJS.ProcessEnv = {}): Promise<string> {
+  await using pasted = await paste(program);
+  const options = { env: { ...process.env, ...env } };
+  return (await promisify(execFile)(process.execPath, [pasted.file], options)).stdout;
+}
 
-test('the S3 program of the README of @fenced/store refuses the older holder', async () => {
-  await using s3 = await startS3();
+/** With the nodes of a test in place of those at the ports of the page. */
+function onNodes(program: string, redis: Awaited<ReturnType<typeof startRedis>>): string {
+  return redis.nodes.reduce(
+    (text, { url }, at) => text.replace(`new Redis(700${at + 1})`, `new Redis('${url}')`),
+    program,
+  );
+}
+
+/** A new bucket, and the environment in which the AWS SDK finds its server. */
+async function newBucket(s3: Awaited<ReturnType<typeof startS3>>) {
   const { endpoint, region, accessKeyId, secretAccessKey } = s3;
   const bucket = `readme-${randomUUID()}`;
   const credentials = { accessKeyId, secretAccessKey };
   const client = new S3Client({ endpoint, region, credentials, forcePathStyle: true });
   await client.send(new CreateBucketCommand({ Bucket: bucket }));
   client.destroy();
-  const [program = ''] = await programsOf('fenced-store');
-  const output = await run(program.replace("bucket: 'documents'", `bucket: '${bucket}'`), {
+  const env = {
     AWS_ENDPOINT_URL_S3: endpoint,
     AWS_REGION: region,
     AWS_ACCESS_KEY_ID: accessKeyId,
     AWS_SECRET_ACCESS_KEY: secretAccessKey,
-  });
+  };
+  return { bucket, env };
+}
+
+test('the program of the README of @fenced/lock takes two leases', async () => {
+  await using redis = await startRedis(3);
+  const [program = ''] = await programsOf('lock');
+  expect(await run(onNodes(program, redis))).toBe('the token grew\n');
+});
+
+test('the S3 program of the README of @fenced/store refuses the older holder', async () => {
+  await using s3 = await startS3();
+  const { bucket, env } = await newBucket(s3);
+  const [program = ''] = await programsOf('fenced-store');
+  const output = await run(program.replace("bucket: 'documents'", `bucket: '${bucket}'`), env);
   expect(output).toBe('refused\ncount.json 34n\nreport.txt 34n\n');
 });
 
@@ -59,4 +72,30 @@ test('the Postgres program of the README of @fenced/store writes with a token', 
   const [, program = ''] = await programsOf('fenced-store');
   const pool = `new pg.Pool({ connectionString: '${postgres.url}' })`;
   expect(await run(program.replace('new pg.Pool()', pool))).toBe('34n\n');
+});
+
+test('the program of the README of @fenced/client is refused by that of @fenced/gateway', async () => {
+  await using redis = await startRedis(3);
+  await using s3 = await startS3();
+  const { bucket, env } = await newBucket(s3);
+  const [service = ''] = await programsOf('gateway');
+  const [caller = ''] = await programsOf('client');
+  const program = onNodes(service, redis)
+    .replace("bucket: 'documents'", `bucket: '${bucket}'`)
+    .replace('port: 8080', 'port: 0');
+  await using pasted = await paste(program);
+  const gateway = spawn(process.execPath, [pasted.file], {
+    env: { ...process.env, ...env },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const exited = once(gateway, 'exit');
+  try {
+    const [url] = await once(gateway.stdout, 'data');
+    expect(await run(caller.replace('http://127.0.0.1:8080', String(url).trim()))).toBe(
+      'refused\n',
+    );
+  } finally {
+    gateway.kill();
+  }
+  expect(await exited).toEqual([0, null]);
 });
