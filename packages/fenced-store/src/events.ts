@@ -1,7 +1,7 @@
 import { type Channel, channel } from 'node:diagnostics_channel';
+import type { StoreCapabilities } from './core/capabilities.js';
 import { FencedStoreError, OutcomeUnknownError, type StoreName } from './core/errors.js';
 import { withJson } from './core/json.js';
-import type { StoreCapabilities } from './s3/probe/capabilities.js';
 
 /** The place that an event is about. */
 export interface StoreEvent {

@@ -10,12 +10,11 @@ import { InvalidArgumentError } from '../core/errors.js';
 import { shown } from '../core/shown.js';
 import type { Layout } from '../core/stored.js';
 import { parseToken, type TokenLike } from '../core/token.js';
-import { checkKeyText, type Headers } from './arguments.js';
-import type { S3Calls } from './http/sender.js';
-import { type ByteRange, checkRange } from './read/range.js';
+import { type ByteRange, checkKeyText, checkRange, type Headers } from './arguments.js';
+import type { S3Calls } from './client.js';
 
 export type { Settlement } from '../core/errors.js';
-export type { ByteRange } from './read/range.js';
+export type { ByteRange } from './arguments.js';
 
 /** What S3 takes in one PUT: 5 GiB. */
 const STORED_BYTES_MAX = 5 * 2 ** 30;

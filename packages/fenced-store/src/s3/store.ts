@@ -1,4 +1,5 @@
 import '../node-version.js';
+import type { StoreCapabilities } from '../core/capabilities.js';
 import { checkFunction, checkWholeNumber } from '../core/check.js';
 import { InvalidArgumentError } from '../core/errors.js';
 import { bodyBytes, checkHeaders, checkKey, checkPrefix, type S3Body } from './arguments.js';
@@ -32,7 +33,6 @@ import {
   type Written,
   withDefaults,
 } from './options.js';
-import type { StoreCapabilities } from './probe/capabilities.js';
 import { Reader } from './read/reader.js';
 import { readEach } from './read/several.js';
 import { type Runtime, systemRuntime } from './runtime.js';
@@ -40,11 +40,10 @@ import { Source } from './write/payload.js';
 import { Plans } from './write/plans.js';
 import { Writer } from './write/writer.js';
 
+export type { EtagForm, StoreCapabilities, VersionIds } from '../core/capabilities.js';
 export type { BodyStream, Headers, ObjectLock, S3Body } from './arguments.js';
-export type { VersionIds } from './http/put.js';
-export type { S3Calls } from './http/sender.js';
+export type { S3Calls } from './client.js';
 export type * from './options.js';
-export type { EtagForm, StoreCapabilities } from './probe/capabilities.js';
 export type { Runtime } from './runtime.js';
 
 /** What S3 takes: 5 TiB. */

@@ -53,6 +53,12 @@ export function fromOutput(output: GetObjectCommandOutput): Headers {
   };
 }
 
+/** The encodings of the value, without that of a request, which some servers keep. */
+export function encodingsOf(contentEncoding: string): readonly string[] {
+  const names = contentEncoding.split(',').map((name) => name.trim());
+  return names.filter((name) => name !== '' && name.toLowerCase() !== 'aws-chunked');
+}
+
 /** Without "+" for a space, which Ceph 16 takes for a plus. */
 function asQuery(tags: Readonly<Record<string, string>>): string {
   return Object.entries(tags)

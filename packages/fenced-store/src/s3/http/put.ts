@@ -1,13 +1,29 @@
 import { createHash } from 'node:crypto';
+import type { Readable } from 'node:stream';
+import type { VersionIds } from '../../core/capabilities.js';
 import type { Meaning } from '../../core/classify.js';
 import type { FencedStoreError } from '../../core/errors.js';
 import { type Stored, toMetadata } from '../../core/stored.js';
 import type { Headers } from '../arguments.js';
-import type { Kept } from '../write/kept.js';
-import type { Spool } from '../write/spool.js';
 import { toInput } from './headers.js';
+import type { Kept } from './kept.js';
 import { type Stack, setHeader } from './observe.js';
 import type { Reply } from './sender.js';
+
+/** A stored body that waits in a file, ready to be sent, and to be sent again. */
+export interface Spool {
+  readonly bytes: number;
+  /** See `checksumHeader`. */
+  readonly crc32: string;
+  read(): Readable;
+}
+
+/** A CRC-32 as S3 wants it: its four bytes in base64. */
+export function checksumHeader(checksum: number): string {
+  const digest = Buffer.alloc(4);
+  digest.writeUInt32BE(checksum);
+  return digest.toString('base64');
+}
 
 /** What is sent as a body: bytes, or a file with its checksum. */
 export type Content = Uint8Array | Spool;
@@ -39,12 +55,6 @@ export type WriteReply =
       readonly answered: string;
     }
   | { readonly meaning: Meaning; readonly error: FencedStoreError; readonly answered: string };
-
-/**
- * What answers to writes say of versions: nothing, that they have none (the bucket has ceased to keep them), or a new one for
- * each write.
- */
-export type VersionIds = 'none' | 'null' | 'new';
 
 /**
  * Says what every kind of write says of the object.

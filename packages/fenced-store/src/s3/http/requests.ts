@@ -22,10 +22,10 @@ import {
 import { fromMetadata, isForeign, type Stored, salvagedMetadata } from '../../core/stored.js';
 import type { Headers } from '../arguments.js';
 import type { Settings } from '../options.js';
-import { type Kept, keptOf, keptWithValue, unkeepableOf } from '../write/kept.js';
 import { arrived, arriving, type Patience } from './arriving.js';
 import { factsOf, tooLarge } from './failures.js';
 import { fromOutput } from './headers.js';
+import { type Kept, keptOf, keptWithValue, unkeepableOf } from './kept.js';
 import { leaveUnsigned, type Sending } from './observe.js';
 import {
   asWriteReply,

@@ -1,67 +1,10 @@
-import type {
-  AbortMultipartUploadCommand,
-  AbortMultipartUploadCommandOutput,
-  CompleteMultipartUploadCommand,
-  CompleteMultipartUploadCommandOutput,
-  CreateMultipartUploadCommand,
-  CreateMultipartUploadCommandOutput,
-  DeleteObjectCommand,
-  DeleteObjectCommandOutput,
-  GetObjectAclCommand,
-  GetObjectAclCommandOutput,
-  GetObjectCommand,
-  GetObjectCommandOutput,
-  GetObjectTaggingCommand,
-  GetObjectTaggingCommandOutput,
-  HeadObjectCommand,
-  HeadObjectCommandOutput,
-  ListObjectsV2Command,
-  ListObjectsV2CommandOutput,
-  PutObjectCommand,
-  PutObjectCommandOutput,
-  UploadPartCommand,
-  UploadPartCommandOutput,
-  UploadPartCopyCommand,
-  UploadPartCopyCommandOutput,
-} from '@aws-sdk/client-s3';
 import { classify, type Meaning, type Operation } from '../../core/classify.js';
 import { FencedStoreError, StoreSetupError, StoreUnavailableError } from '../../core/errors.js';
 import { publish } from '../../events.js';
+import type { S3Calls } from '../client.js';
 import { Retries, type Runtime, timeLimit } from '../runtime.js';
 import { briefly, bypassed, explain, factsOf } from './failures.js';
 import { type Observed, observe, type Sending, type Stack } from './observe.js';
-
-interface SendOptions {
-  readonly abortSignal: AbortSignal;
-}
-
-/** The calls of an `S3Client` that are used. */
-export interface S3Calls {
-  send(command: HeadObjectCommand, options: SendOptions): Promise<HeadObjectCommandOutput>;
-  send(command: GetObjectCommand, options: SendOptions): Promise<GetObjectCommandOutput>;
-  send(command: GetObjectAclCommand, options: SendOptions): Promise<GetObjectAclCommandOutput>;
-  send(command: PutObjectCommand, options: SendOptions): Promise<PutObjectCommandOutput>;
-  send(command: DeleteObjectCommand, options: SendOptions): Promise<DeleteObjectCommandOutput>;
-  send(command: ListObjectsV2Command, options: SendOptions): Promise<ListObjectsV2CommandOutput>;
-  send(
-    command: GetObjectTaggingCommand,
-    options: SendOptions,
-  ): Promise<GetObjectTaggingCommandOutput>;
-  send(
-    command: CreateMultipartUploadCommand,
-    options: SendOptions,
-  ): Promise<CreateMultipartUploadCommandOutput>;
-  send(command: UploadPartCommand, options: SendOptions): Promise<UploadPartCommandOutput>;
-  send(command: UploadPartCopyCommand, options: SendOptions): Promise<UploadPartCopyCommandOutput>;
-  send(
-    command: CompleteMultipartUploadCommand,
-    options: SendOptions,
-  ): Promise<CompleteMultipartUploadCommandOutput>;
-  send(
-    command: AbortMultipartUploadCommand,
-    options: SendOptions,
-  ): Promise<AbortMultipartUploadCommandOutput>;
-}
 
 /** One request. */
 export interface Ask<Output> {

@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto';
 import { PutObjectCommand } from '@aws-sdk/client-s3';
+import { etagHeader, type StoreCapabilities } from '../../core/capabilities.js';
 import { CorruptObjectError, UnsupportedByStoreError } from '../../core/errors.js';
 import { bareEtag, conditionInput } from '../http/put.js';
 import type { Requests } from '../http/requests.js';
-import { etagHeader, type StoreCapabilities } from './capabilities.js';
 import { PROBE_VERSION } from './probe.js';
 import type { PathCheck } from './probe-paths.js';
 

@@ -1,3 +1,4 @@
+import { type EtagForm, etagHeader, type VersionIds } from '../../core/capabilities.js';
 import {
   type CheckReport,
   type FencedStoreError,
@@ -7,10 +8,9 @@ import {
 } from '../../core/errors.js';
 import { fullHistory, type Stored } from '../../core/stored.js';
 import { seal, stamp } from '../codec/seal.js';
-import type { Content, Put, VersionIds, WriteReply } from '../http/put.js';
+import type { Content, Put, WriteReply } from '../http/put.js';
 import type { Requests } from '../http/requests.js';
 import { backoffMs, type Runtime } from '../runtime.js';
-import { type EtagForm, etagHeader } from './capabilities.js';
 
 /**
  * Moto 5 with threads checks a condition, and some 0.1 ms later writes without a lock. Under load an acknowledged write is lost, but

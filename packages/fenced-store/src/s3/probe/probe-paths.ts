@@ -1,11 +1,11 @@
 import { Readable } from 'node:stream';
 import { crc32 } from 'node:zlib';
+import { type EtagForm, etagHeader, type StoreCapabilities } from '../../core/capabilities.js';
 import { slices } from '../http/observe.js';
+import { checksumHeader, type Spool } from '../http/put.js';
 import type { Requests } from '../http/requests.js';
 import type { Uploads } from '../http/uploads.js';
 import type { Runtime } from '../runtime.js';
-import { checksumHeader, type Spool } from '../write/spool.js';
-import { type EtagForm, etagHeader, type StoreCapabilities } from './capabilities.js';
 import { type Checks, type Draft, inRuns, type Tried } from './checks.js';
 import { checkCopies, checkParts, etagsOfUploads } from './probe-uploads.js';
 

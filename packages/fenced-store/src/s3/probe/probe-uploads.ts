@@ -1,7 +1,7 @@
+import { type EtagForm, etagHeader } from '../../core/capabilities.js';
 import { FencedStoreError, StoreUnavailableError, UnsafeStoreError } from '../../core/errors.js';
 import type { Put } from '../http/put.js';
 import type { Part, Upload, Uploads } from '../http/uploads.js';
-import { type EtagForm, etagHeader } from './capabilities.js';
 import { type Checks, conditionOf, type Draft, type Tried } from './checks.js';
 
 const WRITERS = 8;

@@ -1,9 +1,9 @@
+import { type EtagForm, etagHeader, type StoreCapabilities } from '../../core/capabilities.js';
 import { CorruptObjectError, StoreSetupError, UnsafeStoreError } from '../../core/errors.js';
 import { checkStamp, open } from '../codec/open.js';
 import type { Requests } from '../http/requests.js';
 import type { Uploads } from '../http/uploads.js';
 import type { Runtime } from '../runtime.js';
-import { type EtagForm, etagHeader, type StoreCapabilities } from './capabilities.js';
 import { type Checks, type Draft, inRuns } from './checks.js';
 import { PROBED_BYTES } from './probe-paths.js';
 import { probeUploads } from './probe-uploads.js';

@@ -1,10 +1,10 @@
+import type { StoreCapabilities } from '../../core/capabilities.js';
 import { UnsafeStoreError, UnsupportedByStoreError } from '../../core/errors.js';
 import type { Layout } from '../../core/stored.js';
 import { publish, type StoreEvents } from '../../events.js';
 import type { Requests } from '../http/requests.js';
 import type { Uploads } from '../http/uploads.js';
 import { type Runtime, unlessAborted } from '../runtime.js';
-import type { StoreCapabilities } from './capabilities.js';
 import { Certificates } from './certificate.js';
 import { probe } from './probe.js';
 import { checkPath, type PathCheck, type WritePath } from './probe-paths.js';

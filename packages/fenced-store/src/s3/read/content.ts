@@ -14,6 +14,7 @@ import {
   opened,
 } from '../codec/open.js';
 import { tooLarge } from '../http/failures.js';
+import { encodingsOf } from '../http/headers.js';
 import type { ObjectFacts, OpenObject, SalvagedObject, WholeObject } from '../http/requests.js';
 
 /**
@@ -147,12 +148,6 @@ async function* plainContent(resource: string, object: OpenObject): AsyncGenerat
 /** Whether bytes of ours have lost their metadata. */
 function isOrphan(stored: Stored, bytes: Uint8Array): boolean {
   return stored.token === 0n && isEnvelope(bytes);
-}
-
-/** The encodings of the value, without that of a request, which some servers keep. */
-export function encodingsOf(contentEncoding: string): readonly string[] {
-  const names = contentEncoding.split(',').map((name) => name.trim());
-  return names.filter((name) => name !== '' && name.toLowerCase() !== 'aws-chunked');
 }
 
 /** Whether what something else stored is gzip: browsers undo that, and so do we. */

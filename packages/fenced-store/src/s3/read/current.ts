@@ -1,6 +1,6 @@
 import type { Stored } from '../../core/stored.js';
 import type { Headers } from '../arguments.js';
-import type { ObjectFacts, Requests, WholeObject } from '../http/requests.js';
+import type { ObjectFacts, WholeObject } from '../http/requests.js';
 import type { Current, Origin, Sizes, StoredHeaders } from '../options.js';
 import { bodyBytesOf, contentOf } from './content.js';
 
@@ -33,14 +33,4 @@ export function headersOf(headers: Headers): StoredHeaders {
     contentLanguage: headers.contentLanguage,
     storageClass: headers.storageClass,
   };
-}
-
-/** The headers that a write must send to keep those of an object. Tags are no part of it and are asked for by themselves. */
-export async function keptHeaders(
-  requests: Requests,
-  resource: string,
-  { headers, isTagged }: Pick<WholeObject, 'headers' | 'isTagged'>,
-  signal: AbortSignal | undefined,
-): Promise<Headers> {
-  return isTagged ? { ...headers, tags: await requests.tags(resource, signal) } : headers;
 }

@@ -1,47 +1,18 @@
-import type {
-  GetObjectAclCommandOutput,
-  GetObjectCommandOutput,
-  Grant,
-  PutObjectCommandInput,
-} from '@aws-sdk/client-s3';
+import type { GetObjectAclCommandOutput, Grant } from '@aws-sdk/client-s3';
 import { UnsupportedByStoreError } from '../../core/errors.js';
 import { METADATA_BYTES_MAX, metadataBytes, type Stored } from '../../core/stored.js';
 import { type Headers, isHeaderValue } from '../arguments.js';
-import type { ObjectFacts, Requests } from '../http/requests.js';
-import { encodingsOf } from '../read/content.js';
-import { keptHeaders } from '../read/current.js';
+import type { Kept } from '../http/kept.js';
+import type { ObjectFacts, Requests, WholeObject } from '../http/requests.js';
 
-/** The attributes of an object that callers cannot give with a `put`, as a write sends them again. */
-export interface Kept {
-  readonly input: Partial<PutObjectCommandInput>;
-  /** As it was stored. Caches understand more than dates, `0` for one. */
-  readonly expires: string | undefined;
-}
-
-const ENCRYPTION = ['ServerSideEncryption', 'SSEKMSKeyId', 'BucketKeyEnabled'] as const;
-const LOCK = [
-  ...(['ObjectLockMode', 'ObjectLockRetainUntilDate', 'ObjectLockLegalHoldStatus'] as const),
-  ...(['ObjectLockEventHold', 'ObjectLockEventHoldDurationDays'] as const),
-  'ObjectLockEventHoldDurationYears',
-] as const;
-
-/** The attributes that every write keeps which keeps headers. */
-export function keptOf(output: GetObjectCommandOutput): Kept {
-  const { ServerSideEncryption: encryption, BucketKeyEnabled = false } = output;
-  return {
-    input: {
-      ...pick(output, ['WebsiteRedirectLocation', ...ENCRYPTION]),
-      // Without, the bucket's default would count.
-      ...(encryption === 'aws:kms' && { BucketKeyEnabled }),
-    },
-    expires: output.ExpiresString ?? output.Expires?.toUTCString(),
-  };
-}
-
-/** The attributes that belong to the value, and stay as long as it does. */
-export function keptWithValue(output: GetObjectCommandOutput): Kept['input'] {
-  const encoding = encodingsOf(output.ContentEncoding ?? '').join(', ');
-  return { ...pick(output, LOCK), ...(encoding !== '' && { ContentEncoding: encoding }) };
+/** The headers that a write must send to keep those of an object. Tags are no part of it and are asked for by themselves. */
+export async function keptHeaders(
+  requests: Requests,
+  resource: string,
+  { headers, isTagged }: Pick<WholeObject, 'headers' | 'isTagged'>,
+  signal: AbortSignal | undefined,
+): Promise<Headers> {
+  return isTagged ? { ...headers, tags: await requests.tags(resource, signal) } : headers;
 }
 
 /**
@@ -123,14 +94,6 @@ const GRANTS = {
   WRITE_ACP: 'GrantWriteACP',
 } as const;
 
-/** The attribute that no request could send again. */
-export function unkeepableOf(output: GetObjectCommandOutput): string | undefined {
-  if (output.SSECustomerAlgorithm !== undefined)
-    return 'its encryption with a key of the customer (SSE-C)';
-  // Of these, a reply has only the number.
-  return output.MissingMeta ? `${output.MissingMeta} metadata that no header can carry` : undefined;
-}
-
 /** What was stored by another tool may be more than this library takes, or nothing that a header carries unchanged. */
 function checkSendable(resource: string, headers: Headers, kept: object): void {
   const { metadata = {}, tags: _, ...texts } = headers;
@@ -145,12 +108,4 @@ function cannotKeep(resource: string, what: string): UnsupportedByStoreError {
   return new UnsupportedByStoreError(
     `a claim would lose something of the object, so nothing was written: ${what}. Write the object once by put, with what it shall have resource=${resource}`,
   );
-}
-
-function pick<From extends object, Name extends keyof From>(
-  from: From,
-  names: readonly Name[],
-): Partial<Pick<From, Name>> {
-  const entries = names.flatMap((name) => (from[name] === undefined ? [] : [[name, from[name]]]));
-  return Object.fromEntries(entries) as Partial<Pick<From, Name>>;
 }

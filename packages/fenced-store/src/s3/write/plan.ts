@@ -1,7 +1,7 @@
+import type { StoreCapabilities } from '../../core/capabilities.js';
 import type { Layout, Stored, StoredState } from '../../core/stored.js';
 import type { Headers } from '../arguments.js';
-import type { StoreCapabilities } from '../probe/capabilities.js';
-import type { Kept } from './kept.js';
+import type { Kept } from '../http/kept.js';
 import type { Payload } from './payload.js';
 
 /** What a write wants stored upon what it found. */

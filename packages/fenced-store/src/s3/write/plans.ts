@@ -1,3 +1,4 @@
+import type { StoreCapabilities } from '../../core/capabilities.js';
 import {
   CorruptObjectError,
   InvalidArgumentError,
@@ -10,10 +11,9 @@ import { formFor, seal } from '../codec/seal.js';
 import { TOMBSTONE } from '../http/put.js';
 import type { ObjectFacts, OpenObject, WholeObject } from '../http/requests.js';
 import type { Current, Edit, Settings } from '../options.js';
-import type { StoreCapabilities } from '../probe/capabilities.js';
 import { bodyBytesOf, contentOf, salvaged, storedStream } from '../read/content.js';
-import { currentOf, keptHeaders } from '../read/current.js';
-import { checkBytesCanStay, keptByClaim } from './kept.js';
+import { currentOf } from '../read/current.js';
+import { checkBytesCanStay, keptByClaim, keptHeaders } from './kept.js';
 import { copiedPayload, payloadOf, released, type Sizes, Source } from './payload.js';
 import type { Draft, Plan } from './plan.js';
 import type { Writer } from './writer.js';

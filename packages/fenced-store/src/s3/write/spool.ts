@@ -6,21 +6,7 @@ import { crc32 } from 'node:zlib';
 import { envelopeHeader, HEADER_BYTES } from '../../core/envelope.js';
 import { StoreSetupError, UnsupportedByStoreError } from '../../core/errors.js';
 import type { Layout, Stamp } from '../../core/stored.js';
-
-/** A stored body that waits in a file, ready to be sent, and to be sent again. */
-export interface Spool {
-  readonly bytes: number;
-  /** See `checksumHeader`. */
-  readonly crc32: string;
-  read(): Readable;
-}
-
-/** A CRC-32 as S3 wants it: its four bytes in base64. */
-export function checksumHeader(checksum: number): string {
-  const digest = Buffer.alloc(4);
-  digest.writeUInt32BE(checksum);
-  return digest.toString('base64');
-}
+import { checksumHeader, type Spool } from '../http/put.js';
 
 /**
  * A temporary file for a stream that must be sent in one PUT, which needs its length first. Only its owner may read it, and its

@@ -1,9 +1,10 @@
+import type { VersionIds } from '../../core/capabilities.js';
 import { classify } from '../../core/classify.js';
 import { OutcomeUnknownError } from '../../core/errors.js';
 import { judge } from '../../core/settle.js';
 import type { Stored } from '../../core/stored.js';
 import { factsOf } from '../http/failures.js';
-import type { Put, VersionIds, WriteReply } from '../http/put.js';
+import type { Put, WriteReply } from '../http/put.js';
 import type { Requests } from '../http/requests.js';
 import { Retries, type Runtime } from '../runtime.js';
 

@@ -1,3 +1,4 @@
+import { etagHeader } from '../../core/capabilities.js';
 import {
   ConflictError,
   FencedStoreError,
@@ -13,7 +14,6 @@ import type { Put } from '../http/put.js';
 import type { ObjectFacts, OpenObject, Requests } from '../http/requests.js';
 import { Uploads } from '../http/uploads.js';
 import type { Settings, Settlement, Written } from '../options.js';
-import { etagHeader } from '../probe/capabilities.js';
 import { PROBED_BYTES } from '../probe/probe-paths.js';
 import { Prober } from '../probe/prober.js';
 import { backoffMs, type Runtime } from '../runtime.js';

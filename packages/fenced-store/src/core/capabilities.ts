@@ -1,8 +1,13 @@
-import type { CheckReport } from '../../core/errors.js';
-import type { VersionIds } from '../http/put.js';
+import type { CheckReport } from './errors.js';
 
 /** How the server wants ETags in `If-Match`. Ceph 16 compares them with their quotes, so that quoted ones never fit. */
 export type EtagForm = 'quoted' | 'bare';
+
+/**
+ * Version ids in replies to writes: none, `null` (the bucket has stopped to keep versions), or a new
+ * one for each write.
+ */
+export type VersionIds = 'none' | 'null' | 'new';
 
 /** What a server was seen to enforce. There is one only for servers that enforce all that the token check rests on. */
 export interface StoreCapabilities {
