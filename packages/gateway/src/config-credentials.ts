@@ -45,8 +45,8 @@ const key = z.strictObject({
 
 const jwt = z
   .strictObject({
-    issuer: z.string().min(1).describe('What `iss` must be.'),
-    audience: z.string().min(1).describe('What `aud` must be or have.'),
+    issuer: z.string().min(1).describe('The required `iss`.'),
+    audience: z.string().min(1).describe('The required `aud`, or one of them.'),
     algorithms: z
       .array(z.enum(JWT_ALGORITHMS))
       .min(1)
@@ -56,7 +56,7 @@ const jwt = z
       .refine(isSafeUrl, 'must be an https:// URL, or http:// of this machine')
       .exactOptional()
       .describe(
-        "Where the issuer's public keys are fetched; again where one is missing, at most every 30 s.",
+        "The URL of the issuer's public keys. It is asked again if a key is missing, at most every 30 s.",
       ),
     jwksFile: contents
       .pipe(keySet)
@@ -74,7 +74,7 @@ const jwt = z
       .min(0)
       .max(300)
       .default(5)
-      .describe("How far the issuer's clock may be from ours."),
+      .describe("The largest difference between the issuer's clock and ours."),
   })
   .refine((fields) => given(fields, 'jwksUrl', 'jwksFile') === 1, {
     error: 'needs either jwksUrl or jwksFile',
@@ -149,7 +149,7 @@ export const seal: z.ZodType<SealSettings> = z.strictObject({
     .max(366 * 86_400_000)
     .default(86_400_000)
     .describe(
-      'For how long a seal can be used, from when the token was issued or its lease extended.',
+      'The time for which a signature is valid after its token was issued or its lease extended.',
     ),
   keys: z
     .array(sealKey)

@@ -113,7 +113,7 @@ const objects = z
     prefix: z
       .string()
       .default('')
-      .describe('What all keys in the bucket begin with; callers leave it out.'),
+      .describe('The beginning of all keys in the bucket; callers leave it out.'),
     endpoint: urlOf(['http:', 'https:']).exactOptional().describe('The S3 server; AWS by default.'),
     region: z
       .string()
@@ -157,7 +157,7 @@ const records = z
       .min(1)
       .max(1_000)
       .default(20)
-      .describe('How many connections are open at most.'),
+      .describe('The largest number of open connections.'),
   })
   .refine((fields) => given(fields, 'url', 'urlFile') === 1, {
     error: 'needs either url or urlFile',
@@ -174,7 +174,12 @@ function rate(perSecond: number, burst: number) {
         .max(1_000_000)
         .default(perSecond)
         .describe('Requests a second in the long run.'),
-      burst: z.int().min(1).max(1_000_000).default(burst).describe('How many may come at once.'),
+      burst: z
+        .int()
+        .min(1)
+        .max(1_000_000)
+        .default(burst)
+        .describe('The largest burst of requests.'),
     })
     .prefault({});
 }
@@ -218,34 +223,34 @@ const limits = z.strictObject({
     100,
     600_000,
     50_000,
-    'How long Redis, S3 and Postgres may take for their part of a request, besides a wait for a lease. Keep it below the time limit of the load balancer.',
+    'The time that Redis, S3 and Postgres have for their part of a request, besides a wait for a lease. Keep it below the time limit of the load balancer.',
   ),
-  waitMsMax: bounded(0, 600_000, 30_000, 'How long a request may wait for a lease.'),
+  waitMsMax: bounded(0, 600_000, 30_000, 'The longest wait of a request for a lease.'),
   headersTimeoutMs: bounded(
     100,
     600_000,
     10_000,
-    'By when the headers of a request must be there.',
+    'The time for the headers of a request to arrive.',
   ),
   bytesPerSecondMin: bounded(
     0,
     2 ** 30,
     16_384,
-    'The least that a client must send or read of a body in a second, on average over `idleTimeoutMs`; 0 for no such limit.',
+    'The bytes that a client must send or read in a second, on average over `idleTimeoutMs`; 0 for no limit.',
   ),
   idleTimeoutMs: bounded(
     100,
     3_600_000,
     30_000,
-    'How long a client may take to send or read as many bytes as `bytesPerSecondMin` asks for in that time, or the rest.',
+    'The time in which a client must send or read the bytes that `bytesPerSecondMin` asks for, or the rest.',
   ),
   drainDelayMs: bounded(
     0,
     600_000,
     0,
-    'How long after SIGTERM requests are still taken, while readiness fails: until load balancers have noticed.',
+    'The time after SIGTERM in which requests are still taken, while readiness fails and load balancers notice.',
   ),
-  graceMs: bounded(0, 3_600_000, 10_000, 'How long running requests have after that.'),
+  graceMs: bounded(0, 3_600_000, 10_000, 'The time for running requests to end after that.'),
 });
 
 const listen = z.strictObject({
