@@ -1,4 +1,4 @@
-import type { RedisClient, RedisSubscriber } from '../../packages/lock/src/redis/node.ts';
+import type { RedisClient, RedisSubscriber } from '../../packages/lock/src/redis/client.ts';
 import type { Computer } from './computer.ts';
 import type { Machine } from './machine.ts';
 import {

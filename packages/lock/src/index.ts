@@ -27,7 +27,7 @@ export type {
   TryAcquireOptions,
   UsingOptions,
 } from './lease/lock-service.js';
-export type { RedisClient } from './redis/node.js';
+export type { RedisClient } from './redis/client.js';
 export type { AdmissionOutcome } from './redlock/admission.js';
 export type { FailedAttempt } from './redlock/attempt.js';
 export type { ReleaseOutcome } from './redlock/holding.js';

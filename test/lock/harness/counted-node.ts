@@ -1,7 +1,7 @@
 import { Redlock } from '@fenced/lock';
 import { type LocalRedisService, startLocalRedis } from '@fenced/testbed';
 import type { Redis } from 'ioredis';
-import type { RedisClient } from '../../../packages/lock/src/redis/node.js';
+import type { RedisClient } from '../../../packages/lock/src/redis/client.js';
 import { connect } from './world.js';
 
 /** The cost of one script. */

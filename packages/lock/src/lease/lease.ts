@@ -15,6 +15,15 @@ export interface LeaseNodes {
   release(): Promise<ReleaseOutcome>;
 }
 
+/** A lock that the nodes have granted: a `Lease` is made of it. */
+export interface LeaseClaim extends LeaseNodes {
+  /** Sorted. */
+  readonly resources: readonly string[];
+  readonly token: bigint;
+  /** On the runtime's monotonic clock. */
+  readonly deadlineMs: number;
+}
+
 /** The lock service that a lease belongs to. */
 export interface LeaseService {
   readonly runtime: Runtime;

@@ -2,10 +2,10 @@ import type { NodeAnswer } from '../core/answers.js';
 import { backoffMs } from '../core/backoff.js';
 import { majorityOf } from '../core/quorum.js';
 import { isTaken } from '../core/tally.js';
+import type { LeaseClaim } from '../lease/lease.js';
 import type { Request, Wait } from '../lease/lock-service.js';
 import { Holding, type Nodes, type Ticket } from '../redis/nodes.js';
 import type { AttemptOutcome, FailedAttempt } from '../redlock/attempt.js';
-import type { Grant, Tenure } from '../redlock/tenure.js';
 import { type Runtime, sleep } from '../runtime/runtime.js';
 import type { WakeUps } from './wake-ups.js';
 
@@ -33,7 +33,7 @@ export class Neighbours {
   readonly #runtime: Runtime;
   readonly #waiting = new Map<string, Set<Place>>();
   /** What was handed on, and is not in anybody's hands yet. */
-  readonly onTheWay: Set<Tenure> = new Set();
+  readonly onTheWay: Set<LeaseClaim> = new Set();
   /** By how much the nodes' clock is ahead of our monotonic one, in milliseconds, at least: an answer was some time on its way. */
   #aheadMs = Number.NEGATIVE_INFINITY;
   #heardMs = Number.NEGATIVE_INFINITY;
@@ -138,7 +138,7 @@ export class Place implements Wait {
   readonly #called = new Set<number>();
   #isCalledHere = false;
   #mustAsk = false;
-  #inherited: Tenure | null = null;
+  #inherited: LeaseClaim | null = null;
   #interrupt: () => void = () => {};
   /** Those who waited for the same in this process when it last asked. */
   #others: readonly Place[] = [];
@@ -186,7 +186,7 @@ export class Place implements Wait {
   }
 
   /** What a neighbour has handed on to it; once. */
-  takeInherited(): Tenure | null {
+  takeInherited(): LeaseClaim | null {
     const inherited = this.#inherited;
     if (inherited) this.#neighbours.onTheWay.delete(inherited);
     this.#inherited = null;
@@ -218,15 +218,15 @@ export class Place implements Wait {
     this.#isTaking = true;
   }
 
-  /** Whether this is the lock that it waits for, and lasts as long. */
-  wants(grant: Grant): boolean {
+  /** Whether it waits for this resource alone, for a lease of the same length. */
+  wants(leaseMs: number): boolean {
     const { resources, ttlMs } = this.#request;
-    return resources.length === 1 && ttlMs === grant.ttlMs;
+    return resources.length === 1 && ttlMs === leaseMs;
   }
 
-  inherit(tenure: Tenure): void {
-    this.#neighbours.onTheWay.add(tenure);
-    this.#inherited = tenure;
+  inherit(claim: LeaseClaim): void {
+    this.#neighbours.onTheWay.add(claim);
+    this.#inherited = claim;
     this.#isInLine = false;
     this.#leave();
     this.#interrupt();

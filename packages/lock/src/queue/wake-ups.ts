@@ -1,5 +1,5 @@
 import { majorityOf } from '../core/quorum.js';
-import type { RedisClient, RedisSubscriber } from '../redis/node.js';
+import type { RedisClient, RedisSubscriber } from '../redis/client.js';
 import type { Runtime } from '../runtime/runtime.js';
 
 /** How long connections stay open that nobody waits on: another waiter may come. */

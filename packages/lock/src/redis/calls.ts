@@ -1,6 +1,6 @@
 import { inspect } from 'node:util';
 import type { Runtime } from '../runtime/runtime.js';
-import type { RedisClient } from './node.js';
+import type { RedisClient } from './client.js';
 import { type CommandName, scriptFor } from './scripts.js';
 
 /** With its keys and arguments, to be sent to any number of nodes. */

@@ -1,4 +1,4 @@
-import type { RedisClient } from './node.js';
+import type { RedisClient } from './client.js';
 
 /** Why a client is not connected, as far as it has said so. */
 export interface LastError {

@@ -2,6 +2,7 @@ import type { Admission, Claim, Inspection } from '../core/admission.js';
 import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import type { Runtime } from '../runtime/runtime.js';
 import { asError, type Call, Calls, Command, type Reply, Tick } from './calls.js';
+import type { RedisClient } from './client.js';
 import { type LastError, lastErrorOf } from './last-error.js';
 import { nodeKeys } from './node-keys.js';
 import {
@@ -21,45 +22,6 @@ import {
   text,
 } from './replies.js';
 import type { CommandName } from './scripts.js';
-
-/** What is used of an ioredis client: a `Redis`, or a `Cluster` seen as one node. */
-export interface RedisClient {
-  /** What the client says of its connection, `ready` where it is fine. */
-  readonly status?: string;
-  /** `false` where all that is sent is carried out in the order in which it was sent, as by a `Redis`. */
-  readonly isCluster?: boolean;
-  /** To hear when it is connected, or will not be any more. */
-  once?(event: 'ready' | 'end', listener: () => void): unknown;
-  /** To hear why it is not connected: the cause of what a caller is told. */
-  on?(event: 'error' | 'ready', listener: (error: Error) => void): unknown;
-  listenerCount?(event: 'error'): number;
-  evalsha(
-    sha1: string,
-    keyCount: number,
-    ...keysAndArguments: (string | number)[]
-  ): Promise<unknown>;
-  eval(
-    script: string,
-    keyCount: number,
-    ...keysAndArguments: (string | number)[]
-  ): Promise<unknown>;
-  /** Another connection of the same kind, to hear on it when a waiter's turn has come. */
-  duplicate?(): RedisSubscriber;
-  /** `CONFIG GET`, for a look at the set-up of a node that is declared durable. */
-  config?(subcommand: 'GET', parameter: string): Promise<unknown>;
-}
-
-/** What is used of a connection that listens. */
-export interface RedisSubscriber {
-  /** `wait` where it connects only when asked to. */
-  readonly status?: string;
-  readonly options?: object;
-  connect(): Promise<unknown>;
-  subscribe(channel: string): Promise<unknown>;
-  on(event: 'message', listener: (channel: string, message: string) => void): unknown;
-  on(event: 'ready' | 'close' | 'error', listener: () => void): unknown;
-  disconnect(): void;
-}
 
 /** A client, the name that all programs give its node, and what they know of it. */
 export interface NamedClient {

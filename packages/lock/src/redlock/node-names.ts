@@ -1,6 +1,7 @@
 import { LockArgumentError } from '../core/errors.js';
 import { checkFields, checkNodeNames } from '../core/options.js';
-import type { NamedClient, RedisClient } from '../redis/node.js';
+import type { RedisClient } from '../redis/client.js';
+import type { NamedClient } from '../redis/node.js';
 
 /**
  * A client with the name that all programs give its node, or a bare client. The name is then its

@@ -11,7 +11,7 @@ import {
 import { majorityOf } from '../core/quorum.js';
 import type { NodeStatus } from '../core/status.js';
 import { tell } from '../lease/events.js';
-import type { LeaseNodes } from '../lease/lease.js';
+import type { LeaseClaim, LeaseNodes } from '../lease/lease.js';
 import { type Attempted, LockService, type Request } from '../lease/lock-service.js';
 import { standInLine } from '../queue/standing.js';
 import { Neighbours, Place } from '../queue/waiting.js';
@@ -132,7 +132,7 @@ export class Redlock extends LockService<Place> {
     this.#admissions.close();
     const closed = super.close();
     // Who was handed a lock a moment ago has no lease yet that could be released.
-    const handedOn = [...this.#neighbours.onTheWay].map((tenure) => tenure.release());
+    const handedOn = [...this.#neighbours.onTheWay].map((claim) => claim.release());
     await Promise.all([closed, ...handedOn]);
     this.#wakeUps.close();
   }
@@ -231,9 +231,9 @@ export class Redlock extends LockService<Place> {
     return { ...outcome, hint: describeMismatch(outcome.nodes) };
   }
 
-  #leaseOf(tenure: Tenure, answers: () => readonly NodeAnswer[]): Attempted {
-    const { holding, token, deadlineMs } = tenure.grant;
-    const lease = this.hold(holding.resources, token, deadlineMs, tenure);
+  #leaseOf(claim: LeaseClaim, answers: () => readonly NodeAnswer[]): Attempted {
+    const { resources, token, deadlineMs } = claim;
+    const lease = this.hold(resources, token, deadlineMs, claim);
     return { ok: true, lease, answers };
   }
 

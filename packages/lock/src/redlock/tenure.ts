@@ -1,7 +1,7 @@
 import type { Given } from '../core/answers.js';
 import { failureError } from '../core/failure.js';
 import { nodeTimeoutMs } from '../core/validity.js';
-import type { LeaseNodes } from '../lease/lease.js';
+import type { LeaseClaim } from '../lease/lease.js';
 import type { Neighbours, Place } from '../queue/waiting.js';
 import type { Holding, Nodes } from '../redis/nodes.js';
 import type { Runtime } from '../runtime/runtime.js';
@@ -30,7 +30,7 @@ export interface Grant {
  * What one lease has of a grant. When it is given up, the first of its heirs that still waits has the lock at once: on the nodes it stays
  * locked under the same owner id, and the last of them gives it up there.
  */
-export class Tenure implements LeaseNodes {
+export class Tenure implements LeaseClaim {
   readonly grant: Grant;
   readonly #nodes: Nodes;
   readonly #neighbours: Neighbours;
@@ -58,6 +58,18 @@ export class Tenure implements LeaseNodes {
 
   get owner(): string {
     return this.grant.holding.owner;
+  }
+
+  get resources(): readonly string[] {
+    return this.grant.holding.resources;
+  }
+
+  get token(): bigint {
+    return this.grant.token;
+  }
+
+  get deadlineMs(): number {
+    return this.grant.deadlineMs;
   }
 
   /** Who knows its owner id may give it up: nobody else may have it under that. */
@@ -116,7 +128,7 @@ export class Tenure implements LeaseNodes {
   #handOn(): boolean {
     const { ttlMs, deadlineMs, token, holding, rest } = this.grant;
     const [heir, ...heirs] = this.#heirs.filter(({ isWaiting }) => isWaiting);
-    if (!heir?.wants(this.grant)) return false;
+    if (!heir?.wants(ttlMs)) return false;
     if (deadlineMs - this.#runtime.nowMs() < LEFT_MIN * ttlMs) return false;
     this.#handedTo = heir.holding;
     this.#nodes.handOn(holding, heir.holding);
