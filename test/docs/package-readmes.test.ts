@@ -15,7 +15,7 @@ async function programsOf(name: string): Promise<readonly string[]> {
   return [...page.matchAll(/```ts\n(.*?)```/gs)].map(([, program = '']) => program);
 }
 
-/** The program in a file beside this one, so that it finds the packages as a user's program does. */
+/** The program in a file beside this one, so that it finds the packages as a user would. */
 async function paste(program: string): Promise<AsyncDisposable & { readonly file: string }> {
   const file = fileURLToPath(new URL(`./pasted-${randomUUID()}.ts`, import.meta.url));
   await writeFile(file, program);
