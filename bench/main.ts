@@ -7,6 +7,7 @@ import { benchAtOnce } from './lock-at-once.ts';
 import { benchContended } from './lock-contended.ts';
 import { benchFaults } from './lock-faults.ts';
 import { benchMemory } from './lock-memory.ts';
+import { benchPaced } from './lock-paced.ts';
 import { benchScripts } from './lock-scripts.ts';
 import { benchSequential } from './lock-sequential.ts';
 import type { BenchOptions, Row } from './measure.ts';
@@ -18,6 +19,7 @@ import { lockPicture } from './svg.ts';
 
 const benches: Record<string, (options: BenchOptions) => Promise<Row[]>> = {
   'lock-sequential': benchSequential,
+  'lock-paced': benchPaced,
   'lock-64-at-once': benchAtOnce,
   'lock-contended': benchContended,
   'lock-faults': benchFaults,

@@ -15,6 +15,7 @@ export interface Figures {
 /** What some benches tell besides, each with the heading of its column. */
 export const extraHeadings = {
   cpuMs: 'own CPU, ms',
+  nodesCpuMs: 'CPU of all nodes, ms',
   longestWaitMs: 'longest wait, ms',
   longestScriptMs: 'longest script, ms',
   servedLeast: 'least served',

@@ -1,0 +1,92 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { startRedis } from '@fenced/testbed';
+import { Redis } from 'ioredis';
+import { bestPeer, named } from './lock-results.ts';
+import type { Acquire } from './lock-subject.ts';
+import { lockSubjects, OURS, RAW } from './lock-subjects.ts';
+import { type BenchOptions, inTurn, measure, type Round, type Row, row, sum } from './measure.ts';
+
+const BENCH = 'lock-paced';
+const SETTINGS = { ttlMs: 10_000, retryDelayMs: 10 };
+const EVERY_MS = 4;
+const CYCLES = 25;
+const ROUNDS = 40;
+
+interface Paced extends Round {
+  readonly ownCpuMs: number;
+  readonly nodesCpuMs: number;
+}
+
+interface Opened {
+  readonly name: string;
+  readonly clients: readonly Redis[];
+  readonly acquire: Acquire;
+}
+
+/**
+ * How long does a free lock take in a service that takes few of them? One acquire and release every 4 ms, all libraries in turns
+ * in one process: V8 has compiled little of any of them, and the caches hold the code of others.
+ */
+export async function benchPaced({ isQuick }: BenchOptions): Promise<Row[]> {
+  await using redis = await startRedis(5);
+  const ports = redis.nodes.map(({ port }) => port);
+  using parts = new DisposableStack();
+  const admins = connect(ports, parts);
+  const opened: Opened[] = [];
+  for (const { name, kind, open } of lockSubjects) {
+    if (kind === 'floor') continue;
+    const clients = connect(ports, parts);
+    await Promise.all(clients.map((client) => client.ping()));
+    opened.push({ name, clients, acquire: await open(clients, SETTINGS) });
+  }
+  await inTurn(opened, 1, (one) => paced(one, admins));
+  const results = await inTurn(opened, isQuick ? 1 : ROUNDS, (one) => paced(one, admins));
+  const all = results.map(([{ name }, rounds]) => measure(name, rounds, cpuOfEach));
+  const raw = named(all, RAW);
+  return [
+    ...all.map((one) => row(BENCH, one, raw, 'p50Ms')),
+    row(BENCH, named(all, OURS), bestPeer(all, 'p50Ms'), 'p50Ms'),
+  ];
+}
+
+function connect(ports: readonly number[], parts: DisposableStack): readonly Redis[] {
+  return ports.map((port) => parts.adopt(new Redis(port), (client) => client.disconnect()));
+}
+
+async function paced({ name, acquire }: Opened, admins: readonly Redis[]): Promise<Paced> {
+  const durationsMs: number[] = [];
+  const nodesBeforeMs = await cpuOfNodesMs(admins);
+  const own = process.cpuUsage();
+  const startedMs = performance.now();
+  for (let cycle = 1; cycle <= CYCLES; cycle += 1) {
+    const begunMs = performance.now();
+    const release = await acquire(`paced/${name}`);
+    await release();
+    durationsMs.push(performance.now() - begunMs);
+    await sleep(Math.max(0, startedMs + cycle * EVERY_MS - performance.now()));
+  }
+  const elapsedMs = performance.now() - startedMs;
+  const { user, system } = process.cpuUsage(own);
+  const nodesCpuMs = (await cpuOfNodesMs(admins)) - nodesBeforeMs;
+  return { durationsMs, elapsedMs, ownCpuMs: (user + system) / 1_000, nodesCpuMs };
+}
+
+/** The processor time that all nodes have used. */
+async function cpuOfNodesMs(admins: readonly Redis[]): Promise<number> {
+  const infos = await Promise.all(admins.map((admin) => admin.info('cpu')));
+  return sum(
+    infos.flatMap((info) =>
+      [...info.matchAll(/^used_cpu_(?:sys|user):([\d.]+)/gm)].map(
+        ([, seconds]) => Number(seconds) * 1_000,
+      ),
+    ),
+  );
+}
+
+function cpuOfEach(rounds: readonly Paced[]) {
+  const cycles = sum(rounds.map(({ durationsMs }) => durationsMs.length));
+  return {
+    cpuMs: sum(rounds.map(({ ownCpuMs }) => ownCpuMs)) / cycles,
+    nodesCpuMs: sum(rounds.map(({ nodesCpuMs }) => nodesCpuMs)) / cycles,
+  };
+}
