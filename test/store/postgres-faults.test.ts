@@ -122,6 +122,86 @@ describe('the connection is lost', () => {
   });
 });
 
+describe('a function that commits by itself', () => {
+  /** With its first statement written and committed. */
+  const commits = {
+    'through its client': async (tx: FencedTransaction) => {
+      await tx.query(INSERT, ['kept']);
+      await tx.client.query('COMMIT');
+    },
+    'in a text of several statements': (tx: FencedTransaction) =>
+      tx.query("INSERT INTO entry (text) VALUES ('kept'); COMMIT"),
+  };
+  const serializationFailure = "DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '40001'; END $$";
+
+  describe.each(Object.entries(commits))('%s', (_, commit) => {
+    test.each([
+      ['is cancelled', (tx: FencedTransaction) => tx.query('SELECT pg_sleep(20)')],
+      ['fails to serialize', (tx: FencedTransaction) => tx.query(serializationFailure)],
+      [
+        'throws',
+        () => {
+          throw new Error('of the function');
+        },
+      ],
+    ])('and then %s: the outcome is unknown, and run once', async (_, then) => {
+      const { store, entries } = await openLedger({ holdMs: 300 });
+      const run = store.transaction({ resource, token: 1 }, async (tx) => {
+        await commit(tx);
+        await tx.client.query("SET statement_timeout = '300ms'");
+        // Past the limit, from which on a cancellation is an eviction.
+        await tx.client.query('SELECT pg_sleep(0.2)');
+        await then(tx);
+      });
+      const error = await rejectionOf(run);
+      expect(error).toBeInstanceOf(OutcomeUnknownError);
+      expect(error).toMatchObject({ cause: { code: 'invalid-argument' } });
+      expect(await entries()).toEqual(['kept']);
+    });
+
+    test.each(['waits', 'sends a statement'])(
+      'and whose connection is lost while it %s: the outcome is unknown',
+      async (what) => {
+        const ledger = await openLedger();
+        const { proxy, store } = await throughProxy(ledger);
+        const run = store.transaction({ resource, token: 1 }, async (tx) => {
+          await commit(tx);
+          const lost = new Promise((resolve) => tx.client.on('error', resolve));
+          proxy.cut();
+          await lost;
+          if (what === 'sends a statement') await tx.query(INSERT, ['lost']);
+        });
+        expect(await rejectionOf(run)).toBeInstanceOf(OutcomeUnknownError);
+        expect(await ledger.entries()).toEqual(['kept']);
+      },
+    );
+  });
+
+  test('in a text whose answer is lost: the outcome is unknown', async () => {
+    const ledger = await openLedger();
+    const { proxy, store } = await throughProxy(ledger);
+    const run = store.transaction({ resource, token: 1 }, (tx) => {
+      proxy.swallow('toClient');
+      return tx.query("INSERT INTO entry (text) VALUES ('kept'); COMMIT");
+    });
+    const rejection = rejectionOf(run);
+    await proxy.untilSwallowed('toClient');
+    proxy.cut();
+    expect(await rejection).toBeInstanceOf(OutcomeUnknownError);
+    expect(await ledger.entries()).toEqual(['kept']);
+  });
+
+  test('is told from one that only uses the client: that one is run again', async () => {
+    const { store, entries } = await openLedger();
+    let runs = 0;
+    await store.transaction({ resource, token: 1 }, async (tx) => {
+      await tx.client.query(INSERT, [`${++runs}`]);
+      if (runs === 1) await tx.query(serializationFailure);
+    });
+    expect(await entries()).toEqual(['2']);
+  });
+});
+
 describe('the connection stays open, and no answer comes any more', () => {
   const holdMs = 500;
   const waitedMs = async (call: Promise<unknown>): Promise<[unknown, number]> => {

@@ -334,6 +334,7 @@ test.each([
   'START  TRANSACTION',
   "PREPARE TRANSACTION 'x'",
   '/* a comment; */ -- and another\n COMMIT',
+  '-- a comment\rCOMMIT',
 ])('the function must not send %s: refused before it is sent', async (statement) => {
   const { store, entries } = await openLedger();
   const run = store.transaction({ resource, token: 1 }, async (tx) => {

@@ -252,7 +252,7 @@ export class InvalidTokenError extends FencedStoreError {
 
 /** An argument or option of the call is wrong; the message names it and says what is expected. */
 export class InvalidArgumentError extends FencedStoreError {
-  constructor(message: string) {
-    super('invalid-argument', message);
+  constructor(message: string, options?: { readonly cause?: unknown }) {
+    super('invalid-argument', message, options);
   }
 }

@@ -112,7 +112,13 @@ export function confirmed(transactionId: string): OurStatement[] {
   ];
 }
 
-const COMMENTS = String.raw`(?:\s+|--[^\n]*(?:\n|$)|/\*(?:[^*]|\*(?!/))*\*/)*`;
+/** Which end it came to. */
+export function statusOf(transactionId: string): OurStatement {
+  const text = 'SELECT pg_catalog.pg_xact_status($1)';
+  return { isOurs: true, text, values: [transactionId] };
+}
+
+const COMMENTS = String.raw`(?:\s+|--[^\n\r]*(?:[\n\r]|$)|/\*(?:[^*]|\*(?!/))*\*/)*`;
 
 /** Statements that would end the transaction, and the hold on the ratchet with it. `ROLLBACK TO` a savepoint may pass. */
 const ENDS_TRANSACTION = new RegExp(
@@ -139,6 +145,11 @@ export function checkSingle(text: string): void {
 
 export function cannotCommit(text: string): boolean {
   return CANNOT_COMMIT.test(text);
+}
+
+/** Several statements, or a comment within a comment, which hides the first word from `checkStatement`. */
+export function mayEndTransaction(text: string, values: readonly unknown[] | undefined): boolean {
+  return (!values?.length && /;\s*\S/.test(text)) || /\/\*[\s\S]*\/\*/.test(text);
 }
 
 /** @throws {InvalidArgumentError} where it is not text with a list of values, or would end the transaction. */

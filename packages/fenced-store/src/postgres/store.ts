@@ -177,7 +177,7 @@ export class FencedPostgres {
    * @throws {StaleTokenError} a higher token was presented before: nothing was written.
    * @throws {ConflictError} others held the resource, or kept interfering: nothing was written.
    * @throws {StoreUnavailableError} the connection was lost, or the server ended it, before `COMMIT`: nothing was written.
-   * @throws {OutcomeUnknownError} the connection was lost after `COMMIT` was sent.
+   * @throws {OutcomeUnknownError} the connection was lost after `COMMIT` was sent, or after `work` may have sent it; or `work` did.
    * @throws {StoreSetupError} address, credentials, rights or schema are wrong: nothing was written.
    * @throws {InvalidTokenError | InvalidArgumentError} the call is wrong: nothing was sent.
    * @throws whatever `work` throws, unchanged, and the reason of an aborted signal: nothing was written.

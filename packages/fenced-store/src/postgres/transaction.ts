@@ -19,7 +19,14 @@ import {
 } from './failures.js';
 import type { CheckedFence } from './fence.js';
 import type { Session } from './session.js';
-import { COMMIT, checkStatement, confirmed, NOTHING } from './statements.js';
+import {
+  COMMIT,
+  checkStatement,
+  confirmed,
+  mayEndTransaction,
+  NOTHING,
+  statusOf,
+} from './statements.js';
 
 /** What the caller's function works with: the statements between the ratchet and `COMMIT`. */
 export interface FencedTransaction<Client = PostgresClient> {
@@ -35,7 +42,8 @@ export interface FencedTransaction<Client = PostgresClient> {
   ): Promise<PostgresResult<Row>>;
   /**
    * The connection itself, for what `query` does not do: COPY (pg-copy-streams), cursors (pg-cursor), named statements. To be used
-   * until the function returns, and not to end the transaction. Annotate the parameter to have it typed:
+   * until the function returns, and not to end the transaction. Once it was used, the loss of the connection leaves the outcome
+   * unknown, because it may have ended the transaction. Annotate the parameter to have it typed:
    * `async (tx: FencedTransaction<pg.PoolClient>) => …`
    */
   readonly client: Client;
@@ -55,9 +63,6 @@ class Handle<Client> implements FencedTransaction<Client> {
     return this.#lend();
   }
 }
-
-/** Tags of statements that end a transaction; ROLLBACK is also that of the way back to a savepoint. */
-const ENDINGS: readonly string[] = ['COMMIT', 'ROLLBACK', 'PREPARE'];
 
 /** How far the server's limit may be off from the lease before it is told anew. */
 const LIMIT_SLACK_MS = 50;
@@ -92,7 +97,9 @@ class Run {
   #lostName = false;
   /** How many statements have not been answered. */
   #running = 0;
-  /** Whether a statement may have ended the transaction: what we looked at cannot have. */
+  /** The server's name for the transaction. */
+  #id = '';
+  /** Whether the caller may have ended the transaction: with its connection, or with a text that may be several statements. */
   #mayHaveEnded = false;
   /** Whether the server's limit for the transaction goes on by itself. */
   #isLimited = false;
@@ -113,17 +120,18 @@ class Run {
   async run<Result, Client>(
     work: (tx: FencedTransaction<Client>) => Promise<Result>,
   ): Promise<Result> {
-    const transactionId = await this.#begin();
+    await this.#begin();
     let result: Result;
     try {
       const query: Handle<Client>['query'] = (text, values) => this.#query(text, values);
       result = await work(new Handle(query, () => this.#lend<Client>()));
     } catch (thrown) {
       this.#isOver = true;
-      throw await this.#failureOfWork(thrown);
+      const isAlive = await this.#session.rollBack();
+      throw await this.#unlessCommitted(this.#failureOfWork(thrown, isAlive), isAlive);
     }
     this.#isOver = true;
-    await this.#commit(transactionId);
+    await this.#commit();
     return result;
   }
 
@@ -138,6 +146,7 @@ class Run {
     checkStatement(text, values);
     // It will be run again, so that nothing that comes now matters.
     if (this.#lostName) throw this.#failures[0];
+    if (mayEndTransaction(text, values)) this.#mayHaveEnded = true;
     this.#running += 1;
     const { names, sender } = this.#session.state;
     // A text without values may be several statements, and those cannot have a name.
@@ -152,7 +161,6 @@ class Run {
       }
       const result = await this.#session.query<Row>(text, values, limitMs, name);
       this.#failures = [];
-      if (Array.isArray(result) || ENDINGS.includes(result.command)) this.#mayHaveEnded = true;
       return result;
     } catch (error) {
       this.#failures.push(error);
@@ -171,12 +179,12 @@ class Run {
   }
 
   /** Nothing of the caller's is sent before the transaction holds the ratchet. */
-  async #begin(): Promise<string> {
+  async #begin(): Promise<void> {
     this.#countFrom(this.#fence.limitMs());
     try {
       const { id, isLimited } = await begin(this.#session, this.#fence);
+      this.#id = id;
       this.#isLimited = isLimited;
-      return id;
     } catch (error) {
       throw await failureOf(error, this.#session, this.#fence, {
         ours: Number.POSITIVE_INFINITY,
@@ -205,8 +213,7 @@ class Run {
     this.#heldUntilMs = this.#heldSinceMs + limitMs;
   }
 
-  async #failureOfWork(thrown: unknown): Promise<unknown> {
-    const isAlive = await this.#session.rollBack();
+  #failureOfWork(thrown: unknown, isAlive: boolean): unknown {
     const [first] = this.#failures;
     // Also where the function threw an error of its own because of it: run again it may not fail.
     if (isSerializationFailure(first)) return first;
@@ -217,14 +224,28 @@ class Run {
     return isOver && isCancellation(thrown) ? evicted(thrown) : stalenessOf(thrown);
   }
 
-  async #commit(transactionId: string): Promise<void> {
+  /**
+   * The failure, which says that nothing was written. If the caller may have ended the transaction, only the server knows
+   * that, and without its word the outcome is unknown.
+   */
+  async #unlessCommitted(failure: unknown, isAlive: boolean): Promise<unknown> {
+    if (!this.#mayHaveEnded) return failure;
+    const results = isAlive && this.#session.batch<[string?]>([statusOf(this.#id)]);
+    const status = results && (await results.catch(() => undefined))?.[0]?.rows[0]?.[0];
+    if (status === 'aborted') return failure;
+    const cause = status === 'committed' ? endedByCaller(failure) : failure;
+    return outcomeUnknown(cause, this.#session, this.#fence);
+  }
+
+  async #commit(): Promise<void> {
     if (this.#fence.signal?.aborted || this.#session.lostBy || this.#lostName) {
-      await this.#session.rollBack();
+      const isAlive = await this.#session.rollBack();
       const cause = this.#session.lostBy ?? this.#failures[0];
-      throw notCommitted(cause, this.#session, this.#fence.signal);
+      const failure = notCommitted(cause, this.#session, this.#fence.signal);
+      throw await this.#unlessCommitted(failure, isAlive);
     }
     const isSure = !this.#mayHaveEnded && this.#running === 0 && this.#failures.length === 0;
-    const statements = isSure ? [NOTHING, COMMIT] : confirmed(transactionId);
+    const statements = isSure ? [NOTHING, COMMIT] : confirmed(this.#id);
     try {
       const results = await this.#session.batch(statements);
       // Invariant: only the tag COMMIT says that something was committed: a failed transaction answers ROLLBACK, without an error.
@@ -238,21 +259,23 @@ class Run {
   }
 
   async #failureOfCommit(error: unknown): Promise<unknown> {
+    const isNotCommitted = provesNoCommit(error, this.#session, 1);
     const isAlive = await this.#session.rollBack();
-    if (provesNoCommit(error, this.#session, 1))
-      return notCommitted(error, this.#session, this.#fence.signal);
-    if (!isAlive || !isServerError(error)) return outcomeUnknown(error, this.#session, this.#fence);
-    switch (error.code) {
-      case NOT_THE_TRANSACTION: {
-        const cause = new InvalidArgumentError(
-          'a statement ended the fenced transaction: what came before it may be applied, what came after it was not fenced',
-        );
-        return outcomeUnknown(cause, this.#session, this.#fence);
-      }
-      case IN_FAILED_TRANSACTION:
-        return stalenessOf(this.#failures[0] ?? error);
-      default:
-        return stalenessOf(error);
+    if (isNotCommitted) {
+      const failure = notCommitted(error, this.#session, this.#fence.signal);
+      return this.#unlessCommitted(failure, isAlive);
     }
+    if (!isAlive || !isServerError(error)) return outcomeUnknown(error, this.#session, this.#fence);
+    if (error.code === NOT_THE_TRANSACTION)
+      return outcomeUnknown(endedByCaller(error), this.#session, this.#fence);
+    const failure = error.code === IN_FAILED_TRANSACTION ? (this.#failures[0] ?? error) : error;
+    return this.#unlessCommitted(stalenessOf(failure), isAlive);
   }
+}
+
+function endedByCaller(cause: unknown): InvalidArgumentError {
+  return new InvalidArgumentError(
+    'a statement ended the fenced transaction: what came before it may be applied, what came after it was not fenced',
+    { cause },
+  );
 }
