@@ -2,8 +2,9 @@ import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { stripComments } from './strip-comments.ts';
 
 /**
- * Writes the Lua scripts and SQL schemas, without their comments, into modules of TypeScript. A package that reads no file
- * at run time works in every bundler. `bin/setup` runs this before each compilation.
+ * Writes the Lua scripts and SQL schemas, without their comments, into modules of TypeScript.
+ * A package that reads no file at run time works in every bundler. `bin/setup` runs this before
+ * each compilation.
  */
 
 const root = new URL('../packages/', import.meta.url);

@@ -4,7 +4,7 @@ const tokens = {
   sql: /'[^']*'|"[^"]*"|[ \t]*--[^\n]*/g,
 };
 
-/** What the two scanners do not understand: long brackets in Lua, block comments and escaped quotes in SQL. */
+/** Unknown to the scanners: long brackets in Lua, block comments and escaped quotes in SQL. */
 const foreign = { lua: /\[=*\[/, sql: /\/\*|\\'/ };
 
 /**
