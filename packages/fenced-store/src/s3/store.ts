@@ -6,6 +6,7 @@ import { bodyBytes, checkHeaders, checkKey, checkPrefix, type S3Body } from './a
 import { formFor } from './codec/seal.js';
 import { Requests } from './http/requests.js';
 import { Sender } from './http/sender.js';
+import { Uploads } from './http/uploads.js';
 import {
   type CallOptions,
   type Current,
@@ -24,6 +25,7 @@ import {
   type ReadOptions,
   type RepairOptions,
   type ReplaceOptions,
+  type SendOptions,
   type Settings,
   type Settlement,
   type SettleOptions,
@@ -33,11 +35,15 @@ import {
   type Written,
   withDefaults,
 } from './options.js';
+import { Prober } from './probe/prober.js';
+import { currentOf } from './read/current.js';
+import { Objects } from './read/objects.js';
 import { Reader } from './read/reader.js';
 import { readEach } from './read/several.js';
 import { type Runtime, systemRuntime } from './runtime.js';
+import { WriteIntents } from './write/intents.js';
 import { Source } from './write/payload.js';
-import { Plans } from './write/plans.js';
+import { UnsettledWrites } from './write/unsettled.js';
 import { Writer } from './write/writer.js';
 
 export type { EtagForm, StoreCapabilities, VersionIds } from '../core/capabilities.js';
@@ -64,18 +70,29 @@ const BODY_BYTES_MAX = 5 * 2 ** 40;
  */
 export class FencedS3 {
   readonly #settings: Settings;
-  readonly #writer: Writer;
-  readonly #plans: Plans;
+  readonly #objects: Objects;
   readonly #reader: Reader;
+  readonly #prober: Prober;
+  readonly #intents: WriteIntents;
+  readonly #unsettled: UnsettledWrites;
+  readonly #writer: Writer;
 
   /** @throws {InvalidArgumentError} where an option is missing or out of its range. */
   constructor(options: FencedS3Options, runtime: Runtime = systemRuntime) {
     const { client, bucket, requestTimeoutMs, ...settings } = withDefaults(options);
     const sender = new Sender(client, bucket, requestTimeoutMs, runtime);
     this.#settings = settings;
-    this.#writer = new Writer(new Requests(sender, settings), settings, runtime);
-    this.#plans = new Plans(this.#writer, settings);
-    this.#reader = new Reader(this.#writer, this.#plans, settings);
+    const requests = new Requests(sender, settings);
+    const uploads = new Uploads(requests);
+    const objects = new Objects(requests);
+    const prober = new Prober(requests, uploads, runtime, settings);
+    const unsettled = new UnsettledWrites(objects);
+    this.#objects = objects;
+    this.#reader = new Reader(objects, settings);
+    this.#prober = prober;
+    this.#intents = new WriteIntents(objects, prober, settings, runtime);
+    this.#unsettled = unsettled;
+    this.#writer = new Writer({ objects, prober, uploads, unsettled, settings, runtime });
   }
 
   /**
@@ -118,7 +135,7 @@ export class FencedS3 {
     };
     const { written } = await this.#writer.write(
       { operation: 'put', key, token, signal, onWriteId, onSent },
-      this.#plans.put(key, token, source, headers, { expected, signal }),
+      this.#intents.put(source, headers, expected),
     );
     return written;
   }
@@ -144,7 +161,7 @@ export class FencedS3 {
     checkAttempts(attemptsMax);
     const { written } = await this.#writer.write(
       { operation: 'update', key, token, signal, onWriteId, attemptsMax },
-      this.#plans.update(key, edit, signal),
+      this.#intents.update(edit),
     );
     return written;
   }
@@ -193,7 +210,7 @@ export class FencedS3 {
   async claim(key: string, options: TokenOptions): Promise<void> {
     const token = checkTokenOptions(options);
     this.#checkKey(key);
-    await this.#reader.claim(key, token, options);
+    await this.#claim(key, token, options);
   }
 
   /**
@@ -206,14 +223,25 @@ export class FencedS3 {
   async claimAndGet(key: string, options: TokenOptions): Promise<Current | null> {
     const token = checkTokenOptions(options);
     this.#checkKey(key);
-    return this.#reader.claimAndGet(key, token, options);
+    const { signal, onWriteId } = options;
+    for (;;) {
+      const { written, found } = await this.#writer.write(
+        { operation: 'claimAndGet', key, token, signal, onWriteId },
+        this.#intents.claimAndGet(),
+      );
+      // Another write upon the claim came before the version was learnt: this value is outdated.
+      const { version, writeId } = written;
+      if (version === null) continue;
+      const current = await currentOf(key, found.object);
+      return current && { ...current, token, version, writeId };
+    }
   }
 
   /** As `claimAndGet`, with the value as a stream. */
   async claimAndGetStream(key: string, options: TokenOptions): Promise<CurrentStream | null> {
     const token = checkTokenOptions(options);
     this.#checkKey(key);
-    await this.#reader.claim(key, token, options);
+    await this.#claim(key, token, options);
     const { signal } = options;
     return this.#reader.stream(key, token, { ...(signal && { signal }) });
   }
@@ -231,7 +259,7 @@ export class FencedS3 {
     checkExpected(expected);
     const { written } = await this.#writer.write(
       { operation: 'delete', key, token, signal, onWriteId },
-      this.#plans.remove(key, token, { expected, signal }),
+      this.#intents.remove(expected),
     );
     return written;
   }
@@ -251,7 +279,7 @@ export class FencedS3 {
   async highest(key: string, options: CallOptions = {}): Promise<bigint> {
     checkCall(options);
     this.#checkKey(key);
-    return (await this.#writer.head(key, options.signal))?.token ?? 0n;
+    return (await this.#objects.head(key, options.signal))?.token ?? 0n;
   }
 
   /**
@@ -278,15 +306,15 @@ export class FencedS3 {
   async settle(writeId: string, options: SettleOptions = {}): Promise<Settlement> {
     checkCall(options);
     if (options.key !== undefined) this.#checkKey(options.key);
-    const known = this.#writer.unsettledKey(writeId);
+    const known = this.#unsettled.keyOf(writeId);
     const key = options.key ?? known;
     if (key === undefined)
       throw new InvalidArgumentError(
         `this process knows no unsettled write of that id: name its key writeId=${String(writeId).slice(0, 40)}`,
       );
     const { signal } = options;
-    return this.#writer.settle(writeId, key, signal, (token) =>
-      this.#reader.claim(key, token, options, true),
+    return this.#unsettled.settle(writeId, key, signal, (token) =>
+      this.#claim(key, token, options, true),
     );
   }
 
@@ -308,7 +336,7 @@ export class FencedS3 {
     const { signal, onWriteId, body } = options;
     const { written } = await this.#writer.write(
       { operation: 'repair', key, token, signal, onWriteId },
-      this.#plans.repair(key, body === undefined ? undefined : bodyBytes(body), signal),
+      this.#intents.repair(body === undefined ? undefined : bodyBytes(body)),
     );
     return written;
   }
@@ -316,7 +344,7 @@ export class FencedS3 {
   /** Drops what this process remembers of a key, so that after a {@link RatchetLostError} it goes on from what is there. */
   forget(key: string): void {
     this.#checkKey(key);
-    this.#writer.known.forget(key);
+    this.#objects.known.forget(key);
   }
 
   /**
@@ -332,7 +360,17 @@ export class FencedS3 {
     options: CallOptions & { readonly renew?: boolean } = {},
   ): Promise<StoreCapabilities> {
     checkCall(options);
-    return this.#writer.prober.capabilities(options);
+    return this.#prober.capabilities(options);
+  }
+
+  async #claim(
+    key: string,
+    token: bigint,
+    { signal, onWriteId }: SendOptions,
+    anew = false,
+  ): Promise<void> {
+    const call = { operation: 'claim', key, token, signal, onWriteId } as const;
+    await this.#writer.write(call, this.#intents.claim(anew));
   }
 
   #checkKey(key: string): void {

@@ -16,6 +16,9 @@ import {
 } from './put.js';
 import type { Requests } from './requests.js';
 
+/** S3's own limit. */
+export const PARTS_MAX = 10_000;
+
 /** A part that has arrived. */
 export interface Part {
   readonly PartNumber: number;

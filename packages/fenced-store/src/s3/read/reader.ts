@@ -1,60 +1,32 @@
 import { Readable } from 'node:stream';
+import { refuseStale } from '../../core/ratchet.js';
 import { tooLarge } from '../http/failures.js';
-import type {
-  Current,
-  CurrentStream,
-  Listed,
-  ReadOptions,
-  SendOptions,
-  Settings,
-  Stat,
-} from '../options.js';
+import type { Current, CurrentStream, Listed, ReadOptions, Settings, Stat } from '../options.js';
 import { unlessAborted } from '../runtime.js';
-import type { Plans } from '../write/plans.js';
-import { refuseStale, type Writer } from '../write/writer.js';
 import { bodyBytesOf, contentStream } from './content.js';
 import { currentOf, headersOf, originOf, sizesOf } from './current.js';
+import type { Objects } from './objects.js';
 import { slice } from './range.js';
 import { forEachOf, READS_AT_ONCE } from './several.js';
 
-/** The reads, and the claims that come before them. */
+/** The reads of callers. */
 export class Reader {
-  readonly #writer: Writer;
-  readonly #plans: Plans;
+  readonly #objects: Objects;
   readonly #settings: Settings;
 
-  constructor(writer: Writer, plans: Plans, settings: Settings) {
-    this.#writer = writer;
-    this.#plans = plans;
+  constructor(objects: Objects, settings: Settings) {
+    this.#objects = objects;
     this.#settings = settings;
   }
 
   async current(key: string, options: ReadOptions): Promise<Current | null> {
     if (options.range !== undefined) return this.#part(key, options);
     const { signal } = options;
-    return unlessAborted(currentOf(key, await this.#writer.get(key, signal)), signal);
-  }
-
-  async claimAndGet(
-    key: string,
-    token: bigint,
-    { signal, onWriteId }: SendOptions,
-  ): Promise<Current | null> {
-    for (;;) {
-      const { written, found } = await this.#writer.write(
-        { operation: 'claimAndGet', key, token, signal, onWriteId },
-        this.#plans.claimAndGet(key, token, signal),
-      );
-      // Without a version the claim was built upon before it was settled: the value read is an older one. Read again.
-      const { version } = written;
-      if (version === null) continue;
-      const current = await currentOf(key, found.object);
-      return current && { ...current, token, version, writeId: written.writeId };
-    }
+    return unlessAborted(currentOf(key, await this.#objects.get(key, signal)), signal);
   }
 
   async stat(key: string, signal: AbortSignal | undefined): Promise<Stat | null> {
-    const facts = await this.#writer.facts(key, signal);
+    const facts = await this.#objects.facts(key, signal);
     if (facts?.stored.state !== 'live') return null;
     return { ...originOf(facts.stored), ...headersOf(facts.headers), ...sizesOf(facts) };
   }
@@ -65,7 +37,7 @@ export class Reader {
     token: bigint | undefined,
     { signal, range }: ReadOptions,
   ): Promise<CurrentStream | null> {
-    const object = await this.#writer.open(key, signal);
+    const object = await this.#objects.open(key, signal);
     if (object === null) return null;
     const { stored } = object;
     if (stored.state === 'deleted' || stored.token > (token ?? stored.token)) object.cancel();
@@ -79,17 +51,6 @@ export class Reader {
     body.once('close', () => object.cancel());
     const bodyBytes = bodyBytesOf(object);
     return { body, bodyBytes, ...originOf(stored), ...headersOf(object.headers) };
-  }
-
-  /** @param anew writes even where the token is there already */
-  async claim(
-    key: string,
-    token: bigint,
-    { signal, onWriteId }: SendOptions,
-    anew = false,
-  ): Promise<void> {
-    const plan = this.#plans.claim(key, token, signal, anew);
-    await this.#writer.write({ operation: 'claim', key, token, signal, onWriteId }, plan);
   }
 
   async #part(key: string, options: ReadOptions): Promise<Current | null> {
@@ -112,13 +73,13 @@ export class Reader {
     pageSize: number,
     signal: AbortSignal | undefined,
   ): AsyncGenerator<Listed, void, undefined> {
-    const { requests } = this.#writer;
+    const { requests } = this.#objects;
     let after: string | undefined;
     do {
       const page = await requests.list(prefix, { after, keysMax: pageSize }, signal);
       const keys = page.keys.filter((key) => !key.startsWith(this.#settings.probePrefix));
       const found = await forEachOf(keys, READS_AT_ONCE, async (key) => {
-        const facts = await this.#writer.facts(key, signal);
+        const facts = await this.#objects.facts(key, signal);
         if (facts?.stored.state !== 'live') return [];
         return [{ key, ...originOf(facts.stored), ...sizesOf(facts) }];
       });

@@ -2,11 +2,10 @@ import { checkObject } from '../../core/check.js';
 import { InvalidArgumentError, UnsupportedByStoreError } from '../../core/errors.js';
 import { type BodyStream, bodyBytes, type S3Body } from '../arguments.js';
 import { type Form, prepended, regrouped, seal, sealed } from '../codec/seal.js';
-import type { Stretch } from '../http/uploads.js';
+import { PARTS_MAX, type Stretch } from '../http/uploads.js';
 import type { WritePath } from '../probe/probe-paths.js';
 import { unlessAborted } from '../runtime.js';
 import { SpoolFile } from './spool.js';
-import { PARTS_MAX } from './upload.js';
 
 /** What is to be stored, however large, but for its stamp. */
 export type Payload =

@@ -1,35 +1,82 @@
-import { UnsupportedByStoreError } from '../../core/errors.js';
+import {
+  FencedStoreError,
+  OutcomeUnknownError,
+  UnsupportedByStoreError,
+} from '../../core/errors.js';
+import type { Stored } from '../../core/stored.js';
 import { stamp } from '../codec/seal.js';
-import type { Put } from '../http/put.js';
-import type { Part, Stretch, Upload, Uploads } from '../http/uploads.js';
+import type { Put, WriteReply } from '../http/put.js';
+import type { Requests } from '../http/requests.js';
+import { PARTS_MAX, type Part, type Stretch, type Upload, type Uploads } from '../http/uploads.js';
+import type { Payload } from './payload.js';
+import type { Result } from './write.js';
 
-/** S3's own limit. */
-export const PARTS_MAX = 10_000;
+interface UploadOptions {
+  readonly partsInFlight: number;
+  readonly signal: AbortSignal | undefined;
+  readonly onSent?: ((storedBytes: number) => void) | undefined;
+}
+
+/** One conditional write, and the requests that it is made of. */
+interface UploadWrite {
+  readonly uploads: Uploads;
+  readonly requests: Requests;
+  readonly put: Put;
+  readonly base: Stored | null;
+  /** Sends until the outcome is certain. */
+  readonly settled: (send: () => Promise<WriteReply>) => Promise<Result>;
+}
+
+/** Uploads the parts, then completes the upload under the condition. */
+export async function sendUpload(
+  { uploads, requests, put, base, settled }: UploadWrite,
+  payload: Extract<Payload, { readonly kind: 'parts' }>,
+  options: UploadOptions,
+): Promise<Result> {
+  let uploaded: Uploaded;
+  try {
+    uploaded = await uploadParts(uploads, put, payload, options);
+  } catch (error) {
+    // Another write may have replaced the object that the server copies from.
+    if (!payload.copies || !(error instanceof FencedStoreError)) throw error;
+    const seen = await requests.head(put.key, options.signal);
+    if (seen?.writeId === base?.writeId) throw error;
+    return { applied: false, seen };
+  }
+  const { upload, parts, bytes } = uploaded;
+  let isOpen = true;
+  try {
+    const result = await settled(() => uploads.complete(put, upload, parts, bytes, options.signal));
+    isOpen = !result.applied;
+    return result;
+  } catch (error) {
+    // A Complete may be on its way to the upload, and its outcome may still be asked for.
+    isOpen = !(error instanceof OutcomeUnknownError);
+    throw error;
+  } finally {
+    if (isOpen) await uploads.abort(upload);
+  }
+}
 
 /** An upload of which every part has arrived. */
-export interface Uploaded {
+interface Uploaded {
   readonly upload: Upload;
   readonly parts: readonly Part[];
   readonly bytes: number;
 }
 
 /**
- * Uploads the parts of a stored body, a few at a time: the source is read no faster than they arrive. Where it cannot be done,
- * the upload is removed again.
+ * Uploads the parts of a stored body, a few at a time, and reads the source no faster than they
+ * arrive. Removes the upload if one of them fails.
  *
- * @throws what the source throws; {@link FencedStoreError} of a request; the signal's reason. Nothing was written.
+ * @throws an error of the source; {@link FencedStoreError} of a request; the signal's reason.
+ *   Nothing was written.
  */
-export async function uploadParts(
+async function uploadParts(
   uploads: Uploads,
   put: Put,
-  source: AsyncIterable<Uint8Array | Stretch>,
-  options: {
-    readonly partsInFlight: number;
-    readonly signal: AbortSignal | undefined;
-    readonly onSent: (storedBytes: number) => void;
-    /** Where bytes go that are needed no more. */
-    readonly free?: Uint8Array[] | undefined;
-  },
+  { parts: source, free }: Extract<Payload, { readonly kind: 'parts' }>,
+  options: UploadOptions,
 ): Promise<Uploaded> {
   const upload = await uploads.create(put, options.signal);
   const failure = new AbortController();
@@ -41,10 +88,10 @@ export async function uploadParts(
   const underWay = new Set<Promise<void>>();
   let bytes = 0;
   const send = async (number: number, content: Uint8Array | Stretch): Promise<void> => {
-    const onOver = () => void (content instanceof Uint8Array && options.free?.push(content));
+    const onOver = () => void (content instanceof Uint8Array && free?.push(content));
     parts.push(await uploads.part(upload, number, content, signal, onOver));
     bytes += content.length;
-    options.onSent(bytes);
+    options.onSent?.(bytes);
   };
   try {
     let number = 0;
