@@ -1,5 +1,6 @@
 import { StoreSetupError, StoreUnavailableError } from '../core/errors.js';
 import type { Batched, Statement } from './batch.js';
+import { type BorrowedConnection, fromPool, inTurns } from './borrowed-connection.js';
 import { cancelRunning } from './cancel.js';
 import {
   isServerError,
@@ -8,7 +9,6 @@ import {
   type PostgresResult,
 } from './client.js';
 import { LIMIT_MS_MAX } from './fence.js';
-import { fromPool, inTurns, type Lent } from './lent.js';
 import type { Runtime } from './runtime.js';
 import { type ConnectionState, stateOf } from './state.js';
 
@@ -28,7 +28,7 @@ export interface Patience {
 export class Connections {
   readonly #runtime: Runtime;
   readonly #isPool: boolean;
-  readonly #borrow: () => Promise<Lent>;
+  readonly #borrow: () => Promise<BorrowedConnection>;
 
   constructor(pool: PostgresPool | PostgresClient, runtime: Runtime) {
     this.#runtime = runtime;
@@ -47,8 +47,8 @@ export class Connections {
     patience: Patience,
     use: (session: Session) => Promise<Result>,
   ): Promise<Result> {
-    const lent = await this.#checkOut(patience);
-    const session = new Session(lent, this.#isPool, this.#runtime, patience.limitMs);
+    const borrowed = await this.#checkOut(patience);
+    const session = new Session(borrowed, this.#isPool, this.#runtime, patience.limitMs);
     const interrupt = (): void => void session.interrupt(patience.signal?.reason);
     patience.signal?.addEventListener('abort', interrupt, { once: true });
     try {
@@ -61,14 +61,14 @@ export class Connections {
     }
   }
 
-  #checkOut(patience: Patience): Promise<Lent> {
+  #checkOut(patience: Patience): Promise<BorrowedConnection> {
     patience.signal?.throwIfAborted();
     const borrowing = this.#borrow();
     const advice = 'is it a PostgreSQL server, and are there connections enough?';
     return within(borrowing, patience, this.#runtime, advice).catch((error) => {
       // Where the wait was given up, what comes after it goes straight back.
       void borrowing.then(
-        (lent) => lent.giveBack(),
+        (borrowed) => borrowed.giveBack(),
         () => undefined,
       );
       throw error;
@@ -80,7 +80,7 @@ export class Connections {
 export class Session {
   readonly client: PostgresClient;
   readonly state: ConnectionState;
-  readonly #lent: Lent;
+  readonly #borrowed: BorrowedConnection;
   readonly #isPools: boolean;
   readonly runtime: Runtime;
   readonly #limitMs: number;
@@ -91,9 +91,9 @@ export class Session {
   #cancelling: Promise<void> | undefined;
 
   /** @param isPools whether the connection is a pool's, which opens others for those that are closed */
-  constructor(lent: Lent, isPools: boolean, runtime: Runtime, limitMs: number) {
-    this.client = lent.client;
-    this.#lent = lent;
+  constructor(borrowed: BorrowedConnection, isPools: boolean, runtime: Runtime, limitMs: number) {
+    this.client = borrowed.client;
+    this.#borrowed = borrowed;
     this.#isPools = isPools;
     this.runtime = runtime;
     this.#limitMs = limitMs;
@@ -103,7 +103,7 @@ export class Session {
 
   /** Why the connection is of no more use, as far as that is known. */
   get lostBy(): Error | undefined {
-    return this.#lent.lostBy;
+    return this.#borrowed.lostBy;
   }
 
   /** How far the last batch has come. */
@@ -119,8 +119,8 @@ export class Session {
       status === null
         ? 'the pg.Client is not connected yet: await its connect() first'
         : 'the connection is in the middle of a transaction: end it before the connection is used here or given back to the pool';
-    this.#lent.lostBy = new StoreSetupError(reason);
-    throw this.#lent.lostBy;
+    this.#borrowed.lostBy = new StoreSetupError(reason);
+    throw this.#borrowed.lostBy;
   }
 
   /** One statement, which the server itself ends after `limitMs`. Only where a batch is one message may it have a name. */
@@ -189,7 +189,7 @@ export class Session {
       (error: unknown) => {
         this.#running -= 1;
         if (error instanceof StoreUnavailableError) {
-          this.#lent.lostBy ??= error;
+          this.#borrowed.lostBy ??= error;
           this.#overdue = answer;
         }
         throw error;
@@ -218,20 +218,20 @@ export class Session {
    * as soon as the server notices, the transaction.
    */
   async rollBack(statement = 'ROLLBACK'): Promise<boolean> {
-    if (this.#lent.lostBy !== undefined) return false;
+    if (this.#borrowed.lostBy !== undefined) return false;
     try {
       await this.#cancelling;
       await this.query(statement);
       return true;
     } catch (error) {
-      this.#lent.lostBy ??= error instanceof Error ? error : new Error(String(error));
+      this.#borrowed.lostBy ??= error instanceof Error ? error : new Error(String(error));
       return false;
     }
   }
 
   /** Closes the connection under whatever is running on it. */
   #abandon(reason: Error): void {
-    this.#lent.lostBy ??= reason;
+    this.#borrowed.lostBy ??= reason;
     this.close();
   }
 
@@ -240,8 +240,8 @@ export class Session {
     this.#isClosed = true;
     // A cancellation may arrive late, and would hit the next statement, whose-ever that is.
     if (this.#isPools && this.#cancelling !== undefined)
-      this.#lent.lostBy ??= new Error('cancelled');
-    this.#lent.giveBack(this.#overdue ?? this.#cancelling);
+      this.#borrowed.lostBy ??= new Error('cancelled');
+    this.#borrowed.giveBack(this.#overdue ?? this.#cancelling);
   }
 }
 

@@ -13,7 +13,7 @@ type GiveBack = (error?: Error, overdue?: Promise<unknown>) => void;
  * A connection, and the way back to its owner. We listen to its `error` events, which end the process where nobody does.
  * A lost one keeps its listener: its socket may have more to complain about.
  */
-export class Lent {
+export class BorrowedConnection {
   readonly client: PostgresClient;
   /** Why the connection is of no more use, as far as that is known. */
   lostBy: Error | undefined;
@@ -45,11 +45,11 @@ interface LendingPool {
  * The pool takes its listener away when it lends a connection. A server that is going down greets and takes leave in one
  * packet, so that the error would come before any promise is kept, and end the process: hence the listener in between.
  */
-export function fromPool(pool: PostgresPool): () => Promise<Lent> {
+export function fromPool(pool: PostgresPool): () => Promise<BorrowedConnection> {
   return () => {
-    const { promise, resolve, reject } = Promise.withResolvers<Lent>();
+    const { promise, resolve, reject } = Promise.withResolvers<BorrowedConnection>();
     const lend = (client: PostgresPoolClient): void =>
-      resolve(new Lent(client, (error) => client.release(error)));
+      resolve(new BorrowedConnection(client, (error) => client.release(error)));
     const fail = (error: unknown): void => reject(connectFailure(error));
     try {
       // Pools that know nothing of callbacks give a promise all the same.
@@ -66,7 +66,7 @@ export function fromPool(pool: PostgresPool): () => Promise<Lent> {
 /** When the last of those who asked for a client will be done with it; shared by all stores, since the client is. */
 const lastTurns = new WeakMap<PostgresClient, Promise<void>>();
 
-export function inTurns(client: PostgresClient): () => Promise<Lent> {
+export function inTurns(client: PostgresClient): () => Promise<BorrowedConnection> {
   return async () => {
     const before = lastTurns.get(client);
     let endTurn = (): void => undefined;
@@ -75,7 +75,7 @@ export function inTurns(client: PostgresClient): () => Promise<Lent> {
     });
     lastTurns.set(client, turn);
     await before;
-    return new Lent(client, (_, overdue) => {
+    return new BorrowedConnection(client, (_, overdue) => {
       // What was given up may still be carried out, and leave a transaction open: nobody's turn comes before that is over.
       const over = overdue?.catch(() => undefined).then(() => client.query('ROLLBACK'));
       Promise.resolve(over).then(endTurn, endTurn);
