@@ -211,7 +211,7 @@ export class Sender {
   send(statements: readonly Statement[], isNamed: boolean): Batched {
     return this.#paper
       ? this.#sendAtOnce(this.#paper, statements, isNamed)
-      : sendInTurns(this.#client, statements);
+      : sendOneByOne(this.#client, statements);
   }
 
   #sendAtOnce(paper: Paper, statements: readonly Statement[], isNamed: boolean): Batched {
@@ -294,7 +294,7 @@ function asList(row: Record<string, unknown>): Record<string, unknown> {
   return Object.values(row) as unknown as Record<string, unknown>;
 }
 
-function sendInTurns(client: PostgresClient, statements: readonly Statement[]): Batched {
+function sendOneByOne(client: PostgresClient, statements: readonly Statement[]): Batched {
   const all: PostgresResult[] = [];
   let sent = 0;
   const run = async (): Promise<PostgresResult[]> => {

@@ -66,7 +66,7 @@ export function fromPool(pool: PostgresPool): () => Promise<BorrowedConnection> 
 /** When the last of those who asked for a client will be done with it; shared by all stores, since the client is. */
 const lastTurns = new WeakMap<PostgresClient, Promise<void>>();
 
-export function inTurns(client: PostgresClient): () => Promise<BorrowedConnection> {
+export function serialized(client: PostgresClient): () => Promise<BorrowedConnection> {
   return async () => {
     const before = lastTurns.get(client);
     let endTurn = (): void => undefined;

@@ -1,6 +1,6 @@
 import { StoreSetupError, StoreUnavailableError } from '../core/errors.js';
 import type { Batched, Statement } from './batch.js';
-import { type BorrowedConnection, fromPool, inTurns } from './borrowed-connection.js';
+import { type BorrowedConnection, fromPool, serialized } from './borrowed-connection.js';
 import { cancelRunning } from './cancel.js';
 import {
   isServerError,
@@ -34,7 +34,7 @@ export class Connections {
     this.#runtime = runtime;
     // Both have `connect` and `query` in pg. Only clients can quote.
     this.#isPool = !('escapeLiteral' in pool);
-    this.#borrow = 'escapeLiteral' in pool ? inTurns(pool) : fromPool(pool);
+    this.#borrow = 'escapeLiteral' in pool ? serialized(pool) : fromPool(pool);
   }
 
   /**
