@@ -195,26 +195,26 @@ class OurPart implements Part {
 /** Sends statements over one connection: all at once, where its client can; else one after the other, as long as they succeed. */
 export class Sender {
   readonly #client: PostgresClient;
-  readonly #paper: Paper | undefined;
+  readonly #buffer: MessageBuffer | undefined;
 
   constructor(client: PostgresClient) {
     this.#client = client;
-    this.#paper = paperFor(client);
+    this.#buffer = bufferFor(client);
   }
 
   /** Whether several statements are one message. */
   get canBatch(): boolean {
-    return this.#paper !== undefined;
+    return this.#buffer !== undefined;
   }
 
   /** @param isNamed whether the server may keep this library's own under their names */
   send(statements: readonly Statement[], isNamed: boolean): Batched {
-    return this.#paper
-      ? this.#sendAtOnce(this.#paper, statements, isNamed)
+    return this.#buffer
+      ? this.#sendAtOnce(this.#buffer, statements, isNamed)
       : sendOneByOne(this.#client, statements);
   }
 
-  #sendAtOnce(paper: Paper, statements: readonly Statement[], isNamed: boolean): Batched {
+  #sendAtOnce(buffer: MessageBuffer, statements: readonly Statement[], isNamed: boolean): Batched {
     const { promise: results, resolve, reject } = Promise.withResolvers<PostgresResult[]>();
     const all: PostgresResult[] = [];
     const done = (result: PostgresResult): unknown => all.push(result);
@@ -222,9 +222,9 @@ export class Sender {
       const parts = statements.map((statement) =>
         statement.isOurs
           ? new OurPart(statement, isNamed, done)
-          : theirPart(paper.PartOf, statement),
+          : theirPart(buffer.PartOf, statement),
       );
-      const message = paper.messageOf(parts);
+      const message = buffer.messageOf(parts);
       for (const part of parts.filter(isTheirs)) {
         // The error of a single one is a row that cannot be read.
         part.callback = (error, result) => (error ? reject(error) : done(result));
@@ -240,11 +240,13 @@ export class Sender {
 }
 
 /** Where this client can send a batch: not pg-native, nor with pg's own `pipeline`. */
-function paperFor(client: PostgresClient): Paper | undefined {
+function bufferFor(client: PostgresClient): MessageBuffer | undefined {
   const { connection, pipeline } = client as { connection?: Wire; pipeline?: boolean };
   const { Query } = client.constructor as { Query?: TheirPartClass };
   const isFit = typeof Query?.prototype.prepare === 'function' && !pipeline;
-  return isFit && typeof connection?.sync === 'function' ? new Paper(connection, Query) : undefined;
+  return isFit && typeof connection?.sync === 'function'
+    ? new MessageBuffer(connection, Query)
+    : undefined;
 }
 
 function theirPart(PartOf: TheirPartClass, { text, values, name }: TheirStatement): TheirPart {
@@ -257,7 +259,7 @@ function theirPart(PartOf: TheirPartClass, { text, values, name }: TheirStatemen
 }
 
 /** A connection as the parts see it: what they send is kept, and there is no Sync. */
-class Paper {
+class MessageBuffer {
   /** pg's class of queries. */
   readonly PartOf: TheirPartClass;
   readonly #connection: Wire;
