@@ -26,7 +26,7 @@ import {
 import { refusal } from './failures.js';
 import { complaintAboutName } from './fence.js';
 import type { Runtime } from './runtime.js';
-import type { Connections, Patience, Session } from './session.js';
+import type { Connections, Session, WaitLimit } from './session.js';
 import { put } from './statements.js';
 
 /** What JSON can say. */
@@ -97,7 +97,7 @@ interface Row {
 export class FencedRecords {
   readonly #collection: string;
   readonly #connections: Connections;
-  readonly #patience: Patience;
+  readonly #waitLimit: WaitLimit;
   readonly #runtime: Runtime;
 
   /** Made by `records` of FencedPostgres. @throws {InvalidArgumentError} */
@@ -106,7 +106,7 @@ export class FencedRecords {
     this.#collection = collection;
     this.#connections = connections;
     // The signal is not for the connection: closing that would leave a write unknown.
-    this.#patience = { limitMs: holdMs, signal: undefined };
+    this.#waitLimit = { limitMs: holdMs, signal: undefined };
     this.#runtime = runtime;
   }
 
@@ -343,7 +343,7 @@ export class FencedRecords {
     for (let attempt = 1; ; attempt++) {
       signal?.throwIfAborted();
       try {
-        return await this.#connections.with(this.#patience, async (session) => {
+        return await this.#connections.with(this.#waitLimit, async (session) => {
           signal?.throwIfAborted();
           try {
             return await question(session);

@@ -19,7 +19,7 @@ const ANSWER_GRACE_MS = 1_000;
 const NAME_TROUBLES = ['26000', '42P05', '0A000'];
 
 /** How long to wait for something of the server, and whose signal ends the wait earlier. */
-export interface Patience {
+export interface WaitLimit {
   readonly limitMs: number;
   readonly signal: AbortSignal | undefined;
 }
@@ -44,28 +44,28 @@ export class Connections {
    * @throws {StoreSetupError} where address, credentials or the connection's state are wrong.
    */
   async with<Result>(
-    patience: Patience,
+    waitLimit: WaitLimit,
     use: (session: Session) => Promise<Result>,
   ): Promise<Result> {
-    const borrowed = await this.#checkOut(patience);
-    const session = new Session(borrowed, this.#isPool, this.#runtime, patience.limitMs);
-    const interrupt = (): void => void session.interrupt(patience.signal?.reason);
-    patience.signal?.addEventListener('abort', interrupt, { once: true });
+    const borrowed = await this.#checkOut(waitLimit);
+    const session = new Session(borrowed, this.#isPool, this.#runtime, waitLimit.limitMs);
+    const interrupt = (): void => void session.interrupt(waitLimit.signal?.reason);
+    waitLimit.signal?.addEventListener('abort', interrupt, { once: true });
     try {
-      patience.signal?.throwIfAborted();
+      waitLimit.signal?.throwIfAborted();
       session.requireIdle();
       return await use(session);
     } finally {
-      patience.signal?.removeEventListener('abort', interrupt);
+      waitLimit.signal?.removeEventListener('abort', interrupt);
       session.close();
     }
   }
 
-  #checkOut(patience: Patience): Promise<BorrowedConnection> {
-    patience.signal?.throwIfAborted();
+  #checkOut(waitLimit: WaitLimit): Promise<BorrowedConnection> {
+    waitLimit.signal?.throwIfAborted();
     const borrowing = this.#borrow();
     const advice = 'is it a PostgreSQL server, and are there connections enough?';
-    return within(borrowing, patience, this.#runtime, advice).catch((error) => {
+    return within(borrowing, waitLimit, this.#runtime, advice).catch((error) => {
       // Where the wait was given up, what comes after it goes straight back.
       void borrowing.then(
         (borrowed) => borrowed.giveBack(),
@@ -174,12 +174,12 @@ export class Session {
 
   /** Where an answer does not come in time, the connection is as good as lost. */
   #answer<Answer>(answer: Promise<Answer>, limitMs: number): Promise<Answer> {
-    const patience = {
+    const waitLimit = {
       limitMs: Math.min(limitMs + ANSWER_GRACE_MS, LIMIT_MS_MAX),
       signal: undefined,
     };
     this.#running += 1;
-    return within(answer, patience, this.runtime, 'the connection is given up').then(
+    return within(answer, waitLimit, this.runtime, 'the connection is given up').then(
       (result) => {
         this.#running -= 1;
         if (!this.state.lacksStandby) return result;
@@ -248,7 +248,7 @@ export class Session {
 /** The answer, unless it takes longer than the limit or the signal aborts first. What was asked for goes on all the same. */
 function within<Answer>(
   answer: Promise<Answer>,
-  { limitMs, signal }: Patience,
+  { limitMs, signal }: WaitLimit,
   runtime: Runtime,
   advice: string,
 ): Promise<Answer> {

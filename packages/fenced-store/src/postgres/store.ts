@@ -417,9 +417,9 @@ export class FencedPostgres {
     const { signal } = fence;
     for (let attempt = 1; ; attempt++) {
       signal?.throwIfAborted();
-      const patience = { limitMs: fence.limitMs(), signal };
+      const waitLimit = { limitMs: fence.limitMs(), signal };
       try {
-        return await this.#connections.with(patience, run);
+        return await this.#connections.with(waitLimit, run);
       } catch (error) {
         const isOurs = isCancellation(error) || isCancellation((error as Error).cause);
         if (signal?.aborted && isOurs) throw signal.reason;
