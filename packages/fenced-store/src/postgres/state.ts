@@ -1,15 +1,15 @@
 import type { EventEmitter } from 'node:events';
 import { Sender } from './batch.js';
 import type { PostgresClient } from './client.js';
-import { Names } from './names.js';
+import { StatementNames } from './statement-names.js';
 
-/** PostgreSQL's routine that waits for synchronous standbys. Names of routines are not translated, as messages are. */
+/** PostgreSQL's routine that waits for synchronous standbys. StatementNames of routines are not translated, as messages are. */
 const WAIT_FOR_STANDBY = 'SyncRepWaitForLSN';
 
 /** What was learnt of one connection, for as long as there is one. All stores that are lent it share this. */
 export class ConnectionState {
   readonly sender: Sender;
-  readonly names: Names = new Names();
+  readonly names: StatementNames = new StatementNames();
   /** Whether a transaction has to begin with a BEGIN that says of what kind it is, since the session's defaults are others. */
   needsBegin = false;
   /**

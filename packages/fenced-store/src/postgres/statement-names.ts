@@ -10,7 +10,7 @@ const STATEMENTS_MAX = 100;
 const TEXT_LENGTH_MAX = 8_192;
 
 /** The names under which one connection's server keeps statements. */
-export class Names {
+export class StatementNames {
   /** Whether they last. Not where PgBouncer gives each transaction another server, or somebody discards them. */
   areKept = true;
   readonly #names = new Map<string, string | undefined>();
