@@ -193,7 +193,7 @@ class OurPart implements Part {
 }
 
 /** Sends statements over one connection: all at once, where its client can; else one after the other, as long as they succeed. */
-export class Sender {
+export class StatementSender {
   readonly #client: PostgresClient;
   readonly #buffer: MessageBuffer | undefined;
 

@@ -1,5 +1,5 @@
 import type { EventEmitter } from 'node:events';
-import { Sender } from './batch.js';
+import { StatementSender } from './batch.js';
 import type { PostgresClient } from './client.js';
 import { StatementNames } from './statement-names.js';
 
@@ -8,7 +8,7 @@ const WAIT_FOR_STANDBY = 'SyncRepWaitForLSN';
 
 /** What was learnt of one connection, for as long as there is one. All stores that are lent it share this. */
 export class ConnectionState {
-  readonly sender: Sender;
+  readonly sender: StatementSender;
   readonly names: StatementNames = new StatementNames();
   /** Whether a transaction has to begin with a BEGIN that says of what kind it is, since the session's defaults are others. */
   needsBegin = false;
@@ -19,7 +19,7 @@ export class ConnectionState {
   lacksStandby = false;
 
   constructor(client: PostgresClient) {
-    this.sender = new Sender(client);
+    this.sender = new StatementSender(client);
     (client as unknown as EventEmitter).on('notice', ({ routine }: { routine?: string }) => {
       if (routine === WAIT_FOR_STANDBY) this.lacksStandby = true;
     });
