@@ -63,7 +63,7 @@ CREATE TABLE IF NOT EXISTS fenced.floor (
 );
 INSERT INTO fenced.floor (prefix, token) VALUES ('', 0) ON CONFLICT DO NOTHING;
 
--- The fate of writes, kept for a day: a row is inserted by the transaction of the write itself, so it is there where that
+-- The outcomes of writes, kept for a day: a row is inserted by the transaction of the write itself, so it is there where that
 -- committed; or by `settle`, so that the write can never commit. Ids are UUIDs of version 7, which begin with the time.
 CREATE TABLE IF NOT EXISTS fenced.write (
   id uuid PRIMARY KEY,

@@ -256,18 +256,18 @@ export class FencedPostgres {
     if (!checkWriteId(writeId)) return 'unknown';
     return this.#ask(async (session) => {
       try {
-        const results = await session.batch<{ fate: 'applied' | 'refused' | 'unknown' }>([
+        const results = await session.batch<{ outcome: 'applied' | 'refused' | 'unknown' }>([
           { text: 'BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE' },
           {
             text: "SELECT pg_catalog.set_config('lock_timeout', $1, true)",
             values: [`${this.#holdMs}`],
           },
-          { text: 'SELECT fenced.settle($1::pg_catalog.uuid) AS fate', values: [writeId] },
+          { text: 'SELECT fenced.settle($1::pg_catalog.uuid) AS outcome', values: [writeId] },
           { text: 'COMMIT' },
         ]);
-        const { fate = 'unknown' } = results[2]?.rows[0] ?? {};
+        const { outcome = 'unknown' } = results[2]?.rows[0] ?? {};
         // The schema has its own word, which earlier releases read.
-        return fate === 'refused' ? 'not-applied' : fate;
+        return outcome === 'refused' ? 'not-applied' : outcome;
       } catch (error) {
         if (!isServerError(error) || error.code !== '55P03' || !(await session.rollBack()))
           throw error;
