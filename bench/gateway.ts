@@ -36,7 +36,7 @@ interface Services {
   readonly bucket: string;
 }
 
-/** The same work by the library itself, and through `fenced gateway`, a process of its own with keys and sealed tokens. */
+/** The same work by the library itself, and through `fenced gateway`, a process of its own with keys and signed tokens. */
 export async function benchGateway(): Promise<Row[]> {
   await using redis = await startRedis(3);
   await using s3 = await startS3();
@@ -115,7 +115,7 @@ async function startGateway({ redis, s3, postgres, bucket }: Services) {
     OBJECTS_SECRET_ACCESS_KEY: s3.secretAccessKey,
     RECORDS_URL: postgres.url,
     CREDENTIALS_KEYS: JSON.stringify([{ name: 'bench', sha256, verbs, prefixes }]),
-    SEAL_KEYS: JSON.stringify([{ id: 'k1', secret: randomBytes(32).toString('base64') }]),
+    SIGNING_KEYS: JSON.stringify([{ id: 'k1', secret: randomBytes(32).toString('base64') }]),
     // One token writes all that is measured.
     BINDINGS: JSON.stringify([
       { keys: 'objects/*', lease: RESOURCE },

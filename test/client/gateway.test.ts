@@ -7,7 +7,7 @@ import { promisify } from 'node:util';
 import { gzipSync } from 'node:zlib';
 import { PutObjectCommand } from '@aws-sdk/client-s3';
 import { FencedGateway, LeaseError } from '@fenced/client';
-import { createRateLimit, createSeal } from '@fenced/gateway';
+import { createRateLimit, createTokenSigner } from '@fenced/gateway';
 import { openCredentials } from '@fenced/gateway/keys';
 import {
   InvalidArgumentError,
@@ -36,7 +36,7 @@ beforeAll(async () => {
   const secret = randomBytes(32);
   const open = (): Promise<Front> =>
     world.open({
-      seal: createSeal([{ id: 'k1', secret }], () => Date.now()),
+      signer: createTokenSigner([{ id: 'k1', secret }], () => Date.now()),
       bindings: [{ keys: 'objects/reports/years/{year}/*', lease: 'reports/{year}' }],
       keys: openCredentials({
         keys: [
@@ -71,7 +71,7 @@ afterAll(async () => {
   await world?.[Symbol.asyncDispose]();
 });
 
-describe('sealed tokens', () => {
+describe('signed tokens', () => {
   test('are presented by their numbers, at any gateway, for what their lease is about', async () => {
     const client = gateway(one);
     await using lease = await client.acquire('reports/a', { ttlMs: 10_000 });
@@ -188,13 +188,13 @@ describe('sealed tokens', () => {
       body: '{"ttlMs":10000}',
       headers: { Authorization: `Bearer ${key}`, 'Content-Type': 'application/json' },
     });
-    const { token: sealed } = (await answer.json()) as { token: string };
-    const wrong = stranger.adopt('reports/b', sealed);
+    const { token: signed } = (await answer.json()) as { token: string };
+    const wrong = stranger.adopt('reports/b', signed);
     await expect(stranger.objects.put('reports/b', 'x', { token: wrong })).rejects.toMatchObject({
       code: 'invalid-token',
     });
     const right = gateway(two);
-    const token = right.adopt('reports/c', sealed);
+    const token = right.adopt('reports/c', signed);
     expect(await right.objects.put('reports/c', 'x', { token })).toMatchObject({ token });
   });
 

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { createRateLimit, createSeal, type Seal } from '@fenced/gateway';
+import { createRateLimit, createTokenSigner, type TokenSigner } from '@fenced/gateway';
 import { type ApiKey, openCredentials } from '@fenced/gateway/keys';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Front, GatewayWorld, type Granted, problemOf } from './harness/world.js';
@@ -23,8 +23,8 @@ const keys = [
 let world: GatewayWorld;
 let fronts: Front[];
 
-function sealAt(nowMs: () => number): Seal {
-  return createSeal([{ id: 'k1', secret: SECRET }], nowMs);
+function signerAt(nowMs: () => number): TokenSigner {
+  return createTokenSigner([{ id: 'k1', secret: SECRET }], nowMs);
 }
 
 beforeAll(async () => {
@@ -32,7 +32,7 @@ beforeAll(async () => {
   const open = () =>
     world.open({
       keys: openCredentials({ keys }),
-      seal: sealAt(() => Date.now()),
+      signer: signerAt(() => Date.now()),
       rate: {
         perKey: createRateLimit({ perSecond: 1_000, burst: 1_000 }, () => performance.now()),
         perAddress: createRateLimit({ perSecond: 1, burst: 40 }, () => performance.now()),
@@ -155,10 +155,10 @@ test('without credentials nothing but the state of the gateway is told, and gues
   expect((await call('GET', '/v1/objects/open/a', { as: 'reader' })).status).toBe(404);
 });
 
-test('a sealed token is good for its resource at every gateway, and no other is accepted', async () => {
-  const { token, leaseId } = await acquire('open/sealed');
+test('a signed token is good for its resource at every gateway, and no other is accepted', async () => {
+  const { token, leaseId } = await acquire('open/signed');
   expect(token).toMatch(/^\d{16}\.k1\./);
-  const write = (given: string, path = '/v1/objects/open/sealed', headers = {}) =>
+  const write = (given: string, path = '/v1/objects/open/signed', headers = {}) =>
     typeOf(call('PUT', path, { as: 'writer', token: given, headers, body: '1', front: 1 }));
   expect(await write(token)).toBe('200');
   const [digits = '', ...rest] = token.split('.');
@@ -172,23 +172,23 @@ test('a sealed token is good for its resource at every gateway, and no other is 
   ])
     expect([forged, await write(forged)]).toEqual([forged, 'invalid-token']);
   expect(await write(token, '/v1/objects/open/other')).toBe('invalid-token');
-  expect(await write(token, '/v1/records/open/sealed')).toBe('200');
-  for (const path of ['open%2f..%2fsealed', 'open/../sealed', 'open//sealed', '%ff'])
+  expect(await write(token, '/v1/records/open/signed')).toBe('200');
+  for (const path of ['open%2f..%2fsigned', 'open/../signed', 'open//signed', '%ff'])
     expect(await write(token, '/v1/objects/open/other', { 'Fencing-Resource': path })).toMatch(
       /^invalid-path$/,
     );
   // What was read is no token to be presented.
-  const read = await call('GET', '/v1/objects/open/sealed', { as: 'reader' });
+  const read = await call('GET', '/v1/objects/open/signed', { as: 'reader' });
   expect(read.headers.get('fencing-token')).toBe(digits);
-  const claimAndGet = '/v1/objects/open/sealed/claim-and-get';
+  const claimAndGet = '/v1/objects/open/signed/claim-and-get';
   for (const as of ['reader', 'claimer'])
     expect(await typeOf(call('POST', claimAndGet, { as, token }))).toBe('forbidden');
   expect(await typeOf(call('POST', claimAndGet, { as: 'all', token }))).toBe('200');
-  expect(await typeOf(call('GET', '/v1/objects/open/sealed', { as: 'all', token }))).toBe(
+  expect(await typeOf(call('GET', '/v1/objects/open/signed', { as: 'all', token }))).toBe(
     'invalid-request',
   );
 
-  const extend = (id: string, resourceName = 'open/sealed') =>
+  const extend = (id: string, resourceName = 'open/signed') =>
     typeOf(
       call('PATCH', `/v1/leases/${resourceName}/${id}`, {
         as: 'all',
@@ -253,7 +253,7 @@ describe('the lease that guards a key', () => {
 
   test('is the one that a rule names, and no other', async () => {
     await using front = await world.open({
-      ...{ keys: openCredentials({ keys }), seal: sealAt(() => Date.now()) },
+      ...{ keys: openCredentials({ keys }), signer: signerAt(() => Date.now()) },
       bindings: [
         { keys: 'objects/open/{year}/*', lease: 'open/{year}' },
         { keys: 'records/open/*', anyLease: true },
@@ -276,15 +276,15 @@ describe('the lease that guards a key', () => {
   });
 });
 
-test('the seal of a lease id is no token, and that of a token is no lease id', async () => {
+test('the signature of a lease id is no token, and that of a token is no lease id', async () => {
   const { leaseId, token } = await acquire('open/purpose');
-  const [, owner = '', sealed = ''] = /^([^.]+)\.(.+)$/.exec(leaseId) ?? [];
-  // The name that both were once sealed for.
+  const [, owner = '', signed = ''] = /^([^.]+)\.(.+)$/.exec(leaseId) ?? [];
+  // The name that both were once signed for.
   const name = `${owner}@open/purpose`;
-  const presented = call('PUT', `/v1/objects/${name}`, { as: 'all', token: sealed, body: '1' });
+  const presented = call('PUT', `/v1/objects/${name}`, { as: 'all', token: signed, body: '1' });
   expect(await typeOf(presented)).toBe('invalid-token');
   const headers = { 'Fencing-Resource': name };
-  const named = { as: 'all', token: sealed, body: '1', headers };
+  const named = { as: 'all', token: signed, body: '1', headers };
   expect(await typeOf(call('PUT', '/v1/objects/open/purpose', named))).toBe('wrong-lease');
   const other = await acquire(name);
   for (const id of [`${owner}.${other.token}`, `${owner}.${token}`])
@@ -293,10 +293,10 @@ test('the seal of a lease id is no token, and that of a token is no lease id', a
     );
 });
 
-test('a seal ends, and the lease goes on with a new one', async () => {
+test('a signature ends, and the lease goes on with a new one', async () => {
   let nowMs = Date.now();
   await using front = await world.open(
-    { seal: sealAt(() => nowMs), limits: { sealTtlMs: 1_000 } },
+    { signer: signerAt(() => nowMs), limits: { signatureTtlMs: 1_000 } },
     world.addresses,
   );
   const begun = await fetch(`${front.url}/v1/leases/open/ends`, {
@@ -325,7 +325,7 @@ test('a seal ends, and the lease goes on with a new one', async () => {
   expect(await put(lease.token)).toBe('invalid-token');
 });
 
-test('what is told of requests names the caller and the token, and holds no credentials and no seal', async () => {
+test('what is told of requests names the caller and the token, and holds no credentials and no signature', async () => {
   const front = fronts[0];
   if (front === undefined) throw new Error('there is no gateway');
   front.ended.length = 0;

@@ -115,7 +115,7 @@ test('the commands of the page lead from nothing to a first fenced write', async
   expect(lines.join('\n')).not.toContain('"level":"error"');
 }, 300_000);
 
-test('credentials and seals of the page are a configuration that can be used', async () => {
+test('credentials and signing keys of the page are a configuration that can be used', async () => {
   const file = await newFile();
   await writeFile(file, leastConfig);
   const { stdout } = await run('sh', ['-euc', here(guard, file)], { cwd: ROOT });

@@ -32,8 +32,8 @@ beforeAll(async () => {
       prefixes: ['leases/reports', 'objects/reports'],
     },
   };
-  const seal = { keys: [{ id: 'k1', secret: randomBytes(32).toString('base64') }] };
-  await writeFile(path, JSON.stringify({ ...config, seal, credentials: { keys: [key] } }));
+  const signing = { keys: [{ id: 'k1', secret: randomBytes(32).toString('base64') }] };
+  await writeFile(path, JSON.stringify({ ...config, signing, credentials: { keys: [key] } }));
   gateway = await startGateway(path);
   parts.defer(async () => void (await gateway.process.kill()));
   document = join(folder, 'openapi.json');

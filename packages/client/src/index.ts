@@ -13,7 +13,7 @@ import { type AcquireOptions, type GatewayLease, Leases } from './leases.js';
 import { GatewayObjects } from './objects.js';
 import { GatewayRecords } from './records.js';
 import { type Runtime, systemRuntime } from './runtime.js';
-import { Seals } from './seals.js';
+import { SignedTokens } from './signed-tokens.js';
 
 export type { AcquireOptions, GatewayLease } from './leases.js';
 export type { GatewayObjects, Objects } from './objects.js';
@@ -36,7 +36,7 @@ export class FencedGateway {
   /** As a `FencedS3`. */
   readonly objects: GatewayObjects;
   readonly #calls: Calls;
-  readonly #seals = new Seals();
+  readonly #tokens = new SignedTokens();
   readonly #leases: Leases;
   readonly #runtime: Runtime;
 
@@ -48,13 +48,13 @@ export class FencedGateway {
       throw new InvalidArgumentError('key must be an API key or a JSON Web Token');
     this.#calls = new Calls(url, key, fetcher);
     this.#runtime = runtime;
-    this.#leases = new Leases(this.#calls, this.#seals, runtime);
-    this.objects = new GatewayObjects(this.#calls, this.#seals, attemptsMax, runtime);
+    this.#leases = new Leases(this.#calls, this.#tokens, runtime);
+    this.objects = new GatewayObjects(this.#calls, this.#tokens, attemptsMax, runtime);
   }
 
   /** As `records` of a `FencedPostgres`. @throws {InvalidArgumentError} */
   records(collection: string): GatewayRecords {
-    return new GatewayRecords(collection, this.#calls, this.#seals, this.#runtime);
+    return new GatewayRecords(collection, this.#calls, this.#tokens, this.#runtime);
   }
 
   /**
@@ -73,7 +73,7 @@ export class FencedGateway {
    * @returns its number, by which this client presents it from now on
    * @throws {InvalidTokenError}
    */
-  adopt(resource: string, sealed: string): bigint {
-    return this.#seals.keep(sealed, resource);
+  adopt(resource: string, signed: string): bigint {
+    return this.#tokens.keep(signed, resource);
   }
 }

@@ -2,7 +2,7 @@ import { checkSignal } from '@fenced/store/internal';
 import { type Calls, pathOf } from './calls.js';
 import { LeaseError } from './problems.js';
 import type { Runtime } from './runtime.js';
-import type { Seals } from './seals.js';
+import type { SignedTokens } from './signed-tokens.js';
 
 export interface AcquireOptions {
   /** How long the lease lasts, in milliseconds, at most the gateway's `redis.maxTtlMs`. */
@@ -24,7 +24,7 @@ interface Told {
 /** A lease that was had through a gateway; a `Lease` of `@fenced/lock` as far as a holder uses it. */
 export class GatewayLease implements AsyncDisposable {
   readonly resource: string;
-  /** Greater than the token of every earlier holder. What is written with it presents the gateway's seal, too. */
+  /** Greater than the token of every earlier holder. What is written with it presents the gateway's signature, too. */
   readonly token: bigint;
   #id: string;
   readonly #leases: Leases;
@@ -85,7 +85,7 @@ export class GatewayLease implements AsyncDisposable {
     try {
       const { leaseId, deadlineMs } = await this.#leases.extend(this.resource, this.#id, ttlMs);
       this.ensure();
-      // Its seal is good for longer.
+      // Its signature is valid for longer.
       this.#id = leaseId;
       this.#deadlineMs = Math.max(this.#deadlineMs, deadlineMs);
       this.#watch();
@@ -130,12 +130,12 @@ export class GatewayLease implements AsyncDisposable {
 /** The lease routes of a gateway. */
 export class Leases {
   readonly #calls: Calls;
-  readonly #seals: Seals;
+  readonly #tokens: SignedTokens;
   readonly #runtime: Runtime;
 
-  constructor(calls: Calls, seals: Seals, runtime: Runtime) {
+  constructor(calls: Calls, tokens: SignedTokens, runtime: Runtime) {
     this.#calls = calls;
-    this.#seals = seals;
+    this.#tokens = tokens;
     this.#runtime = runtime;
   }
 
@@ -181,7 +181,7 @@ export class Leases {
     const { leaseId, token, remainingMs, elapsedMs } = (await answer.response.json()) as Told;
     // Invariant: never later than the true deadline. The answer cannot have left the gateway before `sentMs + elapsedMs`.
     const deadlineMs = sentMs + elapsedMs + remainingMs;
-    return { leaseId, deadlineMs, token: this.#seals.keep(token, resource) };
+    return { leaseId, deadlineMs, token: this.#tokens.keep(token, resource) };
   }
 }
 

@@ -43,7 +43,7 @@ import { backOff, settlementOf, writeIn } from './answers.js';
 import { type Answer, type Call, type Calls, pathOf } from './calls.js';
 import { errorOf, idOf } from './problems.js';
 import type { Runtime } from './runtime.js';
-import type { Presented, Seals } from './seals.js';
+import type { Presented, SignedTokens } from './signed-tokens.js';
 
 /** What a `FencedS3` does that goes over HTTP: all but what only its operator may do. */
 export type Objects = Pick<
@@ -71,16 +71,16 @@ const META_OUT = 'Fencing-Meta-';
 /** The objects of a bucket, behind a gateway. Methods, options and errors are those of `FencedS3`. */
 export class GatewayObjects implements Objects {
   readonly #calls: Calls;
-  readonly #seals: Seals;
+  readonly #tokens: SignedTokens;
   readonly #attemptsMax: number;
   readonly #runtime: Runtime;
   /** The keys of writes whose outcome is unknown, by their ids. */
   readonly #unsettled = new Map<string, string>();
 
   /** Made by `objects` of FencedGateway. */
-  constructor(calls: Calls, seals: Seals, attemptsMax: number, runtime: Runtime) {
+  constructor(calls: Calls, tokens: SignedTokens, attemptsMax: number, runtime: Runtime) {
     this.#calls = calls;
-    this.#seals = seals;
+    this.#tokens = tokens;
     this.#attemptsMax = attemptsMax;
     this.#runtime = runtime;
   }
@@ -116,7 +116,7 @@ export class GatewayObjects implements Objects {
     checkFunction('edit', edit);
     const { attemptsMax = this.#attemptsMax, signal } = options;
     checkAttempts(attemptsMax);
-    const { token } = this.#seals.present(options.token, key);
+    const { token } = this.#tokens.present(options.token, key);
     for (let attempt = 1; ; attempt++) {
       const current = await this.get(key, { ...(signal && { signal }) });
       if (current !== null && current.token > token)
@@ -169,7 +169,7 @@ export class GatewayObjects implements Objects {
   /** As `claim` of `FencedS3`. */
   async claim(key: string, options: TokenOptions): Promise<void> {
     checkCall(options);
-    const { token, headers } = this.#seals.present(options.token, key);
+    const { token, headers } = this.#tokens.present(options.token, key);
     const answer = await this.#ask(key, {
       ...{ method: 'POST', path: `objects/${key}/claim`, headers, token, isWrite: true },
       signal: options.signal,
@@ -247,7 +247,7 @@ export class GatewayObjects implements Objects {
 
   #presented(key: string, options: TokenOptions): Presented {
     checkCall(options);
-    return this.#seals.present(options.token, key);
+    return this.#tokens.present(options.token, key);
   }
 
   /** @param presented claims the key first @returns null where there is no object */
@@ -286,7 +286,7 @@ export class GatewayObjects implements Objects {
     options: TokenOptions,
     call: Pick<Call, 'method' | 'headers' | 'body' | 'signal'>,
   ): Promise<Written> {
-    const { token, headers } = this.#seals.present(options.token, key);
+    const { token, headers } = this.#tokens.present(options.token, key);
     const answer = await this.#ask(key, {
       ...{ ...call, path: `objects/${key}`, token, isWrite: true },
       headers: { ...call.headers, ...headers },

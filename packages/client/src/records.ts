@@ -21,7 +21,7 @@ import { backOff, writeIn } from './answers.js';
 import { type Answer, type Call, type Calls, pathOf } from './calls.js';
 import { type Asked, errorOf, idOf } from './problems.js';
 import type { Runtime } from './runtime.js';
-import type { Seals } from './seals.js';
+import type { SignedTokens } from './signed-tokens.js';
 
 /** What `FencedRecords` does. */
 export type Records = Pick<
@@ -33,15 +33,15 @@ export type Records = Pick<
 export class GatewayRecords implements Records {
   readonly #collection: string;
   readonly #calls: Calls;
-  readonly #seals: Seals;
+  readonly #tokens: SignedTokens;
   readonly #runtime: Runtime;
 
   /** Made by `records` of FencedGateway. @throws {InvalidArgumentError} */
-  constructor(collection: string, calls: Calls, seals: Seals, runtime: Runtime) {
+  constructor(collection: string, calls: Calls, tokens: SignedTokens, runtime: Runtime) {
     checkSegment('collection', collection);
     this.#collection = collection;
     this.#calls = calls;
-    this.#seals = seals;
+    this.#tokens = tokens;
     this.#runtime = runtime;
   }
 
@@ -122,7 +122,7 @@ export class GatewayRecords implements Records {
     checkSegment('id', id);
     checkObject('options', options);
     checkSignal('signal', options.signal);
-    const { token } = this.#seals.present(options.token, this.#key(id));
+    const { token } = this.#tokens.present(options.token, this.#key(id));
     return { token, signal: options.signal };
   }
 
@@ -156,7 +156,7 @@ export class GatewayRecords implements Records {
     { path = '', headers, body }: Partial<Pick<Call, 'path' | 'headers' | 'body'>>,
   ): Promise<Answered> {
     const resource = this.#key(id);
-    const presented = this.#seals.present(options.token, resource);
+    const presented = this.#tokens.present(options.token, resource);
     const asked = { resource, token: presented.token, isWrite: true };
     const answer = await this.#calls.ask({
       ...{ ...asked, method, path: `records/${resource}${path}`, signal: options.signal },

@@ -110,7 +110,7 @@ function configuration(
     LISTEN_PORT: '0',
     REDIS_NODES: JSON.stringify(nodes.map(({ name, url }) => ({ name, url }))),
     REDIS_KEY_PREFIX: keyPrefix,
-    SEAL_KEYS: JSON.stringify([{ id: 'demo', secret: randomBytes(32).toString('base64') }]),
+    SIGNING_KEYS: JSON.stringify([{ id: 'demo', secret: randomBytes(32).toString('base64') }]),
     BINDINGS: JSON.stringify(['objects/*', 'records/*'].map((keys) => ({ keys, lease: resource }))),
     ...store,
   };

@@ -3,10 +3,10 @@ import { S3Client } from '@aws-sdk/client-s3';
 import {
   createGateway,
   createRateLimit,
-  createSeal,
+  createTokenSigner,
   type EndedRequest,
-  type Seal,
   serveGateway,
+  type TokenSigner,
 } from '@fenced/gateway';
 import type { Config } from '@fenced/gateway/config';
 import { openCredentials } from '@fenced/gateway/keys';
@@ -69,7 +69,7 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
   const app = createGateway({
     ...common,
     operations: config.operations ? 'elsewhere' : 'here',
-    ...(config.seal && { seal: sealOf(config.seal) }),
+    ...(config.signing && { signer: signerOf(config.signing) }),
     bindings: config.bindings,
     keys: openCredentials(config.credentials),
     rate: {
@@ -201,23 +201,23 @@ function tellRefusals(log: Log): (address: string, reason: Error) => void {
   };
 }
 
-function sealOf({ keys, required }: NonNullable<Config['seal']>): Seal {
-  const sealed = createSeal(keys, () => Date.now());
-  if (required) return sealed;
+function signerOf({ keys, required }: NonNullable<Config['signing']>): TokenSigner {
+  const signed = createTokenSigner(keys, () => Date.now());
+  if (required) return signed;
   return {
-    seal: (...token) => sealed.seal(...token),
-    open: (text, subject) =>
-      /^[0-9]+$/.test(text) ? parseToken(text) : sealed.open(text, subject),
+    sign: (...token) => signed.sign(...token),
+    verify: (text, subject) =>
+      /^[0-9]+$/.test(text) ? parseToken(text) : signed.verify(text, subject),
   };
 }
 
-function limitsOf({ limits, seal }: Config) {
+function limitsOf({ limits, signing }: Config) {
   const { bodyBytesMax, recordBytesMax, storeTimeoutMs, waitMsMax, idleTimeoutMs } = limits;
   const { requestsMax, waitsMax, uploadsMax, bytesPerSecondMin } = limits;
   return {
     ...{ bodyBytesMax, recordBytesMax, storeTimeoutMs, waitMsMax, idleTimeoutMs },
     ...{ requestsMax, waitsMax, uploadsMax, bytesPerSecondMin },
-    ...(seal && { sealTtlMs: seal.ttlMs }),
+    ...(signing && { signatureTtlMs: signing.ttlMs }),
   };
 }
 

@@ -3,12 +3,12 @@ import * as z from 'zod';
 import { type Binding, complaintAboutBinding } from './bindings.js';
 import { ALWAYS, areDistinct, contents, given, isLoopback } from './config-fields.js';
 import { complaintAboutPrefix, JWT_ALGORITHMS, type KeysOptions, VERBS } from './keys.js';
-import type { SealKey } from './seal.js';
+import type { SigningKey } from './token-signer.js';
 
-export interface SealSettings {
+export interface SigningSettings {
   readonly required: boolean;
   readonly ttlMs: number;
-  readonly keys: readonly SealKey[];
+  readonly keys: readonly SigningKey[];
 }
 
 const secretBytes = z
@@ -103,7 +103,7 @@ export const credentials: z.ZodType<KeysOptions> = z
     anonymous: fields.keys.length === 0 && fields.jwt === undefined,
   }));
 
-const sealKey = z
+const signingKey = z
   .strictObject({
     id: z.string().regex(/^[\w-]{1,32}$/, 'must be 1 to 32 letters, digits, _ and -'),
     secret: secretBytes.exactOptional(),
@@ -137,12 +137,12 @@ export const bindings: z.ZodType<readonly Binding[]> = z
   )
   .default([]);
 
-/** With what tokens are sealed. */
-export const seal: z.ZodType<SealSettings> = z.strictObject({
+/** Keys and rules of signed tokens. */
+export const signing: z.ZodType<SigningSettings> = z.strictObject({
   required: z
     .boolean()
     .default(true)
-    .describe('Only tokens that the gateway sealed are accepted; without, bare numbers too.'),
+    .describe('Only tokens that the gateway signed are accepted; without, bare numbers too.'),
   ttlMs: z
     .int()
     .min(1_000)
@@ -152,11 +152,11 @@ export const seal: z.ZodType<SealSettings> = z.strictObject({
       'The time for which a signature is valid after its token was issued or its lease extended.',
     ),
   keys: z
-    .array(sealKey)
+    .array(signingKey)
     .min(1)
     .refine((keys) => areDistinct(keys, 'id'), { error: 'two keys have one id', ...ALWAYS })
     .describe(
-      'Each `{id, secret}` or `{id, secretFile}`: 32 random bytes as base64. The first one seals, all open.',
+      'Each `{id, secret}` or `{id, secretFile}`: 32 random bytes as base64. The first one signs, all verify.',
     ),
 });
 

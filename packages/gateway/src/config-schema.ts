@@ -1,6 +1,6 @@
 import * as z from 'zod';
 import type { Binding } from './bindings.js';
-import { bindings, credentials, type SealSettings, seal } from './config-credentials.js';
+import { bindings, credentials, type SigningSettings, signing } from './config-credentials.js';
 import { ALWAYS, areDistinct, contents, given, isLoopback, urlOf } from './config-fields.js';
 import type { KeysOptions } from './keys.js';
 import type { RateLimitOptions } from './rate-limit.js';
@@ -34,7 +34,7 @@ export interface ResolvedConfig {
   };
   readonly records?: { readonly url: string; readonly connectionsMax: number };
   readonly credentials: KeysOptions;
-  readonly seal?: SealSettings;
+  readonly signing?: SigningSettings;
   readonly bindings: readonly Binding[];
   readonly rate: { readonly perKey: RateLimitOptions; readonly perAddress: RateLimitOptions };
   readonly limits: {
@@ -284,7 +284,7 @@ export const configSchema: z.ZodType<ResolvedConfig> = z
     objects: objects.exactOptional(),
     records: records.exactOptional(),
     credentials: credentials.prefault({}),
-    seal: seal.exactOptional(),
+    signing: signing.exactOptional(),
     bindings,
     rate: z.strictObject({ perKey: rate(1_000, 2_000), perAddress: rate(10, 50) }).prefault({}),
     limits: limits.prefault({}),

@@ -48,14 +48,14 @@ test('the least that is needed is the nodes; it listens on loopback only, and sa
   expect(config.credentials).toEqual({ keys: [], anonymous: true });
   expect(config.redis.nodes).toEqual([{ ...redis.nodes[0], durable: false }]);
   expect(config.warnings.join('\n')).toMatch(/no credentials .* 127\.0\.0\.1 is the only address/);
-  expect(config.warnings.join('\n')).toMatch(/no seal keys/);
+  expect(config.warnings.join('\n')).toMatch(/no signing keys/);
 });
 
 test('with everything that it should have it warns of nothing', () => {
   const config = read({
     listen: { host: '0.0.0.0' },
     ...{ redis, objects: { bucket: 'documents' }, credentials: { keys: [key] } },
-    seal: { keys: [{ id: 'k1', secret }] },
+    signing: { keys: [{ id: 'k1', secret }] },
   });
   expect(config.warnings).toEqual([]);
   expect(config.credentials).toEqual({ keys: [key], anonymous: false });
@@ -96,7 +96,7 @@ test('all problems are told at once, each with the field or variable that it is 
     objects: { bucket: '', accessKeyId: 'x' },
     records: { connectionsMax: 0 },
     credentials: { jwt: { issuer: 'x', algorithms: ['none'], jwksUrl: 'http://issuer.example' } },
-    seal: { keys: [{ id: 'k1', secret: 'c2hvcnQ=' }, { id: 'k1' }] },
+    signing: { keys: [{ id: 'k1', secret: 'c2hvcnQ=' }, { id: 'k1' }] },
     sael: {},
   };
   const env = {
@@ -118,9 +118,9 @@ test('all problems are told at once, each with the field or variable that it is 
     /^credentials\.jwt\.audience:/,
     /^credentials\.jwt\.algorithms\[0\]:/,
     /^credentials\.jwt\.jwksUrl: must be an https/,
-    /^seal\.keys\[0\]\.secret: must be at least 32 random bytes/,
-    /^seal\.keys\[1\]: needs either secret or secretFile/,
-    /^seal\.keys: two keys have one id/,
+    /^signing\.keys\[0\]\.secret: must be at least 32 random bytes/,
+    /^signing\.keys\[1\]: needs either secret or secretFile/,
+    /^signing\.keys: two keys have one id/,
     /^the file: .*"sael"/,
     /^limits\.graceMs: .*\(FENCED_GATEWAY_LIMITS_GRACE_MS\)$/,
     /^FENCED_GATEWAY_LIMITS_GRACE: there is no such field/,
@@ -172,13 +172,13 @@ describe('secrets', () => {
           jwksFile: fileWith(JSON.stringify(jwks)),
         },
       },
-      seal: { keys: [{ id: 'k1', secretFile: fileWith(`${secret}\n`) }] },
+      signing: { keys: [{ id: 'k1', secretFile: fileWith(`${secret}\n`) }] },
     });
     expect(config.redis.nodes[0]?.url).toBe('redis://:p@127.0.0.1:1');
     expect(config.objects?.credentials).toEqual({ accessKeyId: 'id', secretAccessKey: 's3cret' });
     expect(config.records?.url).toBe('postgres://u:p@h/d');
     expect(config.credentials.jwt?.jwks).toEqual(jwks);
-    expect(Buffer.from(config.seal?.keys[0]?.secret ?? []).toString('base64')).toBe(secret);
+    expect(Buffer.from(config.signing?.keys[0]?.secret ?? []).toString('base64')).toBe(secret);
   });
 
   test.each([
@@ -192,7 +192,7 @@ describe('secrets', () => {
     ['too short', { secretFile: fileWith('c2hvcnQ=') }, 'must be at least 32 random bytes'],
     ['no base64', { secret: `${secret.slice(0, -4)}!!!!` }, 'must be at least 32 random bytes'],
   ])('%s are a problem', (_, given, problem) => {
-    const problems = problemsOf(() => read({ redis, seal: { keys: [{ id: 'k1', ...given }] } }));
+    const problems = problemsOf(() => read({ redis, signing: { keys: [{ id: 'k1', ...given }] } }));
     expect(problems).toHaveLength(1);
     expect(problems[0]).toContain(problem);
   });
@@ -211,7 +211,7 @@ describe('secrets', () => {
         keys: [{ ...key, sha256: 'hunter2' }],
         jwt: { issuer: 'i', audience: 'a', algorithms: ['ES256'], jwksFile: fileWith('hunter2') },
       },
-      seal: {
+      signing: {
         keys: [
           { id: 'k1', secretFile: fileWith('hunter2') },
           { id: 'k2', secret: 'hunter2' },
@@ -222,7 +222,7 @@ describe('secrets', () => {
     const problems = problemsOf(() => read(given, env));
     expect(problems.length).toBeGreaterThanOrEqual(8);
     expect(problems.join('\n')).not.toContain('hunter2');
-    const broken = fileWith('seal: [hunter2\nredis: "hunter2');
+    const broken = fileWith('signing: [hunter2\nredis: "hunter2');
     expect(problemsOf(() => readConfig({ file: broken, env: {} })).join('\n')).not.toContain(
       'hunter2',
     );
@@ -298,7 +298,7 @@ test('a file that is not there is a problem', () => {
 test('what the compose file configures can be used, and the container has no rights that it does not need', () => {
   const text = readFileSync(new URL('../../../compose.yaml', import.meta.url), 'utf8')
     .replace(/\$\{FENCED_API_KEY_SHA256[^}]*\}/, key.sha256)
-    .replace(/\$\{FENCED_SEAL_SECRET[^}]*\}/, secret);
+    .replace(/\$\{FENCED_SIGNING_SECRET[^}]*\}/, secret);
   const { services } = parse(text, { merge: true });
   const { gateway, ...others } = services;
   const env = { ...gateway.environment, FENCED_GATEWAY_LISTEN_HOST: '0.0.0.0' };

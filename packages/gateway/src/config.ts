@@ -139,13 +139,19 @@ function isSection(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-function warningsAbout({ credentials, listen, seal, objects, records }: ResolvedConfig): string[] {
+function warningsAbout({
+  credentials,
+  listen,
+  signing,
+  objects,
+  records,
+}: ResolvedConfig): string[] {
   const warnings = [
     credentials.anonymous &&
       `no credentials are configured: every program on this machine may do everything, and ${listen.host} is the only address that is listened on`,
-    seal === undefined &&
-      'no seal keys are configured: whoever may write may present any number, and lock the others out',
-    seal?.required === false &&
+    signing === undefined &&
+      'no signing keys are configured: whoever may write may present any number, and lock the others out',
+    signing?.required === false &&
       'bare tokens are accepted: whoever may write may present any number, and lock the others out',
     objects === undefined && records === undefined && 'neither objects nor records are configured',
   ];

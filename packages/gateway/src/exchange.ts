@@ -4,7 +4,7 @@ import type { LeaseOf } from './bindings.js';
 import type { Deadline } from './deadline.js';
 import type { Caller, Verb } from './keys.js';
 import { Problem } from './problem.js';
-import { type Seal, SealError } from './seal.js';
+import { SignatureError, type TokenSigner } from './token-signer.js';
 
 /** One request that was let in, and its response. */
 export interface Exchange {
@@ -92,7 +92,7 @@ export function checkAllowed(caller: Caller, verb: Verb, resource: string): void
 
 /** The parts that open the token of a request. */
 export interface TokenParts {
-  readonly seal: Seal;
+  readonly signer: TokenSigner;
   readonly leaseOf: LeaseOf;
 }
 
@@ -105,7 +105,7 @@ export interface TokenParts {
  */
 export function requiredToken(
   { request, caller }: Exchange,
-  { seal, leaseOf }: TokenParts,
+  { signer, leaseOf }: TokenParts,
   stored: string,
 ): bigint {
   const text = request.get('fencing-token');
@@ -124,15 +124,15 @@ export function requiredToken(
       `${stored} is guarded by the lease ${bound}: acquire that one and present its token. To let another lease guard it, an operator adds a rule to bindings in the configuration of the gateway`,
       { members: { resource: stored, lease: bound } },
     );
-  return open(seal, text, named ?? bound ?? nameIn(stored));
+  return tokenIn(signer, text, named ?? bound ?? nameIn(stored));
 }
 
 /** @throws {Problem} `invalid-token`, with the lease whose token is wanted */
-function open(seal: Seal, text: string, lease: string): bigint {
+function tokenIn(signer: TokenSigner, text: string, lease: string): bigint {
   try {
-    return seal.open(text, { purpose: 'token', resource: lease });
+    return signer.verify(text, { purpose: 'token', resource: lease });
   } catch (error) {
-    if (!(error instanceof SealError)) throw error;
+    if (!(error instanceof SignatureError)) throw error;
     throw new Problem('invalid-token', `${error.message} lease=${lease}`, {
       members: { fault: error.fault, lease },
       cause: error,

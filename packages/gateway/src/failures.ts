@@ -9,7 +9,7 @@ import {
   VersionMismatchError,
 } from '@fenced/store';
 import { Problem } from './problem.js';
-import { SealError } from './seal.js';
+import { SignatureError } from './token-signer.js';
 
 /** When to try again, where nobody knows better. */
 const RETRY_AFTER_MS = 1_000;
@@ -71,7 +71,7 @@ export function problemOf(error: unknown): Problem {
   if (error instanceof Problem) return error;
   if (error instanceof InvalidPathError) return new Problem('invalid-path', error.message);
   if (error instanceof FencedStoreError) return ofStore(error);
-  if (error instanceof SealError)
+  if (error instanceof SignatureError)
     return new Problem('invalid-token', error.message, { members: { fault: error.fault } });
   // By its name: its module needs a library that only gateways with such credentials have.
   if ((error as Error | null)?.name === 'CredentialsUnavailableError')

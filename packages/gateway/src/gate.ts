@@ -34,7 +34,7 @@ export interface EndedRequest {
   readonly status: number;
   /** `ok`, the code of a problem, `not-ready`, or `client-gone` if the client did not wait for all of the answer. */
   readonly outcome: string;
-  /** The token that was issued, presented or found, without its seal. */
+  /** The token that was issued, presented or found, without its signature. */
   readonly token: bigint | null;
   /** Of a write that was sent to the store, as `/v1/writes` knows it. */
   readonly writeId: string | null;

@@ -25,7 +25,7 @@ import { ratchetRoutes } from './routes/ratchets.js';
 import { recordRoutes } from './routes/records.js';
 import { writeRoutes } from './routes/writes.js';
 import { type Runtime, systemRuntime } from './runtime.js';
-import type { Seal } from './seal.js';
+import type { TokenSigner } from './token-signer.js';
 
 export type { ProblemCode } from '@fenced/client/protocol/problem-codes';
 export type { Binding } from './bindings.js';
@@ -36,9 +36,8 @@ export { Problem } from './problem.js';
 export * from './rate-limit.js';
 export type { RoomUse } from './room.js';
 export type { Runtime } from './runtime.js';
-
-export * from './seal.js';
 export { type GatewayServer, type ServerOptions, serveGateway } from './server.js';
+export * from './token-signer.js';
 
 export interface GatewayOptions {
   readonly redlock: LeaseService;
@@ -48,10 +47,10 @@ export interface GatewayOptions {
   /** Who may call. Without it, everybody may do everything: for a gateway that listens on loopback only. */
   readonly keys?: Credentials;
   /** Without it, tokens are plain numbers on the wire, and whoever may write may present any. */
-  readonly seal?: Seal;
+  readonly signer?: TokenSigner;
   /**
    * Rules for the lease that guards a key, the first that fits. Without one, a key is guarded by the lease of its own name.
-   * They hold for sealed tokens; nobody can see of which lease a plain number is.
+   * They hold for signed tokens; nobody can see of which lease a plain number is.
    */
   readonly bindings?: readonly Binding[];
   readonly rate?: Rates;
@@ -86,8 +85,8 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
   checkObject('options', options);
   checkObject('redlock', options.redlock);
   const limits = resolveLimits(options.limits);
-  const { seal = plainTokens, bindings = [] } = options;
-  const tokens = { seal, leaseOf: bindLeases(bindings) };
+  const { signer = plainTokens, bindings = [] } = options;
+  const tokens = { signer, leaseOf: bindLeases(bindings) };
   // Without credentials, all callers are one.
   const room = (name: string, limit: number) => new Room(name, limit, options.keys ? null : limit);
   const rooms: Rooms = {
@@ -95,7 +94,7 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
     waits: room('waits', limits.waitsMax),
     uploads: room('uploads', limits.uploadsMax),
   };
-  const parts = { ...options, seal, tokens, limits, rooms, runtime };
+  const parts = { ...options, signer, tokens, limits, rooms, runtime };
   const { objects, records, draining, operations = 'here' } = options;
   const service = [
     ...leaseRoutes(parts),
@@ -129,9 +128,9 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
 }
 
 /** Tokens as they are: whoever may write may present any. */
-const plainTokens: Seal = {
-  seal: (token) => String(token),
-  open: (text) => parseToken(text),
+const plainTokens: TokenSigner = {
+  sign: (token) => String(token),
+  verify: (text) => parseToken(text),
 };
 
 function mount(app: Express, route: Route, gate: Gate): void {

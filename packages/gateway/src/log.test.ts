@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { createLog, type RequestLine } from './log.js';
-import { createSeal } from './seal.js';
+import { createTokenSigner } from './token-signer.js';
 
 function capture(level: 'debug' | 'info' = 'info') {
   const lines: Record<string, unknown>[] = [];
@@ -54,7 +54,7 @@ test('what is asked all the time is not told', () => {
   expect(lines).toEqual([]);
 });
 
-const sealed = createSeal([{ id: 'k1', secret: Buffer.alloc(32, 7) }], () => 0).seal(
+const signed = createTokenSigner([{ id: 'k1', secret: Buffer.alloc(32, 7) }], () => 0).sign(
   34n,
   { purpose: 'token', resource: 'a' },
   99,
@@ -95,18 +95,18 @@ test.each(secrets)('%s is never written, wherever it turns up', (_, secret) => {
   expect(text()).toContain('***');
 });
 
-test('of a sealed token the number is written, and the seal is not', () => {
+test('of a signed token the number is written, and the signature is not', () => {
   const { log, lines, text } = capture();
-  log.info(`presented ${sealed}`, { token: sealed });
+  log.info(`presented ${signed}`, { token: signed });
   expect(lines).toMatchObject([{ token: '34.***', msg: 'presented 34.***' }]);
-  expect(text()).not.toContain(sealed.split('.').at(-1));
+  expect(text()).not.toContain(signed.split('.').at(-1));
 });
 
 test('a secret at the end of what is written is not cut in two and so not recognized', () => {
   for (let before = 2_000; before < 2_060; before++) {
     const { log, text } = capture();
-    log.info('a', { address: `${'x'.repeat(before)} ${sealed}` });
-    expect(text()).not.toContain(sealed.slice(-43, -30));
+    log.info('a', { address: `${'x'.repeat(before)} ${signed}` });
+    expect(text()).not.toContain(signed.slice(-43, -30));
   }
 });
 

@@ -73,7 +73,7 @@ export const components: Part = {
       type: 'string',
       pattern: '^[1-9][0-9]{0,18}([.][A-Za-z0-9._-]+)?$',
       description:
-        'What to send as Fencing-Token, as it is. The digits before the first dot are the token; what follows is its seal.',
+        'What to send as Fencing-Token, as it is. The digits before the first dot are the token; what follows is its signature.',
     },
     WriteId: {
       type: 'string',

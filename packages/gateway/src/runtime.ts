@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 export interface Runtime {
   /** Monotonic milliseconds. */
   nowMs(): number;
-  /** Milliseconds since 1970, for the time at which a sealed token ends. */
+  /** Milliseconds since 1970, for the time at which a signed token ends. */
   wallClockMs(): number;
   /** Runs `callback` once after `delayMs`, unless the returned function is called before. */
   after(delayMs: number, callback: () => void): () => void;

@@ -5,13 +5,13 @@ import type { AllLimits } from '../limits.js';
 import type { GrantedLease, LeaseService } from '../parts.js';
 import { Problem } from '../problem.js';
 import type { Runtime } from '../runtime.js';
-import type { Seal } from '../seal.js';
+import type { TokenSigner } from '../token-signer.js';
 
 const RETRY_AFTER_MS = 1_000;
 
 export interface LeaseParts {
   readonly redlock: LeaseService;
-  readonly seal: Seal;
+  readonly signer: TokenSigner;
   readonly limits: AllLimits;
   readonly runtime: Runtime;
   /** Ends waits for leases. */
@@ -62,7 +62,7 @@ async function acquire(parts: LeaseParts, exchange: Exchange): Promise<void> {
 
 async function extend(parts: LeaseParts, exchange: Exchange): Promise<void> {
   const startedMs = parts.runtime.nowMs();
-  const { resource, owner, token } = named(parts.seal, exchange);
+  const { resource, owner, token } = named(parts.signer, exchange);
   const { ttlMs } = await timesOf(parts, exchange, ['ttlMs']);
   const remainingMs = await parts.redlock.extend({ resource, owner }, ttlMs);
   if (remainingMs < 1)
@@ -73,7 +73,7 @@ async function extend(parts: LeaseParts, exchange: Exchange): Promise<void> {
 }
 
 async function release(parts: LeaseParts, exchange: Exchange): Promise<void> {
-  const { resource, owner, token } = named(parts.seal, exchange);
+  const { resource, owner, token } = named(parts.signer, exchange);
   const outcome = await parts.redlock.release({ resource, owner });
   if (outcome === 'unknown')
     throw new Problem('no-quorum', 'too few lock nodes answered; the lease ends by itself', {
@@ -84,17 +84,17 @@ async function release(parts: LeaseParts, exchange: Exchange): Promise<void> {
 }
 
 function answer(
-  { seal, runtime, limits }: LeaseParts,
+  { signer, runtime, limits }: LeaseParts,
   { response, names }: Exchange,
   startedMs: number,
   lease: { readonly owner: string; readonly token: bigint; readonly remainingMs: number },
 ): void {
   const { resource = '' } = names;
   const { owner, remainingMs } = lease;
-  const endMs = runtime.wallClockMs() + limits.sealTtlMs;
-  const sealed = seal.seal(lease.token, { purpose: 'lease', resource, owner }, endMs);
-  const leaseId = `${owner}.${sealed}`;
-  const token = seal.seal(lease.token, { purpose: 'token', resource }, endMs);
+  const endMs = runtime.wallClockMs() + limits.signatureTtlMs;
+  const signed = signer.sign(lease.token, { purpose: 'lease', resource, owner }, endMs);
+  const leaseId = `${owner}.${signed}`;
+  const token = signer.sign(lease.token, { purpose: 'token', resource }, endMs);
   response.set('Fencing-Token', token);
   response.set('Location', `/v1/leases/${encodedPath(resource)}/${leaseId}`);
   reply(response, {
@@ -104,12 +104,12 @@ function answer(
 }
 
 /** The lease that the path names. @throws {Problem} where no gateway gave out that id for this resource */
-function named(seal: Seal, { names }: Exchange) {
+function named(signer: TokenSigner, { names }: Exchange) {
   const { resource = '', leaseId = '' } = names;
-  const [, owner = '', sealed = ''] = /^([0-9a-f-]+)\.(.+)$/.exec(leaseId) ?? [];
+  const [, owner = '', signed = ''] = /^([0-9a-f-]+)\.(.+)$/.exec(leaseId) ?? [];
   if (owner === '')
     throw new Problem('invalid-request', 'this is not the leaseId of an answer of this gateway');
-  return { resource, owner, token: seal.open(sealed, { purpose: 'lease', resource, owner }) };
+  return { resource, owner, token: signer.verify(signed, { purpose: 'lease', resource, owner }) };
 }
 
 /** The milliseconds that a body names, `ttlMs` always. Their ranges are for the lock service to check. */

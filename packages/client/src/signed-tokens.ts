@@ -10,18 +10,18 @@ export interface Presented {
 const TOKENS_MAX = 10_000;
 
 /**
- * The seals of the tokens that this client was given, so that callers can go on naming tokens by their numbers. The oldest ones
- * are forgotten where there are too many: the gateway then says that it wants the sealed one.
+ * The signed form of each token that this client received, so that callers can go on naming tokens by their numbers. The oldest ones
+ * are forgotten where there are too many: the gateway then says that it wants the signed one.
  */
-export class Seals {
+export class SignedTokens {
   readonly #byToken = new Map<bigint, Map<string, string>>();
 
   /** @returns the number */
-  keep(sealed: string, resource: string): bigint {
-    const token = parseToken(sealed.split('.', 1)[0] ?? '');
+  keep(signed: string, resource: string): bigint {
+    const token = parseToken(signed.split('.', 1)[0] ?? '');
     const known = this.#byToken.get(token) ?? new Map<string, string>();
     this.#byToken.delete(token);
-    this.#byToken.set(token, known.set(resource, sealed));
+    this.#byToken.set(token, known.set(resource, signed));
     if (this.#byToken.size > TOKENS_MAX)
       for (const [oldest] of this.#byToken) {
         this.#byToken.delete(oldest);
@@ -40,17 +40,17 @@ export class Seals {
     const known = this.#byToken.get(token);
     if (known === undefined) return { token, headers: { 'Fencing-Token': String(token) } };
     const [only] = known;
-    const [resource, sealed] = known.has(key) ? [key, known.get(key)] : (only ?? []);
-    if (sealed === undefined || resource === undefined || (known.size > 1 && resource !== key))
+    const [resource, signed] = known.has(key) ? [key, known.get(key)] : (only ?? []);
+    if (signed === undefined || resource === undefined || (known.size > 1 && resource !== key))
       throw new InvalidArgumentError(
         `several leases have this token: write under one whose resource is the key token=${token} key=${key}`,
       );
-    const isSealed = sealed.includes('.');
+    const isSigned = signed.includes('.');
     return {
       token,
       headers: {
-        'Fencing-Token': sealed,
-        ...(isSealed && resource !== key && { 'Fencing-Resource': encodedPath(resource) }),
+        'Fencing-Token': signed,
+        ...(isSigned && resource !== key && { 'Fencing-Resource': encodedPath(resource) }),
       },
     };
   }
