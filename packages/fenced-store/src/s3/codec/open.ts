@@ -135,9 +135,8 @@ export async function* opened(
   stamp: Stamp,
   member: AsyncIterable<Uint8Array>,
 ): AsyncGenerator<Uint8Array> {
-  const split = new Split(resource, stamp, member);
+  const data = new Data(resource, stamp, member);
   const blocks = new StoredBlocks();
-  const data = split.data();
   let length = 0;
   let checksum = 0;
   const counted = (chunk: Uint8Array): Uint8Array => {
@@ -156,10 +155,10 @@ export async function* opened(
     throw isOfZlib(error) ? damaged(resource, error) : error;
   } finally {
     // Not awaited: zlib may still be waiting for a piece.
-    data.return(undefined).catch(() => undefined);
+    data.return().catch(() => undefined);
   }
-  check(resource, parseTrailer(resource, split.trailer), {
-    isUsedUp: split.ended && blocks.usedBytes === split.dataBytes,
+  check(resource, parseTrailer(resource, data.trailer), {
+    isUsedUp: data.ended && blocks.usedBytes === data.bytes,
     length,
     crc32: checksum,
   });
@@ -234,42 +233,63 @@ function storedBlockBytes(data: Uint8Array): number | null {
   return data[0] === 0 && complement === 0xffff - bytes ? bytes : null;
 }
 
-/** A member that arrives in pieces, of which the first bytes are checked, and the last piece is held back. */
-class Split {
+/**
+ * The data of a member that arrives in pieces. The header is checked, and the trailer is held back.
+ *
+ * Not a generator: each `yield` of one that awaits costs several microseconds.
+ */
+class Data implements AsyncIterableIterator<Uint8Array> {
   trailer: Uint8Array = new Uint8Array();
-  dataBytes = 0;
+  bytes = 0;
   ended = false;
   readonly #head: Head;
-  readonly #member: AsyncIterable<Uint8Array>;
+  readonly #pieces: AsyncIterator<Uint8Array>;
+  #headerBytes = HEADER_BYTES;
+  /** The last piece, which may be or begin the trailer. */
+  #held: Uint8Array = new Uint8Array();
 
   constructor(resource: string, stamp: Stamp, member: AsyncIterable<Uint8Array>) {
     this.#head = new Head(resource, stamp);
-    this.#member = member;
+    this.#pieces = member[Symbol.asyncIterator]();
   }
 
-  async *data(): AsyncGenerator<Uint8Array> {
-    let headerBytes = HEADER_BYTES;
-    let held: Uint8Array = new Uint8Array();
-    for await (const piece of this.#member) {
-      const begun = this.#head.take(piece);
-      if (begun === null) continue;
-      const next = begun.subarray(headerBytes);
-      headerBytes = 0;
-      const kept = next.length < TRAILER_BYTES ? TRAILER_BYTES : 0;
-      const end = Math.max(0, held.length - kept);
-      if (end > 0) yield this.#counted(held.subarray(0, end));
-      held = end < held.length ? Buffer.concat([held.subarray(end), next]) : next;
+  async next(): Promise<IteratorResult<Uint8Array, undefined>> {
+    while (!this.ended) {
+      const { done, value } = await this.#pieces.next();
+      const data = done ? this.#last() : this.#take(value);
+      this.bytes += data.length;
+      if (data.length > 0) return { done: false, value: data };
     }
-    this.#head.end();
-    const end = Math.max(0, held.length - TRAILER_BYTES);
-    this.trailer = held.subarray(end);
-    if (end > 0) yield this.#counted(held.subarray(0, end));
-    this.ended = true;
+    return { done: true, value: undefined };
   }
 
-  #counted(data: Uint8Array): Uint8Array {
-    this.dataBytes += data.length;
-    return data;
+  async return(): Promise<IteratorReturnResult<undefined>> {
+    await this.#pieces.return?.();
+    return { done: true, value: undefined };
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  #take(piece: Uint8Array): Uint8Array {
+    const begun = this.#head.take(piece);
+    if (begun === null) return new Uint8Array();
+    const next = begun.subarray(this.#headerBytes);
+    this.#headerBytes = 0;
+    const held = this.#held;
+    const kept = next.length < TRAILER_BYTES ? TRAILER_BYTES : 0;
+    const end = Math.max(0, held.length - kept);
+    this.#held = end < held.length ? Buffer.concat([held.subarray(end), next]) : next;
+    return held.subarray(0, end);
+  }
+
+  #last(): Uint8Array {
+    this.#head.end();
+    const end = Math.max(0, this.#held.length - TRAILER_BYTES);
+    this.trailer = this.#held.subarray(end);
+    this.ended = true;
+    return this.#held.subarray(0, end);
   }
 }
 
