@@ -115,7 +115,7 @@ export interface TimeLimit {
 /** A signal that aborts after that time, unless it was lifted before, or renewed to begin again. */
 export function timeLimit(limitMs: number): TimeLimit {
   const limit = new AbortController();
-  const late = () => limit.abort(new DOMException('it took too long', 'TimeoutError'));
+  const late = () => limit.abort(tookTooLong());
   let timer = startTimer(late, limitMs);
   return {
     signal: limit.signal,
@@ -128,15 +128,6 @@ export function timeLimit(limitMs: number): TimeLimit {
   };
 }
 
-/** The promise's outcome, or a `TimeoutError` where it takes longer. */
-export async function within<T>(promise: Promise<T>, limitMs: number): Promise<T> {
-  let stop: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
-    stop = startTimer(() => reject(new DOMException('it took too long', 'TimeoutError')), limitMs);
-  });
-  try {
-    return await Promise.race([promise, late]);
-  } finally {
-    clearTimeout(stop);
-  }
+export function tookTooLong(): DOMException {
+  return new DOMException('it took too long', 'TimeoutError');
 }

@@ -1,6 +1,7 @@
 import type { Readable } from 'node:stream';
 import { finished } from 'node:stream/promises';
-import { timeLimit, unlessAborted, within } from '../runtime.js';
+import { setTimeout } from 'node:timers';
+import { timeLimit, tookTooLong, unlessAborted } from '../runtime.js';
 import { asBroken } from './failures.js';
 
 /** What the reader of a body waits for. */
@@ -10,16 +11,30 @@ export interface Patience {
   readonly signal: AbortSignal | undefined;
 }
 
-/** The bytes of a reply, each of which must come within the limit. */
+/**
+ * The bytes of a reply. While the reader waits for a piece, it must come within the limit.
+ *
+ * One timer serves all pieces: a timer and a race for each cost more than the pieces do.
+ */
 export async function* arriving(
   resource: string,
   body: Readable,
   { limitMs, signal }: Patience,
 ): AsyncGenerator<Uint8Array> {
-  const chunks = body[Symbol.asyncIterator]() as AsyncIterator<Uint8Array>;
+  const pieces = body[Symbol.asyncIterator]() as AsyncIterator<Uint8Array>;
+  // Ends the wait for a piece; without effect while the reader has one.
+  let giveUp: (reason: unknown) => void = () => undefined;
+  const timer = setTimeout(() => giveUp(tookTooLong()), limitMs);
+  const onAbort = (): void => giveUp(signal?.reason);
+  signal?.addEventListener('abort', onAbort);
   try {
     for (;;) {
-      const next = await unlessAborted(within(chunks.next(), limitMs), signal);
+      signal?.throwIfAborted();
+      timer.refresh();
+      const next = await new Promise<IteratorResult<Uint8Array>>((resolve, reject) => {
+        giveUp = reject;
+        pieces.next().then(resolve, reject);
+      });
       if (next.done) return;
       yield next.value;
     }
@@ -27,6 +42,8 @@ export async function* arriving(
     signal?.throwIfAborted();
     throw asBroken(resource, cause);
   } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener('abort', onAbort);
     body.destroy();
   }
 }

@@ -173,14 +173,16 @@ export class Requests {
   async open(key: string, signal?: AbortSignal): Promise<OpenObject | null> {
     const read = (output: GetObjectCommandOutput): ObjectFacts => this.#facts(key, output);
     const reply = await this.#get(key, signal, read, async (facts, body) => {
+      const pieces = arriving(key, body, this.#patience(signal));
+      const isLengthKnown = facts.storedBytes !== undefined;
       const object = {
         ...facts,
-        arriving: this.#ended(key, facts, arriving(key, body, this.#patience(signal)), signal),
+        arriving: isLengthKnown ? pieces : this.#ended(key, facts, pieces, signal),
         cancel: () => void body.destroy(),
       };
       if ((object.storedBytes ?? Number.POSITIVE_INFINITY) > SMALL_BYTES) return object;
-      const pieces = await Array.fromAsync(object.arriving);
-      return { ...object, arriving: Readable.from(pieces, { objectMode: true }) };
+      const all = await Array.fromAsync(object.arriving);
+      return { ...object, arriving: Readable.from(all, { objectMode: true }) };
     });
     return reply.ok ? reply.output : null;
   }
