@@ -28,8 +28,8 @@ const OTHERS_MS = 10;
 /** How many attempts in a row may win some nodes only, before the waiter lets those go. */
 const SPLITS_MAX = 2;
 
-/** Who waits in this process, first come, first served: of what is given up here, they are told before a node could. */
-export class Neighbours {
+/** In-process FIFO of waiters. A local release wakes them without a round trip. */
+export class LocalQueue {
   readonly #runtime: Runtime;
   readonly #waiting = new Map<string, Set<Place>>();
   /** What was handed on, and is not in anybody's hands yet. */
@@ -134,7 +134,7 @@ export class Place implements Wait {
   readonly #request: Request;
   readonly #wakeUps: WakeUps;
   readonly #runtime: Runtime;
-  readonly #neighbours: Neighbours;
+  readonly #localQueue: LocalQueue;
   readonly #called = new Set<number>();
   #isCalledHere = false;
   #mustAsk = false;
@@ -157,13 +157,13 @@ export class Place implements Wait {
     nodes: Nodes,
     request: Request,
     wakeUps: WakeUps,
-    neighbours: Neighbours,
+    localQueue: LocalQueue,
     runtime: Runtime,
   ) {
     this.#nodes = nodes;
     this.#request = request;
     this.#wakeUps = wakeUps;
-    this.#neighbours = neighbours;
+    this.#localQueue = localQueue;
     this.#runtime = runtime;
   }
 
@@ -171,7 +171,7 @@ export class Place implements Wait {
   get holding(): Holding {
     const { resources } = this.#request;
     const newOwner = (): string =>
-      resources.length === 1 ? this.#neighbours.newOwner() : this.#runtime.uniqueId();
+      resources.length === 1 ? this.#localQueue.newOwner() : this.#runtime.uniqueId();
     this.#holding ??= new Holding(resources, newOwner(), true);
     return this.#holding;
   }
@@ -185,15 +185,15 @@ export class Place implements Wait {
     return this.#inherited !== null;
   }
 
-  /** What a neighbour has handed on to it; once. */
+  /** Returns the lock that another waiter of this process handed over, once. */
   takeInherited(): LeaseClaim | null {
     const inherited = this.#inherited;
-    if (inherited) this.#neighbours.onTheWay.delete(inherited);
+    if (inherited) this.#localQueue.onTheWay.delete(inherited);
     this.#inherited = null;
     return inherited;
   }
 
-  /** What the nodes say to who stands in line, unless a neighbour hands the lock on to it before. */
+  /** The nodes' answer to a queued waiter, or `held` if the lock is handed over before it comes. */
   unlessInherited(asked: Promise<FailedAttempt | null>): Promise<FailedAttempt | null> {
     return new Promise((resolve) => {
       this.#interrupt = () => resolve({ ok: false, reason: 'held', nodes: [], retryAfterMs: 0 });
@@ -204,7 +204,7 @@ export class Place implements Wait {
   /** Who comes is in nobody's way who was just let have the lock: its place is its score. Rejects nowhere. */
   async untilPassed(): Promise<void> {
     const { resources, signal } = this.#request;
-    const passMs = this.#isInLine ? 0 : this.#neighbours.passMs(resources);
+    const passMs = this.#isInLine ? 0 : this.#localQueue.passMs(resources);
     if (passMs > 0) await sleep(this.#runtime, passMs, signal).catch(() => {});
   }
 
@@ -225,7 +225,7 @@ export class Place implements Wait {
   }
 
   inherit(claim: LeaseClaim): void {
-    this.#neighbours.onTheWay.add(claim);
+    this.#localQueue.onTheWay.add(claim);
     this.#inherited = claim;
     this.#isInLine = false;
     this.#leave();
@@ -237,8 +237,8 @@ export class Place implements Wait {
   showTicket(): Ticket | null {
     if (this.#ticket === null) return null;
     const [resource = '', ...more] = this.#request.resources;
-    this.#others = more.length > 0 ? [] : this.#neighbours.others(this, resource);
-    return { ...this.#ticket, heirsMax: this.#others.length, family: this.#neighbours.family };
+    this.#others = more.length > 0 ? [] : this.#localQueue.others(this, resource);
+    return { ...this.#ticket, heirsMax: this.#others.length, family: this.#localQueue.family };
   }
 
   /** Whether a majority has said that it may take the lock now. */
@@ -269,7 +269,7 @@ export class Place implements Wait {
 
   async pause(attempts: number, attempt: FailedAttempt, leftMs: number): Promise<void> {
     const { signal } = this.#request;
-    if (attempt.reason === 'held') this.#neighbours.hear(attempt.nodes);
+    if (attempt.reason === 'held') this.#localQueue.hear(attempt.nodes);
     if (attempt.reason === 'held' && this.#ticket === null) return this.enter();
     const delayMs = this.#delayMs(attempts, attempt);
     if (this.#splits === SPLITS_MAX) this.#stepBack();
@@ -288,22 +288,22 @@ export class Place implements Wait {
   /** Goes to the end of the line. */
   enter(): void {
     this.#ticket = {
-      score: this.#neighbours.newScore(),
+      score: this.#localQueue.newScore(),
       channel: this.#wakeUps.channel,
       turnMs: Math.min(this.#request.ttlMs, TURN_MAX_MS),
     };
-    this.#neighbours.join(this, this.#request.resources);
+    this.#localQueue.join(this, this.#request.resources);
     this.#listen();
   }
 
-  /** A neighbour has given up what this one waits for. */
+  /** Wakes this waiter: a lease of this process gave up the lock. */
   call(): void {
     this.#isCalledHere = true;
     this.#awaken();
   }
 
   [Symbol.dispose](): void {
-    this.#neighbours.leave(this, this.#request.resources);
+    this.#localQueue.leave(this, this.#request.resources);
     if (this.#isInLine) this.#stepBack();
     this.#leave();
     void this.takeInherited()?.release();

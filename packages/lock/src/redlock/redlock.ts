@@ -14,7 +14,7 @@ import { tell } from '../lease/events.js';
 import type { LeaseClaim, LeaseNodes } from '../lease/lease.js';
 import { type Attempted, LockService, type Request } from '../lease/lock-service.js';
 import { standInLine } from '../queue/standing.js';
-import { Neighbours, Place } from '../queue/waiting.js';
+import { LocalQueue, Place } from '../queue/waiting.js';
 import { WakeUps } from '../queue/wake-ups.js';
 import { Tick } from '../redis/calls.js';
 import { RedisNode } from '../redis/node.js';
@@ -57,7 +57,7 @@ export class Redlock extends LockService<Place> {
   readonly #options: ResolvedOptions;
   readonly #admissions: Admissions;
   readonly #wakeUps: WakeUps;
-  readonly #neighbours: Neighbours;
+  readonly #localQueue: LocalQueue;
   readonly #callForAdmission = (): void => this.#admissions.call();
 
   /** @throws {LockArgumentError} where a node has no name, a name is used twice or an option is out of range */
@@ -81,7 +81,7 @@ export class Redlock extends LockService<Place> {
     this.#nodes = new Nodes(nodes, options, runtime);
     this.#admissions = new Admissions(nodes, this.#options, runtime);
     const channel = `${options.keyPrefix}turn:${runtime.uniqueId()}`;
-    this.#neighbours = new Neighbours(runtime);
+    this.#localQueue = new LocalQueue(runtime);
     this.#wakeUps = new WakeUps(
       named.map(({ client }) => client),
       channel,
@@ -132,17 +132,17 @@ export class Redlock extends LockService<Place> {
     this.#admissions.close();
     const closed = super.close();
     // Who was handed a lock a moment ago has no lease yet that could be released.
-    const handedOn = [...this.#neighbours.onTheWay].map((claim) => claim.release());
+    const handedOn = [...this.#localQueue.onTheWay].map((claim) => claim.release());
     await Promise.all([closed, ...handedOn]);
     this.#wakeUps.close();
   }
 
   protected override wait(request: Request): Place {
-    return new Place(this.#nodes, request, this.#wakeUps, this.#neighbours, this.runtime);
+    return new Place(this.#nodes, request, this.#wakeUps, this.#localQueue, this.runtime);
   }
 
   protected override waitAtOnce(request: Request): Place | null {
-    if (!this.#neighbours.first(request.resources)) return null;
+    if (!this.#localQueue.first(request.resources)) return null;
     const place = this.wait(request);
     place.enter();
     return place;
@@ -238,8 +238,8 @@ export class Redlock extends LockService<Place> {
   }
 
   #tenure(grant: Grant): Tenure {
-    const [nodes, neighbours, call] = [this.#nodes, this.#neighbours, this.#callForAdmission];
-    return new Tenure(nodes, grant, neighbours, this.runtime, call);
+    const [nodes, localQueue, call] = [this.#nodes, this.#localQueue, this.#callForAdmission];
+    return new Tenure(nodes, grant, localQueue, this.runtime, call);
   }
 
   protected override nodesOf(resources: readonly string[], owner: string): LeaseNodes {

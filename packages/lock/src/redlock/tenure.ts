@@ -2,7 +2,7 @@ import type { Given } from '../core/answers.js';
 import { failureError } from '../core/failure.js';
 import { nodeTimeoutMs } from '../core/validity.js';
 import type { LeaseClaim } from '../lease/lease.js';
-import type { Neighbours, Place } from '../queue/waiting.js';
+import type { LocalQueue, Place } from '../queue/waiting.js';
 import type { Holding, Nodes } from '../redis/nodes.js';
 import type { Runtime } from '../runtime/runtime.js';
 import { extendOnAll, type ReleaseOutcome, releaseWhereAsked, writeBack } from './holding.js';
@@ -33,7 +33,7 @@ export interface Grant {
 export class Tenure implements LeaseClaim {
   readonly grant: Grant;
   readonly #nodes: Nodes;
-  readonly #neighbours: Neighbours;
+  readonly #localQueue: LocalQueue;
   readonly #runtime: Runtime;
   readonly #callForAdmission: () => void;
   #heirs: readonly Place[];
@@ -44,13 +44,13 @@ export class Tenure implements LeaseClaim {
   constructor(
     nodes: Nodes,
     grant: Grant,
-    neighbours: Neighbours,
+    localQueue: LocalQueue,
     runtime: Runtime,
     callForAdmission: () => void,
   ) {
     this.#nodes = nodes;
     this.grant = grant;
-    this.#neighbours = neighbours;
+    this.#localQueue = localQueue;
     this.#runtime = runtime;
     this.#callForAdmission = callForAdmission;
     this.#heirs = grant.heirs;
@@ -113,8 +113,8 @@ export class Tenure implements LeaseClaim {
     if (this.#handOn()) return Promise.resolve('released');
     const { holding, rest, ttlMs, deadlineMs, othersWait } = this.grant;
     rest?.end();
-    const next = othersWait ? null : this.#neighbours.first(holding.resources);
-    if (othersWait) this.#neighbours.letPass(holding.resources);
+    const next = othersWait ? null : this.#localQueue.first(holding.resources);
+    if (othersWait) this.#localQueue.letPass(holding.resources);
     const released = releaseWhereAsked(this.#nodes, holding, {
       limitMs: nodeTimeoutMs(ttlMs),
       isOver: this.#runtime.nowMs() >= deadlineMs,
@@ -134,8 +134,8 @@ export class Tenure implements LeaseClaim {
     this.#nodes.handOn(holding, heir.holding);
     rest?.begin();
     const next = { ...this.grant, token: token + 1n, heirs };
-    const [nodes, neighbours, runtime] = [this.#nodes, this.#neighbours, this.#runtime];
-    heir.inherit(new Tenure(nodes, next, neighbours, runtime, this.#callForAdmission));
+    const [nodes, localQueue, runtime] = [this.#nodes, this.#localQueue, this.#runtime];
+    heir.inherit(new Tenure(nodes, next, localQueue, runtime, this.#callForAdmission));
     return true;
   }
 }
