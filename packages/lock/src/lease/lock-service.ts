@@ -13,9 +13,9 @@ import type { FailedAttempt } from '../redlock/attempt.js';
 import type { ReleaseOutcome } from '../redlock/holding.js';
 import { type Runtime, shareSignal } from '../runtime/runtime.js';
 import { tell } from './events.js';
-import { HeldLeases } from './held-leases.js';
 import { keepAlive } from './keep-alive.js';
 import { Lease, type LeaseNodes } from './lease.js';
+import { LeaseRegistry } from './lease-registry.js';
 
 export interface TryAcquireOptions {
   /** Milliseconds for which the lock is taken, 10 to `maxTtlMs`. */
@@ -106,14 +106,14 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
   readonly #name: string;
   readonly #maxTtlMs: number;
   readonly #closing = new AbortController();
-  readonly #held: HeldLeases;
+  readonly #leases: LeaseRegistry;
 
   /** @param name for messages */
   protected constructor(name: string, maxTtlMs: number, runtime: Runtime) {
     this.#name = name;
     this.#maxTtlMs = maxTtlMs;
     this.runtime = runtime;
-    this.#held = new HeldLeases(maxTtlMs, runtime);
+    this.#leases = new LeaseRegistry(maxTtlMs, runtime);
     shareSignal(this.#closing.signal);
   }
 
@@ -232,14 +232,14 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
    */
   async release(held: HeldLease): Promise<ReleaseOutcome> {
     const { resources, owner } = checkHeld(held);
-    const own = this.#held.of(owner);
+    const own = this.#leases.of(owner);
     return own ? own.release() : this.nodesOf(resources, owner).release();
   }
 
   /** Releases what is held and ends waits with an error of code `closed`. Leaves clients and pools to their owner. */
   async close(): Promise<void> {
     this.#closing.abort(new LockError('closed', `this ${this.#name} was closed`));
-    await this.#held.releaseAll();
+    await this.#leases.releaseAll();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -248,7 +248,7 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
 
   /** How an attempt ended that began then, which whoever has subscribed is told. */
   #told({ resources, ttlMs, signal }: Request, ended: Attempted, startedMs: number): Attempted {
-    const attempt = standing(ended, signal);
+    const attempt = rejectIfExpired(ended, signal);
     if (attempt.ok) {
       const { token } = attempt.lease;
       tell('fenced:lock:acquire', () => {
@@ -286,20 +286,20 @@ export abstract class LockService<Waiting extends Wait = Wait> implements AsyncD
   }
 
   /** The lease that was won, released at the latest when the service is closed. */
-  protected hold(
+  protected track(
     resources: readonly string[],
     token: bigint,
     deadlineMs: number,
     nodes: LeaseNodes,
   ): Lease {
-    const lease = new Lease(resources, token, deadlineMs, nodes, this.#held);
-    this.#held.add(lease);
+    const lease = new Lease(resources, token, deadlineMs, nodes, this.#leases);
+    this.#leases.add(lease);
     return lease;
   }
 }
 
 /** The attempt, unless it was aborted after the last vote or its lease is over: whoever asked must not see that lease. */
-function standing(attempt: Attempted, signal: AbortSignal): Attempted {
+function rejectIfExpired(attempt: Attempted, signal: AbortSignal): Attempted {
   if (!attempt.ok || (!signal.aborted && attempt.lease.remainingMs() > 0)) return attempt;
   void attempt.lease.release();
   const reason = signal.aborted ? 'aborted' : 'too-slow';

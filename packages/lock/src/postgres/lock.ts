@@ -198,7 +198,7 @@ export class PostgresLock extends LockService {
     const deadlineMs = nowMs + validityMs(ttlMs, nowMs - startedMs);
     this.#forgetInTurn();
     const own = this.nodesOf(resources, owner);
-    const lease = this.hold(resources, BigInt(reply.token), deadlineMs, own);
+    const lease = this.track(resources, BigInt(reply.token), deadlineMs, own);
     return { ok: true, lease, answers: () => [nodeAnswer(NODE, { answer: 'granted' })] };
   }
 

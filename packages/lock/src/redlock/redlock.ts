@@ -233,7 +233,7 @@ export class Redlock extends LockService<Place> {
 
   #leaseOf(claim: LeaseClaim, answers: () => readonly NodeAnswer[]): Attempted {
     const { resources, token, deadlineMs } = claim;
-    const lease = this.hold(resources, token, deadlineMs, claim);
+    const lease = this.track(resources, token, deadlineMs, claim);
     return { ok: true, lease, answers };
   }
 

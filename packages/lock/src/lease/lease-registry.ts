@@ -10,7 +10,7 @@ const ENDED_MIN = 64;
  * The leases that a service holds. Ended leases leave the list many at a time: in a `Map` or a linked list, old leases refer to
  * new ones, which no minor garbage collection frees then.
  */
-export class HeldLeases implements LeaseService {
+export class LeaseRegistry implements LeaseService {
   readonly runtime: Runtime;
   readonly maxTtlMs: number;
   #leases: Lease[] = [];
