@@ -29,8 +29,8 @@ import {
 } from '../runtime/runtime.js';
 import { type AdmissionOutcome, Admissions, outcomeOf } from './admission.js';
 import { Attempt, type AttemptOutcome, type FailedAttempt } from './attempt.js';
+import { Backfill } from './backfill.js';
 import { type NodeConfig, nameNodes } from './node-names.js';
-import { Rest } from './rest.js';
 import { statusOf } from './status.js';
 import { type Grant, Tenure } from './tenure.js';
 
@@ -219,9 +219,9 @@ export class Redlock extends LockService<Place> {
       const { token, lastToken, deadlineMs, unasked, followers, othersWait, answers } = outcome;
       const kept = { token: lastToken, deadlineMs, unasked };
       const isOnAll = unasked.length === 0;
-      const rest = isOnAll ? null : new Rest(this.#nodes, holding, kept, this.runtime);
+      const backfill = isOnAll ? null : new Backfill(this.#nodes, holding, kept, this.runtime);
       const heirs = place?.heirs(followers) ?? [];
-      const grant = { holding, ttlMs, token, deadlineMs, rest, heirs, othersWait };
+      const grant = { holding, ttlMs, token, deadlineMs, backfill, heirs, othersWait };
       return this.#leaseOf(this.#tenure(grant), answers);
     }
     for (const node of outcome.nodes) {
@@ -245,7 +245,7 @@ export class Redlock extends LockService<Place> {
   protected override nodesOf(resources: readonly string[], owner: string): LeaseNodes {
     const holding = new Holding(resources, owner, true, this.#nodes.first.all);
     const ttlMs = this.#options.maxTtlMs;
-    const unknown = { token: 0n, deadlineMs: 0, rest: null, heirs: [], othersWait: false };
+    const unknown = { token: 0n, deadlineMs: 0, backfill: null, heirs: [], othersWait: false };
     return this.#tenure({ holding, ttlMs, ...unknown });
   }
 }

@@ -5,8 +5,8 @@ import type { LeaseClaim } from '../lease/lease.js';
 import type { LocalQueue, Place } from '../queue/waiting.js';
 import type { Holding, Nodes } from '../redis/nodes.js';
 import type { Runtime } from '../runtime/runtime.js';
+import type { Backfill } from './backfill.js';
 import { extendOnAll, type ReleaseOutcome, releaseWhereAsked, writeBack } from './holding.js';
-import type { Rest } from './rest.js';
 
 /** How much of its time a lease that is handed on must have left: others have asked for all of it. */
 const LEFT_MIN = 0.9;
@@ -19,7 +19,7 @@ export interface Grant {
   /** On the runtime's monotonic clock. */
   readonly deadlineMs: number;
   /** Where a bare majority has granted it. */
-  readonly rest: Rest | null;
+  readonly backfill: Backfill | null;
   /** Those who stand directly behind its holder in line, and wait in this process. Each has the next higher token. */
   readonly heirs: readonly Place[];
   /** Whether others are next after those. */
@@ -76,14 +76,14 @@ export class Tenure implements LeaseClaim {
   share(): string {
     if (this.#handedTo) return this.#handedTo.owner;
     this.#heirs = [];
-    this.grant.rest?.share();
+    this.grant.backfill?.share();
     return this.owner;
   }
 
   async extend(ttlMs: number): Promise<number> {
-    const { holding, rest } = this.grant;
+    const { holding, backfill } = this.grant;
     this.#heirs = [];
-    rest?.ask(ttlMs);
+    backfill?.ask(ttlMs);
     let free = new Map<number, Given>();
     let isExtended = false;
     const takeBack = (): void => {
@@ -101,7 +101,7 @@ export class Tenure implements LeaseClaim {
     if (extended.ok) {
       isExtended = true;
       takeBack();
-      rest?.extended(extended.deadlineMs);
+      backfill?.extended(extended.deadlineMs);
       return extended.deadlineMs;
     }
     // What a minority may still hold would only be in the way of the next holder.
@@ -111,8 +111,8 @@ export class Tenure implements LeaseClaim {
 
   release(): Promise<ReleaseOutcome> {
     if (this.#handOn()) return Promise.resolve('released');
-    const { holding, rest, ttlMs, deadlineMs, othersWait } = this.grant;
-    rest?.end();
+    const { holding, backfill, ttlMs, deadlineMs, othersWait } = this.grant;
+    backfill?.end();
     const next = othersWait ? null : this.#localQueue.first(holding.resources);
     if (othersWait) this.#localQueue.letPass(holding.resources);
     const released = releaseWhereAsked(this.#nodes, holding, {
@@ -126,13 +126,13 @@ export class Tenure implements LeaseClaim {
   }
 
   #handOn(): boolean {
-    const { ttlMs, deadlineMs, token, holding, rest } = this.grant;
+    const { ttlMs, deadlineMs, token, holding, backfill } = this.grant;
     const [heir, ...heirs] = this.#heirs.filter(({ isWaiting }) => isWaiting);
     if (!heir?.wants(ttlMs)) return false;
     if (deadlineMs - this.#runtime.nowMs() < LEFT_MIN * ttlMs) return false;
     this.#handedTo = heir.holding;
     this.#nodes.handOn(holding, heir.holding);
-    rest?.begin();
+    backfill?.begin();
     const next = { ...this.grant, token: token + 1n, heirs };
     const [nodes, localQueue, runtime] = [this.#nodes, this.#localQueue, this.#runtime];
     heir.inherit(new Tenure(nodes, next, localQueue, runtime, this.#callForAdmission));

@@ -12,10 +12,13 @@ const AGAIN_MIN_MS = 20;
 const AGAIN_MAX_MS = 1_000;
 
 /**
- * Has a lease that a bare majority granted held by the rest of the nodes, too, if it is kept: so that it can be extended when one of the
- * first is lost. Goes on until all of them hold it, or it has ended; or until others may have ended it, who cannot tell us.
+ * Copies a lease that a bare majority granted to the remaining nodes if the holder keeps it.
+ * The lease can then be extended after the loss of one of the first nodes.
+ *
+ * It ends when all nodes hold the lease, when the lease is over, or when another process may have
+ * released it.
  */
-export class Rest {
+export class Backfill {
   readonly #nodes: Nodes;
   readonly #holding: Holding;
   readonly #token: bigint;
