@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { setTimeout as startTimer } from 'node:timers';
+import { setTimeout as after } from 'node:timers';
 import { setTimeout } from 'node:timers/promises';
 
 /** Where time and chance come in. Tests and simulations pass their own. */
@@ -126,6 +126,11 @@ export function timeLimit(limitMs: number): TimeLimit {
     },
     lift: () => clearTimeout(timer),
   };
+}
+
+/** Calls `late` after that time. `refresh()` begins it anew. */
+export function startTimer(late: () => void, limitMs: number): NodeJS.Timeout {
+  return after(late, limitMs);
 }
 
 export function tookTooLong(): DOMException {

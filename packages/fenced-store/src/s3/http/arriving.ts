@@ -1,7 +1,6 @@
 import type { Readable } from 'node:stream';
 import { finished } from 'node:stream/promises';
-import { setTimeout } from 'node:timers';
-import { timeLimit, tookTooLong, unlessAborted } from '../runtime.js';
+import { startTimer, timeLimit, tookTooLong, unlessAborted } from '../runtime.js';
 import { asBroken } from './failures.js';
 
 /** What the reader of a body waits for. */
@@ -24,7 +23,7 @@ export async function* arriving(
   const pieces = body[Symbol.asyncIterator]() as AsyncIterator<Uint8Array>;
   // Ends the wait for a piece; without effect while the reader has one.
   let giveUp: (reason: unknown) => void = () => undefined;
-  const timer = setTimeout(() => giveUp(tookTooLong()), limitMs);
+  const timer = startTimer(() => giveUp(tookTooLong()), limitMs);
   const onAbort = (): void => giveUp(signal?.reason);
   signal?.addEventListener('abort', onAbort);
   try {
