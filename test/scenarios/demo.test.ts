@@ -117,9 +117,9 @@ describe('the command', () => {
     [['--store', 'mysql'], '--store must be one of s3, postgres: mysql'],
     [['--only', '10', '--store', 'postgres'], '--only 10 is not told on postgres'],
     [['--colour'], "Unknown option '--colour'"],
-  ])('does not understand %s, says why, and exits with 2', async (args, message) => {
+  ])('does not understand %s, says why, and exits with 64', async (args, message) => {
     const { code, stderr } = await demo(...args);
     expect(stderr).toContain(message);
-    expect(code).toBe(2);
+    expect(code).toBe(64);
   });
 });
