@@ -13,7 +13,7 @@ import {
   VersionMismatchError,
 } from '@fenced/store';
 import { errorJson } from '@fenced/store/internal';
-import type { ProblemCode } from './protocol/problem-codes.js';
+import { codeIn, type ProblemCode } from './protocol/problem-codes.js';
 
 /** A problem document (RFC 9457) of a gateway; what is none counts as one without a code. */
 export interface ProblemDocument {
@@ -47,8 +47,6 @@ export class LeaseError extends Error {
   }
 }
 
-const TYPE = 'urn:fenced:problem:';
-
 export async function readProblem(response: Response): Promise<ProblemDocument> {
   const text = await response.text().catch(() => '');
   let members: Record<string, unknown> = {};
@@ -59,9 +57,8 @@ export async function readProblem(response: Response): Promise<ProblemDocument> 
       // Cut off on the way: the status still tells something.
     }
   const { type, detail, title, retryAfterMs } = members;
-  const code = typeof type === 'string' && type.startsWith(TYPE) ? type.slice(TYPE.length) : null;
   return {
-    code: code as ProblemCode | null,
+    code: codeIn(type),
     status: response.status,
     detail: [title, detail].filter((part) => typeof part === 'string').join(': '),
     retryAfterMs: typeof retryAfterMs === 'number' ? retryAfterMs : undefined,

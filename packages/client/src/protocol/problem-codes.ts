@@ -84,6 +84,15 @@ export function titleOf(code: ProblemCode): string {
   return PROBLEMS[code][1];
 }
 
+/** The beginning of the `type` of every problem document. Its code follows. */
+const TYPE = 'urn:fenced:problem:';
+
 export function typeOf(code: ProblemCode): string {
-  return `urn:fenced:problem:${code}`;
+  return `${TYPE}${code}`;
+}
+
+/** The code in the `type` of a problem document; null if no gateway of ours wrote it. */
+export function codeIn(type: unknown): ProblemCode | null {
+  const isOurs = typeof type === 'string' && type.startsWith(TYPE);
+  return isOurs ? (type.slice(TYPE.length) as ProblemCode) : null;
 }
