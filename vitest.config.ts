@@ -19,7 +19,7 @@ export default defineConfig({
       { extends: true, test: { name: 'unit', include: UNIT, exclude: NEVER } },
       {
         extends: true,
-        // After the unit tests, one file at a time: most pause processes and watch the clock.
+        // Apart from the unit tests, one file at a time: most pause processes and watch the clock.
         test: {
           name: 'servers',
           include: TESTS,
