@@ -245,7 +245,7 @@ async function timeMs(client: Redis): Promise<number> {
 const UNTIL_AT = 2;
 
 function placeInUnits(place: readonly string[], nowMs: number): readonly unknown[] {
-  return place.with(UNTIL_AT, String(units(Number(place[UNTIL_AT]) - nowMs)));
+  return place.with(UNTIL_AT, String(wholeUnits(Number(place[UNTIL_AT]) - nowMs)));
 }
 
 async function agePlace(client: Redis, waiter: string, ms: number): Promise<void> {
@@ -275,8 +275,14 @@ function clientAt(where: number): Redis {
   return client;
 }
 
-function units(ms: number): number {
-  return ms < 0 ? ms : Math.round(ms / UNIT_MS);
+/** Redis answers negative numbers for keys that do not expire or do not exist. */
+function units(remainingMs: number): number {
+  return remainingMs < 0 ? remainingMs : wholeUnits(remainingMs);
+}
+
+/** Zero is never negative zero, which `toEqual` tells apart. */
+function wholeUnits(ms: number): number {
+  return Math.round(ms / UNIT_MS) + 0;
 }
 
 function withTimesInUnits(fields: Record<string, string>, nowMs: number): Record<string, unknown> {
@@ -284,7 +290,7 @@ function withTimesInUnits(fields: Record<string, string>, nowMs: number): Record
     if (field === 'incarnation' || field === 'vote') return [field, ...withoutTimes([value])];
     if (TIMES.has(field) && isTime(value)) return [field, units(nowMs - Number(value))];
     const left = (ends: string): string =>
-      isTime(ends) ? String(Math.round((Number(ends) - nowMs) / UNIT_MS) + 0) : ends;
+      isTime(ends) ? String(wholeUnits(Number(ends) - nowMs)) : ends;
     return [field, value.replace(HELD, left)];
   });
   return Object.fromEntries(told);
