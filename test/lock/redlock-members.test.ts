@@ -66,9 +66,9 @@ describe('a difference of node names', () => {
     const told =
       'members differ: this client has [a, b, d], nodes a and b were set up with [a, b, c] (only this client: d; only there: c), node d was set up as c with [a, b, c] (only this client: d; only there: c); configure all clients alike';
     const error = await refusalOf(other);
-    expect(error).toMatchObject({ code: 'members-differ' });
+    expect(error).toMatchObject({ code: 'config-mismatch' });
     const attempt = await other.tryAcquire('y', { ttlMs: 1_000 });
-    expect(attempt).toMatchObject({ ok: false, reason: 'members-differ' });
+    expect(attempt).toMatchObject({ ok: false, reason: 'config-mismatch' });
     // The last node need not be waited for.
     const first = told.slice(0, told.indexOf(' (only'));
     for (const text of [error.message, attempt.ok ? '' : attempt.hint]) {
@@ -78,10 +78,10 @@ describe('a difference of node names', () => {
       );
       expect(text).toContain('configure all clients alike');
     }
-    expect(error.nodes.filter(({ answer }) => answer === 'wrong-members').length).toBeGreaterThan(
+    expect(error.nodes.filter(({ answer }) => answer === 'config-mismatch').length).toBeGreaterThan(
       1,
     );
-    expect(error.nodes.find(({ answer }) => answer === 'wrong-members')).toMatchObject({
+    expect(error.nodes.find(({ answer }) => answer === 'config-mismatch')).toMatchObject({
       members: ['a', 'b', 'c'],
     });
     expect(await other.admit()).toMatchObject({
@@ -90,7 +90,7 @@ describe('a difference of node names', () => {
     });
     for (const node of await other.status()) {
       expect(node).toMatchObject({
-        noVote: 'wrong-members',
+        noVote: 'config-mismatch',
         membersAgree: false,
         members: ['a', 'b', 'c'],
       });
@@ -140,7 +140,7 @@ describe('a difference of node names', () => {
     const before = await hashOf(0);
     expect(await named('abd').admit({ node: 'a', force: true })).toMatchObject({
       ok: false,
-      reason: expect.stringContaining('node a goes on as it was: wrong-members'),
+      reason: expect.stringContaining('node a goes on as it was: config-mismatch'),
     });
     expect(await hashOf(0)).toEqual(before);
   });
@@ -169,7 +169,7 @@ describe('three of five servers that belong to another service', () => {
       links[1]?.release('toServer');
       links[2]?.release('toServer');
       const error = await waiting.catch((caught: unknown) => caught);
-      expect(error).toMatchObject({ code: 'members-differ' });
+      expect(error).toMatchObject({ code: 'config-mismatch' });
       expect(String(error)).toContain('[a, b, c, d, e], ');
       expect(String(error)).toContain('[a, b, c] (only this client: d, e)');
       expect(String(error)).not.toContain('--force');
@@ -186,7 +186,7 @@ describe('three of five servers that belong to another service', () => {
     const five = new Redlock({ nodes, keyPrefix: clients.keyPrefix }, runtime);
     await server(4).pause();
     await expect(five.acquire('y', { ttlMs: 1_000, waitMs: 60_000 })).rejects.toMatchObject({
-      code: 'members-differ',
+      code: 'config-mismatch',
     });
   });
 
@@ -200,7 +200,7 @@ describe('three of five servers that belong to another service', () => {
     };
     const five = named('abcde', service.nodes, closed);
     expect(await five.tryAcquire('y', { ttlMs: 60_000 })).toMatchObject({
-      ...{ ok: false, reason: 'members-differ' },
+      ...{ ok: false, reason: 'config-mismatch' },
       hint: expect.stringContaining('(only this client: d, e)'),
     });
   });
@@ -220,7 +220,7 @@ describe('three of five servers that belong to another service', () => {
       );
       for (const link of links) link.release('toClient');
       expect(await attempt).toMatchObject({
-        ...{ ok: false, reason: 'members-differ', retryAfterMs: 0 },
+        ...{ ok: false, reason: 'config-mismatch', retryAfterMs: 0 },
         hint: expect.stringContaining(
           'nodes a and b were set up with [a, b] (only this client: c, d)',
         ),

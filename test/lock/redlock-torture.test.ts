@@ -109,7 +109,7 @@ describe.each([3, 5])('with %i nodes', (nodeCount) => {
     await using few = await world.startClient(0, world.sites.slice(0, 1));
     await using other = await world.startClient(1, named);
     for (const { id, failures } of [few, other]) {
-      const refusals = () => failures.filter(({ failed }) => failed === 'members-differ').length;
+      const refusals = () => failures.filter(({ failed }) => failed === 'config-mismatch').length;
       await within(PATIENCE_MS, 'refusals', () => refusals() > 20);
       await world.untilAcquired(20);
       expect(world.history.filter(({ client }) => client === id)).toEqual([]);

@@ -58,7 +58,7 @@ function mismatch(model: RedisProcess, nodeKey: string, members: string): Reply 
   if (model.role !== 'master' && !model.has('replica-votes')) return ['not-master', model.role];
   if (model.has('members-ignored')) return null;
   if (field('members') === undefined || field('members') === members) return null;
-  const refusal = ['wrong-members', field('name') ?? '', field('names') ?? ''];
+  const refusal = ['config-mismatch', field('name') ?? '', field('names') ?? ''];
   return otherVersion(model, nodeKey, members) ?? refusal;
 }
 

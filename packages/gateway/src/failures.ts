@@ -37,7 +37,7 @@ const OF_LOCKS: Readonly<Record<string, ProblemCode>> = {
   'too-slow': 'no-quorum',
   'no-quorum': 'no-quorum',
   'memory-full': 'no-quorum',
-  'members-differ': 'lock-setup',
+  'config-mismatch': 'lock-setup',
   'wrong-version': 'lock-setup',
   'ttl-too-long': 'lock-setup',
   'not-installed': 'lock-setup',

@@ -7,7 +7,7 @@ export type MismatchReply =
   | { readonly answer: 'not-master'; readonly role: string }
   /** The node's own name and all names that it was set up with. */
   | {
-      readonly answer: 'wrong-members';
+      readonly answer: 'config-mismatch';
       readonly knownAs: string;
       readonly members: readonly string[];
     }
@@ -67,9 +67,9 @@ export interface NodeAnswer {
   readonly maxTtlMs?: number;
   /** For `not-master`: the role that the server states, such as `slave` for a replica. */
   readonly role?: string;
-  /** For `wrong-members`: the names of all nodes that this node was set up with. */
+  /** For `config-mismatch`: the names of all nodes that this node was set up with. */
   readonly members?: readonly string[];
-  /** For `wrong-members`: the name that this node has among those. */
+  /** For `config-mismatch`: the name that this node has among those. */
   readonly knownAs?: string;
   /** For `wrong-version`: the node's storage version; 0 for those before versions were kept. */
   readonly storageVersion?: number;

@@ -8,7 +8,7 @@ import { errorJson } from './json.js';
  * - `no-quorum`: too few nodes voted. The caller must look at `nodes`: each says why it did not.
  * - `too-slow`: the votes were won, but so late that nothing of the lease was left. The caller may try again, or ask for a longer TTL.
  * - `timeout`: the lock did not become free within `waitMs`. The caller may try again.
- * - `members-differ`: a majority is impossible, because nodes were set up with other node names. The
+ * - `config-mismatch`: a majority is impossible, because nodes were set up with other node names. The
  *   message has both lists. The caller must configure the same names everywhere.
  * - `wrong-version`: a majority is impossible, because nodes were set up with another storage
  *   version. The caller must run versions that work together: docs/storage-versions.md.
@@ -28,7 +28,7 @@ export type LockErrorCode =
   | 'no-quorum'
   | 'too-slow'
   | 'timeout'
-  | 'members-differ'
+  | 'config-mismatch'
   | 'wrong-version'
   | 'ttl-too-long'
   | 'memory-full'

@@ -43,7 +43,7 @@ export function failureError(
       return new QuorumError('not-installed', failure.hint ?? '', facts, causeOf(failure.nodes));
     case 'too-slow':
       return new QuorumError('too-slow', 'the votes came after the lease was over', facts);
-    case 'members-differ':
+    case 'config-mismatch':
     case 'wrong-version':
       return new QuorumError(failure.reason, describeMismatch(failure.nodes), facts);
     case 'ttl-too-long':

@@ -8,12 +8,12 @@ import { majorityOf } from './quorum.js';
 export const STORAGE_VERSION = 1;
 
 /** The codes of a configuration that leaves no majority. */
-export type Mismatch = 'members-differ' | 'wrong-version';
+export type Mismatch = 'config-mismatch' | 'wrong-version';
 
 type Answered = { readonly answer: string };
 
 const isSetUpOtherwise = ({ answer }: Answered): boolean =>
-  answer === 'wrong-members' || answer === 'wrong-version';
+  answer === 'config-mismatch' || answer === 'wrong-version';
 
 export function isMismatch(reply: Answered): reply is MismatchReply {
   return reply.answer === 'not-master' || isSetUpOtherwise(reply);
@@ -28,14 +28,14 @@ export function mismatchIn(answers: readonly Answered[]): Mismatch | null {
   if (others >= majorityOf(answers.length)) return null;
   return answers.some(({ answer }) => answer === 'wrong-version')
     ? 'wrong-version'
-    : 'members-differ';
+    : 'config-mismatch';
 }
 
 /** Whether the nodes that have not answered decide if no majority is left. */
 export function mayBeMismatch(answers: readonly Answered[]): boolean {
   if (!answers.some(isSetUpOtherwise) || mismatchIn(answers)) return false;
   const atWorst = answers.map((one) =>
-    one.answer === 'pending' ? { answer: 'wrong-members' } : one,
+    one.answer === 'pending' ? { answer: 'config-mismatch' } : one,
   );
   return mismatchIn(atWorst) !== null;
 }
@@ -51,7 +51,7 @@ export function describeMismatch(nodes: readonly NodeAnswer[]): string {
 
 function differentMembers(nodes: readonly NodeAnswer[]): string[] {
   const own = nodes.map(({ name }) => name);
-  const refusals = nodes.filter(({ answer }) => answer === 'wrong-members');
+  const refusals = nodes.filter(({ answer }) => answer === 'config-mismatch');
   if (refusals.length === 0) return [];
   const setUps = grouped(refusals, ({ name, members = [], knownAs = '' }) => {
     const as = knownAs === name ? '' : `as ${knownAs || 'another node'} `;

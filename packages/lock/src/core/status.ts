@@ -46,7 +46,7 @@ export interface NodeReport extends Inspection, NodeMemory {
  * - `restarted`: its process, its data or its replication history has changed since it was admitted.
  * - `superseded`: others know something later of it; it is an old master that still answers, or is just being admitted.
  * - `not-master`: its server is a replica, also one that can be written, or has another role.
- * - `wrong-members`: it was set up with other node names than this client has.
+ * - `config-mismatch`: it was set up with other node names than this client has.
  * - `wrong-version`: it was set up with another storage version than this client has.
  */
 export type NoVoteReason = 'new' | 'restarted' | 'superseded' | MismatchReply['answer'];
@@ -140,7 +140,7 @@ function mismatchOf({ role, setUp }: NodeReport): MismatchReply | null {
   if (!setUp || setUp.isOwn) return null;
   const { storageVersion, knownAs, members } = setUp;
   return storageVersion === STORAGE_VERSION
-    ? { answer: 'wrong-members', knownAs, members }
+    ? { answer: 'config-mismatch', knownAs, members }
     : { answer: 'wrong-version', storageVersion };
 }
 

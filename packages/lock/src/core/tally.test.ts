@@ -11,7 +11,7 @@ function anyCalls(votes: readonly Vote[]): boolean {
 const one = { generation: 1, incarnation: 'one' };
 const two = { generation: 2, incarnation: 'two' };
 
-const stranger: Vote = { answer: 'wrong-members', knownAs: 'a', members: ['a', 'z'] };
+const stranger: Vote = { answer: 'config-mismatch', knownAs: 'a', members: ['a', 'z'] };
 const older: Vote = { answer: 'wrong-version', storageVersion: 0 };
 
 function granted(token: bigint, nodeCount: number): Vote {
@@ -117,7 +117,7 @@ const losses: [string, Vote[]][] = [
   ['held', [granted(1n, 3), held, held]],
   ['no-quorum', [held, failed, failed]],
   ['no-quorum', [{ answer: 'not-admitted' }, { answer: 'not-admitted' }, granted(1n, 3)]],
-  ['members-differ', [stranger, stranger, granted(1n, 3)]],
+  ['config-mismatch', [stranger, stranger, granted(1n, 3)]],
   ['wrong-version', [older, stranger, granted(1n, 3)]],
   ['ttl-too-long', [tooLong, tooLong, held]],
   ['token-exhausted', [{ answer: 'token-exhausted' }, { answer: 'token-exhausted' }, held]],
@@ -136,12 +136,12 @@ test('an attempt that cannot win waits for the nodes that decide whether the con
   const late: Vote[] = [{ answer: 'not-admitted' }, { answer: 'not-admitted' }, stranger];
   expect(decide([...late, pending, pending])).toEqual(open);
   expect(decide([...late, older, pending])).toEqual(open);
-  expect(decide([...late, stranger, stranger])).toMatchObject({ reason: 'members-differ' });
+  expect(decide([...late, stranger, stranger])).toMatchObject({ reason: 'config-mismatch' });
   expect(decide([...late, stranger, older])).toMatchObject({ reason: 'wrong-version' });
   expect(decide([...late, stranger, failed])).toMatchObject({ reason: 'no-quorum' });
   // Nobody else need be waited for once it is decided.
   expect(decide([stranger, stranger, stranger, pending, pending])).toMatchObject({
-    reason: 'members-differ',
+    reason: 'config-mismatch',
   });
   expect(decide([failed, failed, stranger, { answer: 'not-admitted' }, pending])).toMatchObject({
     reason: 'no-quorum',

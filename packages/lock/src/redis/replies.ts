@@ -203,7 +203,7 @@ function refusal(
 function mismatch([answer, first, second]: readonly unknown[]): MismatchReply | null {
   if (answer === 'not-master') return { answer, role: text(first) };
   if (answer === 'wrong-version') return { answer, storageVersion: wholeNumber(first) };
-  if (answer !== 'wrong-members') return null;
+  if (answer !== 'config-mismatch') return null;
   return { answer, knownAs: text(first), members: namesIn(second) };
 }
 

@@ -256,7 +256,7 @@ const UNDER_WAY =
 const voteless: ReadonlySet<NodeAnswer['answer']> = new Set([
   'not-admitted',
   'not-master',
-  'wrong-members',
+  'config-mismatch',
   'wrong-version',
   'ttl-too-long',
   'memory-full',

@@ -75,7 +75,7 @@ local function mismatch(members)
   local refusal = other_version(members)
   if refusal then return refusal end
   local set_up = redis.call('HMGET', NODE, 'name', 'names')
-  return {'wrong-members', set_up[1] or '', set_up[2] or ''}
+  return {'config-mismatch', set_up[1] or '', set_up[2] or ''}
 end
 
 -- What votes of this script were given as: all of them the same, as a rule.
