@@ -64,7 +64,7 @@ const hung: { status: string } & Pick<RedisClient, 'evalsha' | 'eval'> = {
   eval: never,
 };
 const retrying = { ...hung, status: 'reconnecting', once: () => undefined };
-const waiting = { ...hung, evalsha: says('not-admitted'), eval: says('not-admitted') };
+const waiting = { ...hung, evalsha: says('not-voting'), eval: says('not-voting') };
 
 function redlock(...clients: (typeof hung)[]): (clock: Clock) => Lock {
   const nodes = clients.map((client, at) => ({ name: `node-${at}`, client: { ...client } }));

@@ -192,7 +192,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     await until(async () => {
       const attempt = await other.lock.tryAcquire('x', { ttlMs: TTL_MS });
       expect(attempt).toMatchObject({ ok: false });
-      return attempt.nodes[0]?.answer === 'not-admitted';
+      return attempt.nodes[0]?.answer === 'not-voting';
     });
     await lease.release();
     await world.untilClean();

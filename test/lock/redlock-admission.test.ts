@@ -341,7 +341,7 @@ describe('an error', () => {
     await nodes[1].kill();
     const refusal = async () =>
       (await lock.acquire('x', { ttlMs: 500 }).catch((error: unknown) => error)) as Error;
-    await until(async () => (await refusal()).message.includes('n0: not-admitted'));
+    await until(async () => (await refusal()).message.includes('n0: not-voting'));
     const error = await refusal();
     expect(error).toBeInstanceOf(NoQuorumError);
     expect(error.message).toMatch(

@@ -46,7 +46,7 @@ test('everything that happens to a lease and to its nodes is told on diagnostics
       service.nodes.map(({ name }) => name),
     );
     // The attempt was decided by two of them.
-    const refused = { resources: ['x'], node: { answer: 'not-admitted' } };
+    const refused = { resources: ['x'], node: { answer: 'not-voting' } };
     expect(of('fenced:lock:node-refused')).toMatchObject([refused, refused]);
     expect(of('fenced:lock:acquire')).toEqual([
       { resources: ['x'], token, ttlMs: 5_000, tookMs: expect.any(Number) },

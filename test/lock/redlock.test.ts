@@ -413,7 +413,7 @@ describe('nodes', () => {
     await service.nodes[1]?.pause();
     const attempt = await redlock().tryAcquire('y', { ttlMs: 1_000 });
     if (attempt.ok) throw new Error('a majority needs the vote of the node without memory');
-    expect(attempt.nodes[0]).toMatchObject({ name: 'a', answer: 'not-admitted' });
+    expect(attempt.nodes[0]).toMatchObject({ name: 'a', answer: 'not-voting' });
   });
 
   test('new ones vote only once all of them answer, and the error names who is missing', async () => {

@@ -69,7 +69,7 @@ function voter(model: RedisProcess, nodeKey: string, members: string): Voter | R
   const mayVote =
     model.field(nodeKey, 'history') === model.history ||
     (model.has('no-admission-check') && field('history') !== '');
-  if (!mayVote) return ['not-admitted'];
+  if (!mayVote) return ['not-voting'];
   return {
     vote: field('vote'),
     floor: Number(field('floor')),

@@ -16,7 +16,7 @@ export interface Lock {
   tryAcquire(resource: string, ttlMs: number): Promise<LockAttempt>;
 }
 
-/** The answers of the nodes that were waited for, the same ones together: `A B held; C not-admitted`. */
+/** The answers of the nodes that were waited for, the same ones together: `A B held; C not-voting`. */
 export function summarize(
   nodes: readonly { readonly name: string; readonly answer: string }[],
 ): string {

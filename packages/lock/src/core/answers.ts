@@ -40,7 +40,7 @@ export type VoteReply =
       /** From a node on which the locks are free. */
       readonly given?: Given;
     }
-  | { readonly answer: 'not-admitted' | 'token-exhausted' | 'turn' }
+  | { readonly answer: 'not-voting' | 'token-exhausted' | 'turn' }
   | MismatchReply
   | NodeFailure;
 

@@ -24,7 +24,7 @@ function alphabet(nodeCount: number): Vote[] {
     granted(33n, nodeCount),
     granted(34n, nodeCount),
     { answer: 'held', remainingMs: 500, timeMs: 0 },
-    { answer: 'not-admitted' },
+    { answer: 'not-voting' },
     { answer: 'error', error },
   ];
 }
@@ -106,7 +106,7 @@ test('nodes that are to be admitted are noticed: without a vote, or with one tha
     false,
   );
   expect(anyCalls([old, knows, { answer: 'pending' }])).toBe(true);
-  expect(anyCalls([{ answer: 'not-admitted' }, granted(1n, 3), old])).toBe(true);
+  expect(anyCalls([{ answer: 'not-voting' }, granted(1n, 3), old])).toBe(true);
 });
 
 const held: Vote = { answer: 'held', remainingMs: 1, timeMs: 0 };
@@ -116,7 +116,7 @@ const losses: [string, Vote[]][] = [
   ['held', [held, held, failed]],
   ['held', [granted(1n, 3), held, held]],
   ['no-quorum', [held, failed, failed]],
-  ['no-quorum', [{ answer: 'not-admitted' }, { answer: 'not-admitted' }, granted(1n, 3)]],
+  ['no-quorum', [{ answer: 'not-voting' }, { answer: 'not-voting' }, granted(1n, 3)]],
   ['config-mismatch', [stranger, stranger, granted(1n, 3)]],
   ['wrong-version', [older, stranger, granted(1n, 3)]],
   ['ttl-too-long', [tooLong, tooLong, held]],
@@ -133,7 +133,7 @@ test.each(losses)('the reason of a loss is %s', (reason, votes) => {
 test('an attempt that cannot win waits for the nodes that decide whether the configuration is the reason', () => {
   const pending: Vote = { answer: 'pending' };
   const open = { state: 'open', token: 0n, laggards: [] };
-  const late: Vote[] = [{ answer: 'not-admitted' }, { answer: 'not-admitted' }, stranger];
+  const late: Vote[] = [{ answer: 'not-voting' }, { answer: 'not-voting' }, stranger];
   expect(decide([...late, pending, pending])).toEqual(open);
   expect(decide([...late, older, pending])).toEqual(open);
   expect(decide([...late, stranger, stranger])).toMatchObject({ reason: 'config-mismatch' });
@@ -143,7 +143,7 @@ test('an attempt that cannot win waits for the nodes that decide whether the con
   expect(decide([stranger, stranger, stranger, pending, pending])).toMatchObject({
     reason: 'config-mismatch',
   });
-  expect(decide([failed, failed, stranger, { answer: 'not-admitted' }, pending])).toMatchObject({
+  expect(decide([failed, failed, stranger, { answer: 'not-voting' }, pending])).toMatchObject({
     reason: 'no-quorum',
   });
 });

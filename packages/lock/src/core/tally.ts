@@ -73,7 +73,7 @@ export function decide(votes: readonly Vote[]): Decision {
  */
 export function callsForAdmission(answers: readonly (Vote | Cast)[], index: number): boolean {
   const vote = answers[index];
-  if (!vote || !('roster' in vote)) return vote?.answer === 'not-admitted';
+  if (!vote || !('roster' in vote)) return vote?.answer === 'not-voting';
   for (let at = 0; at < answers.length; at += 1) {
     const other = answers[at];
     if (!other || !('roster' in other)) continue;

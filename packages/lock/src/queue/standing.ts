@@ -56,7 +56,7 @@ export function standInLine(
     const hear = (index: number, vote: Vote, isMore: boolean): void => {
       unanswered -= 1;
       votes[index] = vote;
-      if (vote.answer === 'not-admitted') callForAdmission();
+      if (vote.answer === 'not-voting') callForAdmission();
       const isVote = vote.answer === 'turn' || vote.answer === 'held';
       if (!isVote) first.doubt(index);
       if (isSettled || isMore) return;

@@ -194,7 +194,7 @@ function refusal(
   }
   return (
     mismatch(parts) ?? {
-      answer: oneOf(parts, 'not-admitted', 'token-exhausted', 'not-held', 'turn'),
+      answer: oneOf(parts, 'not-voting', 'token-exhausted', 'not-held', 'turn'),
     }
   );
 }

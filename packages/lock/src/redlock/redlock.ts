@@ -156,7 +156,7 @@ export class Redlock extends LockService<Place> {
     const ran = await this.#run(request, place, holding, untilMs);
     const first = this.#end(ran, request, place, holding);
     if (first.ok || first.reason !== 'no-quorum' || place?.hasInherited) return first;
-    if (!first.nodes.some((node) => node.answer === 'not-admitted')) return first;
+    if (!first.nodes.some((node) => node.answer === 'not-voting')) return first;
     const leftMs = Math.max(1, untilMs - this.runtime.nowMs());
     const admitting = inTime(this.runtime, nobody, this.#admissions.admit(), leftMs);
     const answer = await unlessAborted(admitting, request.signal);
@@ -254,7 +254,7 @@ const UNDER_WAY =
   'nodes without a vote are being admitted, which takes longer than the call may: try again';
 
 const voteless: ReadonlySet<NodeAnswer['answer']> = new Set([
-  'not-admitted',
+  'not-voting',
   'not-master',
   'config-mismatch',
   'wrong-version',

@@ -5,7 +5,7 @@
 -- arguments: owner, ttl (ms), fence ttl (ms); of who would wait also its score, channel and turn (ms), to how many it would hand the lock
 -- on, what their owner ids begin with, and by how much (ms) others may have come before them. The token is the last of as many more.
 -- The own key ends with the owner.
--- Reply: {'granted', token, voter}, for who would wait also how many those are, and whether others wait | {'held', remaining (ms), time (ms)} | {'not-admitted'}
+-- Reply: {'granted', token, voter}, for who would wait also how many those are, and whether others wait | {'held', remaining (ms), time (ms)} | {'not-voting'}
 --        | {'ttl-too-long', max_ttl} | {'token-exhausted'}.
 commands.acquire = function(from, to, owner, ttl, fence_ttl, score, channel, turn, most, family, together)
   local waiter

@@ -2,7 +2,7 @@
 -- has given that, or that very token, meanwhile: no node ever gives the same token twice, whatever is sent again or comes late.
 -- keys: the line of each resource.
 -- arguments: owner, token, fence ttl (ms).
--- Reply: {'granted', token, voter} | {'not-held'} | {'not-admitted'} | {'token-exhausted'}.
+-- Reply: {'granted', token, voter} | {'not-held'} | {'not-voting'} | {'token-exhausted'}.
 commands.confirm = function(from, to, owner, token, fence_ttl)
   local node, refusal = admitted()
   if not node then return refusal end

@@ -3,7 +3,7 @@
 -- keys: the line of each resource.
 -- arguments: owner, ttl (ms).
 -- Reply: {'extended', voter} | {'not-held'}, or what note_number replies if nobody else holds any of the locks
---        | {'not-admitted'} | {'ttl-too-long', max_ttl}.
+--        | {'not-voting'} | {'ttl-too-long', max_ttl}.
 commands.extend = function(from, to, owner, ttl)
   local node, refusal = admitted()
   if not node then return refusal end

@@ -9,7 +9,7 @@
 -- keys: the line of each resource.
 -- arguments: owner, ttl (ms), token, fence ttl (ms); if the token is a number that was told, the incarnation that told it.
 -- Reply: {'granted', token, voter} | {'not-held'}, or what note_number replies
---        | {'not-admitted'} | {'ttl-too-long', max_ttl}.
+--        | {'not-voting'} | {'ttl-too-long', max_ttl}.
 commands.keep = function(from, to, owner, ttl, token, fence_ttl, incarnation)
   local node, refusal = admitted()
   if not node then return refusal end

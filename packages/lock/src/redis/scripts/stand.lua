@@ -1,7 +1,7 @@
 -- Stands in line, and takes nothing: where the lock is free here, somebody may still hold it on a majority of the nodes.
 -- keys: the line of each resource, then the own key of who waits.
 -- arguments: owner, score, channel, turn (ms).
--- Reply: {'turn'} | {'held', remaining (ms), time (ms)} | {'not-admitted'}.
+-- Reply: {'turn'} | {'held', remaining (ms), time (ms)} | {'not-voting'}.
 commands.stand = function(from, to, owner, score, channel, turn)
   local waiter = KEYS[to]
   to = to - 1

@@ -2,7 +2,7 @@
 
 local TOKEN_MAX = 9007199254740991 -- 2^53-1: Lua numbers are doubles, and larger ones are rounded
 
--- The voter that this node is, or nil and the refusal that it must answer: a mismatch, see node.lua, or {'not-admitted'}.
+-- The voter that this node is, or nil and the refusal that it must answer: a mismatch, see node.lua, or {'not-voting'}.
 local function admitted()
   if not voter then
     local fields = redis.call('HMGET', NODE,
@@ -21,7 +21,7 @@ local function admitted()
   end
   local refusal = mismatch(voter.members)
   if refusal then return nil, refusal end
-  if voter.history ~= own_history() then return nil, {'not-admitted'} end
+  if voter.history ~= own_history() then return nil, {'not-voting'} end
   if not voter.place then
     voter.place = #voters + 1
     voters[voter.place] = voter.told
