@@ -15,22 +15,21 @@ import './node-version.js';
 
 export type { NodeAnswer } from './core/answers.js';
 export * from './core/errors.js';
-export type { Failure } from './core/failure.js';
+export type { AcquireFailure } from './core/failure.js';
 export type { RedlockOptions } from './core/options.js';
 export type { NodeStatus, NoVoteReason } from './core/status.js';
 export type { LeaseEvent, LockEvents } from './lease/events.js';
 export type { Lease } from './lease/lease.js';
 export type {
-  AcquireAttempt,
   AcquireOptions,
+  AcquireResult,
   HeldLease,
   TryAcquireOptions,
   UsingOptions,
 } from './lease/lock-service.js';
+export type { ReleaseOutcome } from './lease/transport.js';
 export type { RedisClient } from './redis/client.js';
 export type { AdmissionOutcome } from './redlock/admission.js';
-export type { FailedAttempt } from './redlock/attempt.js';
-export type { ReleaseOutcome } from './redlock/holding.js';
 export type { NodeConfig } from './redlock/node-names.js';
 export { type AdmitOptions, Redlock, type RedlockConfig } from './redlock/redlock.js';
 export type { Runtime } from './runtime/runtime.js';

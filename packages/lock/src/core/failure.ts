@@ -10,19 +10,21 @@ import {
 import { describeMismatch } from './mismatch.js';
 import type { LossReason } from './tally.js';
 
-/** An attempt to acquire or to extend that the nodes did not grant. */
-export interface Failure {
+/** An acquisition or an extension that the nodes did not grant. */
+export interface AcquireFailure {
+  readonly ok: false;
   readonly reason: LossReason | 'not-installed' | 'too-slow' | 'lost' | 'aborted';
+  /** Every node's own answer. */
   readonly nodes: readonly NodeAnswer[];
-  /** Milliseconds after which another attempt could win, as far as the nodes can tell. */
+  /** Milliseconds after which another acquisition could win, according to the nodes. */
   readonly retryAfterMs: number;
-  /** What would help, where that is known. */
+  /** What would help, if that is known. */
   readonly hint?: string;
 }
 
 /** The error for a caller who asked for `resources` and was ready to wait `waitMs`. */
 export function failureError(
-  failure: Failure,
+  failure: AcquireFailure,
   resources: readonly string[],
   waitMs: number,
 ): LockError {

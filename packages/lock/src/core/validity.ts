@@ -29,5 +29,10 @@ export function nodeTimeoutMs(ttlMs: number): number {
   return Math.min(NODE_TIMEOUT_MAX_MS, Math.ceil(ttlMs / 2));
 }
 
-/** Milliseconds for which an attempt waits for answers, at most, that begins when the time of its caller is over, or nearly. */
+/** Milliseconds for the answers to an acquisition that begins when the caller's time is almost over. */
 export const LAST_ANSWERS_MS = 250;
+
+/** Milliseconds for the answers to an acquisition whose caller waits for another `leftMs`. */
+export function answerLimitMs(ttlMs: number, leftMs: number): number {
+  return Math.max(1, Math.min(nodeTimeoutMs(ttlMs), leftMs));
+}

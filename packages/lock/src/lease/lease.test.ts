@@ -1,7 +1,8 @@
 import { expect, test } from 'vitest';
 import { LeaseLostError } from '../core/errors.js';
 import type { Runtime } from '../runtime/runtime.js';
-import { Lease, type LeaseNodes, type LeaseService } from './lease.js';
+import { Lease, type LeaseService } from './lease.js';
+import type { LeaseClaim } from './transport.js';
 
 /** A clock that moves when told, and timers that fire only when told: what a stopped process lives by. */
 class ManualRuntime implements Runtime {
@@ -22,12 +23,13 @@ class ManualRuntime implements Runtime {
 
 function lease(
   runtime: Runtime,
-  { ended = () => {}, ...nodes }: Partial<LeaseNodes & LeaseService> = {},
+  { ended = () => {}, ...servers }: Partial<LeaseClaim & LeaseService> = {},
 ): Lease {
   const release = async () => 'released' as const;
-  const all = { owner: 'owner', extend: async () => 0, release, ...nodes };
+  const held = { resources: ['x'], token: 33n, deadlineMs: 1_000, owner: 'owner' };
+  const claim = { ...held, extend: async () => 0, release, ...servers };
   const service = { runtime, maxTtlMs: 60_000, shared: () => {}, ended };
-  return new Lease(['x'], 33n, 1_000, all, service);
+  return new Lease(claim, service);
 }
 
 test('a process that was stopped past the deadline finds the signal aborted before any timer has fired', () => {

@@ -1,28 +1,8 @@
 import { LeaseLostError, LockArgumentError } from '../core/errors.js';
 import { checkTtlMs } from '../core/options.js';
-import type { ReleaseOutcome } from '../redlock/holding.js';
 import type { Runtime } from '../runtime/runtime.js';
-import { isHeard, tell } from './events.js';
-
-/** What a lease asks of the nodes. */
-export interface LeaseNodes {
-  /** Random, of one attempt, never used again: under this name the nodes hold the lease. */
-  readonly owner: string;
-  /** The owner id, which may become known to other processes from now on; another one that nobody has, where the lease was handed on. */
-  share?(): string;
-  /** @returns the new deadline on the runtime's monotonic clock */
-  extend(ttlMs: number): Promise<number>;
-  release(): Promise<ReleaseOutcome>;
-}
-
-/** A lock that the nodes have granted: a `Lease` is made of it. */
-export interface LeaseClaim extends LeaseNodes {
-  /** Sorted. */
-  readonly resources: readonly string[];
-  readonly token: bigint;
-  /** On the runtime's monotonic clock. */
-  readonly deadlineMs: number;
-}
+import { hasSubscribers, publish } from './events.js';
+import type { LeaseClaim, ReleaseOutcome } from './transport.js';
 
 /** The lock service that a lease belongs to. */
 export interface LeaseService {
@@ -64,7 +44,7 @@ export class Lease implements AsyncDisposable {
   readonly resources: readonly string[];
   /** Greater than the token of every earlier holder of each of the resources. */
   readonly token: bigint;
-  readonly #nodes: LeaseNodes;
+  readonly #claim: LeaseClaim;
   readonly #service: LeaseService;
   #controller: AbortController | null = null;
   /** Null while the lease has not ended. */
@@ -75,19 +55,13 @@ export class Lease implements AsyncDisposable {
   #cancelTimer: (() => void) | null = null;
   #released: Promise<ReleaseOutcome> | null = null;
 
-  constructor(
-    resources: readonly string[],
-    token: bigint,
-    deadlineMs: number,
-    nodes: LeaseNodes,
-    service: LeaseService,
-  ) {
-    this.resources = resources;
-    this.token = token;
-    this.#deadlineMs = deadlineMs;
-    this.#nodes = nodes;
+  constructor(claim: LeaseClaim, service: LeaseService) {
+    this.resources = claim.resources;
+    this.token = claim.token;
+    this.#deadlineMs = claim.deadlineMs;
+    this.#claim = claim;
     this.#service = service;
-    if (isHeard('fenced:lock:lost')) this.#watchDeadline();
+    if (hasSubscribers('fenced:lock:lost')) this.#watchDeadline();
   }
 
   static {
@@ -102,7 +76,7 @@ export class Lease implements AsyncDisposable {
    * releases the lease: see `extend` and `release` of the lock service. Whoever knows it can.
    */
   get owner(): string {
-    const owner = this.#nodes.share?.() ?? this.#nodes.owner;
+    const owner = this.#claim.share?.() ?? this.#claim.owner;
     if (!this.#ending) this.#service.shared(owner, this);
     return owner;
   }
@@ -161,14 +135,14 @@ export class Lease implements AsyncDisposable {
     checkTtlMs(ttlMs, this.#service.maxTtlMs);
     let deadlineMs: number;
     try {
-      deadlineMs = await this.#nodes.extend(ttlMs);
+      deadlineMs = await this.#claim.extend(ttlMs);
     } catch (error) {
       if (error instanceof LeaseLostError) this.#lose(error.message, error);
       throw error;
     }
     const remainingMs = deadlineMs - this.#service.runtime.nowMs();
     const { resources, token } = this;
-    tell('fenced:lock:extended', () => ({ resources, token, remainingMs }));
+    publish('fenced:lock:extended', () => ({ resources, token, remainingMs }));
     this.ensure();
     this.#deadlineMs = Math.max(this.#deadlineMs, deadlineMs);
     if (this.#cancelTimer) this.#watchDeadline();
@@ -198,10 +172,10 @@ export class Lease implements AsyncDisposable {
 
   #release(): Promise<ReleaseOutcome> {
     const { resources, token } = this;
-    const released = this.#nodes.release();
-    if (isHeard('fenced:lock:released')) {
+    const released = this.#claim.release();
+    if (hasSubscribers('fenced:lock:released')) {
       void released.then((outcome) => {
-        tell('fenced:lock:released', () => ({ resources, token, outcome }));
+        publish('fenced:lock:released', () => ({ resources, token, outcome }));
       });
     }
     return released;
@@ -228,10 +202,10 @@ export class Lease implements AsyncDisposable {
     if (this.#ending) return;
     const ending = { message, cause, error: null };
     this.#ending = ending;
-    this.#service.ended(this.#nodes.owner);
+    this.#service.ended(this.#claim.owner);
     if (this.#released === null) {
       const { resources, token } = this;
-      tell('fenced:lock:lost', () => ({ resources, token, reason: this.#reasonOf(ending) }));
+      publish('fenced:lock:lost', () => ({ resources, token, reason: this.#reasonOf(ending) }));
     }
     this.#controller?.abort(this.#reasonOf(ending));
   }

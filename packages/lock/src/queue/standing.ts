@@ -1,8 +1,8 @@
+import type { AcquireFailure } from '../core/failure.js';
 import { mayBeMismatch } from '../core/mismatch.js';
 import { majorityOf } from '../core/quorum.js';
 import { lossReason, retryAfterMs, type Vote } from '../core/tally.js';
 import type { Holding, Nodes, Ticket } from '../redis/nodes.js';
-import type { FailedAttempt } from '../redlock/attempt.js';
 import { onAbort, type Runtime } from '../runtime/runtime.js';
 
 export interface Standing {
@@ -28,20 +28,20 @@ export function standInLine(
   { holding, ticket, limitMs, signal }: Standing,
   runtime: Runtime,
   callForAdmission: () => void,
-): Promise<FailedAttempt | null> {
+): Promise<AcquireFailure | null> {
   const majority = majorityOf(nodes.all.length);
   const votes: Vote[] = nodes.all.map(() => ({ answer: 'pending' }));
   const count = (answer: Vote['answer']): number =>
     votes.filter((vote) => vote.answer === answer).length;
   return new Promise((resolve) => {
     let isSettled = false;
-    const settle = (outcome: FailedAttempt | null): void => {
+    const settle = (outcome: AcquireFailure | null): void => {
       isSettled = true;
       ignoreAbort();
       for (const question of questions) question.endLimit();
       resolve(outcome);
     };
-    const lose = (reason: FailedAttempt['reason']): void => {
+    const lose = (reason: AcquireFailure['reason']): void => {
       if (reason !== 'held' && reason !== 'no-quorum') nodes.giveUp(holding);
       const retryMs = retryAfterMs(votes);
       settle({ ok: false, reason, retryAfterMs: retryMs, nodes: nodes.answers(votes) });

@@ -1,11 +1,11 @@
 import type { NodeAnswer } from '../core/answers.js';
 import { backoffMs } from '../core/backoff.js';
+import type { AcquireFailure } from '../core/failure.js';
 import { majorityOf } from '../core/quorum.js';
 import { isTaken } from '../core/tally.js';
-import type { LeaseClaim } from '../lease/lease.js';
-import type { Request, Wait } from '../lease/lock-service.js';
+import type { AcquireRequest, LeaseClaim } from '../lease/transport.js';
 import { Holding, type Nodes, type Ticket } from '../redis/nodes.js';
-import type { AttemptOutcome, FailedAttempt } from '../redlock/attempt.js';
+import type { AttemptOutcome } from '../redlock/attempt.js';
 import { type Runtime, sleep } from '../runtime/runtime.js';
 import type { WakeUps } from './wake-ups.js';
 
@@ -129,9 +129,9 @@ export class LocalQueue {
  *
  * Whether it has the lock is decided by its attempts alone, as for everybody else.
  */
-export class Place implements Wait {
+export class Place {
   readonly #nodes: Nodes;
-  readonly #request: Request;
+  readonly #request: AcquireRequest;
   readonly #wakeUps: WakeUps;
   readonly #runtime: Runtime;
   readonly #localQueue: LocalQueue;
@@ -155,7 +155,7 @@ export class Place implements Wait {
 
   constructor(
     nodes: Nodes,
-    request: Request,
+    request: AcquireRequest,
     wakeUps: WakeUps,
     localQueue: LocalQueue,
     runtime: Runtime,
@@ -194,7 +194,7 @@ export class Place implements Wait {
   }
 
   /** The nodes' answer to a queued waiter, or `held` if the lock is handed over before it comes. */
-  unlessInherited(asked: Promise<FailedAttempt | null>): Promise<FailedAttempt | null> {
+  unlessInherited(asked: Promise<AcquireFailure | null>): Promise<AcquireFailure | null> {
     return new Promise((resolve) => {
       this.#interrupt = () => resolve({ ok: false, reason: 'held', nodes: [], retryAfterMs: 0 });
       void asked.then(resolve);
@@ -267,7 +267,7 @@ export class Place implements Wait {
     this.#splits = isSplit || !this.#isInLine ? this.#splits + 1 : 0;
   }
 
-  async pause(attempts: number, attempt: FailedAttempt, leftMs: number): Promise<void> {
+  async pause(attempts: number, attempt: AcquireFailure, leftMs: number): Promise<void> {
     const { signal } = this.#request;
     if (attempt.reason === 'held') this.#localQueue.hear(attempt.nodes);
     if (attempt.reason === 'held' && this.#ticket === null) return this.enter();
@@ -309,7 +309,7 @@ export class Place implements Wait {
     void this.takeInherited()?.release();
   }
 
-  #delayMs(attempts: number, { reason, retryAfterMs }: FailedAttempt): number {
+  #delayMs(attempts: number, { reason, retryAfterMs }: AcquireFailure): number {
     const chance = this.#runtime.random();
     if (this.#splits > 0) return OTHERS_MS * (1 + chance);
     const isHeard = this.#wakeUps.heard >= majorityOf(this.#nodes.all.length);

@@ -15,7 +15,7 @@ import { describeMismatch, isMismatch } from '../core/mismatch.js';
 import type { ResolvedOptions } from '../core/options.js';
 import { majorityOf } from '../core/quorum.js';
 import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
-import { tell } from '../lease/events.js';
+import { publish } from '../lease/events.js';
 import type { RedisNode } from '../redis/node.js';
 import type {
   AdmitReply,
@@ -262,7 +262,7 @@ export class Admissions {
     for (const { index, generation } of claims) {
       const node = this.#node(index).name;
       if (replies[index]?.answer === 'admitted') {
-        tell('fenced:lock:admitted', () => ({ node, generation }));
+        publish('fenced:lock:admitted', () => ({ node, generation }));
       }
     }
   }

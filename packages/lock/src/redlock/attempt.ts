@@ -1,5 +1,5 @@
 import type { NodeAnswer, VoteReply } from '../core/answers.js';
-import type { Failure } from '../core/failure.js';
+import type { AcquireFailure } from '../core/failure.js';
 import { PATIENCE_MS, type Probe } from '../core/first-asked.js';
 import { callsForAdmission, decide, isTaken, retryAfterMs, type Vote } from '../core/tally.js';
 import { validityMs } from '../core/validity.js';
@@ -23,11 +23,7 @@ export type AttemptOutcome =
       /** What every node has said by now. */
       readonly answers: () => readonly NodeAnswer[];
     }
-  | FailedAttempt;
-
-export interface FailedAttempt extends Failure {
-  readonly ok: false;
-}
+  | AcquireFailure;
 
 /** How long an attempt that has some nodes, while others hold some, waits for the rest. */
 const SPLIT_MIN_MS = 50;
@@ -248,7 +244,7 @@ export class Attempt {
     return { ...own, followers };
   }
 
-  #lose(reason: FailedAttempt['reason']): void {
+  #lose(reason: AcquireFailure['reason']): void {
     // An abort may come between the win and the moment at which `run` hears of it.
     if (this.#outcome) return;
     // What it has got where a majority holds the lock for another would be in the way of that one only.

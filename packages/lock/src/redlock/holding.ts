@@ -1,9 +1,10 @@
 import type { Given } from '../core/answers.js';
-import type { Failure } from '../core/failure.js';
+import type { AcquireFailure } from '../core/failure.js';
 import { mismatchIn } from '../core/mismatch.js';
 import { consistentQuorum, majorityOf } from '../core/quorum.js';
 import { callsForAdmission } from '../core/tally.js';
 import { validityMs } from '../core/validity.js';
+import type { ReleaseOutcome } from '../lease/transport.js';
 import type { Holding, Nodes, ReleaseOptions } from '../redis/nodes.js';
 import type { ExtendReply, ReleaseReply } from '../redis/replies.js';
 import type { Runtime } from '../runtime/runtime.js';
@@ -12,12 +13,7 @@ import type { Runtime } from '../runtime/runtime.js';
  * How an extension ended. `lost`: no majority holds the lease any more. `no-quorum`: too few nodes answered to tell.
  * `deadlineMs` is on the runtime's monotonic clock.
  */
-export type ExtendOutcome =
-  | { readonly ok: true; readonly deadlineMs: number }
-  | (Failure & { readonly ok: false });
-
-/** `unknown`: too few nodes answered to tell; what they still hold ends with its TTL. */
-export type ReleaseOutcome = 'released' | 'expired' | 'unknown';
+export type ExtendOutcome = { readonly ok: true; readonly deadlineMs: number } | AcquireFailure;
 
 /** Hears what an extension shows beside its outcome, also of nodes that answer after that. */
 export interface ExtendListener {
@@ -40,7 +36,7 @@ export function extendOnAll(
   const replies: (ExtendReply | { readonly answer: 'pending' })[] = nodes.all.map(() => ({
     answer: 'pending',
   }));
-  const fail = (reason: Failure['reason']): ExtendOutcome => ({
+  const fail = (reason: AcquireFailure['reason']): ExtendOutcome => ({
     ok: false,
     reason,
     nodes: nodes.answers(replies),

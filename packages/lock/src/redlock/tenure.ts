@@ -1,12 +1,12 @@
 import type { Given } from '../core/answers.js';
 import { failureError } from '../core/failure.js';
 import { nodeTimeoutMs } from '../core/validity.js';
-import type { LeaseClaim } from '../lease/lease.js';
+import type { LeaseClaim, ReleaseOutcome } from '../lease/transport.js';
 import type { LocalQueue, Place } from '../queue/waiting.js';
 import type { Holding, Nodes } from '../redis/nodes.js';
 import type { Runtime } from '../runtime/runtime.js';
 import type { Backfill } from './backfill.js';
-import { extendOnAll, type ReleaseOutcome, releaseWhereAsked, writeBack } from './holding.js';
+import { extendOnAll, releaseWhereAsked, writeBack } from './holding.js';
 
 /** How much of its time a lease that is handed on must have left: others have asked for all of it. */
 const LEFT_MIN = 0.9;

@@ -1,0 +1,78 @@
+import type { NodeAnswer } from '../core/answers.js';
+import type { AcquireFailure } from '../core/failure.js';
+
+/** A caller's request, checked. `signal` aborts with the caller's, and when the service is closed. */
+export interface AcquireRequest {
+  /** Sorted. */
+  readonly resources: readonly string[];
+  readonly ttlMs: number;
+  readonly signal: AbortSignal;
+  /** 0 for a caller that does not wait. */
+  readonly waitMs: number;
+  /** The time at which the caller's patience ends, on the runtime's monotonic clock. */
+  readonly endMs: number;
+}
+
+/** `unknown`: too few nodes answered; the lock that they still hold ends with its TTL. */
+export type ReleaseOutcome = 'released' | 'expired' | 'unknown';
+
+/** A lock that the servers have granted: a `Lease` is made of it. */
+export interface LeaseClaim {
+  /** Sorted. */
+  readonly resources: readonly string[];
+  readonly token: bigint;
+  /** On the runtime's monotonic clock. */
+  readonly deadlineMs: number;
+  /** The random id of one acquisition, never used again. The servers hold the lock under it. */
+  readonly owner: string;
+  /** Returns the owner id for other processes; after a hand-over, an id that holds nothing. */
+  share?(): string;
+  /**
+   * @returns the new deadline on the runtime's monotonic clock
+   * @throws {LockError} the servers did not extend it
+   */
+  extend(ttlMs: number): Promise<number>;
+  /** Never rejects. */
+  release(): Promise<ReleaseOutcome>;
+}
+
+/** The end of one acquisition. `answers` makes the answer of every node, once somebody asks for it. */
+export type ClaimResult =
+  | {
+      readonly ok: true;
+      readonly claim: LeaseClaim;
+      readonly answers: () => readonly NodeAnswer[];
+    }
+  | AcquireFailure;
+
+/** The acquisitions of one caller that waits, and the pauses between them. */
+export interface Waiter extends Disposable {
+  /** Never rejects. */
+  acquire(): Promise<ClaimResult>;
+  /**
+   * Resolves when another acquisition may win.
+   *
+   * @param attempts the number of acquisitions so far
+   * @param failure the last of them
+   * @param leftMs the time for which the caller is still ready to wait
+   * @throws the signal's reason as soon as it aborts
+   */
+  pause(attempts: number, failure: AcquireFailure, leftMs: number): Promise<void>;
+}
+
+/** The servers of a lock service: Redis nodes, or a Postgres database. It never calls the service. */
+export interface LockTransport {
+  /** @throws {LockArgumentError} if the servers cannot store such a name */
+  checkResource?(resource: string): void;
+  /** Makes one acquisition for a caller that does not wait yet. Never rejects. */
+  acquire(request: AcquireRequest): Promise<ClaimResult>;
+  wait(request: AcquireRequest): Waiter;
+  /** A waiter behind others of this process, if there are any: an acquisition would be refused. */
+  waitBehindOthers?(request: AcquireRequest): Waiter | null;
+  /** As `extend` of a claim, for a lease that any process acquired. */
+  extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number>;
+  /** As `release` of a claim, for a lease that any process acquired. */
+  release(resources: readonly string[], owner: string): Promise<ReleaseOutcome>;
+  /** Ends all background work. Called after the waiters were aborted. */
+  close(): Promise<void>;
+}
