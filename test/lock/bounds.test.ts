@@ -1,8 +1,8 @@
 import { setImmediate } from 'node:timers/promises';
 import {
   AcquireTimeoutError,
+  type IoredisClient,
   NoQuorumError,
-  type RedisClient,
   Redlock,
   type Runtime,
 } from '@fenced/lock';
@@ -58,12 +58,12 @@ class Clock implements Runtime {
 
 const never = (): Promise<never> => new Promise(() => undefined);
 const says = (reply: string) => async (): Promise<unknown> => reply;
-const hung: { status: string } & Pick<RedisClient, 'evalsha' | 'eval'> = {
+const hung: { status: string } & Pick<IoredisClient, 'evalsha' | 'eval'> = {
   status: 'ready',
   evalsha: never,
   eval: never,
 };
-const retrying = { ...hung, status: 'reconnecting', once: () => undefined };
+const retrying = { ...hung, status: 'reconnecting', on: () => undefined };
 const waiting = { ...hung, evalsha: says('not-voting'), eval: says('not-voting') };
 
 function redlock(...clients: (typeof hung)[]): (clock: Clock) => Lock {

@@ -2,6 +2,7 @@ import { NoQuorumError } from '@fenced/lock';
 import { type LocalRedisNode, startLocalRedis, TcpProxy, WorkerProcess } from '@fenced/testbed';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { Inspection } from '../../packages/lock/src/core/admission.js';
+import { nodeClientOf } from '../../packages/lock/src/redis/clients/detect.js';
 import { RedisNode } from '../../packages/lock/src/redis/node.js';
 import { systemRuntime } from '../../packages/lock/src/runtime/runtime.js';
 import { Clients, until } from './harness/redlock-nodes.js';
@@ -164,7 +165,8 @@ test('nodes that each had no vote in its turn, while a majority voted all the ti
 function askedDirectly({ port }: Pick<LocalRedisNode, 'port'>) {
   const { keyPrefix } = clients;
   const options = { keyPrefix, members: '1 digest', names: ['a', 'b'], maxTtlMs: LEASE_MS };
-  const named = { name: 'a', client: clients.connect(port), durable: false };
+  const client = nodeClientOf(clients.connect(port));
+  const named = { name: 'a', client, durable: false };
   const node = new RedisNode(named, options, systemRuntime);
   const look = async () => {
     const seen = await node.inspect('life');

@@ -1,4 +1,7 @@
-import type { RedisClient, RedisSubscriber } from '../../packages/lock/src/redis/client.ts';
+import type {
+  IoredisClient,
+  IoredisSubscriber,
+} from '../../packages/lock/src/redis/clients/ioredis.ts';
 import type { Computer } from './computer.ts';
 import type { Machine } from './machine.ts';
 import {
@@ -55,7 +58,7 @@ interface Request {
  * breaks. Then nobody knows what was carried out; another connection is made, and what has no reply yet is sent again or
  * fails. What was under way may still arrive later, even after what was sent again.
  */
-export class Connection implements RedisClient {
+export class Connection implements IoredisClient {
   readonly computer: Computer;
   readonly machine: Machine;
   readonly weather: Weather;
@@ -102,7 +105,7 @@ export class Connection implements RedisClient {
     return this.#request('eval', source, keyCount, values);
   }
 
-  duplicate(): RedisSubscriber {
+  duplicate(): IoredisSubscriber {
     return new Subscriber(this, this.#schedule, this.#random);
   }
 
@@ -235,7 +238,7 @@ export class Connection implements RedisClient {
 }
 
 /** A connection that listens. What is said while it is broken is lost, and it is broken at times. */
-class Subscriber implements RedisSubscriber {
+class Subscriber implements IoredisSubscriber {
   readonly #connection: Connection;
   readonly #schedule: Schedule;
   readonly #random: Random;

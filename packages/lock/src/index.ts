@@ -28,7 +28,10 @@ export type {
   UsingOptions,
 } from './lease/lock-service.js';
 export type { ReleaseOutcome } from './lease/transport.js';
-export type { RedisClient } from './redis/client.js';
+export type { RedisClient } from './redis/clients/detect.js';
+export type { ValkeyGlideClient } from './redis/clients/glide.js';
+export type { IoredisClient, IoredisSubscriber } from './redis/clients/ioredis.js';
+export type { NodeRedisClient } from './redis/clients/node-redis.js';
 export type { AdmissionOutcome } from './redlock/admission.js';
 export type { NodeConfig } from './redlock/node-names.js';
 export { type AdmitOptions, Redlock, type RedlockConfig } from './redlock/redlock.js';

@@ -1,7 +1,6 @@
-import { Redlock } from '@fenced/lock';
+import { type IoredisClient, Redlock } from '@fenced/lock';
 import { type LocalRedisService, startLocalRedis } from '@fenced/testbed';
 import type { Redis } from 'ioredis';
-import type { RedisClient } from '../../../packages/lock/src/redis/client.js';
 import { connect } from './world.js';
 
 /** The cost of one script. */
@@ -45,7 +44,7 @@ export class CountedNode implements AsyncDisposable {
     let isSilent = false;
     const run = (name: 'evalsha' | 'eval', args: readonly (string | number)[]): Promise<unknown> =>
       isSilent ? new Promise(() => {}) : this.#count(redis, name, args);
-    const client: RedisClient = {
+    const client: IoredisClient = {
       isCluster: false,
       evalsha: (...args) => run('evalsha', args),
       eval: (...args) => run('eval', args),

@@ -1,5 +1,6 @@
 import type { Given, VoteReply } from '../../../packages/lock/src/core/answers.js';
-import { type NamedClient, RedisNode } from '../../../packages/lock/src/redis/node.js';
+import { nodeClientOf, type RedisClient } from '../../../packages/lock/src/redis/clients/detect.js';
+import { RedisNode } from '../../../packages/lock/src/redis/node.js';
 import { type Holding, Nodes, type Ticket } from '../../../packages/lock/src/redis/nodes.js';
 import type { ExtendReply, ReleaseReply } from '../../../packages/lock/src/redis/replies.js';
 import { type Runtime, systemRuntime } from '../../../packages/lock/src/runtime/runtime.js';
@@ -11,13 +12,14 @@ export class OneNode {
   readonly #nodes: Nodes;
 
   constructor(
-    client: NamedClient['client'],
+    client: RedisClient,
     keyPrefix: string,
     members: string,
     runtime: Runtime = systemRuntime,
   ) {
     const options = { keyPrefix, fenceTtlMs: 60_000, maxTtlMs: 60_000, members, names: ['n'] };
-    const node = new RedisNode({ name: 'n', client, durable: false }, options, runtime);
+    const named = { name: 'n', client: nodeClientOf(client), durable: false };
+    const node = new RedisNode(named, options, runtime);
     this.#nodes = new Nodes([node], options, runtime);
   }
 

@@ -1,49 +1,50 @@
 import { majorityOf } from '../core/quorum.js';
-import type { RedisClient, RedisSubscriber } from '../redis/client.js';
+import type { NodeClient } from '../redis/client.js';
 import type { Runtime } from '../runtime/runtime.js';
 
-/** How long connections stay open that nobody waits on: another waiter may come. */
+/** Time that connections stay open after the last waiter: another one may come. */
 const LINGER_MS = 1_000;
+/** Delay before a connection is tried again that its client has given up. */
+const RETRY_MS = 1_000;
 
-/** Somebody who waits. */
+/** A waiter, as its connections see it. */
 export interface Waiter {
-  /** It is its turn on the node at this place. */
+  /** The node at this place published that its turn has come. */
   told(node: number): void;
-  /** A majority is heard from now on, and may have told it before. */
+  /** A majority is heard from now on. It may have published its turn before. */
   missed(): void;
 }
 
 /**
- * Hears whose turn it is, by a connection of its own to each node, for as long as anybody waits. A message may be lost or late, so
- * it only ever makes a waiter ask.
+ * Listens on each node, by a connection of its own, while anybody waits. A message may be lost or
+ * late, so it only ever makes a waiter ask.
  */
 export class WakeUps {
   readonly channel: string;
-  readonly #clients: readonly RedisClient[];
+  readonly #clients: readonly NodeClient[];
   readonly #runtime: Runtime;
   readonly #waiters = new Map<string, Waiter>();
-  readonly #listening = new Set<RedisSubscriber>();
-  #subscribers: readonly RedisSubscriber[] = [];
+  #connections: Connections | null = null;
   #cancelClose: () => void = () => {};
   #isClosed = false;
 
   /** @param channel of this process alone */
-  constructor(clients: readonly RedisClient[], channel: string, runtime: Runtime) {
+  constructor(clients: readonly NodeClient[], channel: string, runtime: Runtime) {
     this.#clients = clients;
     this.channel = channel;
     this.#runtime = runtime;
   }
 
-  /** How many nodes are heard. */
+  /** The number of nodes that can be heard. */
   get heard(): number {
-    return this.#listening.size;
+    return this.#connections?.listening.size ?? 0;
   }
 
   /** Tells this one of its turn, until the returned function is called. */
   subscribe(owner: string, waiter: Waiter): () => void {
     this.#cancelClose();
     this.#waiters.set(owner, waiter);
-    if (this.#subscribers.length === 0 && !this.#isClosed) this.#open();
+    if (!this.#connections && !this.#isClosed) this.#open();
     return () => {
       this.#waiters.delete(owner);
       if (this.#waiters.size > 0) return;
@@ -52,7 +53,7 @@ export class WakeUps {
     };
   }
 
-  /** For good: who still waits goes by the clock. */
+  /** Ends all connections for good. Waiters then go by the clock. */
   close(): void {
     this.#isClosed = true;
     this.#hangUp();
@@ -60,38 +61,42 @@ export class WakeUps {
 
   #hangUp(): void {
     this.#cancelClose();
-    for (const subscriber of this.#subscribers) subscriber.disconnect();
-    this.#subscribers = [];
-    this.#listening.clear();
+    const connections = this.#connections;
+    this.#connections = null;
+    for (const close of connections?.close ?? []) close();
   }
 
   #open(): void {
-    this.#subscribers = this.#clients.flatMap((client, node) => {
-      const subscriber = client.duplicate?.();
-      if (!subscriber) return [];
-      // ioredis does not hear where that fails, which would end the process. Each `ready` is answered below.
-      Object.assign(subscriber.options ?? {}, { autoResubscribe: false });
-      // Unheard, it would be written to the console.
-      subscriber.on('error', () => {});
-      subscriber.on('message', (_, owner) => this.#waiters.get(owner)?.told(node));
-      subscriber.on('ready', () => void this.#listen(subscriber));
-      subscriber.on('close', () => this.#listening.delete(subscriber));
-      if (subscriber.status === 'wait') subscriber.connect().catch(() => {});
-      return [subscriber];
-    });
+    const connections: Connections = { listening: new Set(), close: [] };
+    this.#connections = connections;
+    for (const node of this.#clients.keys()) this.#listen(node, connections);
   }
 
-  async #listen(subscriber: RedisSubscriber): Promise<void> {
-    try {
-      await subscriber.subscribe(this.channel);
-    } catch {
-      // Closed again, or not allowed to listen: who waits goes by the clock.
-      return;
-    }
-    if (!this.#subscribers.includes(subscriber)) return;
-    this.#listening.add(subscriber);
-    // What was said before is found by asking.
-    if (this.#listening.size !== majorityOf(this.#clients.length)) return;
-    for (const waiter of this.#waiters.values()) waiter.missed();
+  /** @param connections to which it belongs: once those are closed, it no longer counts */
+  #listen(node: number, connections: Connections): void {
+    const close = this.#clients[node]?.subscribe(this.channel, {
+      onMessage: (owner) => this.#waiters.get(owner)?.told(node),
+      onListening: () => {
+        if (connections !== this.#connections) return;
+        connections.listening.add(node);
+        // Messages that were published before are found by asking.
+        if (connections.listening.size !== majorityOf(this.#clients.length)) return;
+        for (const waiter of this.#waiters.values()) waiter.missed();
+      },
+      onLost: () => connections.listening.delete(node),
+      onFailed: () => {
+        const again = (): void => {
+          if (connections === this.#connections) this.#listen(node, connections);
+        };
+        this.#runtime.after(RETRY_MS, again, 'background');
+      },
+    });
+    if (close) connections.close[node] = close;
   }
+}
+
+/** The connections of one time, from the first waiter to the last. */
+interface Connections {
+  readonly listening: Set<number>;
+  readonly close: (() => void)[];
 }

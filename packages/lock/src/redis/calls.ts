@@ -1,6 +1,6 @@
 import { inspect } from 'node:util';
 import type { Runtime } from '../runtime/runtime.js';
-import type { RedisClient } from './client.js';
+import type { NodeClient, ScriptArguments } from './client.js';
 import { type CommandName, scriptFor } from './scripts.js';
 
 /** With its keys and arguments, to be sent to any number of nodes. */
@@ -52,8 +52,6 @@ const SCRIPTS_MAX = 8;
 const WAITING_MAX = 10_000;
 /** How often those are looked through for some that were given up, where there is no more room. */
 const SWEEP_EVERY_MS = 100;
-/** States of an ioredis client that will soon be ready, or is not yet lost. */
-const CONNECTING: ReadonlySet<string> = new Set(['connecting', 'connect', 'reconnecting', 'close']);
 
 /**
  * What the nodes are to be sent of what is asked in one tick: at its end, when everything that can run has run, all of it in one go.
@@ -88,7 +86,7 @@ export class Tick {
  */
 export class Calls<Node> {
   readonly #node: Node;
-  readonly #client: RedisClient;
+  readonly #client: NodeClient;
   readonly #nodeKeys: readonly string[];
   readonly #members: string;
   readonly #runtime: Runtime;
@@ -98,7 +96,7 @@ export class Calls<Node> {
   #scripts = 0;
   #sweepMs = 0;
   #isPlanned = false;
-  readonly #watched = new Set<'ready' | 'end'>();
+  readonly #planAgain = (): void => this.#plan();
 
   /**
    * @param node whom those who ask know it by
@@ -107,7 +105,7 @@ export class Calls<Node> {
    */
   constructor(
     node: Node,
-    client: RedisClient,
+    client: NodeClient,
     nodeKeys: readonly string[],
     members: string,
     runtime: Runtime,
@@ -147,8 +145,9 @@ export class Calls<Node> {
 
   #sendWaiting(nowMs: number): void {
     this.#isPlanned = false;
-    if (this.#client.once && CONNECTING.has(this.#client.status ?? '')) {
-      this.#watch();
+    if (this.#client.isConnecting) {
+      // A client that has given up says so itself to who asks it then.
+      this.#client.onceConnected(this.#planAgain);
       return;
     }
     while (this.#waiting.length > 0 && this.#scripts < SCRIPTS_MAX) {
@@ -187,28 +186,16 @@ export class Calls<Node> {
     queueMicrotask(() => call.hear(this.#node, new Error(why)));
   }
 
-  #watch(): void {
-    // A client that has given up says so itself to who asks it then.
-    for (const event of ['ready', 'end'] as const) {
-      if (this.#watched.has(event)) continue;
-      this.#watched.add(event);
-      this.#client.once?.(event, () => {
-        this.#watched.delete(event);
-        this.#plan();
-      });
-    }
-  }
-
   async #send(calls: readonly Call<Node>[]): Promise<void> {
     this.#scripts += 1;
     const script = scriptFor(calls);
     const told = inScript(this.#nodeKeys, this.#members, calls, this.#tick.sent);
     // A cluster may send us elsewhere with it, and what is no client of one connection may send as it likes.
-    let mayBeLate = this.#client.isCluster !== false;
+    let mayBeLate = !this.#client.isOrdered;
     let reply: unknown;
     let failure: Error | null = null;
     try {
-      reply = await this.#client.evalsha(script.sha1, ...told);
+      reply = await this.#client.evalsha(script.sha1, told);
     } catch (error) {
       failure = asError(error);
     }
@@ -216,7 +203,7 @@ export class Calls<Node> {
     if (failure?.message.startsWith('NOSCRIPT')) {
       mayBeLate = true;
       try {
-        reply = await this.#client.eval(script.source, ...told);
+        reply = await this.#client.eval(script.source, told);
         failure = null;
       } catch (error) {
         failure = asError(error);
@@ -257,7 +244,7 @@ export function inScript(
   members: string,
   calls: Sent['calls'],
   sent: Sent = new Sent(),
-): [keyCount: number, ...keysAndArguments: string[]] {
+): ScriptArguments {
   if (!sent.isOf(calls)) sent.begin(nodeKeys, calls);
   return [sent.keys.length, ...sent.keys, members, ...sent.values];
 }

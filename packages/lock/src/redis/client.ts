@@ -1,38 +1,44 @@
-/** The part of an ioredis client that the lock uses: a `Redis`, or a `Cluster` seen as one node. */
-export interface RedisClient {
-  /** The state of the connection; `ready` if it can be used. */
-  readonly status?: string;
-  /** `false` if commands are carried out in the order in which they were sent, as by a `Redis`. */
-  readonly isCluster?: boolean;
-  /** `ready`: the connection is made. `end`: it will not be made again. */
-  once?(event: 'ready' | 'end', listener: () => void): unknown;
-  /** `error` names the reason why the client is not connected. */
-  on?(event: 'error' | 'ready', listener: (error: Error) => void): unknown;
-  listenerCount?(event: 'error'): number;
-  evalsha(
-    sha1: string,
-    keyCount: number,
-    ...keysAndArguments: (string | number)[]
-  ): Promise<unknown>;
-  eval(
-    script: string,
-    keyCount: number,
-    ...keysAndArguments: (string | number)[]
-  ): Promise<unknown>;
-  /** Another connection of the same kind, on which waiters are notified. */
-  duplicate?(): RedisSubscriber;
-  /** `CONFIG GET`: checks the settings of a node that is declared durable. */
-  config?(subcommand: 'GET', parameter: string): Promise<unknown>;
+/** The keys and arguments of a script, in the order in which EVALSHA takes them. */
+export type ScriptArguments = readonly [keyCount: number, ...keysAndValues: string[]];
+
+/**
+ * Port to one node: all that the lock needs of a Redis client. `clients/` has an adapter for each
+ * kind of client. The client stays its owner's: an adapter neither connects nor closes it.
+ */
+export interface NodeClient {
+  /** `host:port` if the client has exactly one address. */
+  readonly address: string | null;
+  /** State of the connection for messages; `ready` if it can be used. */
+  readonly state: string;
+  /** True while the client tries to connect. The lock keeps its calls until that ends. */
+  readonly isConnecting: boolean;
+  /** True if the node runs commands in the order in which they were sent. */
+  readonly isOrdered: boolean;
+  /** The reason why the connection is not ready, if the client reported one. */
+  readonly lastError: Error | null;
+  /** Calls back once after the connection became ready or was given up. */
+  onceConnected(callback: () => void): void;
+  /** Rejects with the server's own text, which begins with its code: `NOSCRIPT …`. */
+  evalsha(sha1: string, args: ScriptArguments): Promise<unknown>;
+  /** As `evalsha`, with the source of the script. */
+  eval(source: string, args: ScriptArguments): Promise<unknown>;
+  /** Value of a server setting; null if the server does not tell. */
+  configGet(parameter: string): Promise<string | null>;
+  /**
+   * Opens another connection, which listens to one channel.
+   *
+   * @returns closes that connection; null if the client cannot make another one
+   */
+  subscribe(channel: string, listener: ChannelListener): (() => void) | null;
 }
 
-/** The part of a subscribed ioredis connection that the lock uses. */
-export interface RedisSubscriber {
-  /** `wait` if it connects only on `connect()`. */
-  readonly status?: string;
-  readonly options?: object;
-  connect(): Promise<unknown>;
-  subscribe(channel: string): Promise<unknown>;
-  on(event: 'message', listener: (channel: string, message: string) => void): unknown;
-  on(event: 'ready' | 'close' | 'error', listener: () => void): unknown;
-  disconnect(): void;
+/** Receives what a subscribed connection reports. A message may be lost or late. */
+export interface ChannelListener {
+  onMessage(message: string): void;
+  /** Messages that are published from now on arrive. */
+  onListening(): void;
+  /** The connection is lost. The client makes it again by itself. */
+  onLost(): void;
+  /** The connection was never made, and the client has given up. */
+  onFailed(): void;
 }

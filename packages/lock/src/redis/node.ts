@@ -2,8 +2,7 @@ import type { Admission, Claim, Inspection } from '../core/admission.js';
 import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import type { Runtime } from '../runtime/runtime.js';
 import { asError, type Call, Calls, Command, type Reply, Tick } from './calls.js';
-import type { RedisClient } from './client.js';
-import { type LastError, lastErrorOf } from './last-error.js';
+import type { NodeClient } from './client.js';
 import { nodeKeys } from './node-keys.js';
 import {
   type AdmitReply,
@@ -19,14 +18,13 @@ import {
   retired,
   rosterText,
   type StatusReply,
-  text,
 } from './replies.js';
 import type { CommandName } from './scripts.js';
 
 /** A client, the name that all programs give its node, and what they know of it. */
 export interface NamedClient {
   readonly name: string;
-  readonly client: RedisClient;
+  readonly client: NodeClient;
   readonly durable: boolean;
 }
 
@@ -44,8 +42,7 @@ export class RedisNode {
   readonly name: string;
   /** Whether nothing that it has acknowledged is lost when its process ends. */
   readonly durable: boolean;
-  readonly #client: RedisClient;
-  readonly #last: LastError;
+  readonly #client: NodeClient;
   readonly #options: NodeOptions;
   readonly #calls: Calls<RedisNode>;
   readonly #runtime: Runtime;
@@ -60,7 +57,6 @@ export class RedisNode {
     this.name = name;
     this.durable = durable;
     this.#client = client;
-    this.#last = lastErrorOf(client);
     this.#options = options;
     this.#runtime = runtime;
     const ownKeys = nodeKeys(options.keyPrefix);
@@ -69,13 +65,13 @@ export class RedisNode {
 
   /** For messages: what the client says of its connection, where that is not ready. */
   get state(): string {
-    const { status = 'ready' } = this.#client;
-    return status === 'ready' ? '' : `; its client is ${status}`;
+    const { state } = this.#client;
+    return state === 'ready' ? '' : `; its client is ${state}`;
   }
 
   /** This error, with what has become of the client's connection as its cause, where that is known. */
   explained(error: Error): Error {
-    const cause = this.#last.error;
+    const cause = this.#client.lastError;
     return cause && cause !== error
       ? new Error(`${error.message}: ${cause.message}`, { cause })
       : error;
@@ -148,8 +144,7 @@ export class RedisNode {
   /** When the append-only file is written through, as `always`; null where the server does not tell. Never rejects. */
   async appendFsync(): Promise<string | null> {
     try {
-      const reply = await this.#client.config?.('GET', 'appendfsync');
-      return Array.isArray(reply) ? text(reply[1]) : null;
+      return await this.#client.configGet('appendfsync');
     } catch {
       return null;
     }

@@ -233,7 +233,7 @@ function oneOf<Answer extends string>(reply: readonly unknown[], ...answers: Ans
   return answer;
 }
 
-export function text(value: unknown): string {
+function text(value: unknown): string {
   if (typeof value === 'string') return value;
   throw unexpected(value);
 }

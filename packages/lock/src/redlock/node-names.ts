@@ -1,6 +1,6 @@
 import { LockArgumentError } from '../core/errors.js';
 import { checkFields, checkNodeNames } from '../core/options.js';
-import type { RedisClient } from '../redis/client.js';
+import { isRedisClient, nodeClientOf, type RedisClient } from '../redis/clients/detect.js';
 import type { NamedClient } from '../redis/node.js';
 
 /**
@@ -37,15 +37,13 @@ export function nameNodes(nodes: readonly NodeConfig[]): readonly NamedClient[] 
 }
 
 function nameNode(node: NodeConfig, at: number): NamedClient {
-  // A client of ioredis has a property `client`, too: the command.
-  if (!isClient(node)) checkFields(`nodes[${at}]`, node, ['client', 'name', 'durable']);
-  const config: { name?: string | null; client?: unknown; durable?: boolean } = isClient(node)
-    ? { name: address(node), client: node }
+  const isBare = isRedisClient(node) || !isPlainObject(node);
+  if (!isBare) checkFields(`nodes[${at}]`, node, ['client', 'name', 'durable']);
+  const config: { name?: string; client?: unknown; durable?: boolean } = isBare
+    ? { client: node }
     : node;
-  const { name, client, durable = false } = config;
-  if (!isClient(client)) {
-    throw new LockArgumentError(`nodes[${at}] is no ioredis client: it has no evalsha and eval`);
-  }
+  const client = nodeClientOf(config.client, isBare ? `nodes[${at}]` : `nodes[${at}].client`);
+  const { name = isBare ? client.address : null, durable = false } = config;
   if (typeof durable !== 'boolean') {
     throw new LockArgumentError(
       `durable of nodes[${at}] must be true or false durable=${String(durable)} type=${typeof durable}`,
@@ -57,15 +55,7 @@ function nameNode(node: NodeConfig, at: number): NamedClient {
   );
 }
 
-function isClient(value: unknown): value is RedisClient {
-  const { evalsha, eval: evaluate } = (value ?? {}) as Partial<RedisClient>;
-  return typeof evalsha === 'function' && typeof evaluate === 'function';
-}
-
-/** `host:port` of a plain `Redis`; null for a Cluster, a Sentinel-managed master or a socket, which have none. */
-function address(client: object): string | null {
-  const options: unknown = 'options' in client ? client.options : null;
-  if (typeof options !== 'object' || options === null) return null;
-  const { host, port, path, sentinels } = options as Record<string, unknown>;
-  return host && port && !path && !sentinels ? `${host}:${port}` : null;
+/** Not an instance of a class, as clients are. */
+function isPlainObject(value: unknown): boolean {
+  return typeof value === 'object' && Object.getPrototypeOf(value) === Object.prototype;
 }

@@ -15,7 +15,7 @@ import type {
 import { standInLine } from '../queue/standing.js';
 import { LocalQueue, Place } from '../queue/waiting.js';
 import { WakeUps } from '../queue/wake-ups.js';
-import type { RedisClient } from '../redis/client.js';
+import type { NodeClient } from '../redis/client.js';
 import type { RedisNode } from '../redis/node.js';
 import { Holding, Nodes, type Ticket } from '../redis/nodes.js';
 import { inTime, nobody, type Runtime, unlessAborted } from '../runtime/runtime.js';
@@ -36,7 +36,7 @@ export class RedlockTransport implements LockTransport {
 
   constructor(
     nodes: readonly RedisNode[],
-    clients: readonly RedisClient[],
+    clients: readonly NodeClient[],
     options: ResolvedOptions,
     admissions: Admissions,
     runtime: Runtime,

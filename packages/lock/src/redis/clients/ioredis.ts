@@ -1,0 +1,121 @@
+import type { ChannelListener, NodeClient, ScriptArguments } from '../client.js';
+import { Connection, type ConnectionEvents } from './connection.js';
+
+/** The part of an ioredis or iovalkey client that the lock uses: a `Redis`, or a `Cluster`. */
+export interface IoredisClient {
+  /** The state of the connection; `ready` if it can be used. */
+  readonly status?: string;
+  /** `false` if the node runs commands in the order in which they were sent, as for a `Redis`. */
+  readonly isCluster?: boolean;
+  readonly options?: object;
+  /** `ready`: the connection is made. `end`: it will not be made again. */
+  on?(event: 'error' | 'ready' | 'end', listener: (error: Error) => void): unknown;
+  listenerCount?(event: 'error'): number;
+  evalsha(
+    sha1: string,
+    keyCount: number,
+    ...keysAndArguments: (string | number)[]
+  ): Promise<unknown>;
+  eval(
+    script: string,
+    keyCount: number,
+    ...keysAndArguments: (string | number)[]
+  ): Promise<unknown>;
+  /** Another connection of the same kind, on which waiters are notified. */
+  duplicate?(): IoredisSubscriber;
+  /** `CONFIG GET`: checks the settings of a node that is declared durable. */
+  config?(subcommand: 'GET', parameter: string): Promise<unknown>;
+}
+
+/** The part of a subscribed ioredis connection that the lock uses. */
+export interface IoredisSubscriber {
+  /** `wait` if it connects only on `connect()`. */
+  readonly status?: string;
+  readonly options?: object;
+  connect(): Promise<unknown>;
+  subscribe(channel: string): Promise<unknown>;
+  on(event: 'message', listener: (channel: string, message: string) => void): unknown;
+  on(event: 'ready' | 'close' | 'error', listener: () => void): unknown;
+  disconnect(): void;
+}
+
+/** States of a client that will soon be ready, or has not yet noticed that it is not. */
+const CONNECTING: ReadonlySet<string> = new Set(['connecting', 'connect', 'reconnecting', 'close']);
+
+/** ioredis 5 and later, and iovalkey. */
+export class IoredisAdapter implements NodeClient {
+  readonly #client: IoredisClient;
+  readonly #connection: Connection | null;
+  /** ioredis prints an error if nobody listens. Our listener must not hide it from the owner. */
+  readonly #print = (error: Error): void => {
+    if (this.#client.listenerCount?.('error') !== 1) return;
+    // biome-ignore lint/suspicious/noConsole: instead of ioredis, see above.
+    console.error('[ioredis] Unhandled error event:', error.stack);
+  };
+
+  constructor(client: IoredisClient) {
+    this.#client = client;
+    this.#connection = client.on ? new Connection(client as ConnectionEvents, this.#print) : null;
+  }
+
+  get address(): string | null {
+    const { host, port, path, sentinels } = (this.#client.options ?? {}) as Record<string, unknown>;
+    return host && port && !path && !sentinels ? `${host}:${port}` : null;
+  }
+
+  get state(): string {
+    return this.#client.status ?? 'ready';
+  }
+
+  get isConnecting(): boolean {
+    return this.#connection !== null && CONNECTING.has(this.state);
+  }
+
+  get isOrdered(): boolean {
+    return this.#client.isCluster === false;
+  }
+
+  get lastError(): Error | null {
+    return this.#connection?.lastError ?? null;
+  }
+
+  onceConnected(callback: () => void): void {
+    this.#connection?.onceConnected(callback);
+  }
+
+  evalsha(sha1: string, args: ScriptArguments): Promise<unknown> {
+    return this.#client.evalsha(sha1, ...args);
+  }
+
+  eval(source: string, args: ScriptArguments): Promise<unknown> {
+    return this.#client.eval(source, ...args);
+  }
+
+  async configGet(parameter: string): Promise<string | null> {
+    const reply = await this.#client.config?.('GET', parameter);
+    // ioredis 6 replies with an object if the connection speaks RESP3 and maps its replies so.
+    const value: unknown = Array.isArray(reply) ? reply[1] : Object(reply)[parameter];
+    return typeof value === 'string' ? value : null;
+  }
+
+  subscribe(channel: string, listener: ChannelListener): (() => void) | null {
+    const subscriber = this.#client.duplicate?.();
+    if (!subscriber) return null;
+    // ioredis ignores the promise of its own resubscription. If that rejects, the process ends.
+    // So each `ready` subscribes here.
+    Object.assign(subscriber.options ?? {}, { autoResubscribe: false });
+    // Without a listener, ioredis prints the error.
+    subscriber.on('error', () => {});
+    subscriber.on('message', (_, message) => listener.onMessage(message));
+    subscriber.on('close', () => listener.onLost());
+    // If the subscription fails, the connection was closed again, or the user may not subscribe.
+    subscriber.on('ready', () => {
+      subscriber.subscribe(channel).then(
+        () => listener.onListening(),
+        () => {},
+      );
+    });
+    if (subscriber.status === 'wait') subscriber.connect().catch(() => {});
+    return () => subscriber.disconnect();
+  }
+}
