@@ -11,9 +11,9 @@ import {
 import { PostgresLock } from '@fenced/lock/postgres';
 import { startPostgres, startRedis } from '@fenced/testbed';
 import fc from 'fast-check';
-import { Redis } from 'ioredis';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { CLIENTS, type Open } from '../lock/harness/redis-clients.js';
 
 type Lock = Pick<Redlock, 'acquire' | 'tryAcquire' | 'using' | 'release' | 'close'>;
 
@@ -23,13 +23,15 @@ interface Service {
   stop(): Promise<void>;
 }
 
-async function redis(): Promise<Service> {
+/** Redlock over three nodes, with clients of one kind. */
+async function redis(openClient: Open): Promise<Service> {
   const service = await startRedis(3);
-  const nodes = service.nodes.map(({ name, port }) => ({ name, client: new Redis(port) }));
+  const clients = await Promise.all(service.nodes.map(({ port }) => openClient(port)));
+  const nodes = clients.map(({ client }, at) => ({ name: `node-${at}`, client }));
   return {
     open: async (name) => new Redlock({ nodes, keyPrefix: `{${name}}:`, firstToken: 33n }),
     stop: async () => {
-      for (const { client } of nodes) client.disconnect();
+      for (const client of clients) client.close();
       await service.stop();
     },
   };
@@ -64,10 +66,13 @@ async function postgres(): Promise<Service> {
   };
 }
 
-describe.each([
-  ['Redlock', redis],
+describe.each<[string, () => Promise<Service>]>([
+  ...CLIENTS.map(([name, open]): [string, () => Promise<Service>] => [
+    `Redlock over ${name}`,
+    () => redis(open),
+  ]),
   ['PostgresLock', postgres],
-] as const)('%s', (_, start) => {
+])('%s', (_, start) => {
   let service: Service;
   beforeAll(async () => {
     service = await start();
