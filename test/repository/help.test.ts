@@ -17,7 +17,7 @@ const commands = [
   ...programs,
   { name: 'setup', command: ['sh', 'bin/setup'] },
   { name: 'fenced', command: [process.execPath, ...fenced] },
-  ...['status', 'admit', 'probe', 'gateway'].map((name) => ({
+  ...['run', 'status', 'admit', 'probe', 'gateway'].map((name) => ({
     name: `fenced ${name}`,
     command: [process.execPath, ...fenced, name],
   })),

@@ -26,6 +26,7 @@ export class GatewayLease implements AsyncDisposable {
   readonly resource: string;
   /** Greater than the token of every earlier holder. What is written with it presents the gateway's signature, too. */
   readonly token: bigint;
+  #signedToken: string;
   #id: string;
   readonly #leases: Leases;
   readonly #runtime: Runtime;
@@ -39,6 +40,7 @@ export class GatewayLease implements AsyncDisposable {
     facts: {
       readonly resource: string;
       readonly token: bigint;
+      readonly signedToken: string;
       readonly leaseId: string;
       readonly deadlineMs: number;
     },
@@ -47,11 +49,20 @@ export class GatewayLease implements AsyncDisposable {
   ) {
     this.resource = facts.resource;
     this.token = facts.token;
+    this.#signedToken = facts.signedToken;
     this.#id = facts.leaseId;
     this.#deadlineMs = facts.deadlineMs;
     this.#leases = leases;
     this.#runtime = runtime;
     this.#watch();
+  }
+
+  /**
+   * The token with the gateway's signature, `34.k1.…`, for the header `Fencing-Token`, and for `adopt` in another process. An
+   * extension renews the signature.
+   */
+  get signedToken(): string {
+    return this.#signedToken;
   }
 
   /** Aborts, with a {@link LeaseError} as reason, when the lease may no longer be relied on. */
@@ -83,10 +94,12 @@ export class GatewayLease implements AsyncDisposable {
   async extend(ttlMs: number): Promise<void> {
     this.ensure();
     try {
-      const { leaseId, deadlineMs } = await this.#leases.extend(this.resource, this.#id, ttlMs);
+      const extended = await this.#leases.extend(this.resource, this.#id, ttlMs);
+      const { leaseId, signedToken, deadlineMs } = extended;
       this.ensure();
-      // Its signature is valid for longer.
+      // Their signatures are valid for longer.
       this.#id = leaseId;
+      this.#signedToken = signedToken;
       this.#deadlineMs = Math.max(this.#deadlineMs, deadlineMs);
       this.#watch();
     } catch (error) {
@@ -143,15 +156,18 @@ export class Leases {
     const { ttlMs, waitMs = 0, signal } = options;
     checkSignal('signal', signal);
     const told = await this.#ask('POST', resource, '', { ttlMs, waitMs }, signal);
-    const { token, leaseId, deadlineMs } = told;
-    return new GatewayLease({ resource, token, leaseId, deadlineMs }, this, this.#runtime);
+    return new GatewayLease({ resource, ...told }, this, this.#runtime);
   }
 
   async extend(
     resource: string,
     leaseId: string,
     ttlMs: number,
-  ): Promise<{ readonly leaseId: string; readonly deadlineMs: number }> {
+  ): Promise<{
+    readonly leaseId: string;
+    readonly signedToken: string;
+    readonly deadlineMs: number;
+  }> {
     return this.#ask('PATCH', resource, `/${leaseId}`, { ttlMs });
   }
 
@@ -181,7 +197,10 @@ export class Leases {
     const { leaseId, token, remainingMs, elapsedMs } = (await answer.response.json()) as Told;
     // Invariant: never later than the true deadline. The answer cannot have left the gateway before `sentMs + elapsedMs`.
     const deadlineMs = sentMs + elapsedMs + remainingMs;
-    return { leaseId, deadlineMs, token: this.#tokens.keep(token, resource) };
+    return {
+      ...{ leaseId, deadlineMs, signedToken: token },
+      token: this.#tokens.keep(token, resource),
+    };
   }
 }
 

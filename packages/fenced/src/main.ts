@@ -1,10 +1,13 @@
 import { type Command, EXIT_USAGE, print, UsageError } from './command.js';
-import { admit } from './commands/admit.js';
-import { gateway } from './commands/gateway.js';
-import { probe } from './commands/probe.js';
-import { status } from './commands/status.js';
 
-const commands: Readonly<Record<string, Command>> = { status, admit, probe, gateway };
+/** Each command loads only the libraries that it needs. */
+const commands: Readonly<Record<string, () => Promise<Command>>> = {
+  run: async () => (await import('./commands/run.js')).run,
+  status: async () => (await import('./commands/status.js')).status,
+  admit: async () => (await import('./commands/admit.js')).admit,
+  probe: async () => (await import('./commands/probe.js')).probe,
+  gateway: async () => (await import('./commands/gateway.js')).gateway,
+};
 
 /**
  * Runs the command line that follows `fenced`.
@@ -13,14 +16,17 @@ const commands: Readonly<Record<string, Command>> = { status, admit, probe, gate
  */
 export async function main(args: readonly string[]): Promise<number> {
   const [name = '', ...rest] = args;
-  const command = Object.hasOwn(commands, name) ? commands[name] : undefined;
-  if (!command) {
+  const load = Object.hasOwn(commands, name) ? commands[name] : undefined;
+  if (!load) {
     const isHelp = ['', 'help', '--help', '-h'].includes(name);
     if (!isHelp) process.stderr.write(`fenced: there is no command ${name}\n\n`);
-    print(`fenced COMMAND --help\n\n${summaries()}`);
+    print(`fenced COMMAND --help\n\n${await summaries()}`);
     return isHelp && name !== '' ? 0 : EXIT_USAGE;
   }
-  if (rest.includes('--help') || rest.includes('-h')) {
+  const command = await load();
+  // What follows -- is another program's.
+  const own = rest.slice(0, rest.includes('--') ? rest.indexOf('--') : rest.length);
+  if (own.includes('--help') || own.includes('-h')) {
     print(command.usage);
     return 0;
   }
@@ -33,8 +39,9 @@ export async function main(args: readonly string[]): Promise<number> {
   }
 }
 
-function summaries(): string {
-  return Object.entries(commands)
-    .map(([name, { summary }]) => `  ${name.padEnd(8)} ${summary}`)
-    .join('\n');
+async function summaries(): Promise<string> {
+  const lines = Object.entries(commands).map(
+    async ([name, load]) => `  ${name.padEnd(8)} ${(await load()).summary}`,
+  );
+  return (await Promise.all(lines)).join('\n');
 }

@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { LockArgumentError, type NodeConfig, Redlock } from '@fenced/lock';
 import { Redis } from 'ioredis';
 import { UsageError } from './command.js';
@@ -28,6 +29,18 @@ export const REDIS_USAGE = `  --redis NAME=URL   a node, once for each: --redis 
 /** What was wrong with the connection to a node, by its name: requests only say that there is none. */
 export type Troubles = ReadonlyMap<string, string>;
 
+const LAST_COMMANDS_MS = 250;
+
+/** Bounds a client's tries to reach its node. */
+export interface ClientOptions {
+  readonly maxRetriesPerRequest: number;
+  readonly retryStrategy: (times: number) => number | null;
+  readonly connectTimeout?: number;
+}
+
+/** For a command that is over soon: a node that cannot be reached counts as away. */
+const ONE_TRY: ClientOptions = { maxRetriesPerRequest: 0, retryStrategy: () => null };
+
 /**
  * Does something with a `Redlock` on the nodes that the options tell, and lets go of everything.
  *
@@ -36,6 +49,7 @@ export type Troubles = ReadonlyMap<string, string>;
 export async function withRedlock<Result>(
   values: RedisValues,
   routine: (redlock: Redlock, troubles: Troubles) => Promise<Result>,
+  clientOptions: ClientOptions = ONE_TRY,
 ): Promise<Result> {
   const told = values.redis ?? process.env.FENCED_REDIS?.split(',').filter(Boolean) ?? [];
   if (told.length === 0) throw new UsageError('name the nodes: --redis NAME=URL for each');
@@ -44,7 +58,7 @@ export async function withRedlock<Result>(
   try {
     const nodes = told.map((text) => {
       const { name, url } = nameAndUrl(text);
-      const client = new Redis(url.href, { maxRetriesPerRequest: 0, retryStrategy: () => null });
+      const client = new Redis(url.href, clientOptions);
       client.on('error', (error) => troubles.set(name, error.message));
       clients.push(client);
       return { name, client, durable: values.durable?.includes(name) ?? false };
@@ -54,8 +68,18 @@ export async function withRedlock<Result>(
     await using redlock = makeRedlock(nodes, values);
     return await routine(redlock, troubles);
   } finally {
-    for (const client of clients) client.disconnect();
+    // A wait that was aborted gives up its position once all that is ready has run.
+    await nextTurn();
+    await nextTurn();
+    await Promise.all(clients.map(end));
   }
+}
+
+/** Lets the last commands leave first. */
+async function end(client: Redis): Promise<void> {
+  const late = sleep(LAST_COMMANDS_MS, undefined, { ref: false });
+  await Promise.race([client.quit().catch(() => {}), late]);
+  client.disconnect();
 }
 
 function makeRedlock(nodes: readonly NodeConfig[], values: RedisValues): Redlock {

@@ -32,6 +32,7 @@ export type { PostgresService } from './postgres-address.js';
 export { WorkerEndedError, type WorkerOptions, WorkerProcess } from './process.js';
 export {
   cacheFolder,
+  findFakeTime,
   findProgram,
   POSTGRES_MAJORS,
   type PostgresMajor,

@@ -1,0 +1,196 @@
+import { constants } from 'node:os';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { parseArgs } from 'node:util';
+import { LeaseError } from '@fenced/client';
+import { LockArgumentError, LockError } from '@fenced/lock';
+import { FencedStoreError } from '@fenced/store';
+import { type Command, UsageError, understood } from '../command.js';
+import { redisOptions } from '../redis.js';
+import { durationMs } from '../run/duration.js';
+import { GuardedCommand, GuardLostError } from '../run/guarded-command.js';
+import {
+  LOCK_USAGE,
+  lockOptions,
+  type RunLease,
+  type RunLock,
+  withLock,
+} from '../run/lock-service.js';
+import { asleepMs, machineMs } from '../run/machine-clock.js';
+import type { Ended } from '../run/orders.js';
+import { Signals } from '../run/signals.js';
+
+const EXIT_UNAVAILABLE = 69;
+const EXIT_HELD = 75;
+const EXIT_LEASE_LOST = 79;
+const EXIT_SIGNAL = 128;
+
+const TTL_MIN_MS = 1_000;
+/** A lease is extended so many times in its TTL. Half of them come before the grace period. */
+const RENEWALS = 6;
+/**
+ * The time between SIGKILL and the end of the lease: for the guard's clock, its checks, and the
+ * kernel.
+ */
+const MARGIN_MIN_MS = 100;
+const MARGIN_RATIO = 0.02;
+const RELEASE_MS = 3_000;
+
+const options = {
+  ...redisOptions,
+  ...lockOptions,
+  lock: { type: 'string' },
+  ttl: { type: 'string', default: '30s' },
+  wait: { type: 'string', default: '0s' },
+  grace: { type: 'string' },
+} as const;
+
+export const run: Command = {
+  summary: 'runs a command under a lock, and stops it before the lock can be lost',
+  usage: `fenced run --lock NAME [--ttl 30s] [--wait 0s] [--grace 10s] -- COMMAND [ARGUMENT]…
+
+  --lock NAME        the resource
+  --ttl TIME         the time after which the lock is free if this machine dies: 500ms, 30s, 5m, 1h; 1s or more (30s)
+  --wait TIME        the longest wait for the lock (0s: one attempt)
+  --grace TIME       the time between SIGTERM and SIGKILL, at most half of --ttl (a third of --ttl)
+${LOCK_USAGE}
+
+The command finds in its environment: FENCED_TOKEN, FENCED_RESOURCE, FENCED_DEADLINE_MS (the end of the lease in ms since
+1970, unless it is extended; it is extended until the command ends), and behind a gateway FENCED_SIGNED_TOKEN.
+If the lease cannot be extended, the command's process group gets SIGTERM, and SIGKILL before the lease ends.
+Exit code: the command's own, or 128 and the number of the signal that ended it; ${EXIT_HELD} the lock is held; ${EXIT_UNAVAILABLE} the lock
+service did not grant it for another reason; ${EXIT_LEASE_LOST} the lease was lost or about to end, so the command was stopped;
+126 and 127 the command cannot be run, or is not there. docs/fenced-run.md has more.`,
+
+  async run(args) {
+    const settings = parse(args);
+    return withLock(settings.values, async (lock) => {
+      const code = await runUnder(lock, settings);
+      // Connections to servers that hang must not keep the process.
+      setTimeout(() => process.exit(code), RELEASE_MS).unref();
+      return code;
+    });
+  },
+};
+
+type Settings = ReturnType<typeof parse>;
+
+async function runUnder(lock: RunLock, settings: Settings): Promise<number> {
+  const { resource, ttlMs, waitMs, graceMs, command } = settings;
+  using signals = new Signals();
+  using guarded = await GuardedCommand.ready();
+  const grant = new GrantClock(ttlMs);
+  let lease: RunLease;
+  try {
+    signals.interrupted.throwIfAborted();
+    lease = await lock.acquire(resource, { ttlMs, waitMs, signal: signals.interrupted });
+  } catch (error) {
+    if (signals.first) return EXIT_SIGNAL + constants.signals[signals.first];
+    return exitCodeOf(error);
+  }
+  const extending = new AbortController();
+  const env = environment(resource, lease);
+  const running = guarded.run({ command, env, deadlineMs: grant.deadlineMs(lease), graceMs });
+  signals.forwardTo((signal) => guarded.signal(signal));
+  void extendUntil(extending.signal, lease, ttlMs, guarded);
+  const outcome = await running.catch((error: Error) => error);
+  extending.abort();
+  const isOver = lease.remainingMs() === 0;
+  const late = sleep(RELEASE_MS, 'unknown' as const, { ref: false });
+  const released = await Promise.race([lease.release(), late]);
+  return report(outcome, isOver || released === 'expired');
+}
+
+function report(outcome: Ended | Error, isLost: boolean): number {
+  if (outcome instanceof Error && !(outcome instanceof GuardLostError)) throw outcome;
+  if (outcome instanceof Error) complain(`${outcome.message}, so the command was killed`);
+  else if (outcome.isStopped) complain('the lease was about to end, so the command was stopped');
+  else if (isLost) complain('the lease was lost before the command ended');
+  else {
+    const { code, signal } = outcome;
+    return signal === null ? (code ?? 1) : EXIT_SIGNAL + constants.signals[signal];
+  }
+  return EXIT_LEASE_LOST;
+}
+
+/** Goes on until the signal aborts. A lease that is lost ends the command at once. */
+async function extendUntil(
+  signal: AbortSignal,
+  lease: RunLease,
+  ttlMs: number,
+  guarded: GuardedCommand,
+): Promise<void> {
+  const everyMs = ttlMs / RENEWALS;
+  let isFailing = false;
+  const pause = (): Promise<unknown> => sleep(everyMs, undefined, { signal }).catch(() => {});
+  for (await pause(); !signal.aborted; await pause()) {
+    const grant = new GrantClock(ttlMs);
+    const late = sleep(everyMs, 'late' as const, { signal, ref: false });
+    const error = await Promise.race([lease.extend(ttlMs), late]).catch((failure) => failure);
+    if (signal.aborted) return;
+    if (error === undefined || lease.remainingMs() === 0)
+      guarded.setDeadline(grant.deadlineMs(lease));
+    if (error !== undefined && !isFailing)
+      complain(`the lease could not be extended: ${error.message ?? 'no answer yet'}`);
+    isFailing = error !== undefined;
+  }
+}
+
+/**
+ * Measures the time for which the machine slept during a request for a lease: the lease does not
+ * know of it.
+ */
+class GrantClock {
+  readonly #ttlMs: number;
+  readonly #asleepMs = asleepMs();
+
+  constructor(ttlMs: number) {
+    this.#ttlMs = ttlMs;
+  }
+
+  /** The time by which the command must have ended, in milliseconds of `machineMs`. */
+  deadlineMs(lease: RunLease): number {
+    const sleptMs = asleepMs() - this.#asleepMs;
+    const marginMs = Math.max(MARGIN_MIN_MS, MARGIN_RATIO * this.#ttlMs);
+    return machineMs() + lease.remainingMs() - sleptMs - marginMs;
+  }
+}
+
+function environment(resource: string, lease: RunLease): Readonly<Record<string, string>> {
+  const { token, signedToken } = lease;
+  return {
+    FENCED_TOKEN: String(token),
+    FENCED_RESOURCE: resource,
+    FENCED_DEADLINE_MS: String(Math.floor(Date.now() + lease.remainingMs())),
+    ...(signedToken !== undefined && { FENCED_SIGNED_TOKEN: signedToken }),
+  };
+}
+
+/** @throws {UsageError} if the lock service refuses the arguments */
+function exitCodeOf(error: unknown): number {
+  if (error instanceof LockArgumentError) throw new UsageError(error.message);
+  const isKnown = [LockError, LeaseError, FencedStoreError].some((type) => error instanceof type);
+  if (!isKnown) throw error;
+  const { code, message } = error as LockError | LeaseError;
+  complain(message);
+  return code === 'held' || code === 'timeout' ? EXIT_HELD : EXIT_UNAVAILABLE;
+}
+
+function parse(args: readonly string[]) {
+  const dashes = args.indexOf('--');
+  const command = dashes < 0 ? [] : args.slice(dashes + 1);
+  const own = dashes < 0 ? args : args.slice(0, dashes);
+  const { values } = understood(() => parseArgs({ args: [...own], options }));
+  const { lock: resource, ttl, wait, grace } = values;
+  if (process.platform === 'win32') throw new UsageError('Windows has no process groups to stop');
+  if (!resource) throw new UsageError('name the lock: --lock NAME');
+  if (command.length === 0) throw new UsageError('the command comes after --');
+  const ttlMs = durationMs('--ttl', ttl);
+  if (ttlMs < TTL_MIN_MS) throw new UsageError(`--ttl must be 1s or more: ${ttl}`);
+  const graceMs = grace === undefined ? ttlMs / 3 : durationMs('--grace', grace);
+  if (2 * graceMs > ttlMs) throw new UsageError(`--grace may be half of --ttl at most: ${grace}`);
+  return { values, resource, command, ttlMs, graceMs, waitMs: durationMs('--wait', wait) };
+}
+
+function complain(message: string): void {
+  process.stderr.write(`fenced run: ${message}\n`);
+}

@@ -1,0 +1,101 @@
+/**
+ * Runs a command, and stops its whole process group before its lease ends.
+ *
+ * The guard is a process of its own, in its own session. So it acts in time even if `fenced run` is
+ * stopped, is killed or hangs. `fenced run` sends it a new deadline after each renewal. Without
+ * one, the command gets SIGTERM when the grace period begins, and SIGKILL at the deadline.
+ *
+ * It writes nothing itself: a full pipe or a stopped terminal would keep it from its work.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { machineMs } from './machine-clock.js';
+import type { Order, Report } from './orders.js';
+import { isGroupAlive, signalGroup } from './process-group.js';
+
+/** The interval at which the guard looks at the clock. */
+const CHECK_EVERY_MS = 25;
+/**
+ * Processes that outlive the command may end by themselves for this time: a `tee` of its output,
+ * for example.
+ */
+const LEFTOVER_MS = 1_000;
+/** As in a shell. */
+const EXIT_NOT_FOUND = 127;
+const EXIT_NOT_EXECUTABLE = 126;
+
+let deadlineMs = Number.POSITIVE_INFINITY;
+let graceMs = 0;
+/** The time of SIGTERM; null before. */
+let stoppedMs: number | null = null;
+let isStopped = false;
+let exit: { readonly code: number | null; readonly signal: NodeJS.Signals | null } | null = null;
+let exitedMs = 0;
+let isReported = false;
+
+function start({ command, env, ...limits }: Extract<Order, { kind: 'start' }>): void {
+  ({ deadlineMs, graceMs } = limits);
+  const [file = '', ...args] = command;
+  // A session of its own has a process group of its own.
+  const child = spawn(file, args, {
+    ...{ detached: true, stdio: 'inherit', env: { ...process.env, ...env } },
+  });
+  child.once('error', ({ code }: NodeJS.ErrnoException) => {
+    if (child.pid === undefined)
+      end({ code: code === 'ENOENT' ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE, signal: null });
+  });
+  if (child.pid !== undefined) guard(child, child.pid);
+}
+
+function guard(child: ChildProcess, pid: number): void {
+  report({ kind: 'started', pid });
+  child.once('exit', (code, signal) => {
+    exit = { code, signal };
+    exitedMs = machineMs();
+    check(pid);
+  });
+  process.on('message', (order: Order) => {
+    if (order.kind === 'signal') signalGroup(pid, order.signal);
+    if (order.kind === 'deadline') deadlineMs = order.deadlineMs;
+    check(pid);
+  });
+  // Nobody renews the lease any more.
+  process.on('disconnect', () => stop(pid));
+  setInterval(check, CHECK_EVERY_MS, pid);
+}
+
+function check(pid: number): void {
+  const nowMs = machineMs();
+  if (exit && !isGroupAlive(pid)) end(exit);
+  if (nowMs >= deadlineMs - graceMs && stoppedMs === null) {
+    isStopped = true;
+    stop(pid);
+  }
+  if (exit && nowMs >= exitedMs + LEFTOVER_MS) stop(pid);
+  if (nowMs >= deadlineMs || (stoppedMs !== null && nowMs >= stoppedMs + graceMs))
+    signalGroup(pid, 'SIGKILL');
+}
+
+function stop(pid: number): void {
+  if (stoppedMs !== null) return;
+  stoppedMs = machineMs();
+  signalGroup(pid, 'SIGTERM');
+}
+
+/** Reports the end, once, and ends the guard. */
+function end(ended: NonNullable<typeof exit>): void {
+  if (isReported) return;
+  isReported = true;
+  const done = (): never => process.exit();
+  if (process.connected) process.send?.({ kind: 'ended', ...ended, isStopped }, done);
+  else done();
+}
+
+function report(message: Report): void {
+  // A dead parent is noticed by `disconnect`.
+  process.send?.(message, () => {});
+}
+
+// A service manager that ends all processes of a service must not end the guard before the command.
+for (const name of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT'] as const) process.on(name, () => {});
+process.once('message', start);
+report({ kind: 'ready' });

@@ -1,0 +1,362 @@
+import { randomUUID } from 'node:crypto';
+import { existsSync, readFileSync } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { createGateway, serveGateway } from '@fenced/gateway';
+import { type Lease, Redlock } from '@fenced/lock';
+import { PostgresLock } from '@fenced/lock/postgres';
+import {
+  findFakeTime,
+  type LocalRedisService,
+  startLocalRedis,
+  startPostgres,
+  WorkerProcess,
+} from '@fenced/testbed';
+import { Redis } from 'ioredis';
+import pg from 'pg';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { childrenOf } from './harness/processes.js';
+
+// Each run is three processes, and several run at once.
+vi.setConfig({ testTimeout: 60_000 });
+
+const bin = fileURLToPath(new URL('../../packages/fenced/bin/fenced.js', import.meta.url));
+const beats = fileURLToPath(new URL('harness/beats.mjs', import.meta.url));
+/** Long enough that a busy machine renews in time. */
+const TTL_MS = 2_000;
+
+const parts = new AsyncDisposableStack();
+let folder = '';
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'fenced-run-'));
+  parts.defer(() => rm(folder, { recursive: true }));
+});
+afterAll(() => parts.disposeAsync());
+
+/** Three nodes, a lock of this process over them, and their options for `fenced run`. */
+async function startLock(hasMovableClock = false) {
+  const redis = parts.use(await startLocalRedis(3, { hasMovableClock }));
+  const nodes = redis.nodes.map(({ name, port }) => {
+    const client = new Redis(port, { maxRetriesPerRequest: 0 });
+    client.on('error', () => {});
+    parts.defer(() => client.disconnect());
+    return { name, client };
+  });
+  return { redis, lock: new Redlock({ nodes }), options: optionsOf(redis) };
+}
+
+function optionsOf({ nodes }: LocalRedisService): string[] {
+  return nodes.flatMap(({ name, port }) => ['--redis', `${name}=redis://127.0.0.1:${port}`]);
+}
+
+class Run {
+  readonly lines: string[] = [];
+  readonly process: WorkerProcess;
+
+  static async start(args: readonly string[], env: Record<string, string> = {}): Promise<Run> {
+    const lines: string[] = [];
+    const onLine = (line: string): void => void lines.push(line);
+    const process = await WorkerProcess.start(bin, { args: ['run', ...args], env, onLine });
+    return new Run(process, lines);
+  }
+
+  private constructor(process: WorkerProcess, lines: string[]) {
+    this.process = process;
+    this.lines = lines;
+  }
+
+  async ended(): Promise<{ code: number | null; stdout: string; stderr: string }> {
+    const { code } = await this.process.exited;
+    return { code, stdout: this.lines.join('\n'), stderr: this.process.stderr };
+  }
+}
+
+const fenced = async (...args: Parameters<typeof Run.start>) => (await Run.start(...args)).ended();
+
+/** A command that ignores SIGTERM, and the times at which it and its children lived. */
+function beating(children = 0) {
+  const file = join(folder, randomUUID());
+  const text = (): string => (existsSync(file) ? readFileSync(file, 'utf8') : '');
+  const times = (): number[] =>
+    [...text().matchAll(/^\d+ (\d+)$/gm)].map(([, time]) => Number(time));
+  const processes = (): number => new Set(text().match(/^\d+(?= )/gm)).size;
+  return {
+    command: [process.execPath, beats, file, String(children)],
+    last: () => Math.max(...times()),
+    hadSigterm: () => text().includes('SIGTERM'),
+    hasBegun: () => until(() => processes() === children + 1),
+  };
+}
+
+/** Limited by the time limit of the test. */
+async function until(condition: () => Promise<boolean> | boolean): Promise<void> {
+  while (!(await condition())) await sleep(5);
+}
+
+/**
+ * Waits for the lock that the command holds. @returns the lease, and when this process began to
+ * hold it
+ */
+async function next(lock: Redlock, resource: string): Promise<{ lease: Lease; atMs: number }> {
+  const lease = await lock.acquire(resource, { ttlMs: 5_000, waitMs: 20_000 });
+  return { lease, atMs: Date.now() };
+}
+
+describe('on three Redis nodes', () => {
+  let lock: Redlock;
+  let options: string[];
+
+  beforeAll(async () => {
+    ({ lock, options } = await startLock());
+  });
+
+  /** The options that every run here has. */
+  const under = (resource: string, ...more: string[]): string[] => [
+    ...[...options, '--lock', resource, '--ttl', `${TTL_MS}ms`],
+    ...more,
+    '--',
+  ];
+
+  test.concurrent('a command finds its token, and fenced run ends with its exit code', async () => {
+    const before = await lock.acquire('env', { ttlMs: 1_000 });
+    await before.release();
+    const script = 'echo $FENCED_RESOURCE $FENCED_TOKEN $FENCED_DEADLINE_MS; exit 3';
+    const { code, stdout, stderr } = await fenced([...under('env'), 'sh', '-c', script]);
+    expect({ code, stderr }).toEqual({ code: 3, stderr: '' });
+    const [resource, token = '', deadlineMs] = stdout.split(' ');
+    expect(resource).toBe('env');
+    expect(BigInt(token)).toBeGreaterThan(before.token);
+    expect(Number(deadlineMs)).toBeGreaterThan(Date.now() - 10_000);
+    // It is free again at once.
+    await (await lock.acquire('env', { ttlMs: 1_000 })).release();
+  });
+
+  test.concurrent('every other end has an exit code of its own', async () => {
+    const held = await lock.acquire('held', { ttlMs: 20_000 });
+    const away = ['--redis', 'a=redis://127.0.0.1:1', '--lock', 'x', '--', 'true'];
+    const codes = await Promise.all([
+      fenced([...under('signal'), 'sh', '-c', 'kill -9 $$']),
+      fenced([...under('not-found'), join(folder, 'nothing')]),
+      fenced([...under('not-executable'), folder]),
+      fenced([...under('held'), 'true']),
+      fenced([...under('held', '--wait', '100ms'), 'true']),
+      fenced(away),
+    ]);
+    expect(codes.map(({ code }) => code)).toEqual([137, 127, 126, 75, 75, 69]);
+    expect(codes[3]?.stderr).toContain('held');
+    await held.release();
+  });
+
+  test.concurrent('a wrong command line is refused before anything is locked', async () => {
+    const wrong = [
+      [...options, '--lock', 'x'],
+      [...options, '--', 'true'],
+      ['--lock', 'x', '--', 'true'],
+      [...options, '--lock', 'x', '--ttl', '30', '--', 'true'],
+      [...options, '--lock', 'x', '--ttl', '999ms', '--', 'true'],
+      [...options, '--lock', 'x', '--ttl', '2m', '--', 'true'],
+      [...options, '--lock', 'x', '--ttl', '2s', '--grace', '1.1s', '--', 'true'],
+      [...options, '--gateway', 'http://127.0.0.1:1', '--lock', 'x', '--', 'true'],
+    ];
+    const ends = await Promise.all(wrong.map((args) => fenced(args)));
+    expect(ends.map(({ code }) => code)).toEqual(wrong.map(() => 64));
+    const help = await fenced([
+      ...options,
+      '--lock',
+      'help',
+      '--',
+      'sh',
+      '-c',
+      'echo $0',
+      '--help',
+    ]);
+    expect(help).toMatchObject({ code: 0, stdout: '--help' });
+  });
+
+  test.concurrent('the lease is extended while the command runs, and a waiter comes after it', async () => {
+    const run = fenced([...under('long'), 'sleep', '5']);
+    await until(async () => !(await lock.tryAcquire('long', { ttlMs: 100 })).ok);
+    const waiter = fenced([...under('long', '--wait', '1m'), 'date', '+%s%N']);
+    expect(await run).toMatchObject({ code: 0 });
+    const endedMs = Date.now();
+    const { code, stdout } = await waiter;
+    expect(code).toBe(0);
+    expect(Number(stdout) / 1e6).toBeGreaterThan(endedMs - 1_000);
+  });
+
+  test.concurrent('fenced run is stopped for longer than its lease: its command ends before another has the lock', async () => {
+    const command = beating(2);
+    const run = await Run.start([...under('stopped'), ...command.command]);
+    await command.hasBegun();
+    await run.process.pause();
+    const { lease, atMs } = await next(lock, 'stopped');
+    expect(command.last()).toBeLessThan(atMs);
+    expect(command.hadSigterm()).toBe(true);
+    await run.process.wake();
+    expect(await run.ended()).toMatchObject({ code: 79, stderr: expect.stringContaining('lease') });
+    expect(lease.remainingMs()).toBeGreaterThan(0);
+    await lease.release();
+    expect(command.last()).toBeLessThan(atMs);
+  });
+
+  test.concurrent('fenced run is killed: its command and all children end before another has the lock', async () => {
+    const command = beating(2);
+    const run = await Run.start([...under('killed'), ...command.command]);
+    await command.hasBegun();
+    await run.process.kill();
+    const { lease, atMs } = await next(lock, 'killed');
+    expect(command.last()).toBeLessThan(atMs);
+    await lease.release();
+  });
+
+  test.concurrent('the guard is killed: the command is killed at once', async () => {
+    const command = beating(1);
+    const run = await Run.start([...under('guard'), ...command.command]);
+    await command.hasBegun();
+    const [guard = 0] = await childrenOf(run.process.pid);
+    process.kill(guard, 'SIGKILL');
+    expect(await run.ended()).toMatchObject({ code: 79, stderr: expect.stringContaining('guard') });
+    const { lease, atMs } = await next(lock, 'guard');
+    expect(command.last()).toBeLessThan(atMs);
+    await lease.release();
+  });
+
+  test.concurrent('children that outlive the command are stopped before the lock is free', async () => {
+    const command = beating();
+    const script = `"$@" & until [ -s "$3" ]; do sleep 0.02; done`;
+    const run = fenced([...under('left'), 'sh', '-c', script, 'sh', ...command.command]);
+    await command.hasBegun();
+    const { lease, atMs } = await next(lock, 'left');
+    expect(command.last()).toBeLessThan(atMs);
+    expect(command.hadSigterm()).toBe(true);
+    expect(await run).toMatchObject({ code: 0, stderr: '' });
+    await lease.release();
+  });
+
+  test.concurrent('a signal during the wait ends the wait, and nothing is taken', async () => {
+    const held = await lock.acquire('wait', { ttlMs: 20_000 });
+    const run = await Run.start([...under('wait', '--wait', '1m'), 'echo', 'ran']);
+    await until(async () => (await childrenOf(run.process.pid)).length > 0);
+    await sleep(300);
+    await run.process.kill('SIGTERM');
+    expect(await run.ended()).toEqual({ code: 143, stdout: '', stderr: '' });
+    await held.release();
+    await (await lock.acquire('wait', { ttlMs: 1_000 })).release();
+  });
+
+  test.concurrent('signals reach the whole group of the command, which decides about its end', async () => {
+    const script = `trap 'echo usr1' USR1; trap 'echo int; exit 5' INT; echo ready; while :; do sleep 0.05; done`;
+    const run = await Run.start([...under('signals'), 'sh', '-c', script]);
+    await until(() => run.lines.includes('ready'));
+    process.kill(run.process.pid, 'SIGUSR1');
+    await until(() => run.lines.includes('usr1'));
+    process.kill(run.process.pid, 'SIGTSTP');
+    process.kill(run.process.pid, 'SIGINT');
+    expect(await run.ended()).toMatchObject({ code: 5, stdout: 'ready\nusr1\nint' });
+  });
+});
+
+test('all nodes hang: a command that ignores SIGTERM is killed before its lease ends', async () => {
+  const { redis, lock, options } = await startLock();
+  const command = beating(1);
+  const args = [...options, '--lock', 'hang', '--ttl', `${TTL_MS}ms`, '--', ...command.command];
+  const run = await Run.start(args);
+  await command.hasBegun();
+  for (const node of redis.nodes) await node.pause();
+  const pausedMs = Date.now();
+  const { code, stderr } = await run.ended();
+  expect({ code, stderr }).toEqual({ code: 79, stderr: expect.stringContaining('stopped') });
+  expect(command.hadSigterm()).toBe(true);
+  expect(command.last()).toBeLessThan(pausedMs + TTL_MS);
+  for (const node of redis.nodes) await node.wake();
+  const { lease, atMs } = await next(lock, 'hang');
+  expect(command.last()).toBeLessThan(atMs);
+  await lease.release();
+});
+
+test('two nodes of three are killed: the command gets SIGTERM, and may end by itself', async () => {
+  const { redis, options } = await startLock();
+  const script = `trap 'echo term; exit 0' TERM; echo ready; while :; do sleep 0.05; done`;
+  const run = await Run.start([
+    ...[...options, '--lock', 'dead', '--ttl', `${TTL_MS}ms`, '--'],
+    ...['sh', '-c', script],
+  ]);
+  await until(() => run.lines.includes('ready'));
+  await redis.nodes[0]?.kill();
+  await redis.nodes[1]?.kill();
+  expect(await run.ended()).toMatchObject({ code: 79, stdout: 'ready\nterm' });
+});
+
+test('the clocks of the nodes jump: the command is killed at the next extension', async () => {
+  const { redis, lock, options } = await startLock(true);
+  const command = beating();
+  const args = [...options, '--lock', 'jump', '--ttl', `${TTL_MS}ms`, '--', ...command.command];
+  const run = await Run.start(args);
+  await command.hasBegun();
+  for (const node of redis.nodes) await node.setClock(3_600_000);
+  const { lease, atMs } = await next(lock, 'jump');
+  expect((await run.ended()).code).toBe(79);
+  // Only the token can keep these writes out.
+  expect(command.last()).toBeLessThan(atMs + TTL_MS);
+  await lease.release();
+});
+
+test('the clock of fenced run jumps by an hour: nothing happens', async () => {
+  const { options } = await startLock();
+  const command = ['sh', '-c', 'date +%s >&2; sleep 3; date +%s >&2; exit 4'];
+  const env = { LD_PRELOAD: findFakeTime() ?? '', FAKETIME: '+3600s' };
+  const still = { FAKETIME_DONT_FAKE_MONOTONIC: '1', FAKETIME_START_AFTER_SECONDS: '2' };
+  const args = [...options, '--lock', 'own', '--ttl', '2s', '--', ...command];
+  expect((await fenced(args, { ...env, ...still })).code).toBe(4);
+});
+
+test('over Postgres: the token is that of PostgresLock', async () => {
+  const postgres = parts.use(await startPostgres());
+  const pool = new pg.Pool({ connectionString: postgres.url });
+  pool.on('error', () => {});
+  parts.defer(() => pool.end());
+  const env = { FENCED_POSTGRES: postgres.url };
+  const script = ['--lock', 'job', '--ttl', '2s', '--', 'sh', '-c', 'echo $FENCED_TOKEN; sleep 3'];
+  const missing = await fenced(script, env);
+  expect(missing).toMatchObject({ code: 69, stderr: expect.stringContaining('install') });
+  const { code, stdout } = await fenced(['--install', ...script], env);
+  expect(code).toBe(0);
+  const lease = await new PostgresLock({ pool }).acquire('job', { ttlMs: 20_000 });
+  expect(lease.token).toBeGreaterThan(BigInt(stdout));
+  expect((await fenced(script, env)).code).toBe(75);
+  await lease.release();
+});
+
+test('over a gateway: the token comes with its signature, and a hung gateway ends the command', async () => {
+  const { redis, lock } = await startLock();
+  const draining = new AbortController();
+  const server = await serveGateway(createGateway({ redlock: lock, draining: draining.signal }), {
+    ...{ port: 0, draining },
+  });
+  parts.defer(async () => void (await server.drain()));
+  const env = { FENCED_URL: server.url };
+  const script = 'echo $FENCED_TOKEN $FENCED_SIGNED_TOKEN; sleep 3';
+  const under = ['--lock', 'job', '--ttl', '2s', '--'];
+  const { code, stdout } = await fenced([...under, 'sh', '-c', script], env);
+  expect(code).toBe(0);
+  const [token = '', signed = ''] = stdout.split(' ');
+  expect(signed).toMatch(new RegExp(`^${token}(\\.|$)`));
+  const held = await lock.acquire('job', { ttlMs: 10_000 });
+  const waiting = fenced(['--wait', '1m', ...under, 'echo', 'mine'], env);
+  expect((await fenced([...under, 'true'], env)).code).toBe(75);
+  await held.release();
+  expect(await waiting).toMatchObject({ code: 0, stdout: 'mine' });
+
+  const command = beating();
+  const run = await Run.start([...under, ...command.command], env);
+  await command.hasBegun();
+  for (const node of redis.nodes) await node.pause();
+  const pausedMs = Date.now();
+  expect((await run.ended()).code).toBe(79);
+  expect(command.last()).toBeLessThan(pausedMs + TTL_MS);
+  for (const node of redis.nodes) await node.wake();
+});
