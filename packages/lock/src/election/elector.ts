@@ -1,0 +1,229 @@
+import '../node-version.js';
+import { LockArgumentError } from '../core/errors.js';
+import { checkFields, checkResources } from '../core/options.js';
+import {
+  checkRuntime,
+  inTime,
+  nobody,
+  type Runtime,
+  sleep,
+  systemRuntime,
+  unlessAborted,
+} from '../runtime/runtime.js';
+import { type ElectionBoard, type Notice, writeNotice } from './board.js';
+import { type ElectionLease, type Leadership, Term } from './leadership.js';
+import { type Observation, observeBoard } from './observe.js';
+
+export type { ElectionBoard } from './board.js';
+export type { ElectionLease, Leadership } from './leadership.js';
+export type { Observation } from './observe.js';
+
+/**
+ * The part of a lock service that an election needs: `Redlock`, `PostgresLock` and `FencedGateway`
+ * have it.
+ */
+export interface ElectionLock {
+  acquire(
+    resource: string,
+    options: { readonly ttlMs: number; readonly waitMs: number; readonly signal: AbortSignal },
+  ): Promise<ElectionLease>;
+}
+
+export interface ElectorConfig {
+  readonly lock: ElectionLock;
+  /** The name of the office. All candidates name it alike. */
+  readonly resource: string;
+  /**
+   * Milliseconds after which another candidate may lead if the leader dies, 100 or more. @default
+   * 15_000
+   */
+  readonly ttlMs?: number;
+  /** The name of this candidate, for observers: a host, an address. @default '' */
+  readonly candidate?: string;
+  /** Makes the leader known. Without it, `observe` is not available. */
+  readonly board?: ElectionBoard;
+}
+
+const FIELDS = ['lock', 'resource', 'ttlMs', 'candidate', 'board'];
+const TTL_MIN_MS = 100;
+/** A campaign asks again after this time: a gateway does not let a request wait for ever. */
+const WAIT_MS = 10_000;
+const PAUSE_MS = 500;
+/** A leader extends its lease, and publishes a notice, so many times in its TTL. */
+const BEATS = 3;
+
+/** Errors of lock services after which a campaign goes on. All others ask for another set-up. */
+const PASSING: ReadonlySet<unknown> = new Set([
+  ...['held', 'timeout', 'no-quorum', 'too-slow', 'memory-full'],
+  ...['unavailable', 'overloaded', 'shutting-down', 'too-many-requests', 'request-timeout'],
+]);
+
+/**
+ * Elects one leader among the processes that campaign for the same resource.
+ *
+ * Leadership is a lease with a fencing token. Promised: a later leader has a greater token, so
+ * storage that checks tokens refuses every late write of a deposed leader. Not promised: that two
+ * processes never believe at once that they lead.
+ */
+export class Elector implements AsyncDisposable {
+  readonly #lock: ElectionLock;
+  readonly #resource: string;
+  readonly #ttlMs: number;
+  readonly #candidate: string;
+  readonly #board: ElectionBoard | undefined;
+  readonly #runtime: Runtime;
+  /** Of the present campaign and of the term that follows it. */
+  #resignation: AbortController | null = null;
+  /** Ends with the present campaign, whatever its outcome is. */
+  #campaign: Promise<void> | null = null;
+  #term: Term | null = null;
+
+  /** @throws {LockArgumentError} */
+  constructor(config: ElectorConfig, runtime: Runtime = systemRuntime) {
+    checkFields('the first argument of Elector', config, FIELDS);
+    checkRuntime(runtime);
+    const { lock, resource, ttlMs = 15_000, candidate = '', board } = config;
+    if (typeof lock?.acquire !== 'function')
+      throw new LockArgumentError('lock must be a Redlock, a PostgresLock or a FencedGateway');
+    if (!Number.isSafeInteger(ttlMs) || ttlMs < TTL_MIN_MS)
+      throw new LockArgumentError(
+        `ttlMs must be a whole number of milliseconds from ${TTL_MIN_MS} ttlMs=${ttlMs}`,
+      );
+    checkResources(resource);
+    this.#lock = lock;
+    this.#resource = resource;
+    this.#ttlMs = ttlMs;
+    this.#candidate = candidate;
+    this.#board = board;
+    this.#runtime = runtime;
+  }
+
+  /** The present term of this process; null while it does not lead. */
+  get leadership(): Leadership | null {
+    return this.#term?.signal.aborted === false ? this.#term : null;
+  }
+
+  /**
+   * Waits until this process leads. The leadership is extended until `resign`, or until it is lost:
+   * watch its `signal`, and campaign again then.
+   *
+   * @throws {LockArgumentError} if this elector campaigns or leads already
+   * @throws the signal's reason if it aborts; an `AbortError` after `resign`
+   * @throws the error of the lock service or of the board if waiting cannot help
+   */
+  async campaign(options: { readonly signal?: AbortSignal } = {}): Promise<Leadership> {
+    checkFields('the options of campaign', options, ['signal']);
+    if (this.#campaign || this.leadership)
+      throw new LockArgumentError('this elector campaigns or leads already: resign first');
+    const campaign = this.#win(options.signal);
+    const ended = (): void => {
+      this.#campaign = null;
+    };
+    this.#campaign = campaign.then(ended, ended);
+    return campaign;
+  }
+
+  async #win(until: AbortSignal | undefined): Promise<Leadership> {
+    const resignation = new AbortController();
+    this.#resignation = resignation;
+    this.#term = null;
+    const { signal } = resignation;
+    const ended = until ? AbortSignal.any([until, signal]) : signal;
+    try {
+      const term = new Term(this.#resource, await this.#acquire(ended));
+      this.#term = term;
+      const first = this.#publish(term, { beat: 0, nextMs: this.#ttlMs });
+      await unlessAborted(first, AbortSignal.any([ended, term.signal]));
+      ended.throwIfAborted();
+      term.ensure();
+      void this.#serve(term, resignation);
+      return term;
+    } catch (error) {
+      resignation.abort();
+      await this.#term?.end('the campaign failed', error);
+      throw error;
+    }
+  }
+
+  /** Ends the campaign or the term, and lets another candidate lead at once. Never throws. */
+  async resign(): Promise<void> {
+    const term = this.leadership && this.#term;
+    this.#resignation?.abort();
+    await this.#campaign;
+    if (!term) return;
+    const released = term.end('this process has resigned');
+    const published = Promise.resolve(term.publishing).then(() =>
+      this.#publish(term, { beat: 0, nextMs: 0 }),
+    );
+    // A board that hangs does not keep the caller for ever, and refuses this token later.
+    const settled = published.catch(() => {});
+    await Promise.all([released, inTime(this.#runtime, nobody, settled, this.#ttlMs)]);
+  }
+
+  /**
+   * Reports the leader now and after each change, as the board shows it.
+   *
+   * @param options.everyMs the pause between two reads of the board. @default a third of ttlMs
+   * @throws {LockArgumentError} if there is no board
+   * @throws the signal's reason
+   */
+  observe(
+    options: { readonly everyMs?: number; readonly signal?: AbortSignal } = {},
+  ): AsyncGenerator<Observation> {
+    checkFields('the options of observe', options, ['everyMs', 'signal']);
+    const { everyMs = this.#ttlMs / BEATS, signal } = options;
+    if (!this.#board) throw new LockArgumentError('observe needs a board, which leaders write to');
+    return observeBoard(this.#board, everyMs, signal, this.#runtime);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.resign();
+  }
+
+  async #acquire(signal: AbortSignal): Promise<ElectionLease> {
+    const options = { ttlMs: this.#ttlMs, waitMs: WAIT_MS, signal };
+    for (;;) {
+      try {
+        return await this.#lock.acquire(this.#resource, options);
+      } catch (error) {
+        signal.throwIfAborted();
+        if (!PASSING.has(Object(error).code)) throw error;
+        await sleep(this.#runtime, PAUSE_MS * (1 + this.#runtime.random()), signal);
+      }
+    }
+  }
+
+  /** Extends the lease and publishes notices until the term ends. */
+  async #serve(term: Term, resignation: AbortController): Promise<void> {
+    const signal = AbortSignal.any([term.signal, resignation.signal]);
+    try {
+      for (let beat = 1; ; beat += 1) {
+        const pauseMs = Math.min(this.#ttlMs / BEATS, term.remainingMs() / 2);
+        await sleep(this.#runtime, Math.max(1, pauseMs), signal);
+        await term.extend(this.#ttlMs);
+        // A board that is slow delays no extension.
+        term.publishing ??= this.#publishAgain(term, beat);
+      }
+    } catch {
+      // The term is over.
+    }
+    resignation.abort();
+  }
+
+  /** Never rejects. */
+  async #publishAgain(term: Term, beat: number): Promise<void> {
+    try {
+      await this.#publish(term, { beat, nextMs: this.#ttlMs });
+    } catch (error) {
+      if (isStale(error)) await term.end('a later leader has published', error);
+    }
+  }
+
+  async #publish({ token }: Term, part: Pick<Notice, 'beat' | 'nextMs'>): Promise<void> {
+    await this.#board?.publish(writeNotice({ token, candidate: this.#candidate, ...part }), token);
+  }
+}
+
+function isStale(error: unknown): boolean {
+  return Object(error).code === 'stale-token';
+}

@@ -1,0 +1,93 @@
+import { type Runtime, sleep } from '../runtime/runtime.js';
+import { type ElectionBoard, type Notice, parseNotice } from './board.js';
+
+/**
+ * The leader, as a board shows it. No clocks of two machines are compared. Tokens never go down
+ * from one observation to the next, as far as the board keeps its promise.
+ */
+export interface Observation {
+  /**
+   * - `led`: this observer saw the leader's notice change within the time that the leader promises.
+   *   At the moment of the
+   *   read, no later leader had published. It may have been deposed since.
+   * - `vacant`: there was no leader yet, or the last one has resigned.
+   * - `unknown`: the notice has not changed for that long, or not since this observer began, or the
+   *   board could not be read.
+   *   The leader may live, be dead or have a successor.
+   */
+  readonly state: 'led' | 'vacant' | 'unknown';
+  /** The last leader that was seen; null if none was. */
+  readonly candidate: string | null;
+  readonly token: bigint | null;
+  /**
+   * Milliseconds since the read began: the observation is at least that old when it is received.
+   */
+  readonly ageMs: number;
+  /** The reason why the board could not be read. */
+  readonly error?: unknown;
+}
+
+export async function* observeBoard(
+  board: ElectionBoard,
+  everyMs: number,
+  signal: AbortSignal = new AbortController().signal,
+  runtime: Runtime,
+): AsyncGenerator<Observation> {
+  const watch = new Watch(runtime);
+  for (let last = ''; ; ) {
+    signal.throwIfAborted();
+    const observation = await watch.look(board);
+    const { state, candidate, token } = observation;
+    const seen = [state, candidate, token].join();
+    if (seen !== last) yield observation;
+    last = seen;
+    await sleep(runtime, everyMs, signal);
+  }
+}
+
+/** The changes of a board, by the observer's own clock. */
+class Watch {
+  readonly #runtime: Runtime;
+  #notice: Notice | null = null;
+  /** The time of the last change; null before the first one that this observer saw. */
+  #changedMs: number | null = null;
+  #hasRead = false;
+
+  constructor(runtime: Runtime) {
+    this.#runtime = runtime;
+  }
+
+  async look(board: ElectionBoard): Promise<Observation> {
+    const sentMs = this.#runtime.nowMs();
+    let error: unknown;
+    try {
+      const text = await board.read();
+      this.#note(text === null || text === undefined ? null : parseNotice(text), sentMs);
+    } catch (failure) {
+      error = failure;
+    }
+    const nowMs = this.#runtime.nowMs();
+    return {
+      state: error === undefined ? this.#stateAt(nowMs) : 'unknown',
+      candidate: this.#notice?.candidate ?? null,
+      token: this.#notice?.token ?? null,
+      ageMs: nowMs - sentMs,
+      ...(error !== undefined && { error }),
+    };
+  }
+
+  #note(notice: Notice | null, sentMs: number): void {
+    const before = this.#notice;
+    const isNew = notice?.token !== before?.token || notice?.beat !== before?.beat;
+    if (this.#hasRead && isNew) this.#changedMs = sentMs;
+    this.#hasRead = true;
+    this.#notice = notice;
+  }
+
+  #stateAt(nowMs: number): Observation['state'] {
+    const { nextMs = 0 } = this.#notice ?? {};
+    if (nextMs === 0) return 'vacant';
+    const isFresh = this.#changedMs !== null && nowMs - this.#changedMs < nextMs;
+    return isFresh ? 'led' : 'unknown';
+  }
+}

@@ -1,0 +1,147 @@
+import { execFile } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { readFile, rm, writeFile } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
+import { FencedGateway } from '@fenced/client';
+import { createGateway, serveGateway } from '@fenced/gateway';
+import { Redlock } from '@fenced/lock';
+import { type ElectionBoard, type ElectionLock, Elector } from '@fenced/lock/election';
+import { PostgresLock } from '@fenced/lock/postgres';
+import { FencedPostgres } from '@fenced/store/postgres';
+import {
+  type LocalPostgres,
+  type LocalRedisService,
+  startLocalPostgres,
+  startLocalRedis,
+  startPgBouncer,
+  WorkerProcess,
+} from '@fenced/testbed';
+import { Redis } from 'ioredis';
+import pg from 'pg';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+
+const parts = new AsyncDisposableStack();
+let redis: LocalRedisService;
+let postgres: LocalPostgres;
+let pool: pg.Pool;
+let store: FencedPostgres;
+let redlock: Redlock;
+
+beforeAll(async () => {
+  [redis, postgres] = await Promise.all([startLocalRedis(3), startLocalPostgres()]);
+  parts.use(redis);
+  parts.use(postgres);
+  pool = openPool(postgres.url);
+  store = new FencedPostgres({ pool });
+  await store.install();
+  await pool.query('CREATE TABLE work (id serial, token bigint)');
+  const nodes = redis.nodes.map(({ url }, at) => {
+    const client = new Redis(url);
+    parts.defer(() => client.disconnect());
+    return { name: `redis-${at}`, client };
+  });
+  redlock = new Redlock({ nodes });
+});
+afterAll(() => parts.disposeAsync());
+
+function openPool(connectionString: string): pg.Pool {
+  const opened = new pg.Pool({ connectionString });
+  opened.on('error', () => {});
+  parts.defer(() => opened.end());
+  return opened;
+}
+
+/** Notices as records in Postgres: the page of leader election has the same. */
+function boardOf(resource: string): ElectionBoard {
+  const notices = store.records('elections');
+  return {
+    publish: (notice, token) => notices.put(resource, notice, { token }),
+    read: async () => (await notices.get(resource))?.body as string | undefined,
+  };
+}
+
+test('a leader is stopped, and wakes up after its successor has written: its writes are refused', async () => {
+  const resource = randomUUID();
+  const lines: string[] = [];
+  await using leader = await WorkerProcess.start(new URL('harness/leader.ts', import.meta.url), {
+    args: [postgres.url, resource, ...redis.nodes.map(({ url }) => url)],
+    onLine: (line) => lines.push(line),
+  });
+  const until = async (line: string): Promise<void> => {
+    while (!lines.includes(line)) await sleep(5);
+  };
+  await until('written');
+  await leader.pause();
+  const board = boardOf(resource);
+  await using elector = new Elector({ lock: redlock, resource, ttlMs: 2_000, board });
+  const term = await elector.campaign();
+  await store.transaction({ resource, token: term.token }, (tx) =>
+    tx.query('INSERT INTO work (token) VALUES ($1)', [String(term.token)]),
+  );
+  const inserted = 'SELECT token FROM work ORDER BY id DESC LIMIT 1';
+  await leader.wake();
+  await until('stale-token');
+  await until('deposed');
+  const { rows } = await pool.query(inserted);
+  expect(rows).toEqual([{ token: String(term.token) }]);
+  term.ensure();
+});
+
+/**
+ * One leader resigns, and the other process of the same lock service follows, whom observers see.
+ */
+async function expectSuccession(a: ElectionLock, b: ElectionLock): Promise<void> {
+  const resource = randomUUID();
+  const options = { resource, ttlMs: 1_000, board: boardOf(resource) };
+  await using first = new Elector({ ...options, lock: a, candidate: 'a' });
+  await using second = new Elector({ ...options, lock: b, candidate: 'b' });
+  const term = await first.campaign();
+  const campaign = second.campaign();
+  await sleep(1_500);
+  term.ensure();
+  expect(second.leadership).toBeNull();
+  await first.resign();
+  const next = await campaign;
+  expect(next.token).toBeGreaterThan(term.token);
+  for await (const { state, candidate, token } of first.observe({ everyMs: 50 })) {
+    if (state !== 'led') continue;
+    expect([candidate, token]).toEqual(['b', next.token]);
+    break;
+  }
+}
+
+test.concurrent('over Redis nodes', () => expectSuccession(redlock, redlock));
+
+test.concurrent('over Postgres behind a pooler of transactions', async () => {
+  await new PostgresLock({ pool }).install();
+  const { url } = parts.use(await startPgBouncer(postgres.url));
+  const open = (): PostgresLock => new PostgresLock({ pool: openPool(url) });
+  await expectSuccession(open(), open());
+});
+
+test.concurrent('over a gateway', async () => {
+  const draining = new AbortController();
+  const app = createGateway({ redlock, draining: draining.signal });
+  const server = await serveGateway(app, { port: 0, draining });
+  parts.defer(async () => void (await server.drain()));
+  const open = (): FencedGateway => new FencedGateway({ url: server.url });
+  await expectSuccession(open(), open());
+});
+
+test.concurrent('the program of the page leads, writes and resigns', async () => {
+  const page = await readFile(new URL('../../docs/leader-election.md', import.meta.url), 'utf8');
+  const [, program = ''] = /```ts\n(.*?)```/s.exec(page) ?? [];
+  const pasted = redis.nodes
+    .reduce((text, { url }, at) => text.replace(`Redis(700${at + 1})`, `Redis('${url}')`), program)
+    .replace('pg.Pool()', `pg.Pool({ connectionString: '${postgres.url}' })`);
+  // Beside this file, so that it finds the packages as a user's program does.
+  const file = new URL(`pasted-${randomUUID()}.ts`, import.meta.url);
+  await writeFile(file, pasted);
+  try {
+    const { stdout } = await promisify(execFile)(process.execPath, [file.pathname]);
+    expect(stdout).toBe('leads: true\nno leader any more\n');
+  } finally {
+    await rm(file);
+  }
+});
