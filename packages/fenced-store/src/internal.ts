@@ -14,6 +14,6 @@ export {
 export { errorJson } from './core/json.js';
 export { shown } from './core/shown.js';
 export { bodyBytes, checkHeaders } from './s3/arguments.js';
+export { slice } from './s3/codec/pieces.js';
 export { checkAttempts, checkCall, checkExpected, checkRead } from './s3/options.js';
-export { slice } from './s3/read/range.js';
-export { readEach } from './s3/read/several.js';
+export { readEach } from './s3/read/each.js';

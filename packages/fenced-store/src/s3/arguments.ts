@@ -4,35 +4,35 @@ import { METADATA_BYTES_MAX, metadataBytes, RESERVED_PREFIX } from '../core/stor
 
 /** S3's own limit. */
 const KEY_BYTES_MAX = 1024;
-/** What an HTTP header can carry without being recoded or trimmed on the way. */
+/** The text that an HTTP header carries unchanged. */
 const HEADER_VALUE = /^[!-~](?:[ -~]*[!-~])?$/;
 /**
- * Header names are case-insensitive; S3 gives them back in lower case. Without `_`: Ceph makes it a dash, so that a name
- * could become one of ours, and nginx drops such headers.
+ * S3 returns header names in lower case. Without `_`: Ceph makes it a dash, so a name could become
+ * one of ours, and nginx drops such headers.
  */
 const METADATA_NAME = /^[a-z0-9!#$%&'*+.^`|~-]+$/;
 
 const TAG = /^[\p{L}\p{N} +\-=._:/@]+$/u;
 const TAGS_MAX = 10;
 
-/** What an object is stored with, besides its bytes. */
+/** The headers, tags, lock and metadata of an object. */
 export interface Headers {
   readonly contentType?: string;
   readonly cacheControl?: string;
   readonly contentDisposition?: string;
   readonly contentLanguage?: string;
-  /** Where the server has several, such as STANDARD_IA. One that must be restored before it is read cannot be used. */
+  /** For example STANDARD_IA. A class that must be restored before a read cannot be used. */
   readonly storageClass?: string;
   /** At most 10. Letters, digits, spaces and + - = . _ : / @ */
   readonly tags?: Readonly<Record<string, string>>;
   readonly objectLock?: ObjectLock;
-  /** Names in lower case, without `_`. At most 1300 bytes, where each name counts with the `x-amz-meta-` before it. */
+  /** Names in lower case, without `_`. At most 1300 bytes, with `x-amz-meta-` before each name. */
   readonly metadata?: Readonly<Record<string, string>>;
 }
 
 /**
- * Keeps this version of the object from being removed, in a bucket with Object Lock. A later write, a `delete` too, makes a new
- * version, and changes nothing of this one.
+ * Protects this version of the object from being removed, in a bucket with Object Lock. A later
+ * write or `delete` makes a new version, and does not change this one.
  */
 export interface ObjectLock {
   /** Together with `retainUntilMs`. */
@@ -42,7 +42,7 @@ export interface ObjectLock {
   readonly legalHold?: boolean;
 }
 
-/** @throws {InvalidArgumentError} where S3 cannot have such a key behind the prefix, or it is one of ours. */
+/** @throws {InvalidArgumentError} if S3 cannot store such a key, or the key is one of the probe. */
 export function checkKey(key: string, space: KeySpace): void {
   checkKeyText(key, space.prefix);
   if (key.startsWith(space.probePrefix))
@@ -51,12 +51,12 @@ export function checkKey(key: string, space: KeySpace): void {
     );
 }
 
-/** @throws {InvalidArgumentError} where no key behind the store's own prefix could begin so. */
+/** @throws {InvalidArgumentError} if no key of the store could begin so. */
 export function checkPrefix(text: string, prefix: string): void {
   if (text !== '') checkKeyText(text, prefix);
 }
 
-/** Where the keys of a store are. */
+/** The prefix of the keys of a store, and that of the probe behind it. */
 export interface KeySpace {
   readonly prefix: string;
   readonly probePrefix: string;
@@ -76,16 +76,16 @@ export function checkKeyText(key: string, prefix: string): void {
     );
 }
 
-/** A body that comes piece by piece: a `Readable`, a web `ReadableStream`, an async generator; of strings or bytes. */
+/** A body in pieces: a `Readable`, a web `ReadableStream` or an async generator. */
 export type BodyStream = AsyncIterable<string | Uint8Array>;
 
 /**
- * A body to be written. A stream can be read only once: where others win the race to write, it cannot be sent again. A
- * function that opens a new one each time can.
+ * A body to be written. A stream can be read only once, so it cannot be sent again after a lost
+ * race. A function that opens a new stream each time can.
  */
 export type S3Body = string | Uint8Array | BodyStream | (() => BodyStream);
 
-/** The bytes of a body that a caller gave. */
+/** Returns the bytes of a body. @throws {InvalidArgumentError} */
 export function bodyBytes(body: unknown): Uint8Array {
   if (body instanceof Uint8Array) return body;
   if (typeof body !== 'string')
@@ -97,9 +97,9 @@ export function bodyBytes(body: unknown): Uint8Array {
   return Buffer.from(body);
 }
 
-/** A copy of the headers that a caller gave: what was checked is what is sent, whatever becomes of the caller's object. */
+/** Checks headers, and copies them, so that a later change by the caller has no effect. */
 export function checkHeaders(given: Headers): Headers {
-  const texts = TEXTS.flatMap((name) => {
+  const texts = HEADER_NAMES.flatMap((name) => {
     const value = given[name];
     if (value === undefined) return [];
     checkHeaderValue(name, value);
@@ -114,7 +114,8 @@ export function checkHeaders(given: Headers): Headers {
   };
 }
 
-const TEXTS = [
+/** The headers that are plain text. */
+export const HEADER_NAMES = [
   'contentType',
   'cacheControl',
   'contentDisposition',
@@ -134,7 +135,7 @@ function checkTags(given: Readonly<Record<string, string>>): Readonly<Record<str
   return tags;
 }
 
-/** The last moment that a date can name. */
+/** The latest time that a `Date` can hold. */
 const TIME_MS_MAX = 8_640_000_000_000_000;
 
 function checkObjectLock(given: ObjectLock): ObjectLock {
@@ -151,7 +152,7 @@ function checkObjectLock(given: ObjectLock): ObjectLock {
   return { ...given };
 }
 
-/** A copy. A Map or an array has entries of another kind, which would be dropped or stored under their numbers. */
+/** Copies an object of strings. A Map or an array has no such entries. */
 function checkRecord(
   name: string,
   given: Readonly<Record<string, string>>,
@@ -196,8 +197,8 @@ function checkHeaderValue(name: string, value: unknown): void {
 }
 
 /**
- * Bytes of a body as the caller wrote it, whatever form it is stored in: from `start` to `end`, both counted, as in HTTP and
- * `createReadStream`. Without `end`, to the end of the body.
+ * A range of the caller's bytes, whatever the stored form: from `start` to `end`, both included, as
+ * in HTTP and `createReadStream`. Without `end`, to the end of the body.
  */
 export interface ByteRange {
   readonly start: number;

@@ -3,9 +3,9 @@ import type { StoreCapabilities } from '../core/capabilities.js';
 import { checkFunction, checkWholeNumber } from '../core/check.js';
 import { InvalidArgumentError } from '../core/errors.js';
 import { bodyBytes, checkHeaders, checkKey, checkPrefix, type S3Body } from './arguments.js';
-import { formFor } from './codec/seal.js';
+import { encodingFor } from './codec/encode.js';
+import { RequestSender } from './http/request-sender.js';
 import { Requests } from './http/requests.js';
-import { Sender } from './http/sender.js';
 import { Uploads } from './http/uploads.js';
 import {
   type CallOptions,
@@ -14,18 +14,17 @@ import {
   checkAttempts,
   checkCall,
   checkExpected,
-  checkPageSize,
   checkRead,
   checkTokenOptions,
   type Edit,
   type FencedS3Options,
   type Listed,
   type ListOptions,
+  type Progress,
   type PutOptions,
   type ReadOptions,
   type RepairOptions,
   type ReplaceOptions,
-  type SendOptions,
   type Settings,
   type Settlement,
   type SettleOptions,
@@ -37,12 +36,13 @@ import {
 } from './options.js';
 import { Prober } from './probe/prober.js';
 import { currentOf } from './read/current.js';
+import { readEach } from './read/each.js';
 import { Objects } from './read/objects.js';
 import { Reader } from './read/reader.js';
-import { readEach } from './read/several.js';
 import { type Runtime, systemRuntime } from './runtime.js';
+import { BodySource } from './write/body-source.js';
+import type { Found, WriteCall, WriteIntent } from './write/intent.js';
 import { WriteIntents } from './write/intents.js';
-import { Source } from './write/payload.js';
 import { UnsettledWrites } from './write/unsettled.js';
 import { Writer } from './write/writer.js';
 
@@ -52,21 +52,23 @@ export type { S3Calls } from './client.js';
 export type * from './options.js';
 export type { Runtime } from './runtime.js';
 
-/** What S3 takes: 5 TiB. */
+/** The largest body of S3: 5 TiB. */
 const BODY_BYTES_MAX = 5 * 2 ** 40;
 
 /**
- * Objects of one bucket that remember the highest fencing token they have seen, and refuse lower ones.
+ * Objects of one bucket that remember their highest fencing token, and refuse lower ones.
  *
- * Every write is one conditional request: it replaces exactly the version whose token was checked, or it changes nothing.
- * The token is part of the bytes, so that no two writes have the same ETag. Where the server is seen not to enforce such
- * conditions, nothing is written to it.
+ * Each write is one conditional request: it replaces exactly the version whose token was compared,
+ * or it changes nothing. The token is part of the bytes, so no two writes have the same ETag. If
+ * the server does not enforce such conditions, nothing is written to it.
  *
- * A write ends in one of three ways: it was applied; it was not (`StaleTokenError`, `ConflictError`, set-up errors); or
- * `OutcomeUnknownError`, which `settle` clears up as soon as the server answers.
+ * A write ends in one of three ways. It was applied. It was not applied (`StaleTokenError`,
+ * `ConflictError`, set-up errors). Or its outcome is unknown (`OutcomeUnknownError`), and `settle`
+ * decides as soon as the server answers.
  *
- * An object that was there before counts as written with the token 0n: it can be read, and any token may write upon it.
- * Where an object loses the token that this process has seen, every call says so by `RatchetLostError`, until `forget`.
+ * An object that existed before counts as written with the token 0n: it can be read, and any token
+ * may write upon it. If an object loses the token that this process has seen, each call fails with
+ * `RatchetLostError`, until `forget`.
  */
 export class FencedS3 {
   readonly #settings: Settings;
@@ -77,101 +79,95 @@ export class FencedS3 {
   readonly #unsettled: UnsettledWrites;
   readonly #writer: Writer;
 
-  /** @throws {InvalidArgumentError} where an option is missing or out of its range. */
+  /** @throws {InvalidArgumentError} if an option is missing or out of its range. */
   constructor(options: FencedS3Options, runtime: Runtime = systemRuntime) {
     const { client, bucket, requestTimeoutMs, ...settings } = withDefaults(options);
-    const sender = new Sender(client, bucket, requestTimeoutMs, runtime);
-    this.#settings = settings;
-    const requests = new Requests(sender, settings);
+    const requests = new Requests(
+      new RequestSender(client, bucket, requestTimeoutMs, runtime),
+      settings,
+    );
     const uploads = new Uploads(requests);
-    const objects = new Objects(requests);
-    const prober = new Prober(requests, uploads, runtime, settings);
-    const unsettled = new UnsettledWrites(objects);
-    this.#objects = objects;
-    this.#reader = new Reader(objects, settings);
-    this.#prober = prober;
-    this.#intents = new WriteIntents(objects, prober, settings, runtime);
-    this.#unsettled = unsettled;
-    this.#writer = new Writer({ objects, prober, uploads, unsettled, settings, runtime });
+    this.#settings = settings;
+    this.#objects = new Objects(requests);
+    this.#reader = new Reader(this.#objects, settings);
+    this.#prober = new Prober(requests, uploads, runtime, settings);
+    this.#unsettled = new UnsettledWrites(this.#objects);
+    const services = {
+      ...{ objects: this.#objects, prober: this.#prober, uploads, unsettled: this.#unsettled },
+      ...{ settings, runtime },
+    };
+    this.#intents = new WriteIntents(services);
+    this.#writer = new Writer(services);
   }
 
   /**
-   * Writes a value, whatever is there, unless a higher token has been seen.
+   * Writes a value, unless a higher token has been seen.
    *
-   * This keeps a late writer out. It does not make a read-modify-write safe: two holders may have read the same value before
-   * either wrote. For that use `update`, or `claimAndGet` instead of reading.
+   * This keeps late writers out. It does not make a read-modify-write safe: two holders may have
+   * read the same value before either wrote. Use `update`, or `claimAndGet` instead of reading.
    *
-   * A stream is read as fast as it can be sent, and never held in memory as a whole: `partsInFlight` + 2 parts are. It is
-   * ended where the write fails. Where the server cannot complete a multipart upload under a condition, a stream above
-   * `partBytes` is kept in a temporary file and sent in one PUT.
+   * A stream is read as fast as it can be sent. `partsInFlight` + 2 parts are in memory. If the
+   * write fails, the stream is ended. If the server cannot complete an upload under a condition, a
+   * stream above `partBytes` goes through a temporary file, and is sent in one PUT.
    *
-   * @throws {StaleTokenError} where a higher token has been seen.
-   * @throws {VersionMismatchError} where another version is there than `expected`.
-   * @throws {ConflictError} where others kept winning the race to write; nothing was written. For a stream once is enough.
-   * @throws {OutcomeUnknownError} where a reply was lost and reading back did not settle it.
-   * @throws {UnsupportedByStoreError} where the stored body would be larger than the server takes.
-   * @throws what the stream throws; nothing was written.
+   * @throws {StaleTokenError} if a higher token has been seen.
+   * @throws {VersionMismatchError} if the stored version is not `expected`.
+   * @throws {ConflictError} if other writes were quicker each time, or once in the case of a
+   *   stream. Nothing was written.
+   * @throws {OutcomeUnknownError} if a reply was lost, and reading back did not decide.
+   * @throws {UnsupportedByStoreError} if the stored body would be larger than the server takes.
+   * @throws an error of the stream; nothing was written.
    */
   async put(key: string, body: S3Body, options: PutOptions): Promise<Written> {
-    const token = checkTokenOptions(options);
-    this.#checkKey(key);
+    const call = this.#call('put', key, options);
     const headers = checkHeaders(options);
-    const { signal, onWriteId, onProgress, expected, bodyBytes: declaredBytes } = options;
+    const { onProgress, expected, bodyBytes: declaredBytes } = options;
     checkExpected(expected);
     if (declaredBytes !== undefined)
       checkWholeNumber('bodyBytes', declaredBytes, 0, BODY_BYTES_MAX);
     if (onProgress !== undefined) checkFunction('onProgress', onProgress);
-    const progress = { bodyBytes: 0, storedBytes: 0 };
-    const form = formFor(this.#settings, headers.contentType);
-    const onRead = (bodyBytes: number): void => {
-      progress.bodyBytes = bodyBytes;
-      onProgress?.({ ...progress });
+    let progress: Progress = { bodyBytes: 0, storedBytes: 0 };
+    const report = (next: Partial<Progress>): void => {
+      progress = { ...progress, ...next };
+      onProgress?.(progress);
     };
-    await using source = new Source(body, form, signal, onRead, declaredBytes);
+    const encoding = encodingFor(this.#settings, headers.contentType);
+    const onRead = (bodyBytes: number): void => report({ bodyBytes });
+    const onSent = (storedBytes: number): void => report({ storedBytes });
+    await using source = new BodySource(body, encoding, call.signal, onRead, declaredBytes);
     await source.prepare(this.#settings.storedBytesMax);
-    const onSent = (storedBytes: number): void => {
-      progress.storedBytes = storedBytes;
-      onProgress?.({ ...progress });
-    };
-    const { written } = await this.#writer.write(
-      { operation: 'put', key, token, signal, onWriteId, onSent },
-      this.#intents.put(source, headers, expected),
-    );
-    return written;
+    // Awaited here: the source is disposed of when this function ends.
+    return await this.#write({ ...call, onSent }, this.#intents.put(source, headers, expected));
   }
 
   /**
-   * Reads a value, has `edit` compute the next one, and writes that if nobody wrote in between; else starts again with what
-   * they wrote. `edit` may so be called several times, and should do nothing but compute. What it throws is passed on, and
-   * nothing is written.
+   * Reads a value, calls `edit` to compute the next one, and writes that if no other write came
+   * between. Otherwise it starts again with the new value, so `edit` may be called several times,
+   * and should only compute. An error of `edit` is passed on, and nothing is written.
    *
-   * @throws {StaleTokenError} where a higher token has been seen; where it was seen at once, `edit` is not called.
-   * @throws {ConflictError} where others wrote in between each time; nothing was written.
-   * @throws {OutcomeUnknownError} where a reply was lost and reading back did not settle it.
+   * @throws {StaleTokenError} if a higher token has been seen. If it was seen at once, `edit` is
+   *   not called.
+   * @throws {ConflictError} if other writes were quicker each time. Nothing was written.
+   * @throws {OutcomeUnknownError} if a reply was lost, and reading back did not decide.
    */
   async update(
     key: string,
     options: UpdateOptions,
     edit: (current: Current | null) => Edit | Promise<Edit>,
   ): Promise<Written> {
-    const token = checkTokenOptions(options);
-    this.#checkKey(key);
+    const call = this.#call('update', key, options);
     checkFunction('edit', edit);
-    const { attemptsMax = this.#settings.attemptsMax, signal, onWriteId } = options;
+    const { attemptsMax = this.#settings.attemptsMax } = options;
     checkAttempts(attemptsMax);
-    const { written } = await this.#writer.write(
-      { operation: 'update', key, token, signal, onWriteId, attemptsMax },
-      this.#intents.update(edit),
-    );
-    return written;
+    return this.#write({ ...call, attemptsMax }, this.#intents.update(edit));
   }
 
   /**
-   * The value; null if there is none. Of several keys, a Map of them all. Late writers may still change it: `claimAndGet` keeps
-   * them out.
+   * Returns the value; null if there is none. For several keys, returns a Map with all of them.
+   * Late writers may still change it: `claimAndGet` keeps them out.
    *
-   * @throws {CorruptObjectError} where the object was damaged.
-   * @throws {UnsupportedByStoreError} where the body is larger than `bodyBytesMax`.
+   * @throws {CorruptObjectError} if the object was damaged.
+   * @throws {UnsupportedByStoreError} if the body is larger than `bodyBytesMax`.
    * @throws {RatchetLostError}
    */
   async get(key: string, options?: ReadOptions): Promise<Current | null>;
@@ -183,53 +179,50 @@ export class FencedS3 {
     checkRead(options, 'claimAndGet');
     const read = (one: string): Promise<Current | null> => this.#reader.current(one, options);
     const keys: readonly string[] | null = Array.isArray(key) ? key : null;
-    for (const one of keys ?? [key as string]) this.#checkKey(one);
+    for (const one of keys ?? [key as string]) checkKey(one, this.#settings);
     return keys ? readEach(keys, read) : read(key as string);
   }
 
   /**
-   * The value as a stream; null if there is none.
+   * Returns the value as a stream; null if there is none.
    *
    * @throws {CorruptObjectError} {@link RatchetLostError} as `get`.
    */
   async getStream(key: string, options: ReadOptions = {}): Promise<CurrentStream | null> {
     checkRead(options, 'claimAndGetStream');
-    this.#checkKey(key);
+    checkKey(key, this.#settings);
     return this.#reader.stream(key, undefined, options);
   }
 
   /**
-   * Advances the ratchet without changing the value: from now on every lower token is refused. "Fence before you read."
+   * Raises the ratchet without changing the value: from now on, lower tokens are refused. "Fence
+   * before you read."
    *
-   * It rewrites the object: the bytes, headers, metadata, tags, ACL, encryption and Object Lock stay. ETag, version id and time change.
+   * It rewrites the object. The bytes, headers, metadata, tags, ACL, encryption and Object Lock
+   * stay. ETag, version id and time change.
    *
-   * @throws {StaleTokenError} where a higher token has been seen.
-   * @throws {UnsupportedByStoreError} if something of the object cannot be kept; nothing was written.
+   * @throws {StaleTokenError} if a higher token has been seen.
+   * @throws {UnsupportedByStoreError} if something of the object cannot be kept. Nothing was written.
    * @throws {ConflictError} {@link OutcomeUnknownError} as `put`.
    */
   async claim(key: string, options: TokenOptions): Promise<void> {
-    const token = checkTokenOptions(options);
-    this.#checkKey(key);
-    await this.#claim(key, token, options);
+    await this.#write(this.#call('claim', key, options), this.#intents.claim());
   }
 
   /**
-   * Claims the key and reads it in one step; null if there is no value. When it returns, lower tokens are refused, so that nothing older can
-   * still change the value.
+   * Claims the key and reads its value in one step; null if there is none. When it returns, lower
+   * tokens are refused, so no earlier holder can change the value.
    *
    * @throws {StaleTokenError} {@link ConflictError} {@link OutcomeUnknownError} as `claim`.
-   * @throws {CorruptObjectError} {@link UnsupportedByStoreError} {@link RatchetLostError} as `claim` and `get`.
+   * @throws {CorruptObjectError} {@link UnsupportedByStoreError} {@link RatchetLostError} as `claim`
+   *   and `get`.
    */
   async claimAndGet(key: string, options: TokenOptions): Promise<Current | null> {
-    const token = checkTokenOptions(options);
-    this.#checkKey(key);
-    const { signal, onWriteId } = options;
+    const call = this.#call('claimAndGet', key, options);
+    const { token } = call;
     for (;;) {
-      const { written, found } = await this.#writer.write(
-        { operation: 'claimAndGet', key, token, signal, onWriteId },
-        this.#intents.claimAndGet(),
-      );
-      // Another write upon the claim came before the version was learnt: this value is outdated.
+      const { written, found } = await this.#writer.write(call, this.#intents.claimAndGet());
+      // Another write replaced the claim before its version was known: this value is outdated.
       const { version, writeId } = written;
       if (version === null) continue;
       const current = await currentOf(key, found.object);
@@ -237,124 +230,117 @@ export class FencedS3 {
     }
   }
 
-  /** As `claimAndGet`, with the value as a stream. */
+  /** Claims and reads as `claimAndGet`, with the value as a stream. */
   async claimAndGetStream(key: string, options: TokenOptions): Promise<CurrentStream | null> {
-    const token = checkTokenOptions(options);
-    this.#checkKey(key);
-    await this.#claim(key, token, options);
+    const call = this.#call('claim', key, options);
+    await this.#write(call, this.#intents.claim());
     const { signal } = options;
-    return this.#reader.stream(key, token, { ...(signal && { signal }) });
+    return this.#reader.stream(key, call.token, { ...(signal && { signal }) });
   }
 
   /**
-   * Removes the value and keeps the token: lower tokens are refused from now on, also where there was nothing.
+   * Removes the value and keeps the token: from now on, lower tokens are refused, even if there was
+   * no value.
    *
-   * @throws {StaleTokenError} where a higher token has been seen.
+   * @throws {StaleTokenError} if a higher token has been seen.
    * @throws {ConflictError} {@link OutcomeUnknownError} as `put`.
    */
   async delete(key: string, options: ReplaceOptions): Promise<Written> {
-    const token = checkTokenOptions(options);
-    this.#checkKey(key);
-    const { signal, onWriteId, expected } = options;
-    checkExpected(expected);
-    const { written } = await this.#writer.write(
-      { operation: 'delete', key, token, signal, onWriteId },
-      this.#intents.remove(expected),
-    );
-    return written;
+    const call = this.#call('delete', key, options);
+    checkExpected(options.expected);
+    return this.#write(call, this.#intents.remove(options.expected));
   }
 
   /**
-   * All that is known of a value without reading its body; null where there is none. One request.
+   * Returns everything about a value except its body; null if there is none. One request.
    *
-   * @throws {CorruptObjectError} {@link RatchetLostError} as `get`, as far as the headers tell.
+   * @throws {CorruptObjectError} {@link RatchetLostError} as `get`, as far as the headers show it.
    */
   async stat(key: string, options: CallOptions = {}): Promise<Stat | null> {
     checkCall(options);
-    this.#checkKey(key);
+    checkKey(key, this.#settings);
     return this.#reader.stat(key, options.signal);
   }
 
-  /** The highest token seen for the key; 0n where nothing was ever written. @throws {RatchetLostError} */
+  /** Returns the highest token of the key; 0n if there was no write. @throws {RatchetLostError} */
   async highest(key: string, options: CallOptions = {}): Promise<bigint> {
     checkCall(options);
-    this.#checkKey(key);
-    return (await this.#objects.head(key, options.signal))?.token ?? 0n;
+    checkKey(key, this.#settings);
+    return (await this.#objects.stamp(key, options.signal))?.token ?? 0n;
   }
 
   /**
-   * The keys that begin with `prefix` and have a value, with token and sizes of each, in the order of their UTF-8 bytes. Costs one
-   * request a page and one a key. What is written meanwhile may or may not be among them.
+   * Lists the keys that begin with `prefix` and have a value, with token and sizes, in the order of
+   * their UTF-8 bytes. Costs one request a page and one a key. Values that are written meanwhile
+   * may be missing.
    */
   async *list(prefix = '', options: ListOptions = {}): AsyncGenerator<Listed, void, undefined> {
     checkCall(options);
     const { signal, pageSize = 100 } = options;
-    checkPageSize(pageSize);
+    checkWholeNumber('pageSize', pageSize, 1, 1_000);
     checkPrefix(prefix, this.#settings.prefix);
     yield* this.#reader.list(prefix, pageSize, signal);
   }
 
   /**
-   * What became of a write whose outcome was unknown, by the id that {@link OutcomeUnknownError} names.
+   * Decides the outcome of a write whose reply was lost, by the id in {@link OutcomeUnknownError}.
    *
-   * A write of this process is settled as long as the server answers and takes writes, and no more than forty others have
-   * followed: where a copy of it might still be on its way, its own token is claimed, and what arrives later is refused. Of a
-   * write of another process only the storage's history tells, which goes back as far.
+   * A write of this process can be settled if the server answers and takes writes, and at most
+   * forty writes have followed. If a copy of it may still be on its way, its own token is claimed,
+   * and the copy is refused. For a write of another process, only the object's history decides,
+   * which has the last forty writes.
    *
-   * @throws {InvalidArgumentError} where the write is not one of this process, and no key is given.
+   * @throws {InvalidArgumentError} if the write is of another process, and no key is given.
    */
   async settle(writeId: string, options: SettleOptions = {}): Promise<Settlement> {
     checkCall(options);
-    if (options.key !== undefined) this.#checkKey(options.key);
-    const known = this.#unsettled.keyOf(writeId);
-    const key = options.key ?? known;
+    if (options.key !== undefined) checkKey(options.key, this.#settings);
+    const key = options.key ?? this.#unsettled.keyOf(writeId);
     if (key === undefined)
       throw new InvalidArgumentError(
         `this process knows no unsettled write of that id: name its key writeId=${String(writeId).slice(0, 40)}`,
       );
-    const { signal } = options;
-    return this.#unsettled.settle(writeId, key, signal, (token) =>
-      this.#claim(key, token, options, true),
-    );
+    return this.#unsettled.settle(writeId, key, options.signal, async (token) => {
+      await this.#write(this.#call('claim', key, { ...options, token }), this.#intents.claim(true));
+    });
   }
 
   /**
-   * For an operator: makes an object usable again that is damaged, so that calls answer {@link CorruptObjectError}. Its value is
-   * written anew under the token, with its headers; or `body` in its place.
+   * For an operator: repairs an object for which calls fail with {@link CorruptObjectError}. Its
+   * value, or `body` instead, is written under the token, with its headers.
    *
-   * The token should be of a new acquisition of the lock. One that is lower than any which the metadata, the stored bytes or this
-   * process still show is refused; if the damage has wiped out all of these, nobody but the caller can know.
+   * The token should come from a new acquisition of the lock. It is refused if the metadata, the
+   * stored bytes or this process show a higher one. If the damage removed all of these, only the
+   * caller can know.
    *
-   * @throws {StaleTokenError} where a higher token can still be read.
-   * @throws {CorruptObjectError} where the body cannot be read any more and none is given; where the object is of another key.
-   * @throws {InvalidArgumentError} where the object is not damaged. Nothing was written.
+   * @throws {StaleTokenError} if a higher token can still be read.
+   * @throws {CorruptObjectError} if the body cannot be read and none is given, or if the object was
+   *   written under another key.
+   * @throws {InvalidArgumentError} if the object is not damaged. Nothing was written.
    * @throws {ConflictError} {@link OutcomeUnknownError} as `put`.
    */
   async repair(key: string, options: RepairOptions): Promise<Written> {
-    const token = checkTokenOptions(options);
-    this.#checkKey(key);
-    const { signal, onWriteId, body } = options;
-    const { written } = await this.#writer.write(
-      { operation: 'repair', key, token, signal, onWriteId },
-      this.#intents.repair(body === undefined ? undefined : bodyBytes(body)),
-    );
-    return written;
+    const call = this.#call('repair', key, options);
+    const { body } = options;
+    const bytes = body === undefined ? undefined : bodyBytes(body);
+    return this.#write(call, this.#intents.repair(bytes));
   }
 
-  /** Drops what this process remembers of a key, so that after a {@link RatchetLostError} it goes on from what is there. */
+  /** Forgets what this process saw of a key, to go on from the stored object after a {@link RatchetLostError}. */
   forget(key: string): void {
-    this.#checkKey(key);
-    this.#objects.known.forget(key);
+    checkKey(key, this.#settings);
+    this.#objects.lastSeen.forget(key);
   }
 
   /**
-   * What this server was seen to enforce. Runs once, before the first write, on objects of its own that it then removes; or
-   * is taken from the certificate that another process left in the bucket.
+   * Returns the capabilities of this server. A probe runs once before the first write, on objects
+   * of its own that it then removes. A certificate of another process in the bucket replaces it.
    *
-   * @param options with `renew` the server is asked again, whatever is known
-   * @throws {UnsafeStoreError} where the server does not enforce what the token check rests on. Nothing will be written to it.
-   * @throws {StoreSetupError} where bucket, credentials or address are wrong.
-   * @throws {StoreUnavailableError} where the server did not answer; the next call tries again.
+   * @param options with `renew`, the server is asked again, whatever is known
+   * @throws {UnsafeStoreError} if the server does not enforce what the token check needs. Nothing
+   *   will be written to it.
+   * @throws {StoreSetupError} if bucket, credentials or address are wrong.
+   * @throws {StoreUnavailableError} if the server did not answer; the next call tries again.
    */
   async probe(
     options: CallOptions & { readonly renew?: boolean } = {},
@@ -363,17 +349,16 @@ export class FencedS3 {
     return this.#prober.capabilities(options);
   }
 
-  async #claim(
-    key: string,
-    token: bigint,
-    { signal, onWriteId }: SendOptions,
-    anew = false,
-  ): Promise<void> {
-    const call = { operation: 'claim', key, token, signal, onWriteId } as const;
-    await this.#writer.write(call, this.#intents.claim(anew));
+  /** Checks what all calls that write have in common. */
+  #call(operation: WriteCall['operation'], key: string, options: TokenOptions): WriteCall {
+    const token = checkTokenOptions(options);
+    checkKey(key, this.#settings);
+    const { signal, onWriteId } = options;
+    return { operation, key, token, signal, onWriteId };
   }
 
-  #checkKey(key: string): void {
-    checkKey(key, this.#settings);
+  async #write<Read extends Found>(call: WriteCall, intent: WriteIntent<Read>): Promise<Written> {
+    const { token, writeId, version } = (await this.#writer.write(call, intent)).written;
+    return { token, writeId, version };
   }
 }

@@ -5,28 +5,20 @@ import type { Meaning } from '../../core/classify.js';
 import type { FencedStoreError } from '../../core/errors.js';
 import { type Stored, toMetadata } from '../../core/stored.js';
 import type { Headers } from '../arguments.js';
-import { toInput } from './headers.js';
-import type { Kept } from './kept.js';
-import { type Stack, setHeader } from './observe.js';
-import type { Reply } from './sender.js';
+import { type ObjectInput, type PreservedAttributes, toInput } from './attributes.js';
+import { type Stack, setHeader } from './middleware.js';
+import type { Reply } from './request-sender.js';
 
-/** A stored body that waits in a file, ready to be sent, and to be sent again. */
-export interface Spool {
+/** A stored body in a file, which can be sent more than once. */
+export interface FileContent {
   readonly bytes: number;
   /** See `checksumHeader`. */
   readonly crc32: string;
   read(): Readable;
 }
 
-/** A CRC-32 as S3 wants it: its four bytes in base64. */
-export function checksumHeader(checksum: number): string {
-  const digest = Buffer.alloc(4);
-  digest.writeUInt32BE(checksum);
-  return digest.toString('base64');
-}
-
-/** What is sent as a body: bytes, or a file with its checksum. */
-export type Content = Uint8Array | Spool;
+/** The body of one PUT. */
+export type Content = Uint8Array | FileContent;
 
 /** One conditional write. */
 export interface Put {
@@ -35,58 +27,59 @@ export interface Put {
   readonly ifMatch: string | null;
   readonly stored: Omit<Stored, 'version'>;
   readonly headers: Headers;
-  /** Of the object that is replaced. */
-  readonly kept?: Kept | undefined;
+  /** Attributes of the object that is replaced. */
+  readonly preserved?: PreservedAttributes | undefined;
 }
 
-/** What tells a tombstone from an empty value, for programs without this library and for lifecycle rules. */
+/** Distinguishes a tombstone from an empty value, for other programs and for lifecycle rules. */
 export const TOMBSTONE: Headers = {
   contentType: 'application/x.fenced-tombstone',
   tags: { 'fenced-tombstone': 'true' },
 };
 
-/** What a write was answered. A success without an ETag has the version `undefined`. */
+/** The reply to a write. `answered` has the server's words, for reports. */
 export type WriteReply =
   | {
       readonly meaning: 'applied';
+      /** Undefined if the reply had no ETag. */
       readonly version: string | undefined;
-      /** Undefined where such an answer says nothing of it. */
+      /** Undefined if such a reply does not show it. */
       readonly versionIds: VersionIds | undefined;
       readonly answered: string;
     }
-  | { readonly meaning: Meaning; readonly error: FencedStoreError; readonly answered: string };
+  | {
+      readonly meaning: Meaning;
+      readonly version?: undefined;
+      readonly error: FencedStoreError;
+      readonly answered: string;
+    };
 
 /**
- * Says what every kind of write says of the object.
+ * The fields that a PUT and a multipart upload share.
  *
  * @param objectKey the whole key in the bucket
  */
-export function writeInput({ stored, headers, kept }: Put, objectKey: string): Kept['input'] {
+export function writeInput({ stored, headers, preserved }: Put, objectKey: string): ObjectInput {
   return {
     ...toInput(headers),
-    ...kept?.input,
-    // In this layout two writes of the same bytes must differ in their ETags, and by AWS's own key they would not.
+    ...preserved?.input,
+    // In the layout `plain`, two writes of the same bytes need different ETags. AWS's own key
+    // would give them the same.
     ...(stored.layout === 'plain' &&
-      kept?.input.ServerSideEncryption === 'AES256' && { ServerSideEncryption: undefined }),
+      preserved?.input.ServerSideEncryption === 'AES256' && { ServerSideEncryption: undefined }),
     ...(stored.layout === 'gzip' && { ContentEncoding: 'gzip' }),
     Metadata: { ...headers.metadata, ...toMetadata(stored, keyDigest(objectKey)) },
   };
 }
 
-/** The SDK knows dates only. */
-export function keepExpires(stack: Stack, { kept }: Put): void {
-  if (kept?.expires !== undefined) setHeader(stack, 'expires', kept.expires);
+/** Sends `Expires` as it was stored. The SDK takes dates only. */
+export function preserveExpires(stack: Stack, { preserved }: Put): void {
+  if (preserved?.expires !== undefined) setHeader(stack, 'expires', preserved.expires);
 }
 
-/** 64 bits of the SHA-256 of the whole key in the bucket. */
-export function keyDigest(objectKey: string): string {
-  return createHash('sha256').update(objectKey).digest('hex').slice(0, 16);
-}
-
-export function conditionInput(ifMatch: string | null): {
-  readonly IfMatch?: string;
-  readonly IfNoneMatch?: string;
-} {
+export function conditionInput(
+  ifMatch: string | null,
+): Pick<ObjectInput, 'IfMatch' | 'IfNoneMatch'> {
   return ifMatch === null ? { IfNoneMatch: '*' } : { IfMatch: ifMatch };
 }
 
@@ -100,8 +93,20 @@ export function asWriteReply(
   return { meaning: 'applied', version: bareEtag(ETag), versionIds, answered };
 }
 
-/** An ETag without quotes, and without the `W/` that a compressing proxy may have put before it. */
+/** An ETag without its quotes, and without the `W/` that a compressing proxy puts before it. */
 export function bareEtag(etag: string | undefined): string | undefined {
   const bare = etag?.replace(/^W\//, '').replaceAll('"', '');
   return bare === '' ? undefined : bare;
+}
+
+/** 64 bits of the SHA-256 of the whole key in the bucket. */
+export function keyDigest(objectKey: string): string {
+  return createHash('sha256').update(objectKey).digest('hex').slice(0, 16);
+}
+
+/** A CRC-32 as S3 expects it: four bytes in base64. */
+export function checksumHeader(checksum: number): string {
+  const digest = Buffer.alloc(4);
+  digest.writeUInt32BE(checksum);
+  return digest.toString('base64');
 }

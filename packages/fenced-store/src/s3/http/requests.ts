@@ -8,10 +8,8 @@ import {
   type GetObjectCommandOutput,
   GetObjectTaggingCommand,
   HeadObjectCommand,
-  type HeadObjectCommandOutput,
   ListObjectsV2Command,
   PutObjectCommand,
-  type PutObjectCommandInput,
 } from '@aws-sdk/client-s3';
 import {
   CorruptObjectError,
@@ -20,60 +18,49 @@ import {
   UnsafeStoreError,
 } from '../../core/errors.js';
 import { fromMetadata, isForeign, type Stored, salvagedMetadata } from '../../core/stored.js';
-import type { Headers } from '../arguments.js';
+import { collected, exactly } from '../codec/pieces.js';
 import type { Settings } from '../options.js';
-import { arrived, arriving, type Patience } from './arriving.js';
-import { factsOf, tooLarge } from './failures.js';
-import { fromOutput } from './headers.js';
-import { type Kept, keptOf, keptWithValue, unkeepableOf } from './kept.js';
-import { leaveUnsigned, type Sending } from './observe.js';
+import { arriving } from './arriving.js';
+import type { ObjectInput, ObjectReply } from './attributes.js';
+import { factsOf, tooLarge } from './explain.js';
+import { leaveUnsigned } from './middleware.js';
 import {
   asWriteReply,
   bareEtag,
   type Content,
   conditionInput,
-  keepExpires,
   keyDigest,
   type Put,
+  preserveExpires,
   type WriteReply,
   writeInput,
 } from './put.js';
-import type { Reply, Sender } from './sender.js';
+import type { Reply, Request, RequestSender } from './request-sender.js';
 
-/** What is read at once, even if it might be read piece by piece. */
+/** A body of this size is read at once, while the request can still be repeated. */
 const SMALL_BYTES = 2 ** 20;
 
-/** How a write may be refused because of its tags. */
+/** The replies to a write whose tags the server or the credentials do not allow. */
 const TAGS_REFUSED: ReadonlySet<string> = new Set(['unsupported', 'rejected', 'no-access']);
 
-/** What the headers of a reply tell of an object. */
-export interface ObjectFacts {
+/** An object without its body: its stamp, and the reply that had it. */
+export interface ObjectHead {
   readonly stored: Stored;
-  readonly headers: Headers;
-  readonly kept: Kept;
-  /** As long as the value is the same. */
-  readonly keptWithValue: Kept['input'];
-  /** What cannot be kept. */
-  readonly unkeepable: string | undefined;
-  readonly contentEncoding: string | undefined;
-  readonly isTagged: boolean;
-  /** How many stored bytes there are, where the server says so. */
-  readonly storedBytes: number | undefined;
-  readonly lastModifiedMs: number | undefined;
+  readonly reply: ObjectReply;
 }
 
-/** An object whose stored bytes are still on their way. */
-export interface OpenObject extends ObjectFacts {
-  /** The stored bytes; ends the request where the reader stops early. */
+/** An object whose stored bytes are still to come. */
+export interface OpenObject extends ObjectHead {
+  /** The stored bytes. If the reader stops early, the request ends. */
   readonly arriving: AsyncIterable<Uint8Array>;
-  /** Ends the request where nothing is read at all. */
+  /** Ends the request, if nothing is read at all. */
   cancel(): void;
 }
 
 /** An object with all of its stored bytes. */
-export interface WholeObject extends ObjectFacts {
+export interface WholeObject extends ObjectHead {
   readonly bytes: Uint8Array;
-  /** The largest body that may be made of them. */
+  /** Size limit of the body in memory. */
   readonly bodyBytesMax: number;
 }
 
@@ -88,35 +75,22 @@ export interface Page {
   readonly next: string | undefined;
 }
 
-/** The bucket, as every request names it. */
-interface BucketInput {
-  readonly Bucket: string;
-  readonly ExpectedBucketOwner?: string;
-  readonly RequestPayer?: 'requester';
-}
-
-type EncryptionInput = Pick<
-  PutObjectCommandInput,
-  'ServerSideEncryption' | 'SSEKMSKeyId' | 'BucketKeyEnabled'
+type BucketInput = { readonly Bucket: string } & Pick<
+  ObjectInput,
+  'ExpectedBucketOwner' | 'RequestPayer'
 >;
 
-/** One bucket, one request a call; failures come back with what they mean. Keys are those of the caller, behind the prefix. */
+/** The requests for one bucket, one method each. Keys are the caller's, without the prefix. */
 export class Requests {
-  readonly sender: Sender;
+  readonly sender: RequestSender;
+  /** The encryption that every request asks for which begins an object. */
+  readonly encryption: ObjectInput | undefined;
   readonly #prefix: string;
   readonly #bodyBytesMax: number;
   readonly #bucket: BucketInput;
-  /** What every request says that begins an object. */
-  readonly encryption: EncryptionInput | undefined;
   #tagsTombstones = true;
 
-  constructor(
-    sender: Sender,
-    settings: Pick<
-      Settings,
-      'prefix' | 'bodyBytesMax' | 'encryption' | 'expectedBucketOwner' | 'requesterPays'
-    >,
-  ) {
+  constructor(sender: RequestSender, settings: Settings) {
     const { encryption, expectedBucketOwner, requesterPays } = settings;
     this.sender = sender;
     this.#prefix = settings.prefix;
@@ -126,7 +100,7 @@ export class Requests {
       ...(expectedBucketOwner !== undefined && { ExpectedBucketOwner: expectedBucketOwner }),
       ...(requesterPays && { RequestPayer: 'requester' }),
     };
-    // All three, so that they take the place of what an object had.
+    // All three fields, so that they replace those of an earlier object.
     this.encryption = encryption && {
       ServerSideEncryption: encryption.algorithm,
       SSEKMSKeyId: 'kmsKeyId' in encryption ? encryption.kmsKeyId : undefined,
@@ -134,114 +108,107 @@ export class Requests {
     };
   }
 
-  /** Where an object is, as every command names it. */
+  /** The place of an object, as every command names it. */
   at(key: string): BucketInput & { readonly Key: string } {
     return { ...this.#bucket, Key: this.#prefix + key };
   }
 
+  /** The stamp of an object; null if there is no object. */
+  async stamp(key: string, signal?: AbortSignal): Promise<Stored | null> {
+    return (await this.head(key, signal))?.stored ?? null;
+  }
+
   /**
-   * The stamp of an object; null where there is none.
+   * An object without its body; null if there is no object.
    *
    * @param isPatient whether it waits for a server that throttles
    */
-  async head(key: string, signal?: AbortSignal, isPatient = true): Promise<Stored | null> {
-    return (await this.facts(key, signal, isPatient))?.stored ?? null;
-  }
-
-  /** As `head`, with all that the headers tell. */
-  async facts(key: string, signal?: AbortSignal, isPatient = true): Promise<ObjectFacts | null> {
-    const reply = await this.sender.repeatedly(() => {
-      const command = new HeadObjectCommand(this.at(key));
-      return {
-        ...{ operation: 'head', key, command, signal },
-        send: async (abortSignal) =>
-          this.#facts(key, await this.sender.client.send(command, { abortSignal })),
-      };
-    }, isPatient);
+  async head(key: string, signal?: AbortSignal, isPatient = true): Promise<ObjectHead | null> {
+    const command = () => new HeadObjectCommand(this.at(key));
+    const read = (reply: ObjectReply): ObjectHead => ({ stored: this.#stored(key, reply), reply });
+    const request = { operation: 'head', key, signal, command, read } as const;
+    const reply = await this.sender.repeatedly(request, isPatient);
     if (reply.ok) return reply.output;
     if (reply.meaning === 'missing' && this.sender.bucketSeen) return null;
-    // GET answers with a body, which names what is missing or wrong.
+    // The reply to a GET has a body, which names what is missing or wrong.
     const object = await this.open(key, signal);
     object?.cancel();
     return object;
   }
 
   /**
-   * An object with its bytes to come; null where there is none. Bytes that do not come for as long as a request may take are
-   * an error. Those of a small object are read here, where they can be asked for again.
+   * An object whose bytes are read by the caller; null if there is no object. A small object is
+   * read here, while the request can be repeated.
+   *
+   * @param isVerified whether the reader checks the CRC-32 of the body
    */
-  async open(key: string, signal?: AbortSignal): Promise<OpenObject | null> {
-    const read = (output: GetObjectCommandOutput): ObjectFacts => this.#facts(key, output);
-    const reply = await this.#get(key, signal, read, async (facts, body) => {
-      const pieces = arriving(key, body, this.#patience(signal));
-      const isLengthKnown = facts.storedBytes !== undefined;
-      const object = {
-        ...facts,
-        arriving: isLengthKnown ? pieces : this.#ended(key, facts, pieces, signal),
-        cancel: () => void body.destroy(),
-      };
-      if ((object.storedBytes ?? Number.POSITIVE_INFINITY) > SMALL_BYTES) return object;
-      const all = await Array.fromAsync(object.arriving);
+  async open(key: string, signal?: AbortSignal, isVerified = false): Promise<OpenObject | null> {
+    const read = async (reply: ObjectReply, body: Readable): Promise<OpenObject> => {
+      const head = { stored: this.#stored(key, reply), reply };
+      const bytes = this.#arriving(key, head, body, signal);
+      const object = { ...head, arriving: bytes, cancel: () => void body.destroy() };
+      if ((reply.ContentLength ?? Number.POSITIVE_INFINITY) > SMALL_BYTES) return object;
+      const all = await Array.fromAsync(bytes);
       return { ...object, arriving: Readable.from(all, { objectMode: true }) };
-    });
+    };
+    const reply = await this.#get(key, signal, read, isVerified);
     return reply.ok ? reply.output : null;
   }
 
   /**
-   * An object with its stored bytes; null where there is none.
+   * An object with its stored bytes; null if there is no object.
    *
-   * @throws {UnsupportedByStoreError} where they are more than `bodyBytesMax`.
+   * @throws {UnsupportedByStoreError} if the body may be larger than `bodyBytesMax`.
    */
-  async get(key: string, signal?: AbortSignal): Promise<WholeObject | null> {
-    return this.#whole(key, signal, (output) => this.#facts(key, output));
+  get(key: string, signal?: AbortSignal): Promise<WholeObject | null> {
+    return this.#whole(key, signal, (reply) => this.#stored(key, reply));
   }
 
-  /** As `get`. If the metadata are damaged, `stored` has what they still say. */
+  /** Reads as `get`. If the metadata are damaged, `stored` has what they still say. */
   async salvage(key: string, signal?: AbortSignal): Promise<SalvagedObject | null> {
-    return this.#whole(key, signal, (output) => {
+    let isDamaged = false;
+    const storedOf = (reply: ObjectReply): Stored => {
       try {
-        return { ...this.#facts(key, output), isDamaged: false };
+        return this.#stored(key, reply);
       } catch (error) {
-        const { Metadata = {}, ETag } = output;
-        const version = bareEtag(ETag);
-        const said = salvagedMetadata(Metadata, keyDigest(this.at(key).Key));
+        const version = bareEtag(reply.ETag);
+        const said = salvagedMetadata(reply.Metadata ?? {}, keyDigest(this.at(key).Key));
         if (!(error instanceof CorruptObjectError) || version === undefined || said === null)
           throw error;
-        const stored = { version, ...said, writeId: standInId(version), before: [] };
-        return { ...this.#facts(key, output, stored), isDamaged: true };
+        isDamaged = true;
+        return { version, ...said, writeId: standInId(version), before: [] };
       }
-    });
+    };
+    const object = await this.#whole(key, signal, storedOf, false);
+    return object && { ...object, isDamaged };
   }
 
-  async #whole<Found extends ObjectFacts>(
+  async #whole(
     key: string,
     signal: AbortSignal | undefined,
-    read: (output: GetObjectCommandOutput) => Found,
-  ): Promise<(Found & Omit<WholeObject, keyof ObjectFacts>) | null> {
-    const reply = await this.#get(key, signal, read, async (facts, body) => {
-      const bodyBytesMax = this.#bodyBytesMax;
-      // What does not shrink is stored with less than 0.1 % more.
-      const bytesMax = bodyBytesMax + bodyBytesMax / 2 ** 9 + 2 ** 10;
-      const { bodyBytes = 0 } = facts.stored;
-      if (bodyBytes > bodyBytesMax || (facts.storedBytes ?? 0) > bytesMax)
-        throw tooLarge(key, bodyBytesMax);
-      const bytes = await arrived(key, body, { ...this.#patience(signal), bytesMax });
-      if (bytes === null) throw tooLarge(key, bodyBytesMax);
-      await this.#checkEnd(key, facts, bytes.length, signal);
-      return { ...facts, bytes, bodyBytesMax };
-    });
+    storedOf: (reply: ObjectReply) => Stored,
+    isVerified = true,
+  ): Promise<WholeObject | null> {
+    const bodyBytesMax = this.#bodyBytesMax;
+    // The stored form of incompressible data is less than 0.1 % larger.
+    const bytesMax = bodyBytesMax + bodyBytesMax / 2 ** 9 + 2 ** 10;
+    const read = async (reply: ObjectReply, body: Readable): Promise<WholeObject> => {
+      const head = { stored: storedOf(reply), reply };
+      const isTooLarge =
+        (head.stored.bodyBytes ?? 0) > bodyBytesMax || (reply.ContentLength ?? 0) > bytesMax;
+      const bytes =
+        !isTooLarge && (await collected(this.#arriving(key, head, body, signal), bytesMax));
+      if (!bytes) throw tooLarge(key, bodyBytesMax);
+      return { ...head, bytes, bodyBytesMax };
+    };
+    const reply = await this.#get(key, signal, read, isVerified);
     return reply.ok ? reply.output : null;
   }
 
   /** The tags of an object. */
   async tags(key: string, signal?: AbortSignal): Promise<Readonly<Record<string, string>>> {
-    const reply = await this.sender.repeatedly(() => {
-      const command = new GetObjectTaggingCommand(this.at(key));
-      return {
-        ...{ operation: 'get', key, command, signal },
-        send: (abortSignal) => this.sender.client.send(command, { abortSignal }),
-      };
-    });
+    const command = () => new GetObjectTaggingCommand(this.at(key));
+    const reply = await this.sender.repeatedly({ operation: 'get', key, signal, command });
     const set = reply.ok ? (reply.output.TagSet ?? []) : [];
     return Object.fromEntries(set.map(({ Key = '', Value = '' }) => [Key, Value]));
   }
@@ -249,17 +216,12 @@ export class Requests {
   /**
    * The ACL of an object; null if the server has none.
    *
-   * @throws {StoreSetupError} if the credentials do not allow to read it.
+   * @throws {StoreSetupError} if the credentials may not read it.
    */
   async acl(key: string, signal?: AbortSignal): Promise<GetObjectAclCommandOutput | null> {
     try {
-      const reply = await this.sender.repeatedly(() => {
-        const command = new GetObjectAclCommand(this.at(key));
-        return {
-          ...{ operation: 'acl', key, command, signal },
-          send: (abortSignal) => this.sender.client.send(command, { abortSignal }),
-        };
-      });
+      const command = () => new GetObjectAclCommand(this.at(key));
+      const reply = await this.sender.repeatedly({ operation: 'acl', key, signal, command });
       return reply.ok ? reply.output : null;
     } catch (error) {
       const { name, status } = factsOf((error as { readonly cause?: unknown }).cause);
@@ -274,22 +236,22 @@ export class Requests {
   }
 
   /**
-   * Sends one PUT, exactly once. Servers without tags (Cloudflare R2, say) and credentials without PutObjectTagging refuse a
-   * tagged tombstone: nothing was applied then, and it is sent once more, without the tag.
+   * Sends one PUT, exactly once. Servers without tags (Cloudflare R2) and credentials without
+   * PutObjectTagging refuse a tagged tombstone. Nothing was applied then, and it is sent once more
+   * without the tag.
    */
   async put(
     put: Put,
     content: Content,
-    signal?: AbortSignal,
-    halfway?: Sending['halfway'],
+    options: Pick<Request<never, never>, 'signal' | 'halfway'> = {},
   ): Promise<WriteReply> {
-    if (put.stored.state === 'live') return this.#put(put, content, signal, halfway);
+    if (put.stored.state === 'live') return this.#put(put, content, options);
     const { tags: _, ...headers } = put.headers;
     const untagged = { ...put, headers };
-    if (!this.#tagsTombstones) return this.#put(untagged, content, signal);
-    const reply = await this.#put(put, content, signal);
+    if (!this.#tagsTombstones) return this.#put(untagged, content, options);
+    const reply = await this.#put(put, content, options);
     if (!TAGS_REFUSED.has(reply.meaning)) return reply;
-    const again = await this.#put(untagged, content, signal);
+    const again = await this.#put(untagged, content, options);
     this.#tagsTombstones = TAGS_REFUSED.has(again.meaning);
     return again;
   }
@@ -297,186 +259,122 @@ export class Requests {
   async #put(
     put: Put,
     content: Content,
-    signal?: AbortSignal,
-    halfway?: Sending['halfway'],
+    options: Pick<Request<never, never>, 'signal' | 'halfway'>,
   ): Promise<WriteReply> {
-    const inMemory = content instanceof Uint8Array;
-    const bytes = inMemory ? content.length : content.bytes;
-    const at = this.at(put.key);
-    const command = new PutObjectCommand({
-      ...at,
-      ...writeInput(put, at.Key),
-      ...this.encryption,
-      ...conditionInput(put.ifMatch),
-      Body: inMemory ? content : content.read(),
-      ContentLength: bytes,
-      // A stream would be sent in chunks with a checksum behind them, which older servers store as if it were the body.
-      ...(!inMemory && { ChecksumCRC32: content.crc32 }),
-    });
-    if (!inMemory) leaveUnsigned(command.middlewareStack);
-    keepExpires(command.middlewareStack, put);
-    const reply = await this.sender.once({
-      ...{ operation: 'put', key: put.key, command, signal, bytes, halfway },
-      send: (abortSignal) => this.sender.client.send(command, { abortSignal }),
-    });
-    return asWriteReply(reply);
+    const { key } = put;
+    const isFile = !(content instanceof Uint8Array);
+    const bytes = isFile ? content.bytes : content.length;
+    const command = (): PutObjectCommand => {
+      const command = new PutObjectCommand({
+        ...this.at(key),
+        ...writeInput(put, this.at(key).Key),
+        ...this.encryption,
+        ...conditionInput(put.ifMatch),
+        Body: isFile ? content.read() : content,
+        ContentLength: bytes,
+        // A stream would be sent in chunks and a trailing checksum, which older servers store.
+        ...(isFile && { ChecksumCRC32: content.crc32 }),
+      });
+      if (isFile) leaveUnsigned(command.middlewareStack);
+      preserveExpires(command.middlewareStack, put);
+      return command;
+    };
+    return asWriteReply(
+      await this.sender.once({ operation: 'put', key, command, bytes, ...options }),
+    );
   }
 
-  /** Removes an object, tombstone and all. Only for objects that hold nobody's ratchet. */
+  /** Removes an object, its tombstone too. Only for objects without a ratchet. */
   async remove(key: string): Promise<void> {
-    await this.sender.repeatedly(() => {
-      const command = new DeleteObjectCommand(this.at(key));
-      return {
-        ...{ operation: 'delete', key, command, signal: undefined },
-        send: (abortSignal) => this.sender.client.send(command, { abortSignal }),
-      };
-    });
+    const command = () => new DeleteObjectCommand(this.at(key));
+    await this.sender.repeatedly({ operation: 'delete', key, command });
   }
 
-  /** The keys that begin with `prefix`, a page at a time. */
+  /** The keys that begin with `prefix`, one page of them. */
   async list(
     prefix: string,
     options: { readonly after: string | undefined; readonly keysMax: number },
     signal?: AbortSignal,
   ): Promise<Page> {
-    const reply = await this.sender.repeatedly(() => {
-      const command = new ListObjectsV2Command({
+    const command = () =>
+      new ListObjectsV2Command({
         ...this.#bucket,
         Prefix: this.#prefix + prefix,
         MaxKeys: options.keysMax,
         ContinuationToken: options.after,
-        // XML has no way to write most control characters, which keys may contain.
+        // XML cannot contain most control characters, and keys can.
         EncodingType: 'url',
       });
-      return {
-        ...{ operation: 'list', key: prefix, command, signal },
-        send: (abortSignal) => this.sender.client.send(command, { abortSignal }),
-      };
-    });
+    const reply = await this.sender.repeatedly({ operation: 'list', key: prefix, signal, command });
     if (!reply.ok) throw reply.error;
     const { Contents = [], EncodingType, NextContinuationToken, IsTruncated } = reply.output;
-    // AWS, MinIO: a space comes as "+"; Ceph and moto: as %20. A plus is %2B with all of them.
+    // A space is "+" from AWS and MinIO, and %20 from Ceph and moto. A plus is always %2B.
     const decoded = (key: string): string =>
       EncodingType === 'url' ? decodeURIComponent(key.replaceAll('+', '%20')) : key;
-    const keys = Contents.flatMap(({ Key }) => (Key === undefined ? [] : [decoded(Key)]));
-    return {
-      keys: keys
-        .filter((key) => key.startsWith(this.#prefix))
-        .map((key) => key.slice(this.#prefix.length)),
-      next: IsTruncated ? NextContinuationToken : undefined,
-    };
+    const keys = Contents.flatMap(({ Key }) => (Key === undefined ? [] : [decoded(Key)]))
+      .filter((key) => key.startsWith(this.#prefix))
+      .map((key) => key.slice(this.#prefix.length));
+    return { keys, next: IsTruncated ? NextContinuationToken : undefined };
   }
 
-  #get<Facts, T>(
+  #get<Read>(
     key: string,
     signal: AbortSignal | undefined,
-    read: (output: GetObjectCommandOutput) => Facts,
-    use: (facts: Facts, body: Readable) => Promise<T>,
-  ): Promise<Reply<T>> {
-    return this.sender.repeatedly(() => {
-      const command = new GetObjectCommand(this.at(key));
-      return {
-        ...{ operation: 'get', key, command, signal },
-        send: async (abortSignal, lift) => {
-          const output = await this.sender.client.send(command, { abortSignal });
-          lift();
-          const { Body } = output;
-          const body =
-            Body instanceof Readable ? Body : Readable.from(Body?.transformToWebStream() ?? []);
-          try {
-            return await use(read(output), body);
-          } catch (error) {
-            // One that is never read would keep its connection for ever.
-            body.destroy();
-            throw error;
-          }
-        },
-      };
+    use: (reply: ObjectReply, body: Readable) => Promise<Read>,
+    isVerified: boolean,
+  ): Promise<Reply<Read>> {
+    const read = async (output: GetObjectCommandOutput, lift: () => void): Promise<Read> => {
+      lift();
+      const { Body, ...reply } = output;
+      const body =
+        Body instanceof Readable ? Body : Readable.from(Body?.transformToWebStream() ?? []);
+      try {
+        return await use(reply, body);
+      } catch (error) {
+        // A body that is never read would keep its connection for ever.
+        body.destroy();
+        throw error;
+      }
+    };
+    const command = () => new GetObjectCommand(this.at(key));
+    return this.sender.repeatedly({ operation: 'get', key, signal, command, read, isVerified });
+  }
+
+  /** The stored bytes. If the reply had no length, HEAD tells it: a reply that is cut looks whole. */
+  #arriving(
+    key: string,
+    { stored, reply }: ObjectHead,
+    body: Readable,
+    signal: AbortSignal | undefined,
+  ): AsyncIterable<Uint8Array> {
+    const pieces = arriving(key, body, this.sender.timeoutMs, signal);
+    if (reply.ContentLength !== undefined) return pieces;
+    const bytes = async (): Promise<number | undefined> => {
+      const head = await this.head(key, signal);
+      return head?.stored.version === stored.version ? head.reply.ContentLength : undefined;
+    };
+    return exactly(bytes, pieces, (wanted, count) => {
+      const facts = `key=${JSON.stringify(key)} bytes=${count} storedBytes=${wanted}`;
+      return new StoreUnavailableError(`the reply has not as many bytes as the object ${facts}`);
     });
   }
 
-  #facts(
-    key: string,
-    output: GetObjectCommandOutput | HeadObjectCommandOutput,
-    stored: Stored = this.#stored(key, output),
-  ): ObjectFacts {
-    const { ContentEncoding, ContentLength, LastModified, TagCount = 0 } = output;
-    return {
-      stored,
-      headers: fromOutput(output),
-      kept: keptOf(output),
-      keptWithValue: keptWithValue(output),
-      unkeepable: unkeepableOf(output),
-      contentEncoding: ContentEncoding,
-      isTagged: TagCount > 0,
-      storedBytes: ContentLength,
-      lastModifiedMs: LastModified?.getTime(),
-    };
-  }
-
-  /** As `checkEnd`, before the end is handed on. */
-  async *#ended(
-    key: string,
-    facts: ObjectFacts,
-    pieces: AsyncIterable<Uint8Array>,
-    signal: AbortSignal | undefined,
-  ): AsyncGenerator<Uint8Array> {
-    let bytes = 0;
-    for await (const piece of pieces) {
-      bytes += piece.length;
-      yield piece;
+  #stored(key: string, { ETag, Metadata = {} }: ObjectReply): Stored {
+    const version = bareEtag(ETag);
+    if (version !== undefined) {
+      if (!isForeign(Metadata))
+        return fromMetadata(key, version, Metadata, keyDigest(this.at(key).Key));
+      const writeId = standInId(version);
+      return { version, token: 0n, writeId, state: 'live', layout: 'plain', before: [] };
     }
-    await this.#checkEnd(key, facts, bytes, signal);
-  }
-
-  /**
-   * A reply without a length that is cut may look like one that has ended: HEAD tells how long the object is.
-   *
-   * @throws {StoreUnavailableError} where as many bytes have not come.
-   */
-  async #checkEnd(
-    key: string,
-    { storedBytes, stored }: ObjectFacts,
-    bytes: number,
-    signal: AbortSignal | undefined,
-  ): Promise<void> {
-    if (storedBytes !== undefined) return;
-    const facts = await this.facts(key, signal);
-    const wanted = facts?.stored.version === stored.version ? facts.storedBytes : undefined;
-    if (bytes !== (wanted ?? bytes))
-      throw new StoreUnavailableError(
-        `the reply has not as many bytes as the object key=${JSON.stringify(key)} bytes=${bytes} storedBytes=${wanted}`,
-      );
-  }
-
-  #patience(signal: AbortSignal | undefined): Patience {
-    return { limitMs: this.sender.timeoutMs, signal };
-  }
-
-  #stored(
-    key: string,
-    output: {
-      readonly ETag?: string | undefined;
-      readonly Metadata?: Record<string, string> | undefined;
-    },
-  ): Stored {
-    const version = bareEtag(output.ETag);
-    const metadata = output.Metadata ?? {};
-    if (version === undefined) {
-      const where = `bucket=${this.sender.bucket}`;
-      if (isForeign(metadata))
-        throw new StoreSetupError(
-          `the endpoint does not answer like S3: a reply had no ETag ${where}`,
-        );
+    const where = `bucket=${this.sender.bucket}`;
+    if (!isForeign(Metadata))
       throw new UnsafeStoreError('etag', `the server gives objects no ETag ${where}`);
-    }
-    if (!isForeign(metadata))
-      return fromMetadata(key, version, metadata, keyDigest(this.at(key).Key));
-    const writeId = standInId(version);
-    return { version, token: 0n, writeId, state: 'live', layout: 'plain', before: [] };
+    throw new StoreSetupError(`the endpoint does not answer like S3: a reply had no ETag ${where}`);
   }
 }
 
+/** Stands in for the write id of an object that this library did not write. */
 function standInId(version: string): string {
   return createHash('sha256').update(version).digest('hex').slice(0, 32);
 }

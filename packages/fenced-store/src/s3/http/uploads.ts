@@ -9,8 +9,8 @@ import { StoreUnavailableError, UnsupportedByStoreError } from '../../core/error
 import {
   asWriteReply,
   conditionInput,
-  keepExpires,
   type Put,
+  preserveExpires,
   type WriteReply,
   writeInput,
 } from './put.js';
@@ -19,25 +19,27 @@ import type { Requests } from './requests.js';
 /** S3's own limit. */
 export const PARTS_MAX = 10_000;
 
-/** A part that has arrived. */
-export interface Part {
+/** A part that the server has. */
+export interface UploadedPart {
   readonly PartNumber: number;
   readonly ETag: string;
 }
 
-/** A stretch of the stored object, which the server copies into a part by itself. */
-export interface Stretch {
+/** A range of the stored object, which the server copies into a part. */
+export interface CopiedRange {
   readonly start: number;
   readonly length: number;
 }
 
-/** A multipart upload: nothing of it is visible until it is completed. */
+/** A multipart upload. Nothing of it is visible until it is completed. */
 export interface Upload {
   readonly key: string;
   readonly id: string;
 }
 
-/** The requests of multipart uploads. All but the last may be repeated at will, since they change no object. */
+/**
+ * The requests of multipart uploads. All but the last change no object, so they may be repeated.
+ */
 export class Uploads {
   readonly #requests: Requests;
 
@@ -45,37 +47,38 @@ export class Uploads {
     this.#requests = requests;
   }
 
-  /** A signal keeps it from being sent; the answer is awaited all the same, since an upload without a known id would stay. */
+  /**
+   * Begins an upload. The signal can keep it from being sent. A reply is awaited in any case,
+   * because an upload with an unknown id would stay for ever.
+   */
   async create(put: Put, signal?: AbortSignal): Promise<Upload> {
-    const { sender } = this.#requests;
     const { key } = put;
-    const reply = await sender.repeatedly(() => {
+    const at = this.#requests.at(key);
+    const command = (): CreateMultipartUploadCommand => {
       signal?.throwIfAborted();
-      const at = this.#requests.at(key);
       const command = new CreateMultipartUploadCommand({
         ...at,
         ...writeInput(put, at.Key),
         ...this.#requests.encryption,
       });
-      keepExpires(command.middlewareStack, put);
-      return {
-        ...{ operation: 'create-upload', key, command, signal: undefined },
-        send: (abortSignal) => sender.client.send(command, { abortSignal }),
-      };
-    });
+      preserveExpires(command.middlewareStack, put);
+      return command;
+    };
+    const { sender } = this.#requests;
+    const reply = await sender.repeatedly({ operation: 'create-upload', key, command });
     const id = reply.ok ? reply.output.UploadId : undefined;
     if (id === undefined) throw unanswered(key, 'an upload was created without an id');
     return { key, id };
   }
 
-  /** @param onOver called if the bytes are needed no more: they were sent once, as a whole, and answered */
+  /** @param onOver called if the bytes were sent once, as a whole, and are needed no more */
   async part(
     upload: Upload,
     number: number,
-    content: Uint8Array | Stretch,
+    content: Uint8Array | CopiedRange,
     signal?: AbortSignal,
     onOver?: () => void,
-  ): Promise<Part> {
+  ): Promise<UploadedPart> {
     const isSent = content instanceof Uint8Array;
     const etag = isSent
       ? await this.#sent(upload, number, content, signal, onOver)
@@ -90,99 +93,83 @@ export class Uploads {
   async #sent(
     { key, id }: Upload,
     number: number,
-    bytes: Uint8Array,
+    content: Uint8Array,
     signal?: AbortSignal,
     onOver?: () => void,
-  ) {
-    const { sender } = this.#requests;
+  ): Promise<string | undefined> {
+    const bytes = content.length;
     let copies = 0;
-    const reply = await sender.repeatedly(() => {
+    const command = (): UploadPartCommand => {
       copies++;
-      const command = new UploadPartCommand({
-        ...this.#requests.at(key),
-        UploadId: id,
-        PartNumber: number,
-        Body: bytes,
-        ContentLength: bytes.length,
-      });
-      return {
-        ...{ operation: 'part', key, command, signal, bytes: bytes.length },
-        send: (abortSignal) => sender.client.send(command, { abortSignal }),
-      };
-    });
-    // Another copy that is still on its way must not be changed.
+      const part = { UploadId: id, PartNumber: number, Body: content, ContentLength: bytes };
+      return new UploadPartCommand({ ...this.#requests.at(key), ...part });
+    };
+    const request = { operation: 'part', key, command, signal, bytes } as const;
+    const reply = await this.#requests.sender.repeatedly(request);
+    // The bytes of another copy that is still on its way must stay.
     if (copies === 1 && reply.observed.isBodySent) onOver?.();
     return reply.ok ? reply.output.ETag : undefined;
   }
 
   /**
-   * Without a condition on the source, which not all servers know. It needs none: the upload is completed only if the object is
-   * still the same version, and no version comes back, so all parts were copied from that one.
+   * Has the server copy a part. It needs no condition on the source, which some servers do not
+   * know: the upload is completed only if the object is still the same version. No version comes
+   * back, so all parts were copied from that one.
    */
   async #copied(
     { key, id }: Upload,
     number: number,
-    { start, length }: Stretch,
+    { start, length }: CopiedRange,
     signal?: AbortSignal,
-  ) {
-    const { sender } = this.#requests;
-    const reply = await sender.repeatedly(() => {
-      const at = this.#requests.at(key);
-      // The ARN of an access point is followed by the kind of what it gives access to.
-      const inBucket = at.Bucket.startsWith('arn:') ? 'object/' : '';
-      const command = new UploadPartCopyCommand({
+  ): Promise<string | undefined> {
+    const at = this.#requests.at(key);
+    // The ARN of an access point is followed by the kind of the resource.
+    const inBucket = at.Bucket.startsWith('arn:') ? 'object/' : '';
+    const path = at.Key.split('/').map(encodeURIComponent).join('/');
+    const command = () =>
+      new UploadPartCopyCommand({
         ...at,
         UploadId: id,
         PartNumber: number,
-        CopySource: `${at.Bucket}/${inBucket}${at.Key.split('/').map(encodeURIComponent).join('/')}`,
+        CopySource: `${at.Bucket}/${inBucket}${path}`,
         CopySourceRange: `bytes=${start}-${start + length - 1}`,
       });
-      return {
-        ...{ operation: 'part', key, command, signal, bytes: length },
-        send: (abortSignal) => sender.client.send(command, { abortSignal }),
-      };
-    });
+    const request = { operation: 'part', key, command, signal, bytes: length } as const;
+    const reply = await this.#requests.sender.repeatedly(request);
     return reply.ok ? reply.output.CopyPartResult?.ETag : undefined;
   }
 
-  /** Sends one conditional Complete, exactly once. `bytes` is what the server has to put together. */
+  /**
+   * Sends one conditional Complete, exactly once.
+   *
+   * @param bytes size of the object that the server must put together
+   */
   async complete(
-    put: Put,
+    { key, ifMatch }: Put,
     upload: Upload,
-    parts: readonly Part[],
+    parts: readonly UploadedPart[],
     bytes: number,
     signal?: AbortSignal,
   ): Promise<WriteReply> {
-    const { sender } = this.#requests;
-    const command = new CompleteMultipartUploadCommand({
-      ...this.#requests.at(put.key),
-      ...conditionInput(put.ifMatch),
-      UploadId: upload.id,
-      MultipartUpload: { Parts: [...parts] },
-    });
-    const reply = await sender.once({
-      ...{ operation: 'complete', key: put.key, command, signal, bytes },
-      send: (abortSignal) => sender.client.send(command, { abortSignal }),
-    });
-    const written = asWriteReply(reply);
-    // Moto tells of versions here even where a PUT does not.
-    return 'versionIds' in written ? { ...written, versionIds: undefined } : written;
+    const command = () =>
+      new CompleteMultipartUploadCommand({
+        ...this.#requests.at(key),
+        ...conditionInput(ifMatch),
+        UploadId: upload.id,
+        MultipartUpload: { Parts: [...parts] },
+      });
+    const request = { operation: 'complete', key, command, signal, bytes } as const;
+    const reply = asWriteReply(await this.#requests.sender.once(request));
+    // Moto reports versions here, even if it does not for a PUT.
+    return 'versionIds' in reply ? { ...reply, versionIds: undefined } : reply;
   }
 
-  /** Has the server forget an upload, if it has not done so: what cannot be removed is litter, not a fault of the write. */
+  /** Removes an upload. If that fails, the write is not at fault, and the upload stays as litter. */
   async abort({ key, id }: Upload): Promise<void> {
+    const command = () =>
+      new AbortMultipartUploadCommand({ ...this.#requests.at(key), UploadId: id });
     const { sender } = this.#requests;
-    const reply = sender.repeatedly(() => {
-      const command = new AbortMultipartUploadCommand({
-        ...this.#requests.at(key),
-        UploadId: id,
-      });
-      return {
-        ...{ operation: 'abort-upload', key, command, signal: undefined },
-        send: (abortSignal) => sender.client.send(command, { abortSignal }),
-      };
-    });
-    await reply.catch(() => undefined);
+    await sender.repeatedly({ operation: 'abort-upload', key, command }).catch(() => undefined);
   }
 }
 

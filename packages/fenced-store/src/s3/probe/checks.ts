@@ -7,26 +7,27 @@ import {
   UnsafeStoreError,
 } from '../../core/errors.js';
 import { fullHistory, type Stored } from '../../core/stored.js';
-import { seal, stamp } from '../codec/seal.js';
+import { encode, writeStamp } from '../codec/encode.js';
 import type { Content, Put, WriteReply } from '../http/put.js';
 import type { Requests } from '../http/requests.js';
 import { backoffMs, type Runtime } from '../runtime.js';
 
 /**
- * Moto 5 with threads checks a condition, and some 0.1 ms later writes without a lock. Under load an acknowledged write is lost, but
- * hardly ever in a race that a probe can afford, so it is known by the web server that it comes with.
+ * Moto 5 with threads checks a condition, and writes some 0.1 ms later without a lock. Under load
+ * it loses an acknowledged write, but hardly ever in a race that a probe can afford. So it is
+ * recognised by its web server.
  */
 const LOCKLESS_SERVER = /Werkzeug\//;
-/** How often checks are begun anew because a reply was lost. */
+/** Number of runs of checks, which begin anew if a reply was lost. */
 const RUNS_MAX = 3;
-/** How often a write whose condition does not hold is sent. */
+/** Number of times that a write is sent whose condition does not hold. */
 const LATE_SENDS_MAX = 6;
-/** So many writes of other keys, one after the other, are answered before a write is taken for one that has to wait. */
+/** A write waits for another if so many writes of other keys are answered before it. */
 const WRITES_ELSEWHERE = 8;
 /** Milliseconds from the first half of a body to the write that overtakes it. */
 const OVERTAKEN_AFTER_MS = 100;
 
-/** A write of the probe, and what it was answered. */
+/** A write of the probe, and the reply to it. */
 export interface Tried {
   readonly writeId: string;
   readonly sent: string;
@@ -34,36 +35,65 @@ export interface Tried {
 }
 
 /** A write that is ready to be sent. */
-export interface Draft {
+export interface ProbeWrite {
   readonly put: Put;
   readonly content: Uint8Array;
 }
 
+/** Sends one write under a condition. */
+export type Send = (ifMatch: string | null) => Promise<Tried>;
+
+/** The version that the condition of a step names; null for none. */
+type Upon = 'first' | 'current' | 'wrong' | null;
+
+/** One check of conditions: its name, the condition, and the reply that is expected. */
+export type Step = readonly [check: string, upon: Upon, expected: 'applied' | 'refused'];
+
+/** The versions that a key had. */
+export interface Versions {
+  readonly first: string;
+  readonly current: string;
+}
+
+const WRONG_ETAG: string = '0'.repeat(32);
+
 /**
- * Runs checks under new keys below `prefix`, and removes what they have written. If a reply was lost, that run can say neither
- * yes nor no: the next one has keys of its own.
+ * Runs checks under new keys below `prefix`, and removes what they have written. If a reply was
+ * lost, a run proves nothing, and the next one uses other keys.
  *
- * @throws {StoreUnavailableError} where a reply of each run was lost.
+ * @throws {StoreUnavailableError} if each run lost a reply.
  */
 export async function inRuns<T>(
-  { requests, runtime }: Pick<Checks, 'requests' | 'runtime'>,
+  requests: Requests,
+  runtime: Runtime,
   prefix: string,
-  ask: (checks: Checks, prefix: string) => Promise<T>,
+  run: (checks: Checks, prefix: string) => Promise<T>,
 ): Promise<T> {
-  for (let run = 1; ; run++) {
+  for (let count = 1; ; count++) {
     const checks = new Checks(requests, runtime);
     try {
-      return await ask(checks, `${prefix}${runtime.writeId()}`);
+      return await run(checks, `${prefix}${runtime.writeId()}`);
     } catch (error) {
-      if (!(error instanceof StoreUnavailableError) || run === RUNS_MAX) throw error;
+      if (!(error instanceof StoreUnavailableError) || count === RUNS_MAX) throw error;
     } finally {
       await checks.cleanUp();
     }
-    await runtime.sleep(backoffMs(runtime, run));
+    await runtime.sleep(backoffMs(runtime, count));
   }
 }
 
-/** What the probe writes, and its judgement of the answers. */
+/** Runs a check on a key without an object, then on the version that it returned. */
+export async function createThenUpdate(
+  prefix: string,
+  suffix: string,
+  form: EtagForm,
+  run: (check: string, ifMatch: string | null) => Promise<string>,
+): Promise<void> {
+  const version = await run(`${prefix}create${suffix}`, null);
+  await run(`${prefix}update${suffix}`, etagHeader(version, form));
+}
+
+/** The writes of a probe, and the checks of their replies. */
 export class Checks {
   readonly report: CheckReport[] = [];
   readonly requests: Requests;
@@ -83,22 +113,16 @@ export class Checks {
     return [...new Set(passed.map(({ check }) => check))];
   }
 
-  /** A write of the probe with another id than all others, under one condition. Its history is as long as any will be. */
-  async draft(key: string, ifMatch: string | null, bodyBytes = 5): Promise<Draft> {
+  /** A write with an id of its own. Its history is as long as any will be. */
+  async newWrite(key: string, ifMatch: string | null, bodyBytes = 5): Promise<ProbeWrite> {
     this.#touched.add(key);
-    const stamped = { token: 1n, writeId: this.runtime.writeId() };
-    const before = fullHistory(stamped.writeId);
-    const content = await seal(Buffer.alloc(bodyBytes, 'probe'), { layout: 'gzip', gzipLevel: 0 });
-    stamp(content, 'gzip', stamped);
-    return {
-      put: {
-        key,
-        ifMatch,
-        stored: { ...stamped, state: 'live', layout: 'gzip', before },
-        headers: {},
-      },
-      content,
-    };
+    const writeId = this.runtime.writeId();
+    const before = fullHistory(writeId);
+    const stored = { token: 1n, writeId, state: 'live', layout: 'gzip', before } as const;
+    const body = Buffer.alloc(bodyBytes, 'probe');
+    const content = await encode(body, { layout: 'gzip', gzipLevel: 0 });
+    writeStamp(content, stored);
+    return { put: { key, ifMatch, stored, headers: {} }, content };
   }
 
   /** @param halfway called when half of the body has been sent; the rest waits for it */
@@ -108,83 +132,89 @@ export class Checks {
     bodyBytes?: number,
     halfway?: () => Promise<unknown>,
   ): Promise<Tried> {
-    const { put, content } = await this.draft(key, ifMatch, bodyBytes);
+    const { put, content } = await this.newWrite(key, ifMatch, bodyBytes);
     return this.send(put, content, halfway);
   }
 
   async send(put: Put, content: Content, halfway?: () => Promise<unknown>): Promise<Tried> {
-    const reply = await this.requests.put(put, content, undefined, halfway);
+    const reply = await this.requests.put(put, content, { halfway });
     return { writeId: put.stored.writeId, sent: `PUT ${conditionOf(put)}`, reply };
   }
 
-  /** Has each write put upon the one before, and counts the different ETags. */
-  async etagsOf(
-    writes: readonly ((ifMatch: string | null) => Promise<Tried>)[],
-    form: EtagForm,
-    first: string | null = null,
-  ): Promise<number> {
-    const versions = new Set<string>();
-    let ifMatch = first;
-    for (const write of writes) {
-      const { reply } = await write(ifMatch);
-      if (!('versionIds' in reply)) throw 'error' in reply ? reply.error : undefined;
-      if (reply.version === undefined) break;
-      versions.add(reply.version);
-      ifMatch = etagHeader(reply.version, form);
-    }
-    return versions.size;
-  }
-
-  /** Removes what the probe has written. What cannot be removed stays as litter: that says nothing about safety. */
+  /** Removes the objects of the probe. If one cannot be removed, it stays as litter. */
   async cleanUp(): Promise<void> {
     await Promise.allSettled([...this.#touched].map((key) => this.requests.remove(key)));
   }
 
+  /** Runs the steps in order. Each write is sent under the condition of its step. */
+  async conditions(
+    steps: readonly Step[],
+    key: string,
+    send: Send,
+    form: EtagForm,
+    versions?: Versions,
+  ): Promise<Versions> {
+    let { first = '', current = '' } = versions ?? {};
+    for (const [check, upon, expected] of steps) {
+      const named = { first, current, wrong: WRONG_ETAG };
+      const tried = await send(upon && etagHeader(named[upon], form));
+      if (expected === 'refused') await this.refused(check, key, tried, current || null);
+      else {
+        current = await this.applied(check, key, tried);
+        first ||= current;
+      }
+    }
+    return { first, current };
+  }
+
   /**
-   * The condition held, so the write must have been applied and be what is read from now on, under an ETag of its own.
+   * Checks a write whose condition held: it must be applied, and be read from now on, under an
+   * ETag of its own.
    *
    * @returns its version
    */
-  async applied(check: string, key: string, { writeId, sent, reply }: Tried): Promise<string> {
-    const { answered } = reply;
+  async applied(check: string, key: string, tried: Tried): Promise<string> {
+    const { writeId, reply } = tried;
     if (reply.meaning === 'unsupported')
-      throw this.failed(check, sent, answered, 'conditional writes are not supported', reply);
+      throw this.failed(check, tried, 'conditional writes are not supported', reply);
     if (reply.meaning === 'refused')
-      throw this.failed(check, sent, answered, 'a write whose condition held was refused', reply);
-    if (!('versionIds' in reply)) throw 'error' in reply ? reply.error : undefined;
-    if (reply.version === undefined)
-      throw await this.#withoutEtag(check, key, { writeId, sent, reply });
-    if (this.#versions.has(reply.version))
-      throw this.failed(check, sent, answered, 'two different bodies were given the same ETag');
-    this.#versions.add(reply.version);
-    this.versionIds = reply.versionIds ?? this.versionIds;
-    const stored = await this.requests.head(key);
-    if (stored?.writeId !== writeId || stored.version !== reply.version)
-      throw this.failed(check, sent, answered, 'what is read is not what was written last');
-    this.pass(check, sent, answered);
-    return reply.version;
+      throw this.failed(check, tried, 'a write whose condition held was refused', reply);
+    if (!('versionIds' in reply)) throw errorOf(reply);
+    const { version, versionIds } = reply;
+    const stored = await this.requests.stamp(key);
+    if (version === undefined) {
+      if (stored?.writeId !== writeId)
+        throw new StoreSetupError(
+          'the endpoint does not answer like S3: a PUT was answered without an ETag',
+        );
+      const answered = { ...tried, answered: '200 without an ETag' };
+      throw this.failed(check, answered, 'a write was answered without an ETag');
+    }
+    if (this.#versions.has(version))
+      throw this.failed(check, tried, 'two different bodies were given the same ETag');
+    this.#versions.add(version);
+    this.versionIds = versionIds ?? this.versionIds;
+    if (stored?.writeId !== writeId || stored.version !== version)
+      throw this.failed(check, tried, 'what is read is not what was written last');
+    this.pass(check, tried);
+    return version;
   }
 
-  /** The condition did not hold, so nothing may have changed. */
-  async refused(
-    check: string,
-    key: string,
-    { sent, reply }: Tried,
-    version: string | null,
-  ): Promise<void> {
-    const { answered } = reply;
+  /** Checks a write whose condition did not hold: nothing may have changed. */
+  async refused(check: string, key: string, tried: Tried, version: string | null): Promise<void> {
+    const { reply } = tried;
     if (reply.meaning === 'applied')
-      throw this.failed(check, sent, answered, 'a write whose condition did not hold was applied');
-    if (reply.meaning !== 'refused') throw 'error' in reply ? reply.error : undefined;
-    const stored = await this.requests.head(key);
+      throw this.failed(check, tried, 'a write whose condition did not hold was applied');
+    if (reply.meaning !== 'refused') throw errorOf(reply);
+    const stored = await this.requests.stamp(key);
     if ((stored?.version ?? null) !== version)
-      throw this.failed(check, sent, answered, 'a write that was refused was applied');
-    this.pass(check, sent, answered);
+      throw this.failed(check, tried, 'a write that was refused was applied');
+    this.pass(check, tried);
   }
 
   /**
-   * As `refused`, of a large body. A server that refuses it before all of it has come may cut the connection (versitygw), so it
-   * is sent until it is answered.
+   * Checks a large write whose condition does not hold. A server that refuses it early may cut the
+   * connection (versitygw), so it is sent until it is answered.
    */
   async late(
     check: string,
@@ -199,33 +229,33 @@ export class Checks {
   }
 
   /**
-   * Several writers at once, under one condition: one must win. Losers may be answered anything (Ceph 16 says 500 to most),
-   * but who is told of success must be the one whose write is stored.
+   * Checks writers that ran at once under one condition: one must win. Losers may be answered
+   * anything (Ceph 16 answers 500 to most), but a success must be the write that is stored.
    */
   async oneWinner(check: string, key: string, tried: readonly Tried[]): Promise<Stored> {
-    const stored = await this.requests.head(key);
-    const told = tried.filter(({ reply }) => reply.meaning === 'applied');
+    const stored = await this.requests.stamp(key);
+    const winners = tried.filter(({ reply }) => reply.meaning === 'applied');
     const sent = `${tried.length} × ${tried[0]?.sent} at once`;
-    const answered = counted(tried.map(({ reply }) => reply.answered));
-    if (told.length > 1 || told.some(({ writeId }) => writeId !== stored?.writeId))
+    const race = { sent, answered: counted(tried.map(({ reply }) => reply.answered)) };
+    if (winners.length > 1 || winners.some(({ writeId }) => writeId !== stored?.writeId))
       throw this.failed(
         check,
-        sent,
-        answered,
-        `${told.length} of ${tried.length} writers under one condition were told of success, which is not what is stored`,
+        race,
+        `${winners.length} of ${tried.length} writers under one condition were told of success, which is not what is stored`,
       );
     if (stored === null || !tried.some(({ writeId }) => writeId === stored.writeId))
       throw new StoreUnavailableError(
         `none of ${tried.length} writers under one condition had success check=${check}`,
         { cause: tried.map(({ reply }) => reply) },
       );
-    this.pass(check, sent, answered);
+    this.pass(check, race);
     return stored;
   }
 
   /**
-   * Two writers under one condition: the second begins and ends while the first has sent half of its body. A server that checks
-   * the condition when the headers come, and stores the body when it is there, applies both.
+   * Checks two writers under one condition: the second begins and ends while the first has sent
+   * half of its body. A server that checks the condition when the headers come, and stores the body
+   * when it is there, applies both.
    *
    * @param send sends the first one, and calls back in the middle
    */
@@ -239,13 +269,14 @@ export class Checks {
     let elsewhere = Promise.resolve();
     let isOvertaken = false;
     const first = await send(async () => {
-      // Nothing tells when the server has looked at the headers.
+      // Nothing shows when the server has looked at the headers.
       await this.runtime.sleep(OVERTAKEN_AFTER_MS);
       const over = new AbortController();
       const second = this.put(key, ifMatch);
       seconds.push(second);
-      elsewhere = this.#elsewhere(key, over.signal);
-      // A server that takes writers of one key one by one answers the second only after the first, but writes elsewhere.
+      elsewhere = this.#writeElsewhere(key, over.signal);
+      // A server that takes the writers of one key in turn answers the second only after the
+      // first. Meanwhile it answers writes of other keys.
       const limitMs = this.requests.sender.timeoutMs / 4;
       const waited = Promise.race([elsewhere, this.runtime.sleep(limitMs)]).then(() => false);
       isOvertaken = await Promise.race([second.then(() => true), waited]);
@@ -257,57 +288,86 @@ export class Checks {
     // The first has failed before half of it was sent.
     if (seconds.length === 0 && 'error' in reply) throw reply.error;
     const stored = await this.oneWinner(check, key, tried);
-    // What became of the one that was overtaken is the point.
+    // The outcome of the overtaken write must be known.
     if ('error' in reply && reply.meaning !== 'refused') throw reply.error;
     const { peer } = this.requests.sender;
     if (isOvertaken && LOCKLESS_SERVER.test(peer))
       throw this.failed(
         check,
-        `2 × ${first.sent} at once`,
-        `by ${peer}`,
+        { sent: `2 × ${first.sent} at once`, answered: `by ${peer}` },
         'this server (moto) checks a condition and writes without a lock in between: start it without threads',
       );
     return { first, stored };
   }
 
-  /** Takes as long as some small writes do. */
-  async #elsewhere(key: string, over: AbortSignal): Promise<void> {
+  /** Takes as long as some small writes. */
+  async #writeElsewhere(key: string, over: AbortSignal): Promise<void> {
     for (let i = 0; i < WRITES_ELSEWHERE && !over.aborted; i++)
       await this.put(`${key}-elsewhere`, null);
   }
 
-  async #withoutEtag(check: string, key: string, { writeId, sent }: Tried): Promise<Error> {
-    const stored = await this.requests.head(key);
-    return stored?.writeId === writeId
-      ? this.failed(check, sent, '200 without an ETag', 'a write was answered without an ETag')
-      : new StoreSetupError(
-          'the endpoint does not answer like S3: a PUT was answered without an ETag',
-        );
+  /** Sends each write upon the one before, and counts the different ETags. */
+  async countEtags(
+    sends: readonly Send[],
+    form: EtagForm,
+    first: string | null = null,
+  ): Promise<number> {
+    const versions = new Set<string>();
+    let ifMatch = first;
+    for (const send of sends) {
+      const { reply } = await send(ifMatch);
+      if (!('versionIds' in reply)) throw errorOf(reply);
+      if (reply.version === undefined) break;
+      versions.add(reply.version);
+      ifMatch = etagHeader(reply.version, form);
+    }
+    return versions.size;
   }
 
-  pass(check: string, sent: string, answered: string): void {
-    this.report.push({ check, sent, answered, verdict: 'passed' });
+  /** A `Send` that sends this write. */
+  sending({ put, content }: ProbeWrite): Send {
+    return (ifMatch) => this.send({ ...put, ifMatch }, content);
   }
 
-  /** Notes a faculty that the server lacks and that can be done without. */
-  absent(check: string, sent: string, answered: string): void {
-    this.report.push({ check, sent, answered, verdict: 'absent' });
+  pass(check: string, asked: Asked): void {
+    this.#note('passed', check, asked);
+  }
+
+  /** Notes a capability that the server lacks, and that only some calls need. */
+  absent(check: string, asked: Asked): void {
+    this.#note('absent', check, asked);
   }
 
   failed(
     check: string,
-    sent: string,
-    answered: string,
+    asked: Asked,
     reason: string,
     reply?: { readonly error?: FencedStoreError },
   ): UnsafeStoreError {
-    this.report.push({ check, sent, answered, verdict: 'failed' });
+    this.#note('failed', check, asked);
     return new UnsafeStoreError(
       check,
       `the store does not enforce conditional writes, so no write was sent to it: ${reason} check=${check}`,
       { cause: reply?.error, report: this.report },
     );
   }
+
+  #note(verdict: CheckReport['verdict'], check: string, asked: Asked): void {
+    const { sent, answered = asked.reply?.answered ?? '' } = asked;
+    this.report.push({ check, sent, answered, verdict });
+  }
+}
+
+/** A question to the server, and its answer, in words; or a write. */
+interface Asked {
+  readonly sent: string;
+  readonly answered?: string;
+  readonly reply?: WriteReply;
+}
+
+/** The error of a write that was not applied. */
+export function errorOf(reply: WriteReply): unknown {
+  return 'error' in reply ? reply.error : undefined;
 }
 
 export function conditionOf({ ifMatch }: Put): string {

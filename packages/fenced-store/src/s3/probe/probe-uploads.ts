@@ -1,99 +1,49 @@
 import { type EtagForm, etagHeader } from '../../core/capabilities.js';
 import { FencedStoreError, StoreUnavailableError, UnsafeStoreError } from '../../core/errors.js';
 import type { Put } from '../http/put.js';
-import type { Part, Upload, Uploads } from '../http/uploads.js';
-import { type Checks, conditionOf, type Draft, type Tried } from './checks.js';
+import type { Upload, UploadedPart, Uploads } from '../http/uploads.js';
+import {
+  type Checks,
+  conditionOf,
+  createThenUpdate,
+  errorOf,
+  type ProbeWrite,
+  type Step,
+  type Tried,
+} from './checks.js';
 
 const WRITERS = 8;
 const RUNS_MAX = 3;
-/** The least that S3 takes for a part that is not the last. */
+/** The smallest part that S3 takes, except for the last. */
 const PART_BYTES = 5 * 2 ** 20;
-/** AWS copies ranges only of what is larger than a part. */
+/** AWS copies ranges only of objects that are larger than a part. */
 const COPIED_BODY_BYTES = PART_BYTES + 2 ** 17;
 
-/**
- * Whether a multipart upload is completed only under its condition. Ceph 16 and Garage ignore it there, moto 5 ignores
- * `If-Match`. Such a server is still good for writes in one PUT.
- */
-export async function probeUploads(
-  checks: Checks,
-  uploads: Uploads,
-  prefix: string,
-  form: EtagForm,
-): Promise<boolean> {
-  const prober = new UploadsProbe(checks, uploads, form);
-  for (let run = 1; ; run++) {
-    try {
-      await prober.conditions(`${prefix}-${run}/conditions`);
-      await prober.races(`${prefix}-${run}/race`);
-      return true;
-    } catch (error) {
-      if (!(error instanceof FencedStoreError)) throw error;
-      // A reply was lost, perhaps; or this server always answers so.
-      if (error instanceof StoreUnavailableError && run < RUNS_MAX) continue;
-      noteAbsence(checks, error);
-      return false;
-    }
-  }
-}
-
-/** Uploads are not needed by every write, so what fails here is a faculty that the server lacks. */
-function noteAbsence(checks: Checks, error: FencedStoreError): void {
-  const failed = checks.report.at(-1);
-  if (error instanceof UnsafeStoreError && failed?.verdict === 'failed') {
-    checks.report.pop();
-    checks.absent(failed.check, failed.sent, failed.answered);
-  } else checks.absent('complete', 'multipart upload', error.message);
-}
-
-/**
- * Whether uploads of several parts, which a server must put together, are completed only under their condition, too.
- *
- * @throws {UnsafeStoreError} where they are not.
- */
-export async function checkParts(
-  checks: Checks,
-  uploads: Uploads,
-  key: string,
-  form: EtagForm,
-): Promise<void> {
-  await new UploadsProbe(checks, uploads, form).parts(key);
-}
-
-/**
- * Whether parts that the server copies are the stretches of the object that were asked for, and such uploads are completed only
- * under their condition, too.
- *
- * @throws {UnsafeStoreError} where they are not.
- */
-export async function checkCopies(
-  checks: Checks,
-  uploads: Uploads,
-  key: string,
-  form: EtagForm,
-): Promise<void> {
-  await new UploadsProbe(checks, uploads, form).copies(key);
-}
-
-/** Uploads the same bytes with the same metadata twice, as parts or as a copy of most of them, and counts the different ETags. */
-export async function etagsOfUploads(
-  checks: Checks,
-  uploads: Uploads,
-  path: 'upload' | 'copy',
-  key: string,
-  form: EtagForm,
-): Promise<number> {
-  return new UploadsProbe(checks, uploads, form).etags(path, key);
-}
+const COMPLETE: readonly Step[] = [
+  ['complete-create', null, 'applied'],
+  ['complete-create-again', null, 'refused'],
+  ['complete-update', 'first', 'applied'],
+  ['complete-update-with-old-etag', 'first', 'refused'],
+];
+const COMPLETE_OF_NOTHING: readonly Step[] = [['complete-update-of-nothing', 'first', 'refused']];
+const PARTS_BASE: readonly Step[] = [
+  ['parts-create', null, 'applied'],
+  ['parts-update', 'first', 'applied'],
+];
+const PARTS: readonly Step[] = [
+  ['parts-update-with-old-etag', 'first', 'refused'],
+  ['parts-create-again', null, 'refused'],
+];
 
 /** An upload that waits for its Complete. */
 interface Ready {
   readonly put: Put;
   readonly upload: Upload;
-  readonly parts: readonly Part[];
+  readonly parts: readonly UploadedPart[];
 }
 
-class UploadsProbe {
+/** The checks of multipart uploads. */
+export class UploadsProbe {
   readonly #checks: Checks;
   readonly #uploads: Uploads;
   readonly #form: EtagForm;
@@ -104,127 +54,152 @@ class UploadsProbe {
     this.#form = form;
   }
 
-  async conditions(key: string): Promise<void> {
-    const checks = this.#checks;
-    const ifMatch = (version: string): string => etagHeader(version, this.#form);
-    const first = await checks.applied('complete-create', key, await this.#write(key, null));
-    await checks.refused('complete-create-again', key, await this.#write(key, null), first);
-    const updated = await this.#write(key, ifMatch(first));
-    const version = await checks.applied('complete-update', key, updated);
-    const late = await this.#write(key, ifMatch(first));
-    await checks.refused('complete-update-with-old-etag', key, late, version);
-    const absent = `${key}-absent`;
-    const ofNothing = await this.#write(absent, ifMatch(first));
-    await checks.refused('complete-update-of-nothing', absent, ofNothing, null);
+  /**
+   * Returns whether an upload is completed only under its condition. Ceph 16 and Garage ignore the
+   * condition, and moto 5 ignores `If-Match`. Such a server is still good for writes in one PUT.
+   */
+  async enforcesConditions(prefix: string): Promise<boolean> {
+    for (let run = 1; ; run++) {
+      try {
+        await this.#conditions(`${prefix}-${run}/conditions`);
+        await this.#races(`${prefix}-${run}/race`);
+        return true;
+      } catch (error) {
+        if (!(error instanceof FencedStoreError)) throw error;
+        // Perhaps a reply was lost; or this server always answers so.
+        if (error instanceof StoreUnavailableError && run < RUNS_MAX) continue;
+        this.#noteAbsence(error);
+        return false;
+      }
+    }
   }
 
-  /** All parts are there before any is completed. */
-  async races(key: string): Promise<void> {
-    let ifMatch: string | null = null;
-    for (const check of ['complete-race-of-creates', 'complete-race-of-updates']) {
-      const condition = ifMatch;
-      const ready = await Promise.all(
-        Array.from({ length: WRITERS }, () => this.#prepare(key, condition)),
+  /** Only some writes need uploads, so a failure here is a capability that the server lacks. */
+  #noteAbsence(error: FencedStoreError): void {
+    const { report } = this.#checks;
+    const failed = report.at(-1);
+    if (error instanceof UnsafeStoreError && failed?.verdict === 'failed') {
+      report.pop();
+      this.#checks.absent(failed.check, failed);
+    } else this.#checks.absent('complete', { sent: 'multipart upload', answered: error.message });
+  }
+
+  async #conditions(key: string): Promise<void> {
+    const sendTo = (key: string) => async (ifMatch: string | null) => {
+      const ready = await this.#prepare(await this.#checks.newWrite(key, ifMatch));
+      const tried = await this.#complete(ready);
+      await this.#uploads.abort(ready.upload);
+      return tried;
+    };
+    const checks = this.#checks;
+    const { first } = await checks.conditions(COMPLETE, key, sendTo(key), this.#form);
+    const absent = `${key}-absent`;
+    const nothing = { first, current: '' };
+    await checks.conditions(COMPLETE_OF_NOTHING, absent, sendTo(absent), this.#form, nothing);
+  }
+
+  /** All parts are uploaded before any upload is completed. */
+  async #races(key: string): Promise<void> {
+    await createThenUpdate('complete-race-of-', 's', this.#form, async (check, ifMatch) => {
+      const writes = Array.from({ length: WRITERS }, async () =>
+        this.#prepare(await this.#checks.newWrite(key, ifMatch)),
       );
+      const ready = await Promise.all(writes);
       const tried = await Promise.all(ready.map((upload) => this.#complete(upload)));
-      await Promise.all(ready.map(({ upload }) => this.#uploads.abort(upload)));
-      const winner = await this.#checks.oneWinner(check, key, tried);
-      ifMatch = etagHeader(winner.version, this.#form);
+      await this.#abort(ready);
+      return (await this.#checks.oneWinner(check, key, tried)).version;
+    });
+  }
+
+  /**
+   * Checks uploads of several parts, which a server must put together: two whose conditions do not
+   * hold, then the same two at once under one that holds. A server that checks the condition before
+   * it puts the parts together completes both.
+   *
+   * @throws {UnsafeStoreError}
+   */
+  async parts(key: string): Promise<void> {
+    const checks = this.#checks;
+    const put = (ifMatch: string | null) => checks.put(key, ifMatch);
+    const versions = await checks.conditions(PARTS_BASE, key, put, this.#form);
+    const ready: Ready[] = [];
+    try {
+      for (const _ of Array(2))
+        ready.push(await this.#prepare(await checks.newWrite(key, null, PART_BYTES + 1)));
+      // One upload twice: a server may forget it when it refuses to complete it.
+      const [one] = ready as [Ready];
+      const complete = (ifMatch: string | null) => this.#complete(one, ifMatch);
+      await checks.conditions(PARTS, key, complete, this.#form, versions);
+      const current = etagHeader(versions.current, this.#form);
+      const tried = await Promise.all(ready.map((each) => this.#complete(each, current)));
+      await checks.oneWinner('parts-race-of-updates', key, tried);
+    } finally {
+      await this.#abort(ready);
     }
   }
 
   /**
-   * Two uploads whose conditions do not hold, then the same two at once under one that holds. A server that checks the condition
-   * before it puts the parts together completes both.
+   * Checks copied parts: an object is written upon itself. Its first part is sent, and the server
+   * copies the rest, which must be the range that was asked for.
+   *
+   * @throws {UnsafeStoreError}
    */
-  async parts(key: string): Promise<void> {
-    const checks = this.#checks;
-    const ifMatch = (version: string): string => etagHeader(version, this.#form);
-    const created = await checks.put(key, null);
-    const first = await checks.applied('parts-create', key, created);
-    const updated = await checks.put(key, ifMatch(first));
-    const version = await checks.applied('parts-update', key, updated);
-    const ready: Ready[] = [];
-    try {
-      for (const _ of Array(2)) ready.push(await this.#prepare(key, null, PART_BYTES + 1));
-      const [one] = ready as [Ready];
-      // The one upload twice: a server may forget it as it refuses to complete it.
-      const old = await this.#complete(one, ifMatch(first));
-      await checks.refused('parts-update-with-old-etag', key, old, version);
-      const again = await this.#complete(one, null);
-      await checks.refused('parts-create-again', key, again, version);
-      const tried = await Promise.all(ready.map((each) => this.#complete(each, ifMatch(version))));
-      await checks.oneWinner('parts-race-of-updates', key, tried);
-    } finally {
-      await Promise.all(ready.map(({ upload }) => this.#uploads.abort(upload)));
-    }
-  }
-
-  /** An object is written upon itself: its first part is sent, and the rest is copied. */
   async copies(key: string): Promise<void> {
     const checks = this.#checks;
     const sent = await checks.put(key, null, COPIED_BODY_BYTES);
-    const ifMatch = etagHeader(await checks.applied('copy-source', key, sent), this.#form);
-    const { put, content } = await checks.draft(key, ifMatch, COPIED_BODY_BYTES);
-    const upload = await this.#uploads.create(put);
-    const all = await this.#uploads.create(put);
+    const version = await checks.applied('copy-source', key, sent);
+    const ifMatch = etagHeader(version, this.#form);
+    const write = await checks.newWrite(key, ifMatch, COPIED_BODY_BYTES);
+    const { put, content } = write;
+    const ready: Ready[] = [];
     try {
-      const first = await this.#uploads.part(upload, 1, content.subarray(0, PART_BYTES));
-      const rest = { start: PART_BYTES, length: content.length - PART_BYTES };
-      const parts = [first, await this.#uploads.part(upload, 2, rest)];
-      const whole = await this.#uploads.part(all, 1, { start: 0, length: content.length });
-      const again = await this.#complete({ put, upload: all, parts: [whole] }, null);
-      const source = await checks.requests.head(key);
-      await checks.refused('copy-create-again', key, again, source?.version ?? null);
-      await checks.applied('copy-update', key, await this.#complete({ put, upload, parts }));
+      const upload = await this.#uploads.create(put);
+      ready.push({ put, upload, parts: [] });
+      const range = { start: 0, length: content.length };
+      const whole = { put, upload, parts: [await this.#uploads.part(upload, 1, range)] };
+      await checks.refused('copy-create-again', key, await this.#complete(whole, null), version);
+      const copy = await this.#prepare(write, true);
+      ready.push(copy);
+      await checks.applied('copy-update', key, await this.#complete(copy));
       const object = await checks.requests.get(key);
-      const [check, asked] = ['copied-parts', 'UploadPartCopy of a range'];
+      const check = 'copied-parts';
+      const asked = 'UploadPartCopy of a range';
       if (Buffer.compare(object?.bytes ?? Buffer.alloc(0), content) !== 0)
         throw checks.failed(
           check,
-          asked,
-          'other bytes',
+          { sent: asked, answered: 'other bytes' },
           'what was copied is not what was asked for',
         );
-      checks.pass(check, asked, 'that range');
+      checks.pass(check, { sent: asked, answered: 'that range' });
     } finally {
-      await Promise.all([upload, all].map((one) => this.#uploads.abort(one)));
+      await this.#abort(ready);
     }
   }
 
-  /** Both are there before any is completed, as a clock might tell them apart. */
-  async etags(path: 'upload' | 'copy', key: string): Promise<number> {
+  /**
+   * Uploads the same bytes with the same metadata twice, as parts or as copies, and counts the
+   * different ETags. Both are uploaded before any is completed, because ETags may contain a clock.
+   */
+  async countEtags(path: 'upload' | 'copy', key: string): Promise<number> {
     const checks = this.#checks;
-    const draft = await checks.draft(key, null, COPIED_BODY_BYTES);
-    const { reply } = await checks.send(draft.put, draft.content);
-    if (!('versionIds' in reply) || reply.version === undefined)
-      throw 'error' in reply ? reply.error : undefined;
+    const write = await checks.newWrite(key, null, COPIED_BODY_BYTES);
+    const { reply } = await checks.send(write.put, write.content);
+    if (!('versionIds' in reply) || reply.version === undefined) throw errorOf(reply);
     const ready: Ready[] = [];
     try {
-      for (const _ of Array(2)) ready.push(await this.#prepared(draft, path === 'copy'));
-      const writes = ready.map((one) => (ifMatch: string | null) => this.#complete(one, ifMatch));
-      return await checks.etagsOf(writes, this.#form, etagHeader(reply.version, this.#form));
+      for (const _ of Array(2)) ready.push(await this.#prepare(write, path === 'copy'));
+      const sends = ready.map((one) => (ifMatch: string | null) => this.#complete(one, ifMatch));
+      return await checks.countEtags(sends, this.#form, etagHeader(reply.version, this.#form));
     } finally {
-      await Promise.all(ready.map(({ upload }) => this.#uploads.abort(upload)));
+      await this.#abort(ready);
     }
   }
 
-  async #write(key: string, ifMatch: string | null): Promise<Tried> {
-    const ready = await this.#prepare(key, ifMatch);
-    const tried = await this.#complete(ready);
-    await this.#uploads.abort(ready.upload);
-    return tried;
-  }
-
-  async #prepare(key: string, ifMatch: string | null, bodyBytes?: number): Promise<Ready> {
-    return this.#prepared(await this.#checks.draft(key, ifMatch, bodyBytes));
-  }
-
-  /** @param copies whether all but the first part are copied from the object */
-  async #prepared({ put, content }: Draft, copies = false): Promise<Ready> {
+  /** @param copies whether the server copies all parts but the first from the object */
+  async #prepare({ put, content }: ProbeWrite, copies = false): Promise<Ready> {
     const upload = await this.#uploads.create(put);
     try {
-      const parts: Part[] = [];
+      const parts: UploadedPart[] = [];
       for (let start = 0; start < content.length; start += PART_BYTES) {
         const bytes = content.subarray(start, start + PART_BYTES);
         const part = copies && start > 0 ? { start, length: bytes.length } : bytes;
@@ -244,5 +219,9 @@ class UploadsProbe {
     const sent = { ...put, ifMatch };
     const reply = await this.#uploads.complete(sent, upload, parts, 0);
     return { writeId: put.stored.writeId, sent: `Complete ${conditionOf(sent)}`, reply };
+  }
+
+  async #abort(ready: readonly Ready[]): Promise<void> {
+    await Promise.all(ready.map(({ upload }) => this.#uploads.abort(upload)));
   }
 }

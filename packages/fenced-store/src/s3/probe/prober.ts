@@ -4,12 +4,13 @@ import type { Layout } from '../../core/stored.js';
 import { publish, type StoreEvents } from '../../events.js';
 import type { Requests } from '../http/requests.js';
 import type { Uploads } from '../http/uploads.js';
+import type { Settings } from '../options.js';
 import { type Runtime, unlessAborted } from '../runtime.js';
 import { Certificates } from './certificate.js';
 import { probe } from './probe.js';
 import { checkPath, type PathCheck, type WritePath } from './probe-paths.js';
 
-/** What is known of the server: by a certificate, else by a probe of our own, once for all callers. */
+/** The known capabilities of the server: from a certificate, else from a probe for all callers. */
 export class Prober {
   readonly #requests: Requests;
   readonly #uploads: Uploads;
@@ -18,10 +19,10 @@ export class Prober {
   readonly #certificates: Certificates;
   #capabilities: Promise<StoreCapabilities> | undefined;
   #latest: StoreCapabilities | undefined;
-  /** The checks of paths that the server has passed. */
-  #enforced: ReadonlySet<PathCheck> = new Set();
-  /** The answers about paths, or the runs that will give them. */
-  #asked = new Map<PathCheck, Promise<UnsupportedByStoreError | null>>();
+  /** The checks of paths that were passed. */
+  #passed: readonly PathCheck[] = [];
+  /** The results of the checks of paths, or the runs that will give them. */
+  #paths = new Map<PathCheck, Promise<UnsupportedByStoreError | null>>();
   /** Whether the server must be asked, whatever a certificate says. */
   #isOutdated = false;
 
@@ -29,9 +30,8 @@ export class Prober {
     requests: Requests,
     uploads: Uploads,
     runtime: Runtime,
-    settings: { readonly probePrefix: string; readonly certificateMaxAgeDays: number },
+    { probePrefix, certificateMaxAgeDays }: Settings,
   ) {
-    const { probePrefix, certificateMaxAgeDays } = settings;
     this.#requests = requests;
     this.#uploads = uploads;
     this.#runtime = runtime;
@@ -39,7 +39,7 @@ export class Prober {
     this.#certificates = new Certificates(requests, probePrefix, certificateMaxAgeDays);
   }
 
-  /** @param renew whether to ask the server again, whatever is known */
+  /** @param options with `renew`, the server is asked again, whatever is known */
   async capabilities(
     options: { readonly signal?: AbortSignal | undefined; readonly renew?: boolean } = {},
   ): Promise<StoreCapabilities> {
@@ -50,10 +50,11 @@ export class Prober {
   }
 
   /**
-   * The reason why a path cannot be used; null if the server enforces conditions there, too, and gives different ETags there where
-   * the layout needs them. That is asked before the first use, once for all callers.
+   * Returns the reason why a path cannot be used; null if the server enforces conditions there,
+   * and gives different ETags there if the layout needs them. Asks before the first use, once for
+   * all callers.
    *
-   * @throws {StoreUnavailableError} where nothing was learnt; the next call asks again.
+   * @throws {StoreUnavailableError} if nothing was learnt; the next call asks again.
    */
   async refusal(
     path: WritePath,
@@ -68,21 +69,26 @@ export class Prober {
     return this.#verdict(`${path}-etags`, capabilities, signal);
   }
 
-  async #verdict(
+  /** @throws {UnsupportedByStoreError} if a path cannot be used. */
+  async require(path: WritePath, layout: Layout, signal: AbortSignal | undefined): Promise<void> {
+    const refused = await this.refusal(path, layout, signal);
+    if (refused !== null) throw refused;
+  }
+
+  #verdict(
     check: PathCheck,
     capabilities: StoreCapabilities,
     signal: AbortSignal | undefined,
   ): Promise<UnsupportedByStoreError | null> {
-    if (this.#enforced.has(check)) return null;
-    const runs = this.#asked;
-    const asked = runs.get(check) ?? this.#ask(check, capabilities);
-    runs.set(check, asked);
+    const paths = this.#paths;
+    const asked = paths.get(check) ?? this.#ask(check, capabilities);
+    paths.set(check, asked);
     // Nothing was learnt.
-    asked.catch(() => runs.delete(check));
+    asked.catch(() => paths.delete(check));
     return unlessAborted(asked, signal);
   }
 
-  /** Has the next caller ask the server again, unless somebody else has done so since these were learnt. */
+  /** Has the next caller ask the server again, unless these capabilities are no longer the latest. */
   outdated(capabilities: StoreCapabilities): void {
     if (this.#latest === capabilities) this.#outdate();
   }
@@ -90,12 +96,12 @@ export class Prober {
   #outdate(): void {
     this.#capabilities = undefined;
     this.#latest = undefined;
-    this.#enforced = new Set();
-    this.#asked = new Map();
+    this.#passed = [];
+    this.#paths = new Map();
     this.#isOutdated = true;
   }
 
-  /** All callers share one run, so no caller's signal ends it. */
+  /** Runs once for all callers, so no caller's signal ends it. */
   async #start(): Promise<StoreCapabilities> {
     const renew = this.#isOutdated;
     this.#isOutdated = false;
@@ -115,7 +121,8 @@ export class Prober {
     const certified = await this.#certificates.read(this.#runtime.nowMs());
     if (certified !== null && !renew) {
       const { paths, ...capabilities } = certified;
-      this.#enforced = new Set(paths);
+      this.#passed = paths;
+      this.#paths = new Map(paths.map((path) => [path, Promise.resolve(null)]));
       this.#publish({ verdict: 'safe', source: 'certificate', capabilities });
       return capabilities;
     }
@@ -130,7 +137,7 @@ export class Prober {
     }
   }
 
-  /** All callers share one run, so no caller's signal ends it. */
+  /** Runs once for all callers, so no caller's signal ends it. */
   async #ask(
     check: PathCheck,
     capabilities: StoreCapabilities,
@@ -144,8 +151,8 @@ export class Prober {
       throw error;
     }
     if (this.#latest === capabilities) {
-      this.#enforced = new Set([...this.#enforced, check]);
-      await this.#certificates.write({ ...capabilities, paths: [...this.#enforced] });
+      this.#passed = [...this.#passed, check];
+      await this.#certificates.write({ ...capabilities, paths: this.#passed });
     }
     return null;
   }
@@ -159,7 +166,7 @@ export class Prober {
 function unsupported(path: PathCheck, cause?: Error): UnsupportedByStoreError {
   if (path.endsWith('-etags') && cause instanceof UnsafeStoreError)
     return new UnsupportedByStoreError(
-      `two large writes of the same bytes have the same ETag on this server, so that the token must be in the bytes, and nothing was written: use the layout 'gzip'; write once by update or put what something else stored check=${path}`,
+      `two large writes of the same bytes have the same ETag on this server, so that the token must be in the bytes, and nothing was written: use the layout 'gzip'; write once by update or put what another program stored check=${path}`,
       { cause },
     );
   const check = cause instanceof UnsafeStoreError ? ` check=${cause.check}` : '';

@@ -7,32 +7,34 @@ import type { Stored } from '../../core/stored.js';
 import {
   CHUNK_BYTES,
   checkStamp,
-  headed,
+  decode,
+  decodeStream,
   isCutShort,
   isOfZlib,
-  open,
-  opened,
-} from '../codec/open.js';
-import { tooLarge } from '../http/failures.js';
-import { encodingsOf } from '../http/headers.js';
-import type { ObjectFacts, OpenObject, SalvagedObject, WholeObject } from '../http/requests.js';
+  withCheckedHeader,
+  wrongLength,
+} from '../codec/decode.js';
+import { exactly } from '../codec/pieces.js';
+import { encodingsOf } from '../http/attributes.js';
+import { tooLarge } from '../http/explain.js';
+import type { ObjectHead, OpenObject, SalvagedObject, WholeObject } from '../http/requests.js';
 
 /**
- * What an object holds, for the caller and for a write that keeps it. Objects that were there before this library count as
- * written with the token 0n.
+ * The content of an object: for the caller, and for a write that keeps it. An object that existed
+ * before this library counts as written with the token 0n.
  */
 
 const gunzip = promisify<Uint8Array, ZlibOptions, Uint8Array>(gunzipCallback);
 
 /**
- * The caller's bytes.
+ * Returns the caller's bytes.
  *
  * @throws {CorruptObjectError} {@link UnsupportedByStoreError}
  */
 export async function contentOf(resource: string, object: WholeObject): Promise<Uint8Array> {
   const { stored, bytes, bodyBytesMax } = object;
   if (stored.layout === 'gzip') {
-    const { stamp, body } = await open(resource, bytes, bodyBytesMax);
+    const { stamp, body } = await decode(resource, bytes, bodyBytesMax);
     checkStamp(resource, stamp, stored);
     if (stored.state === 'deleted' && body.length > 0)
       throw new CorruptObjectError(resource, 'the object is marked as deleted but has a body');
@@ -44,79 +46,58 @@ export async function contentOf(resource: string, object: WholeObject): Promise<
     return bytes;
   }
   return gunzip(bytes, { maxOutputLength: bodyBytesMax }).catch((cause: unknown) => {
-    throw isCutShort(cause) ? tooLarge(resource, bodyBytesMax) : asNoGzip(resource, cause);
+    throw isCutShort(cause) ? tooLarge(resource, bodyBytesMax) : notGzip(resource, cause);
   });
 }
 
 /**
- * What can still be told of a damaged object; null if it is not damaged. `token` is the highest that it shows anywhere, `body` null
- * if it cannot be known.
+ * Returns what a damaged object still shows; null if it is not damaged. `token` is the highest
+ * anywhere in the object. `body` is null if it cannot be read.
  */
 export async function salvaged(
   resource: string,
   object: SalvagedObject,
 ): Promise<{ readonly token: bigint; readonly body: Uint8Array | null } | null> {
   const { stored, bytes, isDamaged, bodyBytesMax } = object;
-  if (!isDamaged && (await unlessCorrupt(contentOf(resource, object))) !== null) return null;
+  if (!isDamaged && (await unlessCorrupt(() => contentOf(resource, object))) !== null) return null;
   const { token } = stored;
-  // What is said to be plain has no header that could contradict.
+  // An object in the layout `plain` has no header that could contradict its metadata.
   if (!isEnvelope(bytes))
     return { token, body: isDamaged && stored.layout === 'plain' ? bytes : null };
-  const opened = await unlessCorrupt(open(resource, bytes, bodyBytesMax));
-  const stamp = await unlessCorrupt((async () => parseHeader(resource, bytes))());
+  const decoded = await unlessCorrupt(() => decode(resource, bytes, bodyBytesMax));
+  const stamp = await unlessCorrupt(async () => parseHeader(resource, bytes));
   const highest = stamp !== null && stamp.token > token ? stamp.token : token;
-  return { token: highest, body: opened?.body ?? null };
+  return { token: highest, body: decoded?.body ?? null };
 }
 
-async function unlessCorrupt<T>(promise: Promise<T>): Promise<T | null> {
-  return promise.catch((error: unknown) => {
+async function unlessCorrupt<T>(read: () => Promise<T>): Promise<T | null> {
+  return read().catch((error: unknown) => {
     if (error instanceof CorruptObjectError) return null;
     throw error;
   });
 }
 
-/** How many bytes of the caller's an object has, where what is at hand without reading it tells. */
-export function bodyBytesOf(object: ObjectFacts): number | undefined {
-  const { stored, storedBytes, contentEncoding } = object;
+/** Size of the caller's body, if it is known without reading it. */
+export function bodyBytesOf({ stored, reply }: ObjectHead): number | undefined {
   if (stored.bodyBytes !== undefined) return stored.bodyBytes;
-  const isAsItIs = stored.layout === 'plain' && contentEncoding === undefined;
-  return isAsItIs ? storedBytes : undefined;
+  const isAsItIs = stored.layout === 'plain' && reply.ContentEncoding === undefined;
+  return isAsItIs ? reply.ContentLength : undefined;
 }
 
-/** As `contentOf`, piece by piece. */
+/** Returns the caller's bytes, piece by piece. */
 export function contentStream(resource: string, object: OpenObject): AsyncIterable<Uint8Array> {
   const { stored, arriving } = object;
-  const isOurs = stored.layout === 'gzip';
-  const content = isOurs ? opened(resource, stored, arriving) : plainContent(resource, object);
-  return stored.bodyBytes === undefined ? content : exactly(stored.bodyBytes, resource, content);
+  if (stored.layout === 'gzip') return decodeStream(resource, stored, arriving);
+  return exactly(stored.bodyBytes, plainContent(resource, object), () => wrongLength(resource));
 }
 
-/** Readers may have been told how many bytes there are, and take one too many for the beginning of something else. */
-async function* exactly(
-  bodyBytes: number,
-  resource: string,
-  content: AsyncIterable<Uint8Array>,
-): AsyncGenerator<Uint8Array> {
-  let left = bodyBytes;
-  for await (const piece of content) {
-    left -= piece.length;
-    if (left < 0) break;
-    yield piece;
-  }
-  if (left !== 0)
-    throw new CorruptObjectError(
-      resource,
-      'the stored body has not the length that its metadata says',
-    );
-}
-
-/** The stored bytes, for a write that keeps them. */
+/** Returns the stored bytes, for a write that keeps them. */
 export function storedStream(
   resource: string,
   { stored, arriving }: OpenObject,
 ): AsyncIterable<Uint8Array> {
   return stored.layout === 'gzip'
-    ? headed(resource, stored, arriving)
+    ? withCheckedHeader(resource, stored, arriving)
     : plainBytes(resource, stored, arriving);
 }
 
@@ -141,37 +122,33 @@ async function* plainContent(resource: string, object: OpenObject): AsyncGenerat
   try {
     yield* unzip as AsyncIterable<Uint8Array>;
   } catch (error) {
-    throw asNoGzip(resource, error);
+    throw notGzip(resource, error);
   }
 }
 
-/** Whether bytes of ours have lost their metadata. */
+/** Whether bytes of this library have lost their metadata. */
 function isOrphan(stored: Stored, bytes: Uint8Array): boolean {
   return stored.token === 0n && isEnvelope(bytes);
 }
 
-/** Whether what something else stored is gzip: browsers undo that, and so do we. */
-function isGzip(
-  resource: string,
-  { contentEncoding = '' }: Pick<OpenObject, 'contentEncoding'>,
-): boolean {
-  const [encoding = '', ...more] = encodingsOf(contentEncoding).map((name) => name.toLowerCase());
+/** Whether another program stored gzip. Browsers decompress that, and so do we. */
+function isGzip(resource: string, { reply }: ObjectHead): boolean {
+  const [encoding = '', ...more] = encodingsOf(reply).map((name) => name.toLowerCase());
   if (more.length === 0 && encoding === 'gzip') return true;
   if (more.length === 0 && (encoding === '' || encoding === 'identity')) return false;
   throw new UnsupportedByStoreError(
-    `the object was stored by something else, with a Content-Encoding that cannot be undone here: overwrite it by put resource=${resource} encoding=${contentEncoding}`,
+    `the object was stored by another program, with a Content-Encoding that cannot be undone here: overwrite it by put resource=${resource} encoding=${reply.ContentEncoding}`,
   );
 }
 
 function withoutMetadata(resource: string): CorruptObjectError {
   return new CorruptObjectError(
     resource,
-    'the object was written by this library, but its metadata is gone: copy it again with them',
+    'the object was written by this library, but its metadata is gone: copy it again with its metadata',
   );
 }
 
-function asNoGzip(resource: string, cause: unknown): unknown {
-  return isOfZlib(cause)
-    ? new CorruptObjectError(resource, 'the object is said to be gzip and is not', { cause })
-    : cause;
+function notGzip(resource: string, cause: unknown): unknown {
+  const reason = 'the object is marked as gzip and is not';
+  return isOfZlib(cause) ? new CorruptObjectError(resource, reason, { cause }) : cause;
 }

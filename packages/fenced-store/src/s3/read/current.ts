@@ -1,36 +1,35 @@
 import type { Stored } from '../../core/stored.js';
-import type { Headers } from '../arguments.js';
-import type { ObjectFacts, WholeObject } from '../http/requests.js';
+import { headersOf } from '../http/attributes.js';
+import type { ObjectHead, WholeObject } from '../http/requests.js';
 import type { Current, Origin, Sizes, StoredHeaders } from '../options.js';
 import { bodyBytesOf, contentOf } from './content.js';
 
-/** What callers see of an object; null of a tombstone, and where there is none. */
+/** The object as callers see it; null for a tombstone, and if there is no object. */
 export async function currentOf(
   resource: string,
   object: WholeObject | null,
 ): Promise<Current | null> {
-  // A tombstone, too, is looked at: one with a body was damaged.
-  const body = object && (await contentOf(resource, object));
-  if (object === null || body === null || object.stored.state === 'deleted') return null;
-  return { body, ...originOf(object.stored), ...headersOf(object.headers) };
+  if (object === null) return null;
+  // A tombstone is read, too: one with a body is damaged.
+  const body = await contentOf(resource, object);
+  return object.stored.state === 'deleted' ? null : { body, ...factsOf(object) };
+}
+
+/** Origin and headers of an object. */
+export function factsOf({ stored, reply }: ObjectHead): Origin & StoredHeaders {
+  return {
+    ...originOf(stored),
+    ...{ metadata: {}, contentType: undefined, cacheControl: undefined },
+    ...{ contentDisposition: undefined, contentLanguage: undefined, storageClass: undefined },
+    ...headersOf(reply),
+  };
 }
 
 export function originOf({ token, version, writeId }: Stored): Origin {
   return { token, version, writeId };
 }
 
-export function sizesOf(facts: ObjectFacts): Sizes {
-  const { storedBytes, lastModifiedMs } = facts;
-  return { bodyBytes: bodyBytesOf(facts), storedBytes, lastModifiedMs };
-}
-
-export function headersOf(headers: Headers): StoredHeaders {
-  return {
-    metadata: headers.metadata ?? {},
-    contentType: headers.contentType,
-    cacheControl: headers.cacheControl,
-    contentDisposition: headers.contentDisposition,
-    contentLanguage: headers.contentLanguage,
-    storageClass: headers.storageClass,
-  };
+export function sizesOf(object: ObjectHead): Sizes {
+  const { ContentLength: storedBytes, LastModified } = object.reply;
+  return { bodyBytes: bodyBytesOf(object), storedBytes, lastModifiedMs: LastModified?.getTime() };
 }

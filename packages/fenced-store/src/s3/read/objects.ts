@@ -1,51 +1,50 @@
 import type { Stored } from '../../core/stored.js';
-import type { ObjectFacts, OpenObject, Requests, WholeObject } from '../http/requests.js';
-import { Known } from './known.js';
+import type { ObjectHead, OpenObject, Requests, WholeObject } from '../http/requests.js';
+import { LastSeen } from './last-seen.js';
 
 /**
- * The objects of one bucket, compared on every read with the versions that this process knows.
- *
- * Each read throws {@link RatchetLostError} if the object's token is lower than a known one.
+ * The objects of one bucket. Each read throws {@link RatchetLostError} if the object's token is
+ * lower than one that this process has seen.
  */
 export class Objects {
   readonly requests: Requests;
-  readonly known: Known = new Known();
+  readonly lastSeen: LastSeen = new LastSeen();
 
   constructor(requests: Requests) {
     this.requests = requests;
   }
 
-  async head(key: string, signal: AbortSignal | undefined): Promise<Stored | null> {
-    return (await this.facts(key, signal))?.stored ?? null;
+  async stamp(key: string, signal: AbortSignal | undefined): Promise<Stored | null> {
+    return (await this.head(key, signal))?.stored ?? null;
   }
 
-  facts(key: string, signal: AbortSignal | undefined): Promise<ObjectFacts | null> {
-    return this.#compared(key, () => this.requests.facts(key, signal));
+  head(key: string, signal: AbortSignal | undefined): Promise<ObjectHead | null> {
+    return this.#compared(key, () => this.requests.head(key, signal));
   }
 
   get(key: string, signal: AbortSignal | undefined): Promise<WholeObject | null> {
     return this.#compared(key, () => this.requests.get(key, signal));
   }
 
-  open(key: string, signal: AbortSignal | undefined): Promise<OpenObject | null> {
-    return this.#compared(
-      key,
-      () => this.requests.open(key, signal),
-      (object) => object.cancel(),
-    );
+  /** @param isVerified whether the reader checks the CRC-32 of the body */
+  open(
+    key: string,
+    signal: AbortSignal | undefined,
+    isVerified: boolean,
+  ): Promise<OpenObject | null> {
+    return this.#compared(key, () => this.requests.open(key, signal, isVerified));
   }
 
-  async #compared<Found extends { readonly stored: Stored }>(
+  async #compared<Found extends ObjectHead & Partial<Pick<OpenObject, 'cancel'>>>(
     key: string,
     read: () => Promise<Found | null>,
-    discard?: (found: Found) => void,
   ): Promise<Found | null> {
-    const before = this.known.highest(key);
+    const before = this.lastSeen.highest(key);
     const found = await read();
     try {
-      this.known.seen(key, before, found?.stored ?? null);
+      this.lastSeen.seen(key, before, found?.stored ?? null);
     } catch (error) {
-      if (found) discard?.(found);
+      found?.cancel?.();
       throw error;
     }
     return found;

@@ -1,13 +1,13 @@
 import { Readable } from 'node:stream';
 import { refuseStale } from '../../core/ratchet.js';
-import { tooLarge } from '../http/failures.js';
+import { collected, slice } from '../codec/pieces.js';
+import { tooLarge } from '../http/explain.js';
 import type { Current, CurrentStream, Listed, ReadOptions, Settings, Stat } from '../options.js';
 import { unlessAborted } from '../runtime.js';
 import { bodyBytesOf, contentStream } from './content.js';
-import { currentOf, headersOf, originOf, sizesOf } from './current.js';
+import { currentOf, factsOf, originOf, sizesOf } from './current.js';
+import { forEachOf, READS_AT_ONCE } from './each.js';
 import type { Objects } from './objects.js';
-import { slice } from './range.js';
-import { forEachOf, READS_AT_ONCE } from './several.js';
 
 /** The reads of callers. */
 export class Reader {
@@ -20,24 +20,30 @@ export class Reader {
   }
 
   async current(key: string, options: ReadOptions): Promise<Current | null> {
-    if (options.range !== undefined) return this.#part(key, options);
-    const { signal } = options;
-    return unlessAborted(currentOf(key, await this.#objects.get(key, signal)), signal);
+    const { signal, range } = options;
+    if (range === undefined)
+      return unlessAborted(currentOf(key, await this.#objects.get(key, signal)), signal);
+    const stream = await this.stream(key, undefined, options);
+    if (stream === null) return null;
+    const { body: pieces, bodyBytes: _, ...current } = stream;
+    const { bodyBytesMax } = this.#settings;
+    const body = await collected(pieces, bodyBytesMax);
+    if (body === null) throw tooLarge(key, bodyBytesMax);
+    return { ...current, body };
   }
 
   async stat(key: string, signal: AbortSignal | undefined): Promise<Stat | null> {
-    const facts = await this.#objects.facts(key, signal);
-    if (facts?.stored.state !== 'live') return null;
-    return { ...originOf(facts.stored), ...headersOf(facts.headers), ...sizesOf(facts) };
+    const object = await this.#objects.head(key, signal);
+    return object?.stored.state === 'live' ? { ...factsOf(object), ...sizesOf(object) } : null;
   }
 
-  /** @param token the one that was claimed before */
+  /** @param token the token that was claimed before */
   async stream(
     key: string,
     token: bigint | undefined,
     { signal, range }: ReadOptions,
   ): Promise<CurrentStream | null> {
-    const object = await this.#objects.open(key, signal);
+    const object = await this.#objects.open(key, signal, range === undefined);
     if (object === null) return null;
     const { stored } = object;
     if (stored.state === 'deleted' || stored.token > (token ?? stored.token)) object.cancel();
@@ -47,25 +53,9 @@ export class Reader {
     const wanted = range ? slice(content, range) : content;
     // One piece ahead: two would be copied into one.
     const body = Readable.from(wanted, { objectMode: false, highWaterMark: 1 });
-    // Whoever takes the stream and never reads it leaves no request open.
+    // A stream that is never read leaves no request open.
     body.once('close', () => object.cancel());
-    const bodyBytes = bodyBytesOf(object);
-    return { body, bodyBytes, ...originOf(stored), ...headersOf(object.headers) };
-  }
-
-  async #part(key: string, options: ReadOptions): Promise<Current | null> {
-    const stream = await this.stream(key, undefined, options);
-    if (stream === null) return null;
-    const { body, bodyBytes: _, ...current } = stream;
-    const { bodyBytesMax } = this.#settings;
-    const pieces: Uint8Array[] = [];
-    let bytes = 0;
-    for await (const piece of body as AsyncIterable<Uint8Array>) {
-      bytes += piece.length;
-      if (bytes > bodyBytesMax) throw tooLarge(key, bodyBytesMax);
-      pieces.push(piece);
-    }
-    return { ...current, body: Buffer.concat(pieces) };
+    return { body, bodyBytes: bodyBytesOf(object), ...factsOf(object) };
   }
 
   async *list(
@@ -79,9 +69,9 @@ export class Reader {
       const page = await requests.list(prefix, { after, keysMax: pageSize }, signal);
       const keys = page.keys.filter((key) => !key.startsWith(this.#settings.probePrefix));
       const found = await forEachOf(keys, READS_AT_ONCE, async (key) => {
-        const facts = await this.#objects.facts(key, signal);
-        if (facts?.stored.state !== 'live') return [];
-        return [{ key, ...originOf(facts.stored), ...sizesOf(facts) }];
+        const object = await this.#objects.head(key, signal);
+        if (object?.stored.state !== 'live') return [];
+        return [{ key, ...originOf(object.stored), ...sizesOf(object) }];
       });
       yield* found.flat();
       after = page.next;

@@ -7,18 +7,16 @@ import {
 } from '../../core/errors.js';
 import type { Layout, Stored } from '../../core/stored.js';
 import { bodyBytes, checkHeaders, type Headers } from '../arguments.js';
-import { formFor, seal } from '../codec/seal.js';
+import { encode, encodingFor } from '../codec/encode.js';
+import { preservedOf } from '../http/attributes.js';
 import { TOMBSTONE } from '../http/put.js';
-import type { ObjectFacts, OpenObject, WholeObject } from '../http/requests.js';
-import type { Current, Edit, Settings } from '../options.js';
-import type { Prober } from '../probe/prober.js';
+import type { ObjectHead, OpenObject, WholeObject } from '../http/requests.js';
+import type { Current, Edit } from '../options.js';
 import { bodyBytesOf, contentOf, salvaged, storedStream } from '../read/content.js';
 import { currentOf } from '../read/current.js';
-import type { Objects } from '../read/objects.js';
-import type { Runtime } from '../runtime.js';
-import type { Found, WriteCall, WriteIntent, WriteRequest } from './intent.js';
-import { checkBytesCanStay, keptByClaim, keptHeaders } from './kept.js';
-import { copiedPayload, payloadOf, released, type Sizes, Source } from './payload.js';
+import { BodySource, copiedPayload, payloadOf, released, type SendLimits } from './body-source.js';
+import type { Found, WriteCall, WriteIntent, WriteRequest, WriteServices } from './intent.js';
+import { checkBytesCanStay, preservedByClaim, preservedHeaders } from './preserve.js';
 
 /** A smaller object, in parts, is read and sent again. */
 const COPIED_PARTS_MIN = 4;
@@ -43,27 +41,19 @@ interface FoundDamaged extends Found {
 
 /** The kinds of writes. */
 export class WriteIntents {
-  readonly #objects: Objects;
-  readonly #prober: Prober;
-  readonly #settings: Settings;
-  readonly #runtime: Runtime;
+  readonly #services: WriteServices;
 
-  constructor(objects: Objects, prober: Prober, settings: Settings, runtime: Runtime) {
-    this.#objects = objects;
-    this.#prober = prober;
-    this.#settings = settings;
-    this.#runtime = runtime;
+  constructor(services: WriteServices) {
+    this.#services = services;
   }
 
   /** Stores a body instead of the current value. */
-  put(source: Source, headers: Headers, expected: Expected): WriteIntent {
+  put(source: BodySource, headers: Headers, expected: Expected): WriteIntent {
     return {
       read: (call) => this.#base(call, expected),
       encode: async ({ key, signal }, { base }, capabilities) => {
         checkVersion(key, base, expected);
-        const { layout } = this.#settings;
-        const payload = await source.payload(this.#sizes(capabilities, signal));
-        return { state: 'live', layout, payload, headers, bodyBytes: source.bodyBytes };
+        return this.#request(source, headers, capabilities, signal);
       },
     };
   }
@@ -90,11 +80,10 @@ export class WriteIntents {
           typeof edited === 'string' || edited instanceof Uint8Array
             ? { body: edited }
             : { ...edited };
-        const keeps = object !== null && current !== null;
-        const old = keeps ? await keptHeaders(this.#objects.requests, key, object, signal) : {};
-        const headers = { ...old, ...checkHeaders(given) };
-        const request = await this.#bodyRequest(bodyBytes(body), headers, capabilities, signal);
-        return { ...request, ...(keeps && { kept: object.kept }) };
+        const headers = checkHeaders(given);
+        const bytes = bodyBytes(body);
+        const replaced = current && object;
+        return this.#replacing(key, replaced, bytes, headers, capabilities, signal);
       },
     };
   }
@@ -108,15 +97,15 @@ export class WriteIntents {
   claim(anew = false): WriteIntent<FoundOpen> {
     return {
       read: async ({ key, token, signal }) => {
-        const base = await this.#objects.head(key, signal);
-        const isWanted = (stored: Stored): boolean =>
-          stored.state === 'live' && (stored.token < token || (anew && stored.token === token));
-        if (base === null || !isWanted(base)) return { base, object: null };
-        const object = await this.#objects.open(key, signal);
-        if (object === null || isWanted(object.stored))
-          return { base: object?.stored ?? null, object };
-        object.cancel();
-        return { base: object.stored, object: null };
+        const { objects } = this.#services;
+        const isRead = (stored: Stored | undefined): boolean =>
+          stored?.state === 'live' && (stored.token < token || (anew && stored.token === token));
+        const base = await objects.stamp(key, signal);
+        if (base === null || !isRead(base)) return { base, object: null };
+        const object = await objects.open(key, signal, false);
+        if (object && isRead(object.stored)) return { base: object.stored, object };
+        object?.cancel();
+        return { base: object?.stored ?? null, object: null };
       },
       encode: async ({ key, token, signal }, { base, object }, capabilities) => {
         if (base?.token === token && !anew) return { keep: base };
@@ -125,17 +114,17 @@ export class WriteIntents {
           object.cancel();
           throw error;
         });
-        const sizes = this.#sizes(capabilities, signal, object.stored.layout);
-        const { storedBytes = 0 } = object;
-        const payload = (await isCopied(storedBytes, sizes))
-          ? await copiedPayload(storedStream(key, object), storedBytes, sizes)
-          : await payloadOf(storedStream(key, object), sizes);
+        const limits = this.#limits(capabilities, signal, object.stored.layout);
+        const { ContentLength: storedBytes = 0 } = object.reply;
+        const payload = (await isCopied(storedBytes, limits))
+          ? await copiedPayload(storedStream(key, object), storedBytes, limits)
+          : await payloadOf(storedStream(key, object), limits);
         return { ...keeping, payload, release: () => released(payload) };
       },
     };
   }
 
-  /** As `claim`, for a reader that needs the bytes in any case. */
+  /** Keeps the value as `claim` does, for a reader that needs the bytes in any case. */
   claimAndGet(): WriteIntent<FoundWhole> {
     return {
       read: (call) => this.#whole(call),
@@ -144,8 +133,8 @@ export class WriteIntents {
         if (object?.stored.state !== 'live') return tombstone();
         const { length: bodyBytes } = await contentOf(key, object);
         const keeping = await this.#keeping(key, object, capabilities, signal);
-        const sealed = new Uint8Array(object.bytes);
-        return { ...keeping, payload: { kind: 'bytes', sealed }, bodyBytes };
+        const encoded = new Uint8Array(object.bytes);
+        return { ...keeping, payload: { kind: 'bytes', encoded }, bodyBytes };
       },
     };
   }
@@ -157,15 +146,16 @@ export class WriteIntents {
    * no known token is lowered.
    */
   repair(body: Uint8Array | undefined): WriteIntent<FoundDamaged> {
+    const { objects } = this.#services;
     return {
       read: async ({ key, signal }) => {
-        const object = await this.#objects.requests.salvage(key, signal);
+        const object = await objects.requests.salvage(key, signal);
         const found = object && (await salvaged(key, object));
         if (object === null || found === null)
           throw new InvalidArgumentError(
             `the object is not damaged, so nothing was written: use put or claim resource=${key}`,
           );
-        const known = this.#objects.known.highest(key);
+        const known = objects.lastSeen.highest(key);
         const token = found.token > known ? found.token : known;
         return { base: { ...object.stored, token }, object, body: found.body };
       },
@@ -174,73 +164,88 @@ export class WriteIntents {
         if (content === null)
           throw new CorruptObjectError(key, 'the body cannot be read any more: pass another one');
         if (body === undefined && content.length === 0 && isTombstone(object)) return tombstone();
-        const headers = await keptHeaders(this.#objects.requests, key, object, signal);
-        const request = await this.#bodyRequest(content, headers, capabilities, signal);
-        return { ...request, kept: object.kept };
+        return this.#replacing(key, object, content, {}, capabilities, signal);
       },
     };
   }
 
   async #whole({ key, signal }: WriteCall): Promise<FoundWhole> {
-    const object = await this.#objects.get(key, signal);
+    const object = await this.#services.objects.get(key, signal);
     return { base: object?.stored ?? null, object };
   }
 
-  /** The known version, or a `HEAD`. A known version may let a write pass; it may not refuse one. */
+  /** The last known version, or a `HEAD`. A known version may let a write pass, and not refuse it. */
   async #base({ key, token, signal }: WriteCall, expected: Expected): Promise<Found> {
-    const known = expected === undefined ? this.#objects.known.base(key) : null;
-    return { base: known && known.token <= token ? known : await this.#objects.head(key, signal) };
+    const { lastSeen } = this.#services.objects;
+    const known = expected === undefined ? lastSeen.base(key) : null;
+    if (known && known.token <= token) return { base: known };
+    return { base: await this.#services.objects.stamp(key, signal) };
   }
 
-  async #bodyRequest(
+  /** A new body, with the headers of the object that it replaces, except for those given. */
+  async #replacing(
+    key: string,
+    object: WholeObject | null,
     body: Uint8Array,
+    given: Headers,
+    capabilities: StoreCapabilities,
+    signal: AbortSignal | undefined,
+  ): Promise<WriteRequest> {
+    const { settings, objects } = this.#services;
+    const old = object && (await preservedHeaders(objects.requests, key, object, signal));
+    const headers = { ...old, ...given };
+    const source = new BodySource(body, encodingFor(settings, headers.contentType), signal);
+    const request = await this.#request(source, headers, capabilities, signal);
+    return { ...request, ...(object && { preserved: preservedOf(object.reply) }) };
+  }
+
+  async #request(
+    source: BodySource,
     headers: Headers,
     capabilities: StoreCapabilities,
     signal: AbortSignal | undefined,
   ): Promise<WriteRequest> {
-    const form = formFor(this.#settings, headers.contentType);
-    const source = new Source(body, form, signal, () => undefined);
-    const payload = await source.payload(this.#sizes(capabilities, signal));
-    return { state: 'live', layout: form.layout, payload, headers, bodyBytes: source.bodyBytes };
+    const { layout } = this.#services.settings;
+    const payload = await source.payload(this.#limits(capabilities, signal));
+    return { state: 'live', layout, payload, headers, bodyBytes: source.bodyBytes };
   }
 
   /** The request of a claim, without the bytes, which stay as they are. */
   async #keeping(
     key: string,
-    object: ObjectFacts,
+    object: ObjectHead,
     { distinctEtags }: StoreCapabilities,
     signal: AbortSignal | undefined,
   ): Promise<Omit<WriteRequest, 'payload'>> {
-    const { requests } = this.#objects;
+    const { objects, runtime } = this.#services;
     checkBytesCanStay(key, object, distinctEtags);
     return {
       ...{ state: 'live', layout: object.stored.layout, bodyBytes: bodyBytesOf(object) },
-      ...(await keptByClaim(requests, key, object, this.#runtime.nowMs(), signal)),
+      ...(await preservedByClaim(objects.requests, key, object, runtime.nowMs(), signal)),
     };
   }
 
   /** @throws {UnsupportedByStoreError} if two writes in this layout could have the same ETag. */
-  #sizes(
+  #limits(
     { distinctEtags }: StoreCapabilities,
     signal: AbortSignal | undefined,
-    layout: Layout = this.#settings.layout,
-  ): Sizes {
+    layout: Layout = this.#services.settings.layout,
+  ): SendLimits {
     if (layout === 'plain' && !distinctEtags)
       throw new UnsupportedByStoreError(
         "two writes of the same bytes have the same ETag on this server, so that the token must be in the bytes: use the layout 'gzip'",
       );
-    const { partBytes, storedBytesMax } = this.#settings;
+    const { settings, prober, runtime } = this.#services;
+    const { partBytes, storedBytesMax } = settings;
     return {
-      partBytes,
-      storedBytesMax,
-      refusal: (path) => this.#prober.refusal(path, layout, signal),
-      newSpoolName: () => this.#runtime.writeId(),
+      ...{ partBytes, storedBytesMax, newSpoolName: () => runtime.writeId() },
+      refusal: (path) => prober.refusal(path, layout, signal),
     };
   }
 }
 
 /** Whether the server copies the parts. A small object is sent, which is quicker than asking. */
-async function isCopied(storedBytes: number, { partBytes, refusal }: Sizes): Promise<boolean> {
+async function isCopied(storedBytes: number, { partBytes, refusal }: SendLimits): Promise<boolean> {
   if (storedBytes < COPIED_PARTS_MIN * partBytes) return false;
   return (await refusal('upload')) === null && (await refusal('copy')) === null;
 }
@@ -252,17 +257,17 @@ function checkVersion(resource: string, base: Stored | null, expected: Expected)
     throw new VersionMismatchError({ resource, expected, found });
 }
 
-function isTombstone({ stored, headers }: WholeObject): boolean {
-  return stored.state === 'deleted' || headers.contentType === TOMBSTONE.contentType;
+function isTombstone({ stored, reply }: WholeObject): boolean {
+  return stored.state === 'deleted' || reply.ContentType === TOMBSTONE.contentType;
 }
 
 /** No value, only the token: the ratchet outlives the value. */
 async function tombstone(): Promise<WriteRequest> {
-  const sealed = await seal(new Uint8Array(), { layout: 'gzip', gzipLevel: 0 });
+  const encoded = await encode(new Uint8Array(), { layout: 'gzip', gzipLevel: 0 });
   return {
     state: 'deleted',
     layout: 'gzip',
-    payload: { kind: 'bytes', sealed },
+    payload: { kind: 'bytes', encoded },
     headers: TOMBSTONE,
   };
 }

@@ -6,11 +6,11 @@ import { crc32 } from 'node:zlib';
 import { envelopeHeader, HEADER_BYTES } from '../../core/envelope.js';
 import { StoreSetupError, UnsupportedByStoreError } from '../../core/errors.js';
 import type { Layout, Stamp } from '../../core/stored.js';
-import { checksumHeader, type Spool } from '../http/put.js';
+import { checksumHeader, type FileContent } from '../http/put.js';
 
 /**
- * A temporary file for a stream that must be sent in one PUT, which needs its length first. Only its owner may read it, and its
- * name is gone as soon as it is open: whatever becomes of this process, nothing is left on the disk.
+ * A temporary file for a stream that must be sent in one PUT, which needs its length first. Only
+ * its owner may read it. Its name is removed at once, so a crash leaves nothing on the disk.
  */
 export class SpoolFile implements AsyncDisposable {
   readonly #file: FileHandle;
@@ -23,10 +23,10 @@ export class SpoolFile implements AsyncDisposable {
   }
 
   /**
-   * @param free where the pieces go once they are in the file
+   * @param free receives each piece that was written to the file
    * @param name random
-   * @throws {StoreSetupError} where the folder for temporary files cannot be written to.
-   * @throws {UnsupportedByStoreError} where there are more bytes than may be sent in one PUT.
+   * @throws {StoreSetupError} if the folder for temporary files cannot be written to.
+   * @throws {UnsupportedByStoreError} if there are more bytes than one PUT may have.
    */
   static async of(
     pieces: AsyncIterable<Uint8Array>,
@@ -52,15 +52,15 @@ export class SpoolFile implements AsyncDisposable {
   }
 
   /** The file as the body of one write. */
-  async stamped(layout: Layout, stamp: Stamp): Promise<Spool> {
-    if (layout === 'gzip') await this.#file.write(envelopeHeader(stamp), 0, HEADER_BYTES, 0);
+  async stamped(stamp: Stamp & { readonly layout: Layout }): Promise<FileContent> {
+    if (stamp.layout === 'gzip') await this.#file.write(envelopeHeader(stamp), 0, HEADER_BYTES, 0);
     let checksum = 0;
     for await (const chunk of this.#read()) checksum = crc32(chunk as Buffer, checksum);
     return { bytes: this.#bytes, crc32: checksumHeader(checksum), read: () => this.#read() };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    // A file that cannot be closed changes nothing about the write that was sent from it.
+    // The write that was sent from the file is not at fault if the file cannot be closed.
     await this.#file.close().catch(() => undefined);
     await unlink(this.#path).catch(() => undefined);
   }

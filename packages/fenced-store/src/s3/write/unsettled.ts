@@ -3,7 +3,7 @@ import {
   StaleTokenError,
   UnsupportedByStoreError,
 } from '../../core/errors.js';
-import { type Fate, type Intent, judge } from '../../core/settle.js';
+import { type ConditionalWrite, resolveOutcome } from '../../core/resolve.js';
 import { isUpon } from '../../core/stored.js';
 import type { Settlement } from '../options.js';
 import type { Objects } from '../read/objects.js';
@@ -11,17 +11,7 @@ import type { Objects } from '../read/objects.js';
 /** Number of unsettled writes that are remembered. */
 const WRITES_MAX = 1_000;
 
-const SETTLEMENTS: Readonly<Record<Exclude<Fate, 'pending'>, Settlement>> = {
-  applied: 'applied',
-  replaced: 'applied',
-  lost: 'not-applied',
-  unknown: 'unknown',
-};
-
-interface UnsettledWrite {
-  readonly key: string;
-  readonly intent: Intent;
-}
+type UnsettledWrite = ConditionalWrite & { readonly key: string };
 
 /** The writes of this process that are under way, or whose outcome is unknown. */
 export class UnsettledWrites {
@@ -32,8 +22,8 @@ export class UnsettledWrites {
     this.#objects = objects;
   }
 
-  add(writeId: string, write: UnsettledWrite): void {
-    this.#byId.set(writeId, write);
+  add(write: UnsettledWrite): void {
+    this.#byId.set(write.writeId, write);
     if (this.#byId.size <= WRITES_MAX) return;
     const [oldest] = this.#byId.keys();
     if (oldest !== undefined) this.#byId.delete(oldest);
@@ -48,7 +38,7 @@ export class UnsettledWrites {
   }
 
   /**
-   * The outcome of a write.
+   * Returns the outcome of a write.
    *
    * @param claim rewrites the object under the token, so that a late copy of the write is refused
    */
@@ -58,24 +48,24 @@ export class UnsettledWrites {
     signal: AbortSignal | undefined,
     claim: (token: bigint) => Promise<void>,
   ): Promise<Settlement> {
-    const intent = this.#byId.get(writeId)?.intent;
+    const write = this.#byId.get(writeId);
     for (;;) {
-      const seen = await this.#objects.head(key, signal);
-      if (intent === undefined)
+      const seen = await this.#objects.stamp(key, signal);
+      if (write === undefined)
         return seen && (seen.writeId === writeId || isUpon(seen, writeId)) ? 'applied' : 'unknown';
-      const fate = judge(intent, seen, true);
-      if (fate !== 'pending') {
-        const settlement = SETTLEMENTS[fate];
-        if (settlement !== 'unknown') this.#byId.delete(writeId);
-        return settlement;
+      const outcome = resolveOutcome(write, seen, true);
+      if (outcome === 'unknown') return outcome;
+      if (outcome !== 'pending') {
+        this.#byId.delete(writeId);
+        return outcome === 'lost' ? 'not-applied' : 'applied';
       }
       try {
-        await claim(intent.token);
+        await claim(write.token);
       } catch (error) {
-        // An object that cannot be rewritten cannot be kept from a late copy either.
+        // If the object cannot be rewritten, a late copy may still be applied.
         if (error instanceof OutcomeUnknownError || error instanceof UnsupportedByStoreError)
           return 'unknown';
-        // A later holder was quicker: its write keeps the late copy out, too.
+        // A later holder was quicker. Its write keeps the late copy out, too.
         if (!(error instanceof StaleTokenError)) throw error;
       }
     }

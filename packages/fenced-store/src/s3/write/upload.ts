@@ -4,120 +4,83 @@ import {
   UnsupportedByStoreError,
 } from '../../core/errors.js';
 import type { Stored } from '../../core/stored.js';
-import { stamp } from '../codec/seal.js';
-import type { Put, WriteReply } from '../http/put.js';
+import { writeStamp } from '../codec/encode.js';
+import type { Put } from '../http/put.js';
 import type { Requests } from '../http/requests.js';
-import { PARTS_MAX, type Part, type Stretch, type Upload, type Uploads } from '../http/uploads.js';
-import type { Payload } from './payload.js';
-import type { Result } from './write.js';
+import { PARTS_MAX, type Upload, type UploadedPart, type Uploads } from '../http/uploads.js';
+import { forEachOf } from '../read/each.js';
+import type { Payload } from './body-source.js';
+import type { Result, Send } from './send.js';
+
+type Parts = Extract<Payload, { readonly kind: 'parts' }>;
+
+interface UploadServices {
+  readonly uploads: Uploads;
+  readonly requests: Requests;
+  readonly untilResolved: (send: Send) => Promise<Result>;
+}
 
 interface UploadOptions {
   readonly partsInFlight: number;
   readonly signal: AbortSignal | undefined;
-  readonly onSent?: ((storedBytes: number) => void) | undefined;
-}
-
-/** One conditional write, and the requests that it is made of. */
-interface UploadWrite {
-  readonly uploads: Uploads;
-  readonly requests: Requests;
-  readonly put: Put;
-  readonly base: Stored | null;
-  /** Sends until the outcome is certain. */
-  readonly settled: (send: () => Promise<WriteReply>) => Promise<Result>;
+  readonly onSent: ((storedBytes: number) => void) | undefined;
 }
 
 /** Uploads the parts, then completes the upload under the condition. */
 export async function sendUpload(
-  { uploads, requests, put, base, settled }: UploadWrite,
-  payload: Extract<Payload, { readonly kind: 'parts' }>,
+  { uploads, requests, untilResolved }: UploadServices,
+  put: Put,
+  base: Stored | null,
+  payload: Parts,
   options: UploadOptions,
 ): Promise<Result> {
-  let uploaded: Uploaded;
-  try {
-    uploaded = await uploadParts(uploads, put, payload, options);
-  } catch (error) {
-    // Another write may have replaced the object that the server copies from.
-    if (!payload.copies || !(error instanceof FencedStoreError)) throw error;
-    const seen = await requests.head(put.key, options.signal);
-    if (seen?.writeId === base?.writeId) throw error;
-    return { applied: false, seen };
-  }
-  const { upload, parts, bytes } = uploaded;
+  const upload = await uploads.create(put, options.signal);
   let isOpen = true;
   try {
-    const result = await settled(() => uploads.complete(put, upload, parts, bytes, options.signal));
+    const { parts, bytes } = await uploadParts(uploads, upload, put, payload, options);
+    const complete = () => uploads.complete(put, upload, parts, bytes, options.signal);
+    const result = await untilResolved(complete);
     isOpen = !result.applied;
     return result;
   } catch (error) {
     // A Complete may be on its way to the upload, and its outcome may still be asked for.
     isOpen = !(error instanceof OutcomeUnknownError);
-    throw error;
+    // Another write may have replaced the object that the server copies from.
+    if (!payload.copies || !isOpen || !(error instanceof FencedStoreError)) throw error;
+    const seen = await requests.stamp(put.key, options.signal);
+    if (seen?.writeId === base?.writeId) throw error;
+    return { applied: false, seen };
   } finally {
     if (isOpen) await uploads.abort(upload);
   }
 }
 
-/** An upload of which every part has arrived. */
-interface Uploaded {
-  readonly upload: Upload;
-  readonly parts: readonly Part[];
-  readonly bytes: number;
-}
-
 /**
- * Uploads the parts of a stored body, a few at a time, and reads the source no faster than they
- * arrive. Removes the upload if one of them fails.
+ * Uploads the parts of a stored body, a few at a time. Reads the source no faster than they arrive.
  *
- * @throws an error of the source; {@link FencedStoreError} of a request; the signal's reason.
- *   Nothing was written.
+ * @throws an error of the source; {@link FencedStoreError} of a request; the signal's reason
  */
 async function uploadParts(
   uploads: Uploads,
-  put: Put,
-  { parts: source, free }: Extract<Payload, { readonly kind: 'parts' }>,
-  options: UploadOptions,
-): Promise<Uploaded> {
-  const upload = await uploads.create(put, options.signal);
-  const failure = new AbortController();
-  const signal =
-    options.signal === undefined
-      ? failure.signal
-      : AbortSignal.any([failure.signal, options.signal]);
-  const parts: Part[] = [];
-  const underWay = new Set<Promise<void>>();
+  upload: Upload,
+  { stored }: Put,
+  { parts, free }: Parts,
+  { partsInFlight, signal, onSent }: UploadOptions,
+): Promise<{ readonly parts: readonly UploadedPart[]; readonly bytes: number }> {
   let bytes = 0;
-  const send = async (number: number, content: Uint8Array | Stretch): Promise<void> => {
-    const onOver = () => void (content instanceof Uint8Array && free?.push(content));
-    parts.push(await uploads.part(upload, number, content, signal, onOver));
-    bytes += content.length;
-    options.onSent?.(bytes);
-  };
-  try {
-    let number = 0;
-    for await (const content of source) {
-      number++;
-      if (number > PARTS_MAX)
-        throw new UnsupportedByStoreError(
-          `an upload has at most ${PARTS_MAX} parts: choose a larger partBytes partBytes=${content.length}`,
-        );
-      if (number === 1 && content instanceof Uint8Array)
-        stamp(content, put.stored.layout, put.stored);
-      const sending = send(number, content);
-      underWay.add(sending);
-      // What fails is noticed below, where all are waited for.
-      sending.then(
-        () => underWay.delete(sending),
-        () => undefined,
+  const uploaded = await forEachOf(parts, partsInFlight, async (content, at, failure) => {
+    if (at === PARTS_MAX)
+      throw new UnsupportedByStoreError(
+        `an upload has at most ${PARTS_MAX} parts: choose a larger partBytes partBytes=${content.length}`,
       );
-      if (underWay.size >= options.partsInFlight) await Promise.race(underWay);
-    }
-    await Promise.all(underWay);
-  } catch (error) {
-    failure.abort(error);
-    await Promise.allSettled(underWay);
-    await uploads.abort(upload);
-    throw error;
-  }
-  return { upload, parts: parts.toSorted((a, b) => a.PartNumber - b.PartNumber), bytes };
+    const isSent = content instanceof Uint8Array;
+    if (at === 0 && isSent) writeStamp(content, stored);
+    const either = signal ? AbortSignal.any([failure, signal]) : failure;
+    const onOver = (): void => void (isSent && free?.push(content));
+    const part = await uploads.part(upload, at + 1, content, either, onOver);
+    bytes += content.length;
+    onSent?.(bytes);
+    return part;
+  });
+  return { parts: uploaded, bytes };
 }

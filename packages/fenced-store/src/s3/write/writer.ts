@@ -3,19 +3,15 @@ import { ConflictError, OutcomeUnknownError } from '../../core/errors.js';
 import { refuseStale } from '../../core/ratchet.js';
 import { historyUpon, type Stored } from '../../core/stored.js';
 import { publishOutcome } from '../../events.js';
-import { stamp } from '../codec/seal.js';
-import type { Put } from '../http/put.js';
-import type { Uploads } from '../http/uploads.js';
-import type { Settings, Written } from '../options.js';
+import { writeStamp } from '../codec/encode.js';
+import type { Content, Put } from '../http/put.js';
+import type { Written } from '../options.js';
 import { PROBED_BYTES } from '../probe/probe-paths.js';
-import type { Prober } from '../probe/prober.js';
-import type { Objects } from '../read/objects.js';
-import { backoffMs, type Runtime } from '../runtime.js';
-import type { Found, WriteCall, WriteIntent, WriteRequest } from './intent.js';
-import type { Payload } from './payload.js';
-import type { UnsettledWrites } from './unsettled.js';
+import { backoffMs } from '../runtime.js';
+import type { Payload } from './body-source.js';
+import type { Found, WriteCall, WriteIntent, WriteRequest, WriteServices } from './intent.js';
+import { type Result, type Send, sendUntilResolved } from './send.js';
 import { sendUpload } from './upload.js';
-import { type Result, settle } from './write.js';
 
 /** An applied write, and the object that was read before. */
 interface Applied<Read> {
@@ -23,27 +19,17 @@ interface Applied<Read> {
   readonly found: Read;
 }
 
-/** The parts that a writer works with. */
-interface Parts {
-  readonly objects: Objects;
-  readonly prober: Prober;
-  readonly uploads: Uploads;
-  readonly unsettled: UnsettledWrites;
-  readonly settings: Settings;
-  readonly runtime: Runtime;
-}
-
 /** The algorithm of every write. */
 export class Writer {
-  readonly #parts: Parts;
+  readonly #services: WriteServices;
 
-  constructor(parts: Parts) {
-    this.#parts = parts;
+  constructor(services: WriteServices) {
+    this.#services = services;
   }
 
   /** Writes, and publishes the outcome. */
   write<Read extends Found>(call: WriteCall, intent: WriteIntent<Read>): Promise<Applied<Read>> {
-    const { objects, runtime } = this.#parts;
+    const { objects, runtime } = this.#services;
     const { bucket } = objects.requests.sender;
     const { operation, key, token } = call;
     return publishOutcome(
@@ -62,7 +48,7 @@ export class Writer {
     call: WriteCall,
     intent: WriteIntent<Read>,
   ): Promise<Applied<Read>> {
-    const { prober, settings, runtime, objects } = this.#parts;
+    const { prober, settings, runtime, objects } = this.#services;
     const { key, token, attemptsMax = settings.attemptsMax, signal } = call;
     let capabilities = await prober.capabilities({ signal });
     for (let attempt = 1; ; attempt++) {
@@ -74,16 +60,15 @@ export class Writer {
       if ('keep' in request) return { written: request.keep, found };
       const { payload, release } = request;
       if (payload === null) throw new ConflictError({ resource: key, attempts: attempt - 1 });
-      await this.#checkSize(payload, request.layout, signal);
 
       const put = this.#conditionalPut(call, request, base, capabilities);
       const result = await this.#send(put, base, payload, call).finally(release);
       if (result.applied) return { written: this.#applied(put, result, capabilities), found };
 
-      objects.known.seen(key, base?.token ?? 0n, result.seen);
-      objects.known.outdated(key);
+      objects.lastSeen.seen(key, base?.token ?? 0n, result.seen);
+      objects.lastSeen.outdated(key);
       refuseStale(key, token, result.seen);
-      // Refused, although the object is the same: the server may enforce something else by now.
+      // A refusal although the object is the same: the server may enforce something else by now.
       if (attempt === 1 && result.seen?.writeId === base?.writeId) {
         prober.outdated(capabilities);
         capabilities = await prober.capabilities({ signal });
@@ -94,26 +79,69 @@ export class Writer {
     }
   }
 
-  /** @throws {UnsupportedByStoreError} if the server ignores the condition of so large a PUT. */
-  async #checkSize(
-    payload: Payload,
-    layout: WriteRequest['layout'],
-    signal: AbortSignal | undefined,
-  ): Promise<void> {
-    if (payload.kind !== 'bytes' || payload.sealed.length <= PROBED_BYTES) return;
-    const refused = await this.#parts.prober.refusal('large-put', layout, signal);
-    if (refused !== null) throw refused;
-  }
-
   #conditionalPut(
     { key, token }: WriteCall,
-    { state, layout, headers, kept, bodyBytes }: WriteRequest,
+    { state, layout, headers, preserved, bodyBytes }: WriteRequest,
     base: Stored | null,
     { etagForm }: StoreCapabilities,
   ): Put {
-    const writeId = this.#parts.runtime.writeId();
+    const writeId = this.#services.runtime.writeId();
     const stored = { token, writeId, state, layout, before: historyUpon(base), bodyBytes };
-    return { key, ifMatch: base && etagHeader(base.version, etagForm), stored, headers, kept };
+    return { key, ifMatch: base && etagHeader(base.version, etagForm), stored, headers, preserved };
+  }
+
+  /** Sends one conditional PUT or an upload, until its outcome is certain. */
+  async #send(
+    put: Put,
+    base: Stored | null,
+    payload: Payload,
+    { signal, onWriteId, onSent }: WriteCall,
+  ): Promise<Result> {
+    const { objects, uploads, unsettled, runtime, settings } = this.#services;
+    const { requests, lastSeen } = objects;
+    const { key, stored } = put;
+    const { writeId } = stored;
+    const write = { key, token: stored.token, writeId, base };
+    const untilResolved = (sendOnce: Send): Promise<Result> => {
+      const send = (): ReturnType<Send> => {
+        // A caller that gives up may ask for the outcome before it is known here.
+        unsettled.add(write);
+        onWriteId?.(writeId);
+        return sendOnce();
+      };
+      return sendUntilResolved(requests, write, send, runtime, signal);
+    };
+    let isUnknown = false;
+    try {
+      if (payload.kind === 'parts') {
+        const options = { partsInFlight: settings.partsInFlight, signal, onSent };
+        return await sendUpload({ uploads, requests, untilResolved }, put, base, payload, options);
+      }
+      const content = await this.#content(put, payload, signal);
+      const result = await untilResolved(() => requests.put(put, content, { signal }));
+      if (result.applied) reportSent(content, onSent);
+      return result;
+    } catch (error) {
+      isUnknown = error instanceof OutcomeUnknownError;
+      if (isUnknown) lastSeen.outdated(key);
+      throw error;
+    } finally {
+      if (!isUnknown && !signal?.aborted) unsettled.delete(writeId);
+    }
+  }
+
+  /** Stamps a body that is sent in one PUT. */
+  async #content(
+    { stored }: Put,
+    payload: Exclude<Payload, { readonly kind: 'parts' }>,
+    signal: AbortSignal | undefined,
+  ): Promise<Content> {
+    if (payload.kind === 'file') return payload.file.stamped(stored);
+    const { encoded } = payload;
+    if (encoded.length > PROBED_BYTES)
+      await this.#services.prober.require('large-put', stored.layout, signal);
+    writeStamp(encoded, stored);
+    return encoded;
   }
 
   #applied(
@@ -121,62 +149,20 @@ export class Writer {
     { version, versionIds }: Extract<Result, { readonly applied: true }>,
     capabilities: StoreCapabilities,
   ): Written {
-    const { objects, prober } = this.#parts;
+    const { objects, prober } = this.#services;
     const { token, writeId } = stored;
-    objects.known.wrote(key, token, version === null ? null : { ...stored, version });
+    objects.lastSeen.wrote(key, token, version === null ? null : { ...stored, version });
     // The bucket began or ceased to keep versions, which changes what some servers enforce.
     // The next write asks the server again: this one was applied.
     if (versionIds !== undefined && versionIds !== capabilities.versionIds)
       prober.outdated(capabilities);
     return { token, writeId, version };
   }
+}
 
-  /** Sends one conditional write until its outcome is certain. */
-  async #send(
-    put: Put,
-    base: Stored | null,
-    payload: Payload,
-    { signal, onWriteId, onSent }: WriteCall,
-  ): Promise<Result> {
-    const { objects, uploads, unsettled, settings, runtime } = this.#parts;
-    const { requests, known } = objects;
-    const { stored, key } = put;
-    const { writeId } = stored;
-    const settled = (send: () => ReturnType<typeof requests.put>): Promise<Result> => {
-      const sendOnce = () => {
-        // A caller that gives up may ask for the outcome before it is known here.
-        unsettled.add(writeId, { key, intent: { ...stored, base } });
-        onWriteId?.(writeId);
-        return send();
-      };
-      return settle(requests, { ...put, base, send: sendOnce }, runtime, signal);
-    };
-    let isUnknown = false;
-    try {
-      if (payload.kind === 'parts') {
-        const options = { ...settings, signal, onSent };
-        return await sendUpload({ uploads, requests, put, base, settled }, payload, options);
-      }
-      if (payload.kind === 'bytes') stamp(payload.sealed, stored.layout, stored);
-      const content =
-        payload.kind === 'bytes'
-          ? payload.sealed
-          : await payload.file.stamped(stored.layout, stored);
-      const result = await settled(() => requests.put(put, content, signal));
-      if (result.applied) {
-        try {
-          onSent?.(content instanceof Uint8Array ? content.length : content.bytes);
-        } catch {
-          // The write was applied, and its caller must learn that.
-        }
-      }
-      return result;
-    } catch (error) {
-      isUnknown = error instanceof OutcomeUnknownError;
-      if (isUnknown) known.outdated(key);
-      throw error;
-    } finally {
-      if (!isUnknown && !signal?.aborted) unsettled.delete(writeId);
-    }
-  }
+/** An error of the caller's function is dropped: the write was applied, and its caller must know. */
+function reportSent(content: Content, onSent: WriteCall['onSent']): void {
+  try {
+    onSent?.(content instanceof Uint8Array ? content.length : content.bytes);
+  } catch {}
 }

@@ -13,8 +13,9 @@ import {
 import { CorruptObjectError, InvalidArgumentError } from '../../core/errors.js';
 import type { Stamp } from '../../core/stored.js';
 import { TOKEN_MAX } from '../../core/token.js';
-import { open, opened, unstored } from './open.js';
-import { type Form, regrouped, seal, sealed, stamp as stampInto } from './seal.js';
+import { bodyOfStoredBlocks, decode, decodeStream } from './decode.js';
+import { type Encoding, encode, encodeStream, writeStamp } from './encode.js';
+import { bytesOf, regrouped } from './pieces.js';
 
 const bodies = fc.oneof(
   fc.uint8Array({ maxLength: 5_000 }),
@@ -26,19 +27,19 @@ const stamps = fc.record({
     .uint8Array({ minLength: 16, maxLength: 16 })
     .map((id) => Buffer.from(id).toString('hex')),
 });
-const gzip = (gzipLevel: number): Form => ({ layout: 'gzip', gzipLevel });
+const gzip = (gzipLevel: number): Encoding => ({ layout: 'gzip', gzipLevel });
 const stamped = (member: Uint8Array, stamp: Stamp): Uint8Array => {
   const copy = new Uint8Array(member);
-  stampInto(copy, 'gzip', stamp);
+  writeStamp(copy, { ...stamp, layout: 'gzip' });
   return copy;
 };
 const levels = fc.integer({ min: 0, max: 9 });
 
-test('any body and stamp come back, to us and to every gzip reader', async () => {
+test('every body and stamp can be read back, also by gzip', async () => {
   await fc.assert(
     fc.asyncProperty(bodies, stamps, levels, async (body, stamp, level) => {
-      const member = stamped(await seal(body, gzip(level)), stamp);
-      const opened = await open('k', member, 2 ** 30);
+      const member = stamped(await encode(body, gzip(level)), stamp);
+      const opened = await decode('k', member, 2 ** 30);
       expect(opened.stamp).toEqual(stamp);
       expect(Buffer.compare(opened.body, body)).toBe(0);
       expect(Buffer.compare(gunzipSync(member), body)).toBe(0);
@@ -46,7 +47,7 @@ test('any body and stamp come back, to us and to every gzip reader', async () =>
   );
 });
 
-test('what is read without zlib is what zlib reads, of whatever data', async () => {
+test('stored blocks are read as zlib reads them, whatever the data', async () => {
   const block = fc.uint8Array({ maxLength: 40 }).map((bytes) => {
     const head = Buffer.from([0, bytes.length, 0, 255 - bytes.length, 255]);
     return Buffer.concat([head, bytes]);
@@ -63,7 +64,7 @@ test('what is read without zlib is what zlib reads, of whatever data', async () 
       const data = whole.subarray(0, length === null ? whole.length : length % whole.length);
       const at = (damaged?.[0] ?? 0) % (data.length || 1);
       if (damaged !== null && data.length > 0) data[at] = (data[at] ?? 0) ^ damaged[1];
-      const body = unstored(data);
+      const body = bodyOfStoredBlocks(data);
       if (body === null) return;
       read++;
       const { buffer, engine } = inflateRawSync(data, { info: true } as object) as unknown as {
@@ -77,39 +78,36 @@ test('what is read without zlib is what zlib reads, of whatever data', async () 
   expect(read).toBeGreaterThan(100);
   for (const bytes of [0, 1, 65_535, 65_536, 3_000_000]) {
     const body = randomBytes(bytes);
-    const data = (await seal(body, gzip(0))).subarray(HEADER_BYTES, -TRAILER_BYTES);
-    expect(Buffer.compare(unstored(data) ?? Buffer.from('none'), body)).toBe(0);
+    const data = (await encode(body, gzip(0))).subarray(HEADER_BYTES, -TRAILER_BYTES);
+    expect(Buffer.compare(bodyOfStoredBlocks(data) ?? Buffer.from('none'), body)).toBe(0);
   }
-  // Many that hold nothing are left to zlib, which needs no memory for them.
-  const empty = Buffer.concat([
-    ...Array(1_000).fill(Buffer.of(0, 0, 0, 255, 255)),
-    Buffer.of(3, 0),
-  ]);
-  expect(unstored(empty)).toBeNull();
+  // Many tiny blocks are left to zlib, which needs no memory for each.
+  const tiny = Array(1_000).fill(Buffer.of(0, 1, 0, 254, 255, 7));
+  expect(bodyOfStoredBlocks(Buffer.concat([...tiny, Buffer.of(3, 0)]))).toBeNull();
 });
 
 test('gunzip reads a stored body', async () => {
   const body = Buffer.from('Schrödinger\n'.repeat(1000));
-  const member = stamped(await seal(body, gzip(6)), { token: 34n, writeId: '0f'.repeat(16) });
+  const member = stamped(await encode(body, gzip(6)), { token: 34n, writeId: '0f'.repeat(16) });
   expect(Buffer.compare(execFileSync('gunzip', ['-c'], { input: member }), body)).toBe(0);
 });
 
 test('the same body with the same token is stored as other bytes each time', async () => {
-  const member = await seal(Buffer.from('same'), gzip(6));
+  const member = await encode(Buffer.from('same'), gzip(6));
   const first = stamped(member, { token: 1n, writeId: '00'.repeat(16) });
   expect(Buffer.compare(first, stamped(member, { token: 1n, writeId: '01'.repeat(16) }))).not.toBe(
     0,
   );
 });
 
-test('a body that its owner changes while it is compressed is refused', async () => {
+test('a body that changes while it is compressed is refused', async () => {
   const body = Buffer.alloc(1_000_000, 'a');
-  const sealing = seal(body, gzip(6));
+  const encoding = encode(body, gzip(6));
   body.fill('b');
-  await expect(sealing).rejects.toThrow(InvalidArgumentError);
+  await expect(encoding).rejects.toThrow(InvalidArgumentError);
 });
 
-test('one damaged byte anywhere is found, or changes neither body nor stamp', async () => {
+test('a damaged byte is found, or changes neither body nor stamp', async () => {
   await fc.assert(
     fc.asyncProperty(
       bodies,
@@ -118,13 +116,13 @@ test('one damaged byte anywhere is found, or changes neither body nor stamp', as
       fc.nat(),
       fc.integer({ min: 1, max: 255 }),
       async (body, stamp, level, place, flip) => {
-        const member = stamped(await seal(body, gzip(level)), stamp);
+        const member = stamped(await encode(body, gzip(level)), stamp);
         const at = place % member.length;
         member[at] = (member[at] ?? 0) ^ flip;
-        const opened = await open('k', member, 2 ** 30).catch((error: unknown) => error);
+        const opened = await decode('k', member, 2 ** 30).catch((error: unknown) => error);
         if (opened instanceof CorruptObjectError) return;
         // A changed stamp is a valid other stamp; the copy in the metadata is what finds it.
-        const { stamp: found, body: bytes } = opened as Awaited<ReturnType<typeof open>>;
+        const { stamp: found, body: bytes } = opened as Awaited<ReturnType<typeof decode>>;
         expect(Buffer.compare(bytes, body)).toBe(0);
         const inStamp = at >= 17 && at < 41;
         if (inStamp) expect(found).not.toEqual(stamp);
@@ -138,16 +136,16 @@ test('one damaged byte anywhere is found, or changes neither body nor stamp', as
   );
 });
 
-test('a member that is cut short, has a second one behind it, or rubbish, is refused', async () => {
+test('a member that is cut short, or has more bytes after it, is refused', async () => {
   for (const body of ['value', 'value '.repeat(400)]) {
     const stamp = { token: 1n, writeId: '00'.repeat(16) };
-    const member = stamped(await seal(Buffer.from(body), gzip(6)), stamp);
+    const member = stamped(await encode(Buffer.from(body), gzip(6)), stamp);
     for (let length = 0; length < member.length; length++)
-      await expect(open('k', member.subarray(0, length), 2 ** 30)).rejects.toThrow(
+      await expect(decode('k', member.subarray(0, length), 2 ** 30)).rejects.toThrow(
         CorruptObjectError,
       );
     for (const more of [member, Buffer.from([0])])
-      await expect(open('k', Buffer.concat([member, more]), 2 ** 30)).rejects.toThrow(
+      await expect(decode('k', Buffer.concat([member, more]), 2 ** 30)).rejects.toThrow(
         CorruptObjectError,
       );
   }
@@ -158,7 +156,7 @@ async function* cut(member: Uint8Array, pieceBytes: number): AsyncGenerator<Uint
   for (let at = 0; at < member.length; at += pieceBytes) yield member.subarray(at, at + pieceBytes);
 }
 
-test('whatever the pieces that a body and its stored form come in, the bytes are the same', async () => {
+test('body and stored form may arrive in pieces of any size', async () => {
   const pieces = fc.array(fc.oneof(fc.uint8Array({ maxLength: 300 }), fc.string()), {
     maxLength: 20,
   });
@@ -171,11 +169,15 @@ test('whatever the pieces that a body and its stored form come in, the bytes are
       async (given, stamp, level, pieceBytes) => {
         const body = Buffer.concat(given.map((piece) => Buffer.from(piece as string)));
         const read: number[] = [];
-        const stored = sealed(Readable.from(given), gzip(level), (bytes) => read.push(bytes));
+        const stored = encodeStream(bytesOf(Readable.from(given)), gzip(level), (bytes) =>
+          read.push(bytes),
+        );
         const member = stamped(Buffer.concat(await Array.fromAsync(stored)), stamp);
         expect(read.at(-1) ?? 0).toBe(body.length);
-        expect(Buffer.compare((await open('k', member, 2 ** 30)).body, body)).toBe(0);
-        const back = await Array.fromAsync(opened('k', stamp, cut(member, pieceBytes)));
+        expect(Buffer.compare((await decode('k', member, 2 ** 30)).body, body)).toBe(0);
+        const back = await Array.fromAsync(
+          decodeStream('k', stamp, cut(Uint8Array.from(member), pieceBytes)),
+        );
         expect(Buffer.compare(Buffer.concat(back), body)).toBe(0);
       },
     ),
@@ -194,24 +196,26 @@ async function* overwriting(chunks: readonly Uint8Array[]): AsyncGenerator<Uint8
   }
 }
 
-test('a long stream of what shrinks and what does not comes back, and shrinks where it can', async () => {
+test('a long stream is compressed where that helps, and can be read back', async () => {
   const [random, text] = [randomBytes(MIB), Buffer.alloc(MIB, 'a line of text\n')];
   const chunks = [random, text, text, text, random, random, random, ...Array(12).fill(text)];
   const body = Buffer.concat(chunks);
   const copies: Uint8Array[] = [];
-  for await (const piece of sealed(overwriting(chunks), gzip(6), () => undefined))
+  for await (const piece of encodeStream(overwriting(chunks), gzip(6), () => undefined))
     copies.push(Uint8Array.from(piece));
   const stamp = { token: 1n, writeId: '00'.repeat(16) };
   const member = stamped(Buffer.concat(copies), stamp);
   expect(member.length).toBeLessThan(13 * MIB);
   expect(Buffer.compare(gunzipSync(member), body)).toBe(0);
   for (const pieceBytes of [999, 65_536, 3_000_000]) {
-    const back = await Array.fromAsync(opened('k', stamp, cut(member, pieceBytes)));
+    const back = await Array.fromAsync(
+      decodeStream('k', stamp, cut(Uint8Array.from(member), pieceBytes)),
+    );
     expect(Buffer.compare(Buffer.concat(back), body)).toBe(0);
   }
 });
 
-test('compressed blocks may refer to stored ones before them, whatever the reader does with those', async () => {
+test('compressed blocks may refer to stored blocks that the reader has overwritten', async () => {
   const stamp = { token: 1n, writeId: '00'.repeat(16) };
   for (const blocks of [1, 2, 5]) {
     const stored = Array.from({ length: blocks }, () => randomBytes(20_000));
@@ -227,7 +231,7 @@ test('compressed blocks may refer to stored ones before them, whatever the reade
     ]);
     for (const pieceBytes of [7, 10_000, 1_000_000]) {
       const copies: Uint8Array[] = [];
-      for await (const piece of opened('k', stamp, cut(Buffer.from(member), pieceBytes))) {
+      for await (const piece of decodeStream('k', stamp, cut(Buffer.from(member), pieceBytes))) {
         copies.push(Uint8Array.from(piece));
         piece.fill(0);
       }
@@ -236,11 +240,11 @@ test('compressed blocks may refer to stored ones before them, whatever the reade
   }
 });
 
-test('a long stream that does not shrink needs memory for a few chunks, and no zlib to be read', async () => {
+test('a long incompressible stream needs memory for a few chunks, and no zlib to be read', async () => {
   const chunks = Array.from({ length: 32 }, () => randomBytes(MIB));
   const memories = new Set<ArrayBufferLike>();
   const copies: Uint8Array[] = [];
-  for await (const piece of sealed(Readable.from(chunks), gzip(6), () => undefined)) {
+  for await (const piece of encodeStream(Readable.from(chunks), gzip(6), () => undefined)) {
     if (piece.length > 1_000) memories.add(piece.buffer);
     copies.push(Uint8Array.from(piece));
   }
@@ -248,7 +252,7 @@ test('a long stream that does not shrink needs memory for a few chunks, and no z
   const stamp = { token: 1n, writeId: '00'.repeat(16) };
   const arriving = await Array.fromAsync(cut(stamped(Buffer.concat(copies), stamp), 65_536));
   let bytes = 0;
-  for await (const piece of opened('k', stamp, Readable.from(arriving))) {
+  for await (const piece of decodeStream('k', stamp, Readable.from(arriving))) {
     // What is read is what has arrived, not a copy. The first piece, which has the header, is one.
     if (bytes > 65_536) expect(piece.buffer).toBe(arriving[1]?.buffer);
     bytes += piece.length;
@@ -256,13 +260,13 @@ test('a long stream that does not shrink needs memory for a few chunks, and no z
   expect(bytes).toBe(32 * MIB);
 });
 
-test('a stream that is cut short, damaged, or has more behind it, ends with an error', async () => {
+test('a stream that is cut short, damaged or too long ends with an error', async () => {
   const stamp = { token: 1n, writeId: '00'.repeat(16) };
   const read = (bytes: Uint8Array): Promise<unknown> =>
-    Array.fromAsync(opened('k', stamp, cut(bytes, 7)));
+    Array.fromAsync(decodeStream('k', stamp, cut(bytes, 7)));
   const text = Buffer.from('value '.repeat(400));
-  const member = stamped(await seal(text, gzip(6)), stamp);
-  const asItIs = stamped(await seal(text.subarray(0, 600), gzip(0)), stamp);
+  const member = stamped(await encode(text, gzip(6)), stamp);
+  const asItIs = stamped(await encode(text.subarray(0, 600), gzip(0)), stamp);
   for (const whole of [member, asItIs]) {
     for (let length = 0; length < whole.length; length++)
       await expect(read(whole.subarray(0, length))).rejects.toThrow(CorruptObjectError);
@@ -279,15 +283,15 @@ test('a stream that is cut short, damaged, or has more behind it, ends with an e
       await expect(read(bytes)).rejects.toThrow(CorruptObjectError);
   }
   const other = { token: 2n, writeId: '00'.repeat(16) };
-  await expect(Array.fromAsync(opened('k', other, cut(member, 7)))).rejects.toThrow(
+  await expect(Array.fromAsync(decodeStream('k', other, cut(member, 7)))).rejects.toThrow(
     'of different writes',
   );
 });
 
-test('a reader who stops early ends the source', async () => {
+test('a reader that stops early ends the source', async () => {
   let ended = false;
   const stamp = { token: 1n, writeId: '00'.repeat(16) };
-  const member = stamped(await seal(randomBytes(500_000), gzip(6)), stamp);
+  const member = stamped(await encode(randomBytes(500_000), gzip(6)), stamp);
   const source = async function* (): AsyncGenerator<Uint8Array> {
     try {
       yield* cut(member, 1_000);
@@ -295,31 +299,31 @@ test('a reader who stops early ends the source', async () => {
       ended = true;
     }
   };
-  for await (const _ of opened('k', stamp, source())) break;
+  for await (const _ of decodeStream('k', stamp, source())) break;
   await expect.poll(() => ended).toBe(true);
 });
 
-test('what cannot be compressed grows by less than 1 %, and takes no time to deflate', async () => {
+test('an incompressible body grows by less than 1 %', async () => {
   const body = randomBytes(3_000_000);
-  expect((await seal(body, gzip(9))).length).toBeLessThan(body.length * 1.001 + 100);
+  expect((await encode(body, gzip(9))).length).toBeLessThan(body.length * 1.001 + 100);
   for (const bytes of [1, 1_400, 1_401, 16_384]) {
-    const zeros = await seal(Buffer.alloc(bytes), gzip(9));
+    const zeros = await encode(Buffer.alloc(bytes), gzip(9));
     expect(zeros.length < 100).toBe(bytes === 1 || bytes > 1_400);
   }
   const text = Buffer.from('text '.repeat(600_000));
-  expect((await seal(text, gzip(1))).length).toBeLessThan(text.length / 50);
-  expect((await seal(text, gzip(0))).length).toBeGreaterThan(text.length);
+  expect((await encode(text, gzip(1))).length).toBeLessThan(text.length / 50);
+  expect((await encode(text, gzip(0))).length).toBeGreaterThan(text.length);
 });
 
 test('a plain body is stored as it is, in a copy', async () => {
   const body = Buffer.from('plain');
-  const stored = await seal(body, { layout: 'plain', gzipLevel: 6 });
+  const stored = await encode(body, { layout: 'plain', gzipLevel: 6 });
   body.fill(0);
-  stampInto(stored, 'plain', { token: 1n, writeId: '00'.repeat(16) });
+  writeStamp(stored, { token: 1n, writeId: '00'.repeat(16), layout: 'plain' });
   expect(stored).toEqual(Uint8Array.from(Buffer.from('plain')));
 });
 
-test('pieces are regrouped to the size that is asked for', async () => {
+test('pieces are regrouped to the requested size', async () => {
   const sizes = fc.array(fc.nat(20), { maxLength: 20 });
   await fc.assert(
     fc.asyncProperty(sizes, fc.integer({ min: 1, max: 15 }), async (lengths, size) => {

@@ -6,20 +6,21 @@ const KEYS_MAX = 1_000;
 interface Entry {
   /** The highest token that was seen. */
   readonly highest: bigint;
-  /** What was stored last, as far as known; a write may be tried upon it. */
+  /** The object that was stored last, if it is known. A write may be tried upon it. */
   readonly base: Stored | null;
 }
 
 /**
- * What this process has seen of each key, for the keys used most recently.
+ * The objects that this process saw last, of the keys used most recently.
  *
- * What was stored last may be outdated, which is harmless: a write upon an outdated version is refused by the server. It saves
- * `put` a request. The highest token only grows: where the storage shows a lower one, somebody went round this library.
+ * An entry may be outdated, which is harmless: the server refuses a write upon an old version. It
+ * saves `put` a request. The highest token only grows: if the storage shows a lower one, a writer
+ * went around this library.
  */
-export class Known {
+export class LastSeen {
   readonly #byKey = new Map<string, Entry>();
 
-  /** The highest token seen so far: what is read from now on may not be lower. */
+  /** The highest token so far. Nothing that is read from now on may be lower. */
   highest(key: string): bigint {
     return this.#byKey.get(key)?.highest ?? 0n;
   }
@@ -29,23 +30,23 @@ export class Known {
   }
 
   /**
-   * Takes note of what was read.
+   * Notes a read.
    *
-   * @param before `highest` from before the question was sent: answers may overtake each other
-   * @throws {RatchetLostError}
+   * @param before `highest` from before the read was sent: replies may overtake each other
+   * @throws {RatchetLostError} if the object's token is lower.
    */
   seen(key: string, before: bigint, stored: Stored | null): void {
     const found = stored?.token ?? 0n;
     if (found < before) throw new RatchetLostError({ resource: key, known: before, found });
-    if (found >= this.highest(key)) this.#set(key, { highest: found, base: stored });
+    this.wrote(key, found, stored);
   }
 
-  /** Takes note of a write of ours; `base` is null where others have replaced it since. */
+  /** Notes an applied write. `base` is null if other writes have replaced it. */
   wrote(key: string, token: bigint, base: Stored | null): void {
     if (token >= this.highest(key)) this.#set(key, { highest: token, base });
   }
 
-  /** Nothing that a write could be put upon is known any more. */
+  /** Keeps the highest token, and no object that a write could be tried upon. */
   outdated(key: string): void {
     this.#set(key, { highest: this.highest(key), base: null });
   }
@@ -55,7 +56,7 @@ export class Known {
   }
 
   #set(key: string, entry: Entry): void {
-    // A Map keeps the order of insertion, so the first key is the one not used for longest.
+    // A Map keeps the order of insertion, so its first key was used least recently.
     this.#byKey.delete(key);
     if (entry.highest === 0n) return;
     this.#byKey.set(key, entry);

@@ -1,0 +1,56 @@
+import { HISTORY_MAX, isUpon, type Stamp, type Stored } from './stored.js';
+
+/** A conditional write. It replaces `base`, or creates the object if `base` is null. */
+export interface ConditionalWrite extends Stamp {
+  readonly base: Stored | null;
+}
+
+/**
+ * The outcome of a write, according to the stored object:
+ *
+ * - `applied`: the write is the stored object.
+ * - `replaced`: the write was applied, and other writes followed.
+ * - `pending`: the base is still stored. A copy of the write that is on its way may be applied.
+ * - `lost`: another write replaced the base. This one was not applied and never will be.
+ * - `unknown`: too many writes followed to tell.
+ */
+export type Outcome = 'applied' | 'replaced' | 'pending' | 'lost' | 'unknown';
+
+/**
+ * Decides the outcome of a write from the stored object.
+ *
+ * Invariant: a write id is sent under one condition only, which names one version, or no object.
+ * Each version is made by one write id, so it is current once, without a break. Whichever write
+ * ends that time, no copy of another write upon the same version can be applied after it.
+ * Therefore, whatever the reply was:
+ *
+ * 1. Our id is stored, or is in the history: applied, once.
+ * 2. The base is stored: not applied so far. Sending the write again cannot apply it twice.
+ * 3. The history has the base and not our id: another write replaced the base, so ours never will.
+ *    A whole history without our id says the same of a write that creates the object.
+ * 4. The stored token is lower than ours: tokens never go down, so our write was never there.
+ *    This needs that all writers use this library. If the object is gone, foreign, or its token is
+ *    lower than that of the base, it proves nothing.
+ *
+ * Otherwise the history does not reach the base, and the outcome is unknown. A refusal alone does
+ * not decide it: a proxy may repeat a request and pass on the reply to the second copy, although
+ * the first was applied. A refusal is believed only if the stored token is lower than that of the
+ * base. The writer then reports that a writer went around this library.
+ *
+ * @param isDoubtful whether a reply was lost, or was one that servers also give to applied writes
+ */
+export function resolveOutcome(
+  write: ConditionalWrite,
+  seen: Stored | null,
+  isDoubtful: boolean,
+): Outcome {
+  const { base } = write;
+  if (seen?.writeId === write.writeId) return 'applied';
+  if (seen && isUpon(seen, write.writeId)) return 'replaced';
+  if (seen?.writeId === base?.writeId) return 'pending';
+  if ((seen?.token ?? 0n) < (base?.token ?? 0n)) return isDoubtful ? 'unknown' : 'lost';
+  if (seen === null || seen.token === 0n) return 'unknown';
+  if (seen.token < write.token) return 'lost';
+  const reachesBase = base === null ? seen.before.length < HISTORY_MAX : isUpon(seen, base.writeId);
+  return reachesBase ? 'lost' : 'unknown';
+}

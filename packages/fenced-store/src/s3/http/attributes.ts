@@ -1,0 +1,102 @@
+import type { GetObjectCommandOutput, PutObjectCommandInput } from '@aws-sdk/client-s3';
+import { callersMetadata } from '../../core/stored.js';
+import { HEADER_NAMES, type Headers } from '../arguments.js';
+
+/** The attributes of an object, as replies and writes of the SDK name them. */
+
+/** The headers and metadata of a reply; of an object without this library, too. */
+export type ObjectReply = Omit<GetObjectCommandOutput, 'Body'>;
+
+/** What a write says of an object. */
+export type ObjectInput = Partial<PutObjectCommandInput>;
+
+/** The attributes that callers cannot give with a `put`, as a write sends them again. */
+export interface PreservedAttributes {
+  readonly input: ObjectInput;
+  /** As it was stored: caches understand more than dates, such as `0`. */
+  readonly expires: string | undefined;
+}
+
+const ENCRYPTION = ['ServerSideEncryption', 'SSEKMSKeyId', 'BucketKeyEnabled'] as const;
+const OBJECT_LOCK = [
+  ...(['ObjectLockMode', 'ObjectLockRetainUntilDate', 'ObjectLockLegalHoldStatus'] as const),
+  ...(['ObjectLockEventHold', 'ObjectLockEventHoldDurationDays'] as const),
+  'ObjectLockEventHoldDurationYears',
+] as const;
+
+/** The caller's headers as a write sends them. */
+export function toInput(headers: Headers): ObjectInput {
+  const { tags, objectLock: { mode, retainUntilMs, legalHold } = {} } = headers;
+  return {
+    ...Object.fromEntries(HEADER_NAMES.map((name) => [inSdk(name), headers[name]])),
+    ...(tags !== undefined && { Tagging: asQuery(tags) }),
+    ...(mode !== undefined && { ObjectLockMode: mode }),
+    ...(retainUntilMs !== undefined && {
+      // biome-ignore lint/style/noRestrictedGlobals: the caller's time, not the current time
+      ObjectLockRetainUntilDate: new Date(retainUntilMs),
+    }),
+    ...(legalHold !== undefined && { ObjectLockLegalHoldStatus: legalHold ? 'ON' : 'OFF' }),
+  };
+}
+
+/** The headers that a caller may have given. A reply does not contain the tags. */
+export function headersOf(reply: ObjectReply): Headers {
+  const texts = HEADER_NAMES.map((name) => [name, reply[inSdk(name)]]);
+  return {
+    ...Object.fromEntries(texts.filter(([, value]) => value !== undefined)),
+    metadata: callersMetadata(reply.Metadata ?? {}),
+  };
+}
+
+/** The attributes that stay when a write keeps the headers of an object. */
+export function preservedOf(reply: ObjectReply): PreservedAttributes {
+  const { ServerSideEncryption: encryption, BucketKeyEnabled = false } = reply;
+  return {
+    input: {
+      ...pick(reply, ['WebsiteRedirectLocation', ...ENCRYPTION]),
+      // Without this, the default of the bucket would apply.
+      ...(encryption === 'aws:kms' && { BucketKeyEnabled }),
+    },
+    expires: reply.ExpiresString ?? reply.Expires?.toUTCString(),
+  };
+}
+
+/** The attributes that stay when a write keeps the value of an object. */
+export function preservedWithValue(reply: ObjectReply): ObjectInput {
+  const encoding = encodingsOf(reply).join(', ');
+  return { ...pick(reply, OBJECT_LOCK), ...(encoding !== '' && { ContentEncoding: encoding }) };
+}
+
+/** The attribute that no request can send again, if there is one. */
+export function unpreservableOf(reply: ObjectReply): string | undefined {
+  if (reply.SSECustomerAlgorithm !== undefined)
+    return 'its encryption with a key of the customer (SSE-C)';
+  // A reply has only the number of these.
+  return reply.MissingMeta ? `${reply.MissingMeta} metadata that no header can carry` : undefined;
+}
+
+/** The encodings of the value, without that of a request, which some servers store. */
+export function encodingsOf({ ContentEncoding = '' }: ObjectReply): readonly string[] {
+  const names = ContentEncoding.split(',').map((name) => name.trim());
+  return names.filter((name) => name !== '' && name.toLowerCase() !== 'aws-chunked');
+}
+
+/** The SDK names headers as we do, but with a capital. */
+function inSdk(name: (typeof HEADER_NAMES)[number]): Capitalize<typeof name> {
+  return `${name.charAt(0).toUpperCase()}${name.slice(1)}` as Capitalize<typeof name>;
+}
+
+/** Without "+" for a space, because Ceph 16 reads it as a plus. */
+function asQuery(tags: Readonly<Record<string, string>>): string {
+  return Object.entries(tags)
+    .map((tag) => tag.map(encodeURIComponent).join('='))
+    .join('&');
+}
+
+function pick<From extends object, Name extends keyof From>(
+  from: From,
+  names: readonly Name[],
+): Partial<Pick<From, Name>> {
+  const entries = names.flatMap((name) => (from[name] === undefined ? [] : [[name, from[name]]]));
+  return Object.fromEntries(entries) as Partial<Pick<From, Name>>;
+}
