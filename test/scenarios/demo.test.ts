@@ -3,15 +3,15 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import {
   type Cell,
-  isTold,
+  isPlayedOn,
   playCell,
-  playsOf,
   protections,
   type Store,
-  scenarios,
   startLockNodes,
   startStore,
   stores,
+  stories,
+  variantsOf,
 } from '@fenced/demo';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 
@@ -28,15 +28,15 @@ describe('on every store', () => {
     for (const kind of stores) opened.push(services.use(await startStore(kind)));
   });
 
-  const plays = scenarios
-    .flatMap(playsOf)
-    .map((play) => [play.scenario.title, play.protection, play.lock, play] as const);
-  // Side by side, as in the demo: a play mostly waits.
-  test.each(plays)(
-    '%s, protected by %s of %s, ends as pinned',
-    async (_, _2, _3, play) => {
-      const told = opened.filter(({ kind }) => isTold(play.scenario, kind));
-      const cells = await Promise.all(told.map((store) => playCell(play, store, nodes)));
+  const variants = stories
+    .flatMap(variantsOf)
+    .map((variant) => [variant.story.title, variant.protection, variant.lock, variant] as const);
+  // On both stores at once, as in the demo: a story mostly waits.
+  test.each(variants)(
+    '%s: the verdict of %s with the lock %s',
+    async (_, _2, _3, variant) => {
+      const used = opened.filter(({ kind }) => isPlayedOn(variant.story, kind));
+      const cells = await Promise.all(used.map((store) => playCell(variant, store, nodes)));
       expect(cells).not.toHaveLength(0);
       for (const cell of cells) {
         expect(cell, JSON.stringify(cell.history, null, 1)).toMatchObject({ verdict: cell.pinned });
@@ -47,7 +47,7 @@ describe('on every store', () => {
   );
 });
 
-/** Of attempts that failed before anybody had the lock: their numbers are never given again. */
+/** Stories in which an acquisition fails first. Its token is never issued again. */
 const failedBefore: readonly string[] = ['The late grants', 'The highest counter'];
 
 const naiveTokens: Readonly<Record<string, readonly string[]>> = {
@@ -65,13 +65,13 @@ function checkTokens({ title, lock, protection, verdict, tokens }: Cell): void {
     expect(tokens).toEqual(naiveTokens[title] ?? []);
     return;
   }
-  const given = tokens.map(BigInt);
-  const [first = 0n] = given;
+  const issued = tokens.map(BigInt);
+  const [first = 0n] = issued;
   expect(first > 33n).toBe(failedBefore.includes(title));
   expect(first).toBeGreaterThanOrEqual(33n);
-  expect(given).toHaveLength(title === 'The ETag comes back' ? 3 : 2);
-  for (const [at, token] of given.slice(1).entries())
-    expect(token).toBeGreaterThan(given[at] ?? token);
+  expect(issued).toHaveLength(title === 'The ETag comes back' ? 3 : 2);
+  for (const [at, token] of issued.slice(1).entries())
+    expect(token).toBeGreaterThan(issued[at] ?? token);
 }
 
 describe('the command', () => {
@@ -86,38 +86,49 @@ describe('the command', () => {
       }),
     );
 
-  test('prints one JSON document whose every verdict is the pinned one, and exits with 0', async () => {
+  test('--json prints one document with the expected verdicts, and the exit code is 0', async () => {
     const { code, stdout } = await demo('--json', '--only', '1', '--store', 'postgres');
     const { services: programs, cells } = JSON.parse(stdout);
     expect(Object.keys(programs)).toEqual(['redis', 'postgres']);
     const played = cells.map(({ protection }: { protection: string }) => protection);
     expect(played).toEqual(protections.filter((protection) => protection !== 'metadata'));
     for (const cell of cells) {
-      expect(cell).toMatchObject({ scenario: 1, store: 'postgres', verdict: cell.pinned });
+      expect(cell).toMatchObject({ story: 1, store: 'postgres', verdict: cell.pinned });
       expect(cell.history.length).toBeGreaterThan(5);
     }
     expect(code).toBe(0);
   }, 60_000);
 
-  test('tells a timeline that fits 80 columns and needs no colour', async () => {
+  test('--only prints timelines of 80 columns that need no colour', async () => {
     const { code, stdout } = await demo('--only', '3,6', '--store', 'postgres');
     expect(code).toBe(0);
     expect(stdout).not.toContain('\u001b');
     for (const line of stdout.split('\n')) expect([...line].length, line).toBeLessThanOrEqual(80);
     expect(stdout).toContain('client 1          client 2          lock nodes        storage');
-    expect(stdout).toMatch(/write REFUSED, 34 was seen/);
+    expect(stdout).toMatch(/write REFUSED .* 33 < 34: refused$/m);
+    expect(stdout).toMatch(/^ {5}0 {2}holds the lock, token 33/m);
+    expect(stdout).toContain('Lesson: A token on the write alone is not enough.');
+    expect(stdout).toContain('Next: The jumping clock (npm run demo -- --only 4)');
     expect(stdout).toContain('7 of 7 verdicts are as expected.');
   }, 60_000);
+
+  test('--list prints the names of the stories and starts nothing', async () => {
+    const { code, stdout } = await demo('--list');
+    expect(code).toBe(0);
+    const names = stories.map(({ number, title }) => `${String(number).padStart(2)}  ${title}`);
+    expect(stdout).toBe(`${names.join('\n')}\n`);
+  });
 
   test.each([
     [
       ['--only', '99'],
-      `--only takes the numbers ${[...new Set(scenarios.map(({ number }) => number))].join(', ')}: 99`,
+      `--only takes the numbers ${[...new Set(stories.map(({ number }) => number))].join(', ')}: 99`,
     ],
     [['--store', 'mysql'], '--store must be one of s3, postgres: mysql'],
-    [['--only', '10', '--store', 'postgres'], '--only 10 is not told on postgres'],
+    [['--only', '10', '--store', 'postgres'], '--only 10 is not played on postgres'],
+    [['--pace', 'fast'], '--pace must be slow or step: fast'],
     [['--colour'], "Unknown option '--colour'"],
-  ])('does not understand %s, says why, and exits with 64', async (args, message) => {
+  ])('the arguments %s are refused with a reason and exit code 64', async (args, message) => {
     const { code, stderr } = await demo(...args);
     expect(stderr).toContain(message);
     expect(code).toBe(64);

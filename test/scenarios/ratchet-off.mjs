@@ -1,4 +1,4 @@
-// Loaded before a worker's program (`node --import`): the S3 store as it would be without its ratchet.
+// Loaded before a client's program (`node --import`): removes the ratchet from the S3 store.
 import assert from 'node:assert/strict';
 import { registerHooks } from 'node:module';
 
@@ -9,7 +9,7 @@ registerHooks({
     const loaded = nextLoad(url, context);
     if (!url.endsWith('/fenced-store/dist/core/ratchet.js')) return loaded;
     const source = String(loaded.source);
-    assert.equal(source.split(CHECK).length, 2, `the check is not where it was: ${CHECK}`);
+    assert.equal(source.split(CHECK).length, 2, `the source has changed; expected once: ${CHECK}`);
     return { ...loaded, source: source.replace(CHECK, 'false') };
   },
 });

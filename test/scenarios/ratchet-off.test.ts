@@ -1,10 +1,17 @@
 import { readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
-import { playCell, playsOf, type Store, scenarios, startLockNodes, startStore } from '@fenced/demo';
+import {
+  playCell,
+  type Store,
+  startLockNodes,
+  startStore,
+  stories,
+  variantsOf,
+} from '@fenced/demo';
 import pg from 'pg';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 
-// A test of the tests: with the ratchet taken out of the store, the demo must report the update lost.
+// A test of the tests: without the store's ratchet, the demo must report a lost update.
 const services = new AsyncDisposableStack();
 let nodes: Awaited<ReturnType<typeof startLockNodes>>['nodes'];
 beforeAll(async () => {
@@ -12,17 +19,19 @@ beforeAll(async () => {
 });
 afterAll(() => services.disposeAsync());
 
-const plays = scenarios.flatMap(playsOf);
+const variants = stories.flatMap(variantsOf);
 const pausedClient = 1;
 const pausedGateway = 13;
 
 async function verdictOn(store: Store, protection: 'token' | 'claim', number: number) {
-  const play = plays.find((one) => one.scenario.number === number && one.protection === protection);
-  if (!play) throw new Error(`scenario ${number} is not played under ${protection}`);
-  return (await playCell(play, store, nodes)).verdict;
+  const variant = variants.find(
+    (one) => one.story.number === number && one.protection === protection,
+  );
+  if (!variant) throw new Error(`story ${number} is not played under ${protection}`);
+  return (await playCell(variant, store, nodes)).verdict;
 }
 
-test('on S3 without its check, who comes late overwrites the successor', async () => {
+test("on S3 without the check, a late write overwrites the next holder's", async () => {
   const store = services.use(await startStore('s3'));
   const verdict = (protection: 'token' | 'claim', number = pausedClient) =>
     verdictOn(store, protection, number);
@@ -35,7 +44,7 @@ test('on S3 without its check, who comes late overwrites the successor', async (
   expect(await verdict('token')).toBe('safe');
 }, 60_000);
 
-test('on Postgres without its check, who comes late overwrites the successor', async () => {
+test("on Postgres without the check, a late write overwrites the next holder's", async () => {
   const store = services.use(await startStore('postgres'));
   const verdict = (protection: 'token' | 'claim', number = pausedClient) =>
     verdictOn(store, protection, number);
@@ -46,7 +55,7 @@ test('on Postgres without its check, who comes late overwrites the successor', a
   await client.connect();
   await client.query(`CREATE OR REPLACE FUNCTION fenced.take_turn(resource text, token bigint)
     RETURNS void LANGUAGE sql AS ''`);
-  // What compares the tokens of records, gateways install anew when they start: so all writes have the same token.
+  // A gateway reinstalls the check of records at its start, so all writes get one token here.
   await client.query(`CREATE FUNCTION demo.same_token() RETURNS trigger LANGUAGE plpgsql AS
       'BEGIN NEW.token := 1; RETURN NEW; END';
     CREATE TRIGGER same_token BEFORE INSERT ON fenced.record

@@ -1,4 +1,5 @@
-// Loaded into the demo's clients by `--import`: takes the wait of a node that lost its memory out of the script that admits it.
+// Loaded before a client's program (`node --import`): removes the recovery wait from the script
+// that readmits a node.
 import assert from 'node:assert/strict';
 import { registerHooks } from 'node:module';
 
@@ -9,7 +10,7 @@ registerHooks({
     const loaded = nextLoad(url, context);
     if (!url.endsWith('/lock/dist/redis/scripts.generated.js')) return loaded;
     const source = String(loaded.source);
-    assert.equal(source.split(WAIT).length, 2, `the wait is not where it was: ${WAIT}`);
+    assert.equal(source.split(WAIT).length, 2, `the script has changed; expected once: ${WAIT}`);
     return { ...loaded, source: source.replace(WAIT, 'if false then') };
   },
 });

@@ -1,25 +1,25 @@
 import { randomUUID } from 'node:crypto';
 import { startLocalRedis, TcpProxy } from '@fenced/testbed';
-import { Director } from './director.js';
+import { type CheckResult, checkHistory } from './checker.js';
+import { ConditionDroppingProxy } from './condition-dropping-proxy.js';
+import { RecordedControls } from './controls.js';
 import { connect } from './documents/s3.js';
-import { ForgetfulGateway } from './forgetful.js';
 import { Gateways } from './gateways.js';
 import type { Event } from './history.js';
 import type { LockAddress, LockKind, Protection, StoreKind } from './job.js';
 import { LockNodes } from './lock-nodes.js';
-import type { Play } from './scenarios/scenario.js';
 import { NODE_COUNT, type Store, through } from './services.js';
-import { type Judgement, judge } from './verdict.js';
+import { missingStep, type Variant } from './stories/story.js';
 
-/** One scenario on one store under one lock and one protection, played and judged. */
-export interface Cell extends Judgement {
-  readonly scenario: number;
+/** A cell of the table: the outcome of one variant of a story on one store. */
+export interface Cell extends CheckResult {
+  readonly story: number;
   readonly title: string;
   readonly store: StoreKind;
   readonly lock: LockKind;
   readonly protection: Protection;
-  readonly pinned: Judgement['verdict'];
-  /** Of the leases, in the order in which they were acquired. */
+  readonly pinned: CheckResult['verdict'];
+  /** Tokens of the leases, in the order in which they were acquired. */
   readonly tokens: readonly string[];
   readonly history: readonly Event[];
 }
@@ -29,21 +29,25 @@ const FIRST_TOKEN = 33;
 const RESOURCE = 'document';
 
 /**
- * @param nodes of the lock, for all stories that break none
- * @throws {TestbedError} `unavailable`, where the story breaks nodes and this machine has not what that takes
+ * Plays one variant of a story on one store, and checks its history.
+ *
+ * @param nodes lock nodes for stories that break none
+ * @param onEvent called with each event when it happens
+ * @throws {TestbedError} `unavailable` if the story breaks nodes, and this machine cannot do that
  */
 export async function playCell(
-  { scenario, lock: kind, protection, pinned }: Play,
+  { story, lock: kind, protection, pinned }: Variant,
   store: Store,
   nodes: LockAddress['nodes'],
+  onEvent?: (event: Event) => void,
 ): Promise<Cell> {
-  const { number, title, breaks, replicated, ignoresConditions, behindGateways } = scenario;
+  const { number, title, breaks, replicated, ignoresConditions, behindGateways } = story;
   await using parts = new AsyncDisposableStack();
-  // One more, to fail over to.
+  // The additional node is there to fail over to.
   const own = breaks
     ? parts.use(await startLocalRedis(NODE_COUNT + 1, { hasMovableClock: breaks === 'clocks' }))
     : null;
-  const name = `scenario-${number}-${protection}`;
+  const name = `story-${number}-${protection}`;
   const lock = {
     kind,
     nodes: own?.nodes.slice(0, NODE_COUNT).map(({ name, url }) => ({ name, url })) ?? nodes,
@@ -52,35 +56,40 @@ export async function playCell(
   };
   const lockNodes = parts.use(new LockNodes(lock, RESOURCE, own?.nodes ?? []));
   if (replicated) await lockNodes.giveReplica(replicated);
-  // A gateway cannot be told with which token to begin.
+  // A gateway has no setting for the first token.
   if (own || behindGateways) await lockNodes.useBefore(RESOURCE, FIRST_TOKEN);
-  const made = await store.create(name);
-  const gateway =
-    ignoresConditions && made.kind === 's3'
-      ? parts.use(await ForgetfulGateway.start(connect(made)))
+  const created = await store.create(name);
+  const s3Proxy =
+    ignoresConditions && created.kind === 's3'
+      ? parts.use(await ConditionDroppingProxy.start(connect(created)))
       : null;
-  const { host, port } = gateway ?? store;
+  const { host, port } = s3Proxy ?? store;
   const proxy = parts.use(await TcpProxy.start({ host, port }));
-  const document = through(made, host, port);
-  const job = { resource: RESOURCE, protection, lock, storage: document };
-  const gateways = behindGateways
-    ? parts.use(await Gateways.start(lock, document, RESOURCE))
-    : null;
-  const { leaseLasts = false } = scenario;
-  const director = parts.use(new Director(job, proxy, lockNodes, leaseLasts, gateways));
+  const storage = through(created, host, port);
+  const gateways = behindGateways ? parts.use(await Gateways.start(lock, storage, RESOURCE)) : null;
+  const controls = parts.use(
+    new RecordedControls({
+      job: { resource: RESOURCE, protection, lock, storage },
+      proxy,
+      nodes: lockNodes,
+      leaseLasts: story.leaseLasts ?? false,
+      gateways,
+    }),
+  );
+  if (onEvent) controls.history.onEvent(onEvent);
 
-  await scenario.play(director);
-  await director.readFinalState();
+  await story.play(controls);
+  await controls.readFinalState();
 
-  const history = director.history.events;
+  const history = controls.history.events;
   return {
-    scenario: number,
+    story: number,
     title,
     store: store.kind,
     lock: kind,
     protection,
     pinned,
-    ...judge(history, scenario.missing(history)),
+    ...checkHistory(history, missingStep(story, history)),
     tokens: history.flatMap(({ operation, token }) =>
       operation === 'acquire' && token !== undefined ? [token] : [],
     ),

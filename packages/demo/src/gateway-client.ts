@@ -2,7 +2,7 @@ import { FencedGateway } from '@fenced/client';
 
 const known = new Map<string, FencedGateway>();
 
-/** One client for each gateway: the lock's and the document's must be the same, since it knows the signed tokens. */
+/** Returns the only client for a gateway. Lock and document share it: it keeps signed tokens. */
 export function gatewayAt(url: string): FencedGateway {
   const gateway = known.get(url) ?? new FencedGateway({ url });
   known.set(url, gateway);

@@ -7,8 +7,8 @@ import { until } from './until.js';
 
 const COMMAND = fileURLToPath(new URL('../../fenced/bin/fenced.js', import.meta.url));
 
-/** Where the gateway has taken a write on and the store knows nothing of it yet: on S3, the token has been checked by then. */
-const BEFORE_THE_WRITE: Readonly<Record<StoreKind, Place>> = {
+/** Place at which the gateway has accepted a write. The store has not seen the write yet. */
+const BEFORE_WRITE: Readonly<Record<StoreKind, Place>> = {
   s3: {
     file: new URL('./write/writer.js', import.meta.resolve('@fenced/store/s3')),
     text: 'const result = await this.#send(',
@@ -24,23 +24,23 @@ interface Gateway {
   readonly url: string;
 }
 
-/** `fenced gateway` twice, on the same lock nodes and the same store: A for client 1, B for client 2. */
+/** Two gateways on the same lock nodes and store: A for client 1, B for client 2. */
 export class Gateways implements AsyncDisposable {
-  /** It is held before its first write. */
+  /** Held before its first write. */
   readonly a: WorkerProcess;
   readonly #urls: Readonly<Record<ClientNumber, string>>;
   readonly #b: WorkerProcess;
   readonly #lock: LockAddress;
   readonly #document: StoreAddress;
 
-  /** @param resource the lease that guards the document */
+  /** @param resource its lease guards the document */
   static async start(
     lock: LockAddress,
     document: StoreAddress,
     resource: string,
   ): Promise<Gateways> {
     const env = configuration(lock, document, resource);
-    const [a, b] = await Promise.all([start(env, BEFORE_THE_WRITE[document.kind]), start(env)]);
+    const [a, b] = await Promise.all([start(env, BEFORE_WRITE[document.kind]), start(env)]);
     return new Gateways(a, b, lock, document);
   }
 
@@ -52,7 +52,7 @@ export class Gateways implements AsyncDisposable {
     this.#document = document;
   }
 
-  /** Where a client finds the lock and the document. */
+  /** The client's addresses of the lock and the document. */
   addresses(client: ClientNumber): Pick<Job, 'lock' | 'storage'> {
     const url = this.#urls[client];
     const { kind: behind } = this.#document;
@@ -89,7 +89,7 @@ async function start(env: Readonly<Record<string, string>>, stopAt?: Place): Pro
   return { process, url };
 }
 
-/** As `fenced gateway` reads it from its environment. */
+/** The gateway's configuration as environment variables. */
 function configuration(
   { nodes, keyPrefix }: LockAddress,
   document: StoreAddress,

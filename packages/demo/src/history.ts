@@ -1,17 +1,17 @@
-/** Who has a lane in the timeline, in their order there. */
+/** The timeline's lanes, from left to right. */
 export const lanes = ['client 1', 'client 2', 'lock nodes', 'storage'] as const;
 export type Lane = (typeof lanes)[number];
-/** Who did something. Gateway A is that of client 1. */
+/** Source of an event. Gateway A is client 1's. */
 export type Actor = Lane | 'gateway A';
 
 /**
- * `invoke`: it was asked for; then `ok`, `refused` (certainly not done), `unknown` (perhaps done), or `failed` (the
- * program gave up before it asked).
+ * `invoke` begins an operation. It ends as `ok`, `refused` (certainly not done), `unknown`
+ * (perhaps done) or `failed` (the program gave up before it asked).
  */
 export type Phase = 'invoke' | 'ok' | 'refused' | 'unknown' | 'failed';
 
 export type Operation =
-  // Of a client, as its program reports them.
+  // Reported by a client's program.
   | 'probe'
   | 'acquire'
   | 'claim'
@@ -19,38 +19,38 @@ export type Operation =
   | 'check'
   | 'write'
   | 'release'
-  // Done to a client or a gateway by the director, and observed by it.
+  // Faults of a client or a gateway.
   | 'pause'
   | 'wake'
-  // Of the lock nodes: nobody holds the lock any more; some of them forget who does; a client reaches only some.
+  // Lock nodes: the lease ends; some nodes forget it; a client reaches only some nodes.
   | 'expire'
   | 'forget'
   | 'reach'
-  // Of the network: bytes of client 1 to the storage, or of the lock nodes to it, wait there, arrive; a reply to it is lost.
+  // Network: packets of client 1, or replies to it, wait; they arrive; a reply is lost.
   | 'hold'
   | 'deliver'
   | 'lose'
-  // Of the storage: what is stored in the end.
+  // Storage: the final state.
   | 'final';
 
-/** What the document holds: one line a client has added. */
+/** Content of the document: one line for each client that has added one. */
 export type Lines = readonly string[];
 
 export interface Event {
-  /** Monotonic milliseconds since the cell began; one clock for all processes of this machine. */
+  /** Monotonic milliseconds since the run began. All processes of this machine share the clock. */
   readonly atMs: number;
   readonly actor: Actor;
   readonly operation: Operation;
   readonly phase: Phase;
-  /** What was read, is to be written, or is stored in the end. */
+  /** The lines read, to be written, or stored in the end. */
   readonly lines?: Lines;
-  /** The lease's fencing token; in the end, the highest that the storage has seen. */
+  /** Of a lease: its fencing token. Of the final state: the highest token that was seen. */
   readonly token?: string;
-  /** How long the lease may be relied on, from then on. */
+  /** Remaining validity of the lease. */
   readonly validMs?: number;
-  /** On a refusal: the highest token that the storage has seen. */
+  /** Of a refusal: the highest token that the storage has seen. */
   readonly highest?: string;
-  /** What an error said, what the lock nodes answered, or what was done to them. */
+  /** An error's message, the lock nodes' answers, or the fault. */
   readonly reason?: string;
 }
 
@@ -59,35 +59,39 @@ export function monotonicMs(): number {
   return Number(process.hrtime.bigint()) / 1e6;
 }
 
-/** Collects what happens in one cell. */
+/** Collects the events of one run. */
 export class History {
   readonly #startedMs: number = monotonicMs();
   readonly #events: Event[] = [];
-  readonly #waiting = new Set<(event: Event) => void>();
+  readonly #listeners = new Set<(event: Event) => void>();
 
-  /** @param fact its `atMs` is on the machine's monotonic clock; now, where it has none */
+  /** @param fact its `atMs` is a time of the machine's monotonic clock. @default now */
   record(fact: Omit<Event, 'atMs'> & { readonly atMs?: number }): void {
     const atMs = (fact.atMs ?? monotonicMs()) - this.#startedMs;
     const event = { ...fact, atMs: Math.round(atMs * 10) / 10 };
     this.#events.push(event);
-    for (const look of this.#waiting) look(event);
+    for (const listener of this.#listeners) listener(event);
   }
 
-  /** Resolves when there are so many events of that kind. */
+  /** Calls the listener with each event, also with the earlier ones. */
+  onEvent(listener: (event: Event) => void): void {
+    this.#listeners.add(listener);
+    for (const event of this.#events) listener(event);
+  }
+
+  /** Resolves after `times` such events. */
   recorded(actor: Actor, operation: Operation, phase: Phase, times: number): Promise<void> {
     let missing = times;
     return new Promise((resolve) => {
-      const look = (event: Event): void => {
+      this.onEvent((event) => {
         if (event.actor !== actor || event.operation !== operation || event.phase !== phase) return;
         missing -= 1;
         if (missing === 0) resolve();
-      };
-      this.#waiting.add(look);
-      for (const event of this.#events) look(event);
+      });
     });
   }
 
-  /** In the order in which it happened. */
+  /** All events in the order of their times. */
   get events(): readonly Event[] {
     return this.#events.toSorted((a, b) => a.atMs - b.atMs);
   }

@@ -9,12 +9,12 @@ import { type Event, monotonicMs, type Operation, type Phase } from './history.j
 
 type Facts = Partial<Omit<Event, 'atMs' | 'actor' | 'operation' | 'phase'>>;
 
-/** What a client tells about itself: one line of JSON an event, on its standard output, at once. */
+/** Writes an event to standard output at once, as one line of JSON. */
 export function report(operation: Operation, phase: Phase, facts: Facts = {}): void {
   writeSync(1, `${JSON.stringify({ atMs: monotonicMs(), operation, phase, ...facts })}\n`);
 }
 
-/** Does one step of the work and reports how it began and ended. */
+/** Runs one step of the work, and reports how it begins and ends. */
 export async function step<Result>(
   operation: Operation,
   work: () => Promise<Result>,
@@ -34,7 +34,7 @@ export async function step<Result>(
   }
 }
 
-/** An error that the journal has told about: the story goes on without this client. */
+/** An error that is in the journal already. It ends this client, not the story. */
 export class Reported extends Error {
   constructor(cause?: unknown) {
     super('reported', { cause });
@@ -46,7 +46,7 @@ function phaseOf(operation: Operation, error: unknown): Phase {
   if (error instanceof Reported) return 'failed';
   const isRefused = error instanceof StaleTokenError || error instanceof UnsafeStoreError;
   if (operation !== 'write') return isRefused ? 'refused' : 'failed';
-  // Only our stores say whether a write that failed may have been applied all the same.
+  // A failed write may have been applied, unless one of our stores reports otherwise.
   const certain = error instanceof FencedStoreError && !(error instanceof OutcomeUnknownError);
   return certain ? 'refused' : 'unknown';
 }

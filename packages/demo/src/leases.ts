@@ -5,9 +5,9 @@ export interface BelievedLease {
   readonly actor: Event['actor'];
   readonly askedMs: number;
   readonly fromMs: number;
-  /** Its deadline, or when the holder began to give it up. */
+  /** The deadline, or the time when the holder began to release. */
   readonly untilMs: number;
-  /** Null where the lock gives none. */
+  /** Null if the lock issues no tokens. */
   readonly token: bigint | null;
 }
 
@@ -18,21 +18,21 @@ export function leasesIn(events: readonly Event[]): readonly BelievedLease[] {
     const asked = events
       .slice(0, at)
       .findLast((event) => own(event) && event.operation === 'acquire' && event.phase === 'invoke');
-    const given = events.slice(at).find((event) => own(event) && event.operation === 'release');
+    const released = events.slice(at).find((event) => own(event) && event.operation === 'release');
     const deadlineMs = held.atMs + (held.validMs ?? Number.POSITIVE_INFINITY);
     return [
       {
         actor: held.actor,
         askedMs: asked?.atMs ?? Number.NEGATIVE_INFINITY,
         fromMs: held.atMs,
-        untilMs: Math.min(deadlineMs, given?.atMs ?? Number.POSITIVE_INFINITY),
+        untilMs: Math.min(deadlineMs, released?.atMs ?? Number.POSITIVE_INFINITY),
         token: held.token === undefined ? null : BigInt(held.token),
       },
     ];
   });
 }
 
-/** Two leases that were believed in at the same time, in a sentence; null where there were none. */
+/** Returns a sentence about two leases that were believed in at the same time, or null. */
 export function twoHolders(leases: readonly BelievedLease[]): string | null {
   for (const [one, two] of pairs(leases)) {
     const sharedMs = Math.min(one.untilMs, two.untilMs) - Math.max(one.fromMs, two.fromMs);
@@ -44,16 +44,16 @@ export function twoHolders(leases: readonly BelievedLease[]): string | null {
 }
 
 /**
- * Two tokens that do not do what tokens must, in a sentence; null where there are none. Only leases of which one was
- * acquired before the other was asked for are ordered.
+ * Returns a sentence about two tokens that are equal or in the wrong order, or null.
+ * Leases have an order only if one was acquired before the other was asked for.
  */
 export function tokenDisorder(leases: readonly BelievedLease[]): string | null {
   for (const [one, two] of pairs(leases)) {
     if (one.token === null || two.token === null) continue;
-    if (one.token === two.token) return `token ${one.token} was given twice`;
+    if (one.token === two.token) return `token ${one.token} was issued twice`;
     const [lower, higher] = one.token < two.token ? [one, two] : [two, one];
     if (lower.askedMs > higher.fromMs) {
-      return `token ${lower.token} was given after token ${higher.token}`;
+      return `token ${lower.token} was issued after token ${higher.token}`;
     }
   }
   return null;

@@ -6,16 +6,16 @@ import { until } from './until.js';
 
 const RECONNECT_MS = 5;
 
-/** Looks into the lock nodes of one cell, and breaks them. They go by their letters: `abc` are three. */
+/** Inspects and breaks the lock nodes of one run. Nodes have letters: `abc` are three. */
 export class LockNodes implements AsyncDisposable {
   readonly #breakable: readonly LocalRedisNode[];
   readonly #lock: LockAddress;
   readonly #resource: string;
-  /** By the letter under which the clients know the server. */
+  /** By the letter that the clients use. */
   readonly #clients: Map<string, Redis>;
   #replication: TcpProxy | null = null;
 
-  /** @param breakable what the story may break: the nodes themselves, and one more to fail over to */
+  /** @param breakable the nodes if the story may break them, and one more to fail over to */
   constructor(lock: LockAddress, resource: string, breakable: readonly LocalRedisNode[]) {
     this.#breakable = breakable;
     this.#lock = lock;
@@ -23,15 +23,15 @@ export class LockNodes implements AsyncDisposable {
     this.#clients = new Map(lock.nodes.map(({ name, url }) => [name, connect(url)]));
   }
 
-  /** As if the nodes had been in use for long: the next holder of the resource is given `nextToken`. */
+  /** Brings the nodes into a state of long use: the resource's next token is `nextToken`. */
   async useBefore(resource: string, nextToken: number): Promise<void> {
     const nodes = [...this.#clients].map(([name, client]) => ({ name, client }));
     await useBefore(this.#lock, nodes, resource, nextToken);
   }
 
-  /** Resolves when no majority holds the present lease any more. */
-  async leaseIsOver(): Promise<void> {
-    // The next client may hold the lock by the time we look again: only this owner's lease counts.
+  /** Resolves when no majority holds the present lease. */
+  async leaseEnds(): Promise<void> {
+    // Only this owner's lease counts: the next client may hold the lock at the next poll.
     const owner = (await this.#owners()).find((held) => held !== null);
     await until('the lease ends', async () => {
       const owners = await this.#owners();
@@ -39,26 +39,26 @@ export class LockNodes implements AsyncDisposable {
     });
   }
 
-  /** Resolves when each of these nodes holds the lock for somebody. */
+  /** Resolves when each of these nodes holds a lease. */
   async hold(names: string): Promise<void> {
     await until(`${names} hold the lock`, async () =>
       (await this.#owners(names)).every((held) => held !== null),
     );
   }
 
-  /** Resolves when none of these nodes holds the lock for anybody. */
+  /** Resolves when none of these nodes holds a lease. */
   async haveForgotten(names: string): Promise<void> {
     await until(`${names} have forgotten the lock`, async () =>
       (await this.#owners(names)).every((held) => held === null),
     );
   }
 
-  /** Writes to disk what the node has now. */
+  /** Saves the node's data to disk. */
   async save(name: string): Promise<void> {
     await this.#client(name).save();
   }
 
-  /** Ends the servers, with SIGKILL, and starts them again at once. */
+  /** Kills the servers with SIGKILL and starts them again at once. */
   async restart(names: string, data: 'kept' | 'none'): Promise<void> {
     const nodes = [...names].map((name) => this.#server(name));
     await Promise.all(nodes.map((node) => node.kill()));
@@ -69,11 +69,11 @@ export class LockNodes implements AsyncDisposable {
     await this.#server(name).setClock(aheadMs);
   }
 
-  /** Gives the node a replica; to be done first of all, for the node's first replica begins another history of its data. */
+  /** Gives the node a replica. Call it first: a first replica changes the node's replication id. */
   async giveReplica(name: string): Promise<void> {
     const spare = this.#spare();
     this.#replication = await TcpProxy.start(this.#server(name));
-    // Else the master waits for more replicas before it sends anything.
+    // By default, the master first waits for more replicas.
     await this.#client(name).config('SET', 'repl-diskless-sync-delay', '0');
     const replica = connect(spare.url);
     await replica.replicaof(this.#replication.host, this.#replication.port);
@@ -83,12 +83,12 @@ export class LockNodes implements AsyncDisposable {
     replica.disconnect();
   }
 
-  /** What the node does from now on does not reach its replica. */
+  /** From now on, the replica receives nothing. */
   cutReplication(): void {
     this.#replication?.hold('toClient');
   }
 
-  /** Ends the master and makes its replica one. Resolves to the server that stands for the node from now on. */
+  /** Kills the master and promotes its replica. Resolves to the server that is the node now. */
   async failOver(name: string): Promise<RedisNode> {
     const spare = this.#spare();
     await this.#server(name).kill();
@@ -103,7 +103,7 @@ export class LockNodes implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#replication?.stop();
     const clients = [...this.#clients.values()];
-    // What is ours to break is thrown away as a whole.
+    // Breakable nodes end with the run, so only shared ones are cleaned.
     if (this.#breakable.length === 0) {
       const own = ['node', 'node-before'].map((key) => this.#lock.keyPrefix + key);
       await Promise.all(clients.map((client) => client.del(own)));
@@ -119,26 +119,26 @@ export class LockNodes implements AsyncDisposable {
 
   #client(name: string): Redis {
     const client = this.#clients.get(name);
-    if (!client) throw new Error(`there is no lock node ${name}`);
+    if (!client) throw new Error(`no such lock node: ${name}`);
     return client;
   }
 
   #server(name: string): LocalRedisNode {
     const node = this.#breakable.find((one) => one.name === name);
-    if (!node) throw new Error(`lock node ${name} is not ours to break`);
+    if (!node) throw new Error(`this story may not break lock node ${name}`);
     return node;
   }
 
   #spare(): LocalRedisNode {
     const spare = this.#breakable.find((one) => !this.#clients.has(one.name));
-    if (!spare) throw new Error('there is no server to fail over to');
+    if (!spare) throw new Error('no server is left to fail over to');
     return spare;
   }
 }
 
 function connect(url: string): Redis {
   const client = new Redis(url, { retryStrategy: () => RECONNECT_MS, maxRetriesPerRequest: null });
-  // A node that has ended is asked again when it is back.
+  // Requests wait until a killed node is back.
   client.on('error', () => {});
   return client;
 }

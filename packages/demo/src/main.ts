@@ -1,56 +1,124 @@
 import { TestbedError } from '@fenced/testbed';
 import { readCommandLine } from '@fenced/testbed/command-line';
 import { type Cell, playCell } from './cell.js';
+import { Display } from './display.js';
+import type { LockAddress } from './job.js';
 import { type DemoOptions, parseOptions, USAGE } from './options.js';
-import { isTold, playsOf } from './scenarios/scenario.js';
 import { type Store, startLockNodes, startStore } from './services.js';
-import { renderCell, renderStory, renderTable } from './timeline.js';
+import { stories as allStories } from './stories/all.js';
+import { isPlayedOn, type Story, type Variant, variantsOf } from './stories/story.js';
+import { briefVerdict, introduction, lesson, storyTitle, table, verdict } from './texts.js';
+import { Timeline } from './timeline.js';
 
-/** Plays the cells that were asked for. The exit code is 0 exactly where all were played and every verdict is the pinned one. */
-async function main(options: DemoOptions): Promise<number> {
-  const tell = (text: string): void => {
-    if (!options.json) process.stdout.write(`${text}\n`);
-  };
+/** Plays the chosen stories. Returns exit code 0 if all were played with the expected verdicts. */
+async function main({ stories, stores: kinds, ...options }: DemoOptions): Promise<number> {
+  if (options.isList) return list(stories);
+  using display = new Display(options.isJson ? 'live' : options.pace, (text) => {
+    if (!options.isJson) process.stdout.write(text);
+  });
   await using services = new AsyncDisposableStack();
   const [redis, ...stores] = await Promise.all([
     startLockNodes().then((service) => services.use(service)),
-    ...options.stores.map((kind) => startStore(kind).then((store) => services.use(store))),
+    ...kinds.map((kind) => startStore(kind).then((store) => services.use(store))),
   ]);
   const programs = {
     redis: `${redis.nodes.length} × ${redis.program}`,
     ...Object.fromEntries(stores.map(({ kind, program }) => [kind, program])),
   };
-  tell(`Real servers: ${Object.values(programs).join(', ')}.`);
-  tell('The document is a list; each client adds its own number to it: [1, 2].');
+  display.line(introduction(Object.values(programs)));
+  if (options.pace === 'step') display.line('\nPress Enter for the next row.');
 
   const cells: Cell[] = [];
   const notPlayed: { readonly title: string; readonly reason: string }[] = [];
-  for (const scenario of options.scenarios) {
-    tell(renderStory(scenario));
-    const told = stores.filter(({ kind }) => isTold(scenario, kind));
+  for (const story of stories) {
+    const used = stores.filter(({ kind }) => isPlayedOn(story, kind));
+    const isFull = options.isFull || story.number === 1;
+    const play = isFull ? playInFull : playBriefly;
+    display.line(storyTitle(story));
     try {
-      for (const play of playsOf(scenario)) {
-        // Side by side: the stores share nothing but the machine.
-        const on = (store: Store): Promise<Cell> => playCell(play, store, redis.nodes);
-        for (const cell of await Promise.all(told.map(on))) {
-          cells.push(cell);
-          tell(renderCell(cell));
-        }
-      }
+      for await (const played of play(story, used, redis.nodes, display)) cells.push(...played);
     } catch (error) {
       if (!(error instanceof TestbedError && error.code === 'unavailable')) throw error;
-      notPlayed.push({ title: scenario.title, reason: error.message });
-      tell(`NOT PLAYED: ${error.message}`);
+      notPlayed.push({ title: story.title, reason: error.message });
+      display.line(`NOT PLAYED: ${error.message}`);
     }
+    display.line(lesson(story, isFull ? allStories[allStories.indexOf(story) + 1] : undefined));
   }
-  tell(renderTable(cells));
-  for (const { title, reason } of notPlayed) tell(`Not played: ${title}: ${reason}`);
-  if (options.json)
+  display.line(table(cells));
+  for (const { title, reason } of notPlayed) display.line(`Not played: ${title}: ${reason}`);
+  await display.printed();
+  if (options.isJson)
     process.stdout.write(`${JSON.stringify({ services: programs, cells, notPlayed }, null, 2)}\n`);
-  return notPlayed.length === 0 && cells.every((cell) => cell.verdict === cell.pinned) ? 0 : 1;
+  return notPlayed.length === 0 && cells.every(isExpected) ? 0 : 1;
 }
 
-// Whoever reads only the beginning (`npm run demo | head`) has closed the pipe: nothing is left to tell.
+/**
+ * Prints the timeline of each variant while it happens on the first store. The other store plays at
+ * the same time, and has a timeline only if its verdict is unexpected.
+ */
+async function* playInFull(
+  story: Story,
+  stores: readonly Store[],
+  nodes: LockAddress['nodes'],
+  display: Display,
+): AsyncGenerator<readonly Cell[]> {
+  for (const variant of variantsOf(story)) {
+    const [shown] = stores;
+    if (!shown) return;
+    const timeline = new Timeline(variant, shown.kind, display);
+    const cells = await Promise.all(
+      stores.map((store) =>
+        playCell(variant, store, nodes, (event) => {
+          if (store === shown) timeline.add(event);
+        }),
+      ),
+    );
+    await timeline.finish();
+    for (const [at, cell] of cells.entries()) {
+      if (at > 0 && !isExpected(cell)) await replay(variant, cell, display);
+      display.line(verdict(cell, at === 0 ? '' : `On ${cell.store}: `));
+    }
+    display.line();
+    yield cells;
+  }
+}
+
+async function replay(variant: Variant, cell: Cell, display: Display): Promise<void> {
+  const timeline = new Timeline(variant, cell.store, display);
+  for (const event of cell.history) timeline.add(event);
+  await timeline.finish();
+}
+
+/** Prints each verdict as soon as it is known. */
+async function* playBriefly(
+  story: Story,
+  stores: readonly Store[],
+  nodes: LockAddress['nodes'],
+  display: Display,
+): AsyncGenerator<readonly Cell[]> {
+  let previous: Variant | null = null;
+  for (const variant of variantsOf(story)) {
+    const cells = await Promise.all(stores.map((store) => playCell(variant, store, nodes)));
+    const isSameLock = previous?.lock === variant.lock;
+    const begin = variant.lock === 'fenced' ? '' : `… ${variant.lock}: `;
+    display.text(`${isSameLock ? ', ' : `${previous ? '\n' : ''}${begin}`}${briefVerdict(cells)}`);
+    previous = variant;
+    yield cells;
+  }
+  display.line('\n');
+}
+
+function list(stories: readonly Story[]): number {
+  for (const { number, title } of stories)
+    process.stdout.write(`${`${number}`.padStart(2)}  ${title}\n`);
+  return 0;
+}
+
+function isExpected({ verdict, pinned }: Cell): boolean {
+  return verdict === pinned;
+}
+
+// `npm run demo | head` closes the pipe early. Then nobody reads the rest.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code !== 'EPIPE') throw error;
   process.exit();

@@ -1,48 +1,69 @@
 import { parseArgs } from 'node:util';
 import { UsageError } from '@fenced/testbed/command-line';
+import type { Pace } from './display.js';
 import { type StoreKind, stores } from './job.js';
-import { scenarios } from './scenarios/all.js';
-import { isTold, type Scenario } from './scenarios/scenario.js';
+import { stories } from './stories/all.js';
+import { isPlayedOn, type Story } from './stories/story.js';
 
 export interface DemoOptions {
-  readonly scenarios: readonly Scenario[];
+  readonly stories: readonly Story[];
   readonly stores: readonly StoreKind[];
-  /** One JSON document on standard output instead of the timeline. */
-  readonly json: boolean;
+  /** Prints timelines for all stories. Otherwise only story 1 has timelines. */
+  readonly isFull: boolean;
+  readonly pace: Pace;
+  /** Prints one JSON document instead of text. */
+  readonly isJson: boolean;
+  /** Prints the names of the stories, and plays none. */
+  readonly isList: boolean;
 }
 
-const numbers: readonly number[] = [...new Set(scenarios.map(({ number }) => number))];
+const numbers: readonly number[] = [...new Set(stories.map(({ number }) => number))];
 
-export const USAGE: string = `npm run demo -- [--only 1,3] [--store s3|postgres]
+export const USAGE: string = `npm run demo -- [--only 1,3] [--store s3|postgres] [--pace slow|step]
+npm run demo -- --list
 npm run --silent demo -- --json [--only 1,3] [--store s3|postgres]
 
-  --only    the scenarios to play, by number, with commas between (all: ${numbers.join(',')})
-  --store   the store to play them on (both: ${stores.join(', ')})
-  --json    print one JSON document instead of the timeline`;
+Plays story 1 in full, and prints the verdicts of the others.
 
-/** @throws {UsageError} if an option has a value that it does not take */
+  --only    play these stories in full, by number, with commas between (${numbers.join(',')})
+  --store   play on one store (both: ${stores.join(', ')})
+  --pace    slow: pause before each row; step: print a row for each Enter
+  --list    print the names of the stories
+  --json    print one JSON document instead of text`;
+
+/** @throws {UsageError} if an option has a wrong value */
 export function parseOptions(): DemoOptions {
   const { values } = parseArgs({
     options: {
       only: { type: 'string' },
       store: { type: 'string' },
-      json: { type: 'boolean' },
+      pace: { type: 'string' },
+      list: { type: 'boolean', default: false },
+      json: { type: 'boolean', default: false },
     },
   });
-  const { only, store, json } = values;
-  if (store !== undefined && !stores.includes(store as StoreKind)) {
+  const { only, store, pace = 'live', list, json } = values;
+  if (store !== undefined && !stores.includes(store as StoreKind))
     throw new UsageError(`--store must be one of ${stores.join(', ')}: ${store}`);
-  }
+  if (values.pace !== undefined && pace !== 'slow' && pace !== 'step')
+    throw new UsageError(`--pace must be slow or step: ${pace}`);
   const chosen = stores.filter((kind) => store === undefined || store === kind);
-  const asked = only === undefined ? scenarios : only.split(',').flatMap(byNumber);
-  const told = asked.filter((scenario) => chosen.some((kind) => isTold(scenario, kind)));
-  if (told.length === 0) throw new UsageError(`--only ${only} is not told on ${store}`);
-  return { scenarios: told, stores: chosen, json: json ?? false };
+  const asked = only === undefined ? stories : only.split(',').flatMap(byNumber);
+  const played = asked.filter((story) => chosen.some((kind) => isPlayedOn(story, kind)));
+  if (played.length === 0) throw new UsageError(`--only ${only} is not played on ${store}`);
+  return {
+    stories: played,
+    stores: chosen,
+    isFull: only !== undefined,
+    pace: pace as Pace,
+    isJson: json,
+    isList: list,
+  };
 }
 
-/** Some stories are told in two ways under one number. */
-function byNumber(text: string): Scenario[] {
-  const found = scenarios.filter(({ number }) => String(number) === text.trim());
+/** Two stories share number 9. */
+function byNumber(text: string): Story[] {
+  const found = stories.filter(({ number }) => String(number) === text.trim());
   if (found.length > 0) return found;
   throw new UsageError(`--only takes the numbers ${numbers.join(', ')}: ${text}`);
 }

@@ -21,19 +21,18 @@ import type { StoreAddress, StoreKind } from './job.js';
 
 export const NODE_COUNT = 5;
 
-/** A store that documents can be made in. */
+/** A running store. */
 export interface Store extends AsyncDisposable {
   readonly kind: StoreKind;
-  /** What runs, for people. */
+  /** Name and version, for display. */
   readonly program: string;
-  /** Where its traffic goes. */
   readonly host: string;
   readonly port: number;
-  /** Makes an empty document that nobody had before. */
+  /** Creates a new, empty document. */
   create(name: string): Promise<StoreAddress>;
 }
 
-/** The address of the same document, reached through another host and port. */
+/** Returns the same document's address with another host and port. */
 export function through(address: StoreAddress, host: string, port: number): StoreAddress {
   if (address.kind === 's3') return { ...address, endpoint: `http://${host}:${port}` };
   const url = new URL(address.url);

@@ -1,13 +1,14 @@
 import { styleText } from 'node:util';
-import type { Cell } from './cell.js';
+import type { Display } from './display.js';
 import { type Actor, type Event, type Lane, type Lines, lanes } from './history.js';
-import { isFenced, type Protection, protections } from './job.js';
-import type { Scenario } from './scenarios/scenario.js';
-import type { Verdict } from './verdict.js';
+import { isFenced, type Protection, type StoreKind } from './job.js';
+import type { Variant } from './stories/story.js';
 
-const WIDTH = 80;
+export const WIDTH = 80;
 const TIME_WIDTH = 8;
 const LANE_WIDTH = (WIDTH - TIME_WIDTH) / lanes.length;
+/** Time for which a row waits for an earlier event of another process. */
+const REORDER_MS = 50;
 
 type Style = Parameters<typeof styleText>[0];
 const laneStyles: Record<Lane, Style> = {
@@ -17,42 +18,124 @@ const laneStyles: Record<Lane, Style> = {
   storage: 'blue',
 };
 
-const explained: Record<Protection, string> = {
+export const explained: Record<Protection, string> = {
   none: 'no lock',
-  lock: 'the lease is checked before the write',
-  metadata: 'the token in the metadata, and only upon the ETag that was read',
-  token: "the lease's token goes with the write",
-  'token+cas': 'the token, and only if nobody wrote since the read',
-  claim: 'the token is claimed before the read',
+  lock: 'a lock, and the lease is checked before the write',
+  metadata: 'the token in the metadata, and the ETag must be the one that was read',
+  token: "the write carries the lease's token, and the storage compares it",
+  'token+cas': 'as token, and the value must be the one that was read',
+  claim: 'as token, and the token is also presented before the read',
 };
 
-export function renderStory(scenario: Scenario): string {
-  const title = styleText('bold', `Scenario ${scenario.number}: ${scenario.title}`);
-  const source = styleText('dim', `(${scenario.source})`);
-  return ['', '═'.repeat(WIDTH), title, ...wrap(scenario.story, WIDTH), source, ''].join('\n');
-}
+/** Prints the events of one variant while they happen, one event a row, in lanes. */
+export class Timeline {
+  readonly #display: Display;
+  readonly #protection: Protection;
+  readonly #isOurs: boolean;
+  #waiting: Event[] = [];
+  #startMs: number | null = null;
+  readonly #stopped = new Set<Lane>();
+  readonly #turnedAway = new Set<Actor>();
+  /** Token of each client's latest lease. */
+  readonly #tokens = new Map<Actor, bigint>();
+  #highest = 0n;
 
-/** The history in lanes, one event a row, and the verdict below. */
-export function renderCell(cell: Cell): string {
-  const stopped = new Set<Lane>();
-  const turnedAway = new Set<Actor>();
-  const rows = cell.history.flatMap((event) => {
-    if (event.operation === 'pause') stopped.add(laneOf(event.actor));
-    if (event.operation === 'wake') stopped.delete(laneOf(event.actor));
-    const isRefusal = event.operation === 'acquire' && event.phase === 'refused';
-    // Who asks again and again is told about once.
-    if (isRefusal && turnedAway.has(event.actor)) return [];
-    if (isRefusal) turnedAway.add(event.actor);
-    const text = tell(event, cell);
-    return text === null ? [] : [row(event, text, stopped)];
-  });
-  return [title(cell), header(), ...rows, ...verdict(cell), ''].join('\n');
-}
+  constructor({ lock, protection }: Variant, store: StoreKind, display: Display) {
+    this.#display = display;
+    this.#protection = protection;
+    this.#isOurs = lock === 'fenced';
+    const name = `${protection} on ${store}${this.#isOurs ? '' : `, ${lock}`}: `;
+    const meaning = this.#isOurs ? explained[protection] : 'the do-it-yourself approach';
+    display.line(styleText('bold', name) + meaning);
+    display.line(header());
+  }
 
-function title({ lock, protection, store }: Cell): string {
-  const isOurs = lock === 'fenced';
-  const name = `${protection} on ${store}${isOurs ? '' : `, ${lock}`}: `;
-  return styleText('bold', name) + (isOurs ? explained[protection] : 'what people do instead');
+  add(event: Event): void {
+    this.#waiting.push(event);
+    setTimeout(() => this.#print(event.atMs), REORDER_MS);
+  }
+
+  /** Prints the rows that still wait. */
+  async finish(): Promise<void> {
+    this.#print(Number.POSITIVE_INFINITY);
+    await this.#display.printed();
+  }
+
+  #print(untilMs: number): void {
+    const isDue = ({ atMs }: Event): boolean => atMs <= untilMs;
+    const due = this.#waiting.filter(isDue).sort((a, b) => a.atMs - b.atMs);
+    this.#waiting = this.#waiting.filter((event) => !isDue(event));
+    for (const event of due) {
+      const row = this.#row(event);
+      if (row !== null) this.#display.row(row);
+    }
+  }
+
+  /** Returns null if the event has no row. */
+  #row(event: Event): string | null {
+    const lane = laneOf(event.actor);
+    if (event.operation === 'pause') this.#stopped.add(lane);
+    if (event.operation === 'wake') this.#stopped.delete(lane);
+    if (event.operation === 'acquire' && event.phase === 'ok' && event.token !== undefined)
+      this.#tokens.set(event.actor, BigInt(event.token));
+    if (event.operation === 'acquire' && event.phase === 'refused') {
+      // Further refusals are not shown.
+      if (this.#turnedAway.has(event.actor)) return null;
+      this.#turnedAway.add(event.actor);
+    }
+    const text = this.#text(event);
+    if (text === null) return null;
+    this.#startMs ??= event.atMs;
+    return layOut(event.atMs - this.#startMs, lane, text, this.#comparison(event), this.#stopped);
+  }
+
+  #text(event: Event): string | null {
+    const unused = this.#isOurs ? '; its token is not used' : '';
+    const token = isFenced(this.#protection) ? `, token ${event.token}` : unused;
+    const name = event.actor === 'gateway A' ? 'gateway A ' : '';
+    const lines = event.lines ? brief(event.lines) : '';
+    const texts: Partial<Record<`${Event['operation']} ${Event['phase']}`, string>> = {
+      'probe refused': 'REFUSES the store: it ignores conditions',
+      'acquire ok': `holds the lock${token}`,
+      'acquire refused': `no lock: ${event.reason}`,
+      'claim ok': 'claim accepted',
+      'claim refused': 'claim REFUSED',
+      'read ok': `reads ${lines}`,
+      'check ok':
+        event.validMs === undefined
+          ? `makes it ${lines}`
+          : `makes it ${lines}; lease valid for ${Math.floor(event.validMs)} ms`,
+      'check failed': 'gives up: the lease is over',
+      'pause ok': `■ ${name}is stopped (SIGSTOP)`,
+      'wake ok': `▶ ${name}wakes up (SIGCONT)`,
+      'write ok': 'write acknowledged',
+      'write refused': 'write REFUSED',
+      'write unknown': 'write: outcome unknown',
+      'expire ok': "client 1's lease is over",
+      'forget ok': `✗ ${event.reason}`,
+      'reach ok': `✂ ${event.reason}`,
+      'hold ok': `✉ ${event.reason}`,
+      'deliver ok': `✉ ${event.reason}`,
+      'lose ok': `✉ ${event.reason}`,
+      'final ok': `holds ${lines}`,
+    };
+    return texts[`${event.operation} ${event.phase}`] ?? null;
+  }
+
+  /** The storage's comparison of a write or a claim: `33 < 34: refused`. Empty for other events. */
+  #comparison({ actor, operation, phase, highest }: Event): string {
+    const isReply = phase === 'ok' || phase === 'refused';
+    if ((operation !== 'write' && operation !== 'claim') || !isReply) return '';
+    const token = isFenced(this.#protection) ? this.#tokens.get(actor) : undefined;
+    if (phase === 'refused') {
+      return highest === undefined ? 'refused' : `${token} < ${highest}: refused`;
+    }
+    if (token === undefined) return 'no token: applied';
+    if (this.#protection === 'metadata') return 'ETag fits: applied';
+    const before = this.#highest;
+    if (token > before) this.#highest = token;
+    return `${token} ≥ ${before}: ${operation === 'claim' ? 'claimed' : 'applied'}`;
+  }
 }
 
 function header(): string {
@@ -60,149 +143,38 @@ function header(): string {
   return `${'ms'.padStart(TIME_WIDTH - 2)}  ${names.join('').trimEnd()}`;
 }
 
-/** As long as its gateway is stopped, a client stands still, too. */
+/** A client waits while its gateway is stopped, so both share a lane. */
 function laneOf(actor: Actor): Lane {
   return actor === 'gateway A' ? 'client 1' : actor;
 }
 
-/** A row has one event, so its text may run over the lanes to the right of its own. */
-function row(event: Event, text: string, stopped: ReadonlySet<Lane>): string {
-  const time = Math.round(event.atMs)
-    .toString()
-    .padStart(TIME_WIDTH - 2);
-  const lane = laneOf(event.actor);
+/** A long text covers the lanes to its right. The storage's comparison ends at the right margin. */
+function layOut(
+  ms: number,
+  lane: Lane,
+  text: string,
+  comparison: string,
+  stopped: ReadonlySet<Lane>,
+): string {
   const bars = lanes.map((lane) => (stopped.has(lane) ? '┊' : '│').padEnd(LANE_WIDTH)).join('');
   const start = lanes.indexOf(lane) * LANE_WIDTH;
-  const before = `${time}  ${bars.slice(0, start)}`;
-  const after = bars.slice(start + text.length + 1).trimEnd();
-  return `${dim(before)}${styleText(laneStyles[lane], text)}${dim(after && ` ${after}`)}`;
+  const storage = Math.min(lanes.indexOf('storage') * LANE_WIDTH, bars.length - comparison.length);
+  const before = `${Math.round(ms)}`.padStart(TIME_WIDTH - 2).concat('  ', bars.slice(0, start));
+  const from = start + text.length + 1;
+  const after = ` ${bars.slice(from, comparison === '' ? undefined : Math.max(from, storage))}`;
+  return [
+    styleText('dim', before),
+    styleText(laneStyles[lane], text),
+    dim(comparison === '' ? after.trimEnd() : after),
+    comparison && styleText(laneStyles.storage, comparison),
+  ].join('');
 }
 
-function verdict(cell: Cell): string[] {
-  const asPinned =
-    cell.verdict === cell.pinned ? 'as expected' : `EXPECTED: ${cell.pinned.toUpperCase()}`;
-  const sentence = `${cell.verdict.toUpperCase()}: ${cell.reason} (${asPinned})`;
-  return wrap(sentence, WIDTH - TIME_WIDTH).map(
-    (line) => ' '.repeat(TIME_WIDTH) + styleText(['bold', verdictStyle(cell.verdict)], line),
-  );
-}
-
-/** What the event means, in a few words; null where it needs no row of its own. */
-function tell(event: Event, { protection, lock }: Cell): string | null {
-  const unused = lock === 'fenced' ? '; its token is not used' : '';
-  const token = isFenced(protection) ? `, token ${event.token}` : unused;
-  const name = event.actor === 'gateway A' ? 'gateway A ' : '';
-  const lines = event.lines ? brief(event.lines) : '';
-  const told: Partial<Record<`${Event['operation']} ${Event['phase']}`, string>> = {
-    'probe refused': 'REFUSES the store: it ignores conditions',
-    'acquire ok': `holds the lock${token}`,
-    'acquire refused': `no lock: ${event.reason}`,
-    'claim ok': `claims: below ${event.token} is void`,
-    'claim refused': `claim REFUSED, ${event.highest} was seen`,
-    'read ok': `reads ${lines}`,
-    'check ok':
-      event.validMs === undefined
-        ? `makes it ${lines}`
-        : `makes it ${lines}; lease good for ${Math.floor(event.validMs)} ms`,
-    'check failed': 'gives up: the lease is over',
-    'pause ok': `■ ${name}is stopped (SIGSTOP)`,
-    'wake ok': `▶ ${name}wakes (SIGCONT)`,
-    'write ok': 'write acknowledged',
-    'write refused': event.highest ? `write REFUSED, ${event.highest} was seen` : 'write REFUSED',
-    'write unknown': 'write: outcome unknown',
-    'expire ok': "client 1's lease is over",
-    'forget ok': `✗ ${event.reason}`,
-    'reach ok': `✂ ${event.reason}`,
-    'hold ok': `✉ ${event.reason}`,
-    'deliver ok': `✉ ${event.reason}`,
-    'lose ok': `✉ ${event.reason}`,
-    'final ok': `holds ${lines}`,
-  };
-  return told[`${event.operation} ${event.phase}`] ?? null;
-}
-
-/** Lines are named after the client that wrote them: `[1, 2]`. */
+/** Lines have the names of their clients: `[1, 2]`. */
 function brief(lines: Lines): string {
   return `[${lines.map((line) => line.replace('client ', '')).join(', ')}]`;
 }
 
-const COLUMN_WIDTHS = {
-  none: 6,
-  lock: 12,
-  metadata: 9,
-  token: 8,
-  'token+cas': 10,
-  claim: 8,
-} as const;
-const STORY_WIDTH = WIDTH - Object.values(COLUMN_WIDTHS).reduce((sum, width) => sum + width, 0);
-
-/** Story by protection, each with its verdict. A row is for all stores that were played, where they agree. */
-export function renderTable(cells: readonly Cell[]): string {
-  const titles = protections.map((protection) => protection.padEnd(COLUMN_WIDTHS[protection]));
-  const stories = Map.groupBy(cells, ({ title, lock }) => `${title} ${lock}`);
-  const right = cells.filter((cell) => cell.verdict === cell.pinned).length;
-  return [
-    '═'.repeat(WIDTH),
-    styleText('bold', (''.padEnd(STORY_WIDTH) + titles.join('')).trimEnd()),
-    ...[...stories.values()].flatMap(tableRows),
-    '',
-    `${right} of ${cells.length} verdicts are as expected.`,
-    `Safe in every story played: ${alwaysSafe(cells).join(', ') || 'nothing'}.`,
-  ].join('\n');
-}
-
-/** Of one story under one lock: a row, or one for each store. */
-function tableRows(cells: readonly Cell[]): string[] {
-  const byStore = [...Map.groupBy(cells, ({ store }) => store)];
-  const rows = byStore.map(([store, own]) => ({ store, verdicts: tableRow(own) }));
-  const agree = rows.every(({ verdicts }) => verdicts === rows[0]?.verdicts);
-  return (agree ? rows.slice(0, 1) : rows).map(({ store, verdicts }) => {
-    const [cell] = cells;
-    const name =
-      cell?.lock === 'fenced' ? `${cell.scenario} ${cell.title}` : `  … ${cell?.lock ?? ''}`;
-    return `${`${name}${agree ? '' : `, ${store}`}`.padEnd(STORY_WIDTH)}${verdicts}`.trimEnd();
-  });
-}
-
-function tableRow(cells: readonly Cell[]): string {
-  const texts = protections.map((protection) => {
-    const cell = cells.find((one) => one.protection === protection);
-    if (!cell) return '–'.padEnd(COLUMN_WIDTHS[protection]);
-    const text = cell.verdict === cell.pinned ? cell.verdict : `${cell.verdict} (!)`;
-    return styleText(verdictStyle(cell.verdict), text.padEnd(COLUMN_WIDTHS[protection]));
-  });
-  return texts.join('');
-}
-
-/** Under our lock: what people do instead is there to fail. */
-function alwaysSafe(cells: readonly Cell[]): readonly Protection[] {
-  const ours = cells.filter(({ lock }) => lock === 'fenced');
-  return protections.filter((protection) => {
-    const verdicts = ours.filter((cell) => cell.protection === protection);
-    return verdicts.length > 0 && verdicts.every(({ verdict }) => isSafe(verdict));
-  });
-}
-
-function verdictStyle(verdict: Verdict): 'green' | 'red' | 'yellow' {
-  if (isSafe(verdict)) return 'green';
-  return verdict === 'unknown' ? 'yellow' : 'red';
-}
-
-/** A client that refused to write has lost nothing. */
-function isSafe(verdict: Verdict): boolean {
-  return verdict === 'safe' || verdict === 'refused';
-}
-
 function dim(text: string): string {
   return text && styleText('dim', text);
-}
-
-function wrap(text: string, width: number): string[] {
-  const lines = [''];
-  for (const word of text.split(' ')) {
-    const line = lines.at(-1) ?? '';
-    if (line !== '' && line.length + 1 + word.length > width) lines.push(word);
-    else lines[lines.length - 1] = line === '' ? word : `${line} ${word}`;
-  }
-  return lines;
 }

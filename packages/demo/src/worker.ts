@@ -1,13 +1,11 @@
 /**
- * A client of the article: it takes the lock, reads the document, changes it, writes it back and releases the lock.
- *
- * It does its work as any program would and knows nothing of the story it is in. Where it is paused, and which of its
- * packets are late, is the director's business.
+ * A client of the article. It acquires the lock, reads the document, changes it, writes it back and
+ * releases the lock, as any program would. It does not know the story: faults come from outside.
  */
 import { setTimeout } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import type { FencedDocument } from './documents/document.js';
-import { openFenced, openMarked, openPlain } from './documents/open.js';
+import { openFenced, openPlain, openWithMetadata } from './documents/open.js';
 import type { Lines } from './history.js';
 import type { Job } from './job.js';
 import { Reported, report, step } from './journal.js';
@@ -23,16 +21,16 @@ const nodes = job.lock.nodes.map(({ name, url }) => {
     lazyConnect: true,
     maxRetriesPerRequest: 1,
     retryStrategy: () => RECONNECT_MS,
-    // At the end ioredis waits as long as this even for connections that are closed already.
+    // At the end, ioredis waits this long even for connections that are already closed.
     disconnectTimeout: RECONNECT_MS,
   });
-  // Nodes come and go; what became of a request its reply tells.
+  // Each request reports its own failure.
   client.on('error', () => {});
   return { name, client };
 });
 const lock = openLock(job.lock, nodes);
 
-/** Connects first, as programs do when they start, and asks until it has the lock. */
+/** Connects, as programs do at start, and retries until it has the lock or the time is over. */
 async function acquire(): Promise<HeldLock> {
   await Promise.allSettled(nodes.map(({ client }) => client.connect()));
   const startedMs = performance.now();
@@ -46,7 +44,7 @@ async function acquire(): Promise<HeldLock> {
   }
 }
 
-/** The lease, reported when it begins and when it is given up. */
+/** Reports the begin and the release of a lease. */
 function reported(lease: HeldLock): HeldLock {
   const { token } = lease;
   const facts = { validMs: lease.remainingMs(), ...(token !== null && { token: `${token}` }) };
@@ -63,7 +61,7 @@ function reported(lease: HeldLock): HeldLock {
 }
 
 function tokenOf({ token }: HeldLock): bigint {
-  if (token === null) throw new Error(`${job.lock.kind} gives no tokens`);
+  if (token === null) throw new Error(`the lock ${job.lock.kind} issues no tokens`);
   return token;
 }
 
@@ -73,12 +71,12 @@ async function open(): Promise<FencedDocument> {
   return document;
 }
 
-/** The change itself, and the last look at the lease before the result is written. */
+/** Adds this client's line, and checks the lease a last time before the write. */
 function edit(current: Lines, lease?: HeldLock): Lines {
   const edited = current.includes(job.line) ? current : [...current, job.line];
   const validMs = lease?.remainingMs();
   if (validMs === 0) {
-    report('check', 'failed', { reason: 'the lease is over, so nothing is written' });
+    report('check', 'failed', { reason: 'the lease is over, so nothing was written' });
     throw new Reported();
   }
   report('check', 'ok', { lines: edited, ...(validMs !== undefined && { validMs }) });
@@ -101,7 +99,7 @@ async function withLock(): Promise<void> {
 }
 
 async function withTokenInMetadata(): Promise<void> {
-  await using document = await openMarked(job.storage);
+  await using document = await openWithMetadata(job.storage);
   await using lease = await acquire();
   const current = await read(document);
   const edited = edit(current, lease);

@@ -1,31 +1,31 @@
 import type { Lines } from '../history.js';
 
-/** A document as everybody stores it: the last write wins. */
+/** A document without protection: the last write wins. */
 export interface PlainDocument extends AsyncDisposable {
   read(): Promise<Lines>;
   write(lines: Lines): Promise<void>;
 }
 
-/** A document as one fences it at first: the token beside the value, and a write only upon what was read. */
-export interface MarkedDocument extends AsyncDisposable {
+/** A document with the token in its metadata. A write demands the ETag that was read. */
+export interface MetadataDocument extends AsyncDisposable {
   read(): Promise<Lines>;
   /** @throws {StaleTokenError} {@link ConflictError} */
   write(lines: Lines, token: bigint): Promise<void>;
-  /** The token that is stored. */
+  /** Returns the stored token. */
   highest(): Promise<bigint>;
 }
 
-/** A document that refuses a write whose token is lower than the highest it has seen. */
+/** A document that refuses writes with a stale token. */
 export interface FencedDocument extends AsyncDisposable {
-  /** Does what the first write would otherwise do under the lease: finds out whether the server can be trusted. */
+  /** Tests the server. Otherwise the first write would, and use up time of the lease. */
   prepare(): Promise<void>;
   read(): Promise<Lines>;
-  /** Writes, whatever is there now. */
+  /** Replaces the present value. */
   put(lines: Lines, token: bigint): Promise<void>;
-  /** Reads and writes; begins again where somebody else wrote in between. */
+  /** Reads and writes. Repeats both if another write came in between. */
   update(token: bigint, edit: (current: Lines) => Lines): Promise<void>;
-  /** From now on every lower token is refused, though nothing has been written yet. */
+  /** Raises the ratchet without a write: every lower token is refused from now on. */
   claim(token: bigint): Promise<void>;
-  /** The highest token seen. */
+  /** Returns the highest token seen. */
   highest(): Promise<bigint>;
 }

@@ -13,7 +13,7 @@ export function openFenced({ url, behind, name }: GatewayAddress): FencedDocumen
   return {
     ...document,
     async prepare() {
-      // The gateway has found out about its server by itself; what is left is the way to the gateway.
+      // The gateway has tested its server. This opens the connection to the gateway.
       await document.highest();
     },
     [Symbol.asyncDispose]: async () => {},

@@ -2,7 +2,7 @@ import type { Objects } from '@fenced/client';
 import type { Lines } from '../history.js';
 import type { FencedDocument } from './document.js';
 
-/** What a document does that is an object, on S3 or behind a gateway. */
+/** The document's methods if it is an object, on S3 or behind a gateway. */
 export function objectDocument(
   objects: Objects,
   key: string,

@@ -21,7 +21,7 @@ export const TABLE = `
 
 export function connect(url: string): pg.Pool {
   const pool = new pg.Pool({ connectionString: url });
-  // The pool replaces an idle connection that the server has ended; unheard, the event would end the process.
+  // The pool replaces a broken idle connection. Without a listener, the event ends the process.
   pool.on('error', () => {});
   return pool;
 }
@@ -66,7 +66,7 @@ export function openFenced({ url, id }: PostgresAddress): FencedDocument {
   };
 }
 
-/** The document as gateways keep it: the record of the same name. */
+/** Opens the record that gateways write to. */
 export function openRecord({ url, id }: PostgresAddress): FencedDocument {
   const pool = connect(url);
   const document = recordDocument(new FencedPostgres({ pool }), id);
@@ -82,6 +82,6 @@ export function openRecord({ url, id }: PostgresAddress): FencedDocument {
 async function read(pool: pg.Pool, id: string): Promise<{ lines: Lines; version: string }> {
   const { rows } = await pool.query(READ, [id]);
   const [row] = rows;
-  if (!row) throw new Error(`no such document id=${id}`);
+  if (!row) throw new Error(`no such document: id=${id}`);
   return row;
 }

@@ -3,7 +3,7 @@ import type { Lines } from '../history.js';
 import type { FencedDocument } from './document.js';
 
 /**
- * What a document does that is a record, in Postgres or behind a gateway.
+ * The document's methods if it is a record, in Postgres or behind a gateway.
  *
  * @param name `collection/id`
  */

@@ -8,7 +8,7 @@ import {
 import { StaleTokenError } from '@fenced/store';
 import { FencedS3 } from '@fenced/store/s3';
 import type { StoreAddress } from '../job.js';
-import type { FencedDocument, MarkedDocument, PlainDocument } from './document.js';
+import type { FencedDocument, MetadataDocument, PlainDocument } from './document.js';
 import { objectDocument, parse } from './object.js';
 
 type S3Address = Extract<StoreAddress, { readonly kind: 's3' }>;
@@ -56,10 +56,10 @@ export function openFenced(address: S3Address): FencedDocument {
 }
 
 /**
- * The token in the metadata only: compared with that of what was read, and written upon exactly that, by `If-Match`. Sound, if
- * an ETag told one write from another; it tells bytes.
+ * Keeps the token in the metadata only. A write compares it with the token that was read, and has
+ * `If-Match`. It would be correct if an ETag identified a write, but it identifies bytes.
  */
-export function openMarked(address: S3Address): MarkedDocument {
+export function openWithMetadata(address: S3Address): MetadataDocument {
   const client = connect(address);
   const object = { Bucket: address.bucket, Key: address.key };
   let read: { readonly etag: string; readonly token: bigint } | undefined;
@@ -79,7 +79,7 @@ export function openMarked(address: S3Address): MarkedDocument {
       const highest = read?.token ?? 0n;
       if (token < highest)
         throw new StaleTokenError({ resource: object.Key, presented: token, highest });
-      // Ceph 16 compares the ETag without its quotes; others take it so, too.
+      // Ceph 16 compares the ETag without its quotes. Other servers accept both forms.
       const condition = read ? { IfMatch: read.etag.replaceAll('"', '') } : { IfNoneMatch: '*' };
       const Metadata = { token: `${token}` };
       const Body = JSON.stringify(lines);

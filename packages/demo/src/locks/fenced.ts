@@ -1,7 +1,7 @@
 import { Redlock, type RedlockConfig } from '@fenced/lock';
 import { type Lock, summarize } from './lock.js';
 
-/** What this project is about. */
+/** `Redlock` of `@fenced/lock`. */
 export function fencedLock(config: RedlockConfig): Lock {
   const redlock = new Redlock(config);
   return {

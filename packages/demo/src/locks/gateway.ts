@@ -2,7 +2,7 @@ import { LeaseError } from '@fenced/client';
 import { gatewayAt } from '../gateway-client.js';
 import type { Lock } from './lock.js';
 
-/** Ours, behind a gateway. */
+/** `@fenced/lock` behind a gateway. */
 export function gatewayLock(url: string): Lock {
   const gateway = gatewayAt(url);
   return {

@@ -1,22 +1,22 @@
 /** A lease as its holder sees it. */
 export interface HeldLock extends AsyncDisposable {
-  /** Null where the lock gives none. */
+  /** Null if the lock issues no tokens. */
   readonly token: bigint | null;
-  /** Milliseconds for which the holder believes that nobody else has the lock. */
+  /** Returns the milliseconds for which the holder relies on the lease. */
   remainingMs(): number;
 }
 
 export type LockAttempt =
   | { readonly ok: true; readonly lease: HeldLock }
-  /** `why` is what the nodes said, in a few words. */
+  /** `why` has the nodes' answers in a few words. */
   | { readonly ok: false; readonly why: string };
 
-/** What a client takes its locks from: ours, or what people write themselves. */
+/** A lock service: `@fenced/lock` or a do-it-yourself one. */
 export interface Lock {
   tryAcquire(resource: string, ttlMs: number): Promise<LockAttempt>;
 }
 
-/** The answers of the nodes that were waited for, the same ones together: `A B held; C not-voting`. */
+/** Groups the nodes by their answers: `A B held; C not-voting`. Pending nodes are left out. */
 export function summarize(
   nodes: readonly { readonly name: string; readonly answer: string }[],
 ): string {

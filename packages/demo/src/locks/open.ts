@@ -35,7 +35,7 @@ export function openLock(
   }
 }
 
-/** Who has the lock at this node, by its own clock; null where nobody has. */
+/** Returns the owner id of the lease that this node holds by its own clock, or null. */
 export async function ownerAt(
   { kind, keyPrefix }: LockAddress,
   node: Redis,
@@ -49,7 +49,7 @@ export async function ownerAt(
   return owner === undefined || Number(ends) < nowMs ? null : owner;
 }
 
-/** Brings the nodes to where they are after years of use: the next holder is given `nextToken`. */
+/** Brings the nodes into a state of long use: the resource's next token is `nextToken`. */
 export async function useBefore(
   { kind, keyPrefix }: LockAddress,
   nodes: readonly Node[],

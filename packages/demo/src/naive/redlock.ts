@@ -12,18 +12,19 @@ export interface NaiveNode {
 export interface NaiveRedlockOptions {
   /** @default none */
   readonly tokens?: NaiveTokens;
-  /** Counts the lease from the last answer instead of from the first question. @default false */
+  /** Counts the lease from the last reply instead of the request. @default false */
   readonly ignoresElapsedTime?: boolean;
 }
 
 const RELEASE = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end`;
 
 /**
- * Redlock as most people have it, after the Redis documentation: `SET NX PX` on every node, and a majority wins.
+ * Redlock as most libraries implement it, after the Redis documentation: `SET NX PX` on every node,
+ * and a majority wins.
  *
- * It takes a node's word for what the node remembers. One that crashed, failed over or has another idea of the time
- * forgets whom it gave the lock to and gives it to the next one, who may then have a majority, too. The documentation
- * asks operators to keep such a node out as long as a lease may last; nothing here does.
+ * It trusts each node's memory. A node that crashed, failed over or has a wrong clock forgets its
+ * lease and grants the lock again. So a second client may have a majority, too. The documentation
+ * asks operators to keep such a node out for one TTL. Nothing here does that.
  */
 export class NaiveRedlock implements Lock {
   readonly #nodes: readonly NaiveNode[];
@@ -78,7 +79,7 @@ export function lockKey(keyPrefix: string, resource: string): string {
   return `${keyPrefix}lock:${resource}`;
 }
 
-/** Where naive tokens are counted. */
+/** Key of the counter for naive tokens. */
 export function counterKey(keyPrefix: string, resource: string): string {
   return `${keyPrefix}counter:${resource}`;
 }

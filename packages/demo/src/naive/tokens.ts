@@ -1,10 +1,10 @@
 import type { Redis } from 'ioredis';
 
-/** How people number the holders of a lock. */
+/** A do-it-yourself source of tokens. */
 export interface NaiveTokens {
-  /** Asked of each node that grants the lock. */
+  /** Runs on each node that grants the lock. */
   ofNode(node: Redis, counter: string): Promise<number>;
-  /** Asked once a majority has. */
+  /** Runs once, after a majority has granted the lock. */
   choose(
     ofNodes: readonly number[],
     nodes: readonly Redis[],
@@ -18,21 +18,22 @@ export const noTokens: NaiveTokens = {
 };
 
 /**
- * A counter on the first node. A majority guards the lock and one machine the number: where that restarts with a copy
- * of yesterday, or with nothing, the numbers come again.
+ * A counter on the first node. A majority guards the lock, but one machine guards the number. If it
+ * restarts with old data or none, numbers repeat.
  */
 export const counterOnOneNode: NaiveTokens = {
   ofNode: async () => 0,
   async choose(_, [first], counter) {
-    if (!first) throw new Error('there is no node to count on');
+    if (!first) throw new Error('the counter needs a node');
     return BigInt(await first.incr(counter));
   },
 };
 
 /**
- * A counter on every node; the highest of those that granted the lock is the token. No node is told which number was
- * taken. So where one node is ahead, because an attempt failed that reached only that one, two majorities, one with it
- * and the next without, come to the same number. And where all nodes lose their data all numbers come again.
+ * A counter on every node. The token is the highest among the nodes that granted the lock, and no
+ * node learns which number was chosen. After a failed acquisition, one node may be ahead. Then a
+ * majority with it and the next one without it choose the same number. If all nodes lose their
+ * data, all numbers repeat.
  */
 export const highestCounter: NaiveTokens = {
   ofNode: (node, counter) => node.incr(counter),

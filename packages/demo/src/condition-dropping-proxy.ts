@@ -13,10 +13,10 @@ import {
 const METADATA = 'x-amz-meta-';
 
 /**
- * A gateway before a real S3 server that drops conditions, as several proxies and servers do: every write is a plain one, and
- * every answer a success. It signs anew, so that nobody notices.
+ * An HTTP proxy before a real S3 server that drops conditions, as several proxies and servers do.
+ * It makes every write unconditional and signs it anew, so every write succeeds.
  */
-export class ForgetfulGateway implements AsyncDisposable {
+export class ConditionDroppingProxy implements AsyncDisposable {
   readonly host = '127.0.0.1';
   readonly #server: Server;
   readonly #client: S3Client;
@@ -26,13 +26,13 @@ export class ForgetfulGateway implements AsyncDisposable {
     this.#client = client;
   }
 
-  /** @param client of its own: it is closed in the end */
-  static async start(client: S3Client): Promise<ForgetfulGateway> {
+  /** @param client destroyed with the proxy */
+  static async start(client: S3Client): Promise<ConditionDroppingProxy> {
     const server = createServer((incoming, outgoing) => {
       forward(client, incoming, outgoing).catch((error: unknown) => fail(outgoing, error));
     });
     await once(server.listen(0, '127.0.0.1'), 'listening');
-    return new ForgetfulGateway(server, client);
+    return new ConditionDroppingProxy(server, client);
   }
 
   get port(): number {
@@ -51,7 +51,7 @@ async function forward(
   incoming: IncomingMessage,
   outgoing: ServerResponse,
 ): Promise<void> {
-  const { pathname, searchParams } = new URL(incoming.url ?? '', 'http://gateway');
+  const { pathname, searchParams } = new URL(incoming.url ?? '', 'http://proxy');
   const [, Bucket = '', ...path] = pathname.split('/').map(decodeURIComponent);
   const object = { Bucket, Key: path.join('/') };
   const body = Buffer.concat(await Array.fromAsync(incoming));

@@ -2,15 +2,15 @@ import { bothRead } from './both-read.js';
 import { delayedPacket } from './delayed-packet.js';
 import { etagAgain } from './etag-again.js';
 import { failedOverNode, jumpingClock, restartedNode } from './forgetful-nodes.js';
-import { forgetfulStore } from './forgetful-store.js';
+import { ignoredConditions } from './ignored-conditions.js';
 import { lateGrants } from './late-grants.js';
 import { lostReply } from './lost-reply.js';
 import { counterOnOneNode, highestCounter, wipedNodes } from './naive-tokens.js';
 import { pausedBeforeWrite } from './paused-before-write.js';
 import { pausedGateway } from './paused-gateway.js';
-import type { Scenario } from './scenario.js';
+import type { Story } from './story.js';
 
-export const scenarios: readonly Scenario[] = [
+export const stories: readonly Story[] = [
   pausedBeforeWrite,
   delayedPacket,
   bothRead,
@@ -23,6 +23,6 @@ export const scenarios: readonly Scenario[] = [
   highestCounter,
   etagAgain,
   lostReply,
-  forgetfulStore,
+  ignoredConditions,
   pausedGateway,
 ];

@@ -1,0 +1,276 @@
+import { type TcpProxy, WorkerProcess } from '@fenced/testbed';
+import { openBehindGateways, openFenced, openPlain, openWithMetadata } from './documents/open.js';
+import type { Gateways } from './gateways.js';
+import { type Event, History } from './history.js';
+import { isFenced, type Job, type StoreAddress } from './job.js';
+import { type ClientNumber, LockNetwork } from './lock-network.js';
+import type { LockNodes } from './lock-nodes.js';
+import { through } from './services.js';
+import type { ControlledClient, Controls } from './stories/story.js';
+
+/**
+ * Client 1's TTL, if the story waits for its end. A slow store needs some of it before the write.
+ * Client 2's lease must last while client 1 acts.
+ */
+const SHORT_TTL_MS = 2_000;
+const LONG_TTL_MS = 10_000;
+const WAIT_MS = 30_000;
+/** Refusals after which the story continues. A node that votes too early has voted by then. */
+const TURNED_AWAY_TIMES = 5;
+const HOUR_MS = 3_600_000;
+
+const WORKER: URL = new URL('./worker.js', import.meta.url);
+const BEFORE_ACQUIRE = { file: WORKER, text: 'const attempt = await lock.tryAcquire' };
+/** After the last check. */
+const BEFORE_WRITE = { file: WORKER, text: 'return edited;' };
+
+/** The part of the job that both clients share. */
+interface SharedJob extends Omit<Job, 'line' | 'ttlMs' | 'waitMs'> {
+  readonly storage: StoreAddress;
+}
+
+interface Start {
+  readonly stopAt?: typeof BEFORE_WRITE;
+  readonly waitMs?: number;
+}
+
+interface Parts {
+  readonly job: SharedJob;
+  /** Stands before the storage. Client 1's packets pass through it. */
+  readonly proxy: TcpProxy;
+  readonly nodes: LockNodes;
+  readonly leaseLasts: boolean;
+  readonly gateways: Gateways | null;
+}
+
+/** Starts the clients of one run, injects the story's faults, and records the history. */
+export class RecordedControls implements Controls, AsyncDisposable {
+  readonly history: History = new History();
+  readonly #parts: Parts;
+  readonly #network: LockNetwork;
+  readonly #clients: WorkerProcess[] = [];
+
+  constructor(parts: Parts) {
+    this.#parts = parts;
+    this.#network = new LockNetwork(parts.job.lock.nodes);
+  }
+
+  client(number: ClientNumber): Promise<ControlledClient> {
+    return this.#client(number, {});
+  }
+
+  clientStoppedBeforeWrite(number: ClientNumber): Promise<ControlledClient> {
+    return this.#client(number, { stopAt: BEFORE_WRITE });
+  }
+
+  clientThatGivesUp(number: ClientNumber): Promise<ControlledClient> {
+    return this.#client(number, { waitMs: 0 });
+  }
+
+  async clientStoppedBeforeAcquire(): Promise<ControlledClient> {
+    await this.#network.addProxies(1);
+    const process = await this.#start(1, { stopAt: BEFORE_ACQUIRE });
+    await process.reachedStop();
+    return this.#controlled(1, process);
+  }
+
+  gateway(): ReturnType<Controls['gateway']> {
+    const { gateways } = this.#parts;
+    if (!gateways) throw new Error('this story has no gateways');
+    return this.#stoppable('gateway A', gateways.a);
+  }
+
+  holdPackets(): void {
+    this.#parts.proxy.hold('toServer');
+  }
+
+  async packetIsHeld(): Promise<void> {
+    await this.#parts.proxy.untilHeld('toServer');
+    this.#record('storage', 'hold', 'packet is held');
+  }
+
+  deliver(): void {
+    this.#record('storage', 'deliver', 'packet arrives');
+    this.#parts.proxy.release('toServer');
+  }
+
+  loseReplies(): void {
+    this.#parts.proxy.swallow('toClient');
+  }
+
+  async replyIsLost(): Promise<void> {
+    const { proxy } = this.#parts;
+    await proxy.untilSwallowed('toClient');
+    this.#record('storage', 'lose', 'reply is lost');
+    proxy.cut();
+    proxy.heal();
+  }
+
+  async leaseEnds(): Promise<void> {
+    const { job, nodes } = this.#parts;
+    if (job.protection === 'none') return;
+    await nodes.leaseEnds();
+    this.#record('lock nodes', 'expire');
+  }
+
+  holdGrants(): void {
+    this.#network.holdReplies();
+  }
+
+  async grantsAreHeld(): Promise<void> {
+    await this.#parts.nodes.hold(this.#allNodes());
+    await this.#network.repliesAreHeld();
+    this.#record('lock nodes', 'hold', 'the grants are held');
+  }
+
+  deliverGrants(): void {
+    this.#record('lock nodes', 'deliver', 'the grants arrive');
+    this.#network.deliverReplies();
+  }
+
+  async reaches(number: ClientNumber, names: string): Promise<void> {
+    await this.#network.reaches(number, names);
+    this.#record('lock nodes', 'reach', `client ${number} reaches only ${letters(names)}`);
+  }
+
+  save(name: string): Promise<void> {
+    return this.#parts.nodes.save(name);
+  }
+
+  restart(names: string, data: 'kept' | 'none'): Promise<void> {
+    const how = data === 'none' ? 'without data' : 'with old data';
+    const which = names === this.#allNodes() ? 'all restart' : `${letters(names)} restarts`;
+    return this.#forget(names, `${which} ${how}`, () => this.#parts.nodes.restart(names, data));
+  }
+
+  jumpAhead(name: string): Promise<void> {
+    const how = `${letters(name)}'s clock jumps an hour ahead`;
+    return this.#forget(name, how, () => this.#parts.nodes.moveClock(name, HOUR_MS));
+  }
+
+  cutReplication(): void {
+    this.#parts.nodes.cutReplication();
+  }
+
+  failOver(name: string): Promise<void> {
+    return this.#forget(name, `${letters(name)} fails over to its replica`, async () =>
+      this.#network.redirect(name, await this.#parts.nodes.failOver(name)),
+    );
+  }
+
+  /** Records what is stored in the end. It is read without the proxy. */
+  async readFinalState(): Promise<void> {
+    await using document = await this.#opener()(this.#parts.job.storage);
+    this.history.record({
+      actor: 'storage',
+      operation: 'final',
+      phase: 'ok',
+      lines: await document.read(),
+      ...('highest' in document && { token: (await document.highest()).toString() }),
+    });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all(this.#clients.map((client) => client.kill()));
+    await this.#network[Symbol.asyncDispose]();
+  }
+
+  #opener() {
+    const { job, gateways } = this.#parts;
+    if (gateways) return openBehindGateways;
+    if (!isFenced(job.protection)) return openPlain;
+    return job.protection === 'metadata' ? openWithMetadata : openFenced;
+  }
+
+  async #client(number: ClientNumber, start: Start): Promise<ControlledClient> {
+    return this.#controlled(number, await this.#start(number, start));
+  }
+
+  async #start(number: ClientNumber, { stopAt, waitMs = WAIT_MS }: Start): Promise<WorkerProcess> {
+    const { job: shared, gateways, leaseLasts } = this.#parts;
+    const name = `client ${number}` as const;
+    const job: Job = {
+      ...shared,
+      ...(gateways?.addresses(number) ?? this.#addresses(number)),
+      line: name,
+      waitMs,
+      ttlMs: number === 1 && !leaseLasts ? SHORT_TTL_MS : LONG_TTL_MS,
+    };
+    const process = await WorkerProcess.start(WORKER, {
+      ...(stopAt && { stopAt }),
+      args: [JSON.stringify(job)],
+      onLine: (line) => this.history.record({ actor: name, ...JSON.parse(line) }),
+    });
+    this.#clients.push(process);
+    return process;
+  }
+
+  #addresses(number: ClientNumber): Pick<Job, 'lock' | 'storage'> {
+    const { job, proxy } = this.#parts;
+    return {
+      lock: { ...job.lock, nodes: this.#network.addresses(number) },
+      storage: number === 1 ? through(job.storage, proxy.host, proxy.port) : job.storage,
+    };
+  }
+
+  #controlled(number: ClientNumber, process: WorkerProcess): ControlledClient {
+    const name = `client ${number}` as const;
+    const finished = async (): Promise<void> => {
+      const { code, signal } = await process.exited;
+      if (code !== 0) {
+        throw new Error(`${name} crashed code=${code} signal=${signal} ${process.stderr}`);
+      }
+    };
+    return {
+      ...this.#stoppable(name, process),
+      proceed: () => process.proceed(),
+      finished,
+      finishedOrTurnedAway: () =>
+        Promise.race([
+          finished(),
+          this.history.recorded(name, 'acquire', 'refused', TURNED_AWAY_TIMES),
+        ]),
+    };
+  }
+
+  #stoppable(name: Event['actor'], process: WorkerProcess): ReturnType<Controls['gateway']> {
+    return {
+      reachedWrite: () => process.reachedStop(),
+      pause: async () => {
+        await process.pause();
+        this.#record(name, 'pause');
+      },
+      wake: async () => {
+        this.#record(name, 'wake');
+        await process.wake();
+      },
+    };
+  }
+
+  /** Invariant: the nodes held the lease before the fault, and do not hold it after the fault. */
+  async #forget(names: string, how: string, fault: () => Promise<void>): Promise<void> {
+    const { nodes } = this.#parts;
+    await nodes.hold(names);
+    await fault();
+    await nodes.haveForgotten(names);
+    this.#record('lock nodes', 'forget', how);
+  }
+
+  #allNodes(): string {
+    return this.#parts.job.lock.nodes.map(({ name }) => name).join('');
+  }
+
+  #record(actor: Event['actor'], operation: Event['operation'], reason?: string): void {
+    this.history.record({
+      actor,
+      operation,
+      phase: 'ok',
+      ...(reason !== undefined && { reason }),
+    });
+  }
+}
+
+/** `abc` as the article writes it: `A, B, C`. */
+function letters(names: string): string {
+  return [...names.toUpperCase()].join(', ');
+}
