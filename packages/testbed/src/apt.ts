@@ -3,21 +3,21 @@ import { open, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
 import { TestbedError } from './errors.js';
-import { makeTemporaryFolder, spawnWithLifeline } from './lifeline.js';
+import { makeTemporaryFolder, spawnGuarded } from './guardian.js';
 import { findProgram } from './programs.js';
 
-/** What Debian's packages ask before they start a service of their own. */
+/** Script that Debian's packages run before they start their services. */
 const POLICY = '/usr/sbin/policy-rc.d';
 const POLICY_BEFORE = `${POLICY}.before-fenced`;
 
-/** One set-up of ours at a time. */
+/** Lock file: only one set-up runs at a time. */
 const LOCK = '/run/lock/fenced-apt';
 const LOCK_POLL_MS = 200;
 
 /**
  * Installs Debian packages without starting the services that come with them.
  *
- * @throws {TestbedError} `unavailable` with the last lines of apt-get, where it fails.
+ * @throws {TestbedError} `unavailable` with the last lines of apt-get if it fails
  */
 export async function installPackages(
   packages: readonly string[],
@@ -26,7 +26,7 @@ export async function installPackages(
   if (findProgram('apt-get') === undefined) return;
   await using folder = await makeTemporaryFolder('apt');
   const logPath = join(folder.path, 'apt.log');
-  await takeTurn();
+  await takeLock();
   try {
     await forbidServices();
     say('Fetching the list of Debian packages (apt-get update) ...');
@@ -39,8 +39,8 @@ export async function installPackages(
   }
 }
 
-/** The file names the process whose turn it is. Where that has ended, it is nobody's. */
-async function takeTurn(): Promise<void> {
+/** Creates the lock file with this process's id. Removes the file of a process that has ended. */
+async function takeLock(): Promise<void> {
   for (;;) {
     try {
       await writeFile(LOCK, `${process.pid}`, { flag: 'wx' });
@@ -49,7 +49,7 @@ async function takeTurn(): Promise<void> {
       if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
     }
     const owner = Number(await readFile(LOCK, 'utf8').catch(() => '0'));
-    // 0 where it was just made, or has just gone.
+    // 0 means that it was just created or removed.
     if (owner > 0 && !existsSync(`/proc/${owner}`)) await rm(LOCK, { force: true });
     else await setTimeout(LOCK_POLL_MS);
   }
@@ -58,9 +58,9 @@ async function takeTurn(): Promise<void> {
 async function aptGet(args: readonly string[], logPath: string): Promise<void> {
   await using log = await open(logPath, 'a');
   const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' };
-  // Somebody else's apt-get may be running.
-  const patience = ['-o', 'DPkg::Lock::Timeout=600'];
-  const child = await spawnWithLifeline('apt-get', ['--quiet', ...patience, ...args], {
+  // Another apt-get may be running.
+  const lockTimeout = ['-o', 'DPkg::Lock::Timeout=600'];
+  const child = await spawnGuarded('apt-get', ['--quiet', ...lockTimeout, ...args], {
     env,
     stdout: log.fd,
     stderr: log.fd,
@@ -71,13 +71,13 @@ async function aptGet(args: readonly string[], logPath: string): Promise<void> {
   throw new TestbedError('unavailable', `apt-get ${args[0]} failed:\n${lines}`);
 }
 
-/** The policy forbids only while this process lives, so that even a kill -9 leaves the machine as it was. */
+/** Forbids services while this process lives. So even `kill -9` leaves the machine as it was. */
 async function forbidServices(): Promise<void> {
   const script = `#!/bin/sh
 kill -0 ${process.pid} 2>/dev/null && exit 101
 [ ! -x ${POLICY_BEFORE} ] || exec ${POLICY_BEFORE} "$@"
 `;
-  // One that names the other file is ours, left by a set-up that was killed.
+  // A script that contains the other name is ours, from a set-up that was killed.
   const before = existsSync(POLICY) ? await readFile(POLICY, 'utf8') : POLICY_BEFORE;
   if (!before.includes(POLICY_BEFORE)) await rename(POLICY, POLICY_BEFORE);
   await writeFile(POLICY, script, { mode: 0o755 });

@@ -2,15 +2,15 @@ import { readFile, realpath } from 'node:fs/promises';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 
 /**
- * A place in a JavaScript program as it runs: the statement that begins with `text`, which stands in `file` exactly once.
- * For TypeScript that was compiled it is a place in the compiled file.
+ * A statement of a JavaScript program: the one that begins with `text`, which occurs in `file`
+ * once. For compiled TypeScript, `file` is the compiled file.
  */
 export interface Place {
   readonly file: URL | string;
   readonly text: string;
 }
 
-/** The place cannot be stopped at, or the debugger cannot be spoken to. The caller must mend the place it asked for. */
+/** The debugger cannot stop at the place, or does not answer. The caller must correct the place. */
 export class BreakpointError extends Error {
   constructor(message: string, options?: { readonly cause?: unknown }) {
     super(message, options);
@@ -18,24 +18,26 @@ export class BreakpointError extends Error {
   }
 }
 
-/** Where V8 is told to stop. Lines and columns count from 0, as the protocol counts them. */
+/** A place as the protocol expects it: lines and columns count from 0. */
 export interface Location {
   readonly url: string;
   readonly lineNumber: number;
   readonly columnNumber: number;
 }
 
-/** @throws {BreakpointError} where the file cannot be read, or `text` does not stand in it exactly once. */
+/**
+ * @throws {BreakpointError} if the file cannot be read, or `text` does not occur in it exactly once
+ */
 export async function locate({ file, text }: Place): Promise<Location> {
   const named = String(file).startsWith('file:') ? fileURLToPath(file) : String(file);
   try {
-    // Node names a module by its real path, also where it was imported through a workspace's symbolic link.
+    // Node identifies a module by its real path, also behind a workspace's symbolic link.
     const path = await realpath(named);
     const [before = '', after, ...more] = (await readFile(path, 'utf8')).split(text);
     if (after === undefined || more.length > 0) {
       const times = after === undefined ? 0 : more.length + 1;
       throw new BreakpointError(
-        `the text of a breakpoint must stand in its file exactly once file=${path} text=${JSON.stringify(text)} times=${times}`,
+        `the text of a breakpoint must occur in its file exactly once: file=${path} text=${JSON.stringify(text)} times=${times}`,
       );
     }
     const lines = before.split('\n');
@@ -46,18 +48,19 @@ export async function locate({ file, text }: Place): Promise<Location> {
     };
   } catch (cause) {
     if (cause instanceof BreakpointError) throw cause;
-    throw new BreakpointError(`the file of a breakpoint cannot be read file=${named}`, { cause });
+    throw new BreakpointError(`the file of a breakpoint cannot be read: file=${named}`, { cause });
   }
 }
 
 /**
- * Stops another Node program where it first comes to a location, from outside: nothing in its source knows of it.
- * The program must wait for a debugger (`--inspect-wait`), so that the breakpoint is set before its first line runs.
+ * Holds another Node program when it first reaches a location. Its source needs no change. It must
+ * wait for a debugger (`--inspect-wait`), so that the breakpoint is set before its first line runs.
  *
- * Protocol: https://chromedevtools.github.io/devtools-protocol/v8/Debugger/ and, for the end, Node's own `NodeRuntime`.
+ * Protocol: https://chromedevtools.github.io/devtools-protocol/v8/Debugger/ and Node's
+ * `NodeRuntime`.
  */
 export class Breakpoint {
-  /** Resolves when V8 has paused there; rejects where V8 finds no statement there. Pending if it never comes to it. */
+  /** Resolves when V8 has paused there, rejects if no statement is there, else stays pending. */
   readonly reached: Promise<void>;
   readonly #session: Session;
   #isHolding = false;
@@ -66,12 +69,12 @@ export class Breakpoint {
   static async set(inspectorUrl: string, location: Location): Promise<Breakpoint> {
     const session = await Session.open(inspectorUrl);
     const breakpoint = new Breakpoint(session, location);
-    // Node listens before it waits: told to run in between, it takes no notice and then waits for ever.
-    // Its event for this: https://github.com/nodejs/node/pull/51560
+    // Node listens before it waits, and ignores a command to run in between. Then it waits for
+    // ever. This event avoids that: https://github.com/nodejs/node/pull/51560
     session.on('NodeRuntime.waitingForDebugger', () =>
       session.post('Runtime.runIfWaitingForDebugger'),
     );
-    // A program that comes to its end says so and waits for its debugger to leave: it would never exit.
+    // At its end, a program waits until its debugger disconnects.
     session.on('NodeRuntime.waitingForDisconnect', () => session.close());
     await Promise.all([
       session.send('Debugger.enable'),
@@ -86,36 +89,37 @@ export class Breakpoint {
     this.#session = session;
     this.reached = new Promise((resolve, reject) => {
       session.on('Debugger.breakpointResolved', ({ location: found }) => {
-        // V8 slides to the next statement where none begins here; stopping there would prove something else.
+        // If no statement begins here, V8 moves to the next one. A stop there proves something
+        // else.
         if (found?.lineNumber === location.lineNumber) return;
         session.close();
         reject(
           new BreakpointError(
-            `no statement begins where the breakpoint is asked for url=${location.url} line=${location.lineNumber + 1}`,
+            `no statement begins at the breakpoint: url=${location.url} line=${location.lineNumber + 1}`,
           ),
         );
       });
       session.on('Debugger.paused', ({ hitBreakpoints }) => {
-        // Else it is a `debugger` statement of the program, which means nothing to us.
+        // Otherwise it is a `debugger` statement of the program.
         this.#isHolding = hitBreakpoints !== undefined && hitBreakpoints.length > 0;
         if (this.#isHolding) resolve();
         else session.post('Debugger.resume');
       });
     });
-    // Whoever does not wait for the breakpoint is not to be ended by its rejection.
+    // Without a waiter, the rejection must not end this process.
     this.reached.catch(() => undefined);
   }
 
   /**
-   * Lets a program that is held here go on, and forgets the breakpoint; does nothing before that.
-   * Leaving is all it takes: V8 resumes when its debugger disconnects, a stopped process as soon as it is awake.
+   * Continues a held program and removes the breakpoint. Does nothing before that.
+   * V8 resumes when its debugger disconnects; a stopped process does so when it is awake.
    */
   pass(): void {
     if (this.#isHolding) this.#session.close();
   }
 }
 
-/** The parts of the protocol's events that are read here. */
+/** The used parts of the protocol's events. */
 interface EventParams {
   readonly location?: { readonly lineNumber: number };
   readonly hitBreakpoints?: readonly string[];
@@ -128,12 +132,12 @@ interface Message {
   readonly params?: EventParams;
 }
 
-type Settle = (refusal: string | undefined) => void;
+type OnReply = (refusal: string | undefined) => void;
 
 /** A connection to a program's inspector: numbered commands out, replies and events in. */
 class Session {
   readonly #socket: WebSocket;
-  readonly #waiting = new Map<number, Settle>();
+  readonly #waiting = new Map<number, OnReply>();
   readonly #listeners = new Map<string, (params: EventParams) => void>();
   #commands = 0;
 
@@ -142,10 +146,10 @@ class Session {
       const socket = new WebSocket(url);
       const session = new Session(socket);
       socket.addEventListener('open', () => resolve(session));
-      // `close` also follows a connection that could not be made.
+      // `close` also follows a failed connection.
       socket.addEventListener('close', () => {
         session.#closed();
-        reject(new BreakpointError(`the inspector cannot be connected to url=${url}`));
+        reject(new BreakpointError(`cannot connect to the inspector: url=${url}`));
       });
     });
   }
@@ -168,7 +172,7 @@ class Session {
     });
   }
 
-  /** Sends a command whose reply makes no difference. Returns its number. */
+  /** Sends a command without waiting for the reply. Returns its number. */
   post(method: string, params: object = {}): number {
     this.#commands += 1;
     this.#socket.send(JSON.stringify({ id: this.#commands, method, params }));
@@ -189,7 +193,7 @@ class Session {
   }
 
   #closed(): void {
-    for (const settle of this.#waiting.values()) settle('the connection was closed');
+    for (const onReply of this.#waiting.values()) onReply('the connection was closed');
     this.#waiting.clear();
   }
 }

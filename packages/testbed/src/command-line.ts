@@ -1,14 +1,14 @@
-/** The command line cannot be understood. The message says what is wrong with it. */
+/** The command line is wrong. The message says why. */
 export class UsageError extends Error {}
 
-/** As in BSD's `sysexits.h`: the command was used wrongly. */
+/** `EX_USAGE` of BSD's `sysexits.h`. */
 const EXIT_USAGE = 64;
 
 /**
- * Returns what `read` makes of the command line, usually by `parseArgs` of `node:util`.
+ * Returns the result of `read`, which reads the command line, usually with `parseArgs`.
  *
- * `--help` prints `usage` and ends the process with exit code 0. An unknown option, an option without
- * its value or a {@link UsageError} ends it with 64, and with the usage on standard error.
+ * `--help` prints `usage` and ends the process with exit code 0. An unknown option, an option
+ * without its value or a {@link UsageError} ends it with 64, and with the usage on standard error.
  */
 export function readCommandLine<Values>(usage: string, read: () => Values): Values {
   if (process.argv.slice(2).some((word) => word === '--help' || word === '-h')) {

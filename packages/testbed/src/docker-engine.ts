@@ -1,6 +1,6 @@
 import { getContainerRuntimeClient } from 'testcontainers';
 
-/** Whether a Docker engine answers. */
+/** Resolves to true if a Docker engine answers. */
 export function dockerAnswers(): Promise<boolean> {
   return getContainerRuntimeClient().then(
     () => true,

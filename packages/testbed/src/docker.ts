@@ -34,7 +34,7 @@ export async function redisInDocker(n: number, args: readonly string[]): Promise
     const start = () => untilItAnswers(asServer(container), () => askRedis(url));
     return { name: nodeName(index), host, port, url, ...(await faultsOf(container, start)) };
   });
-  // Where one fails the others must be up before they can be ended.
+  // If one fails, the others must have started before they can be ended.
   await Promise.allSettled(starting);
   const nodes = await Promise.all(starting);
   const programs = await Promise.all(nodes.map(async ({ url }) => programOf(await askRedis(url))));
@@ -88,7 +88,7 @@ export async function minioInDocker(keys: S3Keys): Promise<S3Service> {
 
 interface ContainerPlan<T> {
   readonly image: string;
-  /** Inside the container. */
+  /** Port inside the container. */
   readonly port: number;
   readonly command: string[];
   readonly environment?: Record<string, string>;
@@ -102,7 +102,7 @@ interface AnsweringContainer<T> {
   readonly answer: T;
 }
 
-/** The port outside is chosen by us, as Docker would choose another one at each start. */
+/** Chooses the outside port itself, because Docker would choose another one at each start. */
 async function startContainer<T>(
   parts: AsyncDisposableStack,
   { image, port: inside, command, environment = {}, ask }: ContainerPlan<T>,
@@ -126,7 +126,7 @@ async function startContainer<T>(
   });
 }
 
-/** We ask the server itself; what testcontainers would look at needs a shell inside the image. */
+/** Replaces the check of testcontainers, which needs a shell in the image. The server is polled. */
 class Created extends StartupCheckStrategy {
   override checkStartupState(): Promise<StartupStatus> {
     return Promise.resolve('SUCCESS');
@@ -135,7 +135,7 @@ class Created extends StartupCheckStrategy {
 
 function asServer(container: StartedTestContainer): Parameters<typeof untilItAnswers>[0] {
   return {
-    // Docker tells nobody; the time limit does it.
+    // Docker reports no end, so the time limit applies.
     exited: new Promise(() => {}),
     log: async () => text(await container.logs()),
     end: async () => {

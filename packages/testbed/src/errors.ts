@@ -1,14 +1,17 @@
 /**
- * What went wrong, as far as a caller would act differently:
+ * Reason of a failure, and the caller's next step:
  *
- * - `unavailable`: the service cannot be had here. Install what the message lists, or start Docker.
- * - `environment`: a variable of the environment asks for something that does not work. Mend or unset it.
- * - `start-failed`: the server is here but did not come up. The message ends with the last lines of its log.
- * - `not-ours`: the server was found through the environment, so it is not ours to end, pause or start.
+ * - `unavailable`: this machine does not have the service. Install the listed packages, or start
+ *   Docker.
+ * - `environment`: a variable of the environment has a value that does not work. Correct or unset
+ *   it.
+ * - `start-failed`: the server did not start. The message ends with the last lines of its log.
+ * - `not-ours`: the server comes from the environment, so the testbed does not end, pause or start
+ *   it.
  */
 export type TestbedErrorCode = 'unavailable' | 'environment' | 'start-failed' | 'not-ours';
 
-/** Every error of the testbed's services. */
+/** Base class of the errors of the testbed's services. */
 export class TestbedError extends Error {
   readonly code: TestbedErrorCode;
 
@@ -19,14 +22,14 @@ export class TestbedError extends Error {
   }
 }
 
-/** Neither the environment nor this machine nor a Docker engine has the services. */
+/** No origin has the services: environment, machine, Docker engine. */
 export class ServiceUnavailableError extends TestbedError {
   constructor(message: string) {
     super('unavailable', message);
   }
 }
 
-/** The server was started but did not answer in time, or ended. */
+/** The server was started, and ended or did not answer in time. */
 export class ServiceStartError extends TestbedError {
   constructor(message: string, options?: { readonly cause?: unknown }) {
     super('start-failed', message, options);

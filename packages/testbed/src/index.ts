@@ -1,8 +1,8 @@
 /**
- * Real Redis, Postgres and S3 on loopback, and the faults to try on them: a proxy that holds, loses and cuts traffic,
- * and workers that are really paused and killed.
+ * Real Redis, Postgres and S3 on loopback, and faults for them. A proxy holds, loses and cuts
+ * traffic. Workers are really paused and killed.
  *
- * Whatever is started here ends with the process that started it, however that ends.
+ * Every server, process and folder ends with the process that started it, even after `kill -9`.
  */
 
 export { BreakpointError, type Place } from './breakpoint.js';

@@ -6,15 +6,15 @@ import { cacheFolder, findProgram } from './programs.js';
 
 const USAGE = `npm run install:minio
 
-Builds MinIO from its source, since it has no binary releases any more, and keeps it outside the repository.
-Takes about two minutes and a GiB of Go's caches. Needs Go and its module proxy.`;
+Builds MinIO from source, because it has no binary releases any more. Installs it outside the repository.
+Takes about two minutes and 1 GiB of Go's caches. Needs Go and its module proxy.`;
 
 readCommandLine(USAGE, () => parseArgs({}));
 const here = findProgram('minio');
-if (here !== undefined) process.stdout.write(`MinIO is here already: ${here}\n`);
+if (here !== undefined) process.stdout.write(`MinIO is installed already: ${here}\n`);
 else if (findProgram('go') === undefined) {
   process.stderr.write(
-    'MinIO is built from source, and there is no Go: install it from https://go.dev/dl\n',
+    'MinIO is built from source, which needs Go: install it from https://go.dev/dl\n',
   );
   process.exitCode = 1;
 } else {
@@ -24,5 +24,5 @@ else if (findProgram('go') === undefined) {
     env: { ...process.env, GOBIN: folder },
     stdio: 'inherit',
   });
-  process.stdout.write(`MinIO is in ${folder}, where the tests find it.\n`);
+  process.stdout.write(`MinIO is installed in ${folder}. The tests find it there.\n`);
 }

@@ -28,7 +28,7 @@ function only(nodes: readonly LocalRedisNode[]): LocalRedisNode {
   return node;
 }
 
-test('a killed node comes back with what it had, with an earlier snapshot, or with nothing', async () => {
+test('a killed node restarts with its data, with a snapshot, or without data', async () => {
   await using service = await startLocalRedis(1, { persistence: 'aof' });
   const node = only(service.nodes);
   await write(node, 'yesterday');
@@ -43,7 +43,7 @@ test('a killed node comes back with what it had, with an earlier snapshot, or wi
   expect(found).toEqual(['today', 'yesterday', 'yesterday', null]);
 });
 
-test('a start of a node that runs is an error and leaves its files alone', async () => {
+test('starting a running node is an error and does not touch its files', async () => {
   await using service = await startLocalRedis(1, { persistence: 'aof' });
   const node = only(service.nodes);
   await write(node, 'kept');
@@ -53,7 +53,7 @@ test('a start of a node that runs is an error and leaves its files alone', async
   expect(await read(node)).toBe('kept');
 });
 
-test('the wall clock of a running node can be moved by hours, and a restart leaves it so', async () => {
+test('the wall clock of a running node can be moved by hours, and a restart keeps it', async () => {
   await using service = await startLocalRedis(1, { hasMovableClock: true });
   const node = only(service.nodes);
   const { pid } = node;
@@ -72,7 +72,7 @@ test('a node without a movable clock says so', async () => {
   await expect(only(service.nodes).setClock(1)).rejects.toThrow('node a has no movable clock');
 });
 
-test('a Sentinel answers and watches what it is told to', async () => {
+test('a Sentinel answers and watches a node', async () => {
   await using service = await startLocalRedis(1);
   await using sentinel = await startSentinel();
   const { host, port } = only(service.nodes);
@@ -83,10 +83,10 @@ test('a Sentinel answers and watches what it is told to', async () => {
   expect(found).toEqual([host, `${port}`]);
 });
 
-test('a server program that is not there is named', async () => {
+test('a missing server program is named', async () => {
   vi.stubEnv('FENCED_REDIS_SERVER', '/nowhere/redis-server');
   await expect(startLocalRedis(1)).rejects.toMatchObject({
     code: 'environment',
-    message: expect.stringContaining('FENCED_REDIS_SERVER=/nowhere/redis-server is no program'),
+    message: expect.stringContaining('FENCED_REDIS_SERVER=/nowhere/redis-server is not a program'),
   });
 });

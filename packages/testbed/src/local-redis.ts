@@ -2,22 +2,22 @@ import { randomUUID } from 'node:crypto';
 import { cp, mkdir, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { TestbedError } from './errors.js';
-import { makeTemporaryFolder } from './lifeline.js';
+import { makeTemporaryFolder } from './guardian.js';
 import { REDIS } from './needs.js';
 import { FAKETIME_PACKAGE, findFakeTime } from './programs.js';
 import { nodeName, ProgramNode } from './redis-node.js';
 import { onFreePort } from './server.js';
 import { asService, type Service } from './service.js';
 
-/** What a node had on disk at some time. */
+/** Copy of a node's disk. */
 export interface Snapshot {
   readonly path: string;
 }
 
 export interface LocalRedisOptions {
-  /** `aof` writes each change to disk before it is acknowledged (`appendfsync always`). @default 'none' */
+  /** `aof` writes each change to disk before the reply (`appendfsync always`). @default 'none' */
   readonly persistence?: 'none' | 'aof';
-  /** Lets `setClock` move the clock of each node while it runs, by libfaketime. @default false */
+  /** Enables `setClock`, by libfaketime. @default false */
   readonly hasMovableClock?: boolean;
   /** Added to the command line. */
   readonly args?: readonly string[];
@@ -27,13 +27,13 @@ export interface LocalRedisService extends Service {
   readonly nodes: readonly LocalRedisNode[];
 }
 
-/** A Redis server of this machine whose disk and clock can be tampered with, too. */
+/** A Redis server of the testbed whose disk and clock can be changed. */
 export class LocalRedisNode extends ProgramNode {
   readonly #folder: string;
   readonly #clockPath: string | undefined;
   #aheadMs = 0;
 
-  /** @param args the first words of its command line; it is told port and folder besides */
+  /** @param command `args` precede the port and the folder */
   constructor(
     name: string,
     port: number,
@@ -53,31 +53,31 @@ export class LocalRedisNode extends ProgramNode {
     this.#clockPath = clockPath;
   }
 
-  /** Starts it with what it had on disk, with nothing, or with what it had when the snapshot was taken. */
+  /** Starts it with its data, without data, or with those of a snapshot. */
   override async start(data: 'kept' | 'none' | Snapshot = 'kept'): Promise<void> {
-    // Files are not touched under a server that runs; that it does is an error, below.
+    // The files of a running server are not touched. `super.start` refuses it.
     if (this.pid === undefined) await this.#prepare(data);
     await super.start();
   }
 
-  /** Copies what it has on disk now. */
+  /** Copies its disk. */
   async snapshot(): Promise<Snapshot> {
     const path = `${this.#folder}-${randomUUID()}`;
     await cp(this.#folder, path, { recursive: true });
     return { path };
   }
 
-  /** How far its wall clock is ahead of the real one, in milliseconds; behind, where negative. */
+  /** Offset of its wall clock in milliseconds. A negative one is in the past. */
   get aheadMs(): number {
     return this.#aheadMs;
   }
 
-  /** Sets its wall clock so far ahead of the real one, running or not. Its monotonic clock goes on as it was. */
+  /** Sets the offset of its wall clock, also while it runs. Its monotonic clock is not changed. */
   async setClock(aheadMs: number): Promise<void> {
     if (this.#clockPath === undefined) throw new Error(`node ${this.name} has no movable clock`);
     const next = `${this.#clockPath}.next`;
     await writeFile(next, `${aheadMs < 0 ? '' : '+'}${aheadMs / 1_000}`);
-    // The server looks at the file all the time, and must not find it half written.
+    // The server reads the file all the time, and must not find it half written.
     await rename(next, this.#clockPath);
     this.#aheadMs = aheadMs;
   }
@@ -91,9 +91,10 @@ export class LocalRedisNode extends ProgramNode {
 }
 
 /**
- * `n` servers of the `redis-server` or `valkey-server` of this machine, or of the one that `FENCED_REDIS_SERVER` names.
+ * Starts `n` servers of the `redis-server` or `valkey-server` of this machine, or of the program in
+ * `FENCED_REDIS_SERVER`.
  *
- * @throws {TestbedError} `unavailable` where there is none, or no libfaketime for a movable clock
+ * @throws {TestbedError} `unavailable` if there is none, or no libfaketime for a movable clock
  */
 export async function startLocalRedis(
   n: number,
@@ -103,15 +104,15 @@ export async function startLocalRedis(
   return startServers(n, [...redisArgs(persistence), ...args], clock);
 }
 
-/** How a server is told what to keep on disk. */
+/** Returns a server's arguments for persistence. */
 export function redisArgs(persistence: 'none' | 'aof'): string[] {
   const aof = ['--appendonly', 'yes', '--appendfsync', 'always'];
   return ['--save', '', ...(persistence === 'aof' ? aof : ['--appendonly', 'no'])];
 }
 
-/** A Redis Sentinel that watches nothing yet: `SENTINEL MONITOR` tells it what to. */
+/** Starts a Redis Sentinel. It watches nothing until it gets `SENTINEL MONITOR`. */
 export async function startSentinel(): Promise<LocalRedisService> {
-  // It insists on a file that it can write its state into.
+  // It needs a file for its state.
   await using parts = new AsyncDisposableStack();
   const folder = parts.use(await makeTemporaryFolder('sentinel'));
   const path = join(folder.path, 'sentinel.conf');
@@ -134,13 +135,13 @@ async function startServers(
   const folder = parts.use(await makeTemporaryFolder('redis'));
   const starting = Array.from({ length: n }, (_, index) =>
     onFreePort(async (port) => {
-      const place = join(folder.path, `${port}`);
-      const node = new LocalRedisNode(nodeName(index), port, place, { path, args }, clock);
+      const dir = join(folder.path, `${port}`);
+      const node = new LocalRedisNode(nodeName(index), port, dir, { path, args }, clock);
       await node.start();
       return parts.use(node);
     }),
   );
-  // Where one fails the others must be up before they can be ended.
+  // If one fails, the others must have started before they can be ended.
   await Promise.allSettled(starting);
   const nodes = await Promise.all(starting);
   return asService({ origin: 'program', program: nodes[0]?.program ?? path }, parts.move(), {
@@ -153,14 +154,15 @@ function fakeTime(): string {
   if (path !== undefined) return path;
   throw new TestbedError(
     'unavailable',
-    `moving a server's clock needs libfaketime: install the package ${FAKETIME_PACKAGE}`,
+    `a movable clock needs libfaketime: install the package ${FAKETIME_PACKAGE}`,
   );
 }
 
 function clockEnvironment(libraryPath: string, clockPath: string): NodeJS.ProcessEnv {
   return {
     ...process.env,
-    // A jemalloc asks for the time before libfaketime is ready, and both end in a loop: memory comes from libc instead.
+    // jemalloc reads the time before libfaketime is ready, which is an endless loop. So libc
+    // allocates.
     LD_PRELOAD: `${libraryPath}:libc.so.6`,
     FAKETIME_TIMESTAMP_FILE: clockPath,
     FAKETIME_NO_CACHE: '1',

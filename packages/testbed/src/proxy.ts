@@ -1,10 +1,10 @@
 import { EventEmitter, once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
-import { type Direction, Lane, type Traffic } from './lane.js';
+import { type Direction, Pipe, type Traffic } from './pipe.js';
 
 export type { Direction };
 
-/** Where the proxied server listens. */
+/** Address of the proxied server. */
 export interface Upstream {
   readonly host: string;
   readonly port: number;
@@ -18,24 +18,25 @@ export interface WaitOptions {
 }
 
 /**
- * A TCP proxy in front of one server on loopback that does to its connections what networks do: hold, delay, lose, cut.
+ * A TCP proxy before one server on loopback. It can hold, delay, lose and cut traffic, as networks
+ * do.
  *
- * A fault concerns every connection, those open and those to come, in one direction, until it is taken back.
- * Bytes arrive in order and intact, or never: a connection that has lost some is reset when its direction is mended,
- * since TCP would never hand over what follows a hole.
+ * A fault applies to one direction of all connections, present and future, until it is removed.
+ * Bytes arrive in order and intact, or never. If a connection has lost some, it is reset when the
+ * fault is removed: TCP never delivers bytes that follow a hole.
  */
 export class TcpProxy implements AsyncDisposable {
   readonly host = '127.0.0.1';
   readonly #server: Server;
   #upstream: Upstream;
   readonly #traffic: Record<Direction, Traffic> = { toServer: quiet(), toClient: quiet() };
-  readonly #connections = new Set<Record<Direction, Lane>>();
+  readonly #connections = new Set<Record<Direction, Pipe>>();
   readonly #progress = new EventEmitter().setMaxListeners(0);
   #isRefusing = false;
   #connectionsCount = 0;
   #roundTrips = 0;
 
-  /** Listens on a free port. The server need not be there yet: connections are reset as long as it is not. */
+  /** Listens on a free port. While the server does not run, connections are reset. */
   static async start(upstream: Upstream): Promise<TcpProxy> {
     const server = createServer({ allowHalfOpen: true, noDelay: true });
     const proxy = new TcpProxy(server, upstream);
@@ -47,7 +48,7 @@ export class TcpProxy implements AsyncDisposable {
     this.#server = server;
     this.#upstream = upstream;
     server.on('connection', (client) => this.#connect(client));
-    // A connection that the system could not give us is its client's loss; it is no reason to end.
+    // If the system refuses a connection, only its client fails.
     server.on('error', () => undefined);
   }
 
@@ -57,91 +58,91 @@ export class TcpProxy implements AsyncDisposable {
     return address.port;
   }
 
-  /** How many connections were accepted since the start. */
+  /** Number of accepted connections since the start. */
   get connections(): number {
     return this.#connectionsCount;
   }
 
-  /** How often the server began to answer: traffic of a connection that had gone to the server came back. */
+  /** Number of replies since the start: changes of direction, from requests to replies. */
   get roundTrips(): number {
     return this.#roundTrips;
   }
 
-  /** How many bytes came in to go in this direction since the start, whatever became of them. */
+  /** Returns the bytes received for this direction since the start, delivered or not. */
   bytes(direction: Direction): number {
     return this.#traffic[direction].bytes;
   }
 
-  /** How many bytes are kept back at present because they are held or delayed. */
+  /** Returns the bytes that are held or delayed now. */
   heldBytes(direction: Direction): number {
     const { mode, delayMs } = this.#traffic[direction];
     if (mode === 'pass' && delayMs === 0) return 0;
-    return this.#lanes(direction).reduce((sum, lane) => sum + lane.queuedBytes, 0);
+    return this.#pipes(direction).reduce((sum, pipe) => sum + pipe.queuedBytes, 0);
   }
 
-  /** How many bytes were thrown away since the start. */
+  /** Returns the bytes discarded since the start. */
   swallowedBytes(direction: Direction): number {
     return this.#traffic[direction].swallowedBytes;
   }
 
-  /** Resolves as soon as `bytesMin` bytes are held. */
+  /** Resolves when `bytesMin` bytes are held. */
   untilHeld(direction: Direction, options: WaitOptions = {}): Promise<void> {
     return this.#until(() => this.heldBytes(direction), options);
   }
 
-  /** Resolves as soon as `bytesMin` bytes were thrown away: a server has answered, and nobody will hear it. */
+  /** Resolves when `bytesMin` bytes were discarded, such as a reply of the server. */
   untilSwallowed(direction: Direction, options: WaitOptions = {}): Promise<void> {
     return this.#until(() => this.swallowedBytes(direction), options);
   }
 
-  /** Keeps what comes, ends and resets too, until `release`. New connections can be made; the server sees nothing of them but that. */
+  /** Keeps bytes, ends and resets until `release`. New connections are accepted. */
   hold(direction: Direction): void {
     this.#set(direction, { mode: 'hold' });
   }
 
-  /** Hands over what is held, in order, and lets through what follows. */
+  /** Delivers what is held, in order, and forwards what follows. */
   release(direction: Direction): void {
     this.#set(direction, { mode: 'pass' });
   }
 
-  /** Throws away what is held and all that comes, ends and resets too. */
+  /** Discards what is held and what follows, ends and resets included. */
   swallow(direction: Direction): void {
     this.#set(direction, { mode: 'swallow' });
   }
 
-  /** Lets everything arrive this much later, also what is on its way already; 0 is no delay. */
+  /** Delays every byte, also those already on their way. 0 is no delay. */
   delay(direction: Direction, delayMs: number): void {
     if (!(delayMs >= 0 && delayMs < 2 ** 31)) {
-      // What a timer can count. For longer there is `hold`.
-      throw new RangeError(`a delay is from 0 to 2^31-1 ms delayMs=${delayMs}`);
+      // The range of a timer. `hold` has no limit.
+      throw new RangeError(`a delay is from 0 to 2^31-1 ms: delayMs=${delayMs}`);
     }
     this.#set(direction, { delayMs });
   }
 
-  /** Takes back every fault. What was held arrives; what was swallowed stays lost. */
+  /** Removes every fault. Held bytes arrive, discarded bytes stay lost. */
   heal(): void {
     this.accept();
     this.#set('toServer', { mode: 'pass', delayMs: 0 });
     this.#set('toClient', { mode: 'pass', delayMs: 0 });
   }
 
-  /** Resets every open connection at both sides. What is held is lost. */
+  /** Resets every open connection at both sides. Held bytes are lost. */
   cut(): void {
-    for (const lane of this.#lanes('toServer')) lane.reset();
+    for (const pipe of this.#pipes('toServer')) pipe.reset();
   }
 
-  /** Leads to another server from now on, as a failover does, and cuts the connections to the one before. */
+  /** Cuts all connections, and forwards new ones to another server, as a failover does. */
   redirect(upstream: Upstream): void {
     this.#upstream = upstream;
     this.cut();
   }
 
-  /** Resets every new connection as soon as it is made, until `accept`. */
+  /** Resets every new connection, until `accept`. */
   refuse(): void {
     this.#isRefusing = true;
   }
 
-  /** Cuts and refuses, as a network that has come apart. */
+  /** Cuts and refuses, as a network partition does. */
   shut(): void {
     this.refuse();
     this.cut();
@@ -151,7 +152,7 @@ export class TcpProxy implements AsyncDisposable {
     this.#isRefusing = false;
   }
 
-  /** Cuts all connections and stops listening. Waits that are open are rejected. Idempotent. */
+  /** Cuts all connections and stops listening. Rejects open waits. Idempotent. */
   async stop(): Promise<void> {
     if (!this.#server.listening) return;
     const closed = once(this.#server, 'close');
@@ -173,11 +174,11 @@ export class TcpProxy implements AsyncDisposable {
     this.#connectionsCount += 1;
     const server = connect({ ...this.#upstream, allowHalfOpen: true, noDelay: true });
     let isAsked = false;
-    const toServer = new Lane(client, server, this.#traffic.toServer, () => {
+    const toServer = new Pipe(client, server, this.#traffic.toServer, () => {
       isAsked = true;
       this.#progress.emit('change');
     });
-    const toClient = new Lane(server, client, this.#traffic.toClient, () => {
+    const toClient = new Pipe(server, client, this.#traffic.toClient, () => {
       if (isAsked) this.#roundTrips += 1;
       isAsked = false;
       this.#progress.emit('change');
@@ -191,13 +192,13 @@ export class TcpProxy implements AsyncDisposable {
     server.on('close', forget);
   }
 
-  #lanes(direction: Direction): Lane[] {
+  #pipes(direction: Direction): Pipe[] {
     return [...this.#connections].map((connection) => connection[direction]);
   }
 
   #set(direction: Direction, change: Partial<Traffic>): void {
     Object.assign(this.#traffic[direction], change);
-    for (const lane of this.#lanes(direction)) lane.update();
+    for (const pipe of this.#pipes(direction)) pipe.update();
     this.#progress.emit('change');
   }
 

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type GuardedProcess, makeTemporaryFolder } from './lifeline.js';
+import { type GuardedProcess, makeTemporaryFolder } from './guardian.js';
 import { findProgram } from './programs.js';
 import { askS3, type CrashableS3, makeAndRemoveBucket, type S3Keys } from './s3-address.js';
 import {
@@ -15,9 +15,9 @@ import {
 } from './server.js';
 
 /**
- * Starts a Ceph of one node that keeps everything in memory, and its S3 gateway; `parts` take what is to be ended.
+ * Starts a Ceph of one node in memory, and its S3 gateway. They end with `parts`.
  *
- * A manager (ceph-mgr) is left out: it watches and balances, and neither the pools nor the gateway need it.
+ * There is no manager (ceph-mgr): it monitors and balances, and pools and gateway do not need it.
  */
 export async function startRadosgw(
   keys: S3Keys,
@@ -38,17 +38,17 @@ export async function startRadosgw(
     const frontend = `beast endpoint=127.0.0.1:${port} tcp_nodelay=1`;
     const gateway = ceph.program('radosgw', [
       ...['-f', '-n', 'client.rgw', `--rgw-frontends=${frontend}`],
-      // Its own default is `secure`, which needs keys that a cluster without authentication has not.
+      // The default `secure` needs keys, which a cluster without authentication does not have.
       '--ms-mon-client-mode=crc',
     ]);
-    // The OSD lives on, and with it what is stored.
+    // The OSD keeps running, so the data survive.
     const crash = await startCrashable(gateway, () => askS3(address), parts);
     await makeAndRemoveBucket(address);
     return { ...address, crash };
   });
 }
 
-/** One monitor and one OSD below one folder. Nothing of the machine's own Ceph configuration is read or written. */
+/** One monitor and one OSD in one folder. The machine's own Ceph configuration is not used. */
 class Cluster {
   readonly #folder: string;
   readonly #port: number;
@@ -92,7 +92,7 @@ class Cluster {
       options: {
         cwd: this.#folder,
         env: { ...process.env, CEPH_ARGS: '', CEPH_CONF: join(this.#folder, 'ceph.conf') },
-        // All of it is in memory and thrown away; an orderly end of the gateway takes 5 s.
+        // The data are in memory, and an orderly end of the gateway takes 5 s.
         endSignal: 'SIGKILL',
       },
       logPath: join(this.#folder, `${program}.log`),
@@ -134,10 +134,10 @@ osd pool default pg autoscale mode = off
 osd crush chooseleaf type = 0
 mon allow pool size one = true
 
-# A monitor ends itself where the disk is nearly full; this one writes next to nothing.
+# A monitor ends itself if the disk is nearly full. This one writes almost nothing.
 mon data avail crit = 0
 
-# With the defaults each pool that is made waits a second for a vote among one.
+# With the defaults, each new pool waits a second for a vote among one monitor.
 paxos propose interval = 0.02
 paxos min wait = 0.01
 `;

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
-import type { GuardedProcess } from './lifeline.js';
+import type { GuardedProcess } from './guardian.js';
 import { processState } from './process.js';
 import { type Launch, launch, untilItAnswers } from './server.js';
 import type { Service } from './service.js';
@@ -8,17 +8,19 @@ import type { Service } from './service.js';
 const ASK_LIMIT_MS = 1_000;
 const STATE_POLL_MS = 1;
 
-/** What is done to a node. On servers of the environment each of these throws a `TestbedError` with code `not-ours`. */
+/**
+ * Faults of a node. On servers of the environment they throw a `TestbedError` with code `not-ours`.
+ */
 export interface RedisFaults {
-  /** Of the server, where it is a running process of this machine that we started. */
+  /** Process id. Undefined if the server does not run, or is no process of the testbed. */
   readonly pid: number | undefined;
-  /** SIGKILL: what was not written to disk is lost. Resolves when it has ended. */
+  /** Kills it with SIGKILL. Data that are not on disk are lost. Resolves when it has ended. */
   kill(): Promise<void>;
-  /** Starts a killed node again on the same port with what it had on disk. Resolves when it answers. */
+  /** Restarts a killed node on its port, with the data on its disk. Resolves when it answers. */
   start(): Promise<void>;
-  /** SIGSTOP: it keeps its memory and its connections and does nothing. Resolves when it is really stopped. */
+  /** Stops it with SIGSTOP. It keeps memory and connections. Resolves when it is stopped. */
   pause(): Promise<void>;
-  /** SIGCONT: it goes on where it was, its clock having jumped. */
+  /** Continues it with SIGCONT. Its clock has jumped. */
   wake(): Promise<void>;
 }
 
@@ -34,7 +36,7 @@ export interface RedisService extends Service {
   readonly nodes: readonly RedisNode[];
 }
 
-/** Reads `INFO server`, so that we know both that it answers and whom we are talking to. */
+/** Returns `INFO server`, which shows that a server answers, and which one. */
 export async function askRedis(url: string): Promise<ReadonlyMap<string, string>> {
   const client = new Redis(url, {
     lazyConnect: true,
@@ -52,7 +54,7 @@ export async function askRedis(url: string): Promise<ReadonlyMap<string, string>
     const lines = (await client.info('server')).split('\r\n');
     return new Map(lines.map((line) => [line.split(':')[0] ?? '', line.replace(/^[^:]*:/, '')]));
   } catch (error) {
-    // What ioredis throws is "Connection is closed."; why it is closed comes only as an event.
+    // ioredis throws "Connection is closed." and reports the reason only as an event.
     throw cause ?? error;
   } finally {
     client.disconnect();
@@ -66,12 +68,12 @@ export function programOf(info: ReadonlyMap<string, string>): string {
     : `valkey-server ${valkey}`;
 }
 
-/** The names of nodes by their place: a, b, c … */
+/** Returns the name of the node with this index: a, b, c … */
 export function nodeName(index: number): string {
   return String.fromCharCode('a'.charCodeAt(0) + index);
 }
 
-/** A node that is a process of this machine. */
+/** A node that is a process of the testbed. */
 export class ProgramNode implements RedisNode, AsyncDisposable {
   readonly name: string;
   readonly host: string = '127.0.0.1';
@@ -92,7 +94,7 @@ export class ProgramNode implements RedisNode, AsyncDisposable {
     return this.#process?.pid;
   }
 
-  /** Name and version, known once it has been started. */
+  /** Name and version, after the first start. */
   get program(): string {
     return this.#program;
   }
@@ -106,7 +108,7 @@ export class ProgramNode implements RedisNode, AsyncDisposable {
     });
     const info = await untilItAnswers(started, async () => {
       const answer = await askRedis(this.url);
-      // Another server may have taken the port before ours could: ours is about to end with an error then.
+      // If another server took the port first, ours is about to end with an error.
       if (answer.get('process_id') !== `${started.pid}`) throw new Error('another server answers');
       return answer;
     });

@@ -91,7 +91,7 @@ test('a paused node can be killed, and the service stopped while another is paus
   expect(nodes.map((node) => node.pid)).toEqual([undefined, undefined]);
 });
 
-test('what cannot be done to a node now is an error', async () => {
+test('starting a running node, or killing or pausing a killed one, is an error', async () => {
   await using service = await startRedis(1);
   const node = first(service.nodes);
   await expect(node.start()).rejects.toThrow('Redis node a runs already');
@@ -101,7 +101,7 @@ test('what cannot be done to a node now is an error', async () => {
 });
 
 describe('servers of the environment', () => {
-  test('are used, and are not ours to end', async () => {
+  test('are used, and cannot be ended, paused or started', async () => {
     await using service = await startRedis(2);
     vi.stubEnv('FENCED_REDIS_URLS', service.nodes.map((node) => node.url).join(', '));
     const found = await startRedis(2);
@@ -119,7 +119,7 @@ describe('servers of the environment', () => {
     vi.stubEnv('FENCED_REDIS_URLS', 'redis://127.0.0.1:1');
     await expect(startRedis(3)).rejects.toMatchObject({
       code: 'environment',
-      message: 'FENCED_REDIS_URLS names 1 nodes, 3 are needed',
+      message: 'FENCED_REDIS_URLS has 1 nodes, 3 are needed',
     });
   });
 
@@ -133,14 +133,14 @@ describe('servers of the environment', () => {
   });
 
   test.each(['127.0.0.1:6379', 'redis://[', 'http://127.0.0.1:6379'])(
-    '%s is no address',
+    '%s is not an address',
     async (url) => {
       vi.stubEnv('FENCED_REDIS_URLS', url);
       await expect(startRedis(1)).rejects.toThrow('not an address like redis://127.0.0.1:6379');
     },
   );
 
-  test('that were asked for but not named are an error', async () => {
+  test('without an address are an error', async () => {
     vi.stubEnv('FENCED_SERVICES', 'environment');
     vi.stubEnv('FENCED_REDIS_URLS', '');
     await expect(startRedis(1)).rejects.toThrow(ServiceUnavailableError);

@@ -11,19 +11,22 @@ import {
 import { asService, environmentError, fromFirstOrigin } from './service.js';
 
 export interface RedisOptions {
-  /** `aof` writes each change to disk before it is acknowledged (`appendfsync always`). @default 'none' */
+  /**
+   * `aof` writes each change to disk before it is acknowledged (`appendfsync always`). @default
+   * 'none'
+   */
   readonly persistence?: 'none' | 'aof';
 }
 
 /**
- * `n` independent Redis masters: the first `n` of `FENCED_REDIS_URLS` (comma separated), else `redis-server` or
- * `valkey-server` of this machine, else Docker.
+ * Starts `n` independent Redis masters: the first `n` of `FENCED_REDIS_URLS` (comma separated),
+ * else `redis-server` or `valkey-server` of this machine, else Docker.
  *
- * @throws {TestbedError} where they cannot be had; its `code` says what to do.
+ * @throws {TestbedError} if they are not available; see its `code`
  */
 export async function startRedis(n: number, options: RedisOptions = {}): Promise<RedisService> {
   if (!Number.isInteger(n) || n < 1 || n > 26) {
-    throw new RangeError(`the number of Redis nodes is a whole number from 1 to 26, not ${n}`);
+    throw new RangeError(`the number of Redis nodes must be a whole number from 1 to 26: ${n}`);
   }
   const { persistence = 'none' } = options;
   return await fromFirstOrigin(REDIS, {
@@ -38,7 +41,7 @@ async function redisOfEnvironment(n: number, urls: string): Promise<RedisService
   if (all.length < n) {
     throw new TestbedError(
       'environment',
-      `${REDIS.variable} names ${all.length} nodes, ${n} are needed`,
+      `${REDIS.variable} has ${all.length} nodes, ${n} are needed`,
     );
   }
   const answers = await Promise.all(
@@ -50,8 +53,8 @@ async function redisOfEnvironment(n: number, urls: string): Promise<RedisService
         throw environmentError(REDIS.variable, url, cause);
       });
       const { hostname: host, port } = new URL(url);
-      const place = { name: nodeName(index), host, port: Number(port || 6379), url };
-      return { node: { ...place, ...notOurs(place.name) }, program: programOf(info) };
+      const address = { name: nodeName(index), host, port: Number(port || 6379), url };
+      return { node: { ...address, ...notOurs(address.name) }, program: programOf(info) };
     }),
   );
   const nodes = answers.map(({ node }) => node);

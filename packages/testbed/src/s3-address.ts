@@ -10,7 +10,7 @@ import type { Service } from './service.js';
 const CONNECTION_LIMIT_MS = 1_000;
 const REQUEST_LIMIT_MS = 10_000;
 
-/** What a client needs to talk to an S3 server. Path style: buckets have no host names of their own here. */
+/** A client's settings for an S3 server. Path style, because buckets have no host names here. */
 export interface S3Address {
   readonly endpoint: string;
   readonly region: string;
@@ -21,24 +21,26 @@ export interface S3Address {
 export type S3Keys = Omit<S3Address, 'endpoint'>;
 
 export interface S3Service extends Service, S3Address {
-  /** `unknown` is a server of the environment. */
+  /** `unknown` for a server of the environment. */
   readonly server: S3Program | 'unknown';
-  /** Kills it by SIGKILL and starts it again on what it has stored. Only of a process of ours that stores anything. */
+  /**
+   * Kills it with SIGKILL and restarts it with its data. Undefined if it has none or is not ours.
+   */
   readonly crash?: () => Promise<void>;
 }
 
 export type CrashableS3 = S3Address & Pick<Required<S3Service>, 'crash'>;
 
-/** A signed request that changes nothing. */
+/** Sends a signed request that changes nothing. @throws if the server does not answer as S3 does */
 export async function askS3(address: S3Address): Promise<void> {
   await withClient(address, async (client) => {
     const { Buckets } = await client.send(new ListBucketsCommand({}));
-    // The client takes any reply with status 200 for an empty one.
-    if (Buckets === undefined) throw new Error('it answers, but not as an S3 server does');
+    // The client accepts any reply with status 200 as an empty list.
+    if (Buckets === undefined) throw new Error('its answer is not an S3 answer');
   });
 }
 
-/** A signed request that needs the whole server: radosgw makes its pools with the first bucket. */
+/** Makes and removes a bucket, which needs the whole server: radosgw makes its pools then. */
 export async function makeAndRemoveBucket(address: S3Address): Promise<void> {
   const bucket = { Bucket: 'fenced-first-request' };
   await withClient(address, async (client) => {

@@ -16,7 +16,7 @@ afterEach(() => {
   vi.unstubAllEnvs();
 });
 
-// Moto is left out, as it takes any keys.
+// Not moto, which accepts any keys.
 const installed = (['minio', 'radosgw'] as const).filter((server) => findS3(server) !== undefined);
 
 test('this machine has an S3 server', () => {
@@ -24,7 +24,7 @@ test('this machine has an S3 server', () => {
 });
 
 describe.each(installed)('%s', (server) => {
-  test('takes and gives an object, and a new start knows nothing of it', async () => {
+  test('stores an object, and a new start has no data', async () => {
     vi.stubEnv('FENCED_S3_SERVER', server);
     const one = await startS3();
     expect(one).toMatchObject({
@@ -37,7 +37,7 @@ describe.each(installed)('%s', (server) => {
     await one.stop();
     await expect(roundTrip(one)).rejects.toThrow('ECONNREFUSED');
     await using two = await startS3();
-    // The same bucket can be made again.
+    // The new server does not have the bucket.
     expect(await roundTrip(two)).toBe('hello');
   });
 
@@ -68,9 +68,9 @@ describe('an address of the environment', () => {
   });
 
   test.each([
-    { what: 'where nobody listens', endpoint: () => 'http://127.0.0.1:1' },
-    { what: 'that is no S3 server', endpoint: (other: string) => other },
-    { what: 'that is no address', endpoint: () => 'not a url' },
+    { what: 'without a server', endpoint: () => 'http://127.0.0.1:1' },
+    { what: 'of another server', endpoint: (other: string) => other },
+    { what: 'that is not an address', endpoint: () => 'not a url' },
   ])('$what is an error that names the variable', async ({ endpoint }) => {
     const other = createServer((_, response) => response.end('<html>hello</html>'));
     await once(other.listen(0, '127.0.0.1'), 'listening');

@@ -22,12 +22,17 @@ const START: Readonly<
 > = { minio: startMinio, radosgw: startRadosgw, moto: startMoto };
 
 /**
- * An S3 server: that of `FENCED_S3_ENDPOINT` (with `FENCED_S3_ACCESS_KEY_ID`, `FENCED_S3_SECRET_ACCESS_KEY` and, where
- * it is not us-east-1, `FENCED_S3_REGION`), else `minio`, else Ceph's `radosgw`, else MinIO in Docker.
- * `FENCED_S3_SERVER=minio|radosgw|moto|docker` leaves no choice.
+ * Starts the first S3 server that is available:
  *
- * @param only leaves no choice either: one of `s3ServersAtHand`
- * @throws {TestbedError} where it cannot be had; its `code` says what to do.
+ * - the address in `FENCED_S3_ENDPOINT`, with `FENCED_S3_ACCESS_KEY_ID`,
+ *   `FENCED_S3_SECRET_ACCESS_KEY` and `FENCED_S3_REGION` (by default us-east-1)
+ * - `minio`, or Ceph's `radosgw`
+ * - MinIO in Docker
+ *
+ * `FENCED_S3_SERVER=minio|radosgw|moto|docker` chooses one.
+ *
+ * @param only chooses one of `s3ServersAtHand`
+ * @throws {TestbedError} if none is available; see its `code`
  */
 export async function startS3(only?: S3Program): Promise<S3Service> {
   if (only !== undefined) return s3OfThisMachine(only);
@@ -38,7 +43,7 @@ export async function startS3(only?: S3Program): Promise<S3Service> {
   });
 }
 
-/** The S3 servers that can be had here; `environment` where its variables name or force one, and then no other. */
+/** Returns the available S3 servers. If variables choose a server, this is `environment` alone. */
 export function s3ServersAtHand(): readonly (S3Program | 'environment')[] {
   const isSet = variable(S3.variable) !== undefined || variable('FENCED_S3_SERVER') !== undefined;
   return isSet ? ['environment'] : s3ServersHere();
@@ -73,7 +78,7 @@ async function s3OfThisMachine(server: S3Program): Promise<S3Service> {
   return asService({ origin: 'program', program }, parts.move(), { ...address, server });
 }
 
-/** Keys of its own tell our server from one that took the port before ours could. */
+/** Makes new keys for each server. A foreign server on the same port does not accept them. */
 function newKeys(): S3Keys {
   return {
     region: REGION,
@@ -82,7 +87,10 @@ function newKeys(): S3Keys {
   };
 }
 
-/** `minio version RELEASE.2025-09-07T16-13-09Z (…)`, `ceph version 16.2.15 (618f…) pacific (stable)`; moto does not say. */
+/**
+ * Reads `minio version RELEASE.2025-09-07T16-13-09Z (…)` or `ceph version 16.2.15 (618f…) pacific
+ * (stable)`. moto has no such command.
+ */
 async function versionOf(server: S3Program): Promise<string> {
   if (server === 'moto') return 'moto';
   const { stdout } = await promisify(execFile)(findProgram(server) ?? server, ['--version']);

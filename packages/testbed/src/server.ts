@@ -3,14 +3,17 @@ import { createServer } from 'node:net';
 import { dirname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ServiceStartError } from './errors.js';
-import { type GuardedProcess, type SpawnOptions, spawnWithLifeline } from './lifeline.js';
+import { type GuardedProcess, type SpawnOptions, spawnGuarded } from './guardian.js';
 
 const START_LIMIT_MS = 30_000;
 const POLL_MS = 20;
 const LOG_LINES = 20;
 const PORT_TRIES = 5;
 
-/** Below what Linux and macOS give to outgoing connections, so that a server that is restarted finds its port free. */
+/**
+ * Ports below those of outgoing connections on Linux and macOS. So the port of a restarted server
+ * is still free.
+ */
 const PORT_FIRST = 20_000;
 const PORT_LAST = 32_767;
 
@@ -18,22 +21,22 @@ export interface Launch {
   readonly command: string;
   readonly args: readonly string[];
   readonly options?: Omit<SpawnOptions, 'stdout' | 'stderr'>;
-  /** What it writes goes here; appended to, so that a restart keeps the earlier lines. */
+  /** File for the output. It is appended to, so a restart keeps the earlier lines. */
   readonly logPath: string;
 }
 
-/** A server that may or may not be up yet. */
+/** A server that may still be starting. */
 export interface Server {
   /** Resolves when it has ended. */
   readonly exited: Promise<unknown>;
-  /** What it has written so far. */
+  /** Returns the output so far. */
   log(): Promise<string>;
   end(): Promise<void>;
   /** See `GuardedProcess`. */
   unref(): void;
 }
 
-/** Starts a program that writes to a log file. */
+/** Starts a program whose output goes to a log file. */
 export async function launch({
   command,
   args,
@@ -43,14 +46,14 @@ export async function launch({
   await mkdir(dirname(logPath), { recursive: true });
   await using log = await open(logPath, 'a');
   const output = { stdout: log.fd, stderr: log.fd };
-  const child = await spawnWithLifeline(command, args, { ...options, ...output });
+  const child = await spawnGuarded(command, args, { ...options, ...output });
   return { ...child, log: () => readFile(logPath, 'utf8') };
 }
 
 /**
- * Starts a server that can be crashed; `parts` take its end.
+ * Starts a server that can be crashed. It ends with `parts`.
  *
- * @returns what kills it by SIGKILL, starts it again, and resolves when it answers
+ * @returns a function that kills it with SIGKILL, starts it again, and resolves when it answers
  */
 export async function startCrashable(
   program: Launch,
@@ -68,7 +71,7 @@ export async function startCrashable(
   };
 }
 
-/** Runs a program to its end. @throws {ServiceStartError} with its last lines, where it fails. */
+/** Runs a program to its end. @throws {ServiceStartError} with its last lines if it fails */
 export async function run(step: Launch): Promise<void> {
   const child = await launch(step);
   const { code, signal } = await child.exited;
@@ -76,9 +79,10 @@ export async function run(step: Launch): Promise<void> {
 }
 
 /**
- * Asks the server until it answers, and gives the answer. From then on it does not keep this process alive.
+ * Polls the server and returns its first answer. From then on, it does not keep this process alive.
  *
- * @throws {ServiceStartError} with the last lines of its log, where it ends before or takes longer than 30 s. It is ended then.
+ * @throws {ServiceStartError} with the last lines of its log, if it ends or takes longer than 30 s.
+ *   A slow server is ended.
  */
 export async function untilItAnswers<T>(server: Server, ask: () => Promise<T>): Promise<T> {
   const startedMs = performance.now();
@@ -112,7 +116,7 @@ async function startError(
   return new ServiceStartError(`${reason}; its log ends with:\n${lines.join('\n')}`, { cause });
 }
 
-/** Starts on a free port; on another one where somebody took it between our look and the server's. */
+/** Starts on a free port. Tries another port if a different program takes it first. */
 export async function onFreePort<T>(start: (port: number) => Promise<T>): Promise<T> {
   for (let tries = 1; ; tries += 1) {
     try {

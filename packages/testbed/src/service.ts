@@ -3,16 +3,16 @@ import { explainMissing, type Need, type Origin, originsFor, variable } from './
 
 export type { Origin };
 
-/** A server to talk to. What we started is ended by `stop`, and in any case when this process ends, however it ends. */
+/** A running server. If the testbed started it, it ends with `stop` or with this process. */
 export interface Service extends AsyncDisposable {
   readonly origin: Origin;
-  /** Name and version, as the server itself says: `redis-server 7.0.15`. */
+  /** Name and version, as the server reports them: `redis-server 7.0.15`. */
   readonly program: string;
-  /** Ends what we started and removes its files. Idempotent; does nothing to servers of the environment. */
+  /** Ends the server and removes its files, unless it comes from the environment. Idempotent. */
   stop(): Promise<void>;
 }
 
-/** Adds to what a service offers how it was found and how it ends. `parts` are ended in reverse order. */
+/** Makes a service of `offers`, with its origin and its end. `parts` end in reverse order. */
 export function asService<T extends object>(
   how: { readonly origin: Origin; readonly program: string },
   parts: AsyncDisposableStack,
@@ -27,16 +27,16 @@ export function asService<T extends object>(
 }
 
 export interface Sources<T, P> {
-  /** With the value of the need's variable. */
+  /** @param value of the need's variable */
   readonly environment: (value: string) => Promise<T>;
-  /** With what the need found on this machine. */
+  /** @param found by the need on this machine */
   readonly program: (found: P) => Promise<T>;
   readonly docker: () => Promise<T>;
 }
 
 /**
- * The service from the first origin that has it. An origin that has it but fails is an error, never a reason to go on:
- * whoever set an address or installed a server wants to know that it does not work.
+ * Starts the service from the first origin that has it. If that origin fails, no other is tried.
+ * A user who installed a server wants to know that it does not work.
  */
 export async function fromFirstOrigin<T, P>(need: Need<P>, sources: Sources<T, P>): Promise<T> {
   const origins = originsFor(need);
@@ -52,13 +52,13 @@ export async function fromFirstOrigin<T, P>(need: Need<P>, sources: Sources<T, P
   throw new ServiceUnavailableError(explainMissing([need]));
 }
 
-/** The error for a variable whose server does not do what it should. Passwords in an address are not repeated. */
+/** The error for a variable whose server does not work. It hides passwords. */
 export function environmentError(name: string, value: string, cause: unknown): TestbedError {
   const shown = URL.canParse(value) ? withoutPassword(new URL(value)) : value;
   const reason = cause instanceof Error ? cause.message || String(cause) : String(cause);
   return new TestbedError(
     'environment',
-    `${name}=${shown} does not work: ${reason}. Mend or unset it`,
+    `${name}=${shown} does not work: ${reason}. Correct or unset it`,
     {
       cause,
     },

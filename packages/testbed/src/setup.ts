@@ -13,17 +13,17 @@ import {
 import { FAKETIME_PACKAGE, findFakeTime } from './programs.js';
 
 /**
- * Makes sure that each service can be had, so that what runs next does not fail half-way. It starts nothing.
- * On Debian as root it installs what is missing; elsewhere it says what to install, for all services at once.
+ * Makes sure that each service can be started, so that later steps do not fail half-way. Starts
+ * nothing. On Debian as root, it installs missing services. Elsewhere it lists them all.
  */
 async function setUp(): Promise<void> {
   const missing = [REDIS, POSTGRES, S3].filter((need) => !isAtHand(need));
   const wanted = missing.length > 0 ? await withoutDocker(missing) : [];
-  const needed = wanted.filter(wantsProgram).flatMap((need) => need.debian);
+  const needed = wanted.filter(usesProgram).flatMap((need) => need.debian);
   const forTests = findFakeTime() === undefined ? [FAKETIME_PACKAGE] : [];
   if (needed.length + forTests.length > 0 && isDebianAsRoot()) {
     await installPackages([...needed, ...forTests], say).catch((error: unknown) => {
-      // One story of the demo and some tests need libfaketime, and say so where it is missing.
+      // Only one story and some tests need libfaketime, and they report that it is missing.
       if (needed.length > 0 || !(error instanceof TestbedError)) throw error;
       say(error.message);
     });
@@ -32,7 +32,10 @@ async function setUp(): Promise<void> {
   if (stillMissing.length > 0) throw new ServiceUnavailableError(explainMissing(stillMissing));
 }
 
-/** Those that Docker does not bring. Asking it takes most of a second, so it is asked last. */
+/**
+ * Returns the needs that Docker does not meet. Docker takes most of a second to answer, so it is
+ * last.
+ */
 async function withoutDocker(needs: readonly Need[]): Promise<readonly Need[]> {
   const others = needs.filter((need) => !originsFor(need).includes('docker'));
   if (others.length === needs.length) return others;
@@ -48,7 +51,7 @@ function isAtHand(need: Need): boolean {
   );
 }
 
-function wantsProgram(need: Need): boolean {
+function usesProgram(need: Need): boolean {
   return originsFor(need).includes('program');
 }
 

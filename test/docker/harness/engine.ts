@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { installPackages } from '../../../packages/testbed/src/apt.js';
-import { makeTemporaryFolder } from '../../../packages/testbed/src/lifeline.js';
+import { makeTemporaryFolder } from '../../../packages/testbed/src/guardian.js';
 import { findProgram } from '../../../packages/testbed/src/programs.js';
 import { launch, untilItAnswers } from '../../../packages/testbed/src/server.js';
 

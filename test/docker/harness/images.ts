@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { chmod, copyFile, mkdir, realpath, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
-import { makeTemporaryFolder } from '../../../packages/testbed/src/lifeline.js';
+import { makeTemporaryFolder } from '../../../packages/testbed/src/guardian.js';
 import { findPostgres, findProgram, findRedis } from '../../../packages/testbed/src/programs.js';
 
 const run = promisify(execFile);

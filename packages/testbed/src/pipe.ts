@@ -2,26 +2,26 @@ import type { Socket } from 'node:net';
 
 export type Direction = 'toServer' | 'toClient';
 
-/** What is done at present to all bytes that go in one direction, and what has been seen of them. */
+/** Present fault of one direction, and its counters. */
 export interface Traffic {
   mode: 'pass' | 'hold' | 'swallow';
-  /** How long a byte is on its way while the mode is `pass`. */
+  /** Delay of each byte while the mode is `pass`. */
   delayMs: number;
   bytes: number;
   swallowedBytes: number;
 }
 
-/** How much may wait for a slow reader before we stop reading from the other side. */
+/** Bytes that may wait for a slow reader. Beyond that, reading from the other side stops. */
 const QUEUE_BYTES_MAX = 256 * 1024;
 
-/** Bytes, the end of the stream, or the end of the connection, on their way. */
+/** Bytes, the end of the stream, or the end of the connection. */
 interface Parcel {
   readonly content: Buffer | 'end' | 'reset';
   readonly arrivedAtMs: number;
 }
 
 /** One direction of one connection: a queue between two sockets. */
-export class Lane {
+export class Pipe {
   readonly #source: Socket;
   readonly #sink: Socket;
   readonly #traffic: Traffic;
@@ -42,7 +42,7 @@ export class Lane {
       onBytes();
     });
     source.on('end', () => this.#enqueue('end'));
-    // What went wrong makes no difference here, and `close` follows.
+    // `close` follows, and does the same for every error.
     source.on('error', () => undefined);
     source.on('close', (hadError) => {
       if (hadError || !source.readableEnded) this.#enqueue('reset');
@@ -54,19 +54,20 @@ export class Lane {
     return this.#queuedBytes;
   }
 
-  /** Goes on as far as the traffic's mode allows now. */
+  /** Forwards as much as the mode allows now. */
   update(): void {
     clearTimeout(this.#timer);
     if (this.#traffic.mode === 'swallow') this.#swallow();
     else if (this.#hasHole) this.reset();
     else if (this.#traffic.mode === 'pass') this.#forward();
     const isFull = this.#queuedBytes > QUEUE_BYTES_MAX;
-    // What is held or delayed is in the network, which takes more: only a slow reader slows the writer down.
+    // Held and delayed bytes are in the network, which takes more. Only a slow reader slows the
+    // writer.
     if (isFull && this.#isWriting && this.#traffic.mode === 'pass') this.#source.pause();
     else this.#source.resume();
   }
 
-  /** Ends the connection at both sides at once, by RST. */
+  /** Resets the connection at both sides. */
   reset(): void {
     this.#source.resetAndDestroy();
     this.#sink.resetAndDestroy();
@@ -89,7 +90,7 @@ export class Lane {
     this.#queuedBytes = 0;
   }
 
-  /** One parcel at a time, so that an end or a reset never overtakes the bytes before it. */
+  /** Writes one parcel at a time, so that an end or a reset never overtakes earlier bytes. */
   #forward(): void {
     while (!this.#isWriting) {
       const next = this.#queue[0];

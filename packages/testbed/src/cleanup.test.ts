@@ -6,15 +6,15 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 
-/** Compiled, as a process of its own knows nothing of vitest's way with TypeScript. */
+/** The compiled program, because only vitest's own process compiles TypeScript. */
 const PROGRAM = fileURLToPath(new URL('../dist/fixtures/services.js', import.meta.url));
 const UNTIL_GONE = { timeout: 15_000, interval: 20 };
 
 let temporary: string;
 
 beforeEach(async () => {
-  temporary = await mkdtemp(join(tmpdir(), 'endings-'));
-  // So that Postgres, which does not run as root, may use it too.
+  temporary = await mkdtemp(join(tmpdir(), 'cleanup-'));
+  // Lets Postgres enter, which does not run as root.
   await chmod(temporary, 0o711);
 });
 
@@ -25,10 +25,10 @@ afterEach(async () => {
 const endings = [
   { name: 'returns', ending: 'return' },
   { name: 'calls process.exit', ending: 'exit' },
-  { name: 'throws what nobody catches', ending: 'throw' },
+  { name: 'throws an uncaught error', ending: 'throw' },
   { name: 'gets Ctrl-C', ending: 'wait', signal: 'SIGINT' },
-  { name: 'is asked to end', ending: 'wait', signal: 'SIGTERM' },
-  { name: 'is killed with kill -9', ending: 'wait', signal: 'SIGKILL' },
+  { name: 'gets SIGTERM', ending: 'wait', signal: 'SIGTERM' },
+  { name: 'gets kill -9', ending: 'wait', signal: 'SIGKILL' },
 ] as const;
 
 describe.each(endings)('when the process that started them $name', (how) => {
@@ -55,11 +55,11 @@ async function leavesNothing(
   const child = start(ending, services);
   const exited = once(child, 'exit');
   if (child.stdout === null) throw new Error('stdout is a pipe');
-  const [said] = await once(child.stdout, 'data');
-  expect(`${said}`).toBe('up\n');
+  const [output] = await once(child.stdout, 'data');
+  expect(`${output}`).toBe('up\n');
   const running = await ours();
   if (signal !== undefined) {
-    // Only where the program waits are its servers sure to be still there when we look.
+    // Only a waiting program's servers still run at this time.
     expect(running.length).toBeGreaterThan(1);
     child.kill(signal);
   }
@@ -69,7 +69,7 @@ async function leavesNothing(
 
 function start(ending: string, services: string): ChildProcess {
   return spawn(process.execPath, [PROGRAM, ending, services], {
-    // The folder is the mark by which everything that was started can be told from what others run.
+    // The folder marks everything that was started here.
     env: { ...process.env, TMPDIR: temporary },
     stdio: ['ignore', 'pipe', 'ignore'],
   });
@@ -82,12 +82,14 @@ async function untilNothingIsLeft(): Promise<void> {
   }, UNTIL_GONE);
 }
 
-/** The program, its servers and its guardian: what has the test's folder in its environment, or works below it. */
+/**
+ * Finds the program, its servers and its guardian by the folder in environment or working folder.
+ */
 async function ours(): Promise<string[]> {
   const processes = (await readdir('/proc')).filter((name) => /^\d+$/.test(name));
   const found = await Promise.all(
     processes.map(async (pid) => {
-      // Empty where the process has just ended. Postgres writes its title over its environment.
+      // Empty if the process has just ended. Postgres writes its title over its environment.
       const environment = await readFile(`/proc/${pid}/environ`, 'utf8').catch(() => '');
       const folder = await readlink(`/proc/${pid}/cwd`).catch(() => '');
       const isOurs = environment.includes(`TMPDIR=${temporary}`) || folder.startsWith(temporary);

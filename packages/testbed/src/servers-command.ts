@@ -8,7 +8,7 @@ import { makeBucket } from './s3-address.js';
 
 const USAGE = `npm run servers -- FILE
 
-Starts servers for a first try, and writes a gateway's configuration for them to FILE, such as gateway.yaml.
+Starts Redis and S3 for a first try, and writes a gateway's configuration to FILE, such as gateway.yaml.
 The servers and their data end with this process.`;
 
 const BUCKET = 'documents';
@@ -17,7 +17,7 @@ const file = readCommandLine(USAGE, () => {
   if (name === undefined || more.length > 0) throw new UsageError('one FILE is expected');
   return name;
 });
-// Neither servers nor signals keep a process alive.
+// Servers and signals do not keep a process alive.
 const alive = setInterval(() => undefined, 2 ** 30);
 const ended = Promise.race([once(process, 'SIGINT'), once(process, 'SIGTERM')]);
 await using redis = await startLocalRedis(3);
@@ -36,7 +36,7 @@ objects:
 `;
 await writeFile(file, config, { mode: 0o600 });
 process.stdout.write(
-  `3 Redis nodes and ${s3.program} run, and ${file} names them. Ctrl-C ends them.\n`,
+  `3 Redis nodes and ${s3.program} run. ${file} has their addresses. Ctrl-C ends them.\n`,
 );
 await ended;
 clearInterval(alive);

@@ -7,14 +7,17 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 
-/** How long a program may take to end by itself once asked, before it is killed. */
+/** Time between the request to end and the kill. */
 const GRACE_MS = 5_000;
 
 /**
- * One guardian per process, started with the first child. It reads from a pipe which process groups and folders are
- * ours. At end of file, however we ended (return, crash, Ctrl-C, kill -9), it ends the groups and removes the folders.
+ * Program of the guardian: a shell that starts with the first child and outlives this process. It
+ * reads from a pipe the process groups and folders that belong to this process. The pipe ends when
+ * this process ends, for any reason (return, crash, Ctrl-C, kill -9). Then the guardian ends the
+ * groups and removes the folders.
  *
- * A stopped process cannot act on a signal, so it is sent SIGCONT after the other signal: the pending one comes first.
+ * A stopped process cannot handle a signal. So SIGCONT follows, after which the first one is
+ * handled.
  */
 const GUARDIAN = `
 trap '' HUP INT TERM
@@ -40,10 +43,10 @@ each_group destroy "$@"
 for entry do case $entry in folder*) rm -rf -- "\${entry#folder }"; esac; done
 `;
 
-/** A child registers its own process group before it becomes the program, so there is no moment without a guardian. */
+/** A child registers its process group before it becomes the program. So it is always guarded. */
 const REGISTERED = 'echo "+group $1 $$" >&3; shift; exec "$@" 3>&-';
 
-/** SIGKILL is for programs whose whole state is thrown away with them and that are slow to end in order. */
+/** SIGKILL is for programs that end slowly, and whose state is discarded anyway. */
 type EndSignal = 'SIGTERM' | 'SIGINT' | 'SIGKILL';
 
 export interface SpawnOptions {
@@ -56,7 +59,7 @@ export interface SpawnOptions {
   readonly stdout?: 'pipe' | 'ignore' | number;
   /** @default 'pipe' */
   readonly stderr?: 'pipe' | 'ignore' | number;
-  /** The signal that asks the program to end in order. @default 'SIGTERM' */
+  /** The signal that asks the program to end. @default 'SIGTERM' */
   readonly endSignal?: EndSignal;
 }
 
@@ -65,28 +68,30 @@ export interface Exit {
   readonly signal: NodeJS.Signals | null;
 }
 
-/** A child process, with its descendants, that never outlives this process. */
+/** A child process that, with its descendants, never outlives this process. */
 export interface GuardedProcess extends AsyncDisposable {
-  /** Of the program itself; also the id of its process group. */
+  /** Id of the program, and of its process group. */
   readonly pid: number;
   readonly stdout: Readable | null;
   readonly stderr: Readable | null;
-  /** Resolves when the program has ended, for whatever reason. A program that cannot be executed ends with 126 or 127. */
+  /** Resolves when the program has ended. A program that cannot run ends with 126 or 127. */
   readonly exited: Promise<Exit>;
-  /** Sends to the whole process group; does nothing where it has ended. */
+  /** Sends a signal to the whole process group, unless it has ended. */
   signal(name: NodeJS.Signals): void;
-  /** Asks it to end, stopped or not, kills it after 5 s, and resolves when it has ended. Idempotent. */
+  /**
+   * Ends it, even if it is stopped, and kills it after 5 s. Resolves when it has ended. Idempotent.
+   */
   end(): Promise<void>;
-  /** This process may end while the program runs; it is ended then. */
+  /** Lets this process end while the program runs. The program ends with it. */
   unref(): void;
 }
 
 /**
- * Starts a program in its own process group (a terminal's Ctrl-C reaches us first, not it) under the guardian.
+ * Starts a program in a process group of its own, which a terminal's Ctrl-C does not reach.
  *
- * @throws where no process can be started at all, for instance where `cwd` does not exist.
+ * @throws if no process can be started, for instance because `cwd` does not exist
  */
-export async function spawnWithLifeline(
+export async function spawnGuarded(
   command: string,
   args: readonly string[],
   options: SpawnOptions = {},
@@ -96,7 +101,7 @@ export async function spawnWithLifeline(
   const child = spawn('/bin/sh', ['-c', REGISTERED, 'sh', signalName, command, ...args], {
     ...rest,
     detached: true,
-    stdio: ['ignore', stdout, stderr, lifeline()],
+    stdio: ['ignore', stdout, stderr, guardianPipe()],
   });
   const exited = new Promise<Exit>((resolve) => {
     child.once('exit', (code, signal) => resolve({ code, signal }));
@@ -105,10 +110,10 @@ export async function spawnWithLifeline(
   const pid = idOf(child);
   let over = false;
   const ended = exited.then(() => {
-    // What the program itself started and left behind. After this the number may soon be somebody else's.
+    // Kills the program's own children. Afterwards, the system may reuse the number.
     signalGroup(pid, 'SIGKILL');
     over = true;
-    tell(`-group ${signalName} ${pid}`);
+    write(`-group ${signalName} ${pid}`);
   });
   const signal = (name: NodeJS.Signals) => {
     if (!over) signalGroup(pid, name);
@@ -132,7 +137,7 @@ export async function spawnWithLifeline(
   };
 }
 
-/** A new folder that is removed on `remove`, or however this process ends. */
+/** A new folder that is removed by `remove` or at the end of this process. */
 export interface TemporaryFolder extends AsyncDisposable {
   readonly path: string;
   remove(): Promise<void>;
@@ -143,19 +148,19 @@ export async function makeTemporaryFolder(
   parent: string = tmpdir(),
 ): Promise<TemporaryFolder> {
   const path = join(parent, `fenced-${name}-${randomUUID()}`);
-  tell(`+folder ${path}`);
+  write(`+folder ${path}`);
   await mkdir(path, { mode: 0o700 });
   const remove = async () => {
     await rm(path, { recursive: true, force: true });
-    tell(`-folder ${path}`);
+    write(`-folder ${path}`);
   };
   return { path, remove, [Symbol.asyncDispose]: remove };
 }
 
 let guardian: Writable | undefined;
 
-/** The pipe to the guardian, which holds its other end open for as long as this process lives and no longer. */
-function lifeline(): Writable {
+/** Returns the pipe to the guardian. The system closes it when this process ends. */
+function guardianPipe(): Writable {
   if (guardian === undefined) {
     const child = spawn('/bin/sh', ['-c', GUARDIAN], {
       cwd: '/',
@@ -169,8 +174,8 @@ function lifeline(): Writable {
   return guardian;
 }
 
-function tell(line: string): void {
-  lifeline().write(`${line}\n`);
+function write(line: string): void {
+  guardianPipe().write(`${line}\n`);
 }
 
 function idOf(child: ChildProcess): number {
@@ -182,7 +187,7 @@ function signalGroup(pid: number, name: NodeJS.Signals): void {
   try {
     process.kill(-pid, name);
   } catch (error) {
-    // The group has ended, which is what every caller is content with.
+    // The group has ended already, which every caller accepts.
     if (!(error instanceof Error && 'code' in error && error.code === 'ESRCH')) throw error;
   }
 }

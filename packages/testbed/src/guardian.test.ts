@@ -1,10 +1,10 @@
 import { access } from 'node:fs/promises';
 import { text } from 'node:stream/consumers';
 import { expect, test } from 'vitest';
-import { makeTemporaryFolder, spawnWithLifeline } from './lifeline.js';
+import { makeTemporaryFolder, spawnGuarded } from './guardian.js';
 
-test('the pid, the output and the exit are those of the program itself', async () => {
-  const child = await spawnWithLifeline(process.execPath, [
+test("pid, output and exit are the program's own", async () => {
+  const child = await spawnGuarded(process.execPath, [
     '-e',
     'console.log(process.pid); console.error("to stderr"); process.exit(3)',
   ]);
@@ -18,8 +18,8 @@ test('the pid, the output and the exit are those of the program itself', async (
   });
 });
 
-test('a stopped program is ended by the signal it is sent, not by the limit', async () => {
-  const child = await spawnWithLifeline('sleep', ['1000']);
+test('a stopped program ends by the signal, not by the time limit', async () => {
+  const child = await spawnGuarded('sleep', ['1000']);
   child.signal('SIGSTOP');
   const startedMs = performance.now();
   await child.end();
@@ -29,7 +29,7 @@ test('a stopped program is ended by the signal it is sent, not by the limit', as
 });
 
 test('a program that refuses to end is killed', async () => {
-  const child = await spawnWithLifeline('sh', [
+  const child = await spawnGuarded('sh', [
     '-c',
     'trap "" TERM; echo deaf; while :; do sleep 1; done',
   ]);
@@ -38,27 +38,27 @@ test('a program that refuses to end is killed', async () => {
   expect(await child.exited).toEqual({ code: null, signal: 'SIGKILL' });
 });
 
-test('what a program started ends with it', async () => {
-  const child = await spawnWithLifeline('sh', ['-c', 'sleep 1000 & echo $!']);
+test('the children of a program end with it', async () => {
+  const child = await spawnGuarded('sh', ['-c', 'sleep 1000 & echo $!']);
   if (child.stdout === null) throw new Error('stdout is a pipe');
-  // The pipe stays open for as long as the orphan lives.
+  // The pipe stays open while the orphan lives.
   const orphan = Number(await text(child.stdout));
   await expect(access(`/proc/${orphan}/exe`)).rejects.toMatchObject({ code: 'ENOENT' });
 });
 
 test('a program that does not exist ends with 127 and its name', async () => {
-  const child = await spawnWithLifeline('no-such-program', []);
+  const child = await spawnGuarded('no-such-program', []);
   if (child.stderr === null) throw new Error('stderr is a pipe');
   const [said, exit] = await Promise.all([text(child.stderr), child.exited]);
   expect(said).toContain('no-such-program');
   expect(exit.code).toBe(127);
 });
 
-test('a folder that does not exist is an error at once', async () => {
-  await expect(spawnWithLifeline('true', [], { cwd: '/no/such/folder' })).rejects.toThrow('ENOENT');
+test('a missing folder is an error at once', async () => {
+  await expect(spawnGuarded('true', [], { cwd: '/no/such/folder' })).rejects.toThrow('ENOENT');
 });
 
-test('a temporary folder is gone after its block', async () => {
+test('a temporary folder is removed after its block', async () => {
   const path = await (async () => {
     await using folder = await makeTemporaryFolder('with a space');
     await access(folder.path);
