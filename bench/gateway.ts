@@ -26,7 +26,7 @@ const BODY = randomBytes(1024);
 const RECORD = { text: randomBytes(384).toString('hex') };
 const KEY = randomBytes(32).toString('hex');
 const LEASE = JSON.stringify({ ttlMs: 10_000 });
-/** The lease of which all writes present the token. */
+/** All writes carry the token of this lease. */
 const RESOURCE = 'bench';
 
 interface Services {
@@ -36,7 +36,7 @@ interface Services {
   readonly bucket: string;
 }
 
-/** The same work by the library itself, and through `fenced gateway`, a process of its own with keys and signed tokens. */
+/** How much slower is the same work through `fenced gateway`, with API keys and signed tokens? */
 export async function benchGateway(): Promise<Row[]> {
   await using redis = await startRedis(3);
   await using s3 = await startS3();
@@ -49,7 +49,7 @@ export async function benchGateway(): Promise<Row[]> {
   return [
     ...(await beside(
       { name: 'acquire and release', run: (worker) => library.cycle(worker) },
-      // The latencies are those of one request of the two.
+      // The latencies are those of one of the two requests.
       { name: 'POST and DELETE of a lease', parts: 2, script: leaseCycle },
       gateway.url,
     )),
@@ -84,7 +84,7 @@ async function openLibrary({ redis, s3, postgres, bucket }: Services) {
   await client.send(new CreateBucketCommand({ Bucket: bucket }));
   const documents = new FencedS3({ client, bucket });
   const pool = new pg.Pool({ connectionString: postgres.url, max: 20 });
-  // The server ends idle connections when it is stopped.
+  // At its end, the server closes idle connections.
   pool.on('error', () => undefined);
   parts.defer(() => pool.end());
   const store = new FencedPostgres({ pool });
@@ -116,7 +116,7 @@ async function startGateway({ redis, s3, postgres, bucket }: Services) {
     RECORDS_URL: postgres.url,
     CREDENTIALS_KEYS: JSON.stringify([{ name: 'bench', sha256, verbs, prefixes }]),
     SIGNING_KEYS: JSON.stringify([{ id: 'k1', secret: randomBytes(32).toString('base64') }]),
-    // One token writes all that is measured.
+    // One token serves all writes.
     BINDINGS: JSON.stringify([
       { keys: 'objects/*', lease: RESOURCE },
       { keys: 'records/*', lease: RESOURCE },
@@ -135,7 +135,7 @@ async function startGateway({ redis, s3, postgres, bucket }: Services) {
   });
   const exited = once(child, 'exit');
   const { promise, resolve, reject } = Promise.withResolvers<string>();
-  // Every request is a line: all are read, as a platform would.
+  // The gateway logs every request. All lines are read, as a platform does.
   createInterface(child.stdout).on('line', (line) => {
     if (line.includes('"msg":"listening"')) resolve((JSON.parse(line) as { url: string }).url);
   });
@@ -158,10 +158,10 @@ async function startGateway({ redis, s3, postgres, bucket }: Services) {
 
 const AUTHORIZED = { Authorization: `Bearer ${KEY}` };
 
-/** What one connection sends again and again, about something of its own. */
+/** Requests that one connection repeats, for its own name. */
 type Script = (name: string) => Request[];
 
-/** What autocannon keeps from one request of a script to the next. */
+/** State that autocannon keeps between the requests of a script. */
 interface Context {
   leaseId?: string;
 }
@@ -188,7 +188,7 @@ function put(path: string, body: string | Buffer, token: string): Script {
   return (name) => [{ method: 'PUT', path: `/v1/${path}/${name}`, headers, body }];
 }
 
-/** @param over `parts`: how many requests make up what the library does in one call */
+/** @param over `parts` is the number of requests for one call of the library */
 async function beside(
   direct: Subject,
   over: { readonly name: string; readonly parts: number; readonly script: Script },
@@ -196,7 +196,7 @@ async function beside(
 ): Promise<Row[]> {
   const baseline = { ...direct, name: `${direct.name}, ${WORKERS} at once` };
   const [row] = await compare('gateway', [baseline], 50, { workers: WORKERS, rounds: 4 });
-  if (row === undefined) throw new Error('one was measured');
+  if (row === undefined) throw new Error('no row was measured');
   const load: Options = {
     ...{ url, connections: WORKERS },
     setupClient: (client) => client.setRequests(over.script(randomUUID())),

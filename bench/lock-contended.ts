@@ -1,9 +1,9 @@
 import { type RedisService, startRedis } from '@fenced/testbed';
-import type { CyclesReport } from './lock-orders.ts';
 import { LockProcess } from './lock-process.ts';
-import { best, bestPeer, failures, isOf, named } from './lock-results.ts';
+import { best, failures, isOf, rowsOf } from './lock-results.ts';
 import type { LockSubject } from './lock-subject.ts';
-import { lockSubjects, OURS, RAW } from './lock-subjects.ts';
+import { lockSubjects, RAW } from './lock-subjects.ts';
+import type { CyclesReport } from './lock-tasks.ts';
 import {
   type BenchOptions,
   type Extras,
@@ -11,7 +11,6 @@ import {
   measure,
   type Round,
   type Row,
-  row,
   sum,
 } from './measure.ts';
 
@@ -19,24 +18,24 @@ const BENCH = 'lock-contended';
 const PROCESSES = 4;
 const WORKERS_EACH = 5;
 const HOLD_MS = 5;
-/** Of those that poll: the default of most, and one with which others of them get more. */
+/** For locks that poll: the default of most, and one that is better for some. */
 const RETRY_DELAYS_MS = [30, 200];
 
-/** A lock, and how often it asks again where it has to be told that. */
+/** A lock, and its interval of polling if it has one. */
 interface Setting {
   readonly label: string;
   readonly name: string;
   readonly retryDelayMs?: number;
 }
 
-/** What all processes together saw. */
+/** A round of all processes together. */
 interface Contest extends Round {
   readonly reports: readonly CyclesReport[];
 }
 
 /**
- * If 20 workers in four processes want the same lock all the time, and each keeps it for 5 ms: how many get it a second,
- * how long does one have to wait for it, and how often is the unluckiest served?
+ * How many of 20 workers in four processes get one lock a second, if each holds it for 5 ms? How
+ * long does one wait, and how often is the unluckiest worker served?
  */
 export async function benchContended({ isQuick }: BenchOptions): Promise<Row[]> {
   await using redis = await startRedis(5);
@@ -49,13 +48,10 @@ export async function benchContended({ isQuick }: BenchOptions): Promise<Row[]> 
     all.filter(({ subject }) => isOf(RAW, subject)),
     'perSecond',
   );
-  return [
-    ...all.map((one) => row(BENCH, one, raw, 'perSecond')),
-    row(BENCH, named(all, OURS), bestPeer(all, 'perSecond'), 'perSecond'),
-  ];
+  return rowsOf(BENCH, all, raw, 'perSecond');
 }
 
-/** In new processes: some that are left retry for ever. */
+/** Uses new processes, because some libraries retry for ever. */
 async function contest(
   redis: RedisService,
   { label, name, ...polling }: Setting,
@@ -67,15 +63,15 @@ async function contest(
       parts.use(await LockProcess.start(redis, name, polling)),
     ),
   );
-  // One that nobody else wants, so that connections, scripts and admission are not part of what is measured.
-  const warmUp = { workers: WORKERS_EACH, durationMs: 500, patienceMs: 2_000, holdMs: 0 };
+  // Warms up on a free lock, so that connections, scripts and readmission are not measured.
+  const warmUp = { workers: WORKERS_EACH, durationMs: 500, overtimeMs: 2_000, holdMs: 0 };
   await Promise.all(
     locks.map((lock) => lock.cycles({ ...warmUp, resource: `warm-up/${label}/${lock.pid}` })),
   );
-  // What the last contest left behind may still be held.
+  // The lock of the last contest may still be held.
   const resource = `contended/${label}/${locks.map(({ pid }) => pid).join('/')}`;
-  const order = { workers: WORKERS_EACH, durationMs, patienceMs: 0, holdMs: HOLD_MS, resource };
-  const reports = await Promise.all(locks.map((lock) => lock.cycles(order)));
+  const task = { workers: WORKERS_EACH, durationMs, overtimeMs: 0, holdMs: HOLD_MS, resource };
+  const reports = await Promise.all(locks.map((lock) => lock.cycles(task)));
   return {
     durationsMs: reports.flatMap((report) => report.durationsMs),
     elapsedMs: Math.max(...reports.map(({ elapsedMs }) => elapsedMs)),
@@ -84,7 +80,7 @@ async function contest(
   };
 }
 
-/** A floor does not wait for a lock that is held, and we are told when it is our turn. */
+/** A floor does not wait for a held lock. Ours does not poll. */
 function settingsOf({ name, kind }: LockSubject, delaysMs: readonly number[]): Setting[] {
   if (kind === 'floor') return [];
   if (kind === 'ours') return [{ label: name, name }];
@@ -98,7 +94,7 @@ function settingsOf({ name, kind }: LockSubject, delaysMs: readonly number[]): S
 function extras(contests: readonly Contest[]): Extras {
   const served = contests.flatMap(({ reports }) => reports.flatMap((report) => report.served));
   return {
-    // A wait that had not ended when time was up counts as long as it had lasted.
+    // An unfinished wait counts with its duration so far.
     longestWaitMs: contests
       .flatMap(({ durationsMs }) => durationsMs)
       .reduce((longest, durationMs) => Math.max(longest, durationMs), 0),

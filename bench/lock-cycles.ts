@@ -1,25 +1,25 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
-import type { CyclesOrder, CyclesReport } from './lock-orders.ts';
 import type { Acquire } from './lock-subject.ts';
+import type { CyclesReport, CyclesTask } from './lock-tasks.ts';
 
-/** Acquires and releases until the time is over. */
+/** Acquires and releases locks until the time is over. */
 export async function cycles(
   acquire: Acquire,
   clients: readonly Redis[],
-  order: CyclesOrder,
+  task: CyclesTask,
 ): Promise<CyclesReport> {
-  const { readsHeap = false } = order;
+  const { readsHeap = false } = task;
   const heapBytes = readsHeap ? usedHeapBytes() : 0;
-  const run = new Run(acquire, order);
-  const workers = Array.from({ length: order.workers }, (_, worker) => run.work(worker));
-  const patience = new AbortController();
-  const { signal } = patience;
+  const run = new Run(acquire, task);
+  const workers = Array.from({ length: task.workers }, (_, worker) => run.work(worker));
+  const overtime = new AbortController();
+  const { signal } = overtime;
   await Promise.race([
     Promise.all(workers),
-    sleep(order.durationMs + order.patienceMs, null, { signal }).catch(() => {}),
+    sleep(task.durationMs + task.overtimeMs, null, { signal }).catch(() => {}),
   ]);
-  patience.abort();
+  overtime.abort();
   const report = run.report();
   const queuedCommands = Math.max(...clients.map(queued));
   const heapGrowthBytes = readsHeap ? usedHeapBytes() - heapBytes : 0;
@@ -28,41 +28,41 @@ export async function cycles(
 
 class Run {
   readonly #acquire: Acquire;
-  readonly #order: CyclesOrder;
+  readonly #task: CyclesTask;
   readonly #startedMs = performance.now();
   readonly #durationsMs: number[] = [];
   readonly #served: number[];
-  /** When the one began that is being measured, of each worker. */
-  readonly #begunMs = new Map<number, number>();
+  /** Begin of each worker's present cycle. */
+  readonly #beginsMs = new Map<number, number>();
   #failures = 0;
   #isOver = false;
 
-  constructor(acquire: Acquire, order: CyclesOrder) {
+  constructor(acquire: Acquire, task: CyclesTask) {
     this.#acquire = acquire;
-    this.#order = order;
-    this.#served = Array.from({ length: order.workers }, () => 0);
+    this.#task = task;
+    this.#served = Array.from({ length: task.workers }, () => 0);
   }
 
-  /** At least once, however long this process had to wait for its turn on the machine. */
+  /** Runs at least one cycle, even if this process had to wait for a processor. */
   async work(worker: number): Promise<void> {
-    const { durationMs, resource } = this.#order;
-    // Others run on the same nodes.
+    const { durationMs, resource } = this.#task;
+    // Other processes use the same nodes.
     const own = resource ?? `bench/${process.pid}/${worker}`;
     do {
       try {
         await this.#once(worker, own);
       } catch {
         this.#failures += 1;
-        this.#begunMs.delete(worker);
-        // One that fails at once is not to keep the process from everything else.
+        this.#beginsMs.delete(worker);
+        // A lock that fails at once must not block the event loop.
         await sleep(1);
       }
     } while (!this.#isOver && performance.now() - this.#startedMs < durationMs);
   }
 
   async #once(worker: number, resource: string): Promise<void> {
-    const { holdMs } = this.#order;
-    this.#begunMs.set(worker, performance.now());
+    const { holdMs } = this.#task;
+    this.#beginsMs.set(worker, performance.now());
     const release = await this.#acquire(resource);
     if (holdMs !== null) {
       this.#end(worker);
@@ -73,17 +73,17 @@ class Run {
   }
 
   #end(worker: number): void {
-    const begunMs = this.#begunMs.get(worker);
-    if (begunMs === undefined || this.#isOver) return;
-    this.#begunMs.delete(worker);
-    this.#durationsMs.push(performance.now() - begunMs);
+    const beginMs = this.#beginsMs.get(worker);
+    if (beginMs === undefined || this.#isOver) return;
+    this.#beginsMs.delete(worker);
+    this.#durationsMs.push(performance.now() - beginMs);
     this.#served[worker] = (this.#served[worker] ?? 0) + 1;
   }
 
   report(): Omit<CyclesReport, 'queuedCommands' | 'heapGrowthBytes'> {
     this.#isOver = true;
     const nowMs = performance.now();
-    const unfinishedMs = [...this.#begunMs.values()].map((begunMs) => nowMs - begunMs);
+    const unfinishedMs = [...this.#beginsMs.values()].map((beginMs) => nowMs - beginMs);
     return {
       durationsMs: [...this.#durationsMs, ...unfinishedMs],
       elapsedMs: nowMs - this.#startedMs,
@@ -94,13 +94,15 @@ class Run {
   }
 }
 
-/** What the client has not been able to send, or has sent and heard nothing of. The first has no public name. */
+/**
+ * Counts the client's commands without a reply, sent or not. Its offline queue has no public name.
+ */
 function queued(client: Redis): number {
   const offlineQueue: { readonly length: number } = Reflect.get(client, 'offlineQueue');
   return client.commandQueue.length + offlineQueue.length + client.autoPipelineQueueSize;
 }
 
-/** 0 where the process was started without `--expose-gc`. */
+/** Returns 0 if the process was started without `--expose-gc`. */
 export function usedHeapBytes(): number {
   if (globalThis.gc === undefined) return 0;
   globalThis.gc();

@@ -1,8 +1,8 @@
 import { createHook } from 'node:async_hooks';
 import { setImmediate as immediate, setTimeout as sleep } from 'node:timers/promises';
 import { usedHeapBytes } from './lock-cycles.ts';
-import type { HoldOrder, HoldReport } from './lock-orders.ts';
 import type { Acquire, Release } from './lock-subject.ts';
+import type { HoldReport, HoldTask } from './lock-tasks.ts';
 
 const AT_ONCE = 64;
 const TIMED = 50;
@@ -10,8 +10,8 @@ const SAMPLES = 5;
 const SAMPLE_EVERY_MS = 60;
 const SETTLED_MS = 300;
 
-/** Holds many locks at once, gives them back, then lets many wait for one. */
-export async function hold(acquire: Acquire, { leases, waiters }: HoldOrder): Promise<HoldReport> {
+/** Holds many locks at once, releases them, then lets many waiters wait for one. */
+export async function hold(acquire: Acquire, { leases, waiters }: HoldTask): Promise<HoldReport> {
   await all(TIMED, async (index) => {
     const release = await acquire(`${process.pid}/warm/${index}`);
     await release();
@@ -21,9 +21,9 @@ export async function hold(acquire: Acquire, { leases, waiters }: HoldOrder): Pr
   const emptyBytes = await restingHeapBytes();
   const startedMs = performance.now();
   const releases = await all(leases, async (index) => {
-    const begunMs = performance.now();
+    const beginMs = performance.now();
     const release = await acquire(`${process.pid}/held/${index}`);
-    durationsMs[index] = performance.now() - begunMs;
+    durationsMs[index] = performance.now() - beginMs;
     return release;
   });
   const elapsedMs = performance.now() - startedMs;
@@ -43,7 +43,7 @@ export async function hold(acquire: Acquire, { leases, waiters }: HoldOrder): Pr
   };
 }
 
-/** Lets `waiters` wait for a lock that is not given back. They wait for as long as the process lives. */
+/** Lets `waiters` wait for a lock that is never released. They wait until the process ends. */
 async function wait(acquire: Acquire, waiters: number) {
   const resource = `${process.pid}/awaited`;
   await acquire(resource);
@@ -60,7 +60,7 @@ async function wait(acquire: Acquire, waiters: number) {
   return { bytesPerWaiter: middle(samples), timersPerWaiter, socketsWaiting: openSockets() };
 }
 
-/** When the replies have come that nobody waited for. */
+/** Returns the heap's size after all late replies. */
 async function restingHeapBytes(): Promise<number> {
   await sleep(SETTLED_MS);
   return usedHeapBytes();
@@ -75,18 +75,21 @@ async function timersOfLease(acquire: Acquire): Promise<number> {
   return timers;
 }
 
-/** How many timers `start`, which starts `TIMED` of something, leaves behind for each. Not done while memory is measured: hooks take some. */
+/**
+ * Returns the timers for each of the `TIMED` operations of `start`. Runs apart from measurements of
+ * memory, because hooks take memory.
+ */
 async function timersOf(start: () => unknown): Promise<number> {
   const timers = new Timers();
   await start();
-  // What has just begun comes to rest, and hooks hear late of what was cleared, or fired, as this sleep's own.
+  // Lets the operations settle. Hooks report a cleared or fired timer late, this one's too.
   await sleep(SETTLED_MS);
   await immediate();
   timers.stop();
   return timers.alive / TIMED;
 }
 
-/** The timers that were started since and neither fired nor were cleared; also those that would not keep a process alive. */
+/** Counts timers that were started and neither fired nor were cleared, unreferenced ones too. */
 class Timers {
   readonly #ids = new Set<number>();
   readonly #hook = createHook({
@@ -115,7 +118,7 @@ function openSockets(): number {
   return process.getActiveResourcesInfo().filter((type) => type === 'TCPSocketWrap').length;
 }
 
-/** As many at once as a busy process might; the results in order. */
+/** Runs `AT_ONCE` operations at once, as a busy process does. Returns the results in order. */
 async function all<Result>(
   count: number,
   run: (index: number) => Promise<Result>,

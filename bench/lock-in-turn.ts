@@ -1,25 +1,25 @@
 import { startRedis } from '@fenced/testbed';
-import { type CyclesReport, lockRounds } from './lock-orders.ts';
 import { LockProcess } from './lock-process.ts';
 import { failures } from './lock-results.ts';
+import { type CyclesReport, lockRounds } from './lock-tasks.ts';
 import { type BenchOptions, inTurn, type Measured, measure } from './measure.ts';
 
-/** One of `lockSubjects`, as it is measured. */
+/** One of `lockSubjects`, and its setting. */
 export interface LockSetting {
   readonly name: string;
   readonly autoPipelining: boolean;
 }
 
 interface Extent {
-  /** How many cycles run at once. */
+  /** Concurrent cycles. */
   readonly workers: number;
-  /** Into how many the rounds are divided, evenly; a quick bench has one. */
+  /** The rounds are divided into this many sets. A quick bench has one set. */
   readonly sets: number;
 }
 
 /**
- * Cycles of so many workers, each with a lock of its own. Each set of rounds is in new processes and on new nodes: of two processes that run the
- * same, one may be a tenth faster for as long as it lives.
+ * Measures cycles of workers, each of which has a lock of its own. Each set of rounds has new
+ * processes and nodes: of two equal processes, one may be 10 % faster for its whole life.
  */
 export async function measureInTurn(
   options: BenchOptions,
@@ -28,7 +28,7 @@ export async function measureInTurn(
 ): Promise<readonly Measured[]> {
   const { rounds, durationMs, warmUpMs } = lockRounds(options);
   const setCount = options.isQuick ? 1 : sets;
-  const order = { workers, durationMs, patienceMs: 10_000, resource: null, holdMs: null };
+  const task = { workers, durationMs, overtimeMs: 10_000, resource: null, holdMs: null };
   const reports = settings.map((): CyclesReport[] => []);
   for (let set = 0; set < setCount; set += 1) {
     await using redis = await startRedis(5);
@@ -38,8 +38,8 @@ export async function measureInTurn(
         parts.use(await LockProcess.start(redis, name, { autoPipelining })),
       ),
     );
-    for (const lock of locks) await lock.cycles({ ...order, durationMs: warmUpMs });
-    const results = await inTurn(locks, rounds / setCount, (lock) => lock.cycles(order));
+    for (const lock of locks) await lock.cycles({ ...task, durationMs: warmUpMs });
+    const results = await inTurn(locks, rounds / setCount, (lock) => lock.cycles(task));
     for (const [at, [, its]] of results.entries()) reports[at]?.push(...its);
   }
   return settings.map(({ name, autoPipelining }, at) => {

@@ -1,10 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { startRedis } from '@fenced/testbed';
 import { Redis } from 'ioredis';
-import { bestPeer, named } from './lock-results.ts';
+import { named, rowsOf } from './lock-results.ts';
 import type { Acquire } from './lock-subject.ts';
-import { lockSubjects, OURS, RAW } from './lock-subjects.ts';
-import { type BenchOptions, inTurn, measure, type Round, type Row, row, sum } from './measure.ts';
+import { lockSubjects, RAW } from './lock-subjects.ts';
+import { type BenchOptions, inTurn, measure, type Round, type Row, sum } from './measure.ts';
 
 const BENCH = 'lock-paced';
 const SETTINGS = { ttlMs: 10_000, retryDelayMs: 10 };
@@ -24,8 +24,9 @@ interface Opened {
 }
 
 /**
- * How long does a free lock take in a service that takes few of them? One acquire and release every 4 ms, all libraries in turns
- * in one process: V8 has compiled little of any of them, and the caches hold the code of others.
+ * How long does a free lock take in a service that takes few of them? One acquire and release every
+ * 4 ms, all libraries in turns in one process. So V8 has compiled little of each, and the
+ * processor's caches hold the code of others.
  */
 export async function benchPaced({ isQuick }: BenchOptions): Promise<Row[]> {
   await using redis = await startRedis(5);
@@ -42,11 +43,7 @@ export async function benchPaced({ isQuick }: BenchOptions): Promise<Row[]> {
   await inTurn(opened, 1, (one) => paced(one, admins));
   const results = await inTurn(opened, isQuick ? 1 : ROUNDS, (one) => paced(one, admins));
   const all = results.map(([{ name }, rounds]) => measure(name, rounds, cpuOfEach));
-  const raw = named(all, RAW);
-  return [
-    ...all.map((one) => row(BENCH, one, raw, 'p50Ms')),
-    row(BENCH, named(all, OURS), bestPeer(all, 'p50Ms'), 'p50Ms'),
-  ];
+  return rowsOf(BENCH, all, named(all, RAW), 'p50Ms');
 }
 
 function connect(ports: readonly number[], parts: DisposableStack): readonly Redis[] {
@@ -59,10 +56,10 @@ async function paced({ name, acquire }: Opened, admins: readonly Redis[]): Promi
   const own = process.cpuUsage();
   const startedMs = performance.now();
   for (let cycle = 1; cycle <= CYCLES; cycle += 1) {
-    const begunMs = performance.now();
+    const beginMs = performance.now();
     const release = await acquire(`paced/${name}`);
     await release();
-    durationsMs.push(performance.now() - begunMs);
+    durationsMs.push(performance.now() - beginMs);
     await sleep(Math.max(0, startedMs + cycle * EVERY_MS - performance.now()));
   }
   const elapsedMs = performance.now() - startedMs;
@@ -71,7 +68,7 @@ async function paced({ name, acquire }: Opened, admins: readonly Redis[]): Promi
   return { durationsMs, elapsedMs, ownCpuMs: (user + system) / 1_000, nodesCpuMs };
 }
 
-/** The processor time that all nodes have used. */
+/** Returns the CPU time of all nodes. */
 async function cpuOfNodesMs(admins: readonly Redis[]): Promise<number> {
   const infos = await Promise.all(admins.map((admin) => admin.info('cpu')));
   return sum(

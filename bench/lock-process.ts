@@ -2,15 +2,15 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import type { RedisService } from '@fenced/testbed';
 import type {
-  ChildOptions,
-  CyclesOrder,
   CyclesReport,
-  HoldOrder,
+  CyclesTask,
   HoldReport,
-  Order,
-} from './lock-orders.ts';
+  HoldTask,
+  ProgramOptions,
+  Task,
+} from './lock-tasks.ts';
 
-const CHILD = new URL('./lock-child.ts', import.meta.url);
+const PROGRAM = new URL('./lock-program.ts', import.meta.url);
 const TTL_MS = 10_000;
 const RETRY_DELAY_MS = 10;
 const STDERR_CHARACTERS_MAX = 2_000;
@@ -24,7 +24,7 @@ export class LockProcess implements AsyncDisposable {
   static async start(
     redis: RedisService,
     subject: string,
-    options: Partial<ChildOptions> = {},
+    options: Partial<ProgramOptions> = {},
   ): Promise<LockProcess> {
     const ports = redis.nodes.map(({ port }) => port);
     const lock = { ttlMs: TTL_MS, retryDelayMs: RETRY_DELAY_MS, autoPipelining: false };
@@ -33,9 +33,9 @@ export class LockProcess implements AsyncDisposable {
     return started;
   }
 
-  private constructor(options: ChildOptions) {
+  private constructor(options: ProgramOptions) {
     this.subject = options.subject;
-    this.#child = fork(CHILD, [JSON.stringify(options)], {
+    this.#child = fork(PROGRAM, [JSON.stringify(options)], {
       execArgv: ['--expose-gc'],
       serialization: 'advanced',
       stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
@@ -49,16 +49,16 @@ export class LockProcess implements AsyncDisposable {
     return this.#child.pid;
   }
 
-  /** One that ends its process, as a user's would have ended, has failed once and has done nothing. */
-  async cycles(order: Omit<CyclesOrder, 'kind'>): Promise<CyclesReport> {
+  /** A lock that crashes its process counts as one failure and no cycle. */
+  async cycles(task: Omit<CyclesTask, 'kind'>): Promise<CyclesReport> {
     try {
-      return await this.#ask<CyclesReport>({ kind: 'cycles', ...order });
+      return await this.#ask<CyclesReport>({ kind: 'cycles', ...task });
     } catch (error) {
       if (!(error instanceof LockProcessEndedError)) throw error;
       return {
-        durationsMs: [order.durationMs],
-        elapsedMs: order.durationMs,
-        served: Array.from({ length: order.workers }, () => 0),
+        durationsMs: [task.durationMs],
+        elapsedMs: task.durationMs,
+        served: Array.from({ length: task.workers }, () => 0),
         failures: 1,
         unfinished: 1,
         queuedCommands: 0,
@@ -67,13 +67,13 @@ export class LockProcess implements AsyncDisposable {
     }
   }
 
-  hold(order: Omit<HoldOrder, 'kind'>): Promise<HoldReport> {
-    return this.#ask<HoldReport>({ kind: 'hold', ...order });
+  hold(task: Omit<HoldTask, 'kind'>): Promise<HoldReport> {
+    return this.#ask<HoldReport>({ kind: 'hold', ...task });
   }
 
-  async #ask<Report>(order: Order): Promise<Report> {
+  async #ask<Report>(task: Task): Promise<Report> {
     const answer = this.#answer();
-    if (this.#child.connected) this.#child.send(order);
+    if (this.#child.connected) this.#child.send(task);
     return (await answer) as Report;
   }
 
@@ -85,7 +85,7 @@ export class LockProcess implements AsyncDisposable {
     const exit = once(this.#child, 'close', { signal }).then(() => {
       throw ended();
     });
-    // Whichever comes first, the other is not waited for any more.
+    // The first one wins. The other wait ends with the signal.
     try {
       return await Promise.race([
         once(this.#child, 'message', { signal }).then(([message]) => message),

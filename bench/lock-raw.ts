@@ -5,7 +5,7 @@ import type { Acquire, LockSettings } from './lock-subject.ts';
 
 const IF_OWNER = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`;
 
-/** The least that Redlock can be over ioredis: no token, no deadline, no time limit, and it settles at a majority. */
+/** The least Redlock over ioredis: no token, no deadline, no time limit. A majority decides. */
 export async function openRaw(clients: readonly Redis[], settings: LockSettings): Promise<Acquire> {
   const loaded = await Promise.all(clients.map((client) => client.script('LOAD', IF_OWNER)));
   const sha1 = String(loaded[0]);
@@ -30,7 +30,7 @@ export function newOwner(): string {
   return randomBytes(20).toString('hex');
 }
 
-/** What more than half of the nodes say, as soon as they have said it. A failure is a no. */
+/** Resolves to the answer of a majority as soon as it is known. A failure counts as no. */
 export function majority(
   clients: readonly Redis[],
   ask: (client: Redis) => Promise<boolean>,

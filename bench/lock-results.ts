@@ -1,12 +1,12 @@
-import type { CyclesReport } from './lock-orders.ts';
-import { lockSubjects } from './lock-subjects.ts';
-import { type Extras, type Figures, type Measured, sum } from './measure.ts';
+import { lockSubjects, OURS } from './lock-subjects.ts';
+import type { CyclesReport } from './lock-tasks.ts';
+import { type Extras, type Figures, type Measured, type Row, row, sum } from './measure.ts';
 
 export function failures(reports: readonly CyclesReport[]): Extras {
   return { failures: sum(reports.map((report) => report.failures)) };
 }
 
-/** As a round in which only that was done which had ended. */
+/** Returns a round that counts only the finished cycles. */
 export function finished(report: CyclesReport): CyclesReport & { readonly done: number } {
   return { ...report, done: report.durationsMs.length - report.unfinished };
 }
@@ -17,8 +17,25 @@ export function named(all: readonly Measured[], subject: string): Measured {
   return found;
 }
 
-/** Of all settings that were measured of any peer. */
-export function bestPeer(all: readonly Measured[], figure: keyof Figures): Measured {
+/** Returns a row for each subject, and a last one that compares ours with the best peer. */
+export function rowsOf(
+  bench: string,
+  all: readonly Measured[],
+  against: Measured,
+  figure: keyof Figures,
+): Row[] {
+  const ours = best(
+    all.filter(({ subject }) => isOf(OURS, subject)),
+    figure,
+  );
+  return [
+    ...all.map((one) => row(bench, one, against, figure)),
+    row(bench, ours, bestPeer(all, figure), figure),
+  ];
+}
+
+/** Returns the best setting of all peers. */
+function bestPeer(all: readonly Measured[], figure: keyof Figures): Measured {
   const peers = lockSubjects.filter(({ kind }) => kind === 'peer');
   return best(
     all.filter(({ subject }) => peers.some(({ name }) => isOf(name, subject))),
@@ -26,12 +43,12 @@ export function bestPeer(all: readonly Measured[], figure: keyof Figures): Measu
   );
 }
 
-/** Whether a subject is that lock, in whichever setting: settings follow its name. */
+/** Returns true if the subject is this lock, in any setting. Settings follow its name. */
 export function isOf(name: string, subject: string): boolean {
   return subject === name || subject.startsWith(`${name}, `);
 }
 
-/** Of `perSecond` the highest, of everything else the lowest. */
+/** Returns the subject with the highest `perSecond`, or with the lowest of another figure. */
 export function best(all: readonly Measured[], figure: keyof Figures): Measured {
   const sign = figure === 'perSecond' ? -1 : 1;
   const [first] = all.toSorted((a, b) => sign * (a.total[figure] - b.total[figure]));

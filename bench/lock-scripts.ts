@@ -4,14 +4,14 @@ import { Redis } from 'ioredis';
 import { type BenchOptions, inTurn, measure, type Round, type Row, row } from './measure.ts';
 
 const BENCH = 'lock-scripts';
-/** More than any load lasts. */
+/** Longer than any load lasts. */
 const TTL_MS = 60_000;
 const OPTIONS = { ttlMs: TTL_MS, waitMs: TTL_MS };
-/** As many as one call may name. */
+/** The maximum of one call. */
 const RESOURCES_MAX = 256;
-/** Together they wait for more lines than one script may look at. */
+/** Together, these sets have more wait queues than one script may inspect. */
 const APART = 48;
-/** How long waiters ask, besides standing in line. */
+/** Time for which waiters poll, while they are enqueued. */
 const ASKING_MS = 1_500;
 /** More entries than any load makes. */
 const SLOWLOG_MAX = 100_000;
@@ -22,7 +22,7 @@ interface Load {
   run(lock: () => Redlock): Promise<void>;
 }
 
-/** How long does one script keep a node from everybody else, at most? */
+/** How long does one script block a node, at most? */
 export async function benchScripts({ isQuick }: BenchOptions): Promise<Row[]> {
   await using redis = await startRedis(1);
   const [size, many, apart] = isQuick ? [16, 50, 16] : [RESOURCES_MAX, 1_000, APART];
@@ -51,7 +51,7 @@ export async function benchScripts({ isQuick }: BenchOptions): Promise<Row[]> {
   return baseline ? all.map((one) => row(BENCH, one, baseline, 'longestScriptMs')) : [];
 }
 
-/** The durations of all scripts that the node runs for a load, by the node's own clock. */
+/** Returns the durations of all scripts of a load, by the node's clock. */
 async function scriptsOf(port: number, load: Load): Promise<Round> {
   await using stack = new AsyncDisposableStack();
   const connect = (): Redis => stack.adopt(new Redis(port), (client) => client.disconnect());
@@ -59,7 +59,7 @@ async function scriptsOf(port: number, load: Load): Promise<Round> {
   await admin.flushall();
   await admin.config('SET', 'slowlog-max-len', SLOWLOG_MAX, 'slowlog-log-slower-than', 0);
   const lock = (): Redlock => stack.use(new Redlock({ nodes: [{ name: 'n', client: connect() }] }));
-  // The node has a vote, and knows the scripts.
+  // Readmits the node and loads the scripts.
   await batch(lock(), 2, 2);
   await admin.call('SLOWLOG', 'RESET');
   const startedMs = performance.now();
@@ -100,7 +100,7 @@ async function waiting(
   await (await served).release();
 }
 
-/** So many resources have another first waiter, which waits for a set of its own besides. */
+/** Releases resources that have different first waiters, each of which waits for more resources. */
 async function releaseToMany(
   holder: Redlock,
   lock: Redlock,

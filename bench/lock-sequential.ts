@@ -1,19 +1,15 @@
 import { measureInTurn } from './lock-in-turn.ts';
-import { bestPeer, named } from './lock-results.ts';
-import { lockSubjects, OURS, RAW } from './lock-subjects.ts';
-import { type BenchOptions, type Row, row } from './measure.ts';
+import { named, rowsOf } from './lock-results.ts';
+import { lockSubjects, RAW } from './lock-subjects.ts';
+import type { BenchOptions, Row } from './measure.ts';
 
 const BENCH = 'lock-sequential';
-/** Many sets: the best differ by less than two processes of the same do. */
+/** Many sets, because two processes of one lock differ by more than the best locks do. */
 const EXTENT = { workers: 1, sets: 10 };
 
-/** How long does one client take to get a lock that nobody else wants, and to give it back? */
+/** How long does a free lock take, if one client acquires and releases it again and again? */
 export async function benchSequential(options: BenchOptions): Promise<Row[]> {
   const settings = lockSubjects.map(({ name }) => ({ name, autoPipelining: false }));
   const all = await measureInTurn(options, EXTENT, settings);
-  const raw = named(all, RAW);
-  return [
-    ...all.map((one) => row(BENCH, one, raw, 'p50Ms')),
-    row(BENCH, named(all, OURS), bestPeer(all, 'p50Ms'), 'p50Ms'),
-  ];
+  return rowsOf(BENCH, all, named(all, RAW), 'p50Ms');
 }

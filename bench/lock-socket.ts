@@ -4,7 +4,7 @@ import type { Redis } from 'ioredis';
 import { newOwner } from './lock-raw.ts';
 import type { Acquire, LockSettings } from './lock-subject.ts';
 
-/** Each key with its owner, and a time to live: 0 deletes. Answers with a 1 or a 0 for each. */
+/** Takes each key with its owner and TTL; 0 deletes. Returns a 1 or a 0 for each. */
 const SCRIPT = `local flags = {}
 for i, key in ipairs(KEYS) do
   local owner, ttl = ARGV[2 * i - 1], ARGV[2 * i]
@@ -16,7 +16,7 @@ for i, key in ipairs(KEYS) do
 end
 return table.concat(flags)`;
 
-/** One call and its votes. */
+/** A call and its votes. */
 interface Call {
   readonly key: string;
   readonly owner: string;
@@ -27,8 +27,9 @@ interface Call {
 }
 
 /**
- * The floor: hand-written RESP over `node:net`. All calls of a tick are one EVALSHA, of which every node gets the same
- * bytes, and a call is decided by the majority's bits. Nobody waits for a held lock, and nothing is done about failures.
+ * The floor: hand-written RESP over `node:net`. All calls of a tick are one EVALSHA, and every node
+ * gets the same bytes. The majority's bits decide a call. It does not wait for held locks and does
+ * not handle failures.
  */
 export async function openSocket(
   clients: readonly Redis[],
@@ -37,11 +38,11 @@ export async function openSocket(
 ): Promise<Acquire> {
   const sockets = await Promise.all(clients.map(({ options }) => open(Number(options.port))));
   const hashes = await Promise.all(clients.map((client) => client.script('LOAD', script)));
-  const tick = new Tick(sockets, String(hashes[0]));
+  const batcher = new Batcher(sockets, String(hashes[0]));
   return async (resource) => {
     const owner = newOwner();
-    if (!(await tick.call(resource, owner, settings.ttlMs))) throw new Error(`held ${resource}`);
-    return () => tick.call(resource, owner, 0);
+    if (!(await batcher.call(resource, owner, settings.ttlMs))) throw new Error(`held ${resource}`);
+    return () => batcher.call(resource, owner, 0);
   };
 }
 
@@ -51,11 +52,11 @@ async function open(port: number): Promise<Socket> {
   return socket;
 }
 
-class Tick {
+class Batcher {
   readonly #sockets: readonly Socket[];
   readonly #hash: string;
   readonly #quorum: number;
-  /** Of each socket: the batches that it has not answered, oldest first. */
+  /** Unanswered batches of each socket, oldest first. */
   readonly #unanswered: Call[][][];
   #calls: Call[] = [];
 
@@ -93,7 +94,7 @@ class Tick {
     }
   }
 
-  /** @returns what is not a whole reply yet: `$3\r\n101\r\n` is one */
+  /** @returns the incomplete rest; a reply is `$3\r\n101\r\n` */
   #read(index: number, text: string): string {
     let from = 0;
     for (;;) {

@@ -8,13 +8,13 @@ export const OURS = '@fenced/lock';
 export const RAW = 'raw ioredis, quorum';
 export const FLOOR = 'raw socket';
 
-/** More than any bench waits. */
+/** Longer than any bench waits. */
 const WAIT_MAX_MS = 600_000;
 const RETRIES_MAX = 1_000_000;
 
 /**
- * Each library is loaded only by the process that measures it. Where the settings of a peer make it faster than its
- * defaults do, it gets them: nobody's keep-alive runs.
+ * The locks to compare. Only the process that measures a library loads it. A peer gets settings
+ * that make it faster than its defaults. For example, no keep-alive runs.
  */
 export const lockSubjects: readonly LockSubject[] = [
   { name: FLOOR, kind: 'floor', open: openSocket },
@@ -112,7 +112,7 @@ export const lockSubjects: readonly LockSubject[] = [
 
 export function subjectNamed(name: string): LockSubject {
   const subject = lockSubjects.find((one) => one.name === name);
-  if (subject === undefined) throw new Error(`no lock is called that: ${name}`);
+  if (subject === undefined) throw new Error(`no such lock: ${name}`);
   return subject;
 }
 
@@ -120,7 +120,7 @@ function retries({ retryDelayMs }: LockSettings) {
   return { retryCount: RETRIES_MAX, retryDelay: retryDelayMs, retryJitter: retryDelayMs / 2 };
 }
 
-/** `4.2.0`, also where the manifest says `npm:redlock@4.2.0`. */
+/** Returns `4.2.0`, also for `npm:redlock@4.2.0`. */
 function versionOf(name: keyof typeof manifest.devDependencies): string {
   return manifest.devDependencies[name].replace(/^.*@/, '');
 }

@@ -8,8 +8,8 @@ const MEMBERS = 'the digest of all names';
 const FIELDS = ['history', 'gen', 'roster', 'floor', 'max', 'members', 'max_ttl', 'longest'];
 
 /**
- * As the script of the raw socket: each key with its owner, and a time to live, 0 to give it back. For a lock that is free it does what
- * ours do, and for one that is not, nothing.
+ * Takes each key with its owner and TTL, as the script of the raw socket does; 0 releases. For a
+ * free lock it does the work of our scripts. For a held lock it does nothing.
  */
 const SCRIPT = `local flags, node, till = {}
 for i, key in ipairs(KEYS) do
@@ -44,8 +44,9 @@ end
 return table.concat(flags)`;
 
 /**
- * About the least that tokens, admission and a line to be looked at cost over ioredis where all nodes are asked. A floor, not a lock: the
- * tokens stay on the nodes, and it has no time limits, waits for nobody and survives no failure.
+ * The least cost of tokens, votes and a wait queue over ioredis, if all nodes are asked. This is a
+ * floor, not a lock: tokens stay on the nodes, and it has no time limits, waiters or failure
+ * handling.
  */
 export async function openTokens(
   clients: readonly Redis[],
@@ -66,7 +67,7 @@ export async function openTokens(
   };
 }
 
-/** The same over hand-written RESP, all calls of a tick in one script. */
+/** Does the same over hand-written RESP, with all calls of a tick in one script. */
 export async function openTokensSocket(
   clients: readonly Redis[],
   settings: LockSettings,

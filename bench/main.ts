@@ -32,14 +32,14 @@ const benches: Record<string, (options: BenchOptions) => Promise<Row[]>> = {
 
 const USAGE = `npm run bench -- [--only NAME]… [--quick] [--json] [--tables FILE] [--svg FOLDER]
 
-Measures on real servers that it starts itself. docs/performance.md explains the rows.
+Starts real servers and measures on them. docs/performance.md explains the rows.
 
   --only NAME     one of ${Object.keys(benches).join(', ')},
-                  or lock for all of the lock; may be given more than once (all, about an hour)
-  --quick         about a minute for the lock: shows that everything works, and no more
+                  or lock for all rows of the lock; repeatable (all, about an hour)
+  --quick         a minute for the lock, which shows only that everything works
   --json          print one JSON document instead of tables
-  --tables FILE   write the tables between their markers in FILE, such as docs/performance.md
-  --svg FOLDER    write lock-speed.svg there`;
+  --tables FILE   write the tables between their markers into FILE, such as docs/performance.md
+  --svg FOLDER    write lock-speed.svg into FOLDER`;
 
 const values = readCommandLine(USAGE, () => {
   const { values } = parseArgs({
@@ -52,7 +52,7 @@ const values = readCommandLine(USAGE, () => {
     },
   });
   const unknown = values.only?.find(
-    (one) => !Object.keys(benches).some((name) => isMeant(name, one)),
+    (one) => !Object.keys(benches).some((name) => isChosen(name, one)),
   );
   if (unknown === undefined) return values;
   throw new UsageError(
@@ -63,7 +63,7 @@ const { only, quick: isQuick, tables, svg } = values;
 
 const rows: Row[] = [];
 for (const [name, bench] of Object.entries(benches)) {
-  if (only && !only.some((one) => isMeant(name, one))) continue;
+  if (only && !only.some((one) => isChosen(name, one))) continue;
   process.stderr.write(`${name} …\n`);
   rows.push(...(await bench({ isQuick })));
 }
@@ -73,7 +73,7 @@ if (tables !== undefined) await publishTables(tables, rows, isQuick);
 const picture = lockPicture(rows);
 if (svg !== undefined && picture !== null) await writeFile(join(svg, 'lock-speed.svg'), picture);
 
-/** `lock` means all that begin with it. */
-function isMeant(name: string, only: string): boolean {
+/** `lock` chooses every bench of the lock. */
+function isChosen(name: string, only: string): boolean {
   return name === only || name.startsWith(`${only}-`);
 }

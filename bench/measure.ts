@@ -1,18 +1,18 @@
-/** One operation to be measured. */
+/** An operation to measure. */
 export interface Subject {
   readonly name: string;
-  /** @param worker from 0, where several run at once */
+  /** @param worker from 0, if several run at once */
   run(worker: number): Promise<unknown>;
 }
 
-/** What was measured of one subject in one round, or in all of them. */
+/** Figures of one subject, in one round or in all. */
 export interface Figures {
   readonly p50Ms: number;
   readonly p99Ms: number;
   readonly perSecond: number;
 }
 
-/** What some benches tell besides, each with the heading of its column. */
+/** Additional figures of some benches, with their column headings. */
 export const extraHeadings = {
   cpuMs: 'own CPU, ms',
   nodesCpuMs: 'CPU of all nodes, ms',
@@ -38,53 +38,56 @@ export type Extras = Partial<Record<keyof typeof extraHeadings, number>>;
 
 type Figure = keyof Figures | keyof Extras;
 
-/** `ratio` is this subject's `ratioOf` by that of `against`: the median of those of all rounds, as a machine that stands still meets one of the two. */
+/**
+ * `ratio` divides this subject's figure `ratioOf` by that of `against`. It is the median of all
+ * rounds, because a short stall of the machine affects only one of the two.
+ */
 export interface Row extends Figures, Extras {
   readonly bench: string;
   readonly subject: string;
   readonly ratio: number;
-  /** The lowest and the highest of any round. */
+  /** The lowest and the highest ratio of a round. */
   readonly ratioRange: readonly [number, number];
-  /** Of `perSecond` more is better, of everything else less. */
+  /** A higher `perSecond` is better. Of all other figures, a lower one is. */
   readonly ratioOf: Figure;
   readonly against: string;
 }
 
-/** One subject's part of a round: how long each operation took, and all of them together. */
+/** One subject's part of a round: the duration of each operation, and of all. */
 export interface Round {
   readonly durationsMs: readonly number[];
   readonly elapsedMs: number;
-  /** How many ended. @default all */
+  /** Number of finished operations. @default all */
   readonly done?: number;
 }
 
 export interface Measured {
   readonly subject: string;
   readonly total: Figures & Extras;
-  /** Of each round; those of one number ran one after the other. */
+  /** Figures of each round. In a round, all subjects run one after the other. */
   readonly rounds: readonly (Figures & Extras)[];
 }
 
 export interface BenchOptions {
-  /** So little that it shows only that everything works. */
+  /** Measures so little that it shows only that everything works. */
   readonly isQuick: boolean;
 }
 
-/** How much is measured. */
+/** Size of a measurement. */
 interface Extent {
-  /** How many run at once. @default 1 */
+  /** Concurrent workers. @default 1 */
   readonly workers?: number;
   /** @default 10 */
   readonly rounds?: number;
-  /** Runs before, of each, that are not counted. @default 20 */
+  /** Runs of each subject before the first round. @default 20 */
   readonly warmUp?: number;
 }
 
 /**
- * Runs all subjects in turn, round after round, so that whatever else the machine does meets all of them alike.
+ * Runs all subjects in turn, round after round, so that other load affects all of them alike.
  *
- * @param subjects the first is what the others are compared with
- * @param times how often each runs in a round
+ * @param subjects the others are compared with the first
+ * @param times runs of each subject in a round
  */
 export async function compare(
   bench: string,
@@ -101,9 +104,9 @@ export async function compare(
     const cpu = process.cpuUsage();
     await atOnce(workers, async (worker) => {
       for (let run = 0; run < times; run += 1) {
-        const begunMs = performance.now();
+        const beginMs = performance.now();
         await subject.run(worker);
-        durationsMs.push(performance.now() - begunMs);
+        durationsMs.push(performance.now() - beginMs);
       }
     });
     const { user, system } = process.cpuUsage(cpu);
@@ -115,7 +118,7 @@ export async function compare(
   return baseline ? measured.map((one) => row(bench, one, baseline, 'perSecond')) : [];
 }
 
-/** What `run` returns for each subject in each round; all subjects have their turn in a round before the next begins. */
+/** Returns the results of `run` for each subject in each round. A round runs all subjects. */
 export async function inTurn<Of, Result>(
   subjects: readonly Of[],
   rounds: number,
@@ -128,7 +131,7 @@ export async function inTurn<Of, Result>(
   return results;
 }
 
-/** @param extras from the rounds that are given: one, or all of them */
+/** @param extras returns additional figures of one round, or of all */
 export function measure<Of extends Round>(
   subject: string,
   rounds: readonly Of[],
@@ -168,7 +171,7 @@ function figuresOf(rounds: readonly Round[]): Figures {
   };
 }
 
-/** What this process spent on each operation, in all of its threads. */
+/** Returns this process's CPU time for each operation, in all threads. */
 function cpuOfEach(rounds: readonly (Round & { readonly cpuMs: number })[]): Extras {
   const done = sum(rounds.map(({ durationsMs }) => durationsMs.length));
   return { cpuMs: sum(rounds.map(({ cpuMs }) => cpuMs)) / done };

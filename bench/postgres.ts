@@ -6,7 +6,7 @@ import { compare, type Row, type Subject } from './measure.ts';
 const UPDATE = 'UPDATE bench_invoice SET total = total + $1 WHERE id = $2';
 const UPSERT = `INSERT INTO bench_document (collection, id, body) VALUES ($1, $2, $3)
   ON CONFLICT (collection, id) DO UPDATE SET body = EXCLUDED.body`;
-/** As the library has it the third time: parsed and planned once for each connection. */
+/** Prepared once for each connection, as the library does at the third use. */
 const prepared = (text: string, values: unknown[]): pg.QueryConfig => ({
   name: `bench_${text.slice(0, 6)}`,
   text,
@@ -15,25 +15,30 @@ const prepared = (text: string, values: unknown[]): pg.QueryConfig => ({
 const BODY = { customer: 'Kleppmann', lines: [{ text: 'a token', cents: 3_400 }] };
 const FENCE = { resource: 'invoice/42', token: 33n };
 
-/** The least that keeps a lower token out, for who may read the ratchet: no function, no time limit, no guarded tables. */
+/**
+ * The least check of a token: no function, no time limit, no guarded tables. It reads the ratchet.
+ */
 const LOCK = {
   name: 'bench_lock',
   text: 'SELECT pg_advisory_xact_lock_shared($1)',
   values: ['112585829737828'],
 };
-const LOOK = {
+const COMPARE = {
   name: 'bench_look',
   text: 'SELECT FROM fenced.ratchet WHERE resource = $1 AND token = $2',
   values: [FENCE.resource, FENCE.token],
 };
 
-/** As a program sends it that gives no names. */
+/** Without a statement name, as most programs send it. */
 const plain = (worker: number): pg.QueryConfig => ({ text: UPDATE, values: [1, worker] });
 
-/** Until both sides run compiled, as they do in a service. */
+/** Runs until V8 has compiled both sides, as in a service. */
 const WARM_UP = 300;
 
-/** The same statements without us and with us; all writers hold one lock and one token, and write rows of their own. */
+/**
+ * How much slower are statements with `FencedPostgres`? All writers share a token and have own
+ * rows.
+ */
 export async function benchPostgres(): Promise<Row[]> {
   await using service = await startPostgres({ fsync: true });
   const rows: Row[] = [];
@@ -43,7 +48,7 @@ export async function benchPostgres(): Promise<Row[]> {
       const config = { connectionString: service.url, max: connections, options };
       const pool = new pg.Pool(config);
       const pipelining = new pg.Pool({ ...config, pipeline: true });
-      // `end` does not wait for the connections to close, so the server may still end one of them.
+      // `end` does not wait until the connections are closed, so the server may still end one.
       for (const each of [pool, pipelining]) each.on('error', () => {});
       await prepare(pool);
       const setting = `${connections} conn., commit ${synchronousCommit}`;
@@ -112,14 +117,14 @@ function pipelines(pool: pg.Pool, pipelining: pg.Pool): [Subject, ...Subject[]] 
     { name: 'query, beside it', run: (worker) => ledger.query(FENCE, UPDATE, [1, worker]) },
     {
       name: 'least check, pipelined, prepared',
-      run: (worker) => send(prepared(UPDATE, [1, worker]), [LOCK, LOOK]),
+      run: (worker) => send(prepared(UPDATE, [1, worker]), [LOCK, COMPARE]),
     },
   ];
 }
 
 function transactions(pool: pg.Pool, pipelining: pg.Pool): [Subject, ...Subject[]] {
   const ledger = new FencedPostgres({ pool });
-  const inTurns = async (
+  const serially = async (
     from: pg.Pool,
     update: pg.QueryConfig,
     first: readonly pg.QueryConfig[] = [],
@@ -131,10 +136,10 @@ function transactions(pool: pg.Pool, pipelining: pg.Pool): [Subject, ...Subject[
     client.release();
   };
   return [
-    { name: 'BEGIN, UPDATE, COMMIT', run: (worker) => inTurns(pool, plain(worker)) },
+    { name: 'BEGIN, UPDATE, COMMIT', run: (worker) => serially(pool, plain(worker)) },
     {
       name: 'BEGIN, UPDATE, COMMIT, prepared',
-      run: (worker) => inTurns(pool, prepared(UPDATE, [1, worker])),
+      run: (worker) => serially(pool, prepared(UPDATE, [1, worker])),
     },
     {
       name: 'transaction',
@@ -142,7 +147,7 @@ function transactions(pool: pg.Pool, pipelining: pg.Pool): [Subject, ...Subject[
     },
     {
       name: 'least check, with BEGIN, prepared',
-      run: (worker) => inTurns(pipelining, prepared(UPDATE, [1, worker]), [LOCK, LOOK]),
+      run: (worker) => serially(pipelining, prepared(UPDATE, [1, worker]), [LOCK, COMPARE]),
     },
   ];
 }
@@ -157,7 +162,7 @@ function documents(pool: pg.Pool): [Subject, ...Subject[]] {
   ];
 }
 
-/** A statement of 1,000 rows, so that the difference of one run in µs is that of 1,000 rows in ms. */
+/** A statement of 1,000 rows: its difference in ms is that of one row in µs. */
 function guards(pool: pg.Pool): [Subject, ...Subject[]] {
   const ledger = new FencedPostgres({ pool });
   const update = (table: string) =>

@@ -6,10 +6,11 @@ import type { Row } from './measure.ts';
 import { byBench, markdownTable } from './report.ts';
 
 /**
- * Writes each bench's table into a page, between `<!-- bench:name -->` and `<!-- /bench:name -->`: figures are never
- * typed by hand. `path` is a page, or a folder of pages.
+ * Writes each bench's table into a page, between `<!-- bench:name -->` and `<!-- /bench:name -->`.
+ * So figures are never typed by hand.
  *
- * @throws if no page has a place for one of them; all pages are left as they were then
+ * @param path a page, or a folder of pages
+ * @throws if no page has the markers of a bench; then no page is changed
  */
 export async function publishTables(
   path: string,
@@ -37,12 +38,12 @@ async function readPages(path: string): Promise<{ readonly file: string; text: s
   return Promise.all(files.map(async (file) => ({ file, text: await readFile(file, 'utf8') })));
 }
 
-/** What the figures depend on besides the code. */
+/** Describes the machine and the versions. */
 async function describeConditions(isQuick: boolean): Promise<string> {
   await using redis = await startRedis(1);
   const all = cpus();
   const model = all[0]?.model.trim() || 'unknown';
   const date = new Date().toISOString().slice(0, 10);
-  const warning = isQuick ? 'A quick run, which only shows that everything works. ' : '';
+  const warning = isQuick ? 'A quick run, which shows only that everything works. ' : '';
   return `${warning}${date}, Node ${process.versions.node}, ${redis.program}, ${all.length} × ${model}, ${process.platform}`;
 }

@@ -1,4 +1,4 @@
-// Neither version has types that its `exports` lead to, so here is as much as is called.
+// Neither version exports its types. These are the calls that the bench uses.
 declare module 'redlock-4' {
   export default class Redlock {
     constructor(

@@ -5,7 +5,7 @@ type Extra = keyof typeof extraHeadings;
 const RIGHT = '-:';
 const LEFT = ':-';
 
-/** For people at a terminal: one table for each bench. */
+/** Returns one table for each bench, for a terminal. */
 export function terminalTables(rows: readonly Row[]): string {
   return byBench(rows)
     .map(([bench, its]) => {
@@ -22,7 +22,7 @@ export function terminalTables(rows: readonly Row[]): string {
     .join('\n');
 }
 
-/** For a page of the documentation. */
+/** Returns a table for a page of the documentation. */
 export function markdownTable(rows: readonly Row[]): string {
   const table = cells(rows);
   const line = (texts: readonly string[]): string => `| ${texts.join(' | ')} |`;
@@ -31,24 +31,24 @@ export function markdownTable(rows: readonly Row[]): string {
   return [line(headings), line(headings.map((_, at) => alignment(at))), ...lines].join('\n');
 }
 
-/** The rows of each bench, in their order. */
+/** Groups the rows by bench. */
 export function byBench(rows: readonly Row[]): [string, Row[]][] {
   return [...Map.groupBy(rows, ({ bench }) => bench)];
 }
 
-/** To three digits: more are noise. */
+/** Formats with three digits: more are noise. */
 export function shown(value: number | undefined): string {
   if (value === undefined || !Number.isFinite(value)) return '–';
   return Number(value.toPrecision(3)).toLocaleString('en-US', { maximumSignificantDigits: 3 });
 }
 
-/** Column by column, each with its heading on top. */
+/** Returns the columns, each with its heading first. */
 function cells(rows: readonly Row[]): string[][] {
   const column = (heading: string, cell: (row: Row) => string): string[] => [
     heading,
     ...rows.map(cell),
   ];
-  // What had not ended when time was up took at least that long.
+  // Unfinished operations took at least this long.
   const atLeast = ({ unfinished = 0, cycles = 0 }: Row, ms: number): string =>
     unfinished > 0 && unfinished === cycles ? `≥ ${shown(ms)}` : shown(ms);
   const extras = Object.entries(extraHeadings) as [Extra, string][];

@@ -16,7 +16,7 @@ const TOKEN = 33n;
 const MIB = 2 ** 20;
 const STREAM_MIB = 100;
 
-/** Bodies that gzip cannot shorten, and bodies that it can. */
+/** Bodies that gzip can shorten, and bodies that it cannot. */
 const BODIES = {
   '1 KiB random': randomBytes(1024),
   '1 MiB random': randomBytes(MIB),
@@ -25,7 +25,7 @@ const BODIES = {
   ).subarray(0, MIB),
 };
 
-/** Each call of the store beside the plain requests of the SDK that it stands for. */
+/** How much slower are the store's calls than the plain requests of the SDK? */
 export async function benchS3(): Promise<Row[]> {
   await using service = await startS3();
   const { endpoint, region, accessKeyId, secretAccessKey } = service;
@@ -47,6 +47,16 @@ async function drained(body: Readable = Readable.from([])): Promise<void> {
   if (bytes !== STREAM_MIB * MIB) throw new Error(`the stream has ${bytes} bytes`);
 }
 
+async function compareEach(
+  pairs: readonly [Subject, Subject][],
+  times: number,
+  warmUp: number,
+): Promise<Row[]> {
+  const rows: Row[] = [];
+  for (const pair of pairs) rows.push(...(await compare('s3', pair, times, { rounds: 6, warmUp })));
+  return rows;
+}
+
 class S3Bench {
   readonly #client: S3Client;
   readonly #bucket: string;
@@ -60,21 +70,13 @@ class S3Bench {
 
   async of(name: string, body: Uint8Array): Promise<Row[]> {
     const documents = this.#documents;
-    const times = body.length < MIB ? 20 : 3;
-    const rounds = { rounds: 6, warmUp: 4 };
     const cold = new FencedS3({ client: this.#client, bucket: this.#bucket });
     await documents.put('get', body, { token: TOKEN });
-    const puts = await compare(
-      's3',
+    const pairs: readonly [Subject, Subject][] = [
       [
         { name: `PutObject, ${name}`, run: () => this.#put(body) },
         { name: 'put, version known', run: () => documents.put('put', body, { token: TOKEN }) },
       ],
-      times,
-      rounds,
-    );
-    const coldPuts = await compare(
-      's3',
       [
         {
           name: `HeadObject, then PutObject, ${name}`,
@@ -91,20 +93,10 @@ class S3Bench {
           },
         },
       ],
-      times,
-      rounds,
-    );
-    const gets = await compare(
-      's3',
       [
         { name: `GetObject, ${name}`, run: () => this.#get() },
         { name: 'get', run: () => documents.get('get') },
       ],
-      times,
-      rounds,
-    );
-    const updates = await compare(
-      's3',
       [
         {
           name: `GetObject, then PutObject, ${name}`,
@@ -115,13 +107,14 @@ class S3Bench {
         },
         { name: 'update', run: () => documents.update('update', { token: TOKEN }, () => body) },
       ],
-      times,
-      rounds,
-    );
-    return [...puts, ...coldPuts, ...gets, ...updates];
+    ];
+    return await compareEach(pairs, body.length < MIB ? 20 : 3, 4);
   }
 
-  /** By `FENCED_S3_SERVER=minio` in parts; on Ceph 16, which cannot complete an upload under a condition, by a temporary file. */
+  /**
+   * With `FENCED_S3_SERVER=minio`, uploads have parts. Ceph 16 cannot complete an upload under a
+   * condition, so a temporary file is used there.
+   */
   async streams(): Promise<Row[]> {
     const rows: Row[] = [];
     for (const [name, piece] of [
@@ -152,11 +145,11 @@ class S3Bench {
         name: 'getStream',
         run: async () => drained((await this.#documents.getStream('stream'))?.body),
       };
-      for (const subjects of [
+      const pairs: readonly [Subject, Subject][] = [
         [upload, put],
         [get, getStream],
-      ] as const)
-        rows.push(...(await compare('s3', subjects, 1, { rounds: 6, warmUp: 1 })));
+      ];
+      rows.push(...(await compareEach(pairs, 1, 1)));
     }
     return rows;
   }

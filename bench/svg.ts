@@ -5,13 +5,13 @@ import { shown } from './report.ts';
 
 type Figure = 'p50Ms' | 'p99Ms' | 'perSecond' | 'longestWaitMs' | 'bytesPerLease';
 
-/** One question of the picture. */
+/** Part of the picture: the bars of one question. */
 interface Panel {
   readonly bench: string;
   readonly title: string;
   readonly figure: Figure;
   readonly unit: string;
-  /** Of the subjects' names, what all of these end with, and is not shown again. */
+  /** Common end of the subjects' names. It is not shown. */
   readonly ending?: string;
 }
 
@@ -64,7 +64,7 @@ const STYLE = `text { font: 12px system-ui, sans-serif; fill: #1f2328 } .title {
 @media (prefers-color-scheme: dark) {
 text { fill: #f0f6fc } .better { fill: #9198a1 } .ours { fill: #4493f8 } .peer { fill: #6e7681 } .raw, .floor { fill: #3d444d } }`;
 
-/** The locks' benches as bars, one panel a question, for a light and for a dark page; null where none of them was run. */
+/** Draws the benches of the lock as bars, for light and dark pages. Null if none was run. */
 export function lockPicture(rows: readonly Row[]): string | null {
   const panels = PANELS.map((panel) => ({ panel, bars: barsOf(panel, rows) })).filter(
     ({ bars }) => bars.length > 0,
@@ -93,7 +93,7 @@ interface Bar {
   readonly isAtLeast: boolean;
 }
 
-/** Of each lock the best of its settings. */
+/** Returns a bar for each lock, with its best setting. */
 function barsOf({ bench, figure, ending = '' }: Panel, rows: readonly Row[]): Bar[] {
   return lockSubjects.flatMap(({ name, kind }) => {
     const own = rows.filter(

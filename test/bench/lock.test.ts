@@ -18,7 +18,7 @@ const [RAW, OURS] = ['raw ioredis, quorum', '@fenced/lock'];
 const ALL = [RAW, OURS, ...PEERS];
 const WAITING = ['redlock 4.2.0', 'redis-semaphore 5.8.0', 'redlock-universal 0.8.5'];
 
-test('a quick bench measures the lock beside every peer, and publishes what it has measured', async () => {
+test('a quick bench measures the lock beside every peer, and publishes tables and picture', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'fenced-bench-'));
   const page = join(folder, 'page.md');
   const place = (bench: string) => `<!-- bench:${bench} -->\nold\n<!-- /bench:${bench} -->\n`;
@@ -39,7 +39,7 @@ test('a quick bench measures the lock beside every peer, and publishes what it h
   }
   const subjects = (bench: string) =>
     rows.filter((row) => row.bench === bench).map((row) => row.subject);
-  // The last row compares us with whichever peer was best.
+  // The last row compares ours with the best peer.
   const floors = ['tokens over a raw socket', 'tokens over raw ioredis'];
   const sequential = ['raw socket', RAW, ...floors, OURS, ...PEERS];
   expect(subjects('lock-sequential')).toEqual([...sequential, OURS]);
@@ -48,7 +48,7 @@ test('a quick bench measures the lock beside every peer, and publishes what it h
   expect(subjects('lock-faults')).toEqual(
     ALL.flatMap((name) => states.map((state) => `${name}, ${state}`)),
   );
-  // That these wait for a node that hangs is no figure, but what the bench has to survive.
+  // These wait for a hung node, and the bench must survive it.
   const unfinished = rows.filter((row) => row.unfinished === 1 && row.perSecond === 0);
   expect(unfinished.map((row) => row.subject)).toEqual(
     expect.arrayContaining(WAITING.map((name) => `${name}, one node hung`)),

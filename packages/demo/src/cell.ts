@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { startLocalRedis, TcpProxy } from '@fenced/testbed';
 import { type CheckResult, checkHistory } from './checker.js';
 import { ConditionDroppingProxy } from './condition-dropping-proxy.js';
-import { RecordedControls } from './controls.js';
+import { Controls } from './controls.js';
 import { connect } from './documents/s3.js';
 import { Gateways } from './gateways.js';
 import type { Event } from './history.js';
@@ -68,7 +68,7 @@ export async function playCell(
   const storage = through(created, host, port);
   const gateways = behindGateways ? parts.use(await Gateways.start(lock, storage, RESOURCE)) : null;
   const controls = parts.use(
-    new RecordedControls({
+    new Controls({
       job: { resource: RESOURCE, protection, lock, storage },
       proxy,
       nodes: lockNodes,

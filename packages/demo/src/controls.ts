@@ -6,7 +6,6 @@ import { isFenced, type Job, type StoreAddress } from './job.js';
 import { type ClientNumber, LockNetwork } from './lock-network.js';
 import type { LockNodes } from './lock-nodes.js';
 import { through } from './services.js';
-import type { ControlledClient, Controls } from './stories/story.js';
 
 /**
  * Client 1's TTL, if the story waits for its end. A slow store needs some of it before the write.
@@ -43,8 +42,30 @@ interface Parts {
   readonly gateways: Gateways | null;
 }
 
-/** Starts the clients of one run, injects the story's faults, and records the history. */
-export class RecordedControls implements Controls, AsyncDisposable {
+/** A client or a gateway: a real process. */
+interface Stoppable {
+  /** Resolves when the process is held before its write. */
+  reachedWrite(): Promise<void>;
+  /** Stops the process (SIGSTOP). Resolves when the kernel reports that it is stopped. */
+  pause(): Promise<void>;
+  /** Continues the process (SIGCONT), also if it is held. */
+  wake(): Promise<void>;
+}
+
+export interface ControlledClient extends Stoppable {
+  /** Continues a held client. */
+  proceed(): void;
+  /** Resolves when the client's program has ended. */
+  finished(): Promise<void>;
+  /** Resolves when the client was refused the lock several times, or its program has ended. */
+  finishedOrTurnedAway(): Promise<void>;
+}
+
+/**
+ * Starts the clients of one run, injects the story's faults, and records the history.
+ * Lock nodes have letters: `abc` are three.
+ */
+export class Controls implements AsyncDisposable {
   readonly history: History = new History();
   readonly #parts: Parts;
   readonly #network: LockNetwork;
@@ -55,18 +76,22 @@ export class RecordedControls implements Controls, AsyncDisposable {
     this.#network = new LockNetwork(parts.job.lock.nodes);
   }
 
+  /** Starts a client without faults. */
   client(number: ClientNumber): Promise<ControlledClient> {
     return this.#client(number, {});
   }
 
+  /** Starts a client that is held before its write, until `proceed` or `wake`. */
   clientStoppedBeforeWrite(number: ClientNumber): Promise<ControlledClient> {
     return this.#client(number, { stopAt: BEFORE_WRITE });
   }
 
+  /** Starts a client that asks for the lock once, and ends if it is refused. */
   clientThatGivesUp(number: ClientNumber): Promise<ControlledClient> {
     return this.#client(number, { waitMs: 0 });
   }
 
+  /** Starts client 1. It is connected to the lock nodes, and held before it asks for the lock. */
   async clientStoppedBeforeAcquire(): Promise<ControlledClient> {
     await this.#network.addProxies(1);
     const process = await this.#start(1, { stopAt: BEFORE_ACQUIRE });
@@ -74,30 +99,36 @@ export class RecordedControls implements Controls, AsyncDisposable {
     return this.#controlled(1, process);
   }
 
-  gateway(): ReturnType<Controls['gateway']> {
+  /** Returns client 1's gateway, which is held before its first write until `wake`. */
+  gateway(): Stoppable {
     const { gateways } = this.#parts;
     if (!gateways) throw new Error('this story has no gateways');
     return this.#stoppable('gateway A', gateways.a);
   }
 
+  /** From now on, packets of client 1 to the storage wait in the network. */
   holdPackets(): void {
     this.#parts.proxy.hold('toServer');
   }
 
+  /** Resolves when such a packet waits. */
   async packetIsHeld(): Promise<void> {
     await this.#parts.proxy.untilHeld('toServer');
     this.#record('storage', 'hold', 'packet is held');
   }
 
+  /** Delivers the waiting packets. */
   deliver(): void {
     this.#record('storage', 'deliver', 'packet arrives');
     this.#parts.proxy.release('toServer');
   }
 
+  /** From now on, replies of the storage to client 1 are lost. */
   loseReplies(): void {
     this.#parts.proxy.swallow('toClient');
   }
 
+  /** Resolves when a reply was lost. Its connection breaks; new connections work. */
   async replyIsLost(): Promise<void> {
     const { proxy } = this.#parts;
     await proxy.untilSwallowed('toClient');
@@ -106,6 +137,7 @@ export class RecordedControls implements Controls, AsyncDisposable {
     proxy.heal();
   }
 
+  /** Resolves when no majority of the lock nodes holds the present lease. */
   async leaseEnds(): Promise<void> {
     const { job, nodes } = this.#parts;
     if (job.protection === 'none') return;
@@ -113,45 +145,54 @@ export class RecordedControls implements Controls, AsyncDisposable {
     this.#record('lock nodes', 'expire');
   }
 
+  /** From now on, replies of the lock nodes to client 1 wait in the network. */
   holdGrants(): void {
     this.#network.holdReplies();
   }
 
+  /** Resolves when every lock node holds the lock for client 1, and every reply waits. */
   async grantsAreHeld(): Promise<void> {
     await this.#parts.nodes.hold(this.#allNodes());
     await this.#network.repliesAreHeld();
     this.#record('lock nodes', 'hold', 'the grants are held');
   }
 
+  /** Delivers the waiting replies. */
   deliverGrants(): void {
     this.#record('lock nodes', 'deliver', 'the grants arrive');
     this.#network.deliverReplies();
   }
 
+  /** Connects a client that starts later with these lock nodes only. */
   async reaches(number: ClientNumber, names: string): Promise<void> {
     await this.#network.reaches(number, names);
     this.#record('lock nodes', 'reach', `client ${number} reaches only ${letters(names)}`);
   }
 
+  /** Saves the lock node's data to disk. */
   save(name: string): Promise<void> {
     return this.#parts.nodes.save(name);
   }
 
+  /** Kills and restarts lock nodes, with the data on disk or without. They forget the lease. */
   restart(names: string, data: 'kept' | 'none'): Promise<void> {
     const how = data === 'none' ? 'without data' : 'with old data';
     const which = names === this.#allNodes() ? 'all restart' : `${letters(names)} restarts`;
     return this.#forget(names, `${which} ${how}`, () => this.#parts.nodes.restart(names, data));
   }
 
+  /** Moves the lock node's clock one hour ahead, so the lease is over there. */
   jumpAhead(name: string): Promise<void> {
     const how = `${letters(name)}'s clock jumps an hour ahead`;
     return this.#forget(name, how, () => this.#parts.nodes.moveClock(name, HOUR_MS));
   }
 
+  /** From now on, the replica receives nothing. */
   cutReplication(): void {
     this.#parts.nodes.cutReplication();
   }
 
+  /** Kills the lock node and promotes its replica, which does not know the lease. */
   failOver(name: string): Promise<void> {
     return this.#forget(name, `${letters(name)} fails over to its replica`, async () =>
       this.#network.redirect(name, await this.#parts.nodes.failOver(name)),
@@ -233,7 +274,7 @@ export class RecordedControls implements Controls, AsyncDisposable {
     };
   }
 
-  #stoppable(name: Event['actor'], process: WorkerProcess): ReturnType<Controls['gateway']> {
+  #stoppable(name: Event['actor'], process: WorkerProcess): Stoppable {
     return {
       reachedWrite: () => process.reachedStop(),
       pause: async () => {

@@ -32,6 +32,7 @@ export class Timeline {
   readonly #display: Display;
   readonly #protection: Protection;
   readonly #isOurs: boolean;
+  readonly #ignoresConditions: boolean;
   #waiting: Event[] = [];
   #startMs: number | null = null;
   readonly #stopped = new Set<Lane>();
@@ -40,10 +41,11 @@ export class Timeline {
   readonly #tokens = new Map<Actor, bigint>();
   #highest = 0n;
 
-  constructor({ lock, protection }: Variant, store: StoreKind, display: Display) {
+  constructor({ story, lock, protection }: Variant, store: StoreKind, display: Display) {
     this.#display = display;
     this.#protection = protection;
     this.#isOurs = lock === 'fenced';
+    this.#ignoresConditions = story.ignoresConditions ?? false;
     const name = `${protection} on ${store}${this.#isOurs ? '' : `, ${lock}`}: `;
     const meaning = this.#isOurs ? explained[protection] : 'the do-it-yourself approach';
     display.line(styleText('bold', name) + meaning);
@@ -131,7 +133,8 @@ export class Timeline {
       return highest === undefined ? 'refused' : `${token} < ${highest}: refused`;
     }
     if (token === undefined) return 'no token: applied';
-    if (this.#protection === 'metadata') return 'ETag fits: applied';
+    if (this.#protection === 'metadata')
+      return this.#ignoresConditions ? 'no check: applied' : 'ETag fits: applied';
     const before = this.#highest;
     if (token > before) this.#highest = token;
     return `${token} ≥ ${before}: ${operation === 'claim' ? 'claimed' : 'applied'}`;

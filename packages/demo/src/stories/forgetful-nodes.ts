@@ -1,4 +1,5 @@
-import { type Controls, reply, type Story, step } from './story.js';
+import type { Controls } from '../controls.js';
+import { reply, type Story, step } from './story.js';
 
 /**
  * Client 1 reaches only A, B and C. It holds the lock there, well within its lease. C forgets the

@@ -1,69 +1,7 @@
 import type { Verdict } from '../checker.js';
+import type { Controls } from '../controls.js';
 import type { Event } from '../history.js';
 import { type LockKind, type Protection, protections, type StoreKind } from '../job.js';
-
-/** A client, which is a real process, and the faults that a story can inject into it. */
-export interface ControlledClient {
-  /** Resolves when the client is held between its last check and its write. */
-  reachedWrite(): Promise<void>;
-  /** Lets a held client continue. */
-  proceed(): void;
-  /** Stops the process (SIGSTOP). Resolves when the kernel reports that it is stopped. */
-  pause(): Promise<void>;
-  /** Continues the process (SIGCONT), also if it is held. */
-  wake(): Promise<void>;
-  /** Resolves when the client's program has ended. */
-  finished(): Promise<void>;
-  /** Resolves when the client was refused the lock several times, or its program has ended. */
-  finishedOrTurnedAway(): Promise<void>;
-}
-
-/** The clients and faults that a story is made of. Lock nodes have letters: `abc` are three. */
-export interface Controls {
-  /** Starts a client without faults. */
-  client(number: 1 | 2): Promise<ControlledClient>;
-  /** Starts a client that is held before its write, until `proceed` or `wake`. */
-  clientStoppedBeforeWrite(number: 1 | 2): Promise<ControlledClient>;
-  /** Starts client 1. It is connected to the lock nodes, and held before it asks for the lock. */
-  clientStoppedBeforeAcquire(): Promise<ControlledClient>;
-  /** Starts a client that asks for the lock once, and ends if it is refused. */
-  clientThatGivesUp(number: 1 | 2): Promise<ControlledClient>;
-  /** Returns client 1's gateway, which is held before its first write until `wake`. */
-  gateway(): Pick<ControlledClient, 'reachedWrite' | 'pause' | 'wake'>;
-
-  /** From now on, packets of client 1 to the storage wait in the network. */
-  holdPackets(): void;
-  /** Resolves when such a packet waits. */
-  packetIsHeld(): Promise<void>;
-  /** Delivers the waiting packets. */
-  deliver(): void;
-  /** From now on, replies of the storage to client 1 are lost. */
-  loseReplies(): void;
-  /** Resolves when a reply was lost. Its connection breaks; new connections work. */
-  replyIsLost(): Promise<void>;
-
-  /** Resolves when no majority of the lock nodes holds the present lease. */
-  leaseEnds(): Promise<void>;
-  /** From now on, replies of the lock nodes to client 1 wait in the network. */
-  holdGrants(): void;
-  /** Resolves when every lock node holds the lock for client 1, and every reply waits. */
-  grantsAreHeld(): Promise<void>;
-  /** Delivers the waiting replies. */
-  deliverGrants(): void;
-  /** Connects a client that starts later with these lock nodes only. */
-  reaches(number: 1 | 2, names: string): Promise<void>;
-
-  /** Saves the lock node's data to disk. */
-  save(name: string): Promise<void>;
-  /** Kills and restarts lock nodes, with the data on disk or without. They forget the lease. */
-  restart(names: string, data: 'kept' | 'none'): Promise<void>;
-  /** Moves the lock node's clock one hour ahead, so the lease is over there. */
-  jumpAhead(name: string): Promise<void>;
-  /** From now on, the replica receives nothing. */
-  cutReplication(): void;
-  /** Kills the lock node and promotes its replica, which does not know the lease. */
-  failOver(name: string): Promise<void>;
-}
 
 /** The expected verdict of each protection. A protection that is left out is not played. */
 type Pinned = Readonly<Partial<Record<Protection, Verdict>>>;

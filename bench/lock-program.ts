@@ -1,11 +1,13 @@
-/** One lock in a process of its own, so that what it leaves behind or breaks is nobody else's. Does what it is ordered to. */
+/**
+ * Program of a `LockProcess`: one lock, which performs tasks. Its leftovers affect no other lock.
+ */
 import { Redis } from 'ioredis';
 import { cycles } from './lock-cycles.ts';
 import { hold } from './lock-hold.ts';
-import type { ChildOptions, CyclesReport, HoldReport, Order } from './lock-orders.ts';
 import { subjectNamed } from './lock-subjects.ts';
+import type { CyclesReport, HoldReport, ProgramOptions, Task } from './lock-tasks.ts';
 
-const options: ChildOptions = JSON.parse(process.argv[2] ?? '');
+const options: ProgramOptions = JSON.parse(process.argv[2] ?? '');
 const clients = options.ports.map(
   (port) => new Redis(port, { enableAutoPipelining: options.autoPipelining }),
 );
@@ -19,9 +21,9 @@ process.on('uncaughtException', () => {
   uncaught += 1;
 });
 
-process.on('message', (order: Order) => {
+process.on('message', (task: Task) => {
   uncaught = 0;
-  obey(order).then(
+  perform(task).then(
     (report) => process.send?.(report),
     (error) => {
       process.stderr.write(`${error instanceof Error ? error.stack : error}\n`, () =>
@@ -30,12 +32,12 @@ process.on('message', (order: Order) => {
     },
   );
 });
-// Whoever gives the orders has ended.
+// The bench has ended.
 process.on('disconnect', () => process.exit());
 process.send?.('ready');
 
-async function obey(order: Order): Promise<CyclesReport | HoldReport> {
-  if (order.kind === 'hold') return await hold(acquire, order);
-  const report = await cycles(acquire, clients, order);
+async function perform(task: Task): Promise<CyclesReport | HoldReport> {
+  if (task.kind === 'hold') return await hold(acquire, task);
+  const report = await cycles(acquire, clients, task);
   return { ...report, failures: report.failures + uncaught };
 }
