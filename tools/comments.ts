@@ -1,22 +1,22 @@
-/** Comments and the texts that look like comments but are none, by language. */
+/** Patterns of comments, and of texts that only look like comments, by language. */
 const COMMENTS: Readonly<Record<string, RegExp>> = {
-  // Group 1 is a comment. Strings, templates and regular expressions are matched to be skipped.
+  // Group 1 is a comment. Strings, templates and regular expressions are matched and skipped.
   '.ts':
     /(\/\*[\s\S]*?\*\/|\/\/.*)|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\.|[^`\\])*`|(?<=[=(,:[!&|?{};]\s*|return )\/(?![/*])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n[])+\//g,
   '.lua': /(--\[\[[\s\S]*?\]\]|--.*)|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"/g,
   '.sql': /(\/\*[\s\S]*?\*\/|--.*)|'(?:''|[^'])*'/g,
 };
 
-/** Opening, continuing and closing marks of comments. */
+/** Marks that open, continue and close comments. */
 const MARKS = /^\s*(?:\/\*\*?|\*(?!\/)|\/\/+|--\[\[|--+)? ?|\s*(?:\*\/|\]\])\s*$/g;
 /** Comments for programs. */
 const DIRECTIVE = /^\s*(?:@ts-|biome-ignore|\/ <reference|#!)/;
-/** `@param name`, `@throws {Type}`: each begins a text of its own. */
+/** Tags such as `@param name` and `@throws {Type}`. Each begins a new text. */
 const TAG = /^\s*@\w+(?: \{[^}]*\})?\s*/;
 
 /**
- * Returns the comments of a source file as Markdown: one line for each line of the source, which is
- * empty if it has no comment. So line numbers stay, and code between two comments parts them.
+ * Returns the comments of a source file as Markdown, with one line for each line of the source. A
+ * line without a comment is empty. So line numbers stay, and code separates comments.
  */
 export function commentsOf(extension: string, source: string): string[] {
   const texts: string[] = source.split('\n').map(() => '');

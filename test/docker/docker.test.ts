@@ -9,7 +9,7 @@ import { importPostgres, importRedis } from './harness/images.js';
 let docker: AsyncDisposable | undefined;
 
 beforeAll(async () => {
-  // Its helper image would have to be pulled; what we start here we end here.
+  // Its helper image would have to be pulled, and this test ends its own containers.
   vi.stubEnv('TESTCONTAINERS_RYUK_DISABLED', 'true');
   docker = await haveDocker();
   vi.stubEnv('FENCED_SERVICES', 'docker');
@@ -21,7 +21,7 @@ afterAll(async () => {
   await docker?.[Symbol.asyncDispose]();
 });
 
-test('Redis nodes in Docker keep what they have on disk through a kill, and their memory through a pause', async () => {
+test('Redis nodes in Docker keep their disk through a kill, and their memory through a pause', async () => {
   await using service = await startRedis(3, { persistence: 'aof' });
   expect(service).toMatchObject({
     origin: 'docker',
@@ -29,7 +29,7 @@ test('Redis nodes in Docker keep what they have on disk through a kill, and thei
   });
   expect(service.nodes.map((node) => node.name)).toEqual(['a', 'b', 'c']);
   const [node] = service.nodes;
-  if (node === undefined) throw new Error('three were started');
+  if (node === undefined) throw new Error('three nodes were started');
   expect(await ask(node.url, (client) => client.set('key', 'value'))).toBe('OK');
   await node.kill();
   await expect(ask(node.url, (client) => client.ping())).rejects.toThrow();

@@ -11,7 +11,7 @@ import { importNode } from './harness/images.js';
 
 const IMAGE = 'fenced/gateway:local';
 const repository = new URL('../..', import.meta.url).pathname;
-/** As in compose.yaml. */
+/** The settings of compose.yaml. */
 const HARDENED = ['--read-only', '--tmpfs', '/tmp', '--cap-drop', 'ALL'];
 
 let engine: AsyncDisposable | undefined;
@@ -29,7 +29,7 @@ beforeAll(async () => {
 
 afterAll(() => engine?.[Symbol.asyncDispose]());
 
-test('the image has a user of its own, and nothing that was only needed to build it', async () => {
+test('the image has a user of its own, and no build tools', async () => {
   const [{ Config }] = JSON.parse(await docker('image', 'inspect', IMAGE));
   expect(Config).toMatchObject({ User: '1000:1000' });
   const look = 'fs.readdirSync("node_modules") + String(fs.existsSync("/src"))';
@@ -38,7 +38,7 @@ test('the image has a user of its own, and nothing that was only needed to build
   expect(files).not.toMatch(/vitest|typescript|true/);
 });
 
-test('without credentials it refuses to be reached from outside', async () => {
+test('without credentials, the gateway does not listen to other machines', async () => {
   const run = promisify(execFile)('docker', ['run', '--rm', ...HARDENED, IMAGE, 'gateway']);
   await expect(run).rejects.toMatchObject({
     code: 78,
@@ -46,7 +46,7 @@ test('without credentials it refuses to be reached from outside', async () => {
   });
 });
 
-test('it runs without rights on a disk that cannot be written, is healthy, and ends in good order', async () => {
+test('the gateway runs without rights on a read-only disk, is healthy, and ends with code 0', async () => {
   await using redis = await startRedis(3);
   const key = randomBytes(32).toString('hex');
   const sha256 = createHash('sha256').update(key).digest('hex');

@@ -13,7 +13,7 @@ import { rolldown } from 'rolldown';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import webpack from 'webpack';
 
-// Bundlers are busy for seconds, and for longer on a busy machine.
+// Bundlers take seconds, and longer on a busy machine.
 vi.setConfig({ testTimeout: 120_000 });
 
 const run = promisify(execFile);
@@ -22,11 +22,11 @@ const bin = (name: string): string =>
 const read = (path: string): Promise<string> =>
   readFile(new URL(`../../${path}`, import.meta.url), 'utf8');
 
-/** Beside this file, so that bundlers find the packages. */
+/** Folder beside this file, so that bundlers find the packages. */
 const sources = fileURLToPath(new URL(`./bundled-${randomUUID()}`, import.meta.url));
 const entry = join(sources, 'program.mjs');
 const services = new AsyncDisposableStack();
-/** A folder for bundles alone: a package that is not in the bundle is not found. */
+/** Folder outside the repository. There, a package that is not in the bundle is not found. */
 let folder = '';
 let env: NodeJS.ProcessEnv = {};
 
@@ -72,7 +72,7 @@ afterAll(async () => {
 const programsOf = (page: string): string[] =>
   [...page.matchAll(/```ts\n(.*?)```/gs)].map(([, code = '']) => code);
 
-/** Runs both programs, side by side. Each run adds 10 to the total that the last one left. */
+/** Runs both programs at once. Each run adds 10 to the total of the last one. */
 async function expectOutput(file: string, ...args: string[]): Promise<void> {
   const { stdout } = await run(file, args, { cwd: folder, env });
   const [fenced, locked, ...more] = stdout.trim().split('\n').toSorted();
@@ -82,7 +82,7 @@ async function expectOutput(file: string, ...args: string[]): Promise<void> {
 
 test('a bundle by esbuild', async () => {
   const outfile = join(folder, 'esbuild.mjs');
-  // CommonJS packages in the bundle, such as ioredis, call `require` for Node's own modules.
+  // Bundled CommonJS packages, such as ioredis, call `require` for Node's own modules.
   const js = "import { createRequire } from 'node:module'; const require = createRequire('/');";
   await build({
     ...{ entryPoints: [entry], outfile, banner: { js } },

@@ -16,10 +16,10 @@ const NAMES = new Set(FILES.map((file) => basename(file)));
 
 const read = (page: string): string => readFileSync(join(ROOT, page), 'utf8');
 
-/** The page without its blocks of code. */
+/** Returns the page without its blocks of code. */
 const prose = (page: string): string => read(page).replaceAll(/^ *```.*?^ *```/gms, '');
 
-/** The anchor that GitHub gives a heading. */
+/** Returns GitHub's anchor of a heading. */
 function anchorOf(heading: string): string {
   const words = heading.toLowerCase().replaceAll(/[^\p{L}\p{N}\s_-]/gu, '');
   return words.trim().replaceAll(' ', '-');
@@ -39,7 +39,7 @@ test.each(PAGES)('%s: every link has a target', (page) => {
   expect(broken).toEqual([]);
 });
 
-test.each(PAGES)('%s: every file of the repository that it names exists', (page) => {
+test.each(PAGES)('%s: every named file of the repository exists', (page) => {
   const quoted = [...prose(page).matchAll(/`([^`\n]+)`/g)].map(([, text = '']) => text);
   const paths = quoted.flatMap(
     (text) => text.match(/^(packages|test|bench|docs|tools)\/[\w./-]+$/g) ?? [],

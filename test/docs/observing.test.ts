@@ -7,7 +7,7 @@ import { startRedis } from '@fenced/testbed';
 import { expect, test } from 'vitest';
 import { inMemory, ScriptedServer } from '../store/harness/s3-servers.js';
 
-/** What is done once the example has subscribed. */
+/** Work that the example measures. */
 const WORK = `
 import { S3Client } from '@aws-sdk/client-s3';
 import { Redlock } from '@fenced/lock';
@@ -30,7 +30,7 @@ test('the OpenTelemetry example of observing.md measures locks and stores', asyn
   await using s3 = await ScriptedServer.start(inMemory({}));
   const page = await readFile(new URL('../../docs/observing.md', import.meta.url), 'utf8');
   const example = /```ts\n(.*?)```/s.exec(page)?.[1] ?? '';
-  // Beside this file, so that it finds the packages as a user's program does.
+  // A file in this folder finds the packages as a user's program does.
   const program = fileURLToPath(new URL(`./pasted-${randomUUID()}.ts`, import.meta.url));
   await writeFile(program, `${example}${WORK}`);
   const meters = fileURLToPath(new URL('./harness/meters.mjs', import.meta.url));

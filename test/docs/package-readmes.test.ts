@@ -8,14 +8,14 @@ import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';
 import { startPostgres, startRedis, startS3 } from '@fenced/testbed';
 import { expect, test } from 'vitest';
 
-/** The programs to paste of a package's README, in their order. */
+/** Returns the programs of a package's README, in order. */
 async function programsOf(name: string): Promise<readonly string[]> {
   const file = new URL(`../../packages/${name}/README.md`, import.meta.url);
   const page = await readFile(file, 'utf8');
   return [...page.matchAll(/```ts\n(.*?)```/gs)].map(([, program = '']) => program);
 }
 
-/** The program in a file beside this one, so that it finds the packages as a user would. */
+/** Runs a program in this folder, where it finds the packages as a user's program does. */
 async function paste(program: string): Promise<AsyncDisposable & { readonly file: string }> {
   const file = fileURLToPath(new URL(`./pasted-${randomUUID()}.ts`, import.meta.url));
   await writeFile(file, program);
@@ -28,7 +28,7 @@ async function run(program: string, env: NodeJS.ProcessEnv = {}): Promise<string
   return (await promisify(execFile)(process.execPath, [pasted.file], options)).stdout;
 }
 
-/** With the nodes of a test in place of those at the ports of the page. */
+/** Replaces the page's ports with those of the test's nodes. */
 function onNodes(program: string, redis: Awaited<ReturnType<typeof startRedis>>): string {
   return redis.nodes.reduce(
     (text, { url }, at) => text.replace(`new Redis(700${at + 1})`, `new Redis('${url}')`),
@@ -36,7 +36,7 @@ function onNodes(program: string, redis: Awaited<ReturnType<typeof startRedis>>)
   );
 }
 
-/** A new bucket, and the environment in which the AWS SDK finds its server. */
+/** Makes a bucket. Returns it with environment variables for the AWS SDK. */
 async function newBucket(s3: Awaited<ReturnType<typeof startS3>>) {
   const { endpoint, region, accessKeyId, secretAccessKey } = s3;
   const bucket = `readme-${randomUUID()}`;
@@ -74,7 +74,7 @@ test('the Postgres program of the README of @fenced/store writes with a token', 
   expect(await run(program.replace('new pg.Pool()', pool))).toBe('34n\n');
 });
 
-test('the program of the README of @fenced/client is refused by that of @fenced/gateway', async () => {
+test('the client of the README of @fenced/client is refused by the gateway of @fenced/gateway', async () => {
   await using redis = await startRedis(3);
   await using s3 = await startS3();
   const { bucket, env } = await newBucket(s3);

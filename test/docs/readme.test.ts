@@ -7,7 +7,7 @@ import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';
 import { startRedis, startS3 } from '@fenced/testbed';
 import { expect, test } from 'vitest';
 
-test('the program that the README offers to paste does what it says', async () => {
+test('the program of the README adds 10 to the total at each run', async () => {
   await using redis = await startRedis(3);
   await using s3 = await startS3();
   const { endpoint, region, accessKeyId, secretAccessKey } = s3;
@@ -27,7 +27,7 @@ test('the program that the README offers to paste does what it says', async () =
     program = program.replace(`new Redis(700${at + 1})`, `new Redis('${node.url}')`);
   }
   program = program.replace("bucket: 'documents'", `bucket: '${bucket}'`);
-  // Beside this file, so that it finds the packages as a user's program does.
+  // A file in this folder finds the packages as a user's program does.
   const file = fileURLToPath(new URL(`./pasted-${randomUUID()}.ts`, import.meta.url));
   await writeFile(file, program);
   try {

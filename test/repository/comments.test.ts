@@ -20,7 +20,7 @@ test('a doc comment keeps its lines, without the marks', () => {
   ]);
 });
 
-test('code between two comments parts them', () => {
+test('code between two comments separates them', () => {
   expect(commentsOf('.ts', '/** One. */\nlet a = 1;\n// Two.\n// Three.\nlet b; // Four.')).toEqual(
     [...['One.', '', 'Two.', 'Three.', 'Four.']],
   );
@@ -33,15 +33,15 @@ test.for([
   'const slashes = /[/*]\\/\\/ no/.test(text);',
   "const quote = 'it\\'s // not'",
   '// biome-ignore lint/suspicious/noConsole: a program',
-])('there is no comment in: %s', (line) => {
+])('no comment: %s', (line) => {
   expect(commentsOf('.ts', line)).toEqual(['']);
 });
 
-test('a regular expression with a quote hides no comment behind it', () => {
+test('a comment behind a regular expression with a quote is found', () => {
   expect(commentsOf('.ts', "const quote = /'/;\n// Seen.")).toEqual(['', 'Seen.']);
 });
 
-test('Lua and SQL have comments in lines and in blocks', () => {
+test('line and block comments of Lua and SQL are found', () => {
   expect(commentsOf('.lua', "local a = '-- no' -- One.\n--[[ Two.\nThree. ]]")).toEqual([
     ...['One.', 'Two.', 'Three.'],
   ]);
@@ -50,6 +50,6 @@ test('Lua and SQL have comments in lines and in blocks', () => {
   ]);
 });
 
-test('other files have none', () => {
+test('other files have no comments', () => {
   expect(commentsOf('.sh', '# One.')).toEqual(['']);
 });

@@ -6,7 +6,7 @@ import manifest from '../../package.json' with { type: 'json' };
 const run = promisify(execFile);
 const ROOT = new URL('../..', import.meta.url);
 
-/** The program of each script that runs one of ours: `… exec node bench/main.ts`. */
+/** Scripts that run a program of the repository: `… exec node bench/main.ts`. */
 const programs = Object.entries(manifest.scripts).flatMap(([name, script]) => {
   const [, file] = /exec node (\S+)$/.exec(script) ?? [];
   return file === undefined ? [] : [{ name, command: [process.execPath, file] }];
@@ -23,7 +23,7 @@ const commands = [
   })),
 ];
 
-test('each script that runs a program of ours is asked for help', () => {
+test('every script with a program of the repository is tested', () => {
   expect(programs.map(({ name }) => name)).toEqual([
     'demo',
     'prose',

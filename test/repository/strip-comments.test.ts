@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { stripComments } from '../../tools/strip-comments.ts';
 
-test('comments and empty lines go, strings that look like comments stay', () => {
+test('comments and empty lines are removed, strings that look like comments stay', () => {
   const lua = `-- first\nlocal a = '--' -- it's\n\n  -- indented\nreturn "\\"--" .. a\n`;
   expect(stripComments(lua, 'lua')).toBe(`local a = '--'\nreturn "\\"--" .. a\n`);
   const sql = `-- it's\nSELECT 'it''s -- here', "a--b"; -- end\nDO $$BEGIN\n  -- inside\n  NULL; END$$;\n`;

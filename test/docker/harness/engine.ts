@@ -7,8 +7,8 @@ import { findProgram } from '../../../packages/testbed/src/programs.js';
 import { launch, untilItAnswers } from '../../../packages/testbed/src/server.js';
 
 /**
- * A Docker engine: the one that answers, else one of our own in a temporary folder, installed first where it is missing.
- * Sets `DOCKER_HOST` where it starts one.
+ * Finds a Docker engine that answers. Otherwise starts one in a temporary folder, installs it first
+ * if it is missing, and sets `DOCKER_HOST`.
  */
 export async function haveDocker(): Promise<AsyncDisposable> {
   await using parts = new AsyncDisposableStack();
@@ -22,8 +22,8 @@ export async function haveDocker(): Promise<AsyncDisposable> {
   }
   const folder = parts.use(await makeTemporaryFolder('docker'));
   const socket = `unix://${join(folder.path, 'docker.sock')}`;
-  // The engine leaves mounts behind. In a mount namespace of its own they end with it, also after a crash, and the folder can
-  // be removed.
+  // The engine leaves mounts behind. With a mount namespace of its own, they end with it, even
+  // after a crash, and the folder can be removed.
   const engine = await launch({
     command: 'unshare',
     args: [
@@ -39,7 +39,9 @@ export async function haveDocker(): Promise<AsyncDisposable> {
   return parts.move();
 }
 
-/** With the command line program: testcontainers reads `DOCKER_HOST` once, so it is not asked before that is set. */
+/**
+ * Runs the `docker` program: testcontainers reads `DOCKER_HOST` only once, which may be too early.
+ */
 async function askDocker(): Promise<void> {
   await promisify(execFile)('docker', ['info']);
 }

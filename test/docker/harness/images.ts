@@ -8,7 +8,7 @@ import { findPostgres, findProgram, findRedis } from '../../../packages/testbed/
 const run = promisify(execFile);
 const CERTIFICATES = '/etc/ssl/certs/ca-certificates.crt';
 
-/** What the official image does at its first start, as far as we need it. */
+/** Does the used part of the official image's first start. */
 const POSTGRES_ENTRYPOINT = `#!/bin/sh
 set -e
 printf %s "$POSTGRES_PASSWORD" > /data/password
@@ -18,7 +18,7 @@ program=$1; shift
 exec "/postgres/bin/$program" -D /data/db -c 'listen_addresses=*' "$@"
 `;
 
-/** An image with this machine's Redis, as no registry can be relied on here. Gives its name. */
+/** Makes an image with this machine's Redis, without a registry. Returns its name. */
 export async function importRedis(): Promise<string> {
   const redis = found(findRedis());
   await using folder = await makeTemporaryFolder('image');
@@ -26,7 +26,7 @@ export async function importRedis(): Promise<string> {
   return await importImage(folder.path, 'fenced/redis:local', []);
 }
 
-/** An image that behaves like Postgres's official one, with this machine's binaries. Gives its name. */
+/** Makes an image like Postgres's official one, with this machine's binaries. Returns its name. */
 export async function importPostgres(): Promise<string> {
   const home = found(findPostgres());
   await using folder = await makeTemporaryFolder('image');
@@ -50,7 +50,7 @@ export async function importPostgres(): Promise<string> {
   ]);
 }
 
-/** An image that behaves like Node's official one, with this machine's Node and npm. Gives its name. */
+/** Makes an image like Node's official one, with this machine's Node and npm. Returns its name. */
 export async function importNode(): Promise<string> {
   await using folder = await makeTemporaryFolder('image');
   const root = folder.path;
@@ -60,7 +60,7 @@ export async function importNode(): Promise<string> {
     root,
     dirname(process.execPath),
   );
-  // What pnpm's own program loads beyond that.
+  // pnpm's program loads this library.
   await run('sh', ['-c', 'cp --parents --dereference /lib/*/librt.so.1 "$1"', 'sh', root]);
   const npm = await realpath(found(findProgram('npm')));
   await run('cp', ['--parents', '-RP', dirname(dirname(npm)), CERTIFICATES, root]);
@@ -76,7 +76,9 @@ export async function importNode(): Promise<string> {
   ]);
 }
 
-/** Copies programs and the shared libraries that they load to the same paths below `root`; but nothing below `except`. */
+/**
+ * Copies programs and their shared libraries to the same paths below `root`, except from `except`.
+ */
 async function copyWithLibraries(
   programs: readonly string[],
   root: string,
@@ -109,6 +111,6 @@ async function importImage(
 }
 
 function found(path: string | undefined): string {
-  if (path === undefined) throw new Error('this machine has the program: `npm test` runs with it');
+  if (path === undefined) throw new Error('the program is missing; `npm test` installs it');
   return path;
 }
