@@ -21,8 +21,8 @@ const laneStyles: Record<Lane, Style> = {
 export const explained: Record<Protection, string> = {
   none: 'no lock',
   lock: 'a lock, and the lease is checked before the write',
-  metadata: 'the token in the metadata, and the ETag must be the one that was read',
-  token: "the write carries the lease's token, and the storage compares it",
+  metadata: 'the token in the metadata, and a write only with the same ETag',
+  token: "the storage compares the write's token",
   'token+cas': 'as token, and the value must be the one that was read',
   claim: 'as token, and the token is also presented before the read',
 };
