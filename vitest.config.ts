@@ -10,6 +10,9 @@ const UNIT = [
   'test/simulation/{simulation,mutant-list}.test.ts',
 ];
 
+/** Tests that mostly wait for processes and time limits. Two files run at once. */
+const WAITING = ['test/{client,docs,fenced,gateway,packages,store}/*.test.ts'];
+
 export default defineConfig({
   test: {
     testTimeout: 30_000,
@@ -19,13 +22,17 @@ export default defineConfig({
       { extends: true, test: { name: 'unit', include: UNIT, exclude: NEVER } },
       {
         extends: true,
-        // Apart from the unit tests, one file at a time: most pause processes and watch the clock.
+        test: { name: 'waiting', include: WAITING, maxWorkers: 2, sequence: { groupOrder: 1 } },
+      },
+      {
+        extends: true,
+        // One file at a time, because most watch the clock closely, or use both cores.
         test: {
           name: 'servers',
           include: TESTS,
-          exclude: [...NEVER, ...UNIT],
+          exclude: [...NEVER, ...UNIT, ...WAITING],
           fileParallelism: false,
-          sequence: { groupOrder: 1 },
+          sequence: { groupOrder: 2 },
         },
       },
     ],
