@@ -85,32 +85,28 @@ function edit(current: Lines, lease?: HeldLock): Lines {
 
 async function withoutLock(): Promise<void> {
   await using document = await openPlain(job.storage);
-  const current = await read(document);
-  const edited = edit(current);
+  const edited = edit(await read(document));
   await step('write', () => document.write(edited));
 }
 
 async function withLock(): Promise<void> {
   await using document = await openPlain(job.storage);
   await using lease = await acquire();
-  const current = await read(document);
-  const edited = edit(current, lease);
+  const edited = edit(await read(document), lease);
   await step('write', () => document.write(edited));
 }
 
 async function withTokenInMetadata(): Promise<void> {
   await using document = await openWithMetadata(job.storage);
   await using lease = await acquire();
-  const current = await read(document);
-  const edited = edit(current, lease);
+  const edited = edit(await read(document), lease);
   await step('write', () => document.write(edited, tokenOf(lease)));
 }
 
 async function withToken(): Promise<void> {
   await using document = await open();
   await using lease = await acquire();
-  const current = await read(document);
-  const edited = edit(current, lease);
+  const edited = edit(await read(document), lease);
   await step('write', () => document.put(edited, tokenOf(lease)));
 }
 
@@ -123,9 +119,8 @@ async function withClaim(): Promise<void> {
     () => document.claim(token),
     () => ({ token: token.toString() }),
   );
-  const current = await read(document);
-  const edited = edit(current, lease);
-  await step('write', () => document.put(edited, tokenOf(lease)));
+  const edited = edit(await read(document), lease);
+  await step('write', () => document.put(edited, token));
 }
 
 async function withTokenAndCompareAndSet(): Promise<void> {

@@ -16,7 +16,7 @@ import {
 const source = new URL('./fixtures/worker.ts', import.meta.url);
 const lastCheck = { file: source, text: 'return edited;' };
 
-/** Waits for what must come about, however slow the machine is. */
+/** Waits until the assertion holds, also on a slow machine. */
 const eventually = (assertion: () => void | Promise<void>) => vi.waitFor(assertion, 20_000);
 
 let folder = '';
@@ -27,7 +27,7 @@ afterAll(() => rm(folder, { recursive: true }));
 
 let outputs = 0;
 
-/** A worker with what it has printed and the file that it writes. */
+/** Starts a worker. Returns it with its output and its file. */
 async function start(ending: string, options: WorkerOptions & { readonly rounds?: number } = {}) {
   outputs += 1;
   const path = join(folder, `output-${outputs}`);

@@ -59,11 +59,11 @@ async function endOf(socket: Socket): Promise<string> {
   }
 }
 
-/** A Redis with one client through the proxy, one past it, and a key that is nobody else's. */
+/** A Redis with a client through the proxy, a direct one, and a new key. */
 async function redisBehindProxy() {
   const service = await startRedis(1);
   const [node] = service.nodes;
-  if (node === undefined) throw new Error('one node was asked for');
+  if (node === undefined) throw new Error('one node was started');
   const proxy = await TcpProxy.start(node);
   const direct = new Redis(node.url);
   const through = new Redis(proxy.port, {
