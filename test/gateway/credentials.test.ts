@@ -296,7 +296,7 @@ test('the signature of a lease id is no token, and that of a token is no lease i
 test('a signature ends, and the lease goes on with a new one', async () => {
   let nowMs = Date.now();
   await using front = await world.open(
-    { signer: signerAt(() => nowMs), limits: { signatureTtlMs: 1_000 } },
+    { signer: signerAt(() => nowMs), signatureTtlMs: 1_000 },
     world.addresses,
   );
   const begun = await fetch(`${front.url}/v1/leases/open/ends`, {

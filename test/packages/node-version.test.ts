@@ -26,12 +26,14 @@ async function importOn(version: string, file: URL): Promise<string> {
 test.each(entries.flat())(
   '$name, $entry: an older Node is refused at once, with a reason',
   async ({ name, file, engines }) => {
-    expect(engines.node).toBe('>=22.12');
-    for (const version of ['20.20.2', '22.11.0']) {
-      const reason = `${name} needs Node 22.12 or newer; this is Node ${version}`;
+    // A library of the gateway needs a later one.
+    const minor = name === '@fenced/gateway' ? 14 : 12;
+    expect(engines.node).toBe(`>=22.${minor}`);
+    for (const version of ['20.20.2', `22.${minor - 1}.0`]) {
+      const reason = `${name} needs Node 22.${minor} or newer; this is Node ${version}`;
       expect(await importOn(version, file)).toBe(reason);
     }
-    for (const version of ['22.12.0', '23.0.0']) {
+    for (const version of [`22.${minor}.0`, '23.0.0']) {
       expect(await importOn(version, file)).toBe('imported');
     }
   },

@@ -1,31 +1,25 @@
 import { setImmediate } from 'node:timers';
+import type { Json } from '@fenced/store/postgres';
 import type { Request } from 'express';
+import * as z from 'zod';
 import type { Exchange } from './exchange.js';
-import type { JsonValue } from './parts.js';
+import type { Parts } from './parts.js';
 import { Problem } from './problem.js';
-import type { Runtime } from './runtime.js';
 
-/** How the bodies of requests are read. */
-export interface BodyLimits {
-  readonly bytesMax: number;
-  readonly pace: PaceLimits;
-}
+type PaceParts = Pick<Parts, 'limits' | 'runtime'>;
 
-/** The least rate of a body, on average over `idleTimeoutMs`. */
-export interface PaceLimits {
-  readonly bytesPerSecondMin: number;
-  readonly idleTimeoutMs: number;
-}
-
-/** The time that a client takes over a body. The time that the gateway or a store takes does not count. */
+/**
+ * The least rate at which a client must send or read a body, on average over `idleTimeoutMs`. Time that
+ * the gateway or a store takes does not count.
+ */
 class Pace {
   readonly #windowMs: number;
   readonly #windowBytes: number;
-  readonly #runtime: Runtime;
+  readonly #runtime: PaceParts['runtime'];
   #spentMs = 0;
   #bytes = 0;
 
-  constructor({ bytesPerSecondMin, idleTimeoutMs }: PaceLimits, runtime: Runtime) {
+  constructor({ limits: { bytesPerSecondMin, idleTimeoutMs }, runtime }: PaceParts) {
     this.#windowMs = idleTimeoutMs;
     this.#windowBytes = Math.max(1, (bytesPerSecondMin * idleTimeoutMs) / 1_000);
     this.#runtime = runtime;
@@ -36,7 +30,7 @@ class Pace {
     const startedMs = this.#runtime.nowMs();
     let hasEnded = false;
     const cancel = this.#runtime.after(Math.max(0, this.#windowMs - this.#spentMs), () =>
-      // What came while this process was busy is read before an immediate runs.
+      // Bytes that arrived while this process was busy are read before an immediate runs.
       setImmediate(() => hasEnded || onSlow()),
     );
     return () => {
@@ -46,7 +40,7 @@ class Pace {
     };
   }
 
-  /** The client has sent or read so much. */
+  /** The client has sent or read this many bytes. */
   moved(bytes: number): void {
     this.#bytes += bytes;
     if (this.#bytes < this.#windowBytes) return;
@@ -56,26 +50,26 @@ class Pace {
 }
 
 /**
- * The bytes of a body as they come. What is not read stays with the client.
+ * The bytes of a body as they arrive. Unread bytes stay with the client.
  *
  * @throws {Problem} `body-too-large`, as soon as that is known; `request-timeout`
  */
 export async function* bytesOf(
   { request, deadline }: Exchange,
-  { bytesMax, pace: paceLimits }: BodyLimits,
-  runtime: Runtime,
+  bytesMax: number,
+  parts: PaceParts,
 ): AsyncGenerator<Uint8Array> {
-  // RFC 9110, 10.1.1: a client of HTTP/1.0 would take it for the answer.
+  // RFC 9110, 10.1.1: a client of HTTP/1.0 would take 100 (Continue) for the answer.
   if (request.get('expect') !== undefined && request.httpVersion !== '1.0')
     request.res?.writeContinue();
-  // The iterator's own way to end early would take the connection with it, and the answer.
+  // By default, an iterator that ends early destroys the connection, and the answer with it.
   const pieces = request.iterator({ destroyOnReturn: false });
-  const pace = new Pace(paceLimits, runtime);
+  const pace = new Pace(parts);
   let bytes = 0;
   try {
     for (;;) {
       deadline.stop();
-      // Not a race with one promise for all pieces: that would keep them all.
+      // A race against one promise for all pieces would keep all pieces in memory.
       const next = await new Promise<IteratorResult<Buffer>>((resolve, reject) => {
         const end = pace.begin(() =>
           reject(new Problem('request-timeout', 'the body came too slowly')),
@@ -90,21 +84,20 @@ export async function* bytesOf(
       yield next.value;
     }
   } finally {
-    // Whoever reads on, to let the client end, could not while this does.
+    // The gate reads the rest, to let the client end. It could not while this iterator holds the body.
     void pieces.return?.();
   }
 }
 
-/** The bytes of an answer as the client takes them; `onSlow` is called if it takes them too slowly. */
+/** The bytes of an answer. Calls `onSlow` if the client reads them too slowly. */
 export async function* paced(
   body: AsyncIterable<Uint8Array>,
-  limits: PaceLimits,
-  runtime: Runtime,
+  parts: PaceParts,
   onSlow: () => void,
 ): AsyncGenerator<Uint8Array> {
-  const pace = new Pace(limits, runtime);
+  const pace = new Pace(parts);
   for await (const piece of body) {
-    // The time until the next piece is there is not the client's.
+    // Time until the store has the next piece does not count.
     const end = pace.begin(onSlow);
     try {
       yield piece;
@@ -115,7 +108,7 @@ export async function* paced(
   }
 }
 
-/** Before anything is read. @throws {Problem} */
+/** Checks a body's headers. @throws {Problem} `unsupported-media-type`, `body-too-large` */
 export function checkBody(request: Request, bytesMax: number): void {
   const encoding = request.get('content-encoding') ?? 'identity';
   if (encoding.toLowerCase() !== 'identity')
@@ -123,7 +116,7 @@ export function checkBody(request: Request, bytesMax: number): void {
   if ((declaredBytes(request) ?? 0) > bytesMax) throw tooLarge(bytesMax);
 }
 
-/** The length that the client has declared, if it has. */
+/** The length that the client declared; undefined if it sends chunks. */
 export function declaredBytes(request: Request): number | undefined {
   const length = request.get('content-length');
   if (length !== undefined) return Number(length);
@@ -131,20 +124,30 @@ export function declaredBytes(request: Request): number | undefined {
 }
 
 /**
- * A body of JSON.
+ * A body of JSON that fits the schema.
  *
  * @throws {Problem} `unsupported-media-type`, `body-too-large`, `invalid-request`
  */
-export async function jsonOf(
+export async function jsonOf<Value>(
   exchange: Exchange,
-  limits: BodyLimits,
-  runtime: Runtime,
-): Promise<JsonValue> {
+  parts: PaceParts,
+  schema: z.ZodType<Value>,
+): Promise<Value> {
   const { request } = exchange;
-  checkBody(request, limits.bytesMax);
+  const { recordBytesMax } = parts.limits;
+  checkBody(request, recordBytesMax);
   if (!request.is(['application/json', 'application/*+json']))
     throw new Problem('unsupported-media-type', 'send JSON, with Content-Type: application/json');
-  const bytes = Buffer.concat(await Array.fromAsync(bytesOf(exchange, limits, runtime)));
+  const bytes = Buffer.concat(await Array.fromAsync(bytesOf(exchange, recordBytesMax, parts)));
+  const { data, error } = schema.safeParse(parsed(bytes));
+  if (error === undefined) return data as Value;
+  const complaints = error.issues.map(({ path, message }) =>
+    [z.core.toDotPath(path), message].filter(Boolean).join(': '),
+  );
+  throw new Problem('invalid-request', `the body does not fit: ${complaints.join('; ')}`);
+}
+
+function parsed(bytes: Uint8Array): Json {
   try {
     const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
     return JSON.parse(text, exactNumber as Parameters<typeof JSON.parse>[1]);
@@ -154,15 +157,15 @@ export async function jsonOf(
   }
 }
 
-/** A reviver that refuses numbers which would be stored as others. */
-function exactNumber(_: string, value: JsonValue, { source = '' }: { source?: string }): JsonValue {
+/** A reviver that refuses a number which a double cannot hold. */
+function exactNumber(_: string, value: Json, { source = '' }: { source?: string }): Json {
   if (typeof value !== 'number') return value;
   const isKept =
     !/^-?\d+$/.test(source) || String(value) === source || BigInt(value) === BigInt(source);
   if (Number.isFinite(value) && isKept) return value;
   throw new Problem(
     'invalid-request',
-    `a number has more digits than can be kept: send it as a string number=${source.slice(0, 40)}`,
+    `a number has too many digits: send it as a string number=${source.slice(0, 40)}`,
   );
 }
 

@@ -1,54 +1,47 @@
 import { canonicalTarget } from '@fenced/client/protocol/path';
 import type { NextFunction, Request, Response } from 'express';
 import { Deadline } from './deadline.js';
-import {
-  checkAllowed,
-  checkFraming,
-  checkHeaders,
-  type Exchange,
-  type Handler,
-  type Route,
-} from './exchange.js';
+import { checkAllowed, type Exchange, type Route } from './exchange.js';
 import { problemOf } from './failures.js';
+import { checkFraming, checkHeaders } from './framing.js';
 import type { Caller, Credentials } from './keys.js';
-import type { AllLimits } from './limits.js';
+import { nameOfPath } from './openapi.js';
+import type { Parts } from './parts.js';
 import { Problem, writeProblem } from './problem.js';
 import { addressName, type RateLimit } from './rate-limit.js';
-import type { Rooms } from './room.js';
-import type { Runtime } from './runtime.js';
 import { outcomeUnknown } from './write-id.js';
 
-/** What can be told of a request when it has ended: for logs and metrics. */
+/** The facts about a request that has ended, for log and metrics. */
 export interface EndedRequest {
   readonly id: string;
   readonly method: string;
-  /** Without its query; each name encoded in one way, however it was sent. As sent if it is refused as no path. */
+  /** Without its query, names encoded in one way. A malformed path is as the client sent it. */
   readonly path: string;
   readonly address: string | null;
-  /** As the OpenAPI document names it, `/v1/objects/{key}`; null where there was none. */
+  /** As the OpenAPI document names it, `/v1/objects/{key}`; null without a route. */
   readonly route: string | null;
-  /** What the caller's rights were looked up by. */
+  /** The resource that the caller needed a right for. */
   readonly resource: string | null;
   readonly caller: string | null;
-  /** 499 if the client did not wait for all of the answer, whatever it was. */
+  /** 499 if the client closed its connection before the end of the answer. */
   readonly status: number;
-  /** `ok`, the code of a problem, `not-ready`, or `client-gone` if the client did not wait for all of the answer. */
+  /** `ok`, the code of a problem, `not-ready`, or `client-gone` with status 499. */
   readonly outcome: string;
   /** The token that was issued, presented or found, without its signature. */
   readonly token: bigint | null;
-  /** Of a write that was sent to the store, as `/v1/writes` knows it. */
+  /** The write that was sent to the store, as `/v1/writes` names it. */
   readonly writeId: string | null;
   readonly durationMs: number;
   readonly traceparent: string | null;
-  /** What went wrong, with its cause. */
+  /** The cause of a failure. */
   readonly error: unknown;
 }
 
-/** How often one may ask. */
+/** Limits of requests per second. */
 export interface Rates {
   /** Of each caller, by its name. */
   readonly perKey: RateLimit;
-  /** Of each address, for all that is answered without good credentials: what needs none, and what cannot be understood, too. */
+  /** Of each address, for every answer to a request without good credentials. */
   readonly perAddress: RateLimit;
 }
 
@@ -60,64 +53,59 @@ export interface GateOptions {
   readonly onRequest?: (ended: EndedRequest) => void;
 }
 
-/** What is known of a request so far. */
+/** The state of a request, from its first check to its end. */
 interface Progress {
   readonly id: string;
   readonly startedMs: number;
   readonly gone: AbortController;
-  /** Whether some rate has counted it. */
+  /** Set as soon as a rate has counted the request. */
   isCounted: boolean;
   route: string | null;
   resource: string | null;
   caller: string | null;
-  /** The write that was sent last; null if it has no name; undefined if none was sent. */
-  writeId: string | null | undefined;
+  /** Set when the route's handler begins. */
+  exchange: Exchange | null;
   error: unknown;
-  /** Null if the error says it. */
-  outcome: string | null;
 }
 
 /** The status that nginx logs for a client that closed its connection. It is never sent. */
 const CLIENT_GONE = 499;
-/** How long a client that was answered early may go on sending what nobody reads. */
+/** Time in which a client that was answered early may go on sending bytes that are thrown away. */
 const LINGER_MS = 5_000;
 const RETRY_AFTER_MS = 1_000;
-/** Where no credentials are asked for. */
+/** The caller of a gateway without credentials. */
 const ANYBODY: Caller = { name: 'anybody', may: () => true };
+/** Headers of an answer that a problem keeps. */
+const KEPT = ['x-request-id', 'connection', 'allow', 'keep-alive'];
 
 /** Lets requests in, and sees them out. */
 export class Gate {
   readonly #options: GateOptions;
-  readonly #limits: AllLimits;
-  readonly #rooms: Rooms;
-  readonly #runtime: Runtime;
+  readonly #parts: Pick<Parts, 'limits' | 'rooms' | 'runtime'>;
   readonly #progress = new WeakMap<Request, Progress>();
   /** Responses that have not ended. */
   readonly #open = new Set<Response>();
-  /** What ends each request that is under way, as its deadline does. */
-  readonly #underWay = new Set<() => void>();
+  /** Ends of running requests, as by their deadlines. */
+  readonly #running = new Set<() => void>();
 
-  constructor(options: GateOptions, limits: AllLimits, rooms: Rooms, runtime: Runtime) {
+  constructor(options: GateOptions, parts: Pick<Parts, 'limits' | 'rooms' | 'runtime'>) {
     this.#options = options;
-    this.#limits = limits;
-    this.#rooms = rooms;
-    this.#runtime = runtime;
-    options.draining?.addEventListener('abort', () => this.#open.forEach(closeBehind), {
-      once: true,
+    this.#parts = parts;
+    options.draining?.addEventListener('abort', () => {
+      for (const response of this.#open) closeBehind(response);
     });
     options.graceOver?.addEventListener('abort', () => {
-      for (const end of this.#underWay) end();
+      for (const end of this.#running) end();
     });
   }
 
-  /** What every request goes through first. */
+  /** The first step of every request: refuses malformed ones, and finds the one form of the path. */
   begin(request: Request, response: Response, next: NextFunction): void {
+    const { runtime } = this.#parts;
     const progress: Progress = {
-      id: this.#runtime.uniqueId(),
-      startedMs: this.#runtime.nowMs(),
-      gone: new AbortController(),
-      ...{ route: null, resource: null, caller: null, writeId: undefined, error: undefined },
-      ...{ isCounted: false, outcome: null },
+      ...{ id: runtime.uniqueId(), startedMs: runtime.nowMs(), gone: new AbortController() },
+      ...{ isCounted: false, route: null, resource: null, caller: null, exchange: null },
+      error: undefined,
     };
     this.#progress.set(request, progress);
     response.setHeader('X-Request-Id', progress.id);
@@ -130,76 +118,62 @@ export class Gate {
     next();
   }
 
-  /** Lets a request through to its handler, if its caller may do that. */
-  async admit(
-    { path, resource }: Route,
-    { verb, handle }: Handler,
-    request: Request,
-    response: Response,
-  ): Promise<void> {
+  /** Lets a request through to its route, if the caller may do that, and rates and limits allow it. */
+  async admit(route: Route, request: Request, response: Response): Promise<void> {
     const progress = this.#progressOf(request);
-    progress.route = path;
+    const { verb } = route;
+    progress.route = route.path;
     const names = namesOf(request.params);
-    const exchange = { request, response, names };
+    const resource = route.resource(names);
+    const about = { request, response, names, resource };
     if (verb === 'public' || verb === 'probe') {
       const refusal = await this.#countForAddress(request, response);
       if (verb === 'public' && refusal) throw refusal;
-      return this.#inTime(progress, verb, { ...exchange, caller: ANYBODY }, handle);
+      return this.#run(progress, route, { ...about, caller: ANYBODY, leave: () => undefined });
     }
     const caller = await this.#callerOf(request);
     progress.caller = caller.name;
-    progress.resource = resource(names);
-    checkAllowed(caller, verb, progress.resource);
-    const leave = this.#rooms.requests.enter(caller.name);
-    // What was answered late goes on, and counts until it ends.
-    const counted: Handler['handle'] = (given) => handle(given).finally(leave);
-    await this.#inTime(progress, verb, { ...exchange, caller }, counted, leave);
+    progress.resource = resource;
+    checkAllowed(caller, verb, resource);
+    const leave = this.#parts.rooms.requests.enter(caller.name);
+    await this.#run(progress, route, { ...about, caller, leave });
   }
 
-  /** Runs a handler until its deadline at most, and then says what is known of the write that it has sent. */
-  async #inTime(
+  /** Runs a route until its deadline at most. A late answer then reports what is known of its write. */
+  async #run(
     progress: Progress,
-    verb: Handler['verb'],
-    exchange: Pick<Exchange, 'request' | 'response' | 'names' | 'caller'>,
-    handle: Handler['handle'],
-    leave: () => void = () => undefined,
+    { verb, handle }: Route,
+    given: Omit<Exchange, 'signal' | 'deadline'>,
   ): Promise<void> {
+    const { limits, runtime } = this.#parts;
     const { promise: late, reject } = Promise.withResolvers<never>();
     const end = (): void => {
-      if (exchange.response.headersSent) return;
-      const { writeId } = progress;
-      const { graceOver } = this.#options;
-      const problem =
-        writeId !== undefined
-          ? outcomeUnknown(writeId)
-          : graceOver?.aborted
-            ? new Problem('shutting-down', 'try another gateway', { retryAfterMs: 1 })
-            : lateProblem(verb);
+      if (given.response.headersSent) return;
+      const problem = this.#lateProblem(verb, exchange.writeId);
       reject(problem);
       progress.gone.abort(problem);
     };
-    const deadline = new Deadline(this.#limits.storeTimeoutMs, this.#runtime, end);
-    this.#underWay.add(end);
-    const noteWrite = (writeId: string | null): void => {
-      progress.writeId = writeId;
-    };
-    const noteFailure = (outcome: string, error: unknown): void => {
-      Object.assign(progress, { outcome, error });
-    };
-    const whileWaiting: Exchange['whileWaiting'] = (waitMs, wait) => {
-      const leaveWait = this.#rooms.waits.enter(exchange.caller.name);
-      leave();
-      deadline.restart(waitMs);
-      return wait().finally(leaveWait);
-    };
-    const { signal } = progress.gone;
-    const notes = { noteWrite, noteFailure, whileWaiting };
+    const deadline = new Deadline(limits.storeTimeoutMs, runtime, end);
+    const exchange: Exchange = { ...given, signal: progress.gone.signal, deadline };
+    progress.exchange = exchange;
+    this.#running.add(end);
     try {
-      await Promise.race([handle({ ...exchange, signal, deadline, ...notes }), late]);
+      // A handler that was answered late goes on, and counts until it ends.
+      await Promise.race([handle(exchange).finally(exchange.leave), late]);
     } finally {
       deadline.stop();
-      this.#underWay.delete(end);
+      this.#running.delete(end);
     }
+  }
+
+  #lateProblem(verb: Route['verb'], writeId: Exchange['writeId']): Problem {
+    if (writeId !== undefined) return outcomeUnknown(writeId);
+    if (this.#options.graceOver?.aborted)
+      return new Problem('shutting-down', 'try another gateway', { retryAfterMs: 1 });
+    const retry = { retryAfterMs: RETRY_AFTER_MS };
+    return verb === 'lease'
+      ? new Problem('no-quorum', 'the lock nodes did not answer in time', retry)
+      : new Problem('unavailable', 'the store did not answer in time', retry);
   }
 
   /** Ends a request that failed: with a problem document, or by cutting off an answer that had begun. */
@@ -213,13 +187,12 @@ export class Gate {
       response.destroy();
       return;
     }
-    const problem = problemOf(error);
     for (const name of response.getHeaderNames())
       if (!KEPT.includes(name)) response.removeHeader(name);
-    // Whoever was not told to go on may or may not do so: nobody could tell where the next request begins.
+    // A client that waits for 100 (Continue) may or may not send its body: the next request's start is unknown.
     const isAwaited = request.complete || request.get('expect') !== undefined;
     if (isAwaited && !request.complete) closeBehind(response);
-    writeProblem(response, problem, `urn:uuid:${progress.id}`);
+    writeProblem(response, problemOf(error), `urn:uuid:${progress.id}`);
     if (isAwaited) response.end();
     else this.#linger(request, () => response.end());
   }
@@ -239,18 +212,18 @@ export class Gate {
   }
 
   /**
-   * Counts what is answered without good credentials. Beyond the address's allowance, the answer comes no earlier than another try
-   * would be let in, and closes the connection: the requests that a client sent behind this one, without waiting for answers, are
-   * never begun. So a client that floods waits, and not everybody.
+   * Counts a request without good credentials for its address. Beyond the address's rate, the answer
+   * comes no earlier than another request would be let in, and closes the connection. So requests that
+   * the client sent without waiting never begin, and only the client that floods waits.
    *
-   * @returns the refusal if it was one too many
+   * @returns the refusal, beyond the rate
    */
   async #countForAddress(request: Request, response: Response): Promise<Problem | null> {
     this.#progressOf(request).isCounted = true;
-    const taken = this.#options.rate?.perAddress.take(addressOf(request)) ?? { ok: true };
-    if (taken.ok) return null;
+    const taken = this.#options.rate?.perAddress.take(addressName(request.ip ?? ''));
+    if (taken === undefined || taken.ok) return null;
     closeBehind(response);
-    await new Promise<void>((resolve) => this.#runtime.after(taken.retryAfterMs, resolve));
+    await new Promise<void>((resolve) => this.#parts.runtime.after(taken.retryAfterMs, resolve));
     return tooMany(taken);
   }
 
@@ -265,50 +238,37 @@ export class Gate {
     const isWhole = response.writableFinished;
     if (!isWhole) progress.gone.abort(new Error('the client has gone'));
     else if (!request.complete) this.#linger(request, () => undefined);
-    const { id, startedMs, route, resource, caller, error } = progress;
-    const isTold = error === undefined || progress.outcome !== null;
-    const problem = isTold ? undefined : problemOf(error);
-    const told = response.getHeader('fencing-write-id') ?? problem?.members.writeId;
-    const writeId = told ?? progress.writeId;
+    const { id, startedMs, route, resource, caller, exchange } = progress;
+    const { failure, writeId: sent } = exchange ?? {};
+    const problem = progress.error === undefined ? undefined : problemOf(progress.error);
+    const named = response.getHeader('fencing-write-id') ?? problem?.members.writeId ?? sent;
     const token = response.getHeader('fencing-token') ?? request.get('fencing-token');
     const [digits] = /^[1-9][0-9]{0,18}(?=\.|$)/.exec(String(token)) ?? [];
     this.#options.onRequest?.({
-      ...{ id, resource, caller, error, method: request.method },
-      route: route && nameOfRoute(route),
+      ...{ id, resource, caller, method: request.method },
+      error: failure?.error ?? progress.error,
+      route: route && nameOfPath(route),
       path: request.url.split('?', 1)[0] ?? '',
       address: request.ip ?? null,
       status: isWhole ? response.statusCode : CLIENT_GONE,
-      outcome: isWhole ? (progress.outcome ?? problem?.code ?? 'ok') : 'client-gone',
+      outcome: isWhole ? (failure?.outcome ?? problem?.code ?? 'ok') : 'client-gone',
       token: digits === undefined ? null : BigInt(digits),
-      writeId: typeof writeId === 'string' ? writeId : null,
-      durationMs: this.#runtime.nowMs() - startedMs,
+      writeId: typeof named === 'string' ? named : null,
+      durationMs: this.#parts.runtime.nowMs() - startedMs,
       traceparent: request.get('traceparent') ?? null,
     });
   }
 
-  /** Lets the client send what nobody reads: to close at once would lose the answer on its way to a client that still sends. */
+  /** Throws away the rest of a request. Closing at once could lose the answer to a client that still sends. */
   #linger(request: Request, end: () => void): void {
-    const cancel = this.#runtime.after(LINGER_MS, () => request.socket.destroy());
+    const cancel = this.#parts.runtime.after(LINGER_MS, () => request.socket.destroy());
     request.once('end', end);
     request.once('close', cancel);
     request.resume();
   }
 }
 
-/** What a request is answered that is late, and has written nothing. */
-function lateProblem(verb: Handler['verb']): Problem {
-  const retry = { retryAfterMs: RETRY_AFTER_MS };
-  return verb === 'lease'
-    ? new Problem('no-quorum', 'the lock nodes did not answer in time', retry)
-    : new Problem('unavailable', 'the store did not answer in time', retry);
-}
-
-/** The address that a request is counted under: the client's, or the nearest that no trusted proxy has. */
-function addressOf(request: Request): string {
-  return addressName(request.ip ?? '');
-}
-
-/** Has the connection closed behind the response, where that is not under way yet. */
+/** Closes the connection after the response, unless the response has begun. */
 function closeBehind(response: Response): void {
   if (!response.headersSent) response.setHeader('Connection', 'close');
 }
@@ -317,19 +277,8 @@ function tooMany({ retryAfterMs }: { readonly retryAfterMs: number }): Problem {
   return new Problem('too-many-requests', 'ask less often', { retryAfterMs });
 }
 
-/** Headers of an answer that hold for a problem, too. */
-const KEPT = ['x-request-id', 'connection', 'allow', 'keep-alive'];
-
-/** A path of Express as OpenAPI writes it. */
-export function nameOfRoute(path: string): string {
-  return path.replace(/[:*](\w+)/g, '{$1}');
-}
-
 function namesOf(params: Request['params']): Record<string, string> {
   return Object.fromEntries(
-    Object.entries(params).map(([name, value]) => [
-      name,
-      Array.isArray(value) ? value.join('/') : String(value),
-    ]),
+    Object.entries(params).map(([name, value]) => [name, [value].flat().join('/')]),
   );
 }

@@ -1,15 +1,9 @@
 import './node-version.js';
 import { parseToken } from '@fenced/store';
 import { checkObject } from '@fenced/store/internal';
-import express, {
-  type Express,
-  type NextFunction,
-  type Request,
-  type RequestHandler,
-  type Response,
-} from 'express';
+import express, { type Express, type NextFunction, type Request, type Response } from 'express';
 import { type Binding, bindLeases } from './bindings.js';
-import type { Handler, Method, Route } from './exchange.js';
+import type { Route } from './exchange.js';
 import { type EndedRequest, Gate, type Rates } from './gate.js';
 import type { Credentials } from './keys.js';
 import { type Limits, resolveLimits } from './limits.js';
@@ -20,7 +14,7 @@ import { Readiness } from './readiness.js';
 import { Room, type Rooms, type RoomUse } from './room.js';
 import { leaseRoutes } from './routes/leases.js';
 import { objectRoutes } from './routes/objects.js';
-import { documentRoute, operationRoutes } from './routes/operations.js';
+import { documentRoutes, operationRoutes } from './routes/operations.js';
 import { ratchetRoutes } from './routes/ratchets.js';
 import { recordRoutes } from './routes/records.js';
 import { writeRoutes } from './routes/writes.js';
@@ -31,7 +25,7 @@ export type { ProblemCode } from '@fenced/client/protocol/problem-codes';
 export type { Binding } from './bindings.js';
 export type { EndedRequest, Rates } from './gate.js';
 export type { Limits } from './limits.js';
-export type * from './parts.js';
+export type { GrantedLease, LeaseService, NodeVote, ObjectStore, RecordStore } from './parts.js';
 export { Problem } from './problem.js';
 export * from './rate-limit.js';
 export type { RoomUse } from './room.js';
@@ -57,6 +51,8 @@ export interface GatewayOptions {
   /** Addresses or networks of proxies whose `X-Forwarded-For` is believed. */
   readonly trustedProxies?: readonly string[];
   readonly limits?: Limits;
+  /** Milliseconds for which a signed token can be presented after its lease was granted or extended. @default 86_400_000 */
+  readonly signatureTtlMs?: number;
   /**
    * `/livez`, `/readyz` and `/metrics`: `here`, beside all else; `only`, for an app on a port of its own, which serves nothing else;
    * or `elsewhere`, not by this app. @default 'here'
@@ -85,8 +81,7 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
   checkObject('options', options);
   checkObject('redlock', options.redlock);
   const limits = resolveLimits(options.limits);
-  const { signer = plainTokens, bindings = [] } = options;
-  const tokens = { signer, leaseOf: bindLeases(bindings) };
+  const { signer = plainTokens, bindings = [], signatureTtlMs = 86_400_000 } = options;
   // Without credentials, all callers are one.
   const room = (name: string, limit: number) => new Room(name, limit, options.keys ? null : limit);
   const rooms: Rooms = {
@@ -94,63 +89,56 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
     waits: room('waits', limits.waitsMax),
     uploads: room('uploads', limits.uploadsMax),
   };
-  const parts = { ...options, signer, tokens, limits, rooms, runtime };
-  const { objects, records, draining, operations = 'here' } = options;
+  const common = { ...options, limits, rooms, runtime };
+  const parts = { ...common, signer, leaseOf: bindLeases(bindings), signatureTtlMs };
+  const { objects, records, draining, metrics, operations = 'here' } = options;
   const service = [
     ...leaseRoutes(parts),
     ...(objects ? objectRoutes({ ...parts, objects }) : []),
     ...(records ? recordRoutes({ ...parts, records }) : []),
     ...ratchetRoutes(parts),
     ...writeRoutes(parts),
+    ...documentRoutes(() => openApiOf(routes)),
   ];
-  const readiness = new Readiness(options, draining, runtime);
-  const { metrics } = options;
   if (operations !== 'only')
     metrics?.watchLimits?.(() => Object.values(rooms).map(({ use }) => use));
+  const readiness = new Readiness(options, draining, runtime);
   const routes: readonly Route[] = [
-    ...(operations === 'only' ? [] : [...service, documentRoute(() => openApiOf(routes))]),
-    ...(operations === 'elsewhere' ? [] : operationRoutes({ readiness, metrics, runtime })),
+    ...(operations === 'only' ? [] : service),
+    ...(operations === 'elsewhere' ? [] : operationRoutes(readiness, metrics, runtime)),
   ];
-  const app = express();
-  for (const name of ['x-powered-by', 'etag', 'query parser']) app.set(name, false);
-  for (const name of ['strict routing', 'case sensitive routing']) app.set(name, true);
-  app.set('trust proxy', [...(options.trustedProxies ?? [])]);
-  const gate = new Gate(options, limits, rooms, runtime);
-  app.use((request, response, next) => gate.begin(request, response, next));
-  for (const route of routes) mount(app, route, gate);
-  // Behind all of them: one path may match several routes, each with methods of its own.
-  for (const route of routes) app.route(route.path).all(noteMethods(route));
-  app.use(refuse);
-  app.use((error: unknown, request: Request, response: Response, _: NextFunction) =>
-    gate.fail(error, request, response),
-  );
-  return app;
+  return appOf(routes, new Gate(options, parts), options.trustedProxies ?? []);
 }
 
-/** Tokens as they are: whoever may write may present any. */
+/** Tokens as they are: a caller with the right to write may present any number. */
 const plainTokens: TokenSigner = {
   sign: (token) => String(token),
   verify: (text) => parseToken(text),
 };
 
-function mount(app: Express, route: Route, gate: Gate): void {
-  const entry = app.route(route.path);
-  for (const [method, handler] of Object.entries(route.methods) as [Method, Handler][])
-    entry[method]((request: Request, response: Response) =>
-      gate.admit(route, handler, request, response),
+function appOf(routes: readonly Route[], gate: Gate, trustedProxies: readonly string[]): Express {
+  const app = express();
+  for (const name of ['x-powered-by', 'etag', 'query parser']) app.set(name, false);
+  for (const name of ['strict routing', 'case sensitive routing']) app.set(name, true);
+  app.set('trust proxy', [...trustedProxies]);
+  app.use((request, response, next) => gate.begin(request, response, next));
+  for (const route of routes)
+    app[route.method](route.path, (request: Request, response: Response) =>
+      gate.admit(route, request, response),
     );
-}
-
-function noteMethods({ methods }: Route): RequestHandler {
-  const names = Object.keys(methods).map((method) => method.toUpperCase());
-  return (_, response, next) => {
-    response.append('Allow', names);
-    next();
-  };
-}
-
-function refuse(request: Request, response: Response): never {
-  const allowed = response.get('Allow');
-  if (allowed === undefined) throw new Problem('no-such-route', 'see /openapi.json');
-  throw new Problem('method-not-allowed', `this path is for ${allowed}, not ${request.method}`);
+  // After all of them: one path may match several routes, each with methods of its own.
+  for (const { path, method } of routes)
+    app.route(path).all((_, response, next) => {
+      response.append('Allow', method.toUpperCase());
+      next();
+    });
+  app.use((request: Request, response: Response): never => {
+    const allowed = response.get('Allow');
+    if (allowed === undefined) throw new Problem('no-such-route', 'see /openapi.json');
+    throw new Problem('method-not-allowed', `this path is for ${allowed}, not ${request.method}`);
+  });
+  app.use((error: unknown, request: Request, response: Response, _: NextFunction) =>
+    gate.fail(error, request, response),
+  );
+  return app;
 }

@@ -24,8 +24,6 @@ export interface Limits {
   readonly bytesPerSecondMin?: number;
   /** How long a client may take to send, or to read, that many seconds' worth of a body, or what is left of it. @default 30_000 */
   readonly idleTimeoutMs?: number;
-  /** How long a signed token can be presented, from when it was issued or its lease extended. @default a day */
-  readonly signatureTtlMs?: number;
 }
 
 export type AllLimits = Required<Limits>;
@@ -40,7 +38,6 @@ const DEFAULTS: AllLimits = {
   waitMsMax: 30_000,
   bytesPerSecondMin: 16_384,
   idleTimeoutMs: 30_000,
-  signatureTtlMs: 86_400_000,
 };
 const MAY_BE_0: readonly string[] = ['bodyBytesMax', 'waitMsMax', 'bytesPerSecondMin'];
 

@@ -3,10 +3,7 @@ import { OutcomeUnknownError } from '@fenced/store';
 import type { Exchange } from './exchange.js';
 import { Problem } from './problem.js';
 
-/**
- * The name of a write as clients see it: kind of store, id, and the name of what was written, so that any gateway can say
- * what became of it.
- */
+/** A write as clients see it. Any gateway can look up its outcome. */
 export interface NamedWrite {
   readonly kind: 'objects' | 'records';
   readonly id: string;
@@ -24,29 +21,31 @@ export function parseWriteName(text: string): NamedWrite {
     /^(objects|records)\.([0-9a-f-]{32,36})\.([A-Za-z0-9_-]+)$/.exec(text) ?? [];
   const key = Buffer.from(encoded, 'base64url').toString();
   if ((kind === 'objects' || kind === 'records') && nameWrite({ kind, id, key }) === text) {
-    // No name is let in here that would be refused in a path.
+    // A path with this name would be checked in the same way.
     segmentsOf(`/${encodedPath(key)}`);
     return { kind, id, key };
   }
   throw new Problem('invalid-request', 'this is not the writeId of an answer of this gateway');
 }
 
-/** What every write of a store is given. */
+/** Options of every write of a store. */
 interface WriteCall {
   readonly signal: AbortSignal;
   readonly onWriteId: (writeId: string) => void;
 }
 
-/** The outcome of a write; if that is unknown, a problem that names the write as `/v1/writes` knows it. */
+/** The outcome of a write. If it is unknown, a problem names the write as `/v1/writes` does. */
 export async function settled<Outcome>(
-  { signal, noteWrite }: Exchange,
+  exchange: Exchange,
   kind: NamedWrite['kind'],
   key: string,
   write: (call: WriteCall) => Promise<Outcome>,
 ): Promise<Outcome> {
-  const onWriteId = (id: string): void => noteWrite(nameWrite({ kind, id, key }));
+  const onWriteId = (id: string): void => {
+    exchange.writeId = nameWrite({ kind, id, key });
+  };
   try {
-    return await write({ signal, onWriteId });
+    return await write({ signal: exchange.signal, onWriteId });
   } catch (error) {
     if (!(error instanceof OutcomeUnknownError)) throw error;
     throw outcomeUnknown(nameWrite({ kind, id: error.writeId, key }), error);
@@ -54,11 +53,11 @@ export async function settled<Outcome>(
 }
 
 /** The outcome of a call that may claim a record. Such a claim has no name to ask for. */
-export async function settledByClaiming<Outcome>(
-  { noteWrite }: Exchange,
+export async function settledClaim<Outcome>(
+  exchange: Exchange,
   claim: () => Promise<Outcome>,
 ): Promise<Outcome> {
-  noteWrite(null);
+  exchange.writeId = null;
   try {
     return await claim();
   } catch (error) {
@@ -76,7 +75,7 @@ export function outcomeUnknown(writeId: string | null, cause?: unknown): Problem
     );
   return new Problem(
     'outcome-unknown',
-    'the store did not reply: the write may be applied, now or later. Ask what became of it, or write again with the same token',
+    'the store did not reply: the write may be applied, now or later. Ask for its outcome at settle, or write again with the same token',
     { members: { writeId, settle: `/v1/writes/${writeId}` }, cause },
   );
 }

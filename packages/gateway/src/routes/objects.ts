@@ -1,143 +1,200 @@
 import { once } from 'node:events';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { encodedPath } from '@fenced/client/protocol/path';
 import { slice } from '@fenced/store/internal';
-import type { Request, Response } from 'express';
+import type { CurrentStream, Written } from '@fenced/store/s3';
+import type { Response } from 'express';
+import * as z from 'zod';
 import { bytesOf, checkBody, declaredBytes, paced } from '../bodies.js';
 import { etagOf, expectedVersion, isNotModified, rangeOf } from '../conditions.js';
-import {
-  checkAllowed,
-  type Exchange,
-  type Route,
-  refuseToken,
-  reply,
-  requiredToken,
-  type TokenParts,
-} from '../exchange.js';
-import type { AllLimits } from '../limits.js';
-import type { ObjectHeaders, ObjectStore, StoredObject, Written } from '../parts.js';
+import { checkAllowed, type Exchange, type Route, reply } from '../exchange.js';
+import { defaultsOf, headersIn, setStoredHeaders } from '../object-headers.js';
+import { withHead } from '../openapi.js';
+import type { ObjectStore, Parts } from '../parts.js';
+import { presentedToken, refuseToken } from '../presented-token.js';
 import { Problem } from '../problem.js';
-import type { Rooms } from '../room.js';
-import type { Runtime } from '../runtime.js';
+import { OF_BODY, OF_CLAIM, OF_READ, OF_WRITE, problems } from '../problem-schemas.js';
+import {
+  CLAIMED,
+  NOT_MODIFIED,
+  pathName,
+  READ_HEADERS,
+  SLASHES,
+  TOKEN_HEADERS,
+  WITH_TOKEN,
+  WITH_VERSION,
+  WITH_WRITE_ID,
+  WRITE_HEADERS,
+  written,
+} from '../wire-schemas.js';
 import { nameWrite, settled } from '../write-id.js';
 
-export interface ObjectParts {
-  readonly objects: ObjectStore;
-  readonly tokens: TokenParts;
-  readonly limits: AllLimits;
-  readonly rooms: Rooms;
-  readonly runtime: Runtime;
-}
+type ObjectParts = Parts & { readonly objects: ObjectStore };
 
-/** Names of metadata follow it. */
-const META = 'fencing-meta-';
-/** A body of no more than this is read before it is written: it costs a third of a stream, and can be sent again after a lost race. */
+/** Up to this size, a body is read before it is written: a third of a stream's cost, and it can be sent again. */
 const SMALL_BYTES = 64 * 2 ** 10;
+
+const BYTES = { schema: { type: 'string', format: 'binary' } } as const;
+const HEADERS = WITH_WRITE_ID.extend({
+  'Cache-Control': z.string().exactOptional(),
+  'Fencing-Defaults': z
+    .string()
+    .describe('Names of headers of this answer that were not stored with the object.')
+    .exactOptional(),
+});
+const FOUND = {
+  description: 'The object. Content-Length is left out if it is not known beforehand.',
+  ...{ headers: HEADERS, content: { 'application/octet-stream': BYTES, '*/*': BYTES } },
+};
 
 /** Objects of S3, streamed both ways. */
 export function objectRoutes(parts: ObjectParts): readonly Route[] {
-  const resource = ({ key = '' }): string => `objects/${key}`;
-  const read = (exchange: Exchange): Promise<void> => get(parts, exchange);
-  return [
-    {
-      path: '/v1/objects/*key',
-      resource,
-      methods: {
-        get: { verb: 'read', handle: read },
-        head: { verb: 'read', handle: read },
-        put: { verb: 'write', handle: (exchange) => put(parts, exchange) },
-        delete: { verb: 'write', handle: (exchange) => remove(parts, exchange) },
+  const path = '/v1/objects/*key';
+  const resource = ({ key = '' }) => `objects/${key}`;
+  const names = z.object({ key: pathName(`The key of the object. ${SLASHES}`) });
+  const read = { path: names, header: READ_HEADERS };
+  const write = { path: names, header: WRITE_HEADERS };
+  const claimed = { path: names, header: TOKEN_HEADERS };
+  const ranged = READ_HEADERS.extend({
+    Range: z.string().describe('One range of bytes.').exactOptional(),
+    'If-Range': z.string().describe('The entity tag that the range is of.').exactOptional(),
+  });
+  const version = z.string().nullable();
+  const get: Route = {
+    ...{ method: 'get', path, verb: 'read', resource },
+    operation: {
+      operationId: 'readObject',
+      summary: 'Read an object',
+      requestParams: { path: names, header: ranged },
+      responses: {
+        ...{ 200: FOUND, 206: { ...FOUND, description: 'The range.' }, 304: NOT_MODIFIED },
+        ...problems([...OF_READ, 'range-not-satisfiable']),
       },
     },
+    handle: (exchange) => getObject(parts, exchange),
+  };
+  return [
+    ...withHead(get, {
+      ...{ operationId: 'headObject', summary: 'Read the headers only', requestParams: read },
+    }),
     {
-      path: '/v1/objects/*key/claim',
-      resource,
-      methods: { post: { verb: 'claim', handle: (exchange) => claim(parts, exchange) } },
+      ...{ method: 'put', path, verb: 'write', resource },
+      operation: {
+        operationId: 'writeObject',
+        summary: 'Write an object',
+        description:
+          'Content-Type, which may be any, Cache-Control, Content-Disposition, Content-Language and `Fencing-Meta-…` are stored with it.',
+        requestParams: write,
+        // Some generators know no wildcard. The description says that every type may be sent.
+        requestBody: { required: true, content: { 'application/octet-stream': BYTES } },
+        responses: { 200: written(version, WITH_VERSION), ...problems([...OF_WRITE, ...OF_BODY]) },
+      },
+      handle: (exchange) => putObject(parts, exchange),
     },
     {
-      path: '/v1/objects/*key/claim-and-get',
-      resource,
-      methods: { post: { verb: 'claim', handle: (exchange) => claimAndGet(parts, exchange) } },
+      ...{ method: 'delete', path, verb: 'write', resource },
+      operation: {
+        operationId: 'deleteObject',
+        summary: 'Delete an object; its token stays',
+        requestParams: write,
+        responses: { 200: written(version, WITH_TOKEN), ...problems(OF_WRITE) },
+      },
+      handle: (exchange) => deleteObject(parts, exchange),
+    },
+    {
+      ...{ method: 'post', path: `${path}/claim`, verb: 'claim', resource },
+      operation: {
+        operationId: 'claimObject',
+        summary: 'Refuse lower tokens from now on',
+        requestParams: claimed,
+        responses: { 200: CLAIMED, ...problems(OF_CLAIM) },
+      },
+      handle: (exchange) => claimObject(parts, exchange),
+    },
+    {
+      ...{ method: 'post', path: `${path}/claim-and-get`, verb: 'claim', resource },
+      operation: {
+        operationId: 'claimAndReadObject',
+        summary: 'Refuse lower tokens from now on, and read, in one step',
+        requestParams: claimed,
+        responses: { 200: FOUND, ...problems([...OF_CLAIM, 'not-found']) },
+      },
+      handle: (exchange) => claimAndGetObject(parts, exchange),
     },
   ];
 }
 
-async function put(
-  { objects, tokens, limits, rooms: { uploads }, runtime }: ObjectParts,
-  exchange: Exchange,
-): Promise<void> {
-  const { request, response, names } = exchange;
+async function putObject(parts: ObjectParts, exchange: Exchange): Promise<void> {
+  const { request, response, names, caller } = exchange;
   const { key = '' } = names;
-  const token = requiredToken(exchange, tokens, `objects/${key}`);
+  const token = presentedToken(exchange, parts);
   const expected = expectedVersion(request);
-  const { bodyBytesMax: bytesMax } = limits;
-  checkBody(request, bytesMax);
+  const { bodyBytesMax } = parts.limits;
+  checkBody(request, bodyBytesMax);
   if (request.get('content-range') !== undefined)
     throw new Problem('invalid-request', 'an object can only be written as a whole');
   const bodyBytes = declaredBytes(request);
-  const leave = uploads.enter(exchange.caller.name);
+  const leave = parts.rooms.uploads.enter(caller.name);
   try {
-    const pieces = bytesOf(exchange, { bytesMax, pace: limits }, runtime);
+    const pieces = bytesOf(exchange, bodyBytesMax, parts);
     const isSmall = bodyBytes !== undefined && bodyBytes <= SMALL_BYTES;
     const body = isSmall ? Buffer.concat(await Array.fromAsync(pieces)) : pieces;
     const options = {
-      ...{ token, ...headersOf(request) },
+      ...{ token, ...headersIn(request) },
       ...(expected !== undefined && { expected }),
       ...(bodyBytes !== undefined && { bodyBytes }),
     };
-    const written = await settled(exchange, 'objects', key, (call) =>
-      objects.put(key, body, { ...options, ...call }),
+    const outcome = await settled(exchange, 'objects', key, (call) =>
+      parts.objects.put(key, body, { ...options, ...call }),
     );
-    if (written.version !== null) response.set('ETag', etagOf(written.version));
-    answer(response, key, written);
+    if (outcome.version !== null) response.set('ETag', etagOf(outcome.version));
+    answer(response, key, outcome);
   } finally {
     leave();
   }
 }
 
-async function remove({ objects, tokens }: ObjectParts, exchange: Exchange): Promise<void> {
-  const { request, response, names } = exchange;
-  const { key = '' } = names;
-  const token = requiredToken(exchange, tokens, `objects/${key}`);
-  const expected = expectedVersion(request);
+async function deleteObject(parts: ObjectParts, exchange: Exchange): Promise<void> {
+  const { key = '' } = exchange.names;
+  const token = presentedToken(exchange, parts);
+  const expected = expectedVersion(exchange.request);
   const options = { token, ...(expected !== undefined && { expected }) };
-  const written = await settled(exchange, 'objects', key, (call) =>
-    objects.delete(key, { ...options, ...call }),
+  const outcome = await settled(exchange, 'objects', key, (call) =>
+    parts.objects.delete(key, { ...options, ...call }),
   );
-  answer(response, key, written);
+  answer(exchange.response, key, outcome);
 }
 
-async function claim({ objects, tokens }: ObjectParts, exchange: Exchange): Promise<void> {
+async function claimObject(parts: ObjectParts, exchange: Exchange): Promise<void> {
   const { response, names } = exchange;
   const { key = '' } = names;
-  const token = requiredToken(exchange, tokens, `objects/${key}`);
-  await settled(exchange, 'objects', key, (call) => objects.claim(key, { token, ...call }));
+  const token = presentedToken(exchange, parts);
+  await settled(exchange, 'objects', key, (call) => parts.objects.claim(key, { token, ...call }));
   response.set('Fencing-Token', String(token));
   reply(response, { token: String(token) });
 }
 
-async function claimAndGet(parts: ObjectParts, exchange: Exchange): Promise<void> {
-  const { key = '' } = exchange.names;
-  checkAllowed(exchange.caller, 'read', `objects/${key}`);
-  const token = requiredToken(exchange, parts.tokens, `objects/${key}`);
+async function claimAndGetObject(parts: ObjectParts, exchange: Exchange): Promise<void> {
+  const { caller, names, resource } = exchange;
+  const { key = '' } = names;
+  checkAllowed(caller, 'read', resource);
+  const token = presentedToken(exchange, parts);
   const current = await settled(exchange, 'objects', key, (call) =>
     parts.objects.claimAndGetStream(key, { ...call, token }),
   );
   await send(parts, exchange, current);
 }
 
-async function get(parts: ObjectParts, exchange: Exchange): Promise<void> {
+async function getObject(parts: ObjectParts, exchange: Exchange): Promise<void> {
   const { names, signal } = exchange;
-  const { key = '' } = names;
-  refuseToken(exchange, `/v1/objects/${encodedPath(key)}/claim-and-get`);
-  await send(parts, exchange, await parts.objects.getStream(key, { signal }));
+  refuseToken(exchange);
+  await send(parts, exchange, await parts.objects.getStream(names.key ?? '', { signal }));
 }
 
 async function send(
-  { limits, runtime }: ObjectParts,
+  parts: ObjectParts,
   { request, response, names, signal, deadline }: Exchange,
-  current: StoredObject | null,
+  current: CurrentStream | null,
 ): Promise<void> {
   const { key = '' } = names;
   if (current === null) throw new Problem('not-found', 'there is no object under this key');
@@ -153,7 +210,7 @@ async function send(
     const defaults = defaultsOf(current);
     if (defaults.length > 0) response.set('Fencing-Defaults', defaults.join(', '));
     if (isNotModified(request, etag)) return void response.status(304).end();
-    setHeaders(response, current);
+    setStoredHeaders(response, current);
     const range = bodyBytes === undefined ? null : rangeOf(request, etag, bodyBytes);
     if (range)
       response.status(206).set('Content-Range', `bytes ${range.start}-${range.end}/${bodyBytes}`);
@@ -161,65 +218,26 @@ async function send(
     if (length !== undefined) response.set('Content-Length', String(length));
     if (bodyBytes !== undefined) response.set('Accept-Ranges', 'bytes');
     if (request.method === 'HEAD') return void response.end();
-    // What is wrong with a body mostly shows with its first bytes: as long as none was sent, a problem can be told.
+    // Damage mostly shows with the first bytes. Before they are sent, a problem can be reported.
     await once(body, 'readable', { signal });
     // From here on, each piece has a time limit of its own.
     deadline.stop();
-    // Nothing comes over the connection while a compressed body is read up to the range, and it is not the client's fault.
+    // Reading a compressed body up to the range sends nothing. That idle time is not the client's.
     const stay = (): void => void response.socket?.setTimeout(response.socket.timeout ?? 0);
     const wanted = range ? slice(body, range, stay) : body;
-    const stop = (): void => void response.destroy();
-    const sent = paced(wanted, limits, runtime, stop);
+    const sent = paced(wanted, parts, () => void response.destroy());
     await pipeline(Readable.from(sent, { objectMode: false }), response);
   } finally {
     body.destroy();
   }
 }
 
-function answer(response: Response, key: string, written: Written<string | null>): void {
-  const { token, version, writeId } = written;
+function answer(
+  response: Response,
+  key: string,
+  { token, version, writeId }: Omit<Written, 'version'> & { readonly version: string | null },
+): void {
   const name = nameWrite({ kind: 'objects', id: writeId, key });
   response.set({ 'Fencing-Token': String(token), 'Fencing-Write-Id': name });
   reply(response, { token: String(token), version, writeId: name });
-}
-
-/** What the request wants stored beside the bytes. */
-function headersOf(request: Request): ObjectHeaders {
-  const { 'content-type': contentType, 'cache-control': cacheControl } = request.headers;
-  const { 'content-disposition': contentDisposition, 'content-language': contentLanguage } =
-    request.headers;
-  const metadata = Object.entries(request.headersDistinct).flatMap(([name, values]) => {
-    if (!name.startsWith(META) || values === undefined) return [];
-    if (values.length > 1)
-      throw new Problem('invalid-request', `the header ${name} may be sent only once`);
-    return [[name.slice(META.length), values[0] ?? '']];
-  });
-  return {
-    ...(contentType !== undefined && { contentType }),
-    ...(cacheControl !== undefined && { cacheControl }),
-    ...(contentDisposition !== undefined && { contentDisposition }),
-    ...(contentLanguage !== undefined && { contentLanguage }),
-    ...(metadata.length > 0 && { metadata: Object.fromEntries(metadata) }),
-  };
-}
-
-/** The headers of the answer that were not stored with the object, so that a client can tell them from those that were. */
-function defaultsOf({ contentType, cacheControl }: StoredObject): readonly string[] {
-  return [
-    ...(cacheControl === undefined ? ['cache-control'] : []),
-    ...(contentType === undefined ? ['content-type'] : []),
-  ];
-}
-
-function setHeaders(response: Response, current: StoredObject): void {
-  const { contentType = 'application/octet-stream', contentDisposition, contentLanguage } = current;
-  // Not by Express's own `type`, which would add a charset.
-  response.setHeader('Content-Type', contentType);
-  // What somebody stored is not to become a page of this origin by guesswork.
-  response.setHeader('X-Content-Type-Options', 'nosniff');
-  if (contentDisposition !== undefined)
-    response.setHeader('Content-Disposition', contentDisposition);
-  if (contentLanguage !== undefined) response.setHeader('Content-Language', contentLanguage);
-  for (const [name, value] of Object.entries(current.metadata))
-    response.setHeader(META + name, value);
 }

@@ -1,41 +1,45 @@
 import type { Response } from 'express';
-import type { Exchange, Handler, Route } from '../exchange.js';
+import * as z from 'zod';
+import type { Exchange, Route } from '../exchange.js';
+import { withHead } from '../openapi.js';
+import { problems } from '../problem-schemas.js';
 import type { Readiness } from '../readiness.js';
 import type { Runtime } from '../runtime.js';
 import { shared } from '../shared.js';
+import { json } from '../wire-schemas.js';
 
-export interface OperationParts {
-  readonly readiness: Readiness;
-  /** The text of Prometheus. */
-  readonly metrics: { readonly contentType: string; text(): Promise<string> } | undefined;
-  readonly runtime: Runtime;
-}
-
-/** Time for which all who ask for metrics are told the same. */
+/** Time for which all callers get the same metrics. */
 const METRICS_FRESH_MS = 1_000;
+const TEXT = { 'text/plain': { schema: z.string() } };
 
-/** What a platform asks of a gateway. These need no credentials. */
-export function operationRoutes({ readiness, metrics, runtime }: OperationParts): readonly Route[] {
-  const livez = open('probe', '/livez', async (response) =>
+/** `/livez`, `/readyz` and `/metrics`, which need no credentials. */
+export function operationRoutes(
+  readiness: Readiness,
+  metrics: { readonly contentType: string; text(): Promise<string> } | undefined,
+  runtime: Runtime,
+): readonly Route[] {
+  const livez = open('probe', '/livez', 'The process runs', async ({ response }) =>
     send(response, 200, 'text/plain', 'ok\n'),
   );
-  const readyz = open('probe', '/readyz', async (response, noteFailure) => {
+  const summary = 'Requests can be answered; a line for each dependency';
+  const readyz = open('probe', '/readyz', summary, async (exchange) => {
     const { isReady, lines, reason } = await readiness.look();
-    if (!isReady) noteFailure('not-ready', reason);
-    send(response, isReady ? 200 : 503, 'text/plain', `${lines.join('\n')}\n`);
+    if (!isReady) exchange.failure = { outcome: 'not-ready', error: reason };
+    send(exchange.response, isReady ? 200 : 503, 'text/plain', `${lines.join('\n')}\n`);
   });
-  if (metrics === undefined) return [livez, readyz];
+  if (metrics === undefined) return [...livez, ...readyz];
   const text = shared(() => metrics.text(), METRICS_FRESH_MS, runtime);
-  const prometheus = open('public', '/metrics', async (response) =>
-    send(response, 200, metrics.contentType, await text()),
+  const prometheus = open(
+    ...(['public', '/metrics', 'The text of Prometheus, up to 1 s old'] as const),
+    async ({ response }) => send(response, 200, metrics.contentType, await text()),
   );
-  return [livez, readyz, prometheus];
+  return [...livez, ...readyz, ...prometheus];
 }
 
-/** The OpenAPI document, which is built when it is first asked for. */
-export function documentRoute(build: () => object): Route {
+/** The OpenAPI document, built for the first request. */
+export function documentRoutes(build: () => object): readonly Route[] {
   let text: string | undefined;
-  return open('public', '/openapi.json', async (response) => {
+  return open('public', '/openapi.json', 'This document', async ({ response }) => {
     text ??= JSON.stringify(build(), null, 2);
     send(response, 200, 'application/json', text);
   });
@@ -44,17 +48,26 @@ export function documentRoute(build: () => object): Route {
 function open(
   verb: 'public' | 'probe',
   path: string,
-  answer: (response: Response, noteFailure: Exchange['noteFailure']) => Promise<void>,
-): Route {
-  const handler: Handler = {
-    verb,
-    handle: ({ response, noteFailure }) => answer(response, noteFailure),
+  summary: string,
+  handle: (exchange: Exchange) => Promise<void>,
+): readonly Route[] {
+  const limited = ['too-many-requests', 'unavailable'] as const;
+  const codes = ['invalid-request', 'invalid-path', 'internal'] as const;
+  // `Openapi` of `/openapi.json`.
+  const name = path.charAt(1).toUpperCase() + path.slice(2).replace('.json', '');
+  const content = path.endsWith('.json') ? json(z.looseObject({})) : TEXT;
+  const get: Route = {
+    ...{ method: 'get', path, verb, handle, resource: () => path },
+    operation: {
+      ...{ operationId: `get${name}`, summary, security: [] },
+      responses: {
+        200: { description: 'Yes.', content },
+        ...(path === '/readyz' && { 503: { description: 'Not now.', content: TEXT } }),
+        ...problems(verb === 'public' ? [...codes, ...limited] : codes),
+      },
+    },
   };
-  return {
-    path,
-    resource: () => path,
-    methods: { get: handler, head: handler },
-  };
+  return withHead(get, { operationId: `head${name}` });
 }
 
 function send(response: Response, status: number, contentType: string, text: string): void {

@@ -1,39 +1,55 @@
-import type { Exchange, Route } from '../exchange.js';
-import { reply } from '../exchange.js';
-import type { ObjectStore, RecordStore } from '../parts.js';
+import * as z from 'zod';
+import { type Exchange, type Route, reply } from '../exchange.js';
+import type { Parts, RecordStore } from '../parts.js';
 import { Problem } from '../problem.js';
+import { OF_STORE, problems } from '../problem-schemas.js';
+import { json, pathName, SLASHES, TOKEN, WITH_TOKEN } from '../wire-schemas.js';
 
-export interface RatchetParts {
-  readonly objects?: ObjectStore | undefined;
-  readonly records?: RecordStore | undefined;
-}
+const KIND = z
+  .enum(['s3', 'records', 'postgres'])
+  .describe(
+    '`s3`: an object. `records`: a document, as collection/id. `postgres`: a resource that transactions name.',
+  );
+const RATCHET = z.object({ kind: z.string(), resource: z.string(), token: TOKEN });
 
-/** The highest token that a store has seen: of an object, of a record, or of a resource that transactions present. */
-export function ratchetRoutes({ objects, records }: RatchetParts): readonly Route[] {
-  const kinds: Record<
-    string,
-    ((name: string, signal: AbortSignal) => Promise<bigint>) | undefined
-  > = {
-    s3: objects && ((key, signal) => objects.highest(key, { signal })),
-    postgres: records && ((resource) => records.highest(resource)),
-    records: records && ((name) => highestOfRecord(records, name)),
-  };
-  const handle = async ({ response, names, signal }: Exchange): Promise<void> => {
-    const { kind = '', resource = '' } = names;
-    const highest = Object.hasOwn(kinds, kind) ? kinds[kind] : undefined;
-    if (highest === undefined)
-      throw new Problem('not-found', `there are ratchets of s3, records and postgres kind=${kind}`);
-    const token = String(await highest(resource, signal));
-    response.set('Fencing-Token', token);
-    reply(response, { kind, resource, token });
-  };
+/** The highest token that a store has seen of an object, a record, or a resource of transactions. */
+export function ratchetRoutes(parts: Parts): readonly Route[] {
   return [
     {
-      path: '/v1/ratchets/:kind/*resource',
-      resource: ({ kind = '', resource = '' }) => `ratchets/${kind}/${resource}`,
-      methods: { get: { verb: 'ratchet', handle } },
+      ...{ method: 'get', path: '/v1/ratchets/:kind/*resource', verb: 'ratchet' },
+      resource: ({ kind, resource }) => `ratchets/${kind}/${resource}`,
+      operation: {
+        operationId: 'readRatchet',
+        summary: 'The highest token that the store has seen',
+        requestParams: { path: z.object({ kind: KIND, resource: pathName(SLASHES) }) },
+        responses: {
+          200: {
+            ...{ description: '0 if there was none.', headers: WITH_TOKEN },
+            content: json(RATCHET),
+          },
+          ...problems([...OF_STORE, 'not-found']),
+        },
+      },
+      handle: async (exchange) => {
+        const { kind = '', resource = '' } = exchange.names;
+        const token = String(await highest(parts, exchange, kind, resource));
+        exchange.response.set('Fencing-Token', token);
+        reply(exchange.response, { kind, resource, token });
+      },
     },
   ];
+}
+
+function highest(
+  { objects, records }: Parts,
+  { signal }: Exchange,
+  kind: string,
+  resource: string,
+): Promise<bigint> {
+  if (kind === 's3' && objects) return objects.highest(resource, { signal });
+  if (kind === 'postgres' && records) return records.highest(resource);
+  if (kind === 'records' && records) return highestOfRecord(records, resource);
+  throw new Problem('not-found', `there are ratchets of s3, records and postgres kind=${kind}`);
 }
 
 function highestOfRecord(records: RecordStore, name: string): Promise<bigint> {

@@ -1,111 +1,151 @@
-import { encodedPath } from '@fenced/client/protocol/path';
+import type { CurrentRecord, Json, WrittenRecord } from '@fenced/store/postgres';
 import type { Response } from 'express';
+import * as z from 'zod';
 import { jsonOf } from '../bodies.js';
 import { etagOf, expectedVersion, isNotModified } from '../conditions.js';
-import {
-  checkAllowed,
-  type Exchange,
-  type Route,
-  refuseToken,
-  reply,
-  requiredToken,
-  type TokenParts,
-} from '../exchange.js';
-import type { AllLimits } from '../limits.js';
-import type { RecordStore, StoredRecord, Written } from '../parts.js';
+import { checkAllowed, type Exchange, type Route, reply } from '../exchange.js';
+import { withHead } from '../openapi.js';
+import type { Parts, RecordStore } from '../parts.js';
+import { presentedToken, refuseToken } from '../presented-token.js';
 import { Problem } from '../problem.js';
-import type { Runtime } from '../runtime.js';
-import { nameWrite, settled, settledByClaiming } from '../write-id.js';
+import { OF_BODY, OF_CLAIM, OF_READ, OF_WRITE, problems } from '../problem-schemas.js';
+import {
+  CLAIMED,
+  json,
+  NOT_MODIFIED,
+  pathName,
+  READ_HEADERS,
+  TOKEN_HEADERS,
+  WITH_TOKEN,
+  WITH_VERSION,
+  WITH_WRITE_ID,
+  WRITE_HEADERS,
+  written,
+} from '../wire-schemas.js';
+import { nameWrite, settled, settledClaim } from '../write-id.js';
 
-export interface RecordParts {
-  readonly records: RecordStore;
-  readonly tokens: TokenParts;
-  readonly limits: AllLimits;
-  readonly runtime: Runtime;
-}
+type RecordParts = Parts & { readonly records: RecordStore };
+
+const DOCUMENT: z.ZodType<Json> = z.any();
+const FOUND = { description: 'The document.', headers: WITH_WRITE_ID, content: json(DOCUMENT) };
 
 /** JSON documents in Postgres. */
 export function recordRoutes(parts: RecordParts): readonly Route[] {
-  const resource = ({ collection = '', id = '' }): string => `records/${collection}/${id}`;
-  const read = (exchange: Exchange): Promise<void> => get(parts, exchange);
+  const path = '/v1/records/:collection/:id';
+  const resource = ({ collection = '', id = '' }) => `records/${collection}/${id}`;
+  const names = z.object({
+    collection: pathName('The collection.'),
+    id: pathName('The id of the document.'),
+  });
+  const read = { path: names, header: READ_HEADERS };
+  const write = { path: names, header: WRITE_HEADERS };
+  const claimed = { path: names, header: TOKEN_HEADERS };
+  const get: Route = {
+    ...{ method: 'get', path, verb: 'read', resource },
+    operation: {
+      operationId: 'readRecord',
+      summary: 'Read a JSON document',
+      requestParams: read,
+      responses: { 200: FOUND, 304: NOT_MODIFIED, ...problems(OF_READ) },
+    },
+    handle: (exchange) => getRecord(parts, exchange),
+  };
   return [
+    ...withHead(get, { operationId: 'headRecord', summary: 'Read the headers only' }),
     {
-      path: '/v1/records/:collection/:id',
-      resource,
-      methods: {
-        get: { verb: 'read', handle: read },
-        head: { verb: 'read', handle: read },
-        put: { verb: 'write', handle: (exchange) => put(parts, exchange) },
-        delete: { verb: 'write', handle: (exchange) => remove(parts, exchange) },
+      ...{ method: 'put', path, verb: 'write', resource },
+      operation: {
+        operationId: 'writeRecord',
+        summary: 'Write a JSON document',
+        requestParams: write,
+        requestBody: { required: true, content: json(DOCUMENT) },
+        responses: {
+          200: written(z.string(), WITH_VERSION),
+          ...problems([...OF_WRITE, ...OF_BODY]),
+        },
       },
+      handle: (exchange) => putRecord(parts, exchange),
     },
     {
-      path: '/v1/records/:collection/:id/claim',
-      resource,
-      methods: { post: { verb: 'claim', handle: (exchange) => claim(parts, exchange) } },
+      ...{ method: 'delete', path, verb: 'write', resource },
+      operation: {
+        operationId: 'deleteRecord',
+        summary: 'Delete a JSON document; its token stays',
+        requestParams: write,
+        responses: { 200: written(z.string(), WITH_TOKEN), ...problems(OF_WRITE) },
+      },
+      handle: (exchange) => deleteRecord(parts, exchange),
     },
     {
-      path: '/v1/records/:collection/:id/claim-and-get',
-      resource,
-      methods: { post: { verb: 'claim', handle: (exchange) => claimAndGet(parts, exchange) } },
+      ...{ method: 'post', path: `${path}/claim`, verb: 'claim', resource },
+      operation: {
+        operationId: 'claimRecord',
+        summary: 'Refuse lower tokens from now on',
+        requestParams: claimed,
+        responses: { 200: CLAIMED, ...problems(OF_CLAIM) },
+      },
+      handle: (exchange) => claimRecord(parts, exchange),
+    },
+    {
+      ...{ method: 'post', path: `${path}/claim-and-get`, verb: 'claim', resource },
+      operation: {
+        operationId: 'claimAndReadRecord',
+        summary: 'Refuse lower tokens from now on, and read, in one step',
+        requestParams: claimed,
+        responses: { 200: FOUND, ...problems([...OF_CLAIM, 'not-found']) },
+      },
+      handle: (exchange) => claimAndGetRecord(parts, exchange),
     },
   ];
 }
 
-async function put({ records, tokens, limits, runtime }: RecordParts, exchange: Exchange) {
-  const { response } = exchange;
-  const { collection, id, key } = named(exchange);
-  const token = requiredToken(exchange, tokens, `records/${key}`);
+async function putRecord(parts: RecordParts, exchange: Exchange): Promise<void> {
+  const { collection, id, key } = recordIn(exchange, parts);
+  const token = presentedToken(exchange, parts);
   const expected = expectedRecord(exchange);
-  const { recordBytesMax: bytesMax } = limits;
-  const body = await jsonOf(exchange, { bytesMax, pace: limits }, runtime);
-  const written = await settled(exchange, 'records', key, (call) =>
-    records.records(collection).put(id, body, { token, ...expected, ...call }),
+  const body = await jsonOf(exchange, parts, DOCUMENT);
+  const outcome = await settled(exchange, 'records', key, (call) =>
+    collection.put(id, body, { token, ...expected, ...call }),
   );
-  response.set('ETag', etagOf(written.version));
-  answer(response, key, written);
+  exchange.response.set('ETag', etagOf(outcome.version));
+  answer(exchange.response, key, outcome);
 }
 
-async function remove({ records, tokens }: RecordParts, exchange: Exchange): Promise<void> {
-  const { response } = exchange;
-  const { collection, id, key } = named(exchange);
-  const token = requiredToken(exchange, tokens, `records/${key}`);
+async function deleteRecord(parts: RecordParts, exchange: Exchange): Promise<void> {
+  const { collection, id, key } = recordIn(exchange, parts);
+  const token = presentedToken(exchange, parts);
   const expected = expectedRecord(exchange);
-  const written = await settled(exchange, 'records', key, (call) =>
-    records.records(collection).delete(id, { token, ...expected, ...call }),
+  const outcome = await settled(exchange, 'records', key, (call) =>
+    collection.delete(id, { token, ...expected, ...call }),
   );
-  answer(response, key, written);
+  answer(exchange.response, key, outcome);
 }
 
-async function claim({ records, tokens }: RecordParts, exchange: Exchange): Promise<void> {
+async function claimRecord(parts: RecordParts, exchange: Exchange): Promise<void> {
   const { response, signal } = exchange;
-  const { collection, id, key } = named(exchange);
-  const token = requiredToken(exchange, tokens, `records/${key}`);
-  await settledByClaiming(exchange, () => records.records(collection).claim(id, { token, signal }));
+  const { collection, id } = recordIn(exchange, parts);
+  const token = presentedToken(exchange, parts);
+  await settledClaim(exchange, () => collection.claim(id, { token, signal }));
   response.set('Fencing-Token', String(token));
   reply(response, { token: String(token) });
 }
 
-async function claimAndGet({ records, tokens }: RecordParts, exchange: Exchange): Promise<void> {
-  const { signal, caller } = exchange;
-  const { collection, id, key } = named(exchange);
-  checkAllowed(caller, 'read', `records/${key}`);
-  const token = requiredToken(exchange, tokens, `records/${key}`);
-  const current = await settledByClaiming(exchange, () =>
-    records.records(collection).claimAndGet(id, { token, signal }),
-  );
-  send(exchange, current);
+async function claimAndGetRecord(parts: RecordParts, exchange: Exchange): Promise<void> {
+  const { signal, caller, resource } = exchange;
+  const { collection, id, key } = recordIn(exchange, parts);
+  checkAllowed(caller, 'read', resource);
+  const token = presentedToken(exchange, parts);
+  const current = await settledClaim(exchange, () => collection.claimAndGet(id, { token, signal }));
+  send(exchange, key, current);
 }
 
-async function get({ records }: RecordParts, exchange: Exchange): Promise<void> {
-  const { collection, id, key } = named(exchange);
-  refuseToken(exchange, `/v1/records/${encodedPath(key)}/claim-and-get`);
-  send(exchange, await records.records(collection).get(id, { signal: exchange.signal }));
+async function getRecord(parts: RecordParts, exchange: Exchange): Promise<void> {
+  const { collection, id, key } = recordIn(exchange, parts);
+  refuseToken(exchange);
+  send(exchange, key, await collection.get(id, { signal: exchange.signal }));
 }
 
-function send(exchange: Exchange, current: StoredRecord | null): void {
-  const { request, response } = exchange;
-  const { key } = named(exchange);
+function send({ request, response }: Exchange, key: string, current: CurrentRecord | null): void {
   if (current === null) throw new Problem('not-found', 'there is no record of this id');
   const etag = etagOf(current.version);
   response.set({
@@ -121,16 +161,15 @@ function send(exchange: Exchange, current: StoredRecord | null): void {
   response.end(request.method === 'HEAD' ? undefined : bytes);
 }
 
-function answer(response: Response, key: string, written: Written<bigint>): void {
-  const { token, version, writeId } = written;
+function answer(response: Response, key: string, { token, version, writeId }: WrittenRecord): void {
   const name = nameWrite({ kind: 'records', id: writeId, key });
   response.set({ 'Fencing-Token': String(token), 'Fencing-Write-Id': name });
   reply(response, { token: String(token), version: String(version), writeId: name });
 }
 
-function named({ names }: Exchange) {
+function recordIn({ names }: Exchange, { records }: RecordParts) {
   const { collection = '', id = '' } = names;
-  return { collection, id, key: `${collection}/${id}` };
+  return { collection: records.records(collection), id, key: `${collection}/${id}` };
 }
 
 function expectedRecord({ request }: Exchange): { readonly expected?: bigint | null } {

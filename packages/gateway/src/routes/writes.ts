@@ -1,30 +1,51 @@
 import type { Settlement } from '@fenced/store';
-import { type Exchange, type Route, reply } from '../exchange.js';
-import type { ObjectStore, RecordStore } from '../parts.js';
+import * as z from 'zod';
+import { type Route, reply } from '../exchange.js';
+import type { Parts } from '../parts.js';
 import { Problem } from '../problem.js';
+import { OF_STORE, problems } from '../problem-schemas.js';
+import { json, pathName, WRITE_ID } from '../wire-schemas.js';
 import { type NamedWrite, parseWriteName } from '../write-id.js';
 
-export interface WriteParts {
-  readonly objects?: ObjectStore | undefined;
-  readonly records?: RecordStore | undefined;
-}
+const WRITE = z.object({
+  writeId: WRITE_ID,
+  outcome: z.enum(['applied', 'not-applied', 'unknown']),
+});
 
-/** What became of a write whose outcome was unknown. */
-export function writeRoutes(parts: WriteParts): readonly Route[] {
-  const handle = async ({ response, names, signal }: Exchange): Promise<void> => {
-    const { writeId = '' } = names;
-    const write = parseWriteName(writeId);
-    reply(response, { writeId, outcome: await outcomeOf(parts, write, signal) });
-  };
-  const resource = ({ writeId = '' }): string => {
-    const { kind, key } = parseWriteName(writeId);
-    return `${kind}/${key}`;
-  };
-  return [{ path: '/v1/writes/:writeId', resource, methods: { get: { verb: 'write', handle } } }];
+/** The outcome of a write that ended with `outcome-unknown`. */
+export function writeRoutes(parts: Parts): readonly Route[] {
+  return [
+    {
+      ...{ method: 'get', path: '/v1/writes/:writeId', verb: 'write' },
+      resource: ({ writeId = '' }) => {
+        const { kind, key } = parseWriteName(writeId);
+        return `${kind}/${key}`;
+      },
+      operation: {
+        operationId: 'readWriteOutcome',
+        summary: 'The outcome of a write',
+        requestParams: {
+          path: z.object({ writeId: pathName('Of a write that ended with `outcome-unknown`.') }),
+        },
+        responses: {
+          200: {
+            description: '`not-applied`: it was not, and never will be.',
+            content: json(WRITE),
+          },
+          ...problems([...OF_STORE, 'conflict', 'unsafe-store', 'not-found']),
+        },
+      },
+      handle: async ({ response, names, signal }) => {
+        const { writeId = '' } = names;
+        const outcome = await outcomeOf(parts, parseWriteName(writeId), signal);
+        reply(response, { writeId, outcome });
+      },
+    },
+  ];
 }
 
 async function outcomeOf(
-  { objects, records }: WriteParts,
+  { objects, records }: Parts,
   { kind, id, key }: NamedWrite,
   signal: AbortSignal,
 ): Promise<Settlement> {

@@ -1,0 +1,37 @@
+import type { Request } from 'express';
+import { Problem } from './problem.js';
+
+/** Headers that mean something only once. Node keeps the first of some, and joins others by commas. */
+const ONCE = [
+  ...['authorization', 'content-encoding', 'content-length', 'content-type', 'expect'],
+  ...['fencing-resource', 'fencing-token', 'host', 'if-match', 'if-none-match', 'if-range'],
+  ...['range', 'traceparent', 'transfer-encoding', 'x-request-id'],
+];
+
+/**
+ * Refuses a message whose end is ambiguous: two readers could take different bytes for the next
+ * request. RFC 9112, 6.1: HTTP/1.0 has no Transfer-Encoding.
+ *
+ * @param onBroken called if nothing more may be read from the connection
+ * @throws {Problem} `invalid-request`
+ */
+export function checkFraming(request: Request, onBroken: () => void): void {
+  const coding = request.get('transfer-encoding');
+  if (coding === undefined) return;
+  if (request.httpVersion === '1.1' && coding.toLowerCase() === 'chunked') return;
+  onBroken();
+  if (request.httpVersion === '1.0')
+    throw new Problem('invalid-request', 'HTTP/1.0 has no Transfer-Encoding: send HTTP/1.1');
+  throw new Problem('invalid-request', `Transfer-Encoding must be chunked value=${coding}`);
+}
+
+/** @throws {Problem} `invalid-request` if a header of {@link ONCE} is repeated, or the host is missing */
+export function checkHeaders(request: Request): void {
+  if (request.httpVersionMajor !== 1)
+    throw new Problem('invalid-request', 'this server speaks HTTP/1.1');
+  if (request.get('host') === undefined && request.httpVersion !== '1.0')
+    throw new Problem('invalid-request', 'the header Host is missing');
+  for (const name of ONCE)
+    if ((request.headersDistinct[name]?.length ?? 0) > 1)
+      throw new Problem('invalid-request', `the header ${name} may be sent only once`);
+}

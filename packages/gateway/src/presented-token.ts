@@ -1,0 +1,48 @@
+import { encodedPath, segmentsOf } from '@fenced/client/protocol/path';
+import { checkAllowed, type Exchange } from './exchange.js';
+import type { Parts } from './parts.js';
+import { Problem } from './problem.js';
+import { SignatureError } from './token-signer.js';
+
+/**
+ * The token that a write or a claim presents. It must belong to the lease that guards the resource.
+ * If that can be any lease, `Fencing-Resource` names one that the caller may take.
+ *
+ * @throws {Problem} `token-required`, `wrong-lease`, `invalid-token`, `forbidden`
+ * @throws {InvalidTokenError}
+ */
+export function presentedToken({ request, caller, resource }: Exchange, parts: Parts): bigint {
+  const text = request.get('fencing-token');
+  if (text === undefined)
+    throw new Problem('token-required', 'send the token of the lease in the header Fencing-Token');
+  const encoded = request.get('fencing-resource');
+  const named = encoded === undefined ? undefined : segmentsOf(`/${encoded}`).join('/');
+  const guard = parts.leaseOf(resource);
+  if (guard === null && named !== undefined) checkAllowed(caller, 'lease', `leases/${named}`);
+  else if (named !== undefined && named !== guard)
+    throw new Problem(
+      'wrong-lease',
+      `the lease ${guard} guards ${resource}: acquire it and present its token. To let another lease guard it, an operator adds a rule to bindings in the gateway's configuration`,
+      { members: { resource, lease: guard } },
+    );
+  // Without a rule, the lease has the name of the value, without its kind.
+  const lease = named ?? guard ?? resource.slice(resource.indexOf('/') + 1);
+  try {
+    return parts.signer.verify(text, { purpose: 'token', resource: lease });
+  } catch (error) {
+    if (!(error instanceof SignatureError)) throw error;
+    throw new Problem('invalid-token', `${error.message} lease=${lease}`, {
+      members: { fault: error.fault, lease },
+      cause: error,
+    });
+  }
+}
+
+/** A read writes nothing, so it takes no token. @throws {Problem} `invalid-request` */
+export function refuseToken({ request, resource }: Exchange): void {
+  if (request.get('fencing-token') !== undefined)
+    throw new Problem(
+      'invalid-request',
+      `a read takes no Fencing-Token, because it writes nothing: POST /v1/${encodedPath(resource)}/claim-and-get claims and reads`,
+    );
+}

@@ -1,0 +1,99 @@
+import * as z from 'zod';
+// Its types of `meta`.
+import type {} from 'zod-openapi';
+
+/** Parts of requests and answers that several routes share, as the OpenAPI document shows them. */
+
+const DIGITS = /^(0|[1-9][0-9]{0,18})$/;
+
+export const DECIMAL = z.string().regex(DIGITS);
+
+export const TOKEN = DECIMAL.meta({
+  id: 'Token',
+  description: 'A fencing token, as decimal digits. It may be too large for a JSON number.',
+});
+
+export const PRESENTED_TOKEN = z
+  .string()
+  .regex(/^[1-9][0-9]{0,18}([.][A-Za-z0-9._-]+)?$/)
+  .meta({
+    id: 'PresentedToken',
+    description:
+      'Send it as Fencing-Token, unchanged. The digits before the first dot are the token. Its signature follows.',
+  });
+
+export const WRITE_ID = z
+  .string()
+  .regex(/^(objects|records)[.][0-9a-f-]{32,36}[.][A-Za-z0-9_-]+$/)
+  .meta({
+    id: 'WriteId',
+    description: 'Names one write for ever. /v1/writes reports its outcome.',
+  });
+
+export const MILLISECONDS = z.int().min(0);
+
+/** A name in a path. */
+export function pathName(description: string): z.ZodString {
+  return z.string().min(1).describe(description);
+}
+
+/** Slashes in a name need no rule of their own: the gateway decodes a path once, as a whole. */
+export const SLASHES = 'Slashes may stand as they are, or as %2F.';
+
+const ENTITY_TAGS = z.string().describe('Entity tags.').exactOptional();
+
+/** Headers of a request that presents a token. */
+export const TOKEN_HEADERS = z.object({
+  'Fencing-Token': PRESENTED_TOKEN,
+  'Fencing-Resource': z
+    .string()
+    .describe(
+      'The resource of the lease that the token belongs to, percent-encoded as in a path. It must guard the key. By default it is the key, or collection/id.',
+    )
+    .exactOptional(),
+});
+
+export const WRITE_HEADERS = TOKEN_HEADERS.extend({
+  'If-Match': z
+    .string()
+    .describe('One strong entity tag: the only version that may be replaced.')
+    .exactOptional(),
+  'If-None-Match': z.string().describe('`*`: nothing may be there.').exactOptional(),
+});
+
+export const READ_HEADERS = z.object({ 'If-Match': ENTITY_TAGS, 'If-None-Match': ENTITY_TAGS });
+
+/** Headers of an answer. */
+export const WITH_TOKEN = z.object({
+  'Fencing-Token': z
+    .string()
+    .describe('The token that was issued or used, or that the value was written with.')
+    .exactOptional(),
+});
+
+export const WITH_VERSION = WITH_TOKEN.extend({
+  ETag: z.string().describe('The version. Every write makes another one.').exactOptional(),
+});
+
+export const WITH_WRITE_ID = WITH_VERSION.extend({ 'Fencing-Write-Id': WRITE_ID.exactOptional() });
+
+export function json(schema: z.ZodType): { 'application/json': { schema: z.ZodType } } {
+  return { 'application/json': { schema } };
+}
+
+/** The answers to a write, a claim and a conditional read. */
+export function written(version: z.ZodType, headers: z.ZodObject) {
+  const content = json(z.object({ token: TOKEN, version, writeId: WRITE_ID }));
+  return { description: 'Applied.', headers, content };
+}
+
+export const CLAIMED = {
+  description: 'Lower tokens are refused from now on.',
+  headers: WITH_TOKEN,
+  content: json(z.object({ token: TOKEN })),
+};
+
+export const NOT_MODIFIED = {
+  description: 'The reader has this version.',
+  headers: WITH_VERSION,
+};
