@@ -104,7 +104,7 @@ test('one node of the lock may be gone', async () => {
 });
 
 test('readiness fails as soon as the gateway shuts down, while requests are still taken', async () => {
-  await using draining = await world.open({ server: { drainDelayMs: 6_000, graceMs: 1_000 } });
+  await using draining = await world.open({ limits: { drainDelayMs: 6_000, graceMs: 1_000 } });
   const drained = draining.server.drain();
   const response = await fetch(`${draining.url}/readyz`);
   expect([response.status, await response.text()]).toEqual([503, '[-]gateway shutting down\n']);
@@ -115,7 +115,7 @@ test('readiness fails as soon as the gateway shuts down, while requests are stil
 });
 
 test('connections that never sent a request do not keep a gateway from its end', async () => {
-  await using draining = await world.open({ server: { graceMs: 5_000 } });
+  await using draining = await world.open({ limits: { graceMs: 5_000 } });
   const port = Number(new URL(draining.url).port);
   const sockets = ['', 'GET /livez HTT'].map((bytes) => {
     const socket = connect(port, '127.0.0.1');

@@ -16,8 +16,11 @@ let patient: Front;
 beforeAll(async () => {
   world = await GatewayWorld.start();
   front = await world.open({
-    limits: { idleTimeoutMs: IDLE_MS, recordBytesMax: 1_000, bodyBytesMax: 2 ** 24 },
-    server: { headersMs: 300, idleMs: 10_000, keepAliveMs: 300 },
+    limits: {
+      ...{ idleTimeoutMs: IDLE_MS, recordBytesMax: 1_000, bodyBytesMax: 2 ** 24 },
+      headersTimeoutMs: 300,
+    },
+    server: { idleMs: 10_000, keepAliveMs: 300 },
   });
   patient = await world.open();
 });
@@ -307,7 +310,7 @@ describe('slow and greedy clients', () => {
   ])(
     'a connection %s and never closes its own side loses its descriptor soon after the answer',
     async (_, bytes, status) => {
-      await using own = await world.open({ server: { headersMs: 300 } });
+      await using own = await world.open({ limits: { headersTimeoutMs: 300 } });
       const { hostname, port } = new URL(own.url);
       const socket = connect({ host: hostname, port: Number(port), allowHalfOpen: true });
       let text = '';

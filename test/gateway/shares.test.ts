@@ -179,8 +179,8 @@ test('one address that opens connections leaves some for others', async () => {
   const metrics = createMetrics();
   const refused: string[] = [];
   const onRefused = (address: string): void => void refused.push(address);
-  const server = { connectionsMax: 8, metrics, onRefused };
-  await using front = await world.open({ keys, metrics, server });
+  const server = { metrics, onRefused };
+  await using front = await world.open({ keys, metrics, server, limits: { connectionsMax: 8 } });
   const flood = await connections(front.url, '127.0.0.2', 10);
   expect(flood).toHaveLength(4);
   expect(refused).toEqual(Array(6).fill('127.0.0.2'));
@@ -201,12 +201,12 @@ test('one address that opens connections leaves some for others', async () => {
 });
 
 test('an address has as many connections as it is given, and a trusted proxy as many as there are', async () => {
-  const server = { connectionsMax: 8, connectionsPerAddressMax: 6 };
-  await using front = await world.open({ keys, server, trustedProxies: ['127.0.0.2/31'] });
+  const limits = { connectionsMax: 8, connectionsPerAddressMax: 6 };
+  await using front = await world.open({ keys, limits, trustedProxies: ['127.0.0.2/31'] });
   const direct = await connections(front.url, '127.0.0.4', 8);
   expect(direct).toHaveLength(6);
   for (const socket of direct) socket.destroy();
-  await using behind = await world.open({ keys, server, trustedProxies: ['127.0.0.2/31'] });
+  await using behind = await world.open({ keys, limits, trustedProxies: ['127.0.0.2/31'] });
   const proxy = await connections(behind.url, '127.0.0.2', 10);
   expect(proxy).toHaveLength(8);
   for (const socket of proxy) socket.destroy();

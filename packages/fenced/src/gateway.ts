@@ -11,7 +11,7 @@ import {
 import type { Config } from '@fenced/gateway/config';
 import { openCredentials } from '@fenced/gateway/keys';
 import type { Log } from '@fenced/gateway/log';
-import { createMetrics, type Metrics } from '@fenced/gateway/metrics';
+import { createMetrics } from '@fenced/gateway/metrics';
 import { Redlock } from '@fenced/lock';
 import { FencedStoreError, parseToken } from '@fenced/store';
 import { FencedPostgres } from '@fenced/store/postgres';
@@ -19,30 +19,28 @@ import { FencedS3 } from '@fenced/store/s3';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 
-/** How long a dependency may take to accept a connection. */
+/** Time for a dependency to accept a connection. */
 const CONNECT_MS = 5_000;
-/** How long a node of the lock may leave a command unanswered before its connection is given up. */
+/** Time for a lock node to answer a command. Then its connection is given up. */
 const REDIS_ANSWER_MS = 5_000;
 const RECONNECT_MAX_MS = 1_000;
-/** Each upload has several parts on their way at once. */
+/** Each upload sends several parts at once. */
 const S3_CONNECTIONS_MAX = 512;
 const INSTALL_EVERY_MS = 1_000;
-const TELL_REFUSALS_MS = 60_000;
-/** How much longer a connection may stand still than any request may wait for its answer or its client. */
-const SLACK_MS = 60_000;
+const LOG_REFUSALS_MS = 60_000;
 
 /** A gateway that runs, with connections of its own. */
 export interface RunningGateway {
   readonly url: string;
-  /** Where `/livez`, `/readyz` and `/metrics` are; undefined if they have no port of their own. */
+  /** The address of `/livez`, `/readyz` and `/metrics`; undefined if they have no port of their own. */
   readonly operationsUrl: string | undefined;
-  /** Lets running requests end, and cuts off those that take too long. @returns whether all came to their end */
+  /** Lets running requests end, and cuts off the rest. @returns whether all came to their end */
   drain(): Promise<boolean>;
-  /** Closes all connections to the dependencies. One that stands still may keep its connections open for ever. */
+  /** Closes all connections to the dependencies. A dependency that does not answer may keep them open for ever. */
   close(): Promise<void>;
 }
 
-/** Puts a gateway together as the configuration says, and listens. Nothing that it depends on need be there yet. */
+/** Starts a gateway with this configuration. Its dependencies may come up later. */
 export async function startGateway(config: Config, log: Log): Promise<RunningGateway> {
   await using parts = new AsyncDisposableStack();
   const draining = new AbortController();
@@ -51,39 +49,35 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
   const objects = openObjects(config, parts);
   const pool = openPool(config, log, parts);
   const records = pool && new FencedPostgres({ pool });
-  const metrics = createMetrics({
-    nodes: async () =>
-      (await redlock.status()).map((node) => ({
-        name: node.name,
-        admitted: node.reachable && node.noVote === null,
-      })),
-    ...(pool && { pool }),
-  });
+  const metrics = createMetrics({ nodes: () => redlock.status(), ...(pool && { pool }) });
+  const { listen, limits, signing } = config;
   const common = {
-    ...{ redlock, metrics, limits: limitsOf(config) },
-    ...{ draining: draining.signal, graceOver: graceOver.signal },
+    ...{ redlock, metrics, limits, draining: draining.signal, graceOver: graceOver.signal },
     ...(objects && { objects }),
     ...(records && { records }),
-    onRequest: (ended: EndedRequest) => tell(ended, metrics, log),
+    onRequest: (ended: EndedRequest) => {
+      metrics.observe(ended);
+      log.request(ended);
+    },
   };
   const app = createGateway({
     ...common,
     operations: config.operations ? 'elsewhere' : 'here',
-    ...(config.signing && { signer: signerOf(config.signing) }),
+    ...(signing && { signer: signerOf(signing), signatureTtlMs: signing.ttlMs }),
     bindings: config.bindings,
     keys: openCredentials(config.credentials),
     rate: {
       perKey: createRateLimit(config.rate.perKey, () => performance.now()),
       perAddress: createRateLimit(config.rate.perAddress, () => performance.now()),
     },
-    trustedProxies: config.listen.trustedProxies,
+    trustedProxies: listen.trustedProxies,
   });
   const operations =
     config.operations &&
     (await serveGateway(createGateway({ ...common, operations: 'only' }), config.operations));
   const listening = serveGateway(app, {
-    ...{ ...serverOptionsOf(config), draining, graceOver, metrics },
-    onRefused: tellRefusals(log),
+    ...{ host: listen.host, port: listen.port, limits, draining, graceOver, metrics },
+    onRefused: logRefusals(log),
   });
   const server = await listening.catch(async (error: unknown) => {
     await operations?.drain();
@@ -96,11 +90,11 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
     operationsUrl: operations?.url,
     drain: async () => {
       const isWhole = await server.drain();
-      // Whoever watches the gateway sees it drain.
+      // Second, so that the drain can be watched.
       await operations?.drain();
       return isWhole;
     },
-    // The leases are their holders', who go on with another gateway: the lock is not closed, which would release them.
+    // The lock is not closed: that would release leases whose holders go on with another gateway.
     close: async () => {
       await installed;
       await all.disposeAsync();
@@ -111,12 +105,12 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
 function openLock({ redis }: Config, log: Log, parts: AsyncDisposableStack): Redlock {
   const nodes = redis.nodes.map(({ name, url, durable }) => {
     const client = new Redis(url, {
-      // What cannot be sent now fails now: the other nodes may have a majority.
+      // A command that cannot be sent fails at once: the other nodes may have a majority.
       ...{ enableOfflineQueue: false, maxRetriesPerRequest: 0, connectTimeout: CONNECT_MS },
       socketTimeout: REDIS_ANSWER_MS,
       retryStrategy: (times) => Math.min(50 * times, RECONNECT_MAX_MS),
     });
-    tellChanges(log, `redis node ${name}`, (listener) => {
+    logChanges(log, `redis node ${name}`, (listener) => {
       client.on('error', listener);
       client.on('ready', () => listener(null));
     });
@@ -157,7 +151,7 @@ function openPool({ records }: Config, log: Log, parts: AsyncDisposableStack): p
   return pool;
 }
 
-/** Creates the schema as soon as the database can be reached; a role that may not do that leaves it to somebody else. */
+/** Creates the schema as soon as the database can be reached. If the role may not, an operator must. */
 async function install(records: FencedPostgres, ended: AbortSignal, log: Log): Promise<void> {
   while (!ended.aborted) {
     try {
@@ -170,8 +164,8 @@ async function install(records: FencedPostgres, ended: AbortSignal, log: Log): P
   }
 }
 
-/** Says once that something is gone, and once that it is back: clients try again all the time. */
-function tellChanges(
+/** Logs once that a connection is gone, and once that it is back: clients try again all the time. */
+function logChanges(
   log: Log,
   name: string,
   listen: (listener: (error: Error | null) => void) => void,
@@ -185,8 +179,8 @@ function tellChanges(
   });
 }
 
-/** Says once a minute at most that connections are closed because they are too many. */
-function tellRefusals(log: Log): (address: string, reason: Error) => void {
+/** Logs at most once a minute that connections were closed because there were too many. */
+function logRefusals(log: Log): (address: string, reason: Error) => void {
   let refused = 0;
   let nextMs = 0;
   return (address, { message }) => {
@@ -197,7 +191,7 @@ function tellRefusals(log: Log): (address: string, reason: Error) => void {
       { address, reason: message, refused },
     );
     refused = 0;
-    nextMs = performance.now() + TELL_REFUSALS_MS;
+    nextMs = performance.now() + LOG_REFUSALS_MS;
   };
 }
 
@@ -209,47 +203,4 @@ function signerOf({ keys, required }: NonNullable<Config['signing']>): TokenSign
     verify: (text, subject) =>
       /^[0-9]+$/.test(text) ? parseToken(text) : signed.verify(text, subject),
   };
-}
-
-function limitsOf({ limits, signing }: Config) {
-  const { bodyBytesMax, recordBytesMax, storeTimeoutMs, waitMsMax, idleTimeoutMs } = limits;
-  const { requestsMax, waitsMax, uploadsMax, bytesPerSecondMin } = limits;
-  return {
-    ...{ bodyBytesMax, recordBytesMax, storeTimeoutMs, waitMsMax, idleTimeoutMs },
-    ...{ requestsMax, waitsMax, uploadsMax, bytesPerSecondMin },
-    ...(signing && { signatureTtlMs: signing.ttlMs }),
-  };
-}
-
-function serverOptionsOf({ listen, limits }: Config) {
-  const { headerBytesMax, connectionsMax, headersTimeoutMs, drainDelayMs, graceMs } = limits;
-  const { connectionsPerAddressMax } = limits;
-  const { host, port } = listen;
-  return {
-    ...{ host, port, headerBytesMax, connectionsMax, drainDelayMs, graceMs },
-    ...(connectionsPerAddressMax !== undefined && { connectionsPerAddressMax }),
-    headersMs: headersTimeoutMs,
-    idleMs: Math.max(limits.waitMsMax + limits.storeTimeoutMs, limits.idleTimeoutMs) + SLACK_MS,
-  };
-}
-
-function tell(ended: EndedRequest, metrics: Metrics, log: Log): void {
-  const { id, method, path, status, durationMs, outcome, route, caller, address } = ended;
-  const { resource, token, traceparent, error } = ended;
-  metrics.observe({ route: route ?? 'none', method, status, durationMs, outcome });
-  if (route === '/v1/leases/{resource}')
-    metrics.lockAttempt(outcome === 'ok' ? 'acquired' : outcome);
-  const store = resource?.split('/', 1)[0] ?? 'none';
-  if (outcome === 'stale-token') metrics.stale(store);
-  if (outcome === 'outcome-unknown') metrics.unknown(store);
-  log.request({
-    ...{ requestId: id, method, path, status, durationMs, outcome },
-    key: caller ?? undefined,
-    address: address ?? undefined,
-    resource: resource ?? undefined,
-    token: token ?? undefined,
-    writeId: ended.writeId ?? undefined,
-    traceparent: traceparent ?? undefined,
-    ...(status >= 500 && { error }),
-  });
 }

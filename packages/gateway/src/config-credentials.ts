@@ -1,15 +1,9 @@
 import { createLocalJWKSet, type JSONWebKeySet } from 'jose';
 import * as z from 'zod';
-import { type Binding, complaintAboutBinding } from './bindings.js';
+import { complaintAboutBinding } from './bindings.js';
 import { ALWAYS, areDistinct, contents, given, isLoopback } from './config-fields.js';
-import { complaintAboutPrefix, JWT_ALGORITHMS, type KeysOptions, VERBS } from './keys.js';
-import type { SigningKey } from './token-signer.js';
-
-export interface SigningSettings {
-  readonly required: boolean;
-  readonly ttlMs: number;
-  readonly keys: readonly SigningKey[];
-}
+import { complaintAboutPrefix, JWT_ALGORITHMS, VERBS } from './keys.js';
+import { bounded } from './limits.js';
 
 const secretBytes = z
   .string()
@@ -69,12 +63,10 @@ const jwt = z
       .min(1)
       .default('fenced_prefixes')
       .describe('The claim with the prefixes.'),
-    clockToleranceS: z
-      .int()
-      .min(0)
-      .max(300)
-      .default(5)
-      .describe("The largest difference between the issuer's clock and ours."),
+    clockToleranceS: bounded(
+      ...([0, 300, 5] as const),
+      "The largest difference between the issuer's clock and ours.",
+    ),
   })
   .refine((fields) => given(fields, 'jwksUrl', 'jwksFile') === 1, {
     error: 'needs either jwksUrl or jwksFile',
@@ -86,8 +78,8 @@ const jwt = z
     claims: { name: nameClaim, verbs: verbsClaim, prefixes: prefixesClaim },
   }));
 
-/** Who may do what. */
-export const credentials: z.ZodType<KeysOptions> = z
+/** The callers and their rights. */
+export const credentials = z
   .strictObject({
     keys: z
       .array(key)
@@ -118,8 +110,8 @@ const signingKey = z
     secret: secret ?? secretFile ?? new Uint8Array(),
   }));
 
-/** Which lease guards which key. */
-export const bindings: z.ZodType<readonly Binding[]> = z
+/** Rules for the lease that guards a key. */
+export const bindings = z
   .array(
     z
       .strictObject({
@@ -138,19 +130,15 @@ export const bindings: z.ZodType<readonly Binding[]> = z
   .default([]);
 
 /** Keys and rules of signed tokens. */
-export const signing: z.ZodType<SigningSettings> = z.strictObject({
+export const signing = z.strictObject({
   required: z
     .boolean()
     .default(true)
     .describe('Only tokens that the gateway signed are accepted; without, bare numbers too.'),
-  ttlMs: z
-    .int()
-    .min(1_000)
-    .max(366 * 86_400_000)
-    .default(86_400_000)
-    .describe(
-      'The time for which a signature is valid after its token was issued or its lease extended.',
-    ),
+  ttlMs: bounded(
+    ...([1_000, 366 * 86_400_000, 86_400_000] as const),
+    'The time for which a signature is valid after its token was issued or its lease extended.',
+  ),
   keys: z
     .array(signingKey)
     .min(1)

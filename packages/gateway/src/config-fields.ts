@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs';
 import * as z from 'zod';
 
-/** The path of a file, which becomes the text in it, without the line end. */
-export const contents: z.ZodType<string> = z
+/** The path of a file. It becomes the text in that file, without the line end. */
+export const contents = z
   .string()
   .min(1)
   .transform((path, context) => {
@@ -16,7 +16,7 @@ export const contents: z.ZodType<string> = z
     return z.NEVER;
   });
 
-/** Its message does not show what was given: there may be a password in it. */
+/** A URL. The message does not show the value, because it may contain a password. */
 export function urlOf(protocols: readonly string[]): z.ZodString {
   return z
     .string()
@@ -26,22 +26,22 @@ export function urlOf(protocols: readonly string[]): z.ZodString {
     );
 }
 
-/** Also asked where something else in the object is wrong, so that all problems are told at once. */
+/** For a check that runs even if another field of the object is wrong, so that all mistakes are reported at once. */
 export const ALWAYS: { when(): boolean } = { when: () => true };
 
-/** How many of the fields are given. */
+/** The number of these fields that are given. */
 export function given(fields: unknown, ...names: readonly string[]): number {
   return names.filter((name) => Object(fields)[name] !== undefined).length;
 }
 
-/** Whether no two have the same value of that field. */
+/** True if no two entries have the same value in that field. */
 export function areDistinct(entries: unknown, field: string): boolean {
   const values = Array.isArray(entries) ? entries.map((entry) => Object(entry)[field]) : [];
-  const told = values.filter((value) => value !== undefined);
-  return new Set(told).size === told.length;
+  const known = values.filter((value) => value !== undefined);
+  return new Set(known).size === known.length;
 }
 
-/** Whether an address can be reached from this machine alone. */
+/** True for an address that only this machine can reach. */
 export function isLoopback(host: string): boolean {
   return /^(localhost|127(\.\d{1,3}){3}|\[?::1\]?)$/i.test(host);
 }

@@ -4,21 +4,21 @@ import { parse, parseDocument } from 'yaml';
 import * as z from 'zod';
 import { configSchema, type ResolvedConfig } from './config-schema.js';
 
-/** What a gateway goes by. Every field is described in docs/gateway-configuration.md. */
+/** A gateway's configuration. docs/gateway-configuration.md describes every field. */
 export interface Config extends ResolvedConfig {
-  /** What whoever starts the gateway should know, a sentence each. */
+  /** Warnings for the operator, a sentence each. */
   readonly warnings: readonly string[];
 }
 
-/** Where a configuration comes from. What the environment says goes before what the file says. */
+/** The source of a configuration. The environment overrides the file. */
 export interface ConfigSource {
   /** The path of a YAML file. */
   readonly file?: string;
-  /** Variables are named after the fields: `FENCED_GATEWAY_LISTEN_PORT` is `listen.port`. Lists are written as YAML or JSON. */
+  /** `FENCED_GATEWAY_LISTEN_PORT` is `listen.port`. Lists are YAML or JSON. */
   readonly env: NodeJS.ProcessEnv;
 }
 
-/** The configuration cannot be used. The message lists everything that is wrong with it, a line each, and no secret. */
+/** The configuration cannot be used. The message lists every mistake, a line each, and no secret. */
 export class ConfigError extends Error {
   readonly problems: readonly string[];
 
@@ -29,7 +29,7 @@ export class ConfigError extends Error {
   }
 }
 
-/** A part of a JSON Schema, as far as it is read here. */
+/** The members of a JSON Schema that are read here. */
 interface FieldSchema {
   readonly type?: string;
   readonly properties?: Readonly<Record<string, FieldSchema>>;
@@ -41,14 +41,14 @@ interface Field {
 }
 
 const VARIABLE_PREFIX = 'FENCED_GATEWAY_';
-/** What Kubernetes tells every container of a service that is named `fenced-gateway`: these are no settings of ours. */
+/** Variables that Kubernetes gives to every container, if a service is named `fenced-gateway`. */
 const OF_KUBERNETES =
   /^FENCED_GATEWAY_(?:SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_(?:TCP|UDP|SCTP)\w*)$/;
 
 /**
- * Reads the files that the configuration names, too. Nothing is opened or connected.
+ * Reads the configuration, and the files that it names. It connects to nothing.
  *
- * @throws {ConfigError} with all problems at once
+ * @throws {ConfigError} with all mistakes at once
  */
 export function readConfig({ file, env }: ConfigSource): Config {
   const problems: string[] = [];
@@ -74,7 +74,7 @@ function readYaml(file: string, problems: string[]): Record<string, unknown> {
   let fields: unknown;
   try {
     const document = parseDocument(readFileSync(file, 'utf8'), { stringKeys: true });
-    // Of what follows a mistake in the syntax nothing can be said.
+    // After a mistake in the syntax, nothing else can be checked.
     if (document.errors.length > 0)
       throw new ConfigError(document.errors.map(({ message }) => firstLine(message)));
     fields = document.toJS() ?? {};
@@ -87,7 +87,7 @@ function readYaml(file: string, problems: string[]): Record<string, unknown> {
   return {};
 }
 
-/** Puts what the environment says into `fields`. @returns which variable gave which field */
+/** Puts the values of the environment into `fields`. @returns the field that each variable gave */
 function takeVariables(
   fields: Record<string, unknown>,
   env: NodeJS.ProcessEnv,
@@ -101,7 +101,7 @@ function takeVariables(
   );
   const taken = new Map<string, string>();
   for (const [variable, text = ''] of Object.entries(env)) {
-    // Compose files and shells pass on what is not set as empty.
+    // Compose files and shells pass unset variables as empty ones.
     if (!variable.startsWith(VARIABLE_PREFIX) || text === '' || OF_KUBERNETES.test(variable))
       continue;
     const field = known.get(variable);
@@ -131,7 +131,7 @@ function put(fields: Record<string, unknown>, path: readonly string[], value: un
     return;
   }
   fields[name] ??= {};
-  // What is no section is told as such when all is checked.
+  // The schema reports a value that is not a section.
   if (isSection(fields[name])) put(fields[name], rest, value);
 }
 
@@ -148,17 +148,17 @@ function warningsAbout({
 }: ResolvedConfig): string[] {
   const warnings = [
     credentials.anonymous &&
-      `no credentials are configured: every program on this machine may do everything, and ${listen.host} is the only address that is listened on`,
+      `no credentials are configured: every program on this machine may do everything, and ${listen.host} is the only address`,
     signing === undefined &&
-      'no signing keys are configured: whoever may write may present any number, and lock the others out',
+      'no signing keys are configured: a caller with the right to write may present any number, and lock all others out',
     signing?.required === false &&
-      'bare tokens are accepted: whoever may write may present any number, and lock the others out',
+      'bare tokens are accepted: a caller with the right to write may present any number, and lock all others out',
     objects === undefined && records === undefined && 'neither objects nor records are configured',
   ];
   return warnings.filter((warning) => typeof warning === 'string');
 }
 
-/** The rest shows the text of the file, which may have secrets. */
+/** The other lines quote the file, which may contain secrets. */
 function firstLine(message: string): string {
   return message.split('\n', 1)[0] ?? '';
 }

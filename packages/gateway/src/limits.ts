@@ -1,53 +1,76 @@
-import { checkObject, checkWholeNumber } from '@fenced/store/internal';
+import { InvalidArgumentError } from '@fenced/store';
+import { checkObject } from '@fenced/store/internal';
+import * as z from 'zod';
 
-/** What one gateway allows. Bytes and milliseconds. */
-export interface Limits {
-  /** The largest body of an object. @default 5 GiB */
-  readonly bodyBytesMax?: number;
-  /** The largest record, and any other JSON. @default 1 MiB */
-  readonly recordBytesMax?: number;
-  /**
-   * How many objects may be written at once. Of this and of the next two, a caller never uses more than it leaves free for others.
-   *
-   * @default 64
-   */
-  readonly uploadsMax?: number;
-  /** How many requests may be under way at once, besides those that ask how the gateway is. @default 1000 */
-  readonly requestsMax?: number;
-  /** How many requests may wait for a lease at once. They do not count as under way. @default 4000 */
-  readonly waitsMax?: number;
-  /** How long the stores and the lock nodes may take for their part of a request, besides a wait for a lease. @default 50_000 */
-  readonly storeTimeoutMs?: number;
-  /** The longest wait for a lease. @default 30_000 */
-  readonly waitMsMax?: number;
-  /** The least that a client must send, or read, of a body in a second, on average over `idleTimeoutMs`. @default 16_384 */
-  readonly bytesPerSecondMin?: number;
-  /** How long a client may take to send, or to read, that many seconds' worth of a body, or what is left of it. @default 30_000 */
-  readonly idleTimeoutMs?: number;
+const MIB = 2 ** 20;
+const GIB = 2 ** 30;
+
+/** A whole number of the configuration, with its default. */
+export function bounded(min: number, max: number, fallback: number, description: string) {
+  return z.int().min(min).max(max).default(fallback).describe(description);
 }
 
-export type AllLimits = Required<Limits>;
+/** The limits of a gateway and its server, in bytes and milliseconds. */
+export const limitsSchema = z.strictObject({
+  bodyBytesMax: bounded(0, 5_000 * GIB, 5 * GIB, 'The largest object.'),
+  recordBytesMax: bounded(1, 256 * MIB, MIB, 'The largest record, and any other JSON.'),
+  headerBytesMax: bounded(1_024, MIB, 16_384, 'All headers of a request together.'),
+  connectionsMax: bounded(1, 1_000_000, 10_000, 'Connections from callers.'),
+  connectionsPerAddressMax: z
+    .int()
+    .min(1)
+    .max(1_000_000)
+    .exactOptional()
+    .describe(
+      'Connections from one address. By default an address never uses more than it leaves free for others.',
+    ),
+  requestsMax: bounded(
+    ...([1, 100_000, 1_000] as const),
+    'Requests that run at once. A key never uses more than it leaves free for others.',
+  ),
+  waitsMax: bounded(
+    ...([1, 100_000, 4_000] as const),
+    'Requests that wait for a lease at once, shared in the same way. Keep it below `connectionsMax`.',
+  ),
+  uploadsMax: bounded(
+    ...([1, 10_000, 64] as const),
+    'Objects that are written at once, shared in the same way. Each has at most six parts of 8 MiB in memory.',
+  ),
+  storeTimeoutMs: bounded(
+    ...([100, 600_000, 50_000] as const),
+    'The time that Redis, S3 and Postgres have for their part of a request, besides a wait for a lease. Keep it below the time limit of the load balancer.',
+  ),
+  waitMsMax: bounded(0, 600_000, 30_000, 'The longest wait of a request for a lease.'),
+  headersTimeoutMs: bounded(
+    ...([100, 600_000, 10_000] as const),
+    'The time for the headers of a request to arrive.',
+  ),
+  bytesPerSecondMin: bounded(
+    ...([0, GIB, 16_384] as const),
+    'The bytes that a client must send or read in a second, on average over `idleTimeoutMs`; 0 for no limit.',
+  ),
+  idleTimeoutMs: bounded(
+    ...([100, 3_600_000, 30_000] as const),
+    'The time in which a client must send or read the bytes that `bytesPerSecondMin` asks for, or the rest.',
+  ),
+  drainDelayMs: bounded(
+    ...([0, 600_000, 0] as const),
+    'The time after SIGTERM in which requests are still taken, while readiness fails and load balancers notice.',
+  ),
+  graceMs: bounded(0, 3_600_000, 10_000, 'The time for running requests to end after that.'),
+});
 
-const DEFAULTS: AllLimits = {
-  bodyBytesMax: 5 * 2 ** 30,
-  recordBytesMax: 2 ** 20,
-  uploadsMax: 64,
-  requestsMax: 1_000,
-  waitsMax: 4_000,
-  storeTimeoutMs: 50_000,
-  waitMsMax: 30_000,
-  bytesPerSecondMin: 16_384,
-  idleTimeoutMs: 30_000,
-};
-const MAY_BE_0: readonly string[] = ['bodyBytesMax', 'waitMsMax', 'bytesPerSecondMin'];
+/** Bytes and milliseconds, each described with its range and default in docs/gateway-configuration.md. */
+export type Limits = z.input<typeof limitsSchema>;
+export type AllLimits = z.output<typeof limitsSchema>;
 
-/** @throws {InvalidArgumentError} where one is no whole number, or too small. */
+/** Fills in the defaults. @throws {InvalidArgumentError} with every mistake */
 export function resolveLimits(given: Limits = {}): AllLimits {
   checkObject('limits', given);
-  const limits = { ...DEFAULTS, ...given };
-  for (const [name, value] of Object.entries(limits)) {
-    const min = MAY_BE_0.includes(name) ? 0 : 1;
-    checkWholeNumber(`limits.${name}`, value, min, Number.MAX_SAFE_INTEGER);
-  }
-  return limits;
+  const { data, error } = limitsSchema.safeParse(given);
+  if (data !== undefined) return data;
+  const mistakes = error.issues.map(
+    ({ path, message }) => `${z.core.toDotPath(['limits', ...path])}: ${message}`,
+  );
+  throw new InvalidArgumentError(mistakes.join('; '));
 }

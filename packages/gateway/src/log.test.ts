@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
-import { createLog, type RequestLine } from './log.js';
+import type { EndedRequest } from './gate.js';
+import { createLog } from './log.js';
 import { createTokenSigner } from './token-signer.js';
 
 function capture(level: 'debug' | 'info' = 'info') {
@@ -8,25 +9,20 @@ function capture(level: 'debug' | 'info' = 'info') {
   return { log, lines, text: () => JSON.stringify(lines) };
 }
 
-const line: RequestLine = {
-  ...{
-    requestId: 'r1',
-    method: 'PUT',
-    path: '/v1/objects/a',
-    status: 200,
-    durationMs: 3.5,
-    outcome: 'ok',
-  },
+const line: EndedRequest = {
+  ...{ id: 'r1', method: 'PUT', path: '/v1/objects/a', route: '/v1/objects/{key}', status: 200 },
+  ...{ durationMs: 3.5, outcome: 'ok', address: null, resource: null, caller: null, token: null },
+  ...{ writeId: null, traceparent: null, error: undefined },
 };
 
-test('a request is one line, with what is known of it and no more', () => {
+test('a request is one line, with its known facts and nothing else', () => {
   const { log, lines } = capture();
   const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
-  log.request({ ...line, key: 'ada', resource: 'a', token: 2n ** 62n, traceparent });
+  log.request({ ...line, caller: 'ada', resource: 'a', token: 2n ** 62n, traceparent });
   expect(lines).toEqual([
     {
-      ...line,
-      ...{ key: 'ada', resource: 'a', token: '4611686018427387904', traceparent },
+      ...{ requestId: 'r1', method: 'PUT', path: '/v1/objects/a', status: 200, durationMs: 3.5 },
+      ...{ outcome: 'ok', key: 'ada', resource: 'a', token: '4611686018427387904', traceparent },
       ...{
         level: 'info',
         msg: 'request',
@@ -42,13 +38,13 @@ test.each([
   ['/v1/objects/a', 503, 'error'],
   ['/readyz', 200, 'debug'],
   ['/readyz', 503, 'warn'],
-])('%s with %d is told as %s', (path, status, level) => {
+])('%s with status %d is logged as %s', (path, status, level) => {
   const { log, lines } = capture('debug');
   log.request({ ...line, path, status });
   expect(lines).toMatchObject([{ level }]);
 });
 
-test('what is asked all the time is not told', () => {
+test('checks of a platform are not logged at level info', () => {
   const { log, lines } = capture();
   for (const path of ['/livez', '/readyz', '/metrics']) log.request({ ...line, path });
   expect(lines).toEqual([]);
@@ -69,7 +65,7 @@ const secrets: readonly (readonly [string, string])[] = [
   ['a JSON Web Token', 'eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJhIn0.hunter2'],
 ];
 
-test.each(secrets)('%s is never written, wherever it turns up', (_, secret) => {
+test.each(secrets)('%s is never written, wherever it occurs', (_, secret) => {
   const { log, lines, text } = capture();
   const error = Object.assign(new Error(`said ${secret}`, { cause: new TypeError(secret) }), {
     ...{
@@ -82,7 +78,7 @@ test.each(secrets)('%s is never written, wherever it turns up', (_, secret) => {
     ...line,
     path: `/v1/${secret}`,
     resource: secret,
-    key: secret,
+    caller: secret,
     status: 500,
     error,
   });
@@ -95,14 +91,14 @@ test.each(secrets)('%s is never written, wherever it turns up', (_, secret) => {
   expect(text()).toContain('***');
 });
 
-test('of a signed token the number is written, and the signature is not', () => {
+test('the number of a signed token is written, and its signature is not', () => {
   const { log, lines, text } = capture();
   log.info(`presented ${signed}`, { token: signed });
   expect(lines).toMatchObject([{ token: '34.***', msg: 'presented 34.***' }]);
   expect(text()).not.toContain(signed.split('.').at(-1));
 });
 
-test('a secret at the end of what is written is not cut in two and so not recognized', () => {
+test('a secret at the end of the written text is not cut in two and missed', () => {
   for (let before = 2_000; before < 2_060; before++) {
     const { log, text } = capture();
     log.info('a', { address: `${'x'.repeat(before)} ${signed}` });
@@ -110,7 +106,7 @@ test('a secret at the end of what is written is not cut in two and so not recogn
   }
 });
 
-test('hostile paths cost no time and little space, and make no line of their own', () => {
+test('hostile paths cost no time and little space, and add no line', () => {
   for (const piece of [
     'eyJ-',
     'eyJa.',
@@ -130,15 +126,15 @@ test('hostile paths cost no time and little space, and make no line of their own
   }
 });
 
-test('a traceparent that is none is left out', () => {
+test('a malformed traceparent is left out', () => {
   const { log, lines } = capture();
   for (const traceparent of ['', 'x', '00-0-0-0', `00-${'0'.repeat(32)}-${'0'.repeat(16)}-01, x`])
     log.request({ ...line, traceparent });
-  for (const told of lines) expect(told).not.toHaveProperty('traceparent');
+  for (const one of lines) expect(one).not.toHaveProperty('traceparent');
   expect(lines).toHaveLength(4);
 });
 
-test('an error is told with its causes, and causes that go round in a circle end', () => {
+test('an error is logged with its causes, and a cycle of causes ends', () => {
   const { log, lines } = capture();
   const error = new Error('outer', { cause: new Error('inner') });
   (error.cause as Error).cause = error;

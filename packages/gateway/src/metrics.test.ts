@@ -8,31 +8,38 @@ const request = {
   status: 200,
   durationMs: 30,
   outcome: 'ok',
+  resource: 'objects/a',
 };
+const lease = {
+  ...{ ...request, route: '/v1/leases/{resource}', method: 'POST', resource: 'leases/a' },
+};
+const unknown = { ...request, resource: 'records/a/b', status: 504, outcome: 'outcome-unknown' };
+const stale = { ...request, status: 412, outcome: 'stale-token' };
 const pool = { totalCount: 5, idleCount: 2, waitingCount: 3 };
 const nodes = async () => [
-  { name: 'a', admitted: true },
-  { name: 'b', admitted: false },
+  { name: 'a', reachable: true, noVote: null },
+  { name: 'b', reachable: true, noVote: 'new' },
 ];
 
-test('each thing is counted where it belongs', async () => {
+test('each request is counted under its route, outcome and store', async () => {
   const metrics = createMetrics({ nodes, pool });
   metrics.observe(request);
-  metrics.observe({ ...request, status: 412, outcome: 'stale-token' });
-  metrics.lockAttempt('held');
-  metrics.stale('objects');
-  metrics.unknown('records');
+  metrics.observe(stale);
+  metrics.observe(unknown);
+  metrics.observe({ ...lease, status: 201 });
+  metrics.observe({ ...lease, status: 409, outcome: 'held' });
   const lines = (await metrics.text()).split('\n');
   for (const line of [
     'fenced_gateway_requests_total{route="/v1/objects/{key}",method="PUT",status="200",outcome="ok"} 1',
     'fenced_gateway_requests_total{route="/v1/objects/{key}",method="PUT",status="412",outcome="stale-token"} 1',
     'fenced_gateway_request_duration_seconds_bucket{le="0.025",route="/v1/objects/{key}",method="PUT"} 0',
-    'fenced_gateway_request_duration_seconds_bucket{le="0.05",route="/v1/objects/{key}",method="PUT"} 2',
-    'fenced_gateway_lock_attempts_total{outcome="held"} 1',
+    'fenced_gateway_request_duration_seconds_bucket{le="0.05",route="/v1/objects/{key}",method="PUT"} 3',
+    'fenced_gateway_lease_requests_total{outcome="acquired"} 1',
+    'fenced_gateway_lease_requests_total{outcome="held"} 1',
     'fenced_gateway_stale_writes_total{store="objects"} 1',
     'fenced_gateway_unknown_outcomes_total{store="records"} 1',
-    'fenced_gateway_lock_node_admitted{node="a"} 1',
-    'fenced_gateway_lock_node_admitted{node="b"} 0',
+    'fenced_gateway_lock_node_voting{node="a"} 1',
+    'fenced_gateway_lock_node_voting{node="b"} 0',
     'fenced_gateway_postgres_connections{state="busy"} 3',
     'fenced_gateway_postgres_connections{state="idle"} 2',
     'fenced_gateway_postgres_connections{state="waiting"} 3',
@@ -41,13 +48,13 @@ test('each thing is counted where it belongs', async () => {
   expect(metrics.contentType).toMatch(/^text\/plain; version=0\.0\.4/);
 });
 
-test('two gateways of one process count by themselves', async () => {
+test('two gateways of one process have counts of their own', async () => {
   const [one, other] = [createMetrics(), createMetrics()];
-  one.stale('objects');
+  one.observe(stale);
   expect(await other.text()).not.toContain('store="objects"');
 });
 
-test('methods that strangers make up are no time series of their own', async () => {
+test('invented methods share one time series', async () => {
   const metrics = createMetrics();
   for (let i = 0; i < 100; i++) metrics.observe({ ...request, method: `M${i}` });
   const lines = (await metrics.text()).split('\n');
@@ -56,9 +63,9 @@ test('methods that strangers make up are no time series of their own', async () 
   ]);
 });
 
-test('nodes that cannot be asked hide nothing else', async () => {
+test('lock nodes without an answer hide no other metric', async () => {
   const metrics = createMetrics({ nodes: () => Promise.reject(new Error('gone')) });
-  metrics.stale('objects');
+  metrics.observe(stale);
   expect(await metrics.text()).toContain('fenced_gateway_stale_writes_total{store="objects"} 1');
 });
 
@@ -67,12 +74,10 @@ interface Panel {
   readonly targets: readonly { readonly expr: string }[];
 }
 
-test('every metric that the dashboard asks for exists, with the labels it asks for; and each of ours is on it', async () => {
+test('the dashboard shows every metric of the gateway, and only existing ones with their labels', async () => {
   const metrics = createMetrics({ nodes, pool });
   metrics.observe(request);
-  metrics.lockAttempt('held');
-  metrics.stale('objects');
-  metrics.unknown('records');
+  for (const one of [lease, stale, unknown]) metrics.observe(one);
   metrics.watchLimits(() => [{ name: 'requests', limit: 2, inUse: 1 }]);
   metrics.watchLimits(() => [{ name: 'connections', limit: 4, inUse: 3 }]);
   const text = await metrics.text();

@@ -1,24 +1,15 @@
 import './node-version.js';
 import { METHODS } from 'node:http';
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import type { EndedRequest } from './gate.js';
+import type { NodeVote } from './parts.js';
 import type { RoomUse } from './room.js';
 
-/** A request that has ended. */
-export interface RequestObservation {
-  /** The pattern and not the path, as `/v1/objects/{key}`: each value is a time series of its own. */
-  readonly route: string;
-  readonly method: string;
-  readonly status: number;
-  readonly durationMs: number;
-  /** `ok`, or the code of the problem. */
-  readonly outcome: string;
-}
-
-/** What a scrape asks for. Each is asked anew every time. */
+/** Values that each scrape reads anew. */
 export interface MetricsSources {
-  /** Of every node of the lock, whether its vote counts. */
-  readonly nodes?: () => Promise<readonly { readonly name: string; readonly admitted: boolean }[]>;
-  /** The pool of connections to Postgres, as `pg.Pool` counts them. */
+  /** The status of the lock's nodes. */
+  readonly nodes?: () => Promise<readonly NodeVote[]>;
+  /** A `pg.Pool`. */
   readonly pool?: {
     readonly totalCount: number;
     readonly idleCount: number;
@@ -26,17 +17,18 @@ export interface MetricsSources {
   };
 }
 
+/** The members of an `EndedRequest` that are counted. */
+export type RequestObservation = Pick<
+  EndedRequest,
+  'route' | 'method' | 'status' | 'durationMs' | 'outcome' | 'resource'
+>;
+
 export interface Metrics {
+  /** Counts a request that has ended. */
   observe(request: RequestObservation): void;
-  /** @param outcome `acquired`, or why not */
-  lockAttempt(outcome: string): void;
-  /** A write was refused, as its token was out of date. */
-  stale(store: string): void;
-  /** A write was answered with "unknown". */
-  unknown(store: string): void;
-  /** Shows how much of these limits is in use, besides those of earlier calls. */
+  /** Shows the use of these limits, besides those of earlier calls. */
   watchLimits(uses: () => readonly RoomUse[]): void;
-  /** All of them, as Prometheus reads them. */
+  /** All metrics, as Prometheus reads them. */
   text(): Promise<string>;
   readonly contentType: string;
 }
@@ -47,7 +39,7 @@ const DURATION_BUCKETS_S = [
   ...[1, 2.5, 5, 10, 30, 60],
 ];
 
-/** Counts for Prometheus, beside those of the process itself. They belong to the returned object: two gateways of one process keep apart. */
+/** Metrics for Prometheus, and those of the process. Two gateways in one process have metrics of their own. */
 export function createMetrics(sources: MetricsSources = {}): Metrics {
   const registry = new Registry();
   const registers = [registry];
@@ -66,35 +58,40 @@ export function createMetrics(sources: MetricsSources = {}): Metrics {
     buckets: DURATION_BUCKETS_S,
     registers,
   });
-  const attempts = new Counter({
-    name: 'fenced_gateway_lock_attempts_total',
-    help: 'Attempts to acquire a lease.',
+  const leases = new Counter({
+    name: 'fenced_gateway_lease_requests_total',
+    help: 'Requests for a lease.',
     labelNames: ['outcome'],
     registers,
   });
   const stale = new Counter({
     name: 'fenced_gateway_stale_writes_total',
-    help: 'Writes that were refused, as their token was out of date.',
+    help: 'Writes that were refused because of a stale token.',
     labelNames: ['store'],
     registers,
   });
   const unknown = new Counter({
     name: 'fenced_gateway_unknown_outcomes_total',
-    help: 'Writes of which the gateway cannot tell whether they were applied.',
+    help: 'Writes whose outcome is unknown.',
     labelNames: ['store'],
     registers,
   });
   const limits: (() => readonly RoomUse[])[] = [];
   watchLimits(() => limits.flatMap((uses) => uses()), registers);
   return {
-    observe: ({ route, method, status, durationMs, outcome }) => {
-      const known = METHODS.includes(method) ? method : 'other';
-      requests.inc({ route, method: known, status: String(status), outcome });
-      durations.observe({ route, method: known }, durationMs / 1_000);
+    observe: ({ route, method, status, durationMs, outcome, resource }) => {
+      const labels = {
+        route: route ?? 'none',
+        method: METHODS.includes(method) ? method : 'other',
+      };
+      requests.inc({ ...labels, status: String(status), outcome });
+      durations.observe(labels, durationMs / 1_000);
+      if (route === '/v1/leases/{resource}')
+        leases.inc({ outcome: outcome === 'ok' ? 'acquired' : outcome });
+      const store = resource?.split('/', 1)[0] ?? 'none';
+      if (outcome === 'stale-token') stale.inc({ store });
+      if (outcome === 'outcome-unknown') unknown.inc({ store });
     },
-    lockAttempt: (outcome) => attempts.inc({ outcome }),
-    stale: (store) => stale.inc({ store }),
-    unknown: (store) => unknown.inc({ store }),
     watchLimits: (uses) => void limits.push(uses),
     text: () => registry.metrics(),
     contentType: registry.contentType,
@@ -110,29 +107,30 @@ function watchLimits(uses: () => readonly RoomUse[], registers: Registry[]): voi
         for (const use of uses()) this.set({ limit: use.name }, value(use));
       },
     });
-  gauge('fenced_gateway_limit', 'How much there may be at once.', ({ limit }) => limit);
-  gauge('fenced_gateway_in_use', 'How much of a limit is in use.', ({ inUse }) => inUse);
+  gauge('fenced_gateway_limit', 'The limit.', ({ limit }) => limit);
+  gauge('fenced_gateway_in_use', 'The part of a limit that is in use.', ({ inUse }) => inUse);
 }
 
-/** Gauges of what is asked at each scrape. */
+/** Gauges that each scrape reads anew. */
 function watch({ nodes, pool }: MetricsSources, registers: Registry[]): void {
   if (nodes !== undefined)
     new Gauge({
-      name: 'fenced_gateway_lock_node_admitted',
-      help: 'Whether a node of the lock answers and its vote counts: 1 or 0.',
+      name: 'fenced_gateway_lock_node_voting',
+      help: '1 if a lock node answers and its vote counts, else 0.',
       labelNames: ['node'],
       registers,
       async collect() {
-        // What cannot be asked is told by its absence; the other metrics are needed most now.
+        // Without an answer the gauge is missing. The other metrics matter most then.
         const states = await nodes().catch(() => []);
         this.reset();
-        for (const { name, admitted } of states) this.set({ node: name }, admitted ? 1 : 0);
+        for (const { name, reachable, noVote = null } of states)
+          this.set({ node: name }, reachable && noVote === null ? 1 : 0);
       },
     });
   if (pool !== undefined)
     new Gauge({
       name: 'fenced_gateway_postgres_connections',
-      help: 'Connections to Postgres: busy, idle, and how many requests wait for one.',
+      help: 'Connections to Postgres that are busy or idle, and requests that wait for one.',
       labelNames: ['state'],
       registers,
       collect() {

@@ -114,12 +114,13 @@ export class GatewayWorld implements AsyncDisposable {
     const ended: EndedRequest[] = [];
     const draining = new AbortController();
     const { server: settings, ...given } = options;
+    const limits = { graceMs: 2_000, ...options.limits };
     const app = createGateway({
       ...{ redlock, objects, records, draining: draining.signal },
       onRequest: (request) => ended.push(request),
-      ...given,
+      ...{ ...given, limits },
     });
-    const server = await serveGateway(app, { port: 0, graceMs: 2_000, ...settings, draining });
+    const server = await serveGateway(app, { port: 0, limits, ...settings, draining });
     parts.defer(async () => void (await server.drain()));
     const all = parts.move();
     return {
