@@ -57,7 +57,7 @@ export function nameOfPath(path: string): string {
 /** A GET route, and the HEAD route that answers with the same headers. HEAD has no ranges. */
 export function withHead(
   get: Route,
-  head: Pick<ZodOpenApiOperationObject, 'operationId' | 'summary' | 'requestParams'>,
+  head: Pick<ZodOpenApiOperationObject, 'operationId' | 'requestParams'>,
 ): readonly Route[] {
   const wholes = Object.entries(get.operation.responses).filter(
     ([status]) => status !== '206' && status !== '416',
@@ -66,6 +66,9 @@ export function withHead(
     const { content: _, ...withoutBody } = response as ZodOpenApiResponseObject;
     return [status, withoutBody];
   });
-  const operation = { ...get.operation, ...head, responses: Object.fromEntries(responses) };
+  const operation = {
+    ...{ ...get.operation, ...head, summary: 'The headers of GET, without a body' },
+    responses: Object.fromEntries(responses),
+  };
   return [get, { ...get, method: 'head', operation }];
 }

@@ -40,29 +40,6 @@ export function pathName(description: string): z.ZodString {
 /** Slashes in a name need no rule of their own: the gateway decodes a path once, as a whole. */
 export const SLASHES = 'Slashes may stand as they are, or as %2F.';
 
-const ENTITY_TAGS = z.string().describe('Entity tags.').exactOptional();
-
-/** Headers of a request that presents a token. */
-export const TOKEN_HEADERS = z.object({
-  'Fencing-Token': PRESENTED_TOKEN,
-  'Fencing-Resource': z
-    .string()
-    .describe(
-      'The resource of the lease that the token belongs to, percent-encoded as in a path. It must guard the key. By default it is the key, or collection/id.',
-    )
-    .exactOptional(),
-});
-
-export const WRITE_HEADERS = TOKEN_HEADERS.extend({
-  'If-Match': z
-    .string()
-    .describe('One strong entity tag: the only version that may be replaced.')
-    .exactOptional(),
-  'If-None-Match': z.string().describe('`*`: nothing may be there.').exactOptional(),
-});
-
-export const READ_HEADERS = z.object({ 'If-Match': ENTITY_TAGS, 'If-None-Match': ENTITY_TAGS });
-
 /** Headers of an answer. */
 export const WITH_TOKEN = z.object({
   'Fencing-Token': z
@@ -80,20 +57,3 @@ export const WITH_WRITE_ID = WITH_VERSION.extend({ 'Fencing-Write-Id': WRITE_ID.
 export function json(schema: z.ZodType): { 'application/json': { schema: z.ZodType } } {
   return { 'application/json': { schema } };
 }
-
-/** The answers to a write, a claim and a conditional read. */
-export function written(version: z.ZodType, headers: z.ZodObject) {
-  const content = json(z.object({ token: TOKEN, version, writeId: WRITE_ID }));
-  return { description: 'Applied.', headers, content };
-}
-
-export const CLAIMED = {
-  description: 'Lower tokens are refused from now on.',
-  headers: WITH_TOKEN,
-  content: json(z.object({ token: TOKEN })),
-};
-
-export const NOT_MODIFIED = {
-  description: 'The reader has this version.',
-  headers: WITH_VERSION,
-};

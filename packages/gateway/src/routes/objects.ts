@@ -9,25 +9,12 @@ import { bytesOf, checkBody, declaredBytes, paced } from '../bodies.js';
 import { etagOf, expectedVersion, isNotModified, rangeOf } from '../conditions.js';
 import { checkAllowed, type Exchange, type Route, reply } from '../exchange.js';
 import { defaultsOf, headersIn, setStoredHeaders } from '../object-headers.js';
-import { withHead } from '../openapi.js';
 import type { ObjectStore, Parts } from '../parts.js';
 import { presentedToken, refuseToken } from '../presented-token.js';
 import { Problem } from '../problem.js';
-import { OF_BODY, OF_CLAIM, OF_READ, OF_WRITE, problems } from '../problem-schemas.js';
-import {
-  CLAIMED,
-  NOT_MODIFIED,
-  pathName,
-  READ_HEADERS,
-  SLASHES,
-  TOKEN_HEADERS,
-  WITH_TOKEN,
-  WITH_VERSION,
-  WITH_WRITE_ID,
-  WRITE_HEADERS,
-  written,
-} from '../wire-schemas.js';
+import { pathName, SLASHES, WITH_WRITE_ID } from '../wire-schemas.js';
 import { nameWrite, settled } from '../write-id.js';
+import { type StoreDescription, storeRoutes } from './store-routes.js';
 
 type ObjectParts = Parts & { readonly objects: ObjectStore };
 
@@ -47,81 +34,28 @@ const FOUND = {
   ...{ headers: HEADERS, content: { 'application/octet-stream': BYTES, '*/*': BYTES } },
 };
 
+const DESCRIPTION: StoreDescription = {
+  noun: 'Object',
+  path: '/v1/objects/*key',
+  names: z.object({ key: pathName(`The key of the object. ${SLASHES}`) }),
+  resource: ({ key }) => `objects/${key}`,
+  ...{ found: FOUND, range: { ...FOUND, description: 'The range.' } },
+  // Some generators know no wildcard. The note says that every type may be sent.
+  body: { 'application/octet-stream': BYTES },
+  bodyNote:
+    'Content-Type, which may be any, Cache-Control, Content-Disposition, Content-Language and `Fencing-Meta-…` are stored with it.',
+  version: z.string().nullable(),
+};
+
 /** Objects of S3, streamed both ways. */
 export function objectRoutes(parts: ObjectParts): readonly Route[] {
-  const path = '/v1/objects/*key';
-  const resource = ({ key = '' }) => `objects/${key}`;
-  const names = z.object({ key: pathName(`The key of the object. ${SLASHES}`) });
-  const read = { path: names, header: READ_HEADERS };
-  const write = { path: names, header: WRITE_HEADERS };
-  const claimed = { path: names, header: TOKEN_HEADERS };
-  const ranged = READ_HEADERS.extend({
-    Range: z.string().describe('One range of bytes.').exactOptional(),
-    'If-Range': z.string().describe('The entity tag that the range is of.').exactOptional(),
+  return storeRoutes(DESCRIPTION, {
+    read: (exchange) => getObject(parts, exchange),
+    write: (exchange) => putObject(parts, exchange),
+    remove: (exchange) => deleteObject(parts, exchange),
+    claim: (exchange) => claimObject(parts, exchange),
+    claimAndRead: (exchange) => claimAndGetObject(parts, exchange),
   });
-  const version = z.string().nullable();
-  const get: Route = {
-    ...{ method: 'get', path, verb: 'read', resource },
-    operation: {
-      operationId: 'readObject',
-      summary: 'Read an object',
-      requestParams: { path: names, header: ranged },
-      responses: {
-        ...{ 200: FOUND, 206: { ...FOUND, description: 'The range.' }, 304: NOT_MODIFIED },
-        ...problems([...OF_READ, 'range-not-satisfiable']),
-      },
-    },
-    handle: (exchange) => getObject(parts, exchange),
-  };
-  return [
-    ...withHead(get, {
-      ...{ operationId: 'headObject', summary: 'Read the headers only', requestParams: read },
-    }),
-    {
-      ...{ method: 'put', path, verb: 'write', resource },
-      operation: {
-        operationId: 'writeObject',
-        summary: 'Write an object',
-        description:
-          'Content-Type, which may be any, Cache-Control, Content-Disposition, Content-Language and `Fencing-Meta-…` are stored with it.',
-        requestParams: write,
-        // Some generators know no wildcard. The description says that every type may be sent.
-        requestBody: { required: true, content: { 'application/octet-stream': BYTES } },
-        responses: { 200: written(version, WITH_VERSION), ...problems([...OF_WRITE, ...OF_BODY]) },
-      },
-      handle: (exchange) => putObject(parts, exchange),
-    },
-    {
-      ...{ method: 'delete', path, verb: 'write', resource },
-      operation: {
-        operationId: 'deleteObject',
-        summary: 'Delete an object; its token stays',
-        requestParams: write,
-        responses: { 200: written(version, WITH_TOKEN), ...problems(OF_WRITE) },
-      },
-      handle: (exchange) => deleteObject(parts, exchange),
-    },
-    {
-      ...{ method: 'post', path: `${path}/claim`, verb: 'claim', resource },
-      operation: {
-        operationId: 'claimObject',
-        summary: 'Refuse lower tokens from now on',
-        requestParams: claimed,
-        responses: { 200: CLAIMED, ...problems(OF_CLAIM) },
-      },
-      handle: (exchange) => claimObject(parts, exchange),
-    },
-    {
-      ...{ method: 'post', path: `${path}/claim-and-get`, verb: 'claim', resource },
-      operation: {
-        operationId: 'claimAndReadObject',
-        summary: 'Refuse lower tokens from now on, and read, in one step',
-        requestParams: claimed,
-        responses: { 200: FOUND, ...problems([...OF_CLAIM, 'not-found']) },
-      },
-      handle: (exchange) => claimAndGetObject(parts, exchange),
-    },
-  ];
 }
 
 async function putObject(parts: ObjectParts, exchange: Exchange): Promise<void> {

@@ -4,99 +4,38 @@ import * as z from 'zod';
 import { jsonOf } from '../bodies.js';
 import { etagOf, expectedVersion, isNotModified } from '../conditions.js';
 import { checkAllowed, type Exchange, type Route, reply } from '../exchange.js';
-import { withHead } from '../openapi.js';
 import type { Parts, RecordStore } from '../parts.js';
 import { presentedToken, refuseToken } from '../presented-token.js';
 import { Problem } from '../problem.js';
-import { OF_BODY, OF_CLAIM, OF_READ, OF_WRITE, problems } from '../problem-schemas.js';
-import {
-  CLAIMED,
-  json,
-  NOT_MODIFIED,
-  pathName,
-  READ_HEADERS,
-  TOKEN_HEADERS,
-  WITH_TOKEN,
-  WITH_VERSION,
-  WITH_WRITE_ID,
-  WRITE_HEADERS,
-  written,
-} from '../wire-schemas.js';
+import { json, pathName, WITH_WRITE_ID } from '../wire-schemas.js';
 import { nameWrite, settled, settledClaim } from '../write-id.js';
+import { type StoreDescription, storeRoutes } from './store-routes.js';
 
 type RecordParts = Parts & { readonly records: RecordStore };
 
 const DOCUMENT: z.ZodType<Json> = z.any();
 const FOUND = { description: 'The document.', headers: WITH_WRITE_ID, content: json(DOCUMENT) };
 
-/** JSON documents in Postgres. */
-export function recordRoutes(parts: RecordParts): readonly Route[] {
-  const path = '/v1/records/:collection/:id';
-  const resource = ({ collection = '', id = '' }) => `records/${collection}/${id}`;
-  const names = z.object({
+const DESCRIPTION: StoreDescription = {
+  noun: 'Record',
+  path: '/v1/records/:collection/:id',
+  names: z.object({
     collection: pathName('The collection.'),
     id: pathName('The id of the document.'),
+  }),
+  resource: ({ collection, id }) => `records/${collection}/${id}`,
+  ...{ found: FOUND, body: json(DOCUMENT), version: z.string() },
+};
+
+/** JSON documents in Postgres. */
+export function recordRoutes(parts: RecordParts): readonly Route[] {
+  return storeRoutes(DESCRIPTION, {
+    read: (exchange) => getRecord(parts, exchange),
+    write: (exchange) => putRecord(parts, exchange),
+    remove: (exchange) => deleteRecord(parts, exchange),
+    claim: (exchange) => claimRecord(parts, exchange),
+    claimAndRead: (exchange) => claimAndGetRecord(parts, exchange),
   });
-  const read = { path: names, header: READ_HEADERS };
-  const write = { path: names, header: WRITE_HEADERS };
-  const claimed = { path: names, header: TOKEN_HEADERS };
-  const get: Route = {
-    ...{ method: 'get', path, verb: 'read', resource },
-    operation: {
-      operationId: 'readRecord',
-      summary: 'Read a JSON document',
-      requestParams: read,
-      responses: { 200: FOUND, 304: NOT_MODIFIED, ...problems(OF_READ) },
-    },
-    handle: (exchange) => getRecord(parts, exchange),
-  };
-  return [
-    ...withHead(get, { operationId: 'headRecord', summary: 'Read the headers only' }),
-    {
-      ...{ method: 'put', path, verb: 'write', resource },
-      operation: {
-        operationId: 'writeRecord',
-        summary: 'Write a JSON document',
-        requestParams: write,
-        requestBody: { required: true, content: json(DOCUMENT) },
-        responses: {
-          200: written(z.string(), WITH_VERSION),
-          ...problems([...OF_WRITE, ...OF_BODY]),
-        },
-      },
-      handle: (exchange) => putRecord(parts, exchange),
-    },
-    {
-      ...{ method: 'delete', path, verb: 'write', resource },
-      operation: {
-        operationId: 'deleteRecord',
-        summary: 'Delete a JSON document; its token stays',
-        requestParams: write,
-        responses: { 200: written(z.string(), WITH_TOKEN), ...problems(OF_WRITE) },
-      },
-      handle: (exchange) => deleteRecord(parts, exchange),
-    },
-    {
-      ...{ method: 'post', path: `${path}/claim`, verb: 'claim', resource },
-      operation: {
-        operationId: 'claimRecord',
-        summary: 'Refuse lower tokens from now on',
-        requestParams: claimed,
-        responses: { 200: CLAIMED, ...problems(OF_CLAIM) },
-      },
-      handle: (exchange) => claimRecord(parts, exchange),
-    },
-    {
-      ...{ method: 'post', path: `${path}/claim-and-get`, verb: 'claim', resource },
-      operation: {
-        operationId: 'claimAndReadRecord',
-        summary: 'Refuse lower tokens from now on, and read, in one step',
-        requestParams: claimed,
-        responses: { 200: FOUND, ...problems([...OF_CLAIM, 'not-found']) },
-      },
-      handle: (exchange) => claimAndGetRecord(parts, exchange),
-    },
-  ];
 }
 
 async function putRecord(parts: RecordParts, exchange: Exchange): Promise<void> {

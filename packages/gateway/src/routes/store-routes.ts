@@ -1,0 +1,123 @@
+import * as z from 'zod';
+import type { ZodOpenApiResponseObject } from 'zod-openapi';
+import type { Names, Route } from '../exchange.js';
+import { withHead } from '../openapi.js';
+import { OF_BODY, OF_CLAIM, OF_READ, OF_WRITE, problems } from '../problem-schemas.js';
+import {
+  json,
+  PRESENTED_TOKEN,
+  TOKEN,
+  WITH_TOKEN,
+  WITH_VERSION,
+  WRITE_ID,
+} from '../wire-schemas.js';
+
+const text = (description: string) => z.string().describe(description).exactOptional();
+
+const READ_HEADERS = z.object({
+  'If-Match': text('Entity tags.'),
+  'If-None-Match': text('Entity tags, or `*`.'),
+});
+const RANGE_HEADERS = READ_HEADERS.extend({
+  Range: text('One range of bytes.'),
+  'If-Range': text('The entity tag that the range is of.'),
+});
+const CLAIM_HEADERS = z.object({
+  'Fencing-Token': PRESENTED_TOKEN,
+  'Fencing-Resource': text(
+    'The resource of the lease that the token belongs to, percent-encoded as in a path. It must guard the key. By default it is the key, or collection/id.',
+  ),
+});
+const WRITE_HEADERS = CLAIM_HEADERS.extend({
+  'If-Match': text('One strong entity tag: the only version that may be replaced.'),
+  'If-None-Match': text('`*`: nothing may be there.'),
+});
+
+const NOT_MODIFIED = { description: 'The reader has this version.', headers: WITH_VERSION };
+const CLAIMED = {
+  description: 'Lower tokens are refused from now on.',
+  headers: WITH_TOKEN,
+  content: json(z.object({ token: TOKEN })),
+};
+
+/** The parts in which the routes of two stores differ. */
+export interface StoreDescription {
+  /** `Object`, as the names of operations end. */
+  readonly noun: 'Object' | 'Record';
+  readonly path: string;
+  readonly names: z.ZodObject;
+  resource(names: Names): string;
+  /** The answer to a read. */
+  readonly found: ZodOpenApiResponseObject;
+  /** The answer to a read of a range, if there are any. */
+  readonly range?: ZodOpenApiResponseObject;
+  readonly body: NonNullable<ZodOpenApiResponseObject['content']>;
+  readonly bodyNote?: string;
+  readonly version: z.ZodType;
+}
+
+type Handler = Route['handle'];
+
+/** The routes of the values of one store. */
+export function storeRoutes(
+  { noun, path, names, resource, found, range, body, bodyNote, version }: StoreDescription,
+  handlers: Readonly<Record<'read' | 'write' | 'remove' | 'claim' | 'claimAndRead', Handler>>,
+): readonly Route[] {
+  const what = noun === 'Object' ? 'an object' : 'a JSON document';
+  const written = json(z.object({ token: TOKEN, version, writeId: WRITE_ID }));
+  const read: Route = {
+    ...{ method: 'get', path, verb: 'read', resource, handle: handlers.read },
+    operation: {
+      ...{ operationId: `read${noun}`, summary: `Read ${what}` },
+      requestParams: { path: names, header: range ? RANGE_HEADERS : READ_HEADERS },
+      responses: {
+        ...{ 200: found, ...(range && { 206: range }), 304: NOT_MODIFIED },
+        ...problems(range ? [...OF_READ, 'range-not-satisfiable'] : OF_READ),
+      },
+    },
+  };
+  const write: Route = {
+    ...{ method: 'put', path, verb: 'write', resource, handle: handlers.write },
+    operation: {
+      ...{ operationId: `write${noun}`, summary: `Write ${what}` },
+      ...(bodyNote !== undefined && { description: bodyNote }),
+      requestParams: { path: names, header: WRITE_HEADERS },
+      requestBody: { required: true, content: body },
+      responses: {
+        200: { description: 'Applied.', headers: WITH_VERSION, content: written },
+        ...problems([...OF_WRITE, ...OF_BODY]),
+      },
+    },
+  };
+  const remove: Route = {
+    ...{ method: 'delete', path, verb: 'write', resource, handle: handlers.remove },
+    operation: {
+      ...{ operationId: `delete${noun}`, summary: `Delete ${what}; its token stays` },
+      requestParams: { path: names, header: WRITE_HEADERS },
+      responses: {
+        200: { description: 'Applied.', headers: WITH_TOKEN, content: written },
+        ...problems(OF_WRITE),
+      },
+    },
+  };
+  const claim: Route = {
+    ...{ method: 'post', path: `${path}/claim`, verb: 'claim', resource, handle: handlers.claim },
+    operation: {
+      ...{ operationId: `claim${noun}`, summary: 'Refuse lower tokens from now on' },
+      requestParams: { path: names, header: CLAIM_HEADERS },
+      responses: { 200: CLAIMED, ...problems(OF_CLAIM) },
+    },
+  };
+  const claimAndRead: Route = {
+    ...{ method: 'post', path: `${path}/claim-and-get`, verb: 'claim', resource },
+    operation: {
+      operationId: `claimAndRead${noun}`,
+      summary: 'Refuse lower tokens from now on, and read, in one step',
+      requestParams: { path: names, header: CLAIM_HEADERS },
+      responses: { 200: found, ...problems([...OF_CLAIM, 'not-found']) },
+    },
+    handle: handlers.claimAndRead,
+  };
+  const head = { operationId: `head${noun}`, requestParams: { path: names, header: READ_HEADERS } };
+  return [...withHead(read, head), write, remove, claim, claimAndRead];
+}
