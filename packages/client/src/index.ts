@@ -8,7 +8,7 @@
 import './node-version.js';
 import { InvalidArgumentError } from '@fenced/store';
 import { checkAttempts } from '@fenced/store/internal';
-import { Calls } from './calls.js';
+import { GatewayHttp } from './http.js';
 import { type AcquireOptions, type GatewayLease, Leases } from './leases.js';
 import { GatewayObjects } from './objects.js';
 import { GatewayRecords } from './records.js';
@@ -35,7 +35,7 @@ export interface FencedGatewayOptions {
 export class FencedGateway {
   /** As a `FencedS3`. */
   readonly objects: GatewayObjects;
-  readonly #calls: Calls;
+  readonly #http: GatewayHttp;
   readonly #tokens = new SignedTokens();
   readonly #leases: Leases;
   readonly #runtime: Runtime;
@@ -46,15 +46,15 @@ export class FencedGateway {
     checkAttempts(attemptsMax);
     if (key !== undefined && !/^[\w.~+/=-]+$/.test(key))
       throw new InvalidArgumentError('key must be an API key or a JSON Web Token');
-    this.#calls = new Calls(url, key, fetcher);
+    this.#http = new GatewayHttp(url, key, fetcher);
     this.#runtime = runtime;
-    this.#leases = new Leases(this.#calls, this.#tokens, runtime);
-    this.objects = new GatewayObjects(this.#calls, this.#tokens, attemptsMax, runtime);
+    this.#leases = new Leases(this.#http, this.#tokens, runtime);
+    this.objects = new GatewayObjects(this.#http, this.#tokens, attemptsMax, runtime);
   }
 
   /** As `records` of a `FencedPostgres`. @throws {InvalidArgumentError} */
   records(collection: string): GatewayRecords {
-    return new GatewayRecords(collection, this.#calls, this.#tokens, this.#runtime);
+    return new GatewayRecords(collection, this.#http, this.#tokens, this.#runtime);
   }
 
   /**

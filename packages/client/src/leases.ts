@@ -1,32 +1,22 @@
 import { checkSignal } from '@fenced/store/internal';
-import { type Calls, pathOf } from './calls.js';
+import { type GatewayHttp, pathOf } from './http.js';
 import { LeaseError } from './problems.js';
 import type { Runtime } from './runtime.js';
 import type { SignedTokens } from './signed-tokens.js';
 
 export interface AcquireOptions {
-  /** How long the lease lasts, in milliseconds, at most the gateway's `redis.maxTtlMs`. */
+  /** Milliseconds that the lease lasts, at most the gateway's `redis.maxTtlMs`. */
   readonly ttlMs: number;
-  /** How long to wait while somebody else holds it, at most the gateway's `limits.waitMsMax`. @default 0 */
+  /** Milliseconds to wait while another client holds the lock, at most the gateway's `limits.waitMsMax`. @default 0 */
   readonly waitMs?: number;
   readonly signal?: AbortSignal;
 }
 
-/** What a gateway says of a lease. */
-interface Told {
-  readonly leaseId: string;
-  readonly token: string;
-  readonly remainingMs: number;
-  /** How long the gateway itself took to get it. */
-  readonly elapsedMs: number;
-}
-
-/** A lease that was had through a gateway; a `Lease` of `@fenced/lock` as far as a holder uses it. */
+/** A lease that a gateway granted. It has the members of `Lease` of `@fenced/lock` that a holder uses. */
 export class GatewayLease implements AsyncDisposable {
   readonly resource: string;
-  /** Greater than the token of every earlier holder. What is written with it presents the gateway's signature, too. */
+  /** Greater than the token of every earlier holder. A write with it also presents the gateway's signature. */
   readonly token: bigint;
-  #signedToken: string;
   #id: string;
   readonly #leases: Leases;
   readonly #runtime: Runtime;
@@ -36,20 +26,9 @@ export class GatewayLease implements AsyncDisposable {
   #released: Promise<'released' | 'expired' | 'unknown'> | undefined;
 
   /** Made by `acquire`. */
-  constructor(
-    facts: {
-      readonly resource: string;
-      readonly token: bigint;
-      readonly signedToken: string;
-      readonly leaseId: string;
-      readonly deadlineMs: number;
-    },
-    leases: Leases,
-    runtime: Runtime,
-  ) {
+  constructor(facts: Granted & { readonly resource: string }, leases: Leases, runtime: Runtime) {
     this.resource = facts.resource;
     this.token = facts.token;
-    this.#signedToken = facts.signedToken;
     this.#id = facts.leaseId;
     this.#deadlineMs = facts.deadlineMs;
     this.#leases = leases;
@@ -57,21 +36,13 @@ export class GatewayLease implements AsyncDisposable {
     this.#watch();
   }
 
-  /**
-   * The token with the gateway's signature, `34.k1.…`, for the header `Fencing-Token`, and for `adopt` in another process. An
-   * extension renews the signature.
-   */
-  get signedToken(): string {
-    return this.#signedToken;
-  }
-
-  /** Aborts, with a {@link LeaseError} as reason, when the lease may no longer be relied on. */
+  /** Aborts when the lease is over, with a {@link LeaseError} as reason. */
   get signal(): AbortSignal {
     this.remainingMs();
     return this.#controller.signal;
   }
 
-  /** Milliseconds for which the lease may be relied on, by a monotonic clock; 0 when it is over. */
+  /** Milliseconds for which the lease is valid, by a monotonic clock; 0 when it is over. */
   remainingMs(): number {
     if (this.#controller.signal.aborted) return 0;
     const remainingMs = this.#deadlineMs - this.#runtime.nowMs();
@@ -89,17 +60,15 @@ export class GatewayLease implements AsyncDisposable {
   /**
    * Lets the lease last at least `ttlMs` from now on, with the same token.
    *
-   * @throws {LeaseError} `lease-lost`; another one where it may still last until its deadline
+   * @throws {LeaseError} `lease-lost`; after another code the lease may still last until its deadline
    */
   async extend(ttlMs: number): Promise<void> {
     this.ensure();
     try {
-      const extended = await this.#leases.extend(this.resource, this.#id, ttlMs);
-      const { leaseId, signedToken, deadlineMs } = extended;
+      const { leaseId, deadlineMs } = await this.#leases.extend(this.resource, this.#id, ttlMs);
       this.ensure();
-      // Their signatures are valid for longer.
+      // Its signature is valid for longer.
       this.#id = leaseId;
-      this.#signedToken = signedToken;
       this.#deadlineMs = Math.max(this.#deadlineMs, deadlineMs);
       this.#watch();
     } catch (error) {
@@ -108,14 +77,14 @@ export class GatewayLease implements AsyncDisposable {
     }
   }
 
-  /** Gives the lock up. Never throws; a second call has the outcome of the first. */
+  /** Releases the lock. Never throws. A second call returns the outcome of the first. */
   release(): Promise<'released' | 'expired' | 'unknown'> {
     this.#released ??= this.#leases.release(this.resource, this.#id).catch(() => 'unknown');
     this.#lose('the lease was released');
     return this.#released;
   }
 
-  /** For `JSON.stringify`. Without the lease's id: whoever knows that can release the lease. */
+  /** For `JSON.stringify`. It leaves out the lease's id, because that can release the lease. */
   toJSON(): object {
     const { resource, token } = this;
     return { resource, token: token.toString(), remainingMs: this.remainingMs() };
@@ -129,7 +98,7 @@ export class GatewayLease implements AsyncDisposable {
     this.#cancelTimer();
     const delayMs = Math.max(0, Math.ceil(this.#deadlineMs - this.#runtime.nowMs()));
     this.#cancelTimer = this.#runtime.after(delayMs, () => {
-      // Timers may fire a little early by the clock that counts.
+      // Timers may fire a little early by the monotonic clock.
       if (this.remainingMs() > 0) this.#watch();
     });
   }
@@ -140,14 +109,20 @@ export class GatewayLease implements AsyncDisposable {
   }
 }
 
+interface Granted {
+  readonly leaseId: string;
+  readonly token: bigint;
+  readonly deadlineMs: number;
+}
+
 /** The lease routes of a gateway. */
 export class Leases {
-  readonly #calls: Calls;
+  readonly #http: GatewayHttp;
   readonly #tokens: SignedTokens;
   readonly #runtime: Runtime;
 
-  constructor(calls: Calls, tokens: SignedTokens, runtime: Runtime) {
-    this.#calls = calls;
+  constructor(http: GatewayHttp, tokens: SignedTokens, runtime: Runtime) {
+    this.#http = http;
     this.#tokens = tokens;
     this.#runtime = runtime;
   }
@@ -155,52 +130,51 @@ export class Leases {
   async acquire(resource: string, options: AcquireOptions): Promise<GatewayLease> {
     const { ttlMs, waitMs = 0, signal } = options;
     checkSignal('signal', signal);
-    const told = await this.#ask('POST', resource, '', { ttlMs, waitMs }, signal);
-    return new GatewayLease({ resource, ...told }, this, this.#runtime);
+    const granted = await this.#grant('POST', resource, '', { ttlMs, waitMs }, signal);
+    return new GatewayLease({ resource, ...granted }, this, this.#runtime);
   }
 
-  async extend(
-    resource: string,
-    leaseId: string,
-    ttlMs: number,
-  ): Promise<{
-    readonly leaseId: string;
-    readonly signedToken: string;
-    readonly deadlineMs: number;
-  }> {
-    return this.#ask('PATCH', resource, `/${leaseId}`, { ttlMs });
+  extend(resource: string, leaseId: string, ttlMs: number): Promise<Granted> {
+    return this.#grant('PATCH', resource, `/${leaseId}`, { ttlMs });
   }
 
   async release(resource: string, leaseId: string): Promise<'released' | 'expired'> {
-    const answer = await this.#calls.ask({
-      ...{ method: 'DELETE', path: `leases/${resource}/${leaseId}`, resource, isWrite: false },
-    });
-    if (!answer.ok) throw new LeaseError(answer.problem);
-    return ((await answer.response.json()) as { outcome: 'released' | 'expired' }).outcome;
+    const response = await this.#send('DELETE', resource, `/${leaseId}`, {});
+    return ((await response.json()) as { outcome: 'released' | 'expired' }).outcome;
   }
 
-  async #ask(
+  async #grant(
     method: 'POST' | 'PATCH',
     resource: string,
     suffix: string,
-    body: object,
+    times: object,
     signal?: AbortSignal,
-  ) {
+  ): Promise<Granted> {
     pathOf(resource);
     const sentMs = this.#runtime.nowMs();
-    const answer = await this.#calls.ask({
-      ...{ method, path: `leases/${resource}${suffix}`, resource, isWrite: false, signal },
+    const response = await this.#send(method, resource, suffix, {
       headers: { 'Content-Type': 'application/json' },
-      body: Buffer.from(JSON.stringify(body)),
+      body: Buffer.from(JSON.stringify(times)),
+      signal,
     });
-    if (!answer.ok) throw new LeaseError(answer.problem);
-    const { leaseId, token, remainingMs, elapsedMs } = (await answer.response.json()) as Told;
+    const { leaseId, token, remainingMs, elapsedMs } = (await response.json()) as {
+      readonly [name in 'leaseId' | 'token']: string;
+    } & { readonly [name in 'remainingMs' | 'elapsedMs']: number };
     // Invariant: never later than the true deadline. The answer cannot have left the gateway before `sentMs + elapsedMs`.
     const deadlineMs = sentMs + elapsedMs + remainingMs;
-    return {
-      ...{ leaseId, deadlineMs, signedToken: token },
-      token: this.#tokens.keep(token, resource),
-    };
+    return { leaseId, deadlineMs, token: this.#tokens.keep(token, resource) };
+  }
+
+  async #send(
+    method: 'POST' | 'PATCH' | 'DELETE',
+    resource: string,
+    suffix: string,
+    sent: Pick<Parameters<GatewayHttp['ask']>[0], 'headers' | 'body' | 'signal'>,
+  ): Promise<Response> {
+    const path = `leases/${resource}${suffix}`;
+    const answer = await this.#http.ask({ method, path, resource, isWrite: false, ...sent });
+    if (answer.ok) return answer.response;
+    throw new LeaseError(answer.problem);
   }
 }
 

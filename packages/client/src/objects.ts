@@ -1,12 +1,9 @@
 import { Readable } from 'node:stream';
 import {
-  ConflictError,
   InvalidArgumentError,
   OutcomeUnknownError,
   StaleTokenError,
   StoreUnavailableError,
-  UnsupportedByStoreError,
-  VersionMismatchError,
 } from '@fenced/store';
 import {
   bodyBytes,
@@ -26,7 +23,6 @@ import type {
   CurrentStream,
   Edit,
   FencedS3,
-  Headers,
   PutOptions,
   ReadOptions,
   ReplaceOptions,
@@ -34,18 +30,17 @@ import type {
   Settlement,
   SettleOptions,
   Stat,
-  StoredHeaders,
   TokenOptions,
   UpdateOptions,
   Written,
 } from '@fenced/store/s3';
-import { backOff, settlementOf, writeIn } from './answers.js';
-import { type Answer, type Call, type Calls, pathOf } from './calls.js';
-import { errorOf, idOf } from './problems.js';
+import { type GatewayHttp, pathOf } from './http.js';
+import { keptHeaders, originOf, requestHeaders } from './object-headers.js';
 import type { Runtime } from './runtime.js';
-import type { Presented, SignedTokens } from './signed-tokens.js';
+import type { SignedTokens } from './signed-tokens.js';
+import { Values } from './values.js';
 
-/** What a `FencedS3` does that goes over HTTP: all but what only its operator may do. */
+/** The methods of a `FencedS3` that work through a gateway: all but those for the bucket's operator. */
 export type Objects = Pick<
   FencedS3,
   | 'put'
@@ -61,43 +56,38 @@ export type Objects = Pick<
   | 'settle'
 >;
 
-/** What of a body is wanted. */
 type Wanted = Pick<ReadOptions, 'signal' | 'range'>;
 
 const UNSETTLED_MAX = 1_000;
-const META = 'fencing-meta-';
-const META_OUT = 'Fencing-Meta-';
 
 /** The objects of a bucket, behind a gateway. Methods, options and errors are those of `FencedS3`. */
 export class GatewayObjects implements Objects {
-  readonly #calls: Calls;
+  readonly #values: Values;
   readonly #tokens: SignedTokens;
   readonly #attemptsMax: number;
-  readonly #runtime: Runtime;
   /** The keys of writes whose outcome is unknown, by their ids. */
   readonly #unsettled = new Map<string, string>();
 
   /** Made by `objects` of FencedGateway. */
-  constructor(calls: Calls, tokens: SignedTokens, attemptsMax: number, runtime: Runtime) {
-    this.#calls = calls;
+  constructor(http: GatewayHttp, tokens: SignedTokens, attemptsMax: number, runtime: Runtime) {
+    this.#values = new Values('objects', http, tokens, runtime);
     this.#tokens = tokens;
     this.#attemptsMax = attemptsMax;
-    this.#runtime = runtime;
   }
 
   /** As `put` of `FencedS3`. A stream is sent as it comes, and never held in memory. Without tags, storage classes and Object Lock. */
   async put(key: string, body: S3Body, options: PutOptions): Promise<Written> {
     checkCall(options);
     const headers = checkHeaders(options);
-    const { onProgress, expected, signal, bodyBytes: declaredBytes } = options;
+    const { onProgress, expected, bodyBytes: declaredBytes } = options;
     if (onProgress !== undefined) checkFunction('onProgress', onProgress);
     checkExpected(expected);
     const content = contentOf(body, (bytes) =>
       onProgress?.({ bodyBytes: bytes, storedBytes: bytes }),
     );
     const length = content instanceof Uint8Array ? undefined : declaredBytes;
-    return this.#write(key, options, {
-      ...{ method: 'PUT', body: content, signal },
+    return this.#write('PUT', key, options, {
+      body: content,
       headers: {
         ...requestHeaders(headers),
         ...condition(expected),
@@ -117,24 +107,27 @@ export class GatewayObjects implements Objects {
     const { attemptsMax = this.#attemptsMax, signal } = options;
     checkAttempts(attemptsMax);
     const { token } = this.#tokens.present(options.token, key);
-    for (let attempt = 1; ; attempt++) {
-      const current = await this.get(key, { ...(signal && { signal }) });
-      if (current !== null && current.token > token)
-        throw new StaleTokenError({ resource: key, presented: token, highest: current.token });
-      const edited = await edit(current);
-      const { body, ...headers } =
-        typeof edited === 'object' && 'body' in edited ? edited : { body: edited };
-      try {
-        return await this.put(key, body, {
-          ...{ ...keptHeaders(current), ...headers, token: options.token },
-          ...{ expected: current?.version ?? null, ...(signal && { signal }) },
-        });
-      } catch (error) {
-        if (!(error instanceof VersionMismatchError || error instanceof ConflictError)) throw error;
-        if (attempt >= attemptsMax) throw new ConflictError({ resource: key, attempts: attempt });
-      }
-      await backOff(this.#runtime, attempt, signal);
-    }
+    const call = { ...(signal && { signal }) };
+    return this.#values.update(
+      key,
+      { attemptsMax, signal },
+      {
+        read: () => this.get(key, call),
+        edit: async (current: Current | null) => {
+          if (current !== null && current.token > token)
+            throw new StaleTokenError({ resource: key, presented: token, highest: current.token });
+          return edit(current);
+        },
+        put: (edited, current) => {
+          const { body, ...headers } =
+            typeof edited === 'object' && 'body' in edited ? edited : { body: edited };
+          return this.put(key, body, {
+            ...{ ...keptHeaders(current), ...headers, ...call },
+            ...{ token: options.token, expected: current?.version ?? null },
+          });
+        },
+      },
+    );
   }
 
   /** As `get` of `FencedS3`. */
@@ -145,22 +138,24 @@ export class GatewayObjects implements Objects {
     options: ReadOptions = {},
   ): Promise<Current | null | Map<string, Current | null>> {
     checkRead(options, 'claimAndGet');
-    if (typeof keys === 'string') return this.#read(keys, options);
+    const read = async (key: string) => currentOf(key, await this.#read(key, options), options);
+    if (typeof keys === 'string') return read(keys);
     if (!Array.isArray(keys))
       throw new InvalidArgumentError('key must be a string, or an array of them');
-    return readEach(keys, (key) => this.#read(key, options));
+    return readEach(keys, read);
   }
 
   /** As `getStream` of `FencedS3`. Bytes that were damaged on the way end it with {@link StoreUnavailableError}. */
   async getStream(key: string, options: ReadOptions = {}): Promise<CurrentStream | null> {
     checkRead(options, 'claimAndGetStream');
-    return this.#stream(key, options);
+    return streamOf(key, await this.#read(key, options), options);
   }
 
-  /** As `stat` of `FencedS3`. A gateway does not tell `storedBytes` and `lastModifiedMs`. */
+  /** As `stat` of `FencedS3`. A gateway does not report `storedBytes` and `lastModifiedMs`. */
   async stat(key: string, options: CallOptions = {}): Promise<Stat | null> {
     checkCall(options);
-    const response = await this.#head(key, options.signal);
+    checkKey(key);
+    const response = await this.#values.head(key, options);
     if (response === null) return null;
     const bodyBytes = bodyBytesOf(response);
     return { ...originOf(response), bodyBytes, storedBytes: undefined, lastModifiedMs: undefined };
@@ -169,49 +164,39 @@ export class GatewayObjects implements Objects {
   /** As `claim` of `FencedS3`. */
   async claim(key: string, options: TokenOptions): Promise<void> {
     checkCall(options);
-    const { token, headers } = this.#tokens.present(options.token, key);
-    const answer = await this.#ask(key, {
-      ...{ method: 'POST', path: `objects/${key}/claim`, headers, token, isWrite: true },
-      signal: options.signal,
-    });
-    await refuse(answer, { resource: key, token, isWrite: true });
+    checkKey(key);
+    await this.#values.claim(key, options);
   }
 
   /** As `claimAndGet` of `FencedS3`. Needs the verbs `claim` and `read`. */
   async claimAndGet(key: string, options: TokenOptions): Promise<Current | null> {
-    return this.#read(key, options, this.#presented(key, options));
+    checkCall(options);
+    checkKey(key);
+    return currentOf(key, await this.#values.claimAndRead(key, options), options);
   }
 
   /** As `claimAndGetStream` of `FencedS3`. Needs the verbs `claim` and `read`. */
   async claimAndGetStream(key: string, options: TokenOptions): Promise<CurrentStream | null> {
-    return this.#stream(key, options, this.#presented(key, options));
+    checkCall(options);
+    checkKey(key);
+    return streamOf(key, await this.#values.claimAndRead(key, options), options);
   }
 
   /** As `delete` of `FencedS3`. */
   async delete(key: string, options: ReplaceOptions): Promise<Written> {
     checkCall(options);
-    const { expected, signal } = options;
-    checkExpected(expected);
-    return this.#write(key, options, { method: 'DELETE', headers: condition(expected), signal });
+    checkExpected(options.expected);
+    return this.#write('DELETE', key, options, { headers: condition(options.expected) });
   }
 
   /** As `highest` of `FencedS3`. Needs the verb `ratchet`. */
   async highest(key: string, options: CallOptions = {}): Promise<bigint> {
     checkCall(options);
-    const asked = { resource: key, isWrite: false };
-    const answer = await this.#calls.ask({
-      ...{
-        method: 'GET',
-        path: `ratchets/s3/${checkedKey(key)}`,
-        signal: options.signal,
-        ...asked,
-      },
-    });
-    const response = await refuse(answer, asked);
-    return BigInt(((await response.json()) as { token: string }).token);
+    checkKey(key);
+    return this.#values.highest('s3', key, options);
   }
 
-  /** As `settle` of `FencedS3`. Only the gateway that made the write can always tell; others know forty writes back. */
+  /** As `settle` of `FencedS3`. Only the gateway that made the write can always decide. Others know 40 writes back. */
   async settle(writeId: string, options: SettleOptions = {}): Promise<Settlement> {
     checkCall(options);
     const key = options.key ?? this.#unsettled.get(writeId);
@@ -219,93 +204,35 @@ export class GatewayObjects implements Objects {
       throw new InvalidArgumentError(
         `this process knows no unsettled write of that id: name its key writeId=${String(writeId).slice(0, 40)}`,
       );
-    const settlement = await settlementOf(this.#calls, 'objects', writeId, key, options.signal);
+    const settlement = await this.#values.settle(writeId, key, options);
     if (settlement !== 'unknown') this.#unsettled.delete(writeId);
     return settlement;
   }
 
-  async #read(key: string, options: Wanted, presented?: Presented): Promise<Current | null> {
-    const response = await this.#open(key, options, presented);
-    if (response === null) return null;
-    const pieces = await Array.fromAsync(piecesOf(key, response, options));
-    return { ...originOf(response), body: Buffer.concat(pieces) };
-  }
-
-  async #stream(
-    key: string,
-    options: Wanted,
-    presented?: Presented,
-  ): Promise<CurrentStream | null> {
-    const response = await this.#open(key, options, presented);
-    if (response === null) return null;
-    return {
-      ...originOf(response),
-      body: Readable.from(piecesOf(key, response, options), { objectMode: false }),
-      bodyBytes: bodyBytesOf(response),
-    };
-  }
-
-  #presented(key: string, options: TokenOptions): Presented {
-    checkCall(options);
-    return this.#tokens.present(options.token, key);
-  }
-
-  /** @param presented claims the key first @returns null where there is no object */
-  async #open(
-    key: string,
-    { signal, range }: Wanted,
-    presented: Presented | undefined,
-  ): Promise<Response | null> {
-    const asked = { resource: key, isWrite: presented !== undefined };
-    const answer = await this.#ask(key, {
-      ...(presented
-        ? { method: 'POST', path: `objects/${key}/claim-and-get` }
-        : { method: 'GET', path: `objects/${key}` }),
-      ...(range && { headers: { Range: `bytes=${range.start}-${range.end ?? ''}` } }),
-      ...{ ...asked, ...presented, signal },
-    });
-    if (!answer.ok && answer.problem.code === 'not-found') return null;
-    // Behind the end of a body there are no bytes, as there are none in the answer to HEAD.
-    if (!answer.ok && answer.problem.code === 'range-not-satisfiable')
-      return this.#head(key, signal);
-    return refuse(answer, { ...asked, ...presented });
-  }
-
-  async #head(key: string, signal: AbortSignal | undefined): Promise<Response | null> {
-    const call = { method: 'HEAD', path: `objects/${key}`, isWrite: false, signal } as const;
-    const answer = await this.#ask(key, call);
-    if (answer.ok) return answer.response;
-    // A refusal of HEAD has no body that would say why.
-    const response = await this.#open(key, { ...(signal && { signal }) }, undefined);
-    await response?.body?.cancel();
-    return response;
+  async #read(key: string, { signal, range }: Wanted): Promise<Response | null> {
+    checkKey(key);
+    const headers = range && { Range: `bytes=${range.start}-${range.end ?? ''}` };
+    return this.#values.read(key, { signal }, headers);
   }
 
   async #write(
+    method: 'PUT' | 'DELETE',
     key: string,
     options: TokenOptions,
-    call: Pick<Call, 'method' | 'headers' | 'body' | 'signal'>,
+    sent: Parameters<Values['write']>[3],
   ): Promise<Written> {
-    const { token, headers } = this.#tokens.present(options.token, key);
-    const answer = await this.#ask(key, {
-      ...{ ...call, path: `objects/${key}`, token, isWrite: true },
-      headers: { ...call.headers, ...headers },
-    });
-    const response = await refuse(answer, { resource: key, token, isWrite: true }, (error) =>
-      this.#note(error, key),
-    );
-    const { version, writeId } = await writeIn(response, key);
-    return { token, version, writeId: idOf(writeId) };
+    checkKey(key);
+    try {
+      return await this.#values.write(method, key, options, sent);
+    } catch (error) {
+      if (error instanceof OutcomeUnknownError) this.#note(error.writeId, key);
+      throw error;
+    }
   }
 
-  async #ask(key: string, call: Omit<Call, 'resource'>): Promise<Answer> {
-    checkedKey(key);
-    return this.#calls.ask({ ...call, resource: key });
-  }
-
-  #note(error: Error, key: string): void {
-    if (!(error instanceof OutcomeUnknownError) || error.writeId === '') return;
-    this.#unsettled.set(error.writeId, key);
+  #note(writeId: string, key: string): void {
+    if (writeId === '') return;
+    this.#unsettled.set(writeId, key);
     for (const [oldest] of this.#unsettled) {
       if (this.#unsettled.size <= UNSETTLED_MAX) break;
       this.#unsettled.delete(oldest);
@@ -313,27 +240,30 @@ export class GatewayObjects implements Objects {
   }
 }
 
-/** @throws the store's error where the gateway did not do it */
-async function refuse(
-  answer: Answer,
-  asked: { readonly resource: string; readonly token?: bigint; readonly isWrite: boolean },
-  note: (error: Error) => void = () => undefined,
-): Promise<Response> {
-  if (answer.ok) return answer.response;
-  const error = errorOf(answer.problem, asked);
-  note(error);
-  throw error;
-}
-
 /** @throws {InvalidArgumentError} */
-function checkedKey(key: string): string {
+function checkKey(key: string): void {
   if (typeof key !== 'string' || key === '')
     throw new InvalidArgumentError(`key must be a non-empty string type=${typeof key}`);
   pathOf(key);
-  return key;
 }
 
-/** The bytes of a body, each stretch of a stream as it comes. */
+async function currentOf(
+  key: string,
+  response: Response | null,
+  wanted: Wanted,
+): Promise<Current | null> {
+  if (response === null) return null;
+  const pieces = await Array.fromAsync(piecesOf(key, response, wanted));
+  return { ...originOf(response), body: Buffer.concat(pieces) };
+}
+
+function streamOf(key: string, response: Response | null, wanted: Wanted): CurrentStream | null {
+  if (response === null) return null;
+  const body = Readable.from(piecesOf(key, response, wanted), { objectMode: false });
+  return { ...originOf(response), body, bodyBytes: bodyBytesOf(response) };
+}
+
+/** The bytes of a body, those of a stream as they come. */
 function contentOf(
   body: S3Body,
   onRead: (bytes: number) => void,
@@ -361,7 +291,7 @@ function contentOf(
   })();
 }
 
-/** The bytes that were asked for. A gateway that does not know how many there are sends all of them. */
+/** The wanted bytes. A gateway that does not know the length sends all bytes. */
 async function* piecesOf(
   key: string,
   response: Response,
@@ -376,62 +306,13 @@ async function* piecesOf(
   }
 }
 
-/** How many bytes the whole body has. */
+/** The length of the whole body, if the gateway knows it. */
 function bodyBytesOf({ headers }: Response): number | undefined {
   const bytes = headers.get('content-range')?.split('/')[1] ?? headers.get('content-length');
   return bytes === null ? undefined : Number(bytes);
 }
 
-function requestHeaders(headers: Headers): Record<string, string> {
-  const { contentType, cacheControl, contentDisposition, contentLanguage } = headers;
-  for (const name of ['storageClass', 'tags', 'objectLock'] as const)
-    if (headers[name] !== undefined)
-      throw new UnsupportedByStoreError(`${name} cannot be given through a gateway`);
-  return {
-    ...(contentType !== undefined && { 'Content-Type': contentType }),
-    ...(cacheControl !== undefined && { 'Cache-Control': cacheControl }),
-    ...(contentDisposition !== undefined && { 'Content-Disposition': contentDisposition }),
-    ...(contentLanguage !== undefined && { 'Content-Language': contentLanguage }),
-    ...Object.fromEntries(
-      Object.entries(headers.metadata ?? {}).map(([name, value]) => [META_OUT + name, value]),
-    ),
-  };
-}
-
 function condition(expected: string | null | undefined): Record<string, string> {
   if (expected === undefined) return {};
   return expected === null ? { 'If-None-Match': '*' } : { 'If-Match': `"${expected}"` };
-}
-
-function originOf({ headers }: Response): StoredHeaders & Omit<Current, 'body'> {
-  const metadata = [...headers].flatMap(([name, value]) =>
-    name.startsWith(META) ? [[name.slice(META.length), value]] : [],
-  );
-  const defaults = headers.get('fencing-defaults')?.split(', ') ?? [];
-  const text = (name: string): string | undefined =>
-    defaults.includes(name) ? undefined : (headers.get(name) ?? undefined);
-  return {
-    token: BigInt(headers.get('fencing-token') ?? 0),
-    version: headers.get('etag')?.slice(1, -1) ?? '',
-    writeId: idOf(headers.get('fencing-write-id') ?? ''),
-    metadata: Object.fromEntries(metadata),
-    contentType: text('content-type'),
-    cacheControl: text('cache-control'),
-    contentDisposition: text('content-disposition'),
-    contentLanguage: text('content-language'),
-    storageClass: undefined,
-  };
-}
-
-/** The headers that an update does not give stay as they were. */
-function keptHeaders(current: Current | null): Headers {
-  if (current === null) return {};
-  const { metadata, contentType, cacheControl, contentDisposition, contentLanguage } = current;
-  return {
-    ...(contentType !== undefined && { contentType }),
-    ...(cacheControl !== undefined && { cacheControl }),
-    ...(contentDisposition !== undefined && { contentDisposition }),
-    ...(contentLanguage !== undefined && { contentLanguage }),
-    ...(Object.keys(metadata).length > 0 && { metadata }),
-  };
 }

@@ -15,7 +15,7 @@ import {
 import { errorJson } from '@fenced/store/internal';
 import { codeIn, type ProblemCode } from './protocol/problem-codes.js';
 
-/** A problem document (RFC 9457) of a gateway; what is none counts as one without a code. */
+/** A problem document (RFC 9457) of a gateway. Any other answer counts as one without a code. */
 export interface ProblemDocument {
   readonly code: ProblemCode | null;
   readonly status: number;
@@ -24,11 +24,11 @@ export interface ProblemDocument {
   readonly members: Readonly<Record<string, unknown>>;
 }
 
-/** A lease could not be had, extended or released; `code` is that of the problem document. */
+/** A lease was not granted, extended or released. `code` is that of the problem document. */
 export class LeaseError extends Error {
-  /** `held`, `no-quorum`, `lease-lost` and so on, as docs/gateway.md lists them; null where what answered was no gateway. */
+  /** `held`, `no-quorum`, `lease-lost` …, as docs/gateway.md lists them; null if the answer is not a gateway's. */
   readonly code: ProblemCode | null;
-  /** When to try again, where that helps. */
+  /** Time until another try makes sense; undefined if none does. */
   readonly retryAfterMs: number | undefined;
 
   constructor(
@@ -54,7 +54,7 @@ export async function readProblem(response: Response): Promise<ProblemDocument> 
     try {
       members = Object(JSON.parse(text));
     } catch {
-      // Cut off on the way: the status still tells something.
+      // The document was cut off on the way. The status still says something.
     }
   const { type, detail, title, retryAfterMs } = members;
   return {
@@ -66,19 +66,19 @@ export async function readProblem(response: Response): Promise<ProblemDocument> 
   };
 }
 
-/** What was asked, for the errors that name it. */
-export interface Asked {
+/** The subject of a request, for the errors that name it. */
+export interface Subject {
   readonly resource: string;
   readonly token?: bigint;
-  /** Whether something may have been written although the answer does not say so. */
+  /** True if the request may have written something although no answer says so. */
   readonly isWrite: boolean;
 }
 
 /** The error that the store itself would have thrown. */
-export function errorOf(problem: ProblemDocument, asked: Asked): Error {
-  const { resource, token } = asked;
+export function errorOf(problem: ProblemDocument, subject: Subject): Error {
+  const { resource, token } = subject;
   const { code, status, members } = problem;
-  const said = `${problem.detail || 'an answer that is none of a gateway'} resource=${resource} status=${status}`;
+  const said = `${problem.detail || "the answer is not a gateway's"} resource=${resource} status=${status}`;
   switch (code) {
     case 'stale-token':
       return new StaleTokenError({
@@ -125,18 +125,18 @@ export function errorOf(problem: ProblemDocument, asked: Asked): Error {
     case 'request-timeout':
       return new StoreUnavailableError(said);
     default:
-      return unsaid(asked, new Error(said));
+      return noAnswer(subject, new Error(said));
   }
 }
 
-/** The error where nobody said what became of a request that was sent. */
-export function unsaid({ resource, isWrite }: Asked, cause: unknown): Error {
+/** The error for a request that was sent, and whose outcome no answer reports. */
+export function noAnswer({ resource, isWrite }: Subject, cause: unknown): Error {
   return isWrite
     ? unknownWrite(resource, '', cause)
     : new StoreUnavailableError(`the gateway did not answer resource=${resource}`, { cause });
 }
 
-/** @param writeId empty where the gateway named none */
+/** @param writeId empty if the gateway named none */
 export function unknownWrite(
   resource: string,
   writeId: string,
@@ -146,7 +146,7 @@ export function unknownWrite(
   return new OutcomeUnknownError(facts, cause === undefined ? {} : { cause });
 }
 
-/** The id of a write out of the name that the gateway gives it: `objects.<id>.<key>`. */
+/** The id in the gateway's name of a write: `objects.<id>.<key>`. */
 export function idOf(name: string): string {
   return name.split('.')[1] ?? '';
 }

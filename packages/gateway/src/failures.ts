@@ -8,29 +8,14 @@ import {
   StaleTokenError,
   VersionMismatchError,
 } from '@fenced/store';
+import { CredentialsUnavailableError } from './keys.js';
 import { Problem } from './problem.js';
 import { SignatureError } from './token-signer.js';
 
-/** When to try again, where nobody knows better. */
+/** Time until another try, if nothing better is known. */
 const RETRY_AFTER_MS = 1_000;
 
-/** What errors of the stores mean to a client. Those with facts of their own stand below. */
-const OF_STORES: Readonly<Record<FencedStoreErrorCode, ProblemCode>> = {
-  'stale-token': 'stale-token',
-  conflict: 'conflict',
-  'version-mismatch': 'precondition-failed',
-  'outcome-unknown': 'outcome-unknown',
-  'unsafe-store': 'unsafe-store',
-  unsupported: 'unsupported',
-  'corrupt-object': 'corrupt-object',
-  'ratchet-lost': 'ratchet-lost',
-  'store-setup': 'store-setup',
-  unavailable: 'unavailable',
-  'invalid-token': 'invalid-token',
-  'invalid-argument': 'invalid-request',
-};
-
-/** What errors of a lock service mean; the gateway knows them by their code only. */
+/** The problems for a lock service's errors, which the gateway knows by their codes only. */
 const OF_LOCKS: Readonly<Record<string, ProblemCode>> = {
   held: 'held',
   timeout: 'held',
@@ -47,35 +32,26 @@ const OF_LOCKS: Readonly<Record<string, ProblemCode>> = {
   'invalid-argument': 'invalid-request',
 };
 
-/** After which a client may try the same again. */
+/** After these a client may try the same again. */
 const PASSING: readonly ProblemCode[] = [
-  'held',
-  'conflict',
-  'no-quorum',
-  'unavailable',
-  'shutting-down',
+  ...(['held', 'conflict', 'no-quorum', 'unavailable', 'shutting-down'] as const),
 ];
 
-/** What of the message only operators may read: addresses, names of buckets, what a server said. The log has the whole. */
+/** Only operators may read these messages, which may contain addresses, buckets and servers' texts. The log has them. */
 const INTERNAL: readonly ProblemCode[] = [
-  'store-setup',
-  'unsafe-store',
-  'unavailable',
-  'lock-setup',
-  'no-quorum',
-  'corrupt-object',
+  ...(['store-setup', 'unsafe-store', 'unavailable'] as const),
+  ...(['lock-setup', 'no-quorum', 'corrupt-object'] as const),
 ];
 
-/** What a failed request is answered. An error that nobody expected is a failure of the gateway itself. */
+/** The answer to a failed request. An unexpected error is a failure of the gateway itself. */
 export function problemOf(error: unknown): Problem {
   if (error instanceof Problem) return error;
   if (error instanceof InvalidPathError) return new Problem('invalid-path', error.message);
   if (error instanceof FencedStoreError) return ofStore(error);
   if (error instanceof SignatureError)
     return new Problem('invalid-token', error.message, { members: { fault: error.fault } });
-  // By its name: its module needs a library that only gateways with such credentials have.
-  if ((error as Error | null)?.name === 'CredentialsUnavailableError')
-    return new Problem('unavailable', 'who is asking cannot be checked now', {
+  if (error instanceof CredentialsUnavailableError)
+    return new Problem('unavailable', 'the credentials cannot be checked now', {
       retryAfterMs: RETRY_AFTER_MS,
       cause: error,
     });
@@ -85,7 +61,7 @@ export function problemOf(error: unknown): Problem {
 }
 
 function ofStore(error: FencedStoreError): Problem {
-  const code = OF_STORES[error.code];
+  const code = codeOf(error.code);
   const members = {
     ...(error instanceof StaleTokenError && {
       presented: String(error.presented),
@@ -103,6 +79,11 @@ function ofStore(error: FencedStoreError): Problem {
     retryAfterMs: PASSING.includes(code) ? RETRY_AFTER_MS : undefined,
     cause: error,
   });
+}
+
+function codeOf(code: FencedStoreErrorCode): ProblemCode {
+  if (code === 'version-mismatch') return 'precondition-failed';
+  return code === 'invalid-argument' ? 'invalid-request' : code;
 }
 
 function ofLock(code: ProblemCode, error: Error): Problem {

@@ -45,12 +45,10 @@ export function createMetrics(sources: MetricsSources = {}): Metrics {
   const registers = [registry];
   collectDefaultMetrics({ register: registry });
   watch(sources, registers);
-  const requests = new Counter({
-    name: 'fenced_gateway_requests_total',
-    help: 'Requests that have ended.',
-    labelNames: ['route', 'method', 'status', 'outcome'],
-    registers,
-  });
+  const counter = (name: string, help: string, ...labelNames: string[]): Counter =>
+    new Counter({ name: `fenced_gateway_${name}_total`, help, labelNames, registers });
+  const labels = ['route', 'method', 'status', 'outcome'];
+  const requests = counter('requests', 'Requests that have ended.', ...labels);
   const durations = new Histogram({
     name: 'fenced_gateway_request_duration_seconds',
     help: 'From the headers of a request to the end of its answer.',
@@ -58,34 +56,19 @@ export function createMetrics(sources: MetricsSources = {}): Metrics {
     buckets: DURATION_BUCKETS_S,
     registers,
   });
-  const leases = new Counter({
-    name: 'fenced_gateway_lease_requests_total',
-    help: 'Requests for a lease.',
-    labelNames: ['outcome'],
-    registers,
-  });
-  const stale = new Counter({
-    name: 'fenced_gateway_stale_writes_total',
-    help: 'Writes that were refused because of a stale token.',
-    labelNames: ['store'],
-    registers,
-  });
-  const unknown = new Counter({
-    name: 'fenced_gateway_unknown_outcomes_total',
-    help: 'Writes whose outcome is unknown.',
-    labelNames: ['store'],
-    registers,
-  });
+  const leases = counter('lease_requests', 'Requests for a lease.', 'outcome');
+  const stale = counter('stale_writes', 'Writes refused because of a stale token.', 'store');
+  const unknown = counter('unknown_outcomes', 'Writes whose outcome is unknown.', 'store');
   const limits: (() => readonly RoomUse[])[] = [];
   watchLimits(() => limits.flatMap((uses) => uses()), registers);
   return {
     observe: ({ route, method, status, durationMs, outcome, resource }) => {
-      const labels = {
+      const about = {
         route: route ?? 'none',
         method: METHODS.includes(method) ? method : 'other',
       };
-      requests.inc({ ...labels, status: String(status), outcome });
-      durations.observe(labels, durationMs / 1_000);
+      requests.inc({ ...about, status: String(status), outcome });
+      durations.observe(about, durationMs / 1_000);
       if (route === '/v1/leases/{resource}')
         leases.inc({ outcome: outcome === 'ok' ? 'acquired' : outcome });
       const store = resource?.split('/', 1)[0] ?? 'none';

@@ -1,51 +1,41 @@
-import type { LeaseService, ObjectStore, RecordStore } from './parts.js';
+import type { ObjectStore, Parts } from './parts.js';
 import type { Runtime } from './runtime.js';
 import { shared } from './shared.js';
 
-/** What one look at all dependencies found. */
+/** The result of one check of all dependencies. */
 export interface Found {
   readonly isReady: boolean;
   /** One for each dependency, as `[+]redis 3 of 3 nodes vote`. */
   readonly lines: readonly string[];
-  /** What is missing, for the log: with what only operators may know. Null if nothing is. */
+  /** The failures, with details for operators only, for the log. Null if there are none. */
   readonly reason: Error | null;
 }
 
-interface Dependency {
-  readonly name: string;
-  /** @returns what to say of it. @throws where it cannot be relied on */
-  look(): Promise<string>;
-}
+/** Resolves with a remark if the dependency can be used, and rejects if it cannot. */
+type Check = () => Promise<string>;
+type Dependencies = Pick<Parts, 'redlock' | 'objects' | 'records'>;
 
-/** How long a dependency may take to answer. */
-const LOOK_LIMIT_MS = 3_000;
-/** So long everybody who asks is told the same. */
+/** Time for a dependency to answer. */
+const CHECK_LIMIT_MS = 3_000;
+/** Time for which all callers get the same result. */
 const FRESH_MS = 500;
-/** The part of a node's `maxmemory` above which operators are to know of it. */
+/** The part of a node's `maxmemory` above which a line warns. */
 const MEMORY_WARNING = 0.75;
-/** A name that is only looked at. */
+/** A name that is only read. */
 const NAME = 'fenced-readyz';
 
-/** Whether this gateway can do its work now. Not remembered for longer than a moment, so it comes back by itself. */
+/** Checks whether this gateway can do its work now. A result is kept for a moment only, so readiness recovers by itself. */
 export class Readiness {
-  readonly #dependencies: readonly Dependency[];
+  readonly #checks: ReadonlyMap<string, Check>;
   readonly #draining: AbortSignal | undefined;
   readonly #runtime: Runtime;
   readonly #found: () => Promise<Found>;
 
-  constructor(
-    parts: {
-      readonly redlock: LeaseService;
-      readonly objects?: ObjectStore | undefined;
-      readonly records?: RecordStore | undefined;
-    },
-    draining: AbortSignal | undefined,
-    runtime: Runtime,
-  ) {
-    this.#dependencies = dependenciesOf(parts);
+  constructor(parts: Dependencies, draining: AbortSignal | undefined, runtime: Runtime) {
+    this.#checks = checksOf(parts);
     this.#draining = draining;
     this.#runtime = runtime;
-    this.#found = shared(() => this.#lookAtAll(), FRESH_MS, runtime);
+    this.#found = shared(() => this.#checkAll(), FRESH_MS, runtime);
   }
 
   async look(): Promise<Found> {
@@ -56,65 +46,51 @@ export class Readiness {
     return this.#found();
   }
 
-  async #lookAtAll(): Promise<Found> {
-    const found = await Promise.all(
-      this.#dependencies.map(async ({ name, look }) => {
+  async #checkAll(): Promise<Found> {
+    const results = await Promise.all(
+      [...this.#checks].map(async ([name, check]) => {
         try {
-          return { line: `[+]${name} ${await this.#inTime(look())}`, failures: [] };
+          return { line: `[+]${name} ${await this.#inTime(check())}`, failures: [] };
         } catch (error) {
-          return { line: `[-]${name} ${reasonOf(error)}`, failures: [{ name, error }] };
+          return { line: `[-]${name} ${remarkOf(error)}`, failures: [{ name, error }] };
         }
       }),
     );
-    const failures = found.flatMap((one) => one.failures);
+    const failures = results.flatMap((result) => result.failures);
+    const messages = failures.map(({ name, error }) => `${name}: ${(error as Error).message}`);
+    const isReady = failures.length === 0;
     return {
-      isReady: failures.length === 0,
-      lines: found.map(({ line }) => line),
-      reason: failures.length === 0 ? null : asReason(failures),
+      isReady,
+      lines: results.map(({ line }) => line),
+      reason: isReady ? null : new Error(messages.join('; '), { cause: failures[0]?.error }),
     };
   }
 
   async #inTime<Value>(promise: Promise<Value>): Promise<Value> {
     const { promise: late, reject } = Promise.withResolvers<never>();
-    const cancel = this.#runtime.after(LOOK_LIMIT_MS, () =>
-      reject(new Error(`no answer within ${LOOK_LIMIT_MS} ms`)),
+    const cancel = this.#runtime.after(CHECK_LIMIT_MS, () =>
+      reject(new Error(`no answer within ${CHECK_LIMIT_MS} ms`)),
     );
     return Promise.race([promise, late]).finally(cancel);
   }
 }
 
-function dependenciesOf({
-  redlock,
-  objects,
-  records,
-}: {
-  readonly redlock: LeaseService;
-  readonly objects?: ObjectStore | undefined;
-  readonly records?: RecordStore | undefined;
-}): readonly Dependency[] {
-  return [
-    { name: 'lock', look: () => votes(redlock) },
-    ...(objects ? [{ name: 's3', look: () => reachable(objects) }] : []),
-    ...(records
-      ? [
-          {
-            name: 'postgres',
-            look: () =>
-              records
-                .records(NAME)
-                .highest(NAME)
-                .then(() => 'ok'),
-          },
-        ]
-      : []),
-  ];
+function checksOf({ redlock, objects, records }: Dependencies): ReadonlyMap<string, Check> {
+  const checks = new Map<string, Check>([['lock', () => votes(redlock)]]);
+  if (objects) checks.set('s3', () => reachable(objects));
+  if (records)
+    checks.set('postgres', async () => {
+      await records.records(NAME).highest(NAME);
+      return 'ok';
+    });
+  return checks;
 }
 
-async function votes(redlock: LeaseService): Promise<string> {
+async function votes(redlock: Parts['redlock']): Promise<string> {
   if (redlock.status === undefined) return 'ok';
   const nodes = await redlock.status();
   const voting = nodes.filter(({ reachable, noVote }) => reachable && noVote === null).length;
-  // A node that was never used, or has restarted, votes as soon as somebody asks for a lease.
+  // A node that was never used, or has restarted, votes as soon as a client asks for a lease.
   const reachable = nodes.filter((node) => node.reachable).length;
   const filling = nodes.filter(
     ({ usedMemoryBytes = 0, maxMemoryBytes }) =>
@@ -126,20 +102,15 @@ async function votes(redlock: LeaseService): Promise<string> {
   return text;
 }
 
-/** The store has been seen to enforce what fencing rests on, and answers now. */
+/** The bucket answers, and was found to enforce conditional writes. */
 async function reachable(objects: ObjectStore): Promise<string> {
   await objects.probe();
   await objects.highest(NAME);
   return 'ok';
 }
 
-function asReason(failures: readonly { readonly name: string; readonly error: unknown }[]): Error {
-  const all = failures.map(({ name, error }) => `${name}: ${(error as Error).message}`);
-  return new Error(all.join('; '), { cause: failures[0]?.error });
-}
-
-/** Without addresses and what else only operators may know. */
-function reasonOf(error: unknown): string {
+/** A remark without addresses and other details for operators only. */
+function remarkOf(error: unknown): string {
   const { code, message } = error as { code?: string; message?: string };
   return code ?? message ?? 'failed';
 }

@@ -1,14 +1,14 @@
 import { InvalidArgumentError, StoreUnavailableError } from '@fenced/store';
-import { type Asked, type ProblemDocument, readProblem, unsaid } from './problems.js';
+import { errorOf, noAnswer, type ProblemDocument, readProblem, type Subject } from './problems.js';
 import { encodedPath, segmentsOf } from './protocol/path.js';
 
 /** A request to a gateway. */
-export interface Call extends Asked {
+export interface GatewayRequest extends Subject {
   readonly method: 'GET' | 'HEAD' | 'PUT' | 'POST' | 'PATCH' | 'DELETE';
   /** Behind `/v1/`, not encoded. */
   readonly path: string;
   readonly headers?: Readonly<Record<string, string>>;
-  readonly body?: Uint8Array | AsyncIterable<Uint8Array>;
+  readonly body?: Uint8Array | AsyncIterable<Uint8Array> | undefined;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -16,14 +16,14 @@ export type Answer =
   | { readonly ok: true; readonly response: Response }
   | { readonly ok: false; readonly problem: ProblemDocument };
 
-/** What `fetch` fails with before a connection is there: nothing was sent. */
+/** Errors of `fetch` before there is a connection: nothing was sent. */
 const NOT_SENT: ReadonlySet<unknown> = new Set([
   ...['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH'],
   ...['UND_ERR_CONNECT_TIMEOUT', 'CERT_HAS_EXPIRED', 'DEPTH_ZERO_SELF_SIGNED_CERT'],
 ]);
 
 /** Requests to one gateway, or to the load balancer before several. */
-export class Calls {
+export class GatewayHttp {
   readonly #base: URL;
   readonly #fetch: typeof fetch;
   readonly #authorization: Readonly<Record<string, string>>;
@@ -31,7 +31,9 @@ export class Calls {
   /** @throws {InvalidArgumentError} */
   constructor(url: string | URL, key: string | undefined, fetcher: typeof fetch) {
     if (!URL.canParse(String(url)) || !/^https?:$/.test(new URL(url).protocol))
-      throw new InvalidArgumentError('url must be that of a gateway, http:// or https://');
+      throw new InvalidArgumentError(
+        `url must be the address of a gateway, http:// or https:// value=${String(url).slice(0, 80)}`,
+      );
     this.#base = new URL(url);
     if (!this.#base.pathname.endsWith('/')) this.#base.pathname += '/';
     this.#fetch = fetcher;
@@ -40,11 +42,12 @@ export class Calls {
 
   /**
    * @throws {InvalidArgumentError} for a name that no path can carry
-   * @throws {StoreUnavailableError} where nothing was sent, or nothing was written
-   * @throws {OutcomeUnknownError} where a write was sent, and no answer came
-   * @throws what the body throws, or the signal's reason, where nothing was written for it
+   * @throws {StoreUnavailableError} if nothing was sent, or a read got no answer
+   * @throws {OutcomeUnknownError} if a write was sent, and no answer came
+   * @throws the body's error, or the signal's reason, if nothing was written for it
    */
-  async ask({ method, path, headers, body, signal, ...asked }: Call): Promise<Answer> {
+  async ask(request: GatewayRequest): Promise<Answer> {
+    const { method, path, headers, body, signal } = request;
     const target = `v1${pathOf(path)}`;
     signal?.throwIfAborted();
     const source = body && !(body instanceof Uint8Array) ? new Source(body) : null;
@@ -59,15 +62,21 @@ export class Calls {
       } as RequestInit);
     } catch (error) {
       if (source?.failure) throw source.failure.error;
-      // What was not sent to its end is no request that anybody may act upon.
-      if (source?.isWhole === false) throw aborted(signal) ?? unavailable(error);
-      if (!asked.isWrite && signal?.aborted) throw signal.reason;
-      throw wasNotSent(error)
-        ? unavailable(error)
-        : unsaid(asked, signal?.aborted ? signal.reason : error);
+      const reason: unknown = signal?.aborted ? signal.reason : undefined;
+      // No server may act upon a request that was not sent to its end.
+      if (source?.isWhole === false) throw reason ?? unavailable(error);
+      if (!request.isWrite && signal?.aborted) throw reason;
+      throw wasNotSent(error) ? unavailable(error) : noAnswer(request, reason ?? error);
     }
     if (response.ok) return { ok: true, response };
     return { ok: false, problem: await readProblem(response) };
+  }
+
+  /** The response to a request that succeeded. @throws the store's own error, and as `ask` */
+  async send(request: GatewayRequest): Promise<Response> {
+    const answer = await this.ask(request);
+    if (answer.ok) return answer.response;
+    throw errorOf(answer.problem, request);
   }
 }
 
@@ -84,7 +93,7 @@ export function pathOf(name: string): string {
   }
 }
 
-/** A body as it is sent, and what became of it. */
+/** A body that is sent, and whether it was sent to its end. */
 class Source {
   isWhole = false;
   failure: { readonly error: unknown } | null = null;
@@ -113,8 +122,4 @@ function wasNotSent(error: unknown): boolean {
 
 function unavailable(cause: unknown): Error {
   return new StoreUnavailableError('the gateway cannot be reached; nothing was written', { cause });
-}
-
-function aborted(signal: AbortSignal | undefined): unknown {
-  return signal?.aborted ? signal.reason : undefined;
 }
