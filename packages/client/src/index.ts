@@ -1,9 +1,9 @@
 /**
- * The gateway, from programs in TypeScript: the methods, options and errors of the stores, over HTTP, so that a program goes from
- * one to the other by one line. It needs nothing but `fetch`.
+ * The TypeScript client of a gateway. It has the methods, options and errors of the stores, over
+ * HTTP: a program changes one line to go from one to the other. It needs nothing but `fetch`.
  *
- * A write whose answer was lost between here and the gateway is `OutcomeUnknownError` with an empty `writeId`: the gateway
- * may or may not have had it. Write again with the same token, or read and see.
+ * If the answer to a write is lost on its way from the gateway, the call fails with
+ * `OutcomeUnknownError` and an empty `writeId`. Write again with the same token, or read the value.
  */
 import './node-version.js';
 import { InvalidArgumentError } from '@fenced/store';
@@ -22,18 +22,21 @@ export type { GatewayRecords, Records } from './records.js';
 export type { Runtime } from './runtime.js';
 
 export interface FencedGatewayOptions {
-  /** Of the gateway, or of the load balancer before several: `https://gateway.example:8080`. */
+  /**
+   * The address of the gateway, or of the load balancer before several:
+   * `https://gateway.example:8080`.
+   */
   readonly url: string | URL;
   /** The API key, or a JSON Web Token. */
   readonly key?: string;
-  /** How often an update that lost a race to others is tried, from 1 to 1000. @default 20 */
+  /** The number of tries of an update that loses races, from 1 to 1000. @default 20 */
   readonly attemptsMax?: number;
-  /** For proxies, certificates and limits of one's own. @default globalThis.fetch */
+  /** For proxies, certificates and limits of your own. @default globalThis.fetch */
   readonly fetch?: typeof fetch;
 }
 
 export class FencedGateway {
-  /** As a `FencedS3`. */
+  /** Has the methods of `FencedS3`. */
   readonly objects: GatewayObjects;
   readonly #http: GatewayHttp;
   readonly #tokens = new SignedTokens();
@@ -52,7 +55,7 @@ export class FencedGateway {
     this.objects = new GatewayObjects(this.#http, this.#tokens, attemptsMax, runtime);
   }
 
-  /** As `records` of a `FencedPostgres`. @throws {InvalidArgumentError} */
+  /** As `records` of `FencedPostgres`. @throws {InvalidArgumentError} */
   records(collection: string): GatewayRecords {
     return new GatewayRecords(collection, this.#http, this.#tokens, this.#runtime);
   }
@@ -60,17 +63,32 @@ export class FencedGateway {
   /**
    * Acquires a lease, or waits for it.
    *
-   * @throws {LeaseError} `held` where somebody else has it until the end of the wait; `no-quorum` and others
-   * @throws {StoreUnavailableError} where no answer came: if there was a lease, it ends by itself
+   * @throws {LeaseError} `held` if another client holds the lock until the end of the wait;
+   *   `no-quorum` …
+   * @throws {StoreUnavailableError} if no answer came; a lease that was granted ends by itself
    */
   acquire(resource: string, options: AcquireOptions): Promise<GatewayLease> {
     return this.#leases.acquire(resource, options);
   }
 
   /**
-   * Takes up a token that another process was given for a resource, as it came from the gateway: `34.k1.…`.
+   * Runs `routine` under a lease, which is extended while the routine runs, and releases it. An error
+   * of the routine is thrown first.
    *
-   * @returns its number, by which this client presents it from now on
+   * @throws {LeaseError} `lease-lost` if the lease ended before the routine did; and as `acquire`
+   */
+  using<Result>(
+    resource: string,
+    options: AcquireOptions,
+    routine: (lease: GatewayLease) => Promise<Result> | Result,
+  ): Promise<Result> {
+    return this.#leases.using(resource, options, routine);
+  }
+
+  /**
+   * Adopts a token that the gateway issued to another process for a resource: `34.k1.…`.
+   *
+   * @returns its number, under which this client presents it from now on
    * @throws {InvalidTokenError}
    */
   adopt(resource: string, signed: string): bigint {

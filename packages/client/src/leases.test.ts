@@ -5,6 +5,7 @@ import { FencedGateway } from './index.js';
 function gatewayWithClock() {
   const clock = { nowMs: 1_000 };
   const timers: (() => void)[] = [];
+  const sleeps: { readonly delayMs: number; readonly resolve: () => void }[] = [];
   const runtime = {
     nowMs: () => clock.nowMs,
     after: (_: number, callback: () => void) => {
@@ -12,26 +13,33 @@ function gatewayWithClock() {
       return () => undefined;
     },
     random: () => 0,
-    sleep: async () => undefined,
+    sleep: (delayMs: number, signal: AbortSignal | undefined) => {
+      const { promise, resolve, reject } = Promise.withResolvers<void>();
+      signal?.addEventListener('abort', () => reject(signal.reason));
+      sleeps.push({ delayMs, resolve });
+      return promise;
+    },
   };
-  const told = { elapsedMs: 5_000, remainingMs: 9_000 };
-  const fetcher = async (): Promise<Response> => {
-    clock.nowMs += told.elapsedMs + 100;
-    return Response.json({ leaseId: 'id', token: '34', ...told });
+  const answer = { elapsedMs: 5_000, remainingMs: 9_000 };
+  const requests: string[] = [];
+  const fetcher = async (_: unknown, init?: RequestInit): Promise<Response> => {
+    clock.nowMs += answer.elapsedMs + 100;
+    requests.push(init?.method ?? 'GET');
+    return Response.json({ leaseId: 'id', token: '34', outcome: 'released', ...answer });
   };
   const gateway = new FencedGateway({ url: 'http://gateway.invalid', fetch: fetcher }, runtime);
-  return { gateway, clock, told, timers };
+  return { gateway, clock, answer, timers, sleeps, requests };
 }
 
-test('a lease is never believed in for longer than its gateway does, and no shorter for having waited', async () => {
-  const { gateway, clock, told } = gatewayWithClock();
+test('a lease is never valid for longer than at its gateway, and a wait does not shorten it', async () => {
+  const { gateway, clock, answer } = gatewayWithClock();
   const lease = await gateway.acquire('a', { ttlMs: 10_000, waitMs: 5_000 });
   // It was answered at 6 000 at the earliest, and came here at 6 100.
   expect(lease.remainingMs()).toBe(8_900);
-  Object.assign(told, { elapsedMs: 20, remainingMs: 5_000 });
+  Object.assign(answer, { elapsedMs: 20, remainingMs: 5_000 });
   await lease.extend(20_000);
   expect(lease.remainingMs()).toBe(8_900 - 120);
-  told.remainingMs = 20_000;
+  answer.remainingMs = 20_000;
   await lease.extend(20_000);
   expect(lease.remainingMs()).toBe(20_000 - 100);
   clock.nowMs += 19_899;
@@ -41,7 +49,7 @@ test('a lease is never believed in for longer than its gateway does, and no shor
   expect(lease.signal.aborted).toBe(true);
 });
 
-test('a timer that fires early is set again, and one that fires in time ends the lease', async () => {
+test('a timer that fires early is set again, and one that fires on time ends the lease', async () => {
   const { gateway, clock, timers } = gatewayWithClock();
   const lease = await gateway.acquire('a', { ttlMs: 10_000 });
   timers.pop()?.();
@@ -49,4 +57,28 @@ test('a timer that fires early is set again, and one that fires in time ends the
   clock.nowMs += 8_900;
   timers.pop()?.();
   expect(lease.signal.reason).toMatchObject({ name: 'LeaseError', code: 'lease-lost' });
+});
+
+test('using extends the lease while the routine runs, and releases it at the end', async () => {
+  const { gateway, answer, sleeps, requests } = gatewayWithClock();
+  answer.elapsedMs = 0;
+  const result = await gateway.using('a', { ttlMs: 10_000 }, async (lease) => {
+    expect(sleeps.pop()?.delayMs).toBe(4_450);
+    return lease.token;
+  });
+  expect([result, requests]).toEqual([34n, ['POST', 'DELETE']]);
+  await gateway.using('a', { ttlMs: 10_000 }, async () => {
+    sleeps.pop()?.resolve();
+    await expect.poll(() => sleeps.length).toBe(1);
+  });
+  expect(requests).toEqual(['POST', 'DELETE', 'POST', 'PATCH', 'DELETE']);
+});
+
+test('using reports a lease that ended before its routine', async () => {
+  const { gateway, clock, requests } = gatewayWithClock();
+  const late = gateway.using('a', { ttlMs: 10_000 }, () => {
+    clock.nowMs += 20_000;
+  });
+  await expect(late).rejects.toMatchObject({ code: 'lease-lost' });
+  expect(requests).toEqual(['POST', 'DELETE']);
 });

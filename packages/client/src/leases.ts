@@ -1,23 +1,39 @@
-import { checkSignal } from '@fenced/store/internal';
+import { checkFunction, checkSignal } from '@fenced/store/internal';
 import { type GatewayHttp, pathOf } from './http.js';
 import { LeaseError } from './problems.js';
 import type { Runtime } from './runtime.js';
 import type { SignedTokens } from './signed-tokens.js';
 
+/** The least time between two extensions. */
+const PAUSE_MIN_MS = 5;
+
 export interface AcquireOptions {
   /** Milliseconds that the lease lasts, at most the gateway's `redis.maxTtlMs`. */
   readonly ttlMs: number;
-  /** Milliseconds to wait while another client holds the lock, at most the gateway's `limits.waitMsMax`. @default 0 */
+  /**
+   * Milliseconds to wait while another client holds the lock, at most the gateway's
+   * `limits.waitMsMax`.
+   *
+   * @default 0
+   */
   readonly waitMs?: number;
   readonly signal?: AbortSignal;
 }
 
-/** A lease that a gateway granted. It has the members of `Lease` of `@fenced/lock` that a holder uses. */
+/**
+ * A lease that a gateway granted. It has the members of `Lease` of `@fenced/lock` that a holder
+ * uses.
+ */
 export class GatewayLease implements AsyncDisposable {
-  readonly resource: string;
-  /** Greater than the token of every earlier holder. A write with it also presents the gateway's signature. */
+  /** The one resource that it locks. */
+  readonly resources: readonly [string];
+  /**
+   * Greater than the token of every earlier holder. A write with it also presents the gateway's
+   * signature.
+   */
   readonly token: bigint;
   #id: string;
+  #signedToken: string;
   readonly #leases: Leases;
   readonly #runtime: Runtime;
   readonly #controller = new AbortController();
@@ -27,13 +43,22 @@ export class GatewayLease implements AsyncDisposable {
 
   /** Made by `acquire`. */
   constructor(facts: Granted & { readonly resource: string }, leases: Leases, runtime: Runtime) {
-    this.resource = facts.resource;
+    this.resources = [facts.resource];
     this.token = facts.token;
     this.#id = facts.leaseId;
+    this.#signedToken = facts.signedToken;
     this.#deadlineMs = facts.deadlineMs;
     this.#leases = leases;
     this.#runtime = runtime;
     this.#watch();
+  }
+
+  /**
+   * The token with the gateway's signature, `34.k1.…`, for the header `Fencing-Token`, and for `adopt`
+   * in another process. An extension renews the signature.
+   */
+  get signedToken(): string {
+    return this.#signedToken;
   }
 
   /** Aborts when the lease is over, with a {@link LeaseError} as reason. */
@@ -60,16 +85,18 @@ export class GatewayLease implements AsyncDisposable {
   /**
    * Lets the lease last at least `ttlMs` from now on, with the same token.
    *
-   * @throws {LeaseError} `lease-lost`; after another code the lease may still last until its deadline
+   * @throws {LeaseError} `lease-lost`; after another code the lease may still last until its
+   *   deadline
    */
   async extend(ttlMs: number): Promise<void> {
     this.ensure();
     try {
-      const { leaseId, deadlineMs } = await this.#leases.extend(this.resource, this.#id, ttlMs);
+      const extended = await this.#leases.extend(this.resources[0], this.#id, ttlMs);
       this.ensure();
-      // Its signature is valid for longer.
-      this.#id = leaseId;
-      this.#deadlineMs = Math.max(this.#deadlineMs, deadlineMs);
+      // Their signatures are valid for longer.
+      this.#id = extended.leaseId;
+      this.#signedToken = extended.signedToken;
+      this.#deadlineMs = Math.max(this.#deadlineMs, extended.deadlineMs);
       this.#watch();
     } catch (error) {
       if (error instanceof LeaseError && error.code === 'lease-lost') this.#lose(error.message);
@@ -79,15 +106,15 @@ export class GatewayLease implements AsyncDisposable {
 
   /** Releases the lock. Never throws. A second call returns the outcome of the first. */
   release(): Promise<'released' | 'expired' | 'unknown'> {
-    this.#released ??= this.#leases.release(this.resource, this.#id).catch(() => 'unknown');
+    this.#released ??= this.#leases.release(this.resources[0], this.#id).catch(() => 'unknown');
     this.#lose('the lease was released');
     return this.#released;
   }
 
   /** For `JSON.stringify`. It leaves out the lease's id, because that can release the lease. */
   toJSON(): object {
-    const { resource, token } = this;
-    return { resource, token: token.toString(), remainingMs: this.remainingMs() };
+    const { resources, token } = this;
+    return { resources, token: token.toString(), remainingMs: this.remainingMs() };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -112,6 +139,7 @@ export class GatewayLease implements AsyncDisposable {
 interface Granted {
   readonly leaseId: string;
   readonly token: bigint;
+  readonly signedToken: string;
   readonly deadlineMs: number;
 }
 
@@ -132,6 +160,35 @@ export class Leases {
     checkSignal('signal', signal);
     const granted = await this.#grant('POST', resource, '', { ttlMs, waitMs }, signal);
     return new GatewayLease({ resource, ...granted }, this, this.#runtime);
+  }
+
+  async using<Result>(
+    resource: string,
+    options: AcquireOptions,
+    routine: (lease: GatewayLease) => Promise<Result> | Result,
+  ): Promise<Result> {
+    checkFunction('routine', routine);
+    const ended = new AbortController();
+    await using lease = await this.acquire(resource, options);
+    const signal = AbortSignal.any([lease.signal, ended.signal]);
+    // It ends with the routine or the lease, whose signals end the sleep.
+    this.#keepAlive(lease, options.ttlMs, signal).catch(() => undefined);
+    try {
+      const result = await routine(lease);
+      lease.ensure();
+      return result;
+    } finally {
+      ended.abort();
+    }
+  }
+
+  /** Extends the lease each time half of the rest has passed. */
+  async #keepAlive(lease: GatewayLease, ttlMs: number, signal: AbortSignal): Promise<void> {
+    for (;;) {
+      await this.#runtime.sleep(Math.max(PAUSE_MIN_MS, lease.remainingMs() / 2), signal);
+      // After a failure, the next try follows within the rest of the lease.
+      await lease.extend(ttlMs).catch(() => undefined);
+    }
   }
 
   extend(resource: string, leaseId: string, ttlMs: number): Promise<Granted> {
@@ -160,9 +217,10 @@ export class Leases {
     const { leaseId, token, remainingMs, elapsedMs } = (await response.json()) as {
       readonly [name in 'leaseId' | 'token']: string;
     } & { readonly [name in 'remainingMs' | 'elapsedMs']: number };
-    // Invariant: never later than the true deadline. The answer cannot have left the gateway before `sentMs + elapsedMs`.
+    // Invariant: never later than the true deadline. The answer cannot have left the gateway before
+    // `sentMs + elapsedMs`.
     const deadlineMs = sentMs + elapsedMs + remainingMs;
-    return { leaseId, deadlineMs, token: this.#tokens.keep(token, resource) };
+    return { leaseId, deadlineMs, signedToken: token, token: this.#tokens.keep(token, resource) };
   }
 
   async #send(
