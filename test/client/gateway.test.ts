@@ -72,7 +72,7 @@ afterAll(async () => {
 });
 
 describe('signed tokens', () => {
-  test('are presented by their numbers, at any gateway, for what their lease is about', async () => {
+  test('are presented by their numbers, at any gateway, for the keys of their lease', async () => {
     const client = gateway(one);
     await using lease = await client.acquire('reports/a', { ttlMs: 10_000 });
     await client.objects.put('reports/a', 'a', { token: lease.token });
@@ -82,12 +82,10 @@ describe('signed tokens', () => {
     // A name of its own is guarded by another lease, unless a rule says so.
     const other = client.records('reports').put('total', 1, { token: lease.token });
     await expect(other).rejects.toThrow(InvalidArgumentError);
-    await expect(other).rejects.toThrow(
-      'records/reports/total is guarded by the lease reports/total',
-    );
+    await expect(other).rejects.toThrow('the lease reports/total guards records/reports/total');
     await client.objects.put('reports/years/2026/a', 'a', { token: lease.token }).then(
       () => expect.fail('it is guarded by another lease'),
-      (error) => expect(error.message).toContain('guarded by the lease reports/2026:'),
+      (error) => expect(error.message).toContain('the lease reports/2026 guards '),
     );
     await using year = await client.acquire('reports/2026', { ttlMs: 10_000 });
     await client.objects.put('reports/years/2026/a', 'a', { token: year.token });
@@ -98,7 +96,7 @@ describe('signed tokens', () => {
     await client.objects.delete('reports/a', { token: lease.token });
   });
 
-  test('headers that were stored are told apart from those that the gateway adds', async () => {
+  test('stored headers are distinguished from those that the gateway adds', async () => {
     const client = gateway(one);
     await using lease = await client.acquire('reports/headers', { ttlMs: 10_000 });
     const { token } = lease;
@@ -113,7 +111,7 @@ describe('signed tokens', () => {
     };
     await client.objects.put('reports/headers', 'a', { token, cacheControl: 'no-cache' });
     expect((await stored())?.[0]).toBe('no-cache');
-    // What an update does not give stays.
+    // An update keeps the headers that it does not give.
     await client.objects.update('reports/headers', { token }, () => 'b');
     expect((await stored())?.[0]).toBe('no-cache');
     await client.objects.put('reports/headers', 'a', { token });
@@ -122,7 +120,7 @@ describe('signed tokens', () => {
     expect(await stored()).toEqual([undefined, 'text/plain']);
   });
 
-  test('parts of an object, and what it is without its body, are as the store tells them', async () => {
+  test('ranges and the metadata of an object are the same as from the store', async () => {
     const client = gateway(one);
     const [sized, unsized] = ['reports/sized', 'reports/unsized'];
     await using lease = await client.acquire(sized, { ttlMs: 30_000 });
@@ -175,7 +173,7 @@ describe('signed tokens', () => {
     expect(refused).toBe(said);
   });
 
-  test('of another process are taken up; bare numbers, and those of other resources, are refused', async () => {
+  test('of another process are adopted; bare numbers and tokens of other resources are refused', async () => {
     const client = gateway(one);
     const stranger = gateway(two);
     await using lease = await client.acquire('reports/b', { ttlMs: 10_000 });
@@ -198,7 +196,7 @@ describe('signed tokens', () => {
     expect(await right.objects.put('reports/c', 'x', { token })).toMatchObject({ token });
   });
 
-  test('a holder that was late is refused, and the next one goes on', async () => {
+  test('a late holder is refused, and the next one goes on', async () => {
     const client = gateway(one);
     const early = await client.acquire('reports/d', { ttlMs: 10_000 });
     await early.release();
@@ -213,7 +211,7 @@ describe('signed tokens', () => {
 });
 
 describe('leases', () => {
-  test('what is held is told, with when to ask again; a wait is short where it is released', async () => {
+  test('a held lock is reported with a time for another try, and a release ends a wait', async () => {
     const client = gateway(one);
     const lease = await client.acquire('reports/l1', { ttlMs: 10_000 });
     const refused = gateway(two).acquire('reports/l1', { ttlMs: 1_000 });
@@ -222,14 +220,14 @@ describe('leases', () => {
     const waiting = gateway(two).acquire('reports/l1', { ttlMs: 10_000, waitMs: 10_000 });
     expect(await lease.release()).toBe('released');
     await using next = await waiting;
-    // What the gateway waited counts neither for nor against the lease.
+    // The wait at the gateway neither extends nor shortens the lease.
     expect(next.remainingMs()).toBeGreaterThan(9_000);
     expect(next.remainingMs()).toBeLessThan(10_000);
     expect(lease.signal.reason).toBeInstanceOf(LeaseError);
     await expect(lease.extend(1_000)).rejects.toMatchObject({ code: 'lease-lost' });
   });
 
-  test('one whose time is over says so by its signal, and cannot be had back', async () => {
+  test('an expired lease aborts its signal, and cannot be extended', async () => {
     const lease = await gateway(one).acquire('reports/l2', { ttlMs: 500 });
     await new Promise((resolve) => lease.signal.addEventListener('abort', resolve));
     expect(lease.remainingMs()).toBe(0);
@@ -239,7 +237,7 @@ describe('leases', () => {
 });
 
 describe('errors', () => {
-  test('of credentials, and of what they do not allow, are errors of the set-up', async () => {
+  test('of credentials and of missing rights are set-up errors', async () => {
     for (const client of [gateway(one, 'unknown'), new FencedGateway({ url: one.url })])
       await expect(client.objects.get('reports/open')).rejects.toThrow(StoreSetupError);
     const reader = gateway(one, guest);
@@ -286,7 +284,7 @@ describe('errors', () => {
     ).rejects.toMatchObject({ code: 'unsupported' });
   });
 
-  test('of a gateway that is not there: nothing was written', async () => {
+  test('of a gateway that is down: nothing was written', async () => {
     const proxy = await TcpProxy.start({ host: '127.0.0.1', port: 1 });
     const nowhere = new FencedGateway({ url: `http://${proxy.host}:${proxy.port}` });
     await proxy.stop();
@@ -318,11 +316,11 @@ describe('errors', () => {
     proxy.heal();
     proxy.cut();
     expect(await outcome).toBeInstanceOf(isWrite ? OutcomeUnknownError : StoreUnavailableError);
-    // Whoever was told "unknown" may say the same again, with the same token.
+    // After an unknown outcome, the same write may be repeated with the same token.
     if (isWrite) await call(client, lease.token);
   });
 
-  test('of something that is no gateway', async () => {
+  test('of a server that is not a gateway', async () => {
     const answering = (body: string, status: number, type = 'text/html') =>
       new FencedGateway({
         url: 'http://gateway.invalid',
@@ -340,7 +338,7 @@ describe('errors', () => {
   });
 });
 
-test('who has no good key is held back after a few tries, and who has one is not', async () => {
+test('a client without a good key is slowed down after a few tries, and one with a key is not', async () => {
   const stranger = gateway(two, 'guess');
   const errors = await Promise.all(
     Array.from({ length: 40 }, () =>

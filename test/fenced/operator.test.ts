@@ -90,14 +90,14 @@ function fenced(...args: string[]): Promise<Ended> {
 }
 
 describe('status', () => {
-  test('tells of new nodes without changing them', async () => {
+  test('shows new nodes without changing them', async () => {
     for (const node of await redlock().status()) {
       expect(node).toMatchObject({ reachable: true, role: 'master', noVote: 'new', waitMs: 0 });
     }
     expect(await admin[0]?.exists(`${keyPrefix}node`)).toBe(0);
   });
 
-  test('tells what votes, with which tokens, and of a node that lost its memory for how long it stays out', async () => {
+  test('shows votes and tokens, and the recovery wait of a node that lost its memory', async () => {
     const token = await acquireOnce(redlock());
     await admin[1]?.del(`${keyPrefix}node`);
     const lock = redlock();
@@ -112,7 +112,7 @@ describe('status', () => {
     expect(waitMs).toBeLessThanOrEqual(TTL_MS);
   });
 
-  test('warns of eviction, of names that differ, of a node that cannot be as durable as is said', async () => {
+  test('warns of eviction, of different names, and of a node that is not as durable as configured', async () => {
     await acquireOnce(redlock());
     await admin[0]?.config('SET', 'maxmemory', '100mb');
     await admin[0]?.config('SET', 'maxmemory-policy', 'allkeys-lru');
@@ -162,7 +162,7 @@ describe('status', () => {
 });
 
 describe('admit', () => {
-  test('waits where a lease may have been forgotten, and --force does not', async () => {
+  test('waits if a lease may have been forgotten, and --force does not', async () => {
     await acquireOnce(redlock());
     await admin[1]?.del(`${keyPrefix}node`);
     expect((await fenced('admit', '--node', 'b', ...options())).code).toBe(1);
@@ -171,7 +171,7 @@ describe('admit', () => {
     expect(await voting()).toEqual(['a', 'b', 'c']);
   });
 
-  test('with --force a majority that is gone for good is not waited for, and the others go on above its tokens', async () => {
+  test('with --force the remaining nodes go on without a lost majority, above its tokens', async () => {
     const token = await acquireOnce(redlock());
     await Promise.all(admin.slice(0, 2).map((node) => node.del(`${keyPrefix}node`)));
     await service.nodes[2]?.pause();
@@ -184,7 +184,7 @@ describe('admit', () => {
     expect(lease.token).toBeGreaterThan(token);
   });
 
-  test('with --force ends the incarnation of a node whose data was put back while its process went on', async () => {
+  test('with --force ends the incarnation of a node whose data was restored while its process ran', async () => {
     const lock = redlock();
     await acquireOnce(lock);
     const snapshot = await admin[0]?.dumpBuffer(`${keyPrefix}node`);
@@ -200,7 +200,7 @@ describe('admit', () => {
     expect(lease.token).toBeGreaterThan(before);
   });
 
-  test('with --force says that it is unknown where the answer to the end of an incarnation is lost, and may be asked again', async () => {
+  test('with --force reports unknown if the answer to the end of an incarnation is lost, and can be repeated', async () => {
     await acquireOnce(redlock());
     const begun = await admin[0]?.hget(`${keyPrefix}node`, 'incarnation');
     const [first] = service.nodes;
@@ -221,7 +221,7 @@ describe('admit', () => {
     expect(await voting()).toEqual(['a', 'b', 'c']);
   });
 
-  test('with --force has failed where no node answers, and says what each of them said', async () => {
+  test("with --force fails if no node answers, and prints each node's answer", async () => {
     const away = ['a', 'b', 'c'].map((name) => `${name}=redis://127.0.0.1:1`);
     const ended = await fenced('admit', '--force', ...away.flatMap((node) => ['--redis', node]));
     expect(ended.code).toBe(1);
@@ -247,7 +247,7 @@ describe('admit', () => {
     });
   });
 
-  test('with --force has failed where only a minority answers, which is left as it was', async () => {
+  test('with --force fails if only a minority answers, and leaves it unchanged', async () => {
     const nodes = service.nodes.map(({ name, port }, at) => {
       const client = new Redis(at === 0 ? port : 1, {
         ...{ maxRetriesPerRequest: 0, retryStrategy: () => null },
@@ -269,7 +269,7 @@ describe('admit', () => {
     expect(reason).not.toContain('--force');
   });
 
-  test('with --force has failed where the nodes were set up with other names', async () => {
+  test('with --force fails if the nodes were set up with other names', async () => {
     await acquireOnce(redlock());
     const nodes = service.nodes.map(({ port }, at) => {
       const client = new Redis(port);
@@ -291,7 +291,7 @@ describe('admit', () => {
     expect(await voting()).toEqual(['a', 'b', 'c']);
   });
 
-  test('of one node is done only when that node is known to vote', async () => {
+  test('of one node succeeds only when that node is known to vote', async () => {
     await acquireOnce(redlock());
     await admin[1]?.del(`${keyPrefix}node`);
     // A majority votes all the time.
@@ -310,7 +310,7 @@ describe('admit', () => {
     }
   });
 
-  test('with --force is not done where the answer to an ADMIT is lost, though a majority votes', async () => {
+  test('with --force fails if the answer to an ADMIT is lost, though a majority votes', async () => {
     await acquireOnce(redlock());
     await admin[1]?.del(`${keyPrefix}node`);
     const nodes = service.nodes.map(({ name, port }, at) => {
@@ -327,7 +327,7 @@ describe('admit', () => {
     expect(await redlock().admit({ force: true })).toEqual({ ok: true });
   });
 
-  test('takes no name that no node has', async () => {
+  test('refuses the name of an unknown node', async () => {
     await expect(redlock().admit({ node: 'z' })).rejects.toThrow(LockArgumentError);
     expect((await fenced('admit', '--node', 'z', ...options())).code).toBe(64);
   });

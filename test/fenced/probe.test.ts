@@ -24,7 +24,7 @@ async function fenced(args: readonly string[], keys = ['key', 'secret']) {
   );
 }
 
-test('a real server is asked, the table says what was answered, and its certificate is believed', async () => {
+test('a real server is tested, the table shows its answers, and its certificate is accepted', async () => {
   await using service = await startS3();
   const { endpoint, accessKeyId, secretAccessKey } = service;
   const client = new S3Client({ ...service, credentials: service, forcePathStyle: true });
@@ -35,7 +35,7 @@ test('a real server is asked, the table says what was answered, and its certific
   expect(stdout).toMatch(/^create +PUT If-None-Match: \* +200 +passed$/m);
   expect(stdout).toMatch(/^create-again +PUT If-None-Match: \* +412 PreconditionFailed +passed$/m);
   expect(stdout).toMatch(/^race-of-updates +32 × PUT If-Match: .* at once +1 × 200, .*passed$/m);
-  expect(stdout).toContain('s3://probed enforces what fencing rests on.');
+  expect(stdout).toContain('s3://probed enforces the conditions that fencing needs.');
   const json = await fenced([...args, '--json'], [accessKeyId, secretAccessKey]);
   const verdict = JSON.parse(json.stdout);
   expect(verdict).toMatchObject({ safe: true, capabilities: { versionIds: 'none' } });
@@ -62,7 +62,7 @@ test.each([
   },
 );
 
-test('a server that is not there, and a command line that says nothing, have exit codes of their own', async () => {
+test('a server that is down and an empty command line have exit codes of their own', async () => {
   const server = await ScriptedServer.start(() => null);
   const { endpoint } = server;
   await server[Symbol.asyncDispose]();

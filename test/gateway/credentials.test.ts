@@ -136,7 +136,7 @@ test.each(EVERYTHING)(
   },
 );
 
-test('without credentials nothing but the state of the gateway is told, and guessing is slowed down', async () => {
+test("without credentials only the gateway's state is public, and guessing is slowed down", async () => {
   for (const path of ['/livez', '/readyz', '/openapi.json'])
     expect((await call('GET', path)).status).toBe(200);
   expect((await call('GET', '/metrics')).status).toBe(404);
@@ -155,7 +155,7 @@ test('without credentials nothing but the state of the gateway is told, and gues
   expect((await call('GET', '/v1/objects/open/a', { as: 'reader' })).status).toBe(404);
 });
 
-test('a signed token is good for its resource at every gateway, and no other is accepted', async () => {
+test('a signed token is valid for its resource at every gateway, and no other token is accepted', async () => {
   const { token, leaseId } = await acquire('open/signed');
   expect(token).toMatch(/^\d{16}\.k1\./);
   const write = (given: string, path = '/v1/objects/open/signed', headers = {}) =>
@@ -177,7 +177,7 @@ test('a signed token is good for its resource at every gateway, and no other is 
     expect(await write(token, '/v1/objects/open/other', { 'Fencing-Resource': path })).toMatch(
       /^invalid-path$/,
     );
-  // What was read is no token to be presented.
+  // The token of a read value cannot be presented.
   const read = await call('GET', '/v1/objects/open/signed', { as: 'reader' });
   expect(read.headers.get('fencing-token')).toBe(digits);
   const claimAndGet = '/v1/objects/open/signed/claim-and-get';
@@ -220,7 +220,7 @@ describe('the lease that guards a key', () => {
       },
     });
 
-  test('has its name: rights on the key and on another lease make no holder stale', async () => {
+  test("has the key's name: rights on the key and on another lease make no holder stale", async () => {
     const [front] = fronts;
     if (front === undefined) throw new Error('there is no gateway');
     const holder = await acquire('open/x');
@@ -251,7 +251,7 @@ describe('the lease that guards a key', () => {
     }
   });
 
-  test('is the one that a rule names, and no other', async () => {
+  test('is the one that a rule names, and no other one', async () => {
     await using front = await world.open({
       ...{ keys: openCredentials({ keys }), signer: signerAt(() => Date.now()) },
       bindings: [
@@ -276,7 +276,7 @@ describe('the lease that guards a key', () => {
   });
 });
 
-test('the signature of a lease id is no token, and that of a token is no lease id', async () => {
+test("the signature of a lease id cannot be presented as a token, nor a token's as a lease id", async () => {
   const { leaseId, token } = await acquire('open/purpose');
   const [, owner = '', signed = ''] = /^([^.]+)\.(.+)$/.exec(leaseId) ?? [];
   // The name that both were once signed for.
@@ -293,7 +293,7 @@ test('the signature of a lease id is no token, and that of a token is no lease i
     );
 });
 
-test('a signature ends, and the lease goes on with a new one', async () => {
+test('an extension issues a new signature before the old one ends', async () => {
   let nowMs = Date.now();
   await using front = await world.open(
     { signer: signerAt(() => nowMs), signatureTtlMs: 1_000 },
@@ -325,7 +325,7 @@ test('a signature ends, and the lease goes on with a new one', async () => {
   expect(await put(lease.token)).toBe('invalid-token');
 });
 
-test('what is told of requests names the caller and the token, and holds no credentials and no signature', async () => {
+test('facts about requests name caller and token, without credentials or signatures', async () => {
   const front = fronts[0];
   if (front === undefined) throw new Error('there is no gateway');
   front.ended.length = 0;

@@ -14,7 +14,7 @@ import {
 } from './harness/process.js';
 import { acquire, GatewayWorld, inPath, problemOf, until } from './harness/world.js';
 
-/** The S3 client gives up after 10 s, Postgres after 11 s: whatever is answered before comes from the deadline. */
+/** S3 gives up after 10 s, Postgres after 11 s. Any earlier answer comes from the deadline. */
 const STORE_TIMEOUT_MS = 1_500;
 const limits = { storeTimeoutMs: STORE_TIMEOUT_MS, graceMs: 300 };
 let world: GatewayWorld;
@@ -59,7 +59,7 @@ function theOnly<Item>(items: readonly Item[]): Item {
   return item;
 }
 
-/** Where the replies of a store are held from the moment that the write is sent. */
+/** Holds the replies of a store from the moment that the write is sent. */
 async function holdReplies(
   own: AsyncDisposableStack,
   path: string,
@@ -93,7 +93,7 @@ test.each([
   ),
   ...(['PUT', 'DELETE'] as const).map((deed) => ['records', deed] as const),
 ])(
-  'the store of %s stalls in the middle of a %s: 504 in time, with a write id that settles it',
+  'the store of %s stalls during a %s: 504 in time, with a write id that settles it',
   async (kind, deed) => {
     await using own = new AsyncDisposableStack();
     const path = `/v1/${kind}/${kind === 'objects' ? inPath(world.newName()) : `stalled/${deed}`}`;
@@ -115,7 +115,7 @@ test.each([
 );
 
 test.each(['claim', 'claim-and-get'] as const)(
-  'Postgres stalls in the middle of a %s: 504 in time, never "nothing was written", and claiming again settles it',
+  'Postgres stalls during a %s: 504 in time, never "nothing was written", and another claim settles it',
   async (deed) => {
     await using own = new AsyncDisposableStack();
     const path = `/v1/records/stalled/${inPath(deed)}`;
@@ -172,7 +172,7 @@ test.each([
   expect((await fetch(other.url + path)).status).toBe(404);
 });
 
-test('a client that goes away in the middle of a write is logged and counted as 499, with the write id', async () => {
+test('a client that disconnects during a write is logged and counted as 499, with the write id', async () => {
   await using own = new AsyncDisposableStack();
   const path = `/v1/objects/${inPath(world.newName())}`;
   const { gateway, proxies } = await startBehindProxies(world, own, limits);
@@ -197,7 +197,7 @@ test('a client that goes away in the middle of a write is logged and counted as 
   expect(metrics).toMatch(/requests_total\{.*method="PUT",status="499",outcome="client-gone"\} 1/);
 });
 
-test('neither a slow client nor a wait for a lease uses up the time of the store', async () => {
+test("neither a slow client nor a wait for a lease uses the store's time", async () => {
   await using front = await world.open({ limits: { storeTimeoutMs: 3_000 } });
   // The probe of the S3 server has a time of its own.
   await front.objects.probe();

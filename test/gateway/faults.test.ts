@@ -59,7 +59,7 @@ describe.each(['objects', 'records'] as const)('%s under load', (kind) => {
       Object.keys(FAULTS).map((fault) => [name, fault] as const),
     ),
   )(
-    '%s is %s: no acknowledged write is lost, nothing hangs, and it comes back by itself',
+    '%s is %s: no acknowledged write is lost, nothing hangs, and the gateway recovers',
     async (name, fault) => {
       const { begin, isGone } = FAULTS[fault] as Fault;
       const proxies = proxiesOf(name);
@@ -93,7 +93,7 @@ describe.each(['objects', 'records'] as const)('%s under load', (kind) => {
   );
 });
 
-test('one node of the lock may be gone', async () => {
+test('the gateway works without one lock node', async () => {
   redis[0]?.shut();
   const load = new Load(() => [front.url], 'records', 3);
   await until(() => load.applied >= 5);
@@ -103,7 +103,7 @@ test('one node of the lock may be gone', async () => {
   expect(await load.verdict()).toEqual([]);
 });
 
-test('readiness fails as soon as the gateway shuts down, while requests are still taken', async () => {
+test('readiness fails as soon as the gateway shuts down, while requests are still accepted', async () => {
   await using draining = await world.open({ limits: { drainDelayMs: 6_000, graceMs: 1_000 } });
   const drained = draining.server.drain();
   const response = await fetch(`${draining.url}/readyz`);
@@ -114,7 +114,7 @@ test('readiness fails as soon as the gateway shuts down, while requests are stil
   await expect(fetch(`${draining.url}/readyz`)).rejects.toThrow();
 });
 
-test('connections that never sent a request do not keep a gateway from its end', async () => {
+test('connections that never sent a request do not delay the shutdown', async () => {
   await using draining = await world.open({ limits: { graceMs: 5_000 } });
   const port = Number(new URL(draining.url).port);
   const sockets = ['', 'GET /livez HTT'].map((bytes) => {

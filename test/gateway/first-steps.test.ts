@@ -67,7 +67,7 @@ async function newFile(): Promise<string> {
   return join(folder, 'gateway.yaml');
 }
 
-test('the commands of the page lead from nothing to a first fenced write', async () => {
+test('the commands of the page lead to a first fenced write', async () => {
   const file = await newFile();
   await start(here(servers, file), /Ctrl-C ends them/);
   const env = { FENCED_GATEWAY_LISTEN_PORT: '0' };
@@ -81,7 +81,7 @@ test('the commands of the page lead from nothing to a first fenced write', async
     ...{ type: 'urn:fenced:problem:stale-token', presented: first.token, highest: second.token },
   });
   expect(read).toBe('from client 2');
-  // What the page says that is printed.
+  // The output that the page shows.
   const shape = (text: string): string =>
     text.replace(/"\d{16}"/g, '"N"').replace(/("(?:version|writeId)":")[^"]*/g, '$1');
   const printed = blocks('')[0]?.replaceAll('objects.…', '…').split('\n') ?? [];
@@ -115,7 +115,7 @@ test('the commands of the page lead from nothing to a first fenced write', async
   expect(lines.join('\n')).not.toContain('"level":"error"');
 }, 300_000);
 
-test('credentials and signing keys of the page are a configuration that can be used', async () => {
+test('the credentials and signing keys of the page are a valid configuration', async () => {
   const file = await newFile();
   await writeFile(file, leastConfig);
   const { stdout } = await run('sh', ['-euc', here(guard, file)], { cwd: ROOT });

@@ -17,7 +17,7 @@ afterAll(async () => {
   await world?.[Symbol.asyncDispose]();
 });
 
-test.each(['at once', 'after a wait in line'])(
+test.each(['at once', 'after a wait in the queue'])(
   'a lease that one gateway granted %s is extended and released by another',
   async (when) => {
     const resource = world.newName();
@@ -128,7 +128,7 @@ test('an object comes back with the headers that it was written with', async () 
   }
 });
 
-test('ranges, and conditions of readers', async () => {
+test('reads support ranges and conditions', async () => {
   const name = world.newName();
   const written = await put(name, '0123456789', { ...TYPE, 'Fencing-Token': '1' });
   const etag = written.headers.get('etag') ?? '';
@@ -247,7 +247,7 @@ test.each(['objects', 'records'])(
   },
 );
 
-test('what became of a write can be asked of any gateway', async () => {
+test('every gateway reports the outcome of a write', async () => {
   for (const address of ['/v1/objects/writes/1', '/v1/records/writes/1']) {
     const written = await fetch(one.url + address, {
       method: 'PUT',
@@ -265,7 +265,7 @@ test('what became of a write can be asked of any gateway', async () => {
     expect((await fetch(`${one.url}/v1/writes/${id}`)).status).toBe(400);
 });
 
-test('numbers that would be stored as others are refused', async () => {
+test('numbers that a double cannot hold are refused', async () => {
   const write = (body: string) =>
     fetch(`${one.url}/v1/records/numbers/1`, {
       method: 'PUT',
@@ -286,7 +286,7 @@ test('numbers that would be stored as others are refused', async () => {
   expect(await (await fetch(`${one.url}/v1/records/numbers/1`)).text()).toBe('null');
 });
 
-test('readiness, and the checks of platforms', async () => {
+test('readiness and liveness answer the checks of platforms', async () => {
   expect(await (await fetch(`${one.url}/livez`)).text()).toBe('ok\n');
   const ready = await fetch(`${one.url}/readyz`);
   expect([ready.status, await ready.text()]).toEqual([

@@ -54,7 +54,7 @@ async function play(program: string, args: readonly string[]): Promise<Record<st
 }
 
 test(
-  'Python: a holder that comes late is refused with the problem of a stale token',
+  'Python: a late holder gets the problem of a stale token',
   async () => {
     const python = await generatePython(document, folder);
     const story = await play(python, [join(import.meta.dirname, 'harness', 'article.py')]);
@@ -76,7 +76,7 @@ test(
 );
 
 test(
-  'Go: it is generated, compiled, and writes a key with slashes',
+  'Go: the client is generated, compiled, and writes a key with slashes',
   async () => {
     const module = join(folder, 'go');
     await cp(join(import.meta.dirname, 'harness', 'go-client'), module, { recursive: true });

@@ -34,7 +34,7 @@ afterAll(async () => {
 const TOKEN = ['Fencing-Token', '1'] as const;
 const OBJECT = '/v1/objects/hostile';
 
-describe('what is no request', () => {
+describe('malformed requests', () => {
   test.each([
     ['both lengths', 'PUT', 'Content-Length: 5\r\nTransfer-Encoding: chunked\r\n', '0\r\n\r\n'],
     ['two lengths', 'PUT', 'Content-Length: 5\r\nContent-Length: 6\r\n', 'abcdef'],
@@ -89,7 +89,7 @@ describe('what is no request', () => {
   });
 
   test.each(['chunked', 'CHUNKED', 'gzip, chunked'])(
-    'HTTP/1.0 with Transfer-Encoding %s: nobody can tell where it ends, so nothing behind it is read',
+    'HTTP/1.0 with Transfer-Encoding %s: its end is ambiguous, so nothing after it is read',
     async (coding) => {
       const head = [
         'PUT /v1/objects/framed HTTP/1.0',
@@ -151,7 +151,7 @@ describe('what is no request', () => {
     expect((await send(patient.url, bytes)).map(typeOf)).toEqual([type]);
   });
 
-  test('a token that stands behind more headers than Node keeps is seen all the same', async () => {
+  test('a token after more headers than Node keeps is seen', async () => {
     const many = Array.from({ length: 2_100 }, () => ['a', ''] as const);
     const [reply] = await send(patient.url, requestOf('PUT', OBJECT, [TOKEN, ...many, TOKEN], 'a'));
     expect([reply?.status, typeOf(reply)]).toEqual([400, 'invalid-request']);
@@ -206,7 +206,7 @@ describe('names', () => {
     expect(replies.map(typeOf)).toEqual(['invalid-path']);
   });
 
-  test('a name is decoded once, whatever encodes it: the same object, rights and line in the log', async () => {
+  test('a name is decoded once: every encoding means the same object, rights and log line', async () => {
     const may = (verb: string, resource: string): boolean =>
       verb !== 'write' || resource === 'objects/one/of us/100%2Fa';
     const keys = { authenticate: async () => ({ name: 'somebody', may }) };
@@ -235,7 +235,7 @@ describe('names', () => {
     ]);
   });
 
-  test('generated clients encode the slashes of a name: leases, records, claims and ratchets, too', async () => {
+  test('generated clients may encode the slashes of every name', async () => {
     const json = ['Content-Type', 'application/json'] as const;
     const granted = requestOf('POST', '/v1/leases/gen%2Fa', [json], '{"ttlMs":5000}');
     const [lease] = await send(patient.url, granted);
@@ -260,7 +260,7 @@ describe('names', () => {
   });
 });
 
-/** A connection that does as it is told, and what came back over it. */
+/** A raw connection, and the text that came back over it. */
 class Client implements Disposable {
   readonly socket: Socket;
   text = '';
@@ -286,14 +286,14 @@ class Client implements Disposable {
 }
 
 describe('slow and greedy clients', () => {
-  test('headers that do not come', async () => {
+  test('headers that do not arrive end with 408', async () => {
     using client = new Client(front.url);
     client.socket.write('GET /livez HTTP/1.1\r\nHost: a\r\n');
     await client.closed();
     expect(client.text).toContain('urn:fenced:problem:request-timeout');
   });
 
-  test('a connection that asks for nothing', async () => {
+  test('an idle connection is closed', async () => {
     using client = new Client(front.url);
     await client.closed();
     using second = new Client(front.url);
@@ -308,7 +308,7 @@ describe('slow and greedy clients', () => {
     ['that sends no HTTP', 'hello\r\n\r\n', 400],
     ['that asks for a proxy', 'CONNECT other:80 HTTP/1.1\r\nHost: other\r\n\r\n', 405],
   ])(
-    'a connection %s and never closes its own side loses its descriptor soon after the answer',
+    'a connection %s and never closes its side loses its descriptor soon after the answer',
     async (_, bytes, status) => {
       await using own = await world.open({ limits: { headersTimeoutMs: 300 } });
       const { hostname, port } = new URL(own.url);
@@ -333,7 +333,7 @@ describe('slow and greedy clients', () => {
   );
 
   test.each(['/v1/objects/slow', '/v1/records/slow/1'])(
-    'a body for %s that comes by the byte is not waited for, and nothing is written',
+    'a body for %s that arrives byte by byte is given up, and nothing is written',
     async (target) => {
       using client = new Client(front.url);
       const head = [`PUT ${target} HTTP/1.1`, 'Host: a', 'Fencing-Token: 1'];
@@ -360,7 +360,7 @@ describe('slow and greedy clients', () => {
     expect(await front.objects.highest('broken')).toBe(0n);
   });
 
-  test('a reader that does not read is cut off', async () => {
+  test('a client that does not read its answer is cut off', async () => {
     const bytes = randomBytes(2 ** 24);
     await fetch(`${front.url}/v1/objects/large`, {
       method: 'PUT',
@@ -376,7 +376,7 @@ describe('slow and greedy clients', () => {
     expect(front.ended.find(isIt)?.outcome).toBe('client-gone');
   });
 
-  test('a body that is too large is refused at once where it says so, and when it is too much', async () => {
+  test('a body that is too large is refused by its declared length, or as soon as it exceeds the limit', async () => {
     const declared = requestOf('PUT', OBJECT, [TOKEN], Buffer.alloc(2 ** 24 + 1));
     expect((await send(front.url, declared)).map(typeOf)).toEqual(['body-too-large']);
     const early = `PUT ${OBJECT} HTTP/1.1\r\nHost: a\r\nFencing-Token: 1\r\nContent-Length: 99999999\r\n\r\n`;
@@ -397,7 +397,7 @@ describe('slow and greedy clients', () => {
     expect((await send(front.url, record)).map(typeOf)).toEqual(['body-too-large']);
   });
 
-  test('a client that sends all before it reads hears why it was refused', async () => {
+  test('a client that sends everything before it reads gets the reason of the refusal', async () => {
     using client = new Client(front.url);
     client.socket.pause();
     const bytes = requestOf('PUT', OBJECT, [TOKEN], Buffer.alloc(2 ** 24 + 1));
@@ -407,7 +407,7 @@ describe('slow and greedy clients', () => {
     expect(client.text).toMatch(/^HTTP\/1\.1 413 /);
   });
 
-  test('whoever expects 100-continue hears first whether the body is wanted', async () => {
+  test('a client that expects 100-continue learns first if the body is wanted', async () => {
     using refused = new Client(front.url);
     refused.socket.write(
       `PUT ${OBJECT} HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n`,
@@ -423,7 +423,7 @@ describe('slow and greedy clients', () => {
     await until(() => wanted.text.includes('HTTP/1.1 200 '));
   });
 
-  test('requests of one connection are answered in their order, also where the last is none', async () => {
+  test('requests of one connection are answered in order, even if the last one is malformed', async () => {
     const two = `${requestOf('GET', '/livez').toString().replace('Connection: close\r\n', '')}`;
     const replies = await send(front.url, `${two}${two}nonsense\r\n\r\n`);
     expect(replies.slice(0, 2).map(({ body }) => body)).toEqual(['ok\n', 'ok\n']);
@@ -436,13 +436,13 @@ describe('slow and greedy clients', () => {
     expect(proxied.map(typeOf)).toEqual(['not-found', 'not-found', 'method-not-allowed']);
   });
 
-  test('a client of HTTP/1.0 is sent no 100 Continue, which it would take for the answer', async () => {
+  test('a client of HTTP/1.0 gets no 100 Continue, which it would take for the answer', async () => {
     const head = 'PUT /v1/objects/of-1.0 HTTP/1.0\r\nFencing-Token: 1\r\nExpect: 100-continue\r\n';
     const [reply, ...rest] = await send(patient.url, `${head}Content-Length: 1\r\n\r\na`);
     expect([reply?.status, rest]).toEqual([200, []]);
   });
 
-  test('a request begins when the one before it on its connection was answered, and not if the client has gone', async () => {
+  test('a request begins after the answer to the one before it, and not if the client has gone', async () => {
     const json = 'Host: a\r\nContent-Type: application/json\r\n';
     const post = (body: string): string =>
       `POST /v1/leases/in-turn HTTP/1.1\r\n${json}Content-Length: ${body.length}\r\n\r\n${body}`;
@@ -473,7 +473,7 @@ describe('slow and greedy clients', () => {
     expect(begun()).toBe(1);
   });
 
-  test('behind many requests that are not answered, a connection is not read', async () => {
+  test('a connection with many unanswered requests is not read', async () => {
     using holder = new Client(patient.url);
     const json = 'Host: a\r\nContent-Type: application/json\r\n';
     const post = (body: string): string =>
@@ -491,14 +491,14 @@ describe('slow and greedy clients', () => {
     })();
     await until(() => client.text !== '');
     expect(client.text).toMatch(/^HTTP\/1\.1 409 /);
-    // What the kernel keeps, and no more.
+    // Only the kernel's buffers took more.
     expect(sent).toBeLessThan(pieces / 2);
     await sending;
     await until(() => client.text.split('HTTP/1.1 200 ').length - 1 === pieces * 20);
   });
 
   test.each(['end', 'destroy', 'resetAndDestroy'] as const)(
-    'an upload whose client breaks off in the middle by %s is over at once',
+    'an upload whose client breaks off by %s ends at once',
     async (way) => {
       await using narrow = await world.open({ limits: { uploadsMax: 1 } });
       using client = new Client(narrow.url);
@@ -519,7 +519,7 @@ describe('slow and greedy clients', () => {
     },
   );
 
-  test('too many uploads at once are refused, and none of them is forgotten', async () => {
+  test('excess uploads are refused, and every upload frees its place', async () => {
     await using narrow = await world.open({ limits: { uploadsMax: 2 } });
     const clients = [1, 2].map((number) => {
       const client = new Client(narrow.url);

@@ -23,7 +23,7 @@ let front: Front;
 let document: Document;
 const ajv = new Ajv2020({ strict: false });
 addFormats.default(ajv);
-/** What has been answered, as `get /v1/objects/{key} 200`. */
+/** The answers so far, as `get /v1/objects/{key} 200`. */
 const seen = new Set<string>();
 
 beforeAll(async () => {
@@ -72,7 +72,7 @@ async function call(
   return reply;
 }
 
-test('the document is OpenAPI 3.1, and has all routes of Express and no others', async () => {
+test('the document is OpenAPI 3.1, and has exactly the routes of Express', async () => {
   const checked = await new Validator().validate({ ...document });
   expect(checked).toMatchObject({ valid: true });
   const routes = front.app.router.stack.flatMap(({ route }) => {
@@ -92,7 +92,7 @@ test('the document is OpenAPI 3.1, and has all routes of Express and no others',
   expect(described.length).toBeGreaterThan(20);
 });
 
-test('generators find a name for each operation, and one schema for each problem', () => {
+test('each operation has a name, and each problem one schema', () => {
   const operations = Object.values(document.paths).flatMap((path) =>
     METHODS.flatMap((method) => path[method] ?? []),
   );
@@ -124,7 +124,7 @@ test('generators find a name for each operation, and one schema for each problem
   }
 });
 
-test('the published document is the one that is served, and every problem is explained', async () => {
+test('the published document is the served one, and the page explains every problem', async () => {
   const served = await (await fetch(`${front.url}/openapi.json`)).text();
   await expect(`${served}\n`).toMatchFileSnapshot('../../docs/openapi.json');
   const explained = await readFile(new URL('../../docs/gateway.md', import.meta.url), 'utf8');
@@ -136,7 +136,7 @@ test('the published document is the one that is served, and every problem is exp
 const JSON_TYPE = ['Content-Type', 'application/json'] as const;
 const token = (text: string) => ['Fencing-Token', text] as const;
 
-test('every documented request is answered as documented', async () => {
+test('every documented request gets a documented answer', async () => {
   const leases = '/v1/leases/{resource}';
   const times = (body: object) => [[JSON_TYPE], JSON.stringify(body)] as const;
   const granted = await call('post', leases, '/v1/leases/a/b', ...times({ ttlMs: 5_000 }));
@@ -200,7 +200,7 @@ test('every documented request is answered as documented', async () => {
   expect(wanted.filter((one) => !seen.has(one))).toEqual([]);
 });
 
-/** What people and fuzzers put into paths, headers and bodies. */
+/** Parts of paths, headers and bodies that people and fuzzers send. */
 const rawSegment = fc.oneof(
   fc.constantFrom('a', 'b', '.', '..', '%2e', '%2E%2e', '%2F', '%5c', '%00', '%', '%zz', '%ff', ''),
   fc.constantFrom('%C3%A4', 'a%CC%88', '%ED%A0%80', '%F0%9F%92%A9', '\\', ' ', '?', '#', ';', '@'),
@@ -271,7 +271,7 @@ const someBody = fc.oneof(
 
 describe('fuzzing', () => {
   test.each(METHODS)(
-    '%s of anything gets a documented answer, and never a failure',
+    '%s with arbitrary input gets a documented answer, and never a failure',
     async (method) => {
       const templates = Object.entries(document.paths).filter(
         ([path, operations]) => operations[method] !== undefined && path.startsWith('/v1/'),
@@ -311,7 +311,7 @@ describe('fuzzing', () => {
     120_000,
   );
 
-  test('numbers in JSON and everything else that was stored comes back', async () => {
+  test('stored JSON comes back unchanged', async () => {
     const write = (body: string) =>
       call(
         'put',
@@ -339,7 +339,7 @@ describe('fuzzing', () => {
   });
 });
 
-test('names of every script are what they were, wherever they stand', async () => {
+test('names in every script are stored unchanged', async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(fc.string({ unit: 'grapheme', minLength: 1, maxLength: 10 }), {

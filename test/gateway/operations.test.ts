@@ -37,7 +37,7 @@ async function askOften(url: string, times: number): Promise<number[]> {
 }
 
 test.each(['/metrics', '/readyz'])(
-  'however many ask for %s, the nodes are asked once a second',
+  'the nodes are asked once a second, however many clients request %s',
   async (path) => {
     await using own = new AsyncDisposableStack();
     const [node] = world.redis.nodes;
@@ -109,7 +109,7 @@ test.each([
   ['livez', 'GET /livez', UNKNOWN, 200, 200],
   ['readyz', 'GET /readyz', UNKNOWN, 200, 200],
 ])(
-  'of %s that a client asks for without waiting for answers, none is looked at beyond the rate of its address',
+  'pipelined requests for %s beyond the rate of their address are not examined',
   async (_, start, keys, within, beyond) => {
     const metrics = { contentType: 'text/plain', text: async () => 'up 1\n' };
     await using gateway = await world.open({ rate: rateOf(3), metrics, keys });
@@ -126,7 +126,7 @@ test.each([
   },
 );
 
-test('all that an address asks without credentials counts together, and probes are answered beyond that', async () => {
+test('all requests of an address without credentials count together, and probes are answered beyond the rate', async () => {
   const metrics = { contentType: 'text/plain', text: async () => 'up 1\n' };
   await using front = await world.open({ rate: rateOf(5), metrics, keys: UNKNOWN });
   const statusOf = async (path: string) => (await fetch(front.url + path)).status;
@@ -155,11 +155,11 @@ test('all that an address asks without credentials counts together, and probes a
   for (let at = 0; at < 3; at++) expect((await from(behind.url, '192.0.2.1')).status).toBe(200);
   expect((await from(behind.url, '192.0.2.1')).status).toBe(429);
   expect((await from(behind.url, '192.0.2.2')).status).toBe(200);
-  // What a client wrote itself stands before what the proxy has added.
+  // The client's own text comes before the address that the proxy added.
   expect((await from(behind.url, '192.0.2.9, 192.0.2.1')).status).toBe(429);
 });
 
-test('operations have a port of their own where one is configured, also while the gateway drains', async () => {
+test('operations can have a port of their own, also while the gateway drains', async () => {
   await using own = new AsyncDisposableStack();
   const config = await configFile(world, own, world.addresses, { drainDelayMs: 3_000 });
   const env = { FENCED_GATEWAY_OPERATIONS_PORT: '0' };
@@ -186,7 +186,7 @@ test('operations have a port of their own where one is configured, also while th
   expect(await ended).toMatchObject({ code: 0 });
 });
 
-test('a gateway whose second port cannot be had ends, and leaves the first one free', async () => {
+test('a gateway whose second port is taken ends, and frees the first one', async () => {
   await using own = new AsyncDisposableStack();
   const config = await configFile(world, own);
   const taken = await startGateway(config, { env: { FENCED_GATEWAY_OPERATIONS_PORT: '0' } });

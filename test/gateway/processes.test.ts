@@ -40,7 +40,7 @@ function write(url: string, path: string, token: string, body: string): Promise<
   return fetch(url + path, { method: 'PUT', headers, body });
 }
 
-test('a gateway that is stopped between its check and its write comes too late for the next holder', async () => {
+test('a gateway that is paused between check and write cannot overwrite the next holder', async () => {
   const name = world.newName();
   const path = `/v1/objects/${inPath(name)}`;
   const slow = await startGateway(config, { stopAt: BEFORE_THE_WRITE });
@@ -62,7 +62,7 @@ test('a gateway that is stopped between its check and its write comes too late f
   expect(await (await fetch(slow.url + path)).json()).toBe('late');
 });
 
-test('a write that the network kept comes too late for the next holder', async () => {
+test('a write that the network delayed cannot overwrite the next holder', async () => {
   const { hostname, port } = new URL(world.postgres.url);
   await using proxy = await TcpProxy.start({ host: hostname, port: Number(port) });
   const postgres = new URL(world.postgres.url);
@@ -84,7 +84,7 @@ test('a write that the network kept comes too late for the next holder', async (
   expect(await (await fetch(other.url + path)).json()).toBe('late');
 });
 
-test('leases outlive the gateway that granted them: killed, or shut down', async () => {
+test('leases outlive the gateway that granted them, killed or shut down', async () => {
   for (const signal of ['SIGKILL', 'SIGTERM'] as const) {
     const name = world.newName();
     const first = await startGateway(config);
@@ -100,7 +100,7 @@ test('leases outlive the gateway that granted them: killed, or shut down', async
   }
 });
 
-test('SIGTERM: readiness fails at once, what runs comes to its end, waits for leases end, and nothing is left open', async () => {
+test('SIGTERM: readiness fails at once, requests finish, waits for leases end, and nothing stays open', async () => {
   const gateway = await startGateway(config);
   await using _gateway = gateway.process;
   const name = world.newName();
@@ -134,7 +134,7 @@ test('SIGTERM: readiness fails at once, what runs comes to its end, waits for le
   expect(await (await fetch(`${other.url}/v1/objects/${inPath(name)}`)).text()).toBe('abcdef');
 });
 
-test('SIGTERM: an upload that takes longer than the grace time is refused, and said so', async () => {
+test('SIGTERM: an upload that takes longer than the grace time is refused, with the reason', async () => {
   await using own = new AsyncDisposableStack();
   const gateway = await startGateway(
     await configFile(world, own, world.addresses, { graceMs: 300 }),
@@ -160,7 +160,7 @@ test.each([
   ['SIGTERM', 'SIGINT'],
   ['SIGINT', 'SIGTERM'],
 ] as const)(
-  '%s lets an upload end, and %s behind it ends the process at once',
+  '%s lets an upload end, and %s after it ends the process at once',
   async (first, second) => {
     await using own = new AsyncDisposableStack();
     const limits = { graceMs: 600_000 };
@@ -201,7 +201,7 @@ test.each([
   ['postgres', '/v1/records/still/2'],
   ['s3', '/v1/objects/still'],
 ] as const)(
-  'SIGTERM ends the process while a write waits for %s, and answers that its outcome is unknown',
+  'SIGTERM ends the process while a write waits for %s, and reports an unknown outcome',
   async (name, path) => {
     await using own = new AsyncDisposableStack();
     const { gateway, proxies } = await startBehindProxies(world, own, { graceMs: 300 });
@@ -223,7 +223,7 @@ test.each([
 const run = promisify(execFile);
 const bin = fileURLToPath(new URL('../../packages/fenced/bin/fenced.js', import.meta.url));
 
-test('--check says everything that is wrong, and ends', async () => {
+test('--check prints every mistake, and ends', async () => {
   const good = await run(process.execPath, [bin, 'gateway', '--check', '--config', config]);
   expect(good.stdout).toMatch(/^warning: no credentials[\s\S]*the configuration can be used\n$/);
   const env = {

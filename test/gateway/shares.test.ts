@@ -62,7 +62,7 @@ async function gauges(url: string): Promise<Record<string, number>> {
   );
 }
 
-test('one key that waits for leases leaves room for others, and waiting is no work', async () => {
+test('one key that waits for leases leaves room for others, and waits do not count as work', async () => {
   const metrics = createMetrics();
   const limits = { requestsMax: 4, waitsMax: 12 };
   await using front = await world.open({ keys, limits, metrics });
@@ -75,7 +75,7 @@ test('one key that waits for leases leaves room for others, and waiting is no wo
       () => undefined,
     ),
   );
-  // Four requests may be under way at once, half of them of one key: the rest is refused, now or when it would wait.
+  // Four requests may run at once, half of them of one key. The rest is refused at once or later.
   await until(async () => (await gauges(front.url))['waits in_use'] === 20 - answers.length);
   for (const answer of answers)
     expect(await problemOf(answer)).toMatchObject({
@@ -92,8 +92,7 @@ test('one key that waits for leases leaves room for others, and waiting is no wo
     ).catch(() => null);
     return (
       answer !== null &&
-      (await problemOf(answer)).detail ===
-        '6 waits of yours are under way already: the rest is for others'
+      (await problemOf(answer)).detail === 'you use 6 waits: the rest is for other callers'
     );
   };
   await until(isFull);
@@ -110,7 +109,7 @@ test('one key that waits for leases leaves room for others, and waiting is no wo
   await until(async () => (await gauges(front.url))['waits in_use'] === 0);
 });
 
-test('one key that opens uploads leaves places for others', async () => {
+test('one key that opens uploads leaves room for others', async () => {
   const metrics = createMetrics();
   await using front = await world.open({ keys, limits: { uploadsMax: 8 }, metrics });
   const uploads = Array.from({ length: 10 }, (_, at) =>
@@ -124,7 +123,7 @@ test('one key that opens uploads leaves places for others', async () => {
   expect(await gauges(front.url)).toMatchObject({ 'uploads limit': 8, 'uploads in_use': 4 });
   const put = { method: 'PUT', body: '1', headers: { 'Fencing-Token': '1' } };
   expect((await ask(front.url, 'other', '/v1/objects/of-another', put)).status).toBe(200);
-  // Two keys that flood have a third each, and there is room for whoever comes next.
+  // Two keys that flood have a third each, and a newcomer finds room.
   const second = Array.from({ length: 10 }, (_, at) =>
     open(front.url, 'second', `/v1/objects/two-${at}`),
   );
@@ -137,7 +136,7 @@ test('one key that opens uploads leaves places for others', async () => {
   await until(async () => (await gauges(front.url))['uploads in_use'] === 0);
 });
 
-test('an upload below the least rate ends with 408, however long it is, and one above it does not', async () => {
+test('an upload below the minimum rate ends with 408 at any length, and one above it does not', async () => {
   const limits = { idleTimeoutMs: 1_000, bytesPerSecondMin: 1_000_000 };
   await using front = await world.open({ keys, limits });
   await front.objects.probe();
@@ -154,7 +153,7 @@ test('an upload below the least rate ends with 408, however long it is, and one 
   expect((await ask(front.url, 'fast', '/v1/objects/fast', fast)).status).toBe(200);
 });
 
-/** Opens a connection from that address of this machine. @returns null if it was closed without an answer */
+/** Connects from that address of this machine. @returns null if it was closed at once */
 async function connection(url: string, localAddress: string): Promise<Socket | null> {
   const { hostname, port } = new URL(url);
   const socket = connect({ host: hostname, port: Number(port), localAddress });
@@ -200,7 +199,7 @@ test('one address that opens connections leaves some for others', async () => {
   for (const socket of again) socket.destroy();
 });
 
-test('an address has as many connections as it is given, and a trusted proxy as many as there are', async () => {
+test('an address has its configured connections, and a trusted proxy all of them', async () => {
   const limits = { connectionsMax: 8, connectionsPerAddressMax: 6 };
   await using front = await world.open({ keys, limits, trustedProxies: ['127.0.0.2/31'] });
   const direct = await connections(front.url, '127.0.0.4', 8);

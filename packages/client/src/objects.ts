@@ -40,7 +40,9 @@ import type { Runtime } from './runtime.js';
 import type { SignedTokens } from './signed-tokens.js';
 import { Values } from './values.js';
 
-/** The methods of a `FencedS3` that work through a gateway: all but those for the bucket's operator. */
+/**
+ * The methods of a `FencedS3` that work through a gateway: all but those for the bucket's operator.
+ */
 export type Objects = Pick<
   FencedS3,
   | 'put'
@@ -60,7 +62,9 @@ type Wanted = Pick<ReadOptions, 'signal' | 'range'>;
 
 const UNSETTLED_MAX = 1_000;
 
-/** The objects of a bucket, behind a gateway. Methods, options and errors are those of `FencedS3`. */
+/**
+ * The objects of a bucket, behind a gateway. Methods, options and errors are those of `FencedS3`.
+ */
 export class GatewayObjects implements Objects {
   readonly #values: Values;
   readonly #tokens: SignedTokens;
@@ -75,7 +79,10 @@ export class GatewayObjects implements Objects {
     this.#attemptsMax = attemptsMax;
   }
 
-  /** As `put` of `FencedS3`. A stream is sent as it comes, and never held in memory. Without tags, storage classes and Object Lock. */
+  /**
+   * As `put` of `FencedS3`. A stream is sent as it comes, and never held in memory. Without tags,
+   * storage classes and Object Lock.
+   */
   async put(key: string, body: S3Body, options: PutOptions): Promise<Written> {
     checkCall(options);
     const headers = checkHeaders(options);
@@ -145,7 +152,10 @@ export class GatewayObjects implements Objects {
     return readEach(keys, read);
   }
 
-  /** As `getStream` of `FencedS3`. Bytes that were damaged on the way end it with {@link StoreUnavailableError}. */
+  /**
+   * As `getStream` of `FencedS3`. Bytes that were damaged on the way end it with {@link
+   * StoreUnavailableError}.
+   */
   async getStream(key: string, options: ReadOptions = {}): Promise<CurrentStream | null> {
     checkRead(options, 'claimAndGetStream');
     return streamOf(key, await this.#read(key, options), options);
@@ -196,7 +206,10 @@ export class GatewayObjects implements Objects {
     return this.#values.highest('s3', key, options);
   }
 
-  /** As `settle` of `FencedS3`. Only the gateway that made the write can always decide. Others know 40 writes back. */
+  /**
+   * As `settle` of `FencedS3`. Only the gateway that made the write can always decide. Others know
+   * 40 writes back.
+   */
   async settle(writeId: string, options: SettleOptions = {}): Promise<Settlement> {
     checkCall(options);
     const key = options.key ?? this.#unsettled.get(writeId);

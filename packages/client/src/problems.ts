@@ -26,7 +26,10 @@ export interface ProblemDocument {
 
 /** A lease was not granted, extended or released. `code` is that of the problem document. */
 export class LeaseError extends Error {
-  /** `held`, `no-quorum`, `lease-lost` …, as docs/gateway.md lists them; null if the answer is not a gateway's. */
+  /**
+   * `held`, `no-quorum`, `lease-lost` …, as docs/gateway.md lists them; null if the answer is not a
+   * gateway's.
+   */
   readonly code: ProblemCode | null;
   /** Time until another try makes sense; undefined if none does. */
   readonly retryAfterMs: number | undefined;

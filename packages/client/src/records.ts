@@ -29,7 +29,10 @@ export type Records = Pick<
   'put' | 'update' | 'get' | 'claim' | 'claimAndGet' | 'delete' | 'highest' | 'settle'
 >;
 
-/** The JSON documents of a collection, behind a gateway. Methods, options and errors are those of `FencedRecords`. */
+/**
+ * The JSON documents of a collection, behind a gateway. Methods, options and errors are those of
+ * `FencedRecords`.
+ */
 export class GatewayRecords implements Records {
   readonly #collection: string;
   readonly #values: Values;

@@ -1,8 +1,11 @@
-/** Where time comes from. Tests give their own. */
+/** The source of time and chance. Tests pass their own. */
 export interface Runtime {
   /** Monotonic milliseconds. */
   nowMs(): number;
-  /** Calls back once after `delayMs`, unless the returned function is called before. Keeps no process alive. */
+  /**
+   * Calls back once after `delayMs`, unless the returned function is called before. The timer keeps
+   * no process alive.
+   */
   after(delayMs: number, callback: () => void): () => void;
   /** Between 0 and 1, for jitter. */
   random(): number;

@@ -1,7 +1,7 @@
 import { InvalidArgumentError, parseToken, type TokenLike } from '@fenced/store';
 import { encodedPath } from './protocol/path.js';
 
-/** A token as it is presented: the number for the caller, the headers for the gateway. */
+/** A token as it is presented: its number, and the headers for the gateway. */
 export interface Presented {
   readonly token: bigint;
   readonly headers: Readonly<Record<string, string>>;
@@ -10,8 +10,9 @@ export interface Presented {
 const TOKENS_MAX = 10_000;
 
 /**
- * The signed form of each token that this client received, so that callers can go on naming tokens by their numbers. The oldest ones
- * are forgotten where there are too many: the gateway then says that it wants the signed one.
+ * The signed form of each token that this client received. So callers can name tokens by their
+ * numbers. Beyond {@link TOKENS_MAX}, the oldest one is forgotten. The gateway then asks for the
+ * signed token.
  */
 export class SignedTokens {
   readonly #byToken = new Map<bigint, Map<string, string>>();
@@ -31,9 +32,10 @@ export class SignedTokens {
   }
 
   /**
-   * @param key what is read or written
+   * @param key the key that is read or written
    * @throws {InvalidTokenError}
-   * @throws {InvalidArgumentError} where several leases have this number, and none of them is the key's
+   * @throws {InvalidArgumentError} if several leases have this number, and none of them is the
+   *   key's
    */
   present(given: TokenLike, key: string): Presented {
     const token = parseToken(given);

@@ -56,7 +56,10 @@ export class Values {
     throw errorOf(answer.problem, request);
   }
 
-  /** The headers of a read; null if there is nothing, or if HEAD was refused, which has no body to say why. */
+  /**
+   * The headers of a read; null if there is nothing, or if HEAD was refused, which has no body to
+   * say why.
+   */
   async head(key: string, { signal }: CallOptions): Promise<Response | null> {
     const answer = await this.#http.ask(this.#readOf('HEAD', key, signal));
     if (answer.ok) return answer.response;
@@ -77,7 +80,10 @@ export class Values {
     throw errorOf(answer.problem, request);
   }
 
-  /** @throws {OutcomeUnknownError} if the answer was cut off: the write was applied under an unknown id */
+  /**
+   * @throws {OutcomeUnknownError} if the answer was cut off: the write was applied under an unknown
+   *   id
+   */
   async write(
     method: 'PUT' | 'DELETE',
     key: string,
@@ -120,7 +126,8 @@ export class Values {
         if (!(error instanceof VersionMismatchError || error instanceof ConflictError)) throw error;
         if (attempt >= attemptsMax) throw new ConflictError({ resource, attempts: attempt });
       }
-      // Random, and longer with each attempt, so that writers that collided once do not collide again.
+      // Random, and longer with each attempt, so that writers that collided once do not collide
+      // again.
       const ceilingMs = Math.min(BACKOFF_MAX_MS, BACKOFF_BASE_MS * 2 ** attempt);
       await this.#runtime.sleep(this.#runtime.random() * ceilingMs, signal);
     }

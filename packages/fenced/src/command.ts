@@ -1,24 +1,20 @@
 /** One subcommand. */
 export interface Command {
-  /** What it is for, in a line. */
+  /** Its purpose, in one line. */
   readonly summary: string;
-  /** Its options, and what its exit codes mean. */
+  /** Its options and exit codes. */
   readonly usage: string;
   /** @returns the exit code */
   run(args: readonly string[]): Promise<number>;
 }
 
-/** The command line cannot be understood; the message says what is wrong with it. */
+/** A mistake in the command line. */
 export class UsageError extends Error {}
 
-/** As in BSD's `sysexits.h`: the command was used wrongly. */
+/** The exit code for a mistake in the command line, as in BSD's `sysexits.h`. */
 export const EXIT_USAGE = 64;
 
-/**
- * What `read` makes of the command line.
- *
- * @throws {UsageError} where `parseArgs` finds an option that there is not, or one without its value
- */
+/** Reads the command line. @throws {UsageError} for an unknown option, or one without its value */
 export function understood<Values>(read: () => Values): Values {
   try {
     return read();
@@ -35,7 +31,7 @@ export function printJson(value: unknown): void {
   print(JSON.stringify(value, null, 2));
 }
 
-/** Rows of cells in columns that are as wide as their widest cell. */
+/** Prints rows. Each column is as wide as its widest cell. */
 export function printTable(rows: readonly (readonly string[])[]): void {
   const widths = (rows[0] ?? []).map((_, column) =>
     Math.max(...rows.map((row) => row[column]?.length ?? 0)),

@@ -32,11 +32,16 @@ const LOG_REFUSALS_MS = 60_000;
 /** A gateway that runs, with connections of its own. */
 export interface RunningGateway {
   readonly url: string;
-  /** The address of `/livez`, `/readyz` and `/metrics`; undefined if they have no port of their own. */
+  /**
+   * The address of `/livez`, `/readyz` and `/metrics`; undefined if they have no port of their own.
+   */
   readonly operationsUrl: string | undefined;
   /** Lets running requests end, and cuts off the rest. @returns whether all came to their end */
   drain(): Promise<boolean>;
-  /** Closes all connections to the dependencies. A dependency that does not answer may keep them open for ever. */
+  /**
+   * Closes all connections to the dependencies. A dependency that does not answer may keep them
+   * open for ever.
+   */
   close(): Promise<void>;
 }
 
@@ -151,7 +156,9 @@ function openPool({ records }: Config, log: Log, parts: AsyncDisposableStack): p
   return pool;
 }
 
-/** Creates the schema as soon as the database can be reached. If the role may not, an operator must. */
+/**
+ * Creates the schema as soon as the database can be reached. If the role may not, an operator must.
+ */
 async function install(records: FencedPostgres, ended: AbortSignal, log: Log): Promise<void> {
   while (!ended.aborted) {
     try {
@@ -164,7 +171,9 @@ async function install(records: FencedPostgres, ended: AbortSignal, log: Log): P
   }
 }
 
-/** Logs once that a connection is gone, and once that it is back: clients try again all the time. */
+/**
+ * Logs once that a connection is gone, and once that it is back: clients try again all the time.
+ */
 function logChanges(
   log: Log,
   name: string,

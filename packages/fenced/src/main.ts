@@ -12,7 +12,7 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
 /**
  * Runs the command line that follows `fenced`.
  *
- * @returns the exit code: the subcommand's own, or 64 where the command line cannot be understood
+ * @returns the exit code: the subcommand's own, or 64 for a mistake in the command line
  */
 export async function main(args: readonly string[]): Promise<number> {
   const [name = '', ...rest] = args;

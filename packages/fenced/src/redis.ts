@@ -3,7 +3,7 @@ import { LockArgumentError, type NodeConfig, Redlock } from '@fenced/lock';
 import { Redis } from 'ioredis';
 import { UsageError } from './command.js';
 
-/** The options that tell the nodes of a lock, for `parseArgs`. */
+/** The options that name the nodes of a lock, for `parseArgs`. */
 export const redisOptions = {
   redis: { type: 'string', multiple: true },
   durable: { type: 'string', multiple: true },
@@ -11,7 +11,7 @@ export const redisOptions = {
   'max-ttl-ms': { type: 'string' },
 } as const;
 
-/** What `parseArgs` made of them. */
+/** Their values, as `parseArgs` returns them. */
 export interface RedisValues {
   readonly redis?: string[] | undefined;
   readonly durable?: string[] | undefined;
@@ -19,14 +19,16 @@ export interface RedisValues {
   readonly 'max-ttl-ms'?: string | undefined;
 }
 
-export const REDIS_USAGE = `  --redis NAME=URL   a node, once for each: --redis a=redis://10.0.0.1:6379 --redis b=…; without a name it is called
-                     host:port. All of them, named as the programs name them. Without --redis, the environment variable
-                     FENCED_REDIS has them with commas between
-  --durable NAME     the node loses nothing it has acknowledged (appendfsync always), as the programs say
-  --key-prefix P     as the programs have it ({fenced}:)
-  --max-ttl-ms N     as the programs have it (60000)`;
+export const REDIS_USAGE = `  --redis NAME=URL   one node; repeat it for each: --redis a=redis://10.0.0.1:6379 --redis b=…
+                     Name all nodes as your programs do. Without a name, a node is called host:port.
+                     Or set the environment variable FENCED_REDIS, with commas between the nodes
+  --durable NAME     this node loses nothing that it acknowledged (appendfsync always); repeatable
+  --key-prefix P     the keyPrefix of your programs ({fenced}:)
+  --max-ttl-ms N     the maxTtlMs of your programs (60000)`;
 
-/** What was wrong with the connection to a node, by its name: requests only say that there is none. */
+/**
+ * The connection error of each node, by its name. Requests only report that there is no connection.
+ */
 export type Troubles = ReadonlyMap<string, string>;
 
 const LAST_COMMANDS_MS = 250;
@@ -42,21 +44,21 @@ export interface ClientOptions {
 const ONE_TRY: ClientOptions = { maxRetriesPerRequest: 0, retryStrategy: () => null };
 
 /**
- * Does something with a `Redlock` on the nodes that the options tell, and lets go of everything.
+ * Runs `routine` with a `Redlock` on the nodes that the options name, and then disconnects.
  *
- * @throws {UsageError} where the options do not tell nodes
+ * @throws {UsageError} if the options do not name nodes
  */
 export async function withRedlock<Result>(
   values: RedisValues,
   routine: (redlock: Redlock, troubles: Troubles) => Promise<Result>,
   clientOptions: ClientOptions = ONE_TRY,
 ): Promise<Result> {
-  const told = values.redis ?? process.env.FENCED_REDIS?.split(',').filter(Boolean) ?? [];
-  if (told.length === 0) throw new UsageError('name the nodes: --redis NAME=URL for each');
+  const given = values.redis ?? process.env.FENCED_REDIS?.split(',').filter(Boolean) ?? [];
+  if (given.length === 0) throw new UsageError('name the nodes: --redis NAME=URL for each');
   const clients: Redis[] = [];
   const troubles = new Map<string, string>();
   try {
-    const nodes = told.map((text) => {
+    const nodes = given.map((text) => {
       const { name, url } = nameAndUrl(text);
       const client = new Redis(url.href, clientOptions);
       client.on('error', (error) => troubles.set(name, error.message));
@@ -64,7 +66,8 @@ export async function withRedlock<Result>(
       return { name, client, durable: values.durable?.includes(name) ?? false };
     });
     const unknown = values.durable?.find((name) => !nodes.some((node) => node.name === name));
-    if (unknown !== undefined) throw new UsageError(`--durable names no node: ${unknown}`);
+    if (unknown !== undefined)
+      throw new UsageError(`--durable is not the name of a node: ${unknown}`);
     await using redlock = makeRedlock(nodes, values);
     return await routine(redlock, troubles);
   } finally {
@@ -99,7 +102,7 @@ function makeRedlock(nodes: readonly NodeConfig[], values: RedisValues): Redlock
 function nameAndUrl(text: string): { readonly name: string; readonly url: URL } {
   const [, name, address] = /^(?:([^=:/]+(?::\d+)?)=)?(rediss?:\/\/.+)$/.exec(text) ?? [];
   if (address === undefined || !URL.canParse(address)) {
-    throw new UsageError(`--redis takes NAME=redis://host:port: ${withoutPassword(text)}`);
+    throw new UsageError(`--redis must be NAME=redis://host:port: ${withoutPassword(text)}`);
   }
   const url = new URL(address);
   return { name: name ?? `${url.hostname}:${url.port || '6379'}`, url };

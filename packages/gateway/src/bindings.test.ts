@@ -4,7 +4,7 @@ import { type Binding, bindLeases } from './bindings.js';
 
 const ofYears: Binding = { keys: 'objects/reports/{year}/*', lease: 'reports/{year}' };
 
-test('without a rule, a key is guarded by the lease of its own name', () => {
+test('without a rule, the lease of the same name guards a key', () => {
   const leaseOf = bindLeases([]);
   fc.assert(
     fc.property(
@@ -42,7 +42,7 @@ test.each([
   expect(leaseOf(stored)).toBe(lease);
 });
 
-test('the first rule that fits counts', () => {
+test('the first matching rule counts', () => {
   const leaseOf = bindLeases([ofYears, { keys: 'objects/*', lease: 'rest' }]);
   expect(leaseOf('objects/reports/2026/a')).toBe('reports/2026');
   expect(leaseOf('objects/reports/2026')).toBe('rest');

@@ -1,19 +1,22 @@
 import { InvalidArgumentError } from '@fenced/store';
 
 /**
- * Which lease guards which object or record. Each key has one lease, so the holder of another lease cannot make the holder of this
- * one stale. Without a rule, the lease has the key's own name: `reports/a` guards the object `reports/a`, and the record `a` of the
- * collection `reports`.
+ * A rule for the lease that guards an object or a record. Each key has one lease, so the holder of
+ * another lease cannot make this holder stale. Without a rule, the lease has the key's own name:
+ * `reports/a` guards the object `reports/a`, and the record `a` of the collection `reports`.
  */
 export interface Binding {
   /**
-   * The keys that the rule is for: `objects/reports/{year}/*`. It begins with `objects` or `records`. `{year}` is any one segment,
-   * and `*`, as the last one, any number of them from 1.
+   * The keys that the rule is for: `objects/reports/{year}/*`. It begins with `objects` or
+   * `records`. `{year}` is one segment. `*`, as the last segment, is one segment or more.
    */
   readonly keys: string;
-  /** The resource whose lease guards these keys, with the segments that `keys` found: `reports/{year}`. */
+  /** The resource of the lease, with the segments that `keys` matched: `reports/{year}`. */
   readonly lease?: string;
-  /** In place of `lease`: any lease that the caller may take guards these keys, named by the header `Fencing-Resource`. */
+  /**
+   * Instead of `lease`: any lease that the caller may take guards these keys. The header
+   * `Fencing-Resource` names it.
+   */
   readonly anyLease?: boolean;
 }
 
@@ -27,7 +30,7 @@ export type LeaseOf = (stored: string) => string | null;
 const KINDS: readonly string[] = ['objects', 'records'];
 const VARIABLE = /^\{[A-Za-z]\w*\}$/;
 
-/** @param bindings the first that fits a key is its rule. @throws {InvalidArgumentError} */
+/** @param bindings the first one that matches a key is its rule @throws {InvalidArgumentError} */
 export function bindLeases(bindings: readonly Binding[]): LeaseOf {
   const rules = bindings.map((binding) => {
     const complaint = complaintAboutBinding(binding);
@@ -46,14 +49,14 @@ export function bindLeases(bindings: readonly Binding[]): LeaseOf {
   };
 }
 
-/** What is wrong with a rule, if something is. */
+/** The mistake in a rule, if there is one. */
 export function complaintAboutBinding({ keys, lease, anyLease = false }: Binding): string | null {
   if (anyLease !== (lease === undefined)) return 'needs either lease or anyLease: true';
   const parts = keys.split('/');
   if (!KINDS.includes(parts[0] ?? '') || parts.length < 2)
     return 'keys must begin with objects/ or records/';
   const variables = parts.filter((part) => part === '*' || VARIABLE.test(part));
-  if (new Set(variables).size < variables.length) return 'keys names a segment twice';
+  if (new Set(variables).size < variables.length) return 'keys has a name twice';
   const foreign = lease?.split('/').find((part) => isSpecial(part) && !variables.includes(part));
   if (foreign !== undefined) return `lease has ${foreign}, which keys has not`;
   const all = [parts, lease?.split('/') ?? []];
@@ -71,7 +74,7 @@ function isPart(part: string, isLast: boolean): boolean {
   return VARIABLE.test(part) || !(isSpecial(part) || ['', '.', '..'].includes(part));
 }
 
-/** The segments that stand for `{name}` and `*`; null if the pattern does not fit. */
+/** The segments that match `{name}` and `*`; null if the pattern does not match. */
 function matched(
   pattern: readonly string[],
   segments: readonly string[],

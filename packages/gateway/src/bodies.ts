@@ -9,8 +9,8 @@ import { Problem } from './problem.js';
 type PaceParts = Pick<Parts, 'limits' | 'runtime'>;
 
 /**
- * The least rate at which a client must send or read a body, on average over `idleTimeoutMs`. Time that
- * the gateway or a store takes does not count.
+ * The least rate at which a client must send or read a body, on average over `idleTimeoutMs`. Time
+ * that the gateway or a store takes does not count.
  */
 class Pace {
   readonly #windowMs: number;
@@ -84,7 +84,8 @@ export async function* bytesOf(
       yield next.value;
     }
   } finally {
-    // The gate reads the rest, to let the client end. It could not while this iterator holds the body.
+    // The gate reads the rest, to let the client end. It could not while this iterator holds the
+    // body.
     void pieces.return?.();
   }
 }

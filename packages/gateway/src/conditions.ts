@@ -2,7 +2,9 @@ import type { ByteRange } from '@fenced/store/s3';
 import type { Request } from 'express';
 import { Problem } from './problem.js';
 
-/** The conditions of HTTP (RFC 9110, sections 13 and 14), over versions that are opaque and strong. */
+/**
+ * The conditions of HTTP (RFC 9110, sections 13 and 14). Versions are opaque, strong entity tags.
+ */
 
 const TAG = /^"([\x21\x23-\x7e]+)"$/;
 
@@ -11,9 +13,10 @@ export function etagOf(version: string | bigint): string {
 }
 
 /**
- * What a write may replace: undefined, whatever is there; null, nothing (`If-None-Match: *`); or that version (`If-Match`).
+ * The version that a write may replace (`If-Match`); null if none may exist (`If-None-Match: *`);
+ * undefined without a condition.
  *
- * @throws {Problem} `invalid-request` for the forms that no store could check in one step
+ * @throws {Problem} `invalid-request` for forms that no store could check in one step
  */
 export function expectedVersion(request: Request): string | null | undefined {
   const ifMatch = request.get('if-match');
@@ -22,17 +25,18 @@ export function expectedVersion(request: Request): string | null | undefined {
     throw new Problem('invalid-request', 'send If-Match or If-None-Match, not both');
   if (ifNoneMatch !== undefined) {
     if (ifNoneMatch.trim() === '*') return null;
-    throw new Problem('invalid-request', 'of If-None-Match, a write may only have *');
+    throw new Problem('invalid-request', 'If-None-Match of a write must be *');
   }
   if (ifMatch === undefined) return undefined;
   const version = TAG.exec(ifMatch.trim())?.[1];
   if (version !== undefined) return version;
-  throw new Problem('invalid-request', 'of If-Match, a write may only have one strong entity tag');
+  throw new Problem('invalid-request', 'If-Match of a write must be one strong entity tag');
 }
 
 /**
- * Whether the reader has that version already, where `ETag` is set. @throws {Problem} `precondition-failed` where `If-Match`
- * names others only. A claim that reads has no conditions.
+ * True if the reader has this version already. A claim that reads has no conditions.
+ *
+ * @throws {Problem} `precondition-failed` if `If-Match` names other versions only
  */
 export function isNotModified(request: Request, etag: string): boolean {
   if (request.method === 'POST') return false;
@@ -54,8 +58,8 @@ function listed(tags: string): readonly string[] {
 }
 
 /**
- * The one range that is asked for; null where the whole body is to be sent: no range, several, a malformed one, or one upon
- * another version.
+ * The range that the request asks for. Null if the whole body is the answer: the request has no
+ * range, several, a malformed one, or one of another version.
  *
  * @throws {Problem} `range-not-satisfiable`
  */
@@ -73,7 +77,7 @@ export function rangeOf(
   const start = first === undefined ? Math.max(0, bodyBytes - Number(suffix)) : Number(first);
   const end = last === '' ? bodyBytes - 1 : Math.min(Number(last), bodyBytes - 1);
   if (start <= end) return { start, end };
-  // Of an empty body, no part has bytes that a reply could name.
+  // No range of an empty body has bytes that a reply could name.
   if (bodyBytes === 0 && Number(suffix) > 0) return null;
   throw new Problem('range-not-satisfiable', `the body has ${bodyBytes} bytes`, {
     members: { bodyBytes },

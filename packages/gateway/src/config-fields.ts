@@ -26,7 +26,10 @@ export function urlOf(protocols: readonly string[]): z.ZodString {
     );
 }
 
-/** For a check that runs even if another field of the object is wrong, so that all mistakes are reported at once. */
+/**
+ * For a check that runs even if another field of the object is wrong, so that all mistakes are
+ * reported at once.
+ */
 export const ALWAYS: { when(): boolean } = { when: () => true };
 
 /** The number of these fields that are given. */

@@ -155,7 +155,10 @@ export const configSchema = z
 /** The configuration: defaults filled in, secrets read from their files. */
 export type ResolvedConfig = z.output<typeof configSchema>;
 
-/** Runs even if other parts are missing or of a wrong type, so that all mistakes are reported at once. */
+/**
+ * Runs even if other parts are missing or of a wrong type, so that all mistakes are reported at
+ * once.
+ */
 function isReachableOnlyByTheKnown({
   listen,
   credentials,

@@ -42,7 +42,7 @@ function problemsOf(run: () => unknown): readonly string[] {
   return [];
 }
 
-test('the least that is needed is the nodes; it listens on loopback only, and says so', () => {
+test('a minimal configuration names the nodes; the gateway listens on loopback only, and warns', () => {
   const config = read({ redis });
   expect(config.listen).toMatchObject({ host: '127.0.0.1', port: 8080 });
   expect(config.credentials).toEqual({ keys: [], anonymous: true });
@@ -51,7 +51,7 @@ test('the least that is needed is the nodes; it listens on loopback only, and sa
   expect(config.warnings.join('\n')).toMatch(/no signing keys/);
 });
 
-test('with everything that it should have it warns of nothing', () => {
+test('a complete configuration has no warnings', () => {
   const config = read({
     listen: { host: '0.0.0.0' },
     ...{ redis, objects: { bucket: 'documents' }, credentials: { keys: [key] } },
@@ -84,7 +84,7 @@ test.each([['127.0.0.1'], ['127.8.8.8'], ['::1'], ['localhost']])(
   },
 );
 
-test('all problems are told at once, each with the field or variable that it is about', () => {
+test('all mistakes are reported at once, each with its field or variable', () => {
   const wrong = {
     listen: { host: '0.0.0.0', port: 70_000, prot: 1 },
     redis: {
@@ -143,13 +143,13 @@ test.each([
   [{ ...key, prefixes: [''] }, /keys\[0\]\.prefixes\[0\]: must begin with leases/],
   [{ ...key, name: 'jwt:ada' }, /keys\[0\]\.name/],
   [{ ...key, key: 'in clear' }, /keys\[0\]: .*"key"/],
-])('a key that is none is a problem: %#', (wrong, problem) => {
+])('an invalid key is a mistake: %#', (wrong, problem) => {
   expect(problemsOf(() => read({ redis, credentials: { keys: [wrong] } })).join('\n')).toMatch(
     problem,
   );
 });
 
-test('the same key twice is a problem', () => {
+test('the same key twice is a mistake', () => {
   const keys = [key, { ...key, name: 'bob', sha256: key.sha256.toUpperCase() }];
   expect(problemsOf(() => read({ redis, credentials: { keys } }))).toEqual([
     'credentials.keys: two keys are the same',
@@ -157,7 +157,7 @@ test('the same key twice is a problem', () => {
 });
 
 describe('secrets', () => {
-  test('come from files, without the line end behind them', async () => {
+  test('come from files, without the final line end', async () => {
     const { publicKey } = await generateKeyPair('ES256');
     const jwks = { keys: [await exportJWK(publicKey)] };
     const config = read({
@@ -197,7 +197,7 @@ describe('secrets', () => {
     expect(problems[0]).toContain(problem);
   });
 
-  test('are in no message, whatever is wrong about them', () => {
+  test('are in no message, whatever their mistake', () => {
     const given = {
       redis: {
         nodes: [
@@ -230,7 +230,7 @@ describe('secrets', () => {
 });
 
 describe('the environment', () => {
-  test('goes before the file, field by field; empty variables count as not set', () => {
+  test('overrides the file, field by field; empty variables count as not set', () => {
     const config = read(
       { redis, listen: { port: 1, host: '127.0.0.2' }, limits: { graceMs: 7 } },
       {
@@ -245,14 +245,14 @@ describe('the environment', () => {
     expect(config.objects).toMatchObject({ bucket: '42', forcePathStyle: true });
   });
 
-  test('may be all there is; lists are YAML or JSON', () => {
+  test('may be the only source; lists are YAML or JSON', () => {
     const env = { FENCED_GATEWAY_REDIS_NODES: JSON.stringify(redis.nodes) };
     expect(readConfig({ env }).redis.nodes).toHaveLength(1);
     const yaml = { FENCED_GATEWAY_REDIS_NODES: '- {name: a, url: "redis://h:1"}' };
     expect(readConfig({ env: yaml }).redis.nodes).toHaveLength(1);
   });
 
-  test('has what Kubernetes puts there for a service of our name', () => {
+  test('may have the variables of Kubernetes for a service named fenced-gateway', () => {
     const env = {
       FENCED_GATEWAY_REDIS_NODES: JSON.stringify(redis.nodes),
       FENCED_GATEWAY_SERVICE_HOST: '10.0.0.1',
@@ -267,7 +267,7 @@ describe('the environment', () => {
     expect(problemsOf(() => readConfig({ env: misspelt }))).toHaveLength(1);
   });
 
-  test('does not hide that a section of the file is none', () => {
+  test('does not hide that a section of the file is not a mapping', () => {
     const problems = problemsOf(() =>
       read({ redis, listen: 3 }, { FENCED_GATEWAY_LISTEN_PORT: '1' }),
     );
@@ -283,19 +283,19 @@ test.each([
   ['', 1],
   ['a: &a [x,x,x,x]\nb: &b [*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b]\nd: [*c,*c,*c,*c,*c,*c]', 1],
   ['__proto__: {polluted: 1}', 2],
-])('a file that is no configuration is a problem and no accident: %j', (text, least) => {
+])('a file that is not a configuration is a reported mistake: %j', (text, least) => {
   const problems = problemsOf(() => readConfig({ file: fileWith(text), env: {} }));
   expect(problems.length).toBeGreaterThanOrEqual(least);
   expect(Object({})).not.toHaveProperty('polluted');
 });
 
-test('a file that is not there is a problem', () => {
+test('a missing file is a mistake', () => {
   expect(problemsOf(() => readConfig({ file: join(folder, 'absent'), env: {} }))[0]).toContain(
     'ENOENT',
   );
 });
 
-test('what the compose file configures can be used, and the container has no rights that it does not need', () => {
+test('the compose file is a valid configuration, and its container has no unneeded rights', () => {
   const text = readFileSync(new URL('../../../compose.yaml', import.meta.url), 'utf8')
     .replace(/\$\{FENCED_API_KEY_SHA256[^}]*\}/, key.sha256)
     .replace(/\$\{FENCED_SIGNING_SECRET[^}]*\}/, secret);
@@ -335,7 +335,7 @@ function rowsOf(schema: Schema, path: readonly string[] = []): string[] {
   return [`| \`${path.join('.')}\` | ${description}${range} | ${initial} |`];
 }
 
-test('the documentation has every field, its range and its default; and every field has a variable of its own', () => {
+test('the documentation has every field, range and default, and every field has its own variable', () => {
   const rows = rowsOf(z.toJSONSchema(configSchema, { io: 'input' }) as Schema);
   const page = readFileSync(
     new URL('../../../docs/gateway-configuration.md', import.meta.url),

@@ -18,7 +18,9 @@ export interface ConfigSource {
   readonly env: NodeJS.ProcessEnv;
 }
 
-/** The configuration cannot be used. The message lists every mistake, a line each, and no secret. */
+/**
+ * The configuration cannot be used. The message lists every mistake, a line each, and no secret.
+ */
 export class ConfigError extends Error {
   readonly problems: readonly string[];
 

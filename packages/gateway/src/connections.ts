@@ -5,10 +5,16 @@ import type { Problem } from './problem.js';
 import { addressName } from './rate-limit.js';
 import type { Room } from './room.js';
 
-/** From this many unanswered requests on, nothing more is read from a connection. Below, a client that goes is noticed. */
+/**
+ * From this many unanswered requests on, nothing more is read from a connection. Below, a client
+ * that goes is noticed.
+ */
 const PIPELINED_MAX = 16;
 
-/** Closes excess connections without an answer: a client that reads none would keep its descriptor meanwhile. */
+/**
+ * Closes excess connections without an answer: a client that reads none would keep its descriptor
+ * meanwhile.
+ */
 export function limitConnections(
   server: Server,
   room: Room,
@@ -32,8 +38,9 @@ export function limitConnections(
 /**
  * The unanswered requests of each connection.
  *
- * Invariant: of one connection, one request runs at a time, in their order. RFC 9112, 9.3.2: requests
- * that a client sends without waiting for answers may run in parallel only if all of them are safe.
+ * Invariant: of one connection, one request runs at a time, in their order. RFC 9112, 9.3.2:
+ * requests that a client sends without waiting for answers may run in parallel only if all of them
+ * are safe.
  */
 export class RequestQueues {
   /** The functions that begin them. The first has begun. */
@@ -79,7 +86,10 @@ export class RequestQueues {
     else if (this.#draining.aborted) socket.destroySoon();
   }
 
-  /** Closes connections without a request. Node's own method spares those that never sent a whole one. */
+  /**
+   * Closes connections without a request. Node's own method spares those that never sent a whole
+   * one.
+   */
   closeIdle(): void {
     for (const [socket, queue] of this.#queues) if (queue.length === 0) socket.destroy();
   }

@@ -1,8 +1,8 @@
 import type { Runtime } from './runtime.js';
 
 /**
- * The time in which the stores and the lock nodes do their part of one request. It does not pass while the client sends its body,
- * and begins anew with each piece of that, so that it bounds every silence of the gateway.
+ * The time limit for the stores' and lock nodes' part of one request. It stops while the client
+ * sends its body, and restarts with each piece. So it limits every silence of the gateway.
  */
 export class Deadline {
   readonly #limitMs: number;
@@ -17,7 +17,7 @@ export class Deadline {
     this.restart();
   }
 
-  /** @param moreMs a wait that the client has asked for */
+  /** @param moreMs the wait that the client asked for */
   restart(moreMs = 0): void {
     this.stop();
     this.#cancel = this.#runtime.after(this.#limitMs + moreMs, this.#onLate);

@@ -40,8 +40,8 @@ export interface Exchange {
   /** Leaves the limit of running requests, for a wait that has a limit of its own. */
   readonly leave: () => void;
   /**
-   * The write that may have been sent, as `/v1/writes` names it; null for a claim of a record, which
-   * has no name. From then on the request can no longer end with "nothing was written".
+   * The write that may have been sent, as `/v1/writes` names it; null for a claim of a record,
+   * which has no name. From then on the request can no longer end with "nothing was written".
    */
   writeId?: string | null;
   /** For log and metrics, if the answer to a failure is no problem document. */

@@ -37,7 +37,10 @@ const PASSING: readonly ProblemCode[] = [
   ...(['held', 'conflict', 'no-quorum', 'unavailable', 'shutting-down'] as const),
 ];
 
-/** Only operators may read these messages, which may contain addresses, buckets and servers' texts. The log has them. */
+/**
+ * Only operators may read these messages, which may contain addresses, buckets and servers' texts.
+ * The log has them.
+ */
 const INTERNAL: readonly ProblemCode[] = [
   ...(['store-setup', 'unsafe-store', 'unavailable'] as const),
   ...(['lock-setup', 'no-quorum', 'corrupt-object'] as const),

@@ -1,7 +1,9 @@
 import type { Request } from 'express';
 import { Problem } from './problem.js';
 
-/** Headers that mean something only once. Node keeps the first of some, and joins others by commas. */
+/**
+ * Headers that mean something only once. Node keeps the first of some, and joins others by commas.
+ */
 const ONCE = [
   ...['authorization', 'content-encoding', 'content-length', 'content-type', 'expect'],
   ...['fencing-resource', 'fencing-token', 'host', 'if-match', 'if-none-match', 'if-range'],
@@ -25,7 +27,10 @@ export function checkFraming(request: Request, onBroken: () => void): void {
   throw new Problem('invalid-request', `Transfer-Encoding must be chunked value=${coding}`);
 }
 
-/** @throws {Problem} `invalid-request` if a header of {@link ONCE} is repeated, or the host is missing */
+/**
+ * @throws {Problem} `invalid-request` if a header of {@link ONCE} is repeated, or the host is
+ *   missing
+ */
 export function checkHeaders(request: Request): void {
   if (request.httpVersionMajor !== 1)
     throw new Problem('invalid-request', 'this server speaks HTTP/1.1');

@@ -99,7 +99,9 @@ export class Gate {
     });
   }
 
-  /** The first step of every request: refuses malformed ones, and finds the one form of the path. */
+  /**
+   * The first step of every request: refuses malformed ones, and finds the one form of the path.
+   */
   begin(request: Request, response: Response, next: NextFunction): void {
     const { runtime } = this.#parts;
     const progress: Progress = {
@@ -118,7 +120,9 @@ export class Gate {
     next();
   }
 
-  /** Lets a request through to its route, if the caller may do that, and rates and limits allow it. */
+  /**
+   * Lets a request through to its route, if the caller may do that, and rates and limits allow it.
+   */
   async admit(route: Route, request: Request, response: Response): Promise<void> {
     const progress = this.#progressOf(request);
     const { verb } = route;
@@ -139,7 +143,9 @@ export class Gate {
     await this.#run(progress, route, { ...about, caller, leave });
   }
 
-  /** Runs a route until its deadline at most. A late answer then reports what is known of its write. */
+  /**
+   * Runs a route until its deadline at most. A late answer then reports what is known of its write.
+   */
   async #run(
     progress: Progress,
     { verb, handle }: Route,
@@ -176,7 +182,10 @@ export class Gate {
       : new Problem('unavailable', 'the store did not answer in time', retry);
   }
 
-  /** Ends a request that failed: with a problem document, or by cutting off an answer that had begun. */
+  /**
+   * Ends a request that failed: with a problem document, or by cutting off an answer that had
+   * begun.
+   */
   async fail(reason: unknown, request: Request, response: Response): Promise<void> {
     const progress = this.#progressOf(request);
     progress.error = reason;
@@ -189,7 +198,8 @@ export class Gate {
     }
     for (const name of response.getHeaderNames())
       if (!KEPT.includes(name)) response.removeHeader(name);
-    // A client that waits for 100 (Continue) may or may not send its body: the next request's start is unknown.
+    // A client that waits for 100 (Continue) may or may not send its body: the next request's start
+    // is unknown.
     const isAwaited = request.complete || request.get('expect') !== undefined;
     if (isAwaited && !request.complete) closeBehind(response);
     writeProblem(response, problemOf(error), `urn:uuid:${progress.id}`);
@@ -212,9 +222,10 @@ export class Gate {
   }
 
   /**
-   * Counts a request without good credentials for its address. Beyond the address's rate, the answer
-   * comes no earlier than another request would be let in, and closes the connection. So requests that
-   * the client sent without waiting never begin, and only the client that floods waits.
+   * Counts a request without good credentials for its address. Beyond the address's rate, the
+   * answer comes no earlier than another request would be let in, and closes the connection. So
+   * requests that the client sent without waiting never begin, and only the client that floods
+   * waits.
    *
    * @returns the refusal, beyond the rate
    */
@@ -259,7 +270,10 @@ export class Gate {
     });
   }
 
-  /** Throws away the rest of a request. Closing at once could lose the answer to a client that still sends. */
+  /**
+   * Throws away the rest of a request. Closing at once could lose the answer to a client that still
+   * sends.
+   */
   #linger(request: Request, end: () => void): void {
     const cancel = this.#parts.runtime.after(LINGER_MS, () => request.socket.destroy());
     request.once('end', end);

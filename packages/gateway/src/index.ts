@@ -35,48 +35,61 @@ export * from './token-signer.js';
 
 export interface GatewayOptions {
   readonly redlock: LeaseService;
-  /** Without one, its routes are not there. */
+  /** Without it, there are no routes for objects. */
   readonly objects?: ObjectStore;
   readonly records?: RecordStore;
-  /** Who may call. Without it, everybody may do everything: for a gateway that listens on loopback only. */
+  /**
+   * The callers and their rights. Without it, every caller may do everything: for loopback only.
+   */
   readonly keys?: Credentials;
-  /** Without it, tokens are plain numbers on the wire, and whoever may write may present any. */
+  /** Without it, tokens are plain numbers, and a caller with the right to write may present any. */
   readonly signer?: TokenSigner;
   /**
-   * Rules for the lease that guards a key, the first that fits. Without one, a key is guarded by the lease of its own name.
-   * They hold for signed tokens; nobody can see of which lease a plain number is.
+   * Rules for the lease that guards a key. The first match counts. Without one, the lease has the
+   * key's own name. They need signed tokens, because a plain number does not show its lease.
    */
   readonly bindings?: readonly Binding[];
   readonly rate?: Rates;
-  /** Addresses or networks of proxies whose `X-Forwarded-For` is believed. */
+  /** Addresses or networks of proxies whose `X-Forwarded-For` is trusted. */
   readonly trustedProxies?: readonly string[];
   readonly limits?: Limits;
-  /** Milliseconds for which a signed token can be presented after its lease was granted or extended. @default 86_400_000 */
+  /**
+   * Milliseconds for which a signed token can be presented, from the grant or extension of its
+   * lease.
+   *
+   * @default 86_400_000
+   */
   readonly signatureTtlMs?: number;
   /**
-   * `/livez`, `/readyz` and `/metrics`: `here`, beside all else; `only`, for an app on a port of its own, which serves nothing else;
-   * or `elsewhere`, not by this app. @default 'here'
+   * The app that serves `/livez`, `/readyz` and `/metrics`. `here`: this one, beside all other routes.
+   * `only`: this one, without other routes. `elsewhere`: another one.
+   *
+   * @default 'here'
    */
   readonly operations?: 'here' | 'only' | 'elsewhere';
-  /** What `/metrics` answers. Asked once a second at most. */
+  /** The source of `/metrics`, read at most once a second. */
   readonly metrics?: GatewayMetrics;
-  /** Aborts when the server begins to drain: readiness fails, waits for leases end. */
+  /** Aborts when the server begins to drain: readiness fails, and waits for leases end. */
   readonly draining?: AbortSignal;
-  /** Aborts when the grace of a drain is over: what is under way is answered with what is known of it. */
+  /**
+   * Aborts when the grace of a drain is over: running requests are answered with the known outcome.
+   */
   readonly graceOver?: AbortSignal;
-  /** Told of every request when it has ended, for logs and metrics. */
+  /** Called for every request when it has ended, for log and metrics. */
   readonly onRequest?: (ended: EndedRequest) => void;
 }
 
-/** What the gateway asks of its metrics, and tells them. */
+/** The part of `Metrics` that the gateway uses. */
 export interface GatewayMetrics {
   readonly contentType: string;
   text(): Promise<string>;
-  /** Told how to learn which limits there are, and how much of each is in use: by the gateway, and by its server. */
+  /**
+   * Called by the gateway and by its server, with a function that returns the use of their limits.
+   */
   watchLimits?(uses: () => readonly RoomUse[]): void;
 }
 
-/** The HTTP front of leases and token-checked storage: an Express app, to be served by `serveGateway`. */
+/** Makes an Express app for leases and token-checked storage. `serveGateway` serves it. */
 export function createGateway(options: GatewayOptions, runtime: Runtime = systemRuntime): Express {
   checkObject('options', options);
   checkObject('redlock', options.redlock);

@@ -45,7 +45,7 @@ describe('API keys', () => {
     expect((await credentials.authenticate(authorization))?.name).toBe(name);
   });
 
-  test('of no header is anything else made than a caller that is known', async () => {
+  test('no header yields anything but a known caller', async () => {
     const property = fc.asyncProperty(fc.string({ unit: 'binary' }), async (text) => {
       expect(await credentials.authenticate(text)).toBeNull();
       expect(await credentials.authenticate(`Bearer ${text}`)).toBeNull();
@@ -78,7 +78,7 @@ describe('API keys', () => {
     expect(caller?.may(verb, resource)).toBe(allowed);
   });
 
-  test('a prefix allows exactly what is it, or is below it', async () => {
+  test('a prefix allows exactly itself and everything below it', async () => {
     const segment = fc.constantFrom('a', 'ab', 'b', '.', '..', '', '%2e', 'a b', 'ä');
     const path = fc.array(segment, { maxLength: 5 }).map((rest) => ['objects', ...rest].join('/'));
     const caller = await credentials.authenticate('Bearer secret-of-ada');
@@ -104,7 +104,7 @@ describe('API keys', () => {
     expect(() => openCredentials(options)).toThrow(message);
   });
 
-  test('anonymous may do everything, and only where that was asked for', async () => {
+  test('anonymous callers may do everything, only if that is configured', async () => {
     const caller = await openCredentials({ anonymous: true }).authenticate(undefined);
     expect(caller).toMatchObject({ name: 'anonymous' });
     expect(caller?.may('write', 'objects/a')).toBe(true);
@@ -130,7 +130,7 @@ describe('JSON Web Tokens', async () => {
 
   const local = openCredentials({ jwt: { ...options, jwks: { keys: [jwk] } } });
 
-  test('one that is good has the name, verbs and prefixes of its claims', async () => {
+  test('a valid one has the name, verbs and prefixes of its claims', async () => {
     const caller = await local.authenticate(`Bearer ${await sign(good)}`);
     expect(caller?.name).toBe('jwt:ada');
     expect(caller?.may('read', 'objects/a/b')).toBe(true);
@@ -138,14 +138,14 @@ describe('JSON Web Tokens', async () => {
     expect(caller?.may('read', 'objects/ab')).toBe(false);
   });
 
-  test('API keys and JSON Web Tokens work side by side, and never have one name', async () => {
+  test('API keys and JSON Web Tokens work side by side, and never share a name', async () => {
     const both = openCredentials({ keys: [ada], jwt: { ...options, jwks: { keys: [jwk] } } });
     expect((await both.authenticate('Bearer secret-of-ada'))?.name).toBe('ada');
     expect((await both.authenticate(`Bearer ${await sign(good)}`))?.name).toBe('jwt:ada');
     expect(await both.authenticate(`Bearer ${await sign(good, other.privateKey)}`)).toBeNull();
   });
 
-  test('claims may be lists in one string, and of other names; what is no verb or prefix allows nothing', async () => {
+  test('claims may be one string, under configured names; unknown verbs and prefixes allow nothing', async () => {
     const claims = { name: 'client_id', verbs: 'scope', prefixes: 'paths' };
     const renamed = openCredentials({ jwt: { ...options, jwks: { keys: [jwk] }, claims } });
     const odd = { client_id: 'job', scope: 'read email drop', paths: 'objects/a .. / objects//b' };
@@ -198,7 +198,7 @@ describe('JSON Web Tokens', async () => {
     expect(await local.authenticate(`Bearer ${await make()}`)).toBeNull();
   });
 
-  test('whatever becomes of the characters of a token, it is refused, never an error', async () => {
+  test('a token with changed characters is refused, and never an error', async () => {
     const token = await sign(good);
     const places = fc.nat({ max: token.length - 1 });
     const characters = fc.constantFrom('A', 'z', '0', '-', '.', '=', '/');
@@ -237,7 +237,7 @@ describe('JSON Web Tokens', async () => {
     });
     afterAll(() => new Promise((resolve) => server.close(resolve)));
 
-    test('they are fetched once, and strangers do not have them fetched again and again', async () => {
+    test('they are fetched once, and unknown callers cannot cause more fetches', async () => {
       answer = { status: 200, body: JSON.stringify({ keys: [jwk] }) };
       asked = 0;
       const remote = openCredentials({ jwt: { ...options, jwks: url } });
@@ -276,7 +276,7 @@ describe('JSON Web Tokens', async () => {
       expect((await remote.authenticate(authorization))?.name).toBe('jwt:ada');
     });
 
-    test('an issuer that does not answer is waited for as long as was said', async () => {
+    test('a silent issuer is waited for as long as configured', async () => {
       const silent = createServer(() => undefined);
       await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve));
       const jwks = new URL(`http://127.0.0.1:${(silent.address() as AddressInfo).port}/jwks`);

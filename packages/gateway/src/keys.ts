@@ -12,16 +12,17 @@ import {
   jwtVerify,
 } from 'jose';
 
-/** What a caller may do. */
+/** The rights of a caller. */
 export const VERBS = ['lease', 'read', 'write', 'claim', 'ratchet'] as const;
 export type Verb = (typeof VERBS)[number];
 
-/** What the first segment of a resource can be: what the paths of the gateway begin with behind `/v1`. */
+/** The first segment of a resource: the one that follows `/v1` in a path. */
 const KINDS = ['leases', 'objects', 'records', 'ratchets'] as const;
 
 /**
- * The signatures that a JSON Web Token may have: those whose verifier cannot sign. With a shared secret (`HS256`) whoever can
- * check a token could make one, and a public key taken for a secret is how `alg` is confused (RFC 8725, 2.1).
+ * The signatures that a JSON Web Token may have: those whose verifier cannot sign. With a shared
+ * secret (`HS256`), a verifier of tokens could forge them. And a public key could be taken for the
+ * secret (RFC 8725, 2.1).
  */
 // biome-ignore format: one family a line
 export const JWT_ALGORITHMS = [
@@ -29,17 +30,25 @@ export const JWT_ALGORITHMS = [
   'ES256', 'ES384', 'ES512', 'EdDSA', 'Ed25519',
 ] as const;
 
-/** What may be done, and to what: every verb to every prefix. */
+/** Allows every verb on every prefix. */
 interface Grant {
   readonly verbs: readonly Verb[];
-  /** Whole path segments: `objects/a` allows `objects/a` and `objects/a/b`, and not `objects/ab`. */
+  /**
+   * Whole path segments: `objects/a` allows `objects/a` and `objects/a/b`, and not `objects/ab`.
+   */
   readonly prefixes: readonly string[];
 }
 
 export interface ApiKey extends Grant {
-  /** For logs and limits. Two keys of one name are one caller: so a key is replaced without a gap. */
+  /**
+   * For log and limits. Two keys of one name are one caller, so a key can be replaced without a
+   * gap.
+   */
   readonly name: string;
-  /** Of the key's bytes, as 64 hexadecimal digits. The key itself must be a random one: nothing here slows guessing down. */
+  /**
+   * The hash of the key, as 64 hexadecimal digits. The key must be random: nothing slows guessing
+   * down.
+   */
   readonly sha256: string;
 }
 
@@ -48,9 +57,9 @@ export interface JwtOptions {
   readonly audience: string;
   /** At least one of {@link JWT_ALGORITHMS}. */
   readonly algorithms: readonly string[];
-  /** The issuer's public keys, or where they can be fetched. */
+  /** The issuer's public keys, or their URL. */
   readonly jwks: JSONWebKeySet | URL;
-  /** Which claim has what. Lists are arrays of strings, or one string with spaces between. */
+  /** The names of the claims. A list is an array of strings, or one string with spaces between. */
   readonly claims?: {
     /** @default 'sub' */
     readonly name?: string;
@@ -59,32 +68,38 @@ export interface JwtOptions {
     /** @default 'fenced_prefixes' */
     readonly prefixes?: string;
   };
-  /** How far the issuer's clock may be from ours. @default 5 */
+  /** Seconds by which the issuer's clock may differ. @default 5 */
   readonly clockToleranceS?: number;
-  /** How long the issuer is waited for where its keys are fetched. @default 5000 */
+  /** Milliseconds for the issuer to answer when its keys are fetched. @default 5000 */
   readonly fetchTimeoutMs?: number;
 }
 
 export interface KeysOptions {
   readonly keys?: readonly ApiKey[];
   readonly jwt?: JwtOptions;
-  /** Everybody may do everything, with no credentials at all. Not beside keys or JWT. @default false */
+  /** Every caller may do everything, without credentials. Not beside keys or JWT. @default false */
   readonly anonymous?: boolean;
 }
 
-/** Who is asking. */
+/** The sender of a request. */
 export interface Caller {
   /** The name of the API key; `jwt:` and the subject of a JSON Web Token; `anonymous`. */
   readonly name: string;
-  /** @param resource decoded, without a slash in front: `leases/invoice/42`, `objects/a/b`, `records/invoices/42`, `ratchets/s3/a/b` */
+  /**
+   * True if the caller has that right.
+   *
+   * @param resource decoded, without a leading slash: `leases/invoice/42`, `objects/a/b`,
+   *   `records/invoices/42`, `ratchets/s3/a/b`
+   */
   may(verb: Verb, resource: string): boolean;
 }
 
 export interface Credentials {
   /**
    * @param authorization the header of that name
-   * @returns null where there are no credentials, or none that are known
-   * @throws {CredentialsUnavailableError} where the issuer's keys cannot be had, so that nobody can tell
+   * @returns null without known credentials
+   * @throws {CredentialsUnavailableError} if the issuer's keys cannot be fetched, so nothing is
+   *   known
    */
   authenticate(authorization: string | undefined): Promise<Caller | null>;
 }
@@ -101,7 +116,7 @@ const CREDENTIAL_CHARS_MAX = 8_192;
 /** As OpenID Connect has it for `sub`: names are kept in memory and written to logs. */
 const SUBJECT_CHARS_MAX = 255;
 
-/** @throws {InvalidArgumentError} where a key or an option is not what it should be. */
+/** @throws {InvalidArgumentError} if a key or an option is invalid */
 export function openCredentials(options: KeysOptions): Credentials {
   const { keys = [], jwt, anonymous = false } = options;
   if (anonymous !== (keys.length === 0 && jwt === undefined))
@@ -118,13 +133,13 @@ export function openCredentials(options: KeysOptions): Credentials {
   };
 }
 
-/** What is wrong with a prefix, where something is. */
+/** The mistake in a prefix, if there is one. */
 export function complaintAboutPrefix(prefix: string): string | null {
   const segments = prefix.split('/');
   if (!KINDS.some((kind) => kind === segments[0])) return `must begin with ${KINDS.join(', ')}`;
   return isPlain(segments)
     ? null
-    : 'must have no empty segments, none that is . or .., no / at its end';
+    : 'must have no empty segment, no . or .. as a segment, and no / at its end';
 }
 
 function apiKeys(keys: readonly ApiKey[]): (credential: string) => Caller | undefined {
@@ -137,7 +152,8 @@ function apiKeys(keys: readonly ApiKey[]): (credential: string) => Caller | unde
     throw new InvalidArgumentError('the same sha256 is given twice');
   return (credential) => {
     const hash = createHash('sha256').update(credential).digest();
-    // Compared with every key, also behind a match: the time tells nothing about which one it was or how close.
+    // Compares with every key, also after a match: the time shows neither the key nor how close it
+    // was.
     return known.filter((key) => timingSafeEqual(key.hash, hash))[0]?.caller;
   };
 }
@@ -159,7 +175,7 @@ function jsonWebTokens(options: JwtOptions): (credential: string) => Promise<Cal
   const unknown = algorithms.find((one) => !JWT_ALGORITHMS.some((known) => known === one));
   if (unknown !== undefined || algorithms.length === 0)
     throw new InvalidArgumentError(`algorithms must be some of ${JWT_ALGORITHMS.join(', ')}`);
-  // jose checks an issuer or an audience only where it is given one.
+  // jose checks issuer and audience only if they are not empty.
   if (issuer === '' || audience === '')
     throw new InvalidArgumentError('issuer and audience must not be empty');
   const keySet =
@@ -195,7 +211,7 @@ function localKeySet(jwks: JSONWebKeySet): JWTVerifyGetKey {
   }
 }
 
-/** @returns null where the token is not to be believed */
+/** @returns null for a token that cannot be trusted */
 async function verifiedClaims(
   token: string,
   keySet: JWTVerifyGetKey,
@@ -205,7 +221,7 @@ async function verifiedClaims(
     return (await jwtVerify(token, keySet, checks)).payload;
   } catch (error) {
     if (error instanceof errors.JWKSMultipleMatchingKeys) {
-      // A set that is being rotated may have several keys without a name of their own.
+      // During a rotation, a set may have several keys without ids.
       for await (const key of error) {
         const claims = await verifiedClaims(token, async () => key, checks);
         if (claims !== null) return claims;
@@ -217,13 +233,13 @@ async function verifiedClaims(
   }
 }
 
-/** Whether the token is at fault, and not the way to the issuer's keys or what is found there. */
+/** True if the token itself is invalid. False if the issuer's keys could not be fetched or read. */
 function isRefusal(error: unknown): boolean {
   return (
     error instanceof errors.JOSEError &&
     !(error instanceof errors.JWKSTimeout) &&
     !(error instanceof errors.JWKSInvalid) &&
-    // What jose throws where the issuer answered with something else than keys.
+    // jose's code for an answer of the issuer that has no keys.
     error.code !== 'ERR_JOSE_GENERIC'
   );
 }
@@ -249,7 +265,7 @@ function callerOf(name: string, { verbs, prefixes }: Grant): Caller {
   };
 }
 
-/** Whether no segment could be taken for a way up or be left out by whoever reads the path behind us. */
+/** True if no later reader of the path could drop a segment, or take one for the way up. */
 function isPlain(segments: readonly string[]): boolean {
   return segments.every((segment) => !['', '.', '..'].includes(segment));
 }

@@ -60,7 +60,10 @@ export const limitsSchema = z.strictObject({
   graceMs: bounded(0, 3_600_000, 10_000, 'The time for running requests to end after that.'),
 });
 
-/** Bytes and milliseconds, each described with its range and default in docs/gateway-configuration.md. */
+/**
+ * Bytes and milliseconds, each described with its range and default in
+ * docs/gateway-configuration.md.
+ */
 export type Limits = z.input<typeof limitsSchema>;
 export type AllLimits = z.output<typeof limitsSchema>;
 

@@ -7,7 +7,10 @@ import type { EndedRequest } from './gate.js';
 type Facts = Readonly<Record<string, string | number | boolean | bigint | null | undefined>>;
 
 export interface Log {
-  /** Logs a request that has ended: its facts under the names of docs/gateway.md, and the error of a 5xx. */
+  /**
+   * Logs a request that has ended: its facts under the names of docs/gateway.md, and the error of a
+   * 5xx.
+   */
   request(ended: EndedRequest): void;
   info(message: string, facts?: Facts): void;
   warn(message: string, facts?: Facts): void;
@@ -20,7 +23,9 @@ const TRACEPARENT = /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/;
 const CHECKS: readonly string[] = ['/livez', '/readyz', '/metrics'];
 const CAUSES_MAX = 3;
 
-/** Secrets that are never written, wherever they occur: in a driver's error message, for example. */
+/**
+ * Secrets that are never written, wherever they occur: in a driver's error message, for example.
+ */
 const SECRETS: readonly (readonly [RegExp, string])[] = [
   [/(?<=:\/\/)[^/?#\s]*@/g, '***@'],
   [/(?<=\b(?:Bearer|Basic|AWS4-HMAC-SHA256) )\S+.*/gi, '***'],
@@ -83,7 +88,9 @@ function withoutSecrets(facts: Facts): Record<string, string | number | boolean>
   return Object.fromEntries(known);
 }
 
-/** The named members only: drivers' errors carry requests with headers, and settings with passwords. */
+/**
+ * The named members only: drivers' errors carry requests with headers, and settings with passwords.
+ */
 function described(error: unknown, depth = 0): { readonly error: Record<string, unknown> } {
   if (!(error instanceof Error)) return { error: { message: redacted(String(error)) } };
   const { name, message, stack = '', cause } = error;

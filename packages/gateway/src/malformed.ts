@@ -14,7 +14,9 @@ export const refuseExpectation: RequestListener = (_, response) => {
   response.end();
 };
 
-/** Answers requests that Node passes to no handler, because they are malformed, with problems too. */
+/**
+ * Answers requests that Node passes to no handler, because they are malformed, with problems too.
+ */
 export function answerMalformed(server: Server, runtime: Runtime): void {
   const answer = (socket: Duplex, problem: Problem): void => answerOn(socket, problem, runtime);
   const latest = new WeakMap<Duplex, ServerResponse>();

@@ -39,7 +39,10 @@ const DURATION_BUCKETS_S = [
   ...[1, 2.5, 5, 10, 30, 60],
 ];
 
-/** Metrics for Prometheus, and those of the process. Two gateways in one process have metrics of their own. */
+/**
+ * Metrics for Prometheus, and those of the process. Two gateways in one process have metrics of
+ * their own.
+ */
 export function createMetrics(sources: MetricsSources = {}): Metrics {
   const registry = new Registry();
   const registers = [registry];

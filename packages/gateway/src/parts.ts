@@ -6,7 +6,7 @@ import type { Rooms } from './room.js';
 import type { Runtime } from './runtime.js';
 import type { TokenSigner } from './token-signer.js';
 
-/** What every route may use. */
+/** The services and settings that every route may use. */
 export interface Parts {
   readonly redlock: LeaseService;
   readonly objects?: ObjectStore;
@@ -22,7 +22,10 @@ export interface Parts {
   readonly draining?: AbortSignal;
 }
 
-/** The calls that the gateway makes of a `Redlock` or a `PostgresLock` of `@fenced/lock`. Its errors have a `code`. */
+/**
+ * The calls that the gateway makes of a `Redlock` or a `PostgresLock` of `@fenced/lock`. Its errors
+ * have a `code`.
+ */
 export interface LeaseService {
   acquire(
     resource: string,

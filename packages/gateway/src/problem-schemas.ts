@@ -65,7 +65,10 @@ const RETRY_AFTER = z.object({
 });
 const WITH_RETRY: readonly number[] = [409, 429, 503];
 
-/** The responses of an operation that fails: one for each status, with the problems that it may have. */
+/**
+ * The responses of an operation that fails: one for each status, with the problems that it may
+ * have.
+ */
 export function problems(some: readonly ProblemCode[]): ZodOpenApiResponsesObject {
   return Object.fromEntries(
     [...Map.groupBy(some, statusOf)].map(([status, group]) => {

@@ -1,18 +1,23 @@
 import type { ServerResponse } from 'node:http';
 import { type ProblemCode, statusOf, titleOf, typeOf } from '@fenced/client/protocol/problem-codes';
 
-/** How the gateway says what went wrong: RFC 9457, one `type` for each case in which a caller would act differently. */
-
-/** What a problem says besides its code. Names have no `-`; tokens are strings, which JSON numbers could not hold. */
+/**
+ * Facts of a problem besides its code. Tokens are strings, because JSON numbers could not hold
+ * them.
+ */
 export interface ProblemMembers {
   readonly [name: string]: string | number | null;
 }
 
-/** What ends a request with a problem document. `detail` is for people, and has nothing that the caller may not know. */
+/**
+ * Ends a request with a problem document (RFC 9457). There is one code for each case in which a
+ * caller would act differently. `detail` is for people, and contains only facts that the caller may
+ * know.
+ */
 export class Problem extends Error {
   readonly code: ProblemCode;
   readonly members: ProblemMembers;
-  /** When to try again, where that helps. */
+  /** Time until another try makes sense; undefined if none does. */
   readonly retryAfterMs: number | undefined;
 
   constructor(
@@ -48,7 +53,7 @@ export class Problem extends Error {
     };
   }
 
-  /** The document. @param instance names this occurrence, for whoever searches the logs */
+  /** @param instance the request's id, as the log has it */
   document(instance?: string): Record<string, string | number | null> {
     return {
       type: typeOf(this.code),
@@ -62,7 +67,7 @@ export class Problem extends Error {
   }
 }
 
-/** Answers with the document. The response is still to be ended. */
+/** Writes the document. The caller ends the response. */
 export function writeProblem(response: ServerResponse, problem: Problem, instance?: string): void {
   const body = Buffer.from(JSON.stringify(problem.document(instance)));
   response.statusCode = problem.status;

@@ -7,7 +7,7 @@ function limitWithClock(options: Parameters<typeof createRateLimit>[0]) {
   return { clock, limit: createRateLimit(options, () => clock.nowMs) };
 }
 
-test('a burst is let through, then one at a time, and the wait that is told is enough', () => {
+test('a burst passes, then one at a time, and the reported wait is enough', () => {
   const { clock, limit } = limitWithClock({ perSecond: 10, burst: 3 });
   for (let i = 0; i < 3; i++) expect(limit.take('a')).toEqual({ ok: true });
   expect(limit.take('a')).toEqual({ ok: false, retryAfterMs: 100 });
@@ -19,7 +19,7 @@ test('a burst is let through, then one at a time, and the wait that is told is e
   expect(limit.take('a')).toMatchObject({ ok: false });
 });
 
-test('in no stretch of time is more let through than the burst and the rate, and refused ones cost nothing', () => {
+test('no period passes more than burst and rate, and refused requests do not count', () => {
   const pauses = fc.array(fc.nat({ max: 400 }), { minLength: 20, maxLength: 200 });
   const property = fc.property(
     fc.integer({ min: 1, max: 20 }),
@@ -41,7 +41,7 @@ test('in no stretch of time is more let through than the burst and the rate, and
             expect(to - from + 1).toBeLessThanOrEqual(
               burst + ((end - start) * perSecond) / 1_000 + 0.01,
             );
-      // Whoever waits for what is told gets through.
+      // A request after the reported time passes.
       const verdict = limit.take('a');
       if (!verdict.ok) {
         clock.nowMs += verdict.retryAfterMs;
@@ -52,7 +52,7 @@ test('in no stretch of time is more let through than the burst and the rate, and
   fc.assert(property);
 });
 
-test('names that are pushed in by strangers neither grow the memory nor set anybody free', () => {
+test('invented names neither grow the memory nor reset an allowance', () => {
   const { clock, limit } = limitWithClock({ perSecond: 1, burst: 2, namesMax: 100 });
   expect(limit.take('victim').ok).toBe(true);
   expect(limit.take('victim').ok).toBe(true);
@@ -65,7 +65,7 @@ test('names that are pushed in by strangers neither grow the memory nor set anyb
   for (let i = 0; i < 50; i++) expect(limit.take(`later ${i}`).ok).toBe(true);
 });
 
-test('one who is always busy does not keep those who have gone in memory', () => {
+test('a busy name does not keep idle ones in memory', () => {
   const { clock, limit } = limitWithClock({ perSecond: 1, burst: 2, namesMax: 10 });
   limit.take('busy');
   for (let i = 0; i < 9; i++) limit.take(`gone ${i}`);

@@ -2,25 +2,25 @@ import { isIPv6 } from 'node:net';
 import { checkWholeNumber } from '@fenced/store/internal';
 
 export interface RateLimit {
-  /** Counts a request of somebody, unless that would be one too many. */
+  /** Counts a request under a name, unless it exceeds the rate. */
   take(name: string): { readonly ok: true } | { readonly ok: false; readonly retryAfterMs: number };
 }
 
 export interface RateLimitOptions {
-  /** How many requests of one name are let through in the long run. From 1 to 1 000 000. */
+  /** Requests of one name per second in the long run. From 1 to 1 000 000. */
   readonly perSecond: number;
-  /** How many more may come at once after a pause. From 1 to 1 000 000. */
+  /** The largest burst after a pause. From 1 to 1 000 000. */
   readonly burst: number;
-  /** How many names are remembered. From 1 to 10 000 000. @default 100_000 */
+  /** The largest number of names in memory. From 1 to 10 000 000. @default 100_000 */
   readonly namesMax?: number;
 }
 
 /**
- * Lets through what fits the rate, for each name by itself (the generic cell rate algorithm of ITU-T I.371, "GCRA").
+ * Limits the rate of each name (the generic cell rate algorithm of ITU-T I.371, "GCRA").
  *
- * A name that has used up nothing is not remembered, so memory grows only with those that are busy now. Where these are more
- * than `namesMax`, newcomers share the rate of one name: neither grows the memory, nor does anybody get a new allowance by
- * pushing others out.
+ * A name whose allowance is full is forgotten, so memory grows only with the busy names. Beyond
+ * `namesMax` of them, new names share the rate of one name. So memory is bounded, and no caller
+ * gets a new allowance by adding names.
  *
  * @param nowMs monotonic milliseconds
  * @throws {InvalidArgumentError}
@@ -32,7 +32,8 @@ export function createRateLimit(options: RateLimitOptions, nowMs: () => number):
   checkWholeNumber('namesMax', namesMax, 1, 10_000_000);
   const intervalMs = 1_000 / perSecond;
   const toleranceMs = intervalMs * (burst - 1);
-  // When each name's allowance is full again, the longest untouched name first.
+  // The time at which each name's allowance is full again. The name that was idle longest comes
+  // first.
   const fullAtMs = new Map<string, number>();
 
   const forgetIdle = (now: number): void => {
@@ -58,12 +59,13 @@ export function createRateLimit(options: RateLimitOptions, nowMs: () => number):
   };
 }
 
-/** No caller can have this name: it is no name of a key, and no address. */
+/** A name that no caller can have: it is neither the name of a key nor an address. */
 const NEWCOMERS = '';
 
 /**
- * The name to count an address under: one customer of a provider has at least a /64 of IPv6 addresses (RFC 6177), so that
- * these are counted as one; an IPv4 address in the clothes of IPv6 is itself.
+ * The name under which an address is counted. One customer of a provider has at least a /64 of IPv6
+ * addresses (RFC 6177), so these have one name. An IPv4-mapped address has the name of its IPv4
+ * address.
  */
 export function addressName(address: string): string {
   const [, mapped] = /^::ffff:([0-9.]+)$/i.exec(address) ?? [];

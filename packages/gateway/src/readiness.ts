@@ -24,7 +24,10 @@ const MEMORY_WARNING = 0.75;
 /** A name that is only read. */
 const NAME = 'fenced-readyz';
 
-/** Checks whether this gateway can do its work now. A result is kept for a moment only, so readiness recovers by itself. */
+/**
+ * Checks whether this gateway can do its work now. A result is kept for a moment only, so readiness
+ * recovers by itself.
+ */
 export class Readiness {
   readonly #checks: ReadonlyMap<string, Check>;
   readonly #draining: AbortSignal | undefined;

@@ -1,6 +1,6 @@
 import { Problem } from './problem.js';
 
-/** A limit, and how much of it is in use. */
+/** A limit, and the part of it that is in use. */
 export interface RoomUse {
   readonly name: string;
   readonly limit: number;
@@ -10,10 +10,11 @@ export interface RoomUse {
 const RETRY_AFTER_MS = 1_000;
 
 /**
- * Room for a limited number of things at once.
+ * A limit on concurrent work, shared fairly among callers.
  *
- * Invariant: unless told otherwise, one caller never uses more than is free for the others. So one that floods gets half, two get a third each, and there
- * is room left for whoever comes next. (Dynamic thresholds: Choudhury and Hahne, 1998, with α = 1.)
+ * Invariant: without `ownMax`, one caller never uses more than is free for the others. So one
+ * caller that floods gets half, two get a third each, and a newcomer always finds room. (Dynamic
+ * thresholds: Choudhury and Hahne, 1998, with α = 1.)
  */
 export class Room {
   readonly #name: string;
@@ -22,7 +23,7 @@ export class Room {
   readonly #byCaller = new Map<string | null, number>();
   #inUse = 0;
 
-  /** @param ownMax what one caller may use; null: as much as it leaves free for others */
+  /** @param ownMax the limit of one caller; null for as much as it leaves free for others */
   constructor(name: string, limit: number, ownMax: number | null) {
     this.#name = name;
     this.#limit = limit;
@@ -36,20 +37,21 @@ export class Room {
   /**
    * Takes a place.
    *
-   * @param caller null for one that stands for many, and has no share
-   * @returns gives it back; again it does nothing
-   * @throws {Problem} `overloaded` if there is no room, `too-many-requests` if only this caller has none
+   * @param caller null for a proxy of many callers, which has no share
+   * @returns gives the place back; a second call does nothing
+   * @throws {Problem} `overloaded` if there is no room, `too-many-requests` if only this caller has
+   *   none
    */
   enter(caller: string | null): () => void {
     const own = this.#byCaller.get(caller) ?? 0;
     const free = this.#limit - this.#inUse;
     const retry = { retryAfterMs: RETRY_AFTER_MS };
     if (free <= 0)
-      throw new Problem('overloaded', `${this.#limit} ${this.#name} are under way already`, retry);
+      throw new Problem('overloaded', `all ${this.#limit} ${this.#name} are in use`, retry);
     if (caller !== null && own >= (this.#ownMax ?? free))
       throw new Problem(
         'too-many-requests',
-        `${own} ${this.#name} of yours are under way already: the rest is for others`,
+        `you use ${own} ${this.#name}: the rest is for other callers`,
         retry,
       );
     this.#add(caller, 1);
@@ -68,12 +70,12 @@ export class Room {
   }
 }
 
-/** What of the gateway is limited, besides rates. */
+/** The gateway's limits on concurrent work. */
 export interface Rooms {
-  /** Requests that are worked on. */
+  /** Requests that run. */
   readonly requests: Room;
   /** Requests that wait for a lease. */
   readonly waits: Room;
-  /** Objects that are written. */
+  /** Objects that are being written. */
   readonly uploads: Room;
 }

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto';
 
-/** Where time and chance come from. Tests give their own. */
+/** The source of time and chance. Tests pass their own. */
 export interface Runtime {
   /** Monotonic milliseconds. */
   nowMs(): number;
-  /** Milliseconds since 1970, for the time at which a signed token ends. */
+  /** Milliseconds since 1970, for the end of a signature. */
   wallClockMs(): number;
   /** Runs `callback` once after `delayMs`, unless the returned function is called before. */
   after(delayMs: number, callback: () => void): () => void;

@@ -23,7 +23,11 @@ export interface ServerOptions {
   readonly graceOver?: AbortController;
   /** Milliseconds for which a connection may stay open without a request. @default 65_000 */
   readonly keepAliveMs?: number;
-  /** Milliseconds without any byte after which a connection is closed. @default 60 s more than any wait that `limits` allow */
+  /**
+   * Milliseconds without any byte after which a connection is closed.
+   *
+   * @default 60 s more than any wait that `limits` allow
+   */
   readonly idleMs?: number;
   /** Shows the number of connections. */
   readonly metrics?: { watchLimits?(uses: () => readonly RoomUse[]): void };
@@ -34,8 +38,8 @@ export interface ServerOptions {
 export interface GatewayServer {
   readonly url: string;
   /**
-   * Readiness fails at once, running requests end, and idle connections close. After `limits.graceMs`,
-   * the rest is cut off.
+   * Readiness fails at once, running requests end, and idle connections close. After
+   * `limits.graceMs`, the rest is cut off.
    *
    * @returns whether all requests came to their end
    */
@@ -49,7 +53,11 @@ const SLACK_MS = 60_000;
 const LAST_ANSWERS_MS = 1_000;
 const TIMER_MS_MAX = 2 ** 31 - 1;
 
-/** Listens, with every limit that Node has against slow and hostile clients. @throws if the address is taken */
+/**
+ * Listens, with every limit that Node has against slow and hostile clients.
+ *
+ * @throws if the address is taken
+ */
 export async function serveGateway(
   app: Express,
   options: ServerOptions = {},
@@ -74,7 +82,8 @@ export async function serveGateway(
     insecureHTTPParser: false,
     noDelay: true,
   });
-  // Node would drop headers beyond its limit, and with them the second of two that contradict each other.
+  // Node would drop headers beyond its limit, and with them the second of two that contradict each
+  // other.
   server.maxHeadersCount = 0;
   server.setTimeout(idleMs);
   const connections = new Room(

@@ -1,8 +1,8 @@
 import type { Runtime } from './runtime.js';
 
 /**
- * One answer for all who ask before it is `freshMs` old. At most one question is under way, so that many who ask cost as much as
- * one. A failure is an answer, too.
+ * Shares one answer among all callers until it is `freshMs` old. At most one question runs at a
+ * time, so many callers cost as much as one. A failure is an answer, too.
  */
 export function shared<Answer>(
   ask: () => Promise<Answer>,

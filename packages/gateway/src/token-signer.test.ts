@@ -37,7 +37,7 @@ function faultOf(verify: () => bigint): string {
   }
 }
 
-test('what was signed is accepted for its resource, and looks as it is documented', () => {
+test('a signed token is accepted for its resource, and has the documented form', () => {
   expect(signer.sign(34n, 'invoice/42', END_MS)).toMatch(/^34\.k1\.1795000060000\.[\w-]{43}$/);
   const property = fc.property(tokens, resources, (token, resource) => {
     expect(signer.verify(signer.sign(token, resource, END_MS), resource)).toBe(token);
@@ -45,7 +45,7 @@ test('what was signed is accepted for its resource, and looks as it is documente
   fc.assert(property);
 });
 
-test('it is accepted for no other resource', () => {
+test('a signed token is accepted for no other resource', () => {
   const property = fc.property(tokens, resources, resources, (token, resource, other) => {
     fc.pre(resource !== other);
     const text = signer.sign(token, resource, END_MS);
@@ -57,7 +57,7 @@ test('it is accepted for no other resource', () => {
     expect(faultOf(() => signer.verify(text, other))).toBe('refused');
 });
 
-test('a signature for one purpose proves nothing for another, whatever the names are', () => {
+test('a signature for one purpose is invalid for another, whatever the names are', () => {
   const names = fc.oneof(resources, fc.constantFrom('a', 'b@a', '', 'null', 'a","b'));
   const subjects: fc.Arbitrary<SignatureSubject> = fc.oneof(
     fc.record({ purpose: fc.constant('token' as const), resource: names }),
@@ -72,7 +72,7 @@ test('a signature for one purpose proves nothing for another, whatever the names
   fc.assert(property);
 });
 
-test('no character of it can be changed, left out or added', () => {
+test('no character can be changed, removed or added', () => {
   const text = signer.sign(34_567n, 'invoice/42', END_MS);
   const edits = fc.record({
     at: fc.nat({ max: text.length }),
@@ -87,7 +87,7 @@ test('no character of it can be changed, left out or added', () => {
   fc.assert(property, { numRuns: 2_000 });
 });
 
-test('of any other text nothing is made, and it is never another error', () => {
+test('any other text is refused, and never another error', () => {
   const parts = fc.oneof(
     fc.string({ unit: 'binary' }),
     fc
@@ -119,14 +119,14 @@ test.each([
   expect(faultOf(() => signer.verify(text, 'a'))).toBe('malformed');
 });
 
-test('the secret alone makes no signature: the facts are kept apart from each other and from other uses', () => {
+test('the signature separates its facts from each other and from other uses of the secret', () => {
   const forge = (message: string): string =>
     `34.k1.${END_MS}.${createHmac('sha256', k1.secret).update(message).digest('base64url')}`;
   for (const message of [`34.k1.${END_MS}`, JSON.stringify(['34', 'a', END_MS]), `34a${END_MS}`])
     expect(faultOf(() => signer.verify(forge(message), 'a'))).toBe('refused');
 });
 
-test('with a key that nobody knows, no secret is one that everybody knows', () => {
+test('an unknown key id has no guessable secret', () => {
   const facts = JSON.stringify(['fenced-seal-2', 'token', 'k9', '34', String(END_MS), 'a', null]);
   const mac = createHmac('sha256', '').update(facts).digest('base64url');
   expect(faultOf(() => signer.verify(`34.k9.${END_MS}.${mac}`, 'a'))).toBe('refused');
@@ -157,7 +157,7 @@ describe('the end of a signature', () => {
   });
 });
 
-test('keys rotate without a gap: new behind old, new before old, old taken away', () => {
+test('keys rotate without a gap: new after old, new before old, old removed', () => {
   const fleets = [[k1], [k1, k2], [k2, k1], [k2]].map((keys) => signerOf(keys, now));
   for (const [step, mine] of fleets.entries()) {
     const text = mine.sign(34n, 'a', END_MS);
@@ -169,7 +169,7 @@ test('keys rotate without a gap: new behind old, new before old, old taken away'
   expect(faultOf(() => last?.verify(old?.sign(34n, 'a', END_MS) ?? '', 'a') ?? 0n)).toBe('refused');
 });
 
-test('two gateways with one key id and other secrets refuse each other', () => {
+test('two gateways with one key id and different secrets refuse each other', () => {
   const other = signerOf([{ id: 'k1', secret: randomBytes(32) }], now);
   expect(faultOf(() => other.verify(signer.sign(34n, 'a', END_MS), 'a'))).toBe('refused');
 });
@@ -184,7 +184,7 @@ test.each([
   expect(() => createTokenSigner(keys, now)).toThrow(message);
 });
 
-test('nothing is signed that could not be verified', () => {
+test('the signer refuses values that could not be verified', () => {
   expect(() => signer.sign(0n, 'a', END_MS)).toThrow('not a fencing token');
   expect(() => signer.sign(TOKEN_MAX + 1n, 'a', END_MS)).toThrow('not a fencing token');
   for (const end of [0, 1.5, Number.NaN, Number.POSITIVE_INFINITY, -1])

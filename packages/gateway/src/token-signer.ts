@@ -3,13 +3,13 @@ import { InvalidArgumentError, parseToken } from '@fenced/store';
 import { shown } from '@fenced/store/internal';
 
 /**
- * Signs the tokens that the gateway issues, each for one subject, and accepts only those. A caller that may present any number
- * could present 2^63-1, and lock all others out for ever.
+ * Signs the tokens that the gateway issues, each for one subject, and accepts only those. A caller
+ * that may present any number could present 2^63-1, and lock all others out for ever.
  *
- *     34.k1.1795000000000.mCgY5d…      token . key . end in ms since 1970 . HMAC-SHA256 as base64url
+ *     34.k1.1795000000000.mCgY5d…    token . key . end in ms since 1970 . HMAC-SHA256, base64url
  *
- * The HMAC covers token, key, end and subject. The signature's end is not the lease's: the token itself keeps late holders out.
- * The end bounds the use of a leaked signature.
+ * The HMAC covers token, key, end and subject. The end limits the use of a leaked signature. It is
+ * not the end of the lease, because the token itself keeps late holders out.
  */
 export interface TokenSigner {
   /** @throws {InvalidArgumentError | InvalidTokenError} if no valid signature could be made */
@@ -19,8 +19,8 @@ export interface TokenSigner {
 }
 
 /**
- * The one use of a signature. `token` presents the token of a lease of that resource. `lease` extends and releases that owner's
- * lease. A signature for one proves nothing for the other, whatever the names are.
+ * The only use of a signature. `token` presents the token of a lease of that resource. `lease`
+ * extends and releases that owner's lease. A signature for one use is invalid for the other.
  */
 export type SignatureSubject =
   | { readonly purpose: 'token'; readonly resource: string }
@@ -36,9 +36,10 @@ export interface SigningKey {
 /**
  * The reason of a refusal, as far as a caller would act differently:
  *
- * - `malformed`: it is no signed token, but a bare number, say. The caller must send what the gateway issued, unchanged.
+ * - `malformed`: not a signed token, but a bare number, for example. The caller must send the
+ *   issued token unchanged.
  * - `expired`: it was valid. The caller must acquire the lease again.
- * - `refused`: another key or resource, or a changed text. The gateway does not say which.
+ * - `refused`: another key or resource, or a changed text. The gateway does not reveal which.
  */
 export type SignatureFault = 'malformed' | 'expired' | 'refused';
 
@@ -48,7 +49,7 @@ const EXPLANATIONS: Readonly<Record<SignatureFault, string>> = {
   refused: 'the fencing token was not issued here for this resource',
 };
 
-/** A presented token is none that this gateway, or one with the same keys, issued for the resource. */
+/** No gateway with these keys issued the presented token for this resource. */
 export class SignatureError extends Error {
   readonly fault: SignatureFault;
 
@@ -64,10 +65,11 @@ const KEY_ID = /^[\w-]{1,32}$/;
 const SIGNED = /^([1-9][0-9]{0,18})\.([\w-]{1,32})\.([1-9][0-9]{0,15})\.([\w-]{43})$/;
 
 /**
- * @param keys The first one signs, all verify. To replace a key while several gateways run: append the new one on all of them,
- *   then put it first on all of them, and remove the old one when its last signature has ended.
+ * @param keys The first one signs, all verify. To replace a key while several gateways run, append
+ *   the new one everywhere, then put it first everywhere. Remove the old one after its last
+ *   signature's end.
  * @param nowMs the wall clock in milliseconds since 1970
- * @throws {InvalidArgumentError} where there is no key, or one cannot be used
+ * @throws {InvalidArgumentError} without a key, or with an invalid one
  */
 export function createTokenSigner(keys: readonly SigningKey[], nowMs: () => number): TokenSigner {
   const secrets = new Map<string, Uint8Array>();
@@ -91,7 +93,7 @@ export function createTokenSigner(keys: readonly SigningKey[], nowMs: () => numb
     const owner = purpose === 'lease' ? subject.owner : null;
     return (
       createHmac('sha256', secrets.get(keyId) ?? '')
-        // JSON has one reading only; the first word keeps other uses of the same secret apart.
+        // JSON has only one reading. The first word separates other uses of the same secret.
         .update(JSON.stringify(['fenced-seal-2', purpose, keyId, digits, end, resource, owner]))
         .digest('base64url')
     );

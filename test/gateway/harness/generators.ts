@@ -49,7 +49,7 @@ export async function generateGo(document: string, folder: string): Promise<stri
   return join(folder, 'client');
 }
 
-/** Debian's Go may be older than the generator wants. The one that it wants is a module, which every Go can fetch. */
+/** Debian's Go may be too old for the generator. Every Go can fetch the right one as a module. */
 async function goToolchain() {
   const bootstrap = await installed(GO);
   const home = join(CACHE, 'go');

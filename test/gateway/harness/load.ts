@@ -5,21 +5,21 @@ import { inPath } from './world.js';
 /** A request that takes longer hangs. */
 const ANSWER_LIMIT_MS = 30_000;
 
-/** What the holder of a lease did, as far as it knows. */
+/** One update by the holder of a lease, as far as the holder knows. */
 export interface Deed {
   readonly id: string;
   readonly token: bigint;
-  /** `applied` was acknowledged; `unknown` had no answer, or none that tells. */
+  /** `applied` was acknowledged. `unknown` had no answer, or none that decides. */
   readonly outcome: 'applied' | 'refused' | 'unknown';
 }
 
 /**
- * Clients that all add to one document by the article's flow: acquire a lease, read with its token, write with its token,
- * release. Each does the next request at the next gateway.
+ * Clients that all add to one document by the article's flow: acquire a lease, read and write with
+ * its token, release. Each request goes to the next gateway.
  */
 export class Load {
   readonly deeds: Deed[] = [];
-  /** What was answered, by status; 0 where the connection was lost. */
+  /** The number of answers by status; 0 if the connection was lost. */
   readonly answers: Map<number, number> = new Map();
   /** Of the slowest answer. */
   slowestMs = 0;
@@ -47,7 +47,10 @@ export class Load {
     await Promise.all(this.#clients);
   }
 
-  /** What is stored must have each acknowledged deed once, no refused one, and tokens that do not go down. */
+  /**
+   * The mistakes in the stored value. It must have each acknowledged deed once, no refused one, and
+   * growing tokens.
+   */
   async verdict(): Promise<string[]> {
     const response = await this.#ask('GET', this.#path, {});
     const entries = (await response.json()) as { id: string; token: string }[];

@@ -16,7 +16,7 @@ export const BEFORE_THE_WRITE = {
 /** `fenced gateway` in a process of its own. */
 export interface GatewayProcess {
   readonly url: string;
-  /** Where `/readyz` is. */
+  /** The address of `/readyz`. */
   readonly operationsUrl: string;
   readonly process: WorkerProcess;
   /** Its log, a JSON document a line. */

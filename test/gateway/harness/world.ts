@@ -23,14 +23,14 @@ import {
 import { Redis } from 'ioredis';
 import pg from 'pg';
 
-/** Where the dependencies of a gateway are: the servers themselves, or proxies before them. */
+/** The addresses of a gateway's dependencies: the servers themselves, or proxies before them. */
 export interface Addresses {
   readonly redis: readonly { readonly host: string; readonly port: number }[];
   readonly s3: string;
   readonly postgres: string;
 }
 
-/** A gateway that listens, and what it has told of its requests. */
+/** A gateway that listens, and the facts about its requests. */
 export interface Front extends AsyncDisposable {
   readonly url: string;
   readonly app: ReturnType<typeof createGateway>;
@@ -139,7 +139,7 @@ export function inPath(name: string): string {
   return name.split('/').map(encodeURIComponent).join('/');
 }
 
-/** What a lease came with. */
+/** The answer that granted a lease. */
 export interface Granted {
   readonly resource: string;
   readonly leaseId: string;
@@ -168,7 +168,7 @@ export function post(url: string, body: unknown, method = 'POST'): Promise<Respo
   });
 }
 
-/** Status, and of a problem its type and members. */
+/** The members of a problem document. */
 export async function problemOf(response: Response): Promise<Record<string, unknown>> {
   const type = response.headers.get('content-type');
   if (type !== 'application/problem+json') throw new Error(`${response.status} is ${type}`);

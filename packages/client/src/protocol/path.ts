@@ -1,17 +1,17 @@
 import '../node-version.js';
 /**
- * One reading of a path. It is decoded once, as a whole, before it is split and checked, so that `a%2Fb` and `a/b` are one name.
- * All that follows knows only the decoded names: routes, rights, stores and the log.
+ * Paths have only one reading. A path is decoded once, as a whole, before it is split and checked.
+ * So `a%2Fb` and `a/b` are one name. Routes, rights, stores and the log use decoded names only.
  */
 
-/** A path that names nothing that can be stored. A gateway answers it with the problem `invalid-path`. */
+/** A path that cannot name a stored value. A gateway answers it with the problem `invalid-path`. */
 export class InvalidPathError extends Error {
   override readonly name = 'InvalidPathError';
 }
 
 /** The characters that RFC 3986 allows in a path. */
 const PATH = /^\/(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/]|%[0-9A-Fa-f]{2})+$/;
-/** Control characters, among them NUL, and the backslash, which others take for a slash. */
+/** Control characters, among them NUL, and the backslash, which some programs take for a slash. */
 const FORBIDDEN = /[\p{Cc}\\]/u;
 
 /**
@@ -21,11 +21,11 @@ const FORBIDDEN = /[\p{Cc}\\]/u;
  */
 export function segmentsOf(target: string): readonly string[] {
   const path = pathOf(target);
-  if (!PATH.test(path)) throw invalid('a path is percent-encoded as RFC 3986 says');
+  if (!PATH.test(path)) throw invalid('a path must be percent-encoded as in RFC 3986');
   const name = decoded(path.slice(1));
   if (FORBIDDEN.test(name))
     throw invalid('names may not contain control characters or backslashes');
-  // Two names that look alike would have two ratchets.
+  // Otherwise two names that look alike would have two ratchets.
   if (name !== name.normalize('NFC')) throw invalid('names must be in Unicode normal form C (NFC)');
   const segments = name.split('/');
   if (segments.some((segment) => ['', '.', '..'].includes(segment)))
@@ -34,9 +34,10 @@ export function segmentsOf(target: string): readonly string[] {
 }
 
 /**
- * The target by which the route of a request is found: its names encoded in the one way of {@link encodedPath}.
+ * The target with its names encoded as by {@link encodedPath}, for finding the route.
  *
- * @throws {InvalidPathError}. `/v1/objects` and the like must stand as they are, so that rules of proxies hold here, too
+ * @throws {InvalidPathError} also if fixed parts such as `/v1/objects` are encoded, which would
+ *   evade a proxy's rules
  */
 export function canonicalTarget(target: string): string {
   const segments = segmentsOf(target);

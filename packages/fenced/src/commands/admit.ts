@@ -6,19 +6,21 @@ import { REDIS_USAGE, redisOptions, withRedlock } from '../redis.js';
 const EXIT_REFUSED = 1;
 
 export const admit: Command = {
-  summary: 'lets nodes vote; with --force, on your word',
+  summary: 'readmits lock nodes to voting',
   usage: `fenced admit --redis NAME=URL … [--node NAME] [--force]
 
 ${REDIS_USAGE}
-  --node NAME        one node, by its name; without it all nodes that have no vote
-  --force            you know what no node can: those that do not answer are gone for good, and nobody holds a lease that was
-                     forgotten. With --node: its data has gone back in time while its process went on, it begins anew.
-                     Where that is wrong, two may hold a lock at once, and tokens may rest on the clock
-  --json             one JSON document
+  --node NAME        this node only; without it, all nodes that do not vote
+  --force            readmit at once. You confirm that nodes without an answer are lost, and that no client holds a
+                     lease that a node forgot. With --node you confirm that the node's data went back in time while
+                     its process ran. If this is wrong, two clients may hold one lock, and tokens depend on the clock
+  --json             print one JSON document
 
-Clients let nodes vote by themselves as soon as they may; --force is for what is left.
-Exit code: 0 it is known that a majority votes, and the node that was named; with --force and without --node, all nodes that
-answered. ${EXIT_REFUSED} not so, or unknown: what every node said.`,
+Clients readmit nodes by themselves as soon as that is safe. --force is for the remaining cases.
+
+Exit codes:
+  0   a majority votes, and so does the named node; with --force and without --node, all nodes that answered
+  ${EXIT_REFUSED}   not so, or unknown; each node's answer is printed`,
 
   async run(args) {
     const options = {

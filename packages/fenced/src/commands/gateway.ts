@@ -13,17 +13,19 @@ const EXIT_CONFIG = 78;
 const options = { config: { type: 'string' }, check: { type: 'boolean' } } as const;
 
 export const gateway: Command = {
-  summary: 'leases and token-checked storage over HTTP',
+  summary: 'serves leases and token-checked storage over HTTP',
   usage: `fenced gateway [--config gateway.yaml] [--check]
 
-  --config FILE      YAML; docs/gateway-configuration.md has its fields. Each can be given by the environment, too
-  --check            say everything that is wrong with the configuration, and end
+  --config FILE      a YAML file. docs/gateway-configuration.md lists its fields, and their environment variables
+  --check            print every mistake in the configuration, and end
 
-Runs until SIGTERM or SIGINT: readiness then fails at once, running requests end, and those that take too long are cut off.
-A second signal ends the process at once, by that signal; see docs/gateway.md.
-Connections to Redis, S3 and Postgres have ${CLOSE_MS / 1_000} s to close after that.
-Exit code: 0 all requests came to their end, and all connections closed; ${EXIT_CUT_OFF} some requests were cut off, some connections
-did not close in time, or the address could not be had; ${EXIT_CONFIG} the configuration cannot be used.`,
+Runs until SIGTERM or SIGINT. Then readiness fails at once, and running requests have limits.graceMs to end.
+Connections to Redis, S3 and Postgres have ${CLOSE_MS / 1_000} s more to close. A second signal ends the process at once.
+
+Exit codes:
+  0   all requests ended, and all connections closed
+  ${EXIT_CUT_OFF}   requests were cut off, connections did not close in time, or the address was taken
+  ${EXIT_CONFIG}  the configuration cannot be used`,
 
   async run(args) {
     const { values } = understood(() => parseArgs({ args: [...args], options }));
@@ -53,7 +55,7 @@ async function serve(config: ReturnType<typeof readConfig>): Promise<number> {
     const running = await startGateway(config, log);
     log.info('listening', { url: running.url, operationsUrl: running.operationsUrl });
     await asked;
-    // The next signal is nobody's, and so ends the process.
+    // The next signal has no listener, so it ends the process.
     signals.abort();
     log.info('shutting down');
     const isWhole = await running.drain();
@@ -71,8 +73,8 @@ async function serve(config: ReturnType<typeof readConfig>): Promise<number> {
 }
 
 /**
- * Ends the process if something still keeps it alive after `CLOSE_MS`: a server that stands still neither answers a statement nor
- * closes a connection. The timer itself keeps nothing alive.
+ * Ends the process after `CLOSE_MS` if something still keeps it alive. A server that hangs neither
+ * answers a statement nor closes a connection. The timer itself keeps nothing alive.
  */
 function endInTime(log: Log): void {
   setTimeout(() => {

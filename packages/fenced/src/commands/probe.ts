@@ -5,7 +5,7 @@ import { FencedS3, type StoreCapabilities } from '@fenced/store/s3';
 import { type Command, print, printJson, printTable, UsageError, understood } from '../command.js';
 
 const EXIT_UNSAFE = 1;
-const EXIT_NOTHING_LEARNT = 3;
+const EXIT_UNKNOWN = 3;
 
 const options = {
   endpoint: { type: 'string' },
@@ -14,7 +14,7 @@ const options = {
   json: { type: 'boolean' },
 } as const;
 
-/** What `--json` prints. */
+/** The result, as `--json` prints it. */
 interface Verdict {
   readonly bucket: string;
   readonly safe: boolean;
@@ -24,34 +24,38 @@ interface Verdict {
 }
 
 export const probe: Command = {
-  summary: 'what an S3 server enforces, and whether fencing can rest on it',
+  summary: 'tests if an S3 server enforces the conditions that fencing needs',
   usage: `fenced probe s3://bucket[/prefix] [--endpoint URL] [--region NAME] [--virtual-hosts] [--json]
 
-  --endpoint URL     the server; without it, that of the environment, or AWS
-  --region NAME      without it, that of the environment; us-east-1 where the server is not AWS
-  --virtual-hosts    the bucket is a part of the host name, although there is an endpoint
-  --json             one JSON document
+  --endpoint URL     the server; by default the one of the environment, else AWS
+  --region NAME      by default the one of the environment, else us-east-1 if the server is not AWS
+  --virtual-hosts    the bucket is part of the host name, although there is an endpoint
+  --json             print one JSON document
 
-Asks with objects of its own that it removes again, and leaves the verdict in the bucket as a certificate. Credentials and
+Writes objects of its own, and removes them. Leaves its verdict in the bucket as a certificate. Credentials and
 region come from the environment and the files of the AWS SDK.
-Exit code: 0 the server can be relied on; ${EXIT_UNSAFE} it cannot; ${EXIT_NOTHING_LEARNT} nothing was learnt, since it did not answer or the set-up is wrong.`,
+
+Exit codes:
+  0   the server is safe
+  ${EXIT_UNSAFE}   it is not
+  ${EXIT_UNKNOWN}   unknown: it did not answer, or the set-up is wrong`,
 
   async run(args) {
     const { bucket, prefix, json, ...server } = parse(args);
     const client = new S3Client(server);
     try {
-      const verdict = await judge(bucket, new FencedS3({ client, bucket, prefix }));
+      const verdict = await verdictOn(bucket, new FencedS3({ client, bucket, prefix }));
       if (json) printJson(verdict);
       else show(verdict);
       if (verdict.safe) return 0;
-      return verdict.error?.code === 'unsafe-store' ? EXIT_UNSAFE : EXIT_NOTHING_LEARNT;
+      return verdict.error?.code === 'unsafe-store' ? EXIT_UNSAFE : EXIT_UNKNOWN;
     } finally {
       client.destroy();
     }
   },
 };
 
-async function judge(bucket: string, store: FencedS3): Promise<Verdict> {
+async function verdictOn(bucket: string, store: FencedS3): Promise<Verdict> {
   try {
     const { report, checks: _, ...capabilities } = await store.probe({ renew: true });
     return { bucket, safe: true, capabilities, report };
@@ -73,11 +77,11 @@ function show({ bucket, error, capabilities, report }: Verdict): void {
     return;
   }
   const { etagForm, conditionalComplete, versionIds } = capabilities;
-  print(`s3://${bucket} enforces what fencing rests on. ETags are sent ${etagForm}.`);
+  print(`s3://${bucket} enforces the conditions that fencing needs. ETags are sent ${etagForm}.`);
   print(
     conditionalComplete
-      ? 'Multipart uploads are completed under a condition, so streams go up in parts.'
-      : 'Multipart uploads are completed whatever their condition, so streams go through a temporary file and one PUT.',
+      ? 'It completes multipart uploads under a condition, so streams are sent in parts.'
+      : 'It ignores the condition of a multipart upload, so streams go through a temporary file and one PUT.',
   );
   if (versionIds === 'new') print('The bucket keeps old versions.');
 }
@@ -89,14 +93,14 @@ function parse(args: readonly string[]) {
   const [target, ...more] = positionals;
   const match = /^s3:\/\/([^/]+)(?:\/(.*))?$/.exec(target ?? '');
   if (match === null || more.length > 0)
-    throw new UsageError(`one bucket is expected, as s3://bucket: ${positionals.join(' ')}`);
+    throw new UsageError(`name one bucket, as s3://bucket: ${positionals.join(' ')}`);
   const [, bucket = '', prefix = ''] = match;
   const { endpoint, region, json = false } = values;
   if (endpoint !== undefined && !URL.canParse(endpoint))
     throw new UsageError(`--endpoint must be a URL, such as http://127.0.0.1:9000: ${endpoint}`);
   const { AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION } = process.env;
   const isOther = (endpoint ?? AWS_ENDPOINT_URL_S3 ?? AWS_ENDPOINT_URL) !== undefined;
-  // Servers other than AWS have a region in name only, and no host name for each bucket.
+  // Servers other than AWS ignore the region, and have no host name for each bucket.
   const named = region ?? (isOther ? (AWS_REGION ?? 'us-east-1') : undefined);
   return {
     ...{ bucket, prefix, json, forcePathStyle: isOther && !values['virtual-hosts'] },

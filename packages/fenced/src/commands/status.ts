@@ -7,14 +7,16 @@ const EXIT_ATTENTION = 1;
 const EXIT_NO_MAJORITY = 2;
 
 export const status: Command = {
-  summary: 'what the nodes of a lock are, and whether their votes count',
+  summary: 'shows the nodes of a lock, and which of them vote',
   usage: `fenced status --redis NAME=URL …
 
 ${REDIS_USAGE}
-  --json             one JSON document
+  --json             print one JSON document
 
-Exit code: 0 all nodes vote and nothing is to be warned of; ${EXIT_ATTENTION} a majority votes, but look at the rest;
-${EXIT_NO_MAJORITY} no majority votes.`,
+Exit codes:
+  0   all nodes vote, without a warning
+  ${EXIT_ATTENTION}   a majority votes, but look at the others
+  ${EXIT_NO_MAJORITY}   no majority votes`,
 
   async run(args) {
     const options = { ...redisOptions, json: { type: 'boolean' } } as const;

@@ -41,7 +41,10 @@ const LEASE = z
   .meta({ id: 'Lease' });
 const RELEASED = z.object({ resource: z.string(), outcome: z.enum(['released', 'expired']) });
 
-/** Acquires, extends and releases leases. A lease id holds all that any gateway needs to know of its lease. */
+/**
+ * Acquires, extends and releases leases. A lease id holds all that any gateway needs to know of its
+ * lease.
+ */
 export function leaseRoutes(parts: Parts): readonly Route[] {
   const path = '/v1/leases/*resource';
   const common = { verb: 'lease', resource: ({ resource = '' }) => `leases/${resource}` } as const;
@@ -180,7 +183,11 @@ function answer(
   });
 }
 
-/** The lease that the path names. @throws {Problem} if no gateway gave out that id for this resource */
+/**
+ * The lease that the path names.
+ *
+ * @throws {Problem} if no gateway gave out that id for this resource
+ */
 function leaseIn({ names }: Exchange, { signer }: Parts) {
   const { resource = '', leaseId = '' } = names;
   const [, owner = '', signed = ''] = /^([0-9a-f-]+)\.(.+)$/.exec(leaseId) ?? [];

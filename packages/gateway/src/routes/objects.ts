@@ -18,7 +18,10 @@ import { type StoreDescription, storeRoutes } from './store-routes.js';
 
 type ObjectParts = Parts & { readonly objects: ObjectStore };
 
-/** Up to this size, a body is read before it is written: a third of a stream's cost, and it can be sent again. */
+/**
+ * Up to this size, a body is read before it is written: a third of a stream's cost, and it can be
+ * sent again.
+ */
 const SMALL_BYTES = 64 * 2 ** 10;
 
 const BYTES = { schema: { type: 'string', format: 'binary' } } as const;

@@ -12,7 +12,9 @@ const KIND = z
   );
 const RATCHET = z.object({ kind: z.string(), resource: z.string(), token: TOKEN });
 
-/** The highest token that a store has seen of an object, a record, or a resource of transactions. */
+/**
+ * The highest token that a store has seen of an object, a record, or a resource of transactions.
+ */
 export function ratchetRoutes(parts: Parts): readonly Route[] {
   return [
     {
