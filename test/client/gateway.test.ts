@@ -8,7 +8,7 @@ import { gzipSync } from 'node:zlib';
 import { PutObjectCommand } from '@aws-sdk/client-s3';
 import { FencedGateway, LeaseError } from '@fenced/client';
 import { createRateLimit, createTokenSigner } from '@fenced/gateway';
-import { openCredentials } from '@fenced/gateway/keys';
+import { openCredentials } from '@fenced/gateway/credentials';
 import {
   InvalidArgumentError,
   OutcomeUnknownError,
@@ -38,7 +38,7 @@ beforeAll(async () => {
     world.open({
       signer: createTokenSigner([{ id: 'k1', secret }], () => Date.now()),
       bindings: [{ keys: 'objects/reports/years/{year}/*', lease: 'reports/{year}' }],
-      keys: openCredentials({
+      credentials: openCredentials({
         keys: [
           {
             ...{

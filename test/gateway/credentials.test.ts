@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { createRateLimit, createTokenSigner, type TokenSigner } from '@fenced/gateway';
-import { type ApiKey, openCredentials } from '@fenced/gateway/keys';
+import { type ApiKey, openCredentials } from '@fenced/gateway/credentials';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Front, GatewayWorld, type Granted, problemOf } from './harness/world.js';
 
@@ -31,7 +31,7 @@ beforeAll(async () => {
   world = await GatewayWorld.start();
   const open = () =>
     world.open({
-      keys: openCredentials({ keys }),
+      credentials: openCredentials({ keys }),
       signer: signerAt(() => Date.now()),
       rate: {
         perKey: createRateLimit({ perSecond: 1_000, burst: 1_000 }, () => performance.now()),
@@ -253,7 +253,7 @@ describe('the lease that guards a key', () => {
 
   test('is the one that a rule names, and no other one', async () => {
     await using front = await world.open({
-      ...{ keys: openCredentials({ keys }), signer: signerAt(() => Date.now()) },
+      ...{ credentials: openCredentials({ keys }), signer: signerAt(() => Date.now()) },
       bindings: [
         { keys: 'objects/open/{year}/*', lease: 'open/{year}' },
         { keys: 'records/open/*', anyLease: true },

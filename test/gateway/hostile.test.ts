@@ -210,7 +210,7 @@ describe('names', () => {
     const may = (verb: string, resource: string): boolean =>
       verb !== 'write' || resource === 'objects/one/of us/100%2Fa';
     const keys = { authenticate: async () => ({ name: 'somebody', may }) };
-    await using strict = await world.open({ keys });
+    await using strict = await world.open({ credentials: keys });
     const spellings = [
       ...['one/of%20us/100%252Fa', 'one%2Fof%20us%2F100%252Fa', 'one%2fof%20us/100%252F%61'],
       ...['%6Fne/of%20us%2f100%25%32Fa', 'one/of%20us/100%252%46a'],

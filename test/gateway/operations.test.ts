@@ -1,5 +1,5 @@
 import { createGateway, createRateLimit, serveGateway } from '@fenced/gateway';
-import { CredentialsUnavailableError } from '@fenced/gateway/keys';
+import { CredentialsUnavailableError } from '@fenced/gateway/credentials';
 import { createMetrics } from '@fenced/gateway/metrics';
 import { Redlock } from '@fenced/lock';
 import { TcpProxy } from '@fenced/testbed';
@@ -110,9 +110,9 @@ test.each([
   ['readyz', 'GET /readyz', UNKNOWN, 200, 200],
 ])(
   'pipelined requests for %s beyond the rate of their address are not examined',
-  async (_, start, keys, within, beyond) => {
+  async (_, start, credentials, within, beyond) => {
     const metrics = { contentType: 'text/plain', text: async () => 'up 1\n' };
-    await using gateway = await world.open({ rate: rateOf(3), metrics, keys });
+    await using gateway = await world.open({ rate: rateOf(3), metrics, credentials });
     const one = `${start} HTTP/1.1\r\nHost: gateway\r\n\r\n`;
     const answers = await send(gateway.url, one.repeat(100));
     expect(answers.map(({ status }) => status)).toEqual([within, within, within, beyond]);
@@ -120,7 +120,7 @@ test.each([
     await until(() => gateway.ended.length === 4);
     // A caller with good credentials does not notice.
     const good = { authenticate: async () => ({ name: 'good', may: () => true }) };
-    await using other = await world.open({ rate: rateOf(1), metrics, keys: good });
+    await using other = await world.open({ rate: rateOf(1), metrics, credentials: good });
     expect(await askOften(`${other.url}/nothing`, 2)).toEqual([404, 429]);
     expect(new Set(await askOften(`${other.url}/v1/objects/nothing`, 20))).toEqual(new Set([404]));
   },
@@ -128,7 +128,7 @@ test.each([
 
 test('all requests of an address without credentials count together, and probes are answered beyond the rate', async () => {
   const metrics = { contentType: 'text/plain', text: async () => 'up 1\n' };
-  await using front = await world.open({ rate: rateOf(5), metrics, keys: UNKNOWN });
+  await using front = await world.open({ rate: rateOf(5), metrics, credentials: UNKNOWN });
   const statusOf = async (path: string) => (await fetch(front.url + path)).status;
   expect(await statusOf('/metrics')).toBe(200);
   expect(await statusOf('/openapi.json')).toBe(200);

@@ -12,7 +12,7 @@ beforeAll(async () => {
 afterAll(() => world?.[Symbol.asyncDispose]());
 
 /** Every key is known, and may do everything. */
-const keys = {
+const credentials = {
   authenticate: async (header: string | undefined) => ({
     name: header?.replace('Bearer ', '') ?? 'nobody',
     may: () => true,
@@ -65,7 +65,7 @@ async function gauges(url: string): Promise<Record<string, number>> {
 test('one key that waits for leases leaves room for others, and waits do not count as work', async () => {
   const metrics = createMetrics();
   const limits = { requestsMax: 4, waitsMax: 12 };
-  await using front = await world.open({ keys, limits, metrics });
+  await using front = await world.open({ credentials, limits, metrics });
   expect((await lease(front.url, 'flood', '/v1/leases/one', 0)).status).toBe(201);
   const gone = new AbortController();
   const answers: Response[] = [];
@@ -111,7 +111,7 @@ test('one key that waits for leases leaves room for others, and waits do not cou
 
 test('one key that opens uploads leaves room for others', async () => {
   const metrics = createMetrics();
-  await using front = await world.open({ keys, limits: { uploadsMax: 8 }, metrics });
+  await using front = await world.open({ credentials, limits: { uploadsMax: 8 }, metrics });
   const uploads = Array.from({ length: 10 }, (_, at) =>
     open(front.url, 'flood', `/v1/objects/up-${at}`),
   );
@@ -138,7 +138,7 @@ test('one key that opens uploads leaves room for others', async () => {
 
 test('an upload below the minimum rate ends with 408 at any length, and one above it does not', async () => {
   const limits = { idleTimeoutMs: 1_000, bytesPerSecondMin: 1_000_000 };
-  await using front = await world.open({ keys, limits });
+  await using front = await world.open({ credentials, limits });
   await front.objects.probe();
   const slow = open(front.url, 'slow', '/v1/objects/slow', 2 ** 30);
   await until(() => slow.text.includes(' 100 Continue'));
@@ -179,7 +179,12 @@ test('one address that opens connections leaves some for others', async () => {
   const refused: string[] = [];
   const onRefused = (address: string): void => void refused.push(address);
   const server = { metrics, onRefused };
-  await using front = await world.open({ keys, metrics, server, limits: { connectionsMax: 8 } });
+  await using front = await world.open({
+    credentials,
+    metrics,
+    server,
+    limits: { connectionsMax: 8 },
+  });
   const flood = await connections(front.url, '127.0.0.2', 10);
   expect(flood).toHaveLength(4);
   expect(refused).toEqual(Array(6).fill('127.0.0.2'));
@@ -201,11 +206,11 @@ test('one address that opens connections leaves some for others', async () => {
 
 test('an address has its configured connections, and a trusted proxy all of them', async () => {
   const limits = { connectionsMax: 8, connectionsPerAddressMax: 6 };
-  await using front = await world.open({ keys, limits, trustedProxies: ['127.0.0.2/31'] });
+  await using front = await world.open({ credentials, limits, trustedProxies: ['127.0.0.2/31'] });
   const direct = await connections(front.url, '127.0.0.4', 8);
   expect(direct).toHaveLength(6);
   for (const socket of direct) socket.destroy();
-  await using behind = await world.open({ keys, limits, trustedProxies: ['127.0.0.2/31'] });
+  await using behind = await world.open({ credentials, limits, trustedProxies: ['127.0.0.2/31'] });
   const proxy = await connections(behind.url, '127.0.0.2', 10);
   expect(proxy).toHaveLength(8);
   for (const socket of proxy) socket.destroy();

@@ -1,6 +1,6 @@
 import * as client from '@fenced/client';
 import * as gateway from '@fenced/gateway';
-import * as keys from '@fenced/gateway/keys';
+import * as keys from '@fenced/gateway/credentials';
 import * as lock from '@fenced/lock';
 import * as postgresLock from '@fenced/lock/postgres';
 import * as store from '@fenced/store';

@@ -9,7 +9,7 @@ import {
   type TokenSigner,
 } from '@fenced/gateway';
 import type { Config } from '@fenced/gateway/config';
-import { openCredentials } from '@fenced/gateway/keys';
+import { openCredentials } from '@fenced/gateway/credentials';
 import type { Log } from '@fenced/gateway/log';
 import { createMetrics } from '@fenced/gateway/metrics';
 import { Redlock } from '@fenced/lock';
@@ -70,7 +70,7 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
     operations: config.operations ? 'elsewhere' : 'here',
     ...(signing && { signer: signerOf(signing), signatureTtlMs: signing.ttlMs }),
     bindings: config.bindings,
-    keys: openCredentials(config.credentials),
+    credentials: openCredentials(config.credentials),
     rate: {
       perKey: createRateLimit(config.rate.perKey, () => performance.now()),
       perAddress: createRateLimit(config.rate.perAddress, () => performance.now()),

@@ -2,7 +2,7 @@ import { createLocalJWKSet, type JSONWebKeySet } from 'jose';
 import * as z from 'zod';
 import { complaintAboutBinding } from './bindings.js';
 import { ALWAYS, areDistinct, contents, given, isLoopback } from './config-fields.js';
-import { complaintAboutPrefix, JWT_ALGORITHMS, VERBS } from './keys.js';
+import { complaintAboutPrefix, JWT_ALGORITHMS, VERBS } from './credentials.js';
 import { bounded } from './limits.js';
 
 const secretBytes = z

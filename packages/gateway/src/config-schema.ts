@@ -1,7 +1,7 @@
 import * as z from 'zod';
 import { bindings, credentials, signing } from './config-credentials.js';
 import { ALWAYS, areDistinct, contents, given, isLoopback, urlOf } from './config-fields.js';
-import type { KeysOptions } from './keys.js';
+import type { CredentialsOptions } from './credentials.js';
 import { bounded, limitsSchema } from './limits.js';
 
 const LOG_LEVELS = ['debug', 'info', 'warn', 'error', 'silent'] as const;
@@ -163,7 +163,7 @@ function isReachableOnlyByTheKnown({
   listen,
   credentials,
 }: object & Record<string, unknown>): boolean {
-  const { keys = [], jwt } = Object(credentials) as KeysOptions;
+  const { keys = [], jwt } = Object(credentials) as CredentialsOptions;
   if (keys.length > 0 || jwt !== undefined) return true;
   const host: unknown = Object(listen).host;
   return typeof host !== 'string' || isLoopback(host);

@@ -1,7 +1,7 @@
 import type { Request, Response } from 'express';
 import type { ZodOpenApiOperationObject } from 'zod-openapi';
+import type { Caller, Verb } from './credentials.js';
 import type { Deadline } from './deadline.js';
-import type { Caller, Verb } from './keys.js';
 import { Problem } from './problem.js';
 
 /** One method of a path: its description for the OpenAPI document, and its handler. */
@@ -21,7 +21,7 @@ export interface Route {
   handle(exchange: Exchange): Promise<void>;
 }
 
-export type Method = 'get' | 'head' | 'put' | 'post' | 'patch' | 'delete';
+type Method = 'get' | 'head' | 'put' | 'post' | 'patch' | 'delete';
 
 /** The names in a path, decoded. Segments of a wildcard are joined by slashes. */
 export type Names = Readonly<Record<string, string>>;

@@ -1,13 +1,13 @@
 import { canonicalTarget } from '@fenced/client/protocol/path';
 import type { NextFunction, Request, Response } from 'express';
+import type { Caller, Credentials } from './credentials.js';
 import { Deadline } from './deadline.js';
 import { checkAllowed, type Exchange, type Route } from './exchange.js';
-import { problemOf } from './failures.js';
 import { checkFraming, checkHeaders } from './framing.js';
-import type { Caller, Credentials } from './keys.js';
 import { nameOfPath } from './openapi.js';
 import type { Parts } from './parts.js';
 import { Problem, writeProblem } from './problem.js';
+import { problemOf } from './problem-of.js';
 import { addressName, type RateLimit } from './rate-limit.js';
 import { outcomeUnknown } from './write-id.js';
 
@@ -46,7 +46,7 @@ export interface Rates {
 }
 
 export interface GateOptions {
-  readonly keys?: Credentials;
+  readonly credentials?: Credentials;
   readonly rate?: Rates;
   readonly draining?: AbortSignal;
   readonly graceOver?: AbortSignal;
@@ -208,8 +208,10 @@ export class Gate {
   }
 
   async #callerOf(request: Request): Promise<Caller> {
-    const { keys, rate } = this.#options;
-    const caller = keys ? await keys.authenticate(request.get('authorization')) : ANYBODY;
+    const { credentials, rate } = this.#options;
+    const caller = credentials
+      ? await credentials.authenticate(request.get('authorization'))
+      : ANYBODY;
     if (caller === null)
       throw new Problem(
         'unauthenticated',

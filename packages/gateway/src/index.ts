@@ -3,9 +3,9 @@ import { parseToken } from '@fenced/store';
 import { checkObject } from '@fenced/store/internal';
 import express, { type Express, type NextFunction, type Request, type Response } from 'express';
 import { type Binding, bindLeases } from './bindings.js';
+import type { Credentials } from './credentials.js';
 import type { Route } from './exchange.js';
 import { type EndedRequest, Gate, type Rates } from './gate.js';
-import type { Credentials } from './keys.js';
 import { type Limits, resolveLimits } from './limits.js';
 import { openApiOf } from './openapi.js';
 import type { LeaseService, ObjectStore, RecordStore } from './parts.js';
@@ -41,7 +41,7 @@ export interface GatewayOptions {
   /**
    * The callers and their rights. Without it, every caller may do everything: for loopback only.
    */
-  readonly keys?: Credentials;
+  readonly credentials?: Credentials;
   /** Without it, tokens are plain numbers, and a caller with the right to write may present any. */
   readonly signer?: TokenSigner;
   /**
@@ -61,8 +61,8 @@ export interface GatewayOptions {
    */
   readonly signatureTtlMs?: number;
   /**
-   * The app that serves `/livez`, `/readyz` and `/metrics`. `here`: this one, beside all other routes.
-   * `only`: this one, without other routes. `elsewhere`: another one.
+   * The app that serves `/livez`, `/readyz` and `/metrics`. `here`: this one, beside all other
+   * routes. `only`: this one, without other routes. `elsewhere`: another one.
    *
    * @default 'here'
    */
@@ -96,7 +96,8 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
   const limits = resolveLimits(options.limits);
   const { signer = plainTokens, bindings = [], signatureTtlMs = 86_400_000 } = options;
   // Without credentials, all callers are one.
-  const room = (name: string, limit: number) => new Room(name, limit, options.keys ? null : limit);
+  const room = (name: string, limit: number) =>
+    new Room(name, limit, options.credentials ? null : limit);
   const rooms: Rooms = {
     requests: room('requests', limits.requestsMax),
     waits: room('waits', limits.waitsMax),

@@ -89,7 +89,7 @@ export function problems(some: readonly ProblemCode[]): ZodOpenApiResponsesObjec
 }
 
 /** Problems of every request that needs credentials. */
-export const ANY: readonly ProblemCode[] = [
+const ANY: readonly ProblemCode[] = [
   ...(['invalid-request', 'invalid-path', 'unauthenticated', 'forbidden'] as const),
   ...(['too-many-requests', 'overloaded', 'internal', 'unavailable'] as const),
 ];

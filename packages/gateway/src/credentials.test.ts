@@ -11,7 +11,12 @@ import {
   UnsecuredJWT,
 } from 'jose';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type ApiKey, CredentialsUnavailableError, openCredentials, type Verb } from './keys.js';
+import {
+  type ApiKey,
+  CredentialsUnavailableError,
+  openCredentials,
+  type Verb,
+} from './credentials.js';
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
 
@@ -94,13 +99,13 @@ describe('API keys', () => {
   test.each([
     [{ keys: [{ ...ada, sha256: 'secret-of-ada' }] }, 'sha256 must be 64 hexadecimal digits'],
     [{ keys: [ada, { ...bob, sha256: ada.sha256.toUpperCase() }] }, 'is given twice'],
-    [{ keys: [{ ...ada, prefixes: ['objects/'] }] }, 'empty segments'],
-    [{ keys: [{ ...ada, prefixes: ['objects/../records'] }] }, 'none that is . or ..'],
+    [{ keys: [{ ...ada, prefixes: ['objects/'] }] }, 'no empty segment'],
+    [{ keys: [{ ...ada, prefixes: ['objects/../records'] }] }, 'no . or .. as a segment'],
     [{ keys: [{ ...ada, prefixes: ['a'] }] }, 'must begin with leases'],
     [{ keys: [{ ...ada, prefixes: [''] }] }, 'must begin with leases'],
     [{ keys: [ada], anonymous: true }, 'or else anonymous'],
     [{}, 'or else anonymous'],
-  ])('what is no key is refused at the start: %#', (options, message) => {
+  ])('an invalid key is refused at the start: %#', (options, message) => {
     expect(() => openCredentials(options)).toThrow(message);
   });
 

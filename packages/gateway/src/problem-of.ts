@@ -8,7 +8,7 @@ import {
   StaleTokenError,
   VersionMismatchError,
 } from '@fenced/store';
-import { CredentialsUnavailableError } from './keys.js';
+import { CredentialsUnavailableError } from './credentials.js';
 import { Problem } from './problem.js';
 import { SignatureError } from './token-signer.js';
 

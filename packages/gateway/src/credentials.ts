@@ -74,7 +74,7 @@ export interface JwtOptions {
   readonly fetchTimeoutMs?: number;
 }
 
-export interface KeysOptions {
+export interface CredentialsOptions {
   readonly keys?: readonly ApiKey[];
   readonly jwt?: JwtOptions;
   /** Every caller may do everything, without credentials. Not beside keys or JWT. @default false */
@@ -117,7 +117,7 @@ const CREDENTIAL_CHARS_MAX = 8_192;
 const SUBJECT_CHARS_MAX = 255;
 
 /** @throws {InvalidArgumentError} if a key or an option is invalid */
-export function openCredentials(options: KeysOptions): Credentials {
+export function openCredentials(options: CredentialsOptions): Credentials {
   const { keys = [], jwt, anonymous = false } = options;
   if (anonymous !== (keys.length === 0 && jwt === undefined))
     throw new InvalidArgumentError('credentials must be API keys, JWT or both; or else anonymous');
