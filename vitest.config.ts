@@ -32,6 +32,7 @@ export default defineConfig({
           include: TESTS,
           exclude: [...NEVER, ...UNIT, ...WAITING],
           fileParallelism: false,
+          maxConcurrency: 2,
           sequence: { groupOrder: 2 },
         },
       },

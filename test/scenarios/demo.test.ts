@@ -31,8 +31,8 @@ describe('on every store', () => {
   const variants = stories
     .flatMap(variantsOf)
     .map((variant) => [variant.story.title, variant.protection, variant.lock, variant] as const);
-  // On both stores at once, as in the demo: a story mostly waits.
-  test.each(variants)(
+  // Two variants at a time, each on both stores: a story mostly waits.
+  test.concurrent.each(variants)(
     '%s: the verdict of %s with the lock %s',
     async (_, _2, _3, variant) => {
       const used = opened.filter(({ kind }) => isPlayedOn(variant.story, kind));
