@@ -1,6 +1,7 @@
+import type { NodeConfig } from '@fenced/lock';
 import { openRaw } from './lock-raw.ts';
 import { openSocket } from './lock-socket.ts';
-import type { LockSettings, LockSubject } from './lock-subject.ts';
+import type { Acquire, LockSettings, LockSubject } from './lock-subject.ts';
 import { openTokens, openTokensSocket } from './lock-tokens.ts';
 import manifest from './package.json' with { type: 'json' };
 
@@ -24,14 +25,7 @@ export const lockSubjects: readonly LockSubject[] = [
   {
     name: OURS,
     kind: 'ours',
-    open: async (clients, { ttlMs }) => {
-      const { Redlock } = await import('@fenced/lock');
-      const redlock = new Redlock({ nodes: clients });
-      return async (resource) => {
-        const lease = await redlock.acquire(resource, { ttlMs, waitMs: WAIT_MAX_MS });
-        return () => lease.release();
-      };
-    },
+    open: (clients, { ttlMs }) => openOurs(clients, ttlMs),
   },
   {
     name: `redlock ${versionOf('redlock-4')}`,
@@ -110,8 +104,32 @@ export const lockSubjects: readonly LockSubject[] = [
   },
 ];
 
+/** Ours over node-redis. Only the sequential bench runs it: there a client costs most. */
+export const overNodeRedis: LockSubject = {
+  name: `${OURS} over node-redis ${manifest.dependencies.redis}`,
+  kind: 'ours',
+  open: async (clients, { ttlMs }) => {
+    const { createClient } = await import('redis');
+    const opened = clients.map(async ({ options: { host, port } }) => {
+      const client = createClient({ socket: { host: host ?? 'localhost', port: port ?? 6379 } });
+      client.on('error', () => {});
+      return client.connect();
+    });
+    return openOurs(await Promise.all(opened), ttlMs);
+  },
+};
+
+async function openOurs(nodes: readonly NodeConfig[], ttlMs: number): Promise<Acquire> {
+  const { Redlock } = await import('@fenced/lock');
+  const redlock = new Redlock({ nodes });
+  return async (resource) => {
+    const lease = await redlock.acquire(resource, { ttlMs, waitMs: WAIT_MAX_MS });
+    return () => lease.release();
+  };
+}
+
 export function subjectNamed(name: string): LockSubject {
-  const subject = lockSubjects.find((one) => one.name === name);
+  const subject = [...lockSubjects, overNodeRedis].find((one) => one.name === name);
   if (subject === undefined) throw new Error(`no such lock: ${name}`);
   return subject;
 }

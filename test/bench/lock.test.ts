@@ -15,6 +15,7 @@ const PEERS = [
   'redlock-universal 0.8.5',
 ];
 const [RAW, OURS] = ['raw ioredis, quorum', '@fenced/lock'];
+const OVER_NODE_REDIS = '@fenced/lock over node-redis 6.3.1';
 const ALL = [RAW, OURS, ...PEERS];
 const WAITING = ['redlock 4.2.0', 'redis-semaphore 5.8.0', 'redlock-universal 0.8.5'];
 
@@ -39,11 +40,13 @@ test('a quick bench measures the lock beside every peer, and publishes tables an
   }
   const subjects = (bench: string) =>
     rows.filter((row) => row.bench === bench).map((row) => row.subject);
-  // The last row compares ours with the best peer.
+  // The last rows compare ours with the best peer, and node-redis with ioredis.
   const floors = ['tokens over a raw socket', 'tokens over raw ioredis'];
-  const sequential = ['raw socket', RAW, ...floors, OURS, ...PEERS];
-  expect(subjects('lock-sequential')).toEqual([...sequential, OURS]);
-  expect(PEERS).toContain(rows.findLast((row) => row.bench === 'lock-sequential')?.against);
+  const sequential = ['raw socket', RAW, ...floors, OURS, ...PEERS, OVER_NODE_REDIS];
+  expect(subjects('lock-sequential')).toEqual([...sequential, OURS, OVER_NODE_REDIS]);
+  const against = rows.filter((row) => row.bench === 'lock-sequential').map((row) => row.against);
+  expect(PEERS).toContain(against.at(-2));
+  expect(against.at(-1)).toBe(OURS);
   const states = ['healthy', 'one node down', 'one node hung'];
   expect(subjects('lock-faults')).toEqual(
     ALL.flatMap((name) => states.map((state) => `${name}, ${state}`)),
