@@ -75,12 +75,12 @@ export class NodeRedisAdapter implements NodeClient {
     this.#connection.onceConnected(callback);
   }
 
-  async evalsha(sha1: string, args: ScriptArguments): Promise<unknown> {
-    this.#checkOpen();
+  evalsha(sha1: string, args: ScriptArguments): Promise<unknown> {
+    if (!this.#client.isOpen) return Promise.reject(this.#notOpen());
     return this.#client.evalSha(sha1, scriptOptions(args));
   }
 
-  async eval(source: string, args: ScriptArguments): Promise<unknown> {
+  eval(source: string, args: ScriptArguments): Promise<unknown> {
     return this.#client.eval(source, scriptOptions(args));
   }
 
@@ -109,11 +109,10 @@ export class NodeRedisAdapter implements NodeClient {
   }
 
   /** node-redis says only that the client is closed. Most owners forgot to connect it. */
-  #checkOpen(): void {
-    if (this.#client.isOpen) return;
+  #notOpen(): Error {
     const { lastError: cause } = this.#connection;
     const hint = cause ? 'it has given up' : 'await its connect() first';
-    throw new Error(`the node-redis client is not open: ${hint}`, cause ? { cause } : undefined);
+    return new Error(`the node-redis client is not open: ${hint}`, cause ? { cause } : undefined);
   }
 }
 
