@@ -72,8 +72,8 @@ export class FencedGateway {
   }
 
   /**
-   * Runs `routine` under a lease, which is extended while the routine runs, and releases it. An error
-   * of the routine is thrown first.
+   * Runs `routine` under a lease, which is extended while the routine runs, and releases it. An
+   * error of the routine is thrown first.
    *
    * @throws {LeaseError} `lease-lost` if the lease ended before the routine did; and as `acquire`
    */

@@ -54,8 +54,8 @@ export class GatewayLease implements AsyncDisposable {
   }
 
   /**
-   * The token with the gateway's signature, `34.k1.…`, for the header `Fencing-Token`, and for `adopt`
-   * in another process. An extension renews the signature.
+   * The token with the gateway's signature, `34.k1.…`, for the header `Fencing-Token`, and for
+   * `adopt` in another process. An extension renews the signature.
    */
   get signedToken(): string {
     return this.#signedToken;

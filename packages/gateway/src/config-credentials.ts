@@ -44,7 +44,7 @@ const jwt = z
     algorithms: z
       .array(z.enum(JWT_ALGORITHMS))
       .min(1)
-      .describe(`Signatures that are accepted, some of ${JWT_ALGORITHMS.join(', ')}.`),
+      .describe(`The accepted signatures, some of ${JWT_ALGORITHMS.join(', ')}.`),
     jwksUrl: z
       .string()
       .refine(isSafeUrl, 'must be an https:// URL, or http:// of this machine')
@@ -86,7 +86,7 @@ export const credentials = z
       .default([])
       .refine((keys) => areDistinct(keys, 'sha256'), { error: 'two keys are the same', ...ALWAYS })
       .describe(
-        `The API keys, each \`{name, sha256, verbs, prefixes}\`. Verbs: ${VERBS.join(', ')}. A prefix is one of whole path segments, such as \`objects/reports\`.`,
+        `The API keys, each \`{name, sha256, verbs, prefixes}\`. Verbs: ${VERBS.join(', ')}. A prefix has whole path segments, such as \`objects/reports\`.`,
       ),
     jwt: jwt.exactOptional(),
   })
@@ -125,7 +125,7 @@ export const bindings = z
       }),
   )
   .describe(
-    'Rules for the lease that guards a key, each `{keys, lease}` or `{keys, anyLease: true}`, the first that fits. Without one, a key is guarded by the lease of its own name.',
+    'Rules for the lease that guards a key, each `{keys, lease}` or `{keys, anyLease: true}`. The first match counts. Without one, the lease of the same name guards it.',
   )
   .default([]);
 
@@ -134,7 +134,7 @@ export const signing = z.strictObject({
   required: z
     .boolean()
     .default(true)
-    .describe('Only tokens that the gateway signed are accepted; without, bare numbers too.'),
+    .describe('Accepts only tokens that the gateway signed. If false, bare numbers too.'),
   ttlMs: bounded(
     ...([1_000, 366 * 86_400_000, 86_400_000] as const),
     'The time for which a signature is valid after its token was issued or its lease extended.',

@@ -13,13 +13,13 @@ const ONE_URL = { error: 'needs either url or urlFile', ...ALWAYS };
 
 const node = z
   .strictObject({
-    name: z.string().min(1).describe('As all programs name the node.'),
+    name: z.string().min(1).describe('The name, the same in all programs.'),
     url: redisUrl.exactOptional().describe('`redis://user:password@host:port`, or `rediss://`.'),
     urlFile: contents.pipe(redisUrl).exactOptional().describe('A file with the URL.'),
     durable: z
       .boolean()
       .default(false)
-      .describe('The node loses nothing it has acknowledged (`appendfsync always`).'),
+      .describe('The node loses nothing that it acknowledged (`appendfsync always`).'),
   })
   .refine((fields) => given(fields, 'url', 'urlFile') === 1, ONE_URL)
   .transform(({ url, urlFile, ...rest }) => ({ ...rest, url: url ?? urlFile ?? '' }));
@@ -31,15 +31,15 @@ const redis = z
       .min(1)
       .max(15)
       .describe(
-        'The Redis nodes of the lock, each `{name, url}` or `{name, urlFile}`. `durable: true` says that the node loses nothing that it has acknowledged, so that it votes at once after a restart.',
+        'The Redis nodes of the lock, each `{name, url}` or `{name, urlFile}`. `durable: true`: the node loses nothing that it acknowledged, so it votes at once after a restart.',
       ),
     keyPrefix: z
       .string()
       .exactOptional()
-      .describe("As all programs have it; `Redlock`'s own by default."),
+      .describe("The key prefix, the same in all programs. By default, `Redlock`'s own."),
     maxTtlMs: bounded(
       ...([1, 86_400_000, 60_000] as const),
-      'The longest lease; all clients of the nodes must agree.',
+      'The longest lease, the same for all clients of the nodes.',
     ),
   })
   .refine((fields) => areDistinct(Object(fields).nodes, 'name'), {
@@ -53,22 +53,24 @@ const objects = z
     prefix: z
       .string()
       .default('')
-      .describe('The beginning of all keys in the bucket; callers leave it out.'),
+      .describe('The prefix of all keys in the bucket. Callers leave it out.'),
     endpoint: urlOf(['http:', 'https:']).exactOptional().describe('The S3 server; AWS by default.'),
     region: z
       .string()
       .min(1)
       .exactOptional()
-      .describe("By default that of the AWS SDK's environment."),
+      .describe("The region. By default, the one of the AWS SDK's environment."),
     forcePathStyle: z
       .boolean()
       .default(false)
-      .describe('The bucket is in the path and not in the host name: most servers but AWS.'),
+      .describe(
+        'The bucket is in the path, not in the host name. Most servers other than AWS need it.',
+      ),
     accessKeyId: z
       .string()
       .min(1)
       .exactOptional()
-      .describe('With a secret. Without both the AWS SDK looks where it always does.'),
+      .describe('Needs a secret. Without both, the AWS SDK finds credentials by itself.'),
     secretAccessKey: z.string().min(1).exactOptional().describe('The secret.'),
     secretAccessKeyFile: contents.exactOptional().describe('A file with the secret.'),
   })
@@ -100,7 +102,7 @@ const records = z
 function rate(perSecond: number, burst: number) {
   return z
     .strictObject({
-      perSecond: bounded(1, 1_000_000, perSecond, 'Requests a second in the long run.'),
+      perSecond: bounded(1, 1_000_000, perSecond, 'Requests per second in the long run.'),
       burst: bounded(1, 1_000_000, burst, 'The largest burst of requests.'),
     })
     .prefault({});
@@ -108,11 +110,11 @@ function rate(perSecond: number, burst: number) {
 
 const listen = z.strictObject({
   host: z.string().min(1).default('127.0.0.1').describe('The address to listen on; `::` for all.'),
-  port: bounded(0, 65_535, 8_080, 'The port; 0 for any that is free.'),
+  port: bounded(0, 65_535, 8_080, 'The port; 0 for any free one.'),
   trustedProxies: z
     .array(z.union([z.ipv4(), z.ipv6(), z.cidrv4(), z.cidrv6()]))
     .default([])
-    .describe('Addresses or networks of proxies whose `X-Forwarded-For` is believed.'),
+    .describe('Addresses or networks of proxies whose `X-Forwarded-For` is trusted.'),
 });
 
 const operations = z.strictObject({
@@ -125,7 +127,7 @@ const operations = z.strictObject({
     0,
     65_535,
     9_090,
-    'The port of these; 0 for any that is free. With this section, `listen.port` does not serve them.',
+    'Their port; 0 for any free one. With this section, `listen.port` does not serve them.',
   ),
 });
 

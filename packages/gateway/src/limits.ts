@@ -55,7 +55,7 @@ export const limitsSchema = z.strictObject({
   ),
   drainDelayMs: bounded(
     ...([0, 600_000, 0] as const),
-    'The time after SIGTERM in which requests are still taken, while readiness fails and load balancers notice.',
+    'The time after SIGTERM in which requests are still accepted, so that load balancers notice the failing readiness.',
   ),
   graceMs: bounded(0, 3_600_000, 10_000, 'The time for running requests to end after that.'),
 });
