@@ -127,7 +127,7 @@ describe('signed tokens', () => {
     const bytes = randomBytes(100_000);
     const metadata = { author: 'ada' };
     await client.objects.put(sized, bytes, { token: lease.token, metadata });
-    // Of an object that something else stored as gzip, nobody knows the size.
+    // The size of a foreign gzip object is unknown.
     const s3 = world.s3Client(world.s3.endpoint);
     await s3.send(
       new PutObjectCommand({

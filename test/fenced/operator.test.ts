@@ -62,7 +62,7 @@ const options = (): string[] => [
   keyPrefix,
 ];
 
-/** A client that never hears what became of this command. */
+/** A client that gets no reply to this command. */
 function deafTo(client: Redis, command: string): Redis {
   for (const name of ['evalsha', 'eval'] as const) {
     const send = client[name].bind(client);
@@ -177,7 +177,7 @@ describe('admit', () => {
     await service.nodes[2]?.pause();
     const refused = await redlock().admit();
     expect(refused).toMatchObject({ ok: false, reason: expect.stringContaining('bring back c;') });
-    // As by default, where nobody is left to tell.
+    // As by default, without a majority to ask.
     const forced = redlock({ firstToken: BigInt(Date.now()) });
     expect(await forced.admit({ force: true })).toEqual({ ok: true });
     const lease = await forced.acquire('x', { ttlMs: 1_000 });

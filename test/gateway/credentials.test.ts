@@ -329,38 +329,38 @@ test('facts about requests name caller and token, without credentials or signatu
   const front = fronts[0];
   if (front === undefined) throw new Error('there is no gateway');
   front.ended.length = 0;
-  const { token } = await acquire('open/told');
-  await call('PUT', '/v1/objects/open/told?secret=1', { as: 'writer', token, body: '1' });
-  await call('PUT', '/v1/objects/open/told', { as: 'nobody', token, body: '1' });
+  const { token } = await acquire('open/facts');
+  await call('PUT', '/v1/objects/open/facts?secret=1', { as: 'writer', token, body: '1' });
+  await call('PUT', '/v1/objects/open/facts', { as: 'nobody', token, body: '1' });
   expect(
-    front.ended.map(({ caller, route, resource, outcome, token: told }) => ({
+    front.ended.map(({ caller, route, resource, outcome, token: logged }) => ({
       caller,
       route,
       resource,
       outcome,
-      told,
+      logged,
     })),
   ).toEqual([
     {
       caller: 'all',
       route: '/v1/leases/{resource}',
-      resource: 'leases/open/told',
+      resource: 'leases/open/facts',
       outcome: 'ok',
-      told: BigInt(token.split('.')[0] ?? ''),
+      logged: BigInt(token.split('.')[0] ?? ''),
     },
     {
       caller: 'writer',
       route: '/v1/objects/{key}',
-      resource: 'objects/open/told',
+      resource: 'objects/open/facts',
       outcome: 'ok',
-      told: BigInt(token.split('.')[0] ?? ''),
+      logged: BigInt(token.split('.')[0] ?? ''),
     },
     {
       caller: null,
       route: '/v1/objects/{key}',
       resource: null,
       outcome: expect.stringMatching(/unauthenticated|too-many/),
-      told: BigInt(token.split('.')[0] ?? ''),
+      logged: BigInt(token.split('.')[0] ?? ''),
     },
   ]);
   const text = JSON.stringify(front.ended, (_, value) =>

@@ -56,7 +56,7 @@ async function start(
   return { line: await Promise.race([found, ended]), lines };
 }
 
-/** The command, with a file and a port that nobody else has. */
+/** The command, with a file and a port of its own. */
 function here(command: string, file: string, port = ''): string {
   return command.replaceAll('gateway.yaml', file).replaceAll('127.0.0.1:8080', `127.0.0.1:${port}`);
 }
@@ -106,9 +106,9 @@ test('the commands of the page lead to a first fenced write', async () => {
     503,
     expect.stringContaining('[-]s3 store-setup'),
   ]);
-  const told = () =>
+  const readyz = () =>
     lost.lines.map((text) => JSON.parse(text)).find(({ path }) => path === '/readyz');
-  await expect.poll(told).toMatchObject({
+  await expect.poll(readyz).toMatchObject({
     ...{ level: 'warn', outcome: 'not-ready', status: 503 },
     error: { message: expect.stringContaining('s3: the bucket does not exist') },
   });

@@ -226,11 +226,11 @@ describe('names', () => {
       const [refused] = await send(strict.url, requestOf('PUT', `/v1/objects/${other}`, [TOKEN]));
       expect([other, typeOf(refused)]).toEqual([other, 'forbidden']);
     }
-    const told = strict.ended.map(({ path, resource, status }) => [path, resource, status]);
-    expect(told.slice(0, spellings.length)).toEqual(
+    const facts = strict.ended.map(({ path, resource, status }) => [path, resource, status]);
+    expect(facts.slice(0, spellings.length)).toEqual(
       spellings.map(() => ['/v1/objects/one/of%20us/100%252Fa', 'objects/one/of us/100%2Fa', 200]),
     );
-    expect(told.slice(spellings.length).map(([, resource]) => resource)).toEqual([
+    expect(facts.slice(spellings.length).map(([, resource]) => resource)).toEqual([
       ...['objects/one/of us/100/a', 'objects/one/of us/100/a', 'objects/one/of%20us/100%2Fa'],
     ]);
   });

@@ -94,18 +94,12 @@ const UNAVAILABLE = { authenticate: () => Promise.reject(new CredentialsUnavaila
 test.each([
   ['metrics', 'GET /metrics', UNKNOWN, 200, 429],
   ['credentials that are wrong', 'GET /v1/objects/a', UNKNOWN, 401, 429],
-  ['credentials that nobody can check', 'GET /v1/objects/a', UNAVAILABLE, 503, 429],
+  ['credentials that cannot be checked', 'GET /v1/objects/a', UNAVAILABLE, 503, 429],
   ['an unknown path', 'GET /nothing', UNKNOWN, 404, 429],
-  ['a method that the path has not', 'TRACE /v1/objects/a', UNKNOWN, 405, 429],
-  ['a name that is none', 'GET /v1/objects/a/%2e%2e', UNKNOWN, 400, 429],
-  ['a target that is no path', 'OPTIONS *', UNKNOWN, 400, 429],
-  [
-    'a header that is there twice',
-    'GET /livez HTTP/1.1\r\nRange: a\r\nRange: b\r\nX:',
-    UNKNOWN,
-    400,
-    429,
-  ],
+  ['a method that the path does not have', 'TRACE /v1/objects/a', UNKNOWN, 405, 429],
+  ['an invalid name', 'GET /v1/objects/a/%2e%2e', UNKNOWN, 400, 429],
+  ['a target that is not a path', 'OPTIONS *', UNKNOWN, 400, 429],
+  ['a repeated header', 'GET /livez HTTP/1.1\r\nRange: a\r\nRange: b\r\nX:', UNKNOWN, 400, 429],
   ['livez', 'GET /livez', UNKNOWN, 200, 200],
   ['readyz', 'GET /readyz', UNKNOWN, 200, 200],
 ])(

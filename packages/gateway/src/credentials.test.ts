@@ -168,7 +168,7 @@ describe('JSON Web Tokens', async () => {
   const { exp: _, ...eternal } = good;
   const { sub: __, ...nameless } = good;
   test.each<[string, () => Promise<string> | string]>([
-    ['signed by somebody else', () => sign(good, other.privateKey)],
+    ['signed by another issuer', () => sign(good, other.privateKey)],
     ['of another issuer', () => sign({ ...good, iss: 'https://evil.example' })],
     ['for another audience', () => sign({ ...good, aud: ['others'] })],
     ['that has expired', () => sign({ ...good, exp: nowS - 6 })],
@@ -177,7 +177,7 @@ describe('JSON Web Tokens', async () => {
     ['without a name', () => sign(nameless)],
     ['with an endless name', () => sign({ ...good, sub: 'a'.repeat(300) })],
     ['with a name that is none', () => sign({ ...good, sub: 7 as never })],
-    ['with a key nobody knows', () => sign(good, trusted.privateKey, { kid: 'two' })],
+    ['with an unknown key', () => sign(good, trusted.privateKey, { kid: 'two' })],
     [
       'with an extension that must be understood',
       () =>

@@ -127,7 +127,15 @@ test('the signature separates its facts from each other and from other uses of t
 });
 
 test('an unknown key id has no guessable secret', () => {
-  const facts = JSON.stringify(['fenced-seal-2', 'token', 'k9', '34', String(END_MS), 'a', null]);
+  const facts = JSON.stringify([
+    'fenced-signed-token-1',
+    'token',
+    'k9',
+    '34',
+    String(END_MS),
+    'a',
+    null,
+  ]);
   const mac = createHmac('sha256', '').update(facts).digest('base64url');
   expect(faultOf(() => signer.verify(`34.k9.${END_MS}.${mac}`, 'a'))).toBe('refused');
 });

@@ -94,7 +94,9 @@ export function createTokenSigner(keys: readonly SigningKey[], nowMs: () => numb
     return (
       createHmac('sha256', secrets.get(keyId) ?? '')
         // JSON has only one reading. The first word separates other uses of the same secret.
-        .update(JSON.stringify(['fenced-seal-2', purpose, keyId, digits, end, resource, owner]))
+        .update(
+          JSON.stringify(['fenced-signed-token-1', purpose, keyId, digits, end, resource, owner]),
+        )
         .digest('base64url')
     );
   };

@@ -80,7 +80,7 @@ export class GatewayWorld implements AsyncDisposable {
     return { redis: this.redis.nodes, s3: s3.endpoint, postgres: postgres.url };
   }
 
-  /** A name that nobody had before. */
+  /** A new name. */
   newName(): string {
     this.#names += 1;
     return `it/is ${this.#names} ä`;
