@@ -6,7 +6,7 @@ import { compare, type Row, type Subject } from './measure.ts';
 const UPDATE = 'UPDATE bench_invoice SET total = total + $1 WHERE id = $2';
 const UPSERT = `INSERT INTO bench_document (collection, id, body) VALUES ($1, $2, $3)
   ON CONFLICT (collection, id) DO UPDATE SET body = EXCLUDED.body`;
-/** Prepared once for each connection, as the library does at the third use. */
+/** Parsed and planned once for each connection. */
 const prepared = (text: string, values: unknown[]): pg.QueryConfig => ({
   name: `bench_${text.slice(0, 6)}`,
   text,

@@ -53,7 +53,7 @@ test("on Postgres without the check, a late write overwrites the next holder's",
   if (address.kind !== 'postgres') throw new Error('not an address of Postgres');
   const client = new pg.Client(address.url);
   await client.connect();
-  await client.query(`CREATE OR REPLACE FUNCTION fenced.take_turn(resource text, token bigint)
+  await client.query(`CREATE OR REPLACE FUNCTION fenced.advance(resource text, token bigint)
     RETURNS void LANGUAGE sql AS ''`);
   // A gateway reinstalls the check of records at its start, so all writes get one token here.
   await client.query(`CREATE FUNCTION demo.same_token() RETURNS trigger LANGUAGE plpgsql AS

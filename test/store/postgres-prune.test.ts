@@ -208,14 +208,14 @@ const GATE = 7;
 /** From now on a session that has read the ratchet waits at the gate before it locks the resource, as on a slow server. */
 async function closeGate({ pool, url }: Ledger): Promise<() => Promise<unknown>> {
   const { rows } = await pool.query<{ text: string }>(
-    "SELECT pg_get_functiondef('fenced.take_turn(text, bigint)'::regprocedure) AS text",
+    "SELECT pg_get_functiondef('fenced.advance(text, bigint)'::regprocedure) AS text",
   );
   const text = rows[0]?.text ?? '';
-  expect(text).toContain('done := pg_advisory_xact_lock(turn)');
-  expect(text).toContain('done := pg_advisory_xact_lock_shared(turn)');
+  expect(text).toContain('PERFORM pg_advisory_xact_lock(key)');
+  expect(text).toContain('PERFORM pg_advisory_xact_lock_shared(key)');
   const wait = `PERFORM pg_advisory_lock_shared(${GATE}), pg_advisory_unlock_shared(${GATE});`;
   await pool.query(
-    text.replaceAll('done := pg_advisory_xact_lock', `${wait} done := pg_advisory_xact_lock`),
+    text.replaceAll('PERFORM pg_advisory_xact_lock', `${wait} PERFORM pg_advisory_xact_lock`),
   );
   const keeper = connect(url.href, { max: 1 });
   await keeper.query(`SELECT pg_advisory_lock(${GATE})`);

@@ -34,126 +34,92 @@ describe('install', () => {
     await pool.query(await readFile(file, 'utf8'));
     expect(await store.highest(resource)).toBe(34n);
     const { rows } = await pool.query('SELECT fenced.version() AS version');
-    expect(rows).toEqual([{ version: 4 }]);
+    expect(rows).toEqual([{ version: 5 }]);
   });
 });
 
-describe('an upgrade from version 1', () => {
-  async function openVersion1() {
+describe('an upgrade from version 4', () => {
+  async function openVersion4() {
     const url = await createDatabase();
     const pool = connect(url.href);
-    const file = new URL('./harness/postgres-schema-1.sql', import.meta.url);
-    const schema1 = await readFile(file, 'utf8');
-    await pool.query(schema1);
-    await pool.query("SELECT fenced.advance('invoice/42', 34)");
-    return { url, pool, schema1, store: new FencedPostgres({ pool }) };
+    const file = new URL('./harness/postgres-schema-4.sql', import.meta.url);
+    await pool.query(await readFile(file, 'utf8'));
+    const role = await asNewRole(url);
+    const theirs = new FencedPostgres({ pool: connect(role.href) });
+    await pool.query(`SELECT fenced.allow('${role.username}')`);
+    return { url, pool, role, theirs, store: new FencedPostgres({ pool }) };
   }
 
-  test('keeps the tokens and the rights of those who could present them', async () => {
-    const { url, store } = await openVersion1();
-    const theirs = connect((await asNewRole(url)).href);
-    const ordinary = new FencedPostgres({ pool: theirs });
+  test('keeps tokens, documents and the right to present tokens', async () => {
+    const { pool, store, theirs } = await openVersion4();
+    await pool.query("SELECT fenced.present('invoice/42', 34)");
+    await pool.query(
+      "SELECT fenced.put_record('bills', '1', '7', 34, '0190a6b0-0000-4000-8000-000000000000')",
+    );
     await expect(store.claim({ resource, token: 35 })).rejects.toMatchObject({
       code: 'store-setup',
       message: expect.stringContaining('run install()'),
     });
     await store.install();
-    expect(await ordinary.highest(resource)).toBe(34n);
-    await expect(ordinary.claim({ resource, token: 33 })).rejects.toMatchObject({ highest: 34n });
-    await ordinary.claim({ resource, token: 35 });
+    await expect(theirs.claim({ resource, token: 33 })).rejects.toMatchObject({ highest: 34n });
+    await theirs.claim({ resource, token: 35 });
+    const bill = await theirs.records('bills').claimAndGet('1', { token: 35 });
+    expect(bill).toMatchObject({ body: 7, version: 1n });
+    expect(await theirs.settle(theirs.newWriteId())).toBe('not-applied');
+  });
+
+  test('keeps guards intact', async () => {
+    const { pool, store } = await openVersion4();
+    await pool.query(
+      "CREATE TABLE invoice (id int); SELECT fenced.guard('invoice', $$'invoice/' || id$$)",
+    );
+    await store.install();
+    expect(await store.guards()).toMatchObject([{ table: 'invoice', problem: null }]);
+    const write = 'INSERT INTO invoice VALUES (42)';
+    await expect(pool.query(write)).rejects.toMatchObject({ code: 'UF002' });
+    await store.query({ resource, token: 34 }, write);
+  });
+
+  test('leaves the functions of a new installation', async () => {
+    const { pool, store } = await openVersion4();
+    const functions = async (somewhere: pg.Pool) => {
+      const { rows } = await somewhere.query(
+        "SELECT oid::regprocedure::text AS name FROM pg_proc WHERE pronamespace = 'fenced'::regnamespace ORDER BY 1",
+      );
+      return rows;
+    };
+    await store.install();
+    expect(await functions(pool)).toEqual(await functions((await openLedger()).pool));
   });
 
   test('does not give back a right that was taken away', async () => {
-    const { url, pool, store } = await openVersion1();
-    await pool.query('REVOKE USAGE ON SCHEMA fenced FROM PUBLIC');
-    await pool.query('REVOKE EXECUTE ON FUNCTION fenced.advance(text, bigint) FROM PUBLIC');
+    const { pool, role, store, theirs } = await openVersion4();
+    await pool.query(`SELECT fenced.disallow('${role.username}')`);
     await store.install();
-    const theirs = new FencedPostgres({ pool: connect((await asNewRole(url)).href) });
     await expect(theirs.claim({ resource, token: 35 })).rejects.toMatchObject({
       code: 'store-setup',
     });
   });
 
-  test('happens once where old and new processes install at once, and old writers go on', async () => {
-    const { url, pool, store } = await openVersion1();
-    const old = async (token: number): Promise<unknown> => {
-      const client = await pool.connect();
-      try {
-        await client.query('BEGIN');
-        await client.query('SELECT fenced.advance($1, $2)', [resource, token]);
-        return await client.query('COMMIT');
-      } finally {
-        await client.query('ROLLBACK');
-        client.release();
-      }
-    };
+  test('happens once if several processes install at once', async () => {
+    const { url, store } = await openVersion4();
     const others = Array.from({ length: 4 }, () => new FencedPostgres({ pool: connect(url.href) }));
-    await Promise.all([old(40), ...others.map((other) => other.install()), old(40), old(40)]);
+    await Promise.all(others.map((other) => other.install()));
     await store.claim({ resource, token: 41 });
-    await expect(old(40)).rejects.toMatchObject({ code: 'UF001' });
-    await old(41);
   });
 
-  test('is not undone by a later version: its file stops', async () => {
+  test('is not undone by its file, and versions before it are not upgraded', async () => {
     const { store, pool } = await openLedger();
-    await pool.query(
-      "CREATE OR REPLACE FUNCTION fenced.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 5'",
-    );
-    await store.install();
     const file = new URL(import.meta.resolve('@fenced/store/postgres/schema.sql'));
-    await expect(pool.query(await readFile(file, 'utf8'))).rejects.toThrow('has version 5');
-  });
-});
-
-describe('an upgrade from version 2', () => {
-  test('keeps tokens, rights and guards, and tells of the guards that are to be made again', async () => {
-    const url = await createDatabase();
-    const pool = connect(url.href);
-    await pool.query(
-      await readFile(new URL('./harness/postgres-schema-2.sql', import.meta.url), 'utf8'),
-    );
-    const role = await asNewRole(url);
-    await pool.query(`SELECT fenced.allow('${role.username}');
-      CREATE TABLE invoice (id int); SELECT fenced.guard('invoice', $$'invoice/' || id$$)`);
-    await pool.query("SELECT fenced.present('invoice/42', 34)");
-    const store = new FencedPostgres({ pool });
-    // Before the upgrade, the new library keeps to the way of the old schema.
-    const write = 'INSERT INTO invoice VALUES (42)';
-    for (let i = 0; i < 3; i++) await store.query({ resource, token: 34 }, write);
-    await store.install();
-    const theirs = new FencedPostgres({ pool: connect(role.href) });
-    await expect(theirs.claim({ resource, token: 33 })).rejects.toMatchObject({ highest: 34n });
-    for (let i = 0; i < 3; i++) await store.query({ resource, token: 34 }, write);
-    await expect(pool.query(write)).rejects.toMatchObject({ code: 'UF002' });
-    expect(await store.guards()).toMatchObject([
-      { table: 'invoice', problem: expect.stringContaining('call fenced.guard again') },
-    ]);
-    await store.guard('invoice', "'invoice/' || id");
-    expect(await store.guards()).toMatchObject([{ table: 'invoice', problem: null }]);
-    for (let i = 0; i < 3; i++) await store.query({ resource, token: 34 }, write);
-  });
-
-  test('drops no function of somebody who had replaced the trigger', async () => {
-    const url = await createDatabase();
-    const pool = connect(url.href);
-    await pool.query(
-      await readFile(new URL('./harness/postgres-schema-2.sql', import.meta.url), 'utf8'),
-    );
-    await pool.query(`CREATE TABLE invoice (id int); SELECT fenced.guard('invoice', 'id');
-      CREATE FUNCTION theirs() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
-      CREATE OR REPLACE TRIGGER fenced_guard AFTER INSERT ON invoice FOR EACH ROW WHEN (false) EXECUTE FUNCTION theirs()`);
-    const store = new FencedPostgres({ pool });
-    await store.install();
-    expect(await store.guards()).toMatchObject([
-      { problem: expect.stringContaining('somebody else') },
-    ]);
-    await store.guard('invoice', "'invoice/' || id");
-    expect(await store.guards()).toMatchObject([{ problem: null }]);
-    await store.unguard('invoice');
-    const { rows } = await pool.query(
-      "SELECT proname FROM pg_proc WHERE proname ~ '^(theirs|fenced_guard_)'",
-    );
-    expect(rows).toEqual([{ proname: 'theirs' }]);
+    for (const version of [3, 6]) {
+      await pool.query(
+        `CREATE OR REPLACE FUNCTION fenced.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT ${version}'`,
+      );
+      const run = pool.query(await readFile(file, 'utf8'));
+      await expect(run).rejects.toThrow(`has version ${version}`);
+      if (version === 6) await store.install();
+      else await expect(store.install()).rejects.toThrow('Run the schema.sql of version 4');
+    }
   });
 });
 

@@ -31,7 +31,7 @@ async function closeGate({ pool, url }: Ledger, isolation: IsolationLevel): Prom
     CREATE FUNCTION gated_lock(key bigint) RETURNS void LANGUAGE plpgsql AS $$
     BEGIN PERFORM public.at_gate(), pg_advisory_xact_lock_shared(key); END $$`);
   const { rows } = await pool.query<{ text: string }>(
-    "SELECT pg_get_functiondef('fenced.take_turn(text, bigint)'::regprocedure) AS text",
+    "SELECT pg_get_functiondef('fenced.advance(text, bigint)'::regprocedure) AS text",
   );
   const [{ text } = { text: '' }] = rows;
   expect(text).toContain('pg_advisory_xact_lock_shared(');

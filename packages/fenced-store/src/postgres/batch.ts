@@ -1,125 +1,105 @@
 import type { PostgresClient, PostgresResult } from './client.js';
 
-/** A statement of the caller's, with the values of its parameters. */
-export interface TheirStatement {
+/** One SQL statement, with the values of its parameters `$1`, `$2` … */
+export interface Statement {
   readonly text: string;
   readonly values?: readonly unknown[] | undefined;
-  readonly name?: string | undefined;
-  readonly isOurs?: false;
 }
 
-/** A statement of this library. Its rows come as lists of strings. */
-export interface OurStatement {
-  readonly isOurs: true;
-  readonly text: string;
-  readonly values?: readonly (string | null)[];
-  /** What the server may keep it under, so that it is parsed and planned once for each connection. */
-  readonly name?: string;
-}
-
-export type Statement = TheirStatement | OurStatement;
-
-/** Statements under way, and how far the server has come with them. */
-export interface Batched {
+/** Statements that were sent together, and the server's progress with them. */
+export interface Batch {
+  /** Resolves when the server has carried out all of them. */
   readonly results: Promise<PostgresResult[]>;
-  /** How many were handed to the connection. */
+  /** Number of statements that were handed to the connection. */
   readonly sent: number;
-  /** How many the server has answered with success. It answers in order. */
+  /** Number of statements that the server has answered with success. It answers in order. */
   readonly answered: number;
 }
 
-/** One statement in a batch: its messages, and what they are answered with. */
-interface Part {
-  readonly text: string;
-  readonly name?: string | undefined;
-  prepare(wire: Wire): void;
+/**
+ * Sends statements in one message. The server stops at the first that fails. A fenced write thus
+ * takes one round trip instead of three (decision 11).
+ *
+ * pg-native, and a client with pg's own `pipeline`, are sent one statement after the other. That
+ * `pipeline` sends a Sync after each, so after a failed BEGIN the rest would commit by itself.
+ */
+export function sendBatch(client: PostgresClient, statements: readonly Statement[]): Batch {
+  const { connection, pipeline } = client as { connection?: PgConnection; pipeline?: boolean };
+  const { Query } = client.constructor as { Query?: PgQueryClass };
+  if (!connection?.sync || !Query?.prototype.prepare || pipeline)
+    return new OneByOne(client, statements);
+  try {
+    // The client has the caller's parsers of column types.
+    const queries = statements.map(
+      ({ text, values }) => new Query({ text, values: [...(values ?? [])], types: client }),
+    );
+    return client.query(new OneMessage(connection, queries));
+  } catch (error) {
+    return { results: Promise.reject(error), sent: 0, answered: 0 };
+  }
+}
+
+/** The part of pg's `Query` that is used here. It makes messages and reads their answers. */
+interface PgQuery {
+  callback(error: unknown, result?: PostgresResult): void;
+  prepare(connection: PgConnection): void;
   handleRowDescription(message: unknown): void;
   handleDataRow(message: unknown): void;
-  handleCommandComplete(message: unknown, connection: object): void;
-  handleReadyForQuery(connection: object): void;
+  handleCommandComplete(message: unknown, connection: PgConnection): void;
+  handleReadyForQuery(connection: PgConnection): void;
 }
 
-/** What is used of pg's `Query`. */
-interface TheirPart extends Part {
-  name?: string | undefined;
-  readonly _result: object;
-  callback(error: unknown, result: PostgresResult): void;
-}
+type PgQueryClass = new (config: object) => PgQuery;
 
-type TheirPartClass = new (text: string, values: unknown[]) => TheirPart;
-
-/** What is used of pg's `Connection`. */
-interface Wire {
+/** The part of pg's `Connection` that is used here. */
+interface PgConnection {
   readonly stream: { write(message: Buffer): void };
-  readonly parsedStatements: Readonly<Record<string, string>>;
-  /** Those that the server will have parsed when it comes to what is prepared now. */
-  readonly submittedNamedStatements: Record<string, string>;
-  parse(statement: { text: string; name: string | undefined }): void;
-  bind(values: { statement: string | undefined; values: readonly (string | null)[] }): void;
-  execute(options: object): void;
   sync(): void;
   sendCopyFail(reason: string): void;
 }
 
 /**
- * Several statements in one message, and so in one round trip: Parse, Bind and Execute for each, then a single Sync.
- * After the first that fails the server reads no further than to the Sync, so nothing behind it is run. (pg's own
- * `pipeline` sends a Sync after each: there a failed BEGIN leaves what follows to be committed by itself.)
- *
- * It is a query class of the kind that pg lets others bring, as pg-cursor does, with pg's own queries in it.
+ * Parse, Bind, Describe and Execute of each query, then a single Sync. After an error, the server
+ * skips everything up to the Sync. pg lets others bring such a class, as pg-cursor does.
  */
-class Batch implements Batched {
-  answered = 0;
+class OneMessage implements Batch {
   readonly results: Promise<PostgresResult[]>;
+  readonly sent: number;
+  answered = 0;
+  /** Called with the error, or null when the server is ready for the next message. */
   readonly callback: (error: unknown) => void;
-  readonly #parts: readonly Part[];
+  readonly #queries: readonly PgQuery[];
   readonly #message: Buffer;
 
-  constructor(
-    parts: readonly Part[],
-    message: Buffer,
-    results: Promise<PostgresResult[]>,
-    callback: (error: unknown) => void,
-  ) {
-    this.#parts = parts;
-    this.#message = message;
-    this.results = results;
-    this.callback = callback;
+  /** @throws the error of a value that cannot be sent; nothing was sent then */
+  constructor(connection: PgConnection, queries: readonly PgQuery[]) {
+    this.#message = messageOf(connection, queries);
+    this.#queries = queries;
+    this.sent = queries.length;
+    const { promise, resolve, reject } = Promise.withResolvers<PostgresResult[]>();
+    const all: PostgresResult[] = [];
+    for (const query of queries) {
+      // The error of a single query is a row that the caller's parsers cannot read.
+      query.callback = (error, result) => (result ? all.push(result) : reject(error));
+    }
+    this.callback = (error) => (error ? reject(error) : resolve(all));
+    this.results = promise;
   }
 
-  get sent(): number {
-    return this.#parts.length;
-  }
-
-  /** Where pg's client puts its parsers for the rows, as it does for pg-cursor. */
-  get _result(): object | undefined {
-    return this.#parts.find(isTheirs)?._result;
-  }
-
-  /** With `text`, what pg keeps in mind when the server has parsed a statement. */
-  get name(): string | undefined {
-    return this.#parts[this.answered]?.name;
-  }
-
-  get text(): string | undefined {
-    return this.#parts[this.answered]?.text;
-  }
-
-  submit(connection: Wire): null {
+  submit(connection: PgConnection): void {
     connection.stream.write(this.#message);
-    return null;
   }
 
   handleRowDescription(message: unknown): void {
-    this.#parts[this.answered]?.handleRowDescription(message);
+    this.#queries[this.answered]?.handleRowDescription(message);
   }
 
   handleDataRow(message: unknown): void {
-    this.#parts[this.answered]?.handleDataRow(message);
+    this.#queries[this.answered]?.handleDataRow(message);
   }
 
-  handleCommandComplete(message: unknown, connection: Wire): void {
-    this.#parts[this.answered]?.handleCommandComplete(message, connection);
+  handleCommandComplete(message: unknown, connection: PgConnection): void {
+    this.#queries[this.answered]?.handleCommandComplete(message, connection);
     this.answered += 1;
   }
 
@@ -131,12 +111,12 @@ class Batch implements Batched {
     this.callback(error);
   }
 
-  handleReadyForQuery(connection: Wire): void {
-    for (const part of this.#parts) part.handleReadyForQuery(connection);
+  handleReadyForQuery(connection: PgConnection): void {
+    for (const query of this.#queries) query.handleReadyForQuery(connection);
     this.callback(null);
   }
 
-  handleCopyInResponse(connection: Wire): void {
+  handleCopyInResponse(connection: PgConnection): void {
     connection.sendCopyFail('COPY FROM STDIN needs the client of a transaction');
   }
 
@@ -144,176 +124,39 @@ class Batch implements Batched {
   handlePortalSuspended(): void {}
 }
 
-function isTheirs(part: Part): part is TheirPart {
-  return '_result' in part;
+/** The bytes that pg would send for these queries, with one Sync at their end. */
+function messageOf(connection: PgConnection, queries: readonly PgQuery[]): Buffer {
+  const pieces: Buffer[] = [];
+  const recorder: PgConnection = Object.create(connection, {
+    stream: { value: { writable: true, write: (piece: Buffer) => pieces.push(piece) } },
+    sync: { value: () => undefined },
+  });
+  for (const query of queries) {
+    query.callback = (error) => {
+      throw error;
+    };
+    query.prepare(recorder);
+  }
+  connection.sync.call(recorder);
+  return Buffer.concat(pieces);
 }
 
-/** Without Describe: its caller knows the columns. */
-class OurPart implements Part {
-  readonly text: string;
-  readonly name: string | undefined;
-  readonly #values: readonly (string | null)[];
-  readonly #rows: unknown[] = [];
-  readonly #done: (result: PostgresResult) => void;
-  /** With the server's counts, as `SELECT 1`: to take them off would cost more than all else here. */
-  #tag = '';
+class OneByOne implements Batch {
+  readonly results: Promise<PostgresResult[]>;
+  sent = 0;
+  answered = 0;
 
-  constructor(statement: OurStatement, isNamed: boolean, done: (result: PostgresResult) => void) {
-    this.text = statement.text;
-    this.name = isNamed ? statement.name : undefined;
-    this.#values = statement.values ?? [];
-    this.#done = done;
+  constructor(client: PostgresClient, statements: readonly Statement[]) {
+    this.results = this.#send(client, statements);
   }
 
-  prepare(wire: Wire): void {
-    const { name, text } = this;
-    const { parsedStatements, submittedNamedStatements } = wire;
-    const isParsed =
-      name !== undefined && (parsedStatements[name] ?? submittedNamedStatements[name]) === text;
-    if (!isParsed) wire.parse({ name, text });
-    if (name !== undefined) submittedNamedStatements[name] = text;
-    wire.bind({ statement: name, values: this.#values });
-    wire.execute({});
-  }
-
-  handleRowDescription(): void {}
-
-  handleDataRow(message: { fields: unknown[] }): void {
-    this.#rows.push(message.fields);
-  }
-
-  handleCommandComplete(message: { text: string }): void {
-    this.#tag = message.text;
-  }
-
-  handleReadyForQuery(): void {
-    const rows = this.#rows as Record<string, unknown>[];
-    this.#done({ command: this.#tag, rowCount: rows.length, rows });
-  }
-}
-
-/** Sends statements over one connection: all at once, where its client can; else one after the other, as long as they succeed. */
-export class StatementSender {
-  readonly #client: PostgresClient;
-  readonly #buffer: MessageBuffer | undefined;
-
-  constructor(client: PostgresClient) {
-    this.#client = client;
-    this.#buffer = bufferFor(client);
-  }
-
-  /** Whether several statements are one message. */
-  get canBatch(): boolean {
-    return this.#buffer !== undefined;
-  }
-
-  /** @param isNamed whether the server may keep this library's own under their names */
-  send(statements: readonly Statement[], isNamed: boolean): Batched {
-    return this.#buffer
-      ? this.#sendAtOnce(this.#buffer, statements, isNamed)
-      : sendOneByOne(this.#client, statements);
-  }
-
-  #sendAtOnce(buffer: MessageBuffer, statements: readonly Statement[], isNamed: boolean): Batched {
-    const { promise: results, resolve, reject } = Promise.withResolvers<PostgresResult[]>();
+  async #send(client: PostgresClient, statements: readonly Statement[]): Promise<PostgresResult[]> {
     const all: PostgresResult[] = [];
-    const done = (result: PostgresResult): unknown => all.push(result);
-    try {
-      const parts = statements.map((statement) =>
-        statement.isOurs
-          ? new OurPart(statement, isNamed, done)
-          : theirPart(buffer.PartOf, statement),
-      );
-      const message = buffer.messageOf(parts);
-      for (const part of parts.filter(isTheirs)) {
-        // The error of a single one is a row that cannot be read.
-        part.callback = (error, result) => (error ? reject(error) : done(result));
-      }
-      return this.#client.query(
-        new Batch(parts, message, results, (error) => (error ? reject(error) : resolve(all))),
-      );
-    } catch (error) {
-      reject(error);
-      return { results, sent: 0, answered: 0 };
-    }
-  }
-}
-
-/** Where this client can send a batch: not pg-native, nor with pg's own `pipeline`. */
-function bufferFor(client: PostgresClient): MessageBuffer | undefined {
-  const { connection, pipeline } = client as { connection?: Wire; pipeline?: boolean };
-  const { Query } = client.constructor as { Query?: TheirPartClass };
-  const isFit = typeof Query?.prototype.prepare === 'function' && !pipeline;
-  return isFit && typeof connection?.sync === 'function'
-    ? new MessageBuffer(connection, Query)
-    : undefined;
-}
-
-function theirPart(PartOf: TheirPartClass, { text, values, name }: TheirStatement): TheirPart {
-  const part = new PartOf(text, values ? [...values] : []);
-  part.name = name;
-  part.callback = (error) => {
-    throw error;
-  };
-  return part;
-}
-
-/** A connection as the parts see it: what they send is kept, and there is no Sync. */
-class MessageBuffer {
-  /** pg's class of queries. */
-  readonly PartOf: TheirPartClass;
-  readonly #connection: Wire;
-  readonly #wire: Wire;
-  #pieces: Buffer[] = [];
-  #named: Record<string, string> = {};
-
-  constructor(connection: Wire, PartOf: TheirPartClass) {
-    this.PartOf = PartOf;
-    this.#connection = connection;
-    this.#wire = Object.create(connection, {
-      stream: { value: { writable: true, write: (piece: Buffer) => this.#pieces.push(piece) } },
-      sync: { value: () => undefined },
-      // In the connection's own it would stay if the server did not come that far.
-      submittedNamedStatements: { get: () => this.#named },
-    });
-  }
-
-  /**
-   * All that the parts have to say, in the words of pg's connection, as one piece for one packet.
-   *
-   * @throws whatever the value throws that cannot be sent: found here, while nothing is.
-   */
-  messageOf(parts: readonly Part[]): Buffer {
-    this.#pieces = [];
-    this.#named = {};
-    for (const part of parts) part.prepare(this.#wire);
-    this.#connection.sync.call(this.#wire);
-    return Buffer.concat(this.#pieces);
-  }
-}
-
-function asList(row: Record<string, unknown>): Record<string, unknown> {
-  return Object.values(row) as unknown as Record<string, unknown>;
-}
-
-function sendOneByOne(client: PostgresClient, statements: readonly Statement[]): Batched {
-  const all: PostgresResult[] = [];
-  let sent = 0;
-  const run = async (): Promise<PostgresResult[]> => {
-    for (const { text, values, isOurs } of statements) {
-      sent += 1;
-      const result = (await client.query(text, values && [...values])) as PostgresResult;
-      all.push(isOurs ? { ...result, rows: result.rows.map(asList) } : result);
+    for (const { text, values } of statements) {
+      this.sent += 1;
+      all.push((await client.query(text, values && [...values])) as PostgresResult);
+      this.answered += 1;
     }
     return all;
-  };
-  return {
-    results: run(),
-    get sent() {
-      return sent;
-    },
-    get answered() {
-      return all.length;
-    },
-  };
+  }
 }

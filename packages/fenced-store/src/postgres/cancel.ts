@@ -2,14 +2,17 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import type { PostgresClient } from './client.js';
 
-/** The number that PostgreSQL's protocol gives to CancelRequest. */
+/** The code of CancelRequest in PostgreSQL's protocol. */
 const CANCEL_REQUEST = 80_877_102;
 
 /**
- * Asks the server to end the statement that is running on this connection, over one of its own, as the protocol wants it.
- * Resolves when the server has passed it on, or cannot be reached. Never rejects; `signal` gives it up.
+ * Asks the server to cancel the running statement of this connection, over a connection of its own.
+ * Resolves when the server has taken the request, or cannot be reached. Never rejects.
  *
- * Source: PostgreSQL documentation, "Message Formats", CancelRequest. No password goes with it, so it needs no TLS.
+ * Source: PostgreSQL documentation, "Message Formats", CancelRequest. It carries no password, so it
+ * needs no TLS.
+ *
+ * @param signal gives the request up
  */
 export async function cancelRunning(client: PostgresClient, signal: AbortSignal): Promise<void> {
   const { host, port, processID, secretKey } = client as Partial<
@@ -22,10 +25,8 @@ export async function cancelRunning(client: PostgresClient, signal: AbortSignal)
       : { host: String(host), port: Number(port) },
   );
   const message = Buffer.alloc(16);
-  message.writeInt32BE(message.length, 0);
-  message.writeInt32BE(CANCEL_REQUEST, 4);
-  message.writeInt32BE(processID, 8);
-  message.writeInt32BE(secretKey, 12);
+  for (const [at, word] of [message.length, CANCEL_REQUEST, processID, secretKey].entries())
+    message.writeInt32BE(word, 4 * at);
   try {
     socket.end(message);
     // The server answers by closing.

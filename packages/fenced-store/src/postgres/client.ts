@@ -1,4 +1,4 @@
-/** What a statement answered: the part of pg's `QueryResult` that callers of this library may rely on. */
+/** The answer to a statement: the part of pg's `QueryResult` that callers may rely on. */
 export interface PostgresResult<Row = Record<string, unknown>> {
   /** The tag of the command: `UPDATE`, `SELECT`, `COMMIT` … */
   readonly command: string;
@@ -9,16 +9,24 @@ export interface PostgresResult<Row = Record<string, unknown>> {
 /** The calls used of a connected `pg.Client`. Any driver that answers them alike will do. */
 export interface PostgresClient {
   query(text: string, values?: unknown[]): Promise<unknown>;
-  /** A query of a class of its own, as pg-cursor and pg-copy-streams bring them. */
+  /** Takes queries of other classes, such as those of pg-cursor and pg-copy-streams. */
   query<Submittable extends { submit(connection: never): void }>(query: Submittable): Submittable;
   escapeLiteral(value: string): string;
-  /** `I` outside of a transaction, `null` before the connection is ready. Older releases of pg do not have it. */
+  /** `I` outside a transaction, `null` before the connection is ready. Older pg lacks it. */
   getTransactionStatus?(): string | null;
   on(event: 'error', listener: (error: Error) => void): unknown;
+  on(event: 'notice', listener: (notice: PostgresNotice) => void): unknown;
   removeListener(event: 'error', listener: (error: Error) => void): unknown;
+  removeListener(event: 'notice', listener: (notice: PostgresNotice) => void): unknown;
 }
 
-/** A client lent by a pool; given back with an error, the pool closes its connection. */
+/** A warning of the server. */
+export interface PostgresNotice {
+  /** The routine of the server's source that sent it. */
+  readonly routine?: string | undefined;
+}
+
+/** A client lent by a pool. If it is given back with an error, the pool closes its connection. */
 export interface PostgresPoolClient extends PostgresClient {
   release(error?: Error | boolean): void;
 }
@@ -28,8 +36,9 @@ export interface PostgresPool {
   connect(): Promise<PostgresPoolClient>;
 }
 
-/** An error that the server sent, as pg throws it: with a SQLSTATE and a severity, which errors of the socket have not. */
+/** An error that the server sent. Errors of the socket have no severity. */
 export interface ServerError extends Error {
+  /** The SQLSTATE. */
   readonly code: string;
   readonly severity: string;
   readonly detail?: string;
@@ -40,17 +49,24 @@ export function isServerError(error: unknown): error is ServerError {
   return error instanceof Error && 'severity' in error && 'code' in error;
 }
 
-/** pg did not send it: the connection had been closed, or lost, before. */
+/** True if pg sent nothing, because the connection had been closed or lost before. */
 export function wasNotSent(error: unknown): boolean {
   return error instanceof Error && error.message.endsWith(' is not queryable');
 }
 
-/** The server rolled the transaction back because of others, and the same transaction may succeed when it is run again. */
+/** SQLSTATEs of a transaction that was rolled back because of others. A further try may succeed. */
+export const SERIALIZATION_FAILURES: readonly string[] = ['40001', '40P01'];
+
 export function isSerializationFailure(error: unknown): error is ServerError {
-  return isServerError(error) && (error.code === '40001' || error.code === '40P01');
+  return isServerError(error) && SERIALIZATION_FAILURES.includes(error.code);
 }
 
-/** The server ended the statement because somebody asked for it. */
+/** True if the transaction, or a pause in it, lasted too long and the server ended the session. */
+export function isEviction(error: unknown): boolean {
+  return isServerError(error) && ['25P03', '25P04'].includes(error.code);
+}
+
+/** True if the server ended the statement on request. */
 export function isCancellation(error: unknown): error is ServerError {
   return isServerError(error) && error.code === '57014';
 }

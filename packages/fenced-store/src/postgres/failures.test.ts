@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { refusal } from './failures.js';
 
-// What a server answers that only replication could bring about here.
+// Errors of a server that only replication could cause here.
 test.each([
   ['a hot standby, to BEGIN READ WRITE', '0A000', 'store-setup'],
   ['a read-only server, to a write', '25006', 'store-setup'],

@@ -1,54 +1,41 @@
-import type { TheirStatement } from './batch.js';
-import { isServerError, type PostgresResult } from './client.js';
-import { failureOf, OTHER_KIND } from './failures.js';
+import type { Statement } from './batch.js';
+import type { PostgresResult } from './client.js';
+import { failureOf } from './failures.js';
 import type { CheckedFence } from './fence.js';
 import type { Session } from './session.js';
-import { COMMIT, cannotCommit, claiming, enter, opening } from './statements.js';
+import { COMMIT, claiming, opening } from './statements.js';
 
-/** A statement and the token before it: one transaction, in one round trip. */
+/** Runs one statement in a fenced transaction, in one round trip. */
 export async function runQuery<Row>(
   session: Session,
   fence: CheckedFence,
-  statement: TheirStatement,
+  statement: Statement,
 ): Promise<PostgresResult<Row>> {
-  const { state } = session;
-  const isImplicit =
-    fence.isolation === 'read committed' &&
-    state.sender.canBatch &&
-    cannotCommit(statement.text) &&
-    !state.needsBegin;
-  const before = isImplicit ? [enter(fence, fence.writeId, true)] : opening(fence);
-  const named = { ...statement, name: state.names.nameFor(statement.text) };
-  const statements = [...before, named, ...(isImplicit ? [] : [COMMIT])];
-  try {
-    // The server ends each of two waits after the limit: the one for the resource, and the statement itself.
-    const results = await session.batchFromStart<Row>(statements, 2 * fence.limitMs());
-    const result = results[before.length];
-    // Invariant: an answer to all of a batch, up to its Sync, means that it is committed.
-    if (result && (isImplicit || results.at(-1)?.command === 'COMMIT')) return result;
-    throw new Error('COMMIT was not answered with COMMIT');
-  } catch (error) {
-    const isOurs = session.progress.answered < before.length;
-    const isOther = isImplicit && isServerError(error) && error.code === OTHER_KIND;
-    if (isOurs && isOther) {
-      state.needsBegin = true;
-      fence.signal?.throwIfAborted();
-      return runQuery(session, fence, statement);
-    }
-    throw await failureOf(error, session, fence, {
-      ours: before.length,
-      commitAt: statements.length - 1,
-      // There is no transaction to be rolled back where none was begun, only an answer to be waited for.
-      undo: isImplicit ? 'SELECT' : 'ROLLBACK',
-    });
-  }
+  const before = opening(fence);
+  const statements = [...before, statement, COMMIT];
+  const results = await runBatch<Row>(session, fence, statements, before.length);
+  return results[before.length] as PostgresResult<Row>;
 }
 
-/** The token in a transaction of its own: what lower tokens wrote is committed then, and none of them can write any more. */
+/** Presents the token and commits. All writes with lower tokens are committed or refused then. */
 export async function runClaim(session: Session, fence: CheckedFence): Promise<void> {
+  await runBatch(session, fence, claiming(fence, fence.writeId));
+}
+
+/** @param ours number of this library's statements before the caller's */
+async function runBatch<Row>(
+  session: Session,
+  fence: CheckedFence,
+  statements: readonly Statement[],
+  ours = statements.length,
+): Promise<PostgresResult<Row>[]> {
   try {
-    await session.batchFromStart(claiming(fence, fence.writeId));
+    // The server limits two waits: the one for the resource, and the statement itself.
+    const results = await session.batch<Row>(statements, 2 * fence.limitMs());
+    // Invariant: only the tag COMMIT says that something was committed.
+    if (results.at(-1)?.command === 'COMMIT') return results;
+    throw new Error('COMMIT was not answered with COMMIT');
   } catch (error) {
-    throw await failureOf(error, session, fence, { ours: 3, commitAt: 2 });
+    throw await failureOf(error, session, fence, { ours, commitAt: statements.length - 1 });
   }
 }

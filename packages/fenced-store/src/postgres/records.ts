@@ -6,7 +6,6 @@ import {
   checkWholeNumber,
 } from '../core/check.js';
 import {
-  ConflictError,
   InvalidArgumentError,
   OutcomeUnknownError,
   type Settlement,
@@ -16,20 +15,16 @@ import {
 } from '../core/errors.js';
 import { shown } from '../core/shown.js';
 import { parseToken, type TokenLike } from '../core/token.js';
-import { publish, publishOutcome, type StoreEvent, type WriteEvent } from '../events.js';
-import {
-  isSerializationFailure,
-  isServerError,
-  type PostgresResult,
-  wasNotSent,
-} from './client.js';
+import { publishOutcome, type WriteEvent } from '../events.js';
+import { type ServerError, wasNotSent } from './client.js';
+import type { Connections } from './connections.js';
 import { refusal } from './failures.js';
-import { complaintAboutName } from './fence.js';
+import { checkName } from './fence.js';
+import { backOff, type Retried, untilSerialized } from './retry.js';
 import type { Runtime } from './runtime.js';
-import type { Connections, Session, WaitLimit } from './session.js';
-import { put } from './statements.js';
+import type { Session } from './session.js';
 
-/** What JSON can say. */
+/** A value of JSON. */
 export type Json =
   | null
   | boolean
@@ -42,9 +37,9 @@ export type Json =
 export interface CurrentRecord {
   readonly body: Json;
   readonly token: bigint;
-  /** 1 with the first write, one more with each that follows, deletions too. */
+  /** 1 after the first write, and one more after each that follows, deletions included. */
   readonly version: bigint;
-  /** Of the write that made this version. */
+  /** The id of the write that made this version. */
   readonly writeId: string;
 }
 
@@ -53,7 +48,7 @@ export type WrittenRecord = Omit<CurrentRecord, 'body'>;
 export interface RecordOptions {
   /** The token of the lock that the caller holds; see `parseToken`. */
   readonly token: TokenLike;
-  /** Ends the wait for a connection or between two attempts. What was sent is waited for. */
+  /** Prevents the next attempt. The answer to a statement that was sent is waited for. */
   readonly signal?: AbortSignal;
 }
 
@@ -64,22 +59,37 @@ export interface RecordReadOptions {
 }
 
 export interface RecordWriteOptions extends RecordOptions {
-  /** The version that the write may replace; null: there may be no document. Without it, whatever is there is replaced. */
+  /**
+   * The version that the write may replace; null if there may be no document.
+   * @default any
+   */
   readonly expected?: bigint | null;
-  /** Called with the id of the write right before it is sent. Without a call nothing was sent. It must not throw. */
+  /**
+   * Called with the write's id right before it is sent. Without a call nothing was sent. It must
+   * not throw.
+   */
   readonly onWriteId?: (writeId: string) => void;
 }
 
 export interface RecordUpdateOptions extends RecordOptions {
-  /** How often what others wrote is taken up at most. @default 10 */
+  /** Number of attempts, if others write in between. @default 10 */
   readonly attemptsMax?: number;
 }
 
-const BACKOFF_BASE_MS = 5;
-const BACKOFF_MAX_MS = 500;
+/** Attempts of a statement that the server rolls back because of others. */
+const ATTEMPTS_MAX = 10;
 
 const COLUMNS = 'body, token::pg_catalog.text, version::pg_catalog.text, write_id::pg_catalog.text';
+const PUT = 'SELECT fenced.put_record($1, $2, $3, $4, $5, $6)::pg_catalog.text AS version';
+const GET = `SELECT ${COLUMNS} FROM fenced.get_record($1, $2)`;
+/**
+ * Writes to the log, too, and so waits for synchronous standbys: its answer outlives a failover.
+ */
+const GET_LASTING = `${GET}, pg_catalog.pg_logical_emit_message(true, 'fenced', '')`;
+const CLAIM = 'SELECT FROM fenced.claim_record($1, $2, $3)';
+const CLAIM_AND_GET = `SELECT ${COLUMNS} FROM fenced.claim_record($1, $2, $3)`;
 
+/** A document as it is stored. The body is null if it was deleted, or only claimed. */
 interface Row {
   readonly body: string | null;
   readonly token: string;
@@ -88,49 +98,55 @@ interface Row {
 }
 
 /**
- * JSON documents in PostgreSQL, each with the highest token that it has seen. One statement writes and checks, so a write
- * takes one round trip, and a paused holder holds nothing.
+ * JSON documents in PostgreSQL, each with the highest token that it has seen. One statement checks
+ * and writes, so a write takes one round trip, and a paused holder holds no lock.
  *
- * A write ends in one of three ways: it was applied; it was not; or `OutcomeUnknownError`, where a reply was lost and
- * the document does not tell.
+ * A write was applied, or it was not, or it fails with `OutcomeUnknownError`: a reply was lost, and
+ * the document does not show the outcome.
  */
 export class FencedRecords {
   readonly #collection: string;
   readonly #connections: Connections;
-  readonly #waitLimit: WaitLimit;
-  readonly #runtime: Runtime;
 
-  /** Made by `records` of FencedPostgres. @throws {InvalidArgumentError} */
-  constructor(collection: string, connections: Connections, holdMs: number, runtime: Runtime) {
+  /** For `records` of FencedPostgres. @throws {InvalidArgumentError} */
+  constructor(collection: string, connections: Connections) {
     checkName('collection', collection);
     this.#collection = collection;
     this.#connections = connections;
-    // The signal is not for the connection: closing that would leave a write unknown.
-    this.#waitLimit = { limitMs: holdMs, signal: undefined };
-    this.#runtime = runtime;
+  }
+
+  get #runtime(): Runtime {
+    return this.#connections.runtime;
   }
 
   /**
-   * Writes a document, whatever is there, unless a higher token has been seen. For read-modify-write use `update`.
+   * Writes a document, unless a higher token has been seen. For read-modify-write use `update`.
    *
-   * @throws {StaleTokenError} where a higher token has been seen.
-   * @throws {VersionMismatchError} where another version is there than `expected`.
-   * @throws {OutcomeUnknownError} where the reply was lost and the document does not tell.
-   * @throws {StoreUnavailableError | StoreSetupError} nothing was written.
-   * @throws {InvalidArgumentError | InvalidTokenError} nothing was sent; or it is JSON that PostgreSQL cannot store (`\u0000`).
+   * @throws {StaleTokenError} a higher token has been seen
+   * @throws {VersionMismatchError} another version than `expected` is there
+   * @throws {OutcomeUnknownError} the reply was lost, and the document does not show the outcome
+   * @throws {StoreUnavailableError | StoreSetupError} nothing was written
+   * @throws {InvalidArgumentError | InvalidTokenError} nothing was sent, or PostgreSQL cannot store
+   *   this JSON (`\u0000`)
    */
   async put(id: string, body: Json, options: RecordWriteOptions): Promise<WrittenRecord> {
-    const { token } = this.#check(id, options);
-    const json = toJson(body);
-    return this.#published('put', id, token, () => this.#replace(id, json, token, options));
+    return this.#replace('put', id, toJson(body), options);
   }
 
   /**
-   * Reads a document, has `edit` compute the next one, and writes that if nobody wrote in between; else starts again with what
-   * they wrote. `edit` may be called several times, and should do nothing but compute. What it throws is passed on.
+   * Deletes the document and keeps its token, so that earlier holders stay out. Errors as `put`.
+   */
+  async delete(id: string, options: RecordWriteOptions): Promise<WrittenRecord> {
+    return this.#replace('delete', id, null, options);
+  }
+
+  /**
+   * Reads a document, computes the next one by `edit`, and writes it if nobody wrote in between.
+   * Otherwise it starts again. `edit` may be called several times, and should only compute. Its
+   * errors are passed on.
    *
-   * @param edit is given null where there is no document.
-   * @throws as `put`, and {ConflictError} where others wrote in between each time; nothing was written.
+   * @param edit takes the document, or null if there is none
+   * @throws as `put`, and {ConflictError} others wrote in between each time; nothing was written
    */
   async update(
     id: string,
@@ -143,73 +159,46 @@ export class FencedRecords {
     checkWholeNumber('attemptsMax', attemptsMax, 1, Number.MAX_SAFE_INTEGER);
     return this.#published('update', id, token, async () => {
       for (let attempt = 1; ; attempt++) {
-        const row = await this.#find(id, signal);
-        const body = toJson(await edit(currentOf(row)));
-        const written = await this.#write(id, body, token, row?.version ?? '0', signal);
+        const current = await this.#find(id, signal);
+        const body = toJson(await edit(current));
+        const expected = current?.version ?? 0n;
+        const written = await this.#write({ id, body, token, expected, signal });
         if (written) return written;
-        if (attempt >= attemptsMax) throw new ConflictError({ resource: id, attempts: attempt });
-        await this.#backOff(id, attempt, signal);
+        await backOff(this.#retried(id, signal, attemptsMax), attempt);
       }
     });
   }
 
-  /** The document; null if there is none. Late writers may still change it: `claimAndGet` keeps them out. */
+  /** Reads the document; null if there is none. Only `claimAndGet` keeps late writers out. */
   async get(id: string, options: RecordReadOptions = {}): Promise<CurrentRecord | null> {
     checkObject('options', options);
     checkNoToken(options, 'claimAndGet');
     checkName('id', id);
     checkSignal('signal', options.signal);
-    return currentOf(await this.#find(id, options.signal));
+    return this.#find(id, options.signal);
   }
 
   /**
-   * Advances the ratchet without changing the document: from now on every lower token is refused. Errors as `put`. After
-   * {@link OutcomeUnknownError}, claim again: that is harmless.
+   * Raises the ratchet without changing the document, so that lower tokens are refused. Errors as
+   * `put`. After {@link OutcomeUnknownError}, claim again: that is harmless.
    */
   async claim(id: string, options: RecordOptions): Promise<void> {
-    await this.#claim('claim', id, options, 'SELECT fenced.claim_record($1, $2, $3::bigint)');
+    await this.#claim('claim', id, options, CLAIM);
   }
 
   /**
-   * Claims the document and reads it in one step; null if there is none. When it returns, lower tokens are refused, so that nothing older can
-   * still change the document, and its `token` is the caller's own. Errors as `claim`.
+   * Claims the document and reads it in one step; null if there is none. Lower tokens are refused
+   * then, and `token` is the caller's own. Errors as `claim`.
    */
   async claimAndGet(id: string, options: RecordOptions): Promise<CurrentRecord | null> {
-    // In one statement: between two, another holder might write, and its document would be taken for ours.
-    const statement = `SELECT ${COLUMNS} FROM fenced.claim_and_get_record($1, $2, $3::bigint)`;
-    const { rows } = await this.#claim<Row>('claimAndGet', id, options, statement);
-    return currentOf(rows[0]);
-  }
-
-  async #claim<Answer>(
-    operation: 'claim' | 'claimAndGet',
-    id: string,
-    options: RecordOptions,
-    statement: string,
-  ): Promise<PostgresResult<Answer>> {
-    const { token, signal } = this.#check(id, options);
-    let isSent = false;
-    const claim = (): Promise<PostgresResult<Answer>> =>
-      this.#ask(id, signal, (session) => {
-        isSent = true;
-        return session.query<Answer>(statement, [this.#collection, id, String(token)]);
-      }).catch((error) => {
-        if (!isSent || !isUnanswered(error)) throw error;
-        // The document keeps the ids of writes, not of claims.
-        throw unknown(id, this.#runtime.uniqueId(), false, error);
-      });
-    return this.#published(operation, id, token, claim);
-  }
-
-  /** Deletes the document and keeps its token, so that earlier holders stay out. Errors as `put`. */
-  async delete(id: string, options: RecordWriteOptions): Promise<WrittenRecord> {
-    const { token } = this.#check(id, options);
-    return this.#published('delete', id, token, () => this.#replace(id, null, token, options));
+    // Invariant: one statement. Between two, a later holder might write, and its document would be
+    // taken for one that this token protects.
+    return currentOf(await this.#claim('claimAndGet', id, options, CLAIM_AND_GET));
   }
 
   /**
-   * What became of a write or a deletion, by its id. `applied` is certain as long as nobody has written after it; all else is
-   * `unknown`: the write may come before another one, or may be under way still.
+   * Reports the outcome of a write or a deletion. `applied` is certain until somebody writes after
+   * it. Everything else is `unknown`: the write may precede another one, or may still be under way.
    */
   async settle(
     id: string,
@@ -219,32 +208,81 @@ export class FencedRecords {
     checkName('id', id);
     checkObject('options', options);
     checkSignal('signal', options.signal);
-    const row = await this.#findLasting(id, options.signal);
+    const row = await this.#ask(id, options.signal, GET_LASTING);
     return row?.write_id === writeId ? 'applied' : 'unknown';
   }
 
-  /** The highest token seen for the document; 0n where it was never written nor claimed. */
+  /** The highest token seen for the document; 0n if it was never written nor claimed. */
   async highest(id: string): Promise<bigint> {
     checkName('id', id);
-    return BigInt((await this.#find(id, undefined))?.token ?? 0);
+    return BigInt((await this.#ask(id, undefined, GET))?.token ?? 0);
   }
 
-  #published<Result>(
-    operation: WriteEvent['operation'],
+  async #replace(
+    operation: 'put' | 'delete',
     id: string,
-    token: bigint,
-    write: () => Promise<Result>,
-  ): Promise<Result> {
-    return publishOutcome(
-      write,
-      () => ({ ...this.#eventOf(id), operation, token }),
-      (result) => (result as Partial<WrittenRecord>).writeId,
-      () => this.#runtime.nowMs(),
-    );
+    body: string | null,
+    options: RecordWriteOptions,
+  ): Promise<WrittenRecord> {
+    const { token, signal } = this.#check(id, options);
+    const { expected, onWriteId } = options;
+    if (onWriteId !== undefined) checkFunction('onWriteId', onWriteId);
+    if (expected !== undefined && expected !== null && typeof expected !== 'bigint')
+      throw new InvalidArgumentError(`expected must be a bigint or null value=${shown(expected)}`);
+    return this.#published(operation, id, token, async () => {
+      const write = { id, body, token, expected: expected === null ? 0n : expected, signal };
+      // No document has such a version, and 0 would mean "none".
+      const isImpossible = expected != null && (expected < 1n || expected >= 2n ** 63n);
+      const written = isImpossible ? null : await this.#write(write, onWriteId);
+      if (written) return written;
+      // Invariant: only a write that expects a version can miss it.
+      if (expected === undefined) throw new Error('a write without expectation was not applied');
+      const found = await this.#find(id, signal);
+      throw new VersionMismatchError({
+        resource: id,
+        expected: expected === null ? null : String(expected),
+        found: found && String(found.version),
+      });
+    });
   }
 
-  #eventOf(id: string): Pick<StoreEvent, 'store' | 'collection' | 'resources'> {
-    return { store: 'postgres', collection: this.#collection, resources: [id] };
+  /** Sends one write. Null if another version is there: nothing was written. */
+  async #write(
+    { id, body, token, expected, signal }: Write,
+    onWriteId?: (writeId: string) => void,
+  ): Promise<WrittenRecord | null> {
+    const writeId = this.#runtime.uniqueId();
+    const values = [body, String(token), writeId, expected === undefined ? null : String(expected)];
+    try {
+      const row = await this.#ask(id, signal, PUT, values, {
+        onSend: () => onWriteId?.(writeId),
+        onLost: (cause) => unknown(id, writeId, true, cause),
+      });
+      const version = row?.version ?? null;
+      return version === null ? null : { token, version: BigInt(version), writeId };
+    } catch (error) {
+      if (!(error instanceof OutcomeUnknownError)) throw error;
+      const row = await this.#ask(id, signal, GET_LASTING).catch(() => undefined);
+      if (row?.write_id !== writeId) throw error;
+      return { token, version: BigInt(row.version), writeId };
+    }
+  }
+
+  async #find(id: string, signal: AbortSignal | undefined): Promise<CurrentRecord | null> {
+    return currentOf(await this.#ask(id, signal, GET));
+  }
+
+  #claim(
+    operation: 'claim' | 'claimAndGet',
+    id: string,
+    options: RecordOptions,
+    text: string,
+  ): Promise<Row | undefined> {
+    const { token, signal } = this.#check(id, options);
+    // The document keeps the ids of writes, not of claims.
+    const onLost = (cause: unknown) => unknown(id, this.#runtime.uniqueId(), false, cause);
+    const claim = () => this.#ask(id, signal, text, [String(token)], { onLost });
+    return this.#published(operation, id, token, claim);
   }
 
   #check(id: string, options: RecordOptions): { token: bigint; signal: AbortSignal | undefined } {
@@ -254,166 +292,86 @@ export class FencedRecords {
     return { token: parseToken(options.token), signal: options.signal };
   }
 
-  async #find(
+  #published<Result>(
+    operation: WriteEvent['operation'],
     id: string,
-    signal: AbortSignal | undefined,
-    from = 'fenced.get_record($1, $2)',
-  ): Promise<Row | undefined> {
-    const { rows } = await this.#ask(id, signal, (session) =>
-      session.query<Row>(`SELECT ${COLUMNS} FROM ${from}`, [this.#collection, id]),
-    );
-    return rows[0];
-  }
-
-  /** What is there even after a failover: with something for the log, so that it waits for synchronous standbys, as a write does. */
-  async #findLasting(id: string, signal: AbortSignal | undefined): Promise<Row | undefined> {
-    const something = "pg_logical_emit_message(true, 'fenced', '')";
-    return this.#find(id, signal, `fenced.get_record($1, $2), ${something}`);
-  }
-
-  /** Writes upon what is expected, once. */
-  async #replace(
-    id: string,
-    body: string | null,
     token: bigint,
-    { expected, onWriteId, signal }: RecordWriteOptions,
-  ): Promise<WrittenRecord> {
-    if (onWriteId !== undefined) checkFunction('onWriteId', onWriteId);
-    const version = expected === undefined ? null : await this.#versionOf(id, expected, signal);
-    const written = await this.#write(id, body, token, version, signal, onWriteId);
-    if (written !== null) return written;
-    // Invariant: only a write that expects a version can miss it.
-    if (expected === undefined) throw new Error('a write without expectation was not applied');
-    throw mismatch(id, expected, await this.#find(id, signal));
+    write: () => Promise<Result>,
+  ): Promise<Result> {
+    const facts = { store: 'postgres', collection: this.#collection, operation, token } as const;
+    return publishOutcome(
+      write,
+      () => ({ ...facts, resources: [id] }),
+      (result) => (result as Partial<WrittenRecord> | null)?.writeId,
+      () => this.#runtime.nowMs(),
+    );
+  }
+
+  #retried(id: string, signal: AbortSignal | undefined, attemptsMax = ATTEMPTS_MAX): Retried {
+    const place = { collection: this.#collection, resources: [id] };
+    return { runtime: this.#runtime, signal, attemptsMax, place };
   }
 
   /**
-   * The version as the database counts it, where a document that was deleted, or only claimed, has one, too; -1, which none has,
-   * where another one is there.
+   * Sends a statement about a document until the server does not roll it back because of others.
    */
-  async #versionOf(
-    id: string,
-    expected: bigint | null,
-    signal: AbortSignal | undefined,
-  ): Promise<string> {
-    if (expected !== null && typeof expected !== 'bigint')
-      throw new InvalidArgumentError(`expected must be a bigint or null value=${shown(expected)}`);
-    const row = await this.#find(id, signal);
-    // A row is never removed, so that what is expected of none cannot come true later. An INSERT would not look.
-    if (row === undefined && expected !== null) throw mismatch(id, expected, row);
-    const present = row === undefined || row.body === null ? null : row.version;
-    const isExpected = present === (expected === null ? null : String(expected));
-    return isExpected ? (row?.version ?? '0') : '-1';
-  }
-
-  /** @returns null where the version was not the expected one: nothing was written. */
-  async #write(
-    id: string,
-    body: string | null,
-    token: bigint,
-    expected: string | null,
-    signal: AbortSignal | undefined,
-    onWriteId?: (writeId: string) => void,
-  ): Promise<WrittenRecord | null> {
-    const writeId = this.#runtime.uniqueId();
-    const values = [this.#collection, id, body, String(token), writeId, expected];
-    let isSent = false;
-    try {
-      const version = await this.#ask(id, signal, async (session) => {
-        isSent = true;
-        onWriteId?.(writeId);
-        const [result] = await session.batchFromStart<[string | null]>([put(values)]);
-        return result?.rows[0]?.[0] ?? null;
-      });
-      return version === null ? null : { token, version: BigInt(version), writeId };
-    } catch (error) {
-      if (!isSent || !isUnanswered(error)) throw error;
-      const row = await this.#findLasting(id, signal).catch(() => undefined);
-      if (row?.write_id === writeId) return { token, version: BigInt(row.version), writeId };
-      throw unknown(id, writeId, true, error);
-    }
-  }
-
-  /** Asks until the server did not roll it back because of others. */
-  async #ask<Answer>(
+  async #ask(
     id: string,
     signal: AbortSignal | undefined,
-    question: (session: Session) => Promise<Answer>,
-  ): Promise<Answer> {
-    for (let attempt = 1; ; attempt++) {
+    text: string,
+    values: readonly unknown[] = [],
+    { onSend = () => {}, onLost = lost }: AskOptions = {},
+  ): Promise<Row | undefined> {
+    const question = async (session: Session): Promise<Row | undefined> => {
       signal?.throwIfAborted();
-      try {
-        return await this.#connections.with(this.#waitLimit, async (session) => {
-          signal?.throwIfAborted();
-          try {
-            return await question(session);
-          } catch (error) {
-            const isAlive = await session.rollBack('SELECT');
-            throw isAlive && isServerError(error) ? meaningOf(error, id) : lost(error);
-          }
-        });
-      } catch (error) {
-        if (!isSerializationFailure(error)) throw error;
-        if (attempt >= 10)
-          throw new ConflictError({ resource: id, attempts: attempt }, { cause: error });
-        await this.#backOff(id, attempt, signal, error);
-      }
-    }
-  }
-
-  #backOff(
-    id: string,
-    attempt: number,
-    signal: AbortSignal | undefined,
-    error?: unknown,
-  ): Promise<void> {
-    const facts = { attempt, reason: 'conflict', ...(error !== undefined && { error }) } as const;
-    publish('fenced:store:retried', () => ({ ...this.#eventOf(id), ...facts }));
-    const ceilingMs = Math.min(BACKOFF_MAX_MS, BACKOFF_BASE_MS * 2 ** attempt);
-    return this.#runtime.sleep(this.#runtime.random() * ceilingMs, signal);
+      onSend();
+      const { rows } = await session.query<Row>(text, [this.#collection, id, ...values]);
+      return rows[0];
+    };
+    const meaning = (error: ServerError): Error => meaningOf(error, id);
+    const noAnswer = (cause: unknown): Error => {
+      if (cause === signal?.reason) return signal?.reason;
+      return (wasNotSent(cause) ? lost : onLost)(cause);
+    };
+    return untilSerialized(this.#retried(id, signal), () =>
+      this.#connections.ask(question, meaning, noAnswer, 'SELECT'),
+    );
   }
 }
 
-function unknown(
-  resource: string,
-  writeId: string,
-  canSettle: boolean,
-  cause: unknown,
-): OutcomeUnknownError {
+/** One write. `expected` is the version to be replaced, 0 for none; any if it is not given. */
+interface Write {
+  readonly id: string;
+  /** Null deletes the document. */
+  readonly body: string | null;
+  readonly token: bigint;
+  readonly expected: bigint | undefined;
+  readonly signal: AbortSignal | undefined;
+}
+
+interface AskOptions {
+  readonly onSend?: () => void;
+  /** Makes the error for a lost answer. */
+  readonly onLost?: (cause: unknown) => Error;
+}
+
+function lost(cause: unknown): Error {
+  return new StoreUnavailableError('the connection was lost', { cause });
+}
+
+function unknown(resource: string, writeId: string, canSettle: boolean, cause: unknown): Error {
   return new OutcomeUnknownError({ resource, writeId, store: 'postgres', canSettle }, { cause });
 }
 
-/** Whether a statement that was sent may have been carried out. */
-function isUnanswered(error: unknown): boolean {
-  return error instanceof StoreUnavailableError && !isAnswer(error.cause);
-}
-
-/** Whether the server itself said that it did not do it. */
-function isAnswer(cause: unknown): boolean {
-  return wasNotSent(cause) || (isServerError(cause) && cause.severity === 'ERROR');
-}
-
-function mismatch(id: string, expected: bigint | null, row: Row | undefined): Error {
-  return new VersionMismatchError({
-    resource: id,
-    expected: expected === null ? null : String(expected),
-    found: row === undefined || row.body === null ? null : row.version,
-  });
-}
-
-function lost(error: unknown): Error {
-  return new StoreUnavailableError('the connection was lost', { cause: error });
-}
-
-function meaningOf(error: Parameters<typeof refusal>[0], id: string): Error {
+function meaningOf(error: ServerError, id: string): Error {
   switch (error.code) {
-    case '22P05': // \u0000, which jsonb cannot hold, or a character that the database's encoding lacks.
+    case '22P05': // \u0000, which jsonb cannot hold, or a character that the encoding lacks
     case '22P02':
       return new InvalidArgumentError(
         `PostgreSQL cannot store this JSON: ${error.message} id=${id}`,
       );
     case '54000':
-    case '54001': // Too large, or nested too deep.
+    case '54001': // too large, or nested too deep
       return new UnsupportedByStoreError(`${error.message} id=${id}`, { cause: error });
     default:
       return refusal(error, id);
@@ -426,7 +384,7 @@ function currentOf(row: Row | undefined): CurrentRecord | null {
   return { body: JSON.parse(row.body), token: BigInt(token), version: BigInt(version), writeId };
 }
 
-/** @throws {InvalidArgumentError} where JSON has no word for it. */
+/** @throws {InvalidArgumentError} it is no value of JSON */
 function toJson(body: unknown): string {
   let text: string | undefined;
   try {
@@ -436,10 +394,4 @@ function toJson(body: unknown): string {
   }
   if (text !== undefined) return text;
   throw new InvalidArgumentError(`body must be JSON value=${shown(body)}`);
-}
-
-/** @throws {InvalidArgumentError} where it cannot name a collection or a document. */
-function checkName(what: string, name: unknown): void {
-  const complaint = complaintAboutName(name);
-  if (complaint) throw new InvalidArgumentError(`${what} ${complaint}`);
 }

@@ -1,17 +1,17 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 
-/** Where time and chance come from. Tests give their own; nothing else here waits or draws. */
+/** The source of time and chance. Tests pass their own. */
 export interface Runtime {
   /** Monotonic milliseconds. */
   nowMs(): number;
   /** Calls back once after `delayMs`, unless the returned function is called before. */
   after(delayMs: number, callback: () => void): () => void;
-  /** Resolves after `delayMs`; rejects with the signal's reason as soon as it aborts. */
+  /** Resolves after `delayMs`. Rejects with the signal's reason as soon as it aborts. */
   sleep(delayMs: number, signal: AbortSignal | undefined): Promise<void>;
   /** A number from 0 up to but not including 1. */
   random(): number;
-  /** A name that no other write ever had: a UUID of version 4. */
+  /** A UUID of version 4, which no other write ever had. */
   uniqueId(): string;
   /** A UUID of version 7 (RFC 9562), which begins with the milliseconds since 1970. */
   timedId(): string;
@@ -20,7 +20,7 @@ export interface Runtime {
 export const systemRuntime: Runtime = {
   nowMs: () => performance.now(),
   after: (delayMs, callback) => {
-    // A socket keeps the process alive while an answer is expected: the time limit need not.
+    // The socket keeps the process alive while an answer is expected. The timer need not.
     const timer = setTimeout(callback, delayMs).unref();
     return () => clearTimeout(timer);
   },

@@ -1,23 +1,28 @@
--- The fencing ratchet of @fenced/store for PostgreSQL 14 and later. Running this file again changes nothing; over an
--- earlier version it upgrades, over a later one it stops.
--- `psql --single-transaction -f schema.sql`, or any migration tool, or `install()` of FencedPostgres, which is the same.
+-- The fencing ratchet of @fenced/store, for PostgreSQL 14 and later.
 --
--- Without the library, in the transaction of every fenced write and before its own statements:
+-- Install it by `psql --single-transaction -f schema.sql`, by a migration tool, or by install() of
+-- FencedPostgres. A second run changes nothing. Version 4 is upgraded; other versions are refused.
+--
+-- Without the library, begin each fenced transaction with this:
+--
 --   SELECT fenced.present('invoice/42', 34);
--- Under REPEATABLE READ and SERIALIZABLE also call it once in a transaction of its own before that one, as the library does.
--- A transaction whose snapshot is older than its turn would not see what the holder before it wrote last.
 --
--- SQLSTATEs: UF001 the token is stale · UF002 a guarded row was written without a token for it ·
--- UF003 the transaction is not the one that presented the token · UF004 it is not of the kind that the library asked for ·
--- UF005 the rights on the table let other roles take its guard away.
--- No generic retry loop knows class UF, and none must: the same token stays stale for ever.
+-- Under REPEATABLE READ and SERIALIZABLE, also call it before, in a transaction of its own. The
+-- library does so. A snapshot from before the wait lacks the last writes of the earlier holder.
+--
+-- SQLSTATEs, none of which is to be retried:
+-- - UF001: the token is stale, and stays so for ever
+-- - UF002: a guarded row was written without a token for it
+-- - UF003: the transaction is not the one that presented the token
+-- - UF004: the transaction is not READ COMMITTED, READ WRITE
+-- - UF005: the rights on the table let other roles remove its guard
 
--- No function, operator or type of another role takes part in what follows: the path has only those
--- of PostgreSQL. The last statement of this file puts the path back.
+-- The search path has no schema but PostgreSQL's, so no function, operator or type of another role
+-- takes part. The last statement of this file restores the path.
 SELECT pg_catalog.set_config('fenced.search_path', pg_catalog.current_setting('search_path'), false);
 SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false);
 
--- Two processes that install at once take turns; held until the transaction ends. The number is the word "fenced" in ASCII.
+-- Serializes installations until the transaction ends. The number is "fenced" in ASCII.
 SELECT pg_advisory_xact_lock(112585829737828);
 
 DO $$
@@ -26,36 +31,51 @@ DECLARE
   stranger name;
   installed integer;
 BEGIN
-  -- Whoever owns an object can replace it later by one that harms the role that runs this file.
-  SELECT r.rolname INTO stranger FROM pg_roles r WHERE NOT r.rolsuper AND r.rolname <> current_user AND r.oid IN (
-    SELECT nspowner FROM pg_namespace WHERE oid = schema
-    UNION SELECT proowner FROM pg_proc WHERE pronamespace = schema
-    UNION SELECT relowner FROM pg_class WHERE relnamespace = schema);
+  -- The owner of an object can later replace it by one that harms the role that runs this file.
+  SELECT r.rolname INTO stranger FROM pg_roles r
+    WHERE NOT r.rolsuper AND r.rolname <> current_user AND r.oid IN (
+      SELECT nspowner FROM pg_namespace WHERE oid = schema
+      UNION SELECT proowner FROM pg_proc WHERE pronamespace = schema
+      UNION SELECT relowner FROM pg_class WHERE relnamespace = schema);
   IF FOUND THEN
-    RAISE EXCEPTION 'the schema "fenced", or a part of it, belongs to the role %', quote_ident(stranger)
-      USING ERRCODE = 'insufficient_privilege', HINT = format('Install as that role: SET ROLE %I', stranger);
+    RAISE EXCEPTION 'the schema "fenced", or a part of it, belongs to the role %',
+        quote_ident(stranger)
+      USING ERRCODE = 'insufficient_privilege',
+        HINT = format('Install as that role: SET ROLE %I', stranger);
   END IF;
   -- Read, not called.
-  SELECT substring(prosrc FROM '[0-9]+')::integer INTO installed FROM pg_proc WHERE oid = to_regprocedure('fenced.version()');
-  IF installed > 4 THEN
-    RAISE EXCEPTION 'the schema "fenced" has version %, this file is version 4', installed;
+  SELECT substring(prosrc FROM '[0-9]+')::integer INTO installed
+    FROM pg_proc WHERE oid = to_regprocedure('fenced.version()');
+  IF installed NOT IN (4, 5) THEN
+    RAISE EXCEPTION 'the schema "fenced" has version %, this file is version 5', installed
+      USING ERRCODE = 'object_not_in_prerequisite_state', HINT = CASE WHEN installed > 5
+        THEN 'Use the library of that version.' ELSE 'Run the schema.sql of version 4 first.' END;
+  END IF;
+  IF installed = 4 THEN
+    DROP FUNCTION fenced.refuse(text, bigint, bigint),
+      fenced.refuse_below_floor(text, bigint, bigint), fenced.take_turn(text, bigint),
+      fenced.present(text[], bigint),
+      fenced.enter(text[], bigint, integer, text, uuid, boolean), fenced.note_write(uuid),
+      fenced.made_at(uuid), fenced.settle(uuid), fenced.claim_record(text, text, bigint),
+      fenced.claim_and_get_record(text, text, bigint),
+      fenced.refuse_lower(text, text, bigint);
   END IF;
 END
 $$;
 
 CREATE SCHEMA IF NOT EXISTS fenced;
 
--- The highest token that ever committed for each resource. Only `prune` deletes rows, below a floor.
--- A row is updated only when its token grows, and no index has a changing column: with room left in the page, that is HOT.
+-- The highest committed token of each resource. Only `prune` deletes rows, below a floor. No index
+-- has a changing column, and pages have room, so updates are HOT.
 CREATE TABLE IF NOT EXISTS fenced.ratchet (
   resource text PRIMARY KEY CHECK (octet_length(resource) BETWEEN 1 AND 1024),
   token bigint NOT NULL CHECK (token > 0),
   advanced_at timestamptz NOT NULL DEFAULT clock_timestamp()
-);
-ALTER TABLE fenced.ratchet SET (fillfactor = 70);
+) WITH (fillfactor = 70);
 
--- Floors: no pruned resource that begins with `prefix` ever had a token above `token`. A resource without a row counts as if it had
--- the highest floor over it. Each round of pruning updates the row of the empty prefix, for transactions whose snapshot is older.
+-- Invariant: no pruned resource that begins with `prefix` ever had a token above `token`. The
+-- highest floor over a resource counts as its token if it has no row. Each round of pruning updates
+-- the row of the empty prefix, for transactions with an older snapshot.
 CREATE TABLE IF NOT EXISTS fenced.floor (
   prefix text PRIMARY KEY CHECK (octet_length(prefix) <= 1024),
   token bigint NOT NULL CHECK (token >= 0),
@@ -63,14 +83,15 @@ CREATE TABLE IF NOT EXISTS fenced.floor (
 );
 INSERT INTO fenced.floor (prefix, token) VALUES ('', 0) ON CONFLICT DO NOTHING;
 
--- The outcomes of writes, kept for a day: a row is inserted by the transaction of the write itself, so it is there where that
--- committed; or by `settle`, so that the write can never commit. Ids are UUIDs of version 7, which begin with the time.
+-- The outcomes of writes, kept for a day. The write's own transaction inserts its row, so the row
+-- is there if that committed. Or `settle` inserts it, and the write can never commit. Ids are UUIDs
+-- of version 7, which begin with the time.
 CREATE TABLE IF NOT EXISTS fenced.write (
   id uuid PRIMARY KEY,
   applied boolean NOT NULL
 );
 
--- Who lowered which ratchet, and why.
+-- A log of lowered ratchets.
 CREATE TABLE IF NOT EXISTS fenced.reset_log (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   resource text NOT NULL,
@@ -81,7 +102,7 @@ CREATE TABLE IF NOT EXISTS fenced.reset_log (
   at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
--- JSON documents, each with its own ratchet. One that was deleted keeps its row, without a body, for the token's sake.
+-- JSON documents, each with its own ratchet. A deleted one keeps its row, without a body.
 CREATE TABLE IF NOT EXISTS fenced.record (
   collection text NOT NULL CHECK (octet_length(collection) BETWEEN 1 AND 1024),
   id text NOT NULL CHECK (octet_length(id) BETWEEN 1 AND 1024),
@@ -92,183 +113,129 @@ CREATE TABLE IF NOT EXISTS fenced.record (
   PRIMARY KEY (collection, id)
 ) WITH (fillfactor = 70);
 
--- Which schema is installed. A library that needs a later one says so; install() never goes back to an earlier one.
 CREATE OR REPLACE FUNCTION fenced.version() RETURNS integer
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS 'SELECT 4';
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 5';
 
--- Raises UF001 with {"resource", "presented", "highest"} as DETAIL.
-CREATE OR REPLACE FUNCTION fenced.refuse(resource text, presented bigint, highest bigint) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-AS $$
+-- Raises UF001, with the facts as JSON in DETAIL. A pruned resource may have had a higher token.
+CREATE OR REPLACE FUNCTION fenced.refuse(
+  resource text, presented bigint, highest bigint, pruned boolean DEFAULT false) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  RAISE EXCEPTION 'stale fencing token'
-    USING ERRCODE = 'UF001', DETAIL = json_build_object(
-      'resource', resource, 'presented', presented::text, 'highest', highest::text);
+  RAISE EXCEPTION USING ERRCODE = 'UF001',
+    MESSAGE = CASE WHEN pruned THEN 'stale fencing token: it is below the floor of pruned resources'
+      ELSE 'stale fencing token' END,
+    DETAIL = json_build_object('resource', resource, 'presented', presented::text,
+      'highest', highest::text, 'pruned', pruned),
+    HINT = CASE WHEN pruned THEN
+        format('If the token is the latest that the lock service gave: SELECT fenced.reset(%L, %s, ''why'')',
+          resource, presented)
+      ELSE 'A later holder has written. Give up.' END;
 END
 $$;
 
--- Raises UF001 for a resource without a row, whose token may have been higher before it was pruned.
-CREATE OR REPLACE FUNCTION fenced.refuse_below_floor(resource text, presented bigint, floor bigint) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-  RAISE EXCEPTION 'stale fencing token: it is below the floor of pruned resources'
-    USING ERRCODE = 'UF001', DETAIL = json_build_object(
-      'resource', resource, 'presented', presented::text, 'highest', floor::text, 'pruned', true),
-      HINT = format('If the token is the latest that the lock service gave: SELECT fenced.reset(%L, %s, ''why'')', resource, presented);
-END
-$$;
+-- The functions without a search path of their own are inlined into their callers.
 
--- The highest floor over a resource, or over all resources with a prefix. Plain, so that it becomes part of what calls it.
+-- The highest floor over a resource, or over all resources with a prefix.
 CREATE OR REPLACE FUNCTION fenced.floor_of(resource text) RETURNS bigint
-LANGUAGE sql STABLE
-AS $$ SELECT coalesce(max(f.token), 0) FROM fenced.floor f WHERE starts_with(floor_of.resource, f.prefix) $$;
+LANGUAGE sql STABLE AS $$ SELECT coalesce(max(f.token), 0) FROM fenced.floor f
+  WHERE starts_with(floor_of.resource, f.prefix) $$;
 
--- Moves the ratchet, or raises UF001 where a higher token was presented before. Then the transaction holds its place
--- until it ends: beside others with the same token, never beside another token.
+-- Raises the ratchet of a resource to the token, or raises UF001 if a higher token was presented.
+-- The transaction then holds the resource until it ends, beside others with the same token only.
 --
--- Everybody who raises a token holds the exclusive advisory lock of the resource until its transaction ends; everybody who
--- writes with a token that is there already, the shared one. So once a lock is had, no other token is on its way, and what
--- is read after it is final: under READ COMMITTED by the read itself, whose snapshot is younger than the lock; under
--- the other levels, whose snapshot may be older, by a lock on the row, which is error 40001 where the row changed meanwhile.
--- A plain read before the lock decides only refusals, since tokens never fall.
+-- Invariant: a token is raised under the exclusive advisory lock of the resource, and an equal
+-- token is used under the shared one. So under the lock no other token is on its way, and the next
+-- read is final. Under READ COMMITTED its snapshot is younger than the lock. Under the other levels
+-- it may be older, so the read also locks the row, which fails with 40001 if the row changed
+-- meanwhile. A read before the lock decides only refusals, because tokens never fall.
 --
--- `prune` deletes a row under the exclusive lock, after a floor was raised to its token. So once a lock is had, whoever finds no row
--- finds the floor, too. A snapshot that is older than the floor is error 40001, by a lock on the row of the empty prefix.
+-- Invariant: `prune` deletes a row under the exclusive lock, after it raised a floor to the row's
+-- token. So under the lock, a missing row implies its floor. If the snapshot is older than the
+-- floor, locking the row of the empty prefix fails with 40001.
 --
--- Why not row locks alone: they let new sharers pass a writer that waits, so that an old holder with overlapping
--- transactions kept its successor waiting for seconds; and each shared one writes the page, to the WAL and to a multixact.
--- Two resources whose 64-bit hashes collide wait for each other, and nothing worse.
---
--- Plain: it works with the rights and the search path of the functions below that call it, and nobody else can use it. An assignment
--- costs a third of what PERFORM does.
-CREATE OR REPLACE FUNCTION fenced.take_turn(resource text, token bigint) RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+-- Row locks alone would not do. New sharers pass a writer that waits, so the overlapping
+-- transactions of an old holder starve its successor. Each also writes the page and the log. Two
+-- resources with the same hash wait for each other, and nothing worse.
+CREATE OR REPLACE FUNCTION fenced.advance(resource text, token bigint) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  turn CONSTANT bigint := hashtextextended(take_turn.resource, 112585829737828);
+  key CONSTANT bigint := hashtextextended(advance.resource, 112585829737828);
+  is_read_committed CONSTANT boolean := current_setting('transaction_isolation') = 'read committed';
   highest bigint;
   floor bigint;
-  done text;
 BEGIN
-  IF take_turn.resource IS NULL OR take_turn.token IS NULL OR take_turn.token < 1 THEN
+  IF advance.resource IS NULL OR advance.token IS NULL OR advance.token < 1 THEN
     RAISE EXCEPTION 'a fencing token needs a resource and is a whole number from 1 to 9223372036854775807'
       USING ERRCODE = 'invalid_parameter_value';
   END IF;
   LOOP
-    SELECT r.token INTO highest FROM fenced.ratchet r WHERE r.resource = take_turn.resource;
-    IF highest > take_turn.token THEN
-      PERFORM fenced.refuse(take_turn.resource, take_turn.token, highest);
-    ELSIF highest = take_turn.token THEN
-      done := pg_advisory_xact_lock_shared(turn);
-      IF current_setting('transaction_isolation') = 'read committed' THEN
-        PERFORM FROM fenced.ratchet r WHERE r.resource = take_turn.resource AND r.token = take_turn.token;
+    SELECT r.token INTO highest FROM fenced.ratchet r WHERE r.resource = advance.resource;
+    IF highest > advance.token THEN
+      PERFORM fenced.refuse(advance.resource, advance.token, highest);
+    ELSIF highest = advance.token THEN
+      PERFORM pg_advisory_xact_lock_shared(key);
+      IF is_read_committed THEN
+        PERFORM FROM fenced.ratchet r
+          WHERE r.resource = advance.resource AND r.token = advance.token;
       ELSE
-        PERFORM FROM fenced.ratchet r WHERE r.resource = take_turn.resource AND r.token = take_turn.token FOR SHARE;
+        PERFORM FROM fenced.ratchet r
+          WHERE r.resource = advance.resource AND r.token = advance.token FOR SHARE;
       END IF;
-    ELSIF highest < take_turn.token THEN
-      done := pg_advisory_xact_lock(turn);
-      UPDATE fenced.ratchet r SET token = take_turn.token, advanced_at = clock_timestamp()
-        WHERE r.resource = take_turn.resource AND r.token < take_turn.token;
+    ELSIF highest < advance.token THEN
+      PERFORM pg_advisory_xact_lock(key);
+      UPDATE fenced.ratchet r SET token = advance.token, advanced_at = clock_timestamp()
+        WHERE r.resource = advance.resource AND r.token < advance.token;
     ELSE
-      done := pg_advisory_xact_lock(turn);
-      IF current_setting('transaction_isolation') <> 'read committed' THEN
+      PERFORM pg_advisory_xact_lock(key);
+      IF NOT is_read_committed THEN
         PERFORM FROM fenced.floor f WHERE f.prefix = '' FOR SHARE;
       END IF;
-      SELECT fenced.floor_of(take_turn.resource) INTO floor;
-      IF floor > take_turn.token AND NOT EXISTS (SELECT FROM fenced.ratchet r WHERE r.resource = take_turn.resource) THEN
-        PERFORM fenced.refuse_below_floor(take_turn.resource, take_turn.token, floor);
+      SELECT fenced.floor_of(advance.resource) INTO floor;
+      IF floor > advance.token AND NOT EXISTS (
+          SELECT FROM fenced.ratchet r WHERE r.resource = advance.resource) THEN
+        PERFORM fenced.refuse(advance.resource, advance.token, floor, true);
       END IF;
-      INSERT INTO fenced.ratchet (resource, token) VALUES (take_turn.resource, take_turn.token)
+      INSERT INTO fenced.ratchet (resource, token) VALUES (advance.resource, advance.token)
         ON CONFLICT DO NOTHING;
     END IF;
-    -- Not found: another token came first while this one waited, or the row was pruned, so what was read above is out of date.
+    -- Not found: another token came first during the wait, or the row was pruned.
     EXIT WHEN FOUND;
   END LOOP;
 END
 $$;
 
-CREATE OR REPLACE FUNCTION fenced.advance(resource text, token bigint) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-  done CONSTANT text := fenced.take_turn(advance.resource, advance.token);
-BEGIN
-END
-$$;
-
--- The tokens that this transaction presented: {"resource": token}; NULL if it presented none. The setting begins with
--- the time when its transaction began, in seconds. Any other value presents nothing: one that was set for the
--- session, the role or the database, or by an earlier transaction. Plain, so that it becomes part of the functions below.
+-- The tokens that this transaction presented: {"resource": token}; NULL if there are none. The
+-- setting begins with the time when the transaction began, in seconds. A value from the session,
+-- the role, the database or an earlier transaction has another time, and counts for nothing.
 CREATE OR REPLACE FUNCTION fenced.presented() RETURNS jsonb
-LANGUAGE sql STABLE
-AS $$ SELECT CASE WHEN split_part(current_setting('fenced.presented', true), '{', 1) = extract(epoch FROM now())::text
-  THEN substr(current_setting('fenced.presented'), strpos(current_setting('fenced.presented'), '{'))::jsonb END $$;
+LANGUAGE sql STABLE AS $$ SELECT CASE
+  WHEN split_part(current_setting('fenced.presented', true), '{', 1) = extract(epoch FROM now())::text
+  THEN substr(current_setting('fenced.presented'),
+    strpos(current_setting('fenced.presented'), '{'))::jsonb END $$;
 
--- Advances, and lets the rest of the transaction write the rows of guarded tables that belong to the resource.
-CREATE OR REPLACE FUNCTION fenced.present(resource text, token bigint) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-  PERFORM fenced.advance(present.resource, present.token);
-  PERFORM set_config('fenced.presented', concat(extract(epoch FROM now()),
-    coalesce(fenced.presented(), '{}') || jsonb_build_object(present.resource, present.token)), true);
-END
-$$;
-
--- Presents one token for several resources, in sorted order, so that transactions which share some cannot deadlock over them.
-CREATE OR REPLACE FUNCTION fenced.present(resources text[], token bigint) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-  name text;
-BEGIN
-  FOR name IN SELECT DISTINCT n COLLATE "C" FROM unnest(resources) n ORDER BY 1 LOOP
-    PERFORM fenced.present(name, present.token);
-  END LOOP;
-END
-$$;
-
--- The highest token that committed for the resource, 0 where there was none. The floor if it was pruned, or never written.
-CREATE OR REPLACE FUNCTION fenced.highest(resource text) RETURNS bigint
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS 'SELECT coalesce((SELECT r.token FROM fenced.ratchet r WHERE r.resource = highest.resource), fenced.floor_of(highest.resource))';
-
--- Raises UF003 unless this is still the transaction `started`: sent in one message with COMMIT, so that statements
--- which ended the transaction that held the ratchet, and wrote on in another, are not reported as fenced.
-CREATE OR REPLACE FUNCTION fenced.confirm(started xid8) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-  IF started IS DISTINCT FROM pg_current_xact_id() THEN
-    RAISE EXCEPTION 'the transaction that presented the fencing token has ended' USING ERRCODE = 'UF003';
-  END IF;
-END
-$$;
-
--- A time limit in milliseconds: the session's own where it is stricter. Plain, so that it becomes part of what calls it.
+-- The limit in milliseconds, or the session's own if that is stricter.
 CREATE OR REPLACE FUNCTION fenced.stricter(setting text, ms integer) RETURNS text
-LANGUAGE sql STABLE
-AS $$ SELECT least(ms, nullif(extract(epoch FROM current_setting(setting)::interval) * 1000, 0)::integer)::text $$;
+LANGUAGE sql STABLE AS $$ SELECT least(ms,
+  nullif(extract(epoch FROM current_setting(setting)::interval) * 1000, 0)::integer)::text $$;
 
--- Milliseconds until then, at least one: a limit of 0 would be none. Plain, as the one above.
+-- Milliseconds until that time, at least 1: a limit of 0 would be none.
 CREATE OR REPLACE FUNCTION fenced.left_ms(ends timestamptz) RETURNS integer
-LANGUAGE sql VOLATILE
+LANGUAGE sql
 AS $$ SELECT greatest(1, ceil(extract(epoch FROM ends - clock_timestamp()) * 1000))::integer $$;
 
--- The server ends a transaction that holds its resources for longer than that, and its session with it. PostgreSQL 17 has a
--- limit for that. Before it, the limit is for each statement, and for each pause between two. A server that waits for its client
--- to take rows does not look at these: the connection has a limit of its own.
+-- Limits the rest of the transaction. When the time is over, the server ends it and its session.
+-- PostgreSQL 17 has such a limit. Before, each statement and each pause between two is limited.
+-- tcp_user_timeout ends a connection whose client takes no more rows.
 CREATE OR REPLACE FUNCTION fenced.hold(ms integer) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  -- Unlike the others, this one is shown without its unit.
-  PERFORM set_config('tcp_user_timeout', least(ms, nullif(current_setting('tcp_user_timeout')::integer, 0))::text, true);
+  -- Unlike the others, this setting is shown without a unit.
+  PERFORM set_config('tcp_user_timeout',
+    least(ms, nullif(current_setting('tcp_user_timeout')::integer, 0))::text, true);
   IF current_setting('server_version_num')::integer >= 170000 THEN
-    -- The timer that runs takes no notice of another value.
-    PERFORM set_config('transaction_timeout', '0', true), set_config('transaction_timeout', ms::text, true);
+    -- A running timer ignores another value, so it is stopped first.
+    PERFORM set_config('transaction_timeout', '0', true),
+      set_config('transaction_timeout', ms::text, true);
   ELSE
     PERFORM set_config('idle_in_transaction_session_timeout', ms::text, true),
       set_config('statement_timeout', fenced.stricter('statement_timeout', ms), true);
@@ -276,112 +243,152 @@ BEGIN
 END
 $$;
 
--- The first statement of a fenced transaction of the library: holds the resources for at most so many milliseconds,
--- presents the token for all of them, given in an order that all share, and notes the write where it has an id. `presented` is
--- what `present` would make of them; that it is true is not relied on.
-CREATE OR REPLACE FUNCTION fenced.enter(resources text[], token bigint, hold_ms integer, presented text,
-  write_id uuid DEFAULT NULL, implicit boolean DEFAULT false) RETURNS xid8
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
+-- Presents a token for resources, in sorted order, so that transactions which share some of them
+-- cannot deadlock over them. Then the transaction may write the guarded rows of the resources.
+--
+-- hold_ms limits the wait for the resources and the transaction after it. write_id notes the write
+-- for `settle`. With read_committed, a transaction of another kind is refused.
+CREATE OR REPLACE FUNCTION fenced.present(resources text[], token bigint,
+  hold_ms integer DEFAULT NULL, write_id uuid DEFAULT NULL, read_committed boolean DEFAULT false)
+RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   ends CONSTANT timestamptz := clock_timestamp() + hold_ms * interval '1 ms';
-  resource text;
+  name text;
 BEGIN
-  -- Where no BEGIN said so, because the library sent it as one message, the defaults of the session must be these.
-  IF implicit AND (current_setting('transaction_isolation') <> 'read committed' OR current_setting('transaction_read_only')::boolean) THEN
+  IF read_committed AND (current_setting('transaction_isolation') <> 'read committed'
+      OR current_setting('transaction_read_only')::boolean) THEN
     RAISE EXCEPTION 'the transaction is not READ COMMITTED, READ WRITE' USING ERRCODE = 'UF004';
   END IF;
-  FOREACH resource IN ARRAY resources LOOP
-    -- The time limit of a lock counts for each of them, so it is what is left of ours.
-    PERFORM set_config('lock_timeout', fenced.stricter('lock_timeout', fenced.left_ms(ends)), true),
-      fenced.take_turn(resource, enter.token);
+  FOR name IN SELECT DISTINCT n COLLATE "C" FROM unnest(resources) n ORDER BY 1 LOOP
+    IF hold_ms IS NOT NULL THEN
+      -- lock_timeout counts for each wait, so it is the time that is left.
+      PERFORM set_config('lock_timeout',
+        fenced.stricter('lock_timeout', fenced.left_ms(ends)), true);
+    END IF;
+    PERFORM fenced.advance(name, present.token);
   END LOOP;
-  PERFORM set_config('fenced.presented', concat(extract(epoch FROM now()), enter.presented), true);
-  -- Now that nobody is waited for any more: a wait that takes too long ends with an error, not with the session.
-  PERFORM fenced.hold(fenced.stricter(CASE WHEN current_setting('server_version_num')::integer >= 170000
-    THEN 'transaction_timeout' ELSE 'idle_in_transaction_session_timeout' END, fenced.left_ms(ends))::integer);
+  PERFORM set_config('fenced.presented', concat(extract(epoch FROM now()),
+    coalesce(fenced.presented(), '{}')
+      || (SELECT jsonb_object_agg(n, present.token) FROM unnest(resources) n)), true);
+  IF hold_ms IS NOT NULL THEN
+    -- Only now: a wait that takes too long ends with an error, and not with the session.
+    PERFORM fenced.hold(fenced.stricter(CASE
+      WHEN current_setting('server_version_num')::integer >= 170000 THEN 'transaction_timeout'
+      ELSE 'idle_in_transaction_session_timeout' END, fenced.left_ms(ends))::integer);
+  END IF;
   IF write_id IS NOT NULL THEN
-    PERFORM fenced.note_write(write_id);
+    INSERT INTO fenced.write (id, applied) VALUES (write_id, true);
+    IF random() < 1.0 / 256 THEN
+      PERFORM fenced.forget_writes();
+    END IF;
   END IF;
-  RETURN CASE WHEN NOT implicit THEN pg_current_xact_id() END;
 END
 $$;
 
--- Notes that this transaction is the write of that id, and now and then forgets some notes that are older than a day.
-CREATE OR REPLACE FUNCTION fenced.note_write(write_id uuid) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-AS $$
+CREATE OR REPLACE FUNCTION fenced.present(resource text, token bigint) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$ BEGIN PERFORM fenced.present(ARRAY[present.resource], present.token); END $$;
+
+-- The highest committed token of the resource; 0 if there is none. The floor if it has no row.
+CREATE OR REPLACE FUNCTION fenced.highest(resource text) RETURNS bigint
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$ SELECT coalesce((SELECT r.token FROM fenced.ratchet r WHERE r.resource = highest.resource),
+  fenced.floor_of(highest.resource)) $$;
+
+-- Raises UF003 unless this is still the transaction `started`. It travels with COMMIT, so that
+-- statements after an end of the fenced transaction are not reported as fenced.
+CREATE OR REPLACE FUNCTION fenced.confirm(started xid8) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  INSERT INTO fenced.write (id, applied) VALUES (write_id, true);
-  IF random() < 1.0 / 256 THEN
-    PERFORM fenced.forget_writes();
+  IF started IS DISTINCT FROM pg_current_xact_id() THEN
+    RAISE EXCEPTION 'the transaction that presented the fencing token has ended'
+      USING ERRCODE = 'UF003';
   END IF;
 END
 $$;
 
--- When the library made the id, by the clock of its machine.
-CREATE OR REPLACE FUNCTION fenced.made_at(write_id uuid) RETURNS timestamptz
-LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
-AS $$ SELECT to_timestamp(('x' || left(translate(write_id::text, '-', ''), 12))::bit(48)::bigint / 1000.0) $$;
-
--- Forgets up to 1024 applied writes that are older than a day; those that `settle` refused stay, however late they may arrive: four times as many as were noted since the last time. One at a time;
--- not under a snapshot that may be older than what another one forgot.
+-- Deletes up to 1024 notes of applied writes that are older than a day: four times as many as were
+-- inserted since the last time. Notes of `settle` stay, because their writes may still arrive. One
+-- transaction at a time, and none whose snapshot may be older than the deletion.
 CREATE OR REPLACE FUNCTION fenced.forget_writes() RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  first_kept CONSTANT uuid := rpad(lpad(to_hex((extract(epoch FROM clock_timestamp() - interval '1 day') * 1000)::bigint), 12, '0'), 32, '0')::uuid;
+  kept_ms CONSTANT bigint := extract(epoch FROM clock_timestamp() - interval '1 day') * 1000;
+  first_kept CONSTANT uuid := rpad(lpad(to_hex(kept_ms), 12, '0'), 32, '0')::uuid;
 BEGIN
-  IF current_setting('transaction_isolation') = 'read committed' AND pg_try_advisory_xact_lock(112585829737829) THEN
-    DELETE FROM fenced.write WHERE id IN (
-      SELECT w.id FROM fenced.write w WHERE w.id < first_kept AND w.applied ORDER BY w.id LIMIT 1024);
+  IF current_setting('transaction_isolation') = 'read committed'
+      AND pg_try_advisory_xact_lock(112585829737829) THEN
+    DELETE FROM fenced.write WHERE id IN (SELECT w.id FROM fenced.write w
+      WHERE w.id < first_kept AND w.applied ORDER BY w.id LIMIT 1024);
   END IF;
 END
 $$;
 
--- What became of a write: 'applied', 'refused' or, where it is older than its note is kept, 'unknown'. The answer is final:
--- one that is still under way is waited for, and one that has not arrived yet is refused when it does.
-CREATE OR REPLACE FUNCTION fenced.settle(write_id uuid) RETURNS text
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
+-- The outcome of a write: 'applied', 'not-applied', or 'unknown' if its note may be deleted, or if
+-- it is still under way after wait_ms. The answer is final: a write that has not arrived is
+-- refused.
+CREATE OR REPLACE FUNCTION fenced.settle(write_id uuid, wait_ms integer DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+  digits CONSTANT text := translate(write_id::text, '-', '');
+  made_at CONSTANT timestamptz := to_timestamp(('x' || left(digits, 12))::bit(48)::bigint / 1000.0);
   applied boolean;
 BEGIN
-  -- An hour less than notes are kept, and of the version that the library makes.
-  IF fenced.made_at(write_id) > clock_timestamp() - interval '23 hours' AND substr(write_id::text, 15, 1) = '7' THEN
+  IF wait_ms IS NOT NULL THEN
+    PERFORM set_config('lock_timeout', fenced.stricter('lock_timeout', wait_ms), true);
+  END IF;
+  -- Notes are kept for an hour more. Ids of another version than 7 have no time.
+  IF made_at > clock_timestamp() - interval '23 hours' AND substr(digits, 13, 1) = '7' THEN
     INSERT INTO fenced.write (id, applied) VALUES (write_id, false) ON CONFLICT DO NOTHING;
   END IF;
   SELECT w.applied INTO applied FROM fenced.write w WHERE w.id = write_id;
-  -- Something for the log, so that this transaction, too, waits for synchronous standbys: what it tells of may have reached none of them yet.
+  -- An entry in the log makes this transaction wait for synchronous standbys, which may lack the
+  -- write.
   PERFORM pg_logical_emit_message(true, 'fenced', '');
-  RETURN CASE applied WHEN true THEN 'applied' WHEN false THEN 'refused' ELSE 'unknown' END;
+  RETURN CASE applied WHEN true THEN 'applied' WHEN false THEN 'not-applied' ELSE 'unknown' END;
+EXCEPTION WHEN lock_not_available THEN
+  RETURN 'unknown';
 END
 $$;
 
--- For operators: sets a ratchet to any token, a lower one too, and says who did it and why in fenced.reset_log.
--- Whoever holds a token between the two may write again from then on.
+-- For operators: sets a ratchet to any token, also to a lower one, and logs it in fenced.reset_log.
+-- Holders of tokens between the two may write again.
 CREATE OR REPLACE FUNCTION fenced.reset(resource text, token bigint, reason text) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   before bigint;
 BEGIN
   PERFORM pg_advisory_xact_lock(hashtextextended(reset.resource, 112585829737828));
   SELECT r.token INTO before FROM fenced.ratchet r WHERE r.resource = reset.resource;
   INSERT INTO fenced.ratchet AS r (resource, token) VALUES (reset.resource, reset.token)
-    ON CONFLICT ON CONSTRAINT ratchet_pkey DO UPDATE SET token = EXCLUDED.token, advanced_at = EXCLUDED.advanced_at;
-  INSERT INTO fenced.reset_log (resource, token_before, token_after, reason) VALUES (reset.resource, before, reset.token, reset.reason);
+    ON CONFLICT ON CONSTRAINT ratchet_pkey
+    DO UPDATE SET token = EXCLUDED.token, advanced_at = EXCLUDED.advanced_at;
+  INSERT INTO fenced.reset_log (resource, token_before, token_after, reason)
+    VALUES (reset.resource, before, reset.token, reset.reason);
 END
 $$;
 
--- For operators, before `prune`: raises the floor of the resources that begin with `prefix` to the highest token of those that
--- did not advance for so long. It stays at or below the tokens of all others with the prefix, and `held_back_by` is the
--- resource of the lowest of these, if the floor would be higher without it. With `up_to`, the others count for nothing, and the
--- floor is not above `up_to`.
-CREATE OR REPLACE FUNCTION fenced.raise_floor(prefix text, older_than interval, up_to bigint DEFAULT NULL,
-  OUT floor bigint, OUT held_back_by text)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
+-- The time before which a resource must have advanced last to be pruned.
+CREATE OR REPLACE FUNCTION fenced.advanced_before(prefix text, older_than interval)
+RETURNS timestamptz
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF prefix IS NULL OR older_than IS NULL OR older_than < interval '0' THEN
+    RAISE EXCEPTION 'pruning needs a prefix, and an interval that is not negative'
+      USING ERRCODE = 'invalid_parameter_value';
+  END IF;
+  RETURN clock_timestamp() - older_than;
+END
+$$;
+
+-- For operators, before `prune`: raises the floor of the resources that begin with `prefix`. It
+-- becomes the highest token of those that did not advance for so long. It stays at or below the
+-- tokens of all others with the prefix. If that keeps it down, `held_back_by` is the resource with
+-- the lowest of these. With `up_to`, the others do not count, and the floor is at most `up_to`.
+CREATE OR REPLACE FUNCTION fenced.raise_floor(prefix text, older_than interval,
+  up_to bigint DEFAULT NULL, OUT floor bigint, OUT held_back_by text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   advanced_before CONSTANT timestamptz := fenced.advanced_before(prefix, older_than);
   lowest record;
@@ -389,58 +396,52 @@ DECLARE
 BEGIN
   IF up_to IS NULL THEN
     SELECT r.resource, r.token INTO lowest FROM fenced.ratchet r
-      WHERE starts_with(r.resource, raise_floor.prefix) AND r.advanced_at >= advanced_before ORDER BY r.token LIMIT 1;
+      WHERE starts_with(r.resource, raise_floor.prefix) AND r.advanced_at >= advanced_before
+      ORDER BY r.token LIMIT 1;
   ELSE
     SELECT NULL AS resource, up_to AS token INTO lowest;
   END IF;
   SELECT max(r.token) FILTER (WHERE (r.token > lowest.token) IS NOT TRUE),
-      CASE WHEN bool_or(r.token > lowest.token) THEN lowest.resource END INTO wanted, held_back_by
-    FROM fenced.ratchet r WHERE starts_with(r.resource, raise_floor.prefix) AND r.advanced_at < advanced_before;
+      CASE WHEN bool_or(r.token > lowest.token) THEN lowest.resource END
+    INTO wanted, held_back_by FROM fenced.ratchet r
+    WHERE starts_with(r.resource, raise_floor.prefix) AND r.advanced_at < advanced_before;
   IF wanted > fenced.floor_of(prefix) THEN
-    INSERT INTO fenced.floor AS f (prefix, token) SELECT p, CASE p WHEN raise_floor.prefix THEN wanted ELSE 0 END
+    INSERT INTO fenced.floor AS f (prefix, token)
+      SELECT p, CASE p WHEN raise_floor.prefix THEN wanted ELSE 0 END
       FROM (SELECT '' UNION SELECT raise_floor.prefix) AS raised (p) ORDER BY p
-      ON CONFLICT ON CONSTRAINT floor_pkey DO UPDATE SET token = greatest(f.token, EXCLUDED.token), raised_at = clock_timestamp();
+      ON CONFLICT ON CONSTRAINT floor_pkey
+      DO UPDATE SET token = greatest(f.token, EXCLUDED.token), raised_at = clock_timestamp();
   END IF;
   floor := fenced.floor_of(prefix);
 END
 $$;
 
--- When a resource that is pruned has advanced last at the latest.
-CREATE OR REPLACE FUNCTION fenced.advanced_before(prefix text, older_than interval) RETURNS timestamptz
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-  IF prefix IS NULL OR older_than IS NULL OR older_than < interval '0' THEN
-    RAISE EXCEPTION 'pruning needs a prefix, and an interval that is not negative' USING ERRCODE = 'invalid_parameter_value';
-  END IF;
-  RETURN clock_timestamp() - older_than;
-END
-$$;
-
--- For operators, after `raise_floor`: deletes, in these pages of fenced.ratchet, the resources that begin with `prefix`, did not
--- advance for so long, and have no token above the floor. Gives how many those were, and the page after these; NULL if
--- there is none. A resource that somebody writes, or waits for, at the moment is passed over.
-CREATE OR REPLACE FUNCTION fenced.prune(prefix text, older_than interval, page bigint DEFAULT 0, pages integer DEFAULT 4,
-  OUT pruned bigint, OUT next_page bigint)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
+-- For operators, after `raise_floor`: deletes resources in these pages of fenced.ratchet. They
+-- begin with `prefix`, did not advance for so long, and have no token above the floor. A resource
+-- in use is passed over. Gives the number of deleted ones and the next page; NULL after the last.
+CREATE OR REPLACE FUNCTION fenced.prune(prefix text, older_than interval, page bigint DEFAULT 0,
+  pages integer DEFAULT 4, OUT pruned bigint, OUT next_page bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   advanced_before CONSTANT timestamptz := fenced.advanced_before(prefix, older_than);
   floor CONSTANT bigint := fenced.floor_of(prefix);
   locked text[];
 BEGIN
-  -- Each resource that is deleted takes an entry of the server's lock table until the transaction ends.
+  -- Each deleted resource takes an entry of the server's lock table until the transaction ends.
   IF (page >= 0 AND pages BETWEEN 1 AND 64) IS NOT TRUE THEN
-    RAISE EXCEPTION 'a page is 0 or more, and 1 to 64 are pruned at once' USING ERRCODE = 'invalid_parameter_value';
+    RAISE EXCEPTION 'a page is 0 or more, and 1 to 64 are pruned at once'
+      USING ERRCODE = 'invalid_parameter_value';
   END IF;
   WITH old AS MATERIALIZED (
     SELECT r.resource FROM fenced.ratchet r
       WHERE r.ctid >= format('(%s,0)', page)::tid AND r.ctid < format('(%s,0)', page + pages)::tid
-        AND starts_with(r.resource, prune.prefix) AND r.advanced_at < advanced_before AND r.token <= floor)
+        AND starts_with(r.resource, prune.prefix)
+        AND r.advanced_at < advanced_before AND r.token <= floor)
   SELECT array_agg(o.resource) INTO locked FROM old o
     WHERE pg_try_advisory_xact_lock(hashtextextended(o.resource, 112585829737828));
-  -- As in `take_turn`: what is read after the lock was had is final. A row may have advanced since it was read above.
-  DELETE FROM fenced.ratchet r WHERE r.resource = ANY (locked) AND r.advanced_at < advanced_before AND r.token <= floor;
+  -- A row may have advanced before its lock. Under the lock, the next read is final.
+  DELETE FROM fenced.ratchet r
+    WHERE r.resource = ANY (locked) AND r.advanced_at < advanced_before AND r.token <= floor;
   GET DIAGNOSTICS pruned = ROW_COUNT;
   next_page := page + pages;
   IF next_page * current_setting('block_size')::bigint >= pg_relation_size('fenced.ratchet') THEN
@@ -449,48 +450,45 @@ BEGIN
 END
 $$;
 
--- What the triggers of a guarded table ask for each row. They run as the role that writes, so that it needs the right to
--- present tokens; what it says that it presented is checked by the ratchet itself, so that saying so is not enough.
+-- Called by the triggers of guarded tables for each row. It runs as the role that writes, which
+-- needs the right to present tokens. The setting alone proves nothing, so the ratchet checks its
+-- token.
 CREATE OR REPLACE FUNCTION fenced.require(resource text) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   presented CONSTANT text := fenced.presented() ->> resource;
-  done text;
 BEGIN
   IF presented IS NULL THEN
     RAISE EXCEPTION 'this row may be written only with a fencing token'
       USING ERRCODE = 'UF002', DETAIL = json_build_object('resource', resource),
         HINT = 'Before the statement, in its transaction: SELECT fenced.present(resource, token)';
   END IF;
-  done := fenced.advance(resource, presented::bigint);
+  PERFORM fenced.advance(resource, presented::bigint);
 END
 $$;
 
--- TRUNCATE does not say which rows there were.
+-- TRUNCATE does not name its rows.
 CREATE OR REPLACE FUNCTION fenced.refuse_truncate() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   RAISE EXCEPTION 'a guarded table may not be truncated' USING ERRCODE = 'UF002',
     HINT = 'Present the tokens of its rows and DELETE them, or call fenced.unguard first';
 END
 $$;
 
--- Statements that take the right to create triggers on the table, or on a partition of it, from
--- other roles; NULL if none has it. Such a role can replace the guard against TRUNCATE, and run code
--- of its own with the rights of everybody who writes the table.
+-- Statements that revoke other roles' right to create triggers on the table or its partitions; NULL
+-- if none has it. Such a role can replace the guard against TRUNCATE, and run code with the rights
+-- of every role that writes the table.
 CREATE OR REPLACE FUNCTION fenced.trigger_revokes(target regclass) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-AS $$
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT string_agg(format('REVOKE TRIGGER ON %s FROM %s', c.oid::regclass, coalesce(quote_ident(r.rolname), 'PUBLIC')), '; ')
     FROM pg_class c, aclexplode(c.relacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee
     WHERE (c.oid = target OR c.oid IN (SELECT relid FROM pg_partition_tree(target)))
       AND a.privilege_type = 'TRIGGER' AND a.grantee <> c.relowner AND r.rolsuper IS NOT TRUE
 $$;
 
--- The SQL of the expression that a view gives, with every name resolved. The settings decide what one
--- row's resource is as text, whatever those of a writer are: the triggers have the same.
+-- The SQL of a view's expression, with every name resolved. The settings fix the text of a row's
+-- resource, whatever a writer's settings are: the triggers have the same.
 CREATE OR REPLACE FUNCTION fenced.resolved(reading regclass) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 SET DateStyle = 'ISO, MDY' SET IntervalStyle = 'postgres' SET TimeZone = 'UTC' SET bytea_output = 'hex'
@@ -499,10 +497,9 @@ SET transform_null_equals = off SET array_nulls = on SET xmlbinary = 'base64' SE
 SET lc_monetary = 'C' SET lc_numeric = 'C' SET lc_time = 'C' SET default_text_search_config = 'pg_catalog.simple'
 AS $$ SELECT substring(pg_get_viewdef(reading) FROM '^\s*SELECT (.*) AS fenced_resource\s+FROM ONLY ') $$;
 
--- Guards a table, with an expression that is read by the search path `path`.
+-- Guards a table. The expression is read with the search path `path`.
 CREATE OR REPLACE FUNCTION fenced.guard_by_path(target regclass, expression text, path text) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-AS $guard$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $guard$
 DECLARE
   relation record;
   routine text;
@@ -528,15 +525,15 @@ BEGIN
   PERFORM fenced.unguard(target);
   routine := format('%I.%I', relation.nspname, 'fenced_guard_' || target::oid);
 
-  -- The server reads the expression by the caller's path and keeps it in a view, as a tree of objects.
-  -- Until the path is put back, each statement here is qualified.
+  -- A view makes the server read the expression with the caller's path, and keep the objects that
+  -- its names mean. Until the path is restored, each statement here is qualified.
   reading := format(E'CREATE VIEW %s AS SELECT (%s\n)::pg_catalog.text AS fenced_resource FROM ONLY %s AS %I',
     routine, expression, target, relation.relname);
   PERFORM set_config('search_path', path, true);
   EXECUTE reading;
   PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 
-  -- Whoever owns what the expression uses decides what it gives, and runs code as everybody who writes.
+  -- The owner of an object in the expression decides its result, and runs code as every writer.
   FOR part IN
     WITH RECURSIVE used (classid, objid) AS (
       SELECT d.refclassid, d.refobjid FROM pg_depend d JOIN pg_rewrite v ON d.classid = 'pg_rewrite'::regclass AND d.objid = v.oid
@@ -572,12 +569,13 @@ BEGIN
 
   resource := fenced.resolved(routine::regclass);
   EXECUTE format('DROP VIEW %s', routine);
-  -- What triggers cannot give, such as the row as a value of the table's type, is refused here, not when the first row is written.
+  -- Triggers lack some values, such as the row as a value of the table's type. Such an expression
+  -- fails here, and not when the first row is written.
   EXECUTE format('CREATE VIEW %s AS SELECT %s FROM (SELECT r.* FROM ONLY %s AS r) AS %I', routine, resource, target, relation.relname);
   EXECUTE format('DROP VIEW %s', routine);
   settings := (SELECT string_agg(format('SET %s = %L', split_part(c, '=', 1), substr(c, strpos(c, '=') + 1)), ' ')
     FROM pg_proc, unnest(proconfig) AS c WHERE oid = 'fenced.resolved(regclass)'::regprocedure AND NOT starts_with(c, 'search_path='));
-  -- Not CREATE OR REPLACE: somebody else's function of that name would stay theirs.
+  -- Not CREATE OR REPLACE: a function of another role would keep its owner.
   EXECUTE format($create$
     CREATE FUNCTION %1$s() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp %3$s AS %2$L
     $create$, routine, format($body$
@@ -615,26 +613,26 @@ END
 END
 $guard$;
 
--- From now on every row of the table can be written only in transactions that presented a token for its resource: the text
--- that the expression over its columns gives. Again with another expression, it takes the place of the first. For the owner of the
--- table. The trigger is a constraint trigger, which nobody can replace; AFTER, so that it sees what is
--- stored; ENABLE ALWAYS, so that replication does not pass it. Partitions that come later are guarded against
--- everything but their own TRUNCATE; calling this again mends that.
+-- Lets every row of the table be written only in transactions that presented a token for its
+-- resource. The expression gives the resource from the row's columns. A second call replaces the first.
+-- For the owner of the table. The names in the expression keep the meaning that they have for the
+-- caller now.
 --
--- The names in the expression mean what they mean to the caller now, and never anything else.
+-- The row trigger is a constraint trigger, which no role can replace. It comes AFTER, so it sees
+-- the stored row. It is ENABLE ALWAYS, so replication does not pass it. Later partitions are
+-- guarded against everything but their own TRUNCATE, until this is called again.
 CREATE OR REPLACE FUNCTION fenced.guard(target regclass, expression text) RETURNS void
 LANGUAGE sql VOLATILE
 RETURN fenced.guard_by_path(target, expression, pg_catalog.current_setting('search_path'));
 
--- What changes when somebody changes the function.
+-- A hash that changes with the function.
 CREATE OR REPLACE FUNCTION fenced.digest(routine regprocedure) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS 'SELECT md5(pg_get_functiondef(routine))';
 
--- Each guarded table with its expression. `problem` is NULL if the guard is as `guard` made it.
+-- The guarded tables with their expressions. `problem` is NULL if the guard is as `guard` made it.
 CREATE OR REPLACE FUNCTION fenced.guards() RETURNS TABLE (target regclass, expression text, problem text)
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-AS $$
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT c.oid::regclass,
     -- Its arguments are the digest, of 32 bytes, and the expression. A zero byte ends each.
     CASE WHEN t.tgnargs = 2 THEN convert_from(substr(t.tgargs, 34, length(t.tgargs) - 34), getdatabaseencoding()) END,
@@ -662,12 +660,11 @@ AS $$
     ORDER BY 1
 $$;
 
--- Takes the guard away again; does nothing where there is none.
+-- Removes the guard, if there is one.
 CREATE OR REPLACE FUNCTION fenced.unguard(target regclass) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  -- Another database, from which this one was restored, may have given it the name.
+  -- In a restored database, the function has the name that the first database gave it.
   named CONSTANT oid := (SELECT tgfoid FROM pg_trigger WHERE tgrelid = target AND tgname = 'fenced_guard');
   routine regprocedure;
   partition regclass;
@@ -676,7 +673,7 @@ BEGIN
     EXECUTE format('DROP TRIGGER IF EXISTS fenced_guard_truncate ON %s', partition);
   END LOOP;
   EXECUTE format('DROP TRIGGER IF EXISTS fenced_guard ON %s', target);
-  -- Only by its own name: a trigger of version 2 could be replaced, and then has a function of somebody else.
+  -- Only by its own name: another role's trigger may have taken the guard's name.
   FOR routine IN SELECT p.oid FROM pg_proc p JOIN pg_class c ON c.oid = target JOIN pg_roles r ON r.oid = p.proowner
       WHERE p.pronargs = 0 AND (p.proname = 'fenced_guard_' || target::oid OR p.oid = named AND p.proname ~ '^fenced_guard_[0-9]+$')
         AND (r.oid = c.relowner OR r.rolsuper) LOOP
@@ -685,89 +682,71 @@ BEGIN
 END
 $$;
 
--- Writes a document, or deletes it where the body is NULL. Gives its new version; NULL where `expected` is not the present one.
-CREATE OR REPLACE FUNCTION fenced.put_record(collection text, id text, body jsonb, token bigint, write_id uuid, expected bigint DEFAULT NULL)
-RETURNS bigint
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
+-- Writes a document, or deletes it if the body is NULL. `expected` is the version to be replaced,
+-- 0 for no document, NULL for any. Gives the new version; NULL if another one is there.
+CREATE OR REPLACE FUNCTION fenced.put_record(collection text, id text, body jsonb, token bigint,
+  write_id uuid, expected bigint DEFAULT NULL) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   written bigint;
 BEGIN
   INSERT INTO fenced.record AS r (collection, id, body, token, version, write_id)
-    VALUES (put_record.collection, put_record.id, put_record.body, put_record.token, 1 + coalesce(expected, 0), put_record.write_id)
+    SELECT put_record.collection, put_record.id, put_record.body, put_record.token, 1,
+      put_record.write_id
+    -- Rows stay for ever. So a version that is expected now cannot come later.
+    WHERE coalesce(expected, 0) = 0 OR EXISTS (SELECT FROM fenced.record r
+      WHERE r.collection = put_record.collection AND r.id = put_record.id)
     ON CONFLICT ON CONSTRAINT record_pkey DO UPDATE
-      SET body = EXCLUDED.body, token = EXCLUDED.token, version = r.version + 1, write_id = EXCLUDED.write_id
-      WHERE r.token <= EXCLUDED.token AND r.version = coalesce(expected, r.version)
+      SET body = EXCLUDED.body, token = EXCLUDED.token, version = r.version + 1,
+        write_id = EXCLUDED.write_id
+      WHERE r.token <= EXCLUDED.token
+        AND (expected IS NULL OR expected = CASE WHEN r.body IS NULL THEN 0 ELSE r.version END)
     RETURNING r.version INTO written;
   IF NOT FOUND THEN
-    PERFORM fenced.refuse_lower(collection, id, token);
+    PERFORM fenced.refuse(r.collection || '/' || r.id, put_record.token, r.token)
+      FROM fenced.record r WHERE r.collection = put_record.collection AND r.id = put_record.id
+        AND r.token > put_record.token;
   END IF;
   RETURN written;
 END
 $$;
 
--- Raises UF001 where the document has seen a higher token.
-CREATE OR REPLACE FUNCTION fenced.refuse_lower(collection text, id text, token bigint) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-  highest CONSTANT bigint := (SELECT r.token FROM fenced.record r
-    WHERE r.collection = refuse_lower.collection AND r.id = refuse_lower.id);
+-- Raises the ratchet of a document, and gives the document as this token protects it. The body is
+-- NULL if it was deleted, or never written; then it gets a row of version 0.
+CREATE OR REPLACE FUNCTION fenced.claim_record(collection text, id text, claimed bigint)
+RETURNS TABLE (body text, token bigint, version bigint, write_id uuid)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  IF highest > token THEN
-    PERFORM fenced.refuse(collection || '/' || id, token, highest);
-  END IF;
-END
-$$;
-
--- Moves the ratchet of a document without changing it. One that never was written gets a row without a body, of version 0.
-CREATE OR REPLACE FUNCTION fenced.claim_record(collection text, id text, token bigint) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-  INSERT INTO fenced.record AS r (collection, id, token, version)
-    VALUES (claim_record.collection, claim_record.id, claim_record.token, 0)
-    ON CONFLICT ON CONSTRAINT record_pkey DO UPDATE SET token = EXCLUDED.token WHERE r.token < EXCLUDED.token;
+  RETURN QUERY INSERT INTO fenced.record AS r (collection, id, token, version)
+    VALUES (claim_record.collection, claim_record.id, claimed, 0)
+    ON CONFLICT ON CONSTRAINT record_pkey
+    DO UPDATE SET token = EXCLUDED.token WHERE r.token <= EXCLUDED.token
+    RETURNING r.body::text, r.token, r.version, r.write_id;
   IF NOT FOUND THEN
-    PERFORM fenced.refuse_lower(collection, id, token);
+    PERFORM fenced.refuse(r.collection || '/' || r.id, claimed, r.token) FROM fenced.record r
+      WHERE r.collection = claim_record.collection AND r.id = claim_record.id AND r.token > claimed;
   END IF;
 END
 $$;
 
--- A document with what is known of it. The body is NULL where it was deleted, or only claimed.
+-- A document. The body is NULL if it was deleted, or only claimed.
 CREATE OR REPLACE FUNCTION fenced.get_record(collection text, id text)
 RETURNS TABLE (body text, token bigint, version bigint, write_id uuid)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS 'SELECT r.body::text, r.token, r.version, r.write_id FROM fenced.record r
-  WHERE r.collection = get_record.collection AND r.id = get_record.id';
+AS $$ SELECT r.body::text, r.token, r.version, r.write_id FROM fenced.record r
+  WHERE r.collection = get_record.collection AND r.id = get_record.id $$;
 
--- Claims a document and gives it as it is while no higher token has been seen.
-CREATE OR REPLACE FUNCTION fenced.claim_and_get_record(collection text, id text, claimed bigint)
-RETURNS TABLE (body text, token bigint, version bigint, write_id uuid)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-  PERFORM fenced.claim_record(collection, id, claimed);
-  -- A row with this token is of nobody later, in whichever statement it is read.
-  RETURN QUERY SELECT r.body::text, r.token, r.version, r.write_id FROM fenced.record r
-    WHERE r.collection = claim_and_get_record.collection AND r.id = claim_and_get_record.id AND r.token = claimed;
-  IF NOT FOUND THEN
-    PERFORM fenced.refuse_lower(collection, id, claimed);
-  END IF;
-END
-$$;
-
--- What a role needs to write with tokens.
+-- The functions that a role needs to write with tokens.
 CREATE OR REPLACE FUNCTION fenced.writer_functions() RETURNS text
-LANGUAGE sql IMMUTABLE
-AS $$ SELECT 'fenced.advance(text, bigint), fenced.present(text, bigint), fenced.present(text[], bigint), fenced.highest(text),
-  fenced.enter(text[], bigint, integer, text, uuid, boolean), fenced.settle(uuid), fenced.put_record(text, text, jsonb, bigint, uuid, bigint),
-  fenced.claim_record(text, text, bigint), fenced.claim_and_get_record(text, text, bigint), fenced.get_record(text, text)' $$;
+LANGUAGE sql IMMUTABLE AS $$ SELECT 'fenced.advance(text, bigint), fenced.present(text, bigint),
+  fenced.present(text[], bigint, integer, uuid, boolean), fenced.highest(text),
+  fenced.settle(uuid, integer), fenced.put_record(text, text, jsonb, bigint, uuid, bigint),
+  fenced.claim_record(text, text, bigint), fenced.get_record(text, text)' $$;
 
--- Lets a role present tokens: it can then raise a ratchet, and neither lower nor delete one. 'public' is everybody.
+-- Lets a role present tokens, and so raise ratchets, but neither lower nor delete them. 'public' is
+-- every role.
 CREATE OR REPLACE FUNCTION fenced.allow(role_name text) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   grantee CONSTANT text := CASE role_name WHEN 'public' THEN 'PUBLIC' ELSE quote_ident(role_name) END;
 BEGIN
@@ -777,16 +756,15 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION fenced.disallow(role_name text) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM %s', fenced.writer_functions(),
     CASE role_name WHEN 'public' THEN 'PUBLIC' ELSE quote_ident(role_name) END);
 END
 $$;
 
--- Nobody but the owner may do anything at first, save what touches no table. Rights that were given or taken before stay:
--- whoever could present tokens to an earlier version can do so to this one.
+-- At first only the owner may do anything that touches a table. Earlier grants and revokes stay. A
+-- role that could present tokens to version 4 can do so to this one.
 DO $$
 DECLARE
   routine regprocedure;
@@ -795,11 +773,13 @@ BEGIN
   IF (SELECT nspacl IS NULL FROM pg_namespace WHERE nspname = 'fenced') THEN
     GRANT USAGE ON SCHEMA fenced TO PUBLIC;
   END IF;
-  FOR routine IN SELECT oid FROM pg_proc WHERE pronamespace = 'fenced'::regnamespace AND proacl IS NULL
-      AND (prosecdef OR proname IN ('allow', 'disallow')) LOOP
+  FOR routine IN SELECT oid FROM pg_proc
+      WHERE pronamespace = 'fenced'::regnamespace AND proacl IS NULL
+        AND (prosecdef OR proname IN ('allow', 'disallow')) LOOP
     EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', routine);
   END LOOP;
-  FOR role_name IN SELECT coalesce(r.rolname, 'public') FROM pg_proc p, aclexplode(p.proacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee
+  FOR role_name IN SELECT coalesce(r.rolname, 'public')
+      FROM pg_proc p, aclexplode(p.proacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee
       WHERE p.oid = 'fenced.advance(text, bigint)'::regprocedure AND a.grantee <> p.proowner LOOP
     PERFORM fenced.allow(role_name);
   END LOOP;

@@ -1,40 +1,41 @@
 import { schema } from './schema.generated.js';
 import '../node-version.js';
 import { checkFunction, checkObject, checkWholeNumber } from '../core/check.js';
-import {
-  ConflictError,
-  InvalidArgumentError,
-  type Settlement,
-  StoreUnavailableError,
-} from '../core/errors.js';
+import { InvalidArgumentError, type Settlement, StoreUnavailableError } from '../core/errors.js';
 import { shown } from '../core/shown.js';
 import { parseToken, type TokenLike } from '../core/token.js';
-import { publish, publishOutcome, type WriteEvent } from '../events.js';
+import { publishOutcome, type WriteEvent } from '../events.js';
 import {
   isCancellation,
-  isSerializationFailure,
-  isServerError,
   type PostgresClient,
   type PostgresPool,
   type PostgresResult,
   type ServerError,
 } from './client.js';
-import { nameOf, refusal } from './failures.js';
+import { Connections } from './connections.js';
+import { GUARD_IN_DANGER, NOT_ALLOWED, refusal } from './failures.js';
 import {
   type CheckedFence,
   checkFence,
-  checkResource,
-  checkWriteId,
-  complaintAboutName,
+  checkName,
   type Fence,
+  isNoted,
   LIMIT_MS_MAX,
   type TransactionOptions,
 } from './fence.js';
 import { runClaim, runQuery } from './query.js';
 import { FencedRecords } from './records.js';
+import { untilSerialized } from './retry.js';
 import { type Runtime, systemRuntime } from './runtime.js';
-import { Connections, type Session } from './session.js';
-import { BEGIN, COMMIT, checkSingle, checkStatement, presentation } from './statements.js';
+import type { Session } from './session.js';
+import {
+  begin,
+  COMMIT,
+  checkNoCopy,
+  checkStatement,
+  type PresentingStatement,
+  presentingStatement,
+} from './statements.js';
 import { type FencedTransaction, runTransaction } from './transaction.js';
 
 export { asFencedError } from './as-fenced-error.js';
@@ -56,256 +57,238 @@ export type {
   PostgresClient,
   PostgresPool,
   PostgresResult,
+  PresentingStatement,
   Runtime,
   TransactionOptions,
 };
 
 export interface FencedPostgresOptions {
   /**
-   * The caller's `pg.Pool`; or its connected `pg.Client`, which is then used by one transaction after the other, and by
-   * nobody else meanwhile. Both stay the caller's: this library listens to the `error` events of a connection only while it uses it, so that a
-   * listener for `error` on the pool itself remains necessary.
+   * The caller's `pg.Pool`, or a connected `pg.Client`, which then runs one transaction at a time
+   * and nothing else meanwhile. The caller closes it. The pool needs a listener for `error`: this
+   * library listens to a connection only while it uses it.
    */
   readonly pool: PostgresPool | PostgresClient;
   /**
-   * How long, in milliseconds, a writer may wait for a connection and for another writer of its resource, and then hold the
-   * resource until the server ends its transaction: from 1 to 2147483647. A `lease` says that better.
-   * Before PostgreSQL 17 the second limit counts for each statement, and for each pause between two.
+   * Milliseconds, 1 to 2147483647. A writer waits so long for a connection and for another writer
+   * of its resource, and then holds the resource so long. A `lease` takes its place. Before
+   * PostgreSQL 17, the second limit counts for each statement and for each pause between two.
    * @default 10000
    */
   readonly holdMs?: number;
 }
 
-/** A statement for another driver, with the values of its parameters. */
-export interface PresentingStatement {
-  readonly text: string;
-  readonly values: (string | null)[];
-}
-
 export interface PruneOptions {
-  /** What the names begin with; `''` for all. Their tokens must come from one lock service. */
+  /** The beginning of the names; `''` for all. Their tokens must come from one lock service. */
   readonly prefix: string;
-  /** How long, in milliseconds, their tokens must not have grown: longer than any lease lasts. */
+  /** Milliseconds for which their tokens have not grown; longer than any lease lasts. */
   readonly olderThanMs: number;
   /**
-   * The highest token that may be forgotten. It takes the place of the check that names which stay have no lower tokens.
+   * The highest token that may be forgotten. It replaces the check that no name which stays has a
+   * lower token.
    * @default none
    */
   readonly upTo?: TokenLike;
 }
 
 export interface Pruned {
-  /** How many names were forgotten. */
+  /** Number of forgotten names. */
   readonly names: number;
   /** The lowest token with which a forgotten name can be written from now on. */
   readonly floor: bigint;
-  /** The name with the lowest token among those that stay, if more could be forgotten without it; else null. */
+  /** The name whose low token kept the floor down; null if all that are old enough could go. */
   readonly heldBackBy: string | null;
 }
 
 /** A guarded table. */
 export interface Guard {
-  /** As in SQL, with its schema where the search path of the connection does not have it. */
+  /** As in SQL, with its schema if that is not in the connection's search path. */
   readonly table: string;
-  /** The SQL that gives a row's resource; null where an earlier version made the guard. */
+  /** The SQL that gives a row's resource; null if another version made the guard. */
   readonly expression: string | null;
-  /** What is wrong with the guard; null where it is as `guard` made it. */
+  /** The problem of the guard; null if it is as `guard` made it. */
   readonly problem: string | null;
 }
 
-/** The schema that this release needs: what `fenced.version()` of its schema.sql returns. */
-const SCHEMA_VERSION = 4;
+/** The schema that this release needs: the number in `fenced.version()` of its schema.sql. */
+const SCHEMA_VERSION = 5;
 
-/** For a look at all of the ratchet: 100 million rows take less. */
+/** Limit for a scan of the whole ratchet. 100 million rows take less. */
 const SCAN_LIMIT_MS = 600_000;
 
 /** A hundred years. */
 const OLDER_THAN_MS_MAX = 3_155_760_000_000;
 
-const BACKOFF_BASE_MS = 10;
-const BACKOFF_MAX_MS = 500;
-
 /**
- * Writes to PostgreSQL that are refused once a higher token was presented: check and write are one transaction,
- * and the server itself does both.
+ * Writes to PostgreSQL that are refused once a higher token was presented. Check and write are one
+ * transaction, and the server does both.
  *
- * Holds under READ COMMITTED, REPEATABLE READ and SERIALIZABLE: no transaction of a lower token commits after one of a higher
- * token, and what lower tokens committed is visible to every statement of a higher one.
- * Not promised: anything about statements that go to the same tables without presenting a token.
+ * Invariant: no transaction of a lower token commits after one of a higher token. Every statement
+ * of a higher token sees what lower tokens committed. That holds on each isolation level.
+ *
+ * Not promised: anything about statements that go to the same tables without a token.
  */
 export class FencedPostgres {
   readonly #connections: Connections;
-  readonly #holdMs: number;
-  readonly #runtime: Runtime;
 
   /** @throws {InvalidArgumentError} */
   constructor(options: FencedPostgresOptions, runtime: Runtime = systemRuntime) {
     checkObject('options', options);
     const { pool, holdMs = 10_000 } = options;
-    if (
-      typeof (pool as Partial<PostgresPool & PostgresClient> | undefined)?.connect !== 'function'
-    ) {
+    if (typeof (pool as Partial<PostgresPool> | undefined)?.connect !== 'function')
       throw new InvalidArgumentError('pool must be a pg.Pool or a connected pg.Client');
-    }
     checkWholeNumber('holdMs', holdMs, 1, LIMIT_MS_MAX);
-    this.#connections = new Connections(pool, runtime);
-    this.#holdMs = holdMs;
-    this.#runtime = runtime;
+    this.#connections = new Connections(pool, holdMs, runtime);
   }
 
   /**
-   * Creates the schema `fenced` where it is missing or older; does nothing, and needs no rights, where it is not.
-   * Several processes may do so at once, also of different releases. The role needs `CREATE` on the database, and owns the ratchet
-   * from then on; other roles need `SELECT fenced.allow('role')`.
+   * Creates or upgrades the schema `fenced`. If it is there already, this does nothing and needs no
+   * rights. Several processes may install at once. The role needs `CREATE` on the database and owns
+   * the ratchet from then on. Other roles need `SELECT fenced.allow('role')`.
    *
-   * @throws {StoreSetupError} where the role may not.
+   * @throws {StoreSetupError} the role may not
    */
   async install(): Promise<void> {
     await this.#ask(async (session) => {
-      if ((await installedVersion(session)) < SCHEMA_VERSION) {
+      if ((await installedVersion(session)) < SCHEMA_VERSION)
         await session.query(`BEGIN; ${schema}; COMMIT`);
-      }
     });
   }
 
   /**
-   * Runs `work` in one transaction behind the ratchet, and commits. `work` is run again, with the same token, where the server
-   * rolled the transaction back because of others, so it must have no effects elsewhere.
-   * Two round trips beside those of `work`; two more where the token was accepted before, and is not at once.
+   * Runs `work` in one transaction that holds the ratchet, and commits. If the server rolls it back
+   * because of others, `work` runs again with the same token, so it must have no effects elsewhere.
+   * Takes two round trips besides those of `work`.
    *
-   * @returns what `work` returned, once the server has said that it is committed.
-   * @throws {StaleTokenError} a higher token was presented before: nothing was written.
-   * @throws {ConflictError} others held the resource, or kept interfering: nothing was written.
-   * @throws {StoreUnavailableError} the connection was lost, or the server ended it, before `COMMIT`: nothing was written.
-   * @throws {OutcomeUnknownError} the connection was lost after `COMMIT` was sent, or after `work` may have sent it; or `work` did.
-   * @throws {StoreSetupError} address, credentials, rights or schema are wrong: nothing was written.
-   * @throws {InvalidTokenError | InvalidArgumentError} the call is wrong: nothing was sent.
-   * @throws whatever `work` throws, unchanged, and the reason of an aborted signal: nothing was written.
+   * @returns the result of `work`, after the commit
+   * @throws {StaleTokenError} a higher token was presented before; nothing was written
+   * @throws {ConflictError} others held the resource, or kept interfering; nothing was written
+   * @throws {StoreUnavailableError} the connection was lost, or the server ended it, before COMMIT;
+   *   nothing was written
+   * @throws {OutcomeUnknownError} the connection was lost after COMMIT was sent, or after `work`
+   *   may have sent it; or `work` did send it
+   * @throws {StoreSetupError} address, credentials, rights or schema are wrong; nothing was written
+   * @throws {InvalidTokenError | InvalidArgumentError} the call is wrong; nothing was sent
+   * @throws the errors of `work`, unchanged, and the reason of an aborted signal; nothing was
+   *   written
    */
   async transaction<Result, Client = PostgresClient>(
     options: TransactionOptions,
     work: (tx: FencedTransaction<Client>) => Promise<Result>,
   ): Promise<Result> {
-    const fence = checkFence(options, this.#holdMs);
+    const fence = checkFence(options, this.#connections.holdMs);
     checkFunction('work', work);
     return this.#write('transaction', fence, (session) => runTransaction(session, fence, work));
   }
 
   /**
-   * A transaction of one statement, in one round trip (in two where the token was accepted before, and is not at once; in three with
-   * pg-native, or with pg's own `pipeline`). Errors as
-   * `transaction`, with one more case of `OutcomeUnknownError`: the rows that came back could not be read.
+   * Runs one statement in a transaction, in one round trip. pg-native, and pg's own `pipeline`,
+   * take four. Errors as `transaction`. `OutcomeUnknownError` can also mean that the rows which
+   * came back could not be read.
    */
   async query<Row = Record<string, unknown>>(
     options: TransactionOptions,
     text: string,
     values?: readonly unknown[],
   ): Promise<PostgresResult<Row>> {
-    const fence = checkFence(options, this.#holdMs);
+    const fence = checkFence(options, this.#connections.holdMs);
     checkStatement(text, values);
-    checkSingle(text);
-    const statement = values ? { text, values } : { text };
-    return this.#write('query', fence, (session) => runQuery<Row>(session, fence, statement));
+    checkNoCopy(text);
+    return this.#write('query', fence, (session) =>
+      runQuery<Row>(session, fence, { text, values }),
+    );
   }
 
   /**
-   * Presents the token without writing: from now on lower ones are refused, so that what is read next cannot be changed by
-   * an earlier holder. One round trip; claiming again is harmless. Errors as `transaction`.
+   * Presents the token without writing, in one round trip. Lower tokens are refused then, so no
+   * earlier holder can change what is read next. Claiming again is harmless. Errors as
+   * `transaction`.
    */
   async claim(options: Fence): Promise<void> {
-    const fence = checkFence(options, this.#holdMs);
+    const fence = checkFence(options, this.#connections.holdMs);
     await this.#write('claim', fence, (session) => runClaim(session, fence));
   }
 
   /**
-   * A parameterised statement that presents the token in a transaction of the caller's own, with any driver or ORM. It must be the
-   * first statement of that transaction, which must be READ COMMITTED. The token counts until the transaction ends. The time limit of the
-   * transaction, from `lease` or `holdMs`, is counted from this call, so send it at once.
+   * Makes the statement that presents the token in a transaction of another driver or ORM. It must
+   * be the first statement of that transaction, which must be READ COMMITTED. The token counts
+   * until the transaction ends. Its time limit, from `lease` or `holdMs`, counts from this call:
+   * send it at once.
    *
-   * Errors are the driver's own: `asFencedError` finds a `StaleTokenError` in them. Nobody runs the transaction again,
-   * and nobody checks that the statement was sent: `guard` the table to be sure.
+   * Errors are those of the driver; `asFencedError` finds a `StaleTokenError` in them. The library
+   * neither repeats the transaction, nor checks that the statement was sent: `guard` the table.
    *
-   * @returns the text, with a parameter `$1` to `$5` for each of the values, in order; all are strings or null.
-   * @throws {InvalidTokenError | InvalidArgumentError} the call is wrong, or the lease is over.
-   * @throws the reason of an aborted signal.
+   * @returns the text, and a value for each of its parameters `$1` to `$4`: strings or null
+   * @throws {InvalidTokenError | InvalidArgumentError} the call is wrong, or the lease is over
+   * @throws the reason of an aborted signal
    */
   presenting(fence: Omit<Fence, 'attemptsMax'>): PresentingStatement {
-    const checked = checkFence(fence, this.#holdMs);
+    const checked = checkFence(fence, this.#connections.holdMs);
     if (checked.isolation !== 'read committed')
       throw new InvalidArgumentError(
         `presenting needs a transaction under READ COMMITTED isolation=${checked.isolation}`,
       );
     checked.signal?.throwIfAborted();
-    return presentation(checked);
+    return presentingStatement(checked);
   }
 
-  /** A name for a write, unlike all others: to be given to it as `writeId`, and after an unknown outcome to `settle`. */
+  /** A new name for a write. Pass it as `writeId`, and to `settle` after an unknown outcome. */
   newWriteId(): string {
-    return this.#runtime.timedId();
+    return this.#connections.runtime.timedId();
   }
 
   /**
-   * What became of a write that was given this `writeId`. The answer is final: one that is still under way is waited for, for
-   * `holdMs` at most, and one that has not reached the server yet will be refused.
+   * Reports the outcome of the write with this `writeId`. The answer is final. A write that is
+   * under way is waited for, up to `holdMs`. One that has not reached the server will be refused.
    *
-   * @returns `applied`; `not-applied`: it is not applied and never will be; `unknown` where the id is older than 23 hours or
-   * was not given to the write (the ids of errors of such writes are of another kind), or the write is still under way.
-   * @throws {StoreUnavailableError} no answer: ask again.
+   * @returns `applied`, or `not-applied`, now and for ever. `unknown` means one of these:
+   * - the write is still under way
+   * - the id is older than 23 hours
+   * - the write had no `writeId`, and its error has an id of another kind
+   * @throws {StoreUnavailableError} no answer: ask again
    */
   async settle(writeId: string): Promise<Settlement> {
-    if (!checkWriteId(writeId)) return 'unknown';
-    return this.#ask(async (session) => {
-      try {
-        const results = await session.batch<{ outcome: 'applied' | 'refused' | 'unknown' }>([
-          { text: 'BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE' },
-          {
-            text: "SELECT pg_catalog.set_config('lock_timeout', $1, true)",
-            values: [`${this.#holdMs}`],
-          },
-          { text: 'SELECT fenced.settle($1::pg_catalog.uuid) AS outcome', values: [writeId] },
-          { text: 'COMMIT' },
-        ]);
-        const { outcome = 'unknown' } = results[2]?.rows[0] ?? {};
-        // The schema has its own word, which earlier releases read.
-        return outcome === 'refused' ? 'not-applied' : outcome;
-      } catch (error) {
-        if (!isServerError(error) || error.code !== '55P03' || !(await session.rollBack()))
-          throw error;
-        return 'unknown';
-      }
-    });
+    if (!isNoted(writeId)) return 'unknown';
+    const { outcome } = await this.#askInTransaction<{ outcome: Settlement }>(
+      'SELECT fenced.settle($1, $2) AS outcome',
+      [writeId, this.#connections.holdMs],
+    );
+    return outcome;
   }
 
   /**
-   * Forgets names that will not come back, so that the ratchet does not grow for ever. It first raises a floor to their highest token:
-   * a forgotten or new name with the prefix can be written only with a token that is not below the floor. So no stale write
-   * passes. For the owner of the schema. It works in small steps, next to all other calls.
+   * Forgets names that will not come back, so that the ratchet does not grow for ever. Before that
+   * it raises a floor to their highest token. A forgotten or new name with the prefix then needs a
+   * token that is not below the floor, so no stale write passes. It works in small steps beside all
+   * other calls. For the owner of the schema.
    *
-   * The lock service must give a name that comes back a token above the floor. PostgresLock does, Redlock once its nodes have
-   * forgotten the name: docs/postgres.md has the conditions. Otherwise each write of the name is a `StaleTokenError` which says so,
-   * until an operator calls `fenced.reset`.
+   * The lock service must give a name that comes back a token above the floor: docs/postgres.md has
+   * the conditions. Otherwise each write of the name is a `StaleTokenError` that says so, until an
+   * operator calls `fenced.reset`.
    *
-   * @throws {StoreSetupError} where the role may not, or the schema is an earlier one.
-   * @throws {StoreUnavailableError} the connection was lost: what was forgotten before stays forgotten. Call again.
-   * @throws {InvalidArgumentError | InvalidTokenError} nothing was sent.
+   * @throws {StoreSetupError} the role may not, or the schema has another version
+   * @throws {StoreUnavailableError} the connection was lost; names may be forgotten. Call again.
+   * @throws {InvalidArgumentError | InvalidTokenError} nothing was sent
    */
   async prune(options: PruneOptions): Promise<Pruned> {
     checkObject('options', options);
     const { prefix, olderThanMs, upTo } = options;
-    const complaint = complaintAboutName(prefix === '' ? 'all' : prefix);
-    if (complaint) throw new InvalidArgumentError(`prefix ${complaint}`);
+    if (prefix !== '') checkName('prefix', prefix);
     checkWholeNumber('olderThanMs', olderThanMs, 0, OLDER_THAN_MS_MAX);
-    // An interval as text has no more than 2^31 milliseconds before PostgreSQL 15.
+    // Before PostgreSQL 15, an interval as text has at most 2^31 milliseconds.
     const names = [prefix, olderThanMs / 1_000];
-    const raised = await this.#inTransaction<{ floor: string; held_back_by: string | null }>(
-      'SELECT floor::pg_catalog.text, held_back_by FROM fenced.raise_floor($1, pg_catalog.make_interval(secs => $2::pg_catalog.float8), $3::pg_catalog.int8)',
+    const olderThan = 'pg_catalog.make_interval(secs => $2::pg_catalog.float8)';
+    const raised = await this.#askInTransaction<{ floor: string; held_back_by: string | null }>(
+      `SELECT floor::pg_catalog.text, held_back_by
+        FROM fenced.raise_floor($1, ${olderThan}, $3::pg_catalog.int8)`,
       [...names, upTo === undefined ? null : String(parseToken(upTo))],
       SCAN_LIMIT_MS,
     );
     let count = 0;
     for (let page: string | null = '0'; page !== null; ) {
-      const step: { pruned: string; next_page: string | null } = await this.#inTransaction(
-        'SELECT pruned::pg_catalog.text, next_page::pg_catalog.text FROM fenced.prune($1, pg_catalog.make_interval(secs => $2::pg_catalog.float8), $3::pg_catalog.int8)',
+      const step: { pruned: string; next_page: string | null } = await this.#askInTransaction(
+        `SELECT pruned::pg_catalog.text, next_page::pg_catalog.text
+          FROM fenced.prune($1, ${olderThan}, $3::pg_catalog.int8)`,
         [...names, page],
       );
       count += Number(step.pruned);
@@ -314,73 +297,59 @@ export class FencedPostgres {
     return { names: count, floor: BigInt(raised.floor), heldBackBy: raised.held_back_by };
   }
 
-  /** The row that one statement gives, in a transaction of its own of the kind that this library needs. */
-  async #inTransaction<Row>(
-    text: string,
-    values: readonly unknown[],
-    limitMs?: number,
-  ): Promise<Row> {
-    return this.#ask(async (session) => {
-      const statements = [BEGIN['read committed'], { text, values }, COMMIT];
-      const [, result] = await session.batchFromStart<Row>(statements, limitMs);
-      return result?.rows[0] as Row;
-    });
-  }
-
-  /** The highest token that ever wrote to the resource or claimed it; `0n` where there was none. The floor, where it was forgotten. */
+  /**
+   * The highest token that was presented for the resource; `0n` if there was none. For a name that
+   * was forgotten, the floor.
+   */
   async highest(resource: string): Promise<bigint> {
-    checkResource(resource);
+    checkName('resource', resource);
+    const text = 'SELECT fenced.highest($1)::pg_catalog.text AS highest';
     const { rows } = await this.#ask((session) =>
-      session.query<{ highest: string }>('SELECT fenced.highest($1)::pg_catalog.text AS highest', [
-        resource,
-      ]),
+      session.query<{ highest: string }>(text, [resource]),
     );
     return BigInt(rows[0]?.highest ?? 0);
   }
 
   /**
-   * From now on every row of the table can be written only in a transaction that presented a token for the row's resource, by
-   * whatever client: others are refused with SQLSTATE UF002, or UF001 where the token is stale. Again with another expression,
-   * that takes the place of the first. For the owner of the table. docs/postgres.md says what each kind of statement meets.
-   * The names in the expression keep the meaning that they have for the caller's connection now.
+   * Lets every row of the table be written only in transactions that presented a token for the
+   * row's resource, by any client. Others are refused with SQLSTATE UF002, or UF001 if the token is
+   * stale. A second call replaces the expression. docs/postgres.md has the effect on each kind of
+   * statement. Names in the expression keep the meaning that they have for the caller's connection
+   * now. For the owner of the table.
    *
    * @param table as in SQL: `public.invoice`
-   * @param expression SQL over the columns of a row, which gives its resource: `'invoice/' || id`
-   * @throws {InvalidArgumentError} there is no such table, or the expression does not fit it, or uses what belongs to another role.
-   * @throws {StoreSetupError} where the role may not, or other roles may create triggers on the table.
+   * @param expression SQL over a row's columns that gives its resource: `'invoice/' || id`
+   * @throws {InvalidArgumentError} there is no such table, or the expression does not fit it, or
+   *   uses objects of another role
+   * @throws {StoreSetupError} the role may not, or other roles may create triggers on the table
    */
   async guard(table: string, expression: string): Promise<void> {
     checkText('expression', expression);
-    await this.#govern(table, 'SELECT fenced.guard($1::pg_catalog.regclass, $2)', [
-      table,
-      expression,
-    ]);
+    await this.#govern(table, 'SELECT fenced.guard($1::pg_catalog.regclass, $2)', [expression]);
   }
 
-  /** Takes the guard away; does nothing where there is none. Errors as `guard`. */
+  /** Removes the guard, if there is one. Errors as `guard`. */
   async unguard(table: string): Promise<void> {
-    await this.#govern(table, 'SELECT fenced.unguard($1::pg_catalog.regclass)', [table]);
+    await this.#govern(table, 'SELECT fenced.unguard($1::pg_catalog.regclass)');
   }
 
   /**
-   * The guarded tables of the database, each with what is wrong with its guard. Other roles' rights, and what the owner of a
-   * table does, can take a guard away: ask from time to time. Errors as `guard`.
+   * The guarded tables of the database, each with the problem of its guard. Other roles with rights
+   * on a table, and its owner, can remove a guard: ask from time to time. Errors as `guard`.
    */
   async guards(): Promise<Guard[]> {
-    const { rows } = await this.#ask((session) =>
-      session.query<Guard>(
-        'SELECT target::pg_catalog.text AS "table", expression, problem FROM fenced.guards()',
-      ),
-    );
-    return rows;
+    const text =
+      'SELECT target::pg_catalog.text AS "table", expression, problem FROM fenced.guards()';
+    return (await this.#ask((session) => session.query<Guard>(text))).rows;
   }
 
-  async #govern(table: string, call: string, values: readonly string[]): Promise<void> {
+  async #govern(table: string, call: string, values: readonly string[] = []): Promise<void> {
     checkText('table', table);
     await this.#ask(
-      (session) => session.query(call, values),
+      (session) => session.query(call, [table, ...values]),
       (error) =>
-        /^(42501|3F000|UF005)$/.test(error.code) || error.message.includes('function fenced.')
+        [NOT_ALLOWED, '3F000', GUARD_IN_DANGER].includes(error.code) ||
+        error.message.includes('function fenced.')
           ? refusal(error, table)
           : new InvalidArgumentError(`table=${table}: ${error.message}`),
     );
@@ -393,64 +362,50 @@ export class FencedPostgres {
    * @throws {InvalidArgumentError}
    */
   records(collection: string): FencedRecords {
-    return new FencedRecords(collection, this.#connections, this.#holdMs, this.#runtime);
+    return new FencedRecords(collection, this.#connections);
   }
 
+  /** Runs a fenced transaction until the server does not roll it back because of others. */
   #write<Result>(
     operation: WriteEvent['operation'],
     fence: CheckedFence,
     run: (session: Session) => Promise<Result>,
   ): Promise<Result> {
-    const { resources, token, writeId } = fence;
+    const { resources, token, writeId, signal, attemptsMax } = fence;
+    const { runtime } = this.#connections;
+    const retried = { runtime, signal, attemptsMax, place: { resources } };
+    const attempt = (): Promise<Result> =>
+      this.#connections.with({ limitMs: fence.limitMs(), signal }, run).catch((error) => {
+        const isOurs = isCancellation(error) || isCancellation((error as Error).cause);
+        throw signal?.aborted && isOurs ? signal.reason : error;
+      });
     return publishOutcome(
-      () => this.#untilSerialized(fence, run),
+      () => untilSerialized(retried, attempt),
       () => ({ store: 'postgres', operation, resources: [...resources], token }),
       () => writeId,
-      () => this.#runtime.nowMs(),
+      () => runtime.nowMs(),
     );
   }
 
-  async #untilSerialized<Result>(
-    fence: CheckedFence,
-    run: (session: Session) => Promise<Result>,
-  ): Promise<Result> {
-    const { signal } = fence;
-    for (let attempt = 1; ; attempt++) {
-      signal?.throwIfAborted();
-      const waitLimit = { limitMs: fence.limitMs(), signal };
-      try {
-        return await this.#connections.with(waitLimit, run);
-      } catch (error) {
-        const isOurs = isCancellation(error) || isCancellation((error as Error).cause);
-        if (signal?.aborted && isOurs) throw signal.reason;
-        if (!isSerializationFailure(error)) throw error;
-        if (attempt >= fence.attemptsMax) {
-          throw new ConflictError({ resource: nameOf(fence), attempts: attempt }, { cause: error });
-        }
-        publish('fenced:store:retried', () => {
-          const resources = [...fence.resources];
-          return { store: 'postgres', resources, attempt, reason: 'conflict', error };
-        });
-      }
-      const ceilingMs = Math.min(BACKOFF_MAX_MS, BACKOFF_BASE_MS * 2 ** attempt);
-      await this.#runtime.sleep(this.#runtime.random() * ceilingMs, signal);
-    }
+  /** Asks in a READ COMMITTED transaction, whatever the session's default is. Returns one row. */
+  async #askInTransaction<Row>(
+    text: string,
+    values: readonly unknown[],
+    limitMs?: number,
+  ): Promise<Row> {
+    const statements = [begin('read committed'), { text, values }, COMMIT];
+    const results = await this.#ask((session) => session.batch<Row>(statements, limitMs));
+    return results[1]?.rows[0] as Row;
   }
 
-  /** Something that may be asked again however it ended. */
-  async #ask<Answer>(
+  /** Sends a question that may be repeated, however it ended. */
+  #ask<Answer>(
     question: (session: Session) => Promise<Answer>,
-    meaningOf: (error: ServerError) => Error = (error) => refusal(error, 'fenced'),
+    meaningOf = (error: ServerError): Error => refusal(error, 'fenced'),
   ): Promise<Answer> {
-    return this.#connections.with({ limitMs: this.#holdMs, signal: undefined }, async (session) => {
-      try {
-        return await question(session);
-      } catch (error) {
-        const isAlive = await session.rollBack();
-        if (isAlive && isServerError(error)) throw meaningOf(error);
-        throw new StoreUnavailableError('the connection was lost: ask again', { cause: error });
-      }
-    });
+    const lost = (cause: unknown): Error =>
+      new StoreUnavailableError('the connection was lost: ask again', { cause });
+    return this.#connections.ask(question, meaningOf, lost);
   }
 }
 
@@ -460,7 +415,7 @@ function checkText(name: string, value: unknown): void {
     throw new InvalidArgumentError(`${name} must be a non-empty string value=${shown(value)}`);
 }
 
-/** The version of the schema; 0 where there is none. Read, not called: the function may be somebody else's. */
+/** The version of the schema; 0 if there is none. Read, not called: it may be somebody else's. */
 async function installedVersion(session: Session): Promise<number> {
   const { rows } = await session.query<{ version: number | null }>(
     `SELECT pg_catalog.substring(p.prosrc, '[0-9]+')::pg_catalog.int4 AS version FROM pg_catalog.pg_proc AS p

@@ -1,0 +1,155 @@
+import { StoreSetupError, StoreUnavailableError } from '../core/errors.js';
+import {
+  isServerError,
+  type PostgresClient,
+  type PostgresPool,
+  type PostgresPoolClient,
+  type ServerError,
+} from './client.js';
+import type { Runtime } from './runtime.js';
+import { Session } from './session.js';
+import { type WaitLimit, within } from './within.js';
+
+/** Lends connections of the caller's pool, or the caller's only client to one user at a time. */
+export class Connections {
+  /** Default limit for a wait. */
+  readonly holdMs: number;
+  readonly runtime: Runtime;
+  readonly #borrow: (limitMs: number) => Promise<Session>;
+
+  constructor(pool: PostgresPool | PostgresClient, holdMs: number, runtime: Runtime) {
+    this.holdMs = holdMs;
+    this.runtime = runtime;
+    // In pg, pools and clients have `connect` and `query`. Only clients quote literals.
+    this.#borrow = (limitMs) =>
+      'escapeLiteral' in pool
+        ? borrowClient(pool, runtime, limitMs)
+        : borrowFrom(pool, runtime, limitMs);
+  }
+
+  /**
+   * Runs `use` on a connection that is ready for a transaction. If the signal aborts meanwhile, the
+   * running statement is cancelled.
+   *
+   * @throws {StoreUnavailableError} no connection within the limit
+   * @throws {StoreSetupError} address, credentials or the connection's state are wrong
+   */
+  async with<Result>(
+    waitLimit: WaitLimit,
+    use: (session: Session) => Promise<Result>,
+  ): Promise<Result> {
+    const session = await this.#checkOut(waitLimit);
+    const { signal } = waitLimit;
+    const interrupt = (): void => void session.interrupt(signal?.reason);
+    signal?.addEventListener('abort', interrupt, { once: true });
+    try {
+      signal?.throwIfAborted();
+      session.requireIdle();
+      return await use(session);
+    } finally {
+      signal?.removeEventListener('abort', interrupt);
+      session.close();
+    }
+  }
+
+  /**
+   * Sends a question, which has no transaction to be ended by a signal.
+   *
+   * @param meaningOf makes the error for the server's refusal
+   * @param lost makes the error for a lost answer
+   * @param undo ends a transaction that the question may have left open
+   */
+  ask<Answer>(
+    question: (session: Session) => Promise<Answer>,
+    meaningOf: (error: ServerError) => Error,
+    lost: (cause: unknown) => Error,
+    undo?: string,
+  ): Promise<Answer> {
+    return this.with({ limitMs: this.holdMs, signal: undefined }, async (session) => {
+      try {
+        return await question(session);
+      } catch (error) {
+        const isAlive = await session.rollBack(undo);
+        throw isAlive && isServerError(error) ? meaningOf(error) : lost(error);
+      }
+    });
+  }
+
+  #checkOut(waitLimit: WaitLimit): Promise<Session> {
+    waitLimit.signal?.throwIfAborted();
+    const borrowing = this.#borrow(waitLimit.limitMs);
+    const advice = 'is it a PostgreSQL server, and are there connections enough?';
+    return within(borrowing, waitLimit, this.runtime, advice).catch((error) => {
+      // A connection that comes after the wait was given up goes back at once.
+      void borrowing.then(
+        (session) => session.close(),
+        () => undefined,
+      );
+      throw error;
+    });
+  }
+}
+
+/** pg's own pool also takes a callback, which it calls before any promise is resolved. */
+interface CallbackPool {
+  connect(
+    lend: (error: Error | undefined, client?: PostgresPoolClient) => void,
+  ): Promise<PostgresPoolClient> | undefined;
+}
+
+/**
+ * A server that is going down may greet and say goodbye in one packet. Its error then comes before
+ * a promise resolves, and without a listener it would end the process. Hence the callback.
+ */
+function borrowFrom(pool: PostgresPool, runtime: Runtime, limitMs: number): Promise<Session> {
+  const { promise, resolve, reject } = Promise.withResolvers<Session>();
+  const lend = (client: PostgresPoolClient): void =>
+    resolve(
+      new Session(client, (lostBy) => client.release(lostBy), { runtime, limitMs, isPools: true }),
+    );
+  const fail = (error: unknown): void => reject(connectFailure(error));
+  try {
+    // A pool that knows no callbacks returns a promise.
+    (pool as CallbackPool)
+      .connect((error, client) => (client ? lend(client) : fail(error)))
+      ?.then(lend, fail);
+  } catch (error) {
+    fail(error);
+  }
+  return promise;
+}
+
+/** The end of the last use of each client. Stores that share a client share it. */
+const lastUses = new WeakMap<PostgresClient, Promise<unknown>>();
+
+async function borrowClient(
+  client: PostgresClient,
+  runtime: Runtime,
+  limitMs: number,
+): Promise<Session> {
+  const before = lastUses.get(client);
+  const { promise, resolve } = Promise.withResolvers<unknown>();
+  lastUses.set(client, promise);
+  await before;
+  const giveBack = (_: Error | undefined, pending?: Promise<unknown>): void => {
+    // A statement that was given up may still run, and leave a transaction open.
+    resolve(pending?.catch(() => undefined).then(() => client.query('ROLLBACK').catch(() => {})));
+  };
+  return new Session(client, giveBack, { runtime, limitMs, isPools: false });
+}
+
+/** The reason why there is no connection. Nothing was sent. */
+function connectFailure(error: unknown): Error {
+  const { code = '', message = String(error) } = error as { code?: string; message?: string };
+  const report = `no connection to PostgreSQL: ${message || code}`;
+  const isSetup = isServerError(error)
+    ? // Role or password refused, database unknown, or no right to connect to it.
+      /^(28|3D|42501)/.test(code)
+    : // pg has no codes of its own. Apart from network and time limit, TLS or password do not fit.
+      code === 'ENOTFOUND' || (code === '' && !/terminated|timeout/i.test(message));
+  return isSetup
+    ? new StoreSetupError(`${report}; check address, database, role, password and TLS`, {
+        cause: error,
+      })
+    : new StoreUnavailableError(report, { cause: error });
+}
