@@ -1,6 +1,6 @@
 import type { EventEmitter } from 'node:events';
 
-/** What is used of a connection of a `pg.Pool`: LISTEN, and the events `notification`, `error` and `end`. */
+/** The part of a `pg.Pool`'s connection that LISTEN needs. */
 export interface PostgresConnection extends Pick<EventEmitter, 'on'> {
   query(text: string): Promise<unknown>;
   release(error?: Error | boolean): void;
@@ -8,28 +8,28 @@ export interface PostgresConnection extends Pick<EventEmitter, 'on'> {
 
 /** The calls used of a `pg.Pool`. */
 export interface PostgresPool {
-  /** Where the pool has only one connection, none is kept for listening. */
+  /** If the pool has only one connection, none is kept for LISTEN. */
   readonly options?: { readonly max?: number };
   connect(lend: (error: Error | undefined, connection?: PostgresConnection) => void): void;
   query(text: string, values?: unknown[]): Promise<{ readonly rows: unknown[] }>;
 }
 
-/** What one attempt to acquire ended with on the server: a token, or how long somebody else holds it. */
-export interface Answer {
+/** The end of one acquisition: a token, or the milliseconds for which others hold the lock. */
+export interface AcquireRow {
   readonly token: string | null;
   readonly held_ms: string | null;
 }
 
-/** The number of names that were forgotten, and the page of the table to go on with; null at its end. */
-export interface Forgotten {
+/** The number of forgotten names, and the next page of the table; null after the last. */
+export interface ForgetRow {
   readonly forgotten: string;
   readonly next_page: string | null;
 }
 
-/** Pages of the table that one statement looks through: some 1,500 names, a few milliseconds. */
+/** Pages of the table for one statement: about 1,500 names, a few milliseconds. */
 const PAGES = 32;
 
-/** SQLSTATE: the transaction was rolled back because of others, under stricter defaults than READ COMMITTED. */
+/** SQLSTATEs of a transaction that was rolled back because of others. */
 const SERIALIZATION_FAILURES: readonly unknown[] = ['40001', '40P01'];
 const TRIES_MAX = 10;
 
@@ -41,72 +41,57 @@ export class Database {
     this.#pool = pool;
   }
 
-  /** @param waits whether the caller goes on to wait if others hold it, and wants to hear of the release */
-  async acquire(
+  /** @param waits true if the release is to be notified, because the caller waits for it */
+  acquire(
     resources: readonly string[],
     owner: string,
     ttlMs: number,
     firstToken: bigint | null,
     waits: boolean,
-  ): Promise<Answer> {
-    const routine = waits ? 'acquire_or_await' : 'acquire';
-    const values = [resources, owner, ttlMs, firstToken === null ? null : String(firstToken)];
-    const [answer] = await this.#ask<Answer>(
+  ): Promise<AcquireRow> {
+    return this.#row<AcquireRow>(
       `SELECT token::pg_catalog.text, held_ms::pg_catalog.text
-        FROM fenced_lock.${routine}($1::pg_catalog.text[], $2, $3::integer, $4::bigint)`,
-      values,
+        FROM fenced_lock.acquire($1::pg_catalog.text[], $2, $3::integer, $4::bigint, $5::boolean)`,
+      [resources, owner, ttlMs, firstToken === null ? null : String(firstToken), waits],
     );
-    if (answer) return answer;
-    throw new Error('fenced_lock.acquire gave no row');
   }
 
   async extend(resources: readonly string[], owner: string, ttlMs: number): Promise<boolean> {
-    const [answer] = await this.#ask<{ held: boolean }>(
-      'SELECT fenced_lock.extend($1::pg_catalog.text[], $2, $3::integer) AS held',
-      [resources, owner, ttlMs],
-    );
-    return answer?.held ?? false;
+    const text = 'SELECT fenced_lock.extend($1::pg_catalog.text[], $2, $3::integer) AS held';
+    return (await this.#row<{ held: boolean }>(text, [resources, owner, ttlMs])).held;
   }
 
   async release(resources: readonly string[], owner: string): Promise<boolean> {
-    const [answer] = await this.#ask<{ held: boolean }>(
-      'SELECT fenced_lock.release($1::pg_catalog.text[], $2) AS held',
-      [resources, owner],
-    );
-    return answer?.held ?? false;
+    const text = 'SELECT fenced_lock.release($1::pg_catalog.text[], $2) AS held';
+    return (await this.#row<{ held: boolean }>(text, [resources, owner])).held;
   }
 
   /** Begins a round of forgetting. False if the last one began less than `everyMs` ago. */
   async raiseFloor(everyMs: number): Promise<boolean> {
-    const [answer] = await this.#askCommitted<{ raised: boolean }>(
-      `SELECT fenced_lock.raise_floor(${everyMs}) AS raised`,
-    );
-    return answer?.raised ?? false;
+    const call = `fenced_lock.raise_floor(${everyMs}) AS raised`;
+    return (await this.#readCommitted<{ raised: boolean }>(call)).raised;
   }
 
-  /** Forgets what is old enough in some pages of the table. */
-  async forget(olderThanMs: number, page: string): Promise<Forgotten> {
-    const [answer] = await this.#askCommitted<Forgotten>(
-      `SELECT forgotten::text, next_page::text FROM fenced_lock.forget(${olderThanMs}, ${page}, ${PAGES})`,
+  /** Forgets the names in some pages of the table that are old enough. */
+  forget(olderThanMs: number, page: string): Promise<ForgetRow> {
+    return this.#readCommitted<ForgetRow>(
+      `forgotten::text, next_page::text FROM fenced_lock.forget(${olderThanMs}, ${page}, ${PAGES})`,
     );
-    if (answer) return answer;
-    throw new Error('fenced_lock.forget gave no row');
   }
 
   async install(schema: string): Promise<void> {
-    await this.#ask(`BEGIN; ${schema}; COMMIT`);
+    await this.#query(`BEGIN; ${schema}; COMMIT`);
   }
 
-  async #ask<Row>(text: string, values?: unknown[]): Promise<Row[]> {
-    return (await this.#query(text, values)).rows as Row[];
+  async #row<Row>(text: string, values: unknown[]): Promise<Row> {
+    return (await this.#query(text, values)).rows[0] as Row;
   }
 
-  /** Under READ COMMITTED, whatever the default is: what reads the whole table would else fail because of others, again and again. */
-  async #askCommitted<Row>(text: string): Promise<Row[]> {
-    const results: unknown = await this.#query(
-      `BEGIN ISOLATION LEVEL READ COMMITTED; ${text}; COMMIT`,
-    );
-    return Array.isArray(results) ? results[1].rows : [];
+  /** Other levels would fail again and again for a statement that reads the whole table. */
+  async #readCommitted<Row>(columns: string): Promise<Row> {
+    const text = `BEGIN ISOLATION LEVEL READ COMMITTED; SELECT ${columns}; COMMIT`;
+    const results = (await this.#query(text)) as unknown as { readonly rows: Row[] }[];
+    return results[1]?.rows[0] as Row;
   }
 
   async #query(text: string, values?: unknown[]): Promise<{ readonly rows: unknown[] }> {

@@ -11,32 +11,33 @@ import { WakeUps } from './wake-ups.js';
 export type { PostgresConnection, PostgresPool } from './database.js';
 
 export interface PostgresLockConfig {
-  /** A `pg.Pool`. One of its connections listens for releases while anybody waits. It stays its owner's. */
+  /** The caller's `pg.Pool`. One of its connections listens for releases while a client waits. */
   readonly pool: PostgresPool;
-  /** The longest lease in milliseconds that this lock may be asked for, 10 to 86,400,000 (a day). @default 60_000 */
+  /** Longest lease in milliseconds, 10 to 86,400,000 (a day). @default 60_000 */
   readonly maxTtlMs?: number;
   /**
-   * Milliseconds for which the database remembers the last token of a name that nobody locks, and up to twice as long; at least
-   * `maxTtlMs`. Forgetting is safe: the next token of a forgotten name is above the highest of all names.
+   * Milliseconds for which the database remembers the last token of an unused name, and up to twice
+   * as long; at least `maxTtlMs`. Forgetting is safe: the next token of a forgotten name is above
+   * the highest of all names.
    * @default 300_000, or `maxTtlMs` if that is longer
    */
   readonly fenceTtlMs?: number;
-  /** As in `RedlockOptions`: where the tokens of new resources begin, for demonstrations. */
+  /** The first token of new resources, for demonstrations. @default the clock in microseconds */
   readonly firstToken?: bigint;
 }
 
 /**
- * Leases with fencing tokens in one PostgreSQL database: the interface of `Redlock`, where a database is at hand and the
- * reliability of one server, or of its synchronous replica, will do.
+ * Leases with fencing tokens in one PostgreSQL database, by the methods of `Redlock`. It is as
+ * reliable as that server, or its synchronous replica.
  *
- * Promised as by `Redlock`: tokens grow. That rests on what the database has committed: after a failover to an asynchronous
- * replica, on the clocks of both, too.
+ * Promised: tokens grow, by what the database has committed. After a failover to an asynchronous
+ * replica, that also rests on the clocks of both servers.
  */
 export class PostgresLock extends LockService {
   readonly #database: Database;
   readonly #transport: PostgresTransport;
 
-  /** @throws {LockArgumentError} where the pool is none, or an option out of range */
+  /** @throws {LockArgumentError} the pool is none, or an option is out of range */
   constructor(config: PostgresLockConfig, runtime: Runtime = systemRuntime) {
     const fields = ['pool', 'maxTtlMs', 'fenceTtlMs', 'firstToken'];
     checkFields('the first argument of PostgresLock', config, fields);
@@ -53,19 +54,20 @@ export class PostgresLock extends LockService {
     this.#transport = transport;
   }
 
-  /** Creates the schema `fenced_lock` where it is missing. The role needs `CREATE` on the database. */
+  /** Creates or upgrades the schema `fenced_lock`. The role needs `CREATE` on the database. */
   async install(): Promise<void> {
     await this.#database.install(schema);
   }
 
   /**
-   * Forgets the names whose last lease ended more than `olderThanMs` ago. Held and awaited names stay. The next token of a
-   * forgotten name is above every token that it ever had. Every process of the service does this by itself, see `fenceTtlMs`; call it to forget
-   * more at once. It works in small steps, next to all other calls.
+   * Forgets the names whose last lease ended more than `olderThanMs` ago. The next token of a
+   * forgotten name is above every token that it ever had. Processes of the service do this by
+   * themselves, see `fenceTtlMs`. This call forgets more at once, in small steps beside all other
+   * calls.
    *
    * @returns the number of forgotten names
-   * @throws {LockArgumentError} `olderThanMs` is no whole number, 0 to a year
-   * @throws the error of the database; what was forgotten before it stays forgotten
+   * @throws {LockArgumentError} `olderThanMs` is no whole number from 0 to a year
+   * @throws the error of the database; earlier steps stay done
    */
   async forget(options: { readonly olderThanMs: number }): Promise<number> {
     checkFields('the options of forget', options, ['olderThanMs']);

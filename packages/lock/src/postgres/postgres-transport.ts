@@ -16,10 +16,10 @@ import { inTime, nobody, type Runtime, sleep, unlessAborted } from '../runtime/r
 import type { Database } from './database.js';
 import type { WakeUps } from './wake-ups.js';
 
-/** The name under which the server's answer stands among `nodes` of results and errors. */
+/** The server's name among the `nodes` of results and errors. */
 const NODE = 'postgres';
 
-/** How long a waiter that hears of releases relies on that at most. */
+/** Longest pause of a waiter that is notified of releases. */
 const LISTEN_LIMIT_MS = 1_000;
 
 /** Leases in one PostgreSQL database. */
@@ -28,7 +28,7 @@ export class PostgresTransport implements LockTransport {
   readonly #wakeUps: WakeUps;
   readonly #options: Pick<ResolvedOptions, 'maxTtlMs' | 'fenceTtlMs' | 'firstToken'>;
   readonly #runtime: Runtime;
-  /** When this process next looks whether names are to be forgotten, on the runtime's monotonic clock. */
+  /** The next time to forget names, on the runtime's monotonic clock. */
   #forgetsMs = Number.NEGATIVE_INFINITY;
   #isClosed = false;
 
@@ -57,7 +57,7 @@ export class PostgresTransport implements LockTransport {
     return this.#acquire(request, false);
   }
 
-  /** Waits for a release, too, where they can be heard of. */
+  /** Pauses until a release, if this process is notified of releases. */
   wait(request: AcquireRequest): Waiter {
     const { resources, signal } = request;
     let woken = Promise.withResolvers<void>();
@@ -65,7 +65,7 @@ export class PostgresTransport implements LockTransport {
     return {
       acquire: () => this.#acquire(request, true),
       pause: async (attempts, { reason, retryAfterMs }, leftMs) => {
-        // The first attempt did not say that its caller waits: the holder would not notify it.
+        // The first acquisition did not ask for a notification.
         if (attempts === 1 && reason === 'held') return;
         const delayMs = this.#delayMs(attempts, retryAfterMs);
         await sleep(this.#runtime, Math.min(delayMs, leftMs), signal, woken.promise);
@@ -75,7 +75,7 @@ export class PostgresTransport implements LockTransport {
     };
   }
 
-  /** By the lease's end where releases are heard of; else by the usual steps. */
+  /** The time until the lease ends; without notifications, the usual back-off. */
   #delayMs(attempts: number, retryAfterMs: number): number {
     const { isListening } = this.#wakeUps;
     if (!isListening) return backoffMs(attempts, retryAfterMs, this.#runtime.random());
@@ -88,13 +88,13 @@ export class PostgresTransport implements LockTransport {
     const startedMs = this.#runtime.nowMs();
     const { firstToken } = this.#options;
     const asked = this.#database.acquire(resources, owner, ttlMs, firstToken, isWaiting);
+    // The server may grant the lease after the caller has given up.
     const giveBack = (): void => {
-      // Also what is granted after nobody waits for it any more.
       const release = () => this.#database.release(resources, owner);
       void asked.then(release, release).catch(() => undefined);
     };
     const leftMs = Math.max(request.endMs - startedMs, LAST_ANSWERS_MS);
-    const reply = await unlessAborted(this.#inTime(asked, answerLimitMs(ttlMs, leftMs)), signal);
+    const reply = await unlessAborted(this.#answer(asked, answerLimitMs(ttlMs, leftMs)), signal);
     if (reply === null || signal.aborted) {
       giveBack();
       return failure('aborted', { answer: 'pending' });
@@ -103,17 +103,16 @@ export class PostgresTransport implements LockTransport {
       giveBack();
       return failed(reply.error);
     }
-    if (reply.token === null) {
-      const remainingMs = Number(reply.held_ms);
+    const { token, held_ms } = reply.value;
+    if (token === null) {
+      const remainingMs = Number(held_ms);
       return failure('held', { answer: 'held', remainingMs }, remainingMs);
     }
-    const nowMs = this.#runtime.nowMs();
-    const deadlineMs = nowMs + validityMs(ttlMs, nowMs - startedMs);
     this.#forgetInTurn();
     const claim = {
       resources,
-      token: BigInt(reply.token),
-      deadlineMs,
+      token: BigInt(token),
+      deadlineMs: this.#deadlineMs(startedMs, ttlMs),
       owner,
       extend: (extendedMs: number) => this.extend(resources, owner, extendedMs),
       release: () => this.release(resources, owner),
@@ -123,36 +122,35 @@ export class PostgresTransport implements LockTransport {
 
   async extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number> {
     const startedMs = this.#runtime.nowMs();
-    const reply = await this.#ask(this.#database.extend(resources, owner, ttlMs), ttlMs);
+    const asked = this.#database.extend(resources, owner, ttlMs);
+    const reply = await this.#answer(asked, nodeTimeoutMs(ttlMs));
     if ('error' in reply) throw failureError(failed(reply.error), resources, 0);
-    if (!reply.value) {
-      void this.release(resources, owner);
-      throw failureError(failure('lost', { answer: 'not-held' }), resources, 0);
-    }
-    const nowMs = this.#runtime.nowMs();
-    return nowMs + validityMs(ttlMs, nowMs - startedMs);
+    if (reply.value) return this.#deadlineMs(startedMs, ttlMs);
+    void this.release(resources, owner);
+    throw failureError(failure('lost', { answer: 'not-held' }), resources, 0);
   }
 
   async release(resources: readonly string[], owner: string): Promise<ReleaseOutcome> {
     const asked = this.#database.release(resources, owner);
-    const reply = await this.#ask(asked, this.#options.maxTtlMs);
+    const reply = await this.#answer(asked, nodeTimeoutMs(this.#options.maxTtlMs));
     if ('error' in reply) return 'unknown';
     return reply.value ? 'released' : 'expired';
   }
 
-  #ask<Value>(asked: Promise<Value>, ttlMs: number) {
-    return this.#inTime(
-      asked.then((value) => ({ value })),
-      nodeTimeoutMs(ttlMs),
-    );
+  #deadlineMs(startedMs: number, ttlMs: number): number {
+    const nowMs = this.#runtime.nowMs();
+    return nowMs + validityMs(ttlMs, nowMs - startedMs);
   }
 
-  /** The answer; or why there is none, also where it takes too long. */
-  #inTime<Value extends object>(
+  /** The answer, or the reason why there is none in time. */
+  #answer<Value>(
     asked: Promise<Value>,
     limitMs: number,
-  ): Promise<Value | { readonly error: Error }> {
-    const answer = asked.catch((error: Error) => ({ error }));
+  ): Promise<{ readonly value: Value } | { readonly error: Error }> {
+    const answer = asked.then(
+      (value) => ({ value }),
+      (error: Error) => ({ error }),
+    );
     return inTime(this.#runtime, nobody, answer, limitMs);
   }
 
@@ -167,7 +165,7 @@ export class PostgresTransport implements LockTransport {
     return names;
   }
 
-  /** In the background, once in `fenceTtlMs` at most, and so often of all processes together. */
+  /** Forgets names in the background. Of all processes, one does so once in `fenceTtlMs`. */
   #forgetInTurn(): void {
     const { fenceTtlMs } = this.#options;
     const nowMs = this.#runtime.nowMs();
@@ -183,27 +181,26 @@ export class PostgresTransport implements LockTransport {
 }
 
 const NOT_INSTALLED =
-  'the database has no schema fenced_lock, or an earlier one: run install() once, or schema.sql';
+  'the database has no schema fenced_lock, or another version of it: run install() once, or schema.sql';
+const NOT_ALLOWED =
+  'the role may not lock: GRANT USAGE ON SCHEMA fenced_lock, and EXECUTE ON ALL FUNCTIONS IN SCHEMA fenced_lock, to it';
 
-/** By SQLSTATE. Waiting changes nothing about these. */
-const SETUP_HINTS: ReadonlyMap<string | undefined, string> = new Map([
-  ['3F000', NOT_INSTALLED],
-  ['42883', NOT_INSTALLED],
-  ['42P01', NOT_INSTALLED],
-  [
-    '42501',
-    'the role may not lock: GRANT USAGE ON SCHEMA fenced_lock, and EXECUTE ON ALL FUNCTIONS IN SCHEMA fenced_lock, to it',
-  ],
-]);
+/** By SQLSTATE. Waiting does not help against these. */
+const SETUP_HINTS: Readonly<Record<string, string>> = {
+  '3F000': NOT_INSTALLED,
+  '42883': NOT_INSTALLED,
+  '42P01': NOT_INSTALLED,
+  '42501': NOT_ALLOWED,
+};
 
 function failed(error: Error): AcquireFailure {
-  const { code } = error as { code?: string };
-  // bigint out of range.
-  if (code === '22003') return failure('token-exhausted', { answer: 'error', error });
-  const hint = SETUP_HINTS.get(code);
-  if (hint) return { ...failure('not-installed', { answer: 'error', error }), hint };
-  const vote = failure('no-quorum', { answer: 'error', error });
-  return { ...vote, hint: 'PostgreSQL did not grant a vote' };
+  const { code = '' } = error as { code?: string };
+  const answer = { answer: 'error', error } as const;
+  // The next token is out of the range of bigint.
+  if (code === '22003') return failure('token-exhausted', answer);
+  const hint = SETUP_HINTS[code];
+  if (hint) return { ...failure('not-installed', answer), hint };
+  return { ...failure('no-quorum', answer), hint: 'PostgreSQL did not grant a vote' };
 }
 
 function failure(

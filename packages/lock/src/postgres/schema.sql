@@ -1,65 +1,65 @@
--- Leases of @fenced/lock for PostgreSQL 14 and later. Running this file again changes nothing; over an earlier version it
--- upgrades, over a later one it stops.
--- `psql --single-transaction -f schema.sql`, or `install()` of PostgresLock, which is the same.
+-- Leases of @fenced/lock, for PostgreSQL 14 and later.
+--
+-- Install it by `psql --single-transaction -f schema.sql`, or by install() of PostgresLock. A
+-- second run changes nothing. Version 2 is upgraded; other versions are refused.
 
--- No function, operator or type of another role takes part in what follows: the path has only those
--- of PostgreSQL. The last statement of this file puts the path back.
+-- The search path has no schema but PostgreSQL's, so no function, operator or type of another role
+-- takes part. The last statement of this file restores the path.
 SELECT pg_catalog.set_config('fenced.search_path', pg_catalog.current_setting('search_path'), false);
 SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false);
 
--- Two processes that install at once take turns. The number is the word "lease" in ASCII.
+-- Serializes installations until the transaction ends. The number is "lease" in ASCII.
 SELECT pg_advisory_xact_lock(465541559141);
 
--- Whoever owns an object can replace it later by one that harms the role that runs this file.
 DO $$
 DECLARE
   schema CONSTANT oid := to_regnamespace('fenced_lock');
   stranger name;
+  installed integer;
 BEGIN
-  SELECT r.rolname INTO stranger FROM pg_roles r WHERE NOT r.rolsuper AND r.rolname <> current_user AND r.oid IN (
-    SELECT nspowner FROM pg_namespace WHERE oid = schema
-    UNION SELECT proowner FROM pg_proc WHERE pronamespace = schema
-    UNION SELECT relowner FROM pg_class WHERE relnamespace = schema);
+  -- The owner of an object can later replace it by one that harms the role that runs this file.
+  SELECT r.rolname INTO stranger FROM pg_roles r
+    WHERE NOT r.rolsuper AND r.rolname <> current_user AND r.oid IN (
+      SELECT nspowner FROM pg_namespace WHERE oid = schema
+      UNION SELECT proowner FROM pg_proc WHERE pronamespace = schema
+      UNION SELECT relowner FROM pg_class WHERE relnamespace = schema);
   IF FOUND THEN
-    RAISE EXCEPTION 'the schema "fenced_lock", or a part of it, belongs to the role %', quote_ident(stranger)
-      USING ERRCODE = 'insufficient_privilege', HINT = format('Install as that role: SET ROLE %I', stranger);
+    RAISE EXCEPTION 'the schema "fenced_lock", or a part of it, belongs to the role %',
+        quote_ident(stranger)
+      USING ERRCODE = 'insufficient_privilege',
+        HINT = format('Install as that role: SET ROLE %I', stranger);
   END IF;
-END
-$$;
-
-DO $$
-BEGIN
-  IF to_regprocedure('fenced_lock.version()') IS NOT NULL THEN
-    IF fenced_lock.version() > 2 THEN
-      RAISE EXCEPTION 'the schema "fenced_lock" has version %, this file is version 2', fenced_lock.version();
-    END IF;
+  -- Read, not called.
+  SELECT substring(prosrc FROM '[0-9]+')::integer INTO installed
+    FROM pg_proc WHERE oid = to_regprocedure('fenced_lock.version()');
+  IF installed NOT IN (2, 3) THEN
+    RAISE EXCEPTION 'the schema "fenced_lock" has version %, this file is version 3', installed
+      USING HINT = CASE WHEN installed > 3 THEN 'Use the library of that version.'
+        ELSE 'Wait until its leases are over, then DROP SCHEMA fenced_lock CASCADE.' END;
+  END IF;
+  IF installed = 2 THEN
+    DROP FUNCTION fenced_lock.acquire(text[], text, integer, bigint),
+      fenced_lock.acquire_or_await(text[], text, integer, bigint);
   END IF;
 END
 $$;
 
 CREATE SCHEMA IF NOT EXISTS fenced_lock;
 
-CREATE OR REPLACE FUNCTION fenced_lock.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 2';
+CREATE OR REPLACE FUNCTION fenced_lock.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 3';
 
 -- One row for each resource that was locked, until it is forgotten.
 CREATE TABLE IF NOT EXISTS fenced_lock.lease (
   resource text PRIMARY KEY CHECK (octet_length(resource) BETWEEN 1 AND 4096),
   token bigint NOT NULL,
-  -- Of the attempt that holds it, or held it last; NULL once it was released.
+  -- The acquisition that holds the lease, or held it last. NULL after its release.
   owner text,
-  ends_at timestamptz NOT NULL
+  ends_at timestamptz NOT NULL,
+  -- Until then, a release is notified, because a client waits.
+  awaited_until timestamptz
 ) WITH (fillfactor = 70);
 
-DO $$
-BEGIN
-  IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'fenced_lock.lease'::regclass AND attname = 'awaited_until') THEN
-    -- Until when a release is notified: somebody waits for the lease.
-    ALTER TABLE fenced_lock.lease ADD COLUMN awaited_until timestamptz;
-  END IF;
-END
-$$;
-
--- The one row of what was forgotten: no forgotten resource ever had a token above this one.
+-- One row. Invariant: no forgotten resource ever had a token above this one.
 CREATE TABLE IF NOT EXISTS fenced_lock.floor (
   single boolean PRIMARY KEY DEFAULT true CHECK (single),
   token bigint NOT NULL,
@@ -68,14 +68,19 @@ CREATE TABLE IF NOT EXISTS fenced_lock.floor (
 );
 INSERT INTO fenced_lock.floor (token, raised_at) VALUES (0, clock_timestamp()) ON CONFLICT DO NOTHING;
 
--- Takes all resources or none. Gives the token, or NULL and the milliseconds until the last of those in the way ends.
--- The token is above all earlier ones of each resource, also of forgotten ones. If no first one is given, it is not below the
--- clock's microseconds, so that it also grows if an asynchronous replica took over that lacks the last rows.
--- Time is read after the wait for the rows: now() would be the time when the transaction began.
-CREATE OR REPLACE FUNCTION fenced_lock.acquire(resources text[], owner text, ttl_ms integer, first_token bigint)
+-- Acquires all resources or none. Gives the token, or NULL and the milliseconds until the last
+-- lease in the way ends. If the caller waits, the releases of these leases are notified for 10
+-- seconds.
+--
+-- Invariant: the token is above all earlier ones of each resource, also if it was forgotten.
+-- Without a first token, it is at least the clock in microseconds. So it also grows over a failover
+-- to an asynchronous replica, which lacks the last rows.
+--
+-- clock_timestamp() is read after the wait for the rows. now() is the time before it.
+CREATE OR REPLACE FUNCTION fenced_lock.acquire(resources text[], owner text, ttl_ms integer,
+  first_token bigint DEFAULT NULL, waits boolean DEFAULT false)
 RETURNS TABLE (token bigint, held_ms bigint)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   inserted bigint;
   locked bigint;
@@ -85,110 +90,103 @@ BEGIN
   INSERT INTO fenced_lock.lease AS l (resource, token, ends_at)
     SELECT r COLLATE "C", 0, '-infinity' FROM unnest(resources) r ORDER BY 1 ON CONFLICT DO NOTHING;
   GET DIAGNOSTICS inserted = ROW_COUNT;
-  -- In one order for all, so that sets which share some cannot deadlock over them.
-  PERFORM FROM fenced_lock.lease l WHERE l.resource = ANY (resources) ORDER BY l.resource COLLATE "C" FOR UPDATE;
+  -- In one order for all, so that sets which share some resources cannot deadlock over them.
+  PERFORM FROM fenced_lock.lease l
+    WHERE l.resource = ANY (resources) ORDER BY l.resource COLLATE "C" FOR UPDATE;
   GET DIAGNOSTICS locked = ROW_COUNT;
-  IF locked < cardinality(resources) THEN
-    IF locked < (SELECT count(DISTINCT r) FROM unnest(resources) r) THEN
-      -- To insert it again while others are locked could end in a deadlock.
-      RAISE EXCEPTION 'a resource was forgotten while it was waited for: try again' USING ERRCODE = 'serialization_failure';
-    END IF;
+  IF locked < (SELECT count(DISTINCT r) FROM unnest(resources) r) THEN
+    -- Another insertion while others are locked could deadlock.
+    RAISE EXCEPTION 'a resource was forgotten during the wait for it: try again'
+      USING ERRCODE = 'serialization_failure';
   END IF;
-  -- The floor was raised before any of these could be forgotten: the next statement sees it. A snapshot of the whole transaction
-  -- may be older; locking the row fails then.
+  -- The next statement sees the floor, which was raised before any of these could be forgotten. The
+  -- snapshot of a whole transaction may be older. Then this lock on the row fails.
   IF inserted > 0 AND current_setting('transaction_isolation') <> 'read committed' THEN
     PERFORM FROM fenced_lock.floor FOR SHARE;
   END IF;
-  SELECT greatest(max(l.token), (SELECT f.token FROM fenced_lock.floor f)), max(l.ends_at) FILTER (WHERE l.owner IS NOT NULL) INTO highest, busy_until
-    FROM fenced_lock.lease l WHERE l.resource = ANY (resources);
+  SELECT greatest(max(l.token), (SELECT f.token FROM fenced_lock.floor f)),
+      max(l.ends_at) FILTER (WHERE l.owner IS NOT NULL)
+    INTO highest, busy_until FROM fenced_lock.lease l WHERE l.resource = ANY (resources);
   IF busy_until > clock_timestamp() THEN
     held_ms := ceil(extract(epoch FROM busy_until - clock_timestamp()) * 1000);
+    UPDATE fenced_lock.lease l SET awaited_until = clock_timestamp() + interval '10 s'
+      WHERE waits AND l.resource = ANY (resources)
+        AND (l.awaited_until < clock_timestamp() + interval '5 s') IS NOT FALSE;
   ELSE
-    token := greatest(highest + 1, coalesce(first_token, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint));
-    UPDATE fenced_lock.lease l SET token = acquire.token, owner = acquire.owner, ends_at = clock_timestamp() + ttl_ms * interval '1 ms'
+    token := greatest(highest + 1,
+      coalesce(first_token, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint));
+    UPDATE fenced_lock.lease l SET token = acquire.token, owner = acquire.owner,
+        ends_at = clock_timestamp() + ttl_ms * interval '1 ms'
       WHERE l.resource = ANY (resources);
   END IF;
   RETURN NEXT;
 END
 $$;
 
--- As `acquire`, for a caller that waits. If others hold the lease, its release is notified from now on, for 10 seconds. The
--- same transaction found it held, so that no release comes between.
-CREATE OR REPLACE FUNCTION fenced_lock.acquire_or_await(resources text[], owner text, ttl_ms integer, first_token bigint)
-RETURNS TABLE (token bigint, held_ms bigint)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
+-- Locks the rows, and tells if the owner still holds all of them.
+CREATE OR REPLACE FUNCTION fenced_lock.lock_held(resources text[], owner text) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  SELECT a.token, a.held_ms INTO token, held_ms
-    FROM fenced_lock.acquire(resources, acquire_or_await.owner, ttl_ms, first_token) a;
-  IF token IS NULL THEN
-    UPDATE fenced_lock.lease l SET awaited_until = clock_timestamp() + interval '10 s'
-      WHERE l.resource = ANY (resources) AND (l.awaited_until < clock_timestamp() + interval '5 s') IS NOT FALSE;
-  END IF;
-  RETURN NEXT;
+  PERFORM FROM fenced_lock.lease l
+    WHERE l.resource = ANY (resources) ORDER BY l.resource COLLATE "C" FOR UPDATE;
+  RETURN (SELECT count(*) = cardinality(resources) FROM fenced_lock.lease l
+    WHERE l.resource = ANY (resources) AND l.owner = lock_held.owner
+      AND l.ends_at > clock_timestamp());
 END
 $$;
 
--- Lets a lease that still holds all its resources last at least so long from now on. False where it is over: it is never taken back.
-CREATE OR REPLACE FUNCTION fenced_lock.extend(resources text[], owner text, ttl_ms integer) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-  held bigint;
+-- Lets a lease last at least so long from now on. False if a part of it is over. It then stays
+-- over.
+CREATE OR REPLACE FUNCTION fenced_lock.extend(resources text[], owner text, ttl_ms integer)
+RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  PERFORM FROM fenced_lock.lease l WHERE l.resource = ANY (resources) ORDER BY l.resource COLLATE "C" FOR UPDATE;
-  SELECT count(*) INTO held FROM fenced_lock.lease l
-    WHERE l.resource = ANY (resources) AND l.owner = extend.owner AND l.ends_at > clock_timestamp();
-  IF held < cardinality(resources) THEN
+  IF NOT fenced_lock.lock_held(resources, owner) THEN
     RETURN false;
   END IF;
-  UPDATE fenced_lock.lease l SET ends_at = greatest(l.ends_at, clock_timestamp() + ttl_ms * interval '1 ms')
+  UPDATE fenced_lock.lease l
+    SET ends_at = greatest(l.ends_at, clock_timestamp() + ttl_ms * interval '1 ms')
     WHERE l.resource = ANY (resources);
   RETURN true;
 END
 $$;
 
--- Gives up what is still held, and wakes those who wait for it. False where some of it was over before. Notifies only if
--- somebody waits: commits that notify take turns in the whole cluster.
+-- Ends a lease. False if a part of it was over before. Notifies waiters, if there are any: commits
+-- that notify run one at a time in the whole cluster.
 CREATE OR REPLACE FUNCTION fenced_lock.release(resources text[], owner text) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  held bigint;
+  was_held CONSTANT boolean := fenced_lock.lock_held(resources, owner);
 BEGIN
-  PERFORM FROM fenced_lock.lease l WHERE l.resource = ANY (resources) ORDER BY l.resource COLLATE "C" FOR UPDATE;
-  SELECT count(*) INTO held FROM fenced_lock.lease l
-    WHERE l.resource = ANY (resources) AND l.owner = release.owner AND l.ends_at > clock_timestamp();
-  UPDATE fenced_lock.lease l SET owner = NULL, ends_at = least(l.ends_at, clock_timestamp()) WHERE l.resource = ANY (resources) AND l.owner = release.owner;
+  UPDATE fenced_lock.lease l SET owner = NULL, ends_at = least(l.ends_at, clock_timestamp())
+    WHERE l.resource = ANY (resources) AND l.owner = release.owner;
   IF FOUND THEN
     PERFORM pg_notify('fenced_lock', l.resource) FROM fenced_lock.lease l
       WHERE l.resource = ANY (resources) AND l.awaited_until > clock_timestamp();
   END IF;
-  RETURN held = cardinality(resources);
+  RETURN was_held;
 END
 $$;
 
--- Begins a round of forgetting: raises the floor to the highest token of any resource. False where the last round began less
--- than so many milliseconds ago: of many processes, one forgets.
+-- Begins a round of forgetting: raises the floor to the highest token of all resources. False if
+-- the last round began less than so many milliseconds ago. So of many processes one forgets.
 CREATE OR REPLACE FUNCTION fenced_lock.raise_floor(every_ms bigint) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  UPDATE fenced_lock.floor f
-    SET token = greatest(f.token, (SELECT max(l.token) FROM fenced_lock.lease l)), raised_at = clock_timestamp()
-    -- One in the future is of a clock that has gone back.
+  UPDATE fenced_lock.floor f SET raised_at = clock_timestamp(),
+      token = greatest(f.token, (SELECT max(l.token) FROM fenced_lock.lease l))
+    -- A time in the future comes from a clock that was set back.
     WHERE f.raised_at NOT BETWEEN clock_timestamp() - every_ms * interval '1 ms' AND clock_timestamp();
   RETURN FOUND;
 END
 $$;
 
--- Forgets resources in these pages of the table whose leases have ended longer ago than that, and whose tokens are not above the
--- floor. Gives how many those were, and the page after these; NULL where there is none. A resource that somebody locks or asks for
--- at the moment is passed over.
+-- Forgets resources in these pages of the table. Their leases ended longer ago than that, and their
+-- tokens are not above the floor. A resource in use is passed over. Gives the number of forgotten
+-- ones, and the next page; NULL after the last.
 CREATE OR REPLACE FUNCTION fenced_lock.forget(older_than_ms bigint, page bigint, pages integer)
 RETURNS TABLE (forgotten bigint, next_page bigint)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF older_than_ms < 0 OR page < 0 OR pages < 1 THEN
     RAISE EXCEPTION 'out of range' USING ERRCODE = 'invalid_parameter_value';
@@ -209,20 +207,22 @@ BEGIN
 END
 $$;
 
--- Nobody but the owner may lock anything at first: GRANT USAGE ON SCHEMA fenced_lock TO app;
--- GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA fenced_lock TO app. Rights that were given before stay, and who may acquire may do
--- what an upgrade adds.
+-- At first only the owner may lock. To let a role lock: GRANT USAGE ON SCHEMA fenced_lock TO app;
+-- GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA fenced_lock TO app. Earlier rights stay. A role that may
+-- release may also run the functions that an upgrade adds.
 DO $$
 DECLARE
   routine regprocedure;
   role text;
 BEGIN
-  FOR routine IN SELECT oid FROM pg_proc WHERE pronamespace = 'fenced_lock'::regnamespace AND proacl IS NULL LOOP
+  FOR routine IN SELECT oid FROM pg_proc
+      WHERE pronamespace = 'fenced_lock'::regnamespace AND proacl IS NULL LOOP
     EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', routine);
     FOR role IN
       SELECT CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE granted.grantee::regrole::text END
         FROM pg_proc p, aclexplode(p.proacl) granted
-        WHERE p.oid = 'fenced_lock.acquire(text[], text, integer, bigint)'::regprocedure AND granted.grantee <> p.proowner
+        WHERE p.oid = 'fenced_lock.release(text[], text)'::regprocedure
+          AND granted.grantee <> p.proowner
     LOOP
       EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', routine, role);
     END LOOP;

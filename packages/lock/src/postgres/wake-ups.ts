@@ -8,15 +8,16 @@ const CHANNEL = 'fenced_lock';
 const RETRY_MS = 1_000;
 
 /**
- * Hears of releases by LISTEN, on one connection of the pool, for as long as anybody waits. If that cannot be had (PgBouncer in
- * transaction mode lets nobody listen, the pool is empty) or is lost, waiters go by the clock alone until it is there again.
+ * Notifies waiters of releases by LISTEN, on one connection of the pool, as long as there are any.
+ * If that connection is lost or not to be had, waiters poll until it is there again. PgBouncer in
+ * transaction mode lets no client listen.
  */
 export class WakeUps {
   readonly #pool: PostgresPool;
   readonly #runtime: Runtime;
   readonly #waiters = new Map<() => void, readonly string[]>();
-  /** Resolves when nobody waits any more; null while nobody does. */
-  #idle: PromiseWithResolvers<void> | null = null;
+  /** Aborts when the last waiter leaves; null if there is none. */
+  #listening: AbortController | null = null;
   #isListening = false;
 
   constructor(pool: PostgresPool, runtime: Runtime) {
@@ -24,51 +25,57 @@ export class WakeUps {
     this.#runtime = runtime;
   }
 
-  /** Whether releases are heard of now. */
+  /** True if a release wakes its waiters. */
   get isListening(): boolean {
     return this.#isListening;
   }
 
-  /** Calls `wake` at each release of one of the resources, from when `isListening`, until the returned function is called. */
+  /**
+   * Calls `wake` at each release of one of the resources, and when `isListening` changes.
+   *
+   * @returns a function that ends this
+   */
   subscribe(resources: readonly string[], wake: () => void): () => void {
     this.#waiters.set(wake, resources);
     const { max = 2 } = this.#pool.options ?? {};
-    if (max > 1 && this.#idle === null) {
-      this.#idle = Promise.withResolvers();
-      void this.#listenUntil(this.#idle.promise);
+    if (max > 1 && this.#listening === null) {
+      this.#listening = new AbortController();
+      void this.#listenUntil(this.#listening.signal);
     }
     return () => {
       this.#waiters.delete(wake);
       if (this.#waiters.size > 0) return;
-      this.#idle?.resolve();
-      this.#idle = null;
+      this.#listening?.abort();
+      this.#listening = null;
       this.#isListening = false;
     };
   }
 
-  async #listenUntil(idle: Promise<void>): Promise<void> {
-    let isOver = false;
-    const over = idle.then(() => {
-      isOver = true;
+  async #listenUntil(idle: AbortSignal): Promise<void> {
+    const over = new Promise((resolve) => {
+      idle.addEventListener('abort', resolve, { once: true });
     });
-    while (!isOver) {
+    while (!idle.aborted) {
       const lost = Promise.withResolvers<void>();
       const connection = await this.#listen(lost.resolve).catch(() => null);
       if (connection !== null) {
-        if (!isOver) {
-          this.#isListening = true;
-          // What was released before anybody listened is found by looking again.
-          this.#wakeAll();
+        if (!idle.aborted) {
+          this.#setListening(true);
           await Promise.race([lost.promise, over]);
         }
-        // Closed, not reused: it has our listeners, and messages on their way.
+        // Closed, because it has our listeners, and notifications on their way.
         connection.release(true);
       }
-      if (isOver) return;
-      this.#isListening = false;
-      this.#wakeAll();
-      await sleep(this.#runtime, RETRY_MS, new AbortController().signal, over);
+      if (idle.aborted) return;
+      this.#setListening(false);
+      await sleep(this.#runtime, RETRY_MS, idle).catch(() => undefined);
     }
+  }
+
+  /** Wakes all, because a release may have come before. */
+  #setListening(isListening: boolean): void {
+    this.#isListening = isListening;
+    for (const wake of this.#waiters.keys()) wake();
   }
 
   async #listen(lost: () => void): Promise<PostgresConnection> {
@@ -84,8 +91,8 @@ export class WakeUps {
   }
 
   /**
-   * The pool takes its own listener away when it lends a connection, and a server that is going down greets and takes leave in one
-   * packet: the error comes before any promise is kept, and unheard it would end the process.
+   * A server that is going down may greet and say goodbye in one packet. Its error then comes
+   * before a promise resolves, and without a listener it would end the process. Hence the callback.
    */
   #borrow(lost: () => void): Promise<PostgresConnection> {
     return new Promise((resolve, reject) => {
@@ -98,13 +105,7 @@ export class WakeUps {
     });
   }
 
-  #wakeAll(): void {
-    for (const wake of this.#waiters.keys()) wake();
-  }
-
-  #wake(resource: string | undefined): void {
-    for (const [wake, resources] of this.#waiters) {
-      if (resource !== undefined && resources.includes(resource)) wake();
-    }
+  #wake(resource = ''): void {
+    for (const [wake, resources] of this.#waiters) if (resources.includes(resource)) wake();
   }
 }
