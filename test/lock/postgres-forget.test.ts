@@ -6,7 +6,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import { asNewRole, connect, createDatabase } from '../store/harness/postgres-support.js';
 import { until } from './harness/redlock-nodes.js';
 
-/** Low tokens: no clock hides what the floor must do. */
+/** With low tokens, the clock does not hide a missing floor. */
 const firstToken = 1n;
 
 async function openLock(config: Omit<PostgresLockConfig, 'pool'> = {}) {
@@ -27,7 +27,7 @@ async function tokenOf(lock: PostgresLock, name: string): Promise<bigint> {
   return lease.token;
 }
 
-/** Says what forgetting in the background came to. */
+/** The events of forgetting in the background. */
 function heard(): LockEvents['fenced:lock:forgot'][] {
   const events: LockEvents['fenced:lock:forgot'][] = [];
   const hear = (event: unknown): void => {
@@ -38,7 +38,7 @@ function heard(): LockEvents['fenced:lock:forgot'][] {
   return events;
 }
 
-test('100,000 old names are forgotten, and what is held or fresh stays', {
+test('100,000 old names are forgotten, and held and fresh ones stay', {
   timeout: 60_000,
 }, async () => {
   const { lock, pool, names } = await openLock();
@@ -61,7 +61,7 @@ test('100,000 old names are forgotten, and what is held or fresh stays', {
 });
 
 test.each(['read committed', 'repeatable read', 'serializable'])(
-  'tokens grow and nobody is doubled while two forget without a pause, under %s',
+  'tokens grow, and each lease has one holder, while two processes forget, under %s',
   { timeout: 60_000 },
   async (isolation) => {
     const { url, pool, names } = await openLock();
@@ -80,7 +80,7 @@ test.each(['read committed', 'repeatable read', 'serializable'])(
         if (set.length === 0) continue;
         const attempt = await lock.tryAcquire(set, { ttlMs: 10_000 });
         if (!attempt.ok) {
-          // Ten tries were in the way of others: possible where snapshots last for a whole transaction.
+          // Ten tries may be rolled back if snapshots last for a whole transaction.
           if (attempt.reason !== 'held')
             expect(attempt.nodes[0]?.error).toMatchObject({ code: '40001' });
           continue;
@@ -114,7 +114,7 @@ test.each(['read committed', 'repeatable read', 'serializable'])(
   },
 );
 
-test('a crash after the floor was raised, or in the midst of a step, loses no token', async () => {
+test('a crash after the floor was raised, or within a step, loses no token', async () => {
   const { lock, pool, names } = await openLock();
   const before = await tokenOf(lock, 'x');
   await pool.query('SELECT fenced_lock.raise_floor(0)');
@@ -141,7 +141,7 @@ test('a snapshot from before a name was locked and forgotten gets no token', asy
   client.release(true);
 });
 
-test('a lock that is in use forgets in the background, and of many processes one does', {
+test('one of several processes forgets in the background', {
   timeout: 30_000,
 }, async () => {
   const { url, lock, names } = await openLock({ maxTtlMs: 2_000, fenceTtlMs: 2_000 });
@@ -166,7 +166,7 @@ test('a lock that is in use forgets in the background, and of many processes one
   expect(events.reduce((sum, { names: count }) => sum + count, 0)).toBeGreaterThanOrEqual(3);
 });
 
-test('a role that may not forget locks all the same, and an event says why nothing is forgotten', async () => {
+test('a role that may not forget can lock, and an event has the error', async () => {
   const { url, pool, lock } = await openLock();
   const role = await asNewRole(url);
   await pool.query(
@@ -205,7 +205,7 @@ test('an upgrade from version 2 keeps tokens, leases and rights', async () => {
   expect((await pool.query(release)).rows).toEqual([{ held: true }]);
 });
 
-test('a schema of a later version is left alone', async () => {
+test('a schema of a later version stays as it is', async () => {
   const { lock, pool } = await openLock();
   await pool.query(
     "CREATE OR REPLACE FUNCTION fenced_lock.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 4'",

@@ -22,13 +22,13 @@ async function openLock(options: { firstToken?: bigint; maxTtlMs?: number } = {}
   return { url, pool, lock };
 }
 
-test('tokens begin at the clock, and go on from there where the last rows are lost', async () => {
+test('tokens begin at the clock, and still grow after the last rows are lost', async () => {
   const { lock, pool } = await openLock();
   const beforeUs = BigInt(Date.now()) * 1000n;
   const lease = await lock.acquire('x', { ttlMs: 1_000 });
   expect(lease.token).toBeGreaterThan(beforeUs);
   expect(lease.token).toBeLessThan(beforeUs + 60_000_000n);
-  // What a failover to an asynchronous replica may do.
+  // A failover to an asynchronous replica may do this.
   await pool.query('DELETE FROM fenced_lock.lease');
   const next = await lock.acquire('x', { ttlMs: 1_000 });
   expect(next.token).toBeGreaterThan(lease.token);
@@ -48,10 +48,10 @@ test('the token of a lease fences writes in the same database', async () => {
   await expect(late).rejects.toMatchObject({ code: 'stale-token' });
 });
 
-test('a waiter is woken by the release, not by its clock', async () => {
+test('a release wakes a waiter before its time is over', async () => {
   const { lock, pool } = await openLock();
   const other = new PostgresLock({ pool });
-  // LISTEN makes waiters look once a second; ten hand-overs by the clock alone would take as many seconds.
+  // Without notifications, a waiter looks once a second: ten hand-overs would take 10 s.
   let lease = await lock.acquire('x', { ttlMs: 60_000 });
   const startedMs = performance.now();
   for (let i = 0; i < 10; i++) {
@@ -68,7 +68,7 @@ test('a waiter is woken by the release, not by its clock', async () => {
 const LISTENERS =
   "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query = 'LISTEN fenced_lock' AND state = 'idle'";
 
-test('a LISTEN that is lost is renewed while somebody waits', async () => {
+test('a lost LISTEN is renewed while a client waits', async () => {
   const { lock, pool } = await openLock();
   const lease = await lock.acquire('x', { ttlMs: 60_000 });
   const next = new PostgresLock({ pool }).acquire('x', { ttlMs: 60_000, waitMs: 30_000 });
@@ -79,11 +79,11 @@ test('a LISTEN that is lost is renewed while somebody waits', async () => {
   await until(async () => ![undefined, first].includes(await listener()));
   await lease.release();
   await (await next).release();
-  // Nobody waits any more.
+  // No client waits any more.
   await until(async () => (await listener()) === undefined);
 });
 
-test('a release notifies only if somebody waits for it', async () => {
+test('a release notifies only if a client waits for it', async () => {
   const { lock, pool } = await openLock();
   const ear = await pool.connect();
   const heard: (string | undefined)[] = [];
@@ -101,12 +101,12 @@ test('a release notifies only if somebody waits for it', async () => {
   const end = 'end of the test';
   await pool.query(`NOTIFY fenced_lock, '${end}'`);
   await until(async () => heard.includes(end));
-  // That of `y`, and of `x` once more, since they were awaited a moment ago.
+  // Those of `y`, and of `x` again, which were awaited a moment before.
   expect(heard.toSorted()).toEqual([end, 'x', 'x', 'y']);
   ear.release(true);
 });
 
-test('where nobody can listen, waiters go by the clock: PgBouncer, and a pool without a connection to spare', async () => {
+test('waiters poll behind PgBouncer, and with a pool of one connection', async () => {
   const { url, lock } = await openLock();
   await using bouncer = await startPgBouncer(url.href);
   const far = new URL(bouncer.url);
@@ -120,7 +120,7 @@ test('where nobody can listen, waiters go by the clock: PgBouncer, and a pool wi
   }
 });
 
-test('a server that does not answer is no quorum in time, and leaves no lease behind', async () => {
+test('a server that does not answer in time leaves no lease behind', async () => {
   const { url, pool, lock } = await openLock();
   const ledger = { url, pool } as Parameters<typeof throughProxy>[0];
   const { proxy, pool: farPool } = await throughProxy(ledger);
@@ -134,14 +134,14 @@ test('a server that does not answer is no quorum in time, and leaves no lease be
   await using _ = await lock.acquire('x', { ttlMs: 500, waitMs: 5_000 });
 });
 
-test('a program that stood still reads what has come before it takes the server for late', async () => {
+test('a program that stood still reads the answer before it gives up', async () => {
   const { lock } = await openLock();
-  // The server may have been late, too.
+  // The server itself may be late.
   await until(async () => {
     const attempt = lock.tryAcquire('x', { ttlMs: 2_000 });
-    // It has been sent, unless the pool had to connect before.
+    // It was sent, unless the pool had to connect first.
     await setImmediate();
-    // For longer than the server is waited for.
+    // Longer than the limit for an answer.
     const untilMs = performance.now() + 1_100;
     while (performance.now() < untilMs);
     const outcome = await attempt;
@@ -150,10 +150,10 @@ test('a program that stood still reads what has come before it takes the server 
   });
 });
 
-test('without the schema, or the right to use it, the error says what to do', async () => {
+test('a missing schema and a missing right are errors that say what to do', async () => {
   const url = await createDatabase();
   const lock = new PostgresLock({ pool: connect(url.href) });
-  // At once: to wait changes nothing about it.
+  // At once, because waiting does not help.
   const startedMs = performance.now();
   const attempt = lock.acquire('x', { ttlMs: 500, waitMs: 20_000 });
   await expect(attempt).rejects.toMatchObject({ code: 'not-installed' });
@@ -175,7 +175,7 @@ test('without the schema, or the right to use it, the error says what to do', as
   await expect(lowering).rejects.toMatchObject({ code: '42501' });
 });
 
-test('under a default of SERIALIZABLE contention is no error', async () => {
+test('contention is no error under a default of SERIALIZABLE', async () => {
   const { url } = await openLock();
   const options = '-c default_transaction_isolation=serializable';
   const lock = new PostgresLock({ pool: connect(url.href, { max: 8, options }), firstToken: 1n });
@@ -187,7 +187,7 @@ test('under a default of SERIALIZABLE contention is no error', async () => {
   expect(new Set(await Promise.all(leases)).size).toBe(8);
 });
 
-test('a token that would pass 2^63-1 is refused by name', async () => {
+test('a token above 2^63-1 is the error token-exhausted', async () => {
   const { lock, pool } = await openLock();
   await pool.query("INSERT INTO fenced_lock.lease VALUES ('x', 9223372036854775807, NULL, 'now')");
   await expect(lock.acquire('x', { ttlMs: 500 })).rejects.toMatchObject({
@@ -199,7 +199,7 @@ test.each([undefined, {}, { pool: null }, { pool: 'postgres://' }])('config %j',
   expect(() => new PostgresLock(config as never)).toThrow(/must be a pg.Pool|must be an object/);
 });
 
-test('a server that says goodbye in the packet of its greeting does not end a process that waits', async () => {
+test('a server that greets and says goodbye in one packet does not end a process that waits', async () => {
   const lock = new PostgresLock({ pool: connect(await startGoodbyeServer()) });
   const waiting = lock.acquire('x', { ttlMs: 1_000, waitMs: 300 });
   await expect(waiting).rejects.toThrow(NoQuorumError);

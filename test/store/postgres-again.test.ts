@@ -24,7 +24,7 @@ const writes = {
 const writesOfEachKind = Object.entries(writes).map(([kind, write]) => ({ kind, write }));
 
 let ledger: Ledger;
-/** A store with one connection; that of the ledger is another one's. */
+/** A store with one connection, beside that of the ledger. */
 let store: FencedPostgres;
 let one: pg.Pool;
 
@@ -33,10 +33,10 @@ beforeEach(async () => {
   ({ one, store } = storeOfOne(ledger.url));
 });
 
-/** As PostgreSQL shows what is left of them. */
+/** The forms in which PostgreSQL shows the rest of them. */
 const NINE_SECONDS = /^(9s|8\d\d\dms)$/;
 
-/** The server's limit for a transaction of this token. */
+/** The server's limit for a transaction of this token, as it shows it. */
 async function limitWithin(store: FencedPostgres): Promise<string> {
   const { rows } = await store.transaction(fence, (tx) =>
     tx.query<{ transaction_timeout: string }>('SHOW transaction_timeout'),
@@ -44,11 +44,11 @@ async function limitWithin(store: FencedPostgres): Promise<string> {
   return rows[0]?.transaction_timeout ?? '';
 }
 
-/** Whether the server has a limit for whole transactions. */
+/** True if the server has a limit for whole transactions. */
 const hasLimit = (): Promise<boolean> => limitsTransactions(one);
 
 describe.each(writesOfEachKind)('$kind', ({ kind, write }) => {
-  test('a token that was accepted is presented again in the same number of round trips', async () => {
+  test('a token that was accepted before takes the same number of round trips', async () => {
     const far = await throughProxy(ledger, { max: 1 });
     await write(far.store, 'first');
     for (const text of ['second', 'third']) {
@@ -59,7 +59,7 @@ describe.each(writesOfEachKind)('$kind', ({ kind, write }) => {
     expect(await ledger.entries()).toEqual(['first', 'second', 'third']);
   });
 
-  test('after a higher one it is refused, with both, and nothing was written; the connection goes on', async () => {
+  test('a token below a higher one is refused with both tokens, and the connection stays usable', async () => {
     await write(store, 'in time');
     await ledger.store.claim({ resource, token: 34 });
     const late = rejectionOf(write(store, 'late'));
@@ -69,7 +69,7 @@ describe.each(writesOfEachKind)('$kind', ({ kind, write }) => {
     expect(await ledger.entries()).toEqual(['in time', 'newer']);
   });
 
-  test('while a higher one is on its way it waits, and is refused', async () => {
+  test('a token waits for a higher one that is not committed yet, and is refused', async () => {
     const newer = gate();
     await write(store, 'in time');
     const begun = gate();
@@ -86,7 +86,7 @@ describe.each(writesOfEachKind)('$kind', ({ kind, write }) => {
     expect(await ledger.entries()).toEqual(['in time', 'newer']);
   });
 
-  test('a higher one that waits is not passed by it', async () => {
+  test('a token does not pass a higher one that waits', async () => {
     const first = gate();
     const begun = gate();
     await write(store, 'in time');
@@ -108,7 +108,7 @@ describe.each(writesOfEachKind)('$kind', ({ kind, write }) => {
   test.each([
     "default_transaction_isolation = 'repeatable read'",
     'default_transaction_read_only = on',
-  ])('%s, set since: nothing is different', async (setting) => {
+  ])('%s has no effect if it is set between two writes', async (setting) => {
     await write(store, 'first');
     await one.query(`SET ${setting}`);
     for (const text of ['second', 'third']) await write(store, text);
@@ -120,7 +120,7 @@ describe.each(writesOfEachKind)('$kind', ({ kind, write }) => {
     expect(await ledger.entries()).toEqual(['first', 'second', 'third']);
   });
 
-  test("the session's own limit, set since, is kept where it is stricter", async () => {
+  test("the session's own limit is kept if it is stricter", async () => {
     await write(store, 'first');
     await write(store, 'second');
     if (!(await hasLimit())) return;
@@ -134,7 +134,7 @@ describe.each(writesOfEachKind)('$kind', ({ kind, write }) => {
     expect(await ledger.entries()).toEqual(['first', 'second', 'third']);
   });
 
-  test('a setting of the same name that somebody left in the session opens nothing', async () => {
+  test('a setting fenced.presented of the session counts for nothing', async () => {
     await write(store, 'in time');
     const begun = gate();
     const newer = gate();
@@ -152,7 +152,7 @@ describe.each(writesOfEachKind)('$kind', ({ kind, write }) => {
   });
 });
 
-test('reading with a token takes no transaction id, whichever way it came in', async () => {
+test('a query that only reads takes no transaction id', async () => {
   await ledger.store.claim(fence);
   for (let i = 0; i < 3; i++) {
     const { rows } = await store.query(fence, 'SELECT pg_current_xact_id_if_assigned() AS id');
@@ -160,7 +160,7 @@ test('reading with a token takes no transaction id, whichever way it came in', a
   }
 });
 
-test('a client that pipelines by itself hears that the server limits transactions, and tells it no more', async () => {
+test('on a pipelining client the limit is sent once if the server limits whole transactions', async () => {
   const far = await throughProxy(ledger, { max: 1, pipeline: true } as pg.PoolConfig);
   const lease = { remainingMs: () => 5_000 - performance.now() + startMs };
   const startMs = performance.now();
@@ -173,7 +173,7 @@ test('a client that pipelines by itself hears that the server limits transaction
   expect(trips).toBe((await hasLimit()) ? 1 : 2);
 });
 
-test('a paused holder is evicted when its lease ends, whichever way it came in', async () => {
+test('a paused holder of a token that was accepted before is evicted when its lease ends', async () => {
   await store.claim(fence);
   const lease = { remainingMs: () => 300 };
   const paused = gate();
@@ -191,7 +191,7 @@ test('a paused holder is evicted when its lease ends, whichever way it came in',
   expect(await ledger.entries()).toEqual(['newer']);
 });
 
-test('what was presented again opens the guarded rows of that resource, and no others', async () => {
+test('a token that was accepted before opens the guarded rows of its resource, and no others', async () => {
   await store.claim(fence);
   await ledger.pool.query(
     'CREATE TABLE invoice (id int PRIMARY KEY, total int NOT NULL DEFAULT 0)',

@@ -50,7 +50,7 @@ async function startPair() {
 }
 
 describe('an asynchronous standby takes over', () => {
-  test('it lacks the last writes and their tokens alike, and says so of each; the ratchet goes on from there', async () => {
+  test('it lacks the last writes and their tokens alike, and settle reports each as not applied', async () => {
     await using pair = await startPair();
     const { primary, before, wire, after, promote } = pair;
     const [kept, lost, refused] = [1, 2, 3].map(() => before.store.newWriteId());
@@ -77,13 +77,13 @@ describe('an asynchronous standby takes over', () => {
       code: 'invalid-argument',
     });
 
-    // Not promised: that the holder before stays out. It does as soon as the present one has claimed.
+    // Not promised: an earlier holder stays out. It does once the present one has claimed.
     await write(after, 33, 'let in again');
     await after.store.claim({ resource, token: 34 });
     await expect(write(after, 33, 'late again')).rejects.toBeInstanceOf(StaleTokenError);
     expect(await after.entries()).toEqual(['kept', 'let in again']);
 
-    // Not promised: that the old primary knows. For whoever still reaches it, it is right about itself.
+    // Not promised: the old primary knows. To clients that reach it, its answers are right.
     await write(before, 34, 'written to nobody');
     expect(await before.entries()).toEqual(['kept', 'lost', 'written to nobody']);
     expect(await before.store.settle(lost ?? '')).toBe('applied');
@@ -103,7 +103,7 @@ describe('a synchronous standby takes over', () => {
       );
       return rowCount === 1;
     });
-    // Its processes hear of that one after the other; until the last has, a commit waits for nobody.
+    // Its processes reload one after the other. Until the last has, a commit does not wait.
     pair.wire.hold('toClient');
     // One at a time: those that wait keep their connections, and the pool has no more than eight.
     let commit: Promise<void> | null = null;
@@ -122,7 +122,7 @@ describe('a synchronous standby takes over', () => {
     return (await pool.query(`SELECT ${OF_WAITING}`)).rowCount ?? 0;
   }
 
-  test('nothing acknowledged is lost, nothing refused is found, and of the rest it tells what became of it', async () => {
+  test('no acknowledged write is lost, no refused one is found, and settle decides the rest', async () => {
     await using pair = await startSynchronousPair();
     const { primary, before, wire, after, promote } = pair;
     const outcomes = new Map<string, 'applied' | 'not-applied' | 'unknown'>();
@@ -176,7 +176,7 @@ describe('a synchronous standby takes over', () => {
     ) => Promise<unknown>
   >;
 
-  test('a wait for it that is cancelled leaves the write unknown, and nobody calls it applied before it is safe', async () => {
+  test('a cancelled wait for it leaves the write unknown, and settle calls it applied only when it is safe', async () => {
     await using pair = await startSynchronousPair();
     const { before, wire, promote, after, primary } = pair;
     wire.swallow('toClient');
@@ -191,11 +191,11 @@ describe('a synchronous standby takes over', () => {
       if (what.endsWith('signal')) abort.abort(new Error('the lease was lost'));
       else await before.pool.query(`SELECT pg_cancel_backend(pid) ${OF_WAITING}`);
       expect(await written, what).toBeInstanceOf(OutcomeUnknownError);
-      // What asked for the record is still waiting there.
+      // The session that asked for the record still waits there.
       await before.pool.query(`SELECT pg_terminate_backend(pid) ${OF_WAITING}`);
       await until(async () => (await waiting(before)) === 0);
     }
-    // All of it is committed there, and may be lost all the same.
+    // All of it is committed there, and may still be lost.
     expect(await before.entries()).toEqual(['alone', 'alone', 'alone']);
     expect(await before.store.records('bills').highest('42')).toBe(33n);
     const settle = (side: Side) =>

@@ -38,7 +38,7 @@ async function terminateTransactions({ pool }: Ledger): Promise<void> {
 }
 
 describe('the connection is lost', () => {
-  test('while the token is presented: unavailable, and nothing was written', async () => {
+  test('while the token is presented, nothing was written', async () => {
     const ledger = await openLedger();
     const { proxy, store } = await throughProxy(ledger);
     await store.highest(resource);
@@ -53,30 +53,25 @@ describe('the connection is lost', () => {
     expect(await ledger.entries()).toEqual([]);
   });
 
-  test.each(['before a statement', 'before COMMIT'])(
-    '%s: unavailable, and nothing was written',
-    async (when) => {
-      const ledger = await openLedger();
-      const run = ledger.store.transaction({ resource, token: 1 }, async (tx) => {
-        await tx.query(INSERT, ['lost']);
-        await terminateTransactions(ledger);
-        if (when === 'before a statement') await tx.query(INSERT, ['lost too']);
-        // Until the news is there; COMMIT would be sent for nothing otherwise, and its outcome be unknown.
-        else await until(async () => !(await isInTransaction(ledger)));
-      });
-      const error = await rejectionOf(run);
-      if (when === 'before a statement') expect(error).toBeInstanceOf(StoreUnavailableError);
-      else
-        expect([StoreUnavailableError, OutcomeUnknownError]).toContain(
-          (error as Error).constructor,
-        );
-      expect(await ledger.entries()).toEqual([]);
-      await ledger.store.query({ resource, token: 1 }, INSERT, ['again']);
-      expect(await ledger.entries()).toEqual(['again']);
-    },
-  );
+  test.each(['before a statement', 'before COMMIT'])('%s, nothing was written', async (when) => {
+    const ledger = await openLedger();
+    const run = ledger.store.transaction({ resource, token: 1 }, async (tx) => {
+      await tx.query(INSERT, ['lost']);
+      await terminateTransactions(ledger);
+      if (when === 'before a statement') await tx.query(INSERT, ['lost too']);
+      // Until the server has noticed.
+      else await until(async () => !(await isInTransaction(ledger)));
+    });
+    const error = await rejectionOf(run);
+    if (when === 'before a statement') expect(error).toBeInstanceOf(StoreUnavailableError);
+    else
+      expect([StoreUnavailableError, OutcomeUnknownError]).toContain((error as Error).constructor);
+    expect(await ledger.entries()).toEqual([]);
+    await ledger.store.query({ resource, token: 1 }, INSERT, ['again']);
+    expect(await ledger.entries()).toEqual(['again']);
+  });
 
-  test('after COMMIT was carried out, with its reply: the outcome is unknown, and it was applied', async () => {
+  test('with the reply to COMMIT, the outcome is unknown, and the write was applied', async () => {
     const ledger = await openLedger();
     const { proxy, store } = await throughProxy(ledger);
     const run = store.transaction({ resource, token: 1 }, async (tx) => {
@@ -92,7 +87,7 @@ describe('the connection is lost', () => {
     expect(await ledger.entries()).toEqual(['applied']);
   });
 
-  test('with COMMIT before the server had it: the outcome is unknown, and it was not applied', async () => {
+  test('with COMMIT itself, the outcome is unknown, and the write was not applied', async () => {
     const ledger = await openLedger();
     const { proxy, store } = await throughProxy(ledger);
     const run = store.transaction({ resource, token: 1 }, async (tx) => {
@@ -107,7 +102,7 @@ describe('the connection is lost', () => {
     expect(await ledger.entries()).toEqual([]);
   });
 
-  test('with the reply to a claim: the outcome is unknown, and claiming again settles it', async () => {
+  test('with the reply to a claim, the outcome is unknown, and a second claim settles it', async () => {
     const ledger = await openLedger();
     const { proxy, store } = await throughProxy(ledger);
     await store.highest(resource);
@@ -144,7 +139,7 @@ describe('a function that commits by itself', () => {
           throw new Error('of the function');
         },
       ],
-    ])('and then %s: the outcome is unknown, and run once', async (_, then) => {
+    ])('and then %s leaves the outcome unknown, and runs once', async (_, then) => {
       const { store, entries } = await openLedger({ holdMs: 300 });
       const run = store.transaction({ resource, token: 1 }, async (tx) => {
         await commit(tx);
@@ -160,7 +155,7 @@ describe('a function that commits by itself', () => {
     });
 
     test.each(['waits', 'sends a statement'])(
-      'and whose connection is lost while it %s: the outcome is unknown',
+      'and loses its connection while it %s leaves the outcome unknown',
       async (what) => {
         const ledger = await openLedger();
         const { proxy, store } = await throughProxy(ledger);
@@ -177,7 +172,7 @@ describe('a function that commits by itself', () => {
     );
   });
 
-  test('in a text whose answer is lost: the outcome is unknown', async () => {
+  test('in a text whose answer is lost leaves the outcome unknown', async () => {
     const ledger = await openLedger();
     const { proxy, store } = await throughProxy(ledger);
     const run = store.transaction({ resource, token: 1 }, (tx) => {
@@ -191,7 +186,7 @@ describe('a function that commits by itself', () => {
     expect(await ledger.entries()).toEqual(['kept']);
   });
 
-  test('is told from one that only uses the client: that one is run again', async () => {
+  test('differs from one that only uses the client, which runs again', async () => {
     const { store, entries } = await openLedger();
     let runs = 0;
     await store.transaction({ resource, token: 1 }, async (tx) => {
@@ -202,14 +197,14 @@ describe('a function that commits by itself', () => {
   });
 });
 
-describe('the connection stays open, and no answer comes any more', () => {
+describe('the connection stays open, but no answer comes', () => {
   const holdMs = 500;
   const waitedMs = async (call: Promise<unknown>): Promise<[unknown, number]> => {
     const startedMs = performance.now();
     return [await rejectionOf(call), performance.now() - startedMs];
   };
 
-  test('to a claim or to COMMIT: the outcome is unknown', async () => {
+  test('to a claim or to COMMIT, so the outcome is unknown', async () => {
     const ledger = await openLedger();
     const { proxy, store } = await throughProxy(ledger, { holdMs });
     const calls = [
@@ -234,7 +229,7 @@ describe('the connection stays open, and no answer comes any more', () => {
     expect(await ledger.entries()).toEqual(['applied']);
   });
 
-  test('to anything else: unavailable, and nothing was written', async () => {
+  test('to another call, so nothing was written', async () => {
     const ledger = await openLedger();
     const { proxy, store } = await throughProxy(ledger, { holdMs });
     for (const call of [
@@ -252,7 +247,7 @@ describe('the connection stays open, and no answer comes any more', () => {
     expect(await ledger.entries()).toEqual([]);
   });
 
-  test("on the caller's only client: what was given up does not reach into the next transaction", async () => {
+  test("on the caller's only client, so the next transaction waits for the one that was given up", async () => {
     const ledger = await openLedger();
     const { proxy, far } = await throughProxy(ledger);
     const client = new pg.Client({ connectionString: far.href });
@@ -281,7 +276,7 @@ async function isInTransaction({ pool }: Ledger): Promise<boolean> {
 }
 
 describe('a paused holder', () => {
-  test('is evicted by the server when its lease ends, and the next holder gets in', async () => {
+  test('is evicted by the server when its lease ends, and the next holder writes', async () => {
     const ledger = await openLedger();
     const { store, pool, entries, untilWaiting } = ledger;
     const leaseMs = 400;
@@ -306,7 +301,7 @@ describe('a paused holder', () => {
     expect(error).toMatchObject({ cause: { code: await evictionOf(pool) } });
     expect(await entries()).toEqual(['34']);
     expect(waitedMs).toBeGreaterThanOrEqual(leaseMs);
-    // What a busy machine takes to act on it; without a lease the limit were 10 s.
+    // A busy machine takes some time to act on it. Without a lease, the limit were 10 s.
     expect(waitedMs).toBeLessThan(leaseMs + 3_000);
   });
 
@@ -341,7 +336,7 @@ describe('a paused holder', () => {
   );
 
   test.each([18, 15] as const)(
-    'in a process that is really stopped is evicted when its lease ends (Postgres of %s)',
+    'in a stopped process is evicted when its lease ends (Postgres %i)',
     async (of) => {
       await using server = await startLocalPostgres({ of });
       const pool = connect(server.url);
@@ -359,7 +354,7 @@ describe('a paused holder', () => {
       const startedMs = performance.now();
       await store.query({ resource, token: 34 }, INSERT, ['34']);
       const waitedMs = performance.now() - startedMs;
-      // The lease began before the first line came; a busy machine takes some time to act on its end.
+      // The lease began before the first line. A busy machine takes some time to act on its end.
       expect(waitedMs).toBeLessThan(leaseMs + 1_000);
       await worker.wake();
       await until(async () => lines.length > 1);
@@ -384,7 +379,7 @@ describe('a paused holder', () => {
   });
 
   test.each(['returns', 'throws'])(
-    'sends nothing once its function %s, though a statement waited to tell the server of the extended lease',
+    'sends no statement once its function %s, even one that waits for the limit to be renewed',
     async (ending) => {
       const { store, entries } = await openLedger();
       let remainingMs = 300;
@@ -405,7 +400,7 @@ describe('a paused holder', () => {
   );
 
   test.each([18, 16] as const)(
-    'in the middle of a statement does not outlast its lease either (Postgres of %s)',
+    'does not outlast its lease in the middle of a statement (Postgres %i)',
     async (of) => {
       await using server = await startLocalPostgres({ of });
       const store = new FencedPostgres({ pool: connect(server.url) });
@@ -421,11 +416,11 @@ describe('a paused holder', () => {
     },
   );
 
-  test('that sends COMMIT after its eviction has certainly written nothing', async () => {
+  test('that sends COMMIT after its eviction has written nothing', async () => {
     const { store, entries, pool } = await openLedger({ holdMs: 100 });
     const run = store.transaction({ resource, token: 33 }, async (tx) => {
       await tx.query(INSERT, ['33']);
-      // Blocks the event loop, as a paused process: the server's last words lie unread in the socket.
+      // Blocks the event loop, as in a paused process. The server's error stays in the socket.
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 600);
     });
     const error = await rejectionOf(run);
@@ -435,7 +430,7 @@ describe('a paused holder', () => {
     expect(pool.totalCount).toBeLessThanOrEqual(1);
   });
 
-  test('keeps the next one waiting only as long as that one may wait', async () => {
+  test('delays the next holder no longer than that one may wait', async () => {
     const { store, pool, entries } = await openLedger();
     const impatient = new FencedPostgres({ pool, holdMs: 150 });
     const end = gate();
@@ -468,7 +463,7 @@ describe('a paused holder', () => {
 });
 
 describe('a lease', () => {
-  test('counts from when the connection is had, not from when it was asked for', async () => {
+  test('limits the transaction from the moment when a connection is had', async () => {
     const { url } = await openLedger();
     const pool = connect(url.href, { max: 1 });
     const store = new FencedPostgres({ pool });
@@ -486,7 +481,7 @@ describe('a lease', () => {
       );
       remainingMs = 700;
       busy.release();
-      // What is left of the lease after the wait for the resource.
+      // The rest of the lease after the wait for the resource.
       const between = expect.toSatisfy((ms: number) => ms > 0 && ms <= 700);
       const lock = expect.stringMatching(/^(700|[1-6]?\d?\d)ms$/);
       expect((await run).rows).toMatchObject([{ lock, hold: { milliseconds: between } }]);
@@ -514,7 +509,7 @@ describe('a lease', () => {
 });
 
 describe('a signal that aborts', () => {
-  test('ends the wait for the ratchet, and the place in the queue is free', async () => {
+  test('ends the wait for the ratchet, and leaves the queue', async () => {
     const ledger = await openLedger();
     const { store, pool, untilWaiting, entries } = ledger;
     const end = gate();
@@ -566,7 +561,7 @@ describe('a signal that aborts', () => {
     expect(await ledger.entries()).toHaveLength(10);
   });
 
-  test('before COMMIT is sent keeps it from being sent', async () => {
+  test('before COMMIT prevents it', async () => {
     const { store, entries } = await openLedger();
     const controller = new AbortController();
     const run = store.transaction({ resource, token: 1, signal: controller.signal }, async (tx) => {
@@ -594,7 +589,7 @@ describe('a signal that aborts', () => {
 });
 
 describe('the client of a transaction', () => {
-  test('takes cursors and named statements, and what they write is fenced', async () => {
+  test('takes cursors and named statements, whose writes are fenced', async () => {
     const { store, entries } = await openLedger();
     const rows = await store.transaction(
       { resource, token: 33 },
@@ -611,7 +606,7 @@ describe('the client of a transaction', () => {
     expect(await entries()).toEqual(['a', 'b', 'c']);
   });
 
-  test('whose statement failed commits nothing, though the function swallowed it', async () => {
+  test('commits nothing after a failed statement, even if the function swallowed the error', async () => {
     const { store, entries } = await openLedger();
     const run = store.transaction({ resource, token: 33 }, async (tx) => {
       await tx.query(INSERT, ['lost']);
@@ -666,7 +661,7 @@ describe('round trips', () => {
     },
   );
 
-  test('a claim and a look at the highest token take one each', async () => {
+  test('a claim and a read of the highest token take one each', async () => {
     const ledger = await openLedger();
     const { proxy, store } = await throughProxy(ledger, { max: 1 });
     await store.highest(resource);
@@ -712,7 +707,7 @@ describe('a pg.Client in place of a pool', () => {
     },
   );
 
-  test('that has been ended sends nothing, and the outcome is not unknown', async () => {
+  test('that was ended sends nothing, so nothing was written', async () => {
     const client = new pg.Client({ connectionString: (await openLedger()).url.href });
     await client.connect();
     const store = new FencedPostgres({ pool: client });
@@ -740,7 +735,7 @@ describe('a pg.Client in place of a pool', () => {
   });
 });
 
-test('a server that says goodbye in the packet of its greeting does not end the process', async () => {
+test('a server that greets and says goodbye in one packet does not end the process', async () => {
   const store = new FencedPostgres({ pool: connect(await startGoodbyeServer()) });
   const call = store.query({ resource, token: 1 }, INSERT, ['1']);
   await expect(call).rejects.toMatchObject({ code: 'unavailable' });

@@ -44,7 +44,7 @@ const present = (id: number, token: number) => `SELECT fenced.present('invoice/$
 /** Statements as psql sends them: simple protocol, one transaction. */
 const inTransaction = (...statements: string[]) => ['BEGIN', ...statements, 'COMMIT'].join('; ');
 
-/** What `fenced.present` would leave, by hand. */
+/** The setting of `fenced.present`, by hand. */
 const forge = `SELECT set_config('fenced.presented', extract(epoch FROM now()) || '{"invoice/1": 33}', true)`;
 
 /** Each writes rows of invoice 1 and, where it says so, of others. */
@@ -79,7 +79,7 @@ const writes: [string, string, number[], since?: number][] = [
   ['a function of somebody', 'DO $$ BEGIN UPDATE invoice SET total = 1 WHERE id = 1; END $$', [1]],
 ];
 
-/** What a server says to a statement of a later version. */
+/** The SQLSTATE of a statement that only later versions know. */
 const SYNTAX_ERROR = '42601';
 
 describe.each(writes)('%s', (_, statement, ids, since = 0) => {
@@ -117,7 +117,7 @@ describe.each(writes)('%s', (_, statement, ids, since = 0) => {
   });
 });
 
-test('TRUNCATE is refused, with tokens too, also by way of a foreign key', async () => {
+test('TRUNCATE is refused even with tokens, and through a foreign key', async () => {
   const { client, totals } = await openGuarded();
   for (const statement of ['TRUNCATE line', 'TRUNCATE invoice CASCADE']) {
     const run = client.query(inTransaction(present(1, 33), statement));
@@ -133,7 +133,7 @@ test('what changes no row passes: DO NOTHING on a conflict, an UPDATE that finds
   await client.query('UPDATE invoice SET total = 1 WHERE id = 77');
 });
 
-test('COPY FROM needs tokens for what it copies', async () => {
+test('COPY FROM needs tokens for its rows', async () => {
   const { client, store, totals } = await openGuarded();
   const copy = (on: pg.ClientBase) =>
     pipeline(Readable.from(['8\t1\n9\t1\n']), on.query(copyFrom('COPY invoice FROM STDIN')));
@@ -145,7 +145,7 @@ test('COPY FROM needs tokens for what it copies', async () => {
   expect(await totals()).toEqual([0, 0, 0, 0, 1, 1]);
 });
 
-test('another driver, with prepared statements: refused without the token, applied with it', async () => {
+test('another driver with prepared statements needs the token', async () => {
   const { url, totals } = await openGuarded();
   const sql = postgres(url.href, { max: 2, onnotice: () => undefined });
   closeAfterTest(() => sql.end());
@@ -165,7 +165,7 @@ test('another driver, with prepared statements: refused without the token, appli
   expect(await totals()).toEqual([1, 0, 0, 0]);
 });
 
-test('the library presents what it was given: query, transaction, and a stale one in either', async () => {
+test('query and transaction present their token, and a stale one is refused', async () => {
   const { store, totals } = await openGuarded();
   const update = 'UPDATE invoice SET total = total + 1 WHERE id = $1';
   await store.query({ resource: 'invoice/1', token: 33 }, update, [1]);
@@ -181,7 +181,7 @@ test('the library presents what it was given: query, transaction, and a stale on
   expect(await totals()).toEqual([2, 1, 0, 0]);
 });
 
-test('saying that a token was presented does not help: the ratchet itself is asked', async () => {
+test('a forged setting does not help, because the guard asks the ratchet', async () => {
   const { client, store, totals } = await openGuarded();
   await store.claim({ resource: 'invoice/1', token: 34 });
   const run = client.query(inTransaction(forge, 'UPDATE invoice SET total = 1 WHERE id = 1'));
@@ -220,7 +220,7 @@ test('a role that may write the table and not present tokens is refused', async 
   await theirs.query(inTransaction(present(1, 33), update));
 });
 
-test('a partitioned table: every way in is guarded, the partitions that come later too', async () => {
+test('every path into a partitioned table is guarded, later partitions included', async () => {
   const { client, store } = await openGuarded();
   await client.query(`
     CREATE TABLE part (id int, total int) PARTITION BY RANGE (id);
@@ -249,7 +249,7 @@ test('a partitioned table: every way in is guarded, the partitions that come lat
   });
 });
 
-test("logical replication's apply is refused, and goes on when the guard is gone", async () => {
+test('the apply of logical replication is refused, and goes on when the guard is removed', async () => {
   const source = await createDatabase();
   const from = connect(source.href);
   const { pool, url, store } = await openLedger();
@@ -298,7 +298,7 @@ test("logical replication's apply is refused, and goes on when the guard is gone
   }
 });
 
-test('a guard that is taken away leaves nothing behind', async () => {
+test('a guard that is removed leaves nothing behind', async () => {
   const { store, pool, client } = await openGuarded();
   await store.guard('invoice', "'other/' || id");
   await client.query(
@@ -331,7 +331,7 @@ test.each([
   expect((await pool.query('SELECT * FROM entry')).rowCount).toBe(0);
 });
 
-test('only the owner of a table, who may present tokens, can guard it', async () => {
+test('only the owner of a table can guard it, and must be allowed to present tokens', async () => {
   const { url, pool } = await openLedger();
   const owner = await asNewRole(url);
   await pool.query(`GRANT CREATE ON SCHEMA public TO ${owner.username}`);
@@ -376,7 +376,7 @@ describe('guards() and the rights on a table', () => {
       /its function was changed/,
     ],
   ];
-  test.each(changes)('tell of %s, and guard() mends it', async (_, change, problem) => {
+  test.each(changes)('report %s, and guard() mends it', async (_, change, problem) => {
     const { store, pool } = await openGuarded();
     const intact = { table: 'invoice', expression: "'invoice/' || id", problem: null };
     const other = { table: 'line', expression: "'invoice/' || invoice", problem: null };
@@ -390,7 +390,7 @@ describe('guards() and the rights on a table', () => {
     expect(await store.guards()).toEqual([intact, other]);
   });
 
-  test('tell of an owner who may not present tokens any more, or is another one', async () => {
+  test('report an owner that may not present tokens, and another owner', async () => {
     const { url, store, pool } = await openGuarded();
     const { username } = await asNewRole(url);
     closeAfterTest(() => administer('SELECT'));
@@ -402,7 +402,7 @@ describe('guards() and the rights on a table', () => {
     await pool.query(`ALTER TABLE invoice OWNER TO postgres`);
   });
 
-  test('tell of partitions', async () => {
+  test('report partitions', async () => {
     const { client, store } = await openGuarded();
     await client.query(`
       CREATE TABLE part (id int) PARTITION BY RANGE (id);
@@ -417,7 +417,7 @@ describe('guards() and the rights on a table', () => {
     expect(await problemOf()).toBe('rows are not guarded in public.part_high');
   });
 
-  test('a table on which another role may create triggers is not guarded before that is taken back', async () => {
+  test('a table on which another role may create triggers cannot be guarded', async () => {
     const { url, store, pool } = await openLedger();
     const role = await asNewRole(url);
     await pool.query(`GRANT ALL ON entry TO ${role.username}`);
@@ -429,7 +429,7 @@ describe('guards() and the rights on a table', () => {
     await store.guard('entry', 'text');
   });
 
-  test('an owner who is not the caller owns the function, and nobody else can use it', async () => {
+  test('the owner of the table owns the function, and no other role can use it', async () => {
     const { url, store, pool } = await openLedger();
     const owner = await asNewRole(url);
     const other = await asNewRole(url);
@@ -450,7 +450,7 @@ describe('guards() and the rights on a table', () => {
     expect(await store.guards()).toEqual([]);
   });
 
-  test('somebody else’s function of the name that a guard takes is not used, and not dropped', async () => {
+  test('a function of another role with the name of a guard is neither used nor dropped', async () => {
     const { url, store, pool } = await openLedger();
     const other = await asNewRole(url);
     await pool.query(`GRANT CREATE ON SCHEMA public TO ${other.username}`);
@@ -490,7 +490,7 @@ describe('an expression', () => {
     await store.query({ resource: 'v/31', token: 1 }, 'INSERT INTO v VALUES (1)');
   });
 
-  test('may use functions of the owner that have a path of their own', async () => {
+  test('may use functions of the owner that have a search path', async () => {
     const { store, pool } = await openLedger();
     await pool.query(`CREATE SCHEMA app; SET search_path = app, public;
       CREATE FUNCTION app.named(text) RETURNS text LANGUAGE sql AS $$ SELECT 'entry/' || $1 $$`);
@@ -502,7 +502,7 @@ describe('an expression', () => {
     await store.query({ resource: 'entry/a', token: 1 }, "INSERT INTO entry (text) VALUES ('a')");
   });
 
-  test('means what it meant to the caller, also where names of that mean something else later', async () => {
+  test('keeps its meaning when its names mean something else later', async () => {
     const { store, url, pool } = await openLedger();
     const options = '-c search_path=app,public';
     const theirs = new FencedPostgres({ pool: connect(url.href, { options }) });

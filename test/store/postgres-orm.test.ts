@@ -145,7 +145,7 @@ model entry {
 }`;
 
 describe.each(Object.entries(recipes))('in a transaction of %s', (_, open) => {
-  test('a fenced write applies, a stale one is refused, nothing of it is left', async () => {
+  test('a fenced write is applied, and a stale one is refused and leaves nothing', async () => {
     const ledger = await openLedger();
     const { store } = ledger;
     await store.guard('entry', guarded);
@@ -186,7 +186,7 @@ describe('presenting', () => {
   });
 
   test.each(['REPEATABLE READ', 'SERIALIZABLE', 'READ COMMITTED READ ONLY'])(
-    'under %s is refused, since an older snapshot may be read or nothing written',
+    'is refused under %s, whose snapshot may be too old, or which may not write',
     async (level) => {
       const { store, pool } = await openLedger();
       await store.claim({ resource, token: 33 });
@@ -210,7 +210,7 @@ describe('presenting', () => {
     expect(asFencedError(await ended)).toBeInstanceOf(StoreUnavailableError);
   });
 
-  test('waits for another holder no longer than the lease, and others were in the way', async () => {
+  test('waits for another holder no longer than the lease, and then gives a conflict', async () => {
     const { store, pool } = await openLedger();
     const [started, end] = [gate(), gate()];
     const first = store.transaction({ resource, token: 33 }, async () => {
@@ -228,7 +228,7 @@ describe('presenting', () => {
 });
 
 describe('asFencedError', () => {
-  test('of a serialization failure that Drizzle wraps: the transaction may be run again', async () => {
+  test('makes a conflict of a serialization failure that Drizzle wraps', async () => {
     const { pool } = await openLedger();
     await pool.query("INSERT INTO entry (text) VALUES ('first')");
     const update = drizzleSql`UPDATE entry SET text = 'second'`;
@@ -245,7 +245,7 @@ describe('asFencedError', () => {
     expect(asFencedError(error)).toMatchObject({ code: 'conflict', cause: { code: '40001' } });
   });
 
-  test('of a guarded row without a token, and of a role or a database without the schema', async () => {
+  test('finds a guarded row without a token, and a role or a database without the schema', async () => {
     const { store, pool, url } = await openLedger();
     await store.guard('entry', guarded);
     const statement = store.presenting({ resource, token: 33 });
@@ -260,14 +260,14 @@ describe('asFencedError', () => {
   });
 
   test.each(["SELECT 'x'::int", 'SELECT FROM missing', 'SELECT missing()', 'SELECT 1 / 0'])(
-    'of a mistake of the caller in %s is null',
+    'is null for a mistake of the caller in %s',
     async (text) => {
       const { pool } = await openLedger();
       expect(asFencedError(await failureOf(pool, { text, values: [] }))).toBeNull();
     },
   );
 
-  test('finds what it looks for in whatever it is wrapped', () => {
+  test('finds the error in every wrapper', () => {
     const detail = JSON.stringify({ resource, presented: '33', highest: '34' });
     const said = { code: 'UF001', severity: 'ERROR', message: 'stale fencing token', detail };
     const server = Object.assign(new Error(said.message), said);

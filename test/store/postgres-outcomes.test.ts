@@ -20,7 +20,7 @@ import {
 const resource = 'invoice/42';
 
 describe('settle', () => {
-  test('tells that a write whose reply was lost is applied; its id cannot be used again', async () => {
+  test('reports a write whose reply was lost as applied; its id cannot be used again', async () => {
     const ledger = await openLedger();
     const { proxy, store } = await throughProxy(ledger);
     const writeId = store.newWriteId();
@@ -40,7 +40,7 @@ describe('settle', () => {
     expect(await ledger.entries()).toEqual(['once']);
   });
 
-  test('cannot tell of a write without an id, and the error says so', async () => {
+  test('reports a write without an id as unknown, and the error says so', async () => {
     const ledger = await openLedger();
     const { proxy, store } = await throughProxy(ledger);
     await store.highest(resource);
@@ -58,7 +58,7 @@ describe('settle', () => {
     expect(await ledger.entries()).toEqual(['once']);
   });
 
-  test('of a write that is still in the network refuses it, and it stays refused when it arrives', async () => {
+  test('refuses a write that is still in the network, also when it arrives later', async () => {
     const ledger = await openLedger();
     const { proxy, store } = await throughProxy(ledger, { holdMs: 500 });
     const writeId = store.newWriteId();
@@ -74,7 +74,7 @@ describe('settle', () => {
     expect(await ledger.store.settle(writeId)).toBe('not-applied');
   });
 
-  test('waits for a write that is under way, as long as it may', async () => {
+  test('waits for a write that is under way, up to holdMs', async () => {
     const { store, pool } = await openLedger();
     const impatient = new FencedPostgres({ pool, holdMs: 100 });
     const writeId = store.newWriteId();
@@ -93,7 +93,7 @@ describe('settle', () => {
     expect(await settled).toBe('applied');
   });
 
-  test('of a refused write, of a claim, of one that never was, and of one without a note', async () => {
+  test('knows a claim, a refused write, one that was never sent, and one without an id', async () => {
     const { store } = await openLedger();
     const ids = Array.from({ length: 3 }, () => store.newWriteId());
     await store.claim({ resource, token: 34, writeId: ids[0] as string });
@@ -115,7 +115,7 @@ describe('settle', () => {
     await expect(bad).rejects.toBeInstanceOf(InvalidArgumentError);
   });
 
-  test('notes are forgotten after a day, and then the answer is unknown', async () => {
+  test('is unknown once the notes are deleted, after a day', async () => {
     const { store, pool } = await openLedger();
     const fresh = store.newWriteId();
     await store.query({ resource, token: 33, writeId: fresh }, INSERT, ['x']);
@@ -138,7 +138,7 @@ const seed = Number(process.env.FENCED_SEED ?? Date.now() % 2 ** 31);
 const numRuns = Number(process.env.FENCED_RUNS ?? 5);
 
 describe(`writers of every kind, under cancelled and terminated sessions (FENCED_SEED=${seed})`, () => {
-  test('straight to the server', async () => {
+  test('directly', async () => {
     const { url, pool } = await openLedger();
     await prepareStorm(pool);
     const property = fc.asyncProperty(plans, (plan) => storm(url.href, pool, plan));
@@ -157,7 +157,7 @@ describe(`writers of every kind, under cancelled and terminated sessions (FENCED
 });
 
 test.each([18, 15] as const)(
-  'an immediate stop and a killed backend during commits (Postgres of %s): nothing acknowledged is lost, nothing refused is found',
+  'a crash during commits loses no acknowledged write, and no refused one is found (Postgres %i)',
   async (of) => {
     await using server = await startLocalPostgres({ of });
     const admin = connect(server.url);
@@ -213,7 +213,7 @@ test.each([18, 15] as const)(
   60_000,
 );
 
-test('a client that is not of a pool survives a cancelled statement', async () => {
+test('a single client survives a cancelled statement', async () => {
   const ledger = await openLedger();
   const client = new pg.Client({ connectionString: ledger.url.href });
   client.on('error', () => undefined);

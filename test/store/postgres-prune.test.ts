@@ -48,7 +48,7 @@ async function session({ url }: Ledger): Promise<pg.Client> {
   return client;
 }
 
-test('old names of the prefix are forgotten, and all else stays', async () => {
+test('old names with the prefix are forgotten, and all others stay', async () => {
   const ledger = await openLedger();
   await addOld(ledger, 3_000);
   await ledger.pool.query(
@@ -86,7 +86,7 @@ test('the commands of docs/postgres.md forget the same in psql', async () => {
 });
 
 describe('a token below the floor of a forgotten name is refused', () => {
-  test('each way that the library has', async () => {
+  test('by each call of the library', async () => {
     const ledger = await openLedger();
     const { store, pool } = ledger;
     await addOld(ledger, 100);
@@ -119,7 +119,7 @@ describe('a token below the floor of a forgotten name is refused', () => {
     expect(await ledger.entries()).toEqual(['in time']);
   });
 
-  test.each(LEVELS)('psql and guarded tables, under %s', async (isolation) => {
+  test.each(LEVELS)('by psql and by guarded tables, under %s', async (isolation) => {
     const ledger = await openLedger();
     await addOld(ledger, 100);
     await ledger.pool.query('CREATE TABLE orders (id int)');
@@ -149,7 +149,7 @@ describe('a token below the floor of a forgotten name is refused', () => {
   });
 });
 
-test('names that stay hold the floor back, unless the operator says how far it may go', async () => {
+test('names that stay hold the floor back, unless the operator gives upTo', async () => {
   const ledger = await openLedger();
   await addOld(ledger, 3_000);
   await ledger.store.claim({ resource: 'order/busy', token: 1_500 });
@@ -163,12 +163,12 @@ test('names that stay hold the floor back, unless the operator says how far it m
     floor: 2_000n,
     heldBackBy: null,
   });
-  // What has a row goes by its row.
+  // A name with a row goes by its row.
   await ledger.store.query({ resource: 'order/busy', token: 1_501 }, INSERT, ['busy']);
   expect(await ledger.entries()).toEqual(['busy']);
 });
 
-test('a name that is refused for the floor alone is let in by an operator', async () => {
+test('an operator lets in a name that only the floor refuses', async () => {
   const ledger = await openLedger();
   await addOld(ledger, 100);
   await ledger.store.prune(month);
@@ -183,7 +183,7 @@ test('a name that is refused for the floor alone is let in by an operator', asyn
   expect(await ledger.entries()).toEqual(['let in']);
 });
 
-test('a name that somebody writes at the moment is passed over', async () => {
+test('a name with an open write is passed over', async () => {
   const ledger = await openLedger();
   await addOld(ledger, 2);
   const written = gate();
@@ -202,10 +202,10 @@ test('a name that somebody writes at the moment is passed over', async () => {
   expect(await ledger.entries()).toEqual(['in time']);
 });
 
-/** Any number will do that nothing else locks. */
+/** A number that nothing else locks. */
 const GATE = 7;
 
-/** From now on a session that has read the ratchet waits at the gate before it locks the resource, as on a slow server. */
+/** Makes sessions wait between their read of the ratchet and their lock, as on a slow server. */
 async function closeGate({ pool, url }: Ledger): Promise<() => Promise<unknown>> {
   const { rows } = await pool.query<{ text: string }>(
     "SELECT pg_get_functiondef('fenced.advance(text, bigint)'::regprocedure) AS text",
@@ -247,7 +247,7 @@ describe.each(LEVELS)('under %s', (isolation) => {
     return result;
   }
 
-  test('a name is written by a newer holder, and forgotten, before a late writer has its lock', async () => {
+  test('a late writer is refused if a newer holder wrote before its lock, and the name was forgotten', async () => {
     const ledger = await openLedger();
     const result = await presentMeanwhile(ledger, 33, async () => {
       await ledger.pool.query(
@@ -259,14 +259,14 @@ describe.each(LEVELS)('under %s', (isolation) => {
     expect(await ledger.store.highest(resource)).toBe(34n);
   });
 
-  test('a name is forgotten before its holder has its lock: the holder is the latest still', async () => {
+  test('the latest holder passes if its name was forgotten before its lock', async () => {
     const ledger = await openLedger();
     await addOld(ledger, 1);
     const result = await presentMeanwhile(ledger, 1_001, () => ledger.store.prune(month));
     expect(result).toBe(isolation === 'read committed' ? 'COMMIT' : '40001');
   });
 
-  test('a name is forgotten, with higher ones, before an old holder has its lock', async () => {
+  test('an old holder is refused if its name was forgotten with higher ones before its lock', async () => {
     const ledger = await openLedger();
     await addOld(ledger, 2);
     const result = await presentMeanwhile(ledger, 1_001, () => ledger.store.prune(month));
@@ -274,7 +274,7 @@ describe.each(LEVELS)('under %s', (isolation) => {
     expect(await ledger.store.highest(resource)).toBe(1_002n);
   });
 
-  test('a name is let in below the floor by an operator while its holder waits', async () => {
+  test('a waiting holder passes once an operator lets its name in below the floor', async () => {
     const ledger = await openLedger();
     await addOld(ledger, 2);
     await ledger.store.prune(month);
@@ -285,7 +285,7 @@ describe.each(LEVELS)('under %s', (isolation) => {
     expect(result).toBe(isolation === 'read committed' ? 'COMMIT' : 'UF001');
   });
 
-  test('a snapshot from before a name was written and forgotten presents nothing lower', async () => {
+  test('a snapshot from before a name was written and forgotten presents no lower token', async () => {
     const ledger = await openLedger();
     const client = await session(ledger);
     await client.query(`BEGIN ISOLATION LEVEL ${isolation}; TABLE entry`);
@@ -298,7 +298,9 @@ describe.each(LEVELS)('under %s', (isolation) => {
   });
 });
 
-test('no stale write passes while two forget without a pause', { timeout: 60_000 }, async () => {
+test('no stale write passes while two processes prune without a pause', {
+  timeout: 60_000,
+}, async () => {
   const ledger = await openLedger();
   await ledger.pool.query('CREATE TABLE history (at serial, resource text, token bigint)');
   const stop = new AbortController();
@@ -345,7 +347,7 @@ test('no stale write passes while two forget without a pause', { timeout: 60_000
   expect(rows).toEqual([{ stale: '0', rows: String(counts.applied) }]);
 });
 
-test('forgetting is for the owner of the schema, and for roles that it gives the right', async () => {
+test('only the owner of the schema, and roles with the right, can prune', async () => {
   const ledger = await openLedger();
   await addOld(ledger, 1);
   const role = await asNewRole(ledger.url);

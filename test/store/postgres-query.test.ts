@@ -16,7 +16,7 @@ const fence = { resource, token: 33 };
 test.each([
   ['a procedure', 'CALL twice()'],
   ['a block', "DO $$ BEGIN INSERT INTO entry (text) VALUES ('1'); COMMIT; END $$"],
-])('%s that commits by itself cannot let go of the ratchet', async (_, statement) => {
+])('%s that commits by itself cannot release the ratchet', async (_, statement) => {
   const { store, pool, entries } = await openLedger();
   await pool.query(`CREATE PROCEDURE twice() LANGUAGE plpgsql AS
     $$ BEGIN INSERT INTO entry (text) VALUES ('1'); COMMIT; INSERT INTO entry (text) VALUES ('2'); END $$`);
@@ -26,7 +26,7 @@ test.each([
 });
 
 test.each(['default_transaction_isolation=serializable', 'default_transaction_read_only=on'])(
-  'a session with %s gets what was asked for, in one round trip from its second statement on',
+  'a session with %s has no effect on the level or the round trips of a query',
   async (setting) => {
     const ledger = await openLedger();
     const { proxy, store } = await throughProxy(ledger, { max: 1, options: `-c ${setting}` });
@@ -39,14 +39,14 @@ test.each(['default_transaction_isolation=serializable', 'default_transaction_re
   },
 );
 
-test('two statements in one are refused by the server, and nothing was written', async () => {
+test('two statements in one text are refused by the server, and nothing was written', async () => {
   const { store, entries } = await openLedger();
   const both = "INSERT INTO entry (text) VALUES ('1'); INSERT INTO entry (text) VALUES ('2')";
   await expect(store.query(fence, both)).rejects.toMatchObject({ code: '42601' });
   expect(await entries()).toEqual([]);
 });
 
-test('COPY is refused before it is sent: it would upset the message that it is part of', async () => {
+test('COPY is refused before it is sent, because its data would take the place of COMMIT', async () => {
   const { url, entries } = await openLedger();
   const store = new FencedPostgres({ pool: connect(url.href, { max: 1 }) });
   for (const copy of ['COPY entry FROM STDIN', ' /* all */ copy entry TO STDOUT'])
@@ -55,7 +55,7 @@ test('COPY is refused before it is sent: it would upset the message that it is p
   expect(await entries()).toEqual(['next']);
 });
 
-test('a value that cannot be sent: its own error, and nothing was sent', async () => {
+test('a value that cannot be encoded fails with its own error, and nothing was sent', async () => {
   const { store, entries } = await openLedger();
   const mine = new RangeError('mine');
   const value = {
@@ -68,7 +68,7 @@ test('a value that cannot be sent: its own error, and nothing was sent', async (
   expect(await store.highest(resource)).toBe(0n);
 });
 
-test('rows that cannot be read: the outcome is unknown, and can be settled', async () => {
+test('rows that cannot be read leave the outcome unknown, and it can be settled', async () => {
   const { url, entries, store: judge } = await openLedger();
   const types = {
     getTypeParser: () => () => {
@@ -97,7 +97,7 @@ test('values of every kind arrive, and none is SQL', async () => {
   expect(rows).toEqual([{ j: { a: [1] }, a: [1, 2], b: Buffer.from([0, 255]) }]);
 });
 
-test('a client that pipelines by itself is sent one statement after the other', async () => {
+test('a pipelining client is sent one statement after the other', async () => {
   const ledger = await openLedger();
   const client = new pg.Client({ connectionString: ledger.url.href, pipeline: true });
   client.on('error', () => undefined);
@@ -111,7 +111,7 @@ test('a client that pipelines by itself is sent one statement after the other', 
   await client.end();
 });
 
-test('writing again with the same token leaves no trace of its own in the log', async () => {
+test('a token that was accepted before writes nothing to the log under READ COMMITTED', async () => {
   const { pool, store } = await openLedger();
   await store.claim(fence);
   const client = await pool.connect();
@@ -143,9 +143,9 @@ test('writing again with the same token leaves no trace of its own in the log', 
   }
 });
 
-test('another order of the same names cannot deadlock with other programs: one order for all', async () => {
+test('resources in another order cannot deadlock with other programs', async () => {
   const { store, pool } = await openLedger();
-  // JavaScript's own order is another one than that of the bytes.
+  // JavaScript sorts them in another order than by their bytes.
   const names = ['\u{1f512}', '\uffee', 'a'];
   for (let round = 1; round <= 20; round++) {
     await Promise.all([
@@ -161,7 +161,7 @@ function ignoreStale(error: { code: string }): void {
   if (error.code !== 'stale-token' && error.code !== 'UF001') throw error;
 }
 
-test('a writeId that is none of ours is refused before anything is sent', async () => {
+test('a writeId that newWriteId did not make is refused before anything is sent', async () => {
   const store = new FencedPostgres({ pool: connect('postgres://127.0.0.1:1/absent') });
   for (const writeId of ['', 'x', 5, null, '0190a6b0-0000-4000-8000-000000000000']) {
     const run = store.query({ ...fence, writeId: writeId as string }, 'SELECT 1');

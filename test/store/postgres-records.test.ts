@@ -23,7 +23,7 @@ async function openRecords() {
 
 const anyId = fc.string({ minLength: 1 }).filter((id) => !id.includes('\0') && id.isWellFormed());
 
-/** What a program finds that goes from the store to a gateway, or back. */
+/** The two ways to records. Both have the same methods. */
 const ways = [
   {
     way: 'directly',
@@ -35,7 +35,7 @@ const ways = [
   },
   {
     way: 'through a gateway',
-    // What a path can carry.
+    // A path cannot carry other ids.
     ids: anyId.filter((id) => id === id.normalize('NFC') && !/^\.\.?$|[/\\\p{Cc}]/u.test(id)),
     open: async () => {
       const { store } = await openRecords();
@@ -119,7 +119,7 @@ describe.each(ways)('records, $way', ({ open, ids }) => {
     await expect(records.put('new', 2, { token: 34 })).rejects.toBeInstanceOf(StaleTokenError);
   });
 
-  test('many at once: no update is lost, whoever holds which token', async () => {
+  test('many updates at once, with different tokens, lose none', async () => {
     const { records } = await open();
     const outcomes = await Promise.allSettled(
       Array.from({ length: 40 }, (_, i) =>
@@ -139,7 +139,7 @@ describe.each(ways)('records, $way', ({ open, ids }) => {
     expect(acknowledged.length).toBeGreaterThanOrEqual(13);
   });
 
-  test('others who write in between each time are a conflict, and nothing was written', async () => {
+  test('writes in between each attempt are a conflict, and nothing was written', async () => {
     const { records } = await open();
     let runs = 0;
     const run = records.update('42', { token: 1, attemptsMax: 3 }, async () => {
@@ -150,7 +150,7 @@ describe.each(ways)('records, $way', ({ open, ids }) => {
     expect(await records.get('42')).toMatchObject({ body: { by: 'others', run: 3 } });
   });
 
-  test(`whatever JSON goes in comes out (FENCED_SEED=${seed})`, async () => {
+  test(`JSON comes back as it was (FENCED_SEED=${seed})`, async () => {
     const { records } = await open();
     // jsonb has neither \u0000 nor halves of surrogate pairs, and one zero.
     const isStorable = (text: string) =>
@@ -169,7 +169,7 @@ describe.each(ways)('records, $way', ({ open, ids }) => {
     ['a bigint', 1n, 'invalid-argument'],
     ['a function', () => 1, 'invalid-argument'],
     ['a NUL', 'a\0b', 'invalid-argument'],
-  ])('%s is no document', async (_, body, code) => {
+  ])('%s cannot be a document', async (_, body, code) => {
     const { records } = await open();
     await expect(records.put('42', body as Json, { token: 1 })).rejects.toMatchObject({ code });
     expect(await records.highest('42')).toBe(0n);
@@ -193,7 +193,7 @@ test('bad names and tokens are refused before anything is sent', async () => {
   }
 });
 
-test('a role that is allowed to present tokens writes documents, and cannot touch the table', async () => {
+test('a role that may present tokens writes documents, but not the table', async () => {
   const { url, pool } = await openRecords();
   const role = await asNewRole(url);
   const theirs = connect(role.href);
@@ -205,7 +205,7 @@ test('a role that is allowed to present tokens writes documents, and cannot touc
     await expect(theirs.query(statement)).rejects.toMatchObject({ code: '42501' });
 });
 
-test('a version beyond 2^31 is written, expected and told', async () => {
+test('a version above 2^31 is written, expected and returned', async () => {
   const { pool, records } = await openRecords();
   await records.put('42', 1, { token: 33 });
   await pool.query('UPDATE fenced.record SET version = 5000000000');
@@ -214,7 +214,7 @@ test('a version beyond 2^31 is written, expected and told', async () => {
   expect((await records.put('42', 3, { token: 33 })).version).toBe(5_000_000_002n);
 });
 
-test('under a default of REPEATABLE READ collisions are tried again', async () => {
+test('under a default of SERIALIZABLE, conflicting writes are tried again', async () => {
   const { url, records } = await openRecords();
   const options = '-c default_transaction_isolation=serializable';
   const strict = new FencedPostgres({ pool: connect(url.href, { max: 8, options }) });
@@ -227,7 +227,7 @@ test('under a default of REPEATABLE READ collisions are tried again', async () =
 });
 
 describe('a reply that is lost', () => {
-  test('is made up for by reading back', async () => {
+  test('is replaced by reading back', async () => {
     const ledger = await openRecords();
     const { proxy, store } = await throughProxy(ledger);
     const far = store.records('invoices');
@@ -241,7 +241,7 @@ describe('a reply that is lost', () => {
     expect(await ledger.records.get('42')).toMatchObject({ body: 1, writeId, version });
   });
 
-  test('is unknown where the document cannot be read either, or does not tell', async () => {
+  test('leaves the outcome unknown if another write hides it', async () => {
     const ledger = await openRecords();
     const { proxy, store } = await throughProxy(ledger);
     const far = store.records('invoices');
@@ -257,7 +257,7 @@ describe('a reply that is lost', () => {
 });
 
 describe('claimAndGet', () => {
-  test('gives what its own token protects, also where another holder writes during the call', async () => {
+  test('gives what its own token protects, also if another holder writes meanwhile', async () => {
     const { records, pool } = await openRecords();
     await records.put('a', 'of 34', { token: 34 });
     let connections = 0;
@@ -277,7 +277,7 @@ describe('claimAndGet', () => {
     await expect(earlier.claimAndGet('a', { token: 34 })).rejects.toBeInstanceOf(StaleTokenError);
   });
 
-  test('shows its own token, or is stale, among many holders', async () => {
+  test('returns its own token, or is stale, among many holders', async () => {
     const { records } = await openRecords();
     let highest = 0;
     const outcomes = { read: 0, stale: 0 };
@@ -303,7 +303,7 @@ describe('claimAndGet', () => {
     expect(outcomes.stale).toBeGreaterThan(0);
   });
 
-  test('is what takes the token: a plain read refuses it, and writes nothing', async () => {
+  test('takes the token, which a plain read refuses', async () => {
     const { records } = await openRecords();
     await records.put('a', 1, { token: 33 });
     const options = { token: 34 } as object;
@@ -315,7 +315,7 @@ describe('claimAndGet', () => {
   });
 
   test.each(['claim', 'claimAndGet'] as const)(
-    'or a claim whose reply is lost is unknown: %s',
+    'has an unknown outcome if its reply is lost: %s',
     async (call) => {
       const ledger = await openRecords();
       const { proxy, store } = await throughProxy(ledger, { holdMs: 500 });

@@ -18,7 +18,7 @@ import {
 const resource = 'invoice/42';
 
 describe('install', () => {
-  test('by many processes at once succeeds for each', async () => {
+  test('succeeds for many processes at once', async () => {
     const url = await createDatabase();
     const pool = connect(url.href);
     const installs = Array.from({ length: 8 }, () => new FencedPostgres({ pool }).install());
@@ -26,7 +26,7 @@ describe('install', () => {
     await new FencedPostgres({ pool }).claim({ resource, token: 1 });
   });
 
-  test('and the file, run again, change nothing', async () => {
+  test('changes nothing the second time, nor does the file', async () => {
     const { store, pool } = await openLedger();
     await store.claim({ resource, token: 34 });
     await store.install();
@@ -123,7 +123,7 @@ describe('an upgrade from version 4', () => {
   });
 });
 
-test('a schema that belongs to another role is not installed into, and none of its functions is called', async () => {
+test('install stops at a schema of another role, and calls none of its functions', async () => {
   const url = await createDatabase();
   const pool = connect(url.href);
   const other = await asNewRole(url);
@@ -141,7 +141,7 @@ test('a schema that belongs to another role is not installed into, and none of i
 });
 
 describe('an operator', () => {
-  test('lowers a ratchet with a reason, and the log says who did', async () => {
+  test('lowers a ratchet with a reason, and the log names the role', async () => {
     const { store, pool } = await openLedger();
     await store.claim({ resource, token: 2n ** 63n - 1n });
     await pool.query("SELECT fenced.reset($1, 40, 'a hostile token')", [resource]);
@@ -165,7 +165,7 @@ describe('an operator', () => {
     expect(await store.highest('x')).toBe(0n);
   });
 
-  test('waits for whoever holds the resource', async () => {
+  test('waits for the holder of the resource', async () => {
     const { store, pool, untilWaiting } = await openLedger();
     let reset: Promise<unknown> = Promise.resolve();
     await store.transaction({ resource, token: 34 }, async (tx) => {
@@ -177,7 +177,7 @@ describe('an operator', () => {
     expect(await store.highest(resource)).toBe(33n);
   });
 
-  test('gives rights and takes them away; nobody has them before', async () => {
+  test('gives rights and takes them away; other roles have none before', async () => {
     const { url, pool } = await openLedger();
     const role = await asNewRole(url);
     const theirs = connect(role.href);
@@ -205,7 +205,7 @@ describe('an operator', () => {
   });
 });
 
-describe("the lock of a resource in somebody else's hands", () => {
+describe('the lock of a resource, taken by another program,', () => {
   const squat = 'SELECT pg_advisory_lock(hashtextextended($1, 112585829737828))';
 
   test('is a conflict after holdMs, and its session can be found', async () => {
@@ -227,7 +227,7 @@ describe("the lock of a resource in somebody else's hands", () => {
     await claim();
   });
 
-  test('is out of the question where the right to take such locks was revoked', async () => {
+  test('is impossible once the right to take such locks is revoked', async () => {
     const { url, pool } = await openLedger();
     const role = await asNewRole(url);
     await pool.query(`SELECT fenced.allow('${role.username}');
@@ -298,7 +298,7 @@ describe('an ordinary role', () => {
     expect((await pool.query('SELECT * FROM pg_temp.ratchet')).rowCount).toBe(0);
   });
 
-  test('that may not install is told so', async () => {
+  test('that may not install gets a set-up error', async () => {
     const url = await asNewRole(await createDatabase());
     const store = new FencedPostgres({ pool: connect(url.href) });
     const error = await rejectionOf(store.install());
@@ -327,7 +327,7 @@ describe('set-up errors', () => {
     ['a role that does not exist', 'store-setup', { username: 'absent' }],
     ['a host that does not exist', 'store-setup', { hostname: 'absent.invalid' }],
     ['TLS that the server does not speak', 'store-setup', { search: '?sslmode=verify-full' }],
-    ['a port where nobody listens', 'unavailable', { port: '1' }],
+    ['a port without a listener', 'unavailable', { port: '1' }],
   ])('%s', async (_, code, change) => {
     const url = Object.assign(await createDatabase(), change);
     const store = new FencedPostgres({ pool: connect(url.href) });

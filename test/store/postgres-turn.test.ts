@@ -13,13 +13,10 @@ import {
 const resource = 'invoice/42';
 const LEVELS: readonly IsolationLevel[] = ['read committed', 'repeatable read', 'serializable'];
 
-/** Any number will do that nothing else locks. */
+/** A number that nothing else locks. */
 const GATE = 7;
 
-/**
- * From now on whoever has read that its token is the highest, and is about to share the lock of the resource, waits there until the gate
- * is opened: as a slow server would have it.
- */
+/** Makes sessions with the highest token wait between their read of the ratchet and its lock. */
 async function closeGate({ pool, url }: Ledger, isolation: IsolationLevel): Promise<pg.Pool> {
   await pool.query(`
     CREATE FUNCTION at_gate() RETURNS void LANGUAGE plpgsql AS $$
@@ -53,7 +50,7 @@ test.each(
     Object.entries(writers).map(([name, write]) => ({ isolation, name, write })),
   ),
 )(
-  'between the look at the ratchet and its lock a newer holder commits: a $name under $isolation is refused',
+  'a newer holder commits between the read of the ratchet and its lock, and a $name under $isolation is refused',
   async ({ isolation, write }) => {
     const ledger = await openLedger();
     const { store, pool, entries, untilWaiting } = ledger;
@@ -70,7 +67,7 @@ test.each(
   },
 );
 
-test('of several resources each is asked, also where the token of the first is there already', async () => {
+test('each of several resources is checked, even if the first has the token already', async () => {
   const { store, entries } = await openLedger();
   await store.claim({ resource: 'a', token: 33 });
   await store.claim({ resource: 'b', token: 34 });

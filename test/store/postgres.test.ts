@@ -18,7 +18,7 @@ const levels: IsolationLevel[] = ['read committed', 'repeatable read', 'serializ
 const resource = 'invoice/42';
 
 describe.each(levels)('%s', (isolation) => {
-  test('a paused holder writes after the next holder: it is refused, and nothing changed', async () => {
+  test("a paused holder's write arrives after the next holder's, and is refused", async () => {
     const { store, entries } = await openLedger();
     await store.query({ resource, token: 34, isolation }, INSERT, ['34']);
 
@@ -31,7 +31,7 @@ describe.each(levels)('%s', (isolation) => {
     expect(await store.highest(resource)).toBe(34n);
   });
 
-  test('a late write meets a newer one that has not committed yet: it is refused', async () => {
+  test('a late write waits for a newer one that has not committed, and is refused', async () => {
     const { store, entries, untilWaiting } = await openLedger();
     await store.claim({ resource, token: 33 });
     const end = gate();
@@ -43,7 +43,7 @@ describe.each(levels)('%s', (isolation) => {
     });
     await started.passed;
     const late = rejectionOf(store.query({ resource, token: 33, isolation }, INSERT, ['33']));
-    // With a snapshot for the whole transaction, the newer one has claimed the resource before it began.
+    // With one snapshot, the newer one claimed the resource before its transaction began.
     if (isolation === 'read committed') await untilWaiting(1);
     else await late;
     end.open();
@@ -52,7 +52,7 @@ describe.each(levels)('%s', (isolation) => {
     expect(await entries()).toEqual(['34']);
   });
 
-  test('a newer transaction that rolls back leaves the older holder in', async () => {
+  test('a newer transaction that rolls back does not stop the older holder', async () => {
     const { store, entries, untilWaiting } = await openLedger();
     const end = gate();
     const started = gate();
@@ -71,7 +71,7 @@ describe.each(levels)('%s', (isolation) => {
     expect(await store.highest(resource)).toBe(33n);
   });
 
-  test('a newer holder waits for the older one, and then sees all that it wrote', async () => {
+  test('a newer holder waits for the older one, and then sees its writes', async () => {
     const { store, untilWaiting } = await openLedger();
     await store.claim({ resource, token: 33 });
     const end = gate();
@@ -92,7 +92,7 @@ describe.each(levels)('%s', (isolation) => {
   });
 
   test.each(['first', 'second'])(
-    'writers of the same token run side by side, and a newer one waits for both, whichever ends last (%s)',
+    'writers of one token run side by side, and a newer one waits for both (%s ends last)',
     async (last) => {
       const { store, entries, untilWaiting } = await openLedger();
       await store.claim({ resource, token: 33 });
@@ -119,7 +119,7 @@ describe.each(levels)('%s', (isolation) => {
     },
   );
 
-  test('an old holder that goes on opening transactions does not pass a newer one that waits', async () => {
+  test('an old holder with overlapping transactions does not pass a newer one that waits', async () => {
     const { store, entries, untilWaiting } = await openLedger();
     await store.claim({ resource, token: 33 });
     const end = gate();
@@ -159,7 +159,7 @@ test(`read-modify-write under random tokens loses no acknowledged write (FENCED_
   let runs = 0;
   const property = fc.asyncProperty(workers, async (operations) => {
     const name = `counter/${runs++}`;
-    // Reads how many came before it and writes that down: no two may see the same, and later ones bear higher tokens.
+    // Writes the number of earlier steps. No two may see the same, and later ones have higher tokens.
     const step = async (tx: FencedTransaction, token: number) => {
       const { rows } = await tx.query('SELECT count(*) FROM step WHERE resource = $1', [name]);
       await tx.query('INSERT INTO step VALUES ($1, $2, $3)', [name, rows[0]?.count, token]);
@@ -187,7 +187,7 @@ test(`read-modify-write under random tokens loses no acknowledged write (FENCED_
   await fc.assert(property, { seed, numRuns: 40 });
 });
 
-test('transactions over the same resources in another order cannot deadlock', async () => {
+test('transactions with the same resources in another order cannot deadlock', async () => {
   const { store, entries, untilWaiting } = await openLedger();
   const end = gate();
   const started = gate();
@@ -228,7 +228,7 @@ test('a claim keeps earlier holders out before anything is written; the largest 
   expect(await entries()).toEqual([]);
 });
 
-test('what the function returns is returned, once it is committed', async () => {
+test('the result of the function is returned after the commit', async () => {
   const { store, entries } = await openLedger();
   const total = await store.transaction({ resource, token: 1 }, async (tx) => {
     await tx.query(INSERT, ["it's"]);
@@ -238,7 +238,7 @@ test('what the function returns is returned, once it is committed', async () => 
   expect(await entries()).toEqual(["it's"]);
 });
 
-test('an error of the function arrives unchanged, and nothing was written, the token neither', async () => {
+test('an error of the function arrives unchanged, and neither writes nor token are kept', async () => {
   const { store, entries } = await openLedger();
   const mine = new RangeError('mine');
   const run = store.transaction({ resource, token: 1 }, async (tx) => {
@@ -250,7 +250,7 @@ test('an error of the function arrives unchanged, and nothing was written, the t
   expect(await store.highest(resource)).toBe(0n);
 });
 
-test('a failed statement whose error the function swallowed is not reported as applied', async () => {
+test('a transaction whose function swallowed an error is not reported as applied', async () => {
   const { store, entries } = await openLedger();
   const run = store.transaction({ resource, token: 1 }, async (tx) => {
     await tx.query(INSERT, ['before']);
@@ -262,7 +262,7 @@ test('a failed statement whose error the function swallowed is not reported as a
   expect(await entries()).toEqual([]);
 });
 
-test('a savepoint that is rolled back to is the function’s own business', async () => {
+test('a function may roll back to a savepoint', async () => {
   const { store, entries } = await openLedger();
   await store.transaction({ resource, token: 1 }, async (tx) => {
     await tx.query(INSERT, ['kept']);
@@ -273,7 +273,7 @@ test('a savepoint that is rolled back to is the function’s own business', asyn
   expect(await entries()).toEqual(['kept']);
 });
 
-test('what only COMMIT finds wrong arrives unchanged, and nothing was written', async () => {
+test('an error of COMMIT arrives unchanged, and nothing was written', async () => {
   const { store, pool } = await openLedger();
   await pool.query('CREATE TABLE once (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)');
   const insert = 'INSERT INTO once VALUES (1), (1)';
@@ -297,7 +297,7 @@ test.each(['thrown', 'swallowed'])('a serialization failure is tried again (%s)'
   expect(await entries()).toEqual(['run 3']);
 });
 
-test('serialization failures without end are a conflict, after as many attempts as were allowed', async () => {
+test('endless serialization failures are a conflict after attemptsMax attempts', async () => {
   const { pool } = await openLedger();
   const pausesMs: number[] = [];
   const store = new FencedPostgres(
@@ -346,7 +346,7 @@ test.each([
 });
 
 test.each(['SELECT 1; COMMIT', '; COMMIT', 'SELECT 1; COMMIT; BEGIN', '/* /* */ */ ROLLBACK'])(
-  'a transaction that the function ended behind our back is never reported as applied: %s',
+  'a transaction that the function itself ended is not reported as applied: %s',
   async (statement) => {
     const { store } = await openLedger();
     const run = store.transaction({ resource, token: 1 }, (tx) => tx.query(statement));
@@ -356,7 +356,7 @@ test.each(['SELECT 1; COMMIT', '; COMMIT', 'SELECT 1; COMMIT; BEGIN', '/* /* */ 
   },
 );
 
-test('a transaction that is over takes no more statements', async () => {
+test('a transaction that is over takes no statement', async () => {
   const { store } = await openLedger();
   const kept = await store.transaction({ resource, token: 1 }, async (tx) => ({ tx }));
   await expect(kept.tx.query('SELECT 1')).rejects.toBeInstanceOf(InvalidArgumentError);

@@ -32,15 +32,15 @@ export interface Attack {
   readonly codes?: RegExp;
   /** The first version that knows the statements. */
   readonly since?: number;
-  /** Whether they cannot be put into one transaction behind something else. */
+  /** True if they cannot follow other statements in one transaction. */
   readonly isOnItsOwn?: boolean;
-  /** Whether they would change nothing in a table without a guard either. */
+  /** True if they change nothing in a table without a guard either. */
   readonly isHarmless?: boolean;
 }
 
 export const COPIED = '8\t1\n9\t1\n';
 
-/** Where each of the tables below begins. Token 34 was claimed for each resource that is named in a statement. */
+/** The tables before each attack. Token 34 was claimed for each resource in a statement. */
 export const TABLES = `
   CREATE EXTENSION postgres_fdw;
   CREATE EXTENSION dblink;
@@ -69,7 +69,7 @@ export const GUARDS = `
   SELECT fenced.guard('dated', $$concat_ws(' ', 'dated', at, span, bytes, share, price)$$);
   RESET ROLE;`;
 
-/** What comes after the guards. */
+/** Statements after the guards. */
 export const LATER = `
   SET ROLE keeper;
   CREATE TABLE part_high PARTITION OF part FOR VALUES FROM (10) TO (20);
@@ -766,7 +766,7 @@ export const ATTACKS: readonly Attack[] = [
 ];
 
 /**
- * What a role plants that may create objects in `public`, where all look. Each of them raises CA001 if it runs
+ * Objects in `public`, planted by a role that may create them there. Each raises CA001 if it runs
  * with the rights of a superuser.
  */
 export const PLANTS = `

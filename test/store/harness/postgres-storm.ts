@@ -6,7 +6,7 @@ import { expect } from 'vitest';
 
 const LEVELS: readonly IsolationLevel[] = ['read committed', 'repeatable read', 'serializable'];
 
-/** One write: by whom, with what, and what somebody does to the server's sessions while it is under way. */
+/** One write, and the fault that hits the server's sessions meanwhile. */
 interface Operation {
   readonly resource: string;
   readonly token: number;
@@ -27,7 +27,7 @@ const operation: fc.Arbitrary<Operation> = fc.record({
   ),
 });
 
-/** What is to be written by several at once, each their own list, with tokens that grow on the whole. */
+/** The writes of several writers at once, each with a list whose tokens mostly grow. */
 export const plans: fc.Arbitrary<Operation[][]> = fc.array(
   fc
     .array(operation, { minLength: 6, maxLength: 10 })
@@ -145,8 +145,8 @@ async function settled(store: FencedPostgres, id: string): Promise<Outcome> {
 }
 
 /**
- * Nothing acknowledged is lost, nothing refused is found, no lower token comes after a higher one. A row gets its place in the
- * history while its writer holds the resource.
+ * Expects that no acknowledged write is lost, no refused one is found, and no lower token comes after
+ * a higher one. A row gets its place in the history while its writer holds the resource.
  */
 export async function expectHistory(
   admin: pg.Pool,

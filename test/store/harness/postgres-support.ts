@@ -9,7 +9,7 @@ let server: Promise<PostgresService> | undefined;
 let names = 0;
 const closers: (() => Promise<unknown>)[] = [];
 
-// In the order of the openings: a dropped database ends its sessions, and nobody waits for them any more.
+// In the order of the openings: a dropped database ends its sessions.
 afterEach(async () => {
   for (const close of closers.splice(0)) await close();
 });
@@ -24,13 +24,13 @@ export function closeAfterTest(close: () => Promise<unknown>): void {
 
 export function connect(url: string, options: pg.PoolConfig = {}): pg.Pool {
   const pool = new pg.Pool({ connectionString: url, ...options });
-  // What pg asks of the owner of a pool: idle connections may be lost, and these tests see to it.
+  // pg demands a listener, because idle connections may be lost, as these tests make sure.
   pool.on('error', () => undefined);
   closeAfterTest(() => pool.end());
   return pool;
 }
 
-/** The address of a new and empty database, which is dropped after the test with all that goes on in it. */
+/** The address of a new and empty database, which is dropped after the test with its sessions. */
 export async function createDatabase(options = ''): Promise<URL> {
   const name = uniqueName();
   await administer(`CREATE DATABASE ${name} ${options}`);
@@ -69,7 +69,7 @@ export interface Ledger {
   readonly url: URL;
   readonly pool: pg.Pool;
   readonly store: FencedPostgres;
-  /** What was written, in the order of the writes. */
+  /** The written entries, in order. */
   entries(): Promise<string[]>;
   /** Resolves as soon as that many sessions of this database wait for a lock. */
   untilWaiting(sessions: number): Promise<void>;
@@ -105,7 +105,10 @@ export async function openLedger(
   };
 }
 
-/** Of the server, as a number: 170004 is 17.4. What each has: `transaction_timeout` from 17 on, `MERGE` from 15 on. */
+/**
+ * The server's version as a number: 170004 is 17.4. `transaction_timeout` came with 17, `MERGE`
+ * with 15.
+ */
 export async function versionOf(connection: pg.Pool | pg.Client): Promise<number> {
   const { rows } = await connection.query<{ server_version_num: string }>(
     'SHOW server_version_num',
@@ -113,17 +116,17 @@ export async function versionOf(connection: pg.Pool | pg.Client): Promise<number
   return Number(rows[0]?.server_version_num);
 }
 
-/** Whether the server has a limit for whole transactions. */
+/** True if the server has a limit for whole transactions. */
 export async function limitsTransactions(connection: pg.Pool | pg.Client): Promise<boolean> {
   return (await versionOf(connection)) >= 170_000;
 }
 
-/** Which of its errors a server ends a transaction with that lasts too long while it is idle. */
+/** The SQLSTATE with which a server ends an idle transaction that lasts too long. */
 export async function evictionOf(pool: pg.Pool): Promise<'25P03' | '25P04'> {
   return (await limitsTransactions(pool)) ? '25P04' : '25P03';
 }
 
-/** A store with one connection, so that what one call leaves there the next one finds. */
+/** A store with one connection, so that calls share a session. */
 export function storeOfOne(url: URL): { readonly one: pg.Pool; readonly store: FencedPostgres } {
   const one = connect(url.href, { max: 1 });
   return { one, store: new FencedPostgres({ pool: one }) };
@@ -133,13 +136,13 @@ export async function until(condition: () => Promise<boolean>): Promise<void> {
   await vi.waitUntil(condition, { timeout: 10_000, interval: 5 });
 }
 
-/** A point in somebody's story that others may wait for, and let pass. */
+/** A point in a program that another one opens. */
 export function gate(): { readonly passed: Promise<void>; readonly open: () => void } {
   const { promise, resolve } = Promise.withResolvers<void>();
   return { passed: promise, open: resolve };
 }
 
-/** What a promise was rejected with. */
+/** The reason of a promise's rejection. */
 export async function rejectionOf(promise: Promise<unknown>): Promise<unknown> {
   return promise.then(
     (value) => {
@@ -149,7 +152,7 @@ export async function rejectionOf(promise: Promise<unknown>): Promise<unknown> {
   );
 }
 
-/** A second way to the ledger, through a network that can be broken. */
+/** A second way to the ledger, through a proxy that can break the network. */
 export async function throughProxy(
   { url }: Ledger,
   { holdMs = 5_000, ...options }: pg.PoolConfig & { holdMs?: number } = {},
@@ -162,7 +165,7 @@ export async function throughProxy(
   return { proxy, far, pool, store: new FencedPostgres({ pool, holdMs }) };
 }
 
-/** The address of a server that greets and takes leave in one packet, as one that is going down may. */
+/** The address of a server that greets and says goodbye in one packet, as in a shutdown. */
 export async function startGoodbyeServer(): Promise<string> {
   const message = (type: string, body: Buffer): Buffer => {
     const head = Buffer.alloc(5);
