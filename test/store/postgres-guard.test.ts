@@ -466,6 +466,25 @@ describe('guards() and the rights on a table', () => {
   });
 });
 
+test('a trigger in the place of the guard is reported and replaced, which drops no function of another role', async () => {
+  const { store, pool } = await openLedger();
+  await pool.query('CREATE TABLE invoice (id int)');
+  await store.guard('invoice', "'invoice/' || id");
+  await pool.query(`DROP TRIGGER fenced_guard ON invoice;
+    CREATE FUNCTION theirs() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+    CREATE TRIGGER fenced_guard AFTER INSERT ON invoice FOR EACH ROW WHEN (false) EXECUTE FUNCTION theirs()`);
+  expect(await store.guards()).toMatchObject([
+    { problem: expect.stringContaining('somebody else') },
+  ]);
+  await store.guard('invoice', "'invoice/' || id");
+  expect(await store.guards()).toMatchObject([{ problem: null }]);
+  await store.unguard('invoice');
+  const { rows } = await pool.query(
+    "SELECT proname FROM pg_proc WHERE proname ~ '^(theirs|fenced_guard_)'",
+  );
+  expect(rows).toEqual([{ proname: 'theirs' }]);
+});
+
 describe('an expression', () => {
   test.each([
     ['a virtual column', "concat('v/', key)"],

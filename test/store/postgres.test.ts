@@ -159,7 +159,7 @@ test(`read-modify-write under random tokens loses no acknowledged write (FENCED_
   let runs = 0;
   const property = fc.asyncProperty(workers, async (operations) => {
     const name = `counter/${runs++}`;
-    // Writes the number of earlier steps. No two may see the same, and later ones have higher tokens.
+    // Writes the number of earlier steps. Each sees another one, and later ones have higher tokens.
     const step = async (tx: FencedTransaction, token: number) => {
       const { rows } = await tx.query('SELECT count(*) FROM step WHERE resource = $1', [name]);
       await tx.query('INSERT INTO step VALUES ($1, $2, $3)', [name, rows[0]?.count, token]);

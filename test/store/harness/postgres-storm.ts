@@ -145,8 +145,8 @@ async function settled(store: FencedPostgres, id: string): Promise<Outcome> {
 }
 
 /**
- * Expects that no acknowledged write is lost, no refused one is found, and no lower token comes after
- * a higher one. A row gets its place in the history while its writer holds the resource.
+ * Expects that no acknowledged write is lost, no refused one is found, and tokens grow. A row
+ * gets its place in the history while its writer holds the resource.
  */
 export async function expectHistory(
   admin: pg.Pool,
