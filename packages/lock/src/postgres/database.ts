@@ -1,4 +1,5 @@
 import type { EventEmitter } from 'node:events';
+import { schema } from './schema.generated.js';
 
 /** The part of a `pg.Pool`'s connection that LISTEN needs. */
 export interface PostgresConnection extends Pick<EventEmitter, 'on'> {
@@ -79,7 +80,7 @@ export class Database {
     );
   }
 
-  async install(schema: string): Promise<void> {
+  async install(): Promise<void> {
     await this.#query(`BEGIN; ${schema}; COMMIT`);
   }
 

@@ -1,12 +1,10 @@
-import { schema } from './schema.generated.js';
 import '../node-version.js';
 import { LockArgumentError } from '../core/errors.js';
 import { checkFields, checkOlderThanMs, resolveOptions } from '../core/options.js';
 import { LockService } from '../lease/lock-service.js';
 import { checkRuntime, type Runtime, systemRuntime } from '../runtime/runtime.js';
-import { Database, type PostgresPool } from './database.js';
+import type { PostgresPool } from './database.js';
 import { PostgresTransport } from './postgres-transport.js';
-import { WakeUps } from './wake-ups.js';
 
 export type { PostgresConnection, PostgresPool } from './database.js';
 
@@ -34,7 +32,6 @@ export interface PostgresLockConfig {
  * replica, that also rests on the clocks of both servers.
  */
 export class PostgresLock extends LockService {
-  readonly #database: Database;
   readonly #transport: PostgresTransport;
 
   /** @throws {LockArgumentError} the pool is none, or an option is out of range */
@@ -46,17 +43,14 @@ export class PostgresLock extends LockService {
     const { connect, query } = config.pool ?? {};
     if (typeof connect !== 'function' || typeof query !== 'function')
       throw new LockArgumentError('pool must be a pg.Pool');
-    const database = new Database(config.pool);
-    const wakeUps = new WakeUps(config.pool, runtime);
-    const transport = new PostgresTransport(database, wakeUps, options, runtime);
+    const transport = new PostgresTransport(config.pool, options, runtime);
     super('PostgresLock', options.maxTtlMs, transport, runtime);
-    this.#database = database;
     this.#transport = transport;
   }
 
   /** Creates or upgrades the schema `fenced_lock`. The role needs `CREATE` on the database. */
   async install(): Promise<void> {
-    await this.#database.install(schema);
+    await this.#transport.database.install();
   }
 
   /**
@@ -72,7 +66,7 @@ export class PostgresLock extends LockService {
   async forget(options: { readonly olderThanMs: number }): Promise<number> {
     checkFields('the options of forget', options, ['olderThanMs']);
     const olderThanMs = checkOlderThanMs(options.olderThanMs);
-    await this.#database.raiseFloor(0);
+    await this.#transport.database.raiseFloor(0);
     return this.#transport.forget(olderThanMs);
   }
 }

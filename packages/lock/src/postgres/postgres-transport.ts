@@ -13,8 +13,8 @@ import type {
   Waiter,
 } from '../lease/transport.js';
 import { inTime, nobody, type Runtime, sleep, unlessAborted } from '../runtime/runtime.js';
-import type { Database } from './database.js';
-import type { WakeUps } from './wake-ups.js';
+import { Database, type PostgresPool } from './database.js';
+import { WakeUps } from './wake-ups.js';
 
 /** The server's name among the `nodes` of results and errors. */
 const NODE = 'postgres';
@@ -22,24 +22,21 @@ const NODE = 'postgres';
 /** Longest pause of a waiter that is notified of releases. */
 const LISTEN_LIMIT_MS = 1_000;
 
+type Options = Pick<ResolvedOptions, 'maxTtlMs' | 'fenceTtlMs' | 'firstToken'>;
+
 /** Leases in one PostgreSQL database. */
 export class PostgresTransport implements LockTransport {
-  readonly #database: Database;
+  readonly database: Database;
   readonly #wakeUps: WakeUps;
-  readonly #options: Pick<ResolvedOptions, 'maxTtlMs' | 'fenceTtlMs' | 'firstToken'>;
+  readonly #options: Options;
   readonly #runtime: Runtime;
   /** The next time to forget names, on the runtime's monotonic clock. */
   #forgetsMs = Number.NEGATIVE_INFINITY;
   #isClosed = false;
 
-  constructor(
-    database: Database,
-    wakeUps: WakeUps,
-    options: Pick<ResolvedOptions, 'maxTtlMs' | 'fenceTtlMs' | 'firstToken'>,
-    runtime: Runtime,
-  ) {
-    this.#database = database;
-    this.#wakeUps = wakeUps;
+  constructor(pool: PostgresPool, options: Options, runtime: Runtime) {
+    this.database = new Database(pool);
+    this.#wakeUps = new WakeUps(pool, runtime);
     this.#options = options;
     this.#runtime = runtime;
   }
@@ -87,10 +84,10 @@ export class PostgresTransport implements LockTransport {
     const owner = this.#runtime.uniqueId();
     const startedMs = this.#runtime.nowMs();
     const { firstToken } = this.#options;
-    const asked = this.#database.acquire(resources, owner, ttlMs, firstToken, isWaiting);
+    const asked = this.database.acquire(resources, owner, ttlMs, firstToken, isWaiting);
     // The server may grant the lease after the caller has given up.
     const giveBack = (): void => {
-      const release = () => this.#database.release(resources, owner);
+      const release = () => this.database.release(resources, owner);
       void asked.then(release, release).catch(() => undefined);
     };
     const leftMs = Math.max(request.endMs - startedMs, LAST_ANSWERS_MS);
@@ -122,7 +119,7 @@ export class PostgresTransport implements LockTransport {
 
   async extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number> {
     const startedMs = this.#runtime.nowMs();
-    const asked = this.#database.extend(resources, owner, ttlMs);
+    const asked = this.database.extend(resources, owner, ttlMs);
     const reply = await this.#answer(asked, nodeTimeoutMs(ttlMs));
     if ('error' in reply) throw failureError(failed(reply.error), resources, 0);
     if (reply.value) return this.#deadlineMs(startedMs, ttlMs);
@@ -131,7 +128,7 @@ export class PostgresTransport implements LockTransport {
   }
 
   async release(resources: readonly string[], owner: string): Promise<ReleaseOutcome> {
-    const asked = this.#database.release(resources, owner);
+    const asked = this.database.release(resources, owner);
     const reply = await this.#answer(asked, nodeTimeoutMs(this.#options.maxTtlMs));
     if ('error' in reply) return 'unknown';
     return reply.value ? 'released' : 'expired';
@@ -158,7 +155,7 @@ export class PostgresTransport implements LockTransport {
   async forget(olderThanMs: number): Promise<number> {
     let names = 0;
     for (let page: string | null = '0'; page !== null && !this.#isClosed; ) {
-      const { forgotten, next_page } = await this.#database.forget(olderThanMs, page);
+      const { forgotten, next_page } = await this.database.forget(olderThanMs, page);
       names += Number(forgotten);
       page = next_page;
     }
@@ -172,7 +169,7 @@ export class PostgresTransport implements LockTransport {
     if (nowMs < this.#forgetsMs) return;
     this.#forgetsMs = nowMs + fenceTtlMs;
     const forget = async (): Promise<void> => {
-      if (!(await this.#database.raiseFloor(fenceTtlMs))) return;
+      if (!(await this.database.raiseFloor(fenceTtlMs))) return;
       const names = await this.forget(fenceTtlMs);
       publish('fenced:lock:forgot', () => ({ names }));
     };
