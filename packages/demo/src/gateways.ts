@@ -15,7 +15,7 @@ const BEFORE_WRITE: Readonly<Record<StoreKind, Place>> = {
   },
   postgres: {
     file: new URL('./records.js', import.meta.resolve('@fenced/store/postgres')),
-    text: 'const values = [this.#collection, id, body, String(token), writeId, expected];',
+    text: 'const writeId = this.#runtime.uniqueId();',
   },
 };
 

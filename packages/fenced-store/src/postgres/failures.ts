@@ -35,7 +35,7 @@ export const LOCK_NOT_AVAILABLE = '55P03';
 export const IN_FAILED_TRANSACTION = '25P02';
 
 /** The resources in one string, for messages and errors. */
-export function nameOf(fence: Pick<CheckedFence, 'resources'>): string {
+function nameOf(fence: Pick<CheckedFence, 'resources'>): string {
   return fence.resources.join(', ');
 }
 
@@ -173,7 +173,7 @@ const BELOW_FLOOR =
   'the resource was pruned or is new, and the token is below the floor; if it is the latest that the lock service gave, an operator must run fenced.reset';
 
 /** @throws the error's detail is not that of schema.sql */
-export function staleToken(error: ServerError): StaleTokenError {
+function staleToken(error: ServerError): StaleTokenError {
   const facts: { resource: string; presented: string; highest: string; pruned?: boolean } =
     JSON.parse(error.detail ?? '');
   return new StaleTokenError(
