@@ -614,9 +614,9 @@ END
 $guard$;
 
 -- Lets every row of the table be written only in transactions that presented a token for its
--- resource. The expression gives the resource from the row's columns. A second call replaces the first.
--- For the owner of the table. The names in the expression keep the meaning that they have for the
--- caller now.
+-- resource. The expression gives the resource from the row's columns. A second call replaces the
+-- first. For the owner of the table. The names in the expression keep the meaning that they have
+-- for the caller now.
 --
 -- The row trigger is a constraint trigger, which no role can replace. It comes AFTER, so it sees
 -- the stored row. It is ENABLE ALWAYS, so replication does not pass it. Later partitions are
