@@ -27,33 +27,39 @@ export interface WriteEvent extends StoreEvent {
     | 'query'
     | 'transaction';
   readonly token: bigint;
-  /** From the call to its outcome, in milliseconds; with all attempts, and with the caller's own function. */
+  /**
+   * From the call to its outcome, in milliseconds; with all attempts, and with the caller's own
+   * function.
+   */
   readonly tookMs: number;
 }
 
-/** What happens, by the names of the `node:diagnostics_channel`s that publish it. Without a subscriber it costs nothing. */
+/** The events, by their `node:diagnostics_channel`. Without a subscriber they cost nothing. */
 export interface StoreEvents {
-  /** A write or a claim was applied: lower tokens are refused from now on. */
+  /** A write or a claim was applied. From now on, lower tokens are refused. */
   'fenced:store:applied': WriteEvent & { readonly writeId?: string };
-  /** It was not applied, for the reason of the error: `error.code` is `stale-token`, `conflict`, `unavailable` … */
+  /** It was not applied: `error.code` is `stale-token`, `conflict`, `unavailable` … */
   'fenced:store:refused': WriteEvent & { readonly error: FencedStoreError };
   /** It may or may not be applied. */
   'fenced:store:unknown': WriteEvent & { readonly error: OutcomeUnknownError };
   /** A write, or a request of S3, is tried again. */
   'fenced:store:retried': StoreEvent & {
-    /** How many attempts were made so far. */
+    /** Number of attempts so far. */
     readonly attempt: number;
-    /** `conflict`: others were quicker. `unavailable`: there was no answer, or the server throttles. */
+    /** `conflict`: another write was quicker. `unavailable`: no reply, or the server throttles. */
     readonly reason: 'conflict' | 'unavailable';
-    /** What the server or the driver said, if anything. */
+    /** The error of the server or the driver, if there was one. */
     readonly error?: unknown;
   };
-  /** The verdict on an S3 server. `unknown`: the probe got no answers; nothing was written then. */
+  /** The verdict on an S3 server. `unknown`: the probe got no replies, and nothing was written. */
   'fenced:store:probed': {
     readonly store: 's3';
     readonly bucket: string;
     readonly verdict: 'safe' | 'unsafe' | 'unknown';
-    /** With the verdict `safe`. A `certificate` was left in the bucket by an earlier probe, at `checkedAtMs`. */
+    /**
+     * With the verdict `safe`. An earlier probe left a `certificate` in the bucket at
+     * `checkedAtMs`.
+     */
     readonly source?: 'probe' | 'certificate';
     readonly capabilities?: StoreCapabilities;
     /** With the other verdicts. */
@@ -74,22 +80,22 @@ const channels: { readonly [Name in keyof StoreEvents]: Channel } = {
   'fenced:store:probed': channel('fenced:store:probed'),
 };
 
-/** Publishes to the subscribers, if there are any; `make` is called only for them. */
+/** Publishes to the subscribers. Without any, `make` is not called. */
 export function publish<Name extends keyof StoreEvents>(
   name: Name,
   make: () => StoreEvents[Name],
 ): void {
-  // What a subscriber throws becomes an uncaught exception of the process, not of the call: Node sees to that.
-  if (isHeard(name)) channels[name].publish(withJson(make()));
+  // An error of a subscriber becomes an uncaught exception of the process, and not of the call.
+  if (hasSubscribers(name)) channels[name].publish(withJson(make()));
 }
 
-function isHeard(name: keyof StoreEvents): boolean {
+function hasSubscribers(name: keyof StoreEvents): boolean {
   return channels[name].hasSubscribers;
 }
 
 /**
- * Runs a write and publishes its outcome. Unpublished are calls that are wrong in themselves, and what the caller's own function,
- * statement or signal ended.
+ * Runs a write and publishes its outcome. Does not publish calls that are wrong in themselves, or
+ * that the caller's own function, statement or signal ended.
  *
  * @param facts called once the write is over
  * @param writeIdOf the id of the write that was applied, if it has one
@@ -100,7 +106,7 @@ export function publishOutcome<Result>(
   writeIdOf: (result: Result) => string | undefined,
   nowMs: () => number,
 ): Promise<Result> {
-  if (!OUTCOMES.some(isHeard)) return run();
+  if (!OUTCOMES.some(hasSubscribers)) return run();
   const startedMs = nowMs();
   const event = (): WriteEvent => ({ ...facts(), tookMs: nowMs() - startedMs });
   return run().then(
@@ -123,7 +129,7 @@ function publishFailure(error: unknown, event: () => WriteEvent): void {
   else publish(REFUSED, () => ({ ...event(), error }));
 }
 
-/** The caller's function may write elsewhere, and pass on that this has an unknown outcome: then the write around it was undone. */
+/** The caller's function may pass on the unknown outcome of another write. This one was undone. */
 function isOf({ store, resource }: OutcomeUnknownError, event: WriteEvent): boolean {
   return store === event.store && resource === event.resources.join(', ');
 }

@@ -1,14 +1,14 @@
 /**
- * Writers for storage that several holders of a lock may reach, one of them too late.
+ * Writers for storage that reject stale fencing tokens.
  *
- * The rule, the only one: **a write that presents token `t` is applied only if `t` is at least the highest token ever
- * applied to that resource, and applying it makes `t` the highest, in one atomic step of the storage itself.**
- * Equal tokens are the same holder writing again. Tokens may come from any lock service, as long as they grow.
+ * The one rule: **a write with token `t` is applied only if `t` is at least the highest token ever
+ * applied to that resource. Applying it makes `t` the highest, in the same atomic step.** An equal
+ * token is the same holder writing again. Tokens may come from any lock service whose tokens grow.
  *
- * Not promised: that two clients never *believe* they hold the lock (no lock service can promise that), and anything about
- * writers that go round these libraries to the same bucket or table.
+ * Not promised: that two clients never *believe* they hold the lock, which no lock service can
+ * promise. Nor anything about writers that go around these libraries.
  *
- * `@fenced/store/s3` and `@fenced/store/postgres` hold the writers; this entry has what they share.
+ * `@fenced/store/s3` and `@fenced/store/postgres` have the writers. This entry has what they share.
  * Source: Kleppmann, "How to do distributed locking", section "Making the lock safe with fencing".
  */
 import './node-version.js';

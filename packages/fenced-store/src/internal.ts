@@ -1,6 +1,6 @@
 /**
- * Helpers that `@fenced/client` and `@fenced/gateway` share with the stores. They may change in any release: import the
- * other entries.
+ * Helpers that `@fenced/client` and `@fenced/gateway` share with the stores. They may change in any
+ * release, so import the other entries.
  */
 import './node-version.js';
 

@@ -1,34 +1,40 @@
 import type { CheckReport } from './errors.js';
 
-/** How the server wants ETags in `If-Match`. Ceph 16 compares them with their quotes, so that quoted ones never fit. */
+/**
+ * The form of ETags in `If-Match`. Ceph 16 compares the quotes, too, so quoted ones never match.
+ */
 export type EtagForm = 'quoted' | 'bare';
 
 /**
- * Version ids in replies to writes: none, `null` (the bucket has stopped to keep versions), or a new
- * one for each write.
+ * Version ids in replies to writes: none, `null` (the bucket has stopped to keep versions), or a
+ * new one for each write.
  */
 export type VersionIds = 'none' | 'null' | 'new';
 
-/** What a server was seen to enforce. There is one only for servers that enforce all that the token check rests on. */
+/** The capabilities of a server that enforces everything that the token check needs. */
 export interface StoreCapabilities {
   readonly etagForm: EtagForm;
-  /** Whether it completes a multipart upload only under its condition. Without, a large stream goes through a temporary file. */
+  /**
+   * True if uploads are completed only under their condition; else large streams go through a file.
+   */
   readonly conditionalComplete: boolean;
-  /** Whether two small writes of the same bytes get different ETags, as the layout `plain` needs. Of large ones it is asked before the first. */
+  /**
+   * True if two small writes of the same bytes get different ETags, as the layout `plain` needs.
+   */
   readonly distinctEtags: boolean;
-  /** Whether a key can be created again after its object was removed by other means than this library. */
+  /** True if a key can be created again after another program removed its object. */
   readonly createAfterDelete: boolean;
-  /** Whether the bucket keeps old versions, as its answers show. */
+  /** True if the bucket keeps old versions, according to its replies. */
   readonly versionIds: VersionIds;
   /** The names of the checks that were passed, in their order. */
   readonly checks: readonly string[];
-  /** All that was asked, and what was answered. */
+  /** All questions and answers. */
   readonly report: readonly CheckReport[];
-  /** When, in milliseconds since 1970. */
+  /** Time of the probe, in milliseconds since 1970. */
   readonly checkedAtMs: number;
 }
 
-/** A version as `If-Match` wants it. */
+/** A version as a value of `If-Match`. */
 export function etagHeader(version: string, form: EtagForm): string {
   return form === 'quoted' ? `"${version}"` : version;
 }

@@ -1,9 +1,9 @@
 import { InvalidArgumentError } from './errors.js';
 import { shown } from './shown.js';
 
-/** What callers without a type checker may leave out or mix up, found before anything is sent. */
+/** Checks for callers without a type checker, before anything is sent. */
 
-/** @throws {InvalidArgumentError} where it is not an object, and so has none of the fields that it should bring. */
+/** @throws {InvalidArgumentError} if it is not an object. */
 export function checkObject(name: string, value: unknown): void {
   if (typeof value !== 'object' || value === null)
     throw new InvalidArgumentError(`${name} must be an object value=${shown(value)}`);
@@ -15,7 +15,7 @@ export function checkFunction(name: string, value: unknown): void {
     throw new InvalidArgumentError(`${name} must be a function value=${shown(value)}`);
 }
 
-/** @throws {InvalidArgumentError} where there is something, and it has not the calls of an `AbortSignal`. */
+/** @throws {InvalidArgumentError} if it is neither undefined nor an `AbortSignal`. */
 export function checkSignal(name: string, value: unknown): void {
   if (value === undefined) return;
   const { throwIfAborted, addEventListener } = (value ?? {}) as Record<string, unknown>;
@@ -23,7 +23,7 @@ export function checkSignal(name: string, value: unknown): void {
     throw new InvalidArgumentError(`${name} must be an AbortSignal value=${shown(value)}`);
 }
 
-/** @throws {InvalidArgumentError} where it is not a whole number within the range. */
+/** @throws {InvalidArgumentError} if it is no whole number in the range. */
 export function checkWholeNumber(name: string, value: number, min: number, max: number): void {
   if (!Number.isSafeInteger(value) || value < min || value > max)
     throw new InvalidArgumentError(
@@ -31,7 +31,7 @@ export function checkWholeNumber(name: string, value: number, min: number, max: 
     );
 }
 
-/** Reads take no token, since they do not write. @throws {InvalidArgumentError} names the call that claims and reads. */
+/** @throws {InvalidArgumentError} if a read was given a token. Names the call that takes one. */
 export function checkNoToken(options: object, instead: string): void {
   if ('token' in options && options.token !== undefined)
     throw new InvalidArgumentError(

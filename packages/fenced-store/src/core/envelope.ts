@@ -3,13 +3,14 @@ import type { Stamp } from './stored.js';
 import { TOKEN_MAX } from './token.js';
 
 /**
- * The stored body is one gzip member (RFC 1952): header, DEFLATE data, CRC-32 and length of the caller's bytes. The stamp
- * sits in the header's "extra field", which every gzip reader skips, so the object stays readable by all of them:
+ * The stored body is one gzip member (RFC 1952): header, DEFLATE data, CRC-32 and length of the
+ * caller's bytes. The stamp is in the "extra field" of the header, which every gzip reader skips:
  *
  *     1f 8b 08 04 | 00 00 00 00 | 00 ff | 1d 00 | 'F' 'T' | 19 00 | 01    | token    | write id
  *     gzip, extra | no time     | no OS | 29    | our id  | 25    | layout | 8 bytes BE | 16 bytes
  *
- * All but the stamp is constant and compared as such, because gzip's own header checksum (FHCRC) is refused by old readers.
+ * Everything else is constant, and compared. Old readers refuse the header checksum of gzip
+ * (FHCRC).
  */
 const CONSTANT = [
   0x1f, 0x8b, 0x08, 0x04, 0, 0, 0, 0, 0, 0xff, 29, 0, 0x46, 0x54, 25, 0, 0x01,
@@ -17,12 +18,12 @@ const CONSTANT = [
 const LAYOUT_AT = CONSTANT.length - 1;
 const TOKEN_AT = CONSTANT.length;
 const WRITE_ID_AT = TOKEN_AT + 8;
-/** Where the DEFLATE data begins. */
+/** Size of the header. */
 export const HEADER_BYTES: number = WRITE_ID_AT + 16;
-/** What stands behind it. */
+/** Size of the trailer, behind the DEFLATE data. */
 export const TRAILER_BYTES = 8;
 
-/** What stands behind the data: whether the data holds the caller's bytes is for these to say. */
+/** Checksum and length of the caller's bytes. */
 export interface Trailer {
   readonly crc32: number;
   /** The length of the caller's bytes modulo 2^32. */
@@ -51,7 +52,7 @@ export function envelopeTrailer(crc32: number, length: number): Uint8Array {
 /**
  * The stamp in the first bytes of a stored member.
  *
- * @throws {CorruptObjectError} where the bytes are not a member that this library wrote.
+ * @throws {CorruptObjectError} if this library did not write the member.
  */
 export function parseHeader(resource: string, bytes: Uint8Array): Stamp {
   if (bytes.length < HEADER_BYTES)
@@ -76,12 +77,12 @@ export function parseHeader(resource: string, bytes: Uint8Array): Stamp {
   return { token, writeId };
 }
 
-/** Whether bytes begin as those that this library wrote, in this layout or a later one. */
+/** True if the bytes begin with a header of this library, in this layout or a later one. */
 export function isEnvelope(bytes: Uint8Array): boolean {
   return CONSTANT.every((byte, i) => i === LAYOUT_AT || bytes[i] === byte);
 }
 
-/** @throws {CorruptObjectError} where the last bytes of a stored member are not all there. */
+/** @throws {CorruptObjectError} if the trailer is cut short. */
 export function parseTrailer(resource: string, bytes: Uint8Array): Trailer {
   if (bytes.length < TRAILER_BYTES)
     throw new CorruptObjectError(resource, 'the stored body is cut short');

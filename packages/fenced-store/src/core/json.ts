@@ -1,11 +1,11 @@
-/** How many errors behind each other are shown: nobody reads more, and causes may go round in a circle. */
+/** Depth of causes that are shown. Causes may form a circle. */
 const DEPTH_MAX = 5;
 
 /**
  * The JSON of an error.
  *
- * @param own its fields that may be shown: those of foreign errors may hold requests, settings and passwords
- * @param depth how many errors it is the cause of
+ * @param own its own fields that may be shown; those of foreign errors may contain passwords
+ * @param depth depth of the error in a chain of causes
  */
 export function errorJson(error: Error, own: object = {}, depth = 0): object {
   const { name, message, cause } = error;
@@ -21,7 +21,9 @@ export function errorJson(error: Error, own: object = {}, depth = 0): object {
   };
 }
 
-/** The JSON of facts: tokens become decimal strings, errors show name, code, message and cause. */
+/**
+ * The JSON of facts, with tokens as decimal strings, and errors with name, code, message and cause.
+ */
 function factsJson(facts: object, depth = 0): object {
   return Object.fromEntries(
     Object.entries(facts).map(([name, value]) => [name, valueJson(value, depth)]),
@@ -36,7 +38,7 @@ function valueJson(value: unknown, depth: number): unknown {
   return depth < DEPTH_MAX ? factsJson(value, depth + 1) : undefined;
 }
 
-/** Anything may have been thrown. */
+/** The JSON of a cause, which may be any value. */
 function causeJson(cause: unknown, depth: number): unknown {
   if (!(cause instanceof Error)) {
     return typeof cause === 'object' || typeof cause === 'function' ? typeof cause : String(cause);
@@ -51,7 +53,7 @@ class Facts {
   }
 }
 
-/** A copy of these facts that `JSON.stringify` takes. */
-export function withJson<Told extends object>(facts: Told): Told {
+/** Copies facts, so that `JSON.stringify` takes them. */
+export function withJson<Of extends object>(facts: Of): Of {
   return Object.assign(new Facts(), facts);
 }

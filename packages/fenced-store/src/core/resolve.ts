@@ -33,8 +33,8 @@ export type Outcome = 'applied' | 'replaced' | 'pending' | 'lost' | 'unknown';
  *    lower than that of the base, it proves nothing.
  *
  * Otherwise the history does not reach the base, and the outcome is unknown. A refusal alone does
- * not decide it: a proxy may repeat a request and pass on the reply to the second copy, although
- * the first was applied. A refusal is believed only if the stored token is lower than that of the
+ * not decide it: a proxy may repeat a request, and pass on the second reply although the first copy
+ * was applied. A refusal is believed only if the stored token is lower than that of the
  * base. The writer then reports that a writer went around this library.
  *
  * @param isDoubtful whether a reply was lost, or was one that servers also give to applied writes

@@ -1,4 +1,4 @@
-/** A value in a message. Objects are only named: they may have no text at all, or throw when they are asked for it. */
+/** A value in a message. Objects show their type only, because their `toString` may throw. */
 export function shown(value: unknown): string {
   if (value === null) return 'null';
   return typeof value === 'object' || typeof value === 'function'

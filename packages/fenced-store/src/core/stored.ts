@@ -4,76 +4,78 @@ import { TOKEN_MAX } from './token.js';
 /** `deleted` is a tombstone: no value, but its token still counts. */
 export type StoredState = 'live' | 'deleted';
 
-/** How the caller's bytes are stored: in a gzip member whose header has the stamp, or as they are. */
+/** The stored form: a gzip member whose header has the stamp, or the caller's bytes as they are. */
 export type Layout = 'gzip' | 'plain';
 
-/** What every write of this library carries, in the bytes and in the metadata. */
+/** Identifies a write, in the stored bytes and in the metadata. */
 export interface Stamp {
   readonly token: bigint;
-  /** 16 random bytes as 32 hexadecimal digits: no two writes are alike, so no two ETags are. */
+  /**
+   * 16 random bytes as 32 hexadecimal digits. It makes all stored bytes, and so all ETags, unique.
+   */
   readonly writeId: string;
 }
 
 /**
- * What one `HEAD` tells about an object.
+ * The facts of an object, according to a `HEAD`.
  *
- * An object that was there before this library has the token 0n, so that every token may write upon it. It has no write id;
- * a digest of its ETag stands in for one.
+ * An object that existed before this library has the token 0n, so every token may write upon it. A
+ * digest of its ETag replaces the write id.
  */
 export interface Stored extends Stamp {
-  /** The ETag without its quotes. Every write has its own. */
+  /** The ETag without its quotes. It is unique. */
   readonly version: string;
   readonly state: StoredState;
   readonly layout: Layout;
   /**
-   * The writes that this one stands upon, newest first, at most `HISTORY_MAX`: the first `SHORT_ID_DIGITS` digits of each
-   * write id. Fewer mean that the chain is whole.
+   * The earlier writes, newest first, at most `HISTORY_MAX`: the first `SHORT_ID_DIGITS` digits of
+   * each write id. If there are fewer, the history is whole.
    */
   readonly before: readonly string[];
-  /** How many bytes the caller's body has, where the writer knew that before it was sent. */
+  /** Size of the caller's body, if the writer knew it before the body was sent. */
   readonly bodyBytes?: number | undefined;
 }
 
 /**
- * How many earlier writes an object remembers. A writer whose reply was lost, and whom others have overwritten since,
- * still learns its fate as long as no more than this many writes followed.
+ * Number of earlier writes in the history of an object. A writer whose reply was lost still learns
+ * the outcome, if at most this many writes followed.
  */
 export const HISTORY_MAX = 40;
 
-/** 48 bits: of 40 other writes, one has the same with a probability of 1.4e-13. */
+/** 48 bits. One of 40 other writes has the same id with a probability of 1.4e-13. */
 const SHORT_ID_DIGITS = 12;
 
 function shortId(writeId: string): string {
   return writeId.slice(0, SHORT_ID_DIGITS);
 }
 
-/** Whether the history of `stored` names that write. */
+/** True if the history of `stored` names that write. */
 export function isUpon(stored: Stored, writeId: string): boolean {
   return stored.before.includes(shortId(writeId));
 }
 
 /**
- * How much metadata of callers an object may carry. S3 allows 2048 bytes, of which ours take up to 739 as the history
- * grows (MinIO counts names with their `x-amz-meta-`); what fits the first write must fit all that follow.
+ * The largest metadata of callers, in bytes. S3 allows 2048 bytes, and ours take up to 739 as the
+ * history grows (MinIO counts names with `x-amz-meta-`). All later writes must fit, too.
  */
 export const METADATA_BYTES_MAX = 1_300;
 
-/** The size of metadata as the strictest server counts it. */
+/** Size of metadata, as the strictest server counts it. */
 export function metadataBytes(metadata: Readonly<Record<string, string>>): number {
   return Object.entries(metadata)
     .map(([name, value]) => 'x-amz-meta-'.length + name.length + value.length)
     .reduce((sum, bytes) => sum + bytes, 0);
 }
 
-/** Metadata names that begin so are ours; callers' metadata may not. */
+/** The beginning of our metadata names, which callers may not use. */
 export const RESERVED_PREFIX = 'fencing-';
 
-/** The history that a write upon `base` carries as its `before`. */
+/** The history of a write upon `base`. */
 export function historyUpon(base: Stored | null): readonly string[] {
   return base === null ? [] : [shortId(base.writeId), ...base.before].slice(0, HISTORY_MAX);
 }
 
-/** The longest history that an object can have, of one write only: for a probe of the server. */
+/** The longest history that an object can have, for a probe. */
 export function fullHistory(writeId: string): readonly string[] {
   return Array.from({ length: HISTORY_MAX }, () => shortId(writeId));
 }
@@ -90,22 +92,23 @@ export function toMetadata(
     'fencing-key': keyDigest,
     ...(stored.bodyBytes !== undefined && { 'fencing-size': String(stored.bodyBytes) }),
     ...(stored.layout === 'plain' && { 'fencing-layout': 'plain' }),
-    // No header at all rather than an empty one: some servers drop those and then miss them in the signature.
+    // No empty header: some servers drop it, and then miss it in the signature.
     ...(stored.before.length > 0 && { 'fencing-before': stored.before.join('') }),
   };
 }
 
-/** Whether something else wrote the object: one of ours has all of our metadata, a damaged one some of it. */
+/** True if another program wrote the object. A damaged object of ours has some of our metadata. */
 export function isForeign(metadata: Readonly<Record<string, string>>): boolean {
   return !Object.keys(metadata).some((name) => name.startsWith(RESERVED_PREFIX));
 }
 
 /**
- * Reads back what `toMetadata` wrote. Objects of earlier versions do not name their key.
+ * Parses what `toMetadata` wrote. Objects of earlier versions do not name their key.
  *
- * Invariant: a token read under one key was written under that key, so no write is put upon the object of another.
+ * Invariant: a token that is read under a key was written under that key, so no write replaces the
+ * object of another key.
  *
- * @throws {CorruptObjectError} where the metadata was changed, or was written under another key.
+ * @throws {CorruptObjectError} if the metadata was changed, or was written under another key.
  */
 export function fromMetadata(
   resource: string,
@@ -141,7 +144,7 @@ export function fromMetadata(
   return { version, token, writeId, state, layout, before, bodyBytes };
 }
 
-/** What damaged metadata still say. Null if they are those of another key, which is no damage. */
+/** The readable part of damaged metadata. Null for metadata of another key, which is no damage. */
 export function salvagedMetadata(
   metadata: Readonly<Record<string, string>>,
   keyDigest: string,

@@ -1,18 +1,20 @@
 import { InvalidTokenError } from './errors.js';
 
 /**
- * What callers may present as a fencing token: a `bigint`, a whole `number`, or its decimal digits.
- * Programs that carry tokens over HTTP or in JSON should carry the digits: JSON numbers lose precision above 2^53.
+ * A fencing token from a caller: a `bigint`, a whole `number`, or decimal digits. Use the digits
+ * over HTTP and in JSON: JSON numbers lose precision above 2^53.
  */
 export type TokenLike = bigint | number | string;
 
-/** The largest token: 2^63-1, the largest `bigint` of Postgres and of eight signed bytes. */
+/** The largest token: 2^63-1, the largest `bigint` of Postgres. */
 export const TOKEN_MAX: bigint = 2n ** 63n - 1n;
 
 /**
- * The token that `value` presents, between 1 and 2^63-1.
+ * Returns the token, between 1 and 2^63-1.
  *
- * @throws {InvalidTokenError} where it is zero, negative, a fraction, an imprecise number, too large, or not a number at all.
+ * @throws {InvalidTokenError} if it is zero, negative, a fraction, an imprecise number, too large,
+ *   or
+ *   no number.
  */
 export function parseToken(value: TokenLike): bigint {
   const token = toBigint(value);
@@ -26,7 +28,7 @@ function toBigint(value: unknown): bigint | null {
     case 'bigint':
       return value;
     case 'number':
-      // A number above 2^53-1 may already have been rounded to a neighbour: another holder's token.
+      // A number above 2^53-1 may have been rounded to another holder's token.
       return Number.isSafeInteger(value) ? BigInt(value) : null;
     case 'string':
       return /^[1-9][0-9]{0,18}$/.test(value) ? BigInt(value) : null;

@@ -184,7 +184,7 @@ function checkMetadata(given: Readonly<Record<string, string>>): Readonly<Record
   return metadata;
 }
 
-/** Whether a header carries the text unchanged. */
+/** True if a header carries the text unchanged. */
 export function isHeaderValue(value: unknown): value is string {
   return typeof value === 'string' && HEADER_VALUE.test(value);
 }

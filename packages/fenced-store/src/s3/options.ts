@@ -33,8 +33,8 @@ export interface FencedS3Options {
   /** The beginning of all keys of this store. Callers leave it out. @default '' */
   readonly prefix?: string;
   /**
-   * Idle limit of a request in milliseconds, from 1 to 600 000. A request fails if no piece of its
-   * body is taken and no reply comes for so long, plus 1 s for each MiB of the body.
+   * Idle limit of a request in milliseconds, from 1 to 600 000, plus 1 s for each MiB of its body.
+   * A request fails if no piece of its body is taken and no reply comes for so long.
    * @default 10_000
    */
   readonly requestTimeoutMs?: number;
@@ -140,7 +140,9 @@ export interface PutOptions extends ReplaceOptions, Headers {
    */
   readonly bodyBytes?: number;
 
-  /** Called as a body is read and sent. An error of it ends the call, until the write is applied. */
+  /**
+   * Called as a body is read and sent. An error of it ends the call, until the write is applied.
+   */
   readonly onProgress?: (progress: Progress) => void;
 }
 
@@ -319,7 +321,11 @@ export function checkExpected(expected: string | null | undefined): void {
     throw new InvalidArgumentError(`expected must be a version or null value=${shown(expected)}`);
 }
 
-/** Returns the token that a call presents. @throws {InvalidArgumentError} {@link InvalidTokenError} */
+/**
+ * Returns the token that a call presents.
+ *
+ * @throws {InvalidArgumentError} {@link InvalidTokenError}
+ */
 export function checkTokenOptions(options: TokenOptions): bigint {
   checkCall(options);
   if (options.onWriteId !== undefined) checkFunction('onWriteId', options.onWriteId);

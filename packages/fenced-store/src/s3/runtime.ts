@@ -2,15 +2,15 @@ import { randomBytes } from 'node:crypto';
 import { setTimeout as after } from 'node:timers';
 import { setTimeout } from 'node:timers/promises';
 
-/** Where time and chance come in. Tests and simulations pass their own. */
+/** The source of time and chance. Tests pass their own. */
 export interface Runtime {
   /** Between 0 and 1, for jitter. */
   random(): number;
-  /** 32 hexadecimal digits that no other call, process or machine will ever give again. */
+  /** A unique id: 32 hexadecimal digits. */
   writeId(): string;
-  /** The wall clock in milliseconds since 1970, for the age of certificates and nothing else. */
+  /** The wall clock in milliseconds since 1970. Only for the age of certificates and retentions. */
   nowMs(): number;
-  /** Milliseconds of a clock that is never set, for durations. */
+  /** Monotonic milliseconds, for durations. */
   monotonicMs(): number;
   /** Rejects with the signal's reason as soon as it aborts. */
   sleep(durationMs: number, signal?: AbortSignal): Promise<void>;
@@ -31,17 +31,17 @@ export const systemRuntime: Runtime = {
 };
 
 /**
- * How long to wait before try number `attempt + 1`: anything up to a bound that doubles from 10 ms to 1 s, so that writers
- * who collided once do not collide again ("full jitter", AWS Architecture Blog, "Exponential Backoff And Jitter").
+ * The wait before attempt number `attempt + 1`: a random part of a bound that doubles from 10 ms to
+ * 1 s. Source: "full jitter" in the AWS Architecture Blog, "Exponential Backoff And Jitter".
  */
 export function backoffMs(runtime: Runtime, attempt: number): number {
   return runtime.random() * Math.min(1_000, 10 * 2 ** (attempt - 1));
 }
 
-/** Milliseconds that the waits of one request for a server that throttles may add up to. */
+/** The longest wait of one request for a server that throttles, in milliseconds. */
 const THROTTLED_MS_MAX = 10_000;
 
-/** The waits between the tries of one request. */
+/** The waits between the attempts of one request. */
 export class Retries {
   readonly #runtime: Runtime;
   readonly #triesMax: number;
@@ -54,14 +54,14 @@ export class Retries {
     this.#triesMax = triesMax;
   }
 
-  /** How many tries were made. */
+  /** Number of attempts so far. */
   get made(): number {
     return this.#tries + this.#throttled;
   }
 
   /**
-   * Waits before the next try; false if there is to be none. A server that throttles is asked less and less often, for ten
-   * seconds, and these tries do not count.
+   * Waits before the next attempt; returns false if there is none. For ten seconds, a server that
+   * throttles is asked less and less often. These attempts do not count.
    *
    * @throws the signal's reason
    */
@@ -82,14 +82,11 @@ export class Retries {
   }
 }
 
-/** The promise's outcome, or the signal's reason as soon as it aborts. */
-export async function unlessAborted<T>(
-  promise: Promise<T>,
-  signal: AbortSignal | undefined,
-): Promise<T> {
+/** Settles as the promise, or rejects with the signal's reason as soon as it aborts. */
+export async function unlessAborted<T>(promise: Promise<T>, signal?: AbortSignal): Promise<T> {
   if (signal === undefined) return promise;
   if (signal.aborted) {
-    // Nobody waits for it any more.
+    // No caller waits for it any more.
     promise.catch(() => undefined);
     throw signal.reason;
   }
@@ -107,12 +104,12 @@ export async function unlessAborted<T>(
 
 export interface TimeLimit {
   readonly signal: AbortSignal;
-  /** @param limitMs if it is to be another from now on */
+  /** @param limitMs a new limit, from now on */
   renew(limitMs?: number): void;
   lift(): void;
 }
 
-/** A signal that aborts after that time, unless it was lifted before, or renewed to begin again. */
+/** A signal that aborts after that time, unless it is lifted before. `renew` begins again. */
 export function timeLimit(limitMs: number): TimeLimit {
   const limit = new AbortController();
   const late = () => limit.abort(tookTooLong());
@@ -128,7 +125,7 @@ export function timeLimit(limitMs: number): TimeLimit {
   };
 }
 
-/** Calls `late` after that time. `refresh()` begins it anew. */
+/** Calls `late` after that time. `refresh()` begins again. */
 export function startTimer(late: () => void, limitMs: number): NodeJS.Timeout {
   return after(late, limitMs);
 }

@@ -202,7 +202,8 @@ export class FencedS3 {
    * stay. ETag, version id and time change.
    *
    * @throws {StaleTokenError} if a higher token has been seen.
-   * @throws {UnsupportedByStoreError} if something of the object cannot be kept. Nothing was written.
+   * @throws {UnsupportedByStoreError} if something of the object cannot be kept. Nothing was
+   *   written.
    * @throws {ConflictError} {@link OutcomeUnknownError} as `put`.
    */
   async claim(key: string, options: TokenOptions): Promise<void> {
@@ -214,7 +215,8 @@ export class FencedS3 {
    * tokens are refused, so no earlier holder can change the value.
    *
    * @throws {StaleTokenError} {@link ConflictError} {@link OutcomeUnknownError} as `claim`.
-   * @throws {CorruptObjectError} {@link UnsupportedByStoreError} {@link RatchetLostError} as `claim`
+   * @throws {CorruptObjectError} {@link UnsupportedByStoreError} {@link RatchetLostError} as
+   *   `claim`
    *   and `get`.
    */
   async claimAndGet(key: string, options: TokenOptions): Promise<Current | null> {
@@ -326,7 +328,10 @@ export class FencedS3 {
     return this.#write(call, this.#intents.repair(bytes));
   }
 
-  /** Forgets what this process saw of a key, to go on from the stored object after a {@link RatchetLostError}. */
+  /**
+   * Forgets what this process saw of a key, to go on from the stored object after a {@link
+   * RatchetLostError}.
+   */
   forget(key: string): void {
     checkKey(key, this.#settings);
     this.#objects.lastSeen.forget(key);

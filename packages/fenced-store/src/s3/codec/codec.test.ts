@@ -253,7 +253,7 @@ test('a long incompressible stream needs memory for a few chunks, and no zlib to
   const arriving = await Array.fromAsync(cut(stamped(Buffer.concat(copies), stamp), 65_536));
   let bytes = 0;
   for await (const piece of decodeStream('k', stamp, Readable.from(arriving))) {
-    // What is read is what has arrived, not a copy. The first piece, which has the header, is one.
+    // No piece is a copy, except for the first, which has the header.
     if (bytes > 65_536) expect(piece.buffer).toBe(arriving[1]?.buffer);
     bytes += piece.length;
   }

@@ -39,7 +39,9 @@ const SMALL_BYTES = 2 ** 14;
 const BLOCK_HEAD_BYTES = 5;
 /** Distance over which a block of DEFLATE data may refer to earlier bytes. */
 const WINDOW_BYTES = 2 ** 15;
-/** Smaller blocks were not made by `encode`. A view of each would cost more memory than its bytes. */
+/**
+ * Smaller blocks were not made by `encode`. A view of each would cost more memory than its bytes.
+ */
 const BLOCK_BYTES_USUAL = 2 ** 15;
 const SMALL_BLOCKS_MAX = 16;
 
@@ -167,7 +169,7 @@ function joined([first = new Uint8Array(), ...others]: readonly Uint8Array[]): U
  */
 class StoredBlocks {
   usedBytes = 0;
-  /** Whether a block of another kind has come. */
+  /** True if a block of another kind has come. */
   areOver = false;
   /** The begin of a block's head, or everything from the first other block on. */
   rest: Uint8Array = new Uint8Array();
@@ -325,7 +327,7 @@ export function wrongLength(resource: string): CorruptObjectError {
   );
 }
 
-/** Whether zlib stopped because its output would be too large. */
+/** True if zlib stopped because its output would be too large. */
 export function isCutShort(error: unknown): boolean {
   return codeOf(error) === 'ERR_BUFFER_TOO_LARGE';
 }

@@ -11,7 +11,7 @@ export async function* arriving(
   resource: string,
   body: Readable,
   limitMs: number,
-  signal: AbortSignal | undefined,
+  signal?: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
   const pieces = body[Symbol.asyncIterator]() as AsyncIterator<Uint8Array>;
   // Ends the wait for a piece. It has no effect while the reader has one.

@@ -7,7 +7,7 @@ import { HEADER_NAMES, type Headers } from '../arguments.js';
 /** The headers and metadata of a reply; of an object without this library, too. */
 export type ObjectReply = Omit<GetObjectCommandOutput, 'Body'>;
 
-/** What a write says of an object. */
+/** The fields of a write. */
 export type ObjectInput = Partial<PutObjectCommandInput>;
 
 /** The attributes that callers cannot give with a `put`, as a write sends them again. */

@@ -38,7 +38,7 @@ export function briefly({ name, code, status }: Facts): string {
 /** Codes of Node and OpenSSL for a TLS connection that failed. */
 const TLS_CODE = /^EPROTO$|SSL|TLS|CERT|LEAF_SIGNATURE/;
 
-/** What is wrong with the set-up, and how to mend it. */
+/** Faults of the set-up, and how to mend them. */
 const SETUP: { readonly [Of in Meaning]?: string } = {
   'no-bucket': 'the bucket does not exist: create it, or name another',
   'no-access':

@@ -22,11 +22,11 @@ export interface Stack {
 
 /** The progress of a command inside the client. */
 export interface Observed {
-  /** Whether the client ran this command. A client that builds its own loses our middleware. */
+  /** True if the client ran this command. A client that builds its own loses our middleware. */
   readonly entered: boolean;
   /** Address of the server; without it, the command was not handed to the network. */
   readonly address: string | undefined;
-  /** Whether the whole body was handed to the system, if it was sent in pieces. */
+  /** True if the whole body was handed to the system, if it was sent in pieces. */
   readonly isBodySent: boolean;
   /** Name that the server gives itself. */
   readonly server: string | undefined;
@@ -58,7 +58,7 @@ const PIECE_BYTES = 2 ** 18;
  * Observes a command. Has it sent only once, and its body in pieces.
  *
  * The SDK repeats a PUT after 5xx and lost connections. If the first copy was applied, the second
- * is answered 412, and the two cannot be told apart. `maxAttempts` belongs to the client, which is
+ * is answered 412, and nothing distinguishes the two. `maxAttempts` belongs to the client, which is
  * the caller's. So the command replaces the SDK's `retryMiddleware` (same name, step and priority)
  * for this one request. If an SDK moves its middleware, merging throws, and nothing is sent.
  */

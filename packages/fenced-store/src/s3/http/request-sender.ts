@@ -18,13 +18,15 @@ export interface Request<
   readonly signal?: AbortSignal | undefined;
   /** Makes a new command for each attempt, because a command has middleware of its own. */
   readonly command: () => S3Command<Input, Output>;
-  /** Reads the reply. `lift` ends the time limit, which would also end a body that is still read. */
+  /**
+   * Reads the reply. `lift` ends the time limit, which would also end a body that is still read.
+   */
   readonly read?: (output: Output, lift: () => void) => Read | Promise<Read>;
   /** Size of the body that it sends, or that the server must put together. @default 0 */
   readonly bytes?: number;
   /** Holds back the second half of the body until this is settled; for probes. */
   readonly halfway?: (() => Promise<unknown>) | undefined;
-  /** Whether the SDK need not check the body, because its reader does. @default false */
+  /** True if the SDK need not check the body, because its reader does. @default false */
   readonly isVerified?: boolean;
 }
 
@@ -45,7 +47,9 @@ const SERVER_MS_PER_MIB = 1_000;
 const LINE_MS_PER_MIB = 8_000;
 const UNDELIVERED_MIB_MAX = 4;
 
-/** Sends requests through the caller's client, each with a time limit, and classifies the replies. */
+/**
+ * Sends requests through the caller's client, each with a time limit, and classifies the replies.
+ */
 export class RequestSender {
   readonly client: S3Calls;
   readonly bucket: string;

@@ -340,12 +340,14 @@ export class Requests {
     return this.sender.repeatedly({ operation: 'get', key, signal, command, read, isVerified });
   }
 
-  /** The stored bytes. If the reply had no length, HEAD tells it: a reply that is cut looks whole. */
+  /**
+   * The stored bytes. If the reply had no length, HEAD tells it: a reply that is cut looks whole.
+   */
   #arriving(
     key: string,
     { stored, reply }: ObjectHead,
     body: Readable,
-    signal: AbortSignal | undefined,
+    signal?: AbortSignal,
   ): AsyncIterable<Uint8Array> {
     const pieces = arriving(key, body, this.sender.timeoutMs, signal);
     if (reply.ContentLength !== undefined) return pieces;

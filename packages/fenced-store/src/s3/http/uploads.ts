@@ -113,7 +113,7 @@ export class Uploads {
 
   /**
    * Has the server copy a part. It needs no condition on the source, which some servers do not
-   * know: the upload is completed only if the object is still the same version. No version comes
+   * know. The upload is completed only if the object is still the same version. No version comes
    * back, so all parts were copied from that one.
    */
   async #copied(
@@ -164,7 +164,9 @@ export class Uploads {
     return 'versionIds' in reply ? { ...reply, versionIds: undefined } : reply;
   }
 
-  /** Removes an upload. If that fails, the write is not at fault, and the upload stays as litter. */
+  /**
+   * Removes an upload. If that fails, the write is not at fault, and the upload stays as litter.
+   */
   async abort({ key, id }: Upload): Promise<void> {
     const command = () =>
       new AbortMultipartUploadCommand({ ...this.#requests.at(key), UploadId: id });

@@ -45,7 +45,9 @@ export class Certificates {
     this.#maxAgeDays = maxAgeDays;
   }
 
-  /** The verdict on this bucket behind this endpoint; null if there is none that can be believed. */
+  /**
+   * The verdict on this bucket behind this endpoint; null if there is none that can be believed.
+   */
   async read(nowMs: number): Promise<Verdict | null> {
     const object = await this.#requests.get(this.#key).catch((error: unknown) => {
       // Another object is stored there, which is no certificate.

@@ -10,15 +10,19 @@ import { type Checks, createThenUpdate, inRuns, type ProbeWrite, type Tried } fr
 import { UploadsProbe } from './probe-uploads.js';
 
 /**
- * The ways of writing that the probe's small bodies do not cover: one PUT of a large body from
- * memory; one from a temporary file, which is not signed; an upload of several parts; and one of
- * parts that the server copies from the object. Each is checked before its first use.
+ * The ways of writing that the probe's small bodies do not cover. Each is checked before its first
+ * use:
+ *
+ * - `large-put`: one PUT of a large body from memory.
+ * - `file-put`: one PUT from a temporary file, which is not signed.
+ * - `upload`: an upload of several parts.
+ * - `copy`: an upload of parts that the server copies from the object.
  */
 export type WritePath = 'large-put' | 'file-put' | 'upload' | 'copy';
 
 /**
- * A check of a path: whether the server enforces conditions there; or, before the first write of
- * bytes without a token, whether two writes of the same bytes get different ETags.
+ * A check of a path: the server must enforce conditions there. With `-etags`, two writes of the
+ * same bytes must get different ETags, for bytes without a token.
  */
 export type PathCheck = WritePath | `${WritePath}-etags`;
 

@@ -112,9 +112,9 @@ export class UploadsProbe {
   }
 
   /**
-   * Checks uploads of several parts, which a server must put together: two whose conditions do not
-   * hold, then the same two at once under one that holds. A server that checks the condition before
-   * it puts the parts together completes both.
+   * Checks uploads of several parts, which a server must put together. Two uploads are completed
+   * under conditions that do not hold, then both at once under one that holds. A server that checks
+   * the condition before it puts the parts together completes both.
    *
    * @throws {UnsafeStoreError}
    */

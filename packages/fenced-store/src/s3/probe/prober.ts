@@ -23,7 +23,7 @@ export class Prober {
   #passed: readonly PathCheck[] = [];
   /** The results of the checks of paths, or the runs that will give them. */
   #paths = new Map<PathCheck, Promise<UnsupportedByStoreError | null>>();
-  /** Whether the server must be asked, whatever a certificate says. */
+  /** True if the server must be asked, whatever a certificate says. */
   #isOutdated = false;
 
   constructor(
@@ -50,8 +50,8 @@ export class Prober {
   }
 
   /**
-   * Returns the reason why a path cannot be used; null if the server enforces conditions there,
-   * and gives different ETags there if the layout needs them. Asks before the first use, once for
+   * Returns the reason why a path cannot be used; null if the server enforces conditions there. If
+   * the layout needs different ETags, it must give these, too. Asks before the first use, once for
    * all callers.
    *
    * @throws {StoreUnavailableError} if nothing was learnt; the next call asks again.
@@ -59,7 +59,7 @@ export class Prober {
   async refusal(
     path: WritePath,
     layout: Layout,
-    signal: AbortSignal | undefined,
+    signal?: AbortSignal,
   ): Promise<UnsupportedByStoreError | null> {
     const capabilities = await this.capabilities({ signal });
     const isUpload = path === 'upload' || path === 'copy';
@@ -70,7 +70,7 @@ export class Prober {
   }
 
   /** @throws {UnsupportedByStoreError} if a path cannot be used. */
-  async require(path: WritePath, layout: Layout, signal: AbortSignal | undefined): Promise<void> {
+  async require(path: WritePath, layout: Layout, signal?: AbortSignal): Promise<void> {
     const refused = await this.refusal(path, layout, signal);
     if (refused !== null) throw refused;
   }
@@ -78,7 +78,7 @@ export class Prober {
   #verdict(
     check: PathCheck,
     capabilities: StoreCapabilities,
-    signal: AbortSignal | undefined,
+    signal?: AbortSignal,
   ): Promise<UnsupportedByStoreError | null> {
     const paths = this.#paths;
     const asked = paths.get(check) ?? this.#ask(check, capabilities);
@@ -88,7 +88,9 @@ export class Prober {
     return unlessAborted(asked, signal);
   }
 
-  /** Has the next caller ask the server again, unless these capabilities are no longer the latest. */
+  /**
+   * Has the next caller ask the server again, unless these capabilities are no longer the latest.
+   */
   outdated(capabilities: StoreCapabilities): void {
     if (this.#latest === capabilities) this.#outdate();
   }

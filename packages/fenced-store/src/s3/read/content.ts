@@ -126,12 +126,12 @@ async function* plainContent(resource: string, object: OpenObject): AsyncGenerat
   }
 }
 
-/** Whether bytes of this library have lost their metadata. */
+/** True if bytes of this library have lost their metadata. */
 function isOrphan(stored: Stored, bytes: Uint8Array): boolean {
   return stored.token === 0n && isEnvelope(bytes);
 }
 
-/** Whether another program stored gzip. Browsers decompress that, and so do we. */
+/** True if another program stored gzip. Browsers decompress that, and so do we. */
 function isGzip(resource: string, { reply }: ObjectHead): boolean {
   const [encoding = '', ...more] = encodingsOf(reply).map((name) => name.toLowerCase());
   if (more.length === 0 && encoding === 'gzip') return true;

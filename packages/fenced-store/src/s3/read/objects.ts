@@ -14,15 +14,15 @@ export class Objects {
     this.requests = requests;
   }
 
-  async stamp(key: string, signal: AbortSignal | undefined): Promise<Stored | null> {
+  async stamp(key: string, signal?: AbortSignal): Promise<Stored | null> {
     return (await this.head(key, signal))?.stored ?? null;
   }
 
-  head(key: string, signal: AbortSignal | undefined): Promise<ObjectHead | null> {
+  head(key: string, signal?: AbortSignal): Promise<ObjectHead | null> {
     return this.#compared(key, () => this.requests.head(key, signal));
   }
 
-  get(key: string, signal: AbortSignal | undefined): Promise<WholeObject | null> {
+  get(key: string, signal?: AbortSignal): Promise<WholeObject | null> {
     return this.#compared(key, () => this.requests.get(key, signal));
   }
 

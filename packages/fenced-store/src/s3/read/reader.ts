@@ -32,7 +32,7 @@ export class Reader {
     return { ...current, body };
   }
 
-  async stat(key: string, signal: AbortSignal | undefined): Promise<Stat | null> {
+  async stat(key: string, signal?: AbortSignal): Promise<Stat | null> {
     const object = await this.#objects.head(key, signal);
     return object?.stored.state === 'live' ? { ...factsOf(object), ...sizesOf(object) } : null;
   }
@@ -61,7 +61,7 @@ export class Reader {
   async *list(
     prefix: string,
     pageSize: number,
-    signal: AbortSignal | undefined,
+    signal?: AbortSignal,
   ): AsyncGenerator<Listed, void, undefined> {
     const { requests } = this.#objects;
     let after: string | undefined;

@@ -17,7 +17,7 @@ export type Payload =
   | {
       readonly kind: 'parts';
       readonly parts: AsyncIterable<Uint8Array | CopiedRange>;
-      /** Whether the server copies parts of the stored object. */
+      /** True if the server copies parts of the stored object. */
       readonly copies?: boolean;
       /** Receives the parts that are no longer needed. Later parts overwrite them. */
       readonly free?: Uint8Array[];
@@ -183,10 +183,7 @@ function isStream(body: unknown): body is BodyStream {
 }
 
 /** Ends with the signal's reason, even if the source waits for ever; then ends the source. */
-async function* abortable(
-  source: BodyStream,
-  signal: AbortSignal | undefined,
-): AsyncGenerator<unknown> {
+async function* abortable(source: BodyStream, signal?: AbortSignal): AsyncGenerator<unknown> {
   const iterator = source[Symbol.asyncIterator]();
   let hasEnded = false;
   try {

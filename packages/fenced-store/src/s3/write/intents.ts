@@ -174,7 +174,9 @@ export class WriteIntents {
     return { base: object?.stored ?? null, object };
   }
 
-  /** The last known version, or a `HEAD`. A known version may let a write pass, and not refuse it. */
+  /**
+   * The last known version, or a `HEAD`. A known version may let a write pass, and not refuse it.
+   */
   async #base({ key, token, signal }: WriteCall, expected: Expected): Promise<Found> {
     const { lastSeen } = this.#services.objects;
     const known = expected === undefined ? lastSeen.base(key) : null;
@@ -189,7 +191,7 @@ export class WriteIntents {
     body: Uint8Array,
     given: Headers,
     capabilities: StoreCapabilities,
-    signal: AbortSignal | undefined,
+    signal?: AbortSignal,
   ): Promise<WriteRequest> {
     const { settings, objects } = this.#services;
     const old = object && (await preservedHeaders(objects.requests, key, object, signal));
@@ -203,7 +205,7 @@ export class WriteIntents {
     source: BodySource,
     headers: Headers,
     capabilities: StoreCapabilities,
-    signal: AbortSignal | undefined,
+    signal?: AbortSignal,
   ): Promise<WriteRequest> {
     const { layout } = this.#services.settings;
     const payload = await source.payload(this.#limits(capabilities, signal));
@@ -215,7 +217,7 @@ export class WriteIntents {
     key: string,
     object: ObjectHead,
     { distinctEtags }: StoreCapabilities,
-    signal: AbortSignal | undefined,
+    signal?: AbortSignal,
   ): Promise<Omit<WriteRequest, 'payload'>> {
     const { objects, runtime } = this.#services;
     checkBytesCanStay(key, object, distinctEtags);
@@ -244,7 +246,7 @@ export class WriteIntents {
   }
 }
 
-/** Whether the server copies the parts. A small object is sent, which is quicker than asking. */
+/** True if the server copies the parts. A small object is sent, which is quicker than asking. */
 async function isCopied(storedBytes: number, { partBytes, refusal }: SendLimits): Promise<boolean> {
   if (storedBytes < COPIED_PARTS_MIN * partBytes) return false;
   return (await refusal('upload')) === null && (await refusal('copy')) === null;

@@ -17,7 +17,7 @@ export async function preservedHeaders(
   requests: Requests,
   resource: string,
   { reply }: ObjectHead,
-  signal: AbortSignal | undefined,
+  signal?: AbortSignal,
 ): Promise<Headers> {
   const headers = headersOf(reply);
   return reply.TagCount ? { ...headers, tags: await requests.tags(resource, signal) } : headers;
@@ -34,7 +34,7 @@ export async function preservedByClaim(
   resource: string,
   object: ObjectHead,
   nowMs: number,
-  signal: AbortSignal | undefined,
+  signal?: AbortSignal,
 ): Promise<{ readonly headers: Headers; readonly preserved: PreservedAttributes }> {
   const unpreservable = unpreservableOf(object.reply);
   if (unpreservable !== undefined) throw cannotPreserve(resource, unpreservable);

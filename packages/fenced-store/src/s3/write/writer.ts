@@ -134,7 +134,7 @@ export class Writer {
   async #content(
     { stored }: Put,
     payload: Exclude<Payload, { readonly kind: 'parts' }>,
-    signal: AbortSignal | undefined,
+    signal?: AbortSignal,
   ): Promise<Content> {
     if (payload.kind === 'file') return payload.file.stamped(stored);
     const { encoded } = payload;
@@ -160,7 +160,9 @@ export class Writer {
   }
 }
 
-/** An error of the caller's function is dropped: the write was applied, and its caller must know. */
+/**
+ * An error of the caller's function is dropped: the write was applied, and its caller must know.
+ */
 function reportSent(content: Content, onSent: WriteCall['onSent']): void {
   try {
     onSent?.(content instanceof Uint8Array ? content.length : content.bytes);
