@@ -28,15 +28,15 @@ import { findProgram } from '@fenced/testbed';
 import { beforeAll, expect, test } from 'vitest';
 import { type Staged, storedObject, text } from './harness/stage.js';
 
-/** How many keys the longest listing has: `FENCED_KEYS=10000` for a nightly run. */
+/** Number of keys of the longest listing. `FENCED_KEYS=10000` for a nightly run. */
 const KEYS = Number(process.env.FENCED_KEYS ?? 60);
 
-/** Of a stored object: the header of its gzip member. */
+/** Size of the header of a stored object. */
 const HEADER_BYTES = 41;
-/** Of a small body that is stored as it is: the header, a block's head, the end and the trailer. */
+/** Bytes that are added to a small body: header, head of a block, end and trailer. */
 const STORED_BYTES_MORE = HEADER_BYTES + 5 + 2 + 8;
 
-/** What only a store that talks to the bucket itself does, and what is found in the bucket. */
+/** The stored form, and the calls that only a store beside the bucket has. */
 export function bucketOperations(staged: Staged): void {
   let holder33: FencedS3;
   let holder34: FencedS3;
@@ -51,7 +51,7 @@ export function bucketOperations(staged: Staged): void {
 
   const raw = (key: string) => storedObject(staged(), key);
 
-  test('the server enforces what the store needs, and nothing of the probe is left but its certificate', async () => {
+  test('the server enforces what the store needs, and the probe leaves only its certificate', async () => {
     const { etagForm, checks, report } = await holder33.probe({ renew: true });
     expect(['quoted', 'bare']).toContain(etagForm);
     expect(checks).toContain('race-of-updates');
@@ -68,7 +68,7 @@ export function bucketOperations(staged: Staged): void {
     expect(uploads.Uploads ?? []).toEqual([]);
   });
 
-  test('every HTTP client and gunzip read the exact bytes', async () => {
+  test('HTTP clients and gunzip read the exact bytes', async () => {
     const key = 'public.txt';
     const body = 'Schrödinger\n'.repeat(1000);
     await holder33.put(key, body, { token: 33, contentType: 'text/plain' });
@@ -92,7 +92,7 @@ export function bucketOperations(staged: Staged): void {
       expect(execFileSync(curl, ['-sS', '--compressed', response.url]).toString()).toBe(body);
   });
 
-  test('an object that lost its token behind our back is told by whoever knew better, until forgotten', async () => {
+  test('a lost ratchet is reported by each process that knew it, until forget', async () => {
     for (const lose of [
       (key: string) => new PutObjectCommand({ Bucket: bucket, Key: key, Body: 'plain' }),
       (key: string) => new DeleteObjectCommand({ Bucket: bucket, Key: key }),
@@ -126,7 +126,7 @@ export function bucketOperations(staged: Staged): void {
     }
   });
 
-  test('a listing has the live keys with their tokens, page by page, and only those of the prefix', async () => {
+  test('a listing has the live keys of the prefix with their tokens, in pages', async () => {
     const prefix = `${newKey()}/+ `;
     const store = staged().store({ prefix });
     const names = ['a', 'a b', 'a+b', 'b/ä', 'c%2F', 'd😀', 'e'];
@@ -153,13 +153,13 @@ export function bucketOperations(staged: Staged): void {
     expect(await holder33.get(`${prefix}a b`)).toMatchObject({ token: 2n });
   });
 
-  test('a listing of many keys is exact, in order, and no more than a page ahead of its reader', {
+  test('a listing of many keys is complete, in order, and at most one page ahead of its reader', {
     timeout: 30_000 + KEYS * 60,
   }, async () => {
     const pageSize = Math.min(100, KEYS / 3);
     const prefix = `${newKey()}/`;
     const { proxy } = staged();
-    // By their UTF-8 bytes, these are in another order than by UTF-16 units.
+    // The order of their UTF-8 bytes differs from that of their UTF-16 units.
     const keys = Array.from({ length: KEYS }, (_, i) => `${prefix}${['', 'ﬀ', '😀'][i % 3]}${i}`);
     const isGone = (i: number): boolean => i % 10 === 9;
     const queue = keys.entries();
@@ -185,7 +185,7 @@ export function bucketOperations(staged: Staged): void {
     expect(asked('HEAD')).toBe(KEYS);
   });
 
-  test('a holder writes again and again with one request each', async () => {
+  test('each further write of a holder takes one request', async () => {
     const key = newKey();
     const store = staged().viaProxy();
     staged().proxy.reset();
@@ -196,7 +196,7 @@ export function bucketOperations(staged: Staged): void {
     expect(seen).toEqual(['GET', 'HEAD', 'PUT', 'PUT', 'PUT', 'PUT', 'PUT', 'HEAD', 'PUT']);
   });
 
-  test('keys may be any text, as far as the server takes it, and each has an object of its own', async () => {
+  test('keys may be any text that the server takes, and each has its own object', async () => {
     const keys = [
       ...['a b+c', 'emoji 😀', 'q?x=1#y', 'a%2Fb', 'a%20b', 'ä', 'a\u0308', '\'"<>&;=,', '\\', '~'],
       ...[
@@ -225,7 +225,7 @@ export function bucketOperations(staged: Staged): void {
     expect(listed.toSorted()).toEqual(taken.toSorted());
   });
 
-  test('what a value was stored with stays with it through a claim', async () => {
+  test('a claim keeps headers and metadata', async () => {
     const key = newKey();
     const headers = {
       ...{ contentType: 'text/plain', cacheControl: 'no-store', contentLanguage: 'de' },
@@ -249,7 +249,7 @@ export function bucketOperations(staged: Staged): void {
     });
   });
 
-  test('stat tells all but the body, of what is ours and of what is not', async () => {
+  test('stat returns all but the body, also of foreign objects', async () => {
     const { client } = staged();
     const headers = {
       ...{ contentType: 'text/plain', cacheControl: 'no-store' },
@@ -289,7 +289,7 @@ export function bucketOperations(staged: Staged): void {
     await expect(holder34.stat('')).rejects.toThrow(InvalidArgumentError);
   });
 
-  test('a range is one of the body, in whatever form it is stored', async () => {
+  test("a range counts the caller's bytes, whatever the stored form", async () => {
     const [text, random, stream, foreign, foreignGzip] = Array.from({ length: 5 }, newKey);
     const body = Buffer.from(Array.from({ length: 300_000 }, (_, i) => (i * i) >> 3));
     await holder33.put(`${text}`, body, { token: 33 });
@@ -327,7 +327,7 @@ export function bucketOperations(staged: Staged): void {
     }
   });
 
-  test('a part of a body that is too large for memory is read; a damaged end shows where it is read', async () => {
+  test('a range of a body that is too large for memory can be read; damage shows if its end is read', async () => {
     const key = newKey();
     await holder33.put(key, Buffer.alloc(2 ** 20, 'x'), { token: 33 });
     const store = staged().store({ bodyBytesMax: 1_000 });
@@ -347,7 +347,7 @@ export function bucketOperations(staged: Staged): void {
     await expect(atEnd).rejects.toThrow(CorruptObjectError);
   });
 
-  test('encryption is what the store asks for, also after a claim; or the server refuses, and nothing is written', async () => {
+  test('objects are encrypted as the store asks, also after a claim, or nothing is written', async () => {
     const { client } = staged();
     const encryptionOf = async (Key: string) =>
       (await client.send(new HeadObjectCommand({ Bucket: bucket, Key }))).ServerSideEncryption;
@@ -374,7 +374,7 @@ export function bucketOperations(staged: Staged): void {
     }
   });
 
-  test('with Object Lock a version stays, and tokens count as ever; or the bucket is refused', async () => {
+  test('with Object Lock, versions stay and tokens count, or the bucket is refused', async () => {
     const { client } = staged();
     const locking = `${bucket}-locking-${newKey().length}`;
     await client.send(
@@ -403,7 +403,7 @@ export function bucketOperations(staged: Staged): void {
     await expect(client.send(new DeleteObjectCommand(version))).rejects.toThrow();
   });
 
-  test('a tombstone is told by its content type and its tag, until it is written upon', async () => {
+  test('a tombstone has a content type and a tag of its own, until the next write', async () => {
     const { client } = staged();
     const look = async (Key: string) => {
       const at = { Bucket: bucket, Key };
@@ -431,7 +431,7 @@ export function bucketOperations(staged: Staged): void {
     }
   });
 
-  test('a claim keeps the ACL, Expires and redirect that other tools gave the object, and every byte of it', async () => {
+  test('a claim keeps the bytes, ACL, Expires and redirect of an object', async () => {
     for (const [key, body] of [
       [newKey(), 'value'],
       [newKey(), Readable.from([randomBytes(6 * 2 ** 20)])],
@@ -470,7 +470,7 @@ export function bucketOperations(staged: Staged): void {
       expect(await state()).toEqual(before);
       expect(before.ExpiresString).toContain('2031');
       const claimed = await raw(key);
-      // Of the header, the token and the id of the write are others.
+      // Only the token and the write id in the header differ.
       expect(
         Buffer.compare(claimed.bytes.subarray(HEADER_BYTES), bytes.subarray(HEADER_BYTES)),
       ).toBe(0);
@@ -478,7 +478,7 @@ export function bucketOperations(staged: Staged): void {
     }
   });
 
-  test('in a bucket that keeps versions the store works as ever, or refuses to write', async () => {
+  test('in a versioned bucket, the store works as usual or refuses to write', async () => {
     const versioned = `${bucket}-versioned-${newKey().length}`;
     const { client } = staged();
     await client.send(new CreateBucketCommand({ Bucket: versioned }));
@@ -506,7 +506,7 @@ export function bucketOperations(staged: Staged): void {
     await expect(store.put('k', 'late', { token: 2 })).rejects.toThrow(StaleTokenError);
   });
 
-  test('a write that finds out that the bucket now keeps versions is applied; the next meets the verdict', async () => {
+  test('a write that finds a versioned bucket is applied, and the next one probes', async () => {
     const versioned = `${bucket}-versioned-later-${newKey().length}`;
     const { client } = staged();
     await client.send(new CreateBucketCommand({ Bucket: versioned }));
@@ -532,7 +532,7 @@ export function bucketOperations(staged: Staged): void {
     else expect(text(await store.get('new'))).toBe('1+1');
   });
 
-  test('a progress callback that throws at the end of a write does not hide that it was applied', async () => {
+  test('a progress callback that throws does not hide that the write was applied', async () => {
     const key = newKey();
     const { writeId } = await holder33.put(key, 'value', {
       token: 33,
@@ -544,7 +544,7 @@ export function bucketOperations(staged: Staged): void {
   });
 
   // Inflating all of it in pieces as small as the trailer suggests takes 16 s.
-  test('an object that holds far more than its trailer says is damaged', {
+  test('an object with far more data than its trailer says is damaged', {
     timeout: 10_000,
   }, async () => {
     const key = newKey();
@@ -563,7 +563,7 @@ export function bucketOperations(staged: Staged): void {
     await expect(Array.fromAsync(stream?.body ?? [])).rejects.toThrow(CorruptObjectError);
   });
 
-  test('a body that is larger than bodyBytesMax is read as a stream only', async () => {
+  test('a body larger than bodyBytesMax can only be read as a stream', async () => {
     const [ours, foreign, foreignGzip] = [newKey(), newKey(), newKey()];
     const body = Buffer.alloc(2 ** 20);
     await holder33.put(ours, body, { token: 33 });
@@ -586,7 +586,7 @@ export function bucketOperations(staged: Staged): void {
     }
   });
 
-  test('however many objects with damaged metadata are read, no connection is lost to them', async () => {
+  test('reads of objects with damaged metadata leak no connection', async () => {
     const [damaged, sound] = [newKey(), newKey()];
     await holder33.put(damaged, 'value', { token: 1 });
     await holder33.put(sound, 'value', { token: 1 });
@@ -604,7 +604,7 @@ export function bucketOperations(staged: Staged): void {
     expect(text(await store.get(sound))).toBe('value');
   });
 
-  test('a damaged object is usable again after a repair, and no token that it still shows is lowered', async () => {
+  test('a repair makes a damaged object usable, and lowers no token that it still shows', async () => {
     const { client } = staged();
     const damages: readonly (readonly [string, Record<string, string> | null, bigint])[] = [
       ['a token that is none', { 'fencing-token': 'x' }, 33n],
@@ -646,7 +646,7 @@ export function bucketOperations(staged: Staged): void {
       expect(TagSet).toEqual([{ Key: 'team', Value: 'a' }]);
       await expect(store.put(key, 'late', { token: 49 })).rejects.toThrow(StaleTokenError);
       await store.put(key, 'next', { token: 50 });
-      // It was there before, so this process knows better than the object.
+      // This process saw the object before it was changed.
       await client.send(
         new PutObjectCommand({
           ...{ Bucket: bucket, Key: key, Body: bytes },
@@ -658,7 +658,7 @@ export function bucketOperations(staged: Staged): void {
     }
   });
 
-  test('a repair of what is not damaged, or of a body that is gone, writes nothing unless a body is given', async () => {
+  test('a repair of an intact object, or without a readable body, writes nothing', async () => {
     const { client } = staged();
     const [sound, gone, removed, absent] = [newKey(), newKey(), newKey(), newKey()];
     await holder33.put(sound, 'value', { token: 33 });
@@ -693,7 +693,7 @@ export function bucketOperations(staged: Staged): void {
     await store.repair(removed, { token: 50 });
     expect(await store.get(removed)).toBeNull();
     expect(await store.highest(removed)).toBe(50n);
-    // The object of another key is not taken from it.
+    // The object of another key is not changed.
     const copied = newKey();
     const { bytes: copy, Metadata: of } = await raw(gone);
     await client.send(
@@ -703,7 +703,7 @@ export function bucketOperations(staged: Staged): void {
     expect((await raw(copied)).Metadata).toEqual(of);
   });
 
-  test('an object whose bytes and metadata are of different writes is corrupt', async () => {
+  test('an object with bytes and metadata of different writes is corrupt', async () => {
     const key = newKey();
     await holder33.put(key, 'one', { token: 1 });
     const { bytes } = await raw(key);

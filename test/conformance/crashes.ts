@@ -5,19 +5,19 @@ import { type Staged, text } from './harness/stage.js';
 
 const WRITERS = 4;
 const CRASHES = 3;
-/** How many writes are acknowledged between two crashes. */
+/** Number of acknowledged writes between two crashes. */
 const BETWEEN = 12;
 
-/** The server itself is killed while it writes, and comes back on what it has stored. */
+/** The server is killed while it writes, and started again with its data. */
 export function crashes(staged: Staged): void {
-  test('what its writers were told is what is there after it has come back', async () => {
+  test('after a crash of the server, all acknowledged writes are there', async () => {
     const key = staged().newKey();
     const told = { applied: new Set<string>(), not: new Set<string>() };
     let isOver = false;
-    /** Goes on to the next crash where enough was written since the last. */
+    /** Waits until enough was written since the last crash. */
     let written = (): void => undefined;
 
-    /** Appends a name of its own to the list that the object holds. */
+    /** Appends a unique name to the list in the object. */
     const append = async (store: FencedS3, name: string): Promise<void> => {
       const write = store.update(key, { token: 33 }, (current) => `${text(current) ?? ''}${name} `);
       const error = await write.then(
@@ -59,7 +59,7 @@ export function crashes(staged: Staged): void {
 
 const NOTHING_WRITTEN: unknown = expect.stringMatching(/^(unavailable|conflict)$/);
 
-/** Asked again until the server is there. */
+/** Repeats a call until the server answers. */
 async function settled(store: FencedS3, writeId: string): Promise<Settlement> {
   for (;;) {
     try {

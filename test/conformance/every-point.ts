@@ -39,12 +39,12 @@ const reads: Readonly<Record<string, (store: FencedS3, key: string) => Promise<u
   'the highest token': async (store, key) => (await store.highest(key)) === 33n && 'base',
   'a batch': async (store, key) => text((await store.get([key])).get(key)),
 };
-/** The faults that are tried at the requests before the writing one, too, as those of a large stream take their time. */
+/** The faults that are tried at all requests. The others take too long with a large stream. */
 const EVERYWHERE: ReadonlySet<Fault> = new Set(['reply-lost', 'late']);
-/** The fault meets with the request of that number; the store is asked to give up soon. */
+/** A fault at the request of that number. The store gives up soon. */
 const points = [0, 1, 2] as const;
 
-/** Each fault at each request of each call: what the caller is told is what is in the bucket. */
+/** Each fault at each request of each call: the reported outcome is true of the bucket. */
 export function everyPoint(staged: Staged): void {
   let store: FencedS3;
   let other: FencedS3;
@@ -71,7 +71,7 @@ export function everyPoint(staged: Staged): void {
     ...(await staged().history(`${key}-new`)),
   ];
 
-  /** What is true of the write in the bucket agrees with what its caller was told; where he was told nothing, `settle` tells. */
+  /** The bucket agrees with the reported outcome. If none was reported, it agrees with `settle`. */
   async function judged(
     key: string,
     before: readonly string[],
@@ -104,7 +104,8 @@ export function everyPoint(staged: Staged): void {
         meet(fault, point);
         const outcome = await judged(key, [writeId], call(store, key));
         const told = `${fault} at request ${point}: ${outcome}`;
-        // One fault is never enough to make it fail or to leave it unknown, save that a reader may hang.
+        // One fault is never enough for a failure or an unknown outcome, except that a reader may
+        // hang.
         if (outcome instanceof Error) expect(outcome, told).toBeInstanceOf(StoreUnavailableError);
       }
   });
@@ -143,7 +144,8 @@ export function everyPoint(staged: Staged): void {
         expect(Buffer.compare(read?.body ?? Buffer.alloc(0), BIG), `${fault} at ${point}`).toBe(0);
       }
     const left = await client.send(new ListMultipartUploadsCommand({ Bucket: bucket }));
-    // Where the answer to a Create was lost or it came twice, nobody knows the upload's id: a lifecycle rule removes those.
+    // If the reply to a Create was lost or doubled, its upload id is unknown. A lifecycle rule
+    // helps.
     const lost = FAULTS.filter(
       (fault) => !['pass', 'cut-before', 'error-not-applied'].includes(fault),
     );
@@ -184,7 +186,7 @@ export function everyPoint(staged: Staged): void {
     }
   });
 
-  test('a write of unknown outcome is settled, and a copy that arrives later is refused', async () => {
+  test('an unknown outcome is settled, and a copy that arrives later is refused', async () => {
     const { proxy } = staged();
     for (const upon of ['something', 'nothing']) {
       const key = staged().newKey();
@@ -205,7 +207,7 @@ export function everyPoint(staged: Staged): void {
     }
   });
 
-  test('a write of unknown outcome that was applied is settled as such, also after others have written', async () => {
+  test('an applied write of unknown outcome is settled, even after other writes', async () => {
     const { proxy } = staged();
     const key = staged().newKey();
     await other.put(key, 'base', { token: 33 });

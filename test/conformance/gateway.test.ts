@@ -8,7 +8,7 @@ import { operations } from './operations.js';
 import { properties } from './properties.js';
 import { streams } from './streams.js';
 
-// The contract of the store, from the other side of a gateway: what a program finds that goes from one to the other.
+// The contract of the store, through a gateway and its client.
 const [server = 'environment'] = s3ServersAtHand();
 describe(`through a gateway, on ${server}`, () => {
   let stage: Stage<GatewayObjects>;
@@ -19,7 +19,7 @@ describe(`through a gateway, on ${server}`, () => {
   afterAll(() => stage[Symbol.asyncDispose]());
 
   describe('operations', () => operations(staged));
-  // Half a minute more, of what the store behind the gateway does in any case.
+  // Half a minute more: the store behind the gateway is tested by itself.
   if (process.env.FENCED_S3_SERVERS === 'all')
     describe('replies that get lost', () => faults(staged));
   describe('streams', () => streams(staged));

@@ -85,7 +85,7 @@ describe.each<[string, () => Promise<Service>]>([
     return [await service.open(name), await service.open(name)];
   };
 
-  test('tokens begin at firstToken and grow with every acquisition, whoever makes it', async () => {
+  test('tokens begin at firstToken and grow with each acquisition of any client', async () => {
     const [one, two] = await openTwo();
     const tokens: bigint[] = [];
     for (const lock of [one, two, one, one, two]) {
@@ -96,7 +96,7 @@ describe.each<[string, () => Promise<Service>]>([
     expect(tokens).toEqual([33n, 34n, 35n, 36n, 37n]);
   });
 
-  test('a lease keeps others out until it is released, and says who refused', async () => {
+  test('a lease keeps other clients out until its release, and the error names who refused', async () => {
     const [one, two] = await openTwo();
     const lease = await one.acquire('x', { ttlMs: 5_000 });
     const attempt = await two.tryAcquire('x', { ttlMs: 5_000 });
@@ -112,7 +112,7 @@ describe.each<[string, () => Promise<Service>]>([
     expect(next.token).toBeGreaterThan(lease.token);
   });
 
-  test('a lease is waited for: until its release, its end, or waitMs', async () => {
+  test('a waiter gets the lease after its release or its end, or gives up after waitMs', async () => {
     const [one, two] = await openTwo();
     const lease = await one.acquire('x', { ttlMs: 20_000 });
     const short = two.acquire('x', { ttlMs: 5_000, waitMs: 80 });
@@ -127,7 +127,7 @@ describe.each<[string, () => Promise<Service>]>([
     expect(last.token).toBe(35n);
   });
 
-  test('a lease of the same process knows what is done in the name of its owner, whenever it was won', async () => {
+  test('two leases of one owner in a process share its releases and extensions', async () => {
     const [one] = await openTwo();
     const early = await Promise.all(['a', 'b'].map((name) => one.acquire(name, { ttlMs: 5_000 })));
     const [first, second] = early;
@@ -142,7 +142,7 @@ describe.each<[string, () => Promise<Service>]>([
     expect(await endOf('b', second)).toBe(0);
   });
 
-  test('a lease ends at its deadline, and releasing it then is no error', async () => {
+  test('a lease ends at its deadline, and a release after that is no error', async () => {
     const [one] = await openTwo();
     const lease = await one.acquire('x', { ttlMs: 500 });
     expect(lease.remainingMs()).toBeLessThan(500);
@@ -159,7 +159,7 @@ describe.each<[string, () => Promise<Service>]>([
     expect(await lease.release()).toBe('expired');
   });
 
-  test('a lease can be extended with the same token, never shortened, and never taken back', async () => {
+  test('a lease can be extended under its token, never shortened, and never regained', async () => {
     const [one, two] = await openTwo();
     const lease = await one.acquire('x', { ttlMs: 1_000 });
     await lease.extend(20_000);
@@ -171,7 +171,7 @@ describe.each<[string, () => Promise<Service>]>([
     await expect(lease.extend(500)).rejects.toThrow(LeaseLostError);
   });
 
-  test('several resources are all or nothing, with one token above every earlier one of each', async () => {
+  test('several resources are locked together or not at all, under one higher token', async () => {
     const [one, two] = await openTwo();
     const tokens: bigint[] = [];
     for (const set of ['a', 'b', ['b', 'a'], 'a', ['a', 'c'], 'c']) {
@@ -190,7 +190,7 @@ describe.each<[string, () => Promise<Service>]>([
     await expect(one.acquire('c', { ttlMs: 5_000 })).rejects.toThrow(LockHeldError);
   });
 
-  test('using extends for as long as the routine runs, more than ten times and six times the TTL', async () => {
+  test('using extends the lease while the routine runs', async () => {
     const [one] = await openTwo();
     const startedMs = performance.now();
     let extensions = 0;
@@ -211,7 +211,7 @@ describe.each<[string, () => Promise<Service>]>([
     await using _ = await one.acquire('y', { ttlMs: 500, waitMs: 1_000 });
   });
 
-  test('using ends a lease after maxHoldMs, says so, and others have it at once', async () => {
+  test('using ends a lease after maxHoldMs, and the next client gets it at once', async () => {
     const [one, two] = await openTwo();
     const limited = one.using('x', { ttlMs: 1_000, maxHoldMs: 2_200 }, async (lease) => {
       const startedMs = performance.now();
@@ -229,7 +229,7 @@ describe.each<[string, () => Promise<Service>]>([
     await expect(tooShort).rejects.toBeInstanceOf(LockArgumentError);
   });
 
-  test('an event loop that stood still for longer than the TTL finds the lease over as soon as it turns', async () => {
+  test('after a pause longer than the TTL, the lease is over at once', async () => {
     const [one, two] = await openTwo();
     const blocked = one.using('x', { ttlMs: 400 }, async (lease) => {
       const { signal } = lease;
@@ -244,7 +244,7 @@ describe.each<[string, () => Promise<Service>]>([
     await expect(blocked).rejects.toThrow(LeaseLostError);
   });
 
-  test('an abort ends the wait with its own reason and leaves nothing behind', async () => {
+  test('an abort ends the wait with its reason, and leaves no lease', async () => {
     const [one, two] = await openTwo();
     const lease = await one.acquire('x', { ttlMs: 5_000 });
     const controller = new AbortController();
@@ -256,7 +256,7 @@ describe.each<[string, () => Promise<Service>]>([
     await using _ = await one.acquire('x', { ttlMs: 1_000, waitMs: 1_000 });
   });
 
-  test('an abort in the middle of an attempt releases what was granted', async () => {
+  test('an abort during an acquisition releases what was granted', async () => {
     const [one, two] = await openTwo();
     for (let i = 0; i < 20; i++) {
       const controller = new AbortController();
@@ -268,7 +268,7 @@ describe.each<[string, () => Promise<Service>]>([
     }
   });
 
-  test('close releases what is held and ends what waits', async () => {
+  test('close releases all leases and ends all waits', async () => {
     const [one, two] = await openTwo();
     const lease = await one.acquire('x', { ttlMs: 30_000 });
     const waiting = two.acquire('x', { ttlMs: 500, waitMs: 20_000 });

@@ -12,7 +12,7 @@ import type { Current, Written } from '@fenced/store/s3';
 import { beforeAll, expect, test } from 'vitest';
 import { type Staged, shortId, storedObject, text } from './harness/stage.js';
 
-/** What each call of the store does, with nothing in the way. */
+/** The calls of the store, without faults. */
 export function operations(staged: Staged<Objects>): void {
   let holder33: Objects;
   let holder34: Objects;
@@ -48,7 +48,7 @@ export function operations(staged: Staged<Objects>): void {
     expect(await raw(key)).toEqual(before);
   });
 
-  test('a holder that is paused between reading and writing is refused', async () => {
+  test('a holder that is paused between its read and its write is refused', async () => {
     const key = newKey();
     await holder33.put(key, 'first', { token: 33 });
     let edits = 0;
@@ -62,14 +62,14 @@ export function operations(staged: Staged<Objects>): void {
     expect(text(await holder34.get(key))).toBe('from 34');
   });
 
-  test('a holder that is stale already does not get to compute anything', async () => {
+  test("a stale holder's edit function is not called", async () => {
     const key = newKey();
     await holder34.put(key, 'from 34', { token: 34 });
     const edit = () => expect.fail('called');
     await expect(holder33.update(key, { token: 33 }, edit)).rejects.toThrow(StaleTokenError);
   });
 
-  test('the same bytes written again are another version (ABA)', async () => {
+  test('equal bytes, written again, are another version (ABA)', async () => {
     const key = newKey();
     const versions = [(await holder33.put(key, 'A', { token: 33 })).version];
     const late = holder33.update(key, { token: 33 }, async () => {
@@ -83,14 +83,14 @@ export function operations(staged: Staged<Objects>): void {
     expect(await holder33.get(key)).toMatchObject({ token: 35n, version: versions[3] });
   });
 
-  test('a holder may write again and again with its token, and the next one goes on from there', async () => {
+  test('a holder writes several times with its token, and the next holder continues', async () => {
     const key = newKey();
     for (const token of [33, '33', 33n, 33, 40]) await holder33.put(key, `${token}`, { token });
     expect(await holder33.highest(key)).toBe(40n);
     expect(text(await holder34.get(key))).toBe('40');
   });
 
-  test('increments by several workers at once are all there in the end', async () => {
+  test('no concurrent increment is lost', async () => {
     const key = newKey();
     const workers = Array.from({ length: 6 }, () => staged().store({ attemptsMax: 200 }));
     const increment = (current: Current | null): string => String(Number(text(current) ?? 0) + 1);
@@ -104,7 +104,7 @@ export function operations(staged: Staged<Objects>): void {
     expect(new Set(written.map(({ writeId }) => writeId)).size).toBe(30);
   });
 
-  test('an update that keeps losing gives up with a conflict, and its value is nowhere', async () => {
+  test('an update that keeps losing fails with a conflict, and its value is not stored', async () => {
     const key = newKey();
     const losing = holder33.update(key, { token: 5, attemptsMax: 3 }, async () => {
       await holder34.put(key, 'other', { token: 5 });
@@ -115,7 +115,7 @@ export function operations(staged: Staged<Objects>): void {
     expect(text(await holder34.get(key))).toBe('other');
   });
 
-  test('what the computation throws is passed on, and nothing is written', async () => {
+  test('an error of edit is passed on, and nothing is written', async () => {
     const key = newKey();
     const { version } = await holder33.put(key, 'kept', { token: 1 });
     const own = new Error('no');
@@ -123,7 +123,7 @@ export function operations(staged: Staged<Objects>): void {
     expect(await holder33.get(key)).toMatchObject({ version, token: 1n });
   });
 
-  test('a claim keeps the value and refuses lower tokens from then on', async () => {
+  test('after a claim, the value is the same and lower tokens are refused', async () => {
     const key = newKey();
     const kept = {
       contentType: 'text/plain',
@@ -140,7 +140,7 @@ export function operations(staged: Staged<Objects>): void {
     expect(await holder34.get(key)).toEqual(claimed);
   });
 
-  test('a claim that reads gives the value and refuses lower tokens from then on', async () => {
+  test('claimAndGet returns the value, and lower tokens are refused', async () => {
     const key = newKey();
     await holder33.put(key, 'value', { token: 33 });
     const read = await holder34.claimAndGet(key, { token: 34 });
@@ -165,7 +165,7 @@ export function operations(staged: Staged<Objects>): void {
     expect(await holder34.highest(key)).toBe(33n);
   });
 
-  test('a claim of what does not exist refuses lower tokens, and there is still no value', async () => {
+  test('after a claim of a key without a value, there is no value and lower tokens are refused', async () => {
     const key = newKey();
     expect(await holder34.highest(key)).toBe(0n);
     expect(await holder34.claimAndGet(key, { token: 34 })).toBeNull();
@@ -176,7 +176,7 @@ export function operations(staged: Staged<Objects>): void {
     expect(text(await holder34.get(key))).toBe('null');
   });
 
-  test('metadata that fits the first write fits every later one', async () => {
+  test('metadata that fits the first write fits all later ones', async () => {
     const metadata = Object.fromEntries(
       Array.from({ length: 52 }, (_, i) => [`name-${i + 10}`, '7 bytes']),
     );
@@ -186,7 +186,7 @@ export function operations(staged: Staged<Objects>): void {
     expect(await holder34.get(key)).toMatchObject({ metadata });
   });
 
-  test('headers that an update does not give stay as they were', async () => {
+  test('an update keeps the headers that it does not set', async () => {
     const key = newKey();
     await holder33.put(key, 'a', {
       token: 1,
@@ -200,7 +200,7 @@ export function operations(staged: Staged<Objects>): void {
     });
   });
 
-  test('what was there before is adopted at token 0: read, updated, deleted, listed', async () => {
+  test('a foreign object counts as token 0, and can be read, updated, deleted and listed', async () => {
     const foreign = async (key: string, headers: object = {}): Promise<string> => {
       const given = { Bucket: bucket, Key: key, Body: 'plain', ContentType: 'text/x-plain' };
       await staged().client.send(new PutObjectCommand({ ...given, ...headers }));
@@ -225,7 +225,7 @@ export function operations(staged: Staged<Objects>): void {
     expect(await holder34.get(deleted)).toBeNull();
   });
 
-  test('a claim of what was there before keeps its bytes, or is refused', async () => {
+  test('a claim of an object that existed before keeps its bytes, or is refused', async () => {
     const key = newKey();
     const foreign = { Bucket: bucket, Key: key, Body: 'PAR1', ContentType: 'text/x-plain' };
     await staged().client.send(new PutObjectCommand(foreign));
@@ -252,7 +252,7 @@ export function operations(staged: Staged<Objects>): void {
     await expect(holder33.put(key, 'late', { token: 3 })).rejects.toThrow(StaleTokenError);
   });
 
-  test('what was there before as gzip is read as browsers read it; another encoding is refused', async () => {
+  test('a foreign gzip object is decompressed as by browsers; other encodings are refused', async () => {
     const key = newKey();
     const foreign = { Bucket: bucket, Key: key, Body: gzipSync('text'), ContentEncoding: 'gzip' };
     await staged().client.send(new PutObjectCommand(foreign));
@@ -265,7 +265,7 @@ export function operations(staged: Staged<Objects>): void {
     await expect(holder33.get(key)).rejects.toThrow(CorruptObjectError);
   });
 
-  test('an object that was restored from an older copy is told as well', async () => {
+  test('an object that was restored from an older copy is a lost ratchet, too', async () => {
     const key = newKey();
     await holder33.put(key, 'old', { token: 33 });
     const { bytes, Metadata } = await raw(key);
@@ -276,7 +276,7 @@ export function operations(staged: Staged<Objects>): void {
     await expect(holder33.put(key, 'x', { token: 34 })).rejects.toThrow(RatchetLostError);
   });
 
-  test('reads that overtake each other are no lost ratchet', async () => {
+  test('reads that overtake each other do not report a lost ratchet', async () => {
     const key = newKey();
     const reads: Promise<unknown>[] = [];
     for (let token = 1; token <= 20; token++) {
@@ -286,7 +286,7 @@ export function operations(staged: Staged<Objects>): void {
     await Promise.all(reads);
   });
 
-  test('keys that a server may take for one: each has its own value and token, or is refused', async () => {
+  test('similar keys have their own values and tokens, or are refused', async () => {
     const mine = newKey();
     const pairs = [
       [`/${mine}`, mine],
@@ -298,7 +298,7 @@ export function operations(staged: Staged<Objects>): void {
     for (const [first, second] of pairs) {
       const isTaken = await holder33.put(first, first, { token: 33 }).then(
         () => true,
-        // A key that the server refuses is nobody's.
+        // No object has a key that the server refuses.
         () => false,
       );
       if (!isTaken) continue;
@@ -311,7 +311,7 @@ export function operations(staged: Staged<Objects>): void {
     }
   });
 
-  test('a copy that another tool made under another key is refused, and one that the library made is not', async () => {
+  test('a copy under another key is refused if another tool made it', async () => {
     const [from, to, ours] = [newKey(), newKey(), newKey()];
     await holder33.put(from, 'x', { token: 33 });
     const { client } = staged();
@@ -323,7 +323,7 @@ export function operations(staged: Staged<Objects>): void {
     expect(text(await holder34.get(ours))).toBe('x');
   });
 
-  test('a deleted value is gone and its token is kept', async () => {
+  test('a delete removes the value and keeps the token', async () => {
     const key = newKey();
     await holder33.put(key, 'value', { token: 33, metadata: { author: 'ada' } });
     const { token, writeId } = await holder34.delete(key, { token: 34 });

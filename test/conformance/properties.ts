@@ -4,10 +4,10 @@ import fc from 'fast-check';
 import { beforeAll, expect, test } from 'vitest';
 import { type Staged, shortId, text } from './harness/stage.js';
 
-/** How often each property is tried: more in a nightly run. */
+/** Number of runs of each property. A nightly run has more. */
 const RUNS = Number(process.env.FENCED_RUNS ?? 12);
 
-/** Few bodies, so that the same bytes come again and again. */
+/** Few bodies, so that equal bytes are frequent. */
 const bodies = fc.constantFrom('A', 'B', '');
 const kinds = fc.constantFrom('put', 'update', 'claim', 'delete', 'claimAndGet', 'stream');
 type Step = readonly [holder: number, kind: string, token: bigint, body: string];
@@ -16,7 +16,7 @@ const steps = fc.array(
   { minLength: 1, maxLength: 10 },
 );
 
-/** What holds whatever the holders do, and however their requests fall together. */
+/** Properties of all interleavings of the holders' requests. */
 export function properties(staged: Staged<Objects>): void {
   let holders: Objects[];
   beforeAll(() => {
@@ -41,7 +41,7 @@ export function properties(staged: Staged<Objects>): void {
     }
   }
 
-  test('one after the other: what a model of the rule says', async () => {
+  test('calls in sequence behave as a model of the rule', async () => {
     await fc.assert(
       fc.asyncProperty(steps, async (script) => {
         const key = staged().newKey();
@@ -70,7 +70,7 @@ export function properties(staged: Staged<Objects>): void {
     );
   });
 
-  test('all at once: accepted tokens never go down, and every call tells the truth', async () => {
+  test('concurrent calls: accepted tokens never go down, and each outcome is true', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(steps, { minLength: 1, maxLength: 2 }), async (batches) => {
         const key = staged().newKey();
@@ -95,7 +95,7 @@ export function properties(staged: Staged<Objects>): void {
         const chain = await staged().history(key);
         const tokens = chain.flatMap((id) => accepted.get(id) ?? []);
         expect(tokens).toEqual(tokens.toSorted((a, b) => Number(b - a)));
-        // A whole chain has every write that anybody was told of.
+        // A whole history has every acknowledged write.
         if (chain.length <= 40) for (const id of accepted.keys()) expect(chain).toContain(id);
         const all = batches.flat().map(([, , token]) => token);
         const top = all.reduce((most, token) => (token > most ? token : most));
@@ -106,7 +106,7 @@ export function properties(staged: Staged<Objects>): void {
     );
   });
 
-  test('n workers and m increments each add up, with deletes and the same bytes in between', async () => {
+  test('increments of several workers add up, with deletes and equal bytes between them', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.integer({ min: 2, max: 5 }),
@@ -129,7 +129,7 @@ export function properties(staged: Staged<Objects>): void {
     );
   });
 
-  test('the same bytes again and again, with deletes in between, never let an old holder in (ABA)', async () => {
+  test('equal bytes and deletes never let an old holder in (ABA)', async () => {
     const [late, next] = [holders[0] ?? expect.fail(), holders[1] ?? expect.fail()];
     for (let round = 0; round < 5; round++) {
       const key = staged().newKey();

@@ -9,8 +9,8 @@ import { operations } from './operations.js';
 import { properties } from './properties.js';
 import { streams, uploads } from './streams.js';
 
-// The whole contract on each S3 server that can be had: Ceph's always, MinIO where it is installed, any other by
-// `FENCED_S3_ENDPOINT` and its companions, and with `npm run test:servers` moto, which takes some minutes.
+// The whole contract on each S3 server that is available: Ceph always, MinIO if it is installed.
+// `FENCED_S3_ENDPOINT` adds another, and `npm run test:servers` adds moto, for some minutes.
 const servers = s3ServersAtHand().filter(
   (server) => server !== 'moto' || process.env.FENCED_S3_SERVERS === 'all',
 );

@@ -22,10 +22,10 @@ import { type Stage, type Staged, shortId } from './harness/stage.js';
 
 const MIB = 2 ** 20;
 const STREAM_WRITER = new URL('./harness/stream-writer.ts', import.meta.url);
-/** How large the largest stream is, in MiB: `FENCED_STREAM_MIB=1024` for a nightly run. */
+/** Size of the largest stream in MiB. `FENCED_STREAM_MIB=1024` for a nightly run. */
 const LARGE_MIB = Number(process.env.FENCED_STREAM_MIB ?? 16);
 
-/** A body of so many MiB that shrinks by about half, a piece at a time; always the same. */
+/** A body of that size in pieces, which shrinks by about half. It is always the same. */
 async function* body(mib: number, onPiece?: (at: number) => Promise<void> | void) {
   const half = randomBytes(MIB / 2);
   for (let at = 0; at < mib; at++) {
@@ -42,7 +42,7 @@ async function digestOf(source: AsyncIterable<Uint8Array>): Promise<string> {
   return hash.digest('hex');
 }
 
-/** The pieces, and the digest of all that was taken of them. */
+/** The pieces, and the digest of those that were taken. */
 function hashed(source: AsyncIterable<Uint8Array>) {
   const hash = createHash('sha256');
   const pieces = (async function* () {
@@ -68,19 +68,19 @@ async function spooled(): Promise<string[]> {
   return (await readdir(tmpdir())).filter((name) => /^fenced-[0-9a-f]{32}$/.test(name));
 }
 
-/** Large bodies: in parts, within bounded memory, wholly or not at all. */
+/** Large bodies: in parts, in bounded memory, and completely or not at all. */
 export function streams(staged: Staged<Objects>): void {
   let store: Objects;
   beforeAll(() => {
     store = staged().store({ partBytes: 5 * MIB, partsInFlight: 3 });
   });
 
-  // A gateway hears of its caller's end later than the caller does, at the latest when nothing has come for 30 s.
+  // A gateway notices the end of its caller late: at the latest after 30 s without a piece.
   const noneLeft = (key: string) =>
     expect.poll(() => uploadsUnder(staged(), key), { timeout: 10_000 }).toEqual([]);
 
   test.each([0, 5, LARGE_MIB])(
-    '%d MiB go in and come out the same, and are read by gunzip and Python',
+    'a stream of %d MiB is stored, and read back by us, gunzip and Python',
     { timeout: 60_000 + LARGE_MIB * 500 },
     async (mib) => {
       const key = staged().newKey();
@@ -120,7 +120,7 @@ export function streams(staged: Staged<Objects>): void {
     },
   );
 
-  test('an abort in the middle leaves nothing behind, and ends the source', async () => {
+  test('an abort of a stream leaves no upload, and ends the source', async () => {
     for (const waits of [false, true]) {
       const key = staged().newKey();
       await store.put(key, 'before', { token: 1 });
@@ -130,7 +130,7 @@ export function streams(staged: Staged<Objects>): void {
         body(30, async (at) => {
           if (at < 12) return;
           abort.abort(reason);
-          // A source that never gives anything again.
+          // A source that hangs.
           if (waits) await new Promise(() => undefined);
         }),
       );
@@ -143,7 +143,7 @@ export function streams(staged: Staged<Objects>): void {
     }
   });
 
-  test('what the source throws, or gives beside bytes, is passed on, and nothing is written', {
+  test('an error or a wrong piece of the source is passed on, and nothing is written', {
     timeout: 60_000,
   }, async () => {
     const key = staged().newKey();
@@ -160,7 +160,7 @@ export function streams(staged: Staged<Objects>): void {
     await noneLeft(key);
   });
 
-  test('a web stream, and strings, are streams as well', async () => {
+  test('web streams and streams of strings are written', async () => {
     const key = staged().newKey();
     await store.put(key, new Blob(['web']).stream() as AsyncIterable<Uint8Array>, { token: 1 });
     expect(Buffer.from((await store.get(key))?.body ?? []).toString()).toBe('web');
@@ -168,7 +168,7 @@ export function streams(staged: Staged<Objects>): void {
     expect(Buffer.from((await store.get(key))?.body ?? []).toString()).toBe('strings too');
   });
 
-  test('a reader may take longer over a body than a request may take', async () => {
+  test('a reader may be slower than the time limit of a request', async () => {
     const key = staged().newKey();
     await store.put(key, body(12), { token: 1 });
     const expected = await digestOf((await store.getStream(key))?.body ?? Readable.from([]));
@@ -176,7 +176,7 @@ export function streams(staged: Staged<Objects>): void {
     const slowly = (async function* () {
       let isFirst = true;
       for await (const piece of found?.body ?? []) {
-        // The time is the point here: the limit of a request passes while its body waits for us.
+        // The time limit of the request passes while its body waits for the reader.
         if (isFirst) await setTimeout(1_500);
         isFirst = false;
         yield piece as Uint8Array;
@@ -185,7 +185,7 @@ export function streams(staged: Staged<Objects>): void {
     expect(await digestOf(slowly)).toBe(expected);
   });
 
-  test('a reader may stop in the middle, or never begin', async () => {
+  test('a reader may stop early, or never begin', async () => {
     const key = staged().newKey();
     await store.put(key, body(12), { token: 1 });
     for (let i = 0; i < 60; i++) (await store.getStream(key))?.body.destroy();
@@ -199,7 +199,7 @@ export function streams(staged: Staged<Objects>): void {
   });
 }
 
-/** How streams go to the bucket. */
+/** The requests that streams make. */
 export function uploads(staged: Staged): void {
   let store: FencedS3;
   beforeAll(() => {
@@ -235,7 +235,7 @@ export function uploads(staged: Staged): void {
     expect(await uploadsUnder(staged(), key)).toEqual([]);
   });
 
-  test('a slow reader slows the source down: no more than a few parts are ahead', async () => {
+  test('a slow connection slows the source down: it is at most a few parts ahead', async () => {
     let ahead = 0;
     const sent: Progress[] = [];
     const { pieces } = hashed(
@@ -254,7 +254,7 @@ export function uploads(staged: Staged): void {
     if ((await plain.probe()).conditionalComplete) expect(ahead).toBeLessThan(2 * 5 + 15);
   });
 
-  test('a stream that lost a race is sent again only where it can be opened again, or was kept', async () => {
+  test('a stream that lost a race is sent again only if it can be opened again, or was kept', async () => {
     const key = staged().newKey();
     const other = staged().store();
     const disturbed = () =>
@@ -280,7 +280,7 @@ export function uploads(staged: Staged): void {
     return JSON.stringify({ service: address, bucket, key, ...stream });
   };
 
-  test('a writer that is killed leaves the value as it was, and at most an upload that can be listed and aborted', async () => {
+  test('a killed writer leaves the value as it was, and at most an unfinished upload', async () => {
     const key = staged().newKey();
     await store.put(key, 'before', { token: 1 });
     const taken = Promise.withResolvers<unknown>();
@@ -308,7 +308,7 @@ export function uploads(staged: Staged): void {
     ['is full', '.', 'ulimit -f 20480', 'EFBIG'],
     ['is not there', 'nowhere', ':', 'ENOENT'],
   ])(
-    'where the folder for temporary files %s, that is said, and nothing written',
+    'if the folder for temporary files %s, the error says so, and nothing is written',
     async (...row) => {
       const [, name, first, code] = row;
       const key = staged().newKey();

@@ -26,7 +26,7 @@ const CHANNELS: Readonly<Record<Name, true>> = {
 };
 const names = Object.keys(CHANNELS) as Name[];
 
-/** All that is published from now on to the end of the test, as `[last word of the channel, message]`. */
+/** The events until the end of the test, as `[last word of the channel, message]`. */
 function listen(): [string, object][] {
   const heard: [string, object][] = [];
   const hear = (message: unknown, name: string | symbol): void =>
@@ -46,7 +46,7 @@ describe('S3', () => {
     for (const client of clients.splice(0)) client.destroy();
   });
 
-  /** A server that may stop to answer, and stores of it whose waits take no time. */
+  /** A server that may stop answering, and stores whose waits take no time. */
   async function open(betrayal: Betrayal = {}) {
     let isDown = false;
     const answer = inMemory(betrayal);
@@ -112,7 +112,7 @@ describe('S3', () => {
     expect(heard).toEqual([]);
   });
 
-  test('a write that another overtook is retried, and one whose request was lost', async () => {
+  test('retries are published after a conflict and after a lost request', async () => {
     const { store, takeDown } = await open();
     const [ours, theirs] = [store(), store()];
     await ours.put('k', '1', { token: 1 });
@@ -163,7 +163,7 @@ describe('S3', () => {
     ]);
   });
 
-  test('what an update passes on from another store is no unknown outcome of its own', async () => {
+  test('an unknown outcome of another store, passed on by edit, is not that of the update', async () => {
     const { store } = await open();
     const [ours, broken] = [store(), await open()];
     await ours.put('k', '1', { token: 1 });
@@ -185,7 +185,7 @@ describe('S3', () => {
     ]);
   });
 
-  test('without a subscriber no clock is read', async () => {
+  test('without a subscriber, no clock is read', async () => {
     const { store, clocks } = await open();
     await store().put('k', '1', { token: 1 });
     expect(clocks()).toBe(0);
@@ -216,7 +216,7 @@ describe('Postgres', () => {
     expect(heard.splice(0)).toEqual([
       ['refused', { ...of, operation: 'query', token: 33n, error }],
     ]);
-    // What fails is the caller's, not the fence.
+    // The caller's own statement fails, and not the fence.
     await rejectionOf(store.query({ resource, token: 34 }, 'SELECT 1 / 0'));
     await rejectionOf(store.transaction({ resource, token: 34 }, () => Promise.reject('no')));
     expect(heard).toEqual([]);
@@ -289,9 +289,9 @@ describe('Postgres', () => {
   });
 });
 
-test('a subscriber that throws changes no outcome: the process hears of its error', async () => {
+test('a subscriber that throws changes no outcome: its error is uncaught', async () => {
   await using server = await ScriptedServer.start(inMemory({}));
-  // In a process of its own: here, the test runner takes the error for one of the test.
+  // In its own process: the test runner would take the error for one of the test.
   const program = `
     import { subscribe } from 'node:diagnostics_channel';
     import { S3Client } from '@aws-sdk/client-s3';

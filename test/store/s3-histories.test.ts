@@ -7,23 +7,23 @@ import { type Betrayal, inMemory, ScriptedServer } from './harness/s3-servers.js
 
 const WRITERS = 4;
 const UPDATES = 8;
-/** Every so many updates make the object that large, which takes another path. */
+/** After so many updates, the object becomes that large, which takes another path. */
 const LARGE_EVERY = 8;
 const LARGE_BYTES = 2 ** 21;
 
 interface History {
   readonly acknowledged: readonly string[];
   readonly unknown: readonly string[];
-  /** How many updates were refused, by the code of their error. */
+  /** Number of refused updates by error code. */
   readonly refused: Readonly<Record<string, number>>;
-  /** What the object holds in the end, in its order. */
+  /** The names in the object in the end, in order. */
   readonly found: readonly string[];
   readonly count: number;
 }
 
 const textOf = (current: Current | null): string => Buffer.from(current?.body ?? []).toString();
 
-/** Concurrent writers, each with a store of its own, append names of their own to one object and count in another. */
+/** Concurrent writers append unique names to one object, and count in another. */
 async function historyOf(storeOf: () => FencedS3): Promise<History> {
   const acknowledged: string[] = [];
   const unknown: string[] = [];
@@ -75,7 +75,7 @@ const clientOf = (endpoint: string): S3Client =>
     ...{ endpoint, region: 'us-east-1', forcePathStyle: true },
     credentials: { accessKeyId: 'key', secretAccessKey: 'secret' },
   });
-/** Stored as it is, so that what is padded is large on its way, too. */
+/** Without compression, so that padding makes the request large, too. */
 const settings = { bucket: 'bucket', attemptsMax: 500, gzipLevel: 0 };
 
 const servers = s3ServersAtHand().filter(
@@ -100,21 +100,17 @@ const racing: readonly (readonly [Betrayal, string, number])[] = [
   [{ ignoresOn: 'large' }, 'unsupported', (WRITERS * UPDATES) / LARGE_EVERY],
   [{ ignoresOn: 'expect' }, 'unsupported', (WRITERS * UPDATES) / LARGE_EVERY],
 ];
-test.each(racing)(
-  '%j: no update that was accepted is lost',
-  { timeout: 60_000 },
-  async (...row) => {
-    const [betrayal, code, refused] = row;
-    await using server = await ScriptedServer.start(inMemory(betrayal));
-    const client = clientOf(server.endpoint);
-    const history = await historyOf(() => new FencedS3({ client, ...settings }));
-    expect(lostOf(history)).toBe(0);
-    expect(history.refused).toEqual({ [code]: refused });
-    expect(history.acknowledged).toHaveLength(2 * WRITERS * UPDATES - refused);
-  },
-);
+test.each(racing)('%j: no accepted update is lost', { timeout: 60_000 }, async (...row) => {
+  const [betrayal, code, refused] = row;
+  await using server = await ScriptedServer.start(inMemory(betrayal));
+  const client = clientOf(server.endpoint);
+  const history = await historyOf(() => new FencedS3({ client, ...settings }));
+  expect(lostOf(history)).toBe(0);
+  expect(history.refused).toEqual({ [code]: refused });
+  expect(history.acknowledged).toHaveLength(2 * WRITERS * UPDATES - refused);
+});
 
-test('a server that races after it was probed loses updates, and this test sees it', async () => {
+test('this test sees the lost updates of a server that races after its probe', async () => {
   const betrayal: { ignoresMatch: boolean } = { ignoresMatch: false };
   await using server = await ScriptedServer.start(inMemory(betrayal));
   const client = clientOf(server.endpoint);

@@ -14,7 +14,7 @@ const clientOf = (endpoint: string): S3Client =>
 const MIB = 2 ** 20;
 const SLOW_DOWN: Answer = { status: 503, body: '<Error><Code>SlowDown</Code></Error>' };
 
-/** A server that throttles all requests until its clients have waited that long, and a clock that only they advance. */
+/** A server that throttles until its clients have waited that long, by a clock of their own. */
 async function throttlingServer(throttledMs: number) {
   let waitedMs = 0;
   let isThrottling = false;
@@ -44,7 +44,7 @@ async function throttlingServer(throttledMs: number) {
   };
 }
 
-test('one second of SlowDown delays a write, an update and a read, and no outcome is unknown', async () => {
+test('one second of SlowDown delays calls, and no outcome is unknown', async () => {
   const { server, store, throttle, waitedMs } = await throttlingServer(1_000);
   await using _ = server;
   for (let i = 0; i < 20; i++) {
@@ -58,7 +58,7 @@ test('one second of SlowDown delays a write, an update and a read, and no outcom
   }
 });
 
-test('a server that goes on throttling is given up after some seconds', async () => {
+test('a call gives up after some seconds if the server still throttles', async () => {
   const { server, store, throttle, waitedMs } = await throttlingServer(3_600_000);
   await using _ = server;
   throttle();
@@ -70,7 +70,7 @@ test('a server that goes on throttling is given up after some seconds', async ()
   expect(waitedMs()).toBeLessThan(15_000);
 });
 
-test('a stream over a slow line that its parts share is written', { timeout: 60_000 }, async () => {
+test('a stream is written over a slow line that its parts share', { timeout: 60_000 }, async () => {
   await using server = await ScriptedServer.start(inMemory({}));
   await using line = await SlowLine.start(server.endpoint, 2 * MIB);
   const client = clientOf(line.endpoint);
@@ -78,7 +78,7 @@ test('a stream over a slow line that its parts share is written', { timeout: 60_
     ...{ client, bucket: 'bucket', partBytes: 5 * MIB, partsInFlight: 4, requestTimeoutMs: 500 },
   });
   const body = randomBytes(20 * MIB);
-  // The first one has the server probed.
+  // The first write probes the server.
   await store.put('k', Readable.from([body]), { token: 1 });
   const putsBefore = server.count('PUT');
   line.isSlow = true;
@@ -89,7 +89,7 @@ test('a stream over a slow line that its parts share is written', { timeout: 60_
   expect(server.count('PUT') - putsBefore).toBe(5);
 });
 
-/** A TCP relay that hands no more than so many bytes a second to the server, over all connections together. */
+/** A TCP relay with a limit of bytes per second over all connections. */
 class SlowLine implements AsyncDisposable {
   isSlow = false;
   readonly endpoint: string;

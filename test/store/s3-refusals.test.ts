@@ -12,7 +12,7 @@ const storeOf = (endpoint: string): FencedS3 =>
     bucket: 'bucket',
   });
 
-/** A server that answers some requests so, from the moment that it is told to. */
+/** A server that gives this answer to some requests, once it is switched on. */
 async function refusing(isRefused: (asked: Asked) => boolean, status: number, code: string) {
   let isRefusing = false;
   const answer = inMemory({});
@@ -26,7 +26,7 @@ async function refusing(isRefused: (asked: Asked) => boolean, status: number, co
   return { server, store };
 }
 
-test('an archived object: reads say to restore it, and it can be overwritten', async () => {
+test('an archived object can be overwritten, and reads ask to restore it', async () => {
   const { server, store } = await refusing(
     ({ method, path }) => method === 'GET' && path.startsWith('/bucket/k'),
     403,
@@ -53,7 +53,7 @@ test.each([
   ['Ceph', 403, 'QuotaExceeded'],
   ['MinIO', 400, 'XMinioAdminBucketQuotaExceeded'],
 ])(
-  'a quota of %s that is used up is named, and nothing is written',
+  'a used-up quota of %s is named in the error, and nothing is written',
   async (_name, status, code) => {
     const { server, store } = await refusing(({ method }) => method === 'PUT', status, code);
     await using _ = server;

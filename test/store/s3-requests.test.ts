@@ -84,7 +84,7 @@ const OPERATIONS = [
 ];
 const BEGINS_AN_OBJECT = ['CreateMultipartUpload', 'PutObject'];
 
-/** The values of a header, by the kind of request; null where it was not sent. */
+/** The values of a header by kind of request; null if it was not sent. */
 function sent(asked: readonly Asked[], name: string): Record<string, readonly unknown[]> {
   const found: Record<string, Set<unknown>> = {};
   for (const one of asked) {
@@ -105,7 +105,7 @@ const whereItBegins = (value: unknown) =>
     ]),
   );
 
-test('without options, no request says anything of owner, payer or encryption', async () => {
+test('without options, no request contains owner, payer or encryption', async () => {
   await using server = await start();
   await everyCall(storeOf(server, {}));
   for (const name of [
@@ -115,7 +115,7 @@ test('without options, no request says anything of owner, payer or encryption', 
     expect(sent(server.asked, name)).toEqual(everywhere(null));
 });
 
-test('owner and payer are said by every request, those of the probe too', async () => {
+test('owner and payer are sent with each request, also of the probe', async () => {
   await using server = await start();
   await everyCall(storeOf(server, { expectedBucketOwner: OWNER, requesterPays: true }));
   expect(sent(server.asked, 'x-amz-expected-bucket-owner')).toEqual(everywhere(OWNER));
@@ -126,15 +126,18 @@ test.each([
   [{ algorithm: 'AES256' }, null],
   [{ algorithm: 'aws:kms', kmsKeyId: 'key-1' }, 'key-1'],
   [{ algorithm: 'aws:kms:dsse' }, null],
-] as const)('encryption %j is said by all that begin an object', async (encryption, keyId) => {
-  await using server = await start();
-  await everyCall(storeOf(server, { encryption }));
-  const name = 'x-amz-server-side-encryption';
-  expect(sent(server.asked, name)).toEqual(whereItBegins(encryption.algorithm));
-  expect(sent(server.asked, `${name}-aws-kms-key-id`)).toEqual(whereItBegins(keyId));
-});
+] as const)(
+  'encryption %j is sent with each request that begins an object',
+  async (encryption, keyId) => {
+    await using server = await start();
+    await everyCall(storeOf(server, { encryption }));
+    const name = 'x-amz-server-side-encryption';
+    expect(sent(server.asked, name)).toEqual(whereItBegins(encryption.algorithm));
+    expect(sent(server.asked, `${name}-aws-kms-key-id`)).toEqual(whereItBegins(keyId));
+  },
+);
 
-test('the verdict on a server counts for one kind of encryption: ETags depend on it', async () => {
+test('a verdict counts for one kind of encryption, because ETags depend on it', async () => {
   await using server = await start();
   await storeOf(server, { encryption: { algorithm: 'aws:kms' } }).probe();
   const puts = server.count('PUT');
@@ -144,7 +147,7 @@ test('the verdict on a server counts for one kind of encryption: ETags depend on
   expect(server.count('PUT')).toBeGreaterThan(puts + 10);
 });
 
-test('Object Lock is said by the writes that are given it, and by no other', async () => {
+test('Object Lock is sent only with the writes that ask for it', async () => {
   await using server = await start();
   await everyCall(storeOf(server, {}));
   const locked = server.asked.filter(({ headers }) => headers['x-amz-object-lock-mode']);

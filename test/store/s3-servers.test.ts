@@ -100,22 +100,25 @@ describe('servers that do not enforce conditions', () => {
     { ignoresOnComplete: 'all' },
     { ignoresOnComplete: 'match' },
     { completesForAll: true },
-  ] as const)('%j: uploads are never completed, small and large writes go on', async (betrayal) => {
-    await using server = await ScriptedServer.start(inMemory(betrayal));
-    const store = storeOf(server.endpoint, { partBytes: MIB5, storedBytesMax: 3 * MIB5 });
-    expect(await store.probe()).toMatchObject({ conditionalComplete: false });
-    const completes = server.count('POST');
-    await store.put('k', 'x', { token: 1 });
-    const body = randomBytes(2 * MIB5);
-    await store.put('k', Readable.from([body]), { token: 1 });
-    expect(Buffer.compare((await store.get('k'))?.body ?? body.subarray(1), body)).toBe(0);
-    const tooLarge = store.put('k', Readable.from([body, body]), { token: 1 });
-    await expect(tooLarge).rejects.toThrow(UnsupportedByStoreError);
-    expect(Buffer.compare((await store.get('k'))?.body ?? body.subarray(1), body)).toBe(0);
-    expect(server.count('POST')).toBe(completes);
-  });
+  ] as const)(
+    '%j: uploads are never completed, and small and large writes succeed',
+    async (betrayal) => {
+      await using server = await ScriptedServer.start(inMemory(betrayal));
+      const store = storeOf(server.endpoint, { partBytes: MIB5, storedBytesMax: 3 * MIB5 });
+      expect(await store.probe()).toMatchObject({ conditionalComplete: false });
+      const completes = server.count('POST');
+      await store.put('k', 'x', { token: 1 });
+      const body = randomBytes(2 * MIB5);
+      await store.put('k', Readable.from([body]), { token: 1 });
+      expect(Buffer.compare((await store.get('k'))?.body ?? body.subarray(1), body)).toBe(0);
+      const tooLarge = store.put('k', Readable.from([body, body]), { token: 1 });
+      await expect(tooLarge).rejects.toThrow(UnsupportedByStoreError);
+      expect(Buffer.compare((await store.get('k'))?.body ?? body.subarray(1), body)).toBe(0);
+      expect(server.count('POST')).toBe(completes);
+    },
+  );
 
-  test('a write that was overtaken and never answered proves nothing', async () => {
+  test('an overtaken write without a reply proves nothing', async () => {
     const honest = inMemory({});
     let cuts = Number.POSITIVE_INFINITY;
     await using server = await ScriptedServer.start((asked) => {
@@ -130,7 +133,7 @@ describe('servers that do not enforce conditions', () => {
     expect(report.filter(({ answered }) => answered.includes('no reply'))).toEqual([]);
   });
 
-  test('a server that cuts the connection of a large write that it refuses early can be relied on', async () => {
+  test('a server that refuses a large write early, and cuts its connection, is safe', async () => {
     const honest = inMemory({});
     let cuts = 3;
     await using server = await ScriptedServer.start((asked) => {
@@ -153,7 +156,7 @@ describe('servers that do not enforce conditions', () => {
     [{ ignoresOn: 'unsigned', ignoresOnComplete: 'all' }, 'file-put', stream],
   ];
   test.each(paths)(
-    '%j: nothing is written by the path %s, small writes go on',
+    '%j: nothing is written by the path %s, and small writes succeed',
     async (betrayal, path, body) => {
       await using server = await ScriptedServer.start(inMemory(betrayal));
       const store = storeOf(server.endpoint, { partBytes: MIB5 });
@@ -177,7 +180,7 @@ describe('servers that do not enforce conditions', () => {
   );
 
   test.each([{ ignoresOn: 'parts' }, { checksBeforeAssembly: true }] as const)(
-    '%j: large streams go through a temporary file, and no late one wins',
+    '%j: large streams go through a temporary file, and late ones are refused',
     async (betrayal) => {
       await using server = await ScriptedServer.start(inMemory(betrayal));
       const store = storeOf(server.endpoint, { partBytes: MIB5 });
@@ -192,13 +195,13 @@ describe('servers that do not enforce conditions', () => {
     },
   );
 
-  /** The checks of paths that were begun, whether or not they came to an end. */
+  /** The checks of paths that were begun. */
   const checksOf = (server: ScriptedServer) =>
     server.asked.filter(
       ({ method, path }) => method === 'PUT' && /\/(large-put|file-put|upload)\?/.test(path),
     );
 
-  test('a path is checked once for many writers, and not again by the next process', async () => {
+  test('a path is checked once for many writers and for the next process', async () => {
     await using server = await ScriptedServer.start(inMemory({}));
     const store = storeOf(server.endpoint, { partBytes: MIB5 });
     await store.put('k', 'x', { token: 1 });
@@ -208,7 +211,7 @@ describe('servers that do not enforce conditions', () => {
       by.put(`b${i}`, stream(), { token: 1 }),
     ];
     await Promise.all([1, 2, 3].flatMap((i) => write(store, i)));
-    // Each run has keys of its own.
+    // Each run has its own keys.
     const runs = () => new Set(checksOf(server).map(({ path }) => path.split('?')[0])).size;
     expect(runs()).toBe(2);
     await Promise.all(write(store, 4));
@@ -220,7 +223,7 @@ describe('servers that do not enforce conditions', () => {
     expect(runs()).toBe(4);
   });
 
-  test('a caller who gives up does not end the check of a path that others wait for', async () => {
+  test('a caller that gives up does not end a check that other callers wait for', async () => {
     await using server = await ScriptedServer.start(inMemory({}));
     const store = storeOf(server.endpoint, { partBytes: MIB5 });
     await store.probe();
@@ -239,7 +242,7 @@ describe('servers that do not enforce conditions', () => {
     ['cuts the connection', null],
     ['answers 500', { status: 500 }],
   ] as const)(
-    'a server that %s: nothing is learnt of a path, and it is asked again',
+    'a server that %s: nothing is learnt of a path, and the next call asks again',
     async (...row) => {
       const [, answer] = row;
       const honest = inMemory({});
@@ -271,7 +274,7 @@ describe('servers that do not enforce conditions', () => {
     ['plus', 'a+b', 'a b'],
     ['length', `${'x'.repeat(250)}/1`, `${'x'.repeat(250)}/2`],
   ] as const)(
-    'keys that are folded by %s: no write and no token of another key',
+    'keys folded by %s: no write or token goes to another key',
     async (folds, mine, other) => {
       await using server = await ScriptedServer.start(inMemory({ folds }));
       const store = storeOf(server.endpoint);
@@ -298,7 +301,7 @@ describe('servers that do not enforce conditions', () => {
     },
   );
 
-  test('two creators of keys that are one to the server: one of them has written, and only that one', async () => {
+  test('of two creators of keys that the server folds, only one writes', async () => {
     await using server = await ScriptedServer.start(inMemory({ folds: 'case' }));
     const store = storeOf(server.endpoint);
     await store.probe();
@@ -309,7 +312,7 @@ describe('servers that do not enforce conditions', () => {
     expect(await store.get(won)).toMatchObject({ body: Buffer.from(won) });
   });
 
-  test('the layout plain is refused where two writes of the same bytes have one ETag', async () => {
+  test('the layout plain is refused if two writes of the same bytes have one ETag', async () => {
     await using server = await ScriptedServer.start(inMemory({}));
     const store = storeOf(server.endpoint, { layout: 'plain' });
     await expect(store.put('k', 'x', { token: 1 })).rejects.toThrow(UnsupportedByStoreError);
@@ -324,7 +327,7 @@ describe('servers that do not enforce conditions', () => {
     expect(await plain.get('k')).toBeNull();
   });
 
-  test('a stream in a temporary file is not sent again by a path that the server no longer enforces', async () => {
+  test('a temporary file is not sent again if the server no longer enforces its path', async () => {
     const betrayal = { ignoresOnComplete: 'all' } as const;
     const [before, after] = [inMemory(betrayal), inMemory({ ...betrayal, ignoresOn: 'unsigned' })];
     let state: 'before' | 'refuses' | 'after' = 'before';
@@ -343,7 +346,7 @@ describe('servers that do not enforce conditions', () => {
     expect(await store.get('k')).toBeNull();
   });
 
-  /** A stale write that begins before a claim by 7, and is sent after it. */
+  /** A stale write that begins before the claim of token 7, and is sent after it. */
   const overtakenUpdate = (by: FencedS3, claimant: FencedS3) =>
     by.update('k', { token: 5, attemptsMax: 1 }, async () => {
       await claimant.claim('k', { token: 7 });
@@ -371,7 +374,7 @@ describe('servers that do not enforce conditions', () => {
       await plain.put('p', Readable.from([body]), { token: 1 });
       const ours = () => server.asked.filter(({ path }) => /^\/bucket\/[kp]/.test(path));
       expect(ours().filter(({ method }) => method === 'POST')).toEqual([]);
-      // What has the token in its bytes may go by an upload.
+      // Bytes that contain the token may be sent by an upload.
       await store.put('k', Readable.from([body]), { token: 7 });
       await store.claim('k', { token: 8 });
       expect(ours().filter(({ method }) => method === 'POST')).toHaveLength(4);
@@ -379,7 +382,7 @@ describe('servers that do not enforce conditions', () => {
     },
   );
 
-  test('large writes of the same bytes have one ETag: their bytes do not stay without a token', async () => {
+  test('large writes of the same bytes have one ETag: they are not kept without a token', async () => {
     await using server = await ScriptedServer.start(inMemory({ etags: 'new', digests: 'large' }));
     const store = storeOf(server.endpoint, { partBytes: MIB5 });
     const plain = storeOf(server.endpoint, { partBytes: MIB5, layout: 'plain' });
@@ -415,7 +418,7 @@ describe('servers that do not enforce conditions', () => {
     ['ours', 3 * 2 ** 20],
     ['ours', 6 * 2 ** 20],
   ] as const)(
-    'a reply without a length that ends early is not taken for the object: %s, %d bytes',
+    'a reply without a length that ends early is an error: %s, %d bytes',
     { timeout: 60_000 },
     async (kind, bytes) => {
       const objects = inMemory({ etags: 'new' });
@@ -458,7 +461,7 @@ describe('servers that do not enforce conditions', () => {
     },
   );
 
-  test('a claim of what something else stored keeps bytes, headers, encryption and lock', async () => {
+  test("a claim of another program's object keeps bytes, headers, encryption and lock", async () => {
     await using server = await ScriptedServer.start(inMemory({ etags: 'new' }));
     const client = clientOf(server.endpoint);
     const [parquet, until] = [randomBytes(3_000), new Date(Date.now() + 86_400_000)];
@@ -507,7 +510,7 @@ describe('servers that do not enforce conditions', () => {
 
   test.each([
     ['its bytes', {}, {}, 'a claim may not change its bytes'],
-    // By AWS's own key the ETag is a digest of the bytes, though by the bucket's default it is not.
+    // With AWS's own key the ETag is a digest of the bytes, whatever the default of the bucket.
     ['its bytes by AES256', { etags: 'new' }, { 'x-amz-server-side-encryption': 'AES256' }, 'ETag'],
     [
       'SSE-C',
@@ -557,7 +560,7 @@ describe('servers that do not enforce conditions', () => {
     [{ status: 405, body: '<Error><Code>MethodNotAllowed</Code></Error>' }, null],
     [{ status: 403, body: '<Error><Code>AccessDenied</Code></Error>' }, 'allow GetObjectAcl'],
     [aclOf('WRITE', '<ID>other</ID>'), 'a grant of its ACL (WRITE to other)'],
-  ] as const)('a claim where GetObjectAcl is answered %j', async (acl, told) => {
+  ] as const)('a claim, if GetObjectAcl is answered %j', async (acl, told) => {
     await using server = await ScriptedServer.start(inMemory({ acl }));
     const store = storeOf(server.endpoint);
     await store.put('k', 'x', { token: 1 });
@@ -567,7 +570,7 @@ describe('servers that do not enforce conditions', () => {
     expect(await store.highest('k')).toBe(told === null ? 2n : 1n);
   });
 
-  test('a claim gives every grant of the ACL again', async () => {
+  test('a claim sends every grant of the ACL again', async () => {
     const grants = [
       aclGrant('FULL_CONTROL', '<ID>me</ID>'),
       aclGrant('READ', '<URI>http://acs.amazonaws.com/groups/global/AllUsers</URI>'),
@@ -613,7 +616,7 @@ describe('servers that do not enforce conditions', () => {
     },
   );
 
-  test('a claim whose source is replaced while the server copies it begins again, or is stale', async () => {
+  test('a claim starts again or is stale if its source is replaced while the server copies it', async () => {
     const objects = inMemory({});
     let replace: (() => Promise<unknown>) | null = null;
     await using server = await ScriptedServer.start(async (asked) => {
@@ -646,7 +649,7 @@ describe('servers that do not enforce conditions', () => {
     }
   });
 
-  test('a server that answers before it has read a body from a temporary file ends no process', async () => {
+  test('a server that answers before it has read a temporary file does not end the process', async () => {
     let isEarly = false;
     const answer = Object.assign(inMemory({ ignoresOnComplete: 'all' }), {
       early: (path: string, headers: IncomingHttpHeaders) =>
@@ -665,7 +668,7 @@ describe('servers that do not enforce conditions', () => {
     await store.put('k', body, { token: 1 });
   });
 
-  test('a write upon what something else stored stays unknown, as long as that is not rewritten', async () => {
+  test("a write upon another program's object stays unknown until the object is rewritten", async () => {
     const objects = inMemory({});
     let isDown = false;
     await using server = await ScriptedServer.start((asked) =>
@@ -686,7 +689,7 @@ describe('servers that do not enforce conditions', () => {
     expect(await store.settle(writeId)).toBe('not-applied');
   });
 
-  test('a client that builds commands of its own is named, and nothing of the caller is written', async () => {
+  test('a client that builds its own commands is named in the error, and nothing is written', async () => {
     await using server = await ScriptedServer.start(inMemory({}));
     const client = clientOf(server.endpoint);
     type Rebuilt = new (input: unknown) => never;
@@ -706,7 +709,7 @@ describe('servers that do not enforce conditions', () => {
     }
   });
 
-  test('a proxy that decompresses is named, whether or not the SDK knows the checksum', async () => {
+  test('a proxy that decompresses is named in the error, with and without a checksum of the SDK', async () => {
     for (const keepsChecksums of [false, true]) {
       await using server = await ScriptedServer.start(inMemory({ unzips: true, keepsChecksums }));
       const put = storeOf(server.endpoint).put('k', 'x', { token: 1 });
@@ -715,7 +718,7 @@ describe('servers that do not enforce conditions', () => {
     }
   });
 
-  test('what the caller changes while a write is pending is not what is written', async () => {
+  test("a change of the caller's arguments during a write has no effect", async () => {
     await using server = await ScriptedServer.start(inMemory({}));
     const store = storeOf(server.endpoint);
     const metadata = { author: 'ada' };
@@ -725,7 +728,7 @@ describe('servers that do not enforce conditions', () => {
     expect(await store.get('k')).toMatchObject({ metadata: { author: 'ada' } });
   });
 
-  test('an honest server is asked once by many first writers, and by one GET of the next process', async () => {
+  test('an honest server is probed once for many writers, and the next process sends one GET', async () => {
     await using server = await ScriptedServer.start(inMemory({}));
     const store = storeOf(server.endpoint);
     const writes = Array.from({ length: 5 }, (_, i) => store.put(`k${i}`, 'x', { token: 1 }));
@@ -744,7 +747,7 @@ describe('servers that do not enforce conditions', () => {
     expect(await next.probe()).toEqual(learnt);
   });
 
-  test('a certificate of another endpoint, an old one, a damaged one or none of ours is not believed', async () => {
+  test('a certificate that is foreign, old, damaged or of another endpoint is not believed', async () => {
     const honest = inMemory({});
     await using server = await ScriptedServer.start(honest);
     await using proxy = await ScriptedServer.start(honest);
@@ -775,7 +778,7 @@ describe('servers that do not enforce conditions', () => {
     }
   });
 
-  test('a server that has turned unsafe is found out on demand, and its certificate is taken back', async () => {
+  test('a server that has become unsafe is detected by probe, and its certificate removed', async () => {
     const betrayal = { ignoresMatch: false };
     await using server = await ScriptedServer.start(inMemory(betrayal));
     const store = storeOf(server.endpoint);
@@ -788,7 +791,7 @@ describe('servers that do not enforce conditions', () => {
     );
   });
 
-  test('one caller who gives up does not end the run that others wait for', async () => {
+  test('a caller that gives up does not end a probe that other callers wait for', async () => {
     await using server = await ScriptedServer.start(inMemory({}));
     const store = storeOf(server.endpoint);
     const abort = new AbortController();
@@ -799,7 +802,7 @@ describe('servers that do not enforce conditions', () => {
     await expect(kept).resolves.toMatchObject({ token: 1n });
   });
 
-  test('a caller who has given up already does not start a run', async () => {
+  test('a caller that has given up starts no probe', async () => {
     await using server = await ScriptedServer.start(() => null);
     const signal = AbortSignal.abort(new Error('enough'));
     await expect(storeOf(server.endpoint).put('k', 'x', { token: 1, signal })).rejects.toThrow(
@@ -808,7 +811,7 @@ describe('servers that do not enforce conditions', () => {
     expect(server.asked).toEqual([]);
   });
 
-  test('a server that was down during the first run is asked again', async () => {
+  test('a server that was down during the first probe is asked again', async () => {
     const honest = inMemory({});
     let down = true;
     await using server = await ScriptedServer.start((asked) => (down ? null : honest(asked)));
@@ -840,7 +843,7 @@ describe('one attempt is one request', () => {
     await new FencedS3({ client, bucket: 'bucket' }).put('k', 'x', { token: 1 });
     const ours = server.asked.filter(isOurs);
     expect(ours).toHaveLength(2);
-    // Between the two there was a look at what is stored, so the second was the store's own decision.
+    // The object was read between the two, so the store decided on the second.
     const [first, second] = ours.map((asked) => server.asked.indexOf(asked));
     expect(server.asked.slice(first, second).map(({ method }) => method)).toEqual(['PUT', 'HEAD']);
   });
@@ -858,7 +861,7 @@ describe('one attempt is one request', () => {
   });
 });
 
-describe('a wrong set-up is named, and nothing is written', () => {
+describe('a wrong set-up is named in the error, and nothing is written', () => {
   let service: S3Service;
   beforeAll(async () => {
     service = await startS3();
@@ -882,21 +885,18 @@ describe('a wrong set-up is named, and nothing is written', () => {
     await expect(call(store)).rejects.toThrow('bucket=no-such-bucket');
   });
 
-  test.each(calls)(
-    '%s: keys that the server does not know, or that do not fit',
-    async (_, call) => {
-      for (const wrong of [{ accessKeyId: 'unknown' }, { secretAccessKey: 'wrong-secret' }]) {
-        const client = new S3Client({
-          ...service,
-          credentials: { ...service, ...wrong },
-          forcePathStyle: true,
-        });
-        const store = new FencedS3({ client, bucket: 'bucket' });
-        await expect(call(store)).rejects.toThrow(StoreSetupError);
-        await expect(call(store)).rejects.toThrow('the credentials are wrong');
-      }
-    },
-  );
+  test.each(calls)('%s: keys that the server does not know, or that are wrong', async (_, call) => {
+    for (const wrong of [{ accessKeyId: 'unknown' }, { secretAccessKey: 'wrong-secret' }]) {
+      const client = new S3Client({
+        ...service,
+        credentials: { ...service, ...wrong },
+        forcePathStyle: true,
+      });
+      const store = new FencedS3({ client, bucket: 'bucket' });
+      await expect(call(store)).rejects.toThrow(StoreSetupError);
+      await expect(call(store)).rejects.toThrow('the credentials are wrong');
+    }
+  });
 
   test.each(calls)('%s: a web server that is not S3', async (_, call) => {
     for (const status of [200, 302, 404, 405]) {
@@ -911,7 +911,7 @@ describe('a wrong set-up is named, and nothing is written', () => {
   });
 
   test.each(calls)(
-    '%s: a session that has run out, of which HEAD tells only 400',
+    '%s: a session that has expired, which HEAD answers with 400 only',
     async (_, call) => {
       await using server = await ScriptedServer.start(({ method }) => ({
         status: 400,
@@ -932,7 +932,7 @@ describe('a wrong set-up is named, and nothing is written', () => {
     },
   );
 
-  test.each(calls)('%s: nobody listens', async (_, call) => {
+  test.each(calls)('%s: no server listens', async (_, call) => {
     const server = await ScriptedServer.start(() => null);
     const { endpoint } = server;
     await server[Symbol.asyncDispose]();
@@ -1074,7 +1074,7 @@ describe('bad input is refused before anything is sent', () => {
     expect(() => new FencedS3(options)).toThrow(InvalidArgumentError);
   });
 
-  test('a body that would be stored as more than fits', async () => {
+  test('a body whose stored form is too large', async () => {
     const small = new FencedS3({ client: { send }, bucket: 'bucket', storedBytesMax: 60 });
     const put = small.put('k', crypto.getRandomValues(new Uint8Array(100)), { token: 1 });
     await expect(put).rejects.toThrow(UnsupportedByStoreError);

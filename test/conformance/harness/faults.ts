@@ -13,9 +13,9 @@ import { beforeAll, beforeEach, expect, test } from 'vitest';
 import { FAULTS, type Fault, type FaultyProxy } from './faulty-proxy.js';
 import { type Staged, shortId, text } from './stage.js';
 
-/** What callers are told where replies get lost, against what is in the bucket. */
+/** Reported outcomes after lost replies, compared with the bucket. */
 export function faults(staged: Staged<Objects>): void {
-  /** Behind the faulty proxy, and beside it. */
+  /** One store behind the faulty proxy, and one beside it. */
   let store: Objects;
   let other: Objects;
   let proxy: FaultyProxy;
@@ -119,7 +119,7 @@ export function faults(staged: Staged<Objects>): void {
     proxy.meanwhile = async () => {
       for (let i = 0; i < 41; i++) await other.claim(key, { token: 35 + i });
     };
-    // The answer must come after all of these writes.
+    // The reply must come after all of these writes.
     const patient = staged().viaProxy({ requestTimeoutMs: 30_000 });
     const error = await patient
       .update(key, { token: 34 }, (current) => `${Number(text(current)) + 1}`)
@@ -188,7 +188,7 @@ export function faults(staged: Staged<Objects>): void {
   });
 }
 
-/** What becomes of a call that is given up while it is under way. */
+/** Calls that are aborted while they are under way. */
 export function aborts(staged: Staged): void {
   let store: FencedS3;
   let proxy: FaultyProxy;
@@ -205,7 +205,7 @@ export function aborts(staged: Staged): void {
     proxy.reset();
   });
 
-  test('an abort while the reply is awaited is settled by reading back', async () => {
+  test('an abort while the reply is awaited is resolved by reading back', async () => {
     const abort = new AbortController();
     proxy.faults.push('reply-hangs');
     proxy.meanwhile = async () => abort.abort(new Error('enough'));
@@ -213,7 +213,7 @@ export function aborts(staged: Staged): void {
     expect(await history()).toEqual([shortId(written.writeId)]);
   });
 
-  test('a stream that is given up while its upload is begun leaves no upload behind', async () => {
+  test('an abort while an upload is created leaves no upload', async () => {
     const { bucket, client, capabilities } = staged();
     const abort = new AbortController();
     const reason = new Error('enough');
@@ -221,7 +221,7 @@ export function aborts(staged: Staged): void {
       const isOurs = (command as object) instanceof CreateMultipartUploadCommand;
       if (!isOurs || command.input.Key !== key) return client.send(command, options);
       abort.abort(reason);
-      // The server does it, whether or not anybody still listens.
+      // The server creates the upload although the client has given up.
       const answer = await client.send(command);
       options.abortSignal.throwIfAborted();
       return answer;
@@ -235,7 +235,7 @@ export function aborts(staged: Staged): void {
     expect((await client.send(left)).Uploads ?? []).toEqual([]);
   });
 
-  test('an abort while a copy may be on its way leaves the outcome unknown, with the reason', async () => {
+  test('an abort while a copy may be on its way leaves an unknown outcome with the reason', async () => {
     const abort = new AbortController();
     const reason = new Error('enough');
     proxy.faults.push('late');

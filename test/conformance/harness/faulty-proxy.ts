@@ -9,16 +9,17 @@ import {
 import type { AddressInfo } from 'node:net';
 
 /**
- * What may happen to a request between client and server:
+ * Faults of a request between client and server:
  *
  * - `pass`: nothing.
  * - `reply-lost`: applied, then the connection is cut. `reply-hangs`: applied, and no answer ever.
  * - `reply-cut`: applied, and the answer breaks off in the middle.
- * - `error-applied`: applied, answered 500. `error-in-200`: applied, answered 200 with an error for a body.
+ * - `error-applied`: applied, answered 500.
+ * - `error-in-200`: applied, answered 200 with an error as its body.
  * - `error-not-applied`: answered 500 and not forwarded.
  * - `cut-before`: not forwarded, and the connection is cut.
- * - `replayed`: forwarded twice, as a proxy does that saw its upstream connection break; the second answer is passed on.
- * - `doubled`: forwarded twice; the first answer is passed on.
+ * - `replayed`: forwarded twice, as by a proxy after a broken connection; the second reply counts.
+ * - `doubled`: forwarded twice; the first reply counts.
  * - `late`: the connection is cut, and the request arrives when `deliverLate` is called.
  */
 export const FAULTS = [
@@ -51,17 +52,19 @@ const ERROR_IN_200: Answer = {
 const NOT_FORWARDED: readonly Fault[] = ['late', 'cut-before', 'error-not-applied'];
 const NOT_ANSWERED: readonly Fault[] = ['late', 'cut-before', 'reply-lost'];
 
-/** A reverse proxy before a real S3 server that does to each request what is next on its list, then lets all pass. */
+/**
+ * A reverse proxy before a real S3 server. It applies the next fault of its list to each request.
+ */
 export class FaultyProxy implements AsyncDisposable {
   /** For the requests of `of`, first to last. */
   readonly faults: Fault[] = [];
   /** Which requests meet with the faults: only writes, or every one. */
   of: 'PUT' | 'all' = 'PUT';
-  /** What clients sent, whatever became of it. */
+  /** All requests of the clients. */
   readonly seen: string[] = [];
   /** Answers HEAD with 500, so that nothing can be read back. */
   failsHeads = false;
-  /** Called once, when a fault has done to the request what it does, and before the client hears of it. */
+  /** Called once, when a fault has been applied, and before the client gets a reply. */
   meanwhile: (() => Promise<unknown>) | undefined;
   readonly #upstream: URL;
   readonly #server: Server;
@@ -88,7 +91,7 @@ export class FaultyProxy implements AsyncDisposable {
     return this.seen.filter((method) => method === 'PUT').length;
   }
 
-  /** Forgets what a test has left undone. */
+  /** Removes the faults that a test has left. */
   reset(): void {
     this.faults.length = 0;
     this.of = 'PUT';
@@ -98,7 +101,7 @@ export class FaultyProxy implements AsyncDisposable {
     this.failsHeads = false;
   }
 
-  /** Delivers what was held back; the server's status for each, 0 where it hung up: MinIO does on parts of an upload that is gone. */
+  /** Delivers late requests. Returns the status of each; 0 if MinIO cut the connection. */
   async deliverLate(): Promise<number[]> {
     const statuses: number[] = [];
     for (const deliver of this.#late.splice(0))
@@ -144,7 +147,7 @@ export class FaultyProxy implements AsyncDisposable {
   async #forward(incoming: IncomingMessage, body: Buffer): Promise<Answer> {
     const { method, url, rawHeaders } = incoming;
     const { hostname, port } = this.#upstream;
-    // The body is here already, so nobody has to be asked whether it may be sent.
+    // The whole body is here, so `Expect` is not needed.
     const headers = rawHeaders.flatMap((name, i) =>
       i % 2 === 0 && name.toLowerCase() !== 'expect' ? [name, rawHeaders[i + 1] ?? ''] : [],
     );
@@ -160,11 +163,11 @@ export class FaultyProxy implements AsyncDisposable {
 }
 
 function reply(outgoing: ServerResponse, method: string, { status, headers, body }: Answer): void {
-  // The length of what HEAD would have given stands in its headers.
+  // The length in the headers of a HEAD is that of the object.
   outgoing.writeHead(status, [...headers]).end(method === 'HEAD' ? undefined : body);
 }
 
-/** The first half of an answer, by hand: a server of Node would not send one. */
+/** The first half of a reply, written by hand, because a server of Node would not send it. */
 function cut({ socket }: IncomingMessage, { status, headers, body }: Answer): void {
   const lines = headers.flatMap((name, i) => (i % 2 === 0 ? [`${name}: ${headers[i + 1]}`] : []));
   const whole = Buffer.from(`HTTP/1.1 ${status} X\r\n${lines.join('\r\n')}\r\n\r\n`);

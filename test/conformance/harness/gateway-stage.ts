@@ -6,7 +6,7 @@ import { startRedis } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import type { Stage } from './stage.js';
 
-/** The same stage, where every store is a client of a gateway of its own, which has the store that there was. */
+/** The same stage, with a gateway before each store. */
 export async function behindGateways(stage: Stage): Promise<Stage<GatewayObjects>> {
   await using parts = new AsyncDisposableStack();
   parts.use(stage);

@@ -20,17 +20,17 @@ export interface Stage<Store = FencedS3> extends AsyncDisposable {
   readonly client: S3Client;
   readonly proxy: FaultyProxy;
   readonly capabilities: StoreCapabilities;
-  /** A store of its own, as another process would have. */
+  /** A new store, as in another process. */
   store(options?: Partial<FencedS3Options>): Store;
-  /** A store whose every request goes through the proxy. */
+  /** A store behind the proxy. */
   viaProxy(options?: Partial<FencedS3Options>): Store;
-  /** A key that nobody had before. */
+  /** A new key. */
   newKey(): string;
-  /** The `shortId`s of the last write of an object and of those before it, newest first; none if there is no object. */
+  /** The `shortId`s of the writes of an object, newest first; none if there is no object. */
   history(key: string): Promise<readonly string[]>;
 }
 
-/** What the suites are given: filled before their first test. */
+/** The stage of the suites, which is set before their first test. */
 export type Staged<Store = FencedS3> = () => Stage<Store>;
 
 export async function openStage(server: S3Program | 'environment'): Promise<Stage> {
@@ -70,7 +70,7 @@ export async function openStage(server: S3Program | 'environment'): Promise<Stag
   };
 }
 
-/** What lies in the bucket, as a program without the store finds it. */
+/** The object in the bucket, as a program without the store sees it. */
 export async function storedObject(
   { client, bucket }: Pick<Stage, 'client' | 'bucket'>,
   key: string,

@@ -1,4 +1,4 @@
-// Puts a stream of random MiB with the token 33 and tells how it goes; of one that `hangs`, the last piece never comes.
+// Writes a stream of random MiB with the token 33, and prints its progress. It may hang at the end.
 import { randomBytes } from 'node:crypto';
 import { writeSync } from 'node:fs';
 import { S3Client } from '@aws-sdk/client-s3';

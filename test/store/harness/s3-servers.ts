@@ -16,11 +16,11 @@ export interface Asked {
   readonly path: string;
   readonly headers: IncomingHttpHeaders;
   readonly body: Buffer;
-  /** Whether the condition held when the headers came; null where nobody looked. */
+  /** True if the condition held when the headers came; null if it was not checked. */
   readonly heldAtFirst?: boolean | null;
 }
 
-/** What a server answers; null cuts the connection. */
+/** The answers of a server; null cuts the connection. */
 export interface Script {
   (asked: Asked): Answer | null | Promise<Answer | null>;
   /** Answers when the headers of a request have come; its body is never read then. */
@@ -29,7 +29,7 @@ export interface Script {
   readonly holds?: (path: string, headers: IncomingHttpHeaders) => boolean | Promise<boolean>;
 }
 
-/** A web server that notes what it was asked, and answers as it is told to: for servers that are not what they say. */
+/** A web server that records its requests, and answers by a script. */
 export class ScriptedServer implements AsyncDisposable {
   readonly asked: Asked[] = [];
   readonly #server: Server;
@@ -82,56 +82,58 @@ export class ScriptedServer implements AsyncDisposable {
   }
 }
 
-/** How an S3 server may betray the one who relies on it. */
+/** The faults of a lying S3 server. */
 export interface Betrayal {
   readonly ignoresNoneMatch?: boolean;
   readonly ignoresMatch?: boolean;
-  /** Takes `If-Match` upon nothing for a wish to create. */
+  /** Creates the object for an `If-Match` upon no object. */
   readonly createsUponMatch?: boolean;
-  /** Checks all writers of a race, then lets them all write: as versitygw's posix backend may. */
+  /** Checks all writers of a race, then lets all of them write, as versitygw on posix may. */
   readonly checksBeforeItWrites?: boolean;
-  /** Checks the condition when the headers come, and stores the body when it is there: versitygw 1.2. */
+  /**
+   * Checks the condition when the headers come, and writes when the body is there (versitygw 1.2).
+   */
   readonly checksHeadersOnly?: boolean;
-  /** What it calls itself. */
+  /** The name in its `Server` header. */
   readonly server?: string;
-  /** Looks at the headers of a long body late, as a busy server may. */
+  /** Checks the headers of a long body late, as a busy server may. */
   readonly looksLate?: boolean;
-  /** Ignores the conditions of every so many requests. */
+  /** Ignores the condition of every n-th request. */
   readonly ignoresEvery?: number;
   readonly dropsMetadata?: boolean;
   readonly keepsLosers?: boolean;
   /** Answers 200 and stores nothing, from the second write of a key on. */
   readonly losesWrites?: boolean;
-  /** Reads show what was stored before the last write. */
+  /** Reads return the object before the last write. */
   readonly readsAreLate?: boolean;
   /**
-   * `none` at all, one that tells the `length` only, one of the length and a `clock` that ticks while objects are read, one of
-   * the last KiB (`tail`), or one that is `new` for every write.
+   * Makes ETags of the `length` only, of the length and a `clock` that ticks with each read, or of
+   * the last KiB (`tail`). `none`: there are none. `new`: each write has its own.
    */
   readonly etags?: 'none' | 'length' | 'clock' | 'tail' | 'new';
-  /** Gives completed uploads, or all bodies above 2 MiB, their digest for an ETag, whatever `etags` says. */
+  /** Uses the digest as ETag of completed uploads, or of all bodies above 2 MiB. */
   readonly digests?: 'uploads' | 'large';
-  /** Leaves out ETags in the answers to writes only. */
+  /** Answers writes without an ETag. */
   readonly putsHaveNoEtag?: boolean;
-  /** Completes uploads whatever their condition; or only whatever ETag they name. */
+  /** Ignores all conditions of a Complete, or only `If-Match`. */
   readonly ignoresOnComplete?: 'all' | 'match';
   readonly completesForAll?: boolean;
   /**
-   * Ignores the conditions of one kind of write only: with a body above 5 MiB, with `Expect: 100-continue`, with an unsigned
-   * body, or completed from two or more `parts`.
+   * Ignores the conditions of one kind of write only. `large`: with a body above 5 MiB. `expect`:
+   * with `Expect: 100-continue`. `unsigned`: with an unsigned body. `parts`: of two or more parts.
    */
   readonly ignoresOn?: keyof typeof IS_IGNORED;
-  /** Checks the condition of an upload of two or more parts, and then puts them together: as versitygw's posix backend does. */
+  /** Checks the condition, and then puts two or more parts together, as versitygw on posix does. */
   readonly checksBeforeAssembly?: boolean;
-  /** Sends what was stored decompressed, as some proxies and every `fetch` do. */
+  /** Sends stored bytes decompressed, as some proxies and every `fetch` do. */
   readonly unzips?: boolean;
-  /** Copies parts by itself: not at all, or more than was asked for. */
+  /** Copies no parts, or more than was asked for. */
   readonly copies?: 'never' | 'too much';
-  /** What is answered to a request for an ACL. @default 501 */
+  /** The answer to a request for an ACL. @default 501 */
   readonly acl?: Answer;
-  /** Takes two keys for one. */
+  /** Stores two keys as one. */
   readonly folds?: keyof typeof FOLDS;
-  /** Gives back the checksum that came with a write, which the SDK then holds against what it reads. */
+  /** Returns the checksum of a write, which the SDK then compares with the bytes. */
   readonly keepsChecksums?: boolean;
 }
 
@@ -146,7 +148,7 @@ interface UploadHere {
   readonly parts: Map<number, Uint8Array>;
 }
 
-/** How file systems, databases and web frameworks change keys. */
+/** Changes of keys by file systems, databases and web frameworks. */
 const FOLDS = {
   case: (key: string) => key.toLowerCase(),
   unicode: (key: string) => key.normalize('NFC'),
@@ -154,7 +156,7 @@ const FOLDS = {
   length: (key: string) => key.slice(0, 255),
 } as const;
 
-/** Whether a write is of the kind whose conditions are ignored. */
+/** True for the kind of write whose conditions are ignored. */
 const IS_IGNORED = {
   large: ({ method, body }: Asked) => method === 'PUT' && body.length > 5 * 2 ** 20,
   expect: ({ headers }: Asked) => headers.expect === '100-continue',
@@ -165,7 +167,7 @@ const IS_IGNORED = {
 const REFUSED: Answer = { status: 412, body: '<Error><Code>PreconditionFailed</Code></Error>' };
 const RACERS = 8;
 
-/** Objects in memory behind the calls of S3 that the store makes; honest where nothing is betrayed. */
+/** Objects in memory behind the S3 calls of the store. Honest without a fault. */
 export function inMemory(betrayal: Betrayal): (asked: Asked) => Promise<Answer> {
   const server = new InMemory(betrayal);
   const answer = async (asked: Asked): Promise<Answer> => {
@@ -250,7 +252,7 @@ class InMemory {
     return folds === undefined ? pathname : FOLDS[folds](decodeURIComponent(pathname));
   }
 
-  /** Whether the condition of a write holds now. */
+  /** True if the condition of a write holds now. */
   holds(key: string, { 'if-none-match': noneMatch, 'if-match': match }: IncomingHttpHeaders) {
     const stored = this.#objects.get(key);
     return !(noneMatch === '*' && stored) && (match === undefined || match === stored?.etag);
@@ -358,7 +360,7 @@ class InMemory {
     return ignoresOn !== undefined && IS_IGNORED[ignoresOn](asked, parts);
   }
 
-  /** Takes a second, or until another upload is put together, too. */
+  /** Waits for a second, or until another upload is put together, too. */
   async #assembled(): Promise<void> {
     const other = this.#assembling.shift();
     if (other) return other();
@@ -375,7 +377,7 @@ class InMemory {
   }
 }
 
-/** The headers of a write that reads give back. */
+/** The headers of a write that reads return. */
 function kept(
   { headers }: Asked,
   { dropsMetadata, keepsChecksums }: Betrayal,
