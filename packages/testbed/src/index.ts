@@ -20,7 +20,7 @@ export {
   startLocalRedis,
   startSentinel,
 } from './local-redis.js';
-export { GO, installed, PYTHON } from './needs.js';
+export { GO, installed, JAVA, PYTHON } from './needs.js';
 export { type PgBouncerService, startPgBouncer } from './pgbouncer.js';
 export {
   type LocalPostgres,

@@ -3,6 +3,7 @@ import { installPackages } from './apt.js';
 import { ServiceUnavailableError, TestbedError } from './errors.js';
 import {
   findGo,
+  findJava,
   findPgBouncer,
   findPostgres,
   findPython,
@@ -20,7 +21,7 @@ const ORIGINS: readonly Origin[] = ['environment', 'program', 'docker'];
 
 /** A service's programs: how to find them, and how to install them. */
 export interface Need<P = unknown> {
-  readonly service: 'Redis' | 'Postgres' | 'S3' | 'PgBouncer' | 'Python' | 'Go';
+  readonly service: 'Redis' | 'Postgres' | 'S3' | 'PgBouncer' | 'Python' | 'Go' | 'Java';
   /** The variable of the environment that names a running server. */
   readonly variable: string;
   /** Finds the programs on this machine. Looks at files only, so it is cheap. */
@@ -75,6 +76,15 @@ export const GO: Need<string> = {
   find: findGo,
   debian: ['golang-go'],
   homebrew: ['go'],
+};
+
+/** As `PYTHON`. */
+export const JAVA: Need<string> = {
+  service: 'Java',
+  variable: '',
+  find: findJava,
+  debian: ['default-jre-headless'],
+  homebrew: ['openjdk'],
 };
 
 export const S3: Need<S3Program> = {

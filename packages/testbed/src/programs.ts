@@ -109,6 +109,10 @@ export function findGo(): string | undefined {
   return findProgram('go');
 }
 
+export function findJava(): string | undefined {
+  return findProgram('java');
+}
+
 export function findPgBouncer(): string | undefined {
   return findProgram('pgbouncer');
 }

@@ -1,0 +1,374 @@
+------------------------------- MODULE Tokens -------------------------------
+(* Fencing tokens from a register on a majority of nodes that may lose their memory.          *)
+(* docs/tokens.md explains the protocol; README.md names the script and the tests of each     *)
+(* action.                                                                                    *)
+(*                                                                                            *)
+(* There is one resource. Time is left out: a lease may end at any moment. So the tokens are  *)
+(* shown to grow whatever clocks, pauses and delays do. Requests and replies may arrive late, *)
+(* more than once, or never.                                                                  *)
+
+EXTENDS Naturals, FiniteSets, TLC
+
+CONSTANTS
+  Nodes,         \* the Redis nodes
+  Acquisitions,  \* each is one try to get a lease, under an owner id of its own
+  Rounds,        \* each is one round of readmission, by any client
+  Looks,         \* the sets of nodes that a client may inspect at one moment
+  LossesMax,     \* how often a node may lose its memory or restart, all nodes together
+  ForgetsMax,    \* how often a node may forget the name of the resource
+  Followers,     \* how many waiters of one process an acquisition takes tokens for, beside its own
+  TokenMax,      \* tokens above this are not explored
+  NoOne, Nobody, \* a holder and an inspection that do not exist
+  Mutant         \* the protective step that is left out; "none" for the protocol as it is
+
+VARIABLES
+  node,     \* by node: what it keeps
+  names,    \* by node: how many incarnations it has had
+  status,   \* by acquisition: "new", "asking" or "won"
+  token,    \* by acquisition: the token that it returned; 0 before
+  last,     \* by acquisition: the last token that is its own, or its successors'; 0 before
+  confirms, \* the acquisitions that have asked a node to confirm
+  before,   \* by acquisition: those that had returned when it began
+  waiting,  \* by acquisition: those that were asking when it began
+  replies,  \* votes that nodes sent. They stay: a reply may arrive at any time
+  round,    \* by round of readmission: what it has done and seen
+  losses, forgets
+
+acquisitions == <<status, token, last, before, waiting, confirms>>
+vars == <<node, names, acquisitions, replies, round, losses, forgets>>
+
+Max(a, b) == IF a > b THEN a ELSE b
+Highest(numbers) == CHOOSE n \in numbers \cup {0} : \A other \in numbers : n >= other
+IsMajority(set) == 2 * Cardinality(set) > Cardinality(Nodes)
+
+----------------------------------------------------------------------------
+(* Consistent quorum *)
+
+NoIncarnation == [name |-> 0, gen |-> 0]
+EmptyRoster == [n \in Nodes |-> NoIncarnation]
+
+(* A roster knows a later incarnation, or a later generation, of the node that voted. *)
+KnowsLater(roster, voter) ==
+  LET known == roster[voter.node]
+  IN IF known.name = voter.name THEN known.gen > voter.gen ELSE known.gen >= voter.gen
+
+IsConsistent(voters) ==
+  \A one, other \in voters : ~KnowsLater(one.roster, other)
+
+(* The sets of voters, one for each node of a majority, of which none is superseded. *)
+Quorums(voters) ==
+  {set \in SUBSET voters :
+     /\ IsMajority({voter.node : voter \in set})
+     /\ \A one, other \in set : one.node = other.node => one = other}
+
+ConsistentQuorums(voters) == {set \in Quorums(voters) : IsConsistent(set)}
+
+----------------------------------------------------------------------------
+(* Acquire *)
+
+(* The replication id is the one under which the node was readmitted. *)
+MayVote(n) == node[n].voting \/ (Mutant = "no readmission check" /\ node[n].gen > 0)
+
+(* No token that this node gave for the resource is above this. A forgotten name is covered   *)
+(* by the highest token of all names.                                                         *)
+HighestGiven(n) ==
+  IF node[n].last = 0
+  THEN IF Mutant = "forgotten name begins below the highest token"
+       THEN node[n].floor ELSE node[n].max
+  ELSE IF Mutant = "last token preferred to the floor"
+       THEN node[n].last ELSE Max(node[n].last, node[n].floor)
+
+Vote(a, n, given) ==
+  [owner |-> a, node |-> n, token |-> given,
+   name |-> node[n].name, gen |-> node[n].gen, roster |-> node[n].roster]
+
+Give(a, n, given) ==
+  /\ node' = [node EXCEPT ![n].last = given, ![n].max = Max(@, given), ![n].holder = a]
+  /\ replies' = replies \cup {Vote(a, n, given)}
+
+Begin(a) ==
+  /\ status[a] = "new"
+  /\ status' = [status EXCEPT ![a] = "asking"]
+  /\ before' = [before EXCEPT ![a] = {b \in Acquisitions : status[b] = "won"}]
+  /\ waiting' = [waiting EXCEPT ![a] =
+       IF Followers = 0 THEN {} ELSE {b \in Acquisitions : status[b] = "asking"}]
+  /\ UNCHANGED <<node, names, token, last, confirms, replies, round, losses, forgets>>
+
+(* A lease may end at any moment, so the lock of another holder is in nobody's way. A request *)
+(* may arrive late: an acquisition that never wins goes on asking.                            *)
+Acquire(a, n) ==
+  /\ status[a] = "asking"
+  /\ MayVote(n)
+  /\ node[n].holder # a
+  /\ LET own == IF Mutant = "successor without a token of its own" THEN 0 ELSE Followers
+     IN HighestGiven(n) + 1 + own <= TokenMax /\ Give(a, n, HighestGiven(n) + 1 + own)
+  /\ UNCHANGED <<names, acquisitions, round, losses, forgets>>
+
+Confirm(a, n) ==
+  \E chosen \in {vote.token : vote \in {vote \in replies : vote.owner = a}} :
+    /\ \E vote \in replies : vote.owner = a /\ vote.node = n /\ vote.token < chosen
+    /\ MayVote(n)
+    /\ node[n].holder = a
+    /\ LET raised == Max(chosen, HighestGiven(n) + 1)
+       IN raised <= TokenMax /\ Give(a, n, raised)
+    /\ confirms' = confirms \cup {a}
+    /\ UNCHANGED <<names, status, token, last, before, waiting, round, losses, forgets>>
+
+(* A majority has stored the same token. It is the last of several, if the acquisition took   *)
+(* some for the waiters of its process. A token that was confirmed may follow directly on     *)
+(* those of others, so it is the only one.                                                    *)
+Win(a) ==
+  /\ status[a] = "asking"
+  /\ LET votes == {vote \in replies : vote.owner = a}
+         quorums == IF Mutant = "roster ignored" THEN Quorums(votes) ELSE ConsistentQuorums(votes)
+     IN \E quorum \in quorums :
+          LET chosen == Highest({vote.token : vote \in quorum})
+          IN /\ Mutant = "no confirm round" \/ \A vote \in quorum : vote.token = chosen
+             /\ LET isOne == a \in confirms /\ Mutant # "a confirmed token is the last of several"
+                IN CASE Mutant = "successor without a token of its own" ->
+                          /\ token' = [token EXCEPT ![a] = chosen]
+                          /\ last' = [last EXCEPT ![a] = chosen + Followers]
+                     [] OTHER ->
+                          /\ token' = [token EXCEPT ![a] = IF isOne THEN chosen ELSE chosen - Followers]
+                          /\ last' = [last EXCEPT ![a] = chosen]
+  /\ status' = [status EXCEPT ![a] = "won"]
+  /\ UNCHANGED <<node, names, before, waiting, confirms, replies, round, losses, forgets>>
+
+(* A holder gives its lock and the next of its tokens to a waiter of its process: to one that *)
+(* was waiting when the tokens were taken.                                                    *)
+HandOver(a, b) ==
+  /\ status[a] = "won" /\ token[a] < last[a]
+  /\ status[b] = "asking"
+  /\ b \in waiting[a] \/ Mutant = "successor that came later"
+  /\ status' = [status EXCEPT ![b] = "won"]
+  /\ token' = [token EXCEPT ![b] = token[a] + 1]
+  /\ last' = [last EXCEPT ![a] = token[a], ![b] = last[a]]
+  /\ UNCHANGED <<node, names, before, waiting, confirms, replies, round, losses, forgets>>
+
+(* Names that nobody locks are forgotten after `fenceTtlMs`. *)
+Forget(n) ==
+  /\ forgets < ForgetsMax
+  /\ node[n].last > 0
+  /\ node' = [node EXCEPT ![n].last = 0, ![n].holder = NoOne]
+  /\ forgets' = forgets + 1
+  /\ UNCHANGED <<names, acquisitions, replies, round, losses>>
+
+----------------------------------------------------------------------------
+(* Loss of memory *)
+
+Empty ==
+  [voting |-> FALSE, isNamed |-> FALSE, name |-> 0, gen |-> 0, roster |-> EmptyRoster,
+   floor |-> 0, max |-> 0, last |-> 0, holder |-> NoOne]
+
+(* The nodes vote, and an earlier lease had token 1. *)
+First ==
+  [voting |-> TRUE, isNamed |-> TRUE, name |-> 1, gen |-> 1,
+   roster |-> [n \in Nodes |-> [name |-> 1, gen |-> 1]],
+   floor |-> 0, max |-> 1, last |-> 1, holder |-> NoOne]
+
+(* The server starts again, with a new replication id: without data, with those of an early   *)
+(* snapshot, or with all of them.                                                             *)
+Restart(n) ==
+  /\ losses < LossesMax
+  /\ losses' = losses + 1
+  /\ \E found \in {Empty, First, node[n]} :
+       node' = [node EXCEPT ![n] = [found EXCEPT !.voting = FALSE, !.isNamed = FALSE]]
+  /\ UNCHANGED <<names, acquisitions, replies, round, forgets>>
+
+----------------------------------------------------------------------------
+(* Readmission *)
+
+Idle == [phase |-> "idle"]
+
+(* The first INSPECT after a restart names the incarnation. *)
+Named(n) ==
+  IF node[n].isNamed THEN node[n]
+  ELSE [node[n] EXCEPT !.isNamed = TRUE, !.name = names[n] + 1]
+
+Inspect(r, set) ==
+  /\ \/ round[r] = Idle /\ \E n \in Nodes : ~node[n].voting
+     \/ round[r].phase = "looking" /\ \A n \in set : round[r].seen[n] = Nobody
+  /\ node' = [n \in Nodes |-> IF n \in set THEN Named(n) ELSE node[n]]
+  /\ names' = [n \in Nodes |-> Max(names[n], node'[n].name)]
+  /\ round' = [round EXCEPT ![r] =
+       [phase |-> "looking", seen |-> [n \in Nodes |->
+          IF n \in set
+          THEN [node |-> n, voting |-> node'[n].voting, name |-> node'[n].name,
+                gen |-> node'[n].gen, roster |-> node'[n].roster]
+          ELSE IF round[r] = Idle THEN Nobody ELSE round[r].seen[n]]]]
+  /\ UNCHANGED <<acquisitions, replies, losses, forgets>>
+
+Seen(r) == {round[r].seen[n] : n \in Nodes} \ {Nobody}
+Voters(set) == {one \in set : one.voting}
+
+(* Whether some voter among them knows that this one has been superseded. *)
+IsSuperseded(one, voters) == \E other \in voters : KnowsLater(other.roster, one)
+
+HasQuorum(voters) ==
+  IF Mutant = "promises from superseded incarnations accepted"
+  THEN Quorums(voters) # {} ELSE ConsistentQuorums(voters) # {}
+
+(* The generation under which an incarnation is claimed: above all that are known, or a claim *)
+(* for the same incarnation that another client has made.                                     *)
+ClaimFor(one, seen) ==
+  LET known == {other.roster[one.node] : other \in seen}
+      latest == Max(one.gen, Highest({entry.gen : entry \in known}))
+      claims == {entry \in known : entry.gen = latest}
+      isOurs == claims # {} /\ \A entry \in claims : entry.name = one.name
+      knowers == {other \in seen : other.roster[one.node].gen = latest}
+      isKnown == isOurs /\ (latest > one.gen \/ IsMajority(knowers))
+  IN [node |-> one.node, name |-> one.name,
+      gen |-> IF isKnown THEN latest ELSE latest + 1]
+
+(* With a majority of votes, it is asked to promise. Without one, every node must be seen at  *)
+(* one moment, promise and be claimed for.                                                    *)
+Plan(r) ==
+  /\ round[r].phase = "looking"
+  /\ LET seen == Seen(r)
+         voters == Voters(seen)
+         hasQuorum == HasQuorum(voters)
+         subjects ==
+           IF hasQuorum THEN {one \in seen : ~one.voting \/ IsSuperseded(one, voters)} ELSE seen
+     IN /\ subjects # {}
+        /\ hasQuorum \/
+             /\ Cardinality(seen) = Cardinality(Nodes)
+             /\ Mutant = "no common moment" \/
+                  \A one \in seen :
+                    LET now == node[one.node]
+                    IN now.isNamed /\ now.voting = one.voting /\ now.name = one.name
+                       /\ now.gen = one.gen /\ now.roster = one.roster
+        /\ round' = [round EXCEPT ![r] =
+             [phase |-> "promising", seen |-> @.seen, promises |-> {},
+              claims |-> {ClaimFor(one, seen) : one \in subjects},
+              everybody |-> ~hasQuorum]]
+  /\ UNCHANGED <<node, names, acquisitions, replies, losses, forgets>>
+
+(* All claims or none. A claim replaces only what its client has seen. *)
+Promise(r, n) ==
+  /\ round[r].phase = "promising"
+  /\ round[r].seen[n] # Nobody
+  /\ \A promise \in round[r].promises : promise.node # n
+  /\ node[n].isNamed /\ node[n].name = round[r].seen[n].name
+  /\ LET claims == round[r].claims
+         isKnown(claim) ==
+           node[n].roster[claim.node] = [name |-> claim.name, gen |-> claim.gen]
+         isNext(claim) ==
+           /\ node[n].roster[claim.node].gen = round[r].seen[n].roster[claim.node].gen
+           /\ node[n].roster[claim.node].gen < claim.gen
+         roster == [m \in Nodes |->
+           IF \E claim \in claims : claim.node = m
+           THEN LET claim == CHOOSE claim \in claims : claim.node = m
+                IN [name |-> claim.name, gen |-> claim.gen]
+           ELSE node[n].roster[m]]
+     IN /\ Mutant = "promise whatever is claimed" \/
+             \A claim \in claims : isKnown(claim) \/ isNext(claim)
+        /\ node' = [node EXCEPT ![n].roster = roster]
+        /\ round' = [round EXCEPT ![r].promises = @ \cup
+             {[node |-> n, voting |-> node[n].voting, max |-> node[n].max,
+               name |-> node[n].name, gen |-> node[n].gen, roster |-> node[n].roster]}]
+  /\ UNCHANGED <<names, acquisitions, replies, losses, forgets>>
+
+(* Without a majority, tokens begin above the clock, which is above every token so far. *)
+Clock == Highest({vote.token : vote \in replies})
+
+Decide(r) ==
+  /\ round[r].phase = "promising"
+  /\ LET promises == round[r].promises
+         voters == Voters(promises)
+         quorums == IF Mutant = "promises from superseded incarnations accepted"
+                    THEN Quorums(voters) ELSE ConsistentQuorums(voters)
+         all == round[r].everybody /\ Cardinality(promises) = Cardinality(Nodes)
+     IN /\ \A promise \in promises : promise.voting => round[r].seen[promise.node].voting
+        /\ \E sources \in IF quorums # {} THEN quorums ELSE IF all THEN {promises} ELSE {} :
+             LET latest(m) ==
+                   LET known == {source.roster[m] : source \in sources} \cup
+                         {[name |-> claim.name, gen |-> claim.gen] :
+                            claim \in {claim \in round[r].claims : claim.node = m}}
+                   IN CHOOSE entry \in known : \A other \in known : entry.gen >= other.gen
+                 max == Highest({source.max : source \in sources})
+             IN round' = [round EXCEPT ![r] =
+                  [phase |-> "admitting", claims |-> @.claims,
+                   floor |-> IF quorums # {} THEN max ELSE Max(max, Clock),
+                   roster |-> IF Mutant = "roster not restored"
+                              THEN EmptyRoster ELSE [m \in Nodes |-> latest(m)]]]
+  /\ UNCHANGED <<node, names, acquisitions, replies, losses, forgets>>
+
+(* The node votes, if it still is the incarnation that was inspected. *)
+Admit(r, n) ==
+  /\ round[r].phase = "admitting"
+  /\ \E claim \in round[r].claims :
+       /\ claim.node = n
+       /\ node[n].isNamed /\ node[n].name = claim.name
+       /\ ~node[n].voting \/ node[n].gen < claim.gen
+       /\ LET highest == Max(IF Mutant = "floor not restored" THEN 0 ELSE round[r].floor,
+                             node[n].max)
+              roster == [m \in Nodes |->
+                IF node[n].roster[m].gen > round[r].roster[m].gen
+                THEN node[n].roster[m] ELSE round[r].roster[m]]
+          IN node' = [node EXCEPT ![n].voting = TRUE, ![n].gen = claim.gen,
+                      ![n].roster = roster, ![n].floor = highest, ![n].max = highest]
+  /\ UNCHANGED <<names, acquisitions, replies, round, losses, forgets>>
+
+----------------------------------------------------------------------------
+
+Start ==
+  /\ token = [a \in Acquisitions |-> 0]
+  /\ last = [a \in Acquisitions |-> 0]
+  /\ confirms = {}
+  /\ before = [a \in Acquisitions |-> {}]
+  /\ waiting = [a \in Acquisitions |-> {}]
+  /\ round = [r \in Rounds |-> Idle]
+  /\ losses = 0
+  /\ forgets = 0
+
+Init ==
+  /\ Start
+  /\ node = [n \in Nodes |-> First]
+  /\ names = [n \in Nodes |-> 1]
+  /\ status = [a \in Acquisitions |-> "new"]
+  /\ replies = {}
+
+(* A later beginning: a node granted token 2, lost its memory, and was readmitted. Its vote   *)
+(* has not arrived yet. Models of a second loss begin here.                                   *)
+IsReadmitted(lost, a) ==
+  LET roster == [First.roster EXCEPT ![lost] = [name |-> 2, gen |-> 2]]
+  IN /\ node = [n \in Nodes |-> IF n = lost
+          THEN [First EXCEPT !.name = 2, !.gen = 2, !.roster = roster, !.floor = 1, !.last = 0]
+          ELSE [First EXCEPT !.roster = roster]]
+     /\ names = [n \in Nodes |-> IF n = lost THEN 2 ELSE 1]
+     /\ status = [b \in Acquisitions |-> IF b = a THEN "asking" ELSE "new"]
+     /\ replies = {[owner |-> a, node |-> lost, token |-> 2, name |-> 1, gen |-> 1,
+                    roster |-> First.roster]}
+
+InitReadmitted == Start /\ \E n \in Nodes, a \in Acquisitions : IsReadmitted(n, a)
+
+(* Violated, as it must be: such a beginning can be reached. *)
+NeverReadmitted == \A n \in Nodes, a \in Acquisitions : ~IsReadmitted(n, a)
+
+Next ==
+  \/ \E a \in Acquisitions : Begin(a) \/ Win(a) \/ \E b \in Acquisitions : HandOver(a, b)
+  \/ \E a \in Acquisitions, n \in Nodes : Acquire(a, n) \/ Confirm(a, n)
+  \/ \E n \in Nodes : Forget(n) \/ Restart(n)
+  \/ \E r \in Rounds : Plan(r) \/ Decide(r) \/ \E set \in Looks : Inspect(r, set)
+  \/ \E r \in Rounds, n \in Nodes : Promise(r, n) \/ Admit(r, n)
+
+Spec == Init /\ [][Next]_vars
+SpecReadmitted == InitReadmitted /\ [][Next]_vars
+
+----------------------------------------------------------------------------
+(* Properties *)
+
+(* Strict growth: what returned before another began has the lower token. *)
+Growth ==
+  \A a, b \in Acquisitions :
+    status[a] = "won" /\ status[b] = "won" /\ a \in before[b] => token[a] < token[b]
+
+(* No two acquisitions return the same token. *)
+Unique ==
+  \A a, b \in Acquisitions :
+    a # b /\ status[a] = "won" /\ status[b] = "won" => token[a] # token[b]
+
+(* No node, acquisition or round differs from another one but by its name. *)
+Symmetry == Permutations(Nodes) \cup Permutations(Acquisitions) \cup Permutations(Rounds)
+
+=============================================================================

@@ -1,0 +1,113 @@
+/** What TLC found. `steps` counts the states of the shortest counterexample. */
+export type Verdict =
+  | { readonly holds: true; readonly states: number }
+  | { readonly holds: false; readonly property: string; readonly steps: number };
+
+/** One exploration by TLC, and the verdict that it must reach. */
+export interface Model {
+  readonly name: string;
+  readonly module: 'Tokens' | 'Store';
+  readonly specification: string;
+  readonly constants: Readonly<Record<string, string>>;
+  readonly invariants: readonly string[];
+  readonly properties: readonly string[];
+  readonly symmetric: boolean;
+  /** The protective step that is left out; `none` for the protocol as it is. */
+  readonly mutant: string;
+  readonly expected: Verdict;
+}
+
+type Setting = Omit<Model, 'name' | 'mutant' | 'expected'>;
+type Row = readonly [setting: keyof typeof settings, mutant: string, expected: Verdict];
+
+const tokens = {
+  module: 'Tokens',
+  specification: 'Spec',
+  constants: {
+    Nodes: '{n1, n2, n3}',
+    Acquisitions: '{a1, a2}',
+    Rounds: '{r1}',
+    Looks: '{{n1, n2, n3}}',
+    LossesMax: '0',
+    ForgetsMax: '0',
+    Followers: '0',
+    TokenMax: '4',
+    NoOne: 'NoOne',
+    Nobody: 'Nobody',
+  },
+  invariants: ['Growth', 'Unique'],
+  properties: [],
+  symmetric: true,
+} as const satisfies Setting;
+
+function tokensWith(constants: Partial<Record<keyof typeof tokens.constants, string>>): Setting {
+  return { ...tokens, constants: { ...tokens.constants, ...constants } };
+}
+
+function storeOf(way: string): Setting {
+  return {
+    module: 'Store',
+    specification: 'Spec',
+    constants: { Tokens: '{1, 2, 3}', Way: `"${way}"`, HistoryMax: '1' },
+    invariants: ['Once', 'Truth', 'NoLostUpdate'],
+    properties: ['Ratchet'],
+    symmetric: false,
+  };
+}
+
+const settings = {
+  'no loss': tokensWith({ ForgetsMax: '1' }),
+  'hand-over': tokensWith({ Acquisitions: '{a1, a2, a3}', Followers: '1', TokenMax: '6' }),
+  'a node restarts': tokensWith({ LossesMax: '1' }),
+  'inspected one by one': tokensWith({
+    LossesMax: '1',
+    Looks: '{{n1}, {n2}, {n3}}',
+    TokenMax: '3',
+  }),
+  'the beginning of a second restart': {
+    ...tokensWith({ LossesMax: '1' }),
+    invariants: ['NeverReadmitted'],
+  },
+  'a second node restarts': { ...tokensWith({ LossesMax: '1' }), specification: 'SpecReadmitted' },
+  update: storeOf('update'),
+  claim: storeOf('claim'),
+  put: storeOf('put'),
+} as const satisfies Record<string, Setting>;
+
+const violates = (property: string, steps: number): Verdict => ({ holds: false, property, steps });
+const holdsIn = (states: number): Verdict => ({ holds: true, states });
+
+const rows: readonly Row[] = [
+  ['no loss', 'none', holdsIn(3_825)],
+  ['no loss', 'no confirm round', violates('Unique', 9)],
+  ['no loss', 'forgotten name begins below the highest token', violates('Unique', 11)],
+  ['hand-over', 'none', holdsIn(3_403)],
+  ['hand-over', 'successor without a token of its own', violates('Unique', 11)],
+  ['hand-over', 'successor that came later', violates('Growth', 11)],
+  ['a node restarts', 'none', holdsIn(247_055)],
+  ['a node restarts', 'no readmission check', violates('Unique', 10)],
+  ['a node restarts', 'floor not restored', violates('Unique', 16)],
+  ['a node restarts', 'roster ignored', violates('Unique', 16)],
+  ['a node restarts', 'last token preferred to the floor', violates('Unique', 16)],
+  ['inspected one by one', 'none', holdsIn(20_539)],
+  ['the beginning of a second restart', 'none', violates('NeverReadmitted', 10)],
+  ['a second node restarts', 'roster not restored', violates('Unique', 14)],
+  ['update', 'none', holdsIn(4_066)],
+  ['update', 'token not compared', violates('Ratchet', 7)],
+  ['update', 'no condition', violates('Once', 5)],
+  ['update', 'a refusal is believed', violates('Truth', 6)],
+  ['update', 'a lost reply is called failed', violates('Truth', 5)],
+  ['claim', 'none', holdsIn(78_051)],
+  ['claim', 'token not compared', violates('Ratchet', 5)],
+  ['claim', 'token beside the bytes', violates('Once', 4)],
+  ['claim', 'read before the claim', violates('NoLostUpdate', 7)],
+  // A token on the write alone does not protect what was read before.
+  ['put', 'none', violates('NoLostUpdate', 7)],
+];
+
+export const models: readonly Model[] = rows.map(([setting, mutant, expected]) => ({
+  ...settings[setting],
+  name: mutant === 'none' ? setting : `${setting}, ${mutant}`,
+  mutant,
+  expected,
+}));

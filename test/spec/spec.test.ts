@@ -1,0 +1,24 @@
+import { beforeAll, expect, test } from 'vitest';
+import { models } from './models.ts';
+import { Tlc } from './tlc.ts';
+
+/** The models that TLC explores in a few seconds each; `npm run spec` checks all. */
+const QUICK = /^(update|put|hand-over|no loss)\b/;
+
+let tlc: Tlc;
+// TLC, Java and Python are installed if they were never used before.
+beforeAll(async () => {
+  tlc = await Tlc.fetch();
+}, 600_000);
+
+const quick = models.filter(({ name }) => QUICK.test(name));
+
+test.each(quick)('$name', { timeout: 120_000 }, async (model) => {
+  expect(await tlc.check(model)).toEqual(model.expected);
+});
+
+test('each property is violated by some mutant, and each setting has a verdict without a mutant', () => {
+  const violated = models.flatMap(({ expected }) => (expected.holds ? [] : [expected.property]));
+  const properties = models.flatMap((model) => [...model.invariants, ...model.properties]);
+  expect(new Set(violated)).toEqual(new Set(properties));
+});
