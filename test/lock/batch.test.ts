@@ -6,7 +6,7 @@ import { type LocalRedisService, startLocalRedis, TcpProxy } from '@fenced/testb
 import fc from 'fast-check';
 import type { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { Holding } from '../../packages/lock/src/redis/nodes.js';
+import { Ownership } from '../../packages/lock/src/redis/nodes.js';
 import { type Runtime, systemRuntime } from '../../packages/lock/src/runtime/runtime.js';
 import { Ledger } from './harness/ledger.js';
 import { OneNode } from './harness/one-node.js';
@@ -87,7 +87,7 @@ test(`replies never go to another caller: errors among them, several scripts, sc
     const replies: Promise<unknown>[] = [];
     for (const tick of ticks) {
       for (const kind of tick) {
-        const holding = new Holding([`r${next}`], `o${next}`, false);
+        const holding = new Ownership([`r${next}`], `o${next}`, false);
         next += 1;
         replies.push(
           kind === 'not held' ? node.extend(holding, 1_000) : node.acquire(holding, 1_000),
@@ -150,7 +150,7 @@ test("half a character in one caller's owner is refused, and would fail nobody e
   const members = (await admin.hget(`${keyPrefix}node`, 'members')) ?? '';
   const node = new OneNode(admin, keyPrefix, members);
   const owners = ['innocent', held.owner];
-  const replies = owners.map((owner) => node.acquire(new Holding([owner], owner, false), 1_000));
+  const replies = owners.map((owner) => node.acquire(new Ownership([owner], owner, false), 1_000));
   expect(await Promise.all(replies)).toMatchObject([{ answer: 'granted' }, { answer: 'granted' }]);
 });
 
@@ -191,7 +191,7 @@ test('what is no reply of the scripts is an error for all who wait for it, and n
   for (const reply of broken) {
     const client = { evalsha: async () => reply, eval: async () => reply };
     const node = new OneNode(client, '{x}:', '');
-    const answer = await node.acquire(new Holding(['x'], 'o', false), 1_000);
+    const answer = await node.acquire(new Ownership(['x'], 'o', false), 1_000);
     expect(answer, inspect(reply).slice(0, 60)).toMatchObject({ answer: 'error' });
   }
 });
@@ -234,7 +234,7 @@ test('requests for a node that is down wait in bounded number, and are answered 
   let asked = 0;
   const ask = () => {
     asked += 1;
-    return node.acquire(new Holding(['x'], `o${asked}`, false), 60_000);
+    return node.acquire(new Ownership(['x'], `o${asked}`, false), 60_000);
   };
   const waiting = Array.from({ length: 10_000 }, ask);
   expect(await ask()).toMatchObject({

@@ -93,22 +93,22 @@ export const mutants: readonly Mutant[] = [
     name: 'a lease is held again where what was granted since is forgotten',
     flaw: 'keep-what-was-forgotten',
     excuse:
-      'a node must lose its entry of a later lease between its number and KEEP, and the first lease a lock elsewhere; lock-turn.test.ts sees it at once',
+      'a node must lose its entry of a later lease between its number and KEEP, and the first lease a lock elsewhere; single-node.test.ts sees it at once',
   },
   {
     name: 'a lease is held again by the number of another incarnation',
     flaw: 'keep-by-number-of-another-incarnation',
     excuse:
-      'a node must restart and vote between its number and KEEP, and give lower numbers than before; lock-turn.test.ts sees it at once',
+      'a node must restart and vote between its number and KEEP, and give lower numbers than before; single-node.test.ts sees it at once',
   },
   {
     name: 'a lease is written back without being extended first',
     patch: {
-      file: '/redlock/holding.ts',
+      file: '/redlock/extend.ts',
       replace: [
         [
-          'const extended = await extendOnAll(nodes, holding, ttlMs, runtime);',
-          'const extended = { ok: true, deadlineMs: runtime.nowMs() + 1 };',
+          'const extended = await extendOnAll(nodes, ownership, ttlMs);',
+          'const extended = { ok: true, deadlineMs: nodes.runtime.nowMs() + 1 };',
         ],
       ],
     },
@@ -128,8 +128,8 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'a token that was confirmed is taken for the last of several',
     patch: {
-      file: '/redlock/attempt.ts',
-      replace: [['if (this.#asked) return own;', '']],
+      file: '/redlock/acquire.ts',
+      replace: [['isConfirmed ? null : position', 'position']],
     },
     excuse:
       'a second line: a lock that was lost must come back under the same owner between its ACQUIRE and its CONFIRM, and have been held by another meanwhile',
@@ -137,10 +137,13 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'validity taken from the wall clock',
     patch: {
-      file: '/redlock/attempt.ts',
+      file: '/redlock/acquire.ts',
       replace: [
-        ['this.#startedMs = runtime.nowMs();', 'this.#startedMs = runtime.wallClockMs();'],
-        ['nowMs - this.#startedMs', 'this.#runtime.wallClockMs() - this.#startedMs'],
+        [
+          'const startedMs = nodes.runtime.nowMs();',
+          'const startedMs = nodes.runtime.wallClockMs();',
+        ],
+        ['nowMs - startedMs', 'nodes.runtime.wallClockMs() - startedMs'],
       ],
     },
   },

@@ -1,7 +1,12 @@
-import type { Given, VoteReply } from '../../../packages/lock/src/core/answers.js';
+import type { Given, NodeFailure, VoteReply } from '../../../packages/lock/src/core/answers.js';
+import type { Broadcast } from '../../../packages/lock/src/redis/broadcast.js';
 import { nodeClientOf, type RedisClient } from '../../../packages/lock/src/redis/clients/detect.js';
 import { RedisNode } from '../../../packages/lock/src/redis/node.js';
-import { type Holding, Nodes, type Ticket } from '../../../packages/lock/src/redis/nodes.js';
+import {
+  Nodes,
+  type Ownership,
+  type QueuePosition,
+} from '../../../packages/lock/src/redis/nodes.js';
 import type { ExtendReply, ReleaseReply } from '../../../packages/lock/src/redis/replies.js';
 import { type Runtime, systemRuntime } from '../../../packages/lock/src/runtime/runtime.js';
 
@@ -23,33 +28,42 @@ export class OneNode {
     this.#nodes = new Nodes([node], options, runtime);
   }
 
-  acquire(holding: Holding, ttlMs: number, ticket: Ticket | null = null): Promise<VoteReply> {
-    return answered((tell) => this.#nodes.acquire([0], holding, ttlMs, ticket, LIMIT_MS, tell));
+  acquire(
+    ownership: Ownership,
+    ttlMs: number,
+    position: QueuePosition | null = null,
+  ): Promise<VoteReply> {
+    const broadcast = this.#nodes.broadcast<VoteReply>(LIMIT_MS);
+    this.#nodes.acquire(broadcast, [0], ownership, ttlMs, position);
+    return answerOf(broadcast);
   }
 
-  confirm(holding: Holding, token: bigint): Promise<VoteReply> {
-    return answered((tell) => this.#nodes.confirm([0], holding, token, LIMIT_MS, tell, () => {}));
+  confirm(ownership: Ownership, token: bigint): Promise<VoteReply> {
+    const broadcast = this.#nodes.broadcast<VoteReply>(LIMIT_MS);
+    this.#nodes.confirm(broadcast, [0], ownership, token);
+    return answerOf(broadcast);
   }
 
-  /** @param given the lease's token, or what the node has told */
-  keep(holding: Holding, given: bigint | Given, ttlMs: number): Promise<VoteReply> {
-    const told = typeof given === 'bigint' ? { number: given.toString() } : given;
-    return answered((tell) => this.#nodes.keep([0], holding, told, ttlMs, tell));
+  /** @param given the lease's token, or the number that the node reported */
+  backfill(ownership: Ownership, given: bigint | Given, ttlMs: number): Promise<VoteReply> {
+    const known = typeof given === 'bigint' ? { number: given.toString() } : given;
+    return answerOf(this.#nodes.backfill([0], ownership, known, ttlMs));
   }
 
-  extend(holding: Holding, ttlMs: number): Promise<ExtendReply> {
-    return answered((tell) => this.#nodes.extend(holding, ttlMs, tell));
+  extend(ownership: Ownership, ttlMs: number): Promise<ExtendReply> {
+    return answerOf(this.#nodes.extend(ownership, ttlMs));
   }
 
-  release(holding: Holding): Promise<ReleaseReply> {
-    holding.asked = [0];
-    const options = { limitMs: LIMIT_MS, isOver: true, next: undefined };
-    return answered((tell) => this.#nodes.release(holding, options, tell));
+  release(ownership: Ownership): Promise<ReleaseReply> {
+    if (!ownership.asked.includes(0)) ownership.asked.push(0);
+    return answerOf(this.#nodes.release(ownership, LIMIT_MS, true));
   }
 }
 
-function answered<Answer>(
-  ask: (tell: (index: number, answer: Answer) => void) => void,
-): Promise<Answer> {
-  return new Promise((resolve) => ask((_, answer) => resolve(answer)));
+function answerOf<Answer extends object>(
+  broadcast: Broadcast<Answer>,
+): Promise<Answer | NodeFailure> {
+  return new Promise((resolve) => {
+    broadcast.onAnswer = (_, answer) => resolve(answer);
+  });
 }

@@ -1,15 +1,11 @@
-import type { VoteReply } from '../core/answers.js';
-import { PATIENCE_MS } from '../core/first-asked.js';
+import { LATE_MS } from '../core/preferred-majority.js';
 import { driftMs } from '../core/validity.js';
-import type { Holding, Nodes } from '../redis/nodes.js';
-import type { Runtime } from '../runtime/runtime.js';
-import { writeBack } from './holding.js';
+import type { Nodes, Ownership } from '../redis/nodes.js';
+import { bringBack } from './extend.js';
 
-const nothing = (): void => {};
-
-/** After how long what was in the way may be gone, at first and at most. */
-const AGAIN_MIN_MS = 20;
-const AGAIN_MAX_MS = 1_000;
+/** The pauses between two tries, in milliseconds: whatever was in the way may be gone. */
+const RETRY_MIN_MS = 20;
+const RETRY_MAX_MS = 1_000;
 
 /**
  * Copies a lease that a bare majority granted to the remaining nodes if the holder keeps it.
@@ -20,80 +16,69 @@ const AGAIN_MAX_MS = 1_000;
  */
 export class Backfill {
   readonly #nodes: Nodes;
-  readonly #holding: Holding;
+  readonly #ownership: Ownership;
   readonly #token: bigint;
-  readonly #runtime: Runtime;
   #missing: readonly number[];
   #deadlineMs: number;
-  #againMs = AGAIN_MIN_MS;
+  #retryMs = RETRY_MIN_MS;
   #isShared = false;
-  #isAsking = false;
-  #wasAsked = false;
-  #cancel: () => void = nothing;
+  #isSending = false;
+  #wasSent = false;
+  #cancelTimer: (() => void) | null = null;
 
+  /** @param token the highest that the nodes have stored for the lease */
   constructor(
     nodes: Nodes,
-    holding: Holding,
-    lease: {
-      readonly token: bigint;
-      readonly deadlineMs: number;
-      readonly unasked: readonly number[];
-    },
-    runtime: Runtime,
+    ownership: Ownership,
+    token: bigint,
+    deadlineMs: number,
+    missing: readonly number[],
   ) {
     this.#nodes = nodes;
-    this.#holding = holding;
-    this.#token = lease.token;
-    this.#deadlineMs = lease.deadlineMs;
-    this.#runtime = runtime;
-    this.#missing = lease.unasked;
+    this.#ownership = ownership;
+    this.#token = token;
+    this.#deadlineMs = deadlineMs;
+    this.#missing = missing;
     this.begin();
   }
 
-  /** As if the lease began now: it has been handed on, and the next may be as short. What was asked for already goes on. */
+  /** Waits as if the lease began now: after a hand-over, the next lease may be as short. */
   begin(): void {
-    if (this.#wasAsked) return;
-    this.#cancel();
-    const delayMs = Math.min(PATIENCE_MS, this.#leftMs / 4);
-    this.#cancel = this.#nodes.after(delayMs, () => this.ask());
+    if (!this.#wasSent) this.#sendAfter(Math.min(LATE_MS, this.#leftMs / 4));
   }
 
-  /**
-   * Now: there is a reason not to wait.
-   *
-   * @param ttlMs for how long they are to hold it, where that is longer than the lease lasts
-   */
-  ask(ttlMs = 0): void {
+  /** @param ttlMs the time for which the nodes are to hold it, if longer than the lease lasts */
+  async send(ttlMs = 0): Promise<void> {
     this.end();
-    if (this.#missing.length === 0 || (this.#isAsking && ttlMs === 0)) return;
+    if (this.#missing.length === 0 || (this.#isSending && ttlMs === 0)) return;
     const leftMs = this.#leftMs;
-    if (this.#holding.isGivenUp || leftMs <= 0) return;
-    this.#isAsking = true;
-    this.#wasAsked = true;
-    let unanswered = this.#missing.length;
+    if (this.#ownership.isReleased || leftMs <= 0) return;
+    this.#isSending = true;
+    this.#wasSent = true;
     const keptMs = Math.max(ttlMs, Math.ceil(leftMs + driftMs(leftMs)));
-    const hear = (index: number, reply: VoteReply): void => {
+    const token = { number: this.#token.toString() };
+    const broadcast = this.#nodes.backfill(this.#missing, this.#ownership, token, keptMs);
+    broadcast.onAnswer = (index, reply) => {
       if (reply.answer === 'granted') {
         this.#missing = this.#missing.filter((other) => other !== index);
       }
       if (reply.answer === 'not-held' && reply.given) {
-        const told = new Map([[index, reply.given]]);
-        void writeBack(this.#nodes, this.#holding, told, keptMs, this.#runtime);
+        const given = new Map([[index, reply.given]]);
+        void bringBack(this.#nodes, this.#ownership, given, keptMs);
       }
-      unanswered -= 1;
-      if (unanswered > 0) return;
-      this.#isAsking = false;
-      if (!this.#isShared) this.#askAgain();
     };
-    const token = { number: this.#token.toString() };
-    this.#nodes.keep(this.#missing, this.#holding, token, keptMs, hear);
+    while (!broadcast.isAnswered) await broadcast.change();
+    this.#isSending = false;
+    if (this.#isShared || this.#missing.length === 0 || this.#ownership.isReleased) return;
+    this.#sendAfter(this.#retryMs);
+    this.#retryMs = Math.min(RETRY_MAX_MS, 2 * this.#retryMs);
   }
 
-  /** Others are about to know the owner: they may release the lease. What is asked after that could lock everybody out. */
+  /** Sends once more, and then never: another process may release the lease by its owner id. */
   share(): void {
     if (this.#isShared) return;
     this.#isShared = true;
-    this.ask();
+    void this.send();
   }
 
   /** The lease lasts longer now. */
@@ -103,19 +88,16 @@ export class Backfill {
 
   /** The lease is given up. */
   end(): void {
-    this.#cancel();
-    // A lease may be held for long: it needs no timer that is over.
-    this.#cancel = nothing;
+    this.#cancelTimer?.();
+    this.#cancelTimer = null;
   }
 
   get #leftMs(): number {
-    return this.#deadlineMs - this.#runtime.nowMs();
+    return this.#deadlineMs - this.#nodes.runtime.nowMs();
   }
 
-  #askAgain(): void {
-    if (this.#missing.length === 0 || this.#holding.isGivenUp) return;
+  #sendAfter(delayMs: number): void {
     this.end();
-    this.#cancel = this.#nodes.after(this.#againMs, () => this.ask());
-    this.#againMs = Math.min(AGAIN_MAX_MS, 2 * this.#againMs);
+    this.#cancelTimer = this.#nodes.after(delayMs, () => void this.send());
   }
 }

@@ -1,4 +1,4 @@
-import { type NodeAnswer, nodeAnswer } from '../core/answers.js';
+import type { NodeAnswer } from '../core/answers.js';
 import type { AcquireFailure } from '../core/failure.js';
 import { describeMismatch, mismatchIn } from '../core/mismatch.js';
 import type { ResolvedOptions } from '../core/options.js';
@@ -12,27 +12,25 @@ import type {
   ReleaseOutcome,
   Waiter,
 } from '../lease/transport.js';
-import { standInLine } from '../queue/standing.js';
-import { LocalQueue, Place } from '../queue/waiting.js';
+import { LocalQueue } from '../queue/local-queue.js';
+import { QueuedWaiter, type WaiterContext } from '../queue/queued-waiter.js';
 import { WakeUps } from '../queue/wake-ups.js';
 import type { NodeClient } from '../redis/client.js';
 import type { RedisNode } from '../redis/node.js';
-import { Holding, Nodes, type Ticket } from '../redis/nodes.js';
+import { Nodes, Ownership } from '../redis/nodes.js';
 import { inTime, nobody, type Runtime, unlessAborted } from '../runtime/runtime.js';
+import { acquire } from './acquire.js';
 import type { Admissions } from './admission.js';
-import { Attempt, type AttemptOutcome } from './attempt.js';
-import { Backfill } from './backfill.js';
-import { type Grant, Tenure } from './tenure.js';
+import { claimOf, HeldLock } from './held-lock.js';
 
-/** The Redlock algorithm over Redis nodes, with readmission and a wait queue. */
-export class RedlockTransport implements LockTransport {
-  readonly #nodes: Nodes;
+/** The Redlock algorithm over Redis nodes, with readmission and the wait queue. */
+export class RedlockTransport implements LockTransport, WaiterContext {
+  readonly nodes: Nodes;
+  readonly wakeUps: WakeUps;
+  readonly localQueue: LocalQueue<QueuedWaiter>;
+  readonly callForReadmission: () => void;
   readonly #options: ResolvedOptions;
   readonly #admissions: Admissions;
-  readonly #runtime: Runtime;
-  readonly #wakeUps: WakeUps;
-  readonly #localQueue: LocalQueue;
-  readonly #callForAdmission = (): void => this.#admissions.call();
 
   constructor(
     nodes: readonly RedisNode[],
@@ -41,144 +39,35 @@ export class RedlockTransport implements LockTransport {
     admissions: Admissions,
     runtime: Runtime,
   ) {
-    this.#nodes = new Nodes(nodes, options, runtime);
+    this.nodes = new Nodes(nodes, options, runtime);
+    this.callForReadmission = () => admissions.call();
+    this.localQueue = new LocalQueue(runtime);
+    const channel = `${options.keyPrefix}turn:${runtime.uniqueId()}`;
+    this.wakeUps = new WakeUps(clients, channel, runtime);
     this.#options = options;
     this.#admissions = admissions;
-    this.#runtime = runtime;
-    this.#localQueue = new LocalQueue(runtime);
-    const channel = `${options.keyPrefix}turn:${runtime.uniqueId()}`;
-    this.#wakeUps = new WakeUps(clients, channel, runtime);
-  }
-
-  async close(): Promise<void> {
-    this.#admissions.close();
-    // Who was handed a lock a moment ago has no lease yet that could be released.
-    await Promise.all([...this.#localQueue.onTheWay].map((claim) => claim.release()));
-    this.#wakeUps.close();
   }
 
   acquire(request: AcquireRequest): Promise<ClaimResult> {
-    return this.#attempt(request, null);
+    const { resources, ttlMs, signal } = request;
+    const { nodes, callForReadmission } = this;
+    return this.withReadmission(request, async (limitMs) => {
+      const ownership = new Ownership(resources, nodes.runtime.uniqueId(), false);
+      const acquisition = { ownership, ttlMs, limitMs: limitMs(), position: null, signal };
+      const result = await acquire(nodes, acquisition, callForReadmission);
+      return result.ok ? claimOf(nodes, acquisition, result, [], callForReadmission) : result;
+    });
   }
 
   wait(request: AcquireRequest): Waiter {
-    return this.#waiter(request, this.#place(request));
+    return new QueuedWaiter(this, request);
   }
 
   waitBehindOthers(request: AcquireRequest): Waiter | null {
-    if (!this.#localQueue.first(request.resources)) return null;
-    const place = this.#place(request);
-    place.enter();
-    return this.#waiter(request, place);
-  }
-
-  #place(request: AcquireRequest): Place {
-    return new Place(this.#nodes, request, this.#wakeUps, this.#localQueue, this.#runtime);
-  }
-
-  #waiter(request: AcquireRequest, place: Place): Waiter {
-    return {
-      acquire: () => this.#attempt(request, place),
-      pause: (attempts, failure, leftMs) => place.pause(attempts, failure, leftMs),
-      [Symbol.dispose]: () => place[Symbol.dispose](),
-    };
-  }
-
-  async #attempt(request: AcquireRequest, place: Place | null): Promise<ClaimResult> {
-    const inherited = place?.takeInherited();
-    if (inherited) return { ok: true, claim: inherited, answers: () => this.#nodes.answers([]) };
-    const holding = this.#holdingFor(request, place);
-    const untilMs = Math.max(request.endMs, this.#runtime.nowMs() + LAST_ANSWERS_MS);
-    const ran = await this.#run(request, place, holding, untilMs);
-    const first = this.#end(ran, request, place, holding);
-    if (first.ok || first.reason !== 'no-quorum' || place?.hasInherited) return first;
-    if (!first.nodes.some((node) => node.answer === 'not-voting')) return first;
-    const leftMs = Math.max(1, untilMs - this.#runtime.nowMs());
-    const admitting = inTime(this.#runtime, nobody, this.#admissions.admit(), leftMs);
-    const answer = await unlessAborted(admitting, request.signal);
-    if (answer === null) return aborted(this.#nodes.all);
-    const isLate = 'answer' in answer;
-    const admission = isLate ? this.#admissions.last : answer;
-    const majority = majorityOf(first.nodes.length);
-    if (admission === null || (isLate && admission.voting.length >= majority)) {
-      return { ...first, hint: UNDER_WAY };
-    }
-    const nodes = first.nodes.map((node, at) => admission.mismatches[at] ?? node);
-    const mismatch = mismatchIn(nodes);
-    if (mismatch) {
-      return { ok: false, reason: mismatch, nodes, hint: describeMismatch(nodes), retryAfterMs: 0 };
-    }
-    if (admission.voting.length < majority) {
-      return { ...first, hint: admission.reason, retryAfterMs: admission.retryAfterMs };
-    }
-    const next = this.#holdingFor(request, place);
-    return this.#end(await this.#run(request, place, next, untilMs), request, place, next);
-  }
-
-  #holdingFor({ resources }: AcquireRequest, place: Place | null): Holding {
-    return place ? place.holding : new Holding(resources, this.#runtime.uniqueId(), false);
-  }
-
-  #run(
-    request: AcquireRequest,
-    place: Place | null,
-    holding: Holding,
-    untilMs: number,
-  ): Promise<AttemptOutcome> {
-    const { ttlMs, signal } = request;
-    const take = (ticket: Ticket | null): Promise<AttemptOutcome> => {
-      const call = this.#callForAdmission;
-      const limitMs = answerLimitMs(ttlMs, untilMs - this.#runtime.nowMs());
-      place?.take();
-      const attempt = new Attempt(
-        this.#nodes,
-        holding,
-        ttlMs,
-        limitMs,
-        ticket,
-        this.#runtime,
-        call,
-      );
-      return attempt.run(signal);
-    };
-    const ticket = place ? place.showTicket() : null;
-    if (place === null || ticket === null || place.hasTurn) return take(ticket);
-    // Who stands in line takes nothing before its turn has come.
-    const asked = place.untilPassed().then(() => {
-      const limitMs = answerLimitMs(ttlMs, untilMs - this.#runtime.nowMs());
-      const standing = { holding, ticket, limitMs, signal };
-      return standInLine(this.#nodes, standing, this.#runtime, this.#callForAdmission);
-    });
-    return place.unlessInherited(asked).then((lost) => lost ?? take(ticket));
-  }
-
-  #end(
-    outcome: AttemptOutcome,
-    { resources, ttlMs }: AcquireRequest,
-    place: Place | null,
-    holding: Holding,
-  ): ClaimResult {
-    place?.note(outcome);
-    if (outcome.ok) {
-      const { token, lastToken, deadlineMs, unasked, followers, othersWait, answers } = outcome;
-      const kept = { token: lastToken, deadlineMs, unasked };
-      const isOnAll = unasked.length === 0;
-      const backfill = isOnAll ? null : new Backfill(this.#nodes, holding, kept, this.#runtime);
-      const heirs = place?.heirs(followers) ?? [];
-      const grant = { holding, ttlMs, token, deadlineMs, backfill, heirs, othersWait };
-      return { ok: true, claim: this.#tenure(grant), answers };
-    }
-    for (const node of outcome.nodes) {
-      if (voteless.has(node.answer))
-        publish('fenced:lock:node-refused', () => ({ resources, node }));
-    }
-    if (!mismatchIn(outcome.nodes)) return outcome;
-    return { ...outcome, hint: describeMismatch(outcome.nodes) };
-  }
-
-  #tenure(grant: Grant): Tenure {
-    const [nodes, localQueue, call] = [this.#nodes, this.#localQueue, this.#callForAdmission];
-    return new Tenure(nodes, grant, localQueue, this.#runtime, call);
+    if (!this.localQueue.hasWaiters(request.resources)) return null;
+    const waiter = new QueuedWaiter(this, request);
+    waiter.enter();
+    return waiter;
   }
 
   extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number> {
@@ -189,18 +78,69 @@ export class RedlockTransport implements LockTransport {
     return this.#heldElsewhere(resources, owner).release();
   }
 
-  #heldElsewhere(resources: readonly string[], owner: string): Tenure {
-    const holding = new Holding(resources, owner, true, this.#nodes.first.all);
+  async close(): Promise<void> {
+    this.#admissions.close();
+    await this.localQueue.releaseHandedOver();
+    this.wakeUps.close();
+  }
+
+  async withReadmission(
+    request: AcquireRequest,
+    acquireOnce: (limitMs: () => number) => Promise<ClaimResult>,
+  ): Promise<ClaimResult> {
+    const { runtime } = this.nodes;
+    const untilMs = Math.max(request.endMs, runtime.nowMs() + LAST_ANSWERS_MS);
+    const limitMs = (): number => answerLimitMs(request.ttlMs, untilMs - runtime.nowMs());
+    const first = explained(await acquireOnce(limitMs), request);
+    if (first.ok || first.reason !== 'no-quorum') return first;
+    if (!first.nodes.some(({ answer }) => answer === 'not-voting')) return first;
+    const obstacle = await this.#readmit(first, request, untilMs);
+    return obstacle ?? explained(await acquireOnce(limitMs), request);
+  }
+
+  /** @returns the reason why the nodes cannot vote yet, or null if a majority votes */
+  async #readmit(
+    failure: AcquireFailure,
+    { signal }: AcquireRequest,
+    untilMs: number,
+  ): Promise<AcquireFailure | null> {
+    const { all, runtime } = this.nodes;
+    const leftMs = Math.max(1, untilMs - runtime.nowMs());
+    const answer = await unlessAborted(
+      inTime(runtime, nobody, this.#admissions.admit(), leftMs),
+      signal,
+    );
+    if (answer === null) {
+      return { ok: false, reason: 'aborted', nodes: this.nodes.answers([]), retryAfterMs: 0 };
+    }
+    const isLate = 'answer' in answer;
+    const round = isLate ? this.#admissions.last : answer;
+    const majority = majorityOf(all.length);
+    if (round === null || (isLate && round.voting.length >= majority)) {
+      return { ...failure, hint: UNDER_WAY };
+    }
+    const nodes = failure.nodes.map((node, at) => round.mismatches[at] ?? node);
+    const mismatch = mismatchIn(nodes);
+    if (mismatch) {
+      return { ok: false, reason: mismatch, nodes, hint: describeMismatch(nodes), retryAfterMs: 0 };
+    }
+    if (round.voting.length >= majority) return null;
+    return { ...failure, hint: round.reason, retryAfterMs: round.retryAfterMs };
+  }
+
+  /** A lease that another process may have acquired: any node may hold it, and its end is unknown. */
+  #heldElsewhere(resources: readonly string[], owner: string): HeldLock {
+    const ownership = new Ownership(resources, owner, true, this.nodes.preferred.all);
     const ttlMs = this.#options.maxTtlMs;
-    const unknown = { token: 0n, deadlineMs: 0, backfill: null, heirs: [], othersWait: false };
-    return this.#tenure({ holding, ttlMs, ...unknown });
+    const unknown = { token: 0n, deadlineMs: 0, backfill: null, successors: [] };
+    return new HeldLock(this.nodes, { ownership, ttlMs, ...unknown }, this.callForReadmission);
   }
 }
 
 const UNDER_WAY =
   'nodes without a vote are being admitted, which takes longer than the call may: try again';
 
-const voteless: ReadonlySet<NodeAnswer['answer']> = new Set([
+const NO_VOTE: ReadonlySet<NodeAnswer['answer']> = new Set([
   'not-voting',
   'not-master',
   'config-mismatch',
@@ -211,7 +151,12 @@ const voteless: ReadonlySet<NodeAnswer['answer']> = new Set([
   'error',
 ]);
 
-function aborted(nodes: readonly RedisNode[]): AcquireFailure {
-  const pending = nodes.map(({ name }) => nodeAnswer(name, { answer: 'pending' }));
-  return { ok: false, reason: 'aborted', nodes: pending, retryAfterMs: 0 };
+/** Publishes the nodes that did not vote, and adds a hint if nodes were set up otherwise. */
+function explained(result: ClaimResult, { resources }: AcquireRequest): ClaimResult {
+  if (result.ok) return result;
+  for (const node of result.nodes) {
+    if (NO_VOTE.has(node.answer)) publish('fenced:lock:node-refused', () => ({ resources, node }));
+  }
+  if (!mismatchIn(result.nodes)) return result;
+  return { ...result, hint: describeMismatch(result.nodes) };
 }

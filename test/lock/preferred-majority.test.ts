@@ -3,7 +3,7 @@ import { type Lease, LeaseLostError, Redlock } from '@fenced/lock';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { type Runtime, systemRuntime } from '../../packages/lock/src/runtime/runtime.js';
 import { until } from './harness/redlock-nodes.js';
-import { connect, LockWorld, nameOf, type Side } from './harness/world.js';
+import { connect, LockWorld, nameOf, resourceAtFirst, type Side } from './harness/world.js';
 
 /** Far longer than a test may last: what is left behind shows. */
 const TTL_MS = 60_000;
@@ -29,16 +29,17 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
   beforeEach(() => world.renew());
 
   const majority = Math.floor(count / 2) + 1;
-  const isEverywhere = async (): Promise<boolean> => (await world.holders('x')) === count;
+  const x = resourceAtFirst(count);
+  const isEverywhere = async (): Promise<boolean> => (await world.holders(x)) === count;
 
   /** A program that is patient, and a lease that no more than a majority holds: it may have been too slow to be trusted at first. */
   async function barelyHeld(ttlMs = TTL_MS): Promise<{ side: Side; lease: Lease }> {
     const side = await world.busy({ runtime: patient });
     for (;;) {
-      const lease = await side.lock.acquire('x', { ttlMs });
+      const lease = await side.lock.acquire(x, { ttlMs });
       // Nothing is on its way to the others then.
       await side.untilAnswered();
-      if ((await world.holders('x')) === majority) return { side, lease };
+      if ((await world.holders(x)) === majority) return { side, lease };
       await lease.release();
     }
   }
@@ -48,7 +49,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     let late = 0;
     for (let cycle = 0; cycle < CYCLES; cycle += 1) {
       const startedMs = performance.now();
-      const lease = await lock.acquire('x', { ttlMs: TTL_MS });
+      const lease = await lock.acquire(x, { ttlMs: TTL_MS });
       expect(await lease.release()).toBe('released');
       if (performance.now() - startedMs >= PATIENCE_MS) late += 1;
     }
@@ -71,7 +72,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
       return Math.min(...most) > CYCLES && Math.max(...least) < CYCLES;
     });
 
-    const kept = await side.lock.acquire('x', { ttlMs: TTL_MS });
+    const kept = await side.lock.acquire(x, { ttlMs: TTL_MS });
     await until(isEverywhere);
     expect(await kept.release()).toBe('released');
     await world.untilClean();
@@ -87,7 +88,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     await using lock = new Redlock({ nodes, keyPrefix: world.keyPrefix });
     const cycle = async (standStill: () => void): Promise<number | undefined> => {
       const before = await world.scripts();
-      const attempt = lock.acquire('x', { ttlMs: TTL_MS });
+      const attempt = lock.acquire(x, { ttlMs: TTL_MS });
       // It has been sent.
       await setImmediate();
       standStill();
@@ -107,7 +108,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     const controller = new AbortController();
     const asked = side.doors.slice(0, majority);
     for (const door of asked) door.hold('toClient');
-    const attempt = side.lock.tryAcquire('x', { ttlMs: TTL_MS, signal: controller.signal });
+    const attempt = side.lock.tryAcquire(x, { ttlMs: TTL_MS, signal: controller.signal });
     await Promise.all(asked.map((door) => door.untilHeld('toClient')));
     controller.abort();
     expect(await attempt).toMatchObject({ ok: false, reason: 'aborted' });
@@ -163,7 +164,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
   test('a release that one of a bare majority does not answer does not wait for it', async () => {
     const side = await world.busy({ runtime: { ...systemRuntime } });
     side.doors.at(-1)?.hold('toServer');
-    const lease = await side.lock.acquire('x', { ttlMs: TTL_MS });
+    const lease = await side.lock.acquire(x, { ttlMs: TTL_MS });
     side.doors[0]?.hold('toClient');
     const startedMs = performance.now();
     expect(await lease.release()).toBe('released');
@@ -175,8 +176,8 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
   test('a lease that is over counts as released only where a majority still held it', async () => {
     const { side, lease } = await barelyHeld(2_000);
     const [ledger] = world.ledgers;
-    await ledger?.take('x', (await ledger.ownerOf('x')) ?? '', TTL_MS);
-    await until(async () => (await world.holders('x')) === 1);
+    await ledger?.take(x, (await ledger.ownerOf(x)) ?? '', TTL_MS);
+    await until(async () => (await world.holders(x)) === 1);
     for (const door of side.doors.slice(1)) door.hold('toClient');
     const released = lease.release();
     await side.clients[0]?.ping();
@@ -190,7 +191,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     await world.admins[0]?.del(`${world.keyPrefix}node`);
     const other = await world.connected();
     await until(async () => {
-      const attempt = await other.lock.tryAcquire('x', { ttlMs: TTL_MS });
+      const attempt = await other.lock.tryAcquire(x, { ttlMs: TTL_MS });
       expect(attempt).toMatchObject({ ok: false });
       return attempt.nodes[0]?.answer === 'not-voting';
     });
@@ -200,7 +201,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
 
   test('a lease that is kept outlives the loss of a node that it was got from', async () => {
     const side = await world.busy();
-    const lease = await side.lock.acquire('x', { ttlMs: TTL_MS });
+    const lease = await side.lock.acquire(x, { ttlMs: TTL_MS });
     await until(isEverywhere);
     await world.admins[0]?.del(`${world.keyPrefix}node`);
     await lease.extend(TTL_MS);
@@ -224,7 +225,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     const side = await world.busy({ config: { maxTtlMs: 1_000 } });
     await world.admins.at(-1)?.del(`${world.keyPrefix}node`);
     await until(async () => {
-      const attempt = await side.lock.tryAcquire('x', { ttlMs: 1_000 });
+      const attempt = await side.lock.tryAcquire(x, { ttlMs: 1_000 });
       if (attempt.ok) await attempt.lease.release();
       return (await side.lock.status()).every((node) => node.reachable && node.noVote === null);
     });
@@ -239,15 +240,15 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     async (_, open, asked) => {
       const { lease } = await barelyHeld();
       const waiter = await open();
-      const waiting = waiter.lock.acquire('x', { ttlMs: TTL_MS, waitMs: TTL_MS });
-      const owners = () => Promise.all(world.ledgers.map((ledger) => ledger.ownerOf('x')));
-      await until(async () => (await world.keys(/^line:x$/)).length >= asked);
+      const waiting = waiter.lock.acquire(x, { ttlMs: TTL_MS, waitMs: TTL_MS });
+      const owners = () => Promise.all(world.ledgers.map((ledger) => ledger.ownerOf(x)));
+      await until(async () => (await world.keys(/^line:/)).length >= asked);
       // Its first attempt, which was refused, may not be given back everywhere yet.
       await until(async () => (await owners()).slice(majority).every((owner) => owner === null));
       const other = await world.connected();
-      expect(await other.lock.tryAcquire('x', { ttlMs: TTL_MS })).toMatchObject({ reason: 'held' });
+      expect(await other.lock.tryAcquire(x, { ttlMs: TTL_MS })).toMatchObject({ reason: 'held' });
       // Tries that failed may have been given a higher token there, which would look like another lease: that is a test of its own.
-      for (const ledger of world.ledgers.slice(majority)) await ledger.setToken('x', 1n);
+      for (const ledger of world.ledgers.slice(majority)) await ledger.setToken(x, 1n);
       const extendedMs = performance.now();
       await lease.extend(TTL_MS);
       await until(async () => new Set(await owners()).size === 1);
@@ -264,14 +265,14 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
 
   test('the rest are not asked again once others may have released the lease', async () => {
     const side = await world.busy();
-    const lease = await side.lock.acquire('x', { ttlMs: TTL_MS });
+    const lease = await side.lock.acquire(x, { ttlMs: TTL_MS });
     const inTheWay = world.ledgers.slice(majority);
-    for (const ledger of inTheWay) await ledger.take('x', 'another attempt', TTL_MS);
+    for (const ledger of inTheWay) await ledger.take(x, 'another attempt', TTL_MS);
     const { owner } = lease;
     await side.untilAnswered();
     const other = await world.connected();
-    expect(await other.lock.release({ resource: 'x', owner })).toBe('released');
-    for (const ledger of inTheWay) await ledger.free('x');
+    expect(await other.lock.release({ resource: x, owner })).toBe('released');
+    for (const ledger of inTheWay) await ledger.free(x);
     // Twice as long as the first pause before they are asked again, where they are.
     await sleep(2 * PATIENCE_MS);
     await side.untilAnswered();
@@ -282,9 +283,9 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
   test('a lease is not extended by nodes that may have been held by another in between', async () => {
     const { lease } = await barelyHeld();
     // Another got a majority because one of ours lost its lock, and has given it back.
-    await world.ledgers[0]?.free('x');
+    await world.ledgers[0]?.free(x);
     for (const ledger of world.ledgers.slice(majority)) {
-      await ledger.setToken('x', lease.token + 1n);
+      await ledger.setToken(x, lease.token + 1n);
     }
     await expect(lease.extend(TTL_MS)).rejects.toThrow(LeaseLostError);
     await world.untilClean();
@@ -292,10 +293,10 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
 
   test('a lease that is extended at once is held by all nodes for as long as it lasts now', async () => {
     const side = await world.busy();
-    const lease = await side.lock.acquire('x', { ttlMs: 1_000 });
+    const lease = await side.lock.acquire(x, { ttlMs: 1_000 });
     await lease.extend(TTL_MS);
     await until(async () => {
-      const entries = await Promise.all(world.ledgers.map((ledger) => ledger.of('x')));
+      const entries = await Promise.all(world.ledgers.map((ledger) => ledger.of(x)));
       return entries.every((entry) => (entry?.remainingMs ?? 0) > TTL_MS / 2);
     });
     expect(await lease.release()).toBe('released');

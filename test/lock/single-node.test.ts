@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { Redlock } from '@fenced/lock';
 import { startRedis } from '@fenced/testbed';
 import { expect, test } from 'vitest';
-import { Holding } from '../../packages/lock/src/redis/nodes.js';
+import { Ownership } from '../../packages/lock/src/redis/nodes.js';
 import { Ledger } from './harness/ledger.js';
 import { OneNode } from './harness/one-node.js';
 import { connect } from './harness/world.js';
@@ -22,19 +22,31 @@ async function votingNode(stack: AsyncDisposableStack): Promise<{ node: OneNode;
 test('a turn is no holding: a late copy of an old request, and a release, do not let an attempt confirm or extend what it has lost', async () => {
   await using stack = new AsyncDisposableStack();
   const { node, ledger } = await votingNode(stack);
-  const [mine, other] = [new Holding(['x'], 'mine', true), new Holding(['x'], 'other', true)];
-  const ticket = { score: 1, channel: 'nobody', turnMs: 10_000, heirsMax: 0, family: 'x' };
+  const [mine, other] = [new Ownership(['x'], 'mine', true), new Ownership(['x'], 'other', true)];
+  const position = {
+    enqueuedMs: 1,
+    channel: 'nobody',
+    graceMs: 10_000,
+    followersMax: 0,
+    processId: 'x',
+  };
 
-  expect(await node.acquire(mine, 10_000, ticket)).toMatchObject({ answer: 'granted', token: 2n });
+  expect(await node.acquire(mine, 10_000, position)).toMatchObject({
+    answer: 'granted',
+    token: 2n,
+  });
   // The node's clock leaps.
   await ledger.free('x');
   expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'granted', token: 3n });
-  expect(await node.acquire(mine, 10_000, ticket)).toMatchObject({ answer: 'held' });
+  expect(await node.acquire(mine, 10_000, position)).toMatchObject({ answer: 'held' });
   await node.release(other);
   expect(await node.confirm(mine, 3n)).toEqual({ answer: 'not-held' });
   expect(await node.extend(mine, 10_000)).toMatchObject({ answer: 'not-held' });
   expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'held' });
-  expect(await node.acquire(mine, 10_000, ticket)).toMatchObject({ answer: 'granted', token: 4n });
+  expect(await node.acquire(mine, 10_000, position)).toMatchObject({
+    answer: 'granted',
+    token: 4n,
+  });
   // Sent again, it gives another one: no node gives a token twice.
   expect(await node.confirm(mine, 4n)).toMatchObject({ answer: 'granted', token: 5n });
 });
@@ -42,21 +54,21 @@ test('a turn is no holding: a late copy of an old request, and a release, do not
 test('a lease is not held by more nodes where one has given a higher token meanwhile: it was lost in between', async () => {
   await using stack = new AsyncDisposableStack();
   const { node } = await votingNode(stack);
-  const [mine, other] = [new Holding(['x'], 'mine', true), new Holding(['x'], 'other', true)];
-  expect(await node.keep(mine, 2n, 10_000)).toMatchObject({ answer: 'granted', token: 2n });
-  expect(await node.keep(mine, 2n, 10_000)).toMatchObject({ answer: 'granted', token: 2n });
+  const [mine, other] = [new Ownership(['x'], 'mine', true), new Ownership(['x'], 'other', true)];
+  expect(await node.backfill(mine, 2n, 10_000)).toMatchObject({ answer: 'granted', token: 2n });
+  expect(await node.backfill(mine, 2n, 10_000)).toMatchObject({ answer: 'granted', token: 2n });
   await node.release(mine);
   expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'granted', token: 3n });
-  expect(await node.keep(mine, 2n, 10_000)).toEqual({ answer: 'not-held' });
+  expect(await node.backfill(mine, 2n, 10_000)).toEqual({ answer: 'not-held' });
   await node.release(other);
-  expect(await node.keep(mine, 2n, 10_000)).toMatchObject({ answer: 'not-held' });
+  expect(await node.backfill(mine, 2n, 10_000)).toMatchObject({ answer: 'not-held' });
   expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'granted', token: 4n });
 });
 
 test('a lease is written back to a node that has granted nothing since it told its number, and only by the incarnation that told it', async () => {
   await using stack = new AsyncDisposableStack();
   const { node, ledger } = await votingNode(stack);
-  const [mine, other] = [new Holding(['x'], 'mine', true), new Holding(['x'], 'other', true)];
+  const [mine, other] = [new Ownership(['x'], 'mine', true), new Ownership(['x'], 'other', true)];
   const told = async () => {
     const reply = await node.extend(mine, 10_000);
     if (reply.answer !== 'not-held' || !reply.given) throw new Error(`told ${reply.answer}`);
@@ -69,25 +81,25 @@ test('a lease is written back to a node that has granted nothing since it told i
   // Others have tried in vain before: their tokens are above the lease's.
   await tries();
   await tries();
-  expect(await node.keep(mine, 2n, 10_000)).toMatchObject({ answer: 'not-held' });
+  expect(await node.backfill(mine, 2n, 10_000)).toMatchObject({ answer: 'not-held' });
   const first = await told();
   expect(await told()).toEqual(first);
   await tries();
-  expect(await node.keep(mine, first, 10_000)).toMatchObject({ answer: 'not-held' });
+  expect(await node.backfill(mine, first, 10_000)).toMatchObject({ answer: 'not-held' });
   // Nor where it has forgotten that.
   await ledger.forget('x');
-  expect(await node.keep(mine, first, 10_000)).toMatchObject({ answer: 'not-held' });
+  expect(await node.backfill(mine, first, 10_000)).toMatchObject({ answer: 'not-held' });
 
   const second = await told();
   const stranger = { ...second, incarnation: 'another' };
-  expect(await node.keep(mine, stranger, 10_000)).toEqual({ answer: 'not-held' });
+  expect(await node.backfill(mine, stranger, 10_000)).toEqual({ answer: 'not-held' });
   await node.acquire(other, 10_000);
   expect(await node.extend(mine, 10_000)).toEqual({ answer: 'not-held' });
-  expect(await node.keep(mine, second, 10_000)).toEqual({ answer: 'not-held' });
+  expect(await node.backfill(mine, second, 10_000)).toEqual({ answer: 'not-held' });
   await node.release(other);
 
   const third = await told();
-  expect(await node.keep(mine, third, 10_000)).toMatchObject({ answer: 'granted' });
+  expect(await node.backfill(mine, third, 10_000)).toMatchObject({ answer: 'granted' });
   expect(await node.extend(mine, 10_000)).toMatchObject({ answer: 'extended' });
   await node.release(mine);
   const later = await node.acquire(other, 10_000);
@@ -97,7 +109,10 @@ test('a lease is written back to a node that has granted nothing since it told i
 test('a lease of several resources is not written back where one that was still held has been lost to another since', async () => {
   await using stack = new AsyncDisposableStack();
   const { node, ledger } = await votingNode(stack);
-  const [mine, other] = [new Holding(['x', 'y'], 'mine', true), new Holding(['x'], 'other', true)];
+  const [mine, other] = [
+    new Ownership(['x', 'y'], 'mine', true),
+    new Ownership(['x'], 'other', true),
+  ];
   await node.acquire(mine, 10_000);
   // The number of this one is far above that of the other.
   await ledger.free('y');
@@ -108,20 +123,20 @@ test('a lease of several resources is not written back where one that was still 
   await ledger.free('x');
   expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'granted' });
   await node.release(other);
-  expect(await node.keep(mine, reply.given, 10_000)).toMatchObject({ answer: 'not-held' });
+  expect(await node.backfill(mine, reply.given, 10_000)).toMatchObject({ answer: 'not-held' });
 });
 
 test('a node that has forgotten a resource holds a lease only where that comes again with what it told', async () => {
   await using stack = new AsyncDisposableStack();
   const { node, ledger } = await votingNode(stack);
-  const [mine, other] = [new Holding(['x'], 'mine', true), new Holding(['x'], 'other', true)];
+  const [mine, other] = [new Ownership(['x'], 'mine', true), new Ownership(['x'], 'other', true)];
   await node.acquire(other, 10_000);
   await node.release(other);
   await ledger.forget('x');
-  const reply = await node.keep(mine, 1n, 10_000);
+  const reply = await node.backfill(mine, 1n, 10_000);
   expect(reply).toMatchObject({ answer: 'not-held', given: { number: '0000000000000002' } });
   if (reply.answer !== 'not-held' || !reply.given) return;
-  expect(await node.keep(mine, reply.given, 10_000)).toMatchObject({
+  expect(await node.backfill(mine, reply.given, 10_000)).toMatchObject({
     answer: 'granted',
     token: 2n,
   });

@@ -1,0 +1,79 @@
+import { majorityOf } from './quorum.js';
+
+/** Milliseconds after which a node that has not answered is late. */
+export const LATE_MS = 20;
+/** Milliseconds between two acquisitions that ask all nodes. */
+const ASK_ALL_EVERY_MS = 1_000;
+/** A node is slow if its vote takes longer than twice the time of the fastest majority, and 2 ms. */
+const SLOW_FACTOR = 2;
+const SLOW_MS = 2;
+
+/**
+ * The nodes that an acquisition asks first: a bare majority of the nodes that vote in time, as in
+ * *thrifty* Paxos. The hash of the resource chooses it, so all nodes share the load, and clients
+ * that want the same lock meet at the same nodes.
+ *
+ * Once a second, one acquisition asks all nodes and shows which of them vote in time.
+ */
+export class PreferredMajority {
+  readonly all: readonly number[];
+  /** By node. A node counts as in time only after it has voted in time. */
+  readonly #isInTime: boolean[];
+  /** By the node at which the list begins. */
+  #lists: readonly (readonly number[])[] = [];
+  #askAllMs = Number.NEGATIVE_INFINITY;
+
+  constructor(nodeCount: number) {
+    this.all = Array.from({ length: nodeCount }, (_, index) => index);
+    this.#isInTime = this.all.map(() => false);
+  }
+
+  /**
+   * Returns the nodes to ask first: `all`, or a majority.
+   *
+   * @param nowMs monotonic
+   */
+  choose(resource: string, nowMs: number): readonly number[] {
+    if (nowMs >= this.#askAllMs) {
+      this.#askAllMs = nowMs + ASK_ALL_EVERY_MS;
+      return this.all;
+    }
+    return this.#lists[firstNodeOf(resource, this.all.length)] ?? this.all;
+  }
+
+  /**
+   * Notes a vote.
+   *
+   * @param decidedMs the time that the fastest majority took; null if fewer had voted before
+   */
+  voted(index: number, elapsedMs: number, decidedMs: number | null): void {
+    const isSlow = decidedMs !== null && elapsedMs > SLOW_FACTOR * decidedMs + SLOW_MS;
+    this.#note(index, elapsedMs < LATE_MS && !isSlow);
+  }
+
+  /** Notes that a node is late, or that it does not vote. */
+  missed(index: number): void {
+    this.#note(index, false);
+  }
+
+  #note(index: number, isInTime: boolean): void {
+    if (this.#isInTime[index] === isInTime) return;
+    this.#isInTime[index] = isInTime;
+    const majority = majorityOf(this.all.length);
+    const lists = this.all.map((start) =>
+      [...this.all.slice(start), ...this.all.slice(0, start)]
+        .filter((node) => this.#isInTime[node])
+        .slice(0, majority),
+    );
+    this.#lists = lists.every(({ length }) => length === majority) ? lists : [];
+  }
+}
+
+/** The index of the node at which the preferred majority of a resource begins, by FNV-1a. */
+export function firstNodeOf(resource: string, nodeCount: number): number {
+  let hash = 0x811c9dc5;
+  for (let at = 0; at < resource.length; at += 1) {
+    hash = Math.imul(hash ^ resource.charCodeAt(at), 0x01000193);
+  }
+  return (hash >>> 0) % nodeCount;
+}

@@ -1,0 +1,54 @@
+import type { AcquireFailure } from '../core/failure.js';
+import { mayBeMismatch } from '../core/mismatch.js';
+import { majorityOf } from '../core/quorum.js';
+import { lossReason, retryAfterMs } from '../core/tally.js';
+import type { Nodes, QueuePosition } from '../redis/nodes.js';
+import { Ballot, type BallotRequest } from '../redlock/ballot.js';
+
+/**
+ * Takes a queue position on all nodes, or on a majority if those answer that others are first. Takes
+ * no lock: its holder may still take it on a node where it is free. Settles as soon as the nodes
+ * have decided. Never rejects.
+ *
+ * If too few nodes answer, the waiter keeps its positions, which expire by themselves. To leave the
+ * queues and to come back costs a busy node more than anything else. If all waiters did it, the node
+ * would stay too busy to answer.
+ *
+ * @param callForReadmission called when a node must be readmitted
+ * @returns null if the waiter is the head of the queue on a majority
+ */
+export async function enqueue(
+  nodes: Nodes,
+  request: BallotRequest & { readonly position: QueuePosition },
+  callForReadmission: () => void,
+): Promise<AcquireFailure | null> {
+  const { ownership, position, signal } = request;
+  const majority = majorityOf(nodes.all.length);
+  const ballot = new Ballot(
+    nodes,
+    request,
+    (broadcast, indexes) => nodes.enqueue(broadcast, indexes, ownership, position),
+    callForReadmission,
+  );
+  for (;;) {
+    if (signal.aborted) return lose('aborted');
+    if (ownership.isReleased) return lose('held');
+    const turns = ballot.count('turn');
+    if (turns >= majority) {
+      ballot.end();
+      return null;
+    }
+    if (turns + ballot.count('pending') < majority && !mayBeMismatch(ballot.votes)) {
+      return lose(lossReason(ballot.votes, majority));
+    }
+    ballot.askRemaining();
+    await ballot.broadcast.change();
+  }
+
+  function lose(reason: AcquireFailure['reason']): AcquireFailure {
+    ballot.end();
+    if (reason !== 'held' && reason !== 'no-quorum') nodes.giveUp(ownership);
+    const { votes } = ballot;
+    return { ok: false, reason, retryAfterMs: retryAfterMs(votes), nodes: nodes.answers(votes) };
+  }
+}

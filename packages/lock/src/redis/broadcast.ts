@@ -1,0 +1,124 @@
+import type { NodeFailure } from '../core/answers.js';
+import { LATE_MS, type PreferredMajority } from '../core/preferred-majority.js';
+import { noAnswer, type Runtime } from '../runtime/runtime.js';
+import type { Command, Reply } from './calls.js';
+import type { Read, RedisNode } from './node.js';
+
+/** The nodes of a lock service. */
+interface Receivers {
+  readonly all: readonly RedisNode[];
+  readonly preferred: PreferredMajority;
+  readonly runtime: Runtime;
+  after(delayMs: number, callback: () => void): () => void;
+}
+
+/** The answer of a node that was not asked, or has not answered its last command. */
+export interface Pending {
+  readonly answer: 'pending';
+}
+
+const PENDING: Pending = { answer: 'pending' };
+
+/**
+ * The commands of one operation, and the answers of the nodes. Each node has one command at a time.
+ *
+ * A caller reads `answers`, decides, and awaits `change()` if it cannot decide yet.
+ */
+export class Broadcast<Answer extends object> {
+  /** By node. A node that has not answered in time has failed. */
+  readonly answers: (Answer | NodeFailure | Pending)[];
+  /** Whether a node has not answered within `LATE_MS`. */
+  isLate = false;
+  /** Called with every answer, also after `end()`. */
+  onAnswer: ((index: number, answer: Answer | NodeFailure, elapsedMs: number) => void) | null =
+    null;
+  readonly #nodes: Receivers;
+  readonly #limitMs: number;
+  readonly #endMs: number;
+  /** The nodes that are still to answer: a bit for each. */
+  #unanswered = 0;
+  #cancelTimer: (() => void) | null = null;
+  #resolve: (() => void) | null = null;
+
+  /** @param limitMs the time for all answers */
+  constructor(nodes: Receivers, limitMs: number) {
+    this.#nodes = nodes;
+    this.#limitMs = limitMs;
+    this.answers = nodes.all.map(() => PENDING);
+    this.#endMs = nodes.runtime.nowMs() + limitMs;
+  }
+
+  /** Whether all nodes that were asked have answered. */
+  get isAnswered(): boolean {
+    return this.#unanswered === 0;
+  }
+
+  /** @param worthMs the time after which the command is not worth sending any more */
+  send(indexes: readonly number[], command: Command, read: Read<Answer>, worthMs: number): void {
+    const sentMs = this.#nodes.runtime.nowMs();
+    this.#cancelTimer ??= this.#startTimer(Math.max(1, this.#endMs - sentMs));
+    const call = {
+      command,
+      untilMs: sentMs + worthMs,
+      hear: (node: Parameters<Read<Answer>>[2], reply: Reply | Error) => {
+        const elapsedMs = this.#nodes.runtime.nowMs() - sentMs;
+        this.#answer(this.#nodes.all.indexOf(node), node.read(reply, read), elapsedMs);
+      },
+    };
+    for (const index of indexes) {
+      this.answers[index] = PENDING;
+      this.#unanswered |= 1 << index;
+      this.#nodes.all[index]?.send(call);
+    }
+  }
+
+  /** Resolves when an answer has come, a node is late, or `wake` is called. */
+  change(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#resolve = resolve;
+    });
+  }
+
+  wake(): void {
+    this.#resolve?.();
+  }
+
+  /** The operation is decided: from now on nodes may take as long as they like. */
+  end(): void {
+    this.#cancelTimer?.();
+    this.#cancelTimer = null;
+  }
+
+  #answer(index: number, answer: Answer | NodeFailure, elapsedMs: number): void {
+    if (!this.#isUnanswered(index)) return;
+    this.#unanswered ^= 1 << index;
+    if (this.#unanswered === 0) this.end();
+    this.answers[index] = answer;
+    this.onAnswer?.(index, answer, elapsedMs);
+    this.wake();
+  }
+
+  #isUnanswered(index: number): boolean {
+    return (this.#unanswered & (1 << index)) !== 0;
+  }
+
+  #startTimer(leftMs: number): () => void {
+    const lateMs = Math.min(LATE_MS, leftMs);
+    return this.#nodes.after(lateMs, () => this.#late(leftMs - lateMs));
+  }
+
+  #late(leftMs: number): void {
+    this.isLate = true;
+    this.#nodes.all.forEach((_, index) => {
+      if (this.#isUnanswered(index)) this.#nodes.preferred.missed(index);
+    });
+    this.#cancelTimer = this.#nodes.after(leftMs, () => this.#fail());
+    this.wake();
+  }
+
+  #fail(): void {
+    this.#nodes.all.forEach((node, index) => {
+      this.#answer(index, noAnswer(this.#limitMs, node), this.#limitMs);
+    });
+  }
+}

@@ -1,0 +1,160 @@
+import type { NodeAnswer } from '../core/answers.js';
+import type { AcquireFailure } from '../core/failure.js';
+import { decide, isTaken, retryAfterMs } from '../core/tally.js';
+import { validityMs } from '../core/validity.js';
+import type { Nodes, QueuePosition } from '../redis/nodes.js';
+import { Ballot, type BallotRequest } from './ballot.js';
+
+/** The part of the time until now, and the least time, that a split vote may last from now on. */
+const SPLIT_FACTOR = 3;
+const SPLIT_MIN_MS = 50;
+
+export interface AcquisitionRequest extends BallotRequest {
+  readonly ttlMs: number;
+  /** Null for a client that does not wait. */
+  readonly position: QueuePosition | null;
+}
+
+/** A lock that a majority has granted. */
+export interface Granted {
+  readonly ok: true;
+  readonly token: bigint;
+  /** The last of the tokens that are this acquisition's: one for each follower after `token`. */
+  readonly lastToken: bigint;
+  /** On the runtime's monotonic clock. */
+  readonly deadlineMs: number;
+  /** The number of waiters of this process that are next in the queue, and have a token. */
+  readonly followers: number;
+  /** The nodes that were not asked. */
+  readonly unasked: readonly number[];
+  readonly answers: () => readonly NodeAnswer[];
+}
+
+/**
+ * One acquisition: takes the locks of all resources on a majority of the nodes, or none.
+ *
+ * It settles as soon as the votes decide. If it fails, it releases on every node that it asked.
+ * A queued waiter is the exception: it keeps the votes it won. Never rejects.
+ *
+ * @param callForReadmission called when votes show that a node must be readmitted
+ */
+export async function acquire(
+  nodes: Nodes,
+  request: AcquisitionRequest,
+  callForReadmission: () => void,
+): Promise<Granted | AcquireFailure> {
+  const { ownership, ttlMs, position, signal } = request;
+  const startedMs = nodes.runtime.nowMs();
+  const ballot = new Ballot(
+    nodes,
+    request,
+    (broadcast, indexes) => nodes.acquire(broadcast, indexes, ownership, ttlMs, position),
+    callForReadmission,
+  );
+  const split = new SplitVote(nodes, ballot);
+  let isConfirmed = false;
+  try {
+    for (;;) {
+      if (signal.aborted) return lose(nodes, request, ballot, 'aborted');
+      if (ownership.isReleased || split.isOver) return lose(nodes, request, ballot, 'held');
+      const decision = decide(ballot.votes);
+      if (decision.state === 'lost') return lose(nodes, request, ballot, decision.reason);
+      if (decision.state === 'won') {
+        // Redlock's own check, step 3 of the Redis documentation: late votes are worthless.
+        const nowMs = nodes.runtime.nowMs();
+        const validMs = validityMs(ttlMs, nowMs - startedMs);
+        if (validMs <= 0) return lose(nodes, request, ballot, 'too-slow');
+        const { token } = decision;
+        return win(nodes, isConfirmed ? null : position, ballot, token, nowMs + validMs);
+      }
+      if (decision.laggards.length > 0) {
+        nodes.confirm(ballot.broadcast, decision.laggards, ownership, decision.token);
+        isConfirmed = true;
+      }
+      ballot.askRemaining();
+      split.limit();
+      await ballot.broadcast.change();
+    }
+  } finally {
+    split.end();
+    ballot.end();
+  }
+}
+
+/** @param position null if other tokens may lie between the granted ones: there are no followers */
+function win(
+  nodes: Nodes,
+  position: QueuePosition | null,
+  ballot: Ballot,
+  lastToken: bigint,
+  deadlineMs: number,
+): Granted {
+  const { votes, remaining } = ballot;
+  let followers = position?.followersMax ?? 0;
+  const token = lastToken - BigInt(followers);
+  for (const vote of votes) {
+    if (vote.answer !== 'granted' || vote.token !== lastToken) continue;
+    followers = Math.min(followers, vote.followers ?? 0);
+  }
+  return {
+    ok: true,
+    token,
+    lastToken,
+    deadlineMs,
+    followers,
+    unasked: remaining,
+    answers: () => nodes.answers(votes),
+  };
+}
+
+/** Releases on every node that was asked, unless a queued waiter keeps its votes. */
+async function lose(
+  nodes: Nodes,
+  { ownership, position }: AcquisitionRequest,
+  { votes, broadcast }: Ballot,
+  reason: AcquireFailure['reason'],
+): Promise<AcquireFailure> {
+  const failure = {
+    ok: false,
+    reason,
+    nodes: nodes.answers(votes),
+    retryAfterMs: retryAfterMs(votes),
+  } as const;
+  const hasNone = broadcast.isAnswered && !votes.some(({ answer }) => answer === 'granted');
+  // If a majority holds the lock for another, our votes would only be in the way.
+  const keeps = reason === 'held' && position !== null && (hasNone || !isTaken(votes));
+  if (!keeps) nodes.giveUp(ownership);
+  // The next acquisition must not share a script with this release: no other client would ever get
+  // between the two.
+  await new Promise<void>((resolve) => nodes.runtime.soon(resolve));
+  return failure;
+}
+
+/** Split vote: no client has a majority, so waiting for the remaining nodes would block all. */
+class SplitVote {
+  isOver = false;
+  readonly #nodes: Nodes;
+  readonly #ballot: Ballot;
+  #cancel: (() => void) | null = null;
+
+  constructor(nodes: Nodes, ballot: Ballot) {
+    this.#nodes = nodes;
+    this.#ballot = ballot;
+  }
+
+  /** Limits the time of a split vote, if this is one. */
+  limit(): void {
+    const ballot = this.#ballot;
+    if (ballot.remaining.length > 0 || this.#cancel) return;
+    if (!ballot.has('held') || !ballot.has('granted')) return;
+    const limitMs = Math.max(SPLIT_MIN_MS, SPLIT_FACTOR * ballot.elapsedMs);
+    this.#cancel = this.#nodes.after(limitMs, () => {
+      this.isOver = true;
+      ballot.broadcast.wake();
+    });
+  }
+
+  end(): void {
+    this.#cancel?.();
+  }
+}

@@ -1,0 +1,98 @@
+import type { VoteReply } from '../core/answers.js';
+import { callsForAdmission, type Vote } from '../core/tally.js';
+import type { Broadcast } from '../redis/broadcast.js';
+import type { Nodes, Ownership } from '../redis/nodes.js';
+import { onAbort } from '../runtime/runtime.js';
+
+/** One request for votes: its sender, and the time for all answers. */
+export interface BallotRequest {
+  readonly ownership: Ownership;
+  readonly limitMs: number;
+  readonly signal: AbortSignal;
+}
+
+/** Votes that show that a node is in order: the others are no reason to ask more nodes. */
+const IN_ORDER: ReadonlySet<VoteReply['answer']> = new Set(['granted', 'held', 'turn']);
+
+/** The votes of the nodes: of the preferred majority first, then of the remaining nodes. */
+export class Ballot {
+  readonly broadcast: Broadcast<VoteReply>;
+  /** The nodes that were not asked. */
+  remaining: readonly number[];
+  readonly #nodes: Nodes;
+  readonly #startedMs: number;
+  readonly #send: (broadcast: Broadcast<VoteReply>, indexes: readonly number[]) => void;
+  readonly #callForReadmission: () => void;
+  readonly #ignoreAbort: () => void;
+  #isRefused = false;
+  /** The time that a majority of all nodes took; null before that, or if not all were asked. */
+  #decidedMs: number | null = null;
+
+  /**
+   * @param send sends the request to these nodes
+   * @param callForReadmission called when votes show that a node must be readmitted
+   */
+  constructor(
+    nodes: Nodes,
+    { ownership, limitMs, signal }: BallotRequest,
+    send: (broadcast: Broadcast<VoteReply>, indexes: readonly number[]) => void,
+    callForReadmission: () => void,
+  ) {
+    const { preferred, runtime } = nodes;
+    this.#nodes = nodes;
+    this.#send = send;
+    this.#callForReadmission = callForReadmission;
+    this.#startedMs = runtime.nowMs();
+    this.broadcast = nodes.broadcast(limitMs);
+    this.broadcast.onAnswer = (index, vote, elapsedMs) => this.#note(index, vote, elapsedMs);
+    this.#ignoreAbort = onAbort(signal, () => this.broadcast.wake());
+    const chosen = preferred.choose(ownership.resources[0] ?? '', this.#startedMs);
+    // A queued waiter also asks all nodes that have its position.
+    const first =
+      ownership.asked.length === 0 ? chosen : [...new Set([...ownership.asked, ...chosen])];
+    this.remaining =
+      first === preferred.all ? [] : preferred.all.filter((index) => !first.includes(index));
+    if (!signal.aborted && !ownership.isReleased) send(this.broadcast, first);
+  }
+
+  get votes(): readonly Vote[] {
+    return this.broadcast.answers;
+  }
+
+  get elapsedMs(): number {
+    return this.#nodes.runtime.nowMs() - this.#startedMs;
+  }
+
+  has(answer: Vote['answer']): boolean {
+    return this.votes.some((vote) => vote.answer === answer);
+  }
+
+  count(answer: Vote['answer']): number {
+    return this.votes.filter((vote) => vote.answer === answer).length;
+  }
+
+  /** Asks the remaining nodes if one is late, one is not in order, or all asked have answered. */
+  askRemaining(): void {
+    const { broadcast, remaining } = this;
+    if (remaining.length === 0) return;
+    if (!broadcast.isLate && !broadcast.isAnswered && !this.#isRefused) return;
+    this.remaining = [];
+    this.#send(broadcast, remaining);
+  }
+
+  /** To be called once the votes have decided. */
+  end(): void {
+    if (this.remaining.length === 0) this.#decidedMs = this.elapsedMs;
+    this.#ignoreAbort();
+    this.broadcast.end();
+  }
+
+  /** Takes note of a vote, also of one that comes after the decision. */
+  #note(index: number, vote: VoteReply, elapsedMs: number): void {
+    const { preferred } = this.#nodes;
+    if (!IN_ORDER.has(vote.answer)) this.#isRefused = true;
+    if (IN_ORDER.has(vote.answer)) preferred.voted(index, elapsedMs, this.#decidedMs);
+    else if (vote.answer !== 'not-held') preferred.missed(index);
+    if (callsForAdmission(this.votes, index)) this.#callForReadmission();
+  }
+}

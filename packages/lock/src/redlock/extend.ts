@@ -1,0 +1,91 @@
+import type { Given } from '../core/answers.js';
+import type { AcquireFailure } from '../core/failure.js';
+import { mismatchIn } from '../core/mismatch.js';
+import { consistentQuorum, majorityOf } from '../core/quorum.js';
+import { callsForAdmission } from '../core/tally.js';
+import { validityMs } from '../core/validity.js';
+import type { Broadcast } from '../redis/broadcast.js';
+import type { Nodes, Ownership } from '../redis/nodes.js';
+import type { ExtendReply } from '../redis/replies.js';
+
+/** `deadlineMs` is on the runtime's monotonic clock. */
+export type ExtendOutcome = { readonly ok: true; readonly deadlineMs: number } | AcquireFailure;
+
+/** The facts that an extension shows beside its outcome, also by answers that come later. */
+export interface ExtendListener {
+  /** A node has no vote, or one that does not count. */
+  readonly callForReadmission: () => void;
+  /** A node votes, but does not hold the lease, and nobody else holds the locks there. */
+  readonly onFree: (index: number, given: Given) => void;
+}
+
+/**
+ * Asks all nodes to give the lease `ttlMs` from now on. Settles as soon as they have decided.
+ * Never rejects.
+ */
+export async function extendOnAll(
+  nodes: Nodes,
+  ownership: Ownership,
+  ttlMs: number,
+  listener: ExtendListener | null = null,
+): Promise<ExtendOutcome> {
+  const startedMs = nodes.runtime.nowMs();
+  const broadcast = nodes.extend(ownership, ttlMs);
+  const { answers } = broadcast;
+  broadcast.onAnswer = (index, answer) => {
+    if (callsForAdmission(answers, index)) listener?.callForReadmission();
+    if (answer.answer === 'not-held' && answer.given) listener?.onFree(index, answer.given);
+  };
+  for (;;) {
+    const result = decideExtension(answers);
+    if (result !== null) {
+      broadcast.end();
+      const nowMs = nodes.runtime.nowMs();
+      return result === 'extended'
+        ? { ok: true, deadlineMs: nowMs + validityMs(ttlMs, nowMs - startedMs) }
+        : { ok: false, reason: result, nodes: nodes.answers(answers), retryAfterMs: 0 };
+    }
+    await broadcast.change();
+  }
+}
+
+function decideExtension(
+  answers: Broadcast<ExtendReply>['answers'],
+): 'extended' | AcquireFailure['reason'] | null {
+  const majority = majorityOf(answers.length);
+  const extended = answers.flatMap((reply, index) =>
+    reply.answer === 'extended' ? [{ index, ...reply }] : [],
+  );
+  // An old master, or a node before it lost its memory, may extend what its successor has forgotten.
+  if (consistentQuorum(extended, majority)) return 'extended';
+  const count = (answer: string): number =>
+    answers.filter((reply) => reply.answer === answer).length;
+  if (count('not-held') > answers.length - majority) return 'lost';
+  const mismatch = mismatchIn(answers);
+  if (mismatch) return mismatch;
+  if (count('pending') > 0) return null;
+  return count('ttl-too-long') > 0 ? 'ttl-too-long' : 'no-quorum';
+}
+
+/**
+ * Brings a lease back to nodes that lack it while nobody else holds the locks there, according to
+ * their answers to EXTEND or BACKFILL.
+ *
+ * Invariant: a majority extends the lease *after* these nodes reported their numbers. What they had
+ * granted until then belongs to no lease after this one: that majority would not hold this one any
+ * more. A node takes the lease only if it has granted nothing since; see its script.
+ *
+ * @param given the answers of those nodes
+ */
+export async function bringBack(
+  nodes: Nodes,
+  ownership: Ownership,
+  given: ReadonlyMap<number, Given>,
+  ttlMs: number,
+): Promise<void> {
+  if (ownership.isReleased) return;
+  const extended = await extendOnAll(nodes, ownership, ttlMs);
+  if (!extended.ok || ownership.isReleased) return;
+  if (extended.deadlineMs <= nodes.runtime.nowMs()) return;
+  for (const [index, one] of given) void nodes.backfill([index], ownership, one, ttlMs);
+}

@@ -1,0 +1,149 @@
+import type { Given } from '../core/answers.js';
+import { failureError } from '../core/failure.js';
+import { nodeTimeoutMs } from '../core/validity.js';
+import type { ClaimResult, LeaseClaim, ReleaseOutcome } from '../lease/transport.js';
+import type { Nodes, Ownership } from '../redis/nodes.js';
+import type { AcquisitionRequest, Granted } from './acquire.js';
+import { Backfill } from './backfill.js';
+import { bringBack, extendOnAll } from './extend.js';
+import { release } from './release.js';
+
+/** The part of its time that a lease must have left to be handed over: it was asked for in full. */
+const HAND_OVER_PART_MIN = 0.9;
+
+/** A waiter of this process that may get the lock without the nodes. */
+export interface Successor {
+  readonly ownership: Ownership;
+  /** Whether it is queued, and has taken nothing. */
+  readonly isWaiting: boolean;
+  /** Whether it waits for one resource alone, for a lease of this TTL. */
+  wants(ttlMs: number): boolean;
+  handOver(claim: LeaseClaim): void;
+}
+
+/** The facts of a lock that the nodes hold for this process. */
+export interface HeldLockFacts {
+  readonly ownership: Ownership;
+  readonly ttlMs: number;
+  readonly token: bigint;
+  /** On the runtime's monotonic clock. */
+  readonly deadlineMs: number;
+  /** Null if all nodes were asked. */
+  readonly backfill: Backfill | null;
+  /** The waiters that are next in the queue. Each has the next higher token. */
+  readonly successors: readonly Successor[];
+}
+
+/**
+ * A lock that the nodes hold for this process. Its release hands it over to the first successor
+ * that still waits. The nodes see one owner id meanwhile, and the last successor releases it there.
+ */
+export class HeldLock implements LeaseClaim {
+  readonly #nodes: Nodes;
+  readonly #facts: HeldLockFacts;
+  readonly #callForReadmission: () => void;
+  #successors: readonly Successor[];
+  /** The successor's own ownership, under which the nodes hold nothing any more. */
+  #handedOverTo: Ownership | null = null;
+
+  /** @param callForReadmission called when an extension shows that a node must be readmitted */
+  constructor(nodes: Nodes, facts: HeldLockFacts, callForReadmission: () => void) {
+    this.#nodes = nodes;
+    this.#facts = facts;
+    this.#callForReadmission = callForReadmission;
+    this.#successors = facts.successors;
+  }
+
+  get owner(): string {
+    return this.#facts.ownership.owner;
+  }
+
+  get resources(): readonly string[] {
+    return this.#facts.ownership.resources;
+  }
+
+  get token(): bigint {
+    return this.#facts.token;
+  }
+
+  get deadlineMs(): number {
+    return this.#facts.deadlineMs;
+  }
+
+  /** Other processes may release by the owner id from now on, so there is no hand-over. */
+  share(): string {
+    if (this.#handedOverTo) return this.#handedOverTo.owner;
+    this.#successors = [];
+    this.#facts.backfill?.share();
+    return this.owner;
+  }
+
+  async extend(ttlMs: number): Promise<number> {
+    const { ownership, backfill } = this.#facts;
+    this.#successors = [];
+    void backfill?.send(ttlMs);
+    let free = new Map<number, Given>();
+    let isExtended = false;
+    const bringBackToFree = (): void => {
+      const given = free;
+      free = new Map();
+      if (given.size > 0) void bringBack(this.#nodes, ownership, given, ttlMs);
+    };
+    const extended = await extendOnAll(this.#nodes, ownership, ttlMs, {
+      callForReadmission: this.#callForReadmission,
+      onFree: (index, given) => {
+        free.set(index, given);
+        if (isExtended) bringBackToFree();
+      },
+    });
+    if (extended.ok) {
+      isExtended = true;
+      bringBackToFree();
+      backfill?.extended(extended.deadlineMs);
+      return extended.deadlineMs;
+    }
+    // A minority that may still hold it would only be in the way of the next holder.
+    if (extended.reason === 'lost') void this.release();
+    throw failureError(extended, ownership.resources, 0);
+  }
+
+  async release(): Promise<ReleaseOutcome> {
+    if (this.#handOver()) return 'released';
+    const { ownership, backfill, ttlMs, deadlineMs } = this.#facts;
+    backfill?.end();
+    const isOver = this.#nodes.runtime.nowMs() >= deadlineMs;
+    return release(this.#nodes, ownership, nodeTimeoutMs(ttlMs), isOver);
+  }
+
+  #handOver(): boolean {
+    const { ttlMs, deadlineMs, token, ownership, backfill } = this.#facts;
+    const at = this.#successors.findIndex(({ isWaiting }) => isWaiting);
+    const successor = this.#successors[at];
+    if (!successor?.wants(ttlMs)) return false;
+    if (deadlineMs - this.#nodes.runtime.nowMs() < HAND_OVER_PART_MIN * ttlMs) return false;
+    this.#handedOverTo = successor.ownership;
+    this.#nodes.handOver(ownership, successor.ownership);
+    backfill?.begin();
+    const next = {
+      ...this.#facts,
+      token: token + 1n,
+      successors: this.#successors.slice(at + 1),
+    };
+    successor.handOver(new HeldLock(this.#nodes, next, this.#callForReadmission));
+    return true;
+  }
+}
+
+/** The claim of a lock that was just granted. */
+export function claimOf(
+  nodes: Nodes,
+  { ownership, ttlMs }: AcquisitionRequest,
+  { token, lastToken, deadlineMs, unasked, answers }: Granted,
+  successors: readonly Successor[],
+  callForReadmission: () => void,
+): ClaimResult {
+  const backfill =
+    unasked.length > 0 ? new Backfill(nodes, ownership, lastToken, deadlineMs, unasked) : null;
+  const facts = { ownership, ttlMs, token, deadlineMs, backfill, successors };
+  return { ok: true, claim: new HeldLock(nodes, facts, callForReadmission), answers };
+}

@@ -1,0 +1,38 @@
+import { majorityOf } from '../core/quorum.js';
+import type { ReleaseOutcome } from '../lease/transport.js';
+import type { Nodes, Ownership } from '../redis/nodes.js';
+
+/**
+ * Releases on the nodes that were asked. Settles once a majority has decided. Never rejects.
+ *
+ * The nodes that were never asked count as free, unless the lease is over. So the slowest of a bare
+ * majority is not waited for.
+ *
+ * @param isOver whether the lease is over: others may have held the lock since
+ */
+export async function release(
+  nodes: Nodes,
+  ownership: Ownership,
+  limitMs: number,
+  isOver: boolean,
+): Promise<ReleaseOutcome> {
+  const total = nodes.all.length;
+  const majority = majorityOf(total);
+  const broadcast = nodes.release(ownership, limitMs, isOver);
+  const unasked = total - ownership.asked.length;
+  for (;;) {
+    const count = (answer: string): number =>
+      broadcast.answers.filter((reply) => reply.answer === answer).length;
+    const [released, notHeld] = [count('released'), count('not-held')];
+    const isFree = !isOver && notHeld === 0 && released + unasked >= majority;
+    if (isFree || released >= majority) return end('released');
+    if (notHeld > 0 && notHeld + unasked > total - majority) return end('expired');
+    if (broadcast.isAnswered) return end('unknown');
+    await broadcast.change();
+  }
+
+  function end(outcome: ReleaseOutcome): ReleaseOutcome {
+    broadcast.end();
+    return outcome;
+  }
+}
