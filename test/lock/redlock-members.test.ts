@@ -205,7 +205,7 @@ describe('three of five servers that belong to another service', () => {
     });
   });
 
-  test('are the error where only the admission sees them: of four nodes, two are new and two are not', async () => {
+  test('are the error where only the readmission sees them: of four nodes, two are new and two are not', async () => {
     await votingEverywhere(named('ab'), service.nodes.slice(0, 2));
     // The new ones, which are asked as all others are, answer first.
     const links = await Promise.all([0, 1].map((at) => TcpProxy.start(server(at))));

@@ -12,7 +12,7 @@ export interface Mutant {
 
 const tally = '/core/tally.ts';
 const quorum = '/core/quorum.ts';
-const admission = '/core/admission.ts';
+const readmission = '/core/readmission.ts';
 
 export const mutants: readonly Mutant[] = [
   {
@@ -28,7 +28,7 @@ export const mutants: readonly Mutant[] = [
     excuse:
       'a second line: CONFIRM gives no token twice, and whose lock has expired on a node has used up the time of its lease',
   },
-  { name: 'no admission check', flaw: 'no-admission-check' },
+  { name: 'no readmission check', flaw: 'no-admission-check' },
   { name: 'a replica that can be written votes', flaw: 'replica-votes' },
   { name: 'floor not restored', flaw: 'floor-not-restored' },
   {
@@ -41,7 +41,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'roster not restored',
     patch: {
-      file: admission,
+      file: readmission,
       replace: [
         [
           'roster: Array.from({ length: nodeCount }, (_, index) => latestOf(index)),',
@@ -53,7 +53,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'promises from superseded incarnations accepted',
     patch: {
-      file: admission,
+      file: readmission,
       replace: [
         [
           'if (consistentQuorum(voters, majorityOf(inspections.length))) {',

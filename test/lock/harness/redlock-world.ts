@@ -19,7 +19,7 @@ const FENCE_TTL_MS = 1_800_000;
 /**
  * By then somebody holds the lock again, once a majority of the servers answers, or all of them where no majority kept its
  * memory; and by then a node votes again. It is what docs/tokens.md says, the longest lease granted and a retry, added up at its
- * worst: a lease that its holder left (300 ms); the wait of a node that may have forgotten one (300 ms); a round of admission
+ * worst: a lease that its holder left (300 ms); the wait of a node that may have forgotten one (300 ms); a round of readmission
  * under way that waits for a server which was away (2,000 ms), and the pause after it (375 ms); and two seconds for a machine that
  * does other things, too.
  */

@@ -76,7 +76,7 @@ function tooFew(nodes: readonly NodeAnswer[]): string {
   return differences === '' ? 'too few nodes voted' : `too few nodes voted; ${differences}`;
 }
 
-/** Why nodes failed: the error of one, or all of them in one. */
+/** The error of the node that failed, or all errors in one. */
 function causeOf(nodes: readonly NodeAnswer[]): { readonly cause?: Error } {
   const errors = nodes.flatMap(({ error }) => (error ? [error] : []));
   const [only] = errors;

@@ -1,11 +1,11 @@
-/** How many errors behind each other are shown: nobody reads more, and causes may go round in a circle. */
+/** The number of nested causes that are shown. Causes may form a circle. */
 const DEPTH_MAX = 5;
 
 /**
  * The JSON of an error.
  *
- * @param own its fields that may be shown: those of foreign errors may hold requests, settings and passwords
- * @param depth how many errors it is the cause of
+ * @param own the fields that may be shown: fields of foreign errors may hold passwords
+ * @param depth the number of errors that it is the cause of
  */
 export function errorJson(error: Error, own: object = {}, depth = 0): object {
   const { name, message, cause } = error;

@@ -31,7 +31,7 @@ export function mismatchIn(answers: readonly Answered[]): Mismatch | null {
     : 'config-mismatch';
 }
 
-/** Whether the nodes that have not answered decide if no majority is left. */
+/** True if the pending answers decide whether a majority is left. */
 export function mayBeMismatch(answers: readonly Answered[]): boolean {
   if (!answers.some(isSetUpOtherwise) || mismatchIn(answers)) return false;
   const atWorst = answers.map((one) =>
@@ -41,7 +41,7 @@ export function mayBeMismatch(answers: readonly Answered[]): boolean {
 }
 
 /**
- * Both sides of each mismatch, the difference, and what to do; '' where there is none.
+ * Both sides of each mismatch, the difference, and the remedy; '' if there is no mismatch.
  *
  * @param nodes all nodes of this client, by its own names
  */
@@ -71,7 +71,7 @@ function differentVersions(nodes: readonly NodeAnswer[]): string[] {
   ];
 }
 
-/** `node a was …, nodes b and c were …`: those of which the same is said together. */
+/** `node a was …, nodes b and c were …`: nodes with the same text together. */
 function grouped(
   nodes: readonly NodeAnswer[],
   describe: (node: NodeAnswer) => string,

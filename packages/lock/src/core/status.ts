@@ -1,8 +1,8 @@
-import type { Inspection } from './admission.js';
 import type { MismatchReply } from './answers.js';
 import { withJson } from './json.js';
 import { describeMismatch, STORAGE_VERSION } from './mismatch.js';
 import { supersededIn } from './quorum.js';
+import type { Inspection } from './readmission.js';
 
 /** The memory of a node's server. */
 interface NodeMemory {

@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest';
 import { majorityOf } from './quorum.js';
-import { callsForAdmission, decide, retryAfterMs, type Vote } from './tally.js';
+import { callsForReadmission, decide, retryAfterMs, type Vote } from './tally.js';
 
 const error = new Error('connection refused');
 
 function anyCalls(votes: readonly Vote[]): boolean {
-  return votes.some((_, index) => callsForAdmission(votes, index));
+  return votes.some((_, index) => callsForReadmission(votes, index));
 }
 
 const one = { generation: 1, incarnation: 'one' };

@@ -71,7 +71,7 @@ export function decide(votes: readonly Vote[]): Decision {
  * Whether the answer of the node at this place shows that it, or another one, has no vote, or one that does not count beside
  * another's. Votes are answers that name their voter.
  */
-export function callsForAdmission(answers: readonly (Vote | Cast)[], index: number): boolean {
+export function callsForReadmission(answers: readonly (Vote | Cast)[], index: number): boolean {
   const vote = answers[index];
   if (!vote || !('roster' in vote)) return vote?.answer === 'not-voting';
   for (let at = 0; at < answers.length; at += 1) {

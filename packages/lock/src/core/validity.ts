@@ -1,4 +1,4 @@
-// The clocks of two machines may run at different speeds, and nodes tell a lease's end in whole milliseconds.
+// The clocks of two machines may run at different speeds, and a node's times are whole milliseconds.
 // The fraction and the constant are those of the Redis documentation's Redlock page.
 const DRIFT_FRACTION = 0.01;
 const DRIFT_CONSTANT_MS = 2;
@@ -9,21 +9,21 @@ export function driftMs(ttlMs: number): number {
 }
 
 /**
- * Milliseconds for which a lease may be relied on, from the moment the last vote was read; 0 or less: not at all.
+ * Milliseconds for which a lease may be relied on, from the last vote on; 0 or less: not at all.
  *
- * `elapsedMs` must be monotonic and count from before the first request was sent: a node's own time to live may have
- * begun as early as that.
+ * `elapsedMs` must be monotonic and count from before the first request was sent: a node's own time
+ * to live may have begun then.
  */
 export function validityMs(ttlMs: number, elapsedMs: number): number {
   return ttlMs - elapsedMs - driftMs(ttlMs);
 }
 
-/** Milliseconds after which no node is waited for any longer. */
+/** The longest time in milliseconds for the answer of a node. */
 export const NODE_TIMEOUT_MAX_MS = 2_000;
 
 /**
- * Milliseconds after which a node that has not answered counts as unreachable: long enough that a busy node still votes,
- * short enough that half of the lease is left where a majority answered only just in time.
+ * Milliseconds after which a silent node counts as unreachable. A busy node can still vote in that
+ * time. If a majority answers just in time, half of the lease is left.
  */
 export function nodeTimeoutMs(ttlMs: number): number {
   return Math.min(NODE_TIMEOUT_MAX_MS, Math.ceil(ttlMs / 2));

@@ -1,4 +1,4 @@
-import type { Admission, Claim, Inspection } from '../core/admission.js';
+import type { Claim, Inspection, Readmission } from '../core/readmission.js';
 import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import type { Runtime } from '../runtime/runtime.js';
 import { asError, type Call, Calls, Command, type Reply, Tick } from './calls.js';
@@ -120,11 +120,11 @@ export class RedisNode {
   admit(
     seen: Inspection,
     generation: number,
-    admission: Admission,
+    readmission: Readmission,
     quarantineMs: number,
   ): Promise<AdmitReply> {
     const { maxTtlMs } = this.#options;
-    const { roster, floor, longestMs } = admission;
+    const { roster, floor, longestMs } = readmission;
     const life = [seen.history, seen.incarnation, generation];
     const known = [rosterText(roster), floor.toString(), longestMs];
     const values = [...life, ...known, maxTtlMs, quarantineMs, ...this.#names];

@@ -1,6 +1,6 @@
-import type { Inspection, Promised } from '../core/admission.js';
 import type { MismatchReply, NodeFailure, VoteReply } from '../core/answers.js';
 import type { Roster, Voter } from '../core/quorum.js';
+import type { Inspection, Promised } from '../core/readmission.js';
 import type { NodeReport } from '../core/status.js';
 import { type Reply, unexpected } from './calls.js';
 

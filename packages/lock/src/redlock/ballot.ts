@@ -1,5 +1,5 @@
 import type { VoteReply } from '../core/answers.js';
-import { callsForAdmission, type Vote } from '../core/tally.js';
+import { callsForReadmission, type Vote } from '../core/tally.js';
 import type { Broadcast } from '../redis/broadcast.js';
 import type { Nodes, Ownership } from '../redis/nodes.js';
 import { onAbort } from '../runtime/runtime.js';
@@ -93,6 +93,6 @@ export class Ballot {
     if (!IN_ORDER.has(vote.answer)) this.#isRefused = true;
     if (IN_ORDER.has(vote.answer)) preferred.voted(index, elapsedMs, this.#decidedMs);
     else if (vote.answer !== 'not-held') preferred.missed(index);
-    if (callsForAdmission(this.votes, index)) this.#callForReadmission();
+    if (callsForReadmission(this.votes, index)) this.#callForReadmission();
   }
 }

@@ -2,7 +2,7 @@ import type { Given } from '../core/answers.js';
 import type { AcquireFailure } from '../core/failure.js';
 import { mismatchIn } from '../core/mismatch.js';
 import { consistentQuorum, majorityOf } from '../core/quorum.js';
-import { callsForAdmission } from '../core/tally.js';
+import { callsForReadmission } from '../core/tally.js';
 import { validityMs } from '../core/validity.js';
 import type { Broadcast } from '../redis/broadcast.js';
 import type { Nodes, Ownership } from '../redis/nodes.js';
@@ -33,7 +33,7 @@ export async function extendOnAll(
   const broadcast = nodes.extend(ownership, ttlMs);
   const { answers } = broadcast;
   broadcast.onAnswer = (index, answer) => {
-    if (callsForAdmission(answers, index)) listener?.callForReadmission();
+    if (callsForReadmission(answers, index)) listener?.callForReadmission();
     if (answer.answer === 'not-held' && answer.given) listener?.onFree(index, answer.given);
   };
   for (;;) {

@@ -14,8 +14,8 @@ export type NodeConfig =
       readonly name: string;
       readonly client: RedisClient;
       /**
-       * Says that the node loses nothing it has acknowledged: `appendonly yes` with `appendfsync always`. After a restart it
-       * then votes again at once, instead of waiting until every lease is over that it may have forgotten.
+       * Says that the node loses nothing it has acknowledged: `appendonly yes` with
+       * `appendfsync always`. It then votes again at once after a restart, without a recovery wait.
        * @default false
        */
       readonly durable?: boolean;

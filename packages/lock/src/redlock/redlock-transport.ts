@@ -20,8 +20,8 @@ import type { RedisNode } from '../redis/node.js';
 import { Nodes, Ownership } from '../redis/nodes.js';
 import { inTime, nobody, type Runtime, unlessAborted } from '../runtime/runtime.js';
 import { acquire } from './acquire.js';
-import type { Admissions } from './admission.js';
 import { claimOf, HeldLock } from './held-lock.js';
+import type { Readmissions } from './readmission.js';
 
 /** The Redlock algorithm over Redis nodes, with readmission and the wait queue. */
 export class RedlockTransport implements LockTransport, WaiterContext {
@@ -30,22 +30,22 @@ export class RedlockTransport implements LockTransport, WaiterContext {
   readonly localQueue: LocalQueue<QueuedWaiter>;
   readonly callForReadmission: () => void;
   readonly #options: ResolvedOptions;
-  readonly #admissions: Admissions;
+  readonly #readmissions: Readmissions;
 
   constructor(
     nodes: readonly RedisNode[],
     clients: readonly NodeClient[],
     options: ResolvedOptions,
-    admissions: Admissions,
+    readmissions: Readmissions,
     runtime: Runtime,
   ) {
     this.nodes = new Nodes(nodes, options, runtime);
-    this.callForReadmission = () => admissions.call();
+    this.callForReadmission = () => readmissions.call();
     this.localQueue = new LocalQueue(runtime);
     const channel = `${options.keyPrefix}turn:${runtime.uniqueId()}`;
     this.wakeUps = new WakeUps(clients, channel, runtime);
     this.#options = options;
-    this.#admissions = admissions;
+    this.#readmissions = readmissions;
   }
 
   acquire(request: AcquireRequest): Promise<ClaimResult> {
@@ -79,7 +79,7 @@ export class RedlockTransport implements LockTransport, WaiterContext {
   }
 
   async close(): Promise<void> {
-    this.#admissions.close();
+    this.#readmissions.close();
     await this.localQueue.releaseHandedOver();
     this.wakeUps.close();
   }
@@ -107,14 +107,14 @@ export class RedlockTransport implements LockTransport, WaiterContext {
     const { all, runtime } = this.nodes;
     const leftMs = Math.max(1, untilMs - runtime.nowMs());
     const answer = await unlessAborted(
-      inTime(runtime, nobody, this.#admissions.admit(), leftMs),
+      inTime(runtime, nobody, this.#readmissions.admit(), leftMs),
       signal,
     );
     if (answer === null) {
       return { ok: false, reason: 'aborted', nodes: this.nodes.answers([]), retryAfterMs: 0 };
     }
     const isLate = 'answer' in answer;
-    const round = isLate ? this.#admissions.last : answer;
+    const round = isLate ? this.#readmissions.last : answer;
     const majority = majorityOf(all.length);
     if (round === null || (isLate && round.voting.length >= majority)) {
       return { ...failure, hint: UNDER_WAY };

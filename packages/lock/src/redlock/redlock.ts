@@ -7,8 +7,8 @@ import { LockService } from '../lease/lock-service.js';
 import { Tick } from '../redis/calls.js';
 import { RedisNode } from '../redis/node.js';
 import { checkRuntime, type Runtime, systemRuntime } from '../runtime/runtime.js';
-import { type AdmissionOutcome, Admissions, outcomeOf } from './admission.js';
 import { type NodeConfig, nameNodes } from './node-names.js';
+import { type AdmissionOutcome, outcomeOf, Readmissions } from './readmission.js';
 import { RedlockTransport } from './redlock-transport.js';
 import { statusOf } from './status.js';
 
@@ -33,7 +33,7 @@ const CONFIG_FIELDS = ['nodes', 'maxTtlMs', 'keyPrefix', 'fenceTtlMs', 'firstTok
 export class Redlock extends LockService {
   readonly #nodes: readonly RedisNode[];
   readonly #runtime: Runtime;
-  readonly #admissions: Admissions;
+  readonly #readmissions: Readmissions;
 
   /** @throws {LockArgumentError} a node has no name, two have the same, or an option is out of range */
   constructor(config: RedlockConfig, runtime: Runtime = systemRuntime) {
@@ -51,13 +51,13 @@ export class Redlock extends LockService {
       const service = { ...options, members: `${STORAGE_VERSION} ${digest}`, names };
       return new RedisNode(node, service, runtime, tick);
     });
-    const admissions = new Admissions(nodes, options, runtime);
+    const readmissions = new Readmissions(nodes, options, runtime);
     const clients = named.map(({ client }) => client);
-    const transport = new RedlockTransport(nodes, clients, options, admissions, runtime);
+    const transport = new RedlockTransport(nodes, clients, options, readmissions, runtime);
     super('Redlock', options.maxTtlMs, transport, runtime);
     this.#nodes = nodes;
     this.#runtime = runtime;
-    this.#admissions = admissions;
+    this.#readmissions = readmissions;
   }
 
   /**
@@ -96,7 +96,7 @@ export class Redlock extends LockService {
     }
     const index = node === null ? null : this.#nodes.findIndex(({ name }) => name === node);
     if (index === -1) throw new LockArgumentError(`no node has that name node=${String(node)}`);
-    const round = await (force ? this.#admissions.force({ index }) : this.#admissions.admit());
+    const round = await (force ? this.#readmissions.force({ index }) : this.#readmissions.admit());
     return outcomeOf(round, this.#nodes.length, index, force);
   }
 }

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { LockArgumentError } from '../core/errors.js';
 import { checkFields } from '../core/options.js';
 
-/** Where time and chance come from. Tests and the simulation give their own; nothing else here reads a clock. */
+/** The source of time and chance. Nothing else in this package reads a clock. */
 export interface Runtime {
   /** Monotonic milliseconds: for durations, deadlines and validity. */
   nowMs(): number;
@@ -10,16 +10,16 @@ export interface Runtime {
   wallClockMs(): number;
   /** A number from 0 up to but not including 1. */
   random(): number;
-  /** A fresh name that nobody ever had, of 122 random bits. */
+  /** A new name of 122 random bits. */
   uniqueId(): string;
   /**
-   * Runs `callback` once everything that is ready to run has run: for who was called by an answer, before anything new is read from the
-   * network; for who was called by a timer, after all that has come by then was read.
+   * Runs `callback` after everything that is ready to run. If an answer's callback calls it, nothing
+   * new is read from the network before. If a timer calls it, all that has arrived is read before.
    */
   soon(callback: () => void): void;
   /**
    * Runs `callback` once after `delayMs`, unless the returned function is called before.
-   * With `background` it does not keep a process alive that has nothing else to do.
+   * With `background`, it does not keep the process alive.
    */
   after(delayMs: number, callback: () => void, background?: 'background'): () => void;
 }
@@ -39,19 +39,22 @@ export const systemRuntime: Runtime = {
 
 const PARTS = Object.keys(systemRuntime);
 
-/** That it is none: node-redlock takes its settings at that place. */
+/** Refuses anything else: node-redlock takes its settings at that place. */
 export function checkRuntime(runtime: unknown): void {
   if (runtime instanceof Object && PARTS.every((part) => part in runtime)) return;
   checkFields('the second argument, a Runtime for tests', runtime, PARTS);
   throw new LockArgumentError(`a Runtime has the functions ${PARTS.join(', ')}`);
 }
 
-/** As `runtime.after`, for what answers call off: a process that stood still reads those that have come before it takes them for late. */
+/**
+ * As `runtime.after`, for a timer that answers cancel. A process that stood still reads the answers
+ * that have arrived before the timer rings.
+ */
 export function afterReading(runtime: Runtime): Runtime['after'] {
   return (delayMs, callback, background) => {
     let isOff = false;
     const ring = (): void => {
-      // What was read since the timer fired may have called it off.
+      // An answer that was read since the timer fired may have cancelled it.
       if (!isOff) callback();
     };
     const cancel = runtime.after(delayMs, () => runtime.soon(ring), background);
@@ -85,15 +88,15 @@ export function sleep(
   });
 }
 
-/** Who did not answer in time. */
+/** A node that has not answered in time. */
 export interface Silent {
-  /** What its client says of the connection, for the message. */
+  /** The state of its connection, for the message. */
   readonly state: string;
-  /** The error with its cause, where that is known. */
+  /** The error with its cause, if that is known. */
   explained(error: Error): Error;
 }
 
-/** Where no client stands behind what is waited for. */
+/** Stands for no node. */
 export const nobody: Silent = { state: '', explained: (error) => error };
 
 export function noAnswer(
@@ -105,7 +108,7 @@ export function noAnswer(
 }
 
 /**
- * The reply of a node, or that it did not come within `limitMs`. The request itself goes on: it may still be carried out.
+ * The reply of a node, or an error after `limitMs`. The request may still be carried out.
  */
 export function inTime<Reply>(
   runtime: Runtime,
@@ -123,16 +126,16 @@ export function inTime<Reply>(
 }
 
 /**
- * Who is to hear of an abort, in a ring with the others. Where things come and go all the time, a `Set` or a `Map` keeps them from every
- * minor garbage collection: its tables refer to each other, from one that is old to all that came after it.
+ * A listener for an abort, in a ring with the others. In a `Set` or a `Map`, an old table refers to
+ * all later entries, so no minor garbage collection frees them.
  */
 class Listener {
-  readonly hear: () => void;
+  readonly onAbort: () => void;
   #before: Listener = this;
   #next: Listener = this;
 
-  constructor(hear: () => void) {
-    this.hear = hear;
+  constructor(onAbort: () => void) {
+    this.onAbort = onAbort;
   }
 
   get next(): Listener {
@@ -154,22 +157,25 @@ class Listener {
   }
 }
 
-/** Of each signal that many share, where the ring of its listeners begins and ends. */
+/** The first listener in the ring of each shared signal. */
 const shared = new WeakMap<AbortSignal, Listener>();
 
-/** For a signal that lives as long as its owner: to begin and to end to listen to it costs next to nothing from now on. */
+/** Makes it cheap to begin and to end listening to a signal that lives as long as its owner. */
 export function shareSignal(signal: AbortSignal): void {
   const start = new Listener(() => {});
   shared.set(signal, start);
   signal.addEventListener('abort', () => {
     for (let listener = start.next; listener !== start; listener = start.next) {
       listener.leave();
-      listener.hear();
+      listener.onAbort();
     }
   });
 }
 
-/** Calls back once when the signal aborts, unless the returned function is called before. An abort before now is not told. */
+/**
+ * Calls back once when the signal aborts, unless the returned function is called before. A signal
+ * that has aborted already calls nothing.
+ */
 export function onAbort(signal: AbortSignal, listener: () => void): () => void {
   const start = shared.get(signal);
   if (start) {
@@ -181,7 +187,7 @@ export function onAbort(signal: AbortSignal, listener: () => void): () => void {
   return () => signal.removeEventListener('abort', listener);
 }
 
-/** What the promise resolves to; null as soon as the signal aborts. What was asked for goes on all the same. */
+/** The value of the promise, or null as soon as the signal aborts. The request itself goes on. */
 export async function unlessAborted<Value>(
   promise: Promise<Value>,
   signal: AbortSignal,

@@ -1,19 +1,19 @@
+import { type NodeAnswer, nodeAnswer } from '../core/answers.js';
+import { describeMismatch, isMismatch } from '../core/mismatch.js';
+import type { ResolvedOptions } from '../core/options.js';
+import { majorityOf } from '../core/quorum.js';
 import {
-  type Admission,
   findOutlived,
   findTwins,
   type Gathering,
   type Inspection,
   isSeenAgain,
   type Promised,
-  planAdmission,
   planGathering,
+  planReadmission,
+  type Readmission,
   type Seed,
-} from '../core/admission.js';
-import { type NodeAnswer, nodeAnswer } from '../core/answers.js';
-import { describeMismatch, isMismatch } from '../core/mismatch.js';
-import type { ResolvedOptions } from '../core/options.js';
-import { majorityOf } from '../core/quorum.js';
+} from '../core/readmission.js';
 import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import { publish } from '../lease/events.js';
 import type { RedisNode } from '../redis/node.js';
@@ -37,7 +37,7 @@ export type AdmissionOutcome =
       readonly retryAfterMs: number;
     };
 
-/** How a round of admission ended. */
+/** How a round of readmission ended. */
 export interface Round {
   /** Places of the nodes whose votes are known to count. */
   readonly voting: readonly number[];
@@ -73,7 +73,7 @@ const RETRY_MS = 250;
  * clients doing this at once do no harm: a promise is to one incarnation, and an ADMIT is carried out only by the very
  * incarnation that was inspected, and only once.
  */
-export class Admissions {
+export class Readmissions {
   readonly #nodes: readonly RedisNode[];
   readonly #options: ResolvedOptions;
   readonly #runtime: Runtime;
@@ -192,9 +192,9 @@ export class Admissions {
     if (gathering.everybody !== null && seed.firstToken !== null && !isLast) {
       if (seen.some((one) => one?.admitted)) return null;
     }
-    const admission = await this.#promised(seen, gathering, seed, said);
-    if (!admission) return null;
-    await this.#carryOut(seen, gathering, admission, force, said);
+    const readmission = await this.#promised(seen, gathering, seed, said);
+    if (!readmission) return null;
+    await this.#carryOut(seen, gathering, readmission, force, said);
     return this.#result(seen, gathering, said);
   }
 
@@ -231,7 +231,7 @@ export class Admissions {
     gathering: Gathering,
     seed: Seed,
     said: Said[],
-  ): Promise<Admission | null> {
+  ): Promise<Readmission | null> {
     const replies = await this.#ask(said, (node, index) => {
       const inspection = seen[index];
       return inspection ? node.promise(inspection, gathering.claims) : null;
@@ -241,13 +241,13 @@ export class Admissions {
     );
     // Somebody else is at it, and knows more by now.
     if (promises.some(({ index, admitted }) => admitted && !seen[index]?.admitted)) return null;
-    return planAdmission(gathering, promises, this.#nodes.length, seed);
+    return planReadmission(gathering, promises, this.#nodes.length, seed);
   }
 
   async #carryOut(
     seen: readonly (Inspection | null)[],
     { claims }: Gathering,
-    admission: Admission,
+    readmission: Readmission,
     force: Force | null,
     said: Said[],
   ): Promise<void> {
@@ -256,8 +256,8 @@ export class Admissions {
       const claim = claims.find((one) => one.index === index);
       if (!inspection || !claim) return null;
       const isForced = force !== null && (force.index ?? index) === index;
-      const quarantineMs = isForced ? 0 : this.#quarantineMs(node, inspection, admission);
-      return node.admit(inspection, claim.generation, admission, quarantineMs);
+      const recoveryWaitMs = isForced ? 0 : this.#recoveryWaitMs(node, inspection, readmission);
+      return node.admit(inspection, claim.generation, readmission, recoveryWaitMs);
     });
     for (const { index, generation } of claims) {
       const node = this.#node(index).name;
@@ -294,7 +294,7 @@ export class Admissions {
    * The Redis documentation asks that a node which crashed stays out as long as a lease may last that it has forgotten.
    * That protects mutual exclusion; tokens do not rest on it.
    */
-  #quarantineMs(node: RedisNode, seen: Inspection, { longestMs }: Admission): number {
+  #recoveryWaitMs(node: RedisNode, seen: Inspection, { longestMs }: Readmission): number {
     const forgotNothing = node.durable && seen.generation > 0;
     return forgotNothing ? 0 : longestMs;
   }

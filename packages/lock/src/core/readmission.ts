@@ -52,7 +52,7 @@ export interface Seed {
 }
 
 /** What an admitted node begins with. */
-export interface Admission {
+export interface Readmission {
   readonly floor: bigint;
   readonly roster: Roster;
   readonly longestMs: number;
@@ -129,12 +129,12 @@ function claimFor(
  * be confirmed. Any quorum that counts that incarnation shares a node with the promises. If that node voted before its
  * promise, its `max` covers the token; if after, its roster names the new incarnation and voids the old vote.
  */
-export function planAdmission(
+export function planReadmission(
   { claims, everybody }: Gathering,
   promises: readonly Promised[],
   nodeCount: number,
   seed: Seed,
-): Admission | null {
+): Readmission | null {
   const voters = promises.filter(({ admitted }) => admitted);
   const quorum = consistentQuorum(voters, majorityOf(nodeCount));
   const sources = quorum ?? (promises.length === everybody ? promises : []);

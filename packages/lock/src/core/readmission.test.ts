@@ -1,13 +1,13 @@
 import { expect, test } from 'vitest';
+import type { Incarnation } from './quorum.js';
 import {
   findOutlived,
   findTwins,
   type Inspection,
   type Promised,
-  planAdmission,
   planGathering,
-} from './admission.js';
-import type { Incarnation } from './quorum.js';
+  planReadmission,
+} from './readmission.js';
 
 const seed = { wallClockMs: 5_000, firstToken: null };
 const none: Incarnation = { generation: 0, incarnation: '' };
@@ -100,12 +100,12 @@ test('the floor is the highest that a majority remembers, and what it knows of a
     promised(0, voter('a', 3, old), { max: 70n, longestMs: 10 }),
     promised(1, voter('b', 4, young), { max: 90n, longestMs: 30 }),
   ];
-  expect(planAdmission(gathering, promises, 3, seed)).toEqual({
+  expect(planReadmission(gathering, promises, 3, seed)).toEqual({
     floor: 90n,
     roster: young,
     longestMs: 30,
   });
-  expect(planAdmission(gathering, promises.slice(1), 3, seed)).toBeNull();
+  expect(planReadmission(gathering, promises.slice(1), 3, seed)).toBeNull();
 });
 
 test('the promise of an incarnation that another one knows to be superseded does not count', () => {
@@ -114,7 +114,7 @@ test('the promise of an incarnation that another one knows to be superseded does
     promised(0, voter('a', 3, [life('a', 3), life('b1', 5), life('c', 8)])),
     promised(1, voter('b0', 4, [life('a', 3), life('b0', 4), life('c', 8)])),
   ];
-  expect(planAdmission(gathering, promises, 3, seed)).toBeNull();
+  expect(planReadmission(gathering, promises, 3, seed)).toBeNull();
 });
 
 function firstStart(known: Partial<Inspection>, firstToken: bigint | null) {
@@ -126,7 +126,7 @@ function firstStart(known: Partial<Inspection>, firstToken: bigint | null) {
     incarnation,
   }));
   const promises = seen.map((one, index) => promised(index, { ...one, roster }));
-  return planAdmission(gathering, promises, 3, { ...seed, firstToken });
+  return planReadmission(gathering, promises, 3, { ...seed, firstToken });
 }
 
 test('where nobody can tell, tokens begin above the clock and above whatever survived', () => {
@@ -150,7 +150,7 @@ test('a majority that votes by the time it promises needs no seed', () => {
     promised(1, voter('b', 5, now)),
     promised(2, blank('c', { roster: now })),
   ];
-  expect(planAdmission(gathering, promises, 3, seed)?.floor).toBe(50n);
+  expect(planReadmission(gathering, promises, 3, seed)?.floor).toBe(50n);
 });
 
 test('an old master is found out by those who know its successor', () => {

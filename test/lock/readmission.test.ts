@@ -1,13 +1,13 @@
 import { NoQuorumError } from '@fenced/lock';
 import { type LocalRedisNode, startLocalRedis, TcpProxy, WorkerProcess } from '@fenced/testbed';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import type { Inspection } from '../../packages/lock/src/core/admission.js';
+import type { Inspection } from '../../packages/lock/src/core/readmission.js';
 import { nodeClientOf } from '../../packages/lock/src/redis/clients/detect.js';
 import { RedisNode } from '../../packages/lock/src/redis/node.js';
 import { systemRuntime } from '../../packages/lock/src/runtime/runtime.js';
 import { Clients, until } from './harness/redlock-nodes.js';
 
-/** How much later than possible a node may vote: a round of admission is tried again after 125 to 375 ms; the rest is the machine's. */
+/** How much later than possible a node may vote: a round of readmission is tried again after 125 to 375 ms; the rest is the machine's. */
 const LATE_MAX_MS = 375 + 1_000;
 const LEASE_MS = 1_200;
 
@@ -198,8 +198,8 @@ test('a clock that goes back by an hour between INSPECT and ADMIT keeps nobody w
   const seen = await look();
   await service.nodes[0].setClock(-3_600_000);
   const roster = [seen, { incarnation: '', generation: 0 }];
-  const admission = { floor: 0n, roster, longestMs: LEASE_MS };
-  const reply = await node.admit(seen, 1, admission, LEASE_MS);
+  const readmission = { floor: 0n, roster, longestMs: LEASE_MS };
+  const reply = await node.admit(seen, 1, readmission, LEASE_MS);
   expect(reply).toEqual({ answer: 'too-early', leftMs: LEASE_MS });
 });
 
