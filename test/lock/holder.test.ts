@@ -78,14 +78,18 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     const side = await world.connected({ runtime });
     const pauseAtVote = (votes: number, forMs: number): void => {
       let seen = 0;
-      for (const client of side.clients) {
-        const evalsha = client.evalsha.bind(client);
-        client.evalsha = async (...values: unknown[]): Promise<unknown> => {
-          const reply = await Reflect.apply(evalsha, client, values);
+      const count = (call: (...values: never[]) => unknown, client: object) => {
+        return async (...values: unknown[]): Promise<unknown> => {
+          const reply = await Reflect.apply(call, client, values);
           seen += 1;
           if (seen === votes) pausedMs += forMs;
           return reply;
         };
+      };
+      // A node that has not seen the script yet is asked by `eval`.
+      for (const client of side.clients) {
+        client.evalsha = count(client.evalsha, client);
+        client.eval = count(client.eval, client);
       }
     };
     const lease = await side.lock.acquire('kept', { ttlMs: TTL_MS });
