@@ -57,5 +57,7 @@ function nameNode(node: NodeConfig, at: number): NamedClient {
 
 /** Not an instance of a class, as clients are. */
 function isPlainObject(value: unknown): boolean {
-  return typeof value === 'object' && Object.getPrototypeOf(value) === Object.prototype;
+  return (
+    typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === Object.prototype
+  );
 }
