@@ -1,15 +1,17 @@
 /**
  * Leases with fencing tokens over independent Redis nodes.
  *
- * A lease is a lock that ends by itself. Its holder may be paused past that end and go on as if nothing had happened;
- * no lock service can prevent that. So every lease carries a *token*, and the rule is: **present the token with every
- * write, to storage that refuses a token lower than the highest it has seen** (`@fenced/store`, or your own).
+ * A lease is a lock that ends by itself. Its holder may be paused past that end and then go on as
+ * if nothing had happened. No lock service can prevent that. So every lease carries a *token*. The
+ * rule: **present the token with every write, to storage that refuses a token lower than the
+ * highest it has seen** (`@fenced/store`, or your own).
  *
- * Promised: if one acquisition returned its token before another of the same resource began, its token is lower; no two
- * acquisitions ever return the same one. This holds without any assumption about clocks, pauses or delays.
+ * Promised: if one acquisition returned its token before another of the same resource began, its
+ * token is lower. No two acquisitions ever return the same token. This needs no assumption about
+ * clocks, pauses or delays.
  *
- * Not promised: that two clients never believe they hold the lock at the same time. That rests on clocks, as in every
- * lease, and is why the token exists.
+ * Not promised: that two clients never believe at the same time that they hold the lock. That rests
+ * on clocks, as in every lease, and is why the token exists.
  */
 import './node-version.js';
 

@@ -2,10 +2,10 @@ const FIRST_MS = 25;
 const LIMIT_MS = 250;
 
 /**
- * Milliseconds to wait after attempt number `attempt`; the first is 1.
+ * Milliseconds to wait after acquisition number `attempt`; the first is 1.
  *
- * Half of it is random, so contenders that split the votes do not meet again each time. If the nodes
- * reported the end of the lease, it is hardly longer than that.
+ * Half of it is random, so contenders that split the votes do not meet again each time. If the
+ * nodes reported the end of the lease, the wait is hardly longer than that.
  *
  * @param unit a random number, 0 <= unit < 1
  */

@@ -2,25 +2,30 @@ import type { NodeAnswer } from './answers.js';
 import { errorJson } from './json.js';
 
 /**
- * What went wrong, as far as a caller would act differently:
+ * The kinds of failure that a caller may handle differently:
  *
- * - `held`: somebody else holds the lock. The caller may try again after `retryAfterMs`, or wait with `waitMs`.
+ * - `held`: somebody else holds the lock. The caller may try again after `retryAfterMs`, or wait
+ *   with `waitMs`.
  * - `no-quorum`: too few nodes voted. The caller must look at `nodes`: each says why it did not.
- * - `too-slow`: the votes were won, but so late that nothing of the lease was left. The caller may try again, or ask for a longer TTL.
+ * - `too-slow`: the votes were won, but so late that nothing of the lease was left. The caller may
+ *   try again, or ask for a longer TTL.
  * - `timeout`: the lock did not become free within `waitMs`. The caller may try again.
- * - `config-mismatch`: a majority is impossible, because nodes were set up with other node names. The
- *   message has both lists. The caller must configure the same names everywhere.
+ * - `config-mismatch`: a majority is impossible, because nodes were set up with other node names.
+ *   The message has both lists. The caller must configure the same names everywhere.
  * - `wrong-version`: a majority is impossible, because nodes were set up with another storage
  *   version. The caller must run versions that work together: docs/storage-versions.md.
- * - `ttl-too-long`: the nodes grant no lease that long. The caller must ask for less, or set `maxTtlMs` alike everywhere.
- * - `memory-full`: the memory of the nodes is full. They recover by themselves when old names may be forgotten. The caller may
- *   try again; an operator must give them more memory, or lower `fenceTtlMs`.
- * - `token-exhausted`: the tokens of a node have reached 2^53-1. No higher token exists: an operator must start with a new key
- *   prefix, and with new objects or rows, because those that were written refuse the lower tokens.
- * - `not-installed`: the database lacks the schema of `PostgresLock`, or the role may not use it. An operator must run `install()`,
- *   or grant the rights.
- * - `lease-lost`: the lease is over. The caller must stop what it does under it.
- * - `closed`: this `Redlock` was closed. The caller must make another one.
+ * - `ttl-too-long`: the nodes grant no lease that long. The caller must ask for less, or set
+ *   `maxTtlMs` alike everywhere.
+ * - `memory-full`: the memory of the nodes is full. They recover by themselves when old names may
+ *   be forgotten. The caller may try again; an operator must give them more memory, or lower
+ *   `fenceTtlMs`.
+ * - `token-exhausted`: the tokens of a node have reached 2^53-1. No higher token exists. An
+ *   operator must start with a new key prefix, and with new objects or rows. Those that were
+ *   written refuse the lower tokens.
+ * - `not-installed`: the database lacks the schema of `PostgresLock`, or the role may not use it.
+ *   An operator must run `install()`, or grant the rights.
+ * - `lease-lost`: the lease is over. The caller must stop the work that it protects.
+ * - `closed`: this lock service was closed. The caller must make another one.
  * - `invalid-argument`: the call itself is wrong. Nothing was sent.
  */
 export type LockErrorCode =
@@ -38,7 +43,9 @@ export type LockErrorCode =
   | 'closed'
   | 'invalid-argument';
 
-/** Every error that this package throws itself. `cause` is what came before it, where anything did. */
+/**
+ * Base of all errors that this package throws itself. `cause` is the error that led to it, if any.
+ */
 export class LockError extends Error {
   readonly code: LockErrorCode;
 
@@ -48,31 +55,37 @@ export class LockError extends Error {
     this.code = code;
   }
 
-  /** For `JSON.stringify`: name, code, message and all that the error tells besides, `cause` with its own name, code and message. */
+  /**
+   * For `JSON.stringify`: name, code, message and all fields. `cause` shows its own name, code and
+   * message.
+   */
   toJSON(_key?: string, depth = 0): object {
     return errorJson(this, { ...this }, depth);
   }
 }
 
-/** An argument or option of the call is wrong; the message names it and says what is expected. */
+/** An argument or option of the call is wrong. The message names it and the expected value. */
 export class LockArgumentError extends LockError {
   constructor(message: string) {
     super('invalid-argument', message);
   }
 }
 
-/** The lease is over: its deadline has passed, a majority of the nodes no longer holds it, or it was released. */
+/**
+ * The lease is over: its deadline has passed, a majority of the nodes no longer holds it, or it was
+ * released.
+ */
 export class LeaseLostError extends LockError {
   constructor(message: string, options?: { readonly cause?: unknown }) {
     super('lease-lost', message, options);
   }
 }
 
-/** An attempt to acquire or to extend did not win. `nodes` has every node's own answer. */
+/** An acquisition or an extension did not win. `nodes` has every node's own answer. */
 export class QuorumError extends LockError {
   readonly resources: readonly string[];
   readonly nodes: readonly NodeAnswer[];
-  /** Milliseconds after which another attempt could win, as far as the nodes can tell. */
+  /** Milliseconds after which another acquisition could win, according to the nodes. */
   readonly retryAfterMs: number;
 
   constructor(
@@ -96,10 +109,13 @@ export class QuorumError extends LockError {
 /** Somebody else holds the lock, and the caller did not want to wait. */
 export class LockHeldError extends QuorumError {}
 
-/** Too few nodes voted: unreachable, not admitted, or refused for another reason that `nodes` tells. */
+/**
+ * Too few nodes voted: they were unreachable, not voting, or refused. `nodes` has the reason of
+ * each.
+ */
 export class NoQuorumError extends QuorumError {}
 
-/** The lock did not become free within `waitMs`. The last attempt is in `nodes`. */
+/** The lock did not become free within `waitMs`. The last acquisition is in `nodes`. */
 export class AcquireTimeoutError extends QuorumError {}
 
 function describe(nodes: readonly NodeAnswer[]): string {

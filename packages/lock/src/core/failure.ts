@@ -18,11 +18,11 @@ export interface AcquireFailure {
   readonly nodes: readonly NodeAnswer[];
   /** Milliseconds after which another acquisition could win, according to the nodes. */
   readonly retryAfterMs: number;
-  /** What would help, if that is known. */
+  /** Advice, if a remedy is known. */
   readonly hint?: string;
 }
 
-/** The error for a caller who asked for `resources` and was ready to wait `waitMs`. */
+/** Returns the error for a caller that asked for `resources` and was ready to wait `waitMs`. */
 export function failureError(
   failure: AcquireFailure,
   resources: readonly string[],

@@ -1,30 +1,34 @@
 import { LockArgumentError } from './errors.js';
 import { driftMs } from './validity.js';
 
-/** Numbers and names that a `Redlock` runs by. All clients of the same nodes should agree on them. */
+/** Numbers and names of a `Redlock`. All clients of the same nodes should agree on them. */
 export interface RedlockOptions {
   /**
-   * The longest lease in milliseconds that anyone may ask for, 10 to 86,400,000 (a day). It is kept on the nodes.
+   * The longest lease in milliseconds that any client may ask for, 10 to 86,400,000 (a day). It is
+   * kept on the nodes.
    * @default 60_000
    */
   readonly maxTtlMs?: number;
   /**
-   * What all keys begin with. Braces make Redis Cluster keep them in one slot. Another prefix is another lock service:
-   * its locks exclude, and its tokens order, nothing of this one.
+   * Prefix of all keys. Braces make Redis Cluster keep them in one slot. Another prefix is another
+   * lock service: the two share neither locks nor the order of tokens.
    * @default '{fenced}:'
    */
   readonly keyPrefix?: string;
   /**
-   * Milliseconds for which a node remembers the last token of a resource that nobody locks, and up to twice as long; at least
-   * `maxTtlMs`, at most 365 days. If clients differ, the shortest counts. If memory is full, names are forgotten earlier. Forgetting is safe:
-   * the next token then continues from the highest of all resources.
+   * Milliseconds for which a node remembers the last token of a resource that nobody locks. It may
+   * remember it for twice as long. At least `maxTtlMs`, at most 365 days.
+   *
+   * If clients differ, the shortest counts. If memory is full, names are forgotten earlier.
+   * Forgetting is safe: the next token then continues from the highest of all resources.
    * @default 300_000, or `maxTtlMs` if that is longer
    */
   readonly fenceTtlMs?: number;
   /**
-   * The first token of nodes that were never used, 1 to 2^53-1, for demonstrations only. Without it they begin at the wall
-   * clock's microseconds, so that tokens go on growing if all nodes lose everything at once. With it tokens begin at
-   * `firstToken` again then, below those that were given.
+   * The first token of nodes that were never used, 1 to 2^53-1, for demonstrations only. Without
+   * it, tokens begin at the wall clock's microseconds. They then go on growing even if all nodes
+   * lose everything at once. With it, tokens begin at `firstToken` again after such a loss, below
+   * the earlier ones.
    */
   readonly firstToken?: bigint;
 }
@@ -35,7 +39,7 @@ export type ResolvedOptions = Required<Omit<RedlockOptions, 'firstToken'>> & {
 
 const TTL_MIN_MS = 10;
 const DAY_MS = 86_400_000;
-/** Five of the longest leases by default: see docs/redis-servers.md for the memory that this costs. */
+/** Five of the longest leases by default. docs/redis-servers.md has the memory that this costs. */
 const FENCE_TTL_MS = 300_000;
 const WAIT_MAX_MS = 2 ** 31 - 1;
 const RESOURCE_LENGTH_MAX = 1024;
@@ -43,7 +47,7 @@ const RESOURCES_MAX = 256;
 const NODES_MAX = 15;
 const FIRST_TOKEN_MAX = 2n ** 53n - 1n;
 
-/** Settings of other libraries, of node-redlock above all, and what to write here in their place. */
+/** Settings of other libraries, above all of node-redlock, and the setting to use here instead. */
 const HINTS: ReadonlyMap<string, string> = new Map([
   ['retryCount', 'waitMs of acquire and using says for how long to try'],
   ['retryDelay', 'a waiter is woken when the lock is free; waitMs says for how long to try'],
@@ -62,10 +66,11 @@ const HINTS: ReadonlyMap<string, string> = new Map([
 ]);
 
 /**
- * That `options` is an object which has no other fields than these: a setting that is misspelt, or that another library has, would be
- * ignored without a word.
+ * Requires an object with no other fields than these. Otherwise a misspelt setting, or one of
+ * another library, would be ignored silently.
  *
  * @param what for the message, as `the options of acquire`
+ * @throws {LockArgumentError} it is no object, or it has another field
  */
 export function checkFields(what: string, options: unknown, known: readonly string[]): void {
   if (typeof options !== 'object' || options === null || Array.isArray(options)) {
@@ -109,7 +114,7 @@ function isFirstToken(value: unknown): boolean {
   return typeof value === 'bigint' && value >= 1n && value <= FIRST_TOKEN_MAX;
 }
 
-/** The names of the nodes, checked. */
+/** Checks the names of the nodes. */
 export function checkNodeNames(names: readonly string[]): void {
   if (names.length === 0) {
     throw new LockArgumentError('nodes must name at least one Redis node nodes=0');
@@ -125,7 +130,7 @@ export function checkNodeNames(names: readonly string[]): void {
   }
 }
 
-/** The resources of one lease, sorted, so that everybody names a set alike. */
+/** Returns the resources of one lease, checked and sorted, so all clients name a set alike. */
 export function checkResources(resource: string | readonly string[]): readonly string[] {
   const resources: readonly string[] = Array.isArray(resource) ? [...resource] : [resource];
   if (resources.length === 0) throw new LockArgumentError('resource must name at least one thing');
@@ -152,7 +157,7 @@ export function checkResources(resource: string | readonly string[]): readonly s
   return resources.toSorted();
 }
 
-/** The time to live of a lease, checked. */
+/** Returns the time to live of a lease, checked. */
 export function checkTtlMs(ttlMs: number, maxTtlMs: number): number {
   milliseconds('ttlMs', ttlMs, TTL_MIN_MS, maxTtlMs, ` (maxTtlMs=${maxTtlMs})`);
   // Invariant: a lease that is granted at once can be relied on for some time.
@@ -160,17 +165,17 @@ export function checkTtlMs(ttlMs: number, maxTtlMs: number): number {
   return ttlMs;
 }
 
-/** The time that an acquire may wait, checked. */
+/** Returns the time that an acquire may wait, checked. */
 export function checkWaitMs(waitMs: number): number {
   return milliseconds('waitMs', waitMs, 0, WAIT_MAX_MS);
 }
 
-/** The time after which a name may be forgotten, checked. */
+/** Returns the time after which a name may be forgotten, checked. */
 export function checkOlderThanMs(olderThanMs: number): number {
   return milliseconds('olderThanMs', olderThanMs, 0, 365 * DAY_MS);
 }
 
-/** The time for which a lease may be held in all, checked; without end where none is given. */
+/** Returns the total time for which a lease may be held, checked; infinity if none is given. */
 export function checkMaxHoldMs(maxHoldMs: number | undefined, ttlMs: number): number {
   if (maxHoldMs === undefined) return Number.POSITIVE_INFINITY;
   return milliseconds('maxHoldMs', maxHoldMs, ttlMs, WAIT_MAX_MS, ` (ttlMs=${ttlMs})`);

@@ -10,7 +10,7 @@ function resourceAt(node: number, count: number): string {
   }
 }
 
-/** All nodes were asked at 0, and voted after these times; a majority had decided at `decidedMs`. */
+/** All nodes were asked at 0 and voted after these times. A majority had decided at `decidedMs`. */
 function after(votedMs: readonly number[], decidedMs: number | null): PreferredMajority {
   const preferred = new PreferredMajority(votedMs.length);
   expect(preferred.choose('x', 0)).toBe(preferred.all);

@@ -4,7 +4,9 @@ import { majorityOf } from './quorum.js';
 export const LATE_MS = 20;
 /** Milliseconds between two acquisitions that ask all nodes. */
 const ASK_ALL_EVERY_MS = 1_000;
-/** A node is slow if its vote takes longer than twice the time of the fastest majority, and 2 ms. */
+/**
+ * A vote is slow if it takes longer than this factor times the fastest majority's time, plus 2 ms.
+ */
 const SLOW_FACTOR = 2;
 const SLOW_MS = 2;
 
@@ -19,7 +21,7 @@ export class PreferredMajority {
   readonly all: readonly number[];
   /** By node. A node counts as in time only after it has voted in time. */
   readonly #isInTime: boolean[];
-  /** By the node at which the list begins. */
+  /** By the first node of the list. */
   #lists: readonly (readonly number[])[] = [];
   #askAllMs = Number.NEGATIVE_INFINITY;
 

@@ -1,7 +1,8 @@
 /**
- * How many of `nodeCount` nodes form a majority.
+ * Number of nodes that form a majority of `nodeCount`.
  *
- * Invariant: any two majorities share a node. That node is why a later holder's token is above an earlier one's.
+ * Invariant: any two majorities share a node. Because of that node, a later holder's token is above
+ * an earlier one's.
  */
 export function majorityOf(nodeCount: number): number {
   const majority = Math.floor(nodeCount / 2) + 1;
@@ -9,29 +10,34 @@ export function majorityOf(nodeCount: number): number {
   return majority;
 }
 
-/** One life of a node's data: a restart, a flush, a failover or a restore begins another. */
+/** The data of one node from a start, a flush, a failover or a restore until the next one. */
 export interface Incarnation {
-  /** Higher than that of every earlier incarnation of the node; may be raised. 0 where there is none. */
+  /**
+   * Higher than that of every earlier incarnation of the node; may be raised. 0 if there is none.
+   */
   readonly generation: number;
-  /** Random; '' where there is none. */
+  /** Random name; '' if there is none. */
   readonly incarnation: string;
 }
 
-/** Of every node, in the order of the sorted names, the latest incarnation that is known. */
+/** The latest known incarnation of every node, in the order of the sorted names. */
 export type Roster = readonly Incarnation[];
 
-/** The incarnation that voted, and what it knew when it did; `index` is the node's place among the sorted names. */
+/**
+ * The incarnation that voted, and its knowledge at that time. `index` is the node's index among the
+ * sorted names.
+ */
 export interface Voter extends Incarnation {
   readonly index: number;
   readonly roster: Roster;
 }
 
 /**
- * A *consistent quorum*: `majority` voters of which none knows that another one's vote has been superseded.
- * Null where there is none.
+ * Finds a *consistent quorum*: `majority` voters, none of which knows that another one's vote has
+ * been superseded. Null if there is none.
  *
- * Invariant: a node that lost its memory votes again only after a majority has been told so, and a vote of its earlier
- * incarnation cannot be counted beside theirs.
+ * Invariant: a node that lost its memory votes again only after a majority has recorded that. A
+ * vote of its earlier incarnation cannot be counted beside theirs.
  */
 export function consistentQuorum<V extends Voter>(
   voters: readonly V[],
@@ -69,8 +75,8 @@ function agree(x: Voter, y: Voter): boolean {
 }
 
 /**
- * Whether `one` knows that the other vote, of the node at this place, has been superseded: by a later incarnation, or a later
- * generation of its own.
+ * True if `one` knows a later incarnation of node `index`, or a later generation of the same one.
+ * The other vote is then superseded.
  */
 export function knowsLater(one: Pick<Voter, 'roster'>, other: Incarnation, index: number): boolean {
   const known = one.roster[index];
@@ -79,7 +85,7 @@ export function knowsLater(one: Pick<Voter, 'roster'>, other: Incarnation, index
   return known.generation >= other.generation;
 }
 
-/** The voters of which a witness knows something later: their votes do not count together. */
+/** Returns the voters that a witness knows to be superseded: their votes do not count together. */
 export function supersededIn<V extends Voter>(
   voters: readonly V[],
   witnesses: readonly Voter[] = voters,
@@ -89,7 +95,7 @@ export function supersededIn<V extends Voter>(
   );
 }
 
-/** Those of them of which a witness knows another incarnation that is later. */
+/** Returns the voters of which a witness knows another, later incarnation. */
 export function outlivedIn<V extends Voter>(
   voters: readonly V[],
   witnesses: readonly Voter[],

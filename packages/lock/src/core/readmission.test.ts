@@ -25,7 +25,7 @@ function blank(history: string, known: Partial<Inspection> = {}): Inspection {
   };
 }
 
-/** A node in its life `history`, which knows the lives `roster` of all. */
+/** A node in its incarnation `history`, which knows the incarnations `roster` of all nodes. */
 function voter(history: string, generation: number, roster: readonly Incarnation[]): Inspection {
   return blank(history, { admitted: true, generation, roster, max: 50n });
 }

@@ -8,35 +8,39 @@ import {
   type Voter,
 } from './quorum.js';
 
-/** What a node remembers, as INSPECT tells it. */
+/** The memory of a node, as INSPECT reports it. */
 export interface Inspection {
   /** The server process that answered, and its replication history. */
   readonly history: string;
-  /** Random name of this life of the node's data. */
+  /** Random name of this incarnation. */
   readonly incarnation: string;
   readonly admitted: boolean;
-  /** Of the last admitted incarnation whose data survived; 0 where nothing did. */
+  /** Generation of the last admitted incarnation whose data survived; 0 if none did. */
   readonly generation: number;
-  /** What it has been told of every node; empty where nothing is known. */
+  /** Its knowledge of every node; empty if it knows nothing. */
   readonly roster: Roster;
-  /** The highest token this node remembers. */
+  /** The highest token that this node remembers. */
   readonly max: bigint;
   /** The longest lease in milliseconds that it remembers having granted. */
   readonly longestMs: number;
 }
 
-/** That an incarnation is the latest of its node: what others are asked to promise to respect. */
+/**
+ * The claim that an incarnation is the latest of its node. Other nodes are asked to promise to
+ * respect it.
+ */
 export interface Claim extends Incarnation {
-  /** The node's place among the sorted names. */
+  /** The node's index among the sorted names. */
   readonly index: number;
 }
 
 /**
- * A node's word that votes of earlier incarnations than those claimed do not count beside its own any more. Its roster is as
- * it was before: whether the promises of several count together is as with votes.
+ * A node's promise: votes of earlier incarnations than those claimed no longer count beside its
+ * own. Its roster is the one before the promise. The rosters decide whether several promises count
+ * together, as with votes.
  */
 export interface Promised extends Voter {
-  /** Whether it has a vote itself. */
+  /** True if the node itself is voting. */
   readonly admitted: boolean;
   /** The highest token that it has given or confirmed. */
   readonly max: bigint;
@@ -44,36 +48,40 @@ export interface Promised extends Voter {
   readonly longestMs: number;
 }
 
-/** What tokens begin above where no node, or no majority, remembers the earlier ones. */
+/** The lower bound of tokens if no node, or no majority, remembers the earlier ones. */
 export interface Seed {
   readonly wallClockMs: number;
-  /** Replaces the clock where no node remembers any token at all. */
+  /** Replaces the clock if no node remembers any token at all. */
   readonly firstToken: bigint | null;
 }
 
-/** What an admitted node begins with. */
+/** The data that an admitted node begins with. */
 export interface Readmission {
   readonly floor: bigint;
   readonly roster: Roster;
   readonly longestMs: number;
 }
 
-/** What is to be promised, and on whose word nodes without a vote may have one. */
+/** The claims to promise, and the nodes whose promises let others vote. */
 export interface Gathering {
   readonly claims: readonly Claim[];
-  /** How many nodes must promise where no majority of them votes; null where one did when it was planned. */
+  /**
+   * Number of nodes that must promise because no majority votes; null if a majority voted at
+   * planning.
+   */
   readonly everybody: number | null;
 }
 
 /**
- * What has to be promised so that nodes without a vote, or with one that does not count, may have one; null where too few
- * have answered for that.
+ * Plans the promises that let nodes vote that have no vote, or one that does not count. Null if too
+ * few nodes answered.
  *
- * Where a majority votes, it is asked to promise. Where it does not, at first start or because too many nodes lost their
- * memory, *every* node must promise, and *every* node is claimed for: then an incarnation that nobody here has seen, such as an
- * old master that still answers somebody, cannot be counted beside any that has been seen.
+ * If a majority votes, it is asked to promise. Otherwise, at first start or after too many nodes
+ * lost their memory, *every* node must promise, and *every* node is claimed for. Then no
+ * incarnation that this client has not seen can be counted beside one that it has seen. An example
+ * is an old master that still answers another client.
  *
- * @param inspections by the nodes' places; null for a node that did not answer
+ * @param inspections by node index; null for a node that did not answer
  * @param isForced an operator says that nodes which did not answer are gone for good
  */
 export function planGathering(
@@ -88,10 +96,10 @@ export function planGathering(
     const subjects = known.filter((one) => !one.admitted || superseded.includes(one));
     return { claims: subjects.map((one) => claimFor(one, inspections, 1)), everybody: null };
   }
-  // A minority with a vote helps nobody.
+  // Votes of a minority do not help.
   const needed = isForced ? majorityOf(inspections.length) : inspections.length;
   if (known.length < needed) return null;
-  // What nobody remembers was below the clock: an old master that nobody here has seen may still go by that.
+  // Forgotten generations were below the clock. An unseen old master may still use one of them.
   const least = Math.floor(seed.wallClockMs);
   return {
     claims: known.map((one) => claimFor(one, inspections, least)),
@@ -100,8 +108,11 @@ export function planGathering(
 }
 
 /**
- * Joins a claim for the same incarnation that nothing stands against, so that clients who admit it at once do not compete.
- * One that a majority knows need not be above `least` either: what came after it would be known to some of them.
+ * Joins a claim for the same incarnation that no other claim contradicts, so clients that admit it
+ * at once do not compete.
+ *
+ * A claim that a majority knows need not be above `least`: some of that majority would know any
+ * later one.
  */
 function claimFor(
   { index, incarnation, generation: own }: Inspection & { readonly index: number },
@@ -123,11 +134,13 @@ function claimFor(
 }
 
 /**
- * What nodes that have been claimed for begin with, upon the promises of others; null where those do not suffice.
+ * Returns the first data of the nodes that were claimed for, based on the promises of others. Null
+ * if those do not suffice.
  *
- * Invariant: every token that an earlier incarnation of such a node helped to confirm is at or below `floor`, or can no longer
- * be confirmed. Any quorum that counts that incarnation shares a node with the promises. If that node voted before its
- * promise, its `max` covers the token; if after, its roster names the new incarnation and voids the old vote.
+ * Invariant: every token that an earlier incarnation of such a node helped to confirm is at or
+ * below `floor`, or can no longer be confirmed. Any quorum that counts that incarnation shares a
+ * node with the promises. If that node voted before its promise, its `max` covers the token. If it
+ * voted after, its roster names the new incarnation and voids the old vote.
  */
 export function planReadmission(
   { claims, everybody }: Gathering,
@@ -156,14 +169,15 @@ export function planReadmission(
 }
 
 function seedToken(promises: readonly Promised[], { firstToken, wallClockMs }: Seed): bigint {
-  // One that another client has just admitted has given no token yet.
+  // A node that another client has just admitted has given no token yet.
   const isUnused = ({ max }: Promised): boolean => max === 0n || max + 1n === firstToken;
   if (firstToken !== null && promises.every(isUnused)) return firstToken - 1n;
   return BigInt(Math.floor(wallClockMs * 1_000));
 }
 
 /**
- * The nodes of which others know a later incarnation: their memory is out of date, and stands in the way of a gathering.
+ * Returns the nodes of which others know a later incarnation. Their memory is out of date and
+ * blocks the gathering of promises.
  *
  * @param everybody as in `Gathering`
  */
@@ -177,7 +191,7 @@ export function findOutlived(
   return outlivedIn(voters, witnesses);
 }
 
-/** Whether the nodes that were seen are seen again with the same votes and the same promises. */
+/** True if the inspected nodes show the same votes and the same promises again. */
 export function isSeenAgain(
   before: readonly (Inspection | null)[],
   now: readonly (Inspection | null)[],
@@ -189,7 +203,7 @@ export function isSeenAgain(
   return lives(before) === lives(now);
 }
 
-/** The places of two nodes that are one and the same server; null where there are none. */
+/** Returns the indexes of two nodes that are the same server; null if there are none. */
 export function findTwins(
   inspections: readonly (Inspection | null)[],
 ): readonly [number, number] | null {

@@ -6,52 +6,60 @@ import type { Inspection } from './readmission.js';
 
 /** The memory of a node's server. */
 interface NodeMemory {
-  /** Resources that the node remembers; some count twice that were locked lately. Null if its user may not run `HLEN`. */
+  /**
+   * Resources that the node remembers; a recently locked one may count twice. Null if the node's
+   * user may not run `HLEN`.
+   */
   readonly resources: number | null;
   readonly usedMemoryBytes: number;
   /** `maxmemory`; null without a limit. */
   readonly maxMemoryBytes: number | null;
 }
 
-/** What a node says of itself, and how it was reached. */
+/** A node's report of itself, and the clock difference seen by this client. */
 export interface NodeReport extends Inspection, NodeMemory {
-  /** Milliseconds for which it has been kept out, by its own clock; 0 if it has not been. */
+  /** Milliseconds of the recovery wait so far, by the node's own clock; 0 if there was none. */
   readonly waitedMs: number;
-  /** How clients set the node up; null where none has. */
+  /** The configuration that clients set the node up with; null if none has. */
   readonly setUp: {
-    /** 0 for those before versions were kept. */
+    /** 0 for nodes from before versions were kept. */
     readonly storageVersion: number;
     /** Its own name and those of all nodes; empty if the storage version is another one. */
     readonly knownAs: string;
     readonly members: readonly string[];
-    /** Whether this client has the same storage version and names. */
+    /** True if this client has the same storage version and names. */
     readonly isOwn: boolean;
   } | null;
   /** Server and version, as `Redis 7.0.15`. */
   readonly version: string;
-  /** `master` as it should be, else what the server calls itself. */
+  /** `master` as it should be, else the role that the server states. */
   readonly role: string;
-  /** What is evicted when memory is full; `noeviction` also where memory has no limit. */
+  /** The eviction policy of the server; `noeviction` also if memory has no limit. */
   readonly evictionPolicy: string;
-  /** Whether it keeps an append-only file. */
+  /** True if it keeps an append-only file. */
   readonly appendOnly: boolean;
-  /** How far the node's clock is ahead of this process's wall clock; milliseconds, as exact as the network allows. */
+  /**
+   * Milliseconds by which the node's clock is ahead of this process's wall clock, as exact as the
+   * network allows.
+   */
   readonly clockDifferenceMs: number;
 }
 
 /**
- * Why a node has no vote that counts.
+ * The reason why a node has no vote that counts.
  *
  * - `new`: it remembers nothing.
- * - `restarted`: its process, its data or its replication history has changed since it was admitted.
- * - `superseded`: others know something later of it; it is an old master that still answers, or is just being admitted.
- * - `not-master`: its server is a replica, also one that can be written, or has another role.
+ * - `restarted`: its process, its data or its replication history has changed since it was
+ *   admitted.
+ * - `superseded`: other nodes know a later incarnation or generation of it. It is an old master
+ *   that still answers, or it is just being admitted.
+ * - `not-master`: its server is a replica, even a writable one, or has another role.
  * - `config-mismatch`: it was set up with other node names than this client has.
  * - `wrong-version`: it was set up with another storage version than this client has.
  */
 export type NoVoteReason = 'new' | 'restarted' | 'superseded' | MismatchReply['answer'];
 
-/** One node, as an operator sees it. `JSON.stringify` writes the token as a decimal string. */
+/** The state of one node for an operator. `JSON.stringify` writes the token as a decimal string. */
 export type NodeStatus =
   | { readonly name: string; readonly reachable: false; readonly error: Error }
   | ({
@@ -59,35 +67,43 @@ export type NodeStatus =
       readonly reachable: true;
       readonly version: string;
       readonly role: string;
-      /** Null where its votes count. */
+      /** Null if its votes count. */
       readonly noVote: NoVoteReason | null;
-      /** Milliseconds for which it stays out at least, in case it has forgotten a lease. */
+      /**
+       * Milliseconds of recovery wait that are left at least, in case the node has forgotten a
+       * lease.
+       */
       readonly waitMs: number;
       readonly generation: number;
-      /** The highest token that it remembers, over all resources; 0 where none. */
+      /** The highest token that it remembers, over all resources; 0 if it remembers none. */
       readonly maxToken: bigint;
-      /** Whether it was set up with this client's storage version and names; true if it never was. */
+      /** True if it was set up with this client's storage version and names, or never. */
       readonly membersAgree: boolean;
       /** All node names that it was set up with; null if never, or with another storage version. */
       readonly members: readonly string[] | null;
-      /** Its storage version, 0 for those before versions were kept; null if it never was set up. */
+      /**
+       * Its storage version, 0 for nodes from before versions were kept; null if it never was set
+       * up.
+       */
       readonly storageVersion: number | null;
       readonly appendOnly: boolean;
       readonly evictionPolicy: string;
       readonly clockDifferenceMs: number;
-      /** Sentences about what may go wrong as the node is set up. */
+      /** Sentences about the risks of the node's configuration. */
       readonly warnings: readonly string[];
     } & NodeMemory);
 
-/** What this client was told about a node when it was configured, and what its server is set to. */
+/** This client's configuration of a node, and a setting of its server. */
 export interface NodeSetting {
   readonly name: string;
   readonly durable: boolean;
-  /** When the append-only file is written through; null where that could not be read, or is not asked for. */
+  /**
+   * The fsync policy of the append-only file; null if it could not be read, or was not asked for.
+   */
   readonly appendFsync: string | null;
 }
 
-/** @param reports by the nodes' places, as `settings`; an error for a node that did not answer */
+/** @param reports by node index, as `settings`; an error for a node that did not answer */
 export function describeNodes(
   settings: readonly NodeSetting[],
   reports: readonly (NodeReport | Error)[],

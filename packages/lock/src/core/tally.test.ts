@@ -72,7 +72,7 @@ test('whatever the pending nodes answer, a lost attempt stays lost and a won one
     for (const later of words(nodeCount, letters)) {
       const all = votes.map((vote, at) => (vote.answer === 'pending' ? (later[at] as Vote) : vote));
       if (decision.state === 'lost') expect(decide(all).state).toBe('lost');
-      // A higher grant may come, but the attempt has settled: no replay turns it into a loss.
+      // A higher grant may come, but the acquisition is decided: no replay turns it into a loss.
       else expect(decide(votes)).toEqual(decision);
     }
   }
@@ -139,7 +139,7 @@ test('an attempt that cannot win waits for the nodes that decide whether the con
   expect(decide([...late, stranger, stranger])).toMatchObject({ reason: 'config-mismatch' });
   expect(decide([...late, stranger, older])).toMatchObject({ reason: 'wrong-version' });
   expect(decide([...late, stranger, failed])).toMatchObject({ reason: 'no-quorum' });
-  // Nobody else need be waited for once it is decided.
+  // Once it is decided, no other node is waited for.
   expect(decide([stranger, stranger, stranger, pending, pending])).toMatchObject({
     reason: 'config-mismatch',
   });

@@ -2,15 +2,15 @@ import type { VoteReply } from './answers.js';
 import { type Mismatch, mayBeMismatch, mismatchIn } from './mismatch.js';
 import { consistentQuorum, knowsLater, majorityOf, type Voter } from './quorum.js';
 
-/** The vote of one node in one attempt. The last reply of a node replaces its earlier one. */
+/** The vote of one node in one acquisition. The last reply of a node replaces its earlier one. */
 export type Vote = { readonly answer: 'pending' } | VoteReply;
 
-/** A vote that is none to grant a lock. */
+/** A vote in an answer that grants no lock, such as one to EXTEND. */
 interface Cast extends Omit<Voter, 'index'> {
   readonly answer: string;
 }
 
-/** Why an attempt cannot win any more, the most telling reason first. */
+/** The reason why an acquisition cannot win any more, the most informative reason first. */
 export type LossReason =
   | 'token-exhausted'
   | Mismatch
@@ -22,17 +22,22 @@ export type LossReason =
 export type Decision =
   | { readonly state: 'won'; readonly token: bigint }
   | { readonly state: 'lost'; readonly reason: LossReason }
-  /** Not decided. `laggards` granted less than `token`, and a majority granted: they are to confirm it. */
+  /**
+   * Not decided. `laggards` granted less than `token`, and a majority granted: they are to confirm
+   * it.
+   */
   | { readonly state: 'open'; readonly token: bigint; readonly laggards: readonly number[] };
 
 /**
- * Decides an attempt from the votes so far, in the order of the sorted node names.
+ * Decides an acquisition from the votes so far, in the order of the sorted node names.
  *
- * The token is the highest among the grants. Two attempts that overlap could each see it on a node of their own, so it
- * counts only once it is *stored on a majority while the attempt holds the lock there*: a confirmation.
+ * The token is the highest among the grants. Two overlapping acquisitions could each see it on a
+ * node of their own. So it counts only once it is *stored on a majority while the acquisition holds
+ * the lock there*: a confirmation.
  *
- * Invariant: the token of a won attempt is above that of every attempt won before this one began. That attempt's
- * confirmations and these share a node, and a node never grants a token that it has stored before.
+ * Invariant: the token of a won acquisition is above that of every acquisition won before this one
+ * began. The confirmations of the two share a node, and a node never grants a token that it has
+ * stored before.
  */
 export function decide(votes: readonly Vote[]): Decision {
   const majority = majorityOf(votes.length);
@@ -46,11 +51,11 @@ export function decide(votes: readonly Vote[]): Decision {
     if (vote.token > token) token = vote.token;
   }
   if (granted + pending < majority) {
-    // The nodes that have not answered tell whether to try again is of any use.
+    // The nodes that have not answered decide whether another acquisition can help.
     if (mayBeMismatch(votes)) return { state: 'open', token, laggards: [] };
     return { state: 'lost', reason: lossReason(votes, majority) };
   }
-  // Asking earlier would raise nodes to a token that the next grant may exceed.
+  // An earlier confirmation would raise nodes to a token that the next grant may exceed.
   if (granted < majority) return { state: 'open', token, laggards: [] };
 
   const confirmations: Voter[] = [];
@@ -68,8 +73,10 @@ export function decide(votes: readonly Vote[]): Decision {
 }
 
 /**
- * Whether the answer of the node at this place shows that it, or another one, has no vote, or one that does not count beside
- * another's. Votes are answers that name their voter.
+ * True if the answer of node `index` shows that it or another node must be readmitted. Such a node
+ * has no vote, or one that does not count beside another's.
+ *
+ * @param answers by node index; those with a roster are votes
  */
 export function callsForReadmission(answers: readonly (Vote | Cast)[], index: number): boolean {
   const vote = answers[index];
@@ -82,17 +89,17 @@ export function callsForReadmission(answers: readonly (Vote | Cast)[], index: nu
   return false;
 }
 
-/** Whether so many nodes hold the lock for others that nobody else can win. */
+/** True if others hold the lock on so many nodes that nobody else can win. */
 export function isTaken(answers: readonly { readonly answer: string }[]): boolean {
   const held = answers.filter(({ answer }) => answer === 'held').length;
   return held >= majorityOf(answers.length);
 }
 
-/** Why these votes are lost, where they are. */
+/** Returns the reason why these votes are lost, if they are. */
 export function lossReason(votes: readonly Vote[], majority: number): LossReason {
   const count = (answer: Vote['answer']): number =>
     votes.filter((vote) => vote.answer === answer).length;
-  // A refusal is reason enough only where the other nodes do not suffice.
+  // A refusal is the reason only if the other nodes do not suffice.
   const decides = (refusals: number): boolean => votes.length - refusals < majority;
   if (decides(count('token-exhausted'))) return 'token-exhausted';
   const mismatch = mismatchIn(votes);
@@ -105,8 +112,8 @@ export function lossReason(votes: readonly Vote[], majority: number): LossReason
 }
 
 /**
- * Milliseconds after which enough nodes may be free for another attempt, as far as the nodes have told; 0 where more
- * waiting is not known to help.
+ * Milliseconds after which enough nodes may be free for another acquisition, according to the
+ * nodes. 0 if a longer wait is not known to help.
  */
 export function retryAfterMs(votes: readonly Vote[]): number {
   const remaining = votes

@@ -1,5 +1,5 @@
-// The clocks of two machines may run at different speeds, and a node's times are whole milliseconds.
-// The fraction and the constant are those of the Redis documentation's Redlock page.
+// The clocks of two machines may run at different speeds, and a node's times are whole
+// milliseconds. The fraction and the constant are those of the Redis documentation's Redlock page.
 const DRIFT_FRACTION = 0.01;
 const DRIFT_CONSTANT_MS = 2;
 
@@ -29,7 +29,9 @@ export function nodeTimeoutMs(ttlMs: number): number {
   return Math.min(NODE_TIMEOUT_MAX_MS, Math.ceil(ttlMs / 2));
 }
 
-/** Milliseconds for the answers to an acquisition that begins when the caller's time is almost over. */
+/**
+ * Milliseconds for the answers to an acquisition that begins when the caller's time is almost over.
+ */
 export const LAST_ANSWERS_MS = 250;
 
 /** Milliseconds for the answers to an acquisition whose caller waits for another `leftMs`. */

@@ -3,7 +3,9 @@ import type { NodeAnswer } from '../core/answers.js';
 import type { LeaseLostError } from '../core/errors.js';
 import { withJson } from '../core/json.js';
 
-/** The part that all events of a lease have. `JSON.stringify` writes the token as a decimal string. */
+/**
+ * The common part of all events of a lease. `JSON.stringify` writes the token as a decimal string.
+ */
 export interface LeaseEvent {
   /** Sorted. */
   readonly resources: readonly string[];
@@ -25,12 +27,20 @@ export interface LockEvents {
     readonly retryAfterMs: number;
   };
   'fenced:lock:extended': LeaseEvent & { readonly remainingMs: number };
-  /** A lease ended before it was released. The event is up to 1 s late if its subscriber came after the lease. */
+  /**
+   * A lease ended before it was released. The event is up to 1 s late if its subscriber came after
+   * the lease.
+   */
   'fenced:lock:lost': LeaseEvent & { readonly reason: LeaseLostError };
   'fenced:lock:released': LeaseEvent & { readonly outcome: 'released' | 'expired' | 'unknown' };
-  /** A node did not vote in an acquisition that failed. A node on which the lock is held has voted. */
+  /**
+   * A node did not vote in an acquisition that failed. A node on which the lock is held has voted.
+   */
   'fenced:lock:node-refused': { readonly resources: readonly string[]; readonly node: NodeAnswer };
-  /** A `PostgresLock` of this process forgot names in the background, or could not; then `error` says why. */
+  /**
+   * A `PostgresLock` of this process forgot names in the background, or failed to; then `error`
+   * says why.
+   */
   'fenced:lock:forgot': { readonly names: number; readonly error?: Error };
   /** This process has readmitted a node: it votes again. */
   'fenced:lock:admitted': { readonly node: string; readonly generation: number };

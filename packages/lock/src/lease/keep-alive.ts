@@ -4,7 +4,10 @@ import { type Lease, limitHold } from './lease.js';
 
 const PAUSE_MIN_MS = 5;
 
-/** Extends the lease each time half of what is left has passed, until it is disposed of, is over, or lasts for `maxHoldMs`. */
+/**
+ * Extends the lease each time half of the remaining time has passed. It stops when it is disposed
+ * of, when the lease is over, or when `maxHoldMs` is reached.
+ */
 export function keepAlive(
   lease: Lease,
   ttlMs: number,
@@ -23,12 +26,12 @@ export function keepAlive(
       try {
         await lease.extend(ttlMs);
       } catch (error) {
-        // Nodes that did not answer may do so in what is left; each time, half of that is waited.
+        // Silent nodes may answer in the remaining time. Each pause is half of that.
         if (error instanceof LeaseLostError) return;
       }
     }
   };
-  // Ends by the sleep's rejection, too: then there is nothing left to keep alive.
+  // The rejection of the sleep ends the run, too: then there is nothing left to keep alive.
   run().catch(() => {});
   return { [Symbol.dispose]: () => stop.abort() };
 }

@@ -7,17 +7,17 @@ const SWEEP_EVERY_MS = 1_000;
 const ENDED_MIN = 64;
 
 /**
- * The leases that a service holds. Ended leases leave the list many at a time: in a `Map` or a linked list, old leases refer to
- * new ones, which no minor garbage collection frees then.
+ * The leases that a service holds. Ended leases leave the list many at a time. In a `Map` or a
+ * linked list, old leases would refer to new ones, which no minor garbage collection could free.
  */
 export class LeaseRegistry implements LeaseService {
   readonly runtime: Runtime;
   readonly maxTtlMs: number;
   #leases: Lease[] = [];
   #endedCount = 0;
-  /** The time at which the timer for the next check was set; none is set at first. */
+  /** The time at which the timer for the next check was set. No timer is set at first. */
   #setMs = Number.NEGATIVE_INFINITY;
-  /** The leases whose owner id somebody has asked for. */
+  /** The leases whose owner id was read. */
   readonly #byOwner = new Map<string, Lease>();
 
   constructor(maxTtlMs: number, runtime: Runtime) {
@@ -59,7 +59,7 @@ export class LeaseRegistry implements LeaseService {
     this.runtime.after(SWEEP_EVERY_MS, sweep, 'background');
   }
 
-  /** Drops the ended leases. A lease that is over finds out here, and says so. */
+  /** Drops the ended leases. A lease that is over notices it here, and publishes its loss. */
   #sweep(): void {
     this.#endedCount = 0;
     this.#leases = this.#leases.filter((lease) => lease.remainingMs() > 0);

@@ -4,7 +4,7 @@ import type { Runtime } from '../runtime/runtime.js';
 import { Lease, type LeaseService } from './lease.js';
 import type { LeaseClaim } from './transport.js';
 
-/** A clock that moves when told, and timers that fire only when told: what a stopped process lives by. */
+/** A manual clock and manual timers, as in a process that was stopped. */
 class ManualRuntime implements Runtime {
   now = 0;
   timers: (() => void)[] = [];

@@ -8,20 +8,20 @@ import type { LeaseClaim, ReleaseOutcome } from './transport.js';
 export interface LeaseService {
   readonly runtime: Runtime;
   readonly maxTtlMs: number;
-  /** Called when somebody has asked for the owner id of a lease. */
+  /** Called when the owner id of a lease is read. */
   shared(owner: string, lease: Lease): void;
   /** Called once, when the lease of this owner ends. */
   ended(owner: string): void;
 }
 
-/** The reason why a lease has ended. The error is made once somebody asks for it. */
+/** The reason why a lease has ended. The error is made on first use. */
 interface Ending {
   readonly message: string;
   readonly cause: unknown;
   error: LeaseLostError | null;
 }
 
-/** The time at which a lease ends even if it is extended; `maxHoldMs` is for the message. */
+/** The time at which a lease ends even if it is extended. `maxHoldMs` is for the message. */
 interface HoldLimit {
   readonly endMs: number;
   readonly maxHoldMs: number;
@@ -32,12 +32,14 @@ const noLimit: HoldLimit = {
   maxHoldMs: Number.POSITIVE_INFINITY,
 };
 
-/** Ends the lease at that time, by the runtime's clock, at the latest: it is held for `maxHoldMs` then. */
+/**
+ * Ends the lease at `endMs` by the runtime's clock at the latest: it is then held for `maxHoldMs`.
+ */
 export let limitHold: (lease: Lease, endMs: number, maxHoldMs: number) => void;
 
 /**
- * A lock that is held for a limited time. It may end earlier than its holder believes, so what it protects must be
- * written with `token`, to storage that refuses a lower one.
+ * A lock that is held for a limited time. It may end earlier than its holder believes. So every
+ * write to the protected storage must carry `token`, and the storage must refuse a lower one.
  */
 export class Lease implements AsyncDisposable {
   /** Sorted. */
@@ -51,7 +53,10 @@ export class Lease implements AsyncDisposable {
   #ending: Ending | null = null;
   #deadlineMs: number;
   #limit = noLimit;
-  /** Null until something is to happen at the deadline itself: a timer costs as much as all else in a lease. */
+  /**
+   * Null until something depends on the exact deadline: a timer costs as much as the rest of a
+   * lease.
+   */
   #cancelTimer: (() => void) | null = null;
   #released: Promise<ReleaseOutcome> | null = null;
 
@@ -72,8 +77,9 @@ export class Lease implements AsyncDisposable {
   }
 
   /**
-   * The name under which the nodes hold this lease; nobody else had or will have it. With it, another process extends or
-   * releases the lease: see `extend` and `release` of the lock service. Whoever knows it can.
+   * The name under which the nodes hold this lease; no other lease had or will have it. With it,
+   * another process extends or releases the lease: see `extend` and `release` of the lock service.
+   * Anybody with this name can do so.
    */
   get owner(): string {
     const owner = this.#claim.share?.() ?? this.#claim.owner;
@@ -108,9 +114,10 @@ export class Lease implements AsyncDisposable {
   /**
    * Passes if at least `ms` milliseconds of the lease remain.
    *
-   * It cannot promise that they still remain when the next statement runs: only the storage's check of the token can.
+   * It cannot promise that they still remain when the next statement runs: only the storage's check
+   * of the token can.
    *
-   * @throws {LeaseLostError} where less remains
+   * @throws {LeaseLostError} if less remains
    */
   ensure(ms = 1): void {
     if (!(ms >= 0)) throw new LockArgumentError(`ms must be 0 or more ms=${ms}`);
@@ -125,10 +132,12 @@ export class Lease implements AsyncDisposable {
   }
 
   /**
-   * Lets the lease last at least `ttlMs` from now on, with the same token. A lease that is over is never taken back.
+   * Lets the lease last at least `ttlMs` from now on, with the same token. A lease that is over is
+   * never taken back.
    *
-   * @throws {LeaseLostError} where the lease was over before the nodes had answered, or no majority holds it any more
-   * @throws {NoQuorumError} where too few nodes answered: the lease keeps the deadline it had
+   * @throws {LeaseLostError} if the lease was over before the nodes had answered, or if no majority
+   * holds it any more
+   * @throws {NoQuorumError} if too few nodes answered: the lease keeps the deadline it had
    */
   async extend(ttlMs: number): Promise<void> {
     this.ensure();
@@ -149,10 +158,11 @@ export class Lease implements AsyncDisposable {
   }
 
   /**
-   * Gives the lock up. Never throws; a second call returns the outcome of the first.
+   * Gives up the lock. Never throws; a second call returns the outcome of the first.
    *
-   * @returns `released`, where nodes that still held it have given it up, and anybody can have the lock; `expired` where others may have
-   * held it already; `unknown` where too few nodes answered, and what they hold ends with its TTL
+   * @returns `released` if the nodes that still held it have given it up, and anybody can have the
+   * lock; `expired` if others may have held it already; `unknown` if too few nodes answered, and
+   * the lock that they hold ends with its TTL
    */
   release(): Promise<ReleaseOutcome> {
     this.#released ??= this.#release();
@@ -160,7 +170,7 @@ export class Lease implements AsyncDisposable {
     return this.#released;
   }
 
-  /** For `JSON.stringify`. Without `owner`: whoever knows that can release the lease. */
+  /** For `JSON.stringify`. It omits `owner`, which would allow anybody to release the lease. */
   toJSON(): object {
     const { resources, token } = this;
     return { resources, token: token.toString(), remainingMs: this.remainingMs() };

@@ -25,7 +25,7 @@ import type {
 export interface TryAcquireOptions {
   /** Milliseconds for which the lock is taken, 10 to `maxTtlMs`. */
   readonly ttlMs: number;
-  /** Gives up, and releases everything that may have been taken. */
+  /** An abort gives up, and releases everything that may have been taken. */
   readonly signal?: AbortSignal;
 }
 
@@ -57,7 +57,9 @@ export interface HeldLease {
   readonly owner: string;
 }
 
-/** The time for a call that does not wait: silent nodes time out, then readmission explains. */
+/**
+ * The time limit of a call that does not wait: silent nodes time out, then readmission explains.
+ */
 const READMISSION_MS = NODE_TIMEOUT_MAX_MS + LAST_ANSWERS_MS;
 
 const TRY_FIELDS = ['ttlMs', 'signal'];
@@ -82,7 +84,7 @@ export type AcquireResult =
     }
   | AcquireFailure;
 
-/** The methods that every lock service has, whatever servers are its transport. */
+/** The methods that every lock service has, on any transport. */
 export class LockService implements AsyncDisposable {
   readonly #name: string;
   readonly #maxTtlMs: number;
@@ -165,7 +167,7 @@ export class LockService implements AsyncDisposable {
    * see docs/leases.md. The routine's own error comes first. Then comes a `LeaseLostError`, if the
    * lease was over before the routine ended. It names `maxHoldMs` if that has ended it.
    *
-   * @throws whatever `acquire` throws
+   * @throws the errors of `acquire`
    * @throws {LeaseLostError} even if the routine resolved: another holder may have worked meanwhile
    */
   async using<Result>(

@@ -1,7 +1,9 @@
 import type { NodeAnswer } from '../core/answers.js';
 import type { AcquireFailure } from '../core/failure.js';
 
-/** A caller's request, checked. `signal` aborts with the caller's, and when the service is closed. */
+/**
+ * A caller's request, checked. `signal` aborts with the caller's, and when the service is closed.
+ */
 export interface AcquireRequest {
   /** Sorted. */
   readonly resources: readonly string[];
@@ -9,7 +11,7 @@ export interface AcquireRequest {
   readonly signal: AbortSignal;
   /** 0 for a caller that does not wait. */
   readonly waitMs: number;
-  /** The time at which the caller's patience ends, on the runtime's monotonic clock. */
+  /** The end of `waitMs`, on the runtime's monotonic clock. */
   readonly endMs: number;
 }
 
@@ -36,7 +38,7 @@ export interface LeaseClaim {
   release(): Promise<ReleaseOutcome>;
 }
 
-/** The end of one acquisition. `answers` makes the answer of every node, once somebody asks for it. */
+/** The end of one acquisition. `answers` makes the answer of every node on demand. */
 export type ClaimResult =
   | {
       readonly ok: true;
@@ -60,7 +62,9 @@ export interface Waiter extends Disposable {
   pause(attempts: number, failure: AcquireFailure, leftMs: number): Promise<void>;
 }
 
-/** The servers of a lock service: Redis nodes, or a Postgres database. It never calls the service. */
+/**
+ * The servers of a lock service: Redis nodes, or a Postgres database. It never calls the service.
+ */
 export interface LockTransport {
   /** @throws {LockArgumentError} if the servers cannot store such a name */
   checkResource?(resource: string): void;

@@ -6,13 +6,13 @@ import type { Nodes, QueuePosition } from '../redis/nodes.js';
 import { Ballot, type BallotRequest } from '../redlock/ballot.js';
 
 /**
- * Takes a queue position on all nodes, or on a majority if those answer that others are first. Takes
- * no lock: its holder may still take it on a node where it is free. Settles as soon as the nodes
+ * Takes a queue position on all nodes, or on a majority if those answer that others are first. It
+ * takes no lock: the holder may still take it on a node that is free. Settles as soon as the nodes
  * have decided. Never rejects.
  *
  * If too few nodes answer, the waiter keeps its positions, which expire by themselves. To leave the
- * queues and to come back costs a busy node more than anything else. If all waiters did it, the node
- * would stay too busy to answer.
+ * queues and to come back costs a busy node more than anything else. If all waiters did it, the
+ * node would stay too busy to answer.
  *
  * @param callForReadmission called when a node must be readmitted
  * @returns null if the waiter is the head of the queue on a majority

@@ -2,13 +2,15 @@ import type { NodeAnswer } from '../core/answers.js';
 import type { Successor } from '../redlock/held-lock.js';
 import type { Runtime } from '../runtime/runtime.js';
 
-/** The most successors in this process before the nodes are asked again. */
+/** The maximum number of successors in this process before the nodes are asked again. */
 const FOLLOWERS_MAX = 16;
-/** Two processes hardly ever have the same id. If they do, a waiter may be served a little early. */
+/**
+ * Two processes hardly ever have the same id. If they do, a waiter may be served a little early.
+ */
 const PROCESS_ID_LENGTH = 8;
 /** Minimum gap between the enqueue times of two waiters, in milliseconds. */
 const ENQUEUE_STEP_MS = 0.001;
-/** Milliseconds for which the answer that came soonest gives the clock of the nodes. */
+/** Milliseconds for which the fastest answer gives the clock of the nodes. */
 const CLOCK_MS = 1_000;
 
 interface LocalWaiter extends Successor {
@@ -22,7 +24,9 @@ export class LocalQueue<W extends LocalWaiter> {
   readonly processId: string;
   readonly #runtime: Runtime;
   readonly #waiters = new Map<string, Set<W>>();
-  /** The least lead of the nodes' clock over our monotonic clock: an answer takes time to arrive. */
+  /**
+   * The least lead of the nodes' clock over our monotonic clock: an answer takes time to arrive.
+   */
   #aheadMs = Number.NEGATIVE_INFINITY;
   #aheadNotedMs = Number.NEGATIVE_INFINITY;
   #lastEnqueuedMs = 0;
@@ -62,7 +66,7 @@ export class LocalQueue<W extends LocalWaiter> {
     return resources.some((resource) => this.#waiters.has(resource));
   }
 
-  /** The other waiters for this resource that a lock may be handed over to, first come first. */
+  /** The other waiters for this resource that may get the lock by a hand-over, first come first. */
   followersOf(waiter: W, resource: string): readonly W[] {
     const others = [...(this.#waiters.get(resource) ?? [])].filter((one) => one !== waiter);
     return others.slice(0, FOLLOWERS_MAX);

@@ -34,11 +34,11 @@ export interface WaiterContext {
 }
 
 /**
- * A waiter in the queues of all nodes. It acquires when a majority has notified it that it is first.
- * It also renews its position by the clock: a message may be lost, and the position of a silent
- * waiter expires.
+ * A waiter in the queues of all nodes. It acquires when a majority has notified it that it is
+ * first. It also renews its position by the clock: a message may be lost, and the position of a
+ * silent waiter expires.
  *
- * Votes alone decide whether it has the lock, as for every other client.
+ * Only votes decide whether it has the lock, as for every other client.
  */
 export class QueuedWaiter implements Waiter, Successor {
   readonly #context: WaiterContext;
@@ -48,10 +48,10 @@ export class QueuedWaiter implements Waiter, Successor {
   #mustAsk = false;
   #handedOver: LeaseClaim | null = null;
   #onHandOver: () => void = () => {};
-  /** The waiters for the same in this process when it last asked. */
+  /** The waiters of this process for the same resource, when this waiter last asked. */
   #followers: readonly QueuedWaiter[] = [];
   #ownership: Ownership | null = null;
-  /** The owner id under which it listens. */
+  /** The owner id under which it is subscribed. */
   #listensAs: string | null = null;
   #position: Omit<QueuePosition, 'followersMax' | 'processId'> | null = null;
   #isQueued = false;

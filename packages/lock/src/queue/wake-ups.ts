@@ -2,22 +2,22 @@ import { majorityOf } from '../core/quorum.js';
 import type { NodeClient } from '../redis/client.js';
 import type { Runtime } from '../runtime/runtime.js';
 
-/** Time that connections stay open after the last waiter: another one may come. */
+/** Milliseconds that connections stay open after the last waiter: another one may come. */
 const LINGER_MS = 1_000;
-/** Delay before a connection is tried again that its client has given up. */
+/** Milliseconds before the retry of a connection that its client has given up. */
 const RETRY_MS = 1_000;
 
-/** A waiter, as its connections see it. */
+/** A waiter that the connections notify. */
 export interface Waiter {
-  /** The node at this place published that its turn has come. */
+  /** Called when this node published that the waiter is the head of its queue. */
   told(node: number): void;
-  /** A majority is heard from now on. It may have published its turn before. */
+  /** Called when a majority is subscribed. A notification may have been published before. */
   missed(): void;
 }
 
 /**
- * Listens on each node, by a connection of its own, while anybody waits. A message may be lost or
- * late, so it only ever makes a waiter ask.
+ * Subscriptions on each node, each by a connection of its own, while there are waiters. A message
+ * may be lost or late, so it only makes a waiter ask.
  */
 export class WakeUps {
   readonly channel: string;
@@ -35,12 +35,12 @@ export class WakeUps {
     this.#runtime = runtime;
   }
 
-  /** The number of nodes that can be heard. */
+  /** The number of nodes that are subscribed. */
   get heard(): number {
     return this.#connections?.listening.size ?? 0;
   }
 
-  /** Tells this one of its turn, until the returned function is called. */
+  /** Notifies this waiter until the returned function is called. */
   subscribe(owner: string, waiter: Waiter): () => void {
     this.#cancelClose();
     this.#waiters.set(owner, waiter);
@@ -72,14 +72,14 @@ export class WakeUps {
     for (const node of this.#clients.keys()) this.#listen(node, connections);
   }
 
-  /** @param connections to which it belongs: once those are closed, it no longer counts */
+  /** @param connections the set that it belongs to: once that is closed, it no longer counts */
   #listen(node: number, connections: Connections): void {
     const close = this.#clients[node]?.subscribe(this.channel, {
       onMessage: (owner) => this.#waiters.get(owner)?.told(node),
       onListening: () => {
         if (connections !== this.#connections) return;
         connections.listening.add(node);
-        // Messages that were published before are found by asking.
+        // The waiter must ask for messages that were published before.
         if (connections.listening.size !== majorityOf(this.#clients.length)) return;
         for (const waiter of this.#waiters.values()) waiter.missed();
       },
@@ -95,7 +95,7 @@ export class WakeUps {
   }
 }
 
-/** The connections of one time, from the first waiter to the last. */
+/** The connections of one period, from the first waiter to the last. */
 interface Connections {
   readonly listening: Set<number>;
   readonly close: (() => void)[];

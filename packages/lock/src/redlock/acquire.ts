@@ -5,7 +5,7 @@ import { validityMs } from '../core/validity.js';
 import type { Nodes, QueuePosition } from '../redis/nodes.js';
 import { Ballot, type BallotRequest } from './ballot.js';
 
-/** The part of the time until now, and the least time, that a split vote may last from now on. */
+/** Limits of a split vote: a multiple of the time until now, and the least time. */
 const SPLIT_FACTOR = 3;
 const SPLIT_MIN_MS = 50;
 

@@ -3,7 +3,7 @@ import { driftMs } from '../core/validity.js';
 import type { Nodes, Ownership } from '../redis/nodes.js';
 import { bringBack } from './extend.js';
 
-/** The pauses between two tries, in milliseconds: whatever was in the way may be gone. */
+/** The pauses between two tries, in milliseconds. The obstacle may be gone after one. */
 const RETRY_MIN_MS = 20;
 const RETRY_MAX_MS = 1_000;
 
@@ -26,7 +26,7 @@ export class Backfill {
   #wasSent = false;
   #cancelTimer: (() => void) | null = null;
 
-  /** @param token the highest that the nodes have stored for the lease */
+  /** @param token the highest token that the nodes have stored for the lease */
   constructor(
     nodes: Nodes,
     ownership: Ownership,
@@ -81,12 +81,12 @@ export class Backfill {
     void this.send();
   }
 
-  /** The lease lasts longer now. */
+  /** Notes that the lease lasts longer. */
   extended(deadlineMs: number): void {
     this.#deadlineMs = deadlineMs;
   }
 
-  /** The lease is given up. */
+  /** Stops when the lease is given up. */
   end(): void {
     this.#cancelTimer?.();
     this.#cancelTimer = null;

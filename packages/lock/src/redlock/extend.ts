@@ -11,11 +11,13 @@ import type { ExtendReply } from '../redis/replies.js';
 /** `deadlineMs` is on the runtime's monotonic clock. */
 export type ExtendOutcome = { readonly ok: true; readonly deadlineMs: number } | AcquireFailure;
 
-/** The facts that an extension shows beside its outcome, also by answers that come later. */
+/** Facts that an extension shows beside its outcome, also by later answers. */
 export interface ExtendListener {
-  /** A node has no vote, or one that does not count. */
+  /** Called when a node has no vote, or one that does not count. */
   readonly callForReadmission: () => void;
-  /** A node votes, but does not hold the lease, and nobody else holds the locks there. */
+  /**
+   * Called when a node votes but does not hold the lease, and nobody else holds the locks there.
+   */
   readonly onFree: (index: number, given: Given) => void;
 }
 
@@ -56,7 +58,8 @@ function decideExtension(
   const extended = answers.flatMap((reply, index) =>
     reply.answer === 'extended' ? [{ index, ...reply }] : [],
   );
-  // An old master, or a node before it lost its memory, may extend what its successor has forgotten.
+  // An old master, or a node before it lost its memory, may extend a lease that its successor has
+  // forgotten.
   if (consistentQuorum(extended, majority)) return 'extended';
   const count = (answer: string): number =>
     answers.filter((reply) => reply.answer === answer).length;
@@ -71,9 +74,9 @@ function decideExtension(
  * Brings a lease back to nodes that lack it while nobody else holds the locks there, according to
  * their answers to EXTEND or BACKFILL.
  *
- * Invariant: a majority extends the lease *after* these nodes reported their numbers. What they had
- * granted until then belongs to no lease after this one: that majority would not hold this one any
- * more. A node takes the lease only if it has granted nothing since; see its script.
+ * Invariant: a majority extends the lease *after* these nodes reported their numbers. No token up
+ * to these numbers belongs to a later lease: that majority would no longer hold this one. A node
+ * takes the lease only if it has granted nothing since; see its script.
  *
  * @param given the answers of those nodes
  */

@@ -8,15 +8,18 @@ import { Backfill } from './backfill.js';
 import { bringBack, extendOnAll } from './extend.js';
 import { release } from './release.js';
 
-/** The part of its time that a lease must have left to be handed over: it was asked for in full. */
+/**
+ * The part of its TTL that a lease must have left for a hand-over: the successor asked for all of
+ * it.
+ */
 const HAND_OVER_PART_MIN = 0.9;
 
 /** A waiter of this process that may get the lock without the nodes. */
 export interface Successor {
   readonly ownership: Ownership;
-  /** Whether it is queued, and has taken nothing. */
+  /** True if it is queued, and has taken nothing. */
   readonly isWaiting: boolean;
-  /** Whether it waits for one resource alone, for a lease of this TTL. */
+  /** True if it waits for this resource alone, for a lease of this TTL. */
   wants(ttlMs: number): boolean;
   handOver(claim: LeaseClaim): void;
 }
@@ -70,7 +73,7 @@ export class HeldLock implements LeaseClaim {
     return this.#facts.deadlineMs;
   }
 
-  /** Other processes may release by the owner id from now on, so there is no hand-over. */
+  /** Ends hand-overs: other processes may release by the owner id from now on. */
   share(): string {
     if (this.#handedOverTo) return this.#handedOverTo.owner;
     this.#successors = [];

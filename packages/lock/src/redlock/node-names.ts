@@ -14,7 +14,7 @@ export type NodeConfig =
       readonly name: string;
       readonly client: RedisClient;
       /**
-       * Says that the node loses nothing it has acknowledged: `appendonly yes` with
+       * Declares that the node loses nothing it has acknowledged: `appendonly yes` with
        * `appendfsync always`. It then votes again at once after a restart, without a recovery wait.
        * @default false
        */
@@ -22,9 +22,10 @@ export type NodeConfig =
     };
 
 /**
- * The clients, sorted by the names of their nodes.
+ * Returns the clients, sorted by the names of their nodes.
  *
- * @throws {LockArgumentError} where a node is no client, has no name, or shares name or client with another one
+ * @throws {LockArgumentError} if a node is no client, has no name, or shares its name or client
+ * with another one
  */
 export function nameNodes(nodes: readonly NodeConfig[]): readonly NamedClient[] {
   if (!Array.isArray(nodes)) throw new LockArgumentError('nodes must be a list of Redis clients');
@@ -55,7 +56,7 @@ function nameNode(node: NodeConfig, at: number): NamedClient {
   );
 }
 
-/** Not an instance of a class, as clients are. */
+/** False for instances of a class, as clients are. */
 function isPlainObject(value: unknown): boolean {
   return (
     typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === Object.prototype

@@ -26,52 +26,53 @@ import type {
 } from '../redis/replies.js';
 import { inTime, type Runtime } from '../runtime/runtime.js';
 
-/** `ok` only if it is known to be done; see `outcomeOf`. */
+/** The result of `admit`. `ok` only if it is known to be done; see `outcomeOf`. */
 export type AdmissionOutcome =
   | { readonly ok: true }
   | {
       readonly ok: false;
-      /** What every node said, and what to do. */
+      /** Every node's answer, and advice. */
       readonly reason: string;
-      /** Milliseconds after which it may be otherwise, as far as the nodes can tell; else 0. */
+      /** Milliseconds after which another try may succeed, according to the nodes; else 0. */
       readonly retryAfterMs: number;
     };
 
-/** How a round of readmission ended. */
+/** The end of a round of readmission. */
 export interface Round {
-  /** Places of the nodes whose votes are known to count. */
+  /** Indexes of the nodes whose votes are known to count. */
   readonly voting: readonly number[];
-  /** Places of the nodes that answered, and have no vote that is known to count. */
+  /** Indexes of the nodes that answered, and have no vote that is known to count. */
   readonly left: readonly number[];
-  /** Why not all nodes vote: what every node said. */
+  /** The reason why not all nodes vote: every node's answer. */
   readonly reason: string;
   readonly retryAfterMs: number;
-  /** Milliseconds after which there is more to be done for a node; null where there is nothing. */
+  /** Milliseconds after which another round may help a node; null if none is needed. */
   readonly againMs: number | null;
-  /** By place, the answers of nodes that were set up otherwise, or are no masters; else null. */
+  /** By index, the answers of nodes that were set up otherwise, or are no masters; else null. */
   readonly mismatches: readonly (NodeAnswer | null)[];
 }
 
-/** What an operator decides that no node can know. `index`: the node concerned; null for all. */
+/** An operator's decision that no node can make. `index`: the node concerned; null for all. */
 export interface Force {
   readonly index: number | null;
 }
 
 type Said = InspectReply | PromiseReply | AdmitReply | RetireReply | null;
 
-/** How often a round looks again at nodes that have changed meanwhile. */
+/** The number of times that a round inspects nodes that have changed meanwhile. */
 const LOOKS_MAX = 5;
-/** About how long it waits before. */
+/** Mean pause in milliseconds before it inspects them again. */
 const LOOK_AGAIN_MS = 20;
-/** About how long to wait after a round that others got in the way of. */
+/** Mean pause in milliseconds after a round that other clients obstructed. */
 const RETRY_MS = 250;
 
 /**
- * Lets nodes vote that lost their memory, or never had any: in rounds, at most one at a time, in the background. Never rejects.
+ * Readmits nodes that lost their memory, or never had any. It works in rounds, at most one at a
+ * time, in the background. Never rejects.
  *
- * A round inspects the nodes, has those that were found without a vote claimed for and promised, and admits them. Several
- * clients doing this at once do no harm: a promise is to one incarnation, and an ADMIT is carried out only by the very
- * incarnation that was inspected, and only once.
+ * A round inspects the nodes, claims for those without a vote, collects promises for the claims,
+ * and admits these nodes. Several clients may do this at once. A promise is to one incarnation.
+ * Only the inspected incarnation carries out an ADMIT, and only once.
  */
 export class Readmissions {
   readonly #nodes: readonly RedisNode[];
@@ -89,24 +90,28 @@ export class Readmissions {
     this.#runtime = runtime;
   }
 
-  /** How the last round ended; null where none has yet. */
+  /** The end of the last round; null before the first. */
   get last(): Round | null {
     return this.#last;
   }
 
-  /** A node has no vote, or one that does not count: sees to it, unless that is under way or waits for its time. */
+  /**
+   * Readmits a node that has no vote, or one that does not count, unless a round is running or
+   * planned.
+   */
   call(): void {
     if (!this.#cancelNext && !this.#isClosed) void this.admit();
   }
 
-  /** Goes through a round now, or joins the one that is under way. */
+  /** Runs a round now, or joins the one that is running. */
   admit(): Promise<Round> {
     this.#forgetNext();
     this.#round ??= this.#runRound().then((round) => {
       const { againMs } = round;
       this.#round = null;
       this.#last = round;
-      // Attempts go on meeting a node that cannot be helped now; asking again at each of them would only be load.
+      // Further acquisitions meet a node that cannot be readmitted yet. A round for each of them
+      // would only be load.
       const next = (): void => (againMs === null ? this.#forgetNext() : void this.admit());
       if (!this.#isClosed) {
         this.#cancelNext = this.#runtime.after(againMs ?? RETRY_MS, next, 'background');
@@ -117,8 +122,10 @@ export class Readmissions {
   }
 
   /**
-   * Goes through a round in which nothing is waited for, and nodes that do not answer count as gone for good. Where one node
-   * is named, only that is not waited for, and it begins a new incarnation, whatever it remembers.
+   * Runs a round without recovery waits, in which silent nodes count as gone for good.
+   *
+   * If one node is named, only that node skips its wait, and no node counts as gone. The named node
+   * begins a new incarnation, whatever it remembers.
    */
   async force(force: Force): Promise<Round> {
     await this.#round;
@@ -127,7 +134,7 @@ export class Readmissions {
     return obstacle ?? this.#runRound(force);
   }
 
-  /** Takes the node's vote away. @returns why it may still have one, or null */
+  /** Takes the node's vote away. @returns the reason why it may still have one, or null */
   async #endIncarnation(node: RedisNode): Promise<Round | null> {
     const seen = await this.#inTime(node, node.inspect(this.#runtime.uniqueId()));
     if (seen.answer !== 'inspected') {
@@ -143,7 +150,7 @@ export class Readmissions {
     );
   }
 
-  /** Ends what waits; a round that is under way ends by itself. */
+  /** Cancels the planned round; a running round ends by itself. */
   close(): void {
     this.#isClosed = true;
     this.#forgetNext();
@@ -166,9 +173,9 @@ export class Readmissions {
   }
 
   /**
-   * Null where others were faster, or something has changed since it was looked at.
+   * Returns null if other clients were faster, or if a node has changed since its inspection.
    *
-   * @param said the last word of every node, for messages
+   * @param said the last reply of every node, for messages
    */
   async #look(force: Force | null, isLast: boolean, said: Said[]): Promise<Round | null> {
     const inspect = (node: RedisNode) => node.inspect(this.#runtime.uniqueId());
@@ -188,7 +195,8 @@ export class Readmissions {
     const outlived = findOutlived(seen, gathering.everybody);
     if (outlived.length > 0) return this.#retire(outlived, said);
     if (gathering.claims.length === 0) return this.#result(seen, gathering, said);
-    // Where some vote already, another client may be about to admit the rest from the first token on: not from the clock.
+    // If some nodes vote already, another client may be about to admit the rest from the first
+    // token on, not from the clock.
     if (gathering.everybody !== null && seed.firstToken !== null && !isLast) {
       if (seen.some((one) => one?.admitted)) return null;
     }
@@ -199,8 +207,10 @@ export class Readmissions {
   }
 
   /**
-   * Whether there was a moment at which all nodes were as they were seen. One may have answered long before another, so that each
-   * was without a vote in its turn while a majority voted all the time: claims for everybody would void those votes.
+   * True if all nodes were in the inspected state at the same moment.
+   *
+   * One may have answered long before another. Each could then be without a vote at some time,
+   * while a majority voted all the time. Claims for everybody would void those votes.
    */
   async #isMoment(seen: readonly (Inspection | null)[], said: Said[]): Promise<boolean> {
     const again = await this.#ask(said, (node, index) =>
@@ -214,7 +224,10 @@ export class Readmissions {
     return `nodes ${names} are the same Redis server: give each node a server of its own`;
   }
 
-  /** Ends incarnations that others know later ones of, so that the nodes can be admitted anew; see retire.lua. */
+  /**
+   * Ends the incarnations that others know later ones of, so the nodes can be admitted anew; see
+   * retire.lua.
+   */
   async #retire(
     outlived: readonly (Inspection & { readonly index: number })[],
     said: Said[],
@@ -239,7 +252,7 @@ export class Readmissions {
     const promises = replies.flatMap((reply, index): Promised[] =>
       reply?.answer === 'promised' ? [{ index, ...reply }] : [],
     );
-    // Somebody else is at it, and knows more by now.
+    // Another client does the same, and knows more by now.
     if (promises.some(({ index, admitted }) => admitted && !seen[index]?.admitted)) return null;
     return planReadmission(gathering, promises, this.#nodes.length, seed);
   }
@@ -268,8 +281,8 @@ export class Readmissions {
   }
 
   /**
-   * The votes that are known now. A node that was claimed for votes only if it said so: if the reply
-   * of ADMIT was lost, that is unknown.
+   * The votes that are known now. A node that was claimed for votes only if it said so: if the
+   * reply of ADMIT was lost, that is unknown.
    */
   #result(
     seen: readonly (Inspection | null)[],
@@ -291,8 +304,9 @@ export class Readmissions {
   }
 
   /**
-   * The Redis documentation asks that a node which crashed stays out as long as a lease may last that it has forgotten.
-   * That protects mutual exclusion; tokens do not rest on it.
+   * Recovery wait. According to the Redis documentation, a crashed node must stay out until no
+   * lease that it may have forgotten can be valid. That protects mutual exclusion; tokens do not
+   * rest on it.
    */
   #recoveryWaitMs(node: RedisNode, seen: Inspection, { longestMs }: Readmission): number {
     const forgotNothing = node.durable && seen.generation > 0;
@@ -300,7 +314,7 @@ export class Readmissions {
   }
 
   /**
-   * Every node's reply, by place; null for a node that is not asked.
+   * Returns every node's reply, by index; null for a node that is not asked.
    *
    * @param said notes each reply
    */
@@ -323,7 +337,7 @@ export class Readmissions {
     return inTime(this.#runtime, node, reply, NODE_TIMEOUT_MAX_MS);
   }
 
-  /** Why nobody could be admitted: too few nodes answered. */
+  /** The message if too few nodes answered to admit any. */
   #tooFew(said: readonly Said[], isForced: boolean): string {
     const majority = majorityOf(this.#nodes.length);
     const known = said.filter((one) => one?.answer === 'inspected').length;
@@ -336,7 +350,7 @@ export class Readmissions {
     return `nodes without memory are admitted only while a majority votes or all nodes answer: ${this.#list(said)}${advice}`;
   }
 
-  /** The last word of every node, and what differs where they were set up otherwise. */
+  /** The last reply of every node, and the differences between their configurations. */
   #list(said: readonly Said[]): string {
     const words = this.#nodes.map((node, at) => `${node.name} (${phrase(said[at] ?? null)})`);
     const mismatches = this.#mismatches(said);
@@ -353,7 +367,7 @@ export class Readmissions {
     });
   }
 
-  /** Long enough for another client to get on, short beside what a caller waits for. */
+  /** Long enough for another client to make progress, short beside a caller's `waitMs`. */
   #pause(): Promise<void> {
     const ms = LOOK_AGAIN_MS * (0.5 + this.#runtime.random());
     return new Promise((resolve) => this.#runtime.after(ms, resolve));
@@ -371,8 +385,8 @@ export class Readmissions {
 }
 
 /**
- * The outcome for the caller. `ok` only if it is known that a majority votes and, in addition: the
- * node that was named; with force and no name, all nodes that answered.
+ * Returns the outcome for the caller. `ok` only if a majority is known to vote. A named node must
+ * vote, too. With force and no name, all nodes that answered must vote.
  */
 export function outcomeOf(
   { voting, left, reason, retryAfterMs }: Round,
@@ -397,7 +411,7 @@ function isAdmitted(reply: Said | undefined): boolean {
 
 const isFailure = (said: Said): said is NodeFailure => said !== null && 'error' in said;
 
-/** A node's last word, for people. */
+/** A node's last reply, for people. */
 function phrase(said: Said): string {
   if (!said) return 'not waited for';
   if (isFailure(said)) return said.error.message;

@@ -128,7 +128,9 @@ export class RedlockTransport implements LockTransport, WaiterContext {
     return { ...failure, hint: round.reason, retryAfterMs: round.retryAfterMs };
   }
 
-  /** A lease that another process may have acquired: any node may hold it, and its end is unknown. */
+  /**
+   * A lease that another process may have acquired: any node may hold it, and its end is unknown.
+   */
   #heldElsewhere(resources: readonly string[], owner: string): HeldLock {
     const ownership = new Ownership(resources, owner, true, this.nodes.preferred.all);
     const ttlMs = this.#options.maxTtlMs;

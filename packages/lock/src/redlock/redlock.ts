@@ -27,15 +27,17 @@ export interface AdmitOptions {
 const CONFIG_FIELDS = ['nodes', 'maxTtlMs', 'keyPrefix', 'fenceTtlMs', 'firstToken'];
 
 /**
- * Leases with fencing tokens over independent Redis nodes.
- * The clients stay their owner's: they are neither configured nor closed here.
+ * Leases with fencing tokens over independent Redis nodes. The clients belong to the caller: they
+ * are neither configured nor closed here.
  */
 export class Redlock extends LockService {
   readonly #nodes: readonly RedisNode[];
   readonly #runtime: Runtime;
   readonly #readmissions: Readmissions;
 
-  /** @throws {LockArgumentError} a node has no name, two have the same, or an option is out of range */
+  /**
+   * @throws {LockArgumentError} a node has no name, two have the same, or an option is out of range
+   */
   constructor(config: RedlockConfig, runtime: Runtime = systemRuntime) {
     checkFields('the first argument of Redlock', config, CONFIG_FIELDS);
     checkRuntime(runtime);
@@ -81,9 +83,9 @@ export class Redlock extends LockService {
    * If that is wrong, two clients may hold a lock at once. If a node that was given up comes back
    * with its vote, tokens rest on the clock.
    *
-   * @returns `ok` only if it is known that a majority votes and, in addition: the node that was
-   *   named; with `force` and no name, all nodes that answered. Else `reason` has every node's own
-   *   answer. If a reply was lost, it is not known
+   * @returns `ok` only if a majority is known to vote. A named node must vote, too. With `force`
+   * and no name, all nodes that answered must vote. Otherwise `reason` has every node's own answer.
+   * A lost reply leaves the outcome unknown
    * @throws {LockArgumentError} no node has that name
    */
   async admit(options: AdmitOptions = {}): Promise<AdmissionOutcome> {

@@ -5,10 +5,10 @@ import type { Nodes, Ownership } from '../redis/nodes.js';
 /**
  * Releases on the nodes that were asked. Settles once a majority has decided. Never rejects.
  *
- * The nodes that were never asked count as free, unless the lease is over. So the slowest of a bare
- * majority is not waited for.
+ * The nodes that were never asked count as free, unless the lease is over. So it does not wait for
+ * the slowest node of a bare majority.
  *
- * @param isOver whether the lease is over: others may have held the lock since
+ * @param isOver true if the lease is over: others may have held the lock since
  */
 export async function release(
   nodes: Nodes,

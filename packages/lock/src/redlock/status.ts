@@ -27,7 +27,7 @@ async function report(node: RedisNode, runtime: Runtime): Promise<NodeReport | E
   const askedMs = runtime.wallClockMs();
   const reply = await inTime(runtime, node, node.status(), NODE_TIMEOUT_MAX_MS);
   if (reply.answer !== 'status') return reply.error;
-  // The node looked at its clock somewhere between question and answer.
+  // The node read its clock at some time between the question and the answer.
   const halfwayMs = (askedMs + runtime.wallClockMs()) / 2;
   return { ...reply, clockDifferenceMs: reply.timeMs - halfwayMs };
 }

@@ -13,8 +13,9 @@ export interface Runtime {
   /** A new name of 122 random bits. */
   uniqueId(): string;
   /**
-   * Runs `callback` after everything that is ready to run. If an answer's callback calls it, nothing
-   * new is read from the network before. If a timer calls it, all that has arrived is read before.
+   * Runs `callback` after everything that is ready to run. If the callback of an answer calls it,
+   * `callback` runs before any new answer is read. If a timer calls it, all answers that have
+   * arrived are read before.
    */
   soon(callback: () => void): void;
   /**
@@ -39,7 +40,7 @@ export const systemRuntime: Runtime = {
 
 const PARTS = Object.keys(systemRuntime);
 
-/** Refuses anything else: node-redlock takes its settings at that place. */
+/** Refuses anything else: node-redlock takes its settings as this argument. */
 export function checkRuntime(runtime: unknown): void {
   if (runtime instanceof Object && PARTS.every((part) => part in runtime)) return;
   checkFields('the second argument, a Runtime for tests', runtime, PARTS);
@@ -47,8 +48,8 @@ export function checkRuntime(runtime: unknown): void {
 }
 
 /**
- * As `runtime.after`, for a timer that answers cancel. A process that stood still reads the answers
- * that have arrived before the timer rings.
+ * As `runtime.after`, for a timer that an answer cancels. A process that was stopped reads the
+ * answers that have arrived before the timer fires.
  */
 export function afterReading(runtime: Runtime): Runtime['after'] {
   return (delayMs, callback, background) => {
@@ -65,7 +66,10 @@ export function afterReading(runtime: Runtime): Runtime['after'] {
   };
 }
 
-/** Resolves after `delayMs`, or once `woken` does; rejects with the signal's reason as soon as it aborts. */
+/**
+ * Resolves after `delayMs`, or once `woken` does. Rejects with the signal's reason as soon as it
+ * aborts.
+ */
 export function sleep(
   runtime: Runtime,
   delayMs: number,
@@ -173,8 +177,8 @@ export function shareSignal(signal: AbortSignal): void {
 }
 
 /**
- * Calls back once when the signal aborts, unless the returned function is called before. A signal
- * that has aborted already calls nothing.
+ * Calls back once when the signal aborts, unless the returned function is called before. If the
+ * signal has aborted already, it never calls back.
  */
 export function onAbort(signal: AbortSignal, listener: () => void): () => void {
   const start = shared.get(signal);
