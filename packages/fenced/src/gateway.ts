@@ -19,9 +19,11 @@ import { FencedS3 } from '@fenced/store/s3';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 
-/** Time for a dependency to accept a connection. */
+/** Milliseconds for a dependency to accept a connection. */
 const CONNECT_MS = 5_000;
-/** Time for a lock node to answer a command. Then its connection is given up. */
+/**
+ * Milliseconds for a lock node to answer a command. After that, the client gives up its connection.
+ */
 const REDIS_ANSWER_MS = 5_000;
 const RECONNECT_MAX_MS = 1_000;
 /** Each upload sends several parts at once. */
@@ -29,14 +31,14 @@ const S3_CONNECTIONS_MAX = 512;
 const INSTALL_EVERY_MS = 1_000;
 const LOG_REFUSALS_MS = 60_000;
 
-/** A gateway that runs, with connections of its own. */
+/** A running gateway, with connections of its own. */
 export interface RunningGateway {
   readonly url: string;
   /**
    * The address of `/livez`, `/readyz` and `/metrics`; undefined if they have no port of their own.
    */
   readonly operationsUrl: string | undefined;
-  /** Lets running requests end, and cuts off the rest. @returns whether all came to their end */
+  /** Lets running requests end, and cuts off the rest. @returns true if none was cut off */
   drain(): Promise<boolean>;
   /**
    * Closes all connections to the dependencies. A dependency that does not answer may keep them
@@ -157,7 +159,8 @@ function openPool({ records }: Config, log: Log, parts: AsyncDisposableStack): p
 }
 
 /**
- * Creates the schema as soon as the database can be reached. If the role may not, an operator must.
+ * Creates the schema as soon as the database can be reached. If the role may not do so, an operator
+ * must.
  */
 async function install(records: FencedPostgres, ended: AbortSignal, log: Log): Promise<void> {
   while (!ended.aborted) {
@@ -171,9 +174,7 @@ async function install(records: FencedPostgres, ended: AbortSignal, log: Log): P
   }
 }
 
-/**
- * Logs once that a connection is gone, and once that it is back: clients try again all the time.
- */
+/** Logs the loss of a connection once, and its return once: clients try again all the time. */
 function logChanges(
   log: Log,
   name: string,

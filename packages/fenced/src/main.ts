@@ -24,7 +24,7 @@ export async function main(args: readonly string[]): Promise<number> {
     return isHelp && name !== '' ? 0 : EXIT_USAGE;
   }
   const command = await load();
-  // What follows -- is another program's.
+  // The arguments after -- belong to another program.
   const own = rest.slice(0, rest.includes('--') ? rest.indexOf('--') : rest.length);
   if (own.includes('--help') || own.includes('-h')) {
     print(command.usage);

@@ -40,7 +40,7 @@ export interface ClientOptions {
   readonly connectTimeout?: number;
 }
 
-/** For a command that is over soon: a node that cannot be reached counts as away. */
+/** For a short command: a node that cannot be reached counts as unreachable. */
 const ONE_TRY: ClientOptions = { maxRetriesPerRequest: 0, retryStrategy: () => null };
 
 /**
@@ -71,14 +71,14 @@ export async function withRedlock<Result>(
     await using redlock = makeRedlock(nodes, values);
     return await routine(redlock, troubles);
   } finally {
-    // A wait that was aborted gives up its position once all that is ready has run.
+    // An aborted wait gives up its position after everything that is ready has run.
     await nextTurn();
     await nextTurn();
     await Promise.all(clients.map(end));
   }
 }
 
-/** Lets the last commands leave first. */
+/** Sends the last commands first, then disconnects. */
 async function end(client: Redis): Promise<void> {
   const late = sleep(LAST_COMMANDS_MS, undefined, { ref: false });
   await Promise.race([client.quit().catch(() => {}), late]);

@@ -5,7 +5,7 @@ import { createLog, type Log } from '@fenced/gateway/log';
 import { type Command, print, understood } from '../command.js';
 import { startGateway } from '../gateway.js';
 
-/** Time in which the connections to the dependencies must close after the last request. */
+/** Milliseconds in which the connections to the dependencies must close after the last request. */
 const CLOSE_MS = 5_000;
 const EXIT_CUT_OFF = 1;
 const EXIT_CONFIG = 78;
@@ -74,7 +74,7 @@ async function serve(config: ReturnType<typeof readConfig>): Promise<number> {
 
 /**
  * Ends the process after `CLOSE_MS` if something still keeps it alive. A server that hangs neither
- * answers a statement nor closes a connection. The timer itself keeps nothing alive.
+ * answers a statement nor closes a connection. The timer itself does not keep the process alive.
  */
 function endInTime(log: Log): void {
   setTimeout(() => {

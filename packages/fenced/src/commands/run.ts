@@ -25,10 +25,10 @@ const EXIT_LEASE_LOST = 79;
 const EXIT_SIGNAL = 128;
 
 const TTL_MIN_MS = 1_000;
-/** A lease is extended so many times in its TTL. Half of them come before the grace period. */
+/** Number of extensions of a lease in one TTL. Half of them come before the grace period. */
 const RENEWALS = 6;
 /**
- * The time between SIGKILL and the end of the lease: for the guard's clock, its checks, and the
+ * Milliseconds between SIGKILL and the end of the lease: for the guard's clock, its checks, and the
  * kernel.
  */
 const MARGIN_MIN_MS = 100;
@@ -65,7 +65,7 @@ service did not grant it for another reason; ${EXIT_LEASE_LOST} the lease was lo
     const settings = parse(args);
     return withLock(settings.values, async (lock) => {
       const code = await runUnder(lock, settings);
-      // Connections to servers that hang must not keep the process.
+      // Connections to servers that hang must not keep the process alive.
       setTimeout(() => process.exit(code), RELEASE_MS).unref();
       return code;
     });
@@ -112,7 +112,7 @@ function report(outcome: Ended | Error, isLost: boolean): number {
   return EXIT_LEASE_LOST;
 }
 
-/** Goes on until the signal aborts. A lease that is lost ends the command at once. */
+/** Extends the lease until the signal aborts. A lease that is lost ends the command at once. */
 async function extendUntil(
   signal: AbortSignal,
   lease: RunLease,
@@ -136,8 +136,8 @@ async function extendUntil(
 }
 
 /**
- * Measures the time for which the machine slept during a request for a lease: the lease does not
- * know of it.
+ * Measures the time for which the machine slept during a request for a lease. The lease itself does
+ * not see that time.
  */
 class GrantClock {
   readonly #ttlMs: number;

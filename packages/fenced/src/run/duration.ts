@@ -8,7 +8,7 @@ const UNITS: ReadonlyMap<string | undefined, number> = new Map([
     ['h', 3_600_000],
   ] as const),
 ]);
-/** Timers go no further. */
+/** The longest delay of a timer. */
 const MAX_MS = 2 ** 31 - 1;
 
 /**

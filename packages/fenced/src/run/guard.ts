@@ -5,21 +5,21 @@
  * stopped, is killed or hangs. `fenced run` sends it a new deadline after each renewal. Without
  * one, the command gets SIGTERM when the grace period begins, and SIGKILL at the deadline.
  *
- * It writes nothing itself: a full pipe or a stopped terminal would keep it from its work.
+ * It writes nothing itself: a full pipe or a stopped terminal would block it.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { machineMs } from './machine-clock.js';
 import type { Order, Report } from './orders.js';
 import { isGroupAlive, signalGroup } from './process-group.js';
 
-/** The interval at which the guard looks at the clock. */
+/** Milliseconds between two checks of the clock. */
 const CHECK_EVERY_MS = 25;
 /**
- * Processes that outlive the command may end by themselves for this time: a `tee` of its output,
- * for example.
+ * Milliseconds in which processes that outlive the command may end by themselves. An example is a
+ * `tee` of its output.
  */
 const LEFTOVER_MS = 1_000;
-/** As in a shell. */
+/** The exit codes of a shell. */
 const EXIT_NOT_FOUND = 127;
 const EXIT_NOT_EXECUTABLE = 126;
 
@@ -58,7 +58,7 @@ function guard(child: ChildProcess, pid: number): void {
     if (order.kind === 'deadline') deadlineMs = order.deadlineMs;
     check(pid);
   });
-  // Nobody renews the lease any more.
+  // The parent that renews the lease is gone.
   process.on('disconnect', () => stop(pid));
   setInterval(check, CHECK_EVERY_MS, pid);
 }
@@ -91,7 +91,7 @@ function end(ended: NonNullable<typeof exit>): void {
 }
 
 function report(message: Report): void {
-  // A dead parent is noticed by `disconnect`.
+  // The `disconnect` event reports a dead parent.
   process.send?.(message, () => {});
 }
 

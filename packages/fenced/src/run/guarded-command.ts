@@ -4,8 +4,8 @@ import type { Ended, Order, Report } from './orders.js';
 import { signalGroup } from './process-group.js';
 
 /**
- * The guard ended before the command did, so nothing stops the command in time. The command was
- * killed.
+ * The guard ended before the command did, so nothing would have stopped the command in time. The
+ * command was killed.
  */
 export class GuardLostError extends Error {}
 
@@ -14,7 +14,7 @@ export class GuardedCommand implements Disposable {
   readonly #guard: ChildProcess;
   #pid: number | null = null;
 
-  /** Starts the guard alone, which takes a while. */
+  /** Starts only the guard, which takes a while. */
   static async ready(): Promise<GuardedCommand> {
     const guard = fork(new URL('./guard.js', import.meta.url), {
       ...{ detached: true, execArgv: [], stdio: ['inherit', 'inherit', 'inherit', 'ipc'] },
@@ -43,7 +43,7 @@ export class GuardedCommand implements Disposable {
         this.#pid = null;
         resolve(report);
       });
-      // After all messages. Without effect if the end was reported.
+      // This event comes after all messages. It has no effect if the end was reported.
       this.#guard.once('close', () => {
         if (this.#pid !== null) signalGroup(this.#pid, 'SIGKILL');
         reject(new GuardLostError('the process that guards the command was killed'));
@@ -65,7 +65,7 @@ export class GuardedCommand implements Disposable {
   }
 
   #send(order: Order): void {
-    // The guard may have ended in this moment.
+    // The guard may have ended at this moment.
     this.#guard.send(order, () => {});
   }
 }

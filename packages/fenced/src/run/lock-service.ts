@@ -47,8 +47,8 @@ export const LOCK_USAGE: string = `${REDIS_USAGE}
                      FENCED_API_KEY has the API key or JSON Web Token`;
 
 /**
- * A request to a gateway waits for this time at most, then another one goes on: see
- * \`limits.waitMsMax\`.
+ * Milliseconds for which one request to a gateway waits at most. The next one continues the wait:
+ * see `limits.waitMsMax`.
  */
 const GATEWAY_WAIT_MS = 5_000;
 const GATEWAY_PAUSE_MS = 250;
@@ -64,7 +64,7 @@ const PATIENT_CLIENT: ClientOptions = {
 };
 
 /**
- * Calls `routine` with the lock service that the options name, else the environment, and closes it
+ * Calls `routine` with the lock service of the options, or else of the environment, and closes it
  * afterwards.
  *
  * @throws {UsageError} if they name none, or several

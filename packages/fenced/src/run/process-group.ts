@@ -1,6 +1,9 @@
 import { readdirSync, readFileSync } from 'node:fs';
 
-/** Does nothing if the group has ended, or belongs to another user. */
+/**
+ * Signals all processes of a group. Does nothing if the group has ended, or belongs to another
+ * user.
+ */
 export function signalGroup(id: number, signal: NodeJS.Signals): void {
   send(id, signal);
 }
@@ -12,7 +15,7 @@ export function isGroupAlive(id: number): boolean {
   return process.platform !== 'linux' || hasLiveMember(id);
 }
 
-/** @returns whether there is such a group */
+/** @returns true if there is such a group */
 function send(id: number, signal: NodeJS.Signals | 0): boolean {
   try {
     return process.kill(-id, signal);

@@ -1,17 +1,17 @@
 /**
- * Sent on to the command. SIGTSTP is among them because a stopped `fenced run` would lose the
+ * Forwarded to the command. SIGTSTP is among them because a stopped `fenced run` would lose the
  * lease.
  */
 const FORWARDED = [
   ...(['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'] as const),
   ...(['SIGUSR1', 'SIGUSR2', 'SIGWINCH', 'SIGTSTP'] as const),
 ];
-/** End the wait for the lock. */
+/** Signals that end the wait for the lock. */
 const ENDING: readonly NodeJS.Signals[] = FORWARDED.slice(0, 4);
 
 /**
- * The signals that this process gets: before the command runs they end the wait, then they are for
- * the command.
+ * The signals that this process gets. Before the command runs, they end the wait. After that, they
+ * are for the command.
  */
 export class Signals implements Disposable {
   readonly #interrupt = new AbortController();
