@@ -14,9 +14,9 @@ import { until } from './harness/redlock-nodes.js';
 import { connect } from './harness/world.js';
 
 const seed = Number(process.env.FENCED_SEED ?? Date.now() % 2 ** 31);
-/** One script carries a hundred calls. */
+/** One script carries at most 100 calls. */
 const CALLS_MAX = 260;
-/** Far apart: a token tells which resource it is of, also where a request was sent more than once. */
+/** Far apart, so a token identifies its resource even if a request was sent more than once. */
 const TOKENS_APART = 1_000n;
 const TTL_APART_MS = 10_000;
 
@@ -31,11 +31,11 @@ afterAll(async () => {
   await service?.stop();
 });
 
-/** What is wrong with the resource of a call, which its reply must tell, and nobody else's. */
+/** State of the resource of a call. Its reply must report it, and no other reply may. */
 type Kind = 'free' | 'held' | 'broken' | 'not held';
 const kinds = fc.constantFrom<Kind>('free', 'free', 'held', 'broken', 'not held');
 
-/** What is done to the connection while the calls are on their way. */
+/** Disturbance of the connection while the calls are on their way. */
 const disturbances = fc.constantFrom(
   'none',
   'script flush',
@@ -68,7 +68,7 @@ test(`replies never go to another caller: errors among them, several scripts, sc
     const ledger = new Ledger(admin, keyPrefix);
     const prepared = calls.map(async ({ kind }, index) => {
       const [resource, line] = [`r${index}`, `${keyPrefix}line:r${index}`];
-      // Only of what a node does not know does it look for a line.
+      // A node looks for a wait queue only if it does not know the resource.
       if (kind === 'broken' && broken === 'line') {
         await admin.set(line, 'no line');
         return;

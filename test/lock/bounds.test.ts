@@ -10,12 +10,12 @@ import { PostgresLock } from '@fenced/lock/postgres';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { LockWorld } from './harness/world.js';
 
-/** What the answers to the last attempt of a call may take beyond `waitMs`. */
+/** Milliseconds that the answers to the last acquisition of a call may take beyond `waitMs`. */
 const LAST_ANSWERS_MS = 250;
 
 type Lock = Pick<Redlock, 'acquire' | 'tryAcquire'>;
 
-/** A clock that stands until it is put forward, millisecond by millisecond. */
+/** A clock that stands still until it is put forward, millisecond by millisecond. */
 class Clock implements Runtime {
   #nowMs = 0;
   #timers: { readonly dueMs: number; readonly callback: () => void }[] = [];
@@ -37,7 +37,7 @@ class Clock implements Runtime {
     };
   };
 
-  /** At what time this settles. */
+  /** The time at which the call settles. */
   async timeOf(call: Promise<unknown>): Promise<number> {
     let isSettled = false;
     const settle = (): void => {
@@ -106,7 +106,7 @@ describe.each<[string, (clock: Clock) => Lock]>([
 });
 
 describe('on real nodes', () => {
-  /** For a machine that does other things, too. Each of these took two seconds more than its wait. */
+  /** Slack for a busy machine. Each of these calls once took 2 s more than its wait. */
   const SLACK_MS = 1_000;
   let world: LockWorld;
   beforeAll(async () => {

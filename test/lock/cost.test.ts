@@ -7,17 +7,17 @@ import { connect } from './harness/world.js';
 
 /** Longer than a test may last. */
 const TTL_MS = 60_000;
-/** On a busy machine. */
+/** A limit for a busy machine. */
 const LIMIT_MS = 120_000;
-/** Together they wait for more lines than one script may look at. */
+/** Together they wait in more queues than one script may look at. */
 const APART = 48;
-/** Together they vanish from more lines than one script may clean. */
+/** Together they vanish from more queues than one script may clean. */
 const VANISHING = 40;
-/** Commands for each key of a script: all calls together are linear in their keys. */
+/** Commands for each key of a script: the cost of all calls together is linear in their keys. */
 const COMMANDS_PER_KEY = 10;
-/** Commands that one script spends on others: vanished waiters, and waiters that it may call. */
+/** Commands that one script spends on others: vanished waiters, and waiters that it may notify. */
 const COMMANDS_FOR_OTHERS = 2_800;
-/** More is no short script on any machine. */
+/** A script with more commands is not short on any machine. */
 const COMMANDS_MAX = 6_000;
 
 let node: CountedNode;
@@ -35,7 +35,7 @@ function last(resources: readonly string[]): string {
   return resources.at(-1) ?? '';
 }
 
-/** Waits for its lease, and gives it up. */
+/** Waits for its lease, and releases it. */
 async function serve({ lock }: Program, resources: readonly string[]): Promise<void> {
   await using _ = await lock.acquire(resources, { ttlMs: TTL_MS, waitMs: TTL_MS });
 }
@@ -84,7 +84,7 @@ describe.each([64, 128, 256])('of %i resources in one call', { timeout: LIMIT_MS
     const served = set
       .slice(0, APART)
       .map((resource) => serve(waiting, [resource, ...names(k - 1, `${resource} `)]));
-    // The node's own hash, a line for each resource of a set, and a key for each waiter.
+    // The node's own hash, a queue for each resource of a set, and a key for each waiter.
     await until(async () => (await node.admin.dbsize()) === 1 + APART * k + APART);
     await lease.release();
     await Promise.all(served);
@@ -131,7 +131,7 @@ test(
     vanishing.silence();
     await until(async () => (await waiters()) === 1);
     expect(await node.admin.zcard('{fenced}:line:x')).toBe(1_101);
-    // The release and the attempt, in one tick, come before the waiter can ask.
+    // The release and the acquisition, in one flush, come before the waiter can ask.
     const released = lease.release();
     const attempt = await node.program().lock.tryAcquire('x', { ttlMs: TTL_MS });
     expect(attempt).toMatchObject({ ok: false, reason: 'held' });
@@ -184,7 +184,7 @@ test(
     await until(async () => (await waiterKeys()).length === 1);
     const place = await waiterKeys();
     line.hold('toClient');
-    // It asks again only when it has given up waiting for the answer before.
+    // It asks again only when it has given up the wait for the answer before.
     const asked = await calls('evalsha');
     await until(async () => (await calls('evalsha')) >= asked + 4);
     expect(await waiterKeys()).toEqual(place);

@@ -52,7 +52,7 @@ function openPool(connectionString: string): pg.Pool {
   return opened;
 }
 
-/** Notices as records in Postgres: the page of leader election has the same. */
+/** Stores notices as records in Postgres, as the page of leader election shows. */
 function boardOf(resource: string): ElectionBoard {
   const notices = store.records('elections');
   return {
@@ -89,7 +89,7 @@ test('a leader is stopped, and wakes up after its successor has written: its wri
 });
 
 /**
- * One leader resigns, and the other process of the same lock service follows, whom observers see.
+ * One leader resigns, and the other process of the same lock service follows. Observers see both.
  */
 async function expectSuccession(a: ElectionLock, b: ElectionLock): Promise<void> {
   const resource = randomUUID();
@@ -135,7 +135,7 @@ test.concurrent('the program of the page leads, writes and resigns', async () =>
   const pasted = redis.nodes
     .reduce((text, { url }, at) => text.replace(`Redis(700${at + 1})`, `Redis('${url}')`), program)
     .replace('pg.Pool()', `pg.Pool({ connectionString: '${postgres.url}' })`);
-  // Beside this file, so that it finds the packages as a user's program does.
+  // In this folder, so that it finds the packages as a user's program does.
   const file = new URL(`pasted-${randomUUID()}.ts`, import.meta.url);
   await writeFile(file, pasted);
   try {

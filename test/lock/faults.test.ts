@@ -6,12 +6,12 @@ import { LockWorld, nameOf, type Side } from './harness/world.js';
 const TTL_MS = 60_000;
 /** A node that has not answered by then counts as unreachable, however long the lease. */
 const NODE_LIMIT_MS = 2_000;
-/** Far longer than that, on a busy machine too. */
+/** Far longer than that, even on a busy machine. */
 const SLOW_MS = 5_000;
 
 type Disturbance = (side: Side, at: number) => void;
 
-// Each of a program's own connections, so that they can be tried at once, on resources of their own.
+// Each program has its own connections and resources, so all faults can run at once.
 const faults: readonly (readonly [string, Disturbance])[] = [
   [
     'is a black hole',
@@ -41,7 +41,7 @@ describe.concurrent.each([1, 3, 4, 5])('of %i nodes', (count) => {
 
   const spare = count - Math.floor(count / 2) - 1;
 
-  /** On nodes of its own, which are stopped for everybody. */
+  /** Uses its own nodes, which are stopped for all clients. */
   async function withStopped(stopped: number, run: typeof nobodyWaits): Promise<void> {
     await using own = await LockWorld.start(count);
     await own.renew();
@@ -50,7 +50,7 @@ describe.concurrent.each([1, 3, 4, 5])('of %i nodes', (count) => {
     );
   }
 
-  // Of one node, none can be done without.
+  // A single node cannot be spared.
   if (spare > 0) {
     test.each(faults)(
       `nobody waits for ${spare} that each %s (redsync#140, redisson#1636)`,

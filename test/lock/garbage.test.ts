@@ -6,18 +6,21 @@ import { startRedis } from '@fenced/testbed';
 import { expect, test } from 'vitest';
 
 const CHILD = fileURLToPath(new URL('./harness/garbage-child.ts', import.meta.url));
-/** What is under way when garbage is collected, twice, is 750. Where each lease is reached from one before it, 3,800 and more. */
+/**
+ * Objects in use during the two collections take 750 bytes. If each lease is reachable from an
+ * earlier one, it is 3,800 bytes and more.
+ */
 const BYTES_PER_CYCLE_MAX = 1_500;
 
 test('a lease that is over is no work for the garbage collector: minor collections find nothing of it', async () => {
   await using redis = await startRedis(3);
   const order = { ports: redis.nodes.map(({ port }) => port), keyPrefix: `${randomUUID()}:` };
-  // Of a size that does not depend on what was collected before.
+  // A fixed size, independent of earlier collections.
   const flags = ['--expose-gc', '--min-semi-space-size=8', '--max-semi-space-size=8'];
   const args = [...flags, CHILD, JSON.stringify(order)];
   const { stdout } = await promisify(execFile)(process.execPath, args);
   const { bytesPerCycle, majorCollections } = JSON.parse(stdout);
-  // They would hide it.
+  // A major collection would hide the growth.
   expect(majorCollections).toBe(0);
   expect(bytesPerCycle).toBeLessThan(BYTES_PER_CYCLE_MAX);
 });

@@ -4,9 +4,9 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { until } from './harness/redlock-nodes.js';
 import { LockWorld, type Side } from './harness/world.js';
 
-/** Far longer than a test may last: what is left behind shows. */
+/** Far longer than a test may last, so leftovers show. */
 const TTL_MS = 60_000;
-/** Who came so much earlier in another process is served first. */
+/** A waiter of another process is served first if it came so much earlier. */
 const TOGETHER_MS = 50;
 
 describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
@@ -24,14 +24,17 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     readonly signal?: AbortSignal;
   }
 
-  /** Those who wait in line behind a lease of another program, in this order; the first of them has the lock then. */
+  /**
+   * Queues waiters behind a lease of another program, in this order. The first of them then gets
+   * the lock.
+   */
   async function served(...waiting: readonly Waiting[]): Promise<Promise<Lease>[]> {
     const holder = await world.connected();
     const before = await holder.lock.acquire('x', { ttlMs: TTL_MS });
     const leases: Promise<Lease>[] = [];
     for (const { side, ...options } of waiting) {
       const lease = side.lock.acquire('x', { ttlMs: TTL_MS, waitMs: TTL_MS, ...options });
-      // A test that fails before it has come to this one tells why it failed.
+      // A test that fails before it awaits this lease reports its own failure.
       lease.catch(() => {});
       leases.push(lease);
       await world.untilWaiting(leases.length);
@@ -41,7 +44,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     return leases;
   }
 
-  /** Under which ids the nodes hold the lock. */
+  /** The owner ids under which the nodes hold the lock. */
   async function owners(): Promise<string[]> {
     const held = await Promise.all(world.ledgers.map((ledger) => ledger.ownerOf('x')));
     return held.filter((owner) => owner !== null);
@@ -49,7 +52,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
 
   test('who stands behind the holder in its own process has the lock without a word of the nodes', async () => {
     const side = await world.connected();
-    // All of those that answer know all who wait.
+    // All nodes that answer know all waiters.
     for (const door of side.doors.slice(world.majority)) door.hold('toServer');
     const leases = await served(...Array(5).fill({ side }));
     for (const door of side.doors) door.hold('toServer');
@@ -70,7 +73,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     expect(await last?.release()).toBe('released');
     const releasedMs = performance.now();
     await world.untilClean();
-    // Nobody's place had to lapse.
+    // No position had to expire.
     expect(performance.now() - releasedMs).toBeLessThan(1_000);
     const lease = await other.lock.acquire('x', { ttlMs: TTL_MS });
     expect(lease.token).toBeGreaterThan(last?.token ?? 0n);
@@ -96,12 +99,12 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     expect(await first?.release()).toBe('released');
     const second = await two;
     if (!first || !second || !three) throw new Error('all are served');
-    // Nobody knew its owner id, and what it says now is nobody's.
+    // No other process knew its owner id. The id that it returns now holds nothing.
     const { owner } = first;
     expect(owner).not.toBe(second.owner);
     expect(await other.lock.release({ resource: 'x', owner })).toBe('expired');
     await second.extend(TTL_MS);
-    // Others may release it now, and with it no other: so the nodes are told of its release.
+    // Other processes may release it now by its owner id, so its release is sent to the nodes.
     expect(await other.lock.release({ resource: 'x', owner: second.owner })).toBe('released');
     const third = await three;
     expect(third.owner).not.toBe(second.owner);

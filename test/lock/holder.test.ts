@@ -275,7 +275,8 @@ test('one of three that is stopped and one that somebody else holds for a while 
   await world.ledgers[0]?.take('x', 'other', 300);
   const startedMs = performance.now();
   const lease = await side.lock.acquire('x', { ttlMs: 2_000, waitMs: TTL_MS });
-  // The silent node is waited for once, for half of the TTL: without it, nobody had a majority.
+  // The client waits for the silent node once, for half of the TTL: without it, no client had a
+  // majority.
   expect(performance.now() - startedMs).toBeLessThan(2_500);
   expect(await lease.release()).toBe('released');
 });

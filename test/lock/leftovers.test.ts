@@ -7,7 +7,7 @@ import { scriptFor } from '../../packages/lock/src/redis/scripts.js';
 import { until } from './harness/redlock-nodes.js';
 import { LockWorld, nameOf, type Side } from './harness/world.js';
 
-/** Far longer than a test may last: what is left behind shows. */
+/** Far longer than a test may last, so leftovers show. */
 const TTL_MS = 60_000;
 const seed = Number(process.env.FENCED_SEED ?? Date.now() % 2 ** 31);
 
@@ -19,7 +19,10 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
   afterAll(() => world?.[Symbol.asyncDispose]());
   beforeEach(() => world.renew());
 
-  /** An attempt that is given up while its requests, or the answers to them, are on their way. */
+  /**
+   * Starts an acquisition that is given up while its requests, or the answers to them, are on their
+   * way.
+   */
   async function giveUp(
     side: Side,
     direction: 'toServer' | 'toClient',
@@ -37,7 +40,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
   test('a grant whose answer comes after the attempt was given up is given back (redlock-rb#3, dynamolock#280)', async () => {
     const side = await world.connected();
     await giveUp(side, 'toClient', async () => {
-      // The nodes have the lock for it, and it has not heard of that.
+      // The nodes have granted the lock, and the client has not received their answers.
       expect(await world.holders('x')).toBe(count);
     });
     side.heal();
@@ -144,7 +147,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
         expect(won.remainingMs()).toBeGreaterThan(0);
         expect(await won.release()).toBe('released');
       }
-      // What was sent before the abort may arrive after it.
+      // A request from before the abort may arrive after it.
       await turn();
       await side.untilAnswered();
       await world.untilClean();
@@ -168,7 +171,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await Promise.all(lost.map((ledger) => ledger.free('x')));
     await expect(half.extend(TTL_MS)).rejects.toThrow(LeaseLostError);
     expect(half.signal.reason).toBeInstanceOf(LeaseLostError);
-    // What a minority still held is given back, too.
+    // Locks that a minority still held are released, too.
     await world.untilClean();
   });
 
@@ -190,7 +193,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
   test("a release after the end is 'expired', is no error, and leaves the next holder's lock alone (redlock#65, redlock#168, redlock#362, etcd#22082)", async () => {
     const [side, elsewhere] = [await world.connected(), await world.connected()];
     const lease = await side.lock.acquire('x', { ttlMs: 500 });
-    // One node may let go later than a majority, and would not have the next holder's lock.
+    // One node may end the lease later than a majority, and would not have the next holder's lock.
     await until(async () => (await world.holders('x')) === 0);
     await using _ = await elsewhere.lock.acquire('x', { ttlMs: TTL_MS });
     await until(async () => (await world.holders('x')) === count);

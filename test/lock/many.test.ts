@@ -22,7 +22,7 @@ test('a short lease is no more work for a process that holds 10,000 long ones', 
   const { alone, besideMany, held } = JSON.parse(stdout);
   expect(held).toBe(10_000);
   expect(alone).toBeGreaterThan(0);
-  // A node may be late now and then, and the rest is asked.
+  // A node may be late now and then. The client then asks the remaining nodes.
   expect(besideMany).toBeLessThan(2 * alone);
 }, 120_000);
 

@@ -18,7 +18,7 @@ afterEach(() => {
   clients[Symbol.dispose]();
 });
 
-/** Limits the memory of each node to what it has now and room for some names. */
+/** Limits the memory of each node to its present use and room for some names. */
 async function limitMemory(admins: readonly Redis[], roomBytes: number): Promise<void> {
   for (const admin of admins) {
     const [, used] = /^used_memory:(\d+)/m.exec(await admin.info('memory')) ?? [];
@@ -26,7 +26,10 @@ async function limitMemory(admins: readonly Redis[], roomBytes: number): Promise
   }
 }
 
-/** Locks new names until one is refused that is asked for alone. Returns the number of names that were locked. */
+/**
+ * Locks new names until one is refused that is asked for alone. Returns the number of names that
+ * were locked.
+ */
 async function fill(lock: Redlock): Promise<{ names: number; refusal: unknown }> {
   let names = 0;
   for (let atOnce = AT_ONCE; ; ) {
@@ -36,7 +39,7 @@ async function fill(lock: Redlock): Promise<{ names: number; refusal: unknown }>
     });
     const refused = (await Promise.allSettled(leases)).find(({ status }) => status === 'rejected');
     if (refused?.status !== 'rejected') continue;
-    // What several requests need to be read may be all that there is no room for.
+    // A node may lack only the memory to read several requests at once.
     if (atOnce === 1) return { names, refusal: refused.reason };
     atOnce = 1;
   }
@@ -85,7 +88,7 @@ test.each([1, 3])(
     expect(await tokenOf(lock, 'before', 10_000)).toBeGreaterThan(before);
     expect(await tokenOf(lock, 'early', 10_000)).toBeGreaterThan(early?.token ?? 0n);
     expect(await lock.tryAcquire('kept', { ttlMs: 500 })).toMatchObject({ reason: 'held' });
-    // There is room for as many again, once the old names of this are gone.
+    // There is room for as many names again, once the old ones are gone.
     await until(async () => (await fill(lock)).names > names / 2);
     keeping.abort();
     expect(await lost).toBe('none');
@@ -107,7 +110,7 @@ test('status shows names and memory, and warns above three quarters', async () =
   await admin.config('SET', 'maxmemory', maxMemoryBytes);
   const warning = expect.stringMatching(/of maxmemory.*fenceTtlMs/);
   expect(await lock.status()).toMatchObject([{ maxMemoryBytes, warnings: [warning] }]);
-  // Names of before the last turn count, too.
+  // Names from before the last rotation count, too.
   await admin.hset(`${clients.keyPrefix}node`, 'opened', '1');
   await tokenOf(lock, 'w', 10_000);
   expect(await lock.status()).toMatchObject([{ resources: 4 }]);

@@ -2,14 +2,14 @@ import { LockArgumentError, Redlock } from '@fenced/lock';
 import { PostgresLock } from '@fenced/lock/postgres';
 import { describe, expect, test } from 'vitest';
 
-/** Neither client nor pool may be asked for anything. */
+/** Fails if a client or a pool is asked for anything. */
 const sent = (): never => {
   throw new Error('something was sent');
 };
 const client = { evalsha: sent, eval: sent };
 const nodes = [{ name: 'a', client }];
 const pool = { connect: sent, query: sent };
-/** As a caller who writes JavaScript, or comes from another library. */
+/** Calls without types, as in JavaScript or after a change from another library. */
 const call = (run: (value: never) => unknown, value: unknown): unknown => run(value as never);
 
 describe.each([

@@ -50,7 +50,7 @@ test('100,000 old names are forgotten, and held and fresh ones stay', {
   await tokenOf(lock, 'fresh');
   expect(await lock.forget({ olderThanMs: 60_000 })).toBe(100_000);
   expect(await names()).toEqual(['fresh', 'held']);
-  // A new name, and one that was forgotten, begin above every token that any of them had.
+  // The tokens of a new name and of a forgotten one begin above every token of all these names.
   expect(await tokenOf(lock, 'order/1')).toBeGreaterThan(1_100_000n);
   expect(await tokenOf(lock, 'new')).toBeGreaterThan(1_100_000n);
   await held.extend(60_000);

@@ -101,7 +101,7 @@ test('a release notifies only if a client waits for it', async () => {
   const end = 'end of the test';
   await pool.query(`NOTIFY fenced_lock, '${end}'`);
   await until(async () => heard.includes(end));
-  // Those of `y`, and of `x` again, which were awaited a moment before.
+  // Notifications for `y`, and for `x` again: clients waited for them a moment before.
   expect(heard.toSorted()).toEqual([end, 'x', 'x', 'y']);
   ear.release(true);
 });
@@ -139,7 +139,7 @@ test('a program that stood still reads the answer before it gives up', async () 
   // The server itself may be late.
   await until(async () => {
     const attempt = lock.tryAcquire('x', { ttlMs: 2_000 });
-    // It was sent, unless the pool had to connect first.
+    // The request was sent, unless the pool had to connect first.
     await setImmediate();
     // Longer than the limit for an answer.
     const untilMs = performance.now() + 1_100;
@@ -153,7 +153,7 @@ test('a program that stood still reads the answer before it gives up', async () 
 test('a missing schema and a missing right are errors that say what to do', async () => {
   const url = await createDatabase();
   const lock = new PostgresLock({ pool: connect(url.href) });
-  // At once, because waiting does not help.
+  // Fails at once, because waiting does not help.
   const startedMs = performance.now();
   const attempt = lock.acquire('x', { ttlMs: 500, waitMs: 20_000 });
   await expect(attempt).rejects.toMatchObject({ code: 'not-installed' });

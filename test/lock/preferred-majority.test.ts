@@ -5,13 +5,13 @@ import { type Runtime, systemRuntime } from '../../packages/lock/src/runtime/run
 import { until } from './harness/redlock-nodes.js';
 import { connect, LockWorld, nameOf, resourceAtFirst, type Side } from './harness/world.js';
 
-/** Far longer than a test may last: what is left behind shows. */
+/** Far longer than a test may last, so leftovers show. */
 const TTL_MS = 60_000;
-/** For how long the first nodes are waited for. */
+/** Milliseconds for the answers of the first nodes. */
 const PATIENCE_MS = 20;
 const CYCLES = 100;
 
-/** Asks the rest only where the first have answered, however late they are. */
+/** Asks the remaining nodes only after the first have answered, however late they are. */
 const patient: Runtime = {
   ...systemRuntime,
   after: (delayMs, callback, background) =>
@@ -32,19 +32,22 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
   const x = resourceAtFirst(count);
   const isEverywhere = async (): Promise<boolean> => (await world.holders(x)) === count;
 
-  /** A program that is patient, and a lease that no more than a majority holds: it may have been too slow to be trusted at first. */
+  /**
+   * A program with the patient runtime, and a lease that only a majority holds. Several tries may
+   * be needed: at first, a node may not count as one that votes in time.
+   */
   async function barelyHeld(ttlMs = TTL_MS): Promise<{ side: Side; lease: Lease }> {
     const side = await world.busy({ runtime: patient });
     for (;;) {
       const lease = await side.lock.acquire(x, { ttlMs });
-      // Nothing is on its way to the others then.
+      // No request to the other nodes is on its way then.
       await side.untilAnswered();
       if ((await world.holders(x)) === majority) return { side, lease };
       await lease.release();
     }
   }
 
-  /** @returns how many of them had to wait for a node */
+  /** @returns the number of cycles that had to wait for a node */
   async function cycles({ lock }: Side): Promise<number> {
     let late = 0;
     for (let cycle = 0; cycle < CYCLES; cycle += 1) {
@@ -56,7 +59,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     return late;
   }
 
-  /** How many scripts each node runs for as many cycles. */
+  /** The number of scripts that each node runs for `CYCLES` cycles. */
   async function scriptsOf(side: Side): Promise<number[]> {
     const before = await world.scripts();
     await cycles(side);
@@ -65,7 +68,8 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
 
   test('a lease that is soon given back concerns a majority, and one that is kept all nodes', async () => {
     const side = await world.busy();
-    // The rest are asked once a second, too, and wherever a node happens to be late, or a lease to be kept for longer.
+    // The remaining nodes are asked once a second, too. They are also asked if a node happens to be
+    // late, or if a lease is kept for longer.
     await until(async () => {
       const ran = await scriptsOf(side);
       const [most, least] = [ran.slice(0, majority), ran.slice(majority)];
@@ -79,7 +83,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
   });
 
   test('a program that stood still reads what has come before it takes a node for late', async () => {
-    // No doors: they would stand still with it.
+    // Without doors: they would stand still with the program.
     using clients = new DisposableStack();
     const nodes = world.servers.map(({ port }, at) => {
       const client = clients.adopt(connect(port), (one) => one.disconnect());
@@ -89,7 +93,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     const cycle = async (standStill: () => void): Promise<number | undefined> => {
       const before = await world.scripts();
       const attempt = lock.acquire(x, { ttlMs: TTL_MS });
-      // It has been sent.
+      // The request was sent.
       await setImmediate();
       standStill();
       await (await attempt).release();
@@ -99,7 +103,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
       const untilMs = performance.now() + 3 * PATIENCE_MS;
       while (performance.now() < untilMs);
     };
-    // The last node is asked once a second, too, and whenever another happens to be late.
+    // The last node is asked once a second, too, and if another one happens to be late.
     await until(async () => (await cycle(() => {})) === 0 && (await cycle(block)) === 0);
   });
 
@@ -243,16 +247,17 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
       const waiting = waiter.lock.acquire(x, { ttlMs: TTL_MS, waitMs: TTL_MS });
       const owners = () => Promise.all(world.ledgers.map((ledger) => ledger.ownerOf(x)));
       await until(async () => (await world.keys(/^line:/)).length >= asked);
-      // Its first attempt, which was refused, may not be given back everywhere yet.
+      // The release of its first acquisition, which was refused, may still be on its way.
       await until(async () => (await owners()).slice(majority).every((owner) => owner === null));
       const other = await world.connected();
       expect(await other.lock.tryAcquire(x, { ttlMs: TTL_MS })).toMatchObject({ reason: 'held' });
-      // Tries that failed may have been given a higher token there, which would look like another lease: that is a test of its own.
+      // Failed tries may have got a higher token there, which would look like another lease.
+      // Another test covers that.
       for (const ledger of world.ledgers.slice(majority)) await ledger.setToken(x, 1n);
       const extendedMs = performance.now();
       await lease.extend(TTL_MS);
       await until(async () => new Set(await owners()).size === 1);
-      // Sooner than a turn ends.
+      // Sooner than a grace period ends.
       expect(performance.now() - extendedMs).toBeLessThan(1_500);
       expect(await owners()).toEqual(Array(count).fill(lease.owner));
       expect(await lease.release()).toBe('released');
@@ -273,7 +278,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     const other = await world.connected();
     expect(await other.lock.release({ resource: x, owner })).toBe('released');
     for (const ledger of inTheWay) await ledger.free(x);
-    // Twice as long as the first pause before they are asked again, where they are.
+    // Twice the pause before a backfill would be tried again.
     await sleep(2 * PATIENCE_MS);
     await side.untilAnswered();
     expect(await world.keys(/^lock:/)).toEqual([]);
@@ -282,7 +287,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
 
   test('a lease is not extended by nodes that may have been held by another in between', async () => {
     const { lease } = await barelyHeld();
-    // Another got a majority because one of ours lost its lock, and has given it back.
+    // One of these nodes lost its lock, so another client got a majority and released it.
     await world.ledgers[0]?.free(x);
     for (const ledger of world.ledgers.slice(majority)) {
       await ledger.setToken(x, lease.token + 1n);

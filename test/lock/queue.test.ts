@@ -9,19 +9,22 @@ import { LockWorld, nameOf, type Side } from './harness/world.js';
 const QUEUER = new URL('./harness/queuer.ts', import.meta.url);
 /** Far longer than a test may last. */
 const TTL_MS = 60_000;
-/** Of who waits for a short lease: its turn lasts as long. */
+/** The TTL, and so the grace period, of a waiter for a short lease. */
 const TURN_MS = 600;
-/** Of a holder that crashed: long enough for two others to come and stand in line meanwhile. */
+/** The TTL of a holder that crashed: long enough for two others to enqueue meanwhile. */
 const CRASHED_TTL_MS = 2_000;
-/** By how much who waits beside the holder may have come after others, and be served before them. */
+/**
+ * A waiter in the holder's process may have come so many milliseconds after others, and be served
+ * before them.
+ */
 const TOGETHER_MS = 50;
-/** How often each worker is served. */
+/** The number of leases of each worker. */
 const ROUNDS = 4;
 
-/** What a queuer tells of one lease. */
+/** A queuer's line about one lease. */
 interface Served {
   readonly worker: string;
-  /** By the clocks of the nodes, at the earliest and at the latest; null for who found the lock free. */
+  /** The earliest and the latest arrival by the clocks of the nodes; null if the lock was free. */
   readonly askedMs: number;
   readonly cameMs: number | null;
   readonly inLineMs: number | null;
@@ -37,7 +40,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
   afterAll(() => world?.[Symbol.asyncDispose]());
   beforeEach(() => world.renew());
 
-  /** A program whose workers want the lock of `x`. */
+  /** Starts a program whose workers want the lock of `x`. */
   const startQueuer = (
     more: { ttlMs: number; workers: number; holdMs: number; rounds: number },
     onServed: (served: Served) => void = () => {},
@@ -47,10 +50,10 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     return WorkerProcess.start(QUEUER, { args, onLine: (line) => onServed(JSON.parse(line)) });
   };
 
-  /** Until so many wait, each on a majority at least. */
+  /** Resolves when `waiters` wait, each on a majority at least. */
   const untilInLine = (waiters: number): Promise<void> => world.untilWaiting(waiters);
 
-  /** Waits in line, and notes when it is served. */
+  /** Waits in the queue, and notes when it is served. */
   const wait = async (
     { lock }: Side,
     resource: string | readonly string[],
@@ -78,7 +81,8 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     const often = new Map(turns.map(({ worker }) => [worker, 0]));
     for (const [at, turn] of turns.entries()) {
       expect(turn.servedMs).toBeGreaterThan(turns[at - 1]?.leftMs ?? 0);
-      // Those who stand one behind the other in one process were all told when the first of them was.
+      // Successive waiters of one process get the lock by one decision of the nodes, made when the
+      // first of them gets it.
       const before = turns.slice(0, at).findLast((one) => processOf(one) !== processOf(turn));
       const calledMs = before?.leftMs ?? 0;
       expect(turns.slice(at + 1).filter((later) => isAhead(later, turn, calledMs))).toEqual([]);
@@ -101,7 +105,8 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await untilInLine(2);
     const waiting = wait(side, 'x');
     await untilInLine(3);
-    // One loses its place as nothing is heard of it, the other its turn.
+    // The killed waiter loses its position because it is silent. The stopped one lets its grace
+    // period pass.
     const killedMs = performance.now();
     await killed.kill();
     await untilInLine(2);
@@ -110,11 +115,12 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     const releasedMs = performance.now();
     expect(await lease.release()).toBe('released');
     const next = await waiting;
-    // A majority has let it have the lock: the others do so a little later.
+    // A majority has granted the lock: the others do so a little later.
     await until(async () => (await world.keys(/^waiter:/)).length === 0);
     expect(performance.now() - releasedMs).toBeLessThan(TURN_MS * 3);
 
-    // It may believe that its turn has come, and is refused as long as another holds the lock.
+    // It may believe that it is the head of the queue. It is refused as long as another holds the
+    // lock.
     await stopped.wake();
     await untilInLine(1);
     next.ensure();
@@ -192,7 +198,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
       await untilInLine(1);
       await lease.release();
       const served = await waiting;
-      // Nor can it tell others.
+      // It cannot notify others either.
       const next = wait(holder, 'x', TURN_MS);
       await untilInLine(1);
       await served.release();
@@ -240,12 +246,12 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await Promise.all(ends);
     const gaveUpMs = performance.now();
     await untilInLine(1);
-    // Nor had their places to lapse.
+    // No position had to expire.
     expect(performance.now() - gaveUpMs).toBeLessThan(1_000);
     const releasedMs = performance.now();
     await lease.release();
     await (await waiting).release();
-    // Nobody's turn had to end first.
+    // No grace period had to end first.
     expect(performance.now() - releasedMs).toBeLessThan(1_000);
     await world.untilClean();
   });
@@ -420,7 +426,7 @@ function processOf({ worker }: Served): string | undefined {
   return worker.split('/')[0];
 }
 
-/** Whether it was in line before the lock was free for the one that was served, and had come before that one. */
+/** True if `later` was queued before the lock was free for `served`, and had come before it. */
 function isAhead(later: Served, served: Served, calledMs: number): boolean {
   const { cameMs, inLineMs } = later;
   if (cameMs === null || inLineMs === null || served.cameMs === null) return false;

@@ -7,7 +7,10 @@ import { RedisNode } from '../../packages/lock/src/redis/node.js';
 import { systemRuntime } from '../../packages/lock/src/runtime/runtime.js';
 import { Clients, until } from './harness/redlock-nodes.js';
 
-/** How much later than possible a node may vote: a round of readmission is tried again after 125 to 375 ms; the rest is the machine's. */
+/**
+ * The maximum delay of a vote. A round of readmission is repeated after 125 to 375 ms; the rest is
+ * for a busy machine.
+ */
 const LATE_MAX_MS = 375 + 1_000;
 const LEASE_MS = 1_200;
 
@@ -19,7 +22,7 @@ afterEach(() => {
   clients[Symbol.dispose]();
 });
 
-/** Servers by place; the list has as many as were asked for. */
+/** Servers by index. The list has as many as were asked for. */
 type Three = readonly [LocalRedisNode, LocalRedisNode, LocalRedisNode];
 
 async function startThree(persistence: 'none' | 'aof' = 'none', hasMovableClock = false) {
@@ -32,7 +35,7 @@ async function restart(node: LocalRedisNode, data: 'kept' | 'none'): Promise<voi
   await node.start(data);
 }
 
-/** Acquires and releases; a node that has not been waited for may still be at it. */
+/** Acquires and releases. A node that was not awaited may still work on it. */
 async function tokenOf(lock: ReturnType<Clients['lock']>, resource: string, ttlMs = 100) {
   const lease = await lock.acquire(resource, { ttlMs, waitMs: 10_000 });
   await lease.release();
@@ -50,7 +53,7 @@ describe('a node that lost its memory', () => {
     while (!(await clients.memory(nodes[2])).hasPromised) await tokenOf(lock, 'y');
     const highest = await tokenOf(lock, 'y');
     expect(await clients.memory(nodes[2])).toMatchObject({ isVoting: false });
-    // From here on nobody acquires: one client that has met the node is enough.
+    // From here on no client acquires: one client that has met the node is enough.
     await clients.untilVoting(nodes[2]);
     const tookMs = performance.now() - startedMs;
     expect(tookMs).toBeGreaterThan(LEASE_MS);
@@ -118,7 +121,7 @@ describe('a node that lost its memory', () => {
     const LONG_MS = 60_000;
     const before = await tokenOf(lock, 'x', LONG_MS);
     await Promise.all(nodes.map((node) => restart(node, 'kept')));
-    // All three: whoever acquires now needs at least two of them, so they are back.
+    // The next acquisition needs at least two of them, so they vote again.
     const after = await tokenOf(lock, 'x', LEASE_MS);
     expect(after).toBeGreaterThan(before);
     await clients.untilVoting(...nodes);
@@ -154,7 +157,7 @@ test('nodes that each had no vote in its turn, while a majority voted all the ti
   const kept = [await generation(n0), await generation(n1)];
   await clients.connect(n2.port).flushall();
   link.release('toServer');
-  // It looked again: where it was too late to look at all, nothing is tested.
+  // It inspected again. If that came too late, the test would show nothing.
   expect(await round).toEqual({ ok: true });
   while (!(await clients.memory(n2)).isVoting) await tokenOf(lock, 'x');
   expect([await generation(n0), await generation(n1)]).toEqual(kept);
@@ -226,7 +229,8 @@ describe('an old master', () => {
   test('that comes back with its vote is retired and admitted anew', async () => {
     await using service = await startLocalRedis(4, { args: ['--repl-diskless-sync-delay', '0'] });
     const [a, b, master, replica] = service.nodes as unknown as readonly [...Three, LocalRedisNode];
-    // The first replica that a master ever has changes its replication id, and so ends its incarnation.
+    // The first replica that a master ever has changes its replication id, and so ends its
+    // incarnation.
     const admin = clients.connect(replica.port);
     await admin.replicaof('127.0.0.1', master.port);
     await until(async () => (await admin.info('replication')).includes('master_link_status:up'));
@@ -246,7 +250,7 @@ describe('an old master', () => {
     await during.close();
     await replica.kill();
 
-    // It was never away for these clients, and still believes that it votes.
+    // For these clients it was never away, and it still believes that it votes.
     expect(await clients.memory(master)).toEqual({ ...first, waitedMs: expect.any(Number) });
     const isNew = async () => {
       const { isVoting, incarnation } = await clients.memory(master);
@@ -271,7 +275,7 @@ describe('close', () => {
     await restart(nodes[2], 'none');
     while (!(await clients.memory(nodes[2])).hasPromised) await tokenOf(lock, 'y');
     await lock.close();
-    // By its own clock it might vote long since, if anybody asked for it.
+    // By its own clock it could vote since long ago, if a client asked for it.
     await until(async () => (await clients.memory(nodes[2])).waitedMs > LEASE_MS + LATE_MAX_MS);
     expect(await clients.memory(nodes[2])).toMatchObject({ isVoting: false });
   });
@@ -279,7 +283,7 @@ describe('close', () => {
   test('is not needed for a process to end while a node waits for its time', async () => {
     await using service = await startThree();
     const { nodes } = service;
-    // The node will wait for a minute, far beyond the time limit of this test.
+    // The recovery wait of the node is a minute, far beyond the time limit of this test.
     await tokenOf(clients.lock(nodes), 'x', 60_000);
     await restart(nodes[2], 'none');
     const lines: string[] = [];
@@ -294,7 +298,7 @@ describe('first start', () => {
   test('with firstToken by 20 processes at once never jumps to the clock', async () => {
     await using service = await startThree();
     const { nodes } = service;
-    // They are all at it before the first of them can be answered.
+    // All of them have begun before a node can answer the first.
     await Promise.all(nodes.map((node) => node.pause()));
     const lines: string[] = [];
     const starting = Array.from({ length: 20 }, (_, at) =>
@@ -307,7 +311,8 @@ describe('first start', () => {
     expect(exits.every(({ code }) => code === 0)).toBe(true);
     const tokens = lines.slice(20).map(Number);
     expect(tokens).toHaveLength(20);
-    // Each of them is above 32, and no attempt adds more than one; a clock's microseconds are beyond 10^15.
+    // Each token is above 32, and no acquisition adds more than one. A clock's microseconds are
+    // beyond 10^15.
     expect(Math.min(...tokens)).toBeGreaterThanOrEqual(33);
     expect(Math.max(...tokens)).toBeLessThan(10_000);
   });

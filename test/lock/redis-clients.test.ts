@@ -9,7 +9,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { CLIENTS, type Open } from './harness/redis-clients.js';
 import { until } from './harness/redlock-nodes.js';
 
-/** The longest lease: as long does a node that lost its memory stay out. */
+/** The longest lease, and so the recovery wait of a node that lost its memory. */
 const TTL_MS = 500;
 
 let service: LocalRedisService;
@@ -57,7 +57,7 @@ async function tokenOf(lock: Redlock, waitMs = 5_000): Promise<bigint> {
   return lease.token;
 }
 
-/** Connections that listen, over all nodes. */
+/** Connections that are subscribed, over all nodes. */
 async function listeners(): Promise<string[]> {
   const lists = await Promise.all(
     admins.map(async (admin) => String(await admin.call('CLIENT', 'LIST', 'TYPE', 'pubsub'))),

@@ -45,7 +45,7 @@ test('everything that happens to a lease and to its nodes is told on diagnostics
     expect(of('fenced:lock:admitted').map((event) => (event as { node: string }).node)).toEqual(
       service.nodes.map(({ name }) => name),
     );
-    // The attempt was decided by two of them.
+    // Two of the nodes decided the acquisition.
     const refused = { resources: ['x'], node: { answer: 'not-voting' } };
     expect(of('fenced:lock:node-refused')).toMatchObject([refused, refused]);
     expect(of('fenced:lock:acquire')).toEqual([

@@ -69,7 +69,7 @@ describe('a difference of node names', () => {
     expect(error).toMatchObject({ code: 'config-mismatch' });
     const attempt = await other.tryAcquire('y', { ttlMs: 1_000 });
     expect(attempt).toMatchObject({ ok: false, reason: 'config-mismatch' });
-    // The last node need not be waited for.
+    // The client does not wait for the last node.
     const first = told.slice(0, told.indexOf(' (only'));
     for (const text of [error.message, attempt.ok ? '' : attempt.hint]) {
       expect(text).toContain('this client has [a, b, d]');
@@ -104,7 +104,7 @@ describe('a difference of node names', () => {
     const error = await refusalOf(swapped);
     expect(error.message).toContain('node a was set up as b with [a, b, c]');
     expect(error.message).toContain('node b was set up as a with [a, b, c]');
-    // A name of one's own that is free for another node is no such difference.
+    // A name that is free for another node is no such difference.
     expect(error.message).not.toContain('only');
   });
 
@@ -128,7 +128,8 @@ describe('a difference of node names', () => {
 
   test('of a minority does not hide behind "too few nodes voted"', async () => {
     await votingEverywhere(named('ab', service.nodes.slice(2)), service.nodes.slice(2, 4));
-    // Two of these belong to the others, and the first two have no vote while not all can answer.
+    // Two of these nodes belong to the other service. The first two have no vote while not all can
+    // answer.
     const error = await refusalOf(named('abcde'));
     expect(error).toBeInstanceOf(NoQuorumError);
     expect(error.message).toMatch(/members differ: .* was set up as a with \[a, b\]/);
@@ -180,7 +181,7 @@ describe('three of five servers that belong to another service', () => {
 
   test('are the error without waiting for a node that hangs', async () => {
     await votingEverywhere(named('abc'), service.nodes.slice(0, 3));
-    // Whoever waits for a time limit here waits for ever.
+    // With this runtime, a wait for a time limit never ends.
     const runtime = { ...systemRuntime, after: () => () => {} };
     const nodes = [...'abcde'].map((name, at) => ({ name, client: connect(server(at).port) }));
     const five = new Redlock({ nodes, keyPrefix: clients.keyPrefix }, runtime);
@@ -207,13 +208,13 @@ describe('three of five servers that belong to another service', () => {
 
   test('are the error where only the readmission sees them: of four nodes, two are new and two are not', async () => {
     await votingEverywhere(named('ab'), service.nodes.slice(0, 2));
-    // The new ones, which are asked as all others are, answer first.
+    // The new nodes are asked as all others are, but answer first.
     const links = await Promise.all([0, 1].map((at) => TcpProxy.start(server(at))));
     try {
       const four = named('abcd', [...links, server(2), server(3)]);
       for (const link of links) link.hold('toClient');
       const attempt = four.tryAcquire('y', { ttlMs: 60_000 });
-      // It has lost by the two new ones, and inspects all.
+      // It has lost because of the two new nodes, and inspects all.
       await until(
         async () =>
           (await connect(server(2).port).hget(`${clients.keyPrefix}node`, 'seen_history')) !== null,
@@ -231,7 +232,7 @@ describe('three of five servers that belong to another service', () => {
   });
 });
 
-/** As a client of a library with another storage version: what it sends differs in that. */
+/** A client of a library with another storage version. Only the version in its requests differs. */
 function ofVersion(version: number): (port: number) => Redis {
   return (port) => {
     const client = connect(port);
@@ -252,7 +253,7 @@ describe('another storage version', () => {
     const future = named('abc', service.nodes, ofVersion(2));
     await votingEverywhere(future, service.nodes.slice(0, 3));
     await using lease = await future.acquire('x', { ttlMs: 60_000 });
-    // Until its own client has nothing more to write.
+    // Waits until the client has nothing more to write.
     const isHeld = async (at: number): Promise<boolean> =>
       (await hashOf(at))[`${clients.keyPrefix}line:x`]?.includes(lease.owner) === true;
     await until(async () => (await Promise.all([0, 1, 2].map(isHeld))).every(Boolean));
@@ -343,7 +344,7 @@ describe('a replica that can be written', () => {
       reason: expect.stringContaining('not-master: its server is a slave'),
     });
     expect(await admin.exists(`${clients.keyPrefix}node`)).toBe(0);
-    // As an operator who gives it up: the others are a majority.
+    // As an operator who gives up that node: the others are a majority.
     expect(await lock.admit({ force: true })).toEqual({ ok: true });
     const lease = await lock.acquire('x', { ttlMs: 1_000, waitMs: 10_000 });
     expect((await lock.status())[2]).toMatchObject({
@@ -368,7 +369,7 @@ describe('a replica that can be written', () => {
     const admin = connect(node.port);
     await admin.config('SET', 'replica-read-only', 'no');
     await admin.replicaof('127.0.0.1', 1);
-    // What earlier versions of this library had admitted.
+    // A history as earlier versions of this library had admitted it.
     const replid = /master_replid:(\w+)/.exec(await admin.info('replication'))?.[1];
     for (const history of [replid, `slave${replid}`]) {
       await admin.hset(`${clients.keyPrefix}node`, { history, seen_history: history });

@@ -34,7 +34,8 @@ describe.each([1, 2, 4])('%i nodes', (count) => {
       await first?.kill();
       await first?.start(data);
       const after = [await tokenOf(lock, 'x'), await tokenOf(lock, ['x', 'y'])];
-      // Whoever is one of two votes or is missing at once; of four one can be absent for a while.
+      // Of one or two nodes, each must vote, so a missing vote shows at once. Of four, one can be
+      // absent for a while.
       while (!(await votesEverywhere(service.nodes))) await tokenOf(lock, 'z');
       const all = [...before, ...after, await tokenOf(lock, 'x')];
       expect(all).toEqual(all.toSorted((a, b) => Number(a - b)));
@@ -104,7 +105,7 @@ test('a master that Sentinel replaces votes again after the failover, above ever
 
 test('a Redis Cluster is one node: all keys lie in one slot, and a failover of its shard is noticed', async () => {
   await using service = await startLocalRedis(4, {
-    // News spreads faster with a short time-out.
+    // With a short time-out, changes of the cluster spread faster.
     args: '--cluster-enabled yes --cluster-node-timeout 2000 --repl-diskless-sync-delay 0'.split(
       ' ',
     ),
@@ -150,7 +151,7 @@ test('a replica has no vote, though it knows what its master knows', async () =>
   await using lease = await open(master).acquire('x', { ttlMs: 20_000, waitMs: 10_000 });
   const ledger = new Ledger(admin, keyPrefix);
   while ((await ledger.ownerOf('x')) !== lease.owner) await admin.ping();
-  // Shorter than what is left, so that nothing need be written.
+  // Shorter than the remaining time, so the node need not write.
   const held = { resource: 'x', owner: lease.owner };
   await expect(open(replica).extend(held, 10_000)).rejects.toThrow(
     /a: not-master, its server is a slave/,
@@ -166,14 +167,14 @@ async function used(): Promise<Set<string>> {
   return new Set([...calls].map(([, name = '']) => name.toLowerCase()));
 }
 
-/** Of the user for the locks that the documentation shows. */
+/** The rules of the documented user for the locks. */
 async function documentedRules(): Promise<string> {
   const page = new URL('../../docs/redis-servers.md', import.meta.url);
   const [, rules = ''] = /ACL SETUSER locks (.+)/.exec(await readFile(page, 'utf8')) ?? [];
   return rules;
 }
 
-/** Connected as a user with these rules, for the keys of the test. */
+/** Connects as a user with these rules, for the keys of the test. */
 async function clientOfUser({ port }: LocalRedisNode, rules: string): Promise<Redis> {
   const own = rules.replaceAll('{fenced}:', clients.keyPrefix).split(' ');
   await clients.connect(port).acl('SETUSER', 'locks', ...own);
@@ -183,7 +184,8 @@ async function clientOfUser({ port }: LocalRedisNode, rules: string): Promise<Re
 
 test('a user needs no more than the commands and keys that the documentation lists', async () => {
   const rules = await documentedRules();
-  // What several at once take, too, which go one after the other where they may not.
+  // The commands of several calls at once, too. Without permission, these calls go one after the
+  // other.
   const listed = [...rules.matchAll(/\+(\w+)/g)].map(([, name]) => name);
   expect(listed.toSorted()).toEqual(['eval', 'evalsha', 'subscribe', ...(await used())].toSorted());
   await using service = await startLocalRedis(1);
@@ -201,7 +203,7 @@ test('a user needs no more than the commands and keys that the documentation lis
   await until(async () => (await admin.zcard(line)) > 0);
   await lease.release();
   await (await waiting).release();
-  // A memory that is lost, a clock that has gone back, and a ledger that is full take the commands that are rare.
+  // Lost memory, a clock that has gone back, and a full lock table need the rare commands.
   await admin.hdel(`${clients.keyPrefix}node`, 'history');
   await admin.hset(`${clients.keyPrefix}node`, 'opened', '1');
   expect(await tokenOf(lock, 'y')).toBeGreaterThan(lease.token);
@@ -220,7 +222,7 @@ test.each(['rename', 'unlink'])(
     await using lock = new Redlock({ nodes: [{ name: 'a', client }], keyPrefix });
     const before = await tokenOf(lock, 'x');
     const admin = clients.connect(server.port);
-    // The second time there is one before already.
+    // At the second rotation, an earlier table exists already.
     for (let turns = 0; turns < 2; turns += 1) {
       const held = await lock.acquire('held', { ttlMs: 60_000 });
       await admin.hset(`${keyPrefix}node`, 'opened', '1', 'turned', '1');
@@ -289,7 +291,7 @@ test('where the record of a node is lost, what it had before brings no token bac
   expect(await admin.hkeys(`${clients.keyPrefix}node-before`)).toContain(
     `${clients.keyPrefix}line:x`,
   );
-  // Alone, of several resources, and of several in one script.
+  // For one resource, for one of several, and for several in one script.
   await admin.del(`${clients.keyPrefix}node`);
   expect(await tokenOf(lock, 'x')).toBeGreaterThan(before);
   await admin.del(`${clients.keyPrefix}node`);
@@ -301,7 +303,7 @@ test('where the record of a node is lost, what it had before brings no token bac
 
 const SLOTS = 16_384;
 
-/** Which of three masters owns the slot. */
+/** The index of the master, of three, that owns the slot. */
 function ownerOf(slot: number): number {
   return Math.floor((slot * 3) / SLOTS);
 }
@@ -330,7 +332,7 @@ async function joinAsReplica(
   await until(async () => String(await admin.cluster('NODES')).includes(ownerId));
   await admin.cluster('REPLICATE', ownerId);
   await untilInfo(replica, 'master_link_status:up');
-  // A master has no vote for a replica that it has not heard of.
+  // A master has no vote for a replica that it does not know yet.
   const isReplica = new RegExp(`^${await admin.cluster('MYID')} .* slave ${ownerId} `, 'm');
   for (const { port } of masters) {
     const master = clients.connect(port);

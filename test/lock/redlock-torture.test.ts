@@ -24,7 +24,8 @@ const CLIENTS_PER_DOOR = 2;
 const ROUNDS = Number(process.env.FENCED_ROUNDS ?? 3);
 const seed = Number(process.env.FENCED_SEED ?? 20_261_121);
 
-// Each test has a fault of its own; the history, and what servers and clients went through, goes on from test to test.
+// Each test has a fault of its own. The history, and the state of servers and clients, go on from
+// test to test.
 describe.each([3, 5])('with %i nodes', (nodeCount) => {
   const minority = minorityOf(nodeCount);
   const random = new Random(seed, `faults of ${nodeCount}`);
@@ -43,7 +44,7 @@ describe.each([3, 5])('with %i nodes', (nodeCount) => {
     await world[Symbol.asyncDispose]();
   });
   afterEach(() => {
-    // A test that failed may have left some shut.
+    // A test that failed may have left some doors shut.
     open(world.sites);
     const told = judge(world.history);
     expect(told).toEqual({ verdict: 'grows', acquisitions: world.history.length });
@@ -160,7 +161,7 @@ describe.each([3, 5])('with %i nodes', (nodeCount) => {
   }
 });
 
-/** No client reaches the sites any more. */
+/** Keeps all clients from the sites. */
 function shut(sites: readonly Site[]): void {
   for (const door of sites.flatMap(({ doors }) => doors)) door.shut();
 }
@@ -169,7 +170,7 @@ function open(sites: readonly Site[]): void {
   for (const door of sites.flatMap(({ doors }) => doors)) door.accept();
 }
 
-/** As many of them as `count` says, in random order. */
+/** Returns `count` of the items, in random order. */
 function chosen<T>(from: readonly T[], count: number, random: Random): T[] {
   return from
     .map((value) => ({ value, key: random.unit() }))

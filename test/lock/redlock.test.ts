@@ -59,7 +59,7 @@ function ledgers(): Ledger[] {
   return admin.map((node) => new Ledger(node, keyPrefix));
 }
 
-/** How many nodes hold the lock of the resource. */
+/** The number of nodes that hold the lock of the resource. */
 async function holders(resource: string): Promise<number> {
   const held = await Promise.all(ledgers().map((ledger) => ledger.ownerOf(resource)));
   return held.filter((owner) => owner !== null).length;
@@ -101,7 +101,8 @@ describe('tokens', () => {
     });
     const lock = redlock({ nodes });
     await (await lock.acquire('warm-up', { ttlMs: 10_000 })).release();
-    // Release settles with a majority. What the last node still has before it, and what its late answer calls for, go first.
+    // Release settles with a majority. Requests that the last node still has to answer, and the
+    // effects of its late answer, go first.
     for (const _ of [1, 2]) await Promise.all(clients.map((client) => client.ping()));
     const before = [...asked];
     await using _ = await lock.acquire('fresh', { ttlMs: 10_000 });
@@ -116,7 +117,8 @@ describe('tokens', () => {
     await ledgers()[1]?.setToken('invoice/42', 50n);
     await admin[1]?.hset(`${keyPrefix}node`, 'max', '50');
 
-    // The node that is ahead must be among the first to answer, or its number does not matter yet.
+    // The node that is ahead must be among the first to answer. Otherwise its number does not
+    // matter yet.
     await service.nodes[2]?.pause();
     await using lease = await lock.acquire('invoice/42', { ttlMs: 5_000 });
     expect(lease.token).toBe(51n);
@@ -160,7 +162,7 @@ describe('tokens', () => {
       const attempt = await redlock().tryAcquire('a', { ttlMs: 1_000 });
       return !attempt.ok && attempt.reason === 'held';
     };
-    /** A bare majority may have been asked. */
+    /** The number of nodes without a record: only a bare majority may have been asked. */
     const forgetful = async (resource: string): Promise<number> => {
       const known = await Promise.all(ledgers().map((ledger) => ledger.of(resource)));
       return known.filter((entry) => entry === null).length;
@@ -170,7 +172,8 @@ describe('tokens', () => {
     await nodes({ opened: 1 });
     await another();
     expect(await isHeld()).toBe(true);
-    // As where a clock went back after that, and is right again now: too early for leases of the one before.
+    // As if a clock went back after that, and is right again now: too early for leases of the table
+    // before.
     await nodes({ opened: 1 });
     await another();
     expect(await isHeld()).toBe(true);
@@ -178,7 +181,7 @@ describe('tokens', () => {
     await lease.extend(30_000);
     await nodes({ opened: 1, turned: 1 });
     const highest = await another();
-    // Extended, it stands in the later ledger; the other one stood in the earlier.
+    // The extended lease is in the later table; the other one was in the earlier.
     expect(await isHeld()).toBe(true);
     expect(await forgetful('b')).toBeGreaterThanOrEqual(2);
     expect((await lock.acquire('b', { ttlMs: 1_000 })).token).toBeGreaterThan(highest);
@@ -238,7 +241,8 @@ describe('tokens', () => {
           const askedMs = performance.now();
           const attempt = await lock.tryAcquire('hot', { ttlMs: 300 });
           if (!attempt.ok) {
-            // Without a pause, three who hold a node each would go on doing so: giving up and asking anew travel together.
+            // Without a pause, three clients that hold a node each would go on for ever: the
+            // release and the next request travel together.
             await setTimeout(10 * Math.random());
             continue;
           }
@@ -308,7 +312,7 @@ describe('a lease', () => {
     await lease.extend(500);
     expect(lease.remainingMs()).toBeGreaterThan(15_000);
 
-    // An acquire settles with a majority; the last node may have it before it.
+    // An acquire settles with a majority; the last node may get it later.
     await until(async () => (await holders('x')) === 3);
     await Promise.all(ledgers().map((ledger) => ledger.free('x')));
     const successor = await redlock().acquire('x', { ttlMs: 5_000 });

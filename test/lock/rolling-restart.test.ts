@@ -27,13 +27,13 @@ async function untilHeldBy(lease: Lease, node: LocalRedisNode, resource = 'x'): 
   await until(async () => {
     lease.ensure();
     const owner = await ownerOn(node, resource);
-    // Not by `lease.owner`: who has read that may be in another process.
+    // It does not read `lease.owner`, because that makes the lease usable by other processes.
     return owner !== null && owner === (await majorityOwner(resource));
   });
 }
 
 let servers: readonly LocalRedisNode[] = [];
-/** Who holds the lock on most nodes. */
+/** The owner that holds the lock on most nodes. */
 async function majorityOwner(resource: string): Promise<string | null> {
   const owners = await Promise.all(servers.map((server) => ownerOn(server, resource)));
   const counts = new Map<string, number>();
@@ -42,7 +42,10 @@ async function majorityOwner(resource: string): Promise<string | null> {
   return most?.[0] ?? null;
 }
 
-/** Restarts the nodes one after the other, each once the one before votes again and holds the lease. */
+/**
+ * Restarts the nodes one after the other. Each restart waits until the node before votes and holds
+ * the lease.
+ */
 async function restartAll(lease: Lease, data: 'kept' | 'none'): Promise<void> {
   for (const server of servers) {
     await server.kill();
@@ -52,7 +55,10 @@ async function restartAll(lease: Lease, data: 'kept' | 'none'): Promise<void> {
   }
 }
 
-/** Asks for the lock again and again, as candidates for a leader's place do. @returns the tokens that were got */
+/**
+ * Asks for the lock again and again, as candidates in an election do. @returns the tokens that it
+ * got
+ */
 async function rival(lock: Redlock, over: AbortSignal): Promise<readonly bigint[]> {
   const tokens: bigint[] = [];
   while (!over.aborted) {
@@ -132,7 +138,10 @@ describe.each([3, 5])('of %i nodes that restart one after the other', (count) =>
 describe('a node that restarts while nobody acquires', () => {
   const MANY = 50;
 
-  /** A lease of three nodes, and how to wait for the vote of the first, which has restarted without its data. */
+  /**
+   * A lease of three nodes, and a wait for the vote of the first, which has restarted without its
+   * data.
+   */
   async function restarted(stack: AsyncDisposableStack) {
     const { nodes } = stack.use(await startLocalRedis(3));
     servers = nodes;

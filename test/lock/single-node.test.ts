@@ -7,7 +7,7 @@ import { Ledger } from './harness/ledger.js';
 import { OneNode } from './harness/one-node.js';
 import { connect } from './harness/world.js';
 
-/** A node that votes, whose first token was 1, and its ledger. */
+/** A node that votes, whose first token was 1, and its lock table. */
 async function votingNode(stack: AsyncDisposableStack): Promise<{ node: OneNode; ledger: Ledger }> {
   const service = stack.use(await startRedis(1));
   const client = stack.adopt(connect(service.nodes[0]?.port ?? 0), (one) => one.disconnect());
@@ -47,7 +47,7 @@ test('a turn is no holding: a late copy of an old request, and a release, do not
     answer: 'granted',
     token: 4n,
   });
-  // Sent again, it gives another one: no node gives a token twice.
+  // The same request again gives another token: no node gives a token twice.
   expect(await node.confirm(mine, 4n)).toMatchObject({ answer: 'granted', token: 5n });
 });
 
@@ -86,7 +86,7 @@ test('a lease is written back to a node that has granted nothing since it told i
   expect(await told()).toEqual(first);
   await tries();
   expect(await node.backfill(mine, first, 10_000)).toMatchObject({ answer: 'not-held' });
-  // Nor where it has forgotten that.
+  // The same holds after it has forgotten that.
   await ledger.forget('x');
   expect(await node.backfill(mine, first, 10_000)).toMatchObject({ answer: 'not-held' });
 
@@ -114,7 +114,7 @@ test('a lease of several resources is not written back where one that was still 
     new Ownership(['x'], 'other', true),
   ];
   await node.acquire(mine, 10_000);
-  // The number of this one is far above that of the other.
+  // The number of this resource is far above that of the other.
   await ledger.free('y');
   await ledger.setToken('y', 1_000n);
   await ledger.setMax(1_000n);

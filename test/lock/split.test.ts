@@ -26,6 +26,6 @@ test('clients that split the votes do not do so for ever, however tightly they t
   );
   for (const client of clients) client.disconnect();
   const sum = (of: 'tried' | 'won'): number => told.reduce((all, counts) => all + counts[of], 0);
-  // About half are won; where a release and the next attempt travel as one, one in a hundred.
+  // About half of the tries win. If a release and the next try travel together, 1 % win.
   expect(sum('won') / sum('tried')).toBeGreaterThan(0.1);
 });

@@ -22,10 +22,10 @@ test.each([1, 3])(
     const exit = await worker.exited;
     expect(worker.stderr).toBe('');
     expect(exit).toMatchObject({ code: 0 });
-    // Of one node there is nothing to confirm.
+    // A single node needs no confirmation.
     const steps = STEPS.filter((step) => step !== 'confirm' || count > 1);
     const moments = steps.flatMap((step) => MOMENTS.map((moment) => `${step} ${moment}`));
-    // A message is there at once.
+    // A message arrives at once, so it is never on its way.
     moments.splice(moments.indexOf('message on its way'), 1);
     expect(told.map((line) => JSON.parse(line))).toEqual([
       [...moments, 'connect before'].toSorted(),

@@ -1,5 +1,5 @@
-// A client that takes one lease, tells its token and hangs up without a word of farewell: it ends by itself only if nothing
-// of the lock keeps it alive.
+// A client that takes one lease, prints its token and disconnects. The process ends by itself only
+// if nothing of the lock keeps it alive.
 import { writeSync } from 'node:fs';
 import { Redlock } from '@fenced/lock';
 import { Redis } from 'ioredis';
@@ -19,7 +19,7 @@ writeSync(1, 'asks\n');
 const lease = await redlock.acquire(resource, { ttlMs, waitMs: 60_000 });
 await lease.release();
 writeSync(1, `${lease.token}\n`);
-// Until it has met the node of this place, and has begun to admit it.
+// Acquires until some client has begun to admit node `meets`.
 while (meets !== undefined && !(await clients[meets]?.hexists(`${keyPrefix}node`, 'roster'))) {
   await (await redlock.acquire(resource, { ttlMs, waitMs: 60_000 })).release();
 }

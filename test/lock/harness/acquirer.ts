@@ -1,5 +1,6 @@
-// A client that acquires resources again and again until it is ended, and tells what it got: a JSON line an acquisition, in
-// monotonic milliseconds that all processes of this machine share; and one for each attempt that failed, with what the nodes said.
+// A client that acquires resources in a loop until it is ended. It prints a JSON line for each
+// acquisition, in monotonic milliseconds that all processes of this machine share. A failed
+// acquisition has a line, too, with the nodes' answers.
 import { writeSync } from 'node:fs';
 import { Redlock } from '@fenced/lock';
 import { Redis } from 'ioredis';
@@ -33,6 +34,6 @@ for (;;) {
   }
   const { lease } = attempt;
   tell({ resources, askedMs, heldMs: nowMs(), token: String(lease.token) });
-  // Some leases are left to end by themselves, as a crashed holder's do.
+  // Some leases are left to end by themselves, as after a crash of their holder.
   if (Math.random() < 0.9) await lease.release();
 }

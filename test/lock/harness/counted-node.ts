@@ -13,7 +13,7 @@ export interface Cost {
 /** A program whose scripts are counted. */
 export interface Program {
   readonly lock: Redlock;
-  /** Nothing that it sends arrives from now on. */
+  /** From now on, nothing that it sends arrives. */
   readonly silence: () => void;
 }
 

@@ -1,4 +1,5 @@
-// Takes and gives back locks, many at once, and tells by how many bytes that lets the old generation of V8's heap grow for each.
+// Takes and releases many locks at once. Prints by how many bytes per lease the old generation of
+// V8's heap grows.
 import { writeSync } from 'node:fs';
 import { constants, type PerformanceEntry, PerformanceObserver } from 'node:perf_hooks';
 import { getHeapSpaceStatistics } from 'node:v8';
@@ -8,7 +9,7 @@ import { Redis } from 'ioredis';
 const { ports, keyPrefix } = JSON.parse(process.argv[2] ?? '');
 const clients: Redis[] = ports.map((port: number) => new Redis(port));
 const redlock = new Redlock({ nodes: clients, keyPrefix });
-/** What Node tells of a garbage collection. */
+/** Node's record of a garbage collection. */
 type Collection = PerformanceEntry & { readonly detail: { readonly kind: number } };
 
 const AT_ONCE = 32;
@@ -28,9 +29,9 @@ function oldBytes(): number {
   return old?.space_used_size ?? 0;
 }
 
-// What V8 learns of code that is run for the first time stays.
+// V8 keeps its data about code that runs for the first time.
 await cycles(10_000);
-// What is alive now is old from now on.
+// All objects that are alive now belong to the old generation from now on.
 globalThis.gc?.();
 await cycles(1_000);
 const kinds: number[] = [];

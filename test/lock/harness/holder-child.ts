@@ -1,5 +1,5 @@
-// Holds a lease of a second in a routine, and tells what it sees of it at the statement that stands behind the place where it can be
-// stopped.
+// Holds a lease of 1 s in a routine. Prints its state at the first statement after the place where
+// the process can be stopped.
 import { writeSync } from 'node:fs';
 import { Redlock } from '@fenced/lock';
 import { Redis } from 'ioredis';
@@ -16,7 +16,7 @@ const outcome = await redlock
     lease.ensure();
     const wasAborted = signal.aborted;
     writeSync(1, `${JSON.stringify({ held: String(lease.token), wasAborted })}\n`);
-    // Nothing runs between this statement and the next but what is done to the process.
+    // Between this statement and the next, only the process itself is stopped.
     const remainingMs = lease.remainingMs();
     let error = '';
     try {

@@ -1,5 +1,5 @@
-// Leads an election over Redis, and writes to Postgres with its token for as long as it runs. A
-// line tells each change.
+// Leads an election over Redis, and writes to Postgres with its token for as long as it runs.
+// Prints a line for each change.
 import { Redlock } from '@fenced/lock';
 import { Elector } from '@fenced/lock/election';
 import { FencedPostgres } from '@fenced/store/postgres';

@@ -1,16 +1,19 @@
 import type { Redis } from 'ioredis';
 import { type NodeKeys, nodeKeys } from '../../../packages/lock/src/redis/node-keys.ts';
 
-/** What a node knows of a resource, as `ledger.lua` has it. */
+/** A node's record of a resource, in the format of `ledger.lua`. */
 export interface Entry {
   readonly token: bigint;
-  /** Null where the lock is free. */
+  /** Null if the lock is free. */
   readonly owner: string | null;
   readonly remainingMs: number;
 }
 
 const HELD = /^(\d{15})[ +](\d{16}) (.*)$/s;
-/** A script with this statement in it. What the node does not know counts as given the node's highest token. */
+/**
+ * A script that contains this statement. An unknown resource counts as given the node's highest
+ * token.
+ */
 const changing = (change: string): string => `
   local NODE, BEFORE = unpack(KEYS)
   local line, value, owner = unpack(ARGV)
@@ -27,11 +30,11 @@ const changing = (change: string): string => `
   ${change}
   redis.call('HSET', NODE, line, head .. token .. tail)`;
 
-/** The ledger of one node, beside the scripts: what they have written, and what no script would. */
+/** The lock table of one node, read and changed without the scripts of the lock. */
 export class Ledger {
   readonly #node: Redis;
   readonly #keys: NodeKeys;
-  /** What the names of all lines begin with. */
+  /** Prefix of the names of all wait queues. */
   readonly #lines: string;
 
   constructor(node: Redis, keyPrefix: string) {
@@ -40,10 +43,10 @@ export class Ledger {
     this.#lines = `${keyPrefix}line:`;
   }
 
-  /** Each resource that the node knows. */
+  /** All resources that the node knows. */
   async all(): Promise<ReadonlyMap<string, Entry>> {
     const [node, nodeBefore] = this.#keys;
-    // In this order, so that nothing is missed where one becomes the other meanwhile.
+    // Reads in this order because one hash may become the other meanwhile.
     const [latest, before, [seconds = 0, microseconds = 0]] = await Promise.all([
       this.#node.hgetall(node),
       this.#node.hgetall(nodeBefore),
@@ -75,12 +78,12 @@ export class Ledger {
     );
   }
 
-  /** Somebody has the lock from now on, for so long; the token is as it was. */
+  /** Gives the lock to another owner for `ttlMs`. The token does not change. */
   take(resource: string, owner: string, ttlMs: number): Promise<void> {
     return this.#change(resource, "head, tail = after(value), ' ' .. owner", String(ttlMs), owner);
   }
 
-  /** As if the lease had ended. */
+  /** Frees the lock as if the lease had ended. */
   free(resource: string): Promise<void> {
     return this.#change(
       resource,
@@ -88,17 +91,17 @@ export class Ledger {
     );
   }
 
-  /** Another last token; the lock is as it was. */
+  /** Changes the last token. The lock does not change. */
   setToken(resource: string, token: bigint): Promise<void> {
     return this.#change(resource, 'token = value', String(token).padStart(16, '0'));
   }
 
-  /** Another highest token of all resources. */
+  /** Changes the highest token of all resources. */
   async setMax(token: bigint): Promise<void> {
     await this.#node.hset(this.#keys[0], 'max', String(token).padStart(16, '0'));
   }
 
-  /** As if the node had never heard of it. */
+  /** Removes the record as if the node had never known the resource. */
   async forget(resource: string): Promise<void> {
     for (const key of this.#keys.toReversed()) await this.#node.hdel(key, this.#lines + resource);
   }

@@ -2,18 +2,22 @@ import { Session } from 'node:inspector/promises';
 import { setTimeout } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 
-/** Holds many leases, and tells how often the busiest piece of the library's code runs for a short one, before and then. */
+/**
+ * Holds many leases. Prints how often the busiest piece of the library's code runs for a short
+ * lease, before that and during it.
+ */
 const { ports, keyPrefix, held } = JSON.parse(process.argv[2] ?? '');
 const CYCLES = 100;
 
 const session = new Session();
 session.connect();
 await session.post('Profiler.enable');
-// Before the library is compiled: else its functions are counted as a whole, without their loops.
+// Starts before the library is compiled. Otherwise coverage counts functions as a whole, without
+// their loops.
 await session.post('Profiler.startPreciseCoverage', { callCount: true, detailed: true });
 const { Redlock } = await import('@fenced/lock');
 
-/** The highest count of any piece of code since this was last asked. */
+/** The highest count of any piece of code since the last call. */
 async function runsOfBusiest(): Promise<number> {
   const { result } = await session.post('Profiler.takePreciseCoverage');
   const pieces = result
@@ -22,7 +26,7 @@ async function runsOfBusiest(): Promise<number> {
   return Math.max(0, ...pieces.map(({ count }) => count));
 }
 
-/** Until nothing of the library runs any more by itself. */
+/** Waits until no code of the library runs by itself any more. */
 async function untilQuiet(): Promise<void> {
   do await setTimeout(100);
   while ((await runsOfBusiest()) > 0);

@@ -1,6 +1,10 @@
-// Some workers of one process, each of which wants one lock so many times, one after the other, and waits for it. It tells each acquisition as a
-// JSON line: by the clock of the nodes, which is this machine's, when it came, at the earliest and at the latest; and in monotonic
-// milliseconds that all processes of this machine share, when it was in line, when it was served, and when it gave up the lock.
+// Several workers of one process. Each waits for the same lock `rounds` times, one after the other.
+// It prints a JSON line for each acquisition:
+//
+// - The earliest and the latest arrival of the waiter, by the clock of the nodes. That clock is
+//   this machine's.
+// - The times at which it was queued, was served, and gave up the lock. These are monotonic
+//   milliseconds that all processes of this machine share.
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { subscribe } from 'node:diagnostics_channel';
 import { writeSync } from 'node:fs';
@@ -22,7 +26,7 @@ interface Turn {
   readonly askedMs: number;
   cameMs: number | null;
   inLineMs: number | null;
-  /** Whether others of this process stand in line, so that it does so at once. */
+  /** True if others of this process wait already, so that it enqueues at once. */
   readonly isBehind: boolean;
 }
 const waiting = new Set<Turn>();
@@ -36,7 +40,7 @@ subscribe('fenced:lock:contended', (message) => {
     return;
   }
   const times = answers.flatMap(({ timeMs }) => timeMs ?? []).toSorted((a, b) => a - b);
-  // Of two, the waiter's own clock decides; it is later than both.
+  // Of two nodes, the waiter's own clock decides; it is later than both.
   turn.cameMs = times[Math.floor(times.length / 2)] ?? null;
   if (turn.isBehind) turn.inLineMs = nowMs();
 });

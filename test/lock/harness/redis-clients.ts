@@ -9,7 +9,7 @@ import { createClient as createClient5 } from 'redis-5';
 // GLIDE prints every error reply, NOSCRIPT among them.
 Logger.setLoggerConfig('off');
 
-/** A client, and how its owner closes it. */
+/** A client, and the owner's way to close it. */
 interface OpenClient {
   readonly client: RedisClient;
   close(): void;

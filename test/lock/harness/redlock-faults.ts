@@ -5,14 +5,14 @@ import { PATIENCE_MS, type Site, TTL_MS, type World, within } from './redlock-wo
 const HOUR_MS = 3_600_000;
 
 /**
- * What happens to one site while clients acquire. When it resolves a server answers for the site again, to all clients, with
- * whatever memory it has left. Invariant: a fault leaves every other site alone.
+ * A fault of one site while clients acquire. When it resolves, a server answers all clients for the
+ * site again, with the memory that it has left. Invariant: a fault does not touch the other sites.
  */
 type Fault = (site: Site, world: World) => Promise<void>;
 
 export type Faults = Readonly<Record<string, Fault>>;
 
-/** The server that answers afterwards has forgotten tokens that the site's server had given. */
+/** Faults after which the server has forgotten tokens that the site's server had given. */
 export const LOSSES: Faults = {
   'kill -9, back without data': async ({ server }) => {
     await server.kill();
@@ -56,7 +56,10 @@ export const FAILOVERS: Faults = {
   },
 };
 
-/** The server that answers afterwards remembers everything, but it was away, or another process, or its clock is wrong. */
+/**
+ * Faults after which the server remembers everything. It was away, it is another process, or its
+ * clock is wrong.
+ */
 export const DISTURBANCES: Faults = {
   'kill -9, back with its data': async ({ server }) => {
     await server.kill();
@@ -68,7 +71,7 @@ export const DISTURBANCES: Faults = {
     await server.wake();
   },
   'its clock an hour ahead, for good': async ({ server }, world) => {
-    // Right again it would keep what was locked meanwhile for that hour.
+    // With a corrected clock it would keep the locks of the meantime for that hour.
     await server.setClock(server.aheadMs + HOUR_MS);
     await world.untilAcquired(10);
   },
@@ -81,8 +84,9 @@ export const DISTURBANCES: Faults = {
 };
 
 /**
- * A failover where each half of the clients then reaches one of the two masters, and half of the other sites beside it. Had the
- * old master a vote, each would be a majority, and none would know of the other's tokens.
+ * A failover that splits the clients. Each half of them then reaches one of the two masters, and
+ * half of the other sites. If the old master had a vote, each half would have a majority and would
+ * not know the other's tokens.
  */
 export async function splitBrain(site: Site, world: World): Promise<void> {
   const old = site.server;
@@ -104,19 +108,25 @@ export async function splitBrain(site: Site, world: World): Promise<void> {
   }
 }
 
-/** A master that has had a replica before keeps its replication id, and so its vote, where another one connects. */
+/**
+ * Gives a master its first replica. Such a master keeps its replication id, and so its vote, when
+ * another replica connects.
+ */
 export async function hadReplica({ server }: Site, world: World): Promise<void> {
   const replica = await replicaOf(server, server.port, world);
   await replica.kill();
   world.spares.push(replica);
 }
 
-/** The first half of them, and the second. */
+/** The first half of the items, and the second. */
 export function halves<T>(all: readonly T[]): readonly [readonly T[], readonly T[]] {
   return [all.slice(0, all.length / 2), all.slice(all.length / 2)];
 }
 
-/** Starts a spare as the site's replica, lets it catch up, and keeps from it what clients do after that. */
+/**
+ * Starts a spare as the site's replica and lets it catch up. Later changes by clients do not reach
+ * it.
+ */
 async function laggingReplica({ server }: Site, world: World): Promise<LocalRedisNode> {
   await using link = await TcpProxy.start(server);
   const replica = await replicaOf(server, link.port, world);
@@ -125,7 +135,7 @@ async function laggingReplica({ server }: Site, world: World): Promise<LocalRedi
   return replica;
 }
 
-/** @param port where the replica finds the master */
+/** @param port the port at which the replica finds the master */
 async function replicaOf(
   master: LocalRedisNode,
   port: number,

@@ -1,10 +1,13 @@
-/** What one client process got, in milliseconds of the monotonic clock that all processes of a machine share. */
+/**
+ * One acquisition of a client process, in milliseconds of the monotonic clock that all processes of
+ * a machine share.
+ */
 export interface Acquisition {
   readonly client: string;
   readonly resources: readonly string[];
-  /** Before the first request was sent. */
+  /** The time before the first request was sent. */
   readonly askedMs: number;
-  /** After the lease was in the caller's hands. */
+  /** The time after the caller got the lease. */
   readonly heldMs: number;
   readonly token: bigint;
 }
@@ -15,7 +18,10 @@ export type Verdict =
   | { readonly verdict: 'unknown' }
   | {
       readonly verdict: 'violated';
-      /** The token did not grow although the earlier one was held before the later one was asked for; or it was given twice. */
+      /**
+       * `not above`: the token did not grow, although the earlier one was held before the later
+       * acquisition began. `given twice`: both have the same token.
+       */
       readonly why: 'not above' | 'given twice';
       readonly resource: string;
       readonly earlier: Acquisition;
@@ -23,8 +29,11 @@ export type Verdict =
     };
 
 /**
- * Whether the tokens of every resource grow strictly in real-time order and none is given twice, over the merged histories of
- * all clients in any order. Acquisitions that overlap in time are in no order; that their tokens differ is all they owe.
+ * Checks that the tokens of every resource grow strictly in real-time order, and that none is given
+ * twice.
+ *
+ * The histories of all clients may be merged in any order. Acquisitions that overlap in time have
+ * no order; only their tokens must differ.
  */
 export function judge(history: readonly Acquisition[]): Verdict {
   const resources = new Set(history.flatMap((acquisition) => acquisition.resources));
@@ -55,7 +64,10 @@ function firstRepeated(history: readonly Acquisition[]): Pair | null {
   return null;
 }
 
-/** Goes through the askings in order, and knows the highest token that was held by somebody before each. */
+/**
+ * Visits the acquisitions in the order of their beginnings. Compares each with the highest token
+ * that was held before it began.
+ */
 function firstDisorder(history: readonly Acquisition[]): Pair | null {
   const byHeld = history.toSorted((a, b) => a.heldMs - b.heldMs).values();
   let next = byHeld.next();

@@ -4,20 +4,25 @@ import { Redlock, type RedlockConfig } from '@fenced/lock';
 import type { LocalRedisNode } from '@fenced/testbed';
 import { Redis, type RedisOptions } from 'ioredis';
 
-/** What a node's own hash says; see node.lua. */
+/** The content of a node's own hash; see node.lua. */
 interface Memory {
   readonly isVoting: boolean;
-  /** Whether some client has begun to admit it, or has admitted it. */
+  /** True if some client has begun to admit it, or has admitted it. */
   readonly hasPromised: boolean;
   readonly incarnation: string;
   readonly generation: number;
   readonly floor: bigint;
   readonly longestMs: number;
-  /** Milliseconds for which it has been kept out, by its own clock; negative if it has not been. */
+  /**
+   * Milliseconds of the recovery wait so far, by the node's own clock; negative if there was none.
+   */
   readonly waitedMs: number;
 }
 
-/** Clients of nodes n0, n1, n2 … under a key prefix of their own, and what those remember. All connections end with it. */
+/**
+ * Clients of nodes n0, n1, n2 … under a key prefix of their own, and access to the nodes' memory.
+ * Its end closes all connections.
+ */
 export class Clients implements Disposable {
   readonly keyPrefix: string = `{${randomUUID()}}:`;
   readonly #connections: Redis[] = [];
@@ -30,7 +35,7 @@ export class Clients implements Disposable {
     return client;
   }
 
-  /** @param isDurable what the nodes are declared */
+  /** @param isDurable the `durable` setting of all nodes */
   lock(
     servers: readonly { readonly port: number }[],
     {
@@ -84,12 +89,12 @@ export class Clients implements Disposable {
   }
 }
 
-/** Limited by the time limit of the test. */
+/** Waits for a condition. The time limit of the test is the only limit. */
 export async function until(condition: () => Promise<boolean> | boolean): Promise<void> {
   while (!(await condition())) await sleep(5);
 }
 
-/** What a node is admitted under: see own_history in node.lua. */
+/** The history under which a node is admitted: see own_history in node.lua. */
 async function ownHistory(admin: Redis): Promise<string> {
   return /master_replid:(\w+)/.exec(await admin.info('replication'))?.[1] ?? '';
 }

@@ -11,24 +11,29 @@ import {
 import { Redis } from 'ioredis';
 import type { Acquisition } from './redlock-history.js';
 
-/** The longest lease that is ever granted here; every lease is that long. */
+/** The TTL of every lease here, so also the longest that is ever granted. */
 export const TTL_MS = 300;
-/** Fences expire while a clock is an hour ahead. */
+/** Tokens are forgotten while a clock is an hour ahead. */
 const FENCE_TTL_MS = 1_800_000;
 
 /**
- * By then somebody holds the lock again, once a majority of the servers answers, or all of them where no majority kept its
- * memory; and by then a node votes again. It is what docs/tokens.md says, the longest lease granted and a retry, added up at its
- * worst: a lease that its holder left (300 ms); the wait of a node that may have forgotten one (300 ms); a round of readmission
- * under way that waits for a server which was away (2,000 ms), and the pause after it (375 ms); and two seconds for a machine that
- * does other things, too.
+ * The time limit within which some client gets the lock again, and a node votes again. It begins
+ * when a majority of the servers answers. If no majority kept its memory, all servers must answer.
+ *
+ * The sum follows docs/tokens.md, at its worst:
+ *
+ * - 300 ms: a lease that its holder left.
+ * - 300 ms: the recovery wait of a node that may have forgotten a lease.
+ * - 2,000 ms: a running round of readmission that waits for a server which was away.
+ * - 375 ms: the pause after it.
+ * - 2,000 ms: slack for a busy machine.
  */
 export const RESUME_LIMIT_MS = TTL_MS + TTL_MS + 2_000 + 375 + 2_000;
 
-/** For what is sure to come, and takes as long as the machine lets it. */
+/** The time limit for events that are certain, on a machine of any speed. */
 export const PATIENCE_MS = 30_000;
 
-/** One name of the lock service: the server that stands for it, and a door for each half of the clients. */
+/** One name of the lock service: its present server, and a door for each half of the clients. */
 export class Site {
   readonly name: string;
   readonly doors: readonly TcpProxy[];
@@ -41,7 +46,7 @@ export class Site {
   }
 }
 
-/** A process that acquires in a loop, and why it last failed to. */
+/** A process that acquires in a loop, and its failures. */
 export interface Client extends AsyncDisposable {
   readonly id: string;
   readonly worker: WorkerProcess;
@@ -54,13 +59,13 @@ export class World implements AsyncDisposable {
   readonly history: Acquisition[] = [];
   readonly clients: Client[] = [];
   readonly keyPrefix: string = `{${randomUUID()}}:`;
-  /** Servers that are of no site and do not run, one for each site that a majority can do without. */
+  /** Stopped servers that belong to no site: one for each site that a majority does not need. */
   readonly spares: LocalRedisNode[];
   readonly #parts = new AsyncDisposableStack();
   readonly #admins = new Map<LocalRedisNode, Redis>();
 
   static async start(siteCount: number, clientsPerDoor: number): Promise<World> {
-    // AOF, so that a restart may find everything; the wipes take it away.
+    // An append-only file lets a restart find all data; the wipes remove it.
     const service = await startLocalRedis(siteCount + minorityOf(siteCount), {
       persistence: 'aof',
       hasMovableClock: true,
@@ -83,7 +88,7 @@ export class World implements AsyncDisposable {
     this.spares = service.nodes.slice(sites.length);
   }
 
-  /** @param named what the client calls the sites; other names than those are a misconfiguration */
+  /** @param named the client's names of the sites; other names than those are a misconfiguration */
   async startClient(door: number, named: readonly Pick<Site, 'name' | 'doors'>[]): Promise<Client> {
     const nodes = named.map(({ name, doors }) => ({ name, port: doors[door]?.port }));
     const config = {
@@ -106,7 +111,7 @@ export class World implements AsyncDisposable {
     return { id, worker, failures, [Symbol.asyncDispose]: () => worker[Symbol.asyncDispose]() };
   }
 
-  /** A client of our own, straight to the server. */
+  /** A client of the test itself, straight to the server. */
   admin(server: LocalRedisNode): Redis {
     let admin = this.#admins.get(server);
     if (!admin) {
@@ -117,7 +122,10 @@ export class World implements AsyncDisposable {
     return admin;
   }
 
-  /** Resolves when so many acquisitions were asked for and made from now on. @throws where one takes `RESUME_LIMIT_MS` */
+  /**
+   * Resolves after `count` acquisitions that began from now on. @throws if one takes
+   * `RESUME_LIMIT_MS`
+   */
   async untilAcquired(count: number): Promise<void> {
     const sinceMs = Number(process.hrtime.bigint()) / 1e6;
     const made = (): number => this.history.filter(({ askedMs }) => askedMs > sinceMs).length;
@@ -131,7 +139,7 @@ export class World implements AsyncDisposable {
     }
   }
 
-  /** Resolves when every client has made so many attempts more, whatever came of them. */
+  /** Resolves when every client has made `count` more tries, with any result. */
   async untilTried(count: number): Promise<void> {
     const tried = ({ id, failures }: Client): number =>
       failures.length + this.history.filter(({ client }) => client === id).length;
@@ -150,7 +158,7 @@ export class World implements AsyncDisposable {
     await within(RESUME_LIMIT_MS, 'the votes of all', isVoting, () => this.#situation());
   }
 
-  /** For messages: what each client was told last, and what the servers remember. */
+  /** For messages: the last failures of each client, and the memory of the servers. */
   async #situation(): Promise<string> {
     const clients = this.clients.map(({ failures }) => failures.slice(-3));
     const memories = this.sites.map(({ server }) =>
@@ -165,12 +173,12 @@ export class World implements AsyncDisposable {
   }
 }
 
-/** How many sites a majority can do without. */
+/** The number of sites that a majority does not need. */
 export function minorityOf(siteCount: number): number {
   return Math.floor((siteCount - 1) / 2);
 }
 
-/** @throws where the condition has not come about after `limitMs` */
+/** @throws if the condition is not true after `limitMs` */
 export async function within(
   limitMs: number,
   what: string,

@@ -1,4 +1,5 @@
-// A client that tries for one lock again and again without a pause, for some time, and then tells how often it tried and got it.
+// A client that tries for one lock in a loop without a pause, for some time. It then prints the
+// number of tries and of leases.
 import { Redlock } from '@fenced/lock';
 import { Redis } from 'ioredis';
 

@@ -1,6 +1,7 @@
-// Uses locks in every way while their nodes vanish: for each command of the scripts, and each step of listening, and at each moment of
-// that, all connections break at once, or all fall silent. Whatever comes of it must come as an outcome. Tells which
-// moments were reached; whatever else is printed, or a rejection that nobody handles, is a failure.
+// Uses locks in every way while their nodes vanish. At each moment of each script command, and of
+// each step of a subscription, all connections break or all fall silent. Every effect must be an
+// outcome. It prints the moments that were reached. Other output, or an unhandled rejection, is a
+// failure.
 import { writeSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redlock } from '@fenced/lock';
@@ -11,7 +12,7 @@ import { Ledger } from './ledger.ts';
 const { ports } = JSON.parse(process.argv[2] ?? '') as { ports: readonly number[] };
 
 const TTL_MS = 400;
-/** More would keep each other from their votes. */
+/** More plays at once would keep each other from their votes. */
 const AT_ONCE = 12;
 const COMMANDS = [
   'inspect',
@@ -29,7 +30,7 @@ const WAYS = ['break', 'fall silent'] as const;
 
 type Reach = (step: string, moment: (typeof MOMENTS)[number]) => void;
 
-/** A client whose steps are told: nothing else about it is changed. */
+/** A client whose steps are reported. Nothing else about it is changed. */
 function watched(port: number, reach: Reach): Redis {
   const client = new Redis(port, { retryStrategy: () => 10, maxRetriesPerRequest: 2 });
   client.on('error', () => {});
@@ -71,14 +72,14 @@ function watched(port: number, reach: Reach): Redis {
   return client;
 }
 
-/** One that travels alone is told by its name, several as JSON. */
+/** A single command is sent by its name, several as JSON. */
 function commandsIn([, keyCount, ...told]: string[]): ReadonlySet<string> {
   const [, first = ''] = told.slice(Number(keyCount));
   const calls: [command: string][] = first.startsWith('[') ? JSON.parse(first) : [[first]];
   return new Set(calls.map(([command]) => command));
 }
 
-/** What programs do with locks, every part of which may fail. */
+/** The use of locks by programs. Every part of it may fail. */
 async function useLocks(
   one: Redlock,
   two: Redlock,
@@ -99,7 +100,7 @@ async function useLocks(
 
 const reached = new Map<string, number>();
 
-/** Everything once, on connections of its own that vanish when the moment is reached. */
+/** Plays everything once, on its own connections, which vanish when the moment is reached. */
 async function play(
   step: string,
   moment: (typeof MOMENTS)[number],
@@ -133,7 +134,8 @@ async function play(
   };
   const [one, two] = [open(), open()];
   reach('connect', 'before');
-  // No two nodes would give the same token, so that it must be confirmed whichever answer first.
+  // No two nodes would give the same token, so a confirmation is needed whichever nodes answer
+  // first.
   const makeAhead = async (): Promise<void> => {
     for (const [at, admin] of admins.entries()) {
       const max = (await admin.hget(`${keyPrefix}node`, 'max')) ?? '1';
@@ -154,7 +156,7 @@ const plays = STEPS.flatMap((step) =>
 );
 while (plays.length > 0) await Promise.all(plays.splice(0, AT_ONCE).map((run) => run()));
 for (const admin of admins) admin.disconnect();
-// What is left must have had its time to fail.
+// Remaining work gets its time to fail.
 await sleep(300);
 writeSync(1, `${JSON.stringify([...reached.keys()].toSorted())}\n`);
 // A socket whose other end fell silent may outlast its client.

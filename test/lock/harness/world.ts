@@ -15,11 +15,14 @@ export interface SideOptions {
   readonly client?: ClientOptions;
   readonly config?: Partial<RedlockConfig>;
   readonly runtime?: Runtime;
-  /** What is done to the doors before a client connects. */
+  /** Prepares the doors before a client connects. */
   readonly before?: (door: TcpProxy, at: number) => void;
 }
 
-/** One program that locks: its own way to each node, which can be disturbed without disturbing anybody else's. */
+/**
+ * One program that locks. It has its own connection to each node, which can be disturbed without an
+ * effect on others.
+ */
 export class Side implements AsyncDisposable {
   readonly doors: readonly TcpProxy[];
   readonly clients: readonly Redis[];
@@ -37,7 +40,7 @@ export class Side implements AsyncDisposable {
     for (const door of this.doors) door.heal();
   }
 
-  /** Until the nodes have answered all that was sent to them. */
+  /** Resolves when the nodes have answered all requests that were sent to them. */
   async untilAnswered(): Promise<void> {
     for (const client of this.clients) await client.ping();
   }
@@ -48,11 +51,11 @@ export class Side implements AsyncDisposable {
   }
 }
 
-/** Redis nodes, the programs that use them as one lock service, and what lies on the nodes. */
+/** Redis nodes, the programs that use them as one lock service, and the nodes' keys. */
 export class LockWorld implements AsyncDisposable {
   readonly servers: readonly LocalRedisNode[];
   readonly admins: readonly Redis[];
-  /** How many nodes decide. */
+  /** The number of nodes that decide. */
   readonly majority: number;
   keyPrefix = '';
   readonly #service: AsyncDisposable;
@@ -70,12 +73,12 @@ export class LockWorld implements AsyncDisposable {
     this.majority = Math.floor(servers.length / 2) + 1;
   }
 
-  /** What each node knows of the resources. */
+  /** The lock table of each node. */
   get ledgers(): readonly Ledger[] {
     return this.admins.map((node) => new Ledger(node, this.keyPrefix));
   }
 
-  /** Ends every program, and begins another lock service on the same nodes, which have votes in it. */
+  /** Ends every program, and begins another lock service on the same nodes, which vote in it. */
   async renew(config: Partial<RedlockConfig> = {}): Promise<void> {
     await this.#endSides();
     this.keyPrefix = `{${randomUUID()}}:`;
@@ -85,7 +88,7 @@ export class LockWorld implements AsyncDisposable {
     await until(async () => (await this.#countOf('node', 'history')) === this.servers.length);
   }
 
-  /** Another program. */
+  /** Starts another program. */
   async side(options: SideOptions = {}): Promise<Side> {
     const doors = await Promise.all(this.servers.map((server) => TcpProxy.start(server)));
     for (const [at, door] of doors.entries()) options.before?.(door, at);
@@ -94,14 +97,17 @@ export class LockWorld implements AsyncDisposable {
     return side;
   }
 
-  /** As `side`, once all of its clients are connected. */
+  /** As `side`, but resolves when all of its clients are connected. */
   async connected(options: SideOptions = {}): Promise<Side> {
     const side = await this.side(options);
     await until(() => side.clients.every(({ status }) => status === 'ready'));
     return side;
   }
 
-  /** As `connected`, with one that asks a majority first, for about a second: it has just seen all nodes vote in time. */
+  /**
+   * As `connected`, with a client that asks a majority first, for about a second: it has just seen
+   * all nodes vote in time.
+   */
   async busy(options: SideOptions = {}): Promise<Side> {
     const side = await this.connected(options);
     const resource = resourceAtFirst(this.servers.length);
@@ -112,7 +118,7 @@ export class LockWorld implements AsyncDisposable {
     }
   }
 
-  /** How many scripts each node has run. */
+  /** The number of scripts that each node has run. */
   scripts(): Promise<number[]> {
     return Promise.all(
       this.admins.map(async (node) => {
@@ -122,7 +128,9 @@ export class LockWorld implements AsyncDisposable {
     );
   }
 
-  /** The keys of these kinds, and the locks that are taken, as `a lock:x`: whatever keeps others out. */
+  /**
+   * The keys of these kinds, and the locks that are taken, as `a lock:x`. These keep others out.
+   */
   async keys(kinds: RegExp = /^(?:lock|line|waiter):/): Promise<string[]> {
     const { ledgers, keyPrefix } = this;
     const all = await Promise.all(
@@ -140,12 +148,15 @@ export class LockWorld implements AsyncDisposable {
     );
   }
 
-  /** Until nothing keeps anybody out. Limited by the time limit of the test, which is shorter than the leases. */
+  /**
+   * Resolves when nothing keeps other clients out. The time limit of the test, which is shorter
+   * than the leases, is the only limit.
+   */
   async untilClean(): Promise<void> {
     await until(async () => (await this.keys()).length === 0);
   }
 
-  /** Until so many wait, each on a majority of the nodes at least. */
+  /** Resolves when `waiters` wait, each on a majority of the nodes at least. */
   async untilWaiting(waiters: number): Promise<void> {
     await until(async () => {
       const nodesOf = new Map<string, number>();
@@ -162,7 +173,7 @@ export class LockWorld implements AsyncDisposable {
     return (await this.keys(/^lock:/)).filter((key) => key.endsWith(` lock:${resource}`)).length;
   }
 
-  /** How many connections listen for their turn, over all nodes. */
+  /** The number of connections that are subscribed, over all nodes. */
   async listeners(): Promise<number> {
     const lists = await Promise.all(
       this.admins.map((node) => node.call('CLIENT', 'LIST', 'TYPE', 'pubsub')),
@@ -202,7 +213,7 @@ export function resourceAtFirst(nodeCount: number): string {
   }
 }
 
-/** The names of nodes by their place: a, b, c … */
+/** The name of the node with this index: a, b, c … */
 export function nameOf(at: number): string {
   return String.fromCharCode('a'.charCodeAt(0) + at);
 }
