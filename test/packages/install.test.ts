@@ -75,7 +75,8 @@ async function project(
 }
 
 /**
- * The packages that the registry does not have yet come from their tarballs, inside of others, too.
+ * Overrides for packages that the registry does not have yet. They come from their tarballs, inside
+ * of others, too.
  */
 function inner(): Record<string, string> {
   return Object.fromEntries(Object.entries(tarballs).filter(([name]) => name.startsWith('@')));
@@ -143,7 +144,7 @@ test('installed by pnpm, with strict peers, beside ioredis 6', async () => {
 
 test('installed by yarn', async () => {
   const cwd = await project('yarn', '5', {}, { resolutions: inner() });
-  // Its shared cache knows our tarballs by name and version alone, and so has old ones.
+  // Its shared cache finds our tarballs by name and version only, and so may have old ones.
   const cache = ['--cache-folder', join(folder, 'yarn-cache')];
   await expectInstalled(cwd, 'npx', ['--yes', 'yarn@1.22.22', 'install', ...cache]);
 });

@@ -14,7 +14,7 @@ const entries = await Promise.all(
   }),
 );
 
-/** What a Node that says it has this version prints when it imports the file. */
+/** Imports the file in a Node that reports this version. Returns its output. */
 async function importOn(version: string, file: URL): Promise<string> {
   const program = `
     Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '${version}' } });

@@ -18,7 +18,10 @@ import { inMemory, ScriptedServer } from '../store/harness/s3-servers.js';
 /** Every declared field of a node's answer. */
 const NODE_FIELDS = ['name', 'answer', 'remainingMs', 'timeMs', 'maxTtlMs', 'error'];
 
-/** That `shown`, which was read from the JSON of `value`, has all of it: tokens as decimal strings, errors by their names. */
+/**
+ * Checks that `shown`, which was read from the JSON of `value`, has all of it. Tokens must be
+ * decimal strings, errors must have their names.
+ */
 function expectShown(value: unknown, shown: unknown): void {
   if (typeof value === 'bigint') expect(shown).toBe(value.toString());
   else if (value instanceof Error) {
@@ -36,7 +39,7 @@ function expectShown(value: unknown, shown: unknown): void {
 
 function expectFieldsShown(value: object, shown: unknown): void {
   for (const [field, part] of Object.entries(value)) {
-    // What a foreign error has besides is not shown.
+    // Other fields of a foreign error are not shown.
     if (value instanceof Error && !('toJSON' in value)) continue;
     if (field === 'nodes' || field === 'node') expectDeclared([part].flat());
     expectShown(part, Object(shown)[field]);
@@ -62,7 +65,7 @@ const STORE_EVENTS: Readonly<Record<keyof store.StoreEvents, true>> = {
   'fenced:store:probed': true,
 };
 
-/** All that the stores publish meanwhile, by channel. */
+/** Collects all events that the stores publish meanwhile, by channel. */
 async function storeEvents(run: () => Promise<void>): Promise<Map<string, unknown[]>> {
   const names = Object.keys(STORE_EVENTS);
   const events = new Map<string, unknown[]>(names.map((name) => [name, []]));
@@ -77,7 +80,7 @@ async function storeEvents(run: () => Promise<void>): Promise<Map<string, unknow
   return events;
 }
 
-/** The error that this is rejected with. */
+/** The error with which this rejects. */
 async function failure(run: () => unknown): Promise<Error> {
   try {
     await run();
@@ -103,7 +106,7 @@ afterAll(async () => {
   await redis?.stop();
 });
 
-/** @param down how many of the nodes are at a port where nobody listens */
+/** @param down the number of nodes whose port has no server */
 function open(keyPrefix: string, { down = 0, ...config }: { down?: number; maxTtlMs?: number }) {
   const nodes = redis.nodes.map(({ name, port }, at) => {
     const one = new Redis(at < down ? 1 : port, { maxRetriesPerRequest: 0 });
@@ -114,7 +117,7 @@ function open(keyPrefix: string, { down = 0, ...config }: { down?: number; maxTt
   return new lock.Redlock({ nodes, keyPrefix, ...config });
 }
 
-/** All that a lock service gives away: leases, results, errors and events. */
+/** Everything that a lock service returns or publishes: leases, results, errors and events. */
 async function everything() {
   const keyPrefix = `{${randomUUID()}}:`;
   const events: [string, unknown][] = [];

@@ -1,5 +1,5 @@
-// A user's program, for the type checker alone: every entry point, beside the libraries that it
-// works with.
+// A user's program for the type checker: every entry point, beside the libraries that it works
+// with.
 import { S3Client } from '@aws-sdk/client-s3';
 import { FencedGateway } from '@fenced/client';
 import { createGateway } from '@fenced/gateway';
