@@ -140,7 +140,7 @@ test(`replies never go to another caller: errors among them, several scripts, sc
   ]);
 });
 
-test("half a character in one caller's owner is refused, and would fail nobody else's call of the tick", async () => {
+test("half a character in one caller's owner is refused, and would fail no other call of the same flush", async () => {
   const keyPrefix = `{${randomUUID()}}:`;
   await using lock = new Redlock({ nodes: [{ name: 'n', client: admin }], keyPrefix });
   const held = { resource: 'x', owner: '\ud800' };
@@ -154,7 +154,7 @@ test("half a character in one caller's owner is refused, and would fail nobody e
   expect(await Promise.all(replies)).toMatchObject([{ answer: 'granted' }, { answer: 'granted' }]);
 });
 
-test('what is no reply of the scripts is an error for all who wait for it, and nothing else', async () => {
+test('a reply that the scripts never give is an error for all callers that wait for it, and nothing else', async () => {
   const deep = `[${'['.repeat(20_000)}${']'.repeat(20_000)}]`;
   const voter = '[["1","a","0:"]]';
   const broken: unknown[] = [

@@ -93,7 +93,7 @@ describe.each<[string, (clock: Clock) => Lock]>([
     },
   );
 
-  test('without a wait, an attempt settles after 2.25 s, or half of its TTL where nobody is to be admitted', async () => {
+  test('without a wait, an acquisition settles after 2.25 s, or after half of its TTL if no node is to be admitted', async () => {
     for (const ttlMs of [100, 1_000, 10_000]) {
       for (const attempt of ['tryAcquire', 'acquire'] as const) {
         const clock = new Clock();
@@ -142,7 +142,7 @@ describe('on real nodes', () => {
     ['refuses connections', 'refuse'],
     ['hangs', 'pause'],
   ] as const)(
-    'where a majority %s, calls end in time and leave nothing behind',
+    'if a majority %s, all calls end in time and leave nothing behind',
     async (_, fault) => {
       const side = await world.connected();
       const [a, b] = [0, 1];

@@ -91,7 +91,7 @@ describe.each([64, 128, 256])('of %i resources in one call', { timeout: LIMIT_MS
     expectShortScripts();
   });
 
-  test('waiters that have vanished from every line are passed over by short scripts', async () => {
+  test('waiters that have vanished from every queue are passed over by short scripts', async () => {
     const set = names(k);
     const [holder, vanishing, waiting] = [node.program(), node.program(), node.program()];
     const lease = await holder.lock.acquire(last(set), { ttlMs: TTL_MS, waitMs: TTL_MS });
@@ -115,7 +115,7 @@ describe.each([64, 128, 256])('of %i resources in one call', { timeout: LIMIT_MS
 });
 
 test(
-  'nobody overtakes a waiter behind more vanished ones than two scripts may remove',
+  'no client overtakes a waiter behind more vanished ones than two scripts may remove',
   async () => {
     const [holder, vanishing, waiting] = [node.program(), node.program(), node.program()];
     const options = { ttlMs: TTL_MS, waitMs: TTL_MS };

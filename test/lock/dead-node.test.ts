@@ -65,7 +65,7 @@ test.each<[string, Options]>([
   expect(status.slice(0, 2)).toMatchObject([{ error: refused }, { error: refused }]);
 });
 
-test('what nobody listens for is written to the console, as without a Redlock; each error once', async () => {
+test('errors without a listener are written to the console, as without a Redlock; each error once', async () => {
   const written = vi.spyOn(console, 'error').mockImplementation(() => undefined);
   await redis.nodes[0]?.kill();
   open({ retryStrategy: () => null });
@@ -77,7 +77,7 @@ test('what nobody listens for is written to the console, as without a Redlock; e
   expect(written.mock.calls).toEqual([unhandled]);
 });
 
-test('an error of a connection that is well again is no cause of what comes later', async () => {
+test('an error of a connection that works again is no cause of later errors', async () => {
   vi.spyOn(console, 'error').mockImplementation(() => undefined);
   await Promise.all(redis.nodes.map((node) => node.kill()));
   const lock = open();

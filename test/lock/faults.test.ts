@@ -53,24 +53,24 @@ describe.concurrent.each([1, 3, 4, 5])('of %i nodes', (count) => {
   // A single node cannot be spared.
   if (spare > 0) {
     test.each(faults)(
-      `nobody waits for ${spare} that each %s (redsync#140, redisson#1636)`,
+      `no client waits for ${spare} that each %s (redsync#140, redisson#1636)`,
       (fault, disturb) =>
         nobodyWaits(world, `${spare} ${fault}`, (side) => disturbFirst(spare, side, disturb)),
     );
 
-    test(`nobody waits for ${spare} that are stopped (redsync#133)`, () =>
+    test(`no client waits for ${spare} that are stopped (redsync#133)`, () =>
       withStopped(spare, nobodyWaits));
   }
 
   test.each(faults)(
-    `where each of ${spare + 1} %s, everything settles in time, says so, and leaves no key (redlock#58, redlock#83, redlock#169)`,
+    `if each of ${spare + 1} %s, everything settles in time, reports it, and leaves no key (redlock#58, redlock#83, redlock#169)`,
     (fault, disturb) =>
       everythingSettles(world, `${spare + 1} ${fault}`, (side) =>
         disturbFirst(spare + 1, side, disturb),
       ),
   );
 
-  test(`where ${spare + 1} are stopped, everything settles in time, says so, and leaves no key`, () =>
+  test(`if ${spare + 1} are stopped, everything settles in time, reports it, and leaves no key`, () =>
     withStopped(spare + 1, everythingSettles));
 });
 

@@ -50,7 +50,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     return held.filter((owner) => owner !== null);
   }
 
-  test('who stands behind the holder in its own process has the lock without a word of the nodes', async () => {
+  test('a waiter behind the holder in its own process gets the lock without a round trip', async () => {
     const side = await world.connected();
     // All nodes that answer know all waiters.
     for (const door of side.doors.slice(world.majority)) door.hold('toServer');
@@ -79,7 +79,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     expect(lease.token).toBeGreaterThan(last?.token ?? 0n);
   });
 
-  test('a client that puts a prefix of its own before each key hands the lock on as well', async () => {
+  test('a client that puts a prefix of its own before each key hands the lock over as well', async () => {
     const [own, ours] = [world.keyPrefix.slice(0, 9), world.keyPrefix.slice(9)];
     const side = await world.connected({ client: { keyPrefix: own }, config: { keyPrefix: ours } });
     for (const door of side.doors.slice(world.majority)) door.hold('toServer');
@@ -92,7 +92,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('a lease that was handed on is a lease as any other: it is extended, known by its owner, and released', async () => {
+  test('a lease that was handed over is a lease as any other: it is extended, used by its owner id, and released', async () => {
     const [side, other] = [await world.connected(), await world.connected()];
     const [one, two, three] = await served({ side }, { side }, { side });
     const first = await one;
@@ -115,7 +115,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('who gives up is passed over, also in the moment in which it gets the lock', async () => {
+  test('a waiter that gives up is passed over, also at the moment at which it gets the lock', async () => {
     const side = await world.connected();
     const [before, then] = [new AbortController(), new AbortController()];
     const [one, two, three, four, five] = await served(
@@ -142,7 +142,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     ['it was extended', TTL_MS, (lease) => lease.extend(2 * TTL_MS)],
     ['a tenth of its time is over', 2_000, () => sleep(250)],
     ['the next wants it for longer', TTL_MS / 2, () => {}],
-  ])('a lease is not handed on where %s: the next has one of its own', async (_, ttlMs, use) => {
+  ])('a lease is not handed over if %s: the next one is new', async (_, ttlMs, use) => {
     await world.renew({ maxTtlMs: 2 * TTL_MS });
     const side = await world.connected({ config: { maxTtlMs: 2 * TTL_MS } });
     const nextTtlMs = ttlMs === TTL_MS / 2 ? TTL_MS : ttlMs;
@@ -160,7 +160,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('a service that is closed gives up what was handed on, and all places', async () => {
+  test('a service that is closed gives up handed-over locks, and all positions', async () => {
     const side = await world.connected();
     const [one, two, three] = await served({ side }, { side }, { side });
     const closed = expect(three).rejects.toMatchObject({ code: 'closed' });
@@ -172,7 +172,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('a service that is closed while it hands on gives that up before it has closed', async () => {
+  test('a service that is closed during a hand-over gives the lock up before it has closed', async () => {
     const side = await world.connected();
     const [one, two] = await served({ side }, { side });
     const closed = expect(two).rejects.toMatchObject({ code: 'closed' });
@@ -183,7 +183,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('who came earlier in another process is served before', async () => {
+  test('a waiter of another process that came earlier is served before', async () => {
     const [side, other] = [await world.connected(), await world.connected()];
     const order: string[] = [];
     const note = async (name: string, lease: Promise<Lease>): Promise<void> => {

@@ -43,7 +43,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     next.ensure();
   });
 
-  test('a holder that is cut off is told at its deadline, before another has the lock (RedLock.net#92, redisson#3636, redlock#309)', async () => {
+  test('the signal of a holder that is cut off aborts at its deadline, before another has the lock (RedLock.net#92, redisson#3636, redlock#309)', async () => {
     const [side, other] = [await world.connected(), await world.connected()];
     const lease = await side.lock.acquire('x', { ttlMs: 500 });
     let toldMs = 0;
@@ -117,7 +117,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('a lease that was waited for counts from its own attempt (redlock#296)', async () => {
+  test('a lease after a wait counts from its own acquisition (redlock#296)', async () => {
     const [holder, side] = [await world.connected(), await world.connected()];
     await holder.lock.acquire('x', { ttlMs: 500 });
     const lease = await side.lock.acquire('x', { ttlMs: 2_000, waitMs: TTL_MS });
@@ -128,7 +128,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await lease.release();
   });
 
-  test('what kept an attempt from winning is told with the answer of every node (redlock#131, redlock#284, redlock#288)', async () => {
+  test('a failed acquisition reports its reason with the answer of every node (redlock#131, redlock#284, redlock#288)', async () => {
     const [holder, side] = [await world.connected(), await world.connected()];
     await using _ = await holder.lock.acquire('x', { ttlMs: TTL_MS });
     await until(async () => (await world.holders('x')) === count);
@@ -170,7 +170,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     for (const client of side.clients) expect(await client.ping()).toBe('PONG');
   });
 
-  test("keys stay in the client's own database and behind its prefix, also of those who wait, and who is next hears of it (sesamecare E15)", async () => {
+  test("keys stay in the client's own database and behind its prefix, also those of waiters, and the next waiter is notified (sesamecare E15)", async () => {
     const client = { db: 3, keyPrefix: 'app:' };
     const [holder, side] = [await world.connected({ client }), await world.connected({ client })];
     const heard: string[] = [];
@@ -238,7 +238,7 @@ describe.each([
 
   const half = (count - down) / 2;
 
-  test('two that have half of the rest each do not keep it: both are served in the end (redlock#369)', async () => {
+  test('two clients that have half of the remaining nodes each do not keep them: both are served in the end (redlock#369)', async () => {
     const client = { maxRetriesPerRequest: 0 };
     const sides = [await world.side({ client }), await world.side({ client })] as const;
     const [one, two] = sides;
@@ -256,7 +256,7 @@ describe.each([
     await until(async () => (await liveHolders(world, 2 * half)) === 0);
   });
 
-  test('half of the rest that somebody else holds is got when that lease is over', async () => {
+  test('half of the remaining nodes that another client holds is granted when that lease is over', async () => {
     const side = await world.side({ client: { maxRetriesPerRequest: 0 } });
     await until(() => side.clients.slice(0, 2 * half).every(isReady));
     const ledgers = world.ledgers.slice(0, half);
@@ -267,7 +267,7 @@ describe.each([
   });
 });
 
-test('one of three that is stopped and one that somebody else holds for a while do not keep an attempt for ever (redlock#58, redlock#169)', async () => {
+test('one stopped node of three and one that another client holds for a while do not block an acquisition for ever (redlock#58, redlock#169)', async () => {
   await using world = await LockWorld.start(3);
   await world.renew();
   const side = await world.connected();

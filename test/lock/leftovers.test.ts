@@ -37,7 +37,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     expect(await attempt).toMatchObject({ ok: false, reason: 'aborted' });
   }
 
-  test('a grant whose answer comes after the attempt was given up is given back (redlock-rb#3, dynamolock#280)', async () => {
+  test('a grant whose answer comes after the acquisition was given up is released (redlock-rb#3, dynamolock#280)', async () => {
     const side = await world.connected();
     await giveUp(side, 'toClient', async () => {
       // The nodes have granted the lock, and the client has not received their answers.
@@ -47,7 +47,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('a request that arrives after the attempt was given up leaves nothing (redlock-rb#3)', async () => {
+  test('a request that arrives after the acquisition was given up leaves nothing (redlock-rb#3)', async () => {
     const side = await world.connected();
     await giveUp(side, 'toServer');
     side.heal();
@@ -56,7 +56,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     expect(lease.remainingMs()).toBeGreaterThan(0);
   });
 
-  test('an attempt that was given up on nodes that have forgotten the script is carried out before its release', async () => {
+  test('a given-up acquisition on nodes that have forgotten the script is carried out before its release', async () => {
     const side = await world.connected();
     await Promise.all(world.admins.map((node) => node.script('FLUSH')));
     await giveUp(side, 'toServer');
@@ -94,7 +94,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test("what stood in a client's offline queue locks nobody out once its node is there", async () => {
+  test("requests from a client's offline queue lock no client out once its node is there", async () => {
     const client = { maxRetriesPerRequest: null } as const;
     const late = await world.side({ client, before: (door) => door.refuse() });
     const controller = new AbortController();

@@ -26,7 +26,7 @@ test('a short lease is no more work for a process that holds 10,000 long ones', 
   expect(besideMany).toBeLessThan(2 * alone);
 }, 120_000);
 
-test('a lease of a test with fake timers, which nobody rings, takes no other along', async () => {
+test('a lease of a test with fake timers that never fire does not affect other leases', async () => {
   const clients = redis.nodes.map(({ port }) => new Redis(port));
   const nodes = clients.map((client, at) => ({ name: `node-${at}`, client }));
   await using redlock = new Redlock({ nodes, keyPrefix: `{${randomUUID()}}:` });

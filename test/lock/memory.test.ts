@@ -52,7 +52,7 @@ async function tokenOf(lock: Redlock, name: string, waitMs = 0): Promise<bigint>
 }
 
 test.each([1, 3])(
-  '%i full nodes say so, keep what is held, and recover by themselves',
+  '%i full nodes report it, keep the held locks, and recover by themselves',
   {
     timeout: 60_000,
   },

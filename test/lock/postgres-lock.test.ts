@@ -150,7 +150,7 @@ test('a program that stood still reads the answer before it gives up', async () 
   });
 });
 
-test('a missing schema and a missing right are errors that say what to do', async () => {
+test('a missing schema and a missing right are errors with the remedy', async () => {
   const url = await createDatabase();
   const lock = new PostgresLock({ pool: connect(url.href) });
   // Fails at once, because waiting does not help.

@@ -66,7 +66,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     return (await world.scripts()).map((number, at) => number - (before[at] ?? 0));
   }
 
-  test('a lease that is soon given back concerns a majority, and one that is kept all nodes', async () => {
+  test('a lease that is soon released concerns a majority, and one that is kept concerns all nodes', async () => {
     const side = await world.busy();
     // The remaining nodes are asked once a second, too. They are also asked if a node happens to be
     // late, or if a lease is kept for longer.
@@ -82,7 +82,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('a program that stood still reads what has come before it takes a node for late', async () => {
+  test('a program that stood still reads the answers that have come before it takes a node for late', async () => {
     // Without doors: they would stand still with the program.
     using clients = new DisposableStack();
     const nodes = world.servers.map(({ port }, at) => {
@@ -107,7 +107,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     await until(async () => (await cycle(() => {})) === 0 && (await cycle(block)) === 0);
   });
 
-  test('an attempt that is given up while it asks a majority leaves nothing', async () => {
+  test('an acquisition that is given up while it asks a majority leaves nothing', async () => {
     const side = await world.busy();
     const controller = new AbortController();
     const asked = side.doors.slice(0, majority);
@@ -120,7 +120,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('one that hangs is waited for once, and is asked again when it answers', async () => {
+  test('a client waits once for a node that hangs, and asks it again when it answers', async () => {
     const side = await world.busy();
     const [node] = world.servers;
     await node?.pause();
@@ -134,7 +134,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('one that does not answer is left out: a majority of the others is asked', async () => {
+  test('a client leaves out a node that does not answer, and asks a majority of the others', async () => {
     const side = await world.busy();
     side.doors[0]?.hold('toServer');
     await until(async () => {
@@ -146,7 +146,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('one that is slow, but not late, is not waited for where the others decide without it', async () => {
+  test('a client does not wait for a node that is slow, but not late, if the others decide without it', async () => {
     const side = await world.connected();
     const slowMs = (PATIENCE_MS * 3) / 4;
     side.doors[0]?.delay('toClient', slowMs);
@@ -177,7 +177,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('a lease that is over counts as released only where a majority still held it', async () => {
+  test('a lease that is over counts as released only if a majority still held it', async () => {
     const { side, lease } = await barelyHeld(2_000);
     const [ledger] = world.ledgers;
     await ledger?.take(x, (await ledger.ownerOf(x)) ?? '', TTL_MS);
@@ -190,7 +190,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('of a node that has lost its record nobody gets what a bare majority holds', async () => {
+  test('a node that has lost its record lets no other client get a lock that a bare majority holds', async () => {
     const { lease } = await barelyHeld();
     await world.admins[0]?.del(`${world.keyPrefix}node`);
     const other = await world.connected();
@@ -203,7 +203,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('a lease that is kept outlives the loss of a node that it was got from', async () => {
+  test('a lease that is kept outlives the loss of a node that granted it', async () => {
     const side = await world.busy();
     const lease = await side.lock.acquire(x, { ttlMs: TTL_MS });
     await until(isEverywhere);
@@ -240,7 +240,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     ['one that has just asked all nodes', () => world.busy(), majority],
     ['one that asks all nodes', () => world.connected(), count],
   ])(
-    'who waits for a lock that a majority holds takes none of the rest, and is not in the way of its holder: %s',
+    'a waiter for a lock that a majority holds takes none of the remaining nodes, and does not obstruct the holder: %s',
     async (_, open, asked) => {
       const { lease } = await barelyHeld();
       const waiter = await open();
@@ -268,7 +268,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     },
   );
 
-  test('the rest are not asked again once others may have released the lease', async () => {
+  test('the remaining nodes are not asked again once others may have released the lease', async () => {
     const side = await world.busy();
     const lease = await side.lock.acquire(x, { ttlMs: TTL_MS });
     const inTheWay = world.ledgers.slice(majority);
@@ -308,7 +308,7 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
   });
 });
 
-test('a client that will not connect any more ends the attempt: its own limit keeps no process alive', async () => {
+test('a client that will not connect any more ends the acquisition: its own limit keeps no process alive', async () => {
   const client = connect(1, { retryStrategy: () => null });
   await using lock = new Redlock({ nodes: [{ name: 'n', client }] });
   const startedMs = performance.now();

@@ -94,7 +94,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('who was killed or stopped in line keeps the others from the lock for no longer than its turn, and leaves no key behind', async () => {
+  test('a waiter that was killed or stopped delays the others by its grace period at most, and leaves no key behind', async () => {
     const [holder, side] = [await world.connected(), await world.connected()];
     const lease = await holder.lock.acquire('x', { ttlMs: TTL_MS });
     const served: Served[] = [];
@@ -131,7 +131,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('the lock of a holder that crashed goes to the first in line when its time is over', async () => {
+  test('the lock of a holder that crashed goes to the head of the queue when its lease is over', async () => {
     const [holder, one, two] = [
       await world.connected(),
       await world.connected(),
@@ -160,7 +160,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('who hears nothing that is said asks by the clock, and is served', async () => {
+  test('a waiter whose messages are lost asks by the clock, and is served', async () => {
     const holder = await world.connected();
     const silent = await Promise.all(world.servers.map((server) => TcpProxy.start(server)));
     await using doors = new AsyncDisposableStack();
@@ -179,7 +179,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('who cannot listen at all, or is not allowed to, waits by the clock', async () => {
+  test('a waiter that cannot subscribe, or may not, waits by the clock', async () => {
     const holder = await world.connected();
     const deaf = await world.connected();
     const nodes = deaf.clients.map((client, at) => ({
@@ -207,7 +207,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('who does not wait never joins, and listens to nothing', async () => {
+  test('a client that does not wait never enqueues or subscribes', async () => {
     const [holder, side] = [await world.connected(), await world.connected()];
     await using _ = await holder.lock.acquire('x', { ttlMs: TTL_MS });
     const connections = side.doors.map((door) => door.connections);
@@ -218,7 +218,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     expect(side.doors.map((door) => door.connections)).toEqual(connections);
   });
 
-  test('who gives up, by its signal, its time or its end, leaves the line to those behind', async () => {
+  test('a waiter that gives up, by its signal, its time or its end, leaves the queue to those behind', async () => {
     const [holder, side, ending] = [
       await world.connected(),
       await world.connected(),
@@ -256,7 +256,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
-  test('connections that listen exist only while somebody waits, and for a second after that', async () => {
+  test('subscribed connections exist only while there are waiters, and for a second after that', async () => {
     const [holder, side] = [await world.connected(), await world.connected()];
     const lease = await holder.lock.acquire('x', { ttlMs: TTL_MS });
     expect(await world.listeners()).toBe(0);
@@ -280,7 +280,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     for (const client of side.clients) expect(await client.ping()).toBe('PONG');
   });
 
-  test('overlapping sets are handed over as they become free, and nobody waits for ever', async () => {
+  test('overlapping sets are handed over as they become free, and no waiter waits for ever', async () => {
     const [holder, side] = [await world.connected(), await world.connected()];
     const all = await holder.lock.acquire(['a', 'b', 'c'], { ttlMs: TTL_MS });
     const sets = [['a', 'b'], ['b', 'c'], ['a'], ['c', 'a'], ['b']];
@@ -339,7 +339,7 @@ describe('of 3 nodes', () => {
       },
     ],
   ] as const)(
-    'where one is %s all who wait are served, one at a time, with tokens that grow',
+    'if one is %s, all waiters are served, one at a time, with tokens that grow',
     async (_, forget) => {
       const config = { maxTtlMs: 2_000 };
       const sides = [await world.connected({ config }), await world.connected({ config })];
@@ -366,7 +366,7 @@ describe('of 3 nodes', () => {
     },
   );
 
-  test('a connection that listens, breaks, and is closed while it subscribes anew rejects nowhere', async () => {
+  test('a subscribed connection that breaks, and is closed while it subscribes again, rejects nowhere', async () => {
     const unheard: unknown[] = [];
     const note = (reason: unknown): unknown => unheard.push(reason);
     const [holder, side] = [await world.connected(), await world.connected()];
@@ -403,7 +403,7 @@ describe('of 3 nodes', () => {
     expect(unheard).toEqual([]);
   });
 
-  test('1,000 who wait for one lock are all served, and leave nothing behind', async () => {
+  test('1,000 waiters for one lock are all served, and leave nothing behind', async () => {
     const [holder, side] = [await world.connected(), await world.connected()];
     const lease = await holder.lock.acquire('x', { ttlMs: 2_000 });
     let holders = 0;

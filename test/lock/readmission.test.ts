@@ -100,7 +100,7 @@ describe('a node that lost its memory', () => {
     expect(floor).toBeGreaterThan(before.toSorted((a, b) => Number(a - b))[0] ?? 0n);
   });
 
-  test('waits anew where its clock has gone back by an hour, and not for that hour', async () => {
+  test('waits anew if its clock has gone back by an hour, and not for that hour', async () => {
     await using service = await startThree('none', true);
     const { nodes } = service;
     const lock = clients.lock(nodes);
@@ -114,7 +114,7 @@ describe('a node that lost its memory', () => {
     expect((await clients.memory(nodes[2])).waitedMs).toBeGreaterThanOrEqual(LEASE_MS);
   });
 
-  test('is back at once where it is durable and has its data, and waits where it has not', async () => {
+  test('is back at once if it is durable and has its data, and waits if it has not', async () => {
     await using service = await startThree('aof');
     const { nodes } = service;
     const lock = clients.lock(nodes, { isDurable: true });
@@ -138,7 +138,7 @@ describe('a node that lost its memory', () => {
   });
 });
 
-test('nodes that each had no vote in its turn, while a majority voted all the time, keep the generations that they have', async () => {
+test('nodes without a vote one after the other, while a majority voted all the time, keep their generations', async () => {
   await using service = await startThree();
   const [n0, n1, n2] = service.nodes;
   await using link = await TcpProxy.start(n2);
@@ -179,7 +179,7 @@ function askedDirectly({ port }: Pick<LocalRedisNode, 'port'>) {
   return { node, look };
 }
 
-test('a claim takes the place only of what its client has seen', async () => {
+test('a claim replaces only a claim that its client has seen', async () => {
   await using service = await startThree();
   const { node, look } = askedDirectly(service.nodes[0]);
   const claim = async (seen: Inspection, incarnation: string, generation: number) =>
@@ -195,7 +195,7 @@ test('a claim takes the place only of what its client has seen', async () => {
   expect((await look()).roster[1]).toEqual({ incarnation: 'second', generation: 6 });
 });
 
-test('a clock that goes back by an hour between INSPECT and ADMIT keeps nobody waiting for that hour', async () => {
+test('a clock that goes back by an hour between INSPECT and ADMIT adds no wait of an hour', async () => {
   await using service = await startThree('none', true);
   const { node, look } = askedDirectly(service.nodes[0]);
   const seen = await look();
@@ -226,7 +226,7 @@ test('the wait begins with the first ADMIT: until a majority has promised, an ol
 });
 
 describe('an old master', () => {
-  test('that comes back with its vote is retired and admitted anew', async () => {
+  test('that comes back with its vote is retired and admitted again', async () => {
     await using service = await startLocalRedis(4, { args: ['--repl-diskless-sync-delay', '0'] });
     const [a, b, master, replica] = service.nodes as unknown as readonly [...Three, LocalRedisNode];
     // The first replica that a master ever has changes its replication id, and so ends its
@@ -267,7 +267,7 @@ describe('an old master', () => {
 });
 
 describe('close', () => {
-  test('ends what waits in the background: no node is admitted after it', async () => {
+  test('ends waits in the background: no node is admitted after it', async () => {
     await using service = await startThree();
     const { nodes } = service;
     const lock = clients.lock(nodes);
@@ -339,7 +339,7 @@ describe('an error', () => {
     await expect(lock.acquire('x', { ttlMs: 1_000 })).rejects.toThrow(name);
   });
 
-  test('names the nodes that are missing where too few have kept their memory', async () => {
+  test('names the missing nodes if too few have kept their memory', async () => {
     await using service = await startThree();
     const { nodes } = service;
     const lock = clients.lock(nodes);
@@ -360,7 +360,7 @@ describe('an error', () => {
   });
 });
 
-describe('what docs/tokens.md advises for other servers', () => {
+describe('the advice of docs/tokens.md for other servers', () => {
   test('new servers behind the old names, one after the other, keep the order of tokens; so does a loss of all of them', async () => {
     await using service = await startLocalRedis(6);
     const servers = [...service.nodes];

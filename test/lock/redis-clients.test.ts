@@ -240,7 +240,7 @@ describe('the owner of a client may', () => {
   });
 });
 
-test('a node-redis client that nobody has connected is an error at once, which says so', async () => {
+test('a node-redis client that is not connected is an error at once, which says so', async () => {
   const client = createClient({ socket: { host, port: portOf() } });
   const lock = new Redlock({ nodes: [client] });
   const startedMs = performance.now();
@@ -250,7 +250,7 @@ test('a node-redis client that nobody has connected is an error at once, which s
   expect(performance.now() - startedMs).toBeLessThan(1_000);
 });
 
-test('a node-redis client that has given up names the reason; nobody need listen for it', async () => {
+test('a node-redis client that has given up names the reason, without a listener of its owner', async () => {
   const socket = { host, port: portOf(), reconnectStrategy: false as const };
   const client = createClient({ socket });
   await client.connect();

@@ -28,7 +28,7 @@ afterAll(async () => {
   await service?.stop();
 });
 
-test('everything that happens to a lease and to its nodes is told on diagnostics channels', async () => {
+test('all events of a lease and of its nodes are published on diagnostics channels', async () => {
   const told: [string, unknown][] = [];
   const listen = (message: unknown, name: string | symbol): void => {
     told.push([String(name), message]);

@@ -53,7 +53,7 @@ test('every resource has an order of its own, and a set is in the order of each 
   expect(judge(joined)).toMatchObject({ verdict: 'violated', resource: 'c' });
 });
 
-test('the quick way finds a disorder exactly where comparing every pair does', () => {
+test('the quick way finds a disorder exactly if a comparison of every pair does', () => {
   const histories = fc.array(
     fc
       .record({ askedMs: fc.nat(12), tookMs: fc.nat(4), token: fc.nat(12) })

@@ -60,7 +60,7 @@ const hashOf = (at: number): Promise<Record<string, string>> =>
   connect(server(at).port).hgetall(`${clients.keyPrefix}node`);
 
 describe('a difference of node names', () => {
-  test('is told with both lists and what differs, in errors, results and status', async () => {
+  test('is reported with both lists and the difference, in errors, results and status', async () => {
     await votingEverywhere(named('abc'), service.nodes.slice(0, 3));
     const other = named('abd');
     const told =
@@ -98,7 +98,7 @@ describe('a difference of node names', () => {
     }
   });
 
-  test('is told where two names are swapped', async () => {
+  test('is reported if two names are swapped', async () => {
     await votingEverywhere(named('abc'), service.nodes.slice(0, 3));
     const swapped = named('bac');
     const error = await refusalOf(swapped);
@@ -108,7 +108,7 @@ describe('a difference of node names', () => {
     expect(error.message).not.toContain('only');
   });
 
-  test('is told where bare clients name one server by two addresses', async () => {
+  test('is reported if bare clients name one server by two addresses', async () => {
     const bare = (host: string) =>
       new Redlock({
         nodes: [0, 1, 2].map((at) => {
@@ -148,7 +148,7 @@ describe('a difference of node names', () => {
 });
 
 describe('three of five servers that belong to another service', () => {
-  test('are the error at once where the new nodes answer first', async () => {
+  test('are the error at once if the new nodes answer first', async () => {
     await votingEverywhere(named('abc'), service.nodes.slice(0, 3));
     const links = await Promise.all([0, 1, 2].map((at) => TcpProxy.start(server(at))));
     try {
@@ -191,7 +191,7 @@ describe('three of five servers that belong to another service', () => {
     });
   });
 
-  test('are the error where the other two are down: their failure comes first', async () => {
+  test('are the error if the other two are down: their failure comes first', async () => {
     await votingEverywhere(named('abc'), service.nodes.slice(0, 3));
     const closed = (port: number): Redis => {
       const client = connect(port);
@@ -206,7 +206,7 @@ describe('three of five servers that belong to another service', () => {
     });
   });
 
-  test('are the error where only the readmission sees them: of four nodes, two are new and two are not', async () => {
+  test('are the error if only the readmission sees them: of four nodes, two are new and two are not', async () => {
     await votingEverywhere(named('ab'), service.nodes.slice(0, 2));
     // The new nodes are asked as all others are, but answer first.
     const links = await Promise.all([0, 1].map((at) => TcpProxy.start(server(at))));
@@ -294,7 +294,7 @@ describe('another storage version', () => {
     expect(await Promise.all([0, 1, 2].map(hashOf))).toEqual(before);
   });
 
-  test('has nodes whose other fields say what nobody here can read', async () => {
+  test('has nodes whose other fields this version cannot read', async () => {
     const admin = [0, 1, 2].map((at) => connect(server(at).port));
     for (const one of admin) {
       await one.hset(`${clients.keyPrefix}node`, {

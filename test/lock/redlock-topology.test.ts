@@ -43,7 +43,7 @@ describe.each([1, 2, 4])('%i nodes', (count) => {
     },
   );
 
-  test('give nothing where half of them, or the only one, does not answer', async () => {
+  test('give nothing if half of them, or the only one, does not answer', async () => {
     await using service = await startLocalRedis(count);
     const lock = clients.lock(service.nodes);
     await tokenOf(lock, 'x');
@@ -138,7 +138,7 @@ test('a Redis Cluster is one node: all keys lie in one slot, and a failover of i
   client.disconnect();
 });
 
-test('a replica has no vote, though it knows what its master knows', async () => {
+test('a replica has no vote, though it has the data of its master', async () => {
   await using service = await startLocalRedis(2);
   const [master, replica] = service.nodes as unknown as readonly LocalRedisNode[];
   if (!master || !replica) throw new Error('two servers are needed');
@@ -236,7 +236,7 @@ test.each(['rename', 'unlink'])(
   },
 );
 
-test('leases are extended and given back where the memory is full, and no others are got', async () => {
+test('with full memory, leases are extended and released, and no others are granted', async () => {
   await using service = await startLocalRedis(1);
   const [server] = service.nodes as unknown as readonly [LocalRedisNode];
   await using lock = clients.lock(service.nodes);
@@ -255,7 +255,7 @@ test('leases are extended and given back where the memory is full, and no others
   expect((await lock.acquire('alone', { ttlMs: 1_000 })).token).toBeGreaterThan(alone?.token ?? 0n);
 });
 
-test('who is first in line is refused where the memory is full, and keeps its place', async () => {
+test('with full memory, the head of the queue is refused, and keeps its position', async () => {
   await using service = await startLocalRedis(1);
   const [server] = service.nodes as unknown as readonly [LocalRedisNode];
   await using lock = clients.lock(service.nodes);
@@ -280,7 +280,7 @@ test('who is first in line is refused where the memory is full, and keeps its pl
   expect(await acquire()).toMatch(/"granted"/);
 });
 
-test('where the record of a node is lost, what it had before brings no token back', async () => {
+test('if the record of a node is lost, its earlier table brings no token back', async () => {
   await using service = await startLocalRedis(1);
   const [server] = service.nodes as unknown as readonly [LocalRedisNode];
   await using lock = clients.lock(service.nodes);

@@ -103,7 +103,7 @@ describe.each([3, 5])('with %i nodes', (nodeCount) => {
       everybody((site) => site.server.kill().then(() => site.server.start())));
   });
 
-  test('a client with other nodes is refused and disturbs nobody', async () => {
+  test('a client with other nodes is refused and disturbs no other client', async () => {
     const [first, ...rest] = world.sites;
     const swapped = rest.map(({ name }, at) => ({ name, doors: world.sites[at]?.doors ?? [] }));
     const named = [{ name: first?.name ?? '', doors: rest.at(-1)?.doors ?? [] }, ...swapped];

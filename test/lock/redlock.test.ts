@@ -70,7 +70,7 @@ async function until(condition: () => Promise<boolean> | boolean): Promise<void>
 }
 
 describe('tokens', () => {
-  test('begin at firstToken on new nodes and grow with every acquisition, whoever makes it', async () => {
+  test('begin at firstToken on new nodes and grow with every acquisition of any client', async () => {
     const [one, two] = [redlock(), redlock()];
     const tokens: bigint[] = [];
     for (const lock of [one, two, one, one, two]) {
@@ -81,7 +81,7 @@ describe('tokens', () => {
     expect(tokens).toEqual([33n, 34n, 35n, 36n, 37n]);
   });
 
-  test('begin at the wall clock where no first token is given', async () => {
+  test('begin at the wall clock if no first token is given', async () => {
     const nodes = service.nodes.map(({ name, port }) => ({ name, client: connect(port) }));
     const beforeUs = BigInt(Date.now()) * 1000n;
     await using lease = await new Redlock({ nodes, keyPrefix }).acquire('x', { ttlMs: 1_000 });
@@ -89,7 +89,7 @@ describe('tokens', () => {
     expect(lease.token).toBeLessThan(beforeUs + 60_000_000n);
   });
 
-  test('cost one round trip to each node where nobody interferes', async () => {
+  test('cost one round trip to each node without contention', async () => {
     const asked = [0, 0, 0];
     const nodes = service.nodes.map(({ name, port }, at) => {
       const client = connect(port);
@@ -110,7 +110,7 @@ describe('tokens', () => {
     expect(asked).toEqual(before.map((calls) => calls + 1));
   });
 
-  test('are confirmed on a majority where one node is ahead of the others', async () => {
+  test('are confirmed on a majority if one node is ahead of the others', async () => {
     const lock = redlock();
     await (await lock.acquire('invoice/42', { ttlMs: 1_000 })).release();
     await until(async () => (await holders('invoice/42')) === 0);
@@ -128,7 +128,7 @@ describe('tokens', () => {
     await service.nodes[2]?.wake();
   });
 
-  test('go on above the highest of all where a resource has been forgotten', async () => {
+  test('go on above the highest of all if a resource has been forgotten', async () => {
     const lock = redlock();
     await (await lock.acquire('a', { ttlMs: 1_000 })).release();
     const other = await lock.acquire('b', { ttlMs: 1_000 });
@@ -149,7 +149,7 @@ describe('tokens', () => {
     expect(new Set(tokens).size).toBe(tokens.length);
   });
 
-  test('grow and exclude where ledgers are turned over, and above the highest of all after the second time', async () => {
+  test('grow and exclude across a rotation of the lock tables, and above the highest of all after the second one', async () => {
     const lock = redlock();
     const nodes = (fields: Record<string, number>): Promise<unknown> =>
       Promise.all(admin.map((node) => node.hset(`${keyPrefix}node`, fields)));
@@ -262,7 +262,7 @@ describe('tokens', () => {
 });
 
 describe('a lease', () => {
-  test('keeps others out until it is released, and says who refused', async () => {
+  test('keeps others out until it is released, and names the nodes that refused', async () => {
     const lock = redlock();
     const lease = await lock.acquire('x', { ttlMs: 5_000 });
     const attempt = await lock.tryAcquire('x', { ttlMs: 5_000 });
@@ -277,7 +277,7 @@ describe('a lease', () => {
     expect(next.token).toBeGreaterThan(lease.token);
   });
 
-  test('is waited for, and the wait ends with the lease or with waitMs', async () => {
+  test('makes an acquire wait until the lease or waitMs is over', async () => {
     const lock = redlock();
     await lock.acquire('x', { ttlMs: 1_000 });
     await expect(lock.acquire('x', { ttlMs: 1_000, waitMs: 50 })).rejects.toThrow(
@@ -323,7 +323,7 @@ describe('a lease', () => {
     expect(await holders('x')).toBe(3);
   });
 
-  test('keeps its deadline where an extension found too few nodes', async () => {
+  test('keeps its deadline if an extension found too few nodes', async () => {
     const lease = await redlock().acquire('x', { ttlMs: 5_000 });
     await Promise.all(service.nodes.slice(0, 2).map((node) => node.pause()));
     await expect(lease.extend(1_000)).rejects.toThrow(NoQuorumError);
@@ -351,7 +351,7 @@ describe('using', () => {
     await expect(limited).rejects.toThrow(LeaseLostError);
   });
 
-  test("puts the routine's own error first, also where the lease was lost", async () => {
+  test("puts the routine's own error first, also if the lease was lost", async () => {
     const failing = redlock().using('x', { ttlMs: 500 }, async () => {
       await Promise.all(ledgers().map((ledger) => ledger.free('x')));
       await setTimeout(400);
@@ -360,7 +360,7 @@ describe('using', () => {
     await expect(failing).rejects.toThrow('out of paper');
   });
 
-  test('tells the routine of a loss at the next extension and rejects though it resolved', async () => {
+  test('aborts the signal of a lost lease at the next extension, and rejects though the routine resolved', async () => {
     let reason: unknown;
     const lost = redlock().using('x', { ttlMs: 1_000 }, async (lease) => {
       await Promise.all(ledgers().map((ledger) => ledger.free('x')));
@@ -374,7 +374,7 @@ describe('using', () => {
 });
 
 describe('nodes', () => {
-  test('one that hangs delays nobody', async () => {
+  test('one that hangs delays no client', async () => {
     const lock = redlock();
     await (await lock.acquire('x', { ttlMs: 10_000 })).release();
     await service.nodes[1]?.pause();
@@ -386,7 +386,7 @@ describe('nodes', () => {
     expect(performance.now() - startedMs).toBeLessThan(1_000);
   });
 
-  test('a majority that hangs fails the attempt in time, and leaves no key behind when it wakes', async () => {
+  test('a majority that hangs fails the acquisition in time, and leaves no key behind when it wakes', async () => {
     const lock = redlock();
     await (await lock.acquire('x', { ttlMs: 60_000 })).release();
     await until(async () => (await holders('x')) === 0);
@@ -420,7 +420,7 @@ describe('nodes', () => {
     expect(attempt.nodes[0]).toMatchObject({ name: 'a', answer: 'not-voting' });
   });
 
-  test('new ones vote only once all of them answer, and the error names who is missing', async () => {
+  test('new ones vote only once all of them answer, and the error names the missing ones', async () => {
     await service.nodes[2]?.pause();
     const refused = redlock().acquire('x', { ttlMs: 1_000 });
     await expect(refused).rejects.toThrow(/c \(no answer within \d+ ms.*bring back c;/);
@@ -429,7 +429,7 @@ describe('nodes', () => {
     expect(lease.token).toBe(33n);
   });
 
-  test('many clients that meet new nodes at once agree on the life of each', async () => {
+  test('many clients that meet new nodes at once agree on the incarnation of each', async () => {
     const leases = await Promise.all(
       Array.from({ length: 8 }, (_, at) =>
         redlock().acquire(`r${at}`, { ttlMs: 5_000, waitMs: 5_000 }),
@@ -475,7 +475,7 @@ describe('nodes', () => {
     expect(await holders('x')).toBe(0);
   });
 
-  test('a lock of somebody else that never ends is held, not overwritten', async () => {
+  test('a lock of another owner that never ends is held, not overwritten', async () => {
     const lock = redlock();
     await (await lock.acquire('y', { ttlMs: 1_000 })).release();
     const field = `${keyPrefix}line:x`;
@@ -497,7 +497,7 @@ describe('nodes', () => {
       (node) => node.hget(`${keyPrefix}node`, `${keyPrefix}line:x`),
     ],
   ])(
-    '%s of somebody else where a lock would be is an error, not overwritten',
+    '%s of another program in the place of a lock is an error, not overwritten',
     async (_, put, get) => {
       const lock = redlock();
       await (await lock.acquire('y', { ttlMs: 1_000 })).release();
@@ -529,7 +529,7 @@ describe('giving up', () => {
     ).rejects.toBe(reason);
   });
 
-  test('an abort in the middle of an attempt releases what was granted', async () => {
+  test('an abort in the middle of an acquisition releases the granted locks', async () => {
     const lock = redlock();
     await (await lock.acquire('x', { ttlMs: 1_000 })).release();
     await Promise.all(service.nodes.slice(0, 2).map((node) => node.pause()));
@@ -574,7 +574,7 @@ describe('giving up', () => {
     },
   );
 
-  test('close releases what is held and ends what waits, and leaves the clients to their owner', async () => {
+  test('close releases held locks and ends waits, and leaves the clients to their owner', async () => {
     const lock = redlock();
     const lease = await lock.acquire('x', { ttlMs: 60_000 });
     const waiting = lock.acquire('x', { ttlMs: 60_000, waitMs: 60_000 });
@@ -588,7 +588,7 @@ describe('giving up', () => {
   });
 });
 
-describe('what is misconfigured', () => {
+describe('a misconfiguration', () => {
   const nodesOf = (...ports: number[]) =>
     ports.map((port, at) => ({ name: `n${at}`, client: connect(port) }));
   const port = (at: number): number => service.nodes[at]?.port ?? 0;
@@ -684,7 +684,7 @@ describe('what is misconfigured', () => {
     });
   });
 
-  test("nobody at the address, a server that is no Redis, and a wrong password are told as the node's answer", async () => {
+  test("an address without a server, a server that is no Redis, and a wrong password are the node's answer", async () => {
     const web = createServer((_, response) => response.end('<html></html>'));
     await new Promise<void>((resolve) => web.listen(0, '127.0.0.1', resolve));
     const webPort = (web.address() as AddressInfo).port;

@@ -135,7 +135,7 @@ describe.each([3, 5])('of %i nodes that restart one after the other', (count) =>
   });
 });
 
-describe('a node that restarts while nobody acquires', () => {
+describe('a node that restarts while no client acquires', () => {
   const MANY = 50;
 
   /**
@@ -162,7 +162,7 @@ describe('a node that restarts while nobody acquires', () => {
     return { lock, restart, isVoting, scripts };
   }
 
-  test('has its vote back where `using` extends a lease', async () => {
+  test('has its vote back if `using` extends a lease', async () => {
     await using stack = new AsyncDisposableStack();
     const { lock, restart, isVoting } = await restarted(stack);
     await lock.using('x', { ttlMs: TTL_MS, waitMs: 5_000 }, async (lease) => {
@@ -174,7 +174,7 @@ describe('a node that restarts while nobody acquires', () => {
     });
   });
 
-  test('has its vote back where a lease is extended by its owner, and others are not asked about it all the time', async () => {
+  test('has its vote back if a lease is extended by its owner, and others are not asked about it all the time', async () => {
     await using stack = new AsyncDisposableStack();
     const { lock, restart, isVoting, scripts } = await restarted(stack);
     const { owner } = await lock.acquire('x', { ttlMs: TTL_MS, waitMs: 5_000 });

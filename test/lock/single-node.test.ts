@@ -19,7 +19,7 @@ async function votingNode(stack: AsyncDisposableStack): Promise<{ node: OneNode;
   return { node, ledger: new Ledger(client, keyPrefix) };
 }
 
-test('a turn is no holding: a late copy of an old request, and a release, do not let an attempt confirm or extend what it has lost', async () => {
+test('the head of the queue holds no lock: a late copy of an old request, and a release, do not let it confirm or extend a lost lock', async () => {
   await using stack = new AsyncDisposableStack();
   const { node, ledger } = await votingNode(stack);
   const [mine, other] = [new Ownership(['x'], 'mine', true), new Ownership(['x'], 'other', true)];
@@ -51,7 +51,7 @@ test('a turn is no holding: a late copy of an old request, and a release, do not
   expect(await node.confirm(mine, 4n)).toMatchObject({ answer: 'granted', token: 5n });
 });
 
-test('a lease is not held by more nodes where one has given a higher token meanwhile: it was lost in between', async () => {
+test('a backfill is refused by a node that has given a higher token meanwhile: the lease was lost in between', async () => {
   await using stack = new AsyncDisposableStack();
   const { node } = await votingNode(stack);
   const [mine, other] = [new Ownership(['x'], 'mine', true), new Ownership(['x'], 'other', true)];
@@ -65,7 +65,7 @@ test('a lease is not held by more nodes where one has given a higher token meanw
   expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'granted', token: 4n });
 });
 
-test('a lease is written back to a node that has granted nothing since it told its number, and only by the incarnation that told it', async () => {
+test('a lease is brought back to a node that has granted nothing since it reported its number, and only in the same incarnation', async () => {
   await using stack = new AsyncDisposableStack();
   const { node, ledger } = await votingNode(stack);
   const [mine, other] = [new Ownership(['x'], 'mine', true), new Ownership(['x'], 'other', true)];
@@ -106,7 +106,7 @@ test('a lease is written back to a node that has granted nothing since it told i
   expect(later).toMatchObject({ answer: 'granted', token: BigInt(third.number) + 1n });
 });
 
-test('a lease of several resources is not written back where one that was still held has been lost to another since', async () => {
+test('a lease of several resources is not brought back if one of them that was still held has been lost to another since', async () => {
   await using stack = new AsyncDisposableStack();
   const { node, ledger } = await votingNode(stack);
   const [mine, other] = [
@@ -126,7 +126,7 @@ test('a lease of several resources is not written back where one that was still 
   expect(await node.backfill(mine, reply.given, 10_000)).toMatchObject({ answer: 'not-held' });
 });
 
-test('a node that has forgotten a resource holds a lease only where that comes again with what it told', async () => {
+test('a node that has forgotten a resource holds a lease again only if the request has the number that it reported', async () => {
   await using stack = new AsyncDisposableStack();
   const { node, ledger } = await votingNode(stack);
   const [mine, other] = [new Ownership(['x'], 'mine', true), new Ownership(['x'], 'other', true)];
@@ -142,7 +142,7 @@ test('a node that has forgotten a resource holds a lease only where that comes a
   });
 });
 
-test('who leaves a line leaves no trace in it', async () => {
+test('a waiter that leaves a queue leaves no trace in it', async () => {
   await using service = await startRedis(1);
   await using stack = new AsyncDisposableStack();
   const client = stack.adopt(connect(service.nodes[0]?.port ?? 0), (one) => one.disconnect());

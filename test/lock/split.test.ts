@@ -6,7 +6,7 @@ import { startRedis } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import { expect, test } from 'vitest';
 
-test('clients that split the votes do not do so for ever, however tightly they try anew', async () => {
+test('clients that split the votes do not do so for ever, even if they retry without a pause', async () => {
   await using service = await startRedis(3);
   const ports = service.nodes.map(({ port }) => port);
   const clients = ports.map((port) => new Redis(port));

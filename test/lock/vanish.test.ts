@@ -6,7 +6,7 @@ const STEPS = [...COMMANDS, 'duplicate', 'subscribe', 'message'];
 const MOMENTS = ['before', 'on its way', 'after'];
 
 test.each([1, 3])(
-  'nodes that vanish at any step leave outcomes, no rejection or error that nobody handles: %i nodes (redis-semaphore#24, redis-semaphore#9, redis-semaphore#199, outline#12049)',
+  'nodes that vanish at any step leave outcomes, and no unhandled rejection or error: %i nodes (redis-semaphore#24, redis-semaphore#9, redis-semaphore#199, outline#12049)',
   { timeout: 60_000 },
   async (count) => {
     await using service = await startLocalRedis(count);

@@ -242,7 +242,7 @@ describe('JSON.stringify takes', () => {
     for (const error of ofTheStore) expectStringifies(error);
   });
 
-  test('causes that are no errors, that go round in a circle, and that hold what must not be told', () => {
+  test('causes that are no errors, that form a circle, and that hold secrets', () => {
     const inner = Object.assign(new Error('inner'), { password: 'secret', code: 'ECONNREFUSED' });
     const outer = new store.StoreUnavailableError('outer', { cause: inner });
     inner.cause = outer;

@@ -41,7 +41,7 @@ test.each(wrong)('%s is refused', (_, call) => {
   expect(call).toThrow(LockArgumentError);
 });
 
-test('the defaults are those that the documentation names, also where an option is undefined', () => {
+test('the defaults are those of the documentation, also if an option is undefined', () => {
   const defaults = {
     maxTtlMs: 60_000,
     keyPrefix: '{fenced}:',
@@ -56,7 +56,7 @@ test('a node remembers a name for at least the longest lease', () => {
   expect(resolveOptions({ maxTtlMs: 3_600_000 })).toMatchObject({ fenceTtlMs: 3_600_000 });
 });
 
-test('a set of resources is named alike whatever its order', () => {
+test('a set of resources is named alike in any order', () => {
   expect(checkResources(['b', 'a'])).toEqual(checkResources(['a', 'b']));
   expect(checkResources('invoice/42')).toEqual(['invoice/42']);
 });

@@ -40,7 +40,7 @@ const voters = fc.integer({ min: 1, max: 5 }).chain((nodeCount) =>
   ),
 );
 
-test('a quorum is found exactly where trying every set of voters finds one, and it is consistent', () => {
+test('a quorum is found exactly if a search of all sets of voters finds one, and it is consistent', () => {
   fc.assert(
     fc.property(voters, (all: Voter[]) => {
       const majority = majorityOf(all.length);
@@ -62,7 +62,7 @@ const x1 = { generation: 1, incarnation: 'x1' };
 const x2 = { generation: 2, incarnation: 'x2' };
 const y = { generation: 1, incarnation: 'y' };
 
-test('a vote from before a node lost its memory does not count beside a voter who knows of the loss', () => {
+test('a vote from before a node lost its memory does not count beside a voter that knows of the loss', () => {
   const before = { index: 0, ...x1, roster: [x1, y, y] };
   const knows = { index: 1, ...y, roster: [x2, y, y] };
   const doesNotKnow = { index: 2, ...y, roster: [x1, y, y] };

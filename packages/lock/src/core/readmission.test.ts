@@ -40,7 +40,7 @@ function promised(index: number, seen: Inspection, known: Partial<Promised> = {}
 
 const all = [life('a', 3), life('b', 4), none];
 
-test('where a majority votes, it is asked to promise, for the nodes that do not vote', () => {
+test('if a majority votes, it is asked to promise, for the nodes that do not vote', () => {
   const seen = [voter('a', 3, all), voter('b', 4, all), blank('c', { generation: 7 })];
   expect(planGathering(seen, seed)).toEqual({
     claims: [{ index: 2, incarnation: 'life of c', generation: 8 }],
@@ -59,7 +59,7 @@ test('an operator may say that silent nodes are gone for good', () => {
   expect(gathering?.claims.map(({ index }) => index)).toEqual([0, 2]);
 });
 
-test('where no majority votes, every node must promise, and each is claimed for above what anybody knows', () => {
+test('if no majority votes, every node must promise, and each claim is above every known generation', () => {
   const known = [life('a', 3), life('b', 9_000), none];
   const seen = [voter('a', 3, known), blank('b2', { generation: 4 }), blank('c')];
   expect(planGathering(seen, seed)).toEqual({
@@ -72,7 +72,7 @@ test('where no majority votes, every node must promise, and each is claimed for 
   });
 });
 
-test('clients who admit the same incarnation at once join one claim; what stands against it is exceeded', () => {
+test('clients that admit the same incarnation at once join one claim, and exceed a contradicting one', () => {
   const claimed = [life('a', 3), life('b', 4), life('c', 8)];
   const other = [life('a', 3), life('b', 4), life('c0', 8)];
   const generation = (known: readonly Incarnation[]) =>
@@ -92,7 +92,7 @@ test('a vote that does not count beside others, as more was promised to it, is t
   expect(planGathering(seen, seed)?.claims).toEqual([{ index: 1, ...life('b', 6) }]);
 });
 
-test('the floor is the highest that a majority remembers, and what it knows of all is passed on', () => {
+test('the floor is the highest token that a majority remembers, and its knowledge of all nodes is passed on', () => {
   const gathering = { claims: [{ index: 2, ...life('c', 8) }], everybody: null };
   const old = [life('a', 3), life('b0', 3), life('c', 8)];
   const young = [life('a', 3), life('b', 4), life('c', 8)];
@@ -129,13 +129,13 @@ function firstStart(known: Partial<Inspection>, firstToken: bigint | null) {
   return planReadmission(gathering, promises, 3, { ...seed, firstToken });
 }
 
-test('where nobody can tell, tokens begin above the clock and above whatever survived', () => {
+test('if no node remembers, tokens begin above the clock and above every token that survived', () => {
   expect(firstStart({}, null)?.floor).toBe(5_000_000n);
   expect(firstStart({ max: 7n }, null)?.floor).toBe(5_000_000n);
   expect(firstStart({ max: 6_000_000n }, null)?.floor).toBe(6_000_000n);
 });
 
-test('firstToken is for nodes that have given no token: where any has, the clock covers what is forgotten', () => {
+test('firstToken is for nodes that have given no token: if any has, the clock covers the forgotten ones', () => {
   expect(firstStart({}, 33n)?.floor).toBe(32n);
   expect(firstStart({ max: 32n }, 33n)?.floor).toBe(32n);
   expect(firstStart({ max: 33n }, 33n)?.floor).toBe(5_000_000n);
@@ -153,7 +153,7 @@ test('a majority that votes by the time it promises needs no seed', () => {
   expect(planReadmission(gathering, promises, 3, seed)?.floor).toBe(50n);
 });
 
-test('an old master is found out by those who know its successor', () => {
+test('an old master is found by nodes that know its successor', () => {
   const knows = voter('a', 3, [life('a', 3), life('b1', 5), none]);
   const old = voter('b0', 4, [life('a', 3), life('b0', 4), none]);
   const blankKnows = blank('c', { roster: knows.roster });

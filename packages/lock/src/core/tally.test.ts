@@ -63,7 +63,7 @@ test.each([1, 2, 3, 4, 5])(
   },
 );
 
-test('whatever the pending nodes answer, a lost attempt stays lost and a won one stays won', () => {
+test('for all answers of the pending nodes, a lost acquisition stays lost and a won one stays won', () => {
   const nodeCount = 3;
   const letters = alphabet(nodeCount);
   for (const votes of words(nodeCount, letters)) {
@@ -130,7 +130,7 @@ test.each(losses)('the reason of a loss is %s', (reason, votes) => {
   expect(decide(votes)).toEqual({ state: 'lost', reason });
 });
 
-test('an attempt that cannot win waits for the nodes that decide whether the configuration is the reason', () => {
+test('an acquisition that cannot win waits for the nodes that decide if the configuration is the reason', () => {
   const pending: Vote = { answer: 'pending' };
   const open = { state: 'open', token: 0n, laggards: [] };
   const late: Vote[] = [{ answer: 'not-voting' }, { answer: 'not-voting' }, stranger];

@@ -23,7 +23,7 @@ test('a majority that answers just in time leaves something of the lease', () =>
   );
 });
 
-test('waiting between attempts is jittered, bounded, and not much longer than the lease that is waited for', () => {
+test('the pause between acquisitions is jittered, bounded, and not much longer than the present lease', () => {
   const attempt = fc.integer({ min: 1, max: 1e6 });
   const unit = fc.double({ min: 0, max: 0.999, noNaN: true });
   fc.assert(
