@@ -27,7 +27,7 @@ const PENDING: Pending = { answer: 'pending' };
 export class Broadcast<Answer extends object> {
   /** By node. A node that has not answered in time has failed. */
   readonly answers: (Answer | NodeFailure | Pending)[];
-  /** Whether a node has not answered within `LATE_MS`. */
+  /** True if a node has not answered within `LATE_MS`. */
   isLate = false;
   /** Called with every answer, also after `end()`. */
   onAnswer: ((index: number, answer: Answer | NodeFailure, elapsedMs: number) => void) | null =
@@ -48,7 +48,7 @@ export class Broadcast<Answer extends object> {
     this.#endMs = nodes.runtime.nowMs() + limitMs;
   }
 
-  /** Whether all nodes that were asked have answered. */
+  /** True if all nodes that were asked have answered. */
   get isAnswered(): boolean {
     return this.#unanswered === 0;
   }

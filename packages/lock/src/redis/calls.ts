@@ -3,7 +3,7 @@ import type { Runtime } from '../runtime/runtime.js';
 import type { NodeClient, ScriptArguments } from './client.js';
 import { type CommandName, scriptFor } from './scripts.js';
 
-/** With its keys and arguments, to be sent to any number of nodes. */
+/** A command with its keys and arguments. Any number of nodes may get it. */
 export class Command {
   readonly name: CommandName;
   readonly keys: readonly string[];
@@ -15,7 +15,7 @@ export class Command {
     this.values = values.map(String);
   }
 
-  /** Whether it differs in its first argument only, which is another for each call as a rule, and in what its keys are. */
+  /** True if at most the first argument and the keys differ, as in most calls of a command. */
   isLike({ name, keys, values }: Command): boolean {
     if (name !== this.name || keys.length !== this.keys.length) return false;
     return (
@@ -25,41 +25,45 @@ export class Command {
   }
 }
 
-/** What came back for a command, and the voters whose places a vote names, from 1. */
+/** The reply to a command. A vote names one of `voters` by its place, from 1. */
 export interface Reply {
   readonly parts: readonly unknown[];
   readonly voters: readonly string[];
-  /** Whether the command may have been carried out after what was sent later. */
+  /** True if the node may have run the command after commands that were sent later. */
   readonly mayBeLate: boolean;
 }
 
-/** A command that any number of nodes are asked to carry out, and who hears of it. */
+/** A command for any number of nodes, and the receiver of their replies. */
 export interface Call<Node> {
   readonly command: Command;
-  /** When nobody waits for it any more, on the runtime's monotonic clock: it is not sent after that. */
+  /** End of the wait for it, on the runtime's monotonic clock. It is not sent after that. */
   readonly untilMs: number;
-  /** Hears what each node replies, later, or why there is no reply. Never throws. */
+  /** Called later, with each node's reply or the reason why there is none. Never throws. */
   hear(node: Node, reply: Reply | Error): void;
 }
 
-/** So that a node which serves many is not held up for long by one. */
+/** Limits the time for which one process can hold up a node that serves many. */
 const CALLS_PER_SCRIPT_MAX = 100;
 /** The work of a call grows with its keys: one call for 256 resources fills a script. */
 const KEYS_PER_SCRIPT_MAX = 300;
-/** How many scripts may be under way to a node. What the client has taken may be carried out much later, after a reconnection. */
+/**
+ * Limit of the scripts under way to a node. After a reconnection, the client may still send what it
+ * has accepted, much later.
+ */
 const SCRIPTS_MAX = 8;
-/** How many calls may wait for that: a node that is down would else collect them without end. */
+/** Limit of the calls that wait for a node. A node that is down would collect more and more. */
 const WAITING_MAX = 10_000;
-/** How often those are looked through for some that were given up, where there is no more room. */
+/** Least time between two searches for calls that were given up, when there is no more room. */
 const SWEEP_EVERY_MS = 100;
 
 /**
- * What the nodes are to be sent of what is asked in one tick: at its end, when everything that can run has run, all of it in one go.
+ * Collects the calls of one tick, and sends them together at its end. Everything that can run has
+ * run by then.
  */
 export class Tick {
-  /** The replies to it, which nodes that agree tell alike. */
+  /** Replies to these calls. Nodes that agree send the same text. */
   readonly replies: ToldList = new ToldList();
-  /** What one node was sent: the next is to be sent the same, as a rule. */
+  /** The calls as one node gets them. As a rule, the next node gets the same. */
   readonly sent: Sent = new Sent();
   readonly #runtime: Runtime;
   #planned: ((nowMs: number) => void)[] = [];
@@ -81,8 +85,10 @@ export class Tick {
 }
 
 /**
- * Sends the calls that are made in one tick as one script call, and tells each its own reply. Calls wait here, not in the client,
- * while that is not connected or much is under way; those that are given up meanwhile are never sent.
+ * Sends the calls of one tick in one script, and passes each call its own reply.
+ *
+ * Calls wait here, not in the client, while the client connects or many scripts are under way. So a
+ * call that is given up meanwhile is never sent.
  */
 export class Calls<Node> {
   readonly #node: Node;
@@ -99,9 +105,9 @@ export class Calls<Node> {
   readonly #planAgain = (): void => this.#plan();
 
   /**
-   * @param node whom those who ask know it by
-   * @param nodeKeys what every script has of this node
-   * @param members what the nodes are called, and this one
+   * @param node the first argument of `hear`
+   * @param nodeKeys the keys that every script has of this node
+   * @param members storage version, and a digest of the names of all nodes and of this one
    */
   constructor(
     node: Node,
@@ -129,7 +135,7 @@ export class Calls<Node> {
     this.#plan();
   }
 
-  /** Room for others, where some were given up. */
+  /** Makes room: removes calls that were given up. */
   #sweep(): void {
     const nowMs = this.#runtime.nowMs();
     if (nowMs < this.#sweepMs) return;
@@ -146,7 +152,7 @@ export class Calls<Node> {
   #sendWaiting(nowMs: number): void {
     this.#isPlanned = false;
     if (this.#client.isConnecting) {
-      // A client that has given up says so itself to who asks it then.
+      // A client that has given up rejects the calls itself.
       this.#client.onceConnected(this.#planAgain);
       return;
     }
@@ -156,7 +162,7 @@ export class Calls<Node> {
     }
   }
 
-  /** Those for the next script, as many as one may carry: of all that wait at least one is taken away. */
+  /** The calls for the next script, as many as it may carry. Removes at least one that waits. */
   #next(nowMs: number): readonly Call<Node>[] {
     const calls: Call<Node>[] = [];
     let taken = 0;
@@ -190,7 +196,7 @@ export class Calls<Node> {
     this.#scripts += 1;
     const script = scriptFor(calls);
     const told = inScript(this.#nodeKeys, this.#members, calls, this.#tick.sent);
-    // A cluster may send us elsewhere with it, and what is no client of one connection may send as it likes.
+    // A Cluster may redirect a script. Several connections do not keep the order of commands.
     let mayBeLate = !this.#client.isOrdered;
     let reply: unknown;
     let failure: Error | null = null;
@@ -234,10 +240,10 @@ export class Calls<Node> {
 }
 
 /**
- * What EVALSHA takes after the script: how many keys, the keys, and the arguments, as `alone.lua` expects them for a single call, and
- * `calls.lua` for several.
+ * The arguments of EVALSHA after the script: the number of keys, the keys, and the values.
+ * `alone.lua` reads the values of a single call, and `calls.lua` those of several.
  *
- * @param sent to another node with the same keys
+ * @param sent the same for another node with the same keys
  */
 export function inScript(
   nodeKeys: readonly string[],
@@ -249,7 +255,7 @@ export function inScript(
   return [sent.keys.length, ...sent.keys, members, ...sent.values];
 }
 
-/** The calls of one script, as each node is sent them, but for what it is called. */
+/** The calls of one script as every node gets them. Only `members` differs by node. */
 class Sent {
   calls: readonly { readonly command: Command }[] = [];
   keys: readonly string[] = [];
@@ -289,35 +295,35 @@ function inRuns(calls: Sent['calls']): string {
   return JSON.stringify(runs);
 }
 
-/** Half a character would be no JSON for Redis, and fail all that travels in the same script. */
+/** Half a surrogate pair is invalid JSON for Redis. It would fail all calls of the script. */
 function wellFormed(value: string): string {
   return value.toWellFormed();
 }
 
-/** `split`, which is much work where there is nothing to be split, as is mostly so. */
+/** Like `split`, but fast if there is nothing to split, as in most cases. */
 function parted(text: string, separator: string): readonly string[] {
   return text.includes(separator) ? text.split(separator) : [text];
 }
 
-/** A list that is often told in the same words as the last: they are not read again. */
+/** Parses lists of replies. Often a text equals the last one. Then it is not parsed again. */
 class ToldList {
   #text = '';
   #list: readonly unknown[] = [];
 
-  /** Empty where the text is no list. Nothing may change it: others get the same. */
+  /** Empty if the text is no list. Callers share the list, so they must not change it. */
   of(text: string): readonly unknown[] {
     if (text === this.#text) return this.#list;
-    // A list of one, whose parts are words, is written without JSON where that is worth it.
+    // The script of a single call may write its reply without JSON, as words, to save work.
     this.#list = text.startsWith('[') ? inList(text) : [parted(text, ' ')];
     this.#text = text;
     return this.#list;
   }
 }
 
-/** How many parts replies to many calls have alike. */
+/** Limit of the parts that all replies to a run of calls have in common. */
 const LIKE_MAX = 2;
 
-/** What stands for the replies to a run of calls, as `calls.lua` tells it, or one reply. */
+/** The replies to a run of calls that `calls.lua` has combined into one; or one reply. */
 export function eachOf(told: unknown): unknown[] {
   if (Array.isArray(told) || typeof told !== 'object' || told === null) return [told];
   const { like, each, times = 0 }: { like?: unknown; each?: unknown; times?: unknown } = told;
@@ -343,7 +349,7 @@ export function asError(error: unknown): Error {
   return error instanceof Error ? error : new Error(String(error));
 }
 
-/** What came back is none of the script's replies. */
+/** An error for a reply that is none of the script's. */
 export function unexpected(reply: unknown): Error {
   const told = typeof reply === 'string' ? JSON.stringify(reply) : inspect(reply);
   return new Error(`not the reply of a lock script; is this a Redis server? reply=${told}`);

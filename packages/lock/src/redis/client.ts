@@ -22,7 +22,7 @@ export interface NodeClient {
   evalsha(sha1: string, args: ScriptArguments): Promise<unknown>;
   /** As `evalsha`, with the source of the script. */
   eval(source: string, args: ScriptArguments): Promise<unknown>;
-  /** Value of a server setting; null if the server does not tell. */
+  /** Value of a server setting; null if the server does not report it. */
   configGet(parameter: string): Promise<string | null>;
   /**
    * Opens another connection, which listens to one channel.
@@ -32,7 +32,7 @@ export interface NodeClient {
   subscribe(channel: string, listener: ChannelListener): (() => void) | null;
 }
 
-/** Receives what a subscribed connection reports. A message may be lost or late. */
+/** Receives the messages and states of a subscribed connection. A message may be lost or late. */
 export interface ChannelListener {
   onMessage(message: string): void;
   /** Messages that are published from now on arrive. */

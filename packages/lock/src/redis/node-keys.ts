@@ -1,4 +1,7 @@
-/** What a node knows of itself and of all resources, and what it knew before: see `node.lua` and `ledger.lua`. */
+/**
+ * The hash of a node, and the hash that it replaced. Both have facts about resources, and the first
+ * also about the node itself: see `node.lua` and `ledger.lua`.
+ */
 export type NodeKeys = readonly [node: string, before: string];
 
 export function nodeKeys(keyPrefix: string): NodeKeys {

@@ -21,33 +21,36 @@ import {
 } from './replies.js';
 import type { CommandName } from './scripts.js';
 
-/** A client, the name that all programs give its node, and what they know of it. */
+/** A client, and the properties of its node. All programs give the node the same name. */
 export interface NamedClient {
   readonly name: string;
   readonly client: NodeClient;
   readonly durable: boolean;
 }
 
-/** What every script needs to know besides the request itself. */
+/** The facts that every script needs besides the request itself. */
 export interface NodeOptions extends Membership {
   readonly keyPrefix: string;
   readonly maxTtlMs: number;
 }
 
-/** Makes an answer of a reply; throws where it is none. */
+/** Makes an answer of a reply. Throws if the reply has another form. */
 export type Read<Answer> = (reply: Reply, service: Membership, node: RedisNode) => Answer;
 
-/** One independent Redis master. Its calls never reject: a failure is an answer. They may hang as long as the client does. */
+/**
+ * One independent Redis master. Its calls never reject: a failure is an answer. A call may hang as
+ * long as the client does.
+ */
 export class RedisNode {
   readonly name: string;
-  /** Whether nothing that it has acknowledged is lost when its process ends. */
+  /** True if the node loses nothing that it has acknowledged when its process ends. */
   readonly durable: boolean;
   readonly #client: NodeClient;
   readonly #options: NodeOptions;
   readonly #calls: Calls<RedisNode>;
   readonly #runtime: Runtime;
 
-  /** @param tick of all nodes that are asked together */
+  /** @param tick shared by all nodes that get the same calls */
   constructor(
     { name, client, durable }: NamedClient,
     options: NodeOptions,
@@ -63,13 +66,13 @@ export class RedisNode {
     this.#calls = new Calls(this, client, ownKeys, options.members, runtime, tick);
   }
 
-  /** For messages: what the client says of its connection, where that is not ready. */
+  /** State of the client's connection for messages; empty if it is ready. */
   get state(): string {
     const { state } = this.#client;
     return state === 'ready' ? '' : `; its client is ${state}`;
   }
 
-  /** This error, with what has become of the client's connection as its cause, where that is known. */
+  /** This error. If the client's connection has reported an error, that is its cause. */
   explained(error: Error): Error {
     const cause = this.#client.lastError;
     return cause && cause !== error
@@ -77,12 +80,12 @@ export class RedisNode {
       : error;
   }
 
-  /** @param call hears the reply, later */
+  /** @param call is called later, with the reply */
   send(call: Call<RedisNode>): void {
     this.#calls.call(call);
   }
 
-  /** What the reply says. */
+  /** Reads a reply, or describes the failure. */
   read<Answer>(reply: Reply | Error, read: Read<Answer>): Answer | NodeFailure {
     if (reply instanceof Error) {
       const isFull = reply.message.includes('OOM command not allowed');
@@ -95,17 +98,21 @@ export class RedisNode {
     }
   }
 
-  /** Asks what the node remembers; `name` becomes its incarnation's if that has none. */
+  /**
+   * INSPECT: asks for the facts that the node remembers.
+   *
+   * @param name for its incarnation, if that has none
+   */
   inspect(name: string): Promise<InspectReply> {
     return this.#run('inspect', [name], inspected);
   }
 
-  /** This node's name and those of all, as the node keeps them. */
+  /** The node's name, and all names as JSON, in the form in which the node keeps them. */
   get #names(): readonly [string, string] {
     return [this.name, JSON.stringify(this.#options.names)];
   }
 
-  /** Asks the incarnation that was inspected to promise that it respects the claims. */
+  /** PROMISE: asks the inspected incarnation to respect the claims. */
   promise(seen: Inspection, claims: readonly Claim[]): Promise<PromiseReply> {
     const told = claims.flatMap(({ index, incarnation, generation }) => [
       index + 1,
@@ -131,17 +138,24 @@ export class RedisNode {
     return this.#run('admit', values, admitted);
   }
 
-  /** Ends the incarnation that was inspected, if it has a vote; `name` becomes the next one's. */
+  /**
+   * RETIRE: ends the inspected incarnation, if it votes.
+   *
+   * @param name for the next incarnation
+   */
   retire(seen: Inspection, name: string): Promise<RetireReply> {
     return this.#run('retire', [seen.incarnation, name], retired);
   }
 
-  /** Asks what an operator wants to know; changes nothing. */
+  /** STATUS: asks for the facts that an operator needs. Changes nothing. */
   status(): Promise<StatusReply> {
     return this.#run('status', [], report);
   }
 
-  /** When the append-only file is written through, as `always`; null where the server does not tell. Never rejects. */
+  /**
+   * The setting that says when the append-only file is written to disk, such as `always`. Null if
+   * the server does not report it. Never rejects.
+   */
   async appendFsync(): Promise<string | null> {
     try {
       return await this.#client.configGet('appendfsync');

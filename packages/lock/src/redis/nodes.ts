@@ -16,15 +16,15 @@ export class Ownership {
   readonly resources: readonly string[];
   /** Random, of one acquisition, never used again. */
   readonly owner: string;
-  /** Whether it may have a queue position. */
+  /** True if it may have a queue position. */
   readonly mayBeQueued: boolean;
   /** The nodes that may hold the lock, or keep the queue position. */
   readonly asked: number[];
-  /** Whether RELEASE was sent. No other command is begun after that. */
+  /** True if RELEASE was sent. No other command is begun after that. */
   isReleased = false;
-  /** Whether ACQUIRE was sent: some node may hold the lock. */
+  /** True if ACQUIRE was sent. Some node may hold the lock then. */
   mayHold = false;
-  /** The owner ids that the lock was handed over to: RELEASE gives up their queue positions, too. */
+  /** Owner ids that took over the lock. RELEASE gives up their queue positions, too. */
   readonly successors: string[] = [];
 
   /** @param asked all nodes, if another process has taken the lock */
@@ -134,7 +134,7 @@ export class Nodes {
   /**
    * BACKFILL: lets these nodes, too, hold a lease that a majority holds.
    *
-   * @param given the lease's token; or the number that the asked node reported, with its incarnation
+   * @param given the lease's token; or the number that the node reported, with its incarnation
    */
   backfill(
     indexes: readonly number[],
@@ -174,7 +174,7 @@ export class Nodes {
   /**
    * RELEASE: gives up the locks and queue positions of the owner, however long a node takes.
    *
-   * @param isOver whether the lease is over: others may have held the lock since
+   * @param isOver true if the lease is over, so others may have held the lock since
    */
   release(ownership: Ownership, limitMs: number, isOver: boolean): Broadcast<ReleaseReply> {
     ownership.isReleased = true;

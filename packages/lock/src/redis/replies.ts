@@ -26,13 +26,16 @@ export type AdmitReply =
   | MismatchReply
   | { readonly answer: 'too-early'; readonly leftMs: number }
   | NodeFailure;
-/** Without the clock's difference, which only the asker can tell; `timeMs` is the node's clock. */
+/** A status report. Its reader computes the clock difference from `timeMs`, the node's clock. */
 export type StatusReply =
   | ({ readonly answer: 'status'; readonly timeMs: number } & Omit<NodeReport, 'clockDifferenceMs'>)
   | NodeFailure;
 export type RetireReply = { readonly answer: 'retired' | 'changed' } | MismatchReply | NodeFailure;
 
-/** What a reply is read by: the lock service that this client was configured for, as one node sees it. */
+/**
+ * The lock service that this client is configured for, as one node sees it. It is needed to read
+ * replies.
+ */
 export interface Membership {
   /** The storage version, and a digest of the sorted node names and of this node's own. */
   readonly members: string;
@@ -40,7 +43,7 @@ export interface Membership {
   readonly names: readonly string[];
 }
 
-// Each reads the reply of one script. Whatever is not a reply of it is an error.
+// Each of these functions reads the reply of one script, and throws if it has another form.
 
 export function vote({ parts, voters }: Reply, service: Membership): VoteReply {
   const [answer, first, second, followers, others] = parts;
@@ -55,10 +58,10 @@ export function vote({ parts, voters }: Reply, service: Membership): VoteReply {
   return { answer, token, generation, incarnation, roster, ...line };
 }
 
-/** The place of the roster in those. */
+/** The place of the roster in the replies of INSPECT and STATUS. */
 const ROSTER_AT = 5;
 
-/** What a reply of INSPECT or of the status script begins with. */
+/** Reads the parts that the replies of INSPECT and STATUS have in common. */
 function inspection(reply: readonly unknown[], service: Membership): Inspection {
   const [, history, incarnation, admitted, generation, known, max, longest] = reply;
   return {
@@ -83,7 +86,7 @@ export function report({ parts }: Reply, service: Membership): StatusReply {
   const [members, knownAs, names] = parts.slice(14);
   const [usedMemory, maxMemory, records] = parts.slice(17);
   const setUp = text(members) === '' ? null : setUpOf(text(members), knownAs, names);
-  // One that belongs to another lock service may know of other nodes.
+  // A node of another lock service may have other nodes in its roster.
   const isOwn = members === service.members;
   return {
     answer: oneOf(parts, 'status'),
@@ -139,13 +142,16 @@ export function extended({ parts, voters }: Reply, service: Membership): ExtendR
 
 type Life = Omit<Voter, 'index'>;
 
-/** What the votes of each node were last given as: a node sends the same with every script until one is admitted anew. */
+/**
+ * The last `vote` text of each node, and its meaning. A node sends the same text until some node
+ * is readmitted.
+ */
 const lastVoters = new WeakMap<Membership, { sent: string; readonly life: Life }>();
 
 function voter(sent: string | undefined, service: Membership): Life {
   const last = lastVoters.get(service);
   if (last && last.sent === sent) {
-    // The others of the same script have the same string: that is much faster to see.
+    // Later votes of the same script share this string. Comparing a string with itself is fast.
     last.sent = sent;
     return last.life;
   }
@@ -159,11 +165,11 @@ function voter(sent: string | undefined, service: Membership): Life {
   return life;
 }
 
-/** How many names are known at once: those of the nodes that vote are, unless a hundred services share a process. */
+/** Limit of the known names. It suffices for the voting nodes of about a hundred services. */
 const NAMES_MAX = 1_000;
 const names = new Map<string, string>();
 
-/** The same object for equal names of incarnations: they are compared in every vote. */
+/** Returns one object for equal names of incarnations, because every vote compares them. */
 function nameOf(value: unknown): string {
   const name = text(value);
   const known = names.get(name);
@@ -199,7 +205,7 @@ function refusal(
   );
 }
 
-/** What `mismatch` of node.lua answers; null for any other reply. */
+/** The refusal by `mismatch` of `node.lua`; null for any other reply. */
 function mismatch([answer, first, second]: readonly unknown[]): MismatchReply | null {
   if (answer === 'not-master') return { answer, role: text(first) };
   if (answer === 'wrong-version') return { answer, storageVersion: wholeNumber(first) };
@@ -207,13 +213,13 @@ function mismatch([answer, first, second]: readonly unknown[]): MismatchReply | 
   return { answer, knownAs: text(first), members: namesIn(second) };
 }
 
-/** How a node was set up, from its fields `members`, `name` and `names`. */
+/** The configuration of a node, from its fields `members`, `name` and `names`. */
 function setUpOf(members: string, knownAs: unknown, names: unknown) {
   const [, version = 0] = /^(\d+) /.exec(members) ?? [];
   return { storageVersion: wholeNumber(version), knownAs: text(knownAs), members: namesIn(names) };
 }
 
-/** Empty where the node has none that can be read. */
+/** Empty if the node keeps none that can be read. */
 function namesIn(value: unknown): readonly string[] {
   try {
     const names: unknown = JSON.parse(text(value));

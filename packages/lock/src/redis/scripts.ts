@@ -1,7 +1,10 @@
 import { createHash } from 'node:crypto';
 import { sources } from './scripts.generated.js';
 
-/** What a node can be asked to do, and what it needs for that; each has a file in `scripts`, and a command's says what it takes and answers. */
+/**
+ * The commands of a node, and the files in `scripts` that each of them needs. The file of a command
+ * lists its keys, arguments and replies.
+ */
 const needs = {
   acquire: ['ledger', 'vote', 'line'],
   confirm: ['ledger', 'vote'],
@@ -18,23 +21,26 @@ const needs = {
 
 export type CommandName = keyof typeof needs;
 
-/** A Lua script as sent to a node: by its SHA-1, and whole where the node has not seen it yet. */
+/** A Lua script. A node gets the SHA-1, and the source only if it does not know the script yet. */
 export interface Script {
   readonly source: string;
   readonly sha1: string;
 }
 
 const names = Object.keys(needs) as CommandName[];
-/** The usual case of some commands, in a straight line: where they are alone, and of several at once. */
+/** Straight-line code for the usual case of a command: for a single call, and for several. */
 const usual: Partial<Record<CommandName, Readonly<Record<'alone' | 'calls', string>>>> = {
   acquire: { alone: 'acquire-free', calls: 'acquire-at-once' },
   release: { alone: 'release-held', calls: 'release-at-once' },
 };
-/** For one call of a command. */
+/** The scripts for one call of a command. */
 const alone = ofEach((name) => load([name], 'alone'));
-/** For several of one command: Lua makes every function anew whenever a script runs, and most are of no use then. */
+/**
+ * The scripts for several calls of one command. Lua creates every function anew whenever a script
+ * runs, and one command needs few of them.
+ */
 const alike = ofEach((name) => load([name], 'calls'));
-/** For calls of any kind. */
+/** The script for calls of any kind. */
 const whole: Script = load(names, 'calls');
 
 /** The script that carries out these calls. */
@@ -51,7 +57,7 @@ function load(commands: readonly CommandName[], end: 'alone' | 'calls'): Script 
   const parts = new Set(commands.flatMap((command) => needs[command]));
   const straight = commands.flatMap((command) => usual[command]?.[end] ?? []);
   const rest = ['node', ...parts, ...commands];
-  // What is done before all else needs none of it.
+  // The straight-line code of a single call needs none of the other files.
   const all = end === 'alone' ? [...straight, ...rest, end] : [...rest, ...straight, end];
   const source = all.map((name) => sources[name]).join('\n');
   return { source, sha1: createHash('sha1').update(source).digest('hex') };

@@ -5,8 +5,8 @@ export interface ConnectionEvents {
 }
 
 /**
- * The last error of a client's connection, and the callers that wait for the connection. One for
- * each client, however many lock services use it, because it never removes its listeners.
+ * The last error of a client's connection, and the callers that wait for the connection. All lock
+ * services of a client share one, because it never removes its listeners.
  */
 export class Connection {
   /** The error that came last, unless the connection is ready again. */

@@ -10,7 +10,7 @@ export type RedisClient = IoredisClient | NodeRedisClient | ValkeyGlideClient;
 const SUPPORTED =
   'ioredis 5 or later, redis (node-redis) 5 or later, @valkey/valkey-glide, iovalkey';
 
-/** One adapter for each client, however many lock services use it. */
+/** One adapter for each client. All lock services that use the client share it. */
 const adapters = new WeakMap<RedisClient, NodeClient>();
 
 export function isRedisClient(value: unknown): value is RedisClient {
@@ -54,7 +54,7 @@ function isGlide(value: unknown): value is ValkeyGlideClient {
   return hasMethods(value, 'customCommand', 'invokeScript');
 }
 
-/** Its methods have the names of ioredis' and other arguments. */
+/** Upstash's methods have the same names as those of ioredis, but other arguments. */
 function isUpstash(value: unknown): boolean {
   return hasMethods(value, 'evalsha', 'evalshaRo');
 }
@@ -65,7 +65,7 @@ function hasMethods(value: unknown, ...names: readonly string[]): boolean {
   return names.every((name) => typeof members[name] === 'function');
 }
 
-/** Never the value itself, which may have a password. */
+/** Describes a value without showing it, because it may contain a password. */
 function described(value: unknown): string {
   if (value === null || value === undefined) return String(value);
   if (Array.isArray(value)) return 'an array';

@@ -88,7 +88,7 @@ export class GlideAdapter implements NodeClient {
   }
 }
 
-/** The error with the server's own text. GLIDE puts words before its code, and a colon after it. */
+/** The error with the server's own text. GLIDE adds words before its code, and a colon after it. */
 function asSent(error: Error): Error {
   const text = error.message
     .replace(/^An error was signalled by the server: - /, '')

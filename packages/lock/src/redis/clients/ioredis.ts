@@ -46,7 +46,7 @@ const CONNECTING: ReadonlySet<string> = new Set(['connecting', 'connect', 'recon
 export class IoredisAdapter implements NodeClient {
   readonly #client: IoredisClient;
   readonly #connection: Connection | null;
-  /** ioredis prints an error if nobody listens. Our listener must not hide it from the owner. */
+  /** ioredis prints an error that has no listener. Ours must not hide it from the owner. */
   readonly #print = (error: Error): void => {
     if (this.#client.listenerCount?.('error') !== 1) return;
     // biome-ignore lint/suspicious/noConsole: instead of ioredis, see above.

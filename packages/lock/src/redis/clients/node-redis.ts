@@ -42,11 +42,11 @@ export class NodeRedisAdapter implements NodeClient {
 
   constructor(client: NodeRedisClient) {
     this.isOrdered = (client as Client).isPubSubActive !== undefined;
-    // Replies are strings, whatever the owner maps them to. With one connection no command waits in
-    // the client, so none needs its time limit, which costs a timer each.
+    // Replies are strings, even if the owner maps them to other types. With one connection, no
+    // command waits in the client. So none needs the time limit, which costs a timer each.
     const options = this.isOrdered ? { typeMapping: {}, timeout: undefined } : { typeMapping: {} };
-    // The owner's object may have lost its events: after `once` they arrive at its prototype only.
-    // Like that object, this one inherits from the prototype.
+    // The owner's object may have lost its events. After `once`, they arrive at its prototype only.
+    // This object inherits from the same prototype.
     this.#client = client.withCommandOptions(options) as Client;
     this.#connection = new Connection(this.#client, () => {
       if (!this.#client.isOpen) this.#connection.settle();
@@ -91,11 +91,11 @@ export class NodeRedisAdapter implements NodeClient {
   }
 
   subscribe(channel: string, listener: ChannelListener): (() => void) | null {
-    // A Cluster then connects to the one server that it subscribes on.
+    // With this option, a Cluster connects only to the server that it subscribes on.
     const subscriber = this.#client.duplicate?.({ minimizeConnections: true });
     if (!subscriber) return null;
     const hear = (message: string): void => listener.onMessage(message);
-    // Asked for again, a subscription that exists is only confirmed.
+    // If the subscription exists already, it is only confirmed again.
     const listen = (): void => {
       subscriber.subscribe(channel, hear).then(
         () => listener.onListening(),

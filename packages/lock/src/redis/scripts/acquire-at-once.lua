@@ -1,5 +1,14 @@
--- Several ACQUIREs of one resource each, by different owners, with nobody in any line: as acquire.lua, with one command of Redis for all
--- where there is one. What others hold is left to that.
+-- Several ACQUIREs of one resource each, by different owners, while nobody waits for any of them.
+-- Does the same as acquire.lua, but with one Redis command for all of them.
+--
+-- If it does not return the reply of all, `own` has the replies of the calls that it decided.
+-- `acquire.lua` decides the rest, such as locks that another owner holds.
+--
+-- - owners: the first argument of each call
+-- - values: ttl (ms), fence ttl (ms)
+-- - lines: the wait queue of each resource
+-- - own: receives replies, by the place of the call
+-- - returns: nothing, or {"each": tokens, "like": ["granted", voter]} as JSON, see calls.lua
 at_once.acquire = function(owners, values, lines, own)
   local VALUES = 2
   local count, node, ttl, fence_ttl = #lines, admitted(), tonumber(values[1]), values[2]
@@ -39,7 +48,7 @@ at_once.acquire = function(owners, values, lines, own)
   if n == 0 then return end
 
   redis.call('HSET', NODE, 'max', token_text(max), unpack(entries))
-  -- Not before: where that is refused, what is asked again below has not been stored.
+  -- Only now: if Redis refuses the write, no token is stored. `acquire.lua` then decides all calls.
   node.max = max
   if n == 2 * count then return '{"each":["' .. table.concat(texts, '","') .. '"],"like":["granted",' .. node.place .. ']}' end
   for i = 1, count do own[i] = texts[i] and '["granted","' .. texts[i] .. '",' .. node.place .. ']' end

@@ -1,6 +1,12 @@
--- ACQUIRE where it is alone and nothing is in its way: one resource, free, with nobody in line. Does what acquire.lua does then, in a
--- straight line: Lua makes every function anew when a script runs, and all that follows is as much work again. Whatever is not as it
--- mostly is, acquire.lua decides.
+-- ACQUIRE, if it is the only call, for one resource that is free and has no waiters.
+-- `acquire.lua` decides every other case.
+--
+-- It is straight-line code, because Lua creates every function anew when a script runs. Creating
+-- those of the files after this one costs as much as this whole file.
+--
+-- - KEYS: the node's two, then the wait queue of the resource
+-- - ARGV: members, command, owner, ttl (ms), fence ttl (ms)
+-- - reply: granted token 1, separated by blanks; then the field `vote` on a second line
 if #KEYS == 3 then
   local NODE, LINE = KEYS[1], KEYS[3]
   local node = redis.call('HMGET', NODE, 'history', 'members', 'max_ttl', 'longest', 'max', 'floor', 'opened', 'vote', LINE)
@@ -10,7 +16,7 @@ if #KEYS == 3 then
   local age = now - (opened or now + 1)
   local entry = node[9] or redis.call('HGET', KEYS[2], LINE)
   local last = entry and #entry == 16 and tonumber(entry)
-  -- Whether that is own_history.
+  -- Tests the history like own_history in node.lua.
   if history and string.find(info, 'role:master', 1, true) and string.find(info, 'master_replid:' .. history, 1, true)
     and node[2] == ARGV[1] and ttl <= tonumber(node[3]) and ttl <= tonumber(node[4])
     and age >= 0 and age <= tonumber(ARGV[5]) and (last or not entry and redis.call('EXISTS', LINE) == 0) then

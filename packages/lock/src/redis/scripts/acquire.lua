@@ -1,12 +1,20 @@
--- Takes the locks of all resources or none, and makes a token above every token this node knows of for them.
--- A request that is sent again finds its own locks, and who is first in line those that are its own. Who is refused and has
--- a score stands in line.
--- keys: the line of each resource, then the own key of who would wait.
--- arguments: owner, ttl (ms), fence ttl (ms); of who would wait also its score, channel and turn (ms), to how many it would hand the lock
--- on, what their owner ids begin with, and by how much (ms) others may have come before them. The token is the last of as many more.
--- The own key ends with the owner.
--- Reply: {'granted', token, voter}, for who would wait also how many those are, and whether others wait | {'held', remaining (ms), time (ms)} | {'not-voting'}
---        | {'ttl-too-long', max_ttl} | {'token-exhausted'}.
+-- ACQUIRE: takes the locks of all resources, or none. The token is above every token that this node
+-- knows of for them. A repeated request finds its own locks. A free lock with waiters is granted to
+-- the first waiter only. A refused client with a score is enqueued.
+--
+-- A waiter may hand the lock over to up to `most` followers of its process. The node then reserves
+-- one token for each of them, and returns the last token.
+--
+-- - KEYS: the wait queue of each resource; for a waiter, then its own key, which ends in the owner
+-- - ARGV: owner, ttl (ms), fence ttl (ms); for a waiter, also:
+--   - score, channel, grace period (ms)
+--   - the number of followers, and the beginning of their owner ids
+--   - the time (ms) by which another process's waiter may have come before a follower
+-- - replies:
+--   - {'granted', token, voter}; for a waiter, also the number of followers that are next, and 1 if
+--     other processes wait, else 0
+--   - {'held', remaining (ms), time (ms)}
+--   - {'not-voting'} | {'ttl-too-long', max_ttl} | {'token-exhausted'} | a mismatch, see node.lua
 commands.acquire = function(from, to, owner, ttl, fence_ttl, score, channel, turn, most, family, together)
   local waiter
   if score then waiter, to = KEYS[to], to - 1 end
@@ -26,7 +34,7 @@ commands.acquire = function(from, to, owner, ttl, fence_ttl, score, channel, tur
     else
       local first, stays = first_in(KEYS[i])
       if first and first ~= waiter then
-        -- The lease before has expired, so that nobody has called the first yet.
+        -- The lease before has expired, so nobody has notified the first waiter yet.
         others[#others + 1], theirs[#theirs + 1] = first, KEYS[i]
         left = math.max(left or 0, stays)
       end
@@ -43,10 +51,10 @@ commands.acquire = function(from, to, owner, ttl, fence_ttl, score, channel, tur
 
   note_ttl(ttl)
   local reply = grant(token, fence_ttl, from, to, owner, ends)
-  -- Not before: where memory is full, Redis refuses what is written first, and the place is kept.
+  -- Only now: if memory is full, Redis refuses the first write. The waiter keeps its position then.
   if score then leave_line({waiter}, from, to) end
   if most then
-    -- The client of this node may put a prefix before each key.
+    -- The Redis client may add a prefix to each key. So the beginning comes from the own key.
     local begins = string.sub(waiter, 1, #waiter - #owner) .. family
     reply[4], reply[5] = followers(KEYS[to], begins, tonumber(most), tonumber(together))
   end

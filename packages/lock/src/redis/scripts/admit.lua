@@ -1,9 +1,18 @@
--- Lets this node vote, if it still is the incarnation that was inspected. One that votes already, in a lower generation than others
--- have promised to it, is raised to that: its votes would not count beside theirs.
--- arguments: history, incarnation, gen, roster, floor, longest (ms), max_ttl (ms), quarantine (ms), the node's name, all names.
--- Reply: {'admitted'} | {'already-admitted'} | {'changed'} | {'too-early', left (ms)} if less time than the quarantine has
---        passed since the first ADMIT: it may have forgotten a lease that somebody still holds. An earlier incarnation of the
---        node may have extended one until a majority promised, and ADMIT comes after that. Or a mismatch, see node.lua.
+-- ADMIT: lets this node vote, if it still is the incarnation that was inspected.
+-- A node that votes in a lower generation than others have promised is raised to that generation.
+-- Otherwise its votes would not count beside theirs.
+--
+-- - ARGV:
+--   - history, incarnation and generation of this node
+--   - roster, floor, longest lease (ms): the readmission that the promises allow
+--   - max_ttl (ms), recovery wait (ms), the node's name, all names
+-- - replies:
+--   - {'admitted'} | {'already-admitted'} | {'changed'}
+--   - {'too-early', left (ms)}: the recovery wait since the first ADMIT is not over
+--   - a mismatch, see node.lua
+--
+-- The wait is necessary because the node may have forgotten a valid lease. It begins with ADMIT, so
+-- after a majority has promised. Until then, an earlier incarnation may have extended a lease.
 commands.admit = function(_, _, told, incarnation, gen, roster, floor, longest, max_ttl, quarantine, name, names)
   local fields = redis.call('HMGET', NODE,
     'history', 'incarnation', 'seen_history', 'members', 'max', 'roster', 'longest', 'out_since', 'gen')
@@ -11,7 +20,8 @@ commands.admit = function(_, _, told, incarnation, gen, roster, floor, longest, 
   if refusal then return refusal end
   if own_history() ~= told or fields[3] ~= told or fields[2] ~= incarnation then return {'changed'} end
   if fields[1] ~= told then
-    -- If the clock has gone back since, the wait begins again: it would not end before the clock is back.
+    -- If the clock has gone back since, the wait begins again. Otherwise it would last until the
+    -- clock has caught up.
     local since = math.min(tonumber(fields[8] or own_time_ms()), own_time_ms())
     local left = since + tonumber(quarantine) - own_time_ms()
     if left > 0 then

@@ -1,8 +1,12 @@
--- Raises this node to the token that an attempt chose, if the attempt still holds the locks here. Answers a higher one where it
--- has given that, or that very token, meanwhile: no node ever gives the same token twice, whatever is sent again or comes late.
--- keys: the line of each resource.
--- arguments: owner, token, fence ttl (ms).
--- Reply: {'granted', token, voter} | {'not-held'} | {'not-voting'} | {'token-exhausted'}.
+-- CONFIRM: raises this node to the token that an acquisition chose, if that still holds the locks
+-- here. If the node has given that token or a higher one meanwhile, it stores and returns a higher
+-- one. So no node gives a token twice, even if a request is repeated or arrives late.
+--
+-- - KEYS: the wait queue of each resource
+-- - ARGV: owner, token, fence ttl (ms)
+-- - replies:
+--   - {'granted', token, voter} | {'not-held'}
+--   - {'not-voting'} | {'token-exhausted'} | a mismatch, see node.lua
 commands.confirm = function(from, to, owner, token, fence_ttl)
   local node, refusal = admitted()
   if not node then return refusal end
@@ -13,7 +17,7 @@ commands.confirm = function(from, to, owner, token, fence_ttl)
     raised, ends[i] = math.max(raised, highest_given(last) + 1), till
   end
   if raised > TOKEN_MAX then return {'token-exhausted'} end
-  -- The attempt has the locks here already.
+  -- The acquisition has the locks here already.
   write_though_full()
   return grant(raised, fence_ttl, from, to, owner, ends)
 end

@@ -1,9 +1,14 @@
--- Gives the lease more time, if this node still holds every lock for its owner.
--- Never takes a lock again that is gone, and never shortens one: a holder may count on the time it had.
--- keys: the line of each resource.
--- arguments: owner, ttl (ms).
--- Reply: {'extended', voter} | {'not-held'}, or what note_number replies if nobody else holds any of the locks
---        | {'not-voting'} | {'ttl-too-long', max_ttl}.
+-- EXTEND: gives the lease more time, if this node still holds every lock for its owner.
+-- It never takes a lost lock again: bringing a lease back has rules of its own, see keep.lua.
+-- It never shortens a lease, because the holder may count on the time that it had.
+--
+-- - KEYS: the wait queue of each resource
+-- - ARGV: owner, ttl (ms)
+-- - replies:
+--   - {'extended', voter}
+--   - {'not-held'}: another owner holds one of the locks
+--   - {'not-held', number, voter}: no other owner does, see note_number in vote.lua
+--   - {'not-voting'} | {'ttl-too-long', max_ttl} | a mismatch, see node.lua
 commands.extend = function(from, to, owner, ttl)
   local node, refusal = admitted()
   if not node then return refusal end

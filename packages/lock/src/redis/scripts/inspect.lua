@@ -1,8 +1,11 @@
--- Says what this node remembers, and names this life of its data, unless it has a name. A flush takes the name away, though the
--- process and its run id stay.
--- arguments: a random name for this life of the data.
--- Reply: {'inspected', history, incarnation, admitted (1|0), gen, roster, max, longest (ms)}; '' or '0'
---        where nothing is known. Or a mismatch, see node.lua.
+-- INSPECT: returns the facts that this node remembers. It also names the incarnation if that has no
+-- name. A flush removes the name, although the process and its run id stay.
+--
+-- - ARGV: a random name for the incarnation
+-- - replies:
+--   - {'inspected', history, incarnation, voting (1|0), gen, roster, max, longest (ms)}; a field is
+--     empty or 0 if nothing is known
+--   - a mismatch, see node.lua
 commands.inspect = function(_, _, name)
   local seen = redis.call('HMGET', NODE, 'seen_history', 'members')
   local refusal = mismatch(seen[2])

@@ -1,15 +1,25 @@
--- Holds a lease here, too, that a majority of other nodes holds. Nobody else can win as long as that lasts, so no line is in
--- its way; only what an attempt that has not been decided yet has taken is, until it gives that up.
--- Invariant: a lock is taken here only if nothing was granted for its resource that could belong to a lease after this one.
--- That is so in two cases, and in no other:
---   * No token above the lease's can have been given here. A later lease has a higher one, on each node that granted it. If
---     the record is forgotten, or of another incarnation, only `max` and `floor` are known to be above what was given.
---   * No token above a number can have been given here that this very incarnation told, before the lease was last extended.
---     Each grant after that is above the number. The number of another incarnation says nothing. See writeBack in holding.ts.
--- keys: the line of each resource.
--- arguments: owner, ttl (ms), token, fence ttl (ms); if the token is a number that was told, the incarnation that told it.
--- Reply: {'granted', token, voter} | {'not-held'}, or what note_number replies
---        | {'not-voting'} | {'ttl-too-long', max_ttl}.
+-- BACKFILL: lets this node, too, hold a lease that a majority of other nodes holds.
+-- It passes the wait queue, because nobody else can win while that majority holds the lease.
+-- An undecided acquisition may have taken the lock here. BACKFILL is refused until it gives up.
+--
+-- Invariant: the lock is taken only if no grant for its resource can belong to a later lease.
+-- That is certain in two cases only:
+--
+-- 1. This node can have given no token above the lease's. A later lease has a higher token on each
+--    node that granted it. If the lock record is forgotten, or of another incarnation, only `max`
+--    and `floor` are known to be above the given tokens.
+-- 2. This incarnation reported a number before the lease was last extended, and can have given no
+--    token above it. Each later grant is above the number. A number of another incarnation proves
+--    nothing. See bringBack in redlock/extend.ts.
+--
+-- - KEYS: the wait queue of each resource
+-- - ARGV: owner, ttl (ms), token, fence ttl (ms); in case 2, `token` is the number, and the
+--   incarnation that reported it follows
+-- - replies:
+--   - {'granted', token, voter}
+--   - {'not-held'}: another owner holds a lock, or the number is of another incarnation
+--   - {'not-held', number, voter}: a higher token is possible, see note_number in vote.lua
+--   - {'not-voting'} | {'ttl-too-long', max_ttl} | a mismatch, see node.lua
 commands.keep = function(from, to, owner, ttl, token, fence_ttl, incarnation)
   local node, refusal = admitted()
   if not node then return refusal end

@@ -1,28 +1,38 @@
--- What this node knows of each resource: the last token that it gave for it, and who has its lock until when. It stands in the node's hash,
--- under the name of the resource's line: many are read or written at once there, where keys that expire would each take commands of their
--- own, and none can be lost without the node's vote.
--- An entry is the token; or, of a lock that was taken, when its lease ends by this node's clock (ms), the token, and the owner. Both
--- numbers have leading zeros: what is what is told by its place, and times compare as texts. Between them stands a + where somebody may
--- be in the resource's line, else a blank; what is free then is like what nobody had, long ago. Only of what has no entry need be asked
--- whether somebody waits.
--- What nobody has written for long is forgotten with the whole hash, of which there are two: see turn_over in vote.lua.
+-- The lock table: one lock record for each resource that this node knows.
+-- A record is a field of the node's hash, under the name of the resource's wait queue. So one
+-- command reads or writes many records. Keys that expire would each need commands of their own.
+-- No record can be lost without the node's vote.
+--
+-- A record has one of two forms:
+--
+-- - token: the lock is free, and nobody waits
+-- - end, mark, token, blank, owner: the lock was taken. It is free again after `end`, in ms by this
+--   node's clock
+--
+-- The mark is + if a waiter may be in the queue, and a blank otherwise. A free lock with waiters
+-- has the second form, with end 0 and no owner. So a fast path such as acquire-free.lua looks at a
+-- queue only if there is no record.
+--
+-- Numbers have leading zeros: the parts are located by offset, and times compare as text.
+--
+-- Old records are dropped with their whole hash. There are two hashes: see turn_over in vote.lua.
 local TIME_DIGITS, TOKEN_DIGITS = 15, 16
 local TOKEN_AT, OWNER_AT = TIME_DIGITS + 2, TIME_DIGITS + TOKEN_DIGITS + 3
--- Where a blank says that nobody waits, and a + that somebody may.
+-- The place of the mark, and the bytes of a blank and a +.
 local WAITING_AT, BLANK, WAITS = TIME_DIGITS + 1, 32, 43
 
--- A time (ms) as it stands in an entry.
+-- A time (ms) as in a record.
 local function time_text(ms) return halves('%07d%08d', ms) end
 
 local now
--- Whether an entry begins with a time that has passed.
+-- Returns whether a record begins with a time that has passed.
 local function is_over(entry)
   now = now or time_text(own_time_ms())
   return entry < now
 end
 
--- The parts of an entry: the last token for a resource that this node remembers; while somebody has its lock, or had it last and its end
--- does not matter, also who, and until when (ms).
+-- Returns the token of a record. If the lock is held, also returns the owner and the end (ms).
+-- `also_over` includes a lease that has ended.
 local function parts_of(entry, also_over)
   if not entry then return nil end
   local is_free = #entry == TOKEN_DIGITS
@@ -36,7 +46,7 @@ local function entry_of(line, also_over)
   return parts_of(redis.call('HGET', NODE, line) or redis.call('HGET', BEFORE, line), also_over)
 end
 
--- The entries of these lines, false where there is none.
+-- The records of these resources; false if there is none.
 local function entries_of(lines)
   local entries, before = redis.call('HMGET', NODE, unpack(lines)), nil
   for i, entry in ipairs(entries) do
@@ -48,7 +58,7 @@ local function entries_of(lines)
   return entries
 end
 
--- Without an owner the lock is free.
+-- Writes a record. Without an owner the lock is free.
 local function write(line, token, owner, ends)
   local text, waits = token_text(token), redis.call('EXISTS', line) == 1
   if owner or waits then text = time_text(ends or 0) .. (waits and '+' or ' ') .. text .. ' ' .. (owner or '') end

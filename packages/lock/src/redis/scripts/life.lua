@@ -1,5 +1,5 @@
--- Begins a new life of the data. A request that is sent again brings its random name along once more, so the name has the
--- time in it, too: no two lives have the same.
+-- Begins a new incarnation of the node's data. A repeated request brings the same random name
+-- again. So the time becomes part of the name, and no two incarnations share one.
 local function begin_life(name)
   voter = nil
   write_though_full()

@@ -1,21 +1,32 @@
--- The lines of those who wait, first come, first served. Each resource has one: a sorted set of waiters by their score, which is
--- when they came. What a waiter waits for stands under its own key, which it renews by asking again: one that has vanished is
--- passed over when that has expired.
--- A lock that is free belongs to the first in line: nobody else gets it, and who waits for several gets none before it is first for all.
--- A waiter's key is a list: owner, channel, until when (ms) it need not stand in its lines anew, the line of each resource; and CALLED
--- once it has been called.
--- A script must be short, so all its calls together share two budgets for work on other waiters: VANISHED_MAX and CALL_LINES_MAX.
+-- The wait queues. The code calls them lines.
+-- Each resource has one: a sorted set of waiters by their score, which is the enqueue time. Each
+-- waiter has its own key, which it renews when it asks again. A waiter whose key has expired has
+-- vanished, and is passed over.
+--
+-- A free lock belongs to the first waiter, and no other client gets it. A waiter for several
+-- resources gets none before it is first for all of them.
+--
+-- The waiter's key is a list:
+--
+-- - owner
+-- - channel
+-- - time (ms) until which it need not be enqueued again
+-- - the queue of each resource
+-- - CALLED, after the waiter was notified
+--
+-- A script must be short. So all its calls share two budgets for work on other waiters:
+-- VANISHED_MAX and CALL_LINES_MAX.
 
--- The vanished waiters that one script removes. Once they are used up, whoever is first in line counts as present: a caller is refused,
--- but overtakes nobody, and the next scripts remove the rest.
+-- Limit of the vanished waiters that one script removes. After that, the first waiter counts as
+-- present. The caller is refused then, but overtakes nobody. The next scripts remove the rest.
 local VANISHED_MAX = 500
 local vanished = 0
 
--- The remaining time (ms) of each waiter that this script has met.
+-- Remaining time (ms) of each waiter that this script has met.
 local left_of = {}
 local GONE = -2
 
--- The first waiter in line and the remaining time (ms) of its place; nil if nobody waits.
+-- Returns the first waiter and the remaining time (ms) of its position; nil if nobody waits.
 local function first_in(line)
   while true do
     local waiter = redis.call('ZRANGE', line, '0', '0')[1]
@@ -30,13 +41,14 @@ end
 
 local CALLED, LINES_AT = 'called', 4
 
--- The lines that one script looks at to decide about waiters for several resources. Once they are used up, such a waiter is not called:
--- it finds out by its own next STAND. A waiter for one resource needs none of them.
+-- Limit of the queues that one script examines for waiters of several resources. After that, such a
+-- waiter is not notified: its next ENQUEUE finds out. A waiter for one resource needs none of them.
 local CALL_LINES_MAX = 1000
 local call_lines = 0
 
--- Calls this waiter, which is first for the free lock of `known`: tells it that it is its turn, once, if all that it waits for is free and
--- it is first in the line for that. The owner `told` hears of its turn from its client.
+-- Notifies a waiter, which is first for the free lock `known`, that it is first for all its
+-- resources. It does so once, and only if all of them are free. The owner `told` gets no message,
+-- because its own client notifies it.
 local function call(waiter, known, told)
   local may_be_several = call_lines < CALL_LINES_MAX
   local place = redis.call('LRANGE', waiter, '0', may_be_several and -1 or LINES_AT)
@@ -55,11 +67,11 @@ local function call(waiter, known, told)
   end
   write_though_full()
   redis.call('RPUSH', waiter, CALLED)
-  -- Who may not publish here lets waiters go by their clocks.
+  -- Without PUBLISH permission, waiters fall back to polling.
   if place[1] ~= told then redis.pcall('PUBLISH', place[2], place[1]) end
 end
 
--- Calls those who are first in these lines of free locks, each once.
+-- Notifies the first waiters of these queues of free locks, each once.
 local function call_all(waiters, lines, told)
   local done = {}
   for i, waiter in ipairs(waiters) do
@@ -68,9 +80,11 @@ local function call_all(waiters, lines, told)
   end
 end
 
--- How many at the head of this line have a key that begins like this, `most` at most, so that nobody who came more than `together`
--- (ms) before one of them is behind it; and whether others wait.
+-- Limit of the waiters that `followers` examines.
 local LOOKED_AT_MAX = 64
+-- Counts the waiters near the head of the queue whose keys begin with `family`, `most` at most.
+-- None of them came more than `together` ms after the first waiter of another process. The second
+-- result is 1 if waiters of other processes were found.
 local function followers(line, family, most, together)
   local count, first_other = 0, nil
   local found = redis.call('ZRANGE', line, '0', LOOKED_AT_MAX - 1, 'WITHSCORES')
@@ -86,11 +100,11 @@ local function followers(line, family, most, together)
   return count, first_other and 1 or 0
 end
 
--- A line lasts for at least so many turns after a waiter has stood in it. In all but the last of them, STAND renews the waiter's own key
--- only: a waiter for many resources asks often.
+-- Grace periods for which a queue lasts at least after an ENQUEUE. In all but the last of them,
+-- ENQUEUE renews only the waiter's own key, because a waiter for many resources asks often.
 local LINE_TURNS = 5
 
--- The lines of the resources stand at these places of KEYS.
+-- Enqueues a waiter. KEYS has the queues of the resources from `from` to `to`.
 local function stand_in_line(waiter, score, owner, channel, turn, from, to)
   local lines, line_ms = {unpack(KEYS, from, to)}, LINE_TURNS * turn
   for i, entry in ipairs(entries_of(lines)) do
@@ -105,7 +119,8 @@ local function stand_in_line(waiter, score, owner, channel, turn, from, to)
   left_of[waiter] = nil
 end
 
--- Renews the place of a waiter, which may be called again then. False if it must stand in line instead.
+-- Renews the position of a waiter, which may then be notified again. Returns false if the waiter
+-- must be enqueued again instead.
 local function renew(waiter, turn)
   local until_ms = redis.call('LRANGE', waiter, 2, 2)[1]
   if not until_ms or tonumber(until_ms) < own_time_ms() then return false end
@@ -115,7 +130,7 @@ local function renew(waiter, turn)
   return true
 end
 
--- These waiters leave the lines at these places of KEYS.
+-- Removes these waiters from the queues in KEYS from `from` to `to`.
 local function leave_line(waiters, from, to)
   for i = from, to do redis.call('ZREM', KEYS[i], unpack(waiters)) end
   redis.call('DEL', unpack(waiters))

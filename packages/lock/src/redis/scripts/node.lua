@@ -1,46 +1,54 @@
--- What this node knows of itself. This file begins every script, calls.lua ends it, and between them stand the commands, each in a
--- file of its own, and what those need. A command is a function of the place of its first key in KEYS, that of its last, and its
--- arguments, which are strings; its reply is a list.
--- KEYS[1] is always the node's own hash, and KEYS[2] what that was before: see ledger.lua, for what it has of each resource. Of itself:
---   history    the replication history in which this incarnation was admitted, see own_history
---   gen       generation of this incarnation, under which its votes count: it may be raised. Every later incarnation of a node of
---             this name has a higher one
---   roster    of every node, in the order of the sorted names, the latest incarnation that this one has promised to respect:
---             generation:incarnation, comma separated; 0: where there is none
---   vote      what every vote is given as: gen, incarnation and roster, separated by blanks
---   floor     what max was when this incarnation was admitted
---   max       the highest token that this node ever gave or confirmed, over all resources
---   longest   the longest lease in milliseconds that this node ever granted
---   members   the storage version, a blank, and a digest of all node names and this node's own. A
---             client that sends another text is refused. Every storage version keeps this field
---   name, names   this node's own name, and all names as JSON. A refused client is sent both
---   max_ttl   the longest lease in milliseconds that this node would grant
---   opened    when this hash was begun, by its clock (ms), unless the clock has gone back since
---   turned    when that became the one before which was this one until then
---   incarnation, seen_history   of this life of the data: a name that no other has, and the history, both stamped by the
---             first INSPECT that finds it new
---   out_since when the first ADMIT was refused since this life must wait, by its clock (ms)
+-- The node's facts about itself, and the frame of every script.
+-- A script consists of this file, the files that its commands need, the commands, and calls.lua or
+-- alone.lua. Each command has its own file. A command is a function of the places of its first and
+-- last key in KEYS, and of its arguments, which are strings. It returns its reply as a list.
+--
+-- KEYS[1] is the node's hash. KEYS[2] is the hash that it replaced. Both have lock records, see
+-- ledger.lua. These fields are about the node itself:
+--
+-- - `history`: the replication history in which this incarnation was admitted; see own_history
+-- - `gen`: generation under which this incarnation's votes count. It may be raised. Every later
+--   incarnation of a node of this name has a higher one
+-- - `roster`: the latest incarnation of each node that this one has promised to respect. The order
+--   is that of the sorted names. Each is written generation:incarnation, with commas between, and
+--   as 0: if none is known
+-- - `vote`: text that every vote carries: gen, incarnation and roster, separated by blanks
+-- - `floor`: value of `max` when this incarnation was admitted
+-- - `max`: the highest token that this node ever gave or confirmed, over all resources
+-- - `longest`: the longest lease in ms that this node ever granted
+-- - `members`: the storage version, a blank, and a digest of all node names and this node's own.
+--   A client that sends another text is refused. Every storage version keeps this field
+-- - `name`, `names`: this node's own name, and all names as JSON. A refused client gets both
+-- - `max_ttl`: the longest lease in ms that this node would grant
+-- - `opened`: time (ms) at which this hash began, or at which the clock was found to have gone back
+-- - `turned`: time (ms) at which a full hash last became KEYS[2]
+-- - `incarnation`, `seen_history`: the unique name of this incarnation, and its history. The first
+--   INSPECT that finds the incarnation new writes both
+-- - `out_since`: time (ms) of the first ADMIT that this incarnation refused because it must wait
 
 local NODE, BEFORE = KEYS[1], KEYS[2]
--- The storage version of the client and the digest of its node names, as in the field `members`.
+-- The client's storage version, and its digest of the node names, as in the field `members`.
 local MEMBERS = ARGV[1]
 
--- Lua would print a number of 16 digits with an exponent. C's integers may have 32 bits; `%.0f` takes half as long again.
+-- Lua would print a number of 16 digits with an exponent. `%d` may be limited to 32 bits in C, and
+-- `%.0f` takes half as long again. So numbers are printed in two halves.
 local HALF = 100000000
 local function halves(format, number)
   local low = number % HALF
   return string.format(format, (number - low) / HALF, low)
 end
 
--- A token as it is kept, and as clients are told.
+-- A token as in records and replies.
 local function token_text(token) return halves('%08d%08d', token) end
 
 local function digits(number) return number < HALF and string.format('%d', number) or halves('%d%08d', number) end
 
--- An admission ends with the process, and with its replication history: a master that was a replica for a while may come back
--- with older data, of a replica that had not seen all its votes, in the same process. A master begins a new history whenever it
--- starts or is promoted. A replica keeps its master's id while a sync replaces its data. So only a
--- master has a history: nil for all other roles, also for a replica that can be written.
+-- The replication history of a master; nil for other roles, even for a writable replica.
+--
+-- A vote ends with the process and with its history. A master begins a new history whenever it
+-- starts or is promoted. The process alone is not enough: a master may become a replica and return
+-- with older data. That data is from a replica which had not seen all its votes.
+-- A replica keeps its master's id while a sync replaces its data. So only a master has a history.
 local history, role
 local function own_history()
   if not role then
@@ -60,15 +68,20 @@ local function own_time_ms()
   return time_ms
 end
 
--- The refusal of a client with another storage version than the one in the field `members`; nil for
+-- The refusal of a client with another storage version than that of the field `members`. Nil for
 -- the same version, and if the field was never set.
 local function other_version(members)
   local version = members and (string.match(members, '^(%d+) ') or '0')
   if version and version ~= string.match(MEMBERS, '^%d+') then return {'wrong-version', version} end
 end
 
--- The refusal of a client for which this server is no node: it is no master, or was set up with
--- another storage version or other names.
+-- The refusal of a client for which this server is no node. The server is no master, or it was set
+-- up with another storage version or other names. Nil for every other client.
+--
+-- - replies:
+--   - {'not-master', role}
+--   - {'wrong-version', version}
+--   - {'config-mismatch', name, names}
 local function mismatch(members)
   if not own_history() then return {'not-master', role or 'unknown'} end
   if not members or members == MEMBERS then return nil end
@@ -78,24 +91,30 @@ local function mismatch(members)
   return {'config-mismatch', set_up[1] or '', set_up[2] or ''}
 end
 
--- What votes of this script were given as: all of them the same, as a rule.
+-- The different `vote` texts of this script. Usually there is one. A reply names its text by the
+-- place in this list, called `voter` in the headers of the commands.
 local voters = {}
--- What a vote needs of the node's hash; nil where that has not been read, or may have changed since.
+-- The fields of the node's hash that a vote needs; nil if they are unread or may have changed.
 local voter
 
--- If memory is full, Redis refuses the first write of a script, unless that write needs no memory. So this write comes
--- first in all that must not be refused: extending, giving up, confirming, and the way back to a vote.
+-- If memory is full, Redis refuses the first write of a script, unless that write needs no memory.
+-- So this write comes first in all commands that must succeed. They extend, release, confirm,
+-- promise and readmit.
 local function write_though_full() redis.call('HDEL', NODE, '') end
 
 local commands = {}
--- Some do what is usual in a run of calls of one key at once: a function of their first arguments, of the other ones, and of the keys. It has
--- the reply of all, as calls.lua tells it, or nothing; what it did of some it adds to the last argument: the reply of each, by its place.
+-- Functions that do the usual case of a run of calls with one key each.
+--
+-- - arguments: the first argument of each call, the common arguments, the keys, an empty list
+-- - returns: the replies of all calls as text, see calls.lua; or nothing
+--
+-- In the second case, the list gets the replies of the calls that were decided, by their places.
 local at_once = {}
 
--- Makes room where memory is full, and returns whether writes of this script succeed now; see vote.lua.
+-- Makes room if memory is full. Returns whether writes of this script succeed now. See vote.lua.
 local make_room
--- Returns whether the command succeeded, and its reply or the error. A refused command has written nothing: it runs again
--- if there is room now.
+-- Runs a command. Returns whether it succeeded, and its reply or the error. A refused command has
+-- written nothing, so it runs again if there is room now.
 local function carry_out(name, from, to, ...)
   local ok, reply = pcall(commands[name], from, to, ...)
   if ok or not make_room then return ok, reply end

@@ -1,14 +1,23 @@
--- Learns which incarnations of other nodes are the latest: votes of their earlier ones do not count beside this node's from now
--- on. What this node has voted together with those is covered by the `max` that it answers.
--- All claims or none. A claim is the one that is known here, or it is above that and takes its place; but only if that is what its
--- client has seen here. Who has been overtaken by others looks again, and joins them: a claim may have been on its way for long,
--- and be for an incarnation that is over by now.
--- A node that has no vote promises for the time when it has, and belongs from now on to the clients that name the nodes alike:
--- two services cannot share it out at their first start.
--- arguments: this node's incarnation, its name, all names, number of nodes, then of each claim: the other node's place (from 1),
---       its incarnation, the generation claimed for it, the one that is known here as far as the client knows.
--- Reply: {'promised', max, longest (ms), admitted (1|0), gen, incarnation, roster as it was before} | {'refused'} | {'changed'}.
---        Or a mismatch, see node.lua.
+-- PROMISE: notes the latest incarnations of other nodes. From now on, votes of their earlier
+-- incarnations do not count beside this node's votes. The reply's `max` covers all tokens for which
+-- this node has voted together with the earlier ones.
+--
+-- The node accepts all claims or none. A claim is accepted if it is already known here. It is also
+-- accepted if its generation is higher, and the client has seen the one that is known here.
+-- A client that was overtaken inspects again and joins the others. Its claim may be late, for an
+-- incarnation that has ended meanwhile.
+--
+-- A node that does not vote yet may promise, too. From now on it belongs to clients that give the
+-- nodes the same names. So two services cannot share a node from their first start.
+--
+-- - ARGV:
+--   - this node's incarnation, its name, all names, the number of nodes
+--   - for each claim: the place of the other node (from 1), its incarnation, the claimed
+--     generation, and the generation that the client saw here
+-- - replies:
+--   - {'promised', max, longest (ms), voting (1|0), gen, incarnation, the roster before}
+--   - {'refused'} | {'changed'}
+--   - a mismatch, see node.lua
 commands.promise = function(_, _, incarnation, name, names, count, ...)
   local claims = {...}
   local fields = redis.call('HMGET', NODE,

@@ -1,4 +1,11 @@
--- Several RELEASEs of one resource each, as acquire-at-once.lua. What somebody else holds, or nobody, is left to release.lua.
+-- Several RELEASEs of one resource each, similar to acquire-at-once.lua.
+-- `release.lua` decides the rest: locks of another owner, free locks, and locks with waiters.
+--
+-- - owners: the first argument of each call
+-- - values: must be empty; see release.lua for the other arguments
+-- - lines: the wait queue of each resource
+-- - own: receives replies, by the place of the call
+-- - returns: nothing, or {"times": count, "like": ["released"]} as JSON, see calls.lua
 at_once.release = function(owners, values, lines, own)
   local count = #lines
   if #values > 0 then return end

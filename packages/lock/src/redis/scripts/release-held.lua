@@ -1,5 +1,10 @@
--- RELEASE where it is alone, in time by its client's clock, and nobody waits, as acquire-free.lua is for ACQUIRE. Where memory is full,
--- release.lua does it.
+-- RELEASE, if it is the only call, for one resource without waiters. The lease is not over by its
+-- client's clock. `release.lua` decides every other case, also if memory is full.
+-- It saves the same work as acquire-free.lua.
+--
+-- - KEYS: the node's two, then the wait queue of the resource
+-- - ARGV: members, command, owner
+-- - reply: released
 if #KEYS == 3 and #ARGV == 3 then
   local found = redis.call('HMGET', KEYS[1], KEYS[3], 'members')
   local entry = found[1]

@@ -1,9 +1,15 @@
--- Gives up what the owner holds here, and its places in the lines: the first in line for what is free then is called.
--- A node that is not admitted does so too: giving up is no vote. What another storage version keeps is not touched.
--- keys: the line of each resource, then the own keys of those who may have waited.
--- arguments: owner; unless its client knows that its lease is not over, and that it has never waited: how many may have waited, and the
--- owner that its client tells that it may be its turn.
--- Reply: {'released'} where every lock was still the owner's, else {'not-held'} | {'wrong-version', version}.
+-- RELEASE: gives up the owner's locks and queue positions here. Notifies the first waiters of the
+-- locks that are free then.
+-- A node that does not vote does this, too, because a release is no vote. Data of another storage
+-- version stays untouched.
+--
+-- - KEYS: the wait queue of each resource; then the own keys of the owners that may be enqueued
+-- - ARGV: owner; then, if the lease may be over by its client's clock, or an owner may be enqueued:
+--   - the number of owners that may be enqueued
+--   - optional: the owner that its own client notifies
+-- - replies:
+--   - {'released'}: every lock was still the owner's
+--   - {'not-held'} | {'wrong-version', version}
 local is_own_version
 commands.release = function(from, to, owner, have_waited, told)
   if not is_own_version then

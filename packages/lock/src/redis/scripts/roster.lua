@@ -1,4 +1,4 @@
--- A roster as a list of {gen, incarnation}.
+-- Parses a roster into a list of {gen, incarnation}.
 local function lives(roster)
   local list = {}
   for gen, incarnation in string.gmatch(roster, '(%d+):([^,]*)') do
@@ -13,7 +13,8 @@ local function as_roster(list)
   return table.concat(parts, ',')
 end
 
--- What this node has promised, and its votes will say from now on; it belongs to the clients that name the nodes alike.
+-- Stores the promises of this node, which its votes carry from now on. The node then belongs to the
+-- clients that give the nodes the same names.
 local function note_roster(gen, incarnation, roster, name, names)
   write_though_full()
   redis.call('HSET', NODE, 'roster', roster, 'vote', gen .. ' ' .. incarnation .. ' ' .. roster,

@@ -1,7 +1,12 @@
--- Stands in line, and takes nothing: where the lock is free here, somebody may still hold it on a majority of the nodes.
--- keys: the line of each resource, then the own key of who waits.
--- arguments: owner, score, channel, turn (ms).
--- Reply: {'turn'} | {'held', remaining (ms), time (ms)} | {'not-voting'}.
+-- ENQUEUE: takes a queue position, and no lock. A lock that is free here may still be held on a
+-- majority of the nodes.
+--
+-- - KEYS: the wait queue of each resource, then the waiter's own key
+-- - ARGV: owner, score, channel, grace period (ms)
+-- - replies:
+--   - {'turn'}: the waiter is first for all resources, and all are free
+--   - {'held', remaining (ms), time (ms)}
+--   - {'not-voting'} | a mismatch, see node.lua
 commands.stand = function(from, to, owner, score, channel, turn)
   local waiter = KEYS[to]
   to = to - 1
@@ -15,7 +20,7 @@ commands.stand = function(from, to, owner, score, channel, turn)
     missing, is_free[i] = missing or holder ~= owner, not holder
     if holder and holder ~= owner then left = math.max(left or 0, till - now) end
   end
-  -- Else it is a late copy of an old request.
+  -- If the owner has all the locks, this is a late copy of an old request.
   if not missing then return {'turn'} end
 
   if not renew(waiter, turn) then
@@ -27,7 +32,7 @@ commands.stand = function(from, to, owner, score, channel, turn)
   for i, line in ipairs(lines) do
     local first, stays = first_in(line)
     if not first then
-      -- This line was lost.
+      -- The queue was lost.
       stand_in_line(waiter, score, owner, channel, turn, from, to)
     elseif is_free[i] and first ~= waiter then
       left = math.max(left or 0, stays)

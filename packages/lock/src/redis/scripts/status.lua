@@ -1,7 +1,14 @@
--- Says what an operator wants to know of this node. Writes nothing.
--- Reply: as that of INSPECT with 'status' in front, then for how long it has been kept out (ms), version, role, eviction policy ('noeviction' where memory has no limit),
---        aof_enabled (1|0), time (ms), members, name, names, used_memory and maxmemory (bytes), how many records of resources there
---        are ('' if this user may not count them). Of what another storage version keeps only `members` is read.
+-- STATUS: reports the facts that an operator needs about this node. It writes nothing. If the data
+-- is of another storage version, it reads only `members`.
+--
+-- - reply: {'status', …}, with the fields of INSPECT's reply, and then:
+--   - time (ms) that the node has waited for readmission
+--   - version, and role
+--   - eviction policy; noeviction if memory has no limit
+--   - aof_enabled (1|0), time (ms)
+--   - members, name, names
+--   - used_memory and maxmemory (bytes)
+--   - number of lock records; empty if this user may not count them
 commands.status = function()
   local function info(section, field)
     return string.match(redis.call('INFO', section), '\n' .. field .. ':([^\r\n]*)')
@@ -16,7 +23,7 @@ commands.status = function()
   for _, key in ipairs({NODE, BEFORE}) do
     local count = redis.pcall('HLEN', key)
     records = type(count) == 'number' and records and records + count
-    -- A lock service of another storage version may keep something else there.
+    -- A lock service of another storage version may keep other fields there.
     for _, field in ipairs(records and count > 0 and redis.call('HMGET', key, 'opened', 'turned', unpack(OWN)) or {}) do
       if field then records = records - 1 end
     end

@@ -1,8 +1,9 @@
--- What ACQUIRE, CONFIRM and EXTEND have in common: they are votes, and only a node that was admitted has one.
+-- Functions for ACQUIRE, ENQUEUE, CONFIRM, EXTEND and BACKFILL. Only a voting node runs these.
 
 local TOKEN_MAX = 9007199254740991 -- 2^53-1: Lua numbers are doubles, and larger ones are rounded
 
--- The voter that this node is, or nil and the refusal that it must answer: a mismatch, see node.lua, or {'not-voting'}.
+-- Returns the node's facts for a vote; or nil and the refusal: a mismatch, see node.lua, or
+-- {'not-voting'}.
 local function admitted()
   if not voter then
     local fields = redis.call('HMGET', NODE,
@@ -29,19 +30,21 @@ local function admitted()
   return voter
 end
 
--- The highest token that this node can have given for a resource. Where it has forgotten the last one, only `max` is known to be above
--- every token of that resource.
+-- The highest token that this node can have given for a resource. If the node has forgotten the
+-- last one, only `max` is known to be above every token of the resource.
 local function highest_given(last) return last and math.max(last, voter.floor) or voter.max end
 
--- Notes a number for these lines that no token given for any of them is above; each token that is given later is above it.
--- The owner has the locks of some until these times (ms), and nobody has the others.
--- Reply: {'not-held', number, voter}.
+-- Notes a number for these resources, and reports it. No token given for them until now is above
+-- the number. Each later token is above it.
+-- The owner holds the locks with a time in `ends` (ms). Nobody holds the others.
+--
+-- - reply: {'not-held', number, voter}
 local function note_number(number, from, to, owner, ends)
   for i = from, to do write(KEYS[i], number, ends[i] and owner, ends[i]) end
   return {'not-held', token_text(number), voter.place}
 end
 
--- Remembers that a lease may last as long as this; see admit.lua.
+-- Remembers that a lease may last this long (ms). The recovery wait depends on it; see admit.lua.
 local function note_ttl(ttl)
   if tonumber(ttl) > voter.longest then
     redis.call('HSET', NODE, 'longest', ttl)
@@ -49,29 +52,31 @@ local function note_ttl(ttl)
   end
 end
 
--- Whether this hash has become older than any lease, and than fences are to become (ms).
+-- Returns whether this hash is older than the longest lease, and than the fence ttl (ms).
 local function is_full(fence_ttl)
   return own_time_ms() - voter.opened > math.max(tonumber(fence_ttl), voter.longest)
 end
 
--- Begins a new hash where this one is full, with all that the node knows of itself. What the full one has of resources is still found, as
--- long again. A clock that has gone back makes it as young as if it were new, and when it comes forward again, leases of the one before
--- need not be over: that stays until they are.
+-- The fields that a new hash takes over.
 local OWN = {
   'history', 'gen', 'roster', 'vote', 'floor', 'max', 'longest', 'members', 'name', 'names', 'max_ttl', 'incarnation', 'seen_history',
   'out_since',
 }
--- Whether the hash may become the one before now: every lease that the one before has is over.
+-- Returns whether this hash may become the one before. All leases in the latter must be over.
 local function may_turn(fence_ttl)
   return voter.opened and is_full(fence_ttl) and math.abs(own_time_ms() - voter.turned) > voter.longest
 end
 
+-- Begins a new hash if this one is full, and copies the node's facts about itself. The records of
+-- the full hash can still be read for at least as long.
+-- If the clock has gone back, the hash counts as new. When the clock then jumps forward, leases in
+-- the hash before may still be valid. So that hash stays until they are over.
 local function turn_over(fence_ttl)
   local now, turns = own_time_ms(), may_turn(fence_ttl)
   if voter.opened and voter.opened <= now and not turns then return end
   if turns then
     local known = redis.call('HMGET', NODE, unpack(OWN))
-    -- Who may not do that never forgets.
+    -- A user without permission for these commands keeps all records.
     redis.pcall('UNLINK', BEFORE)
     redis.pcall('RENAME', NODE, BEFORE)
     for i, field in ipairs(OWN) do
@@ -79,14 +84,15 @@ local function turn_over(fence_ttl)
     end
     voter.turned = now
   end
-  -- Not before: this may be refused, and other calls of the same script not.
+  -- Only now: this write may be refused while other calls of the script succeed.
   redis.call('HSET', NODE, 'opened', digits(now), 'turned', digits(voter.turned))
   voter.opened = now
 end
 
--- Full memory: names are forgotten before `fenceTtlMs` is over, as soon as no lease can be lost with them. Removing them needs
--- no memory, and after it nothing in this script is refused. Until then names that this hash has can still be locked: that
--- takes a few bytes for each lock that is held, and no more names.
+-- Full memory: the node forgets names earlier than `fenceTtlMs`, as soon as no valid lease is lost
+-- with them. Removing them needs no memory. After that, Redis refuses no write of this script.
+-- Before, names in this hash can still be locked. That needs a few bytes for each held lock, but
+-- adds no names.
 make_room = function(from, to)
   if not admitted() then return false end
   if may_turn(0) then return (pcall(turn_over, 0)) end
@@ -97,8 +103,8 @@ make_room = function(from, to)
   return true
 end
 
--- Stores the token for every resource, and as the node's highest, first, so that it is never below one that was stored. The owner has the
--- locks until these times (ms).
+-- Stores the token for every resource, until the times in `ends` (ms).
+-- The node's highest token is stored first, so it is never below a stored one.
 local function grant(token, fence_ttl, from, to, owner, ends)
   turn_over(fence_ttl)
   if token > voter.max then
