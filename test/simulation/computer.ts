@@ -5,17 +5,17 @@ import { type Schedule, settled } from './schedule.ts';
 interface Task {
   readonly kind: 'timer' | 'message';
   readonly atMs: number;
-  /** Messages of one source that wait together are read together, before any promise reacts. */
+  /** Waiting messages of one source are read together, before any promise reacts. */
   readonly source: unknown;
   readonly run: () => void;
 }
 
 /**
- * A process that runs a client: one event loop as Node's, which may stop at any moment and go on later. After a pause all
- * timers that are due come first, then what has arrived.
+ * A process that runs a client, with one event loop like Node's. It may stop at any moment and go
+ * on later. After a pause, the due timers run first, and then the messages that have arrived.
  */
 export class Computer {
-  /** Chance that it stops at any one look at its clock, that is: between any two steps of the client's code. */
+  /** Chance of a pause at each reading of its clock: between any two steps of the client. */
   pauseChance = 0;
   pauseMaxMs = 0;
   wallOffsetMs = 0;
@@ -26,10 +26,10 @@ export class Computer {
   readonly #rate: number;
   readonly #startedAtMs: number;
   #alive = true;
-  /** Until when it stands still. */
+  /** The end of its pause. */
   #stoppedUntilMs = 0;
   #waiting: Task[] = [];
-  /** What is to run once everything that is ready to run has run. */
+  /** Callbacks that run after everything else that is ready to run. */
   #soon: (() => void)[] = [];
   #wasStopped = false;
   #lastRequestMs = 0;
@@ -42,12 +42,12 @@ export class Computer {
     this.#startedAtMs = random.between(-1e6, schedule.nowMs);
   }
 
-  /** What time it really is when the code that runs now does its next step. */
+  /** The true time of the next step of the code that runs now. */
   get trueMs(): number {
     return Math.max(this.#schedule.nowMs, this.#stoppedUntilMs);
   }
 
-  /** What time it really is when its clock has counted this much. */
+  /** The true time when its clock has counted `ms` more. */
   trueAfter(ms: number): number {
     return this.trueMs + ms / this.#rate;
   }
@@ -56,12 +56,12 @@ export class Computer {
     return this.#alive;
   }
 
-  /** Whether it was stopped in the midst of the code that runs now. */
+  /** True if a pause interrupted the code that runs now. */
   get wasStopped(): boolean {
     return this.#wasStopped;
   }
 
-  /** What time it really was when a node was last asked for a lock. */
+  /** The true time of the last ACQUIRE. */
   get lastRequestMs(): number {
     return this.#lastRequestMs;
   }
@@ -77,17 +77,17 @@ export class Computer {
     this.#schedule.at(this.#stoppedUntilMs, () => this.#resume());
   }
 
-  /** It is as if its power were cut. */
+  /** Ends it at once, as a power cut does. */
   kill(): void {
     this.#alive = false;
     this.#waiting = [];
   }
 
-  /** Does this as soon as it runs. */
+  /** Runs the callback as soon as the computer runs. */
   hand(kind: Task['kind'], source: unknown, run: () => void): void | Promise<void> {
     if (!this.#alive) return;
     this.#waiting.push({ kind, atMs: this.#schedule.nowMs, source, run });
-    // Whoever waits already is served when the pause ends, or by the loop that runs now.
+    // Otherwise the end of the pause, or the loop that runs now, serves all of them.
     if (this.#waiting.length === 1) return this.#resume();
   }
 
@@ -113,7 +113,7 @@ export class Computer {
     },
     after: (delayMs, callback) => {
       let isCancelled = false;
-      // A timer may be late, and in Node up to a millisecond early.
+      // A timer may be late. In Node, it may also be up to a millisecond early.
       const lateMs = this.#random.between(-0.9, 0.5);
       this.#schedule.at(this.trueMs + Math.max(0, delayMs / this.#rate + lateMs), () =>
         isCancelled ? undefined : this.hand('timer', null, () => isCancelled || callback()),
@@ -135,7 +135,7 @@ export class Computer {
         this.#waiting.shift()?.run();
       }
       await settled();
-      // What has come by then is read before.
+      // Messages that have arrived by now are read before the callbacks below.
       if (this.#waiting.length > 0) continue;
       while (this.#soon.length > 0) {
         for (const callback of this.#soon.splice(0)) callback();
@@ -145,5 +145,5 @@ export class Computer {
   }
 }
 
-/** What the world's clock shows at its beginning: 21 November 2025. */
+/** The world's wall clock at its beginning: 21 November 2025. */
 export const EPOCH_MS = 1_763_690_000_000;

@@ -15,30 +15,33 @@ import {
 import type { Random } from './random.ts';
 import type { Schedule } from './schedule.ts';
 
-/** How the network between one client and one node behaves at the moment. */
+/** The present behaviour of the network between one client and one node. */
 export interface Weather {
   /** Chance of a delay of up to `delayMaxMs`. */
   delayChance: number;
   delayMaxMs: number;
-  /** Until when nothing gets through, in either direction. */
+  /** Nothing gets through before this time, in either direction. */
   blockedUntilMs: number;
 }
 
-/** What changes who votes may arrive once more, and very late: a broken connection's data that was held up somewhere. */
+/**
+ * Commands that change which nodes vote. They may arrive a second time, and very late, because the
+ * network held up the data of a broken connection.
+ */
 const strays: ReadonlySet<ModelCommand> = new Set(['inspect', 'promise', 'admit', 'retire']);
 const STRAY_CHANCE = 0.05;
-/** Of a message that some process was to hear. */
+/** Chance that a published message is lost. */
 const LOSS_CHANCE = 0.1;
-/** How much later than an ordinary delay. */
+/** The largest delay of a stray, as a multiple of an ordinary delay. */
 const STRAY_DELAYS = 30;
 
-/** A call that was carried out on a node, whether its reply reaches the client or not. */
+/** A call that a node has carried out. Its reply may be lost. */
 export interface CarriedOut {
   readonly connection: Connection;
   readonly server: NodeModel;
   readonly call: ModelCall;
   readonly answer: Reply | Error;
-  /** `late`: it was held up, and its connection is long gone. */
+  /** `late`: the call was held up, and its connection is long gone. */
   readonly how: 'in time' | 'late';
 }
 
@@ -54,9 +57,10 @@ interface Request {
 }
 
 /**
- * A client's connection to a node, as ioredis keeps one: requests arrive in order and so do replies, until the connection
- * breaks. Then nobody knows what was carried out; another connection is made, and what has no reply yet is sent again or
- * fails. What was under way may still arrive later, even after what was sent again.
+ * A client's connection to a node, like that of ioredis. Requests arrive in order, and so do
+ * replies, until the connection breaks. Then the client does not know which requests were carried
+ * out. It makes another connection. Requests without a reply are sent again, or fail. Requests that
+ * were under way may still arrive later, even after the repeated ones.
  */
 export class Connection implements IoredisClient {
   readonly computer: Computer;
@@ -68,13 +72,13 @@ export class Connection implements IoredisClient {
   readonly #observe: (event: CarriedOut) => void;
   readonly isCluster = false;
   #server: NodeModel | null;
-  /** Counts the connections, so that replies of a broken one are told apart. */
+  /** Number of the connection. It identifies replies of a broken one. */
   #life = 0;
   #unanswered: Request[] = [];
   #lastArrivalMs = 0;
   #lastReplyMs = 0;
 
-  /** @param resends whether requests without a reply are sent again, as ioredis does unless told otherwise */
+  /** @param resends true if requests without a reply are sent again, which is ioredis' default */
   constructor(
     computer: Computer,
     machine: Machine,
@@ -109,7 +113,7 @@ export class Connection implements IoredisClient {
     return new Subscriber(this, this.#schedule, this.#random);
   }
 
-  /** Milliseconds until what is sent now is there. */
+  /** Milliseconds until a message that is sent now arrives. */
   latencyMs(): number {
     const { delayChance, delayMaxMs, blockedUntilMs } = this.weather;
     const usualMs = this.#random.between(0.1, 1);
@@ -117,7 +121,7 @@ export class Connection implements IoredisClient {
     return Math.max(0, blockedUntilMs - this.#schedule.nowMs) + usualMs + extraMs;
   }
 
-  /** The connection breaks. */
+  /** Breaks the connection. */
   cut(): void {
     if (!this.#server) return;
     this.#server = null;
@@ -125,7 +129,7 @@ export class Connection implements IoredisClient {
     this.#reconnectLater();
   }
 
-  /** Breaks where its server is gone. */
+  /** Breaks the connection if its server is gone. */
   notice(): void {
     if (this.#server && !this.#server.alive) this.cut();
   }
@@ -165,7 +169,7 @@ export class Connection implements IoredisClient {
   #arrive(request: Request, server: NodeModel, life: number): void {
     if (!server.alive) return;
     if (life !== this.#life) {
-      // The connection is broken. What it carried is lost, arrives, or is held up somewhere and arrives late.
+      // The connection is broken. A request that it carried is lost, arrives, or arrives late.
       if (this.#random.chance(0.4)) return;
       const lateMs = this.#random.between(0, this.weather.delayMaxMs);
       if (this.#random.chance(0.5)) {
@@ -237,7 +241,7 @@ export class Connection implements IoredisClient {
   }
 }
 
-/** A connection that listens. What is said while it is broken is lost, and it is broken at times. */
+/** A subscribed connection. It is broken at times, and loses the messages of that time. */
 class Subscriber implements IoredisSubscriber {
   readonly #connection: Connection;
   readonly #schedule: Schedule;

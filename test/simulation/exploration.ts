@@ -2,7 +2,7 @@ import { Worker } from 'node:worker_threads';
 import type { Counts, Finding, Message, Task } from './explorer.ts';
 
 export interface Exploration extends Counts {
-  /** The first that was found; null where every world kept the invariants. */
+  /** The first violation; null if every world kept the invariants. */
   readonly finding: Finding | null;
 }
 
@@ -13,7 +13,7 @@ export interface ExploreOptions extends Omit<Task, 'stride'> {
 
 const COUNTED = ['seeds', 'steps', 'acquisitions', 'admissions', 'writeBacks'] as const;
 
-/** Lives through `count` worlds, beginning with `firstSeed`, until one is violated. */
+/** Runs `count` worlds from `firstSeed` on, until one violates an invariant. */
 export async function explore(options: ExploreOptions): Promise<Exploration> {
   const { workers, firstSeed, count, mutant, without, onProgress } = options;
   const total = { seeds: 0, steps: 0, acquisitions: 0, admissions: 0, writeBacks: 0 };

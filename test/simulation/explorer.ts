@@ -1,4 +1,4 @@
-// One worker thread: lives through every `stride`th world from a seed on, until one is violated.
+// One worker thread: runs every `stride`th world from a seed on, until one violates an invariant.
 import { parentPort, workerData } from 'node:worker_threads';
 import { mutantNamed } from './mutant-list.ts';
 import { runFromSources } from './sources.ts';
@@ -7,9 +7,9 @@ export interface Task {
   readonly firstSeed: number;
   readonly count: number;
   readonly stride: number;
-  /** Its name, or null for the code as it is. */
+  /** Name of a mutant, or null for the unchanged code. */
   readonly mutant: string | null;
-  /** Faults that are left out in every world; with one, the world is played as it is, not shrunk. */
+  /** Faults that are left out in every world. With a list, a violated world is not shrunk. */
   readonly without: readonly number[] | null;
 }
 

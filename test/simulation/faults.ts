@@ -2,7 +2,7 @@ import type { Memory } from './machine.ts';
 import type { Random } from './random.ts';
 import type { Settings } from './settings.ts';
 
-/** Something that goes wrong at some time. `node`, `client`: places; `ms`: how long, how far. */
+/** A fault at a time. `node` and `client` are indexes. `ms` is a duration or a distance. */
 export interface Fault {
   readonly atMs: number;
   readonly kind: FaultKind;
@@ -13,20 +13,20 @@ export interface Fault {
 }
 
 const weights = {
-  /** A snapshot is saved; a later crash or failover may bring it back. */
+  /** A snapshot is saved. A later crash or failover may load it. */
   save: 10,
-  /** The process ends and another one starts `ms` later. */
+  /** The process ends, and another one starts `ms` later. */
   crash: 5,
   failover: 4,
-  /** The old master of a failover is gone at last. */
+  /** The old master of a failover ends. */
   'bury-ghost': 2,
-  /** For four times `ms`; it can still be written. */
+  /** For four times `ms`. The replica accepts writes. */
   'replica-for-a-while': 2,
   flush: 1,
   'lose-lock': 12,
   'lose-entry': 4,
   'lose-node': 2,
-  /** The clock of a node jumps: keys expire, and a quarantine is over early. */
+  /** The clock of a node jumps: keys expire, and a recovery wait ends early. */
   'leap-forward': 3,
   'leap-back': 1,
   /** The memory of a node is full for `ms`. */
@@ -42,7 +42,7 @@ const weights = {
 
 type FaultKind = keyof typeof weights;
 
-/** What leaves the nodes as they are. */
+/** Faults that leave the data of the nodes as it is. */
 const aside: ReadonlySet<string> = new Set<FaultKind>([
   'save',
   'full',
@@ -53,14 +53,15 @@ const aside: ReadonlySet<string> = new Set<FaultKind>([
   'kill-client',
 ]);
 
-/** What takes no more from a node than its memory, for which it waits. */
+/** Faults that a node covers with a recovery wait: it loses its memory, and nothing else. */
 const waitedFor: ReadonlySet<string> = new Set<FaultKind>(['crash', 'flush', 'lose-node']);
 
 const HOUR_MS = 3_600_000;
 
 /**
- * All that goes wrong in a world, in the order of time: drawn beforehand, so that any of it can be left out. A world knows
- * only some kinds: those that are rare beside all others get their turn where these are missing.
+ * Draws all faults of a world, in the order of time. They are drawn beforehand, so that any of them
+ * can be left out. Each world has only some kinds of faults. So a rare kind is frequent in a world
+ * that lacks the others.
  */
 export function planFaults(settings: Settings, random: Random): readonly Fault[] {
   const { faultCount, calmAtMs, maxTtlMs, nodeCount, clientCount } = settings;
@@ -88,7 +89,7 @@ export function planFaults(settings: Settings, random: Random): readonly Fault[]
     });
 }
 
-/** Mostly short beside a lease, sometimes longer than one. */
+/** Mostly shorter than a lease, sometimes longer. */
 function lengthMs(maxTtlMs: number, random: Random): number {
   return maxTtlMs * random.pick([0.05, 0.2, 0.6, 2]) * random.unit();
 }

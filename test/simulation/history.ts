@@ -1,21 +1,21 @@
-/** A lease that a client was given. Times are true ones; the clients have only their own clocks. */
+/** A lease that a client got. The times are true; the clients see only their own clocks. */
 export interface Acquisition {
   readonly client: string;
   readonly resources: readonly string[];
   readonly token: bigint;
   readonly beganMs: number;
   readonly returnedMs: number;
-  /** Until when its holder may rely on it. */
+  /** The time until which its holder may rely on it. */
   endsMs: number;
 }
 
-/** All acquisitions of one world, and what of them must never be. */
+/** Checker of all acquisitions of one world. */
 export class History {
   readonly #isExclusive: boolean;
   readonly #byResource = new Map<string, Acquisition[]>();
   #count = 0;
 
-  /** @param isExclusive whether nothing happens in this world that may let two hold a lease at once */
+  /** @param isExclusive true if no fault of this world excuses two valid leases at once */
   constructor(isExclusive: boolean) {
     this.#isExclusive = isExclusive;
   }
@@ -25,12 +25,12 @@ export class History {
   }
 
   /**
-   * Takes an acquisition down as it returns.
+   * Records an acquisition when it returns.
    *
-   * Invariant: a token is above those of all acquisitions of the resource that returned before this one began, and no two
-   * acquisitions of a resource have the same.
+   * Invariant: if another acquisition of the resource returned before this one began, its token is
+   * lower. No two acquisitions of a resource have the same token.
    *
-   * @returns what is wrong with it, or null
+   * @returns the violation, or null
    */
   add(acquisition: Acquisition): string | null {
     this.#count += 1;
@@ -56,12 +56,12 @@ export class History {
   }
 
   /**
-   * Takes down that an acquisition was extended until `endsMs`.
+   * Records that an acquisition was extended until `endsMs`.
    *
-   * Invariant: a lease that somebody else has had in between is not extended. An extension fails if another acquisition with a
-   * higher token had returned before it began.
+   * Invariant: a lease is not extended after another client had the lock. An extension fails if an
+   * acquisition with a higher token had returned before it began.
    *
-   * @returns what is wrong with it, or null
+   * @returns the violation, or null
    */
   extend(acquisition: Acquisition, beganMs: number, endsMs: number): string | null {
     acquisition.endsMs = Math.max(acquisition.endsMs, endsMs);

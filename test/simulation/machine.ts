@@ -11,23 +11,26 @@ const NODE_KEYS = nodeKeys(KEY_PREFIX);
 const [NODE_KEY] = NODE_KEYS;
 const SNAPSHOTS_MAX = 4;
 
-/** What a node finds when it comes back. */
+/** The data that a node finds when it comes back. */
 export type Memory = 'nothing' | 'snapshot' | 'all';
 
-/** One named node: the process that is its master now, the old master of a failover that still answers some, its snapshots. */
+/**
+ * One named node: its present master, its snapshots, and the old master of a failover, which still
+ * answers some clients.
+ */
 export class Machine {
   readonly name: string;
   /** Null while it is down. */
   master: NodeModel | null;
   ghost: NodeModel | null = null;
   clockOffsetMs = 0;
-  /** Connections that listen, to whichever process is the master. */
+  /** Subscribed connections. They hear every process of the node. */
   readonly listeners = new Set<(channel: string, message: string) => void>();
   readonly #schedule: Schedule;
   readonly #random: Random;
   readonly #flaws: ReadonlySet<NodeFlaw>;
   readonly #snapshots: NodeData[] = [];
-  /** What a process finds that has not started yet. */
+  /** The data that the next process finds. */
   #disk = new NodeData();
   #lives = 0;
   /** The highest generation whose memory is lost. */
@@ -45,18 +48,18 @@ export class Machine {
     return this.master !== null && votingGeneration(this.master) > 0;
   }
 
-  /** Whether it has lost memory, or never had any, and has not been admitted since. */
+  /** True if it lost its memory, or never had any, and has not been readmitted since. */
   get isWithoutMemory(): boolean {
     return generation(this.master?.data ?? this.#disk) <= this.#lostGeneration;
   }
 
-  /** Whether the old master has become the latest incarnation again: what the master knows is out of date then. */
+  /** True if the old master is the latest incarnation again. Then the master's data is stale. */
   get isGhostLatest(): boolean {
     if (!this.ghost) return false;
     return votingGeneration(this.ghost) > (this.master ? votingGeneration(this.master) : 0);
   }
 
-  /** Whether a client has found it not admitted. */
+  /** True if a client has inspected the present process. */
   get isSeen(): boolean {
     const fields = this.master?.data.hashes.get(NODE_KEY);
     return fields !== undefined && fields.get('seen_history') === this.master?.history;
@@ -79,7 +82,7 @@ export class Machine {
     this.master ??= this.#process(this.#disk);
   }
 
-  /** A replica becomes master, having missed what it missed; the old master goes on answering whom it still reaches. */
+  /** A replica with older data becomes master. The old master still answers some clients. */
   failOver(memory: Memory): void {
     if (!this.master) return;
     if (memory !== 'all') this.#forget();
@@ -88,7 +91,7 @@ export class Machine {
     this.master = this.#process(this.#remembered(memory));
   }
 
-  /** It becomes a replica, of one that had missed something. It can still be written. */
+  /** It becomes a replica of a master with older data. It still accepts writes. */
   becomeReplica(): void {
     if (!this.master) return;
     this.#forget();
@@ -97,7 +100,7 @@ export class Machine {
     this.master.role = 'slave';
   }
 
-  /** A replica gets older tokens and leases from its master, in place of what clients wrote there. */
+  /** Older tokens and leases of the master replace the data that clients wrote to the replica. */
   replicate(): void {
     const replica = this.master;
     if (replica?.role !== 'slave') return;
@@ -108,7 +111,7 @@ export class Machine {
     if (written.length > 0) replica.setFields(NODE_KEY, Object.fromEntries(written));
   }
 
-  /** A replica becomes master in the same process, with a history of its own. */
+  /** A replica becomes master in the same process, under a new replication id. */
   promote(): void {
     if (this.master?.role !== 'slave') return;
     this.master.alive = false;
@@ -121,7 +124,7 @@ export class Machine {
     this.master.data.clear();
   }
 
-  /** The memory of its server is full, or is not any more. */
+  /** Sets if the memory of its server is full. */
   fill(isFull: boolean): void {
     if (this.master) this.master.isFull = isFull;
   }
@@ -132,7 +135,7 @@ export class Machine {
     this.ghost = null;
   }
 
-  /** Of some resource, that its lock is held, or all that is known. */
+  /** Loses, of one resource, the holder of the lock or the whole record. */
   lose(what: 'lock' | 'entry'): void {
     const process = this.ghost && this.#random.chance(0.3) ? this.ghost : this.master;
     const fields = NODE_KEYS.flatMap((key) => [...(process?.data.hashes.get(key)?.keys() ?? [])]);
@@ -146,7 +149,7 @@ export class Machine {
     lose(process, NODE_KEYS, this.#random.pick(found));
   }
 
-  /** The hash is evicted; what was it before, and the lines, are not. */
+  /** The node's hash is evicted. The hash before it and the wait queues are kept. */
   loseNode(): void {
     if (!this.master) return;
     this.#forget();
@@ -181,7 +184,7 @@ function generation(data: NodeData): number {
   return Number(data.hashes.get(NODE_KEY)?.get('gen') ?? 0);
 }
 
-/** 0 for an incarnation that has no vote. */
+/** 0 if the incarnation does not vote. */
 function votingGeneration({ data, history }: NodeModel): number {
   return data.hashes.get(NODE_KEY)?.get('history') === history ? generation(data) : 0;
 }

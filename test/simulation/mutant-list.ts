@@ -6,7 +6,7 @@ export interface Mutant {
   readonly name: string;
   readonly flaw?: NodeFlaw;
   readonly patch?: Patch;
-  /** Why it would be no wonder if it survived. */
+  /** The reason why the mutant may survive. */
   readonly excuse?: string;
 }
 
@@ -26,10 +26,10 @@ export const mutants: readonly Mutant[] = [
     name: 'confirm without holding the lock',
     flaw: 'confirm-without-lock',
     excuse:
-      'a second line: CONFIRM gives no token twice, and whose lock has expired on a node has used up the time of its lease',
+      'a second defence: CONFIRM issues no token twice. If the lock has expired on a node, the time of its lease is used up as well',
   },
   { name: 'no readmission check', flaw: 'no-admission-check' },
-  { name: 'a replica that can be written votes', flaw: 'replica-votes' },
+  { name: 'a writable replica votes', flaw: 'replica-votes' },
   { name: 'floor not restored', flaw: 'floor-not-restored' },
   {
     name: 'roster ignored',
@@ -63,7 +63,7 @@ export const mutants: readonly Mutant[] = [
           'const quorum = consistentQuorum(voters, majorityOf(nodeCount));',
           'const quorum = voters.length >= majorityOf(nodeCount) ? voters : null;',
         ],
-        // Else they lose their votes before they are asked.
+        // Otherwise they lose their votes before they are asked.
         ['return outlivedIn(voters, witnesses);', 'return witnesses.length < 0 ? voters : [];'],
       ],
     },
@@ -72,11 +72,11 @@ export const mutants: readonly Mutant[] = [
     name: 'promise whatever is claimed',
     flaw: 'promise-not-strict',
   },
-  { name: 'token of the ledger preferred to the floor', flaw: 'fence-before-floor' },
+  { name: 'stored token preferred to the floor', flaw: 'fence-before-floor' },
   {
     name: 'members ignored',
     flaw: 'members-ignored',
-    // Else a roster of another number of nodes is no reply at all.
+    // Otherwise a roster with another number of nodes is no valid reply.
     patch: {
       file: '/redis/replies.ts',
       replace: [
@@ -87,19 +87,19 @@ export const mutants: readonly Mutant[] = [
       ],
     },
   },
-  { name: 'who is first in line takes what is held', flaw: 'first-takes-held' },
-  { name: 'a lease is held again whatever was granted since', flaw: 'keep-whatever-was-given' },
+  { name: 'the first waiter takes a held lock', flaw: 'first-takes-held' },
+  { name: 'a lease is written back after a later grant', flaw: 'keep-whatever-was-given' },
   {
-    name: 'a lease is held again where what was granted since is forgotten',
+    name: 'a lease is written back after a forgotten later grant',
     flaw: 'keep-what-was-forgotten',
     excuse:
-      'a node must lose its entry of a later lease between its number and KEEP, and the first lease a lock elsewhere; single-node.test.ts sees it at once',
+      'between its number and KEEP, a node must forget a later lease. The first lease must lose its lock on another node. single-node.test.ts detects it at once',
   },
   {
-    name: 'a lease is held again by the number of another incarnation',
+    name: 'a lease is written back by the number of another incarnation',
     flaw: 'keep-by-number-of-another-incarnation',
     excuse:
-      'a node must restart and vote between its number and KEEP, and give lower numbers than before; single-node.test.ts sees it at once',
+      'between its number and KEEP, a node must restart, vote, and issue lower numbers than before. single-node.test.ts detects it at once',
   },
   {
     name: 'a lease is written back without being extended first',
@@ -113,26 +113,26 @@ export const mutants: readonly Mutant[] = [
       ],
     },
     excuse:
-      'a second line after an extension that succeeded: a lock must be lost, and another lease come and go, while that extension is on its way',
+      'a second defence after a successful extension: during that extension, a lock must be lost, and another lease must come and go',
   },
-  { name: 'ledger turned over before its leases are over', flaw: 'ledger-turned-early' },
+  { name: 'lock table turned over before its leases end', flaw: 'ledger-turned-early' },
   {
-    name: 'ledger of a full node turned over before its leases are over',
+    name: 'lock table of a full node turned over before its leases end',
     flaw: 'full-ledger-turned-early',
   },
   {
     name: 'a forgotten resource begins below the highest token of its node',
     flaw: 'forgotten-token-below-highest',
   },
-  { name: 'who is handed the lock has no token of its own', flaw: 'heirs-without-tokens' },
+  { name: 'a successor has no token of its own', flaw: 'heirs-without-tokens' },
   {
-    name: 'a token that was confirmed is taken for the last of several',
+    name: 'a confirmed token is taken for the last of several',
     patch: {
       file: '/redlock/acquire.ts',
       replace: [['isConfirmed ? null : position', 'position']],
     },
     excuse:
-      'a second line: a lock that was lost must come back under the same owner between its ACQUIRE and its CONFIRM, and have been held by another meanwhile',
+      'a second defence: between ACQUIRE and CONFIRM, a lost lock must come back under the same owner. Meanwhile another client must have held it',
   },
   {
     name: 'validity taken from the wall clock',
@@ -151,13 +151,13 @@ export const mutants: readonly Mutant[] = [
     name: 'confirm may repeat a token',
     flaw: 'confirm-may-repeat',
     excuse:
-      'a second line: a lock that was lost must come back under the same owner, which a turn does not do, as its value is another one',
+      'a second defence: a lost lock must come back under the same owner. Each acquisition has an owner id of its own',
   },
   {
     name: 'confirm may lower what a node has stored',
     flaw: 'confirm-may-lower',
     excuse:
-      'an attempt must confirm twice at one node, the lower token must be carried out last, and the next two attempts must meet there',
+      'an acquisition must confirm twice at one node, and the lower token must be carried out last. The next two acquisitions must meet there',
   },
 ];
 

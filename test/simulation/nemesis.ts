@@ -12,7 +12,7 @@ export interface Client {
   readonly connections: readonly Connection[];
 }
 
-/** Inflicts faults, and takes them away again in the end. */
+/** Inflicts faults, and ends them all in the calm phase. */
 export class Nemesis {
   readonly #machines: readonly Machine[];
   readonly #clients: readonly Client[];
@@ -34,7 +34,7 @@ export class Nemesis {
     this.#replaceClient = world.replaceClient;
   }
 
-  /** @returns whether it was possible, and within what the protocol assumes */
+  /** @returns false if the fault is impossible now, or breaks an assumption of the protocol */
   inflict(fault: Fault): boolean {
     const machine = this.#machines[fault.node];
     const client = this.#clients[fault.client];
@@ -69,8 +69,9 @@ export class Nemesis {
   }
 
   /**
-   * The protocol assumes that fewer than a majority of the nodes lose their memory at the same time, or that all come back
-   * while the wall clock is right. A client that reaches an old master in place of the node finds an old memory, too.
+   * False if the loss would break an assumption of the protocol. It assumes that fewer than a
+   * majority of the nodes are without memory at one time, or that the wall clock is right. A client
+   * that reaches an old master finds old data, too.
    */
   #mayLoseMemory(machine: Machine): boolean {
     if (this.#settings.losses === 'any') return true;
@@ -79,7 +80,7 @@ export class Nemesis {
     return forgetful.length + 1 < majorityOf(this.#machines.length);
   }
 
-  /** Old masters that are a majority among themselves would go on for ever without noticing. */
+  /** False if old masters would be a majority: they could serve for ever without noticing. */
   #mayHaveGhost(machine: Machine): boolean {
     const others = this.#machines.filter((one) => one !== machine && one.ghost);
     return others.length + 1 < majorityOf(this.#machines.length) && this.#mayLoseMemory(machine);

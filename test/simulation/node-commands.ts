@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import type { ModelCommand } from './node-model.ts';
 
-// Times are multiples of a unit that is far longer than a sequence takes, and what time is left is compared in units.
-// So both sides agree exactly, though the clock of a real server runs.
+// All times are multiples of a unit, which is far longer than a sequence takes. Remaining times are
+// compared in units. So both sides agree exactly, although the clock of a real server runs.
 export const UNIT_MS = 1_000_000;
 
 /** One step of a sequence, on node `at`. */
@@ -12,12 +12,15 @@ export type Step =
       readonly at: number;
       readonly members: string;
       readonly calls: readonly Call[];
-      /** Whether the node has reached `maxmemory`. */
+      /** True if the node has reached `maxmemory`. */
       readonly isFull: boolean;
     }
-  /** What the keys were made to expire, and waits of a quarantine, come this much nearer. */
+  /** The ends of keys, leases and recovery waits come this much nearer. */
   | { readonly do: 'wait'; readonly units: number }
-  /** A lease has ended early, a resource is forgotten, a line or the node's hash is evicted, or its storage version is another one. */
+  /**
+   * A lease ends early, a resource is forgotten, or a wait queue or the node's hash is evicted. Or
+   * the node has another storage version.
+   */
   | {
       readonly do: 'lose';
       readonly at: number;
@@ -25,9 +28,9 @@ export type Step =
       readonly resource: string;
     }
   | { readonly do: 'flush'; readonly at: number }
-  /** A master becomes a replica that can be written, and the other way round. */
+  /** A master becomes a replica that accepts writes, or the reverse. */
   | { readonly do: 'role'; readonly at: number }
-  /** The keys of one process are found by the other: another incarnation of the same data. */
+  /** The other process finds the keys of this one: another incarnation of the same data. */
   | { readonly do: 'move'; readonly from: number };
 
 interface Call {
@@ -59,7 +62,7 @@ const token = fc.oneof(
   fc.bigInt({ min: 1n, max: 2n ** 53n - 1n }).map(String),
 );
 const generation = fc.integer({ min: 1, max: 6 });
-/** The node's own incarnation, if its name begins so; whoever runs the command finds the rest. */
+/** The node's own incarnation, if its name begins so. The test that runs it adds the rest. */
 const ownLife = owner.map((name) => `life-${name}`);
 const longest = fc.integer({ min: 0, max: 6 }).map((units) => units * UNIT_MS);
 const life = fc.oneof(
@@ -84,10 +87,10 @@ const ticket = fc.oneof(
   fc.constant([]),
 );
 
-/** The node's name and those of all, as it is set up. */
+/** The name of the node and the names of all nodes, as at its setup. */
 const setUp = ['a', '["a","ü\u20ac"]'];
 
-// An admission names a process and an incarnation that may be there: mostly the right ones.
+// An admission names a process and an incarnation, mostly the present ones.
 const admit = fc
   .tuple(at, ownLife, generation, roster, token, longest, fc.constantFrom(0, 0, 0, 1, 2))
   .map(([historyOf, name, gen, told, floor, longestMs, quarantine]) => ({
@@ -180,7 +183,7 @@ const scriptOf = (calls: fc.Arbitrary<Call[]>): fc.Arbitrary<Step> =>
 const script = scriptOf(fc.array(call, { minLength: 1, maxLength: 3 }));
 const admission = scriptOf(admit.map((one) => [one]));
 
-// What the scripts have a straight line for, where it is alone and where there are several.
+// Commands for which the scripts have a fast path, alone and several at once.
 const oneOf = resource.map((name) => [name]);
 const usual = (names: fc.Arbitrary<string[]>): fc.Arbitrary<Call> =>
   fc.tuple(names, owner, ttl, fenceTtl).map(([all, ...values]) => ({
@@ -246,7 +249,7 @@ export const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 1, arbitrary: fc.record({ do: fc.constant('role' as const), at }) },
 );
 
-// Both processes are admitted first, else hardly a sequence would get as far as a token.
+// Both processes are admitted first. Otherwise few sequences would reach a token.
 export const opening: fc.Arbitrary<Step[]> = fc
   .tuple(roster, token, roster, token)
   .map(([rosterA, floorA, rosterB, floorB]) =>

@@ -1,14 +1,14 @@
 import type { NodeKeys } from '../../packages/lock/src/redis/node-keys.ts';
 import type { RedisProcess } from './redis-process.ts';
 
-/** What a node knows of a resource. */
+/** A node's record of a resource. */
 export interface Entry {
   readonly token: number | undefined;
-  /** Who has the lock, while that is not over. */
+  /** The holder, until its lease ends. */
   readonly owner: string | undefined;
-  /** 0 where nobody had it last. */
+  /** 0 if the lock was released or never held. */
   readonly endsMs: number;
-  /** Whether it says that somebody may wait. */
+  /** True if the record says that the resource may have waiters. */
   readonly isMarked: boolean;
 }
 
@@ -24,7 +24,7 @@ export function tokenText(token: number): string {
   return digits(token, TOKEN_DIGITS);
 }
 
-/** @param alsoOver whether the end of a lease does not matter */
+/** @param alsoOver true if an expired lease counts as well */
 export function entryOf(
   model: RedisProcess,
   [node, before]: NodeKeys,
@@ -56,7 +56,7 @@ export function write(
   model.setFields(node, { [line]: owner === undefined && !waits ? text : held });
 }
 
-/** The lock is free before its lease has ended. */
+/** Frees the lock before its lease ends. */
 export function free(model: RedisProcess, keys: NodeKeys, line: string): void {
   const { token, owner } = entryOf(model, keys, line, true);
   if (owner !== undefined) write(model, keys, line, { token, owner: undefined, endsMs: 0 });
@@ -66,7 +66,7 @@ export function forget(model: RedisProcess, keys: NodeKeys, line: string): void 
   for (const key of keys) model.deleteFields(key, [line]);
 }
 
-/** What a node knows of itself. */
+/** Fields in which a node describes itself. */
 const OWN = [
   'history',
   'gen',
@@ -84,7 +84,7 @@ const OWN = [
   'out_since',
 ];
 
-/** Whether this hash is older than any lease, which are `longestMs` at most, and than fences become. */
+/** True if this hash is older than `fenceTtlMs` and than the longest lease, `longestMs`. */
 export function mayTurn(
   model: RedisProcess,
   [node]: NodeKeys,
@@ -100,7 +100,7 @@ export function mayTurn(
   return ageMs > Math.max(fenceTtlMs, longestMs) && Math.abs(nowMs - turnedMs) > longestMs;
 }
 
-/** Begins a new hash where that may be, or there is none yet. */
+/** Begins a new hash if the present one is old enough, or if there is none. */
 export function turnOver(
   model: RedisProcess,
   keys: NodeKeys,

@@ -10,7 +10,7 @@ interface Place {
   readonly isCalled: boolean;
 }
 
-/** Budgets of one script; see line.lua. */
+/** Budgets of one script, see line.lua. */
 const VANISHED_MAX = 500;
 const CALL_LINES_MAX = 1_000;
 const LINE_TURNS = 5;
@@ -34,7 +34,7 @@ export function firstIn(model: RedisProcess, line: string): string | undefined {
   return undefined;
 }
 
-/** @param told the owner who hears of it otherwise */
+/** Calls waiters. The owner in the last argument gets no message: it is notified otherwise. */
 export function callAll(
   model: RedisProcess,
   keys: NodeKeys,
@@ -61,7 +61,10 @@ function call(model: RedisProcess, keys: NodeKeys, waiter: string, told?: string
 
 const LOOKED_AT_MAX = 64;
 
-/** How many at the head of the line are of this family, and did not come too long after others; and whether others wait: 1 or 0. */
+/**
+ * Counts the waiters of one process at the head of the queue. It stops at waiters that came too
+ * long after the first other one. The second number is 1 if others wait, and 0 otherwise.
+ */
 export function followers(
   model: RedisProcess,
   line: string,
@@ -78,7 +81,7 @@ export function followers(
   return [count, firstOther === null ? 0 : 1];
 }
 
-/** @param ticket score, channel and turn, as in the arguments of ACQUIRE */
+/** @param ticket score, channel and grace period, as in the arguments of ACQUIRE */
 export function standInLine(
   model: RedisProcess,
   keys: NodeKeys,
@@ -98,7 +101,7 @@ export function standInLine(
   model.set(waiter, JSON.stringify([owner, channel, until, ...lines]), Number(turn));
 }
 
-/** @returns false if the waiter must stand in line */
+/** @returns false if the waiter must enqueue */
 export function renew(model: RedisProcess, waiter: string, turn: string): boolean {
   const place = placeOf(model, waiter);
   if (!place || place.untilMs < Math.floor(model.nowMs)) return false;

@@ -32,7 +32,7 @@ async function ownHistory(client: Redis): Promise<string> {
   return /^master_replid:(\w+)/m.exec(await client.info())?.[1] ?? '';
 }
 
-/** The real servers and the models, under key names that no other sequence has. */
+/** The real servers and the models, under a key prefix of their own. */
 class Pair {
   readonly #prefix = `{${randomUUID()}}:`;
   readonly #ownKeys: NodeKeys = nodeKeys(this.#prefix);
@@ -44,7 +44,7 @@ class Pair {
       case 'script':
         return this.#run(one);
       case 'wait':
-        // The real clock has moved on a little besides.
+        // The real clock has also moved a little.
         this.#nowMs += one.units * UNIT_MS + 1;
         await Promise.all(clients.map((client) => this.#age(client, one.units * UNIT_MS)));
         return;
@@ -61,7 +61,7 @@ class Pair {
     }
   }
 
-  /** Every key with its value and what time it has left. */
+  /** Compares every key, with its value and its remaining time. */
   async agree(): Promise<void> {
     for (const [where, client] of clients.entries()) {
       expect(this.#modelKeys(where)).toEqual(await this.#realKeys(client));
@@ -75,7 +75,7 @@ class Pair {
     }
   }
 
-  /** A replica of nobody who is there keeps its data. Promoted, it begins a new history. */
+  /** A replica without a reachable master keeps its data. A promotion begins a new history. */
   async #changeRole(at: number): Promise<void> {
     const { role, data } = this.#modelAt(at);
     if (role === 'master') {
@@ -114,7 +114,7 @@ class Pair {
   }
 
   async #run({ at: where, members, calls, isFull }: Step & { do: 'script' }): Promise<void> {
-    // As a real clock does: two lives that begin under one name are told apart by their times.
+    // The clock advances, like a real one. Incarnations of one name differ in their times.
     this.#nowMs += 0.001;
     const client = clientAt(where);
     const [nodeKey] = this.#ownKeys;
@@ -215,7 +215,7 @@ class Pair {
     return found;
   }
 
-  /** Or a waiter: what expires. */
+  /** True for a wait queue or a waiter: these keys expire. */
   #isLine(name: string): boolean {
     return !this.#ownKeys.includes(name);
   }
@@ -241,7 +241,7 @@ async function timeMs(client: Redis): Promise<number> {
   return Number(seconds) * 1_000 + Number(microseconds) / 1_000;
 }
 
-/** Where the list of a waiter says until when it need not stand in its lines anew. */
+/** Index of the time in a waiter's list until which the waiter need not enqueue again. */
 const UNTIL_AT = 2;
 
 function placeInUnits(place: readonly string[], nowMs: number): readonly unknown[] {
@@ -254,13 +254,13 @@ async function agePlace(client: Redis, waiter: string, ms: number): Promise<void
 }
 
 const TIMES: ReadonlySet<string> = new Set(['out_since', 'opened', 'turned']);
-/** An entry of a ledger whose lock was taken. */
+/** The end of the lease in a record whose lock was taken. */
 const HELD = /^(\d{15})(?=[ +]\d{16} )/;
 
-/** Not of what has never been, nor a mark. */
+/** False for 0: the event never happened, or the lock is free. */
 const isTime = (value: string): boolean => Number(value) > 0;
 
-/** A field of a hash, as if it had been written so much earlier; its clock has moved on a little, as the model's. */
+/** A field of a hash, as if written `ms` earlier. As in the model, the clock moves 1 ms more. */
 function aged(field: string, value: string, ms: number): string {
   if (field === 'out_since') return String(Number(value) - ms);
   if (TIMES.has(field) && isTime(value)) return String(Number(value) - ms - 1);
@@ -275,12 +275,12 @@ function clientAt(where: number): Redis {
   return client;
 }
 
-/** Redis answers negative numbers for keys that do not expire or do not exist. */
+/** Keeps negative numbers: Redis' reply for keys that do not expire or do not exist. */
 function units(remainingMs: number): number {
   return remainingMs < 0 ? remainingMs : wholeUnits(remainingMs);
 }
 
-/** Zero is never negative zero, which `toEqual` tells apart. */
+/** Adds 0, because `toEqual` distinguishes negative zero from zero. */
 function wholeUnits(ms: number): number {
   return Math.round(ms / UNIT_MS) + 0;
 }
@@ -296,14 +296,14 @@ function withTimesInUnits(fields: Record<string, string>, nowMs: number): Record
   return Object.fromEntries(told);
 }
 
-/** An incarnation's name ends with the time at which it began, and the two sides have clocks of their own. */
+/** Removes the start times at the ends of incarnations: each side has a clock of its own. */
 function withoutTimes(reply: Reply): Reply {
   return reply.map((part) =>
     typeof part === 'string' ? part.replace(/\.\d{10}\.\d+/g, '') : part,
   );
 }
 
-/** Of a script that failed, the error. */
+/** The replies of a script. If it failed, the error is the only one. */
 function repliesOf(run: () => readonly Reply[]): readonly Reply[] {
   try {
     return run();
@@ -316,7 +316,7 @@ function raise(error: Error): never {
   throw error;
 }
 
-/** A server adds to the error of a full memory where in the script that was. */
+/** Removes the position in the script, which a server adds to the error of a full memory. */
 function withoutPlace(reply: Reply): Reply {
   const [answer, message] = reply;
   const isFull = answer === 'error' && String(message).includes('OOM command not allowed');

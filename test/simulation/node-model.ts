@@ -7,10 +7,12 @@ import { type Entry, entryOf, mayTurn, tokenText, turnOver, write } from './node
 import { callAll, firstIn, followers, renew, standInLine } from './node-line.ts';
 import { MemoryFullError, RedisProcess } from './redis-process.ts';
 
-/** What a command answers; where that is a vote, the voter's generation, incarnation and roster, as one text, are a part of it. */
+/**
+ * Reply to a command. A vote includes the voter's generation, incarnation and roster, as one text.
+ */
 export type Reply = (string | number)[];
 
-/** @param own the keys of the call: the line of each resource, and those of who waits */
+/** @param own the keys of the call: the queue of each resource, and the waiters */
 type Body = (
   model: RedisProcess,
   keys: NodeKeys,
@@ -52,7 +54,7 @@ function otherVersion(model: RedisProcess, nodeKey: string, members: string): Re
   return version === /^\d+/.exec(members)?.[0] ? null : ['wrong-version', version];
 }
 
-/** Why this process is no node for a client with these members; null where it is one. */
+/** The reason why this process is no node for a client with these members, or null. */
 function mismatch(model: RedisProcess, nodeKey: string, members: string): Reply | null {
   const field = (name: string): string | undefined => model.field(nodeKey, name);
   if (model.role !== 'master' && !model.has('replica-votes')) return ['not-master', model.role];
@@ -108,7 +110,7 @@ function noteRoster(
   model.setFields(nodeKey, { roster: vote[2], vote: vote.join(' '), members, name, names });
 }
 
-/** @param ends when the locks of these lines are free again */
+/** @param ends by queue, the time at which the lock is free again */
 function grant(
   model: RedisProcess,
   keys: NodeKeys,
@@ -223,12 +225,15 @@ const stand: Body = (model, keys, own, values, members) => {
   return held(model, obstaclesMs);
 };
 
-/** @param obstaclesMs how long each of them takes */
+/** @param obstaclesMs the remaining time of each obstacle */
 function held(model: RedisProcess, obstaclesMs: readonly number[]): Reply {
   return ['held', Math.max(...obstaclesMs), String(Math.floor(model.nowMs))];
 }
 
-/** Notes for these lines, which nobody but one owner holds, a number that no token which was given for them is above. */
+/**
+ * Records a number for these resources. No token that was issued for them is greater. Their locks
+ * are free, or one owner holds them.
+ */
 function noteNumber(
   model: RedisProcess,
   keys: NodeKeys,
@@ -406,20 +411,20 @@ const bodies: Readonly<Record<Exclude<CommandName, 'status'>, Body>> = {
   retire,
 };
 
-/** A command that the model knows: `status` only tells, and of a real server. */
+/** A command that the model knows. `status` is missing: it only describes a real server. */
 export type ModelCommand = keyof typeof bodies;
 
-/** One call, as a script finds it among its keys and arguments. */
+/** One call, as a script reads it from its keys and arguments. */
 export interface ModelCall {
   readonly command: ModelCommand;
   readonly keys: readonly string[];
   readonly values: readonly string[];
 }
 
-/** How many keys of the node's own come before those of the calls. */
+/** Number of the node's own keys, which come before those of the calls. */
 const OWN_KEYS = 2;
 
-/** The calls that a request to run a script carries, as `alone.lua` or `calls.lua` finds them. */
+/** The calls of a script request, as `alone.lua` or `calls.lua` reads them. */
 export function callsIn(
   keyCount: number,
   keysAndArguments: readonly (string | number)[],
@@ -443,10 +448,10 @@ function isKnown(command: string): command is ModelCommand {
   return command in bodies;
 }
 
-/** How many parts of a reply come before the voter. */
+/** Number of the parts of a reply before the voter. */
 const VOTES: Readonly<Record<string, number>> = { granted: 2, extended: 1, 'not-held': 2 };
 
-/** What a script answers, as `calls.lua` and `alone.lua` write it. */
+/** The reply of a script, as `calls.lua` and `alone.lua` write it. */
 export function written(replies: readonly Reply[]): string {
   const voters: (string | number)[] = [];
   const placeOf = (voter: string | number): number => {
@@ -461,7 +466,7 @@ export function written(replies: readonly Reply[]): string {
   return [JSON.stringify(parts), ...voters].join('\n');
 }
 
-/** The replies that a script has written. */
+/** Reads the replies that a script has written. */
 export function repliesIn(answer: string): readonly Reply[] {
   const [told = '', ...voters] = answer.split('\n');
   const replies: Reply[] = told.startsWith('[')
@@ -474,12 +479,12 @@ export function repliesIn(answer: string): readonly Reply[] {
   });
 }
 
-/** A Redis process that runs the lock's scripts: the Lua in TypeScript, statement by statement. */
+/** A Redis process that runs the lock's scripts, translated from Lua statement by statement. */
 export class NodeModel extends RedisProcess {
   alive = true;
   readonly #scripts = new Set<string>();
 
-  /** @throws an `Error` that begins with NOSCRIPT, as Redis answers for a script that it has not seen */
+  /** @throws an `Error` that begins with NOSCRIPT, like Redis' reply for an unknown script */
   evalsha(sha1: string, keyCount: number, keysAndArguments: readonly (string | number)[]): Reply[] {
     if (!this.#scripts.has(sha1)) throw new Error('NOSCRIPT No matching script. Please use EVAL.');
     return this.#run({ sha1 }, keyCount, keysAndArguments);
@@ -509,7 +514,7 @@ export class NodeModel extends RedisProcess {
         try {
           return this.#carryOut(call, [node, before], members);
         } catch (error) {
-          // In a script of its own, it is the error of the script.
+          // If the script has one call only, its error is the error of the script.
           if (calls.length === 1 || !(error instanceof MemoryFullError)) throw error;
           return ['error', error.message];
         }
@@ -519,7 +524,7 @@ export class NodeModel extends RedisProcess {
     }
   }
 
-  /** Runs a command, and runs it again if it was refused because memory is full and there is room now. */
+  /** Runs a command. If memory is full, makes room if it can, and runs the command again. */
   #carryOut({ command, keys, values }: ModelCall, nodeKeys: NodeKeys, members: string): Reply {
     const run = (): Reply => bodies[command](this, nodeKeys, keys, values, members);
     try {

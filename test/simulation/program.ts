@@ -5,20 +5,23 @@ import type { Computer } from './computer.ts';
 import type { Acquisition } from './history.ts';
 import type { Random } from './random.ts';
 
-/** What a client's program knows of the world it runs in. */
+/** The part of the world that a client's program knows. */
 export interface Surroundings {
   readonly resources: readonly string[];
   readonly maxTtlMs: number;
-  /** True once all faults are over: whoever tries must succeed within `waitMs`. */
+  /** True once all faults are over. Then each acquisition must succeed within `waitMs`. */
   isCalm(): boolean;
   readonly waitMs: number;
   acquired(acquisition: Acquisition): void;
-  /** @param beganMs when the extension was asked for */
+  /** @param beganMs the time at which the extension was requested */
   extended(acquisition: Acquisition, beganMs: number, endsMs: number): void;
   violated(what: string): void;
 }
 
-/** What the program of one client does for ever: take a lock, hold it for a while, perhaps extend it, give it up or not. */
+/**
+ * The endless program of one client: takes a lock, holds it for a while, and perhaps extends it.
+ * It mostly releases the lock, and sometimes lets the lease expire.
+ */
 export async function runProgram(
   computer: Computer,
   redlock: Redlock,
@@ -55,7 +58,10 @@ interface Keeping {
   readonly world: Surroundings;
 }
 
-/** Extends a lease now and then: as its holder, or by its owner id, as another process does, which does not know when it is over. */
+/**
+ * Extends a lease now and then. It does so as the holder, or by the owner id. The latter is the way
+ * of another process, which does not know when the lease ends.
+ */
 async function keep(
   computer: Computer,
   redlock: Redlock,
@@ -105,7 +111,7 @@ async function acquire(
     checkValidity(computer, lease, ttlMs, world);
     const { token } = lease;
     const remainingMs = lease.remainingMs();
-    // One that was stopped just now has a lease that was over before it could rely on it.
+    // After a pause, the lease may be over before its holder could rely on it.
     const endsMs = remainingMs > 0 ? computer.trueAfter(remainingMs) : beganMs;
     const acquisition = { client: computer.name, resources, token, beganMs, returnedMs, endsMs };
     world.acquired(acquisition);
@@ -117,8 +123,8 @@ async function acquire(
 }
 
 /**
- * Invariant: a lease is never said to last longer than its TTL from when it was last asked for. It is not over when it is
- * returned, unless the process was stopped just then.
+ * Invariant: a lease never claims to last longer than its TTL, counted from its last request. It is
+ * valid when it is returned, unless the process was paused just then.
  */
 function checkValidity(computer: Computer, lease: Lease, ttlMs: number, world: Surroundings): void {
   const remainingMs = lease.remainingMs();

@@ -1,4 +1,7 @@
-/** Chance from a seed: the same seed and purpose give the same numbers, whatever other purposes have drawn. */
+/**
+ * Random numbers from a seed. The same seed and purpose give the same numbers, independently of
+ * the draws for other purposes.
+ */
 export class Random {
   #a: number;
   #b: number;
@@ -6,7 +9,7 @@ export class Random {
   #counter = 1;
 
   constructor(seed: number, purpose: string) {
-    // FNV-1a spreads seed and purpose; the generator is Chris Doty-Humphrey's sfc32.
+    // FNV-1a hashes seed and purpose. The generator is Chris Doty-Humphrey's sfc32.
     let hash = 0x811c9dc5;
     for (const character of `${seed}/${purpose}`) {
       hash = Math.imul(hash ^ (character.codePointAt(0) ?? 0), 0x01000193);

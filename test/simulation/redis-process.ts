@@ -1,4 +1,4 @@
-/** A protective step that a mutant leaves out, to see whether the simulation notices. */
+/** A protective step that a mutant leaves out. The simulation should notice. */
 export type NodeFlaw =
   | 'confirm-without-lock'
   | 'confirm-may-lower'
@@ -25,13 +25,13 @@ interface Value {
   readonly expiresAtMs: number;
 }
 
-/** A sorted set. */
+/** A wait queue: a sorted set. */
 interface Line {
   readonly scores: ReadonlyMap<string, number>;
   readonly expiresAtMs: number;
 }
 
-/** The keys of one node: what a snapshot saves and a replica copies. */
+/** The keys of one node. A snapshot saves them, and a replica copies them. */
 export class NodeData {
   readonly hashes: Map<string, Map<string, string>> = new Map();
   readonly lists: Map<string, Value> = new Map();
@@ -63,15 +63,15 @@ export class MemoryFullError extends Error {
 
 /** One Redis process: its keys, its clock and its name. */
 export class RedisProcess {
-  /** Work on waiters other than the callers: all calls of one script share two budgets. */
+  /** Work on other waiters than the callers. All calls of one script share these two budgets. */
   spent = { vanished: 0, callLines: 0 };
   readonly data: NodeData;
-  /** Whether the first write of a script is refused, unless it needs no memory. */
+  /** True if the first write of a script is refused, unless it needs no memory. */
   isFull = false;
-  /** False while a script runs that has not written. */
+  /** False while a script runs that has not written yet. */
   protected hasWritten = true;
   onPublish: ((channel: string, message: string) => void) | null = null;
-  /** Replication history, as `own_history` of the script makes it of a master. A replica has its master's. */
+  /** Replication history, as `own_history` of the script reads it. A replica has its master's. */
   readonly history: string;
   role: 'master' | 'slave' = 'master';
   readonly #clockMs: () => number;
@@ -108,7 +108,7 @@ export class RedisProcess {
     this.data.hashes.set(key, hash);
   }
 
-  /** A write that needs no memory: nothing that follows it is refused. */
+  /** A write that needs no memory. No later write of the script is refused. */
   writeThoughFull(): void {
     this.hasWritten = true;
   }
@@ -119,7 +119,7 @@ export class RedisProcess {
     if (this.data.hashes.get(key)?.size === 0) this.data.hashes.delete(key);
   }
 
-  /** A hash takes the place of another, or nothing does. */
+  /** Moves a hash. If there is none, the target is deleted. */
   rename(key: string, to: string): void {
     this.writeThoughFull();
     const hash = this.data.hashes.get(key);
@@ -142,7 +142,7 @@ export class RedisProcess {
     this.data.lists.set(key, { value, expiresAtMs: this.nowMs + ttlMs });
   }
 
-  /** Adds an element to a list, which expires when it would have. */
+  /** Adds an element to a list and keeps its expiry. */
   push(key: string, element: string): void {
     this.#take();
     const found = this.data.lists.get(key);
@@ -176,7 +176,7 @@ export class RedisProcess {
     return this.data.lines.get(key)?.scores.get(member) ?? 0;
   }
 
-  /** Adds it with this score; the set then lasts at least `ttlMs`. */
+  /** Adds a member with a score. The set then lasts at least `ttlMs`. */
   stand(key: string, member: string, score: number, ttlMs: number): void {
     this.#take();
     const left = this.pttl(key);
@@ -207,7 +207,7 @@ export class RedisProcess {
     this.hasWritten = true;
   }
 
-  /** Whoever listens now is told. */
+  /** Delivers a message to the present subscribers. */
   publish(channel: string, message: string): void {
     this.onPublish?.(channel, message);
   }

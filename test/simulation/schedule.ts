@@ -4,7 +4,7 @@ interface Entry {
   readonly run: () => void | Promise<void>;
 }
 
-/** What is to happen, by virtual time; at the same time in the order in which it was planned. A binary heap. */
+/** Queue of events by virtual time, then in the order in which they were planned. A binary heap. */
 export class Schedule {
   readonly #heap: Entry[] = [];
   #nowMs = 0;
@@ -28,13 +28,13 @@ export class Schedule {
     heap[place] = entry;
   }
 
-  /** Lets the next thing happen; false where there is none. */
+  /** Runs the next event. Returns false if there is none. */
   async step(): Promise<boolean> {
     const next = this.#take();
     if (!next) return false;
     this.#nowMs = next.atMs;
     const going = next.run();
-    // Awaiting nothing would cost a turn for each of the many things in which no client takes part.
+    // Many events involve no client. An `await` would cost each of them a turn of promises.
     if (going !== undefined) await going;
     return true;
   }
@@ -64,8 +64,8 @@ function isBefore(a: Entry, b: Entry): boolean {
 }
 
 /**
- * Resolves when all promises that can be settled have been: Node runs a tick that was asked for in a promise's reaction
- * only once no reaction is left. It lets no real time and no real event in.
+ * Resolves when all promises have settled that can settle now. Node runs a tick that a promise's
+ * reaction requested only after the last reaction. No real time passes, and no real event happens.
  */
 export function settled(): Promise<void> {
   return new Promise((resolve) => process.nextTick(resolve));

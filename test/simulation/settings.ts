@@ -1,38 +1,47 @@
 import type { Random } from './random.ts';
 
-/** What kind of world it is. */
+/** The kind of a world. */
 export interface Settings {
   readonly nodeCount: number;
   readonly clientCount: number;
-  /** How many in one client take locks at the same time. */
+  /** Number of concurrent programs in one client. */
   readonly workerCount: number;
   readonly resourceCount: number;
   readonly maxTtlMs: number;
   readonly fenceTtlMs: number;
   /**
-   * `few`: fewer than a majority of the nodes are without memory at one time, and wall clocks jump at will: nothing may rest
-   * on them. `any`: any number of nodes loses its memory; they begin again together once all answer, with the wall clock as seed,
-   * which therefore must be right.
+   * `few`: fewer than a majority of the nodes are without memory at one time. Wall clocks jump at
+   * will, so nothing may depend on them.
+   *
+   * `any`: any number of nodes loses its memory. Once all answer, they begin again together, with
+   * tokens from the wall clock. So the wall clock must be right.
    */
   readonly losses: 'few' | 'any';
-  /** Nodes are declared `durable`, rightly or not: they are readmitted at once, and tokens must not rest on the delay. */
+  /**
+   * Nodes are declared `durable`, rightly or wrongly. They are readmitted at once, so tokens must
+   * not depend on the recovery wait.
+   */
   readonly durable: boolean;
   readonly firstToken: bigint | null;
-  /** Whether nothing happens to the nodes: then no two may hold a lease at once, whatever clients and networks do. */
+  /**
+   * True if no fault changes the data of a node. Then no two clients may hold valid leases at once,
+   * whatever happens to clients and networks.
+   */
   readonly areNodesSound: boolean;
   /**
-   * Whether nodes lose their memory only in ways that they wait for: by a restart or a flush, fewer than a majority at a time,
-   * under clocks that do not jump. No two may hold a lease at once then either.
+   * True if a recovery wait covers every loss of memory: a restart, a flush, or an eviction of the
+   * node's hash. Then clocks of nodes do not jump, and fewer than a majority are without memory at
+   * one time. No two clients may hold valid leases at once then either.
    */
   readonly areLossesWaitedFor: boolean;
-  /** Whether one more client is configured with some of the nodes only. */
+  /** True if one more client is configured with only some of the nodes. */
   readonly hasStranger: boolean;
   readonly resends: boolean;
   readonly delayChance: number;
   readonly delayMaxMs: number;
   readonly pauseChance: number;
   readonly faultCount: number;
-  /** When the faults end and everything is well again. */
+  /** The time at which all faults end. */
   readonly calmAtMs: number;
 }
 

@@ -4,14 +4,14 @@ const RUNS_MAX = 300;
 const LINES_MAX = 80;
 const LINES_AFTER_PEACE = 20;
 
-/** The fewest faults found with which a world is still violated, and what happened in it. */
+/** The smallest set of faults found that still violates an invariant, with its trace. */
 export interface Minimal {
   readonly without: ReadonlySet<number>;
   readonly outcome: Outcome;
   readonly trace: readonly string[];
 }
 
-/** Leaves out faults, many at once and then single ones, as long as something is violated. */
+/** Leaves out faults, first many at once and then single ones, while a violation remains. */
 export async function shrink(first: Outcome, options: RunOptions): Promise<Minimal> {
   let without: ReadonlySet<number> = options.without ?? new Set();
   let runs = 0;
@@ -28,7 +28,7 @@ export async function shrink(first: Outcome, options: RunOptions): Promise<Minim
   return replay(first.seed, { ...options, without });
 }
 
-/** Lives through a world once more and takes down what happens. */
+/** Runs a world once more and records its trace. */
 export async function replay(seed: number, options: RunOptions): Promise<Minimal> {
   const lines: string[] = [];
   const trace = (line: string): void => void lines.push(line);
@@ -37,8 +37,8 @@ export async function replay(seed: number, options: RunOptions): Promise<Minimal
 }
 
 /**
- * What led to the violation is mostly in the last lines that are not about giving up or waiting; where nobody recovers, in
- * the last ones before all was well.
+ * Keeps the lines that probably explain the violation: the last ones without releases and refusals.
+ * If the clients did not recover, the last lines before the end of all faults explain more.
  */
 function trim(lines: readonly string[]): readonly string[] {
   const noise = /: (late )?release | = (NOSCRIPT|held)| save node/;

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { explore } from './exploration.ts';
 import { type Outcome, simulate } from './world.ts';
 
-// The worlds of a run are always the same ones, so that a failure stays; `npm run simulate` lives through others.
+// Each run has the same worlds, so a failure is repeatable. `npm run simulate` runs other ones.
 const FIRST_SEED = 20_251_121;
 const SEEDS = Number(process.env.FENCED_SEEDS ?? 600);
 const REPEATED = Math.ceil(SEEDS / 60);

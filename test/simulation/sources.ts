@@ -1,17 +1,17 @@
 import assert from 'node:assert/strict';
 import { registerHooks } from 'node:module';
 
-/** A step of the client's code that is replaced: a mutant. */
+/** A mutant: replaces a step of the client's code. */
 export interface Patch {
-  /** What the file's address ends with. */
+  /** The end of the file's URL. */
   readonly file: string;
-  /** Each text is there exactly once. */
+  /** Each `before` occurs exactly once in the file. */
   readonly replace: readonly (readonly [before: string, after: string])[];
 }
 
 /**
- * Lets Node run the client's sources as they are written, with a patch where there is one: they name each other as they
- * are called once compiled. To be called before they are imported.
+ * Lets Node run the client's sources without compiling them, with a patch if there is one. They
+ * import each other by the names of the compiled files. Call this before you import them.
  */
 export function runFromSources(patch: Patch | null): void {
   registerHooks({
@@ -28,7 +28,7 @@ export function runFromSources(patch: Patch | null): void {
   });
 }
 
-/** @throws Error where a text to be replaced is not there exactly once */
+/** @throws Error if a text to be replaced does not occur exactly once */
 export function patched(source: string, { file, replace }: Patch): string {
   return replace.reduce((text, [before, after]) => {
     assert.equal(text.split(before).length, 2, `not exactly once in ${file}: ${before}`);

@@ -13,10 +13,10 @@ import { Schedule } from './schedule.ts';
 import { type Settings, settingsFor } from './settings.ts';
 
 export interface RunOptions {
-  /** Places of faults in the plan that are left out. */
+  /** Indexes of the planned faults that are left out. */
   readonly without?: ReadonlySet<number>;
   readonly flaws?: ReadonlySet<NodeFlaw>;
-  /** Takes down what happens. */
+  /** Receives each line of the trace. */
   readonly trace?: (line: string) => void;
 }
 
@@ -26,14 +26,17 @@ export interface Outcome {
   readonly steps: number;
   readonly acquisitions: number;
   readonly admissions: number;
-  /** How often a node held a lease again that it had lost. */
+  /** Number of lost leases that were written back to a node. */
   readonly writeBacks: number;
   readonly faultCount: number;
-  /** Virtual milliseconds from the end of the faults until every client had acquired again and every node voted. */
+  /**
+   * Virtual milliseconds from the end of the faults until recovery: every client has acquired
+   * again, and every node votes.
+   */
   readonly recoveryMs: number;
 }
 
-/** Lives through the world of a seed: the same seed, the same history. */
+/** Runs the world of a seed. The same seed gives the same history. */
 export function simulate(seed: number, options: RunOptions = {}): Promise<Outcome> {
   return new World(seed, options).live();
 }
@@ -48,9 +51,9 @@ class World {
   readonly #machines: readonly Machine[];
   readonly #clients: Client[];
   readonly #nemesis: Nemesis;
-  /** Of every client that ever was. */
+  /** The lock services of all clients, replaced ones too. */
   readonly #redlocks: Redlock[] = [];
-  /** Places of the clients that have not acquired since the faults ended. */
+  /** Indexes of the clients that have not acquired since the faults ended. */
   readonly #waiting: Set<number>;
   #stranger: Client | null = null;
   #violation: string | null = null;
@@ -90,7 +93,8 @@ class World {
       return await this.#live();
     } finally {
       process.off('unhandledRejection', crashed);
-      // Promises that settle within a world let nothing else in: messages, and the freeing of what signals refer to.
+      // Within a world, only promises settle. Real events get their turn here: messages between
+      // threads, and the freeing of objects that signals refer to.
       await new Promise(setImmediate);
     }
   }
@@ -123,7 +127,8 @@ class World {
     };
     this.#isOver = true;
     for (const { computer } of this.#clients) computer.kill();
-    // Node keeps what waits for a signal for ever. Nothing moves any more, so nobody waits for these.
+    // Node keeps objects that wait for a signal for ever. The world has ended, so nothing awaits
+    // these calls.
     for (const redlock of this.#redlocks) void redlock.close();
     return outcome;
   }
@@ -181,7 +186,7 @@ class World {
     if (this.#isCalm && acquisition.beganMs >= this.#settings.calmAtMs && place !== 'stranger') {
       this.#waiting.delete(place);
     }
-    // Only now: nodes that belong to nobody yet would be the stranger's.
+    // Not earlier: nodes that are not set up yet would become the stranger's.
     if (this.#settings.hasStranger) this.#stranger ??= this.#startClient('stranger');
   }
 
@@ -193,7 +198,7 @@ class World {
     this.#log(() => {
       const told = answer instanceof Error ? answer.message.split(' ')[0] : answer.join(' ');
       const resources = call.keys.filter((key) => key.includes('line:'));
-      // Digests and prefixes are the same all over; what they are says nothing.
+      // Digests and prefixes are the same everywhere, and say nothing.
       const asked = [...resources, ...call.values]
         .map((value) => value.replace(/^[0-9a-f]{40}$/, '#').replace('{fenced}:line:', ''))
         .join(' ');
@@ -204,7 +209,10 @@ class World {
     });
   }
 
-  /** Quarantine, what is left of a lease, lost time of clocks that went back, and some rounds of requests. */
+  /**
+   * Upper bound for a recovery: the recovery wait, the rest of a lease, the jumps of clocks that
+   * went back, and some rounds of requests.
+   */
   #recoveryMaxMs(): number {
     const backMs = this.#faults
       .filter(({ kind }) => kind === 'leap-back')
@@ -238,7 +246,7 @@ class World {
   }
 }
 
-/** Only what is written back names the incarnation that is to have it. */
+/** True for a KEEP that names an incarnation, which only a write-back does. */
 function isWriteBack({ command, values }: ModelCall): boolean {
   return command === 'keep' && values.length > 4;
 }
