@@ -2,7 +2,6 @@ import { randomUUID } from 'node:crypto';
 import { Redlock, type RedlockConfig, type Runtime } from '@fenced/lock';
 import { type LocalRedisNode, startLocalRedis, TcpProxy } from '@fenced/testbed';
 import { Redis, type RedisOptions } from 'ioredis';
-import { firstNodeOf } from '../../../packages/lock/src/core/preferred-majority.js';
 import { Ledger } from './ledger.js';
 import { until } from './redlock-nodes.js';
 
@@ -110,7 +109,7 @@ export class LockWorld implements AsyncDisposable {
    */
   async busy(options: SideOptions = {}): Promise<Side> {
     const side = await this.connected(options);
-    const resource = resourceAtFirst(this.servers.length);
+    const resource = randomUUID();
     for (;;) {
       const before = await this.scripts();
       await (await side.lock.acquire(resource, { ttlMs: 1_000 })).release();
@@ -202,14 +201,6 @@ export class LockWorld implements AsyncDisposable {
       this.admins.map((node) => node.hexists(this.keyPrefix + key, field)),
     );
     return known.reduce((sum, exists) => sum + exists, 0);
-  }
-}
-
-/** A random resource whose preferred majority are the first nodes by name. */
-export function resourceAtFirst(nodeCount: number): string {
-  for (;;) {
-    const resource = randomUUID();
-    if (firstNodeOf(resource, nodeCount) === 0) return resource;
   }
 }
 

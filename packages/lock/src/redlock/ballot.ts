@@ -46,7 +46,7 @@ export class Ballot {
     this.broadcast = nodes.broadcast(limitMs);
     this.broadcast.onAnswer = (index, vote, elapsedMs) => this.#note(index, vote, elapsedMs);
     this.#ignoreAbort = onAbort(signal, () => this.broadcast.wake());
-    const chosen = preferred.choose(ownership.resources[0] ?? '', this.#startedMs);
+    const chosen = preferred.choose(this.#startedMs);
     // A queued waiter also asks all nodes that have its position.
     const first =
       ownership.asked.length === 0 ? chosen : [...new Set([...ownership.asked, ...chosen])];
