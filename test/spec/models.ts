@@ -1,4 +1,4 @@
-/** What TLC found. `steps` counts the states of the shortest counterexample. */
+/** The finding of TLC. `steps` counts the states of the shortest counterexample. */
 export type Verdict =
   | { readonly holds: true; readonly states: number }
   | { readonly holds: false; readonly property: string; readonly steps: number };
