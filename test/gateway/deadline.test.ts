@@ -154,19 +154,17 @@ test.each([
   const path = `/v1/${kind}/nothing/${kind}`;
   expect((await fetch(gateway.url + path)).status).toBe(404);
   theOnly(proxies[name]).hold('toClient');
-  // The look at what is there stalls; a write with a condition cannot do without.
-  const headers = {
-    'Content-Type': 'application/json',
-    'Fencing-Token': '1',
-    'If-None-Match': '*',
-  };
-  for (const answer of [
-    await fetch(gateway.url + path, { method: 'PUT', headers, body: '1' }),
-    await fetch(gateway.url + path),
-    await fetch(`${gateway.url}/v1/ratchets/${kind === 'objects' ? 's3' : kind}/nothing/${kind}`),
-  ])
+  const reads = [path, `/v1/ratchets/${kind === 'objects' ? 's3' : kind}/nothing/${kind}`];
+  const answers = await Promise.all(reads.map((read) => fetch(gateway.url + read)));
+  // A conditional write of an object reads first. That of a record is one statement, which may have
+  // been applied: see above.
+  if (kind === 'objects') {
+    const headers = { 'Fencing-Token': '1', 'If-None-Match': '*' };
+    answers.push(await fetch(gateway.url + path, { method: 'PUT', headers, body: '1' }));
+  }
+  for (const answer of answers)
     expect(await problemOf(answer)).toMatchObject({ type: 'urn:fenced:problem:unavailable' });
-  for (const { durationMs } of await logged(gateway, 503, 3))
+  for (const { durationMs } of await logged(gateway, 503, answers.length))
     expect(durationMs).toBeLessThan(STORE_TIMEOUT_MS + 2_000);
   theOnly(proxies[name]).heal();
   expect((await fetch(other.url + path)).status).toBe(404);
