@@ -13,9 +13,8 @@ const USAGE = `npm run prose -- [PATH]…
 Reads Markdown and the comments of TypeScript, Lua and SQL. Lists long sentences, phrases that
 prose.json bans, and comment lines that are too wide. CONTRIBUTING.md has the rules.
 
-  PATH   lists all findings of files whose paths begin so
+  PATH   lists the findings of files whose paths begin so, in place of all
 
-Without PATH, lists the findings of areas that have more of them than prose.json allows.
 Exit code: 0 nothing is listed; 1 otherwise.`;
 
 interface Finding {
@@ -33,7 +32,7 @@ const paths = readCommandLine(USAGE, () => parseArgs({ allowPositionals: true })
 const findings = globSync('**/*.{md,ts,lua,sql}', { exclude: config.exclude })
   .sort()
   .flatMap(findingsOf);
-const listed = paths.length > 0 ? findings.filter(isMeant) : overAllowance();
+const listed = findings.filter(isMeant);
 for (const { path, line, text } of listed) say(`${path}:${line} ${text}`);
 if (listed.length > 0) process.exitCode = 1;
 
@@ -83,19 +82,7 @@ function blocksOf(node: TxtNode): TxtParentNode[] {
 }
 
 function isMeant({ path }: Finding): boolean {
-  return paths.some((begin) => path.startsWith(begin));
-}
-
-/** Findings of the areas that have more of them than they are allowed. */
-function overAllowance(): Finding[] {
-  const areas = [...Object.entries<number>(config.allowed), ['', 0] as const];
-  const byArea = Map.groupBy(findings, ({ path }) => areas.find(([area]) => path.startsWith(area)));
-  return [...byArea].flatMap(([area, found]) => {
-    const [name, allowed] = area ?? ['', 0];
-    if (found.length <= allowed) return [];
-    say(`${name || 'elsewhere'}: ${found.length} findings, ${allowed} allowed`);
-    return found;
-  });
+  return paths.length === 0 || paths.some((begin) => path.startsWith(begin));
 }
 
 function say(line: string): void {

@@ -50,7 +50,7 @@ export class Tlc {
     return new Tlc(java, jar);
   }
 
-  /** Explores all states breadth first, on one thread, so that a counterexample is a shortest one. */
+  /** Explores all states breadth first, on one thread: a counterexample is a shortest one. */
   async check(model: Model): Promise<Verdict> {
     const folder = await mkdtemp(join(tmpdir(), 'fenced-spec-'));
     try {

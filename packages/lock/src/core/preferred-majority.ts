@@ -13,7 +13,7 @@ const SLOW_MS = 2;
 /**
  * The nodes that an acquisition asks first: a bare majority of the nodes that vote in time, as in
  * *thrifty* Paxos. It is the first of them by name, so clients that want the same lock meet at the
- * same nodes, and the calls of one tick travel in few scripts.
+ * same nodes. The calls of one tick travel in few scripts, too.
  *
  * Once a second, one acquisition asks all nodes and shows which of them vote in time.
  */
