@@ -29,6 +29,7 @@ test('every script with a program of the repository is tested', () => {
     'prose',
     'simulate',
     'mutants',
+    'spec',
     'bench',
     'install:minio',
     'servers',
