@@ -64,6 +64,6 @@ function answerOf<Answer extends object>(
   broadcast: Broadcast<Answer>,
 ): Promise<Answer | NodeFailure> {
   return new Promise((resolve) => {
-    broadcast.onAnswer = (_, answer) => resolve(answer);
+    broadcast.listener = { onAnswer: (_, answer) => resolve(answer) };
   });
 }

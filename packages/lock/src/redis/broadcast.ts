@@ -20,6 +20,14 @@ export interface Pending {
 const PENDING: Pending = { answer: 'pending' };
 
 /**
+ * The receiver of every answer, also after `end()`. For a ballot it is the ballot, not a closure:
+ * minor collections of Node 24 never free what such a closure refers to.
+ */
+export interface AnswerListener<Answer> {
+  onAnswer(index: number, answer: Answer | NodeFailure, elapsedMs: number): void;
+}
+
+/**
  * The commands of one operation, and the answers of the nodes. Each node has one command at a time.
  *
  * A caller reads `answers`, decides, and awaits `change()` if it cannot decide yet.
@@ -29,9 +37,7 @@ export class Broadcast<Answer extends object> {
   readonly answers: (Answer | NodeFailure | Pending)[];
   /** True if a node has not answered within `LATE_MS`. */
   isLate = false;
-  /** Called with every answer, also after `end()`. */
-  onAnswer: ((index: number, answer: Answer | NodeFailure, elapsedMs: number) => void) | null =
-    null;
+  listener: AnswerListener<Answer> | null = null;
   readonly #nodes: Receivers;
   readonly #limitMs: number;
   readonly #endMs: number;
@@ -94,7 +100,7 @@ export class Broadcast<Answer extends object> {
     this.#unanswered ^= 1 << index;
     if (this.#unanswered === 0) this.end();
     this.answers[index] = answer;
-    this.onAnswer?.(index, answer, elapsedMs);
+    this.listener?.onAnswer(index, answer, elapsedMs);
     this.wake();
   }
 

@@ -58,14 +58,16 @@ export class Backfill {
     const keptMs = Math.max(ttlMs, Math.ceil(leftMs + driftMs(leftMs)));
     const token = { number: this.#token.toString() };
     const broadcast = this.#nodes.backfill(this.#missing, this.#ownership, token, keptMs);
-    broadcast.onAnswer = (index, reply) => {
-      if (reply.answer === 'granted') {
-        this.#missing = this.#missing.filter((other) => other !== index);
-      }
-      if (reply.answer === 'not-held' && reply.given) {
-        const given = new Map([[index, reply.given]]);
-        void bringBack(this.#nodes, this.#ownership, given, keptMs);
-      }
+    broadcast.listener = {
+      onAnswer: (index, reply) => {
+        if (reply.answer === 'granted') {
+          this.#missing = this.#missing.filter((other) => other !== index);
+        }
+        if (reply.answer === 'not-held' && reply.given) {
+          const given = new Map([[index, reply.given]]);
+          void bringBack(this.#nodes, this.#ownership, given, keptMs);
+        }
+      },
     };
     while (!broadcast.isAnswered) await broadcast.change();
     this.#isSending = false;

@@ -1,6 +1,6 @@
 import type { VoteReply } from '../core/answers.js';
 import { callsForReadmission, type Vote } from '../core/tally.js';
-import type { Broadcast } from '../redis/broadcast.js';
+import type { AnswerListener, Broadcast } from '../redis/broadcast.js';
 import type { Nodes, Ownership } from '../redis/nodes.js';
 import { onAbort } from '../runtime/runtime.js';
 
@@ -15,7 +15,7 @@ export interface BallotRequest {
 const IN_ORDER: ReadonlySet<VoteReply['answer']> = new Set(['granted', 'held', 'turn']);
 
 /** The votes of the nodes: of the preferred majority first, then of the remaining nodes. */
-export class Ballot {
+export class Ballot implements AnswerListener<VoteReply> {
   readonly broadcast: Broadcast<VoteReply>;
   /** The nodes that were not asked. */
   remaining: readonly number[];
@@ -43,16 +43,17 @@ export class Ballot {
     this.#send = send;
     this.#callForReadmission = callForReadmission;
     this.#startedMs = runtime.nowMs();
-    this.broadcast = nodes.broadcast(limitMs);
-    this.broadcast.onAnswer = (index, vote, elapsedMs) => this.#note(index, vote, elapsedMs);
-    this.#ignoreAbort = onAbort(signal, () => this.broadcast.wake());
+    const broadcast = nodes.broadcast<VoteReply>(limitMs);
+    broadcast.listener = this;
+    this.broadcast = broadcast;
+    this.#ignoreAbort = onAbort(signal, () => broadcast.wake());
     const chosen = preferred.choose(this.#startedMs);
     // A queued waiter also asks all nodes that have its position.
     const first =
       ownership.asked.length === 0 ? chosen : [...new Set([...ownership.asked, ...chosen])];
     this.remaining =
       first === preferred.all ? [] : preferred.all.filter((index) => !first.includes(index));
-    if (!signal.aborted && !ownership.isReleased) send(this.broadcast, first);
+    if (!signal.aborted && !ownership.isReleased) send(broadcast, first);
   }
 
   get votes(): readonly Vote[] {
@@ -88,7 +89,7 @@ export class Ballot {
   }
 
   /** Takes note of a vote, also of one that comes after the decision. */
-  #note(index: number, vote: VoteReply, elapsedMs: number): void {
+  onAnswer(index: number, vote: VoteReply, elapsedMs: number): void {
     const { preferred } = this.#nodes;
     if (!IN_ORDER.has(vote.answer)) this.#isRefused = true;
     if (IN_ORDER.has(vote.answer)) preferred.voted(index, elapsedMs, this.#decidedMs);

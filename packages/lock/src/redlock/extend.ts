@@ -34,9 +34,11 @@ export async function extendOnAll(
   const startedMs = nodes.runtime.nowMs();
   const broadcast = nodes.extend(ownership, ttlMs);
   const { answers } = broadcast;
-  broadcast.onAnswer = (index, answer) => {
-    if (callsForReadmission(answers, index)) listener?.callForReadmission();
-    if (answer.answer === 'not-held' && answer.given) listener?.onFree(index, answer.given);
+  broadcast.listener = {
+    onAnswer: (index, answer) => {
+      if (callsForReadmission(answers, index)) listener?.callForReadmission();
+      if (answer.answer === 'not-held' && answer.given) listener?.onFree(index, answer.given);
+    },
   };
   for (;;) {
     const result = decideExtension(answers);
