@@ -88,8 +88,8 @@ class S3Bench {
         {
           name: 'put, version not known',
           run: () => {
-            cold.forget('put');
-            return cold.put('put', body, { token: TOKEN });
+            cold.forget('cold');
+            return cold.put('cold', body, { token: TOKEN });
           },
         },
       ],
