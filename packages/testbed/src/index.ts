@@ -20,6 +20,7 @@ export {
   startLocalRedis,
   startSentinel,
 } from './local-redis.js';
+export { type MariadbService, startMariadb } from './mariadb.js';
 export { GO, installed, JAVA, PYTHON } from './needs.js';
 export { type PgBouncerService, startPgBouncer } from './pgbouncer.js';
 export {

@@ -4,6 +4,7 @@ import { ServiceUnavailableError, TestbedError } from './errors.js';
 import {
   findGo,
   findJava,
+  findMariadb,
   findPgBouncer,
   findPostgres,
   findPython,
@@ -21,7 +22,15 @@ const ORIGINS: readonly Origin[] = ['environment', 'program', 'docker'];
 
 /** A service's programs: how to find them, and how to install them. */
 export interface Need<P = unknown> {
-  readonly service: 'Redis' | 'Postgres' | 'S3' | 'PgBouncer' | 'Python' | 'Go' | 'Java';
+  readonly service:
+    | 'Redis'
+    | 'Postgres'
+    | 'S3'
+    | 'PgBouncer'
+    | 'MariaDB'
+    | 'Python'
+    | 'Go'
+    | 'Java';
   /** The variable of the environment that names a running server. */
   readonly variable: string;
   /** Finds the programs on this machine. Looks at files only, so it is cheap. */
@@ -58,6 +67,15 @@ export const PGBOUNCER: Need<string> = {
   find: findPgBouncer,
   debian: ['pgbouncer'],
   homebrew: ['pgbouncer'],
+};
+
+/** For an example. */
+export const MARIADB: Need<string> = {
+  service: 'MariaDB',
+  variable: '',
+  find: findMariadb,
+  debian: ['mariadb-server'],
+  homebrew: ['mariadb'],
 };
 
 /** For tests of generated clients. */

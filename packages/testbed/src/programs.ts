@@ -113,6 +113,12 @@ export function findJava(): string | undefined {
   return findProgram('java');
 }
 
+/** Returns the server, if the programs that set it up are there, too. */
+export function findMariadb(): string | undefined {
+  const all = ['mariadb-install-db', 'mariadb-admin', 'mariadbd'].map(findProgram);
+  return all.includes(undefined) ? undefined : all.at(-1);
+}
+
 export function findPgBouncer(): string | undefined {
   return findProgram('pgbouncer');
 }
