@@ -4,11 +4,14 @@ import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
-const PAGES = globSync(['*.md', 'docs/**/*.md', 'packages/*/README.md', 'bench/results/*.md'], {
-  cwd: ROOT,
-});
+const PAGES = globSync(
+  ['*.md', 'docs/**/*.md', '{packages,examples}/*/README.md', 'bench/results/*.md'],
+  {
+    cwd: ROOT,
+  },
+);
 
-const FILES = globSync(['{packages,test,bench,tools,bin,docs}/**/*.*'], {
+const FILES = globSync(['{packages,examples,test,bench,tools,bin,docs}/**/*.*'], {
   cwd: ROOT,
   exclude: (name) => ['node_modules', 'dist'].includes(name),
 });
@@ -42,7 +45,7 @@ test.each(PAGES)('%s: every link has a target', (page) => {
 test.each(PAGES)('%s: every named file of the repository exists', (page) => {
   const quoted = [...prose(page).matchAll(/`([^`\n]+)`/g)].map(([, text = '']) => text);
   const paths = quoted.flatMap(
-    (text) => text.match(/^(packages|test|bench|docs|tools)\/[\w./-]+$/g) ?? [],
+    (text) => text.match(/^(packages|examples|test|bench|docs|tools)\/[\w./-]+$/g) ?? [],
   );
   const names = quoted.flatMap((text) => text.match(/^[\w-]+(\.test\.ts|\.lua|\.mjs)$/g) ?? []);
   expect(paths.filter((path) => !existsSync(join(ROOT, path)))).toEqual([]);
