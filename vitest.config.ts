@@ -1,7 +1,7 @@
 import { defineConfig } from 'vitest/config';
 
 const TESTS = ['packages/*/src/**/*.test.ts', 'test/**/*.test.ts'];
-const NEVER = ['**/node_modules/**', 'test/docker/**'];
+const NEVER = ['**/node_modules/**', 'test/{docker,chart}/**'];
 
 /** Tests without servers. All others may start some. */
 const UNIT = [

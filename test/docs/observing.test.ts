@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { startRedis } from '@fenced/testbed';
 import { expect, test } from 'vitest';
+import { parse } from 'yaml';
 import { inMemory, ScriptedServer } from '../store/harness/s3-servers.js';
 
 /** Work that the example measures. */
@@ -46,17 +47,46 @@ test('the OpenTelemetry example of observing.md measures locks and stores', asyn
     const { stdout } = await promisify(execFile)(process.execPath, ['--import', meters, program], {
       env,
     });
-    const write = { name: 'fenced.store.write', store: 's3', operation: 'put' };
-    expect(JSON.parse(stdout)).toEqual([
-      { name: 'fenced.lock.events', what: 'node-refused' },
-      { name: 'fenced.lock.events', what: 'admitted' },
-      { name: 'fenced.lock.acquire' },
-      { name: 'fenced.store.events', what: 'probed', store: 's3', reason: 'safe' },
-      { ...write, outcome: 'applied', reason: '' },
-      { ...write, outcome: 'refused', reason: 'stale-token' },
-      { name: 'fenced.lock.events', what: 'released' },
-    ]);
+    const count = /^(fenced_\w+(?:_total|_count)(?:\{.*\})?) (\d+)$/gm;
+    const counts = [...stdout.matchAll(count)].map(([, series, times]) => [series, Number(times)]);
+    const write = 'fenced_store_write_count{store="s3",operation="put"';
+    expect(Object.fromEntries(counts)).toEqual({
+      fenced_lock_acquire_count: 1,
+      'fenced_lock_events_total{what="node-refused"}': 1,
+      'fenced_lock_events_total{what="admitted"}': 1,
+      'fenced_lock_events_total{what="released"}': 1,
+      'fenced_store_events_total{what="probed",store="s3",reason="safe"}': 1,
+      [`${write},outcome="applied",reason=""}`]: 1,
+      [`${write},outcome="refused",reason="stale-token"}`]: 1,
+    });
+    const queries = await queriesOf('grafana/library.json', 'prometheus/library.yaml');
+    expect(queries.length).toBeGreaterThan(10);
+    for (const query of queries) {
+      const names = query.match(/\bfenced_\w+/g) ?? [];
+      expect(names, query).not.toEqual([]);
+      for (const name of names) expect(stdout, query).toMatch(new RegExp(`^${name}[ {]`, 'm'));
+      for (const [, label, values = ''] of query.matchAll(/(\w+)=~?"([^"]*)"/g)) {
+        expect(stdout, query).toMatch(new RegExp(`[{,]${label}="`));
+        for (const value of values.split('|'))
+          expect(page, query).toMatch(new RegExp(`\\b${value}\\b`));
+      }
+    }
   } finally {
     await rm(program);
   }
 });
+
+/** The queries of these files in the folder `deploy`. JSON is YAML, too. */
+async function queriesOf(...files: readonly string[]): Promise<readonly string[]> {
+  const texts = await Promise.all(
+    files.map((file) => readFile(new URL(`../../deploy/${file}`, import.meta.url), 'utf8')),
+  );
+  const queries: string[] = [];
+  for (const text of texts) {
+    parse(text, (key, value) => {
+      if (key === 'expr') queries.push(String(value));
+      return value;
+    });
+  }
+  return queries;
+}

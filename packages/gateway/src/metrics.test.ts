@@ -89,7 +89,7 @@ test('the dashboard shows every metric of the gateway, and only existing ones wi
     for (const [, label = ''] of labels.matchAll(/(\w+)="/g)) known.add(label);
     series.set(name, known);
   }
-  const file = new URL('../../../docs/gateway-dashboard.json', import.meta.url);
+  const file = new URL('../../../deploy/grafana/gateway.json', import.meta.url);
   const { panels } = JSON.parse(readFileSync(file, 'utf8')) as { panels: readonly Panel[] };
   const queries = panels.flatMap(({ targets }) => targets.map(({ expr }) => expr));
   expect(queries.length).toBeGreaterThan(8);
