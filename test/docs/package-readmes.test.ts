@@ -1,32 +1,14 @@
-import { execFile, spawn } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import { readFile, rm, writeFile } from 'node:fs/promises';
-import { fileURLToPath } from 'node:url';
-import { promisify } from 'node:util';
 import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';
 import { startPostgres, startRedis, startS3 } from '@fenced/testbed';
 import { expect, test } from 'vitest';
+import { blocksOf, pageOf, paste, run } from './harness/pages.js';
 
 /** Returns the programs of a package's README, in order. */
-async function programsOf(name: string): Promise<readonly string[]> {
-  const file = new URL(`../../packages/${name}/README.md`, import.meta.url);
-  const page = await readFile(file, 'utf8');
-  return [...page.matchAll(/```ts\n(.*?)```/gs)].map(([, program = '']) => program);
-}
-
-/** Runs a program in this folder, where it finds the packages as a user's program does. */
-async function paste(program: string): Promise<AsyncDisposable & { readonly file: string }> {
-  const file = fileURLToPath(new URL(`./pasted-${randomUUID()}.ts`, import.meta.url));
-  await writeFile(file, program);
-  return { file, [Symbol.asyncDispose]: () => rm(file) };
-}
-
-async function run(program: string, env: NodeJS.ProcessEnv = {}): Promise<string> {
-  await using pasted = await paste(program);
-  const options = { env: { ...process.env, ...env } };
-  return (await promisify(execFile)(process.execPath, [pasted.file], options)).stdout;
-}
+const programsOf = async (name: string): Promise<readonly string[]> =>
+  blocksOf(await pageOf(`packages/${name}/README.md`), 'ts');
 
 /** Replaces the page's ports with those of the test's nodes. */
 function onNodes(program: string, redis: Awaited<ReturnType<typeof startRedis>>): string {
