@@ -1,0 +1,31 @@
+import { globSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { startRedis } from '@fenced/testbed';
+import { expect, test } from 'vitest';
+import { blocksOf, pageOf, run } from './harness/pages.js';
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+
+test('the program of the quickstart prints what the page says', async () => {
+  await using redis = await startRedis(1);
+  const page = await pageOf('docs/quickstart.md');
+  const [program = ''] = blocksOf(page, 'js');
+  const [printed = ''] = blocksOf(page, 'text');
+  const url = `'${redis.nodes[0]?.url}'`;
+  expect(await run(program.replace('6379', url), {}, 'mjs')).toBe(printed);
+});
+
+test('each message of the troubleshooting page is one of the code', async () => {
+  const page = await pageOf('docs/troubleshooting.md');
+  const [tables = ''] = page.split('## Symptoms without a message');
+  const messages = [...tables.matchAll(/^\| `([^`]+)` \|/gm)].map(([, text = '']) => text);
+  expect(messages.length).toBeGreaterThan(30);
+  const sources = globSync('packages/*/src/**/*.{ts,sql}', { cwd: ROOT })
+    .filter((path) => !path.endsWith('.test.ts'))
+    .map((path) => readFileSync(join(ROOT, path), 'utf8'));
+  // The runtime's own message.
+  expect(() => JSON.stringify(1n)).toThrow('Do not know how to serialize a BigInt');
+  sources.push('Do not know how to serialize a BigInt');
+  expect(messages.filter((text) => !sources.some((source) => source.includes(text)))).toEqual([]);
+});
