@@ -137,6 +137,11 @@ export async function spawnGuarded(
   };
 }
 
+/** Makes a process group that another process has started end with this process. */
+export function guardGroup(pid: number): void {
+  write(`+group TERM ${pid}`);
+}
+
 /** A new folder that is removed by `remove` or at the end of this process. */
 export interface TemporaryFolder extends AsyncDisposable {
   readonly path: string;
@@ -183,7 +188,8 @@ function idOf(child: ChildProcess): number {
   return child.pid;
 }
 
-function signalGroup(pid: number, name: NodeJS.Signals): void {
+/** Does nothing if the group has ended. */
+export function signalGroup(pid: number, name: NodeJS.Signals): void {
   try {
     process.kill(-pid, name);
   } catch (error) {

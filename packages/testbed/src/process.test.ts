@@ -6,6 +6,7 @@ import { setTimeout } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { BreakpointError } from './breakpoint.js';
 import {
+  parentIn,
   processState,
   stateIn,
   WorkerEndedError,
@@ -133,7 +134,7 @@ test('a place without a statement is refused, not moved', async () => {
   const { worker } = await start('return', {
     stopAt: { file: source, text: '// A statement that never runs.' },
   });
-  await expect(worker.reachedStop()).rejects.toThrow(/no statement begins .*worker\.ts line=16/);
+  await expect(worker.reachedStop()).rejects.toThrow(/no statement begins .*worker\.ts line=17/);
   expect(await worker.exited).toEqual({ code: 0, signal: null });
 });
 
@@ -208,16 +209,17 @@ test('held and stopped workers end when their parent is killed', async () => {
   );
   await eventually(() => expect(reported).toHaveLength(1));
   const pids = reported.flatMap((line) => line.split(' ').map(Number));
-  expect(await Promise.all(pids.map(processState))).toEqual(['S', 'T']);
+  expect(await Promise.all(pids.map(processState))).toEqual(['S', 'T', 'T']);
   await parent.kill();
   // An ended orphan stays listed until the system's first process reaps it.
   const gone = expect.toBeOneOf([null, 'Z']);
   await eventually(async () => {
-    expect(await Promise.all(pids.map(processState))).toEqual([gone, gone]);
+    expect(await Promise.all(pids.map(processState))).toEqual([gone, gone, gone]);
   });
 });
 
 test('the state is read behind a name with spaces and parentheses', () => {
   expect(stateIn('17 (a) T (b) R 1 17 17 0')).toBe('R');
   expect(stateIn('17 (node) T 1 17 17 0')).toBe('T');
+  expect(parentIn('17 (a) T (b) R 1 17 17 0')).toBe(1);
 });

@@ -191,3 +191,8 @@ export async function processState(pid: number): Promise<string | null> {
 export function stateIn(stat: string): string {
   return stat.charAt(stat.lastIndexOf(')') + 2);
 }
+
+/** Returns the id of the parent in `/proc/<pid>/stat`. */
+export function parentIn(stat: string): number {
+  return Number(stat.slice(stat.lastIndexOf(')')).split(' ')[2]);
+}
