@@ -22,6 +22,7 @@ afterAll(() => services.disposeAsync());
 const variants = stories.flatMap(variantsOf);
 const pausedClient = 1;
 const pausedGateway = 13;
+const pausedShellJob = 14;
 
 async function verdictOn(store: Store, protection: 'token' | 'claim', number: number) {
   const variant = variants.find(
@@ -40,6 +41,7 @@ test("on S3 without the check, a late write overwrites the next holder's", async
   expect(await verdict('token')).toBe('lost');
   expect(await verdict('claim')).toBe('lost');
   expect(await verdict('token', pausedGateway)).toBe('lost');
+  expect(await verdict('token', pausedShellJob)).toBe('lost');
   vi.unstubAllEnvs();
   expect(await verdict('token')).toBe('safe');
 }, 60_000);
@@ -63,6 +65,7 @@ test("on Postgres without the check, a late write overwrites the next holder's",
   expect(await verdict('token')).toBe('lost');
   expect(await verdict('claim')).toBe('lost');
   expect(await verdict('token', pausedGateway)).toBe('lost');
+  expect(await verdict('token', pausedShellJob)).toBe('lost');
   await client.query('DROP FUNCTION demo.same_token CASCADE');
   const schema = fileURLToPath(import.meta.resolve('@fenced/store/postgres/schema.sql'));
   await client.query(await readFile(schema, 'utf8'));

@@ -41,7 +41,8 @@ export async function playCell(
   nodes: LockAddress['nodes'],
   onEvent?: (event: Event) => void,
 ): Promise<Cell> {
-  const { number, title, breaks, replicated, ignoresConditions, behindGateways } = story;
+  const { number, title, breaks, replicated, ignoresConditions, behindGateways, underFencedRun } =
+    story;
   await using parts = new AsyncDisposableStack();
   // The additional node is there to fail over to.
   const own = breaks
@@ -56,8 +57,8 @@ export async function playCell(
   };
   const lockNodes = parts.use(new LockNodes(lock, RESOURCE, own?.nodes ?? []));
   if (replicated) await lockNodes.giveReplica(replicated);
-  // A gateway has no setting for the first token.
-  if (own || behindGateways) await lockNodes.useBefore(RESOURCE, FIRST_TOKEN);
+  // Neither a gateway nor `fenced run` has a setting for the first token.
+  if (own || behindGateways || underFencedRun) await lockNodes.useBefore(RESOURCE, FIRST_TOKEN);
   const created = await store.create(name);
   const s3Proxy =
     ignoresConditions && created.kind === 's3'
@@ -74,6 +75,7 @@ export async function playCell(
       nodes: lockNodes,
       leaseLasts: story.leaseLasts ?? false,
       gateways,
+      underFencedRun: underFencedRun ?? false,
     }),
   );
   if (onEvent) controls.history.onEvent(onEvent);

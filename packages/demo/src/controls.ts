@@ -6,6 +6,7 @@ import { isFenced, type Job, type StoreAddress } from './job.js';
 import { type ClientNumber, LockNetwork } from './lock-network.js';
 import type { LockNodes } from './lock-nodes.js';
 import { through } from './services.js';
+import { ShellJob } from './shell-job.js';
 
 /**
  * Client 1's TTL, if the story waits for its end. A slow store needs some of it before the write.
@@ -17,6 +18,8 @@ const WAIT_MS = 30_000;
 /** Refusals after which the story continues. A node that votes too early has voted by then. */
 const TURNED_AWAY_TIMES = 5;
 const HOUR_MS = 3_600_000;
+/** The exit code of `fenced run` after the end of its lease. */
+const EXIT_LEASE_LOST = 79;
 
 const WORKER: URL = new URL('./worker.js', import.meta.url);
 const BEFORE_ACQUIRE = { file: WORKER, text: 'const attempt = await lock.tryAcquire' };
@@ -40,6 +43,7 @@ interface Parts {
   readonly nodes: LockNodes;
   readonly leaseLasts: boolean;
   readonly gateways: Gateways | null;
+  readonly underFencedRun: boolean;
 }
 
 /** A client or a gateway: a real process. */
@@ -69,7 +73,7 @@ export class Controls implements AsyncDisposable {
   readonly history: History = new History();
   readonly #parts: Parts;
   readonly #network: LockNetwork;
-  readonly #clients: WorkerProcess[] = [];
+  readonly #clients: AsyncDisposable[] = [];
 
   constructor(parts: Parts) {
     this.#parts = parts;
@@ -212,7 +216,7 @@ export class Controls implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await Promise.all(this.#clients.map((client) => client.kill()));
+    await Promise.all(this.#clients.map((client) => client[Symbol.asyncDispose]()));
     await this.#network[Symbol.asyncDispose]();
   }
 
@@ -224,26 +228,60 @@ export class Controls implements AsyncDisposable {
   }
 
   async #client(number: ClientNumber, start: Start): Promise<ControlledClient> {
+    if (this.#parts.underFencedRun) return this.#shellJob(number, start);
     return this.#controlled(number, await this.#start(number, start));
   }
 
   async #start(number: ClientNumber, { stopAt, waitMs = WAIT_MS }: Start): Promise<WorkerProcess> {
-    const { job: shared, gateways, leaseLasts } = this.#parts;
-    const name = `client ${number}` as const;
-    const job: Job = {
-      ...shared,
-      ...(gateways?.addresses(number) ?? this.#addresses(number)),
-      line: name,
-      waitMs,
-      ttlMs: number === 1 && !leaseLasts ? SHORT_TTL_MS : LONG_TTL_MS,
-    };
     const process = await WorkerProcess.start(WORKER, {
       ...(stopAt && { stopAt }),
-      args: [JSON.stringify(job)],
-      onLine: (line) => this.history.record({ actor: name, ...JSON.parse(line) }),
+      args: [JSON.stringify(this.#job(number, waitMs))],
+      onLine: this.#recorder(number),
     });
     this.#clients.push(process);
     return process;
+  }
+
+  /** A shell job under `fenced run`. If it is to stop, it waits for its report. */
+  async #shellJob(number: ClientNumber, { stopAt }: Start): Promise<ControlledClient> {
+    const name = `client ${number}` as const;
+    this.history.record({ actor: name, operation: 'acquire', phase: 'invoke' });
+    const shell = await ShellJob.start(this.#job(number, WAIT_MS), this.#recorder(number));
+    this.#clients.push(shell);
+    if (!stopAt) await shell.deliverReport();
+    const written = Promise.race(
+      (['ok', 'refused', 'unknown'] as const).map((phase) =>
+        this.history.recorded(name, 'write', phase, 1),
+      ),
+    );
+    return {
+      ...this.#controlled(number, shell.process),
+      reachedWrite: () => this.history.recorded(name, 'read', 'ok', 1),
+      pause: async () => {
+        await shell.pause();
+        this.#record(name, 'pause');
+      },
+      wake: async () => {
+        this.#record(name, 'wake');
+        await shell.deliverReport();
+        await shell.wake(written);
+      },
+    };
+  }
+
+  #job(number: ClientNumber, waitMs: number): Job {
+    const { job, gateways, leaseLasts } = this.#parts;
+    return {
+      ...job,
+      ...(gateways?.addresses(number) ?? this.#addresses(number)),
+      line: `client ${number}`,
+      waitMs,
+      ttlMs: number === 1 && !leaseLasts ? SHORT_TTL_MS : LONG_TTL_MS,
+    };
+  }
+
+  #recorder(number: ClientNumber): (line: string) => void {
+    return (line) => this.history.record({ actor: `client ${number}`, ...JSON.parse(line) });
   }
 
   #addresses(number: ClientNumber): Pick<Job, 'lock' | 'storage'> {
@@ -258,7 +296,7 @@ export class Controls implements AsyncDisposable {
     const name = `client ${number}` as const;
     const finished = async (): Promise<void> => {
       const { code, signal } = await process.exited;
-      if (code !== 0) {
+      if (code !== 0 && !(this.#parts.underFencedRun && code === EXIT_LEASE_LOST)) {
         throw new Error(`${name} crashed code=${code} signal=${signal} ${process.stderr}`);
       }
     };

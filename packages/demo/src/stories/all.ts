@@ -8,6 +8,7 @@ import { lostReply } from './lost-reply.js';
 import { counterOnOneNode, highestCounter, wipedNodes } from './naive-tokens.js';
 import { pausedBeforeWrite } from './paused-before-write.js';
 import { pausedGateway } from './paused-gateway.js';
+import { pausedShellJob } from './paused-shell-job.js';
 import type { Story } from './story.js';
 
 export const stories: readonly Story[] = [
@@ -25,4 +26,5 @@ export const stories: readonly Story[] = [
   lostReply,
   ignoredConditions,
   pausedGateway,
+  pausedShellJob,
 ];

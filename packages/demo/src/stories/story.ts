@@ -29,6 +29,8 @@ export interface Story {
   readonly ignoresConditions?: true;
   /** Each client uses a gateway of its own for lock and storage. */
   readonly behindGateways?: true;
+  /** Each client is a shell job under `fenced run`. */
+  readonly underFencedRun?: true;
   play(controls: Controls): Promise<void>;
   /** Events that must be in the history, in this order. Otherwise the story did not happen. */
   readonly steps: readonly Step[];
