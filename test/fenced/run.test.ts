@@ -331,6 +331,22 @@ test('over Postgres: the token is that of PostgresLock', async () => {
   await lease.release();
 });
 
+test('over a gateway that permits only short waits: a longer wait is refused with the limit', async () => {
+  const { lock } = await startLock();
+  const gateway = createGateway({ redlock: lock, limits: { waitMsMax: 1_000 } });
+  const server = await serveGateway(gateway, { port: 0 });
+  parts.defer(async () => void (await server.drain()));
+  const wait = (time: string) =>
+    fenced(['--wait', time, '--lock', 'job', '--ttl', '2s', '--', 'true'], {
+      FENCED_URL: server.url,
+    });
+  expect(await wait('1s')).toMatchObject({ code: 0 });
+  const { code, stderr } = await wait('1m');
+  expect({ code, stderr }).toEqual({
+    ...{ code: 69, stderr: expect.stringContaining('waitMs may be at most 1000 value=5000') },
+  });
+});
+
 test('over a gateway: the token comes with its signature, and a hung gateway ends the command', async () => {
   const { redis, lock } = await startLock();
   const draining = new AbortController();
