@@ -1,4 +1,5 @@
 import { styleText } from 'node:util';
+import { Comparisons } from './comparisons.js';
 import type { Display } from './display.js';
 import { type Actor, type Event, type Lane, type Lines, lanes } from './history.js';
 import { isFenced, type Protection, type StoreKind } from './job.js';
@@ -32,20 +33,18 @@ export class Timeline {
   readonly #display: Display;
   readonly #protection: Protection;
   readonly #isOurs: boolean;
-  readonly #ignoresConditions: boolean;
+  readonly #comparisons: Comparisons;
   #waiting: Event[] = [];
   #startMs: number | null = null;
   readonly #stopped = new Set<Lane>();
   readonly #turnedAway = new Set<Actor>();
-  /** Token of each client's latest lease. */
-  readonly #tokens = new Map<Actor, bigint>();
-  #highest = 0n;
 
-  constructor({ story, lock, protection }: Variant, store: StoreKind, display: Display) {
+  constructor(variant: Variant, store: StoreKind, display: Display) {
+    const { lock, protection } = variant;
     this.#display = display;
     this.#protection = protection;
     this.#isOurs = lock === 'fenced';
-    this.#ignoresConditions = story.ignoresConditions ?? false;
+    this.#comparisons = new Comparisons(variant);
     const name = `${protection} on ${store}${this.#isOurs ? '' : `, ${lock}`}: `;
     const meaning = this.#isOurs ? explained[protection] : 'the do-it-yourself approach';
     display.line(styleText('bold', name) + meaning);
@@ -78,8 +77,7 @@ export class Timeline {
     const lane = laneOf(event.actor);
     if (event.operation === 'pause') this.#stopped.add(lane);
     if (event.operation === 'wake') this.#stopped.delete(lane);
-    if (event.operation === 'acquire' && event.phase === 'ok' && event.token !== undefined)
-      this.#tokens.set(event.actor, BigInt(event.token));
+    const comparison = this.#comparisons.of(event);
     if (event.operation === 'acquire' && event.phase === 'refused') {
       // Further refusals are not shown.
       if (this.#turnedAway.has(event.actor)) return null;
@@ -88,7 +86,7 @@ export class Timeline {
     const text = this.#text(event);
     if (text === null) return null;
     this.#startMs ??= event.atMs;
-    return layOut(event.atMs - this.#startMs, lane, text, this.#comparison(event), this.#stopped);
+    return layOut(event.atMs - this.#startMs, lane, text, comparison, this.#stopped);
   }
 
   #text(event: Event): string | null {
@@ -122,22 +120,6 @@ export class Timeline {
       'final ok': `holds ${lines}`,
     };
     return texts[`${event.operation} ${event.phase}`] ?? null;
-  }
-
-  /** The storage's comparison of a write or a claim: `33 < 34: refused`. Empty for other events. */
-  #comparison({ actor, operation, phase, highest }: Event): string {
-    const isReply = phase === 'ok' || phase === 'refused';
-    if ((operation !== 'write' && operation !== 'claim') || !isReply) return '';
-    const token = isFenced(this.#protection) ? this.#tokens.get(actor) : undefined;
-    if (phase === 'refused') {
-      return highest === undefined ? 'refused' : `${token} < ${highest}: refused`;
-    }
-    if (token === undefined) return 'no token: applied';
-    if (this.#protection === 'metadata')
-      return this.#ignoresConditions ? 'no check: applied' : 'ETag fits: applied';
-    const before = this.#highest;
-    if (token > before) this.#highest = token;
-    return `${token} ≥ ${before}: ${operation === 'claim' ? 'claimed' : 'applied'}`;
   }
 }
 
