@@ -1,4 +1,8 @@
 import { execFile } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { mkdtempDisposable, readFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import {
@@ -74,6 +78,35 @@ function checkTokens({ title, lock, protection, verdict, tokens }: Cell): void {
     expect(token).toBeGreaterThan(issued[at] ?? token);
 }
 
+function checkPicture(svg: string, programs: Record<string, string>, cells: Cell[]): void {
+  const texts = textsIn(svg);
+  const [fenced, unfenced] = ['token', 'lock'].map((used) => {
+    return cells.find(({ protection }) => protection === used);
+  });
+  const [first = '', second = ''] = fenced?.tokens ?? [];
+  const tokens = texts.filter((text) => text.startsWith('token '));
+  expect(tokens).toEqual([first, second, second, first].map((token) => `token ${token}`));
+  expect(texts).toContain(`${second} ≥ 0: applied`);
+  expect(texts).toContain(`${first} < ${second}: refused`);
+  expect(texts).toContain(`SAFE with tokens: ${fenced?.reason}`);
+  expect(texts).toContain(`LOST with the lock alone: ${unfenced?.reason}`);
+  expect(texts).toEqual(expect.arrayContaining(Object.values(programs)));
+  expect(svg.replace('http://www.w3.org/2000/svg', '')).not.toMatch(/:\/\/|<script|@import|href/);
+  expect(Buffer.byteLength(svg)).toBeLessThan(30_000);
+  const published = readFileSync(new URL('../../docs/story-1.svg', import.meta.url), 'utf8');
+  expect(outline(published)).toEqual(outline(svg));
+}
+
+function textsIn(svg: string): string[] {
+  const texts = [...svg.matchAll(/<text.*?<\/text>/g)];
+  return texts.map(([text]) => text.replaceAll(/<[^>]*>/g, '').replaceAll('&lt;', '<'));
+}
+
+/** The picture without the numbers of its run, and without the names of the servers. */
+function outline(svg: string): string {
+  return svg.replaceAll(/y="90">[^<]*/g, '').replaceAll(/\d[\d.,]*/g, '#');
+}
+
 describe('the command', () => {
   const main = fileURLToPath(new URL('../../packages/demo/dist/main.js', import.meta.url));
   const demo = (...args: string[]) =>
@@ -86,8 +119,11 @@ describe('the command', () => {
       }),
     );
 
-  test('--json prints one document with the expected verdicts, and the exit code is 0', async () => {
-    const { code, stdout } = await demo('--json', '--only', '1', '--store', 'postgres');
+  test('--json prints the expected verdicts, --svg draws them, and the exit code is 0', async () => {
+    await using folder = await mkdtempDisposable(join(tmpdir(), 'fenced-demo-'));
+    const file = join(folder.path, 'story-1.svg');
+    const args = ['--json', '--only', '1', '--store', 'postgres', '--svg', file];
+    const { code, stdout } = await demo(...args);
     const { services: programs, cells } = JSON.parse(stdout);
     expect(Object.keys(programs)).toEqual(['redis', 'postgres']);
     const played = cells.map(({ protection }: { protection: string }) => protection);
@@ -97,6 +133,7 @@ describe('the command', () => {
       expect(cell.history.length).toBeGreaterThan(5);
     }
     expect(code).toBe(0);
+    checkPicture(await readFile(file, 'utf8'), programs, cells);
   }, 60_000);
 
   test('--only prints timelines of 80 columns that need no colour', async () => {
@@ -124,6 +161,7 @@ describe('the command', () => {
       ['--only', '99'],
       `--only takes the numbers ${[...new Set(stories.map(({ number }) => number))].join(', ')}: 99`,
     ],
+    [['--only', '2', '--svg', 'a.svg'], '--svg draws story 1, which --only 2 leaves out'],
     [['--store', 'mysql'], '--store must be one of s3, postgres: mysql'],
     [['--only', '10', '--store', 'postgres'], '--only 10 is not played on postgres'],
     [['--pace', 'fast'], '--pace must be slow or step: fast'],

@@ -1,9 +1,11 @@
+import { writeFile } from 'node:fs/promises';
 import { TestbedError } from '@fenced/testbed';
 import { readCommandLine } from '@fenced/testbed/command-line';
 import { type Cell, playCell } from './cell.js';
 import { Display } from './display.js';
 import type { LockAddress } from './job.js';
 import { type DemoOptions, parseOptions, USAGE } from './options.js';
+import { picture } from './picture.js';
 import { type Store, startLockNodes, startStore } from './services.js';
 import { stories as allStories } from './stories/all.js';
 import { isPlayedOn, type Story, type Variant, variantsOf } from './stories/story.js';
@@ -21,7 +23,7 @@ async function main({ stories, stores: kinds, ...options }: DemoOptions): Promis
     startLockNodes().then((service) => services.use(service)),
     ...kinds.map((kind) => startStore(kind).then((store) => services.use(store))),
   ]);
-  const programs = {
+  const programs: Record<string, string> = {
     redis: `${redis.nodes.length} × ${redis.program}`,
     ...Object.fromEntries(stores.map(({ kind, program }) => [kind, program])),
   };
@@ -45,6 +47,9 @@ async function main({ stories, stores: kinds, ...options }: DemoOptions): Promis
     display.line(lesson(story, isFull ? allStories[allStories.indexOf(story) + 1] : undefined));
   }
   display.line(table(cells));
+  const [shown] = stores;
+  if (options.svg !== null && shown && cells.every(isExpected))
+    await writeFile(options.svg, picture(cells, shown.kind, programs));
   for (const { title, reason } of notPlayed) display.line(`Not played: ${title}: ${reason}`);
   await display.printed();
   if (options.isJson)

@@ -3,6 +3,7 @@ import { UsageError } from '@fenced/testbed/command-line';
 import type { Pace } from './display.js';
 import { type StoreKind, stores } from './job.js';
 import { stories } from './stories/all.js';
+import { pausedBeforeWrite } from './stories/paused-before-write.js';
 import { isPlayedOn, type Story } from './stories/story.js';
 
 export interface DemoOptions {
@@ -13,6 +14,8 @@ export interface DemoOptions {
   readonly pace: Pace;
   /** Prints one JSON document instead of text. */
   readonly isJson: boolean;
+  /** File for a picture of story 1. */
+  readonly svg: string | null;
   /** Prints the names of the stories, and plays none. */
   readonly isList: boolean;
 }
@@ -20,6 +23,7 @@ export interface DemoOptions {
 const numbers: readonly number[] = [...new Set(stories.map(({ number }) => number))];
 
 export const USAGE: string = `npm run demo -- [--only 1,3] [--store s3|postgres] [--pace slow|step]
+npm run demo -- --only 1 --svg FILE
 npm run demo -- --list
 npm run --silent demo -- --json [--only 1,3] [--store s3|postgres]
 
@@ -28,6 +32,7 @@ Plays story 1 in full, and prints the verdicts of the others.
   --only    play these stories in full, by number, with commas between (${numbers.join(',')})
   --store   play on one store (both: ${stores.join(', ')})
   --pace    slow: pause before each row; step: print a row for each Enter
+  --svg     draw story 1 on the first store into this file, if all verdicts are as expected
   --list    print the names of the stories
   --json    print one JSON document instead of text`;
 
@@ -38,11 +43,12 @@ export function parseOptions(): DemoOptions {
       only: { type: 'string' },
       store: { type: 'string' },
       pace: { type: 'string' },
+      svg: { type: 'string' },
       list: { type: 'boolean', default: false },
       json: { type: 'boolean', default: false },
     },
   });
-  const { only, store, pace = 'live', list, json } = values;
+  const { only, store, pace = 'live', svg = null, list, json } = values;
   if (store !== undefined && !stores.includes(store as StoreKind))
     throw new UsageError(`--store must be one of ${stores.join(', ')}: ${store}`);
   if (values.pace !== undefined && pace !== 'slow' && pace !== 'step')
@@ -51,12 +57,15 @@ export function parseOptions(): DemoOptions {
   const asked = only === undefined ? stories : only.split(',').flatMap(byNumber);
   const played = asked.filter((story) => chosen.some((kind) => isPlayedOn(story, kind)));
   if (played.length === 0) throw new UsageError(`--only ${only} is not played on ${store}`);
+  if (svg !== null && !played.includes(pausedBeforeWrite))
+    throw new UsageError(`--svg draws story 1, which --only ${only} leaves out`);
   return {
     stories: played,
     stores: chosen,
     isFull: only !== undefined,
     pace: pace as Pace,
     isJson: json,
+    svg,
     isList: list,
   };
 }
