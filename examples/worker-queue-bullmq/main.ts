@@ -3,7 +3,7 @@ import { S3Client } from '@aws-sdk/client-s3';
 import { Redlock } from '@fenced/lock';
 import { StaleTokenError } from '@fenced/store';
 import { FencedS3 } from '@fenced/store/s3';
-import { type Job, UnrecoverableError, Worker } from 'bullmq';
+import { type Job, Worker } from 'bullmq';
 import { Redis } from 'ioredis';
 
 const urls = (process.env.REDIS_URLS ?? 'redis://127.0.0.1:6379').split(',');
@@ -30,8 +30,8 @@ async function bill(job: Job<{ customer: string; amount: number }>): Promise<voi
     console.log(`${name} has billed ${customer} ${amount}`);
   } catch (error) {
     if (!(error instanceof StaleTokenError)) throw error;
-    console.log(`${name} is refused: another worker has the job`);
-    throw new UnrecoverableError('stale token');
+    console.log(`${name} is refused: a later holder has written ${key}`);
+    throw error; // nothing was written: BullMQ tries again, unless another worker has the job
   }
 }
 

@@ -21,10 +21,10 @@ const [worker = `${process.pid}`] = process.argv.slice(2);
 async function writeInvoice([job]: Job<Order>[]): Promise<void> {
   if (!job) return;
   const { customer } = job.data;
-  // pg-boss counts the attempts of a job, so the number of the attempt is a fencing token.
+  // pg-boss counts the attempts of a job. The number is a fencing token for what this job writes.
   const token = job.retryCount + 1;
   try {
-    await invoices.put(`invoices/${customer}`, `${customer} owes 7, says ${worker}`, { token });
+    await invoices.put(`invoices/${job.id}`, `${customer} owes 7, says ${worker}`, { token });
     console.log(`${worker} has billed ${customer}`);
   } catch (error) {
     if (!(error instanceof StaleTokenError)) throw error;

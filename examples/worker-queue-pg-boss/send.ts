@@ -1,8 +1,8 @@
-// Adds a job.
+// Adds a job, and prints its id.
 import { PgBoss } from 'pg-boss';
 
 const boss = new PgBoss(process.env.DATABASE_URL ?? 'postgres://localhost');
 await boss.start();
 await boss.createQueue('invoices', { expireInSeconds: 5, retryLimit: 3 });
-await boss.send('invoices', { customer: process.argv[2] });
+console.log(await boss.send('invoices', { customer: process.argv[2] }));
 await boss.stop();
