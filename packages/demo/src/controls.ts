@@ -107,7 +107,8 @@ export class Controls implements AsyncDisposable {
   gateway(): Stoppable {
     const { gateways } = this.#parts;
     if (!gateways) throw new Error('this story has no gateways');
-    return this.#stoppable('gateway A', gateways.a);
+    const { a } = gateways;
+    return { ...this.#stoppable('gateway A', a), reachedWrite: () => a.reachedStop() };
   }
 
   /** From now on, packets of client 1 to the storage wait in the network. */
@@ -244,28 +245,14 @@ export class Controls implements AsyncDisposable {
 
   /** A shell job under `fenced run`. If it is to stop, it waits for its report. */
   async #shellJob(number: ClientNumber, { stopAt }: Start): Promise<ControlledClient> {
-    const name = `client ${number}` as const;
-    this.history.record({ actor: name, operation: 'acquire', phase: 'invoke' });
-    const shell = await ShellJob.start(this.#job(number, WAIT_MS), this.#recorder(number));
+    const job = this.#job(number, WAIT_MS);
+    const shell = await ShellJob.start(job, this.history, `client ${number}`);
     this.#clients.push(shell);
     if (!stopAt) await shell.deliverReport();
-    const written = Promise.race(
-      (['ok', 'refused', 'unknown'] as const).map((phase) =>
-        this.history.recorded(name, 'write', phase, 1),
-      ),
-    );
     return {
       ...this.#controlled(number, shell.process),
-      reachedWrite: () => this.history.recorded(name, 'read', 'ok', 1),
-      pause: async () => {
-        await shell.pause();
-        this.#record(name, 'pause');
-      },
-      wake: async () => {
-        this.#record(name, 'wake');
-        await shell.deliverReport();
-        await shell.wake(written);
-      },
+      ...this.#stoppable(`client ${number}`, shell),
+      reachedWrite: () => shell.reachedWrite(),
     };
   }
 
@@ -302,6 +289,7 @@ export class Controls implements AsyncDisposable {
     };
     return {
       ...this.#stoppable(name, process),
+      reachedWrite: () => process.reachedStop(),
       proceed: () => process.proceed(),
       finished,
       finishedOrTurnedAway: () =>
@@ -312,9 +300,8 @@ export class Controls implements AsyncDisposable {
     };
   }
 
-  #stoppable(name: Event['actor'], process: WorkerProcess): Stoppable {
+  #stoppable(name: Event['actor'], process: Pick<Stoppable, 'pause' | 'wake'>) {
     return {
-      reachedWrite: () => process.reachedStop(),
       pause: async () => {
         await process.pause();
         this.#record(name, 'pause');

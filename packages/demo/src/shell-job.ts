@@ -6,7 +6,9 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { groupStartedBy, type StartedGroup, WorkerProcess } from '@fenced/testbed';
+import type { History, Lane, Operation } from './history.js';
 import type { Job } from './job.js';
+import { until } from './until.js';
 
 const FENCED = fileURLToPath(new URL('../../fenced/bin/fenced.js', import.meta.url));
 const DOCUMENT = fileURLToPath(new URL('./shell-document.js', import.meta.url));
@@ -18,43 +20,60 @@ document read "$FOLDER/lines"
 read -r _ <"$FOLDER/report"
 document write "$FOLDER/lines"`;
 
+interface Parts {
+  readonly process: WorkerProcess;
+  readonly folder: string;
+  /** Open for reading and writing, so that neither side waits for the other to open it. */
+  readonly report: FileHandle;
+  /** Returns true if the job has ended such an operation. */
+  readonly has: (operation: Operation) => boolean;
+}
+
 /** A shell job under `fenced run`. */
 export class ShellJob implements AsyncDisposable {
   /** `fenced run`. */
   readonly process: WorkerProcess;
-  readonly #folder: string;
-  /** Open for reading and writing, so that neither side waits for the other to open it. */
-  readonly #report: FileHandle;
+  readonly #parts: Parts;
   /** The guard and the job, each a group of its own. */
   #groups: readonly StartedGroup[] = [];
 
-  static async start(job: Job, onLine: (line: string) => void): Promise<ShellJob> {
+  static async start(job: Job, history: History, name: Lane): Promise<ShellJob> {
     const folder = await mkdtemp(join(tmpdir(), 'fenced-job-'));
     await promisify(execFile)('mkfifo', [join(folder, 'report')]);
     const report = await open(join(folder, 'report'), constants.O_RDWR);
     const { nodes, keyPrefix } = job.lock;
     const lock = nodes.flatMap(({ name, url }) => ['--redis', `${name}=${url}`]);
     const times = ['--ttl', `${job.ttlMs}ms`, '--wait', `${job.waitMs}ms`];
+    history.record({ actor: name, operation: 'acquire', phase: 'invoke' });
     const process_ = await WorkerProcess.start(FENCED, {
       args: [
         ...['run', '--lock', job.resource, ...times, ...lock, '--key-prefix', keyPrefix],
         ...['--', 'sh', '-c', SCRIPT],
       ],
       env: { NODE: process.execPath, DOCUMENT, FOLDER: folder, JOB: JSON.stringify(job) },
-      onLine,
+      onLine: (line) => history.record({ actor: name, ...JSON.parse(line) }),
     });
-    return new ShellJob(process_, folder, report);
+    const has = (wanted: Operation): boolean =>
+      history.events.some(
+        ({ actor, operation, phase }) =>
+          actor === name && operation === wanted && phase !== 'invoke',
+      );
+    return new ShellJob({ process: process_, folder, report, has });
   }
 
-  private constructor(process: WorkerProcess, folder: string, report: FileHandle) {
-    this.process = process;
-    this.#folder = folder;
-    this.#report = report;
+  private constructor(parts: Parts) {
+    this.process = parts.process;
+    this.#parts = parts;
+  }
+
+  /** Resolves when the job has read. It writes after its report. */
+  reachedWrite(): Promise<void> {
+    return until('the job has read', async () => this.#parts.has('read'));
   }
 
   /** Lets the job go on to its write. */
   async deliverReport(): Promise<void> {
-    await this.#report.write('ready\n');
+    await this.#parts.report.write('ready\n');
   }
 
   /** Stops `fenced run`, its guard and the job. */
@@ -64,11 +83,12 @@ export class ShellJob implements AsyncDisposable {
     for (const part of [this.process, ...this.#groups]) await part.pause();
   }
 
-  /** Continues the job, and the other two after `written`. */
-  async wake(written: Promise<unknown>): Promise<void> {
+  /** Continues the job, and the other two when it has written. */
+  async wake(): Promise<void> {
+    await this.deliverReport();
     const [guard, job] = this.#groups;
     job?.wake();
-    await Promise.race([written, this.process.exited]);
+    await until('the job has written', async () => this.#parts.has('write'));
     guard?.wake();
     await this.process.wake();
   }
@@ -76,7 +96,7 @@ export class ShellJob implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     for (const group of this.#groups) group.wake();
     await this.process.kill();
-    await this.#report.close();
-    await rm(this.#folder, { recursive: true });
+    await this.#parts.report.close();
+    await rm(this.#parts.folder, { recursive: true });
   }
 }
