@@ -8,10 +8,11 @@ import {
   LockHeldError,
   Redlock,
 } from '@fenced/lock';
-import { PostgresLock } from '@fenced/lock/postgres';
+import { PostgresLock, type PostgresLockConfig } from '@fenced/lock/postgres';
 import { startPostgres, startRedis } from '@fenced/testbed';
 import fc from 'fast-check';
 import pg from 'pg';
+import postgres from 'postgres';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { CLIENTS, type Open } from '../lock/harness/redis-clients.js';
 
@@ -37,15 +38,22 @@ async function redis(openClient: Open): Promise<Service> {
   };
 }
 
-async function postgres(): Promise<Service> {
+/** A `pg.Pool`, or the `sql` of postgres.js. */
+type OpenPool = (url: string) => PostgresLockConfig['pool'] & { end(): Promise<void> };
+
+function openPg(url: string): pg.Pool {
+  const pool = new pg.Pool({ connectionString: url, max: 10 });
+  pool.on('error', () => undefined);
+  return pool;
+}
+
+const openPostgresJs: OpenPool = (url) => postgres(url, { max: 10 });
+
+/** PostgresLock over a server, with clients of one kind. */
+async function postgresLock(open: OpenPool): Promise<Service> {
   const service = await startPostgres();
-  const open = (url: URL): pg.Pool => {
-    const pool = new pg.Pool({ connectionString: url.href, max: 10 });
-    pool.on('error', () => undefined);
-    return pool;
-  };
-  const admin = open(new URL(service.url));
-  const pools = new Map<string, pg.Pool>();
+  const admin = openPg(service.url);
+  const pools = new Map<string, ReturnType<OpenPool>>();
   return {
     open: async (name) => {
       let pool = pools.get(name);
@@ -53,7 +61,7 @@ async function postgres(): Promise<Service> {
         await admin.query(`CREATE DATABASE "${name}"`);
         const url = new URL(service.url);
         url.pathname = `/${name}`;
-        pool = open(url);
+        pool = open(url.href);
         pools.set(name, pool);
         await new PostgresLock({ pool }).install();
       }
@@ -71,7 +79,8 @@ describe.each<[string, () => Promise<Service>]>([
     `Redlock over ${name}`,
     () => redis(open),
   ]),
-  ['PostgresLock', postgres],
+  ['PostgresLock over pg', () => postgresLock(openPg)],
+  ['PostgresLock over postgres.js', () => postgresLock(openPostgresJs)],
 ])('%s', (_, start) => {
   let service: Service;
   beforeAll(async () => {

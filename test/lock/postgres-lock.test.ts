@@ -3,6 +3,7 @@ import { LockHeldError, NoQuorumError } from '@fenced/lock';
 import { PostgresLock } from '@fenced/lock/postgres';
 import { FencedPostgres } from '@fenced/store/postgres';
 import { startPgBouncer } from '@fenced/testbed';
+import pg from 'pg';
 import { expect, test } from 'vitest';
 import {
   asNewRole,
@@ -66,7 +67,7 @@ test('a release wakes a waiter before its time is over', async () => {
 });
 
 const LISTENERS =
-  "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query = 'LISTEN fenced_lock' AND state = 'idle'";
+  "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query ~* '^listen .?fenced_lock' AND state = 'idle'";
 
 test('a lost LISTEN is renewed while a client waits', async () => {
   const { lock, pool } = await openLock();
@@ -79,13 +80,14 @@ test('a lost LISTEN is renewed while a client waits', async () => {
   await until(async () => ![undefined, first].includes(await listener()));
   await lease.release();
   await (await next).release();
-  // No client waits any more.
-  await until(async () => (await listener()) === undefined);
+  // No client waits any more. postgres.js keeps the connection.
+  if ('totalCount' in pool) await until(async () => (await listener()) === undefined);
 });
 
 test('a release notifies only if a client waits for it', async () => {
-  const { lock, pool } = await openLock();
-  const ear = await pool.connect();
+  const { url, lock, pool } = await openLock();
+  const ear = new pg.Client(url.href);
+  await ear.connect();
   const heard: (string | undefined)[] = [];
   ear.on('notification', ({ payload }) => heard.push(payload));
   await ear.query('LISTEN fenced_lock');
@@ -103,7 +105,7 @@ test('a release notifies only if a client waits for it', async () => {
   await until(async () => heard.includes(end));
   // Notifications for `y`, and for `x` again: clients waited for them a moment before.
   expect(heard.toSorted()).toEqual([end, 'x', 'x', 'y']);
-  ear.release(true);
+  await ear.end();
 });
 
 test('waiters poll behind PgBouncer, and with a pool of one connection', async () => {
@@ -139,7 +141,9 @@ test('a program that stood still reads the answer before it gives up', async () 
   // The server itself may be late.
   await until(async () => {
     const attempt = lock.tryAcquire('x', { ttlMs: 2_000 });
-    // The request was sent, unless the pool had to connect first.
+    // The request was sent, unless the pool had to connect first. postgres.js sends it a turn
+    // later.
+    await setImmediate();
     await setImmediate();
     // Longer than the limit for an answer.
     const untilMs = performance.now() + 1_100;

@@ -10,6 +10,7 @@ import {
   openLedger,
   rejectionOf,
   storeOfOne,
+  testOfPg,
   throughProxy,
 } from './harness/postgres-support.js';
 
@@ -48,7 +49,7 @@ async function limitWithin(store: FencedPostgres): Promise<string> {
 const hasLimit = (): Promise<boolean> => limitsTransactions(one);
 
 describe.each(writesOfEachKind)('$kind', ({ kind, write }) => {
-  test('a token that was accepted before takes the same number of round trips', async () => {
+  testOfPg('a token that was accepted before takes the same number of round trips', async () => {
     const far = await throughProxy(ledger, { max: 1 });
     await write(far.store, 'first');
     for (const text of ['second', 'third']) {

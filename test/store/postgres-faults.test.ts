@@ -15,6 +15,7 @@ import { describe, expect, test } from 'vitest';
 import {
   closeAfterTest,
   connect,
+  describeOfPg,
   evictionOf,
   gate,
   INSERT,
@@ -23,6 +24,7 @@ import {
   openLedger,
   rejectionOf,
   startGoodbyeServer,
+  testOfPg,
   throughProxy,
   until,
 } from './harness/postgres-support.js';
@@ -71,50 +73,59 @@ describe('the connection is lost', () => {
     expect(await ledger.entries()).toEqual(['again']);
   });
 
-  test('with the reply to COMMIT, the outcome is unknown, and the write was applied', async () => {
-    const ledger = await openLedger();
-    const { proxy, store } = await throughProxy(ledger);
-    const run = store.transaction({ resource, token: 1 }, async (tx) => {
-      await tx.query(INSERT, ['applied']);
+  testOfPg(
+    'with the reply to COMMIT, the outcome is unknown, and the write was applied',
+    async () => {
+      const ledger = await openLedger();
+      const { proxy, store } = await throughProxy(ledger);
+      const run = store.transaction({ resource, token: 1 }, async (tx) => {
+        await tx.query(INSERT, ['applied']);
+        proxy.swallow('toClient');
+      });
+      const rejection = rejectionOf(run);
+      await proxy.untilSwallowed('toClient');
+      proxy.cut();
+      const error = await rejection;
+      expect(error).toBeInstanceOf(OutcomeUnknownError);
+      expect(error).toMatchObject({ resource, writeId: expect.stringMatching(/^[0-9a-f-]{36}$/) });
+      expect(await ledger.entries()).toEqual(['applied']);
+    },
+  );
+
+  testOfPg(
+    'with COMMIT itself, the outcome is unknown, and the write was not applied',
+    async () => {
+      const ledger = await openLedger();
+      const { proxy, store } = await throughProxy(ledger);
+      const run = store.transaction({ resource, token: 1 }, async (tx) => {
+        await tx.query(INSERT, ['lost']);
+        proxy.swallow('toServer');
+      });
+      const rejection = rejectionOf(run);
+      await proxy.untilSwallowed('toServer');
+      proxy.cut();
+      expect(await rejection).toBeInstanceOf(OutcomeUnknownError);
+      await until(async () => !(await isInTransaction(ledger)));
+      expect(await ledger.entries()).toEqual([]);
+    },
+  );
+
+  testOfPg(
+    'with the reply to a claim, the outcome is unknown, and a second claim settles it',
+    async () => {
+      const ledger = await openLedger();
+      const { proxy, store } = await throughProxy(ledger);
+      await store.highest(resource);
       proxy.swallow('toClient');
-    });
-    const rejection = rejectionOf(run);
-    await proxy.untilSwallowed('toClient');
-    proxy.cut();
-    const error = await rejection;
-    expect(error).toBeInstanceOf(OutcomeUnknownError);
-    expect(error).toMatchObject({ resource, writeId: expect.stringMatching(/^[0-9a-f-]{36}$/) });
-    expect(await ledger.entries()).toEqual(['applied']);
-  });
-
-  test('with COMMIT itself, the outcome is unknown, and the write was not applied', async () => {
-    const ledger = await openLedger();
-    const { proxy, store } = await throughProxy(ledger);
-    const run = store.transaction({ resource, token: 1 }, async (tx) => {
-      await tx.query(INSERT, ['lost']);
-      proxy.swallow('toServer');
-    });
-    const rejection = rejectionOf(run);
-    await proxy.untilSwallowed('toServer');
-    proxy.cut();
-    expect(await rejection).toBeInstanceOf(OutcomeUnknownError);
-    await until(async () => !(await isInTransaction(ledger)));
-    expect(await ledger.entries()).toEqual([]);
-  });
-
-  test('with the reply to a claim, the outcome is unknown, and a second claim settles it', async () => {
-    const ledger = await openLedger();
-    const { proxy, store } = await throughProxy(ledger);
-    await store.highest(resource);
-    proxy.swallow('toClient');
-    const rejection = rejectionOf(store.claim({ resource, token: 7 }));
-    await proxy.untilSwallowed('toClient');
-    proxy.cut();
-    expect(await rejection).toBeInstanceOf(OutcomeUnknownError);
-    proxy.heal();
-    await store.claim({ resource, token: 7 });
-    expect(await store.highest(resource)).toBe(7n);
-  });
+      const rejection = rejectionOf(store.claim({ resource, token: 7 }));
+      await proxy.untilSwallowed('toClient');
+      proxy.cut();
+      expect(await rejection).toBeInstanceOf(OutcomeUnknownError);
+      proxy.heal();
+      await store.claim({ resource, token: 7 });
+      expect(await store.highest(resource)).toBe(7n);
+    },
+  );
 });
 
 describe('a function that commits by itself', () => {
@@ -129,7 +140,7 @@ describe('a function that commits by itself', () => {
   };
   const serializationFailure = "DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '40001'; END $$";
 
-  describe.each(Object.entries(commits))('%s', (_, commit) => {
+  describeOfPg.each(Object.entries(commits))('%s', (_, commit) => {
     test.each([
       ['is cancelled', (tx: FencedTransaction) => tx.query('SELECT pg_sleep(20)')],
       ['fails to serialize', (tx: FencedTransaction) => tx.query(serializationFailure)],
@@ -186,7 +197,7 @@ describe('a function that commits by itself', () => {
     expect(await ledger.entries()).toEqual(['kept']);
   });
 
-  test('differs from one that only uses the client, which runs again', async () => {
+  testOfPg('differs from one that only uses the client, which runs again', async () => {
     const { store, entries } = await openLedger();
     let runs = 0;
     await store.transaction({ resource, token: 1 }, async (tx) => {
@@ -204,7 +215,7 @@ describe('the connection stays open, but no answer comes', () => {
     return [await rejectionOf(call), performance.now() - startedMs];
   };
 
-  test('to a claim or to COMMIT, so the outcome is unknown', async () => {
+  testOfPg('to a claim or to COMMIT, so the outcome is unknown', async () => {
     const ledger = await openLedger();
     const { proxy, store } = await throughProxy(ledger, { holdMs });
     const calls = [
@@ -276,7 +287,7 @@ async function isInTransaction({ pool }: Ledger): Promise<boolean> {
 }
 
 describe('a paused holder', () => {
-  test('is evicted by the server when its lease ends, and the next holder writes', async () => {
+  testOfPg('is evicted by the server when its lease ends, and the next holder writes', async () => {
     const ledger = await openLedger();
     const { store, pool, entries, untilWaiting } = ledger;
     const leaseMs = 400;
@@ -416,7 +427,7 @@ describe('a paused holder', () => {
     },
   );
 
-  test('that sends COMMIT after its eviction has written nothing', async () => {
+  testOfPg('that sends COMMIT after its eviction has written nothing', async () => {
     const { store, entries, pool } = await openLedger({ holdMs: 100 });
     const run = store.transaction({ resource, token: 33 }, async (tx) => {
       await tx.query(INSERT, ['33']);
@@ -462,7 +473,7 @@ describe('a paused holder', () => {
   });
 });
 
-describe('a lease', () => {
+describeOfPg('a lease', () => {
   test('limits the transaction from the moment when a connection is had', async () => {
     const { url } = await openLedger();
     const pool = connect(url.href, { max: 1 });
@@ -509,7 +520,7 @@ describe('a lease', () => {
 });
 
 describe('a signal that aborts', () => {
-  test('ends the wait for the ratchet, and leaves the queue', async () => {
+  testOfPg('ends the wait for the ratchet, and leaves the queue', async () => {
     const ledger = await openLedger();
     const { store, pool, untilWaiting, entries } = ledger;
     const end = gate();
@@ -572,7 +583,7 @@ describe('a signal that aborts', () => {
     expect(await entries()).toEqual([]);
   });
 
-  test('while COMMIT is under way leaves the outcome unknown', async () => {
+  testOfPg('while COMMIT is under way leaves the outcome unknown', async () => {
     const ledger = await openLedger();
     const { proxy, store } = await throughProxy(ledger);
     const controller = new AbortController();
@@ -588,7 +599,7 @@ describe('a signal that aborts', () => {
   });
 });
 
-describe('the client of a transaction', () => {
+describeOfPg('the client of a transaction', () => {
   test('takes cursors and named statements, whose writes are fenced', async () => {
     const { store, entries } = await openLedger();
     const rows = await store.transaction(
@@ -648,7 +659,7 @@ test('a process lives on when the server ends a connection that is in use', asyn
   expect(await entries()).toEqual(['alive']);
 });
 
-describe('round trips', () => {
+describeOfPg('round trips', () => {
   test.each(['read committed', 'repeatable read', 'serializable'] as const)(
     'a statement under %s takes one',
     async (isolation) => {

@@ -14,6 +14,7 @@ import {
   createDatabase,
   type Ledger,
   openLedger,
+  testOfPg,
   until,
   versionOf,
 } from './harness/postgres-support.js';
@@ -133,7 +134,7 @@ test('what changes no row passes: DO NOTHING on a conflict, an UPDATE that finds
   await client.query('UPDATE invoice SET total = 1 WHERE id = 77');
 });
 
-test('COPY FROM needs tokens for its rows', async () => {
+testOfPg('COPY FROM needs tokens for its rows', async () => {
   const { client, store, totals } = await openGuarded();
   const copy = (on: pg.ClientBase) =>
     pipeline(Readable.from(['8\t1\n9\t1\n']), on.query(copyFrom('COPY invoice FROM STDIN')));
@@ -207,7 +208,7 @@ test('neither session_replication_role nor a search path of the writer passes th
   });
 });
 
-test('a role that may write the table and not present tokens is refused', async () => {
+testOfPg('a role that may write the table and not present tokens is refused', async () => {
   const { url, pool } = await openGuarded();
   const other = await asNewRole(url);
   await pool.query(`GRANT SELECT, UPDATE ON invoice TO ${other.username}`);

@@ -13,6 +13,7 @@ import {
   INSERT,
   openLedger,
   rejectionOf,
+  testOfPg,
   throughProxy,
   until,
 } from './harness/postgres-support.js';
@@ -20,27 +21,30 @@ import {
 const resource = 'invoice/42';
 
 describe('settle', () => {
-  test('reports a write whose reply was lost as applied; its id cannot be used again', async () => {
-    const ledger = await openLedger();
-    const { proxy, store } = await throughProxy(ledger);
-    const writeId = store.newWriteId();
-    await store.highest(resource);
-    proxy.swallow('toClient');
-    const fence = { resource, token: 33, writeId };
-    const run = rejectionOf(store.query(fence, INSERT, ['once']));
-    await proxy.untilSwallowed('toClient');
-    proxy.cut();
-    const error = await run;
-    expect(error).toBeInstanceOf(OutcomeUnknownError);
-    expect(error).toMatchObject({ writeId, store: 'postgres', canSettle: true });
-    proxy.heal();
-    expect(await store.settle(writeId)).toBe('applied');
-    const again = store.query(fence, INSERT, ['twice']);
-    await expect(again).rejects.toBeInstanceOf(InvalidArgumentError);
-    expect(await ledger.entries()).toEqual(['once']);
-  });
+  testOfPg(
+    'reports a write whose reply was lost as applied; its id cannot be used again',
+    async () => {
+      const ledger = await openLedger();
+      const { proxy, store } = await throughProxy(ledger);
+      const writeId = store.newWriteId();
+      await store.highest(resource);
+      proxy.swallow('toClient');
+      const fence = { resource, token: 33, writeId };
+      const run = rejectionOf(store.query(fence, INSERT, ['once']));
+      await proxy.untilSwallowed('toClient');
+      proxy.cut();
+      const error = await run;
+      expect(error).toBeInstanceOf(OutcomeUnknownError);
+      expect(error).toMatchObject({ writeId, store: 'postgres', canSettle: true });
+      proxy.heal();
+      expect(await store.settle(writeId)).toBe('applied');
+      const again = store.query(fence, INSERT, ['twice']);
+      await expect(again).rejects.toBeInstanceOf(InvalidArgumentError);
+      expect(await ledger.entries()).toEqual(['once']);
+    },
+  );
 
-  test('reports a write without an id as unknown, and the error says so', async () => {
+  testOfPg('reports a write without an id as unknown, and the error says so', async () => {
     const ledger = await openLedger();
     const { proxy, store } = await throughProxy(ledger);
     await store.highest(resource);
@@ -58,7 +62,7 @@ describe('settle', () => {
     expect(await ledger.entries()).toEqual(['once']);
   });
 
-  test('refuses a write that is still in the network, also when it arrives later', async () => {
+  testOfPg('refuses a write that is still in the network, also when it arrives later', async () => {
     const ledger = await openLedger();
     const { proxy, store } = await throughProxy(ledger, { holdMs: 500 });
     const writeId = store.newWriteId();

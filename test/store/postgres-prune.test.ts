@@ -11,6 +11,7 @@ import {
   type Ledger,
   openLedger,
   rejectionOf,
+  testOfPg,
   until,
 } from './harness/postgres-support.js';
 
@@ -86,7 +87,7 @@ test('the commands of docs/postgres.md forget the same in psql', async () => {
 });
 
 describe('a token below the floor of a forgotten name is refused', () => {
-  test('by each call of the library', async () => {
+  testOfPg('by each call of the library', async () => {
     const ledger = await openLedger();
     const { store, pool } = ledger;
     await addOld(ledger, 100);

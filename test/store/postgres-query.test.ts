@@ -7,6 +7,7 @@ import {
   INSERT,
   openLedger,
   rejectionOf,
+  testOfPg,
   throughProxy,
 } from './harness/postgres-support.js';
 
@@ -25,7 +26,7 @@ test.each([
   expect(await store.highest(resource)).toBe(0n);
 });
 
-test.each(['default_transaction_isolation=serializable', 'default_transaction_read_only=on'])(
+testOfPg.each(['default_transaction_isolation=serializable', 'default_transaction_read_only=on'])(
   'a session with %s has no effect on the level or the round trips of a query',
   async (setting) => {
     const ledger = await openLedger();
@@ -55,20 +56,23 @@ test('COPY is refused before it is sent, because its data would take the place o
   expect(await entries()).toEqual(['next']);
 });
 
-test('a value that cannot be encoded fails with its own error, and nothing was sent', async () => {
-  const { store, entries } = await openLedger();
-  const mine = new RangeError('mine');
-  const value = {
-    toPostgres: () => {
-      throw mine;
-    },
-  };
-  expect(await rejectionOf(store.query(fence, INSERT, [value]))).toBe(mine);
-  expect(await entries()).toEqual([]);
-  expect(await store.highest(resource)).toBe(0n);
-});
+testOfPg(
+  'a value that cannot be encoded fails with its own error, and nothing was sent',
+  async () => {
+    const { store, entries } = await openLedger();
+    const mine = new RangeError('mine');
+    const value = {
+      toPostgres: () => {
+        throw mine;
+      },
+    };
+    expect(await rejectionOf(store.query(fence, INSERT, [value]))).toBe(mine);
+    expect(await entries()).toEqual([]);
+    expect(await store.highest(resource)).toBe(0n);
+  },
+);
 
-test('rows that cannot be read leave the outcome unknown, and it can be settled', async () => {
+testOfPg('rows that cannot be read leave the outcome unknown, and it can be settled', async () => {
   const { url, entries, store: judge } = await openLedger();
   const types = {
     getTypeParser: () => () => {
@@ -84,7 +88,7 @@ test('rows that cannot be read leave the outcome unknown, and it can be settled'
   expect(await entries()).toEqual(['1']);
 });
 
-test('values of every kind arrive, and none is SQL', async () => {
+testOfPg('values of every kind arrive, and none is SQL', async () => {
   const { store, entries } = await openLedger();
   for (const text of ["'; DROP TABLE entry; --", '$1', '\\', 'é\u{1f512}', ''])
     await store.query(fence, INSERT, [text]);
@@ -111,37 +115,40 @@ test('a pipelining client is sent one statement after the other', async () => {
   await client.end();
 });
 
-test('a token that was accepted before writes nothing to the log under READ COMMITTED', async () => {
-  const { pool, store } = await openLedger();
-  await store.claim(fence);
-  const client = await pool.connect();
-  const logged = async (isolation: string) => {
-    const lsn = async () =>
-      (await client.query('SELECT pg_current_wal_insert_lsn() AS lsn')).rows[0].lsn;
-    const before = await lsn();
-    await client.query(`BEGIN ISOLATION LEVEL ${isolation}`);
-    await client.query('SELECT fenced.present($1, 33::bigint)', [resource]);
-    await client.query('COMMIT');
-    const { rows } = await client.query('SELECT ($1::pg_lsn - $2::pg_lsn)::int AS bytes', [
-      await lsn(),
-      before,
-    ]);
-    return rows[0].bytes;
-  };
-  try {
-    // The server writes to the log by itself now and then: the least of some tries.
-    const least = async (isolation: string) => {
-      const tries = [];
-      for (let i = 0; i < 5; i++) tries.push(await logged(isolation));
-      return Math.min(...tries);
+testOfPg(
+  'a token that was accepted before writes nothing to the log under READ COMMITTED',
+  async () => {
+    const { pool, store } = await openLedger();
+    await store.claim(fence);
+    const client = await pool.connect();
+    const logged = async (isolation: string) => {
+      const lsn = async () =>
+        (await client.query('SELECT pg_current_wal_insert_lsn() AS lsn')).rows[0].lsn;
+      const before = await lsn();
+      await client.query(`BEGIN ISOLATION LEVEL ${isolation}`);
+      await client.query('SELECT fenced.present($1, 33::bigint)', [resource]);
+      await client.query('COMMIT');
+      const { rows } = await client.query('SELECT ($1::pg_lsn - $2::pg_lsn)::int AS bytes', [
+        await lsn(),
+        before,
+      ]);
+      return rows[0].bytes;
     };
-    expect(await least('READ COMMITTED')).toBe(0);
-    // Here it locks the row, which does.
-    expect(await least('REPEATABLE READ')).toBeGreaterThan(0);
-  } finally {
-    client.release();
-  }
-});
+    try {
+      // The server writes to the log by itself now and then: the least of some tries.
+      const least = async (isolation: string) => {
+        const tries = [];
+        for (let i = 0; i < 5; i++) tries.push(await logged(isolation));
+        return Math.min(...tries);
+      };
+      expect(await least('READ COMMITTED')).toBe(0);
+      // Here it locks the row, which does.
+      expect(await least('REPEATABLE READ')).toBeGreaterThan(0);
+    } finally {
+      client.release();
+    }
+  },
+);
 
 test('resources in another order cannot deadlock with other programs', async () => {
   const { store, pool } = await openLedger();

@@ -13,6 +13,7 @@ import {
   connect,
   openLedger,
   rejectionOf,
+  testOfPg,
   throughProxy,
 } from './harness/postgres-support.js';
 
@@ -241,7 +242,7 @@ describe('a reply that is lost', () => {
     expect(await ledger.records.get('42')).toMatchObject({ body: 1, writeId, version });
   });
 
-  test('leaves the outcome unknown if another write hides it', async () => {
+  testOfPg('leaves the outcome unknown if another write hides it', async () => {
     const ledger = await openRecords();
     const { proxy, store } = await throughProxy(ledger);
     const far = store.records('invoices');
@@ -257,25 +258,28 @@ describe('a reply that is lost', () => {
 });
 
 describe('claimAndGet', () => {
-  test('gives what its own token protects, also if another holder writes meanwhile', async () => {
-    const { records, pool } = await openRecords();
-    await records.put('a', 'of 34', { token: 34 });
-    let connections = 0;
-    // The next holder writes before the second connection is lent, should there be one.
-    const between = {
-      connect: async () => {
-        if (connections++ === 1) await records.put('a', 'of 35', { token: 35 });
-        return pool.connect();
-      },
-    };
-    const earlier = new FencedPostgres({ pool: between }).records('invoices');
-    expect(await earlier.claimAndGet('a', { token: 34 })).toMatchObject({
-      body: 'of 34',
-      token: 34n,
-    });
-    await records.put('a', 'of 35', { token: 35 });
-    await expect(earlier.claimAndGet('a', { token: 34 })).rejects.toBeInstanceOf(StaleTokenError);
-  });
+  testOfPg(
+    'gives what its own token protects, also if another holder writes meanwhile',
+    async () => {
+      const { records, pool } = await openRecords();
+      await records.put('a', 'of 34', { token: 34 });
+      let connections = 0;
+      // The next holder writes before the second connection is lent, should there be one.
+      const between = {
+        connect: async () => {
+          if (connections++ === 1) await records.put('a', 'of 35', { token: 35 });
+          return pool.connect();
+        },
+      };
+      const earlier = new FencedPostgres({ pool: between }).records('invoices');
+      expect(await earlier.claimAndGet('a', { token: 34 })).toMatchObject({
+        body: 'of 34',
+        token: 34n,
+      });
+      await records.put('a', 'of 35', { token: 35 });
+      await expect(earlier.claimAndGet('a', { token: 34 })).rejects.toBeInstanceOf(StaleTokenError);
+    },
+  );
 
   test('returns its own token, or is stale, among many holders', async () => {
     const { records } = await openRecords();
@@ -314,7 +318,7 @@ describe('claimAndGet', () => {
     expect(await records.highest('a')).toBe(33n);
   });
 
-  test.each(['claim', 'claimAndGet'] as const)(
+  testOfPg.each(['claim', 'claimAndGet'] as const)(
     'has an unknown outcome if its reply is lost: %s',
     async (call) => {
       const ledger = await openRecords();

@@ -6,6 +6,7 @@ import {
   INSERT,
   openLedger,
   storeOfOne,
+  testOfPg,
   throughProxy,
 } from './harness/postgres-support.js';
 
@@ -17,7 +18,7 @@ async function openOne() {
   return { ...ledger, ...storeOfOne(ledger.url) };
 }
 
-test('a stale token costs no round trip later', async () => {
+testOfPg('a stale token costs no round trip later', async () => {
   const ledger = await openLedger();
   const { proxy, store } = await throughProxy(ledger, { max: 1 });
   await ledger.store.claim({ resource, token: 34 });

@@ -3,7 +3,7 @@ import type { FencedPostgres, IsolationLevel } from '@fenced/store/postgres';
 import type pg from 'pg';
 import { expect, test } from 'vitest';
 import {
-  connect,
+  connectPg,
   INSERT,
   type Ledger,
   openLedger,
@@ -33,7 +33,7 @@ async function closeGate({ pool, url }: Ledger, isolation: IsolationLevel): Prom
   const [{ text } = { text: '' }] = rows;
   expect(text).toContain('pg_advisory_xact_lock_shared(');
   await pool.query(text.replace('pg_advisory_xact_lock_shared(', 'public.gated_lock('));
-  const keeper = connect(url.href, { max: 1 });
+  const keeper = connectPg(url.href, { max: 1 });
   await keeper.query(`SELECT pg_advisory_lock(${GATE})`);
   return keeper;
 }
@@ -59,7 +59,7 @@ test.each(
     const late = rejectionOf(write(store, isolation));
     await untilWaiting(1);
     await pool.query(
-      `BEGIN; SELECT fenced.present('${resource}', 34); INSERT INTO entry (text) VALUES ('34'); COMMIT`,
+      `SELECT fenced.present('${resource}', 34); INSERT INTO entry (text) VALUES ('34')`,
     );
     await gate.query(`SELECT pg_advisory_unlock(${GATE})`);
     expect(await late).toBeInstanceOf(StaleTokenError);

@@ -3,7 +3,8 @@ import { type AddressInfo, createServer } from 'node:net';
 import { FencedPostgres, type FencedPostgresOptions } from '@fenced/store/postgres';
 import { type PostgresService, startPostgres, TcpProxy } from '@fenced/testbed';
 import pg from 'pg';
-import { afterAll, afterEach, vi } from 'vitest';
+import postgres from 'postgres';
+import { afterAll, afterEach, describe, test, vi } from 'vitest';
 
 let server: Promise<PostgresService> | undefined;
 let names = 0;
@@ -22,12 +23,57 @@ export function closeAfterTest(close: () => Promise<unknown>): void {
   closers.push(close);
 }
 
+let driver: 'pg' | 'postgres.js' = 'pg';
+
+/** A test of pg's own features, or of a case that postgres.js does not have. */
+export let testOfPg = test;
+export let describeOfPg = describe;
+
+/** Lets `connect` open clients of postgres.js. Called before the tests are defined. */
+export function usePostgresJs(): void {
+  driver = 'postgres.js';
+  const none = Object.assign(() => undefined, { each: () => () => undefined });
+  testOfPg = none as unknown as typeof test;
+  describeOfPg = none as unknown as typeof describe;
+}
+
+/** A pool of the client under test. */
 export function connect(url: string, options: pg.PoolConfig = {}): pg.Pool {
+  return driver === 'pg'
+    ? connectPg(url, options)
+    : (connectPostgresJs(url, options) as unknown as pg.Pool);
+}
+
+export function connectPg(url: string, options: pg.PoolConfig = {}): pg.Pool {
   const pool = new pg.Pool({ connectionString: url, ...options });
   // pg demands a listener, because idle connections may be lost, as these tests make sure.
   pool.on('error', () => undefined);
   closeAfterTest(() => pool.end());
   return pool;
+}
+
+/** The `sql` of postgres.js, with the call of a `pg.Pool` that the tests use. */
+function connectPostgresJs(url: string, { max = 10, options }: pg.PoolConfig) {
+  const sql = postgres(url, {
+    max,
+    // With its default, the loss of a new connection is an unhandled rejection.
+    fetch_types: false,
+    onnotice: () => undefined,
+    backoff: () => 0.02,
+    ...(options && { connection: { options } }),
+  });
+  closeAfterTest(() => sql.end({ timeout: 1 }));
+  return Object.assign(sql, {
+    query: async (text: string, values: readonly unknown[] = []) => {
+      const sent = values.map((value) => (Array.isArray(value) ? arrayOf(value) : value));
+      const rows = await sql.unsafe(text, sent as never[]);
+      return { rows: [...rows], rowCount: rows.count };
+    },
+  });
+}
+
+function arrayOf(values: readonly unknown[]): string {
+  return JSON.stringify(values).replace('[', '{').replace(/]$/, '}');
 }
 
 /** The address of a new and empty database, which is dropped after the test with its sessions. */

@@ -1,4 +1,4 @@
-import type { PostgresClient, PostgresResult } from './client.js';
+import type { PostgresClient, PostgresResult, SessionClient } from './client.js';
 
 /** One SQL statement, with the values of its parameters `$1`, `$2` … */
 export interface Statement {
@@ -20,10 +20,11 @@ export interface Batch {
  * Sends statements in one message. The server stops at the first that fails. A fenced write thus
  * takes one round trip instead of three (decision 11).
  *
- * pg-native, and a client with pg's own `pipeline`, are sent one statement after the other. That
- * `pipeline` sends a Sync after each, so after a failed BEGIN the rest would commit by itself.
+ * pg-native, postgres.js and a client with pg's own `pipeline` are sent one statement after the
+ * other. That `pipeline` sends a Sync after each, so after a failed BEGIN the rest would commit by
+ * itself.
  */
-export function sendBatch(client: PostgresClient, statements: readonly Statement[]): Batch {
+export function sendBatch(client: SessionClient, statements: readonly Statement[]): Batch {
   const { connection, pipeline } = client as { connection?: PgConnection; pipeline?: boolean };
   const { Query } = client.constructor as { Query?: PgQueryClass };
   if (!connection?.sync || !Query?.prototype.prepare || pipeline)
@@ -33,7 +34,7 @@ export function sendBatch(client: PostgresClient, statements: readonly Statement
     const queries = statements.map(
       ({ text, values }) => new Query({ text, values: [...(values ?? [])], types: client }),
     );
-    return client.query(new OneMessage(connection, queries));
+    return (client as PostgresClient).query(new OneMessage(connection, queries));
   } catch (error) {
     return { results: Promise.reject(error), sent: 0, answered: 0 };
   }
@@ -146,15 +147,15 @@ class OneByOne implements Batch {
   sent = 0;
   answered = 0;
 
-  constructor(client: PostgresClient, statements: readonly Statement[]) {
+  constructor(client: SessionClient, statements: readonly Statement[]) {
     this.results = this.#send(client, statements);
   }
 
-  async #send(client: PostgresClient, statements: readonly Statement[]): Promise<PostgresResult[]> {
+  async #send(client: SessionClient, statements: readonly Statement[]): Promise<PostgresResult[]> {
     const all: PostgresResult[] = [];
     for (const { text, values } of statements) {
       this.sent += 1;
-      all.push((await client.query(text, values && [...values])) as PostgresResult);
+      all.push((await client.query(text, [...(values ?? [])])) as PostgresResult);
       this.answered += 1;
     }
     return all;

@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
-import type { PostgresClient } from './client.js';
+import type { SessionClient } from './client.js';
 
 /** The code of CancelRequest in PostgreSQL's protocol. */
 const CANCEL_REQUEST = 80_877_102;
@@ -14,7 +14,7 @@ const CANCEL_REQUEST = 80_877_102;
  *
  * @param signal gives the request up
  */
-export async function cancelRunning(client: PostgresClient, signal: AbortSignal): Promise<void> {
+export async function cancelRunning(client: SessionClient, signal: AbortSignal): Promise<void> {
   const { host, port, processID, secretKey } = client as Partial<
     Record<'host' | 'port' | 'processID' | 'secretKey', unknown>
   >;
@@ -26,7 +26,7 @@ export async function cancelRunning(client: PostgresClient, signal: AbortSignal)
   );
   const message = Buffer.alloc(16);
   for (const [at, word] of [message.length, CANCEL_REQUEST, processID, secretKey].entries())
-    message.writeInt32BE(word, 4 * at);
+    message.writeInt32BE(word | 0, 4 * at);
   try {
     socket.end(message);
     // The server answers by closing.

@@ -6,18 +6,32 @@ export interface PostgresResult<Row = Record<string, unknown>> {
   readonly rows: Row[];
 }
 
-/** The calls used of a connected `pg.Client`. Any driver that answers them alike will do. */
-export interface PostgresClient {
+/**
+ * The rows of one of this library's own statements, with their columns in order. An option of the
+ * caller's client may rename columns, or replace null.
+ */
+export function fieldsOf(result: PostgresResult<unknown> | undefined): (string | null)[][] {
+  const rows = (result?.rows ?? []) as Record<string, string | null | undefined>[];
+  return rows.map((row) => Object.values(row).map((field) => field ?? null));
+}
+
+/** The calls that a session makes on its connection. Those of pg are the model. */
+export interface SessionClient {
   query(text: string, values?: unknown[]): Promise<unknown>;
-  /** Takes queries of other classes, such as those of pg-cursor and pg-copy-streams. */
-  query<Submittable extends { submit(connection: never): void }>(query: Submittable): Submittable;
-  escapeLiteral(value: string): string;
   /** `I` outside a transaction, `null` before the connection is ready. Older pg lacks it. */
   getTransactionStatus?(): string | null;
   on(event: 'error', listener: (error: Error) => void): unknown;
   on(event: 'notice', listener: (notice: PostgresNotice) => void): unknown;
   removeListener(event: 'error', listener: (error: Error) => void): unknown;
   removeListener(event: 'notice', listener: (notice: PostgresNotice) => void): unknown;
+}
+
+/** The calls used of a connected `pg.Client`. Any driver that answers them alike will do. */
+export interface PostgresClient extends SessionClient {
+  query(text: string, values?: unknown[]): Promise<unknown>;
+  /** Takes queries of other classes, such as those of pg-cursor and pg-copy-streams. */
+  query<Submittable extends { submit(connection: never): void }>(query: Submittable): Submittable;
+  escapeLiteral(value: string): string;
 }
 
 /** A warning of the server. */
@@ -27,6 +41,13 @@ export interface PostgresNotice {
 }
 
 /** A client lent by a pool. If it is given back with an error, the pool closes its connection. */
+export interface LentClient extends SessionClient {
+  release(error?: Error | boolean): void;
+  /** The object to which callers send statements of their own. @default the client itself */
+  readonly native?: unknown;
+}
+
+/** A client lent by a `pg.Pool`. */
 export interface PostgresPoolClient extends PostgresClient {
   release(error?: Error | boolean): void;
 }

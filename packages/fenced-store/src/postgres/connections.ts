@@ -1,11 +1,12 @@
 import { StoreSetupError, StoreUnavailableError } from '../core/errors.js';
 import {
   isServerError,
+  type LentClient,
   type PostgresClient,
   type PostgresPool,
-  type PostgresPoolClient,
   type ServerError,
 } from './client.js';
+import { connectPostgresJs, isPostgresJs, type PostgresJs } from './postgres-js.js';
 import type { Runtime } from './runtime.js';
 import { Session } from './session.js';
 import { type WaitLimit, within } from './within.js';
@@ -17,14 +18,14 @@ export class Connections {
   readonly runtime: Runtime;
   readonly #borrow: (limitMs: number) => Promise<Session>;
 
-  constructor(pool: PostgresPool | PostgresClient, holdMs: number, runtime: Runtime) {
+  constructor(pool: PostgresPool | PostgresClient | PostgresJs, holdMs: number, runtime: Runtime) {
     this.holdMs = holdMs;
     this.runtime = runtime;
     // In pg, pools and clients have `connect` and `query`. Only clients quote literals.
     this.#borrow = (limitMs) =>
       'escapeLiteral' in pool
         ? borrowClient(pool, runtime, limitMs)
-        : borrowFrom(pool, runtime, limitMs);
+        : borrowFrom(lender(pool), runtime, limitMs);
   }
 
   /**
@@ -91,28 +92,29 @@ export class Connections {
 }
 
 /** pg's own pool also takes a callback, which it calls before any promise is resolved. */
-interface CallbackPool {
-  connect(
-    lend: (error: Error | undefined, client?: PostgresPoolClient) => void,
-  ): Promise<PostgresPoolClient> | undefined;
+type Connect = (
+  lend: (error: Error | undefined, client?: LentClient) => void,
+) => Promise<LentClient> | undefined;
+
+function lender(pool: PostgresPool | PostgresJs): Connect {
+  if (isPostgresJs(pool)) return () => connectPostgresJs(pool);
+  return (lend) => (pool as { readonly connect: Connect }).connect(lend);
 }
 
 /**
  * A server that is going down may greet and say goodbye in one packet. Its error then comes before
  * a promise resolves, and without a listener it would end the process. Hence the callback.
  */
-function borrowFrom(pool: PostgresPool, runtime: Runtime, limitMs: number): Promise<Session> {
+function borrowFrom(connect: Connect, runtime: Runtime, limitMs: number): Promise<Session> {
   const { promise, resolve, reject } = Promise.withResolvers<Session>();
-  const lend = (client: PostgresPoolClient): void =>
+  const lend = (client: LentClient): void =>
     resolve(
       new Session(client, (lostBy) => client.release(lostBy), { runtime, limitMs, isPools: true }),
     );
   const fail = (error: unknown): void => reject(connectFailure(error));
   try {
     // A pool that knows no callbacks returns a promise.
-    (pool as CallbackPool)
-      .connect((error, client) => (client ? lend(client) : fail(error)))
-      ?.then(lend, fail);
+    connect((error, client) => (client ? lend(client) : fail(error)))?.then(lend, fail);
   } catch (error) {
     fail(error);
   }

@@ -64,11 +64,13 @@ export async function failureOf(
   const isOurs = session.progress.answered < ours;
   // An error of the server that leaves the session alive undid the transaction. Any other error
   // can follow a commit.
-  const isUndone = (await session.rollBack()) && isServerError(error);
-  if (isUndone) return isOurs ? refusal(error, nameOf(fence)) : stalenessOf(error);
-  return provesNoCommit(error, session, commitAt)
-    ? notCommitted(error, session, fence.signal)
-    : outcomeUnknown(error, session, fence);
+  const isAlive = await session.rollBack();
+  if (isAlive && isServerError(error))
+    return isOurs ? refusal(error, nameOf(fence)) : stalenessOf(error);
+  if (!provesNoCommit(error, session, commitAt)) return outcomeUnknown(error, session, fence);
+  // A value or a row could not be converted.
+  if (isAlive && !isOurs) return error;
+  return notCommitted(error, session, fence.signal);
 }
 
 /** The error that the server's refusal of a statement of this library means. */

@@ -16,7 +16,7 @@ import {
 import { shown } from '../core/shown.js';
 import { parseToken, type TokenLike } from '../core/token.js';
 import { publishOutcome, type WriteEvent } from '../events.js';
-import { type ServerError, wasNotSent } from './client.js';
+import { fieldsOf, type ServerError, wasNotSent } from './client.js';
 import type { Connections } from './connections.js';
 import { refusal } from './failures.js';
 import { checkName } from './fence.js';
@@ -80,7 +80,8 @@ export interface RecordUpdateOptions extends RecordOptions {
 const ATTEMPTS_MAX = 10;
 
 const COLUMNS = 'body, token::pg_catalog.text, version::pg_catalog.text, write_id::pg_catalog.text';
-const PUT = 'SELECT fenced.put_record($1, $2, $3, $4, $5, $6)::pg_catalog.text AS version';
+const PUT =
+  'SELECT fenced.put_record($1, $2, $3::pg_catalog.text::pg_catalog.jsonb, $4, $5, $6)::pg_catalog.text';
 const GET = `SELECT ${COLUMNS} FROM fenced.get_record($1, $2)`;
 /**
  * Writes to the log, too, and so waits for synchronous standbys: its answer outlives a failover.
@@ -90,12 +91,7 @@ const CLAIM = 'SELECT FROM fenced.claim_record($1, $2, $3)';
 const CLAIM_AND_GET = `SELECT ${COLUMNS} FROM fenced.claim_record($1, $2, $3)`;
 
 /** A document as it is stored. The body is null if it was deleted, or only claimed. */
-interface Row {
-  readonly body: string | null;
-  readonly token: string;
-  readonly version: string;
-  readonly write_id: string | null;
-}
+type Row = readonly [body: string | null, token: string, version: string, writeId: string | null];
 
 /**
  * JSON documents in PostgreSQL, each with the highest token that it has seen. One statement checks
@@ -209,13 +205,13 @@ export class FencedRecords {
     checkObject('options', options);
     checkSignal('signal', options.signal);
     const row = await this.#ask(id, options.signal, GET_LASTING);
-    return row?.write_id === writeId ? 'applied' : 'unknown';
+    return row?.[3] === writeId ? 'applied' : 'unknown';
   }
 
   /** The highest token seen for the document; 0n if it was never written nor claimed. */
   async highest(id: string): Promise<bigint> {
     checkName('id', id);
-    return BigInt((await this.#ask(id, undefined, GET))?.token ?? 0);
+    return BigInt((await this.#ask(id, undefined, GET))?.[1] ?? 0);
   }
 
   async #replace(
@@ -254,17 +250,17 @@ export class FencedRecords {
     const writeId = this.#runtime.uniqueId();
     const values = [body, String(token), writeId, expected === undefined ? null : String(expected)];
     try {
-      const row = await this.#ask(id, signal, PUT, values, {
+      const row = await this.#ask<readonly [string | null]>(id, signal, PUT, values, {
         onSend: () => onWriteId?.(writeId),
         onLost: (cause) => unknown(id, writeId, true, cause),
       });
-      const version = row?.version ?? null;
+      const version = row?.[0] ?? null;
       return version === null ? null : { token, version: BigInt(version), writeId };
     } catch (error) {
       if (!(error instanceof OutcomeUnknownError)) throw error;
       const row = await this.#ask(id, signal, GET_LASTING).catch(() => undefined);
-      if (row?.write_id !== writeId) throw error;
-      return { token, version: BigInt(row.version), writeId };
+      if (row?.[3] !== writeId) throw error;
+      return { token, version: BigInt(row[2]), writeId };
     }
   }
 
@@ -315,18 +311,19 @@ export class FencedRecords {
   /**
    * Sends a statement about a document until the server does not roll it back because of others.
    */
-  async #ask(
+  async #ask<Fields = Row>(
     id: string,
     signal: AbortSignal | undefined,
     text: string,
     values: readonly unknown[] = [],
     { onSend = () => {}, onLost = lost }: AskOptions = {},
-  ): Promise<Row | undefined> {
-    const question = async (session: Session): Promise<Row | undefined> => {
+  ): Promise<Fields | undefined> {
+    const question = async (session: Session): Promise<Fields | undefined> => {
       signal?.throwIfAborted();
       onSend();
-      const { rows } = await session.query<Row>(text, [this.#collection, id, ...values]);
-      return rows[0];
+      const all = [this.#collection, id, ...values];
+      const result = await session.query(text, all);
+      return fieldsOf(result)[0] as Fields | undefined;
     };
     const meaning = (error: ServerError): Error => meaningOf(error, id);
     const noAnswer = (cause: unknown): Error => {
@@ -379,9 +376,9 @@ function meaningOf(error: ServerError, id: string): Error {
 }
 
 function currentOf(row: Row | undefined): CurrentRecord | null {
-  if (!row || row.body === null || row.write_id === null) return null;
-  const { token, version, write_id: writeId } = row;
-  return { body: JSON.parse(row.body), token: BigInt(token), version: BigInt(version), writeId };
+  const [body, token = '', version = '', writeId] = row ?? [null];
+  if (body === null || !writeId) return null;
+  return { body: JSON.parse(body), token: BigInt(token), version: BigInt(version), writeId };
 }
 
 /** @throws {InvalidArgumentError} it is no value of JSON */

@@ -1,7 +1,7 @@
 import { StoreSetupError, StoreUnavailableError } from '../core/errors.js';
 import { type Batch, type Statement, sendBatch } from './batch.js';
 import { cancelRunning } from './cancel.js';
-import type { PostgresClient, PostgresNotice, PostgresResult } from './client.js';
+import type { LentClient, PostgresNotice, PostgresResult, SessionClient } from './client.js';
 import { LIMIT_MS_MAX } from './fence.js';
 import type { Runtime } from './runtime.js';
 import { within } from './within.js';
@@ -30,7 +30,7 @@ interface SessionOptions {
 
 /** One connection while it is borrowed. */
 export class Session {
-  readonly client: PostgresClient;
+  readonly client: SessionClient & Pick<LentClient, 'native'>;
   readonly runtime: Runtime;
   /** The reason why the connection cannot be used any more, if that is known. */
   lostBy: Error | undefined;
@@ -47,7 +47,7 @@ export class Session {
    */
   #lacksStandby = false;
 
-  constructor(client: PostgresClient, giveBack: GiveBack, options: SessionOptions) {
+  constructor(client: Session['client'], giveBack: GiveBack, options: SessionOptions) {
     this.client = client;
     this.runtime = options.runtime;
     this.#giveBack = giveBack;

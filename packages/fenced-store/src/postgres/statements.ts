@@ -27,11 +27,23 @@ export function claiming(fence: CheckedFence, writeId: string | undefined): Stat
 }
 
 function present(fence: CheckedFence, writeId: string | undefined, columns = ''): Statement {
-  const { resources, token } = fence;
   return {
-    text: `SELECT fenced.present($1, $2, $3, $4)${columns}`,
-    values: [resources, String(token), fence.limitMs(), writeId ?? null],
+    text: `SELECT fenced.present(${PARAMETERS})${columns}`,
+    values: presentedValues(fence, writeId),
   };
+}
+
+/**
+ * Each parameter is text and occurs once, in order, because drivers and ORMs differ in all other
+ * types.
+ */
+const PARAMETERS = ['text[]', 'int8', 'int4', 'uuid']
+  .map((type, at) => `$${at + 1}::pg_catalog.text::pg_catalog.${type}`)
+  .join(', ');
+
+function presentedValues(fence: CheckedFence, writeId: string | undefined): (string | null)[] {
+  const names = fence.resources.map((name) => `"${name.replace(/["\\]/g, '\\$&')}"`);
+  return [`{${names}}`, String(fence.token), String(fence.limitMs()), writeId ?? null];
 }
 
 /** The statement that presents a token in a transaction of another driver. */
@@ -40,18 +52,11 @@ export interface PresentingStatement {
   readonly values: (string | null)[];
 }
 
-/**
- * Each parameter is text and occurs once, in order, and the answer is text, because drivers and
- * ORMs differ in all other types.
- */
+/** The answer is text, too. */
 export function presentingStatement(fence: CheckedFence): PresentingStatement {
-  const { resources, token, writeId = null } = fence;
-  const types = ['text[]', 'int8', 'int4', 'uuid'];
-  const parameters = types.map((type, at) => `$${at + 1}::pg_catalog.text::pg_catalog.${type}`);
-  const names = resources.map((name) => `"${name.replace(/["\\]/g, '\\$&')}"`);
   return {
-    text: `SELECT fenced.present(${parameters.join(', ')}, true)::pg_catalog.text AS presented`,
-    values: [`{${names}}`, String(token), String(fence.limitMs()), writeId],
+    text: `SELECT fenced.present(${PARAMETERS}, true)::pg_catalog.text AS presented`,
+    values: presentedValues(fence, fence.writeId),
   };
 }
 

@@ -6,6 +6,7 @@ import { shown } from '../core/shown.js';
 import { parseToken, type TokenLike } from '../core/token.js';
 import { publishOutcome, type WriteEvent } from '../events.js';
 import {
+  fieldsOf,
   isCancellation,
   type PostgresClient,
   type PostgresPool,
@@ -23,6 +24,7 @@ import {
   LIMIT_MS_MAX,
   type TransactionOptions,
 } from './fence.js';
+import { isPostgresJs, type PostgresJs } from './postgres-js.js';
 import { runClaim, runQuery } from './query.js';
 import { FencedRecords } from './records.js';
 import { untilSerialized } from './retry.js';
@@ -41,6 +43,7 @@ import { type FencedTransaction, runTransaction } from './transaction.js';
 export { asFencedError } from './as-fenced-error.js';
 export type { PostgresPoolClient } from './client.js';
 export type { IsolationLevel } from './fence.js';
+export type { PostgresJs } from './postgres-js.js';
 export {
   type CurrentRecord,
   FencedRecords,
@@ -65,10 +68,11 @@ export type {
 export interface FencedPostgresOptions {
   /**
    * The caller's `pg.Pool`, or a connected `pg.Client`, which then runs one transaction at a time
-   * and nothing else meanwhile. The caller closes it. The pool needs a listener for `error`: this
-   * library listens to a connection only while it uses it.
+   * and nothing else meanwhile. Or the `sql` that `postgres()` of postgres.js returns. The caller
+   * closes it. A `pg.Pool` needs a listener for `error`: this library listens to a connection only
+   * while it uses it.
    */
-  readonly pool: PostgresPool | PostgresClient;
+  readonly pool: PostgresPool | PostgresClient | PostgresJs;
   /**
    * Milliseconds, 1 to 2147483647. A writer waits so long for a connection and for another writer
    * of its resource, and then holds the resource so long. A `lease` takes its place. Before
@@ -135,8 +139,13 @@ export class FencedPostgres {
   constructor(options: FencedPostgresOptions, runtime: Runtime = systemRuntime) {
     checkObject('options', options);
     const { pool, holdMs = 10_000 } = options;
-    if (typeof (pool as Partial<PostgresPool> | undefined)?.connect !== 'function')
-      throw new InvalidArgumentError('pool must be a pg.Pool or a connected pg.Client');
+    if (
+      typeof (pool as Partial<PostgresPool> | undefined)?.connect !== 'function' &&
+      !isPostgresJs(pool)
+    )
+      throw new InvalidArgumentError(
+        'pool must be a pg.Pool, a connected pg.Client, or the sql that postgres() of postgres.js returns',
+      );
     checkWholeNumber('holdMs', holdMs, 1, LIMIT_MS_MAX);
     this.#connections = new Connections(pool, holdMs, runtime);
   }
@@ -151,7 +160,8 @@ export class FencedPostgres {
   async install(): Promise<void> {
     await this.#ask(async (session) => {
       if ((await installedVersion(session)) < SCHEMA_VERSION)
-        await session.query(`BEGIN; ${schema}; COMMIT`);
+        // Without BEGIN, so that a client which counts transactions sees none. It is one anyway.
+        await session.query(schema);
     });
   }
 
@@ -249,11 +259,9 @@ export class FencedPostgres {
    */
   async settle(writeId: string): Promise<Settlement> {
     if (!isNoted(writeId)) return 'unknown';
-    const { outcome } = await this.#askInTransaction<{ outcome: Settlement }>(
-      'SELECT fenced.settle($1, $2) AS outcome',
-      [writeId, this.#connections.holdMs],
-    );
-    return outcome;
+    const text = 'SELECT fenced.settle($1, $2)';
+    const [outcome] = await this.#askInTransaction(text, [writeId, this.#connections.holdMs]);
+    return outcome as Settlement;
   }
 
   /**
@@ -278,7 +286,7 @@ export class FencedPostgres {
     // Before PostgreSQL 15, an interval as text has at most 2^31 milliseconds.
     const names = [prefix, olderThanMs / 1_000];
     const olderThan = 'pg_catalog.make_interval(secs => $2::pg_catalog.float8)';
-    const raised = await this.#askInTransaction<{ floor: string; held_back_by: string | null }>(
+    const [floor, heldBackBy = null] = await this.#askInTransaction(
       `SELECT floor::pg_catalog.text, held_back_by
         FROM fenced.raise_floor($1, ${olderThan}, $3::pg_catalog.int8)`,
       [...names, upTo === undefined ? null : String(parseToken(upTo))],
@@ -286,15 +294,15 @@ export class FencedPostgres {
     );
     let count = 0;
     for (let page: string | null = '0'; page !== null; ) {
-      const step: { pruned: string; next_page: string | null } = await this.#askInTransaction(
+      const [pruned, next = null]: (string | null)[] = await this.#askInTransaction(
         `SELECT pruned::pg_catalog.text, next_page::pg_catalog.text
           FROM fenced.prune($1, ${olderThan}, $3::pg_catalog.int8)`,
         [...names, page],
       );
-      count += Number(step.pruned);
-      page = step.next_page;
+      count += Number(pruned);
+      page = next;
     }
-    return { names: count, floor: BigInt(raised.floor), heldBackBy: raised.held_back_by };
+    return { names: count, floor: BigInt(floor ?? 0), heldBackBy };
   }
 
   /**
@@ -303,11 +311,9 @@ export class FencedPostgres {
    */
   async highest(resource: string): Promise<bigint> {
     checkName('resource', resource);
-    const text = 'SELECT fenced.highest($1)::pg_catalog.text AS highest';
-    const { rows } = await this.#ask((session) =>
-      session.query<{ highest: string }>(text, [resource]),
-    );
-    return BigInt(rows[0]?.highest ?? 0);
+    const text = 'SELECT fenced.highest($1)::pg_catalog.text';
+    const result = await this.#ask((session) => session.query(text, [resource]));
+    return BigInt(fieldsOf(result)[0]?.[0] ?? 0);
   }
 
   /**
@@ -338,9 +344,13 @@ export class FencedPostgres {
    * on a table, and its owner, can remove a guard: ask from time to time. Errors as `guard`.
    */
   async guards(): Promise<Guard[]> {
-    const text =
-      'SELECT target::pg_catalog.text AS "table", expression, problem FROM fenced.guards()';
-    return (await this.#ask((session) => session.query<Guard>(text))).rows;
+    const text = 'SELECT target::pg_catalog.text, expression, problem FROM fenced.guards()';
+    const result = await this.#ask((session) => session.query(text));
+    return fieldsOf(result).map(([table, expression = null, problem = null]) => ({
+      table: table ?? '',
+      expression,
+      problem,
+    }));
   }
 
   async #govern(table: string, call: string, values: readonly string[] = []): Promise<void> {
@@ -387,15 +397,18 @@ export class FencedPostgres {
     );
   }
 
-  /** Asks in a READ COMMITTED transaction, whatever the session's default is. Returns one row. */
-  async #askInTransaction<Row>(
+  /**
+   * Asks in a READ COMMITTED transaction, whatever the session's default is. Returns the columns of
+   * one row.
+   */
+  async #askInTransaction(
     text: string,
     values: readonly unknown[],
     limitMs?: number,
-  ): Promise<Row> {
+  ): Promise<(string | null)[]> {
     const statements = [begin('read committed'), { text, values }, COMMIT];
-    const results = await this.#ask((session) => session.batch<Row>(statements, limitMs));
-    return results[1]?.rows[0] as Row;
+    const results = await this.#ask((session) => session.batch(statements, limitMs));
+    return fieldsOf(results[1])[0] ?? [];
   }
 
   /** Sends a question that may be repeated, however it ended. */
@@ -417,9 +430,9 @@ function checkText(name: string, value: unknown): void {
 
 /** The version of the schema; 0 if there is none. Read, not called: it may be somebody else's. */
 async function installedVersion(session: Session): Promise<number> {
-  const { rows } = await session.query<{ version: number | null }>(
-    `SELECT pg_catalog.substring(p.prosrc, '[0-9]+')::pg_catalog.int4 AS version FROM pg_catalog.pg_proc AS p
+  const result = await session.query(
+    `SELECT pg_catalog.substring(p.prosrc, '[0-9]+') FROM pg_catalog.pg_proc AS p
       WHERE p.oid OPERATOR(pg_catalog.=) pg_catalog.to_regprocedure('fenced.version()')`,
   );
-  return rows[0]?.version ?? 0;
+  return Number(fieldsOf(result)[0]?.[0] ?? 0);
 }

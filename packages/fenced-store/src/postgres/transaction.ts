@@ -1,5 +1,6 @@
 import { InvalidArgumentError } from '../core/errors.js';
 import {
+  fieldsOf,
   isCancellation,
   isSerializationFailure,
   isServerError,
@@ -95,9 +96,9 @@ class Transaction {
     this.#countFrom(this.#fence.limitMs());
     try {
       const statements = opening(this.#fence, columns);
-      const results = await this.#session.batch<{ id: string; version: string }>(statements);
-      const { id = '', version } = results.at(-1)?.rows[0] ?? {};
-      this.#id = id;
+      const results = await this.#session.batch(statements);
+      const [, id, version] = fieldsOf(results.at(-1))[0] ?? [];
+      this.#id = id ?? '';
       this.#isLimitedAsAWhole = Number(version) >= 170_000;
     } catch (error) {
       throw await failureOf(error, this.#session, this.#fence);
@@ -107,7 +108,8 @@ class Transaction {
   handle<Client>(): FencedTransaction<Client> {
     const lend = (): Client => {
       this.#mayHaveEnded = true;
-      return this.#session.client as Client;
+      const { client } = this.#session;
+      return (client.native ?? client) as Client;
     };
     return {
       query: <Row>(text: string, values?: readonly unknown[]) => this.#query<Row>(text, values),
@@ -203,9 +205,13 @@ class Transaction {
   }
 
   async #failureOfCommit(error: unknown): Promise<unknown> {
-    if (provesNoCommit(error, this.#session, 1)) return this.#rollBackFor(error);
+    const isProven = provesNoCommit(error, this.#session, 1);
     const isAlive = await this.#session.rollBack();
-    if (!isAlive || !isServerError(error)) return outcomeUnknown(error, this.#session, this.#fence);
+    if (!isAlive || !isServerError(error)) {
+      if (!isProven) return outcomeUnknown(error, this.#session, this.#fence);
+      const failure = notCommitted(error, this.#session, this.#fence.signal);
+      return this.#unlessEnded(failure, isAlive);
+    }
     if (error.code === NOT_THE_TRANSACTION)
       return outcomeUnknown(endedByCaller(error), this.#session, this.#fence);
     const failure = error.code === IN_FAILED_TRANSACTION ? (this.#failures[0] ?? error) : error;
@@ -225,10 +231,10 @@ class Transaction {
   }
 
   async #status(): Promise<string | undefined> {
-    const text = 'SELECT pg_catalog.pg_xact_status($1::pg_catalog.xid8) AS status';
-    const asked = this.#session.query<{ status: string }>(text, [this.#id]);
+    const text = 'SELECT pg_catalog.pg_xact_status($1::pg_catalog.xid8)';
+    const asked = this.#session.query(text, [this.#id]);
     return asked.then(
-      ({ rows }) => rows[0]?.status,
+      (result) => fieldsOf(result)[0]?.[0] ?? undefined,
       () => undefined,
     );
   }

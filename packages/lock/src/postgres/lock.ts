@@ -1,16 +1,22 @@
 import '../node-version.js';
-import { LockArgumentError } from '../core/errors.js';
 import { checkFields, checkOlderThanMs, resolveOptions } from '../core/options.js';
 import { LockService } from '../lease/lock-service.js';
 import { checkRuntime, type Runtime, systemRuntime } from '../runtime/runtime.js';
-import type { PostgresPool } from './database.js';
+import { databaseClientOf } from './clients/detect.js';
+import type { PostgresPool } from './clients/pg.js';
+import type { PostgresJs } from './clients/postgres-js.js';
 import { PostgresTransport } from './postgres-transport.js';
 
-export type { PostgresConnection, PostgresPool } from './database.js';
+export type { PostgresConnection, PostgresPool } from './clients/pg.js';
+export type { PostgresJs } from './clients/postgres-js.js';
 
 export interface PostgresLockConfig {
-  /** The caller's `pg.Pool`. One of its connections listens for releases while a client waits. */
-  readonly pool: PostgresPool;
+  /**
+   * The caller's `pg.Pool`, or the `sql` that `postgres()` of postgres.js returns. A connection
+   * listens for releases while a client waits: one of the pool, or a further one of postgres.js,
+   * which stays open until `sql.end()`.
+   */
+  readonly pool: PostgresPool | PostgresJs;
   /** Longest lease in milliseconds, 10 to 86,400,000 (a day). @default 60_000 */
   readonly maxTtlMs?: number;
   /**
@@ -40,10 +46,8 @@ export class PostgresLock extends LockService {
     checkFields('the first argument of PostgresLock', config, fields);
     checkRuntime(runtime);
     const options = resolveOptions(config);
-    const { connect, query } = config.pool ?? {};
-    if (typeof connect !== 'function' || typeof query !== 'function')
-      throw new LockArgumentError('pool must be a pg.Pool');
-    const transport = new PostgresTransport(config.pool, options, runtime);
+    const client = databaseClientOf(config.pool, runtime);
+    const transport = new PostgresTransport(client, options, runtime);
     super('PostgresLock', options.maxTtlMs, transport, runtime);
     this.#transport = transport;
   }

@@ -13,7 +13,8 @@ import type {
   Waiter,
 } from '../lease/transport.js';
 import { inTime, nobody, type Runtime, sleep, unlessAborted } from '../runtime/runtime.js';
-import { Database, type PostgresPool } from './database.js';
+import type { DatabaseClient } from './client.js';
+import { Database, type ForgetRow } from './database.js';
 import { WakeUps } from './wake-ups.js';
 
 /** The server's name among the `nodes` of results and errors. */
@@ -34,9 +35,9 @@ export class PostgresTransport implements LockTransport {
   #forgetsMs = Number.NEGATIVE_INFINITY;
   #isClosed = false;
 
-  constructor(pool: PostgresPool, options: Options, runtime: Runtime) {
-    this.database = new Database(pool);
-    this.#wakeUps = new WakeUps(pool, runtime);
+  constructor(client: DatabaseClient, options: Options, runtime: Runtime) {
+    this.database = new Database(client);
+    this.#wakeUps = new WakeUps(client);
     this.#options = options;
     this.#runtime = runtime;
   }
@@ -100,9 +101,9 @@ export class PostgresTransport implements LockTransport {
       giveBack();
       return failed(reply.error);
     }
-    const { token, held_ms } = reply.value;
+    const [token, heldMs] = reply.value;
     if (token === null) {
-      const remainingMs = Number(held_ms);
+      const remainingMs = Number(heldMs);
       return failure('held', { answer: 'held', remainingMs }, remainingMs);
     }
     this.#forgetInTurn();
@@ -155,9 +156,9 @@ export class PostgresTransport implements LockTransport {
   async forget(olderThanMs: number): Promise<number> {
     let names = 0;
     for (let page: string | null = '0'; page !== null && !this.#isClosed; ) {
-      const { forgotten, next_page } = await this.database.forget(olderThanMs, page);
-      names += Number(forgotten);
-      page = next_page;
+      const row: ForgetRow = await this.database.forget(olderThanMs, page);
+      names += Number(row[0]);
+      page = row[1];
     }
     return names;
   }

@@ -1,0 +1,99 @@
+import type { EventEmitter } from 'node:events';
+import { type Runtime, sleep } from '../../runtime/runtime.js';
+import type { ChannelListener, DatabaseClient, Value } from '../client.js';
+
+/** The part of a `pg.Pool`'s connection that LISTEN needs. */
+export interface PostgresConnection extends Pick<EventEmitter, 'on'> {
+  query(text: string): Promise<unknown>;
+  release(error?: Error | boolean): void;
+}
+
+/** The calls used of a `pg.Pool`. */
+export interface PostgresPool {
+  /** If the pool has only one connection, none is kept for LISTEN. */
+  readonly options?: { readonly max?: number };
+  connect(lend: (error: Error | undefined, connection?: PostgresConnection) => void): void;
+  query(text: string, values?: unknown[]): Promise<{ readonly rows: unknown[] }>;
+}
+
+/** Milliseconds between two tries to listen. */
+const RETRY_MS = 1_000;
+
+/** A pool of pg. */
+export class PgAdapter implements DatabaseClient {
+  readonly #pool: PostgresPool;
+  readonly #runtime: Runtime;
+
+  constructor(pool: PostgresPool, runtime: Runtime) {
+    this.#pool = pool;
+    this.#runtime = runtime;
+  }
+
+  async query(text: string, values?: Value[]): Promise<unknown[][]> {
+    const result = await this.#pool.query(text, values);
+    const { rows } = Array.isArray(result) ? result.at(-1) : result;
+    return rows.map((row: object) => Object.values(row));
+  }
+
+  listen(channel: string, listener: ChannelListener): (() => void) | null {
+    const { max = 2 } = this.#pool.options ?? {};
+    if (max < 2) return null;
+    const over = new AbortController();
+    void this.#listenUntil(over.signal, channel, listener);
+    return () => over.abort();
+  }
+
+  async #listenUntil(over: AbortSignal, channel: string, listener: ChannelListener): Promise<void> {
+    const ended = new Promise((resolve) => {
+      over.addEventListener('abort', resolve, { once: true });
+    });
+    while (!over.aborted) {
+      const lost = Promise.withResolvers<void>();
+      const connection = await this.#listen(channel, listener, lost.resolve).catch(() => null);
+      if (connection !== null) {
+        if (!over.aborted) {
+          listener.onListening(true);
+          await Promise.race([lost.promise, ended]);
+        }
+        // Closed, because it has our listeners, and notifications on their way.
+        connection.release(true);
+      }
+      if (over.aborted) return;
+      listener.onListening(false);
+      await sleep(this.#runtime, RETRY_MS, over).catch(() => undefined);
+    }
+  }
+
+  async #listen(
+    channel: string,
+    listener: ChannelListener,
+    lost: () => void,
+  ): Promise<PostgresConnection> {
+    const connection = await this.#borrow(lost);
+    try {
+      connection.on('notification', (message: { payload?: string }) =>
+        listener.onMessage(message.payload),
+      );
+      await connection.query(`LISTEN ${channel}`);
+      return connection;
+    } catch (error) {
+      connection.release(error instanceof Error ? error : true);
+      throw error;
+    }
+  }
+
+  /**
+   * A server that is going down may greet and say goodbye in one packet. Its error then comes
+   * before a promise resolves, and without a listener it would end the process. Hence the callback.
+   */
+  #borrow(lost: () => void): Promise<PostgresConnection> {
+    return new Promise((resolve, reject) => {
+      this.#pool.connect((error, connection) => {
+        if (!connection) return reject(error);
+        connection.on('error', lost);
+        connection.on('end', lost);
+        resolve(connection);
+      });
+    });
+  }
+}
