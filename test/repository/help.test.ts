@@ -33,6 +33,7 @@ test('every script with a program of the repository is tested', () => {
     'bench',
     'install:minio',
     'servers',
+    'docs:api',
   ]);
 });
 
