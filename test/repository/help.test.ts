@@ -16,6 +16,7 @@ const fenced = ['packages/fenced/bin/fenced.js'];
 const commands = [
   ...programs,
   { name: 'setup', command: ['sh', 'bin/setup'] },
+  { name: 'release', command: ['sh', 'bin/release'] },
   { name: 'fenced', command: [process.execPath, ...fenced] },
   ...['run', 'status', 'admit', 'probe', 'gateway'].map((name) => ({
     name: `fenced ${name}`,
