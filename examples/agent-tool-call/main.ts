@@ -26,15 +26,16 @@ async function callsOf(_run: string): Promise<ToolCall[]> {
 
 /** The tool. The note of the call and its effect are one transaction, under the run's token. */
 async function refund({ id, customer, cents }: ToolCall, token: bigint): Promise<void> {
-  await store.transaction({ resource: `runs/${run}`, token }, async (tx) => {
+  const isNew = await store.transaction({ resource: `runs/${run}`, token }, async (tx) => {
     const note = 'INSERT INTO tool_call VALUES ($1, $2, $3) ON CONFLICT DO NOTHING';
     const { rowCount } = await tx.query(note, [run, id, worker]);
-    if (rowCount === 0) return; // an earlier worker of this run has applied it
+    if (rowCount === 0) return false; // an earlier worker of this run has applied it
     const credit = `INSERT INTO credit VALUES ($1, $2)
       ON CONFLICT (customer) DO UPDATE SET cents = credit.cents + $2`;
     await tx.query(credit, [customer, cents]);
+    return true;
   });
-  console.log(`${worker} ${id} is applied`);
+  console.log(`${worker} ${id} ${isNew ? 'is applied' : 'was applied before'}`);
 }
 
 await lock.install();

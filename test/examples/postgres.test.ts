@@ -72,12 +72,13 @@ test('nestjs: a paused process is refused', async () => {
 
 test('agent-tool-call: a paused worker is refused, and a resumed run applies each call once', async () => {
   const agent = 'agent-tool-call/main.ts';
-  const stopAt = 'await store.transaction(';
+  const stopAt = 'const isNew =';
   await using late = await startPaused(agent, { args: ['run-1', 'ann'], env, stopAt });
   const resumed = ['bob call-1 is applied', 'bob call-2 is applied'];
   expect(await run(agent, { args: ['run-1', 'bob'], env })).toEqual(resumed);
   expect(await wake(late)).toEqual(['ann is refused: another worker has resumed run-1']);
-  await run(agent, { args: ['run-1', 'cat'], env });
+  const before = ['cat call-1 was applied before', 'cat call-2 was applied before'];
+  expect(await run(agent, { args: ['run-1', 'cat'], env })).toEqual(before);
   expect(await rows('SELECT * FROM credit ORDER BY customer')).toEqual([
     { customer: 'dora', cents: 500 },
     { customer: 'emil', cents: 700 },
