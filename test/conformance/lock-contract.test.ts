@@ -9,6 +9,7 @@ import {
   Redlock,
 } from '@fenced/lock';
 import { PostgresLock, type PostgresLockConfig } from '@fenced/lock/postgres';
+import { LockMemory, MemoryLock } from '@fenced/lock/testing';
 import { startPostgres, startRedis } from '@fenced/testbed';
 import fc from 'fast-check';
 import pg from 'pg';
@@ -74,6 +75,18 @@ async function postgresLock(open: OpenPool): Promise<Service> {
   };
 }
 
+async function memory(): Promise<Service> {
+  const memories = new Map<string, LockMemory>();
+  return {
+    open: async (name) => {
+      const memory = memories.get(name) ?? new LockMemory(undefined, 33n);
+      memories.set(name, memory);
+      return new MemoryLock({ memory });
+    },
+    stop: async () => undefined,
+  };
+}
+
 describe.each<[string, () => Promise<Service>]>([
   ...CLIENTS.map(([name, open]): [string, () => Promise<Service>] => [
     `Redlock over ${name}`,
@@ -81,6 +94,7 @@ describe.each<[string, () => Promise<Service>]>([
   ]),
   ['PostgresLock over pg', () => postgresLock(openPg)],
   ['PostgresLock over postgres.js', () => postgresLock(openPostgresJs)],
+  ['MemoryLock', memory],
 ])('%s', (_, start) => {
   let service: Service;
   beforeAll(async () => {

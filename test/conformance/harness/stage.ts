@@ -10,6 +10,7 @@ import {
   type FencedS3Options,
   type StoreCapabilities,
 } from '@fenced/store/s3';
+import { MemoryS3 } from '@fenced/store/testing';
 import { type S3Program, type S3Service, startS3 } from '@fenced/testbed';
 import { FaultyProxy } from './faulty-proxy.js';
 
@@ -33,9 +34,14 @@ export interface Stage<Store = FencedS3> extends AsyncDisposable {
 /** The stage of the suites, which is set before their first test. */
 export type Staged<Store = FencedS3> = () => Stage<Store>;
 
-export async function openStage(server: S3Program | 'environment'): Promise<Stage> {
+/** @param server `memory` for the one of `@fenced/store/testing` */
+export async function openStage(server: S3Program | 'environment' | 'memory'): Promise<Stage> {
   await using parts = new AsyncDisposableStack();
-  const service = parts.use(await startS3(server === 'environment' ? undefined : server));
+  const service = parts.use(
+    server === 'memory'
+      ? await startMemoryS3()
+      : await startS3(server === 'environment' ? undefined : server),
+  );
   const bucket = `fenced-${Date.now()}`;
   const clientOf = (endpoint: string): S3Client => {
     const { region } = service;
@@ -67,6 +73,18 @@ export async function openStage(server: S3Program | 'environment'): Promise<Stag
       return writeId === undefined ? [] : [shortId(writeId), ...(before?.match(/.{12}/g) ?? [])];
     },
     [Symbol.asyncDispose]: () => all.disposeAsync(),
+  };
+}
+
+async function startMemoryS3(): Promise<S3Service> {
+  const s3 = await MemoryS3.start();
+  const { endpoint, region, credentials } = s3.clientConfig;
+  const stop = (): Promise<void> => s3[Symbol.asyncDispose]();
+  return {
+    ...{ server: 'unknown', origin: 'environment', program: 'MemoryS3', endpoint, region },
+    ...credentials,
+    stop,
+    [Symbol.asyncDispose]: stop,
   };
 }
 
