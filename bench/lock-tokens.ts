@@ -5,7 +5,7 @@ import type { Acquire, LockSettings } from './lock-subject.ts';
 
 const NODE = 'bench-tokens:node';
 const MEMBERS = 'the digest of all names';
-const FIELDS = ['history', 'gen', 'roster', 'floor', 'max', 'members', 'max_ttl', 'longest'];
+const FIELDS = ['history', 'generation', 'roster', 'floor', 'max', 'members', 'max_ttl', 'longest'];
 
 /**
  * Takes each key with its owner and TTL, as the script of the raw socket does; 0 releases. For a
@@ -14,8 +14,8 @@ const FIELDS = ['history', 'gen', 'roster', 'floor', 'max', 'members', 'max_ttl'
 const SCRIPT = `local flags, node, till = {}
 for i, key in ipairs(KEYS) do
   local owner, ttl = ARGV[2 * i - 1], ARGV[2 * i]
-  local line = 'line:' .. key
-  local entry = redis.call('HGET', '${NODE}', line)
+  local queue = 'queue:' .. key
+  local record = redis.call('HGET', '${NODE}', queue)
   if ttl ~= '0' then
     if not node then
       node = redis.call('HMGET', '${NODE}', '${FIELDS.join("', '")}')
@@ -24,21 +24,21 @@ for i, key in ipairs(KEYS) do
       if not isOwn or node[6] ~= '${MEMBERS}' then return '' end
     end
     flags[i] = '0'
-    if tonumber(ttl) <= tonumber(node[7]) and (not entry or #entry == 16) and redis.call('EXISTS', line) == 0 then
+    if tonumber(ttl) <= tonumber(node[7]) and (not record or #record == 16) and redis.call('EXISTS', queue) == 0 then
       local max = tonumber(node[5])
-      local token = (entry and math.max(tonumber(entry), tonumber(node[4])) or max) + 1
+      local token = (record and math.max(tonumber(record), tonumber(node[4])) or max) + 1
       local text = string.format('%.0f', token)
       if not till then
         local time = redis.call('TIME')
         till = string.format('%015.0f ', time[1] * 1000 + math.floor(time[2] / 1000) + tonumber(ttl))
       end
       if token > max then node[5] = text end
-      redis.call('HSET', '${NODE}', 'max', node[5], line, till .. text .. ' ' .. owner)
+      redis.call('HSET', '${NODE}', 'max', node[5], queue, till .. text .. ' ' .. owner)
       flags[i] = '1'
     end
   else
-    local isOwn = entry and string.sub(entry, 34) == owner and redis.call('EXISTS', line) == 0
-    flags[i] = isOwn and redis.call('HSET', '${NODE}', line, string.sub(entry, 17, 32)) and '1' or '0'
+    local isOwn = record and string.sub(record, 34) == owner and redis.call('EXISTS', queue) == 0
+    flags[i] = isOwn and redis.call('HSET', '${NODE}', queue, string.sub(record, 17, 32)) and '1' or '0'
   end
 end
 return table.concat(flags)`;

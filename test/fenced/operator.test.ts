@@ -6,7 +6,7 @@ import { LockArgumentError, Redlock, type RedlockConfig } from '@fenced/lock';
 import { type RedisService, startRedis } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { Ledger } from '../lock/harness/ledger.js';
+import { LockTable } from '../lock/harness/lock-table.js';
 
 const TTL_MS = 60_000;
 
@@ -192,7 +192,7 @@ describe('admit', () => {
     const [node] = admin;
     if (!node || !snapshot) throw new Error('nothing was saved');
     await node.restore(`${keyPrefix}node`, 0, snapshot, 'REPLACE');
-    await new Ledger(node, keyPrefix).forget('x');
+    await new LockTable(node, keyPrefix).forget('x');
     expect(await redlock().admit({ node: 'a', force: true })).toEqual({ ok: true });
     expect(await voting()).toEqual(['a', 'b', 'c']);
     await service.nodes[1]?.pause();

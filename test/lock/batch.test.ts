@@ -8,7 +8,7 @@ import type { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Ownership } from '../../packages/lock/src/redis/nodes.js';
 import { type Runtime, systemRuntime } from '../../packages/lock/src/runtime/runtime.js';
-import { Ledger } from './harness/ledger.js';
+import { LockTable } from './harness/lock-table.js';
 import { OneNode } from './harness/one-node.js';
 import { until } from './harness/redlock-nodes.js';
 import { connect } from './harness/world.js';
@@ -50,7 +50,7 @@ test(`replies never go to another caller: errors among them, several scripts, sc
       minLength: 1,
       maxLength: 3,
     }),
-    broken: fc.constantFrom('entry', 'line'),
+    broken: fc.constantFrom('record', 'queue'),
     disturbance: disturbances,
   });
   const seen = new Set<string>();
@@ -65,17 +65,17 @@ test(`replies never go to another caller: errors among them, several scripts, sc
     const members = (await admin.hget(`${keyPrefix}node`, 'members')) ?? '';
     const node = new OneNode(client, keyPrefix, members);
     const calls = ticks.flatMap((tick, at) => tick.map((kind, place) => ({ kind, at, place })));
-    const ledger = new Ledger(admin, keyPrefix);
+    const lockTable = new LockTable(admin, keyPrefix);
     const prepared = calls.map(async ({ kind }, index) => {
-      const [resource, line] = [`r${index}`, `${keyPrefix}line:r${index}`];
+      const [resource, queue] = [`r${index}`, `${keyPrefix}queue:r${index}`];
       // A node looks for a wait queue only if it does not know the resource.
-      if (kind === 'broken' && broken === 'line') {
-        await admin.set(line, 'no line');
+      if (kind === 'broken' && broken === 'queue') {
+        await admin.set(queue, 'no queue');
         return;
       }
-      await ledger.setToken(resource, BigInt(index + 1) * TOKENS_APART);
-      if (kind === 'held') await ledger.take(resource, 'other', (index + 1) * TTL_APART_MS);
-      if (kind === 'broken') await admin.hset(`${keyPrefix}node`, line, 'no entry');
+      await lockTable.setToken(resource, BigInt(index + 1) * TOKENS_APART);
+      if (kind === 'held') await lockTable.take(resource, 'other', (index + 1) * TTL_APART_MS);
+      if (kind === 'broken') await admin.hset(`${keyPrefix}node`, queue, 'no record');
     });
     await Promise.all(prepared);
     await until(() => client.status === 'ready');
@@ -112,7 +112,7 @@ test(`replies never go to another caller: errors among them, several scripts, sc
       if (kind === 'broken') {
         expect(reply).toMatchObject({ answer: 'error' });
         expect(reply.error?.message).toMatch(
-          broken === 'line' ? /WRONGTYPE/ : /not an entry of the ledger: no entry/,
+          broken === 'queue' ? /WRONGTYPE/ : /not a lock record: no record/,
         );
       } else if (kind === 'not held') {
         const { given } = reply as { given?: { number: string } };

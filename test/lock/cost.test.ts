@@ -105,7 +105,7 @@ describe.each([64, 128, 256])('of %i resources in one call', { timeout: LIMIT_MS
     await until(async () => (await waiters()) === VANISHING + 1);
     vanishing.silence();
     await until(async () => (await waiters()) === 1);
-    expect(await node.admin.zcard(`{fenced}:line:${set[0]}`)).toBeGreaterThan(VANISHING);
+    expect(await node.admin.zcard(`{fenced}:queue:${set[0]}`)).toBeGreaterThan(VANISHING);
     await lease.release();
     await (await served).release();
     controller.abort();
@@ -130,7 +130,7 @@ test(
     await until(async () => (await waiters()) === 1_101);
     vanishing.silence();
     await until(async () => (await waiters()) === 1);
-    expect(await node.admin.zcard('{fenced}:line:x')).toBe(1_101);
+    expect(await node.admin.zcard('{fenced}:queue:x')).toBe(1_101);
     // The release and the acquisition, in one flush, come before the waiter can ask.
     const released = lease.release();
     const attempt = await node.program().lock.tryAcquire('x', { ttlMs: TTL_MS });

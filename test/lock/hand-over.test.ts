@@ -46,7 +46,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
 
   /** The owner ids under which the nodes hold the lock. */
   async function owners(): Promise<string[]> {
-    const held = await Promise.all(world.ledgers.map((ledger) => ledger.ownerOf('x')));
+    const held = await Promise.all(world.lockTables.map((lockTable) => lockTable.ownerOf('x')));
     return held.filter((owner) => owner !== null);
   }
 

@@ -190,8 +190,8 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     );
     expect((await of(3)).every((key) => key.startsWith(`app:${world.keyPrefix}`))).toBe(true);
     expect((await of(0)).toSorted()).toEqual([...Array(count).fill(`${world.keyPrefix}node`)]);
-    for (const ledger of world.ledgers) {
-      expect([...(await ledger.all()).keys()]).toEqual(['warm-up']);
+    for (const lockTable of world.lockTables) {
+      expect([...(await lockTable.all()).keys()]).toEqual(['warm-up']);
     }
     await until(async () => (await world.listeners()) === count);
     await lease.release();
@@ -259,8 +259,8 @@ describe.each([
   test('half of the remaining nodes that another client holds is granted when that lease is over', async () => {
     const side = await world.side({ client: { maxRetriesPerRequest: 0 } });
     await until(() => side.clients.slice(0, 2 * half).every(isReady));
-    const ledgers = world.ledgers.slice(0, half);
-    await Promise.all(ledgers.map((ledger) => ledger.take('y', 'other', 300)));
+    const lockTables = world.lockTables.slice(0, half);
+    await Promise.all(lockTables.map((lockTable) => lockTable.take('y', 'other', 300)));
     const lease: Lease = await side.lock.acquire('y', { ttlMs: TTL_MS, waitMs: TTL_MS });
     lease.ensure();
     expect(await lease.release()).toBe('released');
@@ -272,7 +272,7 @@ test('one stopped node of three and one that another client holds for a while do
   await world.renew();
   const side = await world.connected();
   await world.servers[2]?.pause();
-  await world.ledgers[0]?.take('x', 'other', 300);
+  await world.lockTables[0]?.take('x', 'other', 300);
   const startedMs = performance.now();
   const lease = await side.lock.acquire('x', { ttlMs: 2_000, waitMs: TTL_MS });
   // The client waits for the silent node once, for half of the TTL: without it, no client had a
@@ -283,8 +283,10 @@ test('one stopped node of three and one that another client holds for a while do
 
 const isReady = ({ status }: { readonly status: string }): boolean => status === 'ready';
 
-async function liveHolders({ ledgers }: LockWorld, live: number): Promise<number> {
-  const held = await Promise.all(ledgers.slice(0, live).map((ledger) => ledger.ownerOf('x')));
+async function liveHolders({ lockTables }: LockWorld, live: number): Promise<number> {
+  const held = await Promise.all(
+    lockTables.slice(0, live).map((lockTable) => lockTable.ownerOf('x')),
+  );
   return held.filter((owner) => owner !== null).length;
 }
 

@@ -167,8 +167,8 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     const half = await side.lock.acquire('x', { ttlMs: TTL_MS });
     await until(async () => (await world.holders('x')) === count);
     await side.untilAnswered();
-    const lost = world.ledgers.slice(0, world.majority);
-    await Promise.all(lost.map((ledger) => ledger.free('x')));
+    const lost = world.lockTables.slice(0, world.majority);
+    await Promise.all(lost.map((lockTable) => lockTable.free('x')));
     await expect(half.extend(TTL_MS)).rejects.toThrow(LeaseLostError);
     expect(half.signal.reason).toBeInstanceOf(LeaseLostError);
     // Locks that a minority still held are released, too.

@@ -179,8 +179,8 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
 
   test('a lease that is over counts as released only if a majority still held it', async () => {
     const { side, lease } = await barelyHeld(2_000);
-    const [ledger] = world.ledgers;
-    await ledger?.take(x, (await ledger.ownerOf(x)) ?? '', TTL_MS);
+    const [lockTable] = world.lockTables;
+    await lockTable?.take(x, (await lockTable.ownerOf(x)) ?? '', TTL_MS);
     await until(async () => (await world.holders(x)) === 1);
     for (const door of side.doors.slice(1)) door.hold('toClient');
     const released = lease.release();
@@ -245,15 +245,15 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
       const { lease } = await barelyHeld();
       const waiter = await open();
       const waiting = waiter.lock.acquire(x, { ttlMs: TTL_MS, waitMs: TTL_MS });
-      const owners = () => Promise.all(world.ledgers.map((ledger) => ledger.ownerOf(x)));
-      await until(async () => (await world.keys(/^line:/)).length >= asked);
+      const owners = () => Promise.all(world.lockTables.map((lockTable) => lockTable.ownerOf(x)));
+      await until(async () => (await world.keys(/^queue:/)).length >= asked);
       // The release of its first acquisition, which was refused, may still be on its way.
       await until(async () => (await owners()).slice(majority).every((owner) => owner === null));
       const other = await world.connected();
       expect(await other.lock.tryAcquire(x, { ttlMs: TTL_MS })).toMatchObject({ reason: 'held' });
       // Failed tries may have got a higher token there, which would look like another lease.
       // Another test covers that.
-      for (const ledger of world.ledgers.slice(majority)) await ledger.setToken(x, 1n);
+      for (const lockTable of world.lockTables.slice(majority)) await lockTable.setToken(x, 1n);
       const extendedMs = performance.now();
       await lease.extend(TTL_MS);
       await until(async () => new Set(await owners()).size === 1);
@@ -271,13 +271,13 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
   test('the remaining nodes are not asked again once others may have released the lease', async () => {
     const side = await world.busy();
     const lease = await side.lock.acquire(x, { ttlMs: TTL_MS });
-    const inTheWay = world.ledgers.slice(majority);
-    for (const ledger of inTheWay) await ledger.take(x, 'another attempt', TTL_MS);
+    const inTheWay = world.lockTables.slice(majority);
+    for (const lockTable of inTheWay) await lockTable.take(x, 'another attempt', TTL_MS);
     const { owner } = lease;
     await side.untilAnswered();
     const other = await world.connected();
     expect(await other.lock.release({ resource: x, owner })).toBe('released');
-    for (const ledger of inTheWay) await ledger.free(x);
+    for (const lockTable of inTheWay) await lockTable.free(x);
     // Twice the pause before a backfill would be tried again.
     await sleep(2 * PATIENCE_MS);
     await side.untilAnswered();
@@ -288,9 +288,9 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
   test('a lease is not extended by nodes that may have been held by another in between', async () => {
     const { lease } = await barelyHeld();
     // One of these nodes lost its lock, so another client got a majority and released it.
-    await world.ledgers[0]?.free(x);
-    for (const ledger of world.ledgers.slice(majority)) {
-      await ledger.setToken(x, lease.token + 1n);
+    await world.lockTables[0]?.free(x);
+    for (const lockTable of world.lockTables.slice(majority)) {
+      await lockTable.setToken(x, lease.token + 1n);
     }
     await expect(lease.extend(TTL_MS)).rejects.toThrow(LeaseLostError);
     await world.untilClean();
@@ -301,8 +301,8 @@ describe.each([3, 4, 5])('of %i nodes', (count) => {
     const lease = await side.lock.acquire(x, { ttlMs: 1_000 });
     await lease.extend(TTL_MS);
     await until(async () => {
-      const entries = await Promise.all(world.ledgers.map((ledger) => ledger.of(x)));
-      return entries.every((entry) => (entry?.remainingMs ?? 0) > TTL_MS / 2);
+      const records = await Promise.all(world.lockTables.map((lockTable) => lockTable.of(x)));
+      return records.every((record) => (record?.remainingMs ?? 0) > TTL_MS / 2);
     });
     expect(await lease.release()).toBe('released');
   });

@@ -234,7 +234,7 @@ describe('the owner of a client may', () => {
     const other = lockOver([await nodeRedis()], keyPrefix);
     const lease = await other.acquire('x', { ttlMs: TTL_MS });
     const waiting = lock.acquire('x', { ttlMs: TTL_MS, waitMs: 5_000 });
-    await until(async () => (await admins[0]?.exists(`${keyPrefix}line:x`)) === 1);
+    await until(async () => (await admins[0]?.exists(`${keyPrefix}queue:x`)) === 1);
     await lease.release();
     expect((await waiting).token).toBeGreaterThan(lease.token);
   });

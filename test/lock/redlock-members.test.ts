@@ -2,6 +2,7 @@ import { NoQuorumError, QuorumError, Redlock } from '@fenced/lock';
 import { type LocalRedisNode, startLocalRedis, TcpProxy } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { STORAGE_VERSION } from '../../packages/lock/src/core/mismatch.js';
 import { systemRuntime } from '../../packages/lock/src/runtime/runtime.js';
 import { Clients, until } from './harness/redlock-nodes.js';
 
@@ -232,6 +233,8 @@ describe('three of five servers that belong to another service', () => {
   });
 });
 
+const FUTURE = STORAGE_VERSION + 1;
+
 /** A client of a library with another storage version. Only the version in its requests differs. */
 function ofVersion(version: number): (port: number) => Redis {
   return (port) => {
@@ -250,24 +253,25 @@ function ofVersion(version: number): (port: number) => Redis {
 
 describe('another storage version', () => {
   test('on the nodes refuses this client with both versions, and nothing there is changed', async () => {
-    const future = named('abc', service.nodes, ofVersion(2));
+    const future = named('abc', service.nodes, ofVersion(FUTURE));
     await votingEverywhere(future, service.nodes.slice(0, 3));
     await using lease = await future.acquire('x', { ttlMs: 60_000 });
     // Waits until the client has nothing more to write.
     const isHeld = async (at: number): Promise<boolean> =>
-      (await hashOf(at))[`${clients.keyPrefix}line:x`]?.includes(lease.owner) === true;
+      (await hashOf(at))[`${clients.keyPrefix}queue:x`]?.includes(lease.owner) === true;
     await until(async () => (await Promise.all([0, 1, 2].map(isHeld))).every(Boolean));
     const before = await Promise.all([0, 1, 2].map(hashOf));
     expect(before[0]).toMatchObject({ name: 'a', names: '["a","b","c"]' });
-    expect(before[0]?.members).toMatch(/^2 [0-9a-f]{40}$/);
+    expect(before[0]?.members).toMatch(new RegExp(`^${FUTURE} [0-9a-f]{40}$`));
 
     const present = named('abc');
-    const told =
-      /storage versions differ: this client has 1, nodes . and . (and . )?were set up with 2; .*docs\/storage-versions.md/;
+    const told = new RegExp(
+      `storage versions differ: this client has ${STORAGE_VERSION}, nodes . and . (and . )?were set up with ${FUTURE}; .*docs/storage-versions.md`,
+    );
     const error = await refusalOf(present);
     expect(error).toMatchObject({ code: 'wrong-version', message: expect.stringMatching(told) });
     expect(error.nodes.find(({ answer }) => answer === 'wrong-version')).toMatchObject({
-      storageVersion: 2,
+      storageVersion: FUTURE,
     });
     const held = { resource: 'x', owner: lease.owner };
     await expect(present.extend(held, 1_000)).rejects.toMatchObject({ code: 'wrong-version' });
@@ -279,7 +283,11 @@ describe('another storage version', () => {
       });
     }
     for (const node of await present.status()) {
-      expect(node).toMatchObject({ noVote: 'wrong-version', storageVersion: 2, members: null });
+      expect(node).toMatchObject({
+        noVote: 'wrong-version',
+        storageVersion: FUTURE,
+        members: null,
+      });
     }
     expect(await Promise.all([0, 1, 2].map(hashOf))).toEqual(before);
     expect(lease.remainingMs()).toBeGreaterThan(1_000);
@@ -288,7 +296,7 @@ describe('another storage version', () => {
   test('of a client is refused by the nodes of this one', async () => {
     await votingEverywhere(named('abc'), service.nodes.slice(0, 3));
     const before = await Promise.all([0, 1, 2].map(hashOf));
-    const future = named('abc', service.nodes, ofVersion(2));
+    const future = named('abc', service.nodes, ofVersion(FUTURE));
     expect(await refusalOf(future)).toMatchObject({ code: 'wrong-version' });
     expect(await future.admit({ force: true })).toMatchObject({ ok: false });
     expect(await Promise.all([0, 1, 2].map(hashOf))).toEqual(before);
@@ -298,19 +306,19 @@ describe('another storage version', () => {
     const admin = [0, 1, 2].map((at) => connect(server(at).port));
     for (const one of admin) {
       await one.hset(`${clients.keyPrefix}node`, {
-        members: '3 something else',
+        members: `${FUTURE} something else`,
         roster: 'not a roster',
-        gen: 'many',
+        generation: 'many',
         names: '{',
       });
-      await one.set(`${clients.keyPrefix}line:y`, 'no queue');
+      await one.set(`${clients.keyPrefix}queue:y`, 'no queue');
     }
     const lock = named('abc');
     expect(await refusalOf(lock)).toMatchObject({ code: 'wrong-version' });
     expect(await lock.status()).toMatchObject([
-      { reachable: true, noVote: 'wrong-version', storageVersion: 3 },
-      { reachable: true, noVote: 'wrong-version', storageVersion: 3 },
-      { reachable: true, noVote: 'wrong-version', storageVersion: 3 },
+      { reachable: true, noVote: 'wrong-version', storageVersion: FUTURE },
+      { reachable: true, noVote: 'wrong-version', storageVersion: FUTURE },
+      { reachable: true, noVote: 'wrong-version', storageVersion: FUTURE },
     ]);
   });
 

@@ -6,7 +6,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Command, inScript } from '../../packages/lock/src/redis/calls.js';
 import { nodeKeys } from '../../packages/lock/src/redis/node-keys.js';
 import { scriptFor } from '../../packages/lock/src/redis/scripts.js';
-import { Ledger } from './harness/ledger.js';
+import { LockTable } from './harness/lock-table.js';
 import { Clients, until } from './harness/redlock-nodes.js';
 
 let clients: Clients;
@@ -149,8 +149,8 @@ test('a replica has no vote, though it has the data of its master', async () => 
   const open = ({ port }: LocalRedisNode) =>
     new Redlock({ nodes: [{ name: 'a', client: clients.connect(port) }], keyPrefix });
   await using lease = await open(master).acquire('x', { ttlMs: 20_000, waitMs: 10_000 });
-  const ledger = new Ledger(admin, keyPrefix);
-  while ((await ledger.ownerOf('x')) !== lease.owner) await admin.ping();
+  const lockTable = new LockTable(admin, keyPrefix);
+  while ((await lockTable.ownerOf('x')) !== lease.owner) await admin.ping();
   // Shorter than the remaining time, so the node need not write.
   const held = { resource: 'x', owner: lease.owner };
   await expect(open(replica).extend(held, 10_000)).rejects.toThrow(
@@ -199,8 +199,8 @@ test('a user needs no more than the commands and keys that the documentation lis
   const listens = async (): Promise<boolean> =>
     String(await admin.call('CLIENT', 'LIST', 'TYPE', 'pubsub')).includes('user=locks');
   await until(listens);
-  const line = `${clients.keyPrefix}line:x`;
-  await until(async () => (await admin.zcard(line)) > 0);
+  const queue = `${clients.keyPrefix}queue:x`;
+  await until(async () => (await admin.zcard(queue)) > 0);
   await lease.release();
   await (await waiting).release();
   // Lost memory, a clock that has gone back, and a full lock table need the rare commands.
@@ -212,7 +212,7 @@ test('a user needs no more than the commands and keys that the documentation lis
 });
 
 test.each(['rename', 'unlink'])(
-  'a node whose user may not %s loses no lease and no token when its ledger is full',
+  'a node whose user may not %s loses no lease and no token when its lock table is full',
   async (command) => {
     await using service = await startLocalRedis(1);
     const [server] = service.nodes as unknown as readonly [LocalRedisNode];
@@ -225,7 +225,7 @@ test.each(['rename', 'unlink'])(
     // At the second rotation, an earlier table exists already.
     for (let turns = 0; turns < 2; turns += 1) {
       const held = await lock.acquire('held', { ttlMs: 60_000 });
-      await admin.hset(`${keyPrefix}node`, 'opened', '1', 'turned', '1');
+      await admin.hset(`${keyPrefix}node`, 'opened', '1', 'rotated', '1');
       expect(await tokenOf(lock, 'y')).toBeGreaterThan(before);
       expect(Number(await admin.hget(`${keyPrefix}node`, 'opened'))).toBeGreaterThan(1);
       expect(await lock.tryAcquire('held', { ttlMs: 1_000 })).toMatchObject({ reason: 'held' });
@@ -263,19 +263,19 @@ test('with full memory, the head of the queue is refused, and keeps its position
   const admin = clients.connect(server.port);
   const { keyPrefix } = clients;
   const members = (await admin.hget(`${keyPrefix}node`, 'members')) ?? '';
-  const keys = [`${keyPrefix}line:x`, `${keyPrefix}waiter:o`];
-  const ask = (name: 'stand' | 'acquire', values: (string | number)[]): Promise<unknown> => {
+  const keys = [`${keyPrefix}queue:x`, `${keyPrefix}waiter:o`];
+  const ask = (name: 'enqueue' | 'acquire', values: (string | number)[]): Promise<unknown> => {
     const calls = [{ command: new Command(name, keys, values) }];
     const [keyCount, ...rest] = inScript(nodeKeys(keyPrefix), members, calls);
     return admin.eval(scriptFor(calls).source, keyCount, ...rest);
   };
-  const ticket = [1, 'turns', 20_000];
-  expect(await ask('stand', ['o', ...ticket])).toMatch(/"turn"/);
+  const position = [1, 'channel', 20_000];
+  expect(await ask('enqueue', ['o', ...position])).toMatch(/"head"/);
   await admin.config('SET', 'maxmemory', '1');
   const acquire = (): Promise<unknown> =>
-    ask('acquire', ['o', 1_000, 60_000, ...ticket, 0, `${keyPrefix}waiter:`, 50]);
+    ask('acquire', ['o', 1_000, 60_000, ...position, 0, `${keyPrefix}waiter:`, 50]);
   await expect(acquire()).rejects.toThrow(/OOM/);
-  expect(await admin.zrange(`${keyPrefix}line:x`, '0', '-1')).toEqual([`${keyPrefix}waiter:o`]);
+  expect(await admin.zrange(`${keyPrefix}queue:x`, '0', '-1')).toEqual([`${keyPrefix}waiter:o`]);
   await admin.config('SET', 'maxmemory', '0');
   expect(await acquire()).toMatch(/"granted"/);
 });
@@ -289,7 +289,7 @@ test('if the record of a node is lost, its earlier table brings no token back', 
   await admin.hset(`${clients.keyPrefix}node`, 'opened', '1');
   const before = await tokenOf(lock, ['x', 'y']);
   expect(await admin.hkeys(`${clients.keyPrefix}node-before`)).toContain(
-    `${clients.keyPrefix}line:x`,
+    `${clients.keyPrefix}queue:x`,
   );
   // For one resource, for one of several, and for several in one script.
   await admin.del(`${clients.keyPrefix}node`);

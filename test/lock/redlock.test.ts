@@ -17,7 +17,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { Command, inScript } from '../../packages/lock/src/redis/calls.js';
 import { nodeKeys } from '../../packages/lock/src/redis/node-keys.js';
 import { scriptFor } from '../../packages/lock/src/redis/scripts.js';
-import { Ledger } from './harness/ledger.js';
+import { LockTable } from './harness/lock-table.js';
 
 let service: RedisService;
 let keyPrefix: string;
@@ -55,13 +55,13 @@ function redlock(config: Partial<RedlockConfig> = {}, options: ClientOptions = {
   return new Redlock({ nodes, keyPrefix, firstToken: 33n, ...config });
 }
 
-function ledgers(): Ledger[] {
-  return admin.map((node) => new Ledger(node, keyPrefix));
+function lockTables(): LockTable[] {
+  return admin.map((node) => new LockTable(node, keyPrefix));
 }
 
 /** The number of nodes that hold the lock of the resource. */
 async function holders(resource: string): Promise<number> {
-  const held = await Promise.all(ledgers().map((ledger) => ledger.ownerOf(resource)));
+  const held = await Promise.all(lockTables().map((lockTable) => lockTable.ownerOf(resource)));
   return held.filter((owner) => owner !== null).length;
 }
 
@@ -114,7 +114,7 @@ describe('tokens', () => {
     const lock = redlock();
     await (await lock.acquire('invoice/42', { ttlMs: 1_000 })).release();
     await until(async () => (await holders('invoice/42')) === 0);
-    await ledgers()[1]?.setToken('invoice/42', 50n);
+    await lockTables()[1]?.setToken('invoice/42', 50n);
     await admin[1]?.hset(`${keyPrefix}node`, 'max', '50');
 
     // The node that is ahead must be among the first to answer. Otherwise its number does not
@@ -122,8 +122,8 @@ describe('tokens', () => {
     await service.nodes[2]?.pause();
     await using lease = await lock.acquire('invoice/42', { ttlMs: 5_000 });
     expect(lease.token).toBe(51n);
-    const first = ledgers().slice(0, 2);
-    const known = await Promise.all(first.map((ledger) => ledger.tokenOf('invoice/42')));
+    const first = lockTables().slice(0, 2);
+    const known = await Promise.all(first.map((lockTable) => lockTable.tokenOf('invoice/42')));
     expect(known).toEqual([51n, 51n]);
     await service.nodes[2]?.wake();
   });
@@ -132,7 +132,7 @@ describe('tokens', () => {
     const lock = redlock();
     await (await lock.acquire('a', { ttlMs: 1_000 })).release();
     const other = await lock.acquire('b', { ttlMs: 1_000 });
-    await Promise.all(ledgers().map((ledger) => ledger.forget('a')));
+    await Promise.all(lockTables().map((lockTable) => lockTable.forget('a')));
     const again = await lock.acquire('a', { ttlMs: 1_000 });
     expect(again.token).toBeGreaterThan(other.token);
   });
@@ -164,8 +164,8 @@ describe('tokens', () => {
     };
     /** The number of nodes without a record: only a bare majority may have been asked. */
     const forgetful = async (resource: string): Promise<number> => {
-      const known = await Promise.all(ledgers().map((ledger) => ledger.of(resource)));
-      return known.filter((entry) => entry === null).length;
+      const known = await Promise.all(lockTables().map((lockTable) => lockTable.of(resource)));
+      return known.filter((record) => record === null).length;
     };
     await (await lock.acquire('b', { ttlMs: 1_000 })).release();
     const lease = await lock.acquire('a', { ttlMs: 30_000 });
@@ -179,7 +179,7 @@ describe('tokens', () => {
     expect(await isHeld()).toBe(true);
     expect(await forgetful('b')).toBe(0);
     await lease.extend(30_000);
-    await nodes({ opened: 1, turned: 1 });
+    await nodes({ opened: 1, rotated: 1 });
     const highest = await another();
     // The extended lease is in the later table; the other one was in the earlier.
     expect(await isHeld()).toBe(true);
@@ -192,12 +192,12 @@ describe('tokens', () => {
   test('are never lowered by a CONFIRM that others have overtaken', async () => {
     const lock = redlock();
     const lease = await lock.acquire('x', { ttlMs: 5_000 });
-    const [[node], [ledger]] = [admin, ledgers()];
+    const [[node], [lockTable]] = [admin, lockTables()];
     const [owner, members] = await Promise.all([
-      ledger?.ownerOf('x'),
+      lockTable?.ownerOf('x'),
       node?.hget(`${keyPrefix}node`, 'members'),
     ]);
-    const keys = [`${keyPrefix}line:x`];
+    const keys = [`${keyPrefix}queue:x`];
     const confirm = async (token: bigint) => {
       const command = new Command('confirm', keys, [`${owner}`, `${token}`, 60_000]);
       const told = inScript(nodeKeys(keyPrefix), `${members}`, [{ command }]);
@@ -207,7 +207,7 @@ describe('tokens', () => {
     };
     await confirm(lease.token + 7n);
     expect(await confirm(lease.token + 5n)).toEqual(['granted', lease.token + 8n, 1]);
-    expect(await ledger?.tokenOf('x')).toBe(lease.token + 8n);
+    expect(await lockTable?.tokenOf('x')).toBe(lease.token + 8n);
   });
 
   test('that would pass 2^53-1 are refused by name, and nothing is locked', async () => {
@@ -314,7 +314,7 @@ describe('a lease', () => {
 
     // An acquire settles with a majority; the last node may get it later.
     await until(async () => (await holders('x')) === 3);
-    await Promise.all(ledgers().map((ledger) => ledger.free('x')));
+    await Promise.all(lockTables().map((lockTable) => lockTable.free('x')));
     const successor = await redlock().acquire('x', { ttlMs: 5_000 });
     await until(async () => (await holders('x')) === 3);
     await expect(lease.extend(1_000)).rejects.toThrow(LeaseLostError);
@@ -353,7 +353,7 @@ describe('using', () => {
 
   test("puts the routine's own error first, also if the lease was lost", async () => {
     const failing = redlock().using('x', { ttlMs: 500 }, async () => {
-      await Promise.all(ledgers().map((ledger) => ledger.free('x')));
+      await Promise.all(lockTables().map((lockTable) => lockTable.free('x')));
       await setTimeout(400);
       throw new Error('out of paper');
     });
@@ -363,7 +363,7 @@ describe('using', () => {
   test('aborts the signal of a lost lease at the next extension, and rejects though the routine resolved', async () => {
     let reason: unknown;
     const lost = redlock().using('x', { ttlMs: 1_000 }, async (lease) => {
-      await Promise.all(ledgers().map((ledger) => ledger.free('x')));
+      await Promise.all(lockTables().map((lockTable) => lockTable.free('x')));
       await new Promise<void>((resolve) => lease.signal.addEventListener('abort', () => resolve()));
       reason = lease.signal.reason;
       return 'done';
@@ -413,7 +413,7 @@ describe('nodes', () => {
     await admin[0]?.del(`${keyPrefix}node`);
     const lease = await lock.acquire('x', { ttlMs: 1_000, waitMs: 1_000 });
     expect(lease.token).toBeGreaterThan(before.token);
-    expect(await ledgers()[0]?.ownerOf('x')).toBe(null);
+    expect(await lockTables()[0]?.ownerOf('x')).toBe(null);
     await service.nodes[1]?.pause();
     const attempt = await redlock().tryAcquire('y', { ttlMs: 1_000 });
     if (attempt.ok) throw new Error('a majority needs the vote of the node without memory');
@@ -471,14 +471,14 @@ describe('nodes', () => {
     const client = connect(node?.port ?? 0, { db: 3 });
     const keys = await client.keys(`app:${keyPrefix}*`);
     expect(keys.sort()).toEqual([`app:${keyPrefix}node`]);
-    expect(await new Ledger(client, `app:${keyPrefix}`).taken()).toEqual(['x']);
+    expect(await new LockTable(client, `app:${keyPrefix}`).taken()).toEqual(['x']);
     expect(await holders('x')).toBe(0);
   });
 
   test('a lock of another owner that never ends is held, not overwritten', async () => {
     const lock = redlock();
     await (await lock.acquire('y', { ttlMs: 1_000 })).release();
-    const field = `${keyPrefix}line:x`;
+    const field = `${keyPrefix}queue:x`;
     const text = `${'9'.repeat(15)} ${'1'.padStart(16, '0')} mine`;
     await Promise.all(admin.map((node) => node.hset(`${keyPrefix}node`, field, text)));
     await expect(lock.acquire('x', { ttlMs: 1_000 })).rejects.toThrow(LockHeldError);
@@ -492,9 +492,9 @@ describe('nodes', () => {
       (node) => node.get(`${keyPrefix}node`),
     ],
     [
-      'an entry',
-      (node) => node.hset(`${keyPrefix}node`, `${keyPrefix}line:x`, 'mine'),
-      (node) => node.hget(`${keyPrefix}node`, `${keyPrefix}line:x`),
+      'a lock record',
+      (node) => node.hset(`${keyPrefix}node`, `${keyPrefix}queue:x`, 'mine'),
+      (node) => node.hget(`${keyPrefix}node`, `${keyPrefix}queue:x`),
     ],
   ])(
     '%s of another program in the place of a lock is an error, not overwritten',
@@ -535,7 +535,7 @@ describe('giving up', () => {
     await Promise.all(service.nodes.slice(0, 2).map((node) => node.pause()));
     const controller = new AbortController();
     const attempt = lock.tryAcquire('x', { ttlMs: 60_000, signal: controller.signal });
-    await until(async () => (await ledgers()[2]?.ownerOf('x')) !== null);
+    await until(async () => (await lockTables()[2]?.ownerOf('x')) !== null);
     controller.abort();
     expect(await attempt).toMatchObject({ ok: false, reason: 'aborted' });
     await Promise.all(service.nodes.map((node) => node.wake()));

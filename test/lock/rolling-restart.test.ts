@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Lease, Redlock } from '@fenced/lock';
 import { type LocalRedisNode, startLocalRedis } from '@fenced/testbed';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { Ledger } from './harness/ledger.js';
+import { LockTable } from './harness/lock-table.js';
 import { Clients, until } from './harness/redlock-nodes.js';
 
 const TTL_MS = 1_500;
@@ -17,7 +17,7 @@ afterEach(() => {
 
 async function ownerOn({ port }: LocalRedisNode, resource: string): Promise<string | null> {
   const client = clients.connect(port);
-  const owner = await new Ledger(client, clients.keyPrefix).ownerOf(resource);
+  const owner = await new LockTable(client, clients.keyPrefix).ownerOf(resource);
   client.disconnect();
   return owner;
 }

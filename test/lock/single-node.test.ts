@@ -3,12 +3,14 @@ import { Redlock } from '@fenced/lock';
 import { startRedis } from '@fenced/testbed';
 import { expect, test } from 'vitest';
 import { Ownership } from '../../packages/lock/src/redis/nodes.js';
-import { Ledger } from './harness/ledger.js';
+import { LockTable } from './harness/lock-table.js';
 import { OneNode } from './harness/one-node.js';
 import { connect } from './harness/world.js';
 
 /** A node that votes, whose first token was 1, and its lock table. */
-async function votingNode(stack: AsyncDisposableStack): Promise<{ node: OneNode; ledger: Ledger }> {
+async function votingNode(
+  stack: AsyncDisposableStack,
+): Promise<{ node: OneNode; lockTable: LockTable }> {
   const service = stack.use(await startRedis(1));
   const client = stack.adopt(connect(service.nodes[0]?.port ?? 0), (one) => one.disconnect());
   const keyPrefix = `{${randomUUID()}}:`;
@@ -16,12 +18,12 @@ async function votingNode(stack: AsyncDisposableStack): Promise<{ node: OneNode;
   await (await lock.acquire('other', { ttlMs: 1_000, waitMs: 10_000 })).release();
   const members = (await client.hget(`${keyPrefix}node`, 'members')) ?? '';
   const node = new OneNode(client, keyPrefix, members);
-  return { node, ledger: new Ledger(client, keyPrefix) };
+  return { node, lockTable: new LockTable(client, keyPrefix) };
 }
 
 test('the head of the queue holds no lock: a late copy of an old request, and a release, do not let it confirm or extend a lost lock', async () => {
   await using stack = new AsyncDisposableStack();
-  const { node, ledger } = await votingNode(stack);
+  const { node, lockTable } = await votingNode(stack);
   const [mine, other] = [new Ownership(['x'], 'mine', true), new Ownership(['x'], 'other', true)];
   const position = {
     enqueuedMs: 1,
@@ -36,7 +38,7 @@ test('the head of the queue holds no lock: a late copy of an old request, and a 
     token: 2n,
   });
   // The node's clock leaps.
-  await ledger.free('x');
+  await lockTable.free('x');
   expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'granted', token: 3n });
   expect(await node.acquire(mine, 10_000, position)).toMatchObject({ answer: 'held' });
   await node.release(other);
@@ -67,7 +69,7 @@ test('a backfill is refused by a node that has given a higher token meanwhile: t
 
 test('a lease is brought back to a node that has granted nothing since it reported its number, and only in the same incarnation', async () => {
   await using stack = new AsyncDisposableStack();
-  const { node, ledger } = await votingNode(stack);
+  const { node, lockTable } = await votingNode(stack);
   const [mine, other] = [new Ownership(['x'], 'mine', true), new Ownership(['x'], 'other', true)];
   const told = async () => {
     const reply = await node.extend(mine, 10_000);
@@ -87,7 +89,7 @@ test('a lease is brought back to a node that has granted nothing since it report
   await tries();
   expect(await node.backfill(mine, first, 10_000)).toMatchObject({ answer: 'not-held' });
   // The same holds after it has forgotten that.
-  await ledger.forget('x');
+  await lockTable.forget('x');
   expect(await node.backfill(mine, first, 10_000)).toMatchObject({ answer: 'not-held' });
 
   const second = await told();
@@ -108,19 +110,19 @@ test('a lease is brought back to a node that has granted nothing since it report
 
 test('a lease of several resources is not brought back if one of them that was still held has been lost to another since', async () => {
   await using stack = new AsyncDisposableStack();
-  const { node, ledger } = await votingNode(stack);
+  const { node, lockTable } = await votingNode(stack);
   const [mine, other] = [
     new Ownership(['x', 'y'], 'mine', true),
     new Ownership(['x'], 'other', true),
   ];
   await node.acquire(mine, 10_000);
   // The number of this resource is far above that of the other.
-  await ledger.free('y');
-  await ledger.setToken('y', 1_000n);
-  await ledger.setMax(1_000n);
+  await lockTable.free('y');
+  await lockTable.setToken('y', 1_000n);
+  await lockTable.setMax(1_000n);
   const reply = await node.extend(mine, 10_000);
   if (reply.answer !== 'not-held' || !reply.given) throw new Error(`told ${reply.answer}`);
-  await ledger.free('x');
+  await lockTable.free('x');
   expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'granted' });
   await node.release(other);
   expect(await node.backfill(mine, reply.given, 10_000)).toMatchObject({ answer: 'not-held' });
@@ -128,11 +130,11 @@ test('a lease of several resources is not brought back if one of them that was s
 
 test('a node that has forgotten a resource holds a lease again only if the request has the number that it reported', async () => {
   await using stack = new AsyncDisposableStack();
-  const { node, ledger } = await votingNode(stack);
+  const { node, lockTable } = await votingNode(stack);
   const [mine, other] = [new Ownership(['x'], 'mine', true), new Ownership(['x'], 'other', true)];
   await node.acquire(other, 10_000);
   await node.release(other);
-  await ledger.forget('x');
+  await lockTable.forget('x');
   const reply = await node.backfill(mine, 1n, 10_000);
   expect(reply).toMatchObject({ answer: 'not-held', given: { number: '0000000000000002' } });
   if (reply.answer !== 'not-held' || !reply.given) return;
@@ -153,7 +155,7 @@ test('a waiter that leaves a queue leaves no trace in it', async () => {
     lock.acquire('x', { ttlMs: 60_000, waitMs: at === 0 ? 60_000 : 50 }).catch(() => 'gave up'),
   );
   expect(await Promise.all(waits.slice(1))).toEqual(Array(19).fill('gave up'));
-  await expect.poll(() => client.zcard(`${keyPrefix}line:x`)).toBe(1);
+  await expect.poll(() => client.zcard(`${keyPrefix}queue:x`)).toBe(1);
   await lock.close();
   await Promise.all(waits);
 });

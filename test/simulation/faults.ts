@@ -24,7 +24,7 @@ const weights = {
   'replica-for-a-while': 2,
   flush: 1,
   'lose-lock': 12,
-  'lose-entry': 4,
+  'lose-record': 4,
   'lose-node': 2,
   /** The clock of a node jumps: keys expire, and a recovery wait ends early. */
   'leap-forward': 3,

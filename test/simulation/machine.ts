@@ -1,6 +1,6 @@
 import { nodeKeys } from '../../packages/lock/src/redis/node-keys.ts';
 import { EPOCH_MS } from './computer.ts';
-import { entryOf, forget, free } from './node-ledger.ts';
+import { forget, free, recordOf } from './node-lock-table.ts';
 import { NodeModel } from './node-model.ts';
 import type { Random } from './random.ts';
 import { NodeData, type NodeFlaw } from './redis-process.ts';
@@ -32,7 +32,7 @@ export class Machine {
   readonly #snapshots: NodeData[] = [];
   /** The data that the next process finds. */
   #disk = new NodeData();
-  #lives = 0;
+  #starts = 0;
   /** The highest generation whose memory is lost. */
   #lostGeneration = 0;
 
@@ -106,7 +106,7 @@ export class Machine {
     if (replica?.role !== 'slave') return;
     const fields = this.#remembered('snapshot').hashes.get(NODE_KEY) ?? new Map<string, string>();
     const written = [...fields].filter(
-      ([name]) => name === 'max' || name.startsWith(`${KEY_PREFIX}line:`),
+      ([name]) => name === 'max' || name.startsWith(`${KEY_PREFIX}queue:`),
     );
     if (written.length > 0) replica.setFields(NODE_KEY, Object.fromEntries(written));
   }
@@ -136,13 +136,13 @@ export class Machine {
   }
 
   /** Loses, of one resource, the holder of the lock or the whole record. */
-  lose(what: 'lock' | 'entry'): void {
+  lose(what: 'lock' | 'record'): void {
     const process = this.ghost && this.#random.chance(0.3) ? this.ghost : this.master;
     const fields = NODE_KEYS.flatMap((key) => [...(process?.data.hashes.get(key)?.keys() ?? [])]);
-    const lines = fields.filter((field) => field.startsWith(`${KEY_PREFIX}line:`));
-    const found = lines.filter(
-      (line) =>
-        what === 'entry' || (process && entryOf(process, NODE_KEYS, line).owner !== undefined),
+    const queues = fields.filter((field) => field.startsWith(`${KEY_PREFIX}queue:`));
+    const found = queues.filter(
+      (queue) =>
+        what === 'record' || (process && recordOf(process, NODE_KEYS, queue).owner !== undefined),
     );
     if (!process || found.length === 0) return;
     const lose = what === 'lock' ? free : forget;
@@ -169,8 +169,8 @@ export class Machine {
   }
 
   #process(data: NodeData): NodeModel {
-    this.#lives += 1;
-    const id = `${this.name}${this.#lives}`;
+    this.#starts += 1;
+    const id = `${this.name}${this.#starts}`;
     const clockMs = (): number => Math.floor(EPOCH_MS + this.#schedule.nowMs + this.clockOffsetMs);
     const model = new NodeModel(id, data, clockMs, this.#flaws);
     model.onPublish = (channel, message) => {
@@ -181,7 +181,7 @@ export class Machine {
 }
 
 function generation(data: NodeData): number {
-  return Number(data.hashes.get(NODE_KEY)?.get('gen') ?? 0);
+  return Number(data.hashes.get(NODE_KEY)?.get('generation') ?? 0);
 }
 
 /** 0 if the incarnation does not vote. */

@@ -88,18 +88,18 @@ export const mutants: readonly Mutant[] = [
     },
   },
   { name: 'the first waiter takes a held lock', flaw: 'first-takes-held' },
-  { name: 'a lease is written back after a later grant', flaw: 'keep-whatever-was-given' },
+  { name: 'a lease is written back after a later grant', flaw: 'backfill-whatever-was-given' },
   {
     name: 'a lease is written back after a forgotten later grant',
-    flaw: 'keep-what-was-forgotten',
+    flaw: 'backfill-what-was-forgotten',
     excuse:
-      'between its number and KEEP, a node must forget a later lease. The first lease must lose its lock on another node. single-node.test.ts detects it at once',
+      'between its number and BACKFILL, a node must forget a later lease. The first lease must lose its lock on another node. single-node.test.ts detects it at once',
   },
   {
     name: 'a lease is written back by the number of another incarnation',
-    flaw: 'keep-by-number-of-another-incarnation',
+    flaw: 'backfill-by-number-of-another-incarnation',
     excuse:
-      'between its number and KEEP, a node must restart, vote, and issue lower numbers than before. single-node.test.ts detects it at once',
+      'between its number and BACKFILL, a node must restart, vote, and issue lower numbers than before. single-node.test.ts detects it at once',
   },
   {
     name: 'a lease is written back without being extended first',
@@ -115,16 +115,16 @@ export const mutants: readonly Mutant[] = [
     excuse:
       'a second defence after a successful extension: during that extension, a lock must be lost, and another lease must come and go',
   },
-  { name: 'lock table turned over before its leases end', flaw: 'ledger-turned-early' },
+  { name: 'lock table rotated before its leases end', flaw: 'lock-table-rotated-early' },
   {
-    name: 'lock table of a full node turned over before its leases end',
-    flaw: 'full-ledger-turned-early',
+    name: 'lock table of a full node rotated before its leases end',
+    flaw: 'full-lock-table-rotated-early',
   },
   {
     name: 'a forgotten resource begins below the highest token of its node',
     flaw: 'forgotten-token-below-highest',
   },
-  { name: 'a successor has no token of its own', flaw: 'heirs-without-tokens' },
+  { name: 'a successor has no token of its own', flaw: 'followers-without-tokens' },
   {
     name: 'a confirmed token is taken for the last of several',
     patch: {

@@ -103,7 +103,7 @@ export class Nemesis {
     }
     if (kind === 'flush') machine.flush();
     if (kind === 'lose-lock') machine.lose('lock');
-    if (kind === 'lose-entry') machine.lose('entry');
+    if (kind === 'lose-record') machine.lose('record');
     if (kind === 'lose-node') machine.loseNode();
     if (kind === 'full') {
       machine.fill(true);

@@ -24,7 +24,7 @@ export type Step =
   | {
       readonly do: 'lose';
       readonly at: number;
-      readonly what: 'lock' | 'entry' | 'line' | 'node' | 'version';
+      readonly what: 'lock' | 'record' | 'queue' | 'node' | 'version';
       readonly resource: string;
     }
   | { readonly do: 'flush'; readonly at: number }
@@ -63,13 +63,13 @@ const token = fc.oneof(
 );
 const generation = fc.integer({ min: 1, max: 6 });
 /** The node's own incarnation, if its name begins so. The test that runs it adds the rest. */
-const ownLife = owner.map((name) => `life-${name}`);
+const ownIncarnation = owner.map((name) => `incarnation-${name}`);
 const longest = fc.integer({ min: 0, max: 6 }).map((units) => units * UNIT_MS);
-const life = fc.oneof(
+const incarnation = fc.oneof(
   fc.constant('0:'),
   fc.tuple(generation, owner).map(([gen, name]) => `${gen}:${name}`),
 );
-const roster = fc.array(life, { minLength: 3, maxLength: 3 }).map((list) => list.join(','));
+const roster = fc.array(incarnation, { minLength: 3, maxLength: 3 }).map((list) => list.join(','));
 const claims = fc
   .array(fc.tuple(fc.integer({ min: 1, max: 3 }), owner, generation, generation), {
     minLength: 1,
@@ -77,13 +77,13 @@ const claims = fc
   })
   .map((list) => list.flat());
 
-const linesOf = (names: readonly string[]): string[] => names.map((name) => `line:${name}`);
-const score = fc.constantFrom(1, 2, 2, 3.5, 1763690000000.25);
-const channel = fc.oneof({ weight: 4, arbitrary: fc.constant('turns') }, fc.constant('others'));
-const heirsMax = fc.oneof({ weight: 3, arbitrary: fc.nat(3) }, fc.constant(16));
-const family = fc.constantFrom('o', 'o1', 'o2');
-const ticket = fc.oneof(
-  { weight: 2, arbitrary: fc.tuple(score, channel, ttl, heirsMax, family, fc.nat(3)) },
+const queuesOf = (names: readonly string[]): string[] => names.map((name) => `queue:${name}`);
+const enqueuedMs = fc.constantFrom(1, 2, 2, 3.5, 1763690000000.25);
+const channel = fc.oneof({ weight: 4, arbitrary: fc.constant('own') }, fc.constant('others'));
+const followersMax = fc.oneof({ weight: 3, arbitrary: fc.nat(3) }, fc.constant(16));
+const processId = fc.constantFrom('o', 'o1', 'o2');
+const position = fc.oneof(
+  { weight: 2, arbitrary: fc.tuple(enqueuedMs, channel, ttl, followersMax, processId, fc.nat(3)) },
   fc.constant([]),
 );
 
@@ -92,19 +92,19 @@ const setUp = ['a', '["a","ü\u20ac"]'];
 
 // An admission names a process and an incarnation, mostly the present ones.
 const admit = fc
-  .tuple(at, ownLife, generation, roster, token, longest, fc.constantFrom(0, 0, 0, 1, 2))
-  .map(([historyOf, name, gen, told, floor, longestMs, quarantine]) => ({
+  .tuple(at, ownIncarnation, generation, roster, token, longest, fc.constantFrom(0, 0, 0, 1, 2))
+  .map(([historyOf, name, gen, roster, floor, longestMs, recoveryWait]) => ({
     command: 'admit' as const,
     keys: [],
     values: [
       `history-${historyOf}`,
       name,
       gen,
-      told,
+      roster,
       floor,
       longestMs,
       5 * UNIT_MS,
-      quarantine * UNIT_MS,
+      recoveryWait * UNIT_MS,
       ...setUp,
     ],
   }));
@@ -113,64 +113,66 @@ const call = fc.oneof(
   {
     weight: 6,
     arbitrary: fc
-      .tuple(set, ticket, owner, ttl, fenceTtl)
-      .map(([names, told, name, ...values]) => ({
+      .tuple(set, position, owner, ttl, fenceTtl)
+      .map(([names, place, name, ...values]) => ({
         command: 'acquire' as const,
-        keys: [...linesOf(names), ...(told.length > 0 ? [`waiter:${name}`] : [])],
-        values: [name, ...values, ...told],
+        keys: [...queuesOf(names), ...(place.length > 0 ? [`waiter:${name}`] : [])],
+        values: [name, ...values, ...place],
       })),
   },
   {
     weight: 4,
     arbitrary: fc.tuple(set, owner, token, fenceTtl).map(([names, ...values]) => ({
       command: 'confirm' as const,
-      keys: linesOf(names),
+      keys: queuesOf(names),
       values,
     })),
   },
   {
     weight: 3,
     arbitrary: fc
-      .tuple(set, fc.tuple(owner, ttl, token, fenceTtl), fc.option(ownLife))
-      .map(([names, values, told]) => ({
-        command: 'keep' as const,
-        keys: linesOf(names),
-        values: told === null ? values : [...values, told],
+      .tuple(set, fc.tuple(owner, ttl, token, fenceTtl), fc.option(ownIncarnation))
+      .map(([names, values, incarnation]) => ({
+        command: 'backfill' as const,
+        keys: queuesOf(names),
+        values: incarnation === null ? values : [...values, incarnation],
       })),
   },
   {
     weight: 3,
-    arbitrary: fc.tuple(set, owner, score, channel, ttl).map(([names, name, ...told]) => ({
-      command: 'stand' as const,
-      keys: [...linesOf(names), `waiter:${name}`],
-      values: [name, ...told],
+    arbitrary: fc.tuple(set, owner, enqueuedMs, channel, ttl).map(([names, name, ...place]) => ({
+      command: 'enqueue' as const,
+      keys: [...queuesOf(names), `waiter:${name}`],
+      values: [name, ...place],
     })),
   },
   fc.tuple(set, owner, ttl).map(([names, ...values]) => ({
     command: 'extend' as const,
-    keys: linesOf(names),
+    keys: queuesOf(names),
     values,
   })),
   {
     weight: 3,
     arbitrary: fc
-      .tuple(set, owner, fc.option(fc.subarray(owners)), fc.option(owner))
-      .map(([names, name, waited, told]) => ({
+      .tuple(set, owner, fc.option(fc.subarray(owners)))
+      .map(([names, name, waited]) => ({
         command: 'release' as const,
-        keys: [...linesOf(names), ...(waited ?? []).map((one) => `waiter:${one}`)],
-        values: waited ? [name, waited.length, ...(told ? [told] : [])] : [name],
+        keys: [...queuesOf(names), ...(waited ?? []).map((one) => `waiter:${one}`)],
+        values: waited ? [name, waited.length] : [name],
       })),
   },
   owner.map((name) => ({ command: 'inspect' as const, keys: [], values: [name] })),
   {
     weight: 2,
-    arbitrary: fc.tuple(ownLife, claims).map(([name, told]) => ({
+    arbitrary: fc.tuple(ownIncarnation, claims).map(([name, claimed]) => ({
       command: 'promise' as const,
       keys: [],
-      values: [name, ...setUp, 3, ...told],
+      values: [name, ...setUp, 3, ...claimed],
     })),
   },
-  fc.tuple(ownLife, owner).map((values) => ({ command: 'retire' as const, keys: [], values })),
+  fc
+    .tuple(ownIncarnation, owner)
+    .map((values) => ({ command: 'retire' as const, keys: [], values })),
   { weight: 2, arbitrary: admit },
 );
 
@@ -188,13 +190,13 @@ const oneOf = resource.map((name) => [name]);
 const usual = (names: fc.Arbitrary<string[]>): fc.Arbitrary<Call> =>
   fc.tuple(names, owner, ttl, fenceTtl).map(([all, ...values]) => ({
     command: 'acquire' as const,
-    keys: linesOf(all),
+    keys: queuesOf(all),
     values,
   }));
 const undone = (names: fc.Arbitrary<string[]>): fc.Arbitrary<Call> =>
   fc.tuple(names, owner).map(([all, ...values]) => ({
     command: 'release' as const,
-    keys: linesOf(all),
+    keys: queuesOf(all),
     values,
   }));
 const alone = scriptOf(fc.oneof(usual(oneOf), undone(oneOf)).map((one) => [one]));
@@ -234,10 +236,10 @@ export const step: fc.Arbitrary<Step> = fc.oneof(
     what: fc.constantFrom(
       'lock',
       'lock',
-      'entry',
-      'entry',
-      'line',
-      'line',
+      'record',
+      'record',
+      'queue',
+      'queue',
       'node',
       'node',
       'version',
@@ -256,7 +258,7 @@ export const opening: fc.Arbitrary<Step[]> = fc
     [
       [rosterA, floorA],
       [rosterB, floorB],
-    ].flatMap(([told, floor], where): Step[] => [
+    ].flatMap(([roster, floor], where): Step[] => [
       {
         do: 'script',
         at: where,
@@ -275,9 +277,9 @@ export const opening: fc.Arbitrary<Step[]> = fc
             keys: [],
             values: [
               `history-${where}`,
-              'life-o1',
+              'incarnation-o1',
               1,
-              `${told}`,
+              `${roster}`,
               `${floor}`,
               0,
               5 * UNIT_MS,

@@ -6,9 +6,9 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Command, inScript } from '../../packages/lock/src/redis/calls.ts';
 import { type NodeKeys, nodeKeys } from '../../packages/lock/src/redis/node-keys.ts';
 import { scriptFor } from '../../packages/lock/src/redis/scripts.ts';
-import { Ledger } from '../lock/harness/ledger.ts';
+import { LockTable } from '../lock/harness/lock-table.ts';
 import { opening, type Step, step, UNIT_MS } from './node-commands.ts';
-import { forget, free } from './node-ledger.ts';
+import { forget, free } from './node-lock-table.ts';
 import { NodeModel, type Reply, repliesIn } from './node-model.ts';
 import { NodeData } from './redis-process.ts';
 
@@ -91,11 +91,11 @@ class Pair {
 
   async #lose({ at, what, resource }: Step & { do: 'lose' }): Promise<void> {
     const model = this.#modelAt(at);
-    const line = `${this.#prefix}line:${resource}`;
-    const ledger = new Ledger(clientAt(at), this.#prefix);
-    if (what === 'line') {
-      model.data.lines.delete(line);
-      await clientAt(at).del(line);
+    const queue = `${this.#prefix}queue:${resource}`;
+    const lockTable = new LockTable(clientAt(at), this.#prefix);
+    if (what === 'queue') {
+      model.data.queues.delete(queue);
+      await clientAt(at).del(queue);
     } else if (what === 'node') {
       const [key] = this.#ownKeys;
       model.data.hashes.delete(key);
@@ -105,11 +105,11 @@ class Pair {
       model.setFields(key, { members: 'before versions were kept' });
       await clientAt(at).hset(key, { members: 'before versions were kept' });
     } else if (what === 'lock') {
-      free(model, this.#ownKeys, line);
-      await ledger.free(resource);
+      free(model, this.#ownKeys, queue);
+      await lockTable.free(resource);
     } else {
-      forget(model, this.#ownKeys, line);
-      await ledger.forget(resource);
+      forget(model, this.#ownKeys, queue);
+      await lockTable.forget(resource);
     }
   }
 
@@ -123,16 +123,16 @@ class Pair {
       real: (await client.hget(nodeKey, 'incarnation')) ?? '',
     };
     const known = (value: string | number, side: keyof typeof own): string | number => {
-      const [, what, which = ''] = /^(history|life)-(\w+)$/.exec(String(value)) ?? [];
+      const [, what, which = ''] = /^(history|incarnation)-(\w+)$/.exec(String(value)) ?? [];
       if (what === 'history') return histories[Number(which)] ?? '';
-      if (what === 'life') return own[side].startsWith(`${which}.`) ? own[side] : which;
+      if (what === 'incarnation') return own[side].startsWith(`${which}.`) ? own[side] : which;
       return value;
     };
-    const told = (side: keyof typeof own) => {
+    const encoded = (side: keyof typeof own) => {
       const commands = calls.map(({ command, keys, values }) => {
         const ownKeys = keys.map((name) => this.#prefix + name);
-        const told = values.map((value) => known(value, side));
-        return { command: new Command(command, ownKeys, told) };
+        const knownValues = values.map((value) => known(value, side));
+        return { command: new Command(command, ownKeys, knownValues) };
       });
       const [keyCount, ...rest] = inScript(this.#ownKeys, members, commands);
       return [keyCount, rest] as const;
@@ -140,8 +140,8 @@ class Pair {
     const { source } = scriptFor(calls.map(({ command: name }) => ({ command: { name } })));
     const node = this.#modelAt(where);
     node.isFull = isFull;
-    const model = repliesOf(() => node.eval(source, ...told('model')));
-    const [keyCount, rest] = told('real');
+    const model = repliesOf(() => node.eval(source, ...encoded('model')));
+    const [keyCount, rest] = encoded('real');
     if (isFull) await client.config('SET', 'maxmemory', '1');
     const real = await client.eval(source, keyCount, ...rest).catch((error: Error) => error);
     if (isFull) await client.config('SET', 'maxmemory', '0');
@@ -157,7 +157,7 @@ class Pair {
       const left = await client.pttl(name);
       if (name.includes('}:waiter:')) await agePlace(client, name, ms);
       if (left >= 0) await client.pexpire(name, left - ms);
-      else if (!this.#isLine(name)) {
+      else if (!this.#expires(name)) {
         const fields = Object.entries(await client.hgetall(name));
         const older = fields.map(([field, value]) => [field, aged(field, value, ms)]);
         await client.hset(name, Object.fromEntries(older));
@@ -195,17 +195,17 @@ class Pair {
       const place: string[] = JSON.parse(value);
       return [[name, [placeInUnits(place, this.#nowMs), units(model.pttl(name))]]];
     });
-    const lines = [...model.data.lines.keys()].flatMap((name) => {
-      const members = model.line(name);
+    const queues = [...model.data.queues.keys()].flatMap((name) => {
+      const members = model.queue(name);
       return members.length === 0 ? [] : [[name, [members, units(model.pttl(name))]]];
     });
-    return Object.fromEntries([...hashes, ...lists, ...lines]);
+    return Object.fromEntries([...hashes, ...lists, ...queues]);
   }
 
   async #realKeys(client: Redis): Promise<Record<string, unknown>> {
     const found: Record<string, unknown> = {};
     for (const name of await client.keys(`${this.#prefix}*`)) {
-      if (this.#isLine(name)) {
+      if (this.#expires(name)) {
         found[name] = [await contentsOf(client, name), units(await client.pttl(name))];
         continue;
       }
@@ -216,7 +216,7 @@ class Pair {
   }
 
   /** True for a wait queue or a waiter: these keys expire. */
-  #isLine(name: string): boolean {
+  #expires(name: string): boolean {
     return !this.#ownKeys.includes(name);
   }
 
@@ -232,7 +232,7 @@ class Pair {
 }
 
 async function contentsOf(client: Redis, name: string): Promise<readonly unknown[]> {
-  if (name.includes('}:line:')) return client.zrange(name, '0', '-1');
+  if (name.includes('}:queue:')) return client.zrange(name, '0', '-1');
   return placeInUnits(await client.lrange(name, 0, -1), await timeMs(client));
 }
 
@@ -253,7 +253,7 @@ async function agePlace(client: Redis, waiter: string, ms: number): Promise<void
   await client.lset(waiter, UNTIL_AT, until - ms - 1);
 }
 
-const TIMES: ReadonlySet<string> = new Set(['out_since', 'opened', 'turned']);
+const TIMES: ReadonlySet<string> = new Set(['recovery_since', 'opened', 'rotated']);
 /** The end of the lease in a record whose lock was taken. */
 const HELD = /^(\d{15})(?=[ +]\d{16} )/;
 
@@ -262,7 +262,7 @@ const isTime = (value: string): boolean => Number(value) > 0;
 
 /** A field of a hash, as if written `ms` earlier. As in the model, the clock moves 1 ms more. */
 function aged(field: string, value: string, ms: number): string {
-  if (field === 'out_since') return String(Number(value) - ms);
+  if (field === 'recovery_since') return String(Number(value) - ms);
   if (TIMES.has(field) && isTime(value)) return String(Number(value) - ms - 1);
   return value.replace(HELD, (ends) =>
     isTime(ends) ? String(Number(ends) - ms - 1).padStart(15, '0') : ends,
@@ -286,14 +286,14 @@ function wholeUnits(ms: number): number {
 }
 
 function withTimesInUnits(fields: Record<string, string>, nowMs: number): Record<string, unknown> {
-  const told = Object.entries(fields).map(([field, value]) => {
+  const compared = Object.entries(fields).map(([field, value]) => {
     if (field === 'incarnation' || field === 'vote') return [field, ...withoutTimes([value])];
     if (TIMES.has(field) && isTime(value)) return [field, units(nowMs - Number(value))];
     const left = (ends: string): string =>
       isTime(ends) ? String(wholeUnits(Number(ends) - nowMs)) : ends;
     return [field, value.replace(HELD, left)];
   });
-  return Object.fromEntries(told);
+  return Object.fromEntries(compared);
 }
 
 /** Removes the start times at the ends of incarnations: each side has a clock of its own. */

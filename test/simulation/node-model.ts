@@ -3,8 +3,15 @@ import { createHash } from 'node:crypto';
 import { eachOf } from '../../packages/lock/src/redis/calls.ts';
 import type { NodeKeys } from '../../packages/lock/src/redis/node-keys.ts';
 import { type CommandName, type Script, scriptFor } from '../../packages/lock/src/redis/scripts.ts';
-import { type Entry, entryOf, mayTurn, tokenText, turnOver, write } from './node-ledger.ts';
-import { callAll, firstIn, followers, renew, standInLine } from './node-line.ts';
+import {
+  type LockRecord,
+  mayRotate,
+  recordOf,
+  rotate,
+  tokenText,
+  write,
+} from './node-lock-table.ts';
+import { followers, headOf, joinQueues, notifyAll, renew } from './node-queue.ts';
 import { MemoryFullError, RedisProcess } from './redis-process.ts';
 
 /**
@@ -31,16 +38,16 @@ interface Voter {
   readonly longestMs: number;
 }
 
-interface Life {
+interface Incarnation {
   readonly generation: number;
   readonly incarnation: string;
 }
 
-function beginLife(model: RedisProcess, nodeKey: string, name: string): void {
+function beginIncarnation(model: RedisProcess, nodeKey: string, name: string): void {
   model.writeThoughFull();
   const seconds = Math.floor(model.nowMs / 1_000);
   const microseconds = Math.floor(model.nowMs * 1_000) - seconds * 1_000_000;
-  model.deleteFields(nodeKey, ['out_since']);
+  model.deleteFields(nodeKey, ['recovery_since']);
   model.setFields(nodeKey, {
     seen_history: model.history,
     incarnation: `${name.slice(-8)}.${seconds}.${microseconds}`,
@@ -81,7 +88,7 @@ function voter(model: RedisProcess, nodeKey: string, members: string): Voter | R
   };
 }
 
-function lives(roster: string): Life[] {
+function incarnationsIn(roster: string): Incarnation[] {
   const entries = [...roster.matchAll(/(\d+):([^,]*)/g)];
   return entries.map(([, generation, incarnation = '']) => ({
     generation: Number(generation),
@@ -89,7 +96,7 @@ function lives(roster: string): Life[] {
   }));
 }
 
-function asRoster(list: readonly Life[]): string {
+function rosterText(list: readonly Incarnation[]): string {
   return list.map(({ generation, incarnation }) => `${generation}:${incarnation}`).join(',');
 }
 
@@ -121,9 +128,9 @@ function grant(
   ends: ReadonlyMap<string, number>,
 ): Reply {
   const longestMs = Number(model.field(keys[0], 'longest'));
-  turnOver(model, keys, Number(fenceTtl), longestMs);
+  rotate(model, keys, Number(fenceTtl), longestMs);
   if (token > node.max) model.setFields(keys[0], { max: tokenText(token) });
-  for (const [line, endsMs] of ends) write(model, keys, line, { token, owner, endsMs });
+  for (const [queue, endsMs] of ends) write(model, keys, queue, { token, owner, endsMs });
   return ['granted', tokenText(token), node.vote];
 }
 
@@ -132,10 +139,13 @@ function noteTtl(model: RedisProcess, nodeKey: string, node: Voter, ttl: string)
 }
 
 const acquire: Body = (model, keys, own, values, members) => {
-  const [owner = '', ttl = '', fenceTtl = '', ...told] = values;
-  const [ticket, [most, family = '', together]] = [told.slice(0, 3), told.slice(3)];
-  const waiter = ticket.length > 0 ? own.at(-1) : undefined;
-  const lines = waiter === undefined ? own : own.slice(0, -1);
+  const [owner = '', ttl = '', fenceTtl = '', ...queued] = values;
+  const [position, [followersMax, processId = '', togetherMs]] = [
+    queued.slice(0, 3),
+    queued.slice(3),
+  ];
+  const waiter = position.length > 0 ? own.at(-1) : undefined;
+  const queues = waiter === undefined ? own : own.slice(0, -1);
   const node = voter(model, keys[0], members);
   if (Array.isArray(node)) return node;
   if (Number(ttl) > node.maxTtlMs) return ['ttl-too-long', node.maxTtlMs];
@@ -144,84 +154,85 @@ const acquire: Body = (model, keys, own, values, members) => {
   const others: string[] = [];
   const ends = new Map<string, number>();
   let highest = 0;
-  for (const line of lines) {
-    const entry = entryOf(model, keys, line);
-    highest = Math.max(highest, highestGiven(model, node, entry.token));
-    const ownMs = entry.owner === owner ? entry.endsMs : 0;
-    ends.set(line, Math.max(model.nowMs + Number(ttl), ownMs));
-    const first = entry.owner === undefined ? firstIn(model, line) : undefined;
+  for (const queue of queues) {
+    const record = recordOf(model, keys, queue);
+    highest = Math.max(highest, highestGiven(model, node, record.token));
+    const ownMs = record.owner === owner ? record.endsMs : 0;
+    ends.set(queue, Math.max(model.nowMs + Number(ttl), ownMs));
+    const first = record.owner === undefined ? headOf(model, queue) : undefined;
     if (first && first !== waiter) {
       others.push(first);
       obstaclesMs.push(Math.max(1, model.pttl(first)));
-    } else if (entry.owner !== undefined && entry.owner !== owner) {
-      const takes = model.has('first-takes-held') && firstIn(model, line) === waiter;
-      if (!takes) obstaclesMs.push(entry.endsMs - model.nowMs);
+    } else if (record.owner !== undefined && record.owner !== owner) {
+      const takes = model.has('first-takes-held') && headOf(model, queue) === waiter;
+      if (!takes) obstaclesMs.push(record.endsMs - model.nowMs);
     }
   }
   if (obstaclesMs.length > 0) {
-    callAll(model, keys, others);
-    if (waiter !== undefined) standInLine(model, keys, waiter, owner, ticket, lines);
+    notifyAll(model, keys, others);
+    if (waiter !== undefined) joinQueues(model, keys, waiter, owner, position, queues);
     return held(model, obstaclesMs);
   }
 
-  const more = model.has('heirs-without-tokens') ? 0 : Number(most ?? 0);
+  const more = model.has('followers-without-tokens') ? 0 : Number(followersMax ?? 0);
   const token = highest + 1 + more;
   if (token > TOKEN_MAX) return ['token-exhausted'];
 
   noteTtl(model, keys[0], node, ttl);
   const reply = grant(model, keys, node, token, fenceTtl, owner, ends);
   if (waiter !== undefined) {
-    for (const line of lines) model.leave(line, waiter);
+    for (const queue of queues) model.leave(queue, waiter);
     model.remove(waiter);
   }
-  if (most === undefined) return reply;
-  const begins = (waiter ?? '').slice(0, -owner.length) + family;
-  const heirs = [Number(most), begins, Number(together)] as const;
-  return [...reply, ...followers(model, lines.at(-1) ?? '', heirs)];
+  if (followersMax === undefined) return reply;
+  const begins = (waiter ?? '').slice(0, -owner.length) + processId;
+  const limits = [Number(followersMax), begins, Number(togetherMs)] as const;
+  return [...reply, followers(model, queues.at(-1) ?? '', limits)];
 };
 
-const confirm: Body = (model, keys, lines, values, members) => {
+const confirm: Body = (model, keys, queues, values, members) => {
   const [owner = '', token = '', fenceTtl = ''] = values;
   const node = voter(model, keys[0], members);
   if (Array.isArray(node)) return node;
-  const entries = new Map(lines.map((line) => [line, entryOf(model, keys, line)]));
-  const holds = [...entries.values()].every((entry) => entry.owner === owner);
+  const records = new Map(queues.map((queue) => [queue, recordOf(model, keys, queue)]));
+  const holds = [...records.values()].every((record) => record.owner === owner);
   if (!holds && !model.has('confirm-without-lock')) return ['not-held'];
   let raised = Number(token);
   const ends = new Map<string, number>();
-  for (const [line, entry] of entries) {
-    const known = model.has('confirm-may-lower') ? 0 : highestGiven(model, node, entry.token);
+  for (const [queue, record] of records) {
+    const known = model.has('confirm-may-lower') ? 0 : highestGiven(model, node, record.token);
     raised = Math.max(raised, model.has('confirm-may-repeat') ? known : known + 1);
-    ends.set(line, entry.endsMs);
+    ends.set(queue, record.endsMs);
   }
   if (raised > TOKEN_MAX) return ['token-exhausted'];
   model.writeThoughFull();
   return grant(model, keys, node, raised, fenceTtl, owner, ends);
 };
 
-const stand: Body = (model, keys, own, values, members) => {
-  const [owner = '', ...ticket] = values;
+const enqueue: Body = (model, keys, own, values, members) => {
+  const [owner = '', ...position] = values;
   const node = voter(model, keys[0], members);
   if (Array.isArray(node)) return node;
   const waiter = own.at(-1) ?? '';
-  const lines = own.slice(0, -1);
-  const entries = lines.map((line) => ({ line, ...entryOf(model, keys, line) }));
-  if (entries.every((entry) => entry.owner === owner)) return ['turn'];
-  const isRenewed = renew(model, waiter, ticket[2] ?? '');
-  if (!isRenewed) standInLine(model, keys, waiter, owner, ticket, lines);
-  const isOthers = (entry: Entry): boolean => entry.owner !== undefined && entry.owner !== owner;
-  const obstaclesMs = entries.filter(isOthers).map(({ endsMs }) => endsMs - model.nowMs);
+  const queues = own.slice(0, -1);
+  const records = queues.map((queue) => ({ queue, ...recordOf(model, keys, queue) }));
+  if (records.every((record) => record.owner === owner)) return ['head'];
+  const isRenewed = renew(model, waiter, position[2] ?? '');
+  if (!isRenewed) joinQueues(model, keys, waiter, owner, position, queues);
+  const isOthers = (record: LockRecord): boolean =>
+    record.owner !== undefined && record.owner !== owner;
+  const obstaclesMs = records.filter(isOthers).map(({ endsMs }) => endsMs - model.nowMs);
   if (isRenewed && obstaclesMs.length > 0) return held(model, obstaclesMs);
   const others: string[] = [];
-  for (const entry of entries) {
-    const first = firstIn(model, entry.line);
-    if (first === undefined) standInLine(model, keys, waiter, owner, ticket, lines);
-    if (entry.owner !== undefined || first === undefined || first === waiter) continue;
+  for (const record of records) {
+    const first = headOf(model, record.queue);
+    if (first === undefined) joinQueues(model, keys, waiter, owner, position, queues);
+    if (record.owner !== undefined || first === undefined || first === waiter) continue;
     others.push(first);
     obstaclesMs.push(Math.max(1, model.pttl(first)));
   }
-  if (obstaclesMs.length === 0) return ['turn'];
-  callAll(model, keys, others);
+  if (obstaclesMs.length === 0) return ['head'];
+  notifyAll(model, keys, others);
   return held(model, obstaclesMs);
 };
 
@@ -238,56 +249,60 @@ function noteNumber(
   model: RedisProcess,
   keys: NodeKeys,
   node: Voter,
-  entries: ReadonlyMap<string, Entry>,
+  records: ReadonlyMap<string, LockRecord>,
 ): Reply {
-  const given = [...entries.values()].map(({ token }) => highestGiven(model, node, token));
+  const given = [...records.values()].map(({ token }) => highestGiven(model, node, token));
   const number = Math.max(...given);
-  for (const [line, { owner, endsMs }] of entries) {
-    write(model, keys, line, { token: number, owner, endsMs: owner === undefined ? 0 : endsMs });
+  for (const [queue, { owner, endsMs }] of records) {
+    write(model, keys, queue, { token: number, owner, endsMs: owner === undefined ? 0 : endsMs });
   }
   return ['not-held', tokenText(number), node.vote];
 }
 
-const keep: Body = (model, keys, lines, values, members) => {
+const backfill: Body = (model, keys, queues, values, members) => {
   const [owner = '', ttl = '', token = '', fenceTtl = '', incarnation] = values;
   const node = voter(model, keys[0], members);
   if (Array.isArray(node)) return node;
   if (Number(ttl) > node.maxTtlMs) return ['ttl-too-long', node.maxTtlMs];
   const isOwn = incarnation === undefined || incarnation === node.vote.split(' ')[1];
-  if (!isOwn && !model.has('keep-by-number-of-another-incarnation')) return ['not-held'];
-  const hasNoGuard = model.has('keep-whatever-was-given');
-  const isForgotten = model.has('keep-what-was-forgotten');
+  if (!isOwn && !model.has('backfill-by-number-of-another-incarnation')) return ['not-held'];
+  const hasNoGuard = model.has('backfill-whatever-was-given');
+  const isForgotten = model.has('backfill-what-was-forgotten');
   const ends = new Map<string, number>();
-  const entries = new Map(lines.map((line) => [line, entryOf(model, keys, line)]));
+  const records = new Map(queues.map((queue) => [queue, recordOf(model, keys, queue)]));
   let [highest, given] = [Number(token), 0];
-  for (const [line, entry] of entries) {
-    const highestHere = highestGiven(model, node, entry.token);
-    if (entry.owner !== undefined && entry.owner !== owner) return ['not-held'];
-    if (entry.owner === undefined) {
-      given = Math.max(given, isForgotten ? (entry.token ?? 0) : highestHere);
+  for (const [queue, record] of records) {
+    const highestHere = highestGiven(model, node, record.token);
+    if (record.owner !== undefined && record.owner !== owner) return ['not-held'];
+    if (record.owner === undefined) {
+      given = Math.max(given, isForgotten ? (record.token ?? 0) : highestHere);
     }
     highest = Math.max(highest, highestHere);
-    const ownMs = entry.owner === owner ? entry.endsMs : 0;
-    ends.set(line, Math.max(model.nowMs + Number(ttl), ownMs));
+    const ownMs = record.owner === owner ? record.endsMs : 0;
+    ends.set(queue, Math.max(model.nowMs + Number(ttl), ownMs));
   }
-  if (given > Number(token) && !hasNoGuard) return noteNumber(model, keys, node, entries);
+  if (given > Number(token) && !hasNoGuard) return noteNumber(model, keys, node, records);
   noteTtl(model, keys[0], node, ttl);
   return grant(model, keys, node, highest, fenceTtl, owner, ends);
 };
 
-const extend: Body = (model, keys, lines, values, members) => {
+const extend: Body = (model, keys, queues, values, members) => {
   const [owner = '', ttl = ''] = values;
   const node = voter(model, keys[0], members);
   if (Array.isArray(node)) return node;
   if (Number(ttl) > node.maxTtlMs) return ['ttl-too-long', node.maxTtlMs];
-  const entries = new Map(lines.map((line) => [line, entryOf(model, keys, line)]));
-  const holders = [...entries.values()].map((entry) => entry.owner);
+  const records = new Map(queues.map((queue) => [queue, recordOf(model, keys, queue)]));
+  const holders = [...records.values()].map((record) => record.owner);
   if (holders.some((holder) => (holder ?? owner) !== owner)) return ['not-held'];
-  if (holders.includes(undefined)) return noteNumber(model, keys, node, entries);
+  if (holders.includes(undefined)) return noteNumber(model, keys, node, records);
   model.writeThoughFull();
   noteTtl(model, keys[0], node, ttl);
-  for (const [line, { token, endsMs }] of entries) {
-    write(model, keys, line, { token, owner, endsMs: Math.max(endsMs, model.nowMs + Number(ttl)) });
+  for (const [queue, { token, endsMs }] of records) {
+    write(model, keys, queue, {
+      token,
+      owner,
+      endsMs: Math.max(endsMs, model.nowMs + Number(ttl)),
+    });
   }
   return ['extended', node.vote];
 };
@@ -295,25 +310,25 @@ const extend: Body = (model, keys, lines, values, members) => {
 const release: Body = (model, keys, own, values, members) => {
   const refusal = otherVersion(model, keys[0], members);
   if (refusal) return refusal;
-  const [owner = '', haveWaited, told] = values;
-  const lines = own.slice(0, own.length - Number(haveWaited ?? 0));
-  for (const waiter of own.slice(lines.length)) {
+  const [owner = '', haveWaited] = values;
+  const queues = own.slice(0, own.length - Number(haveWaited ?? 0));
+  for (const waiter of own.slice(queues.length)) {
     model.remove(waiter);
-    for (const line of lines) model.leave(line, waiter);
+    for (const queue of queues) model.leave(queue, waiter);
   }
   const free: string[] = [];
   let held = true;
-  for (const line of lines) {
-    const { token, owner: holder } = entryOf(model, keys, line, haveWaited === undefined);
+  for (const queue of queues) {
+    const { token, owner: holder } = recordOf(model, keys, queue, haveWaited === undefined);
     if (holder === owner) {
       model.writeThoughFull();
-      write(model, keys, line, { token, owner: undefined, endsMs: 0 });
+      write(model, keys, queue, { token, owner: undefined, endsMs: 0 });
     }
     held &&= holder === owner;
-    if (holder === undefined || holder === owner) free.push(line);
+    if (holder === undefined || holder === owner) free.push(queue);
   }
-  const firsts = free.map((line) => firstIn(model, line));
-  callAll(model, keys, firsts, told);
+  const heads = free.map((queue) => headOf(model, queue));
+  notifyAll(model, keys, heads);
   return [held ? 'released' : 'not-held'];
 };
 
@@ -321,11 +336,17 @@ const inspect: Body = (model, [nodeKey], _, values, members) => {
   const field = (name: string): string | undefined => model.field(nodeKey, name);
   const refusal = mismatch(model, nodeKey, members);
   if (refusal) return refusal;
-  if (field('seen_history') !== model.history) beginLife(model, nodeKey, values[0] ?? '');
-  const life = [field('gen') ?? '0', field('roster') ?? ''];
-  const facts = [field('max') ?? '0', field('longest') ?? '0'];
-  const admitted = field('history') === model.history ? 1 : 0;
-  return ['inspected', model.history, field('incarnation') ?? '', admitted, ...life, ...facts];
+  if (field('seen_history') !== model.history) beginIncarnation(model, nodeKey, values[0] ?? '');
+  const voting = field('history') === model.history ? 1 : 0;
+  const facts = [field('generation') ?? '0', field('roster') ?? '', field('max') ?? '0'];
+  return [
+    'inspected',
+    model.history,
+    field('incarnation') ?? '',
+    voting,
+    ...facts,
+    field('longest') ?? '0',
+  ];
 };
 
 const promise: Body = (model, [nodeKey], _, values, members) => {
@@ -336,8 +357,8 @@ const promise: Body = (model, [nodeKey], _, values, members) => {
   const seen = field('seen_history') === model.history && field('incarnation') === incarnation;
   if (!seen) return ['changed'];
 
-  const roster = lives(field('roster') ?? '0:,'.repeat(Number(count)));
-  const before = asRoster(roster);
+  const roster = incarnationsIn(field('roster') ?? '0:,'.repeat(Number(count)));
+  const before = rosterText(roster);
   for (let at = 0; at < claims.length; at += 4) {
     const [place, claimed = '', claimedFor, seenHere] = claims.slice(at, at + 4);
     const known = roster[Number(place) - 1];
@@ -349,15 +370,21 @@ const promise: Body = (model, [nodeKey], _, values, members) => {
     roster[Number(place) - 1] = { incarnation: claimed, generation };
   }
   const setUp = [members, ownName, names] as const;
-  noteRoster(model, nodeKey, [field('gen') ?? '0', incarnation, asRoster(roster)], setUp);
+  noteRoster(model, nodeKey, [field('generation') ?? '0', incarnation, rosterText(roster)], setUp);
   const admitted = field('history') === model.history ? 1 : 0;
-  const facts = [field('max') ?? '0', field('longest') ?? '0', admitted, field('gen') ?? '0'];
+  const facts = [
+    field('max') ?? '0',
+    field('longest') ?? '0',
+    admitted,
+    field('generation') ?? '0',
+  ];
   return ['promised', ...facts, incarnation, before];
 };
 
 const admit: Body = (model, [nodeKey], _, values, members) => {
-  const [history = '', incarnation = '', gen = '', roster = '', floor = '', longest = ''] = values;
-  const [maxTtl = '', quarantine = '', ownName = '', names = ''] = values.slice(6);
+  const [history = '', incarnation = '', generation = '', roster = '', floor = '', longest = ''] =
+    values;
+  const [maxTtl = '', recoveryWait = '', ownName = '', names = ''] = values.slice(6);
   const field = (name: string): string | undefined => model.field(nodeKey, name);
   const seen = field('seen_history') === history && field('incarnation') === incarnation;
   const refusal = mismatch(model, nodeKey, members);
@@ -365,24 +392,29 @@ const admit: Body = (model, [nodeKey], _, values, members) => {
   if (model.history !== history || !seen) return ['changed'];
   if (field('history') !== history) {
     const nowMs = Math.floor(model.nowMs);
-    const since = Math.min(Number(field('out_since') ?? nowMs), nowMs);
-    const left = since + Number(quarantine) - nowMs;
+    const since = Math.min(Number(field('recovery_since') ?? nowMs), nowMs);
+    const left = since + Number(recoveryWait) - nowMs;
     if (left > 0) {
       model.writeThoughFull();
-      model.setFields(nodeKey, { out_since: String(since) });
+      model.setFields(nodeKey, { recovery_since: String(since) });
       return ['too-early', left];
     }
-  } else if (Number(field('gen')) >= Number(gen)) return ['already-admitted'];
+  } else if (Number(field('generation')) >= Number(generation)) return ['already-admitted'];
 
   const restored = model.has('floor-not-restored') ? 0 : Number(floor);
   const highest = tokenText(Math.max(restored, Number(field('max') ?? '0')));
-  const known = lives(roster);
-  for (const [at, life] of lives(field('roster') ?? '').entries()) {
-    if (life.generation > (known[at]?.generation ?? 0)) known[at] = life;
+  const known = incarnationsIn(roster);
+  for (const [at, one] of incarnationsIn(field('roster') ?? '').entries()) {
+    if (one.generation > (known[at]?.generation ?? 0)) known[at] = one;
   }
   const longestMs = String(Math.max(Number(longest), Number(field('longest') ?? '0')));
-  noteRoster(model, nodeKey, [gen, incarnation, asRoster(known)], [members, ownName, names]);
-  model.setFields(nodeKey, { history, gen, floor: highest, max: highest });
+  noteRoster(
+    model,
+    nodeKey,
+    [generation, incarnation, rosterText(known)],
+    [members, ownName, names],
+  );
+  model.setFields(nodeKey, { history, generation, floor: highest, max: highest });
   model.setFields(nodeKey, { longest: longestMs, max_ttl: maxTtl });
   return ['admitted'];
 };
@@ -393,16 +425,16 @@ const retire: Body = (model, [nodeKey], _, values, members) => {
   if (refusal) return refusal;
   const isVoter = model.field(nodeKey, 'history') === model.history;
   if (!isVoter || model.field(nodeKey, 'incarnation') !== incarnation) return ['changed'];
-  model.deleteFields(nodeKey, ['history', 'gen', 'vote']);
-  beginLife(model, nodeKey, name);
+  model.deleteFields(nodeKey, ['history', 'generation', 'vote']);
+  beginIncarnation(model, nodeKey, name);
   return ['retired'];
 };
 
 const bodies: Readonly<Record<Exclude<CommandName, 'status'>, Body>> = {
   acquire,
   confirm,
-  stand,
-  keep,
+  enqueue,
+  backfill,
   extend,
   release,
   inspect,
@@ -468,10 +500,10 @@ export function written(replies: readonly Reply[]): string {
 
 /** Reads the replies that a script has written. */
 export function repliesIn(answer: string): readonly Reply[] {
-  const [told = '', ...voters] = answer.split('\n');
-  const replies: Reply[] = told.startsWith('[')
-    ? JSON.parse(told).flatMap(eachOf)
-    : [told.split(' ')];
+  const [list = '', ...voters] = answer.split('\n');
+  const replies: Reply[] = list.startsWith('[')
+    ? JSON.parse(list).flatMap(eachOf)
+    : [list.split(' ')];
   return replies.map((reply) => {
     const own = VOTES[reply[0] ?? ''];
     if (!own || reply.length <= own) return reply;
@@ -501,7 +533,7 @@ export class NodeModel extends RedisProcess {
     keysAndArguments: readonly (string | number)[],
   ): Reply[] {
     const [node = '', before = ''] = keysAndArguments.map(String);
-    this.spent = { vanished: 0, callLines: 0 };
+    this.spent = { vanished: 0, queuesExamined: 0 };
     const calls = callsIn(keyCount, keysAndArguments);
     assert.partialDeepStrictEqual(
       scriptFor(calls.map(({ command: name }) => ({ command: { name } }))),
@@ -540,9 +572,9 @@ export class NodeModel extends RedisProcess {
     const [node] = nodeKeys;
     const voting = voter(this, node, members);
     if (Array.isArray(voting)) return false;
-    const longestMs = this.has('full-ledger-turned-early') ? 0 : voting.longestMs;
-    if (mayTurn(this, nodeKeys, 0, longestMs)) {
-      turnOver(this, nodeKeys, 0, longestMs);
+    const longestMs = this.has('full-lock-table-rotated-early') ? 0 : voting.longestMs;
+    if (mayRotate(this, nodeKeys, 0, longestMs)) {
+      rotate(this, nodeKeys, 0, longestMs);
       return true;
     }
     if (keys.some((key) => this.field(node, key) === undefined)) return false;

@@ -9,12 +9,12 @@ export type NodeFlaw =
   | 'fence-before-floor'
   | 'members-ignored'
   | 'first-takes-held'
-  | 'keep-whatever-was-given'
-  | 'keep-what-was-forgotten'
-  | 'keep-by-number-of-another-incarnation'
-  | 'heirs-without-tokens'
-  | 'ledger-turned-early'
-  | 'full-ledger-turned-early'
+  | 'backfill-whatever-was-given'
+  | 'backfill-what-was-forgotten'
+  | 'backfill-by-number-of-another-incarnation'
+  | 'followers-without-tokens'
+  | 'lock-table-rotated-early'
+  | 'full-lock-table-rotated-early'
   | 'forgotten-token-below-highest'
   | 'replica-votes';
 
@@ -26,7 +26,7 @@ interface Value {
 }
 
 /** A wait queue: a sorted set. */
-interface Line {
+interface Queue {
   readonly scores: ReadonlyMap<string, number>;
   readonly expiresAtMs: number;
 }
@@ -35,20 +35,20 @@ interface Line {
 export class NodeData {
   readonly hashes: Map<string, Map<string, string>> = new Map();
   readonly lists: Map<string, Value> = new Map();
-  readonly lines: Map<string, Line> = new Map();
+  readonly queues: Map<string, Queue> = new Map();
 
   clone(): NodeData {
     const copy = new NodeData();
     for (const [key, fields] of this.hashes) copy.hashes.set(key, new Map(fields));
     for (const [key, value] of this.lists) copy.lists.set(key, value);
-    for (const [key, line] of this.lines) copy.lines.set(key, line);
+    for (const [key, queue] of this.queues) copy.queues.set(key, queue);
     return copy;
   }
 
   clear(): void {
     this.hashes.clear();
     this.lists.clear();
-    this.lines.clear();
+    this.queues.clear();
   }
 }
 
@@ -64,7 +64,7 @@ export class MemoryFullError extends Error {
 /** One Redis process: its keys, its clock and its name. */
 export class RedisProcess {
   /** Work on other waiters than the callers. All calls of one script share these two budgets. */
-  spent = { vanished: 0, callLines: 0 };
+  spent = { vanished: 0, queuesExamined: 0 };
   readonly data: NodeData;
   /** True if the first write of a script is refused, unless it needs no memory. */
   isFull = false;
@@ -154,17 +154,17 @@ export class RedisProcess {
   }
 
   pttl(key: string): number {
-    if (this.get(key) === undefined && this.line(key).length === 0) return ABSENT;
-    const found = this.data.lists.get(key) ?? this.data.lines.get(key);
+    if (this.get(key) === undefined && this.queue(key).length === 0) return ABSENT;
+    const found = this.data.lists.get(key) ?? this.data.queues.get(key);
     return found ? found.expiresAtMs - this.nowMs : ABSENT;
   }
 
   /** The members of a sorted set, in order. */
-  line(key: string): readonly string[] {
-    const found = this.data.lines.get(key);
+  queue(key: string): readonly string[] {
+    const found = this.data.queues.get(key);
     if (!found) return [];
     if (this.nowMs > found.expiresAtMs) {
-      this.data.lines.delete(key);
+      this.data.queues.delete(key);
       return [];
     }
     const byScore = ([a, x]: [string, number], [b, y]: [string, number]) =>
@@ -173,15 +173,15 @@ export class RedisProcess {
   }
 
   score(key: string, member: string): number {
-    return this.data.lines.get(key)?.scores.get(member) ?? 0;
+    return this.data.queues.get(key)?.scores.get(member) ?? 0;
   }
 
   /** Adds a member with a score. The set then lasts at least `ttlMs`. */
-  stand(key: string, member: string, score: number, ttlMs: number): void {
+  enqueue(key: string, member: string, score: number, ttlMs: number): void {
     this.#take();
     const left = this.pttl(key);
-    const { scores = new Map<string, number>(), expiresAtMs = 0 } = this.data.lines.get(key) ?? {};
-    this.data.lines.set(key, {
+    const { scores = new Map<string, number>(), expiresAtMs = 0 } = this.data.queues.get(key) ?? {};
+    this.data.queues.set(key, {
       scores: new Map(scores).set(member, score),
       expiresAtMs: left < ttlMs ? this.nowMs + ttlMs : expiresAtMs,
     });
@@ -189,11 +189,11 @@ export class RedisProcess {
 
   leave(key: string, member: string): void {
     this.writeThoughFull();
-    const found = this.data.lines.get(key);
+    const found = this.data.queues.get(key);
     const scores = new Map(found?.scores);
     scores.delete(member);
-    if (!found || scores.size === 0) this.data.lines.delete(key);
-    else this.data.lines.set(key, { ...found, scores });
+    if (!found || scores.size === 0) this.data.queues.delete(key);
+    else this.data.queues.set(key, { ...found, scores });
   }
 
   remove(key: string): void {

@@ -197,10 +197,10 @@ class World {
     }
     this.#log(() => {
       const told = answer instanceof Error ? answer.message.split(' ')[0] : answer.join(' ');
-      const resources = call.keys.filter((key) => key.includes('line:'));
+      const resources = call.keys.filter((key) => key.includes('queue:'));
       // Digests and prefixes are the same everywhere, and say nothing.
       const asked = [...resources, ...call.values]
-        .map((value) => value.replace(/^[0-9a-f]{40}$/, '#').replace('{fenced}:line:', ''))
+        .map((value) => value.replace(/^[0-9a-f]{40}$/, '#').replace('{fenced}:queue:', ''))
         .join(' ');
       const { computer, machine } = connection;
       const where = `${machine.name}${server === machine.ghost ? "'s old master" : ''}`;
@@ -246,9 +246,9 @@ class World {
   }
 }
 
-/** True for a KEEP that names an incarnation, which only a write-back does. */
+/** True for a BACKFILL that names an incarnation, which only a write-back does. */
 function isWriteBack({ command, values }: ModelCall): boolean {
-  return command === 'keep' && values.length > 4;
+  return command === 'backfill' && values.length > 4;
 }
 
 function describe(settings: Settings): string {

@@ -57,7 +57,7 @@ export class Clients implements Disposable {
     const client = this.connect(server.port);
     const [
       own,
-      { incarnation = '', history, gen, floor, longest, out_since, roster },
+      { incarnation = '', history, generation, floor, longest, recovery_since, roster },
       [seconds, microseconds],
     ] = await Promise.all([
       ownHistory(client),
@@ -69,13 +69,13 @@ export class Clients implements Disposable {
       isVoting: history === own,
       hasPromised: roster !== undefined,
       incarnation,
-      generation: Number(gen ?? 0),
+      generation: Number(generation ?? 0),
       floor: BigInt(floor ?? 0),
       longestMs: Number(longest ?? 0),
       waitedMs:
         Number(seconds) * 1_000 +
         Number(microseconds) / 1_000 -
-        Number(out_since ?? Number.POSITIVE_INFINITY),
+        Number(recovery_since ?? Number.POSITIVE_INFINITY),
     };
   }
 

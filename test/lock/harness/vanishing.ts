@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Redlock } from '@fenced/lock';
 import { TcpProxy } from '@fenced/testbed';
 import { Redis } from 'ioredis';
-import { Ledger } from './ledger.ts';
+import { LockTable } from './lock-table.ts';
 
 const { ports } = JSON.parse(process.argv[2] ?? '') as { ports: readonly number[] };
 
@@ -139,7 +139,7 @@ async function play(
   const makeAhead = async (): Promise<void> => {
     for (const [at, admin] of admins.entries()) {
       const max = (await admin.hget(`${keyPrefix}node`, 'max')) ?? '1';
-      await new Ledger(admin, keyPrefix).setToken('ahead', BigInt(max) + 7n * BigInt(at + 1));
+      await new LockTable(admin, keyPrefix).setToken('ahead', BigInt(max) + 7n * BigInt(at + 1));
     }
   };
   await useLocks(one, two, makeAhead);

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { Redlock, type RedlockConfig, type Runtime } from '@fenced/lock';
 import { type LocalRedisNode, startLocalRedis, TcpProxy } from '@fenced/testbed';
 import { Redis, type RedisOptions } from 'ioredis';
-import { Ledger } from './ledger.js';
+import { LockTable } from './lock-table.js';
 import { until } from './redlock-nodes.js';
 
 export type ClientOptions = Pick<
@@ -73,8 +73,8 @@ export class LockWorld implements AsyncDisposable {
   }
 
   /** The lock table of each node. */
-  get ledgers(): readonly Ledger[] {
-    return this.admins.map((node) => new Ledger(node, this.keyPrefix));
+  get lockTables(): readonly LockTable[] {
+    return this.admins.map((node) => new LockTable(node, this.keyPrefix));
   }
 
   /** Ends every program, and begins another lock service on the same nodes, which vote in it. */
@@ -131,11 +131,11 @@ export class LockWorld implements AsyncDisposable {
    * The keys of these kinds, and the locks that are taken, as `a lock:x`. These keep others out.
    */
   async keys(kinds: RegExp = /^(?:lock|line|waiter):/): Promise<string[]> {
-    const { ledgers, keyPrefix } = this;
+    const { lockTables, keyPrefix } = this;
     const all = await Promise.all(
       this.admins.map(async (node, at) => {
         const keys = await node.keys(`${keyPrefix}*`);
-        const locks = (await ledgers[at]?.taken()) ?? [];
+        const locks = (await lockTables[at]?.taken()) ?? [];
         return [
           ...keys.map((key) => key.slice(keyPrefix.length)),
           ...locks.map((resource) => `lock:${resource}`),

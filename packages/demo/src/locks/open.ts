@@ -42,8 +42,8 @@ export async function ownerAt(
   resource: string,
 ): Promise<string | null> {
   if (kind !== 'fenced') return node.get(lockKey(keyPrefix, resource));
-  const entry = await node.hget(`${keyPrefix}node`, `${keyPrefix}line:${resource}`);
-  const [ends, , owner] = entry?.split(/[ +]/) ?? [];
+  const record = await node.hget(`${keyPrefix}node`, `${keyPrefix}queue:${resource}`);
+  const [ends, , owner] = record?.split(/[ +]/) ?? [];
   const [seconds = 0, microseconds = 0] = await node.time();
   const nowMs = Number(seconds) * 1_000 + Math.floor(Number(microseconds) / 1_000);
   return owner === undefined || Number(ends) < nowMs ? null : owner;

@@ -14,8 +14,8 @@ export type MismatchReply =
   | { readonly answer: 'wrong-version'; readonly storageVersion: number };
 
 /**
- * The reply of a node to ACQUIRE, CONFIRM, STAND or KEEP. Times are in milliseconds. Tokens are
- * whole numbers up to 2^53-1.
+ * The reply of a node to ACQUIRE, CONFIRM, ENQUEUE or BACKFILL. Times are in milliseconds. Tokens
+ * are whole numbers up to 2^53-1.
  */
 export type VoteReply =
   | {
@@ -31,8 +31,6 @@ export type VoteReply =
        * behind it.
        */
       readonly followers?: number;
-      /** True if waiters of other processes are behind those. */
-      readonly othersWait?: boolean;
     }
   | {
       readonly answer: 'held';
@@ -46,7 +44,7 @@ export type VoteReply =
       /** Only from a node on which the locks are free. */
       readonly given?: Given;
     }
-  | { readonly answer: 'not-voting' | 'token-exhausted' | 'turn' }
+  | { readonly answer: 'not-voting' | 'token-exhausted' | 'head' }
   | MismatchReply
   | NodeFailure;
 
@@ -73,7 +71,7 @@ export interface NodeAnswer {
   /** The name under which the node was configured. */
   readonly name: string;
   /**
-   * `pending`: the acquisition was decided before this node was asked or had answered. `turn`: the
+   * `pending`: the acquisition was decided before this node was asked or had answered. `head`: the
    * waiter is the head of the queue on this node.
    */
   readonly answer: VoteReply['answer'] | 'pending' | 'extended' | 'released';

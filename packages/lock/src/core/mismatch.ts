@@ -2,10 +2,10 @@ import type { MismatchReply, NodeAnswer } from './answers.js';
 import { majorityOf } from './quorum.js';
 
 /**
- * Version of what the nodes keep: keys, fields, entries and what a vote means. Clients of different
- * storage versions refuse each other's nodes; see docs/storage-versions.md.
+ * Version of what the nodes keep: keys, fields, lock records and what a vote means. Clients of
+ * different storage versions refuse each other's nodes; see docs/storage-versions.md.
  */
-export const STORAGE_VERSION = 1;
+export const STORAGE_VERSION = 2;
 
 /** The codes of a configuration that leaves no majority. */
 export type Mismatch = 'config-mismatch' | 'wrong-version';

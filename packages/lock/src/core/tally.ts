@@ -107,7 +107,7 @@ export function lossReason(votes: readonly Vote[], majority: number): LossReason
   if (decides(count('ttl-too-long'))) return 'ttl-too-long';
   if (decides(count('memory-full'))) return 'memory-full';
   const taken = count('held') + count('not-held');
-  const unable = votes.length - taken - count('granted') - count('turn') - count('pending');
+  const unable = votes.length - taken - count('granted') - count('head') - count('pending');
   return taken > 0 && !decides(unable) ? 'held' : 'no-quorum';
 }
 
@@ -119,7 +119,7 @@ export function retryAfterMs(votes: readonly Vote[]): number {
   const remaining = votes
     .flatMap((vote) => (vote.answer === 'held' ? [vote.remainingMs] : []))
     .sort((a, b) => a - b);
-  const free = votes.filter(({ answer }) => answer === 'granted' || answer === 'turn').length;
+  const free = votes.filter(({ answer }) => answer === 'granted' || answer === 'head').length;
   const needed = majorityOf(votes.length) - free;
   return needed > 0 ? (remaining[needed - 1] ?? 0) : 0;
 }

@@ -33,12 +33,12 @@ export async function enqueue(
   for (;;) {
     if (signal.aborted) return lose('aborted');
     if (ownership.isReleased) return lose('held');
-    const turns = ballot.count('turn');
-    if (turns >= majority) {
+    const heads = ballot.count('head');
+    if (heads >= majority) {
       ballot.end();
       return null;
     }
-    if (turns + ballot.count('pending') < majority && !mayBeMismatch(ballot.votes)) {
+    if (heads + ballot.count('pending') < majority && !mayBeMismatch(ballot.votes)) {
       return lose(lossReason(ballot.votes, majority));
     }
     ballot.askRemaining();

@@ -205,7 +205,7 @@ export class QueuedWaiter implements Waiter, Successor {
     this.#isQueued = !this.ownership.isReleased;
     if (!this.#isQueued) this.#leave();
     // If a majority holds the lock for another, to be first on the others is no split vote.
-    const has = nodes.some(({ answer }) => answer === 'granted' || answer === 'turn');
+    const has = nodes.some(({ answer }) => answer === 'granted' || answer === 'head');
     const isSplit = (has && !isTaken(nodes)) || !this.#isQueued;
     this.#splits = isSplit ? this.#splits + 1 : 0;
     return failure;
@@ -245,7 +245,7 @@ export class QueuedWaiter implements Waiter, Successor {
     this.#unsubscribe();
     this.#listensAs = owner;
     this.#unsubscribe = wakeUps.subscribe(owner, {
-      told: (node) => {
+      notified: (node) => {
         this.#notifiedBy.add(node);
         if (this.#isNotified) this.#awaken();
         else nodes.runtime.after(OTHER_NODES_MS, () => this.#awaken(), 'background');

@@ -10,7 +10,7 @@ const RETRY_MS = 1_000;
 /** A waiter that the connections notify. */
 export interface Waiter {
   /** Called when this node published that the waiter is the head of its queue. */
-  told(node: number): void;
+  notified(node: number): void;
   /** Called when a majority is subscribed. A notification may have been published before. */
   missed(): void;
 }
@@ -75,7 +75,7 @@ export class WakeUps {
   /** @param connections the set that it belongs to: once that is closed, it no longer counts */
   #listen(node: number, connections: Connections): void {
     const close = this.#clients[node]?.subscribe(this.channel, {
-      onMessage: (owner) => this.#waiters.get(owner)?.told(node),
+      onMessage: (owner) => this.#waiters.get(owner)?.notified(node),
       onListening: () => {
         if (connections !== this.#connections) return;
         connections.listening.add(node);

@@ -66,7 +66,7 @@ export class Broadcast<Answer extends object> {
     const call = {
       command,
       untilMs: sentMs + worthMs,
-      hear: (node: Parameters<Read<Answer>>[2], reply: Reply | Error) => {
+      onReply: (node: Parameters<Read<Answer>>[2], reply: Reply | Error) => {
         const elapsedMs = this.#nodes.runtime.nowMs() - sentMs;
         this.#answer(this.#nodes.all.indexOf(node), node.read(reply, read), elapsedMs);
       },

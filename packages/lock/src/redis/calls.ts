@@ -39,7 +39,7 @@ export interface Call<Node> {
   /** End of the wait for it, on the runtime's monotonic clock. It is not sent after that. */
   readonly untilMs: number;
   /** Called later, with each node's reply or the reason why there is none. Never throws. */
-  hear(node: Node, reply: Reply | Error): void;
+  onReply(node: Node, reply: Reply | Error): void;
 }
 
 /** Limits the time for which one process can hold up a node that serves many. */
@@ -60,11 +60,11 @@ const SWEEP_EVERY_MS = 100;
  * Collects the calls of one tick, and sends them together at its end. Everything that can run has
  * run by then.
  */
-export class Tick {
+export class FlushCycle {
   /** Replies to these calls. Nodes that agree send the same text. */
-  readonly replies: ToldList = new ToldList();
+  readonly replies: ReplyCache = new ReplyCache();
   /** The calls as one node gets them. As a rule, the next node gets the same. */
-  readonly sent: Sent = new Sent();
+  readonly sent: EncodedBatch = new EncodedBatch();
   readonly #runtime: Runtime;
   #planned: ((nowMs: number) => void)[] = [];
   readonly #end = (): void => {
@@ -90,13 +90,13 @@ export class Tick {
  * Calls wait here, not in the client, while the client connects or many scripts are under way. So a
  * call that is given up meanwhile is never sent.
  */
-export class Calls<Node> {
+export class CommandBatcher<Node> {
   readonly #node: Node;
   readonly #client: NodeClient;
   readonly #nodeKeys: readonly string[];
   readonly #members: string;
   readonly #runtime: Runtime;
-  readonly #tick: Tick;
+  readonly #cycle: FlushCycle;
   readonly #sendAll = (nowMs: number): void => this.#sendWaiting(nowMs);
   #waiting: Call<Node>[] = [];
   #scripts = 0;
@@ -105,7 +105,7 @@ export class Calls<Node> {
   readonly #planAgain = (): void => this.#plan();
 
   /**
-   * @param node the first argument of `hear`
+   * @param node the first argument of `onReply`
    * @param nodeKeys the keys that every script has of this node
    * @param members storage version, and a digest of the names of all nodes and of this one
    */
@@ -115,14 +115,14 @@ export class Calls<Node> {
     nodeKeys: readonly string[],
     members: string,
     runtime: Runtime,
-    tick: Tick,
+    cycle: FlushCycle,
   ) {
     this.#node = node;
     this.#client = client;
     this.#nodeKeys = nodeKeys;
     this.#members = members;
     this.#runtime = runtime;
-    this.#tick = tick;
+    this.#cycle = cycle;
   }
 
   call(call: Call<Node>): void {
@@ -146,7 +146,7 @@ export class Calls<Node> {
   #plan(): void {
     if (this.#isPlanned) return;
     this.#isPlanned = true;
-    this.#tick.plan(this.#sendAll);
+    this.#cycle.plan(this.#sendAll);
   }
 
   #sendWaiting(nowMs: number): void {
@@ -189,19 +189,19 @@ export class Calls<Node> {
   }
 
   #refuse(call: Call<Node>, why: string): void {
-    queueMicrotask(() => call.hear(this.#node, new Error(why)));
+    queueMicrotask(() => call.onReply(this.#node, new Error(why)));
   }
 
   async #send(calls: readonly Call<Node>[]): Promise<void> {
     this.#scripts += 1;
     const script = scriptFor(calls);
-    const told = inScript(this.#nodeKeys, this.#members, calls, this.#tick.sent);
+    const encoded = inScript(this.#nodeKeys, this.#members, calls, this.#cycle.sent);
     // A Cluster may redirect a script. Several connections do not keep the order of commands.
     let mayBeLate = !this.#client.isOrdered;
     let reply: unknown;
     let failure: Error | null = null;
     try {
-      reply = await this.#client.evalsha(script.sha1, told);
+      reply = await this.#client.evalsha(script.sha1, encoded);
     } catch (error) {
       failure = asError(error);
     }
@@ -209,7 +209,7 @@ export class Calls<Node> {
     if (failure?.message.startsWith('NOSCRIPT')) {
       mayBeLate = true;
       try {
-        reply = await this.#client.eval(script.source, told);
+        reply = await this.#client.eval(script.source, encoded);
         failure = null;
       } catch (error) {
         failure = asError(error);
@@ -217,24 +217,24 @@ export class Calls<Node> {
     }
     this.#scripts -= 1;
     if (this.#waiting.length > 0) this.#plan();
-    if (failure) for (const call of calls) call.hear(this.#node, failure);
-    else this.#tell(calls, reply, mayBeLate);
+    if (failure) for (const call of calls) call.onReply(this.#node, failure);
+    else this.#pass(calls, reply, mayBeLate);
   }
 
-  #tell(calls: readonly Call<Node>[], reply: unknown, mayBeLate: boolean): void {
+  #pass(calls: readonly Call<Node>[], reply: unknown, mayBeLate: boolean): void {
     const text = typeof reply === 'string' ? reply : '';
     const end = text.indexOf('\n');
-    const replies = this.#tick.replies.of(end < 0 ? text : text.slice(0, end));
+    const replies = this.#cycle.replies.of(end < 0 ? text : text.slice(0, end));
     const voters = end < 0 ? [] : parted(text.slice(end + 1), '\n');
     const isWhole = replies.length === calls.length;
     let at = 0;
     for (const call of calls) {
       const parts = isWhole ? replies[at] : null;
       at += 1;
-      if (!Array.isArray(parts)) call.hear(this.#node, unexpected(reply));
+      if (!Array.isArray(parts)) call.onReply(this.#node, unexpected(reply));
       else if (parts[0] === 'error' && typeof parts[1] === 'string') {
-        call.hear(this.#node, new Error(parts[1]));
-      } else call.hear(this.#node, { parts, voters, mayBeLate });
+        call.onReply(this.#node, new Error(parts[1]));
+      } else call.onReply(this.#node, { parts, voters, mayBeLate });
     }
   }
 }
@@ -248,24 +248,24 @@ export class Calls<Node> {
 export function inScript(
   nodeKeys: readonly string[],
   members: string,
-  calls: Sent['calls'],
-  sent: Sent = new Sent(),
+  calls: EncodedBatch['calls'],
+  sent: EncodedBatch = new EncodedBatch(),
 ): ScriptArguments {
   if (!sent.isOf(calls)) sent.begin(nodeKeys, calls);
   return [sent.keys.length, ...sent.keys, members, ...sent.values];
 }
 
 /** The calls of one script as every node gets them. Only `members` differs by node. */
-class Sent {
+class EncodedBatch {
   calls: readonly { readonly command: Command }[] = [];
   keys: readonly string[] = [];
   values: readonly string[] = [];
 
-  isOf(calls: Sent['calls']): boolean {
+  isOf(calls: EncodedBatch['calls']): boolean {
     return calls.length === this.calls.length && calls.every((call, at) => call === this.calls[at]);
   }
 
-  begin(nodeKeys: readonly string[], calls: Sent['calls']): void {
+  begin(nodeKeys: readonly string[], calls: EncodedBatch['calls']): void {
     this.calls = calls;
     const keys = [...nodeKeys];
     for (const { command } of calls) for (const key of command.keys) keys.push(key);
@@ -280,7 +280,7 @@ class Sent {
   }
 }
 
-function inRuns(calls: Sent['calls']): string {
+function inRuns(calls: EncodedBatch['calls']): string {
   const runs: unknown[][] = [];
   let run: unknown[] = [];
   let before: Command | null = null;
@@ -306,7 +306,7 @@ function parted(text: string, separator: string): readonly string[] {
 }
 
 /** Parses lists of replies. Often a text equals the last one. Then it is not parsed again. */
-class ToldList {
+class ReplyCache {
   #text = '';
   #list: readonly unknown[] = [];
 
@@ -324,12 +324,12 @@ class ToldList {
 const LIKE_MAX = 2;
 
 /** The replies to a run of calls that `calls.lua` has combined into one; or one reply. */
-export function eachOf(told: unknown): unknown[] {
-  if (Array.isArray(told) || typeof told !== 'object' || told === null) return [told];
-  const { like, each, times = 0 }: { like?: unknown; each?: unknown; times?: unknown } = told;
+export function eachOf(reply: unknown): unknown[] {
+  if (Array.isArray(reply) || typeof reply !== 'object' || reply === null) return [reply];
+  const { like, each, times = 0 }: { like?: unknown; each?: unknown; times?: unknown } = reply;
   const count = Array.isArray(each) ? each.length : times;
-  if (!Array.isArray(like) || like.length > LIKE_MAX) return [told];
-  if (typeof count !== 'number' || count > CALLS_PER_SCRIPT_MAX) return [told];
+  if (!Array.isArray(like) || like.length > LIKE_MAX) return [reply];
+  if (typeof count !== 'number' || count > CALLS_PER_SCRIPT_MAX) return [reply];
   const [answer, ...others] = like;
   return Array.isArray(each)
     ? each.map((part) => [answer, part, ...others])
@@ -351,6 +351,6 @@ export function asError(error: unknown): Error {
 
 /** An error for a reply that is none of the script's. */
 export function unexpected(reply: unknown): Error {
-  const told = typeof reply === 'string' ? JSON.stringify(reply) : inspect(reply);
-  return new Error(`not the reply of a lock script; is this a Redis server? reply=${told}`);
+  const shown = typeof reply === 'string' ? JSON.stringify(reply) : inspect(reply);
+  return new Error(`not the reply of a lock script; is this a Redis server? reply=${shown}`);
 }

@@ -1,7 +1,7 @@
 import type { Claim, Inspection, Readmission } from '../core/readmission.js';
 import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import type { Runtime } from '../runtime/runtime.js';
-import { asError, type Call, Calls, Command, type Reply, Tick } from './calls.js';
+import { asError, type Call, Command, CommandBatcher, FlushCycle, type Reply } from './calls.js';
 import type { NodeClient } from './client.js';
 import { nodeKeys } from './node-keys.js';
 import {
@@ -47,15 +47,15 @@ export class RedisNode {
   readonly durable: boolean;
   readonly #client: NodeClient;
   readonly #options: NodeOptions;
-  readonly #calls: Calls<RedisNode>;
+  readonly #batcher: CommandBatcher<RedisNode>;
   readonly #runtime: Runtime;
 
-  /** @param tick shared by all nodes that get the same calls */
+  /** @param cycle shared by all nodes that get the same calls */
   constructor(
     { name, client, durable }: NamedClient,
     options: NodeOptions,
     runtime: Runtime,
-    tick: Tick = new Tick(runtime),
+    cycle: FlushCycle = new FlushCycle(runtime),
   ) {
     this.name = name;
     this.durable = durable;
@@ -63,7 +63,7 @@ export class RedisNode {
     this.#options = options;
     this.#runtime = runtime;
     const ownKeys = nodeKeys(options.keyPrefix);
-    this.#calls = new Calls(this, client, ownKeys, options.members, runtime, tick);
+    this.#batcher = new CommandBatcher(this, client, ownKeys, options.members, runtime, cycle);
   }
 
   /** State of the client's connection for messages; empty if it is ready. */
@@ -82,7 +82,7 @@ export class RedisNode {
 
   /** @param call is called later, with the reply */
   send(call: Call<RedisNode>): void {
-    this.#calls.call(call);
+    this.#batcher.call(call);
   }
 
   /** Reads a reply, or describes the failure. */
@@ -114,13 +114,13 @@ export class RedisNode {
 
   /** PROMISE: asks the inspected incarnation to respect the claims. */
   promise(seen: Inspection, claims: readonly Claim[]): Promise<PromiseReply> {
-    const told = claims.flatMap(({ index, incarnation, generation }) => [
+    const claimed = claims.flatMap(({ index, incarnation, generation }) => [
       index + 1,
       incarnation,
       generation,
       seen.roster[index]?.generation ?? 0,
     ]);
-    const values = [seen.incarnation, ...this.#names, this.#options.names.length, ...told];
+    const values = [seen.incarnation, ...this.#names, this.#options.names.length, ...claimed];
     return this.#run('promise', values, promised);
   }
 
@@ -128,13 +128,13 @@ export class RedisNode {
     seen: Inspection,
     generation: number,
     readmission: Readmission,
-    quarantineMs: number,
+    recoveryWaitMs: number,
   ): Promise<AdmitReply> {
     const { maxTtlMs } = this.#options;
     const { roster, floor, longestMs } = readmission;
-    const life = [seen.history, seen.incarnation, generation];
+    const incarnation = [seen.history, seen.incarnation, generation];
     const known = [rosterText(roster), floor.toString(), longestMs];
-    const values = [...life, ...known, maxTtlMs, quarantineMs, ...this.#names];
+    const values = [...incarnation, ...known, maxTtlMs, recoveryWaitMs, ...this.#names];
     return this.#run('admit', values, admitted);
   }
 
@@ -172,7 +172,7 @@ export class RedisNode {
     const command = new Command(name, [], values);
     const untilMs = this.#runtime.nowMs() + NODE_TIMEOUT_MAX_MS;
     return new Promise((resolve) =>
-      this.send({ command, untilMs, hear: (_, reply) => resolve(this.read(reply, read)) }),
+      this.send({ command, untilMs, onReply: (_, reply) => resolve(this.read(reply, read)) }),
     );
   }
 }

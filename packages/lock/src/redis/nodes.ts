@@ -103,9 +103,9 @@ export class Nodes {
     ownership.mayHold = true;
     const values = [ownership.owner, ttlMs, this.#options.fenceTtlMs];
     const place = position ? positionValues(position) : [];
-    const more = position ? [position.followersMax, position.processId, TOGETHER_MS] : [];
+    const handOver = position ? [position.followersMax, position.processId, TOGETHER_MS] : [];
     const keys = this.#keys(ownership, position !== null);
-    const command = new Command('acquire', keys, [...values, ...place, ...more]);
+    const command = new Command('acquire', keys, [...values, ...place, ...handOver]);
     const read = this.#cleaning<VoteReply>(
       ownership,
       vote,
@@ -122,11 +122,11 @@ export class Nodes {
     position: QueuePosition,
   ): void {
     const keys = this.#keys(ownership, true);
-    const command = new Command('stand', keys, [ownership.owner, ...positionValues(position)]);
+    const command = new Command('enqueue', keys, [ownership.owner, ...positionValues(position)]);
     const read = this.#cleaning<VoteReply>(
       ownership,
       vote,
-      ({ answer }) => answer === 'turn' || answer === 'held',
+      ({ answer }) => answer === 'head' || answer === 'held',
     );
     this.#send(broadcast, indexes, ownership, command, read);
   }
@@ -144,7 +144,7 @@ export class Nodes {
   ): Broadcast<VoteReply> {
     const known = incarnation === undefined ? [] : [incarnation];
     const values = [ownership.owner, ttlMs, number, this.#options.fenceTtlMs, ...known];
-    const command = new Command('keep', this.#keys(ownership), values);
+    const command = new Command('backfill', this.#keys(ownership), values);
     const read = this.#cleaning<VoteReply>(ownership, vote, ({ answer }) => answer === 'granted');
     const broadcast = this.broadcast<VoteReply>(nodeTimeoutMs(ttlMs));
     this.#send(broadcast, indexes, ownership, command, read);
@@ -231,24 +231,24 @@ export class Nodes {
   #releaseOn(nodes: readonly RedisNode[], ownership: Ownership): void {
     const command = this.#releaseOf(ownership, false);
     const untilMs = this.runtime.nowMs() + this.#options.maxTtlMs;
-    for (const node of nodes) node.send({ command, untilMs, hear: () => {} });
+    for (const node of nodes) node.send({ command, untilMs, onReply: () => {} });
   }
 
   #releaseOf({ resources, owner, mayBeQueued, successors }: Ownership, isOver: boolean): Command {
     const waiters = mayBeQueued ? [owner, ...successors] : successors;
-    const keys = [...this.#lines(resources), ...waiters.map((waiter) => this.#waiter(waiter))];
+    const keys = [...this.#queues(resources), ...waiters.map((waiter) => this.#waiter(waiter))];
     const isKnown = waiters.length === 0 && !isOver;
     return new Command('release', keys, isKnown ? [owner] : [owner, waiters.length]);
   }
 
   /** The key of each resource; then the waiter's own key. */
   #keys({ resources, owner }: Ownership, withWaiter = false): string[] {
-    const lines = this.#lines(resources);
-    return withWaiter ? [...lines, this.#waiter(owner)] : lines;
+    const queues = this.#queues(resources);
+    return withWaiter ? [...queues, this.#waiter(owner)] : queues;
   }
 
-  #lines(resources: readonly string[]): string[] {
-    return resources.map((resource) => `${this.#options.keyPrefix}line:${resource}`);
+  #queues(resources: readonly string[]): string[] {
+    return resources.map((resource) => `${this.#options.keyPrefix}queue:${resource}`);
   }
 
   #waiter(owner: string): string {

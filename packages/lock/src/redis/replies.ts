@@ -46,16 +46,14 @@ export interface Membership {
 // Each of these functions reads the reply of one script, and throws if it has another form.
 
 export function vote({ parts, voters }: Reply, service: Membership): VoteReply {
-  const [answer, first, second, followers, others] = parts;
+  const [answer, first, second, followers] = parts;
   if (answer === 'held') {
     return { answer, remainingMs: wholeNumber(first), timeMs: wholeNumber(second) };
   }
   if (answer !== 'granted') return refusal({ parts, voters }, service);
   const { generation, incarnation, roster } = voter(voters[wholeNumber(second) - 1], service);
-  const token = BigInt(text(first));
-  if (followers === undefined) return { answer, token, generation, incarnation, roster };
-  const line = { followers: wholeNumber(followers), othersWait: others === 1 };
-  return { answer, token, generation, incarnation, roster, ...line };
+  const granted = { answer, token: BigInt(text(first)), generation, incarnation, roster } as const;
+  return followers === undefined ? granted : { ...granted, followers: wholeNumber(followers) };
 }
 
 /** The place of the roster in the replies of INSPECT and STATUS. */
@@ -140,29 +138,29 @@ export function extended({ parts, voters }: Reply, service: Membership): ExtendR
   return { answer, ...voter(voters[wholeNumber(place) - 1], service) };
 }
 
-type Life = Omit<Voter, 'index'>;
+type VoterFacts = Omit<Voter, 'index'>;
 
 /**
  * The last `vote` text of each node, and its meaning. A node sends the same text until some node
  * is readmitted.
  */
-const lastVoters = new WeakMap<Membership, { sent: string; readonly life: Life }>();
+const lastVoters = new WeakMap<Membership, { sent: string; readonly facts: VoterFacts }>();
 
-function voter(sent: string | undefined, service: Membership): Life {
+function voter(sent: string | undefined, service: Membership): VoterFacts {
   const last = lastVoters.get(service);
   if (last && last.sent === sent) {
     // Later votes of the same script share this string. Comparing a string with itself is fast.
     last.sent = sent;
-    return last.life;
+    return last.facts;
   }
   const [generation, incarnation, known] = text(sent).split(' ');
-  const life = {
+  const facts = {
     generation: wholeNumber(generation),
     incarnation: nameOf(incarnation),
     roster: roster(known, service),
   };
-  lastVoters.set(service, { sent: text(sent), life });
-  return life;
+  lastVoters.set(service, { sent: text(sent), facts });
+  return facts;
 }
 
 /** Limit of the known names. It suffices for the voting nodes of about a hundred services. */
@@ -200,7 +198,7 @@ function refusal(
   }
   return (
     mismatch(parts) ?? {
-      answer: oneOf(parts, 'not-voting', 'token-exhausted', 'not-held', 'turn'),
+      answer: oneOf(parts, 'not-voting', 'token-exhausted', 'not-held', 'head'),
     }
   );
 }

@@ -6,17 +6,17 @@ import { sources } from './scripts.generated.js';
  * lists its keys, arguments and replies.
  */
 const needs = {
-  acquire: ['ledger', 'vote', 'line'],
-  confirm: ['ledger', 'vote'],
-  stand: ['ledger', 'vote', 'line'],
-  keep: ['ledger', 'vote'],
-  extend: ['ledger', 'vote'],
-  release: ['ledger', 'line'],
-  inspect: ['life'],
+  acquire: ['lock-table', 'vote', 'queue'],
+  confirm: ['lock-table', 'vote'],
+  enqueue: ['lock-table', 'vote', 'queue'],
+  backfill: ['lock-table', 'vote'],
+  extend: ['lock-table', 'vote'],
+  release: ['lock-table', 'queue'],
+  inspect: ['incarnation'],
   promise: ['roster'],
   admit: ['roster'],
-  retire: ['life'],
-  status: ['ledger', 'vote'],
+  retire: ['incarnation'],
+  status: ['lock-table', 'vote'],
 } as const;
 
 export type CommandName = keyof typeof needs;

@@ -12,7 +12,7 @@ export interface BallotRequest {
 }
 
 /** Votes that show that a node is in order: the others are no reason to ask more nodes. */
-const IN_ORDER: ReadonlySet<VoteReply['answer']> = new Set(['granted', 'held', 'turn']);
+const IN_ORDER: ReadonlySet<VoteReply['answer']> = new Set(['granted', 'held', 'head']);
 
 /** The votes of the nodes: of the preferred majority first, then of the remaining nodes. */
 export class Ballot implements AnswerListener<VoteReply> {

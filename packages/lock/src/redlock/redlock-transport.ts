@@ -42,7 +42,7 @@ export class RedlockTransport implements LockTransport, WaiterContext {
     this.nodes = new Nodes(nodes, options, runtime);
     this.callForReadmission = () => readmissions.call();
     this.localQueue = new LocalQueue(runtime);
-    const channel = `${options.keyPrefix}turn:${runtime.uniqueId()}`;
+    const channel = `${options.keyPrefix}notify:${runtime.uniqueId()}`;
     this.wakeUps = new WakeUps(clients, channel, runtime);
     this.#options = options;
     this.#readmissions = readmissions;

@@ -4,7 +4,7 @@ import { STORAGE_VERSION } from '../core/mismatch.js';
 import { checkFields, type RedlockOptions, resolveOptions } from '../core/options.js';
 import type { NodeStatus } from '../core/status.js';
 import { LockService } from '../lease/lock-service.js';
-import { Tick } from '../redis/calls.js';
+import { FlushCycle } from '../redis/calls.js';
 import { RedisNode } from '../redis/node.js';
 import { checkRuntime, type Runtime, systemRuntime } from '../runtime/runtime.js';
 import { type NodeConfig, nameNodes } from './node-names.js';
@@ -44,14 +44,14 @@ export class Redlock extends LockService {
     const options = resolveOptions(config);
     const named = nameNodes(config.nodes);
     const names = named.map(({ name }) => name);
-    const tick = new Tick(runtime);
+    const cycle = new FlushCycle(runtime);
     const nodes = named.map((node) => {
       // With the node's own name, so clients that swap the names of two nodes are refused, too.
       const digest = createHash('sha1')
         .update(JSON.stringify([names, node.name]))
         .digest('hex');
       const service = { ...options, members: `${STORAGE_VERSION} ${digest}`, names };
-      return new RedisNode(node, service, runtime, tick);
+      return new RedisNode(node, service, runtime, cycle);
     });
     const readmissions = new Readmissions(nodes, options, runtime);
     const clients = named.map(({ client }) => client);

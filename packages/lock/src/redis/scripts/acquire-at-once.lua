@@ -6,33 +6,33 @@
 --
 -- - owners: the first argument of each call
 -- - values: ttl (ms), fence ttl (ms)
--- - lines: the wait queue of each resource
+-- - queues: the wait queue of each resource
 -- - own: receives replies, by the place of the call
 -- - returns: nothing, or {"each": tokens, "like": ["granted", voter]} as JSON, see calls.lua
-at_once.acquire = function(owners, values, lines, own)
+at_once.acquire = function(owners, values, queues, own)
   local VALUES = 2
-  local count, node, ttl, fence_ttl = #lines, admitted(), tonumber(values[1]), values[2]
+  local count, node, ttl, fence_ttl = #queues, voting_node(), tonumber(values[1]), values[2]
   if #values ~= VALUES or not node or ttl > node.max_ttl or ttl > node.longest then return end
   local now = own_time_ms()
   if not node.opened or node.opened > now or is_full(fence_ttl) then return end
 
-  local found, before = redis.call('HMGET', NODE, unpack(lines)), nil
-  local n, texts, entries, seen, max, floor = 0, {}, {}, {}, node.max, node.floor
+  local found, before = redis.call('HMGET', NODE, unpack(queues)), nil
+  local n, texts, fields, seen, max, floor = 0, {}, {}, {}, node.max, node.floor
   local till = time_text(now + ttl) .. ' '
-  for i, line in ipairs(lines) do
-    local entry = found[i]
-    if seen[line] then return end
-    seen[line] = true
-    if not entry then
+  for i, queue in ipairs(queues) do
+    local record = found[i]
+    if seen[queue] then return end
+    seen[queue] = true
+    if not record then
       if not before then
-        if redis.call('EXISTS', unpack(lines)) > 0 then return end
-        before = redis.call('HMGET', BEFORE, unpack(lines))
+        if redis.call('EXISTS', unpack(queues)) > 0 then return end
+        before = redis.call('HMGET', BEFORE, unpack(queues))
       end
-      entry = before[i]
+      record = before[i]
     end
-    if not entry or #entry == TOKEN_DIGITS then
-      local last = entry and tonumber(entry)
-      if entry and not last then return end
+    if not record or #record == TOKEN_DIGITS then
+      local last = record and tonumber(record)
+      if record and not last then return end
       if last and last < floor then last = floor end
       local token = (last or max) + 1
       if token > TOKEN_MAX then return end
@@ -40,14 +40,14 @@ at_once.acquire = function(owners, values, lines, own)
       local text = token_text(token)
       texts[i] = text
       n = n + 2
-      entries[n - 1], entries[n] = line, till .. text .. ' ' .. owners[i]
-    elseif is_over(entry) or string.sub(entry, OWNER_AT) == owners[i] then
+      fields[n - 1], fields[n] = queue, till .. text .. ' ' .. owners[i]
+    elseif is_over(record) or string.sub(record, OWNER_AT) == owners[i] then
       return
     end
   end
   if n == 0 then return end
 
-  redis.call('HSET', NODE, 'max', token_text(max), unpack(entries))
+  redis.call('HSET', NODE, 'max', token_text(max), unpack(fields))
   -- Only now: if Redis refuses the write, no token is stored. `acquire.lua` then decides all calls.
   node.max = max
   if n == 2 * count then return '{"each":["' .. table.concat(texts, '","') .. '"],"like":["granted",' .. node.place .. ']}' end

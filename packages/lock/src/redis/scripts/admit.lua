@@ -13,33 +13,34 @@
 --
 -- The wait is necessary because the node may have forgotten a valid lease. It begins with ADMIT, so
 -- after a majority has promised. Until then, an earlier incarnation may have extended a lease.
-commands.admit = function(_, _, told, incarnation, gen, roster, floor, longest, max_ttl, quarantine, name, names)
+commands.admit = function(_, _, history, incarnation, generation, roster, floor, longest, max_ttl, recovery_wait_ms,
+  name, names)
   local fields = redis.call('HMGET', NODE,
-    'history', 'incarnation', 'seen_history', 'members', 'max', 'roster', 'longest', 'out_since', 'gen')
+    'history', 'incarnation', 'seen_history', 'members', 'max', 'roster', 'longest', 'recovery_since', 'generation')
   local refusal = mismatch(fields[4])
   if refusal then return refusal end
-  if own_history() ~= told or fields[3] ~= told or fields[2] ~= incarnation then return {'changed'} end
-  if fields[1] ~= told then
+  if own_history() ~= history or fields[3] ~= history or fields[2] ~= incarnation then return {'changed'} end
+  if fields[1] ~= history then
     -- If the clock has gone back since, the wait begins again. Otherwise it would last until the
     -- clock has caught up.
     local since = math.min(tonumber(fields[8] or own_time_ms()), own_time_ms())
-    local left = since + tonumber(quarantine) - own_time_ms()
+    local left = since + tonumber(recovery_wait_ms) - own_time_ms()
     if left > 0 then
       write_though_full()
-      redis.call('HSET', NODE, 'out_since', digits(since))
+      redis.call('HSET', NODE, 'recovery_since', digits(since))
       return {'too-early', left}
     end
-  elseif tonumber(fields[9]) >= tonumber(gen) then
+  elseif tonumber(fields[9]) >= tonumber(generation) then
     return {'already-admitted'}
   end
 
   local highest = token_text(math.max(tonumber(floor), tonumber(fields[5] or '0')))
-  local known = lives(roster)
-  for place, life in ipairs(lives(fields[6] or '')) do
-    if life.gen > known[place].gen then known[place] = life end
+  local known = incarnations_in(roster)
+  for place, one in ipairs(incarnations_in(fields[6] or '')) do
+    if one.generation > known[place].generation then known[place] = one end
   end
-  note_roster(gen, incarnation, as_roster(known), name, names)
-  redis.call('HSET', NODE, 'history', told, 'gen', gen, 'floor', highest, 'max', highest,
+  note_roster(generation, incarnation, roster_text(known), name, names)
+  redis.call('HSET', NODE, 'history', history, 'generation', generation, 'floor', highest, 'max', highest,
     'longest', digits(math.max(tonumber(longest), tonumber(fields[7] or '0'))), 'max_ttl', max_ttl)
   voter = nil
   return {'admitted'}

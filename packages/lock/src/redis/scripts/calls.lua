@@ -17,8 +17,8 @@ for _, run in ipairs(cjson.decode(ARGV[2])) do
   local name, keys, values = unpack(run, 1, HEAD)
   local count, own, ok, like = #run - HEAD, {}, nil, nil
   if count > 1 and keys == 1 and at_once[name] then
-    local lines = {unpack(KEYS, from, from + count - 1)}
-    ok, like = pcall(at_once[name], {unpack(run, HEAD + 1)}, values, lines, own)
+    local queues = {unpack(KEYS, from, from + count - 1)}
+    ok, like = pcall(at_once[name], {unpack(run, HEAD + 1)}, values, queues, own)
     -- A run that failed half-way runs again below, call by call. Each call then fails, too, or
     -- finds the lock that it took.
     if not ok then own, like = {}, nil end

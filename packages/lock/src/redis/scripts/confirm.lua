@@ -8,11 +8,11 @@
 --   - {'granted', token, voter} | {'not-held'}
 --   - {'not-voting'} | {'token-exhausted'} | a mismatch, see node.lua
 commands.confirm = function(from, to, owner, token, fence_ttl)
-  local node, refusal = admitted()
+  local node, refusal = voting_node()
   if not node then return refusal end
   local raised, ends = tonumber(token), {}
   for i = from, to do
-    local last, holder, till = entry_of(KEYS[i])
+    local last, holder, till = record_of(KEYS[i])
     if holder ~= owner then return {'not-held'} end
     raised, ends[i] = math.max(raised, highest_given(last) + 1), till
   end

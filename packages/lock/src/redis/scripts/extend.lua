@@ -1,5 +1,5 @@
 -- EXTEND: gives the lease more time, if this node still holds every lock for its owner.
--- It never takes a lost lock again: bringing a lease back has rules of its own, see keep.lua.
+-- It never takes a lost lock again: bringing a lease back has rules of its own, see backfill.lua.
 -- It never shortens a lease, because the holder may count on the time that it had.
 --
 -- - KEYS: the wait queue of each resource
@@ -10,12 +10,12 @@
 --   - {'not-held', number, voter}: no other owner does, see note_number in vote.lua
 --   - {'not-voting'} | {'ttl-too-long', max_ttl} | a mismatch, see node.lua
 commands.extend = function(from, to, owner, ttl)
-  local node, refusal = admitted()
+  local node, refusal = voting_node()
   if not node then return refusal end
   if tonumber(ttl) > node.max_ttl then return {'ttl-too-long', node.max_ttl} end
   local tokens, ends, highest, is_lost = {}, {}, 0, false
   for i = from, to do
-    local last, holder, till = entry_of(KEYS[i])
+    local last, holder, till = record_of(KEYS[i])
     if holder and holder ~= owner then return {'not-held'} end
     tokens[i], ends[i] = last, till
     highest, is_lost = math.max(highest, highest_given(last)), is_lost or not holder

@@ -4,15 +4,15 @@
 -- last key in KEYS, and of its arguments, which are strings. It returns its reply as a list.
 --
 -- KEYS[1] is the node's hash. KEYS[2] is the hash that it replaced. Both have lock records, see
--- ledger.lua. These fields are about the node itself:
+-- lock-table.lua. These fields are about the node itself:
 --
 -- - `history`: the replication history in which this incarnation was admitted; see own_history
--- - `gen`: generation under which this incarnation's votes count. It may be raised. Every later
---   incarnation of a node of this name has a higher one
+-- - `generation`: orders the incarnations of this node. This incarnation's votes count under it. It
+--   may be raised. Every later incarnation of a node of this name has a higher one
 -- - `roster`: the latest incarnation of each node that this one has promised to respect. The order
 --   is that of the sorted names. Each is written generation:incarnation, with commas between, and
 --   as 0: if none is known
--- - `vote`: text that every vote carries: gen, incarnation and roster, separated by blanks
+-- - `vote`: text that every vote carries: generation, incarnation and roster, separated by blanks
 -- - `floor`: value of `max` when this incarnation was admitted
 -- - `max`: the highest token that this node ever gave or confirmed, over all resources
 -- - `longest`: the longest lease in ms that this node ever granted
@@ -21,10 +21,11 @@
 -- - `name`, `names`: this node's own name, and all names as JSON. A refused client gets both
 -- - `max_ttl`: the longest lease in ms that this node would grant
 -- - `opened`: time (ms) at which this hash began, or at which the clock was found to have gone back
--- - `turned`: time (ms) at which a full hash last became KEYS[2]
+-- - `rotated`: time (ms) at which a full hash last became KEYS[2]
 -- - `incarnation`, `seen_history`: the unique name of this incarnation, and its history. The first
 --   INSPECT that finds the incarnation new writes both
--- - `out_since`: time (ms) of the first ADMIT that this incarnation refused because it must wait
+-- - `recovery_since`: time (ms) at which the recovery wait of this incarnation began: that of the
+--   first ADMIT, which it refused
 
 local NODE, BEFORE = KEYS[1], KEYS[2]
 -- The client's storage version, and its digest of the node names, as in the field `members`.

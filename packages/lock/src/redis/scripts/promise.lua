@@ -15,26 +15,26 @@
 --   - for each claim: the place of the other node (from 1), its incarnation, the claimed
 --     generation, and the generation that the client saw here
 -- - replies:
---   - {'promised', max, longest (ms), voting (1|0), gen, incarnation, the roster before}
+--   - {'promised', max, longest (ms), voting (1|0), generation, incarnation, the roster before}
 --   - {'refused'} | {'changed'}
 --   - a mismatch, see node.lua
 commands.promise = function(_, _, incarnation, name, names, count, ...)
   local claims = {...}
   local fields = redis.call('HMGET', NODE,
-    'seen_history', 'incarnation', 'members', 'roster', 'max', 'longest', 'history', 'gen')
+    'seen_history', 'incarnation', 'members', 'roster', 'max', 'longest', 'history', 'generation')
   local refusal = mismatch(fields[3])
   if refusal then return refusal end
   if fields[1] ~= own_history() or fields[2] ~= incarnation then return {'changed'} end
 
-  local roster = lives(fields[4] or string.rep('0:,', tonumber(count)))
-  local before = as_roster(roster)
+  local roster = incarnations_in(fields[4] or string.rep('0:,', tonumber(count)))
+  local before = roster_text(roster)
   for i = 1, #claims, 4 do
     local known, claimed, generation = roster[tonumber(claims[i])], claims[i + 1], tonumber(claims[i + 2])
-    local is_known = known.incarnation == claimed and known.gen == generation
-    if not is_known and (known.gen ~= tonumber(claims[i + 3]) or known.gen >= generation) then return {'refused'} end
-    known.incarnation, known.gen = claimed, generation
+    local is_known = known.incarnation == claimed and known.generation == generation
+    if not is_known and (known.generation ~= tonumber(claims[i + 3]) or known.generation >= generation) then return {'refused'} end
+    known.incarnation, known.generation = claimed, generation
   end
-  note_roster(fields[8] or '0', incarnation, as_roster(roster), name, names)
+  note_roster(fields[8] or '0', incarnation, roster_text(roster), name, names)
   voter = nil
   return {
     'promised', fields[5] or '0', fields[6] or '0', fields[7] == own_history() and 1 or 0, fields[8] or '0', incarnation, before,

@@ -7,9 +7,9 @@
 -- - reply: released
 if #KEYS == 3 and #ARGV == 3 then
   local found = redis.call('HMGET', KEYS[1], KEYS[3], 'members')
-  local entry = found[1]
-  if entry and found[2] == ARGV[1] and string.sub(entry, 34) == ARGV[3] and string.sub(entry, 16, 16) == ' ' then
-    local done = redis.pcall('HSET', KEYS[1], KEYS[3], string.sub(entry, 17, 32))
+  local record = found[1]
+  if record and found[2] == ARGV[1] and string.sub(record, 34) == ARGV[3] and string.sub(record, 16, 16) == ' ' then
+    local done = redis.pcall('HSET', KEYS[1], KEYS[3], string.sub(record, 17, 32))
     if done == 0 then return 'released' end
   end
 end

@@ -4,14 +4,15 @@
 -- version stays untouched.
 --
 -- - KEYS: the wait queue of each resource; then the own keys of the owners that may be enqueued
--- - ARGV: owner; then, if the lease may be over by its client's clock, or an owner may be enqueued:
---   - the number of owners that may be enqueued
---   - optional: the owner that its own client notifies
+-- - ARGV:
+--   - owner
+--   - the number of owners that may be enqueued; missing if there are none, and the lease is not
+--     over by its client's clock
 -- - replies:
 --   - {'released'}: every lock was still the owner's
 --   - {'not-held'} | {'wrong-version', version}
 local is_own_version
-commands.release = function(from, to, owner, have_waited, told)
+commands.release = function(from, to, owner, have_waited)
   if not is_own_version then
     local refusal = other_version(redis.call('HGET', NODE, 'members'))
     if refusal then return refusal end
@@ -20,10 +21,10 @@ commands.release = function(from, to, owner, have_waited, told)
   local first_waiter = to - (tonumber(have_waited) or 0) + 1
   local waiters = {unpack(KEYS, first_waiter, to)}
   to = first_waiter - 1
-  if waiters[1] then leave_line(waiters, from, to) end
-  local held, is_free, firsts, lines = true, {}, {}, {}
+  if waiters[1] then leave_queues(waiters, from, to) end
+  local held, is_free, heads, queues = true, {}, {}, {}
   for i = from, to do
-    local last, holder = entry_of(KEYS[i], have_waited == nil)
+    local last, holder = record_of(KEYS[i], have_waited == nil)
     if holder == owner then
       write_though_full()
       write(KEYS[i], last)
@@ -31,9 +32,9 @@ commands.release = function(from, to, owner, have_waited, told)
     held, is_free[i] = held and holder == owner, not holder or holder == owner
   end
   for i = from, to do
-    local first = is_free[i] and first_in(KEYS[i])
-    if first then firsts[#firsts + 1], lines[#lines + 1] = first, KEYS[i] end
+    local first = is_free[i] and head_of(KEYS[i])
+    if first then heads[#heads + 1], queues[#queues + 1] = first, KEYS[i] end
   end
-  call_all(firsts, lines, told)
+  notify_all(heads, queues)
   return {held and 'released' or 'not-held'}
 end

@@ -15,7 +15,7 @@ commands.retire = function(_, _, incarnation, name)
   if refusal then return refusal end
   if fields[1] ~= own_history() or fields[2] ~= incarnation then return {'changed'} end
   -- Without its generation, the node does not pass for a durable node that has kept its data.
-  redis.call('HDEL', NODE, 'history', 'gen', 'vote')
-  begin_life(name)
+  redis.call('HDEL', NODE, 'history', 'generation', 'vote')
+  begin_incarnation(name)
   return {'retired'}
 end

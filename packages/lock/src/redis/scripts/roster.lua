@@ -1,22 +1,22 @@
--- Parses a roster into a list of {gen, incarnation}.
-local function lives(roster)
+-- Parses a roster into a list of {generation, incarnation}.
+local function incarnations_in(roster)
   local list = {}
-  for gen, incarnation in string.gmatch(roster, '(%d+):([^,]*)') do
-    list[#list + 1] = {gen = tonumber(gen), incarnation = incarnation}
+  for generation, incarnation in string.gmatch(roster, '(%d+):([^,]*)') do
+    list[#list + 1] = {generation = tonumber(generation), incarnation = incarnation}
   end
   return list
 end
 
-local function as_roster(list)
+local function roster_text(list)
   local parts = {}
-  for place, life in ipairs(list) do parts[place] = digits(life.gen) .. ':' .. life.incarnation end
+  for place, one in ipairs(list) do parts[place] = digits(one.generation) .. ':' .. one.incarnation end
   return table.concat(parts, ',')
 end
 
 -- Stores the promises of this node, which its votes carry from now on. The node then belongs to the
 -- clients that give the nodes the same names.
-local function note_roster(gen, incarnation, roster, name, names)
+local function note_roster(generation, incarnation, roster, name, names)
   write_though_full()
-  redis.call('HSET', NODE, 'roster', roster, 'vote', gen .. ' ' .. incarnation .. ' ' .. roster,
+  redis.call('HSET', NODE, 'roster', roster, 'vote', generation .. ' ' .. incarnation .. ' ' .. roster,
     'members', MEMBERS, 'name', name, 'names', names)
 end

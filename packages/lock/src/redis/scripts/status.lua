@@ -16,7 +16,7 @@ commands.status = function()
 
   local members = redis.call('HGET', NODE, 'members')
   local fields = other_version(members) and {} or redis.call('HMGET', NODE,
-    'incarnation', 'history', 'gen', 'roster', 'max', 'longest', 'out_since', 'seen_history', 'name', 'names')
+    'incarnation', 'history', 'generation', 'roster', 'max', 'longest', 'recovery_since', 'seen_history', 'name', 'names')
   local own = own_history()
   local waited = own and fields[8] == own and fields[7] and math.max(0, own_time_ms() - tonumber(fields[7])) or 0
   local records = 0
@@ -24,7 +24,7 @@ commands.status = function()
     local count = redis.pcall('HLEN', key)
     records = type(count) == 'number' and records and records + count
     -- A lock service of another storage version may keep other fields there.
-    for _, field in ipairs(records and count > 0 and redis.call('HMGET', key, 'opened', 'turned', unpack(OWN)) or {}) do
+    for _, field in ipairs(records and count > 0 and redis.call('HMGET', key, 'opened', 'rotated', unpack(OWN)) or {}) do
       if field then records = records - 1 end
     end
   end

@@ -4,20 +4,20 @@ local TOKEN_MAX = 9007199254740991 -- 2^53-1: Lua numbers are doubles, and large
 
 -- Returns the node's facts for a vote; or nil and the refusal: a mismatch, see node.lua, or
 -- {'not-voting'}.
-local function admitted()
+local function voting_node()
   if not voter then
     local fields = redis.call('HMGET', NODE,
-      'history', 'vote', 'floor', 'max', 'members', 'max_ttl', 'longest', 'opened', 'turned')
+      'history', 'vote', 'floor', 'max', 'members', 'max_ttl', 'longest', 'opened', 'rotated')
     voter = {
       history = fields[1],
-      told = fields[2],
+      vote = fields[2],
       floor = tonumber(fields[3]),
       max = tonumber(fields[4]),
       members = fields[5],
       max_ttl = tonumber(fields[6]),
       longest = tonumber(fields[7]),
       opened = fields[8] and tonumber(fields[8]),
-      turned = tonumber(fields[9] or '0'),
+      rotated = tonumber(fields[9] or '0'),
     }
   end
   local refusal = mismatch(voter.members)
@@ -25,7 +25,7 @@ local function admitted()
   if voter.history ~= own_history() then return nil, {'not-voting'} end
   if not voter.place then
     voter.place = #voters + 1
-    voters[voter.place] = voter.told
+    voters[voter.place] = voter.vote
   end
   return voter
 end
@@ -59,22 +59,22 @@ end
 
 -- The fields that a new hash takes over.
 local OWN = {
-  'history', 'gen', 'roster', 'vote', 'floor', 'max', 'longest', 'members', 'name', 'names', 'max_ttl', 'incarnation', 'seen_history',
-  'out_since',
+  'history', 'generation', 'roster', 'vote', 'floor', 'max', 'longest', 'members', 'name', 'names', 'max_ttl',
+  'incarnation', 'seen_history', 'recovery_since',
 }
 -- Returns whether this hash may become the one before. All leases in the latter must be over.
-local function may_turn(fence_ttl)
-  return voter.opened and is_full(fence_ttl) and math.abs(own_time_ms() - voter.turned) > voter.longest
+local function may_rotate(fence_ttl)
+  return voter.opened and is_full(fence_ttl) and math.abs(own_time_ms() - voter.rotated) > voter.longest
 end
 
 -- Begins a new hash if this one is full, and copies the node's facts about itself. The records of
 -- the full hash can still be read for at least as long.
 -- If the clock has gone back, the hash counts as new. When the clock then jumps forward, leases in
 -- the hash before may still be valid. So that hash stays until they are over.
-local function turn_over(fence_ttl)
-  local now, turns = own_time_ms(), may_turn(fence_ttl)
-  if voter.opened and voter.opened <= now and not turns then return end
-  if turns then
+local function rotate(fence_ttl)
+  local now, rotates = own_time_ms(), may_rotate(fence_ttl)
+  if voter.opened and voter.opened <= now and not rotates then return end
+  if rotates then
     local known = redis.call('HMGET', NODE, unpack(OWN))
     -- A user without permission for these commands keeps all records.
     redis.pcall('UNLINK', BEFORE)
@@ -82,10 +82,10 @@ local function turn_over(fence_ttl)
     for i, field in ipairs(OWN) do
       if known[i] then redis.call('HSET', NODE, field, known[i]) end
     end
-    voter.turned = now
+    voter.rotated = now
   end
   -- Only now: this write may be refused while other calls of the script succeed.
-  redis.call('HSET', NODE, 'opened', digits(now), 'turned', digits(voter.turned))
+  redis.call('HSET', NODE, 'opened', digits(now), 'rotated', digits(voter.rotated))
   voter.opened = now
 end
 
@@ -94,10 +94,10 @@ end
 -- Before, names in this hash can still be locked. That needs a few bytes for each held lock, but
 -- adds no names.
 make_room = function(from, to)
-  if not admitted() then return false end
-  if may_turn(0) then return (pcall(turn_over, 0)) end
-  for _, entry in ipairs(redis.call('HMGET', NODE, unpack(KEYS, from, to))) do
-    if not entry then return false end
+  if not voting_node() then return false end
+  if may_rotate(0) then return (pcall(rotate, 0)) end
+  for _, record in ipairs(redis.call('HMGET', NODE, unpack(KEYS, from, to))) do
+    if not record then return false end
   end
   write_though_full()
   return true
@@ -106,7 +106,7 @@ end
 -- Stores the token for every resource, until the times in `ends` (ms).
 -- The node's highest token is stored first, so it is never below a stored one.
 local function grant(token, fence_ttl, from, to, owner, ends)
-  turn_over(fence_ttl)
+  rotate(fence_ttl)
   if token > voter.max then
     redis.call('HSET', NODE, 'max', token_text(token))
     voter.max = token

@@ -20,15 +20,15 @@
 --   - {'not-held'}: another owner holds a lock, or the number is of another incarnation
 --   - {'not-held', number, voter}: a higher token is possible, see note_number in vote.lua
 --   - {'not-voting'} | {'ttl-too-long', max_ttl} | a mismatch, see node.lua
-commands.keep = function(from, to, owner, ttl, token, fence_ttl, incarnation)
-  local node, refusal = admitted()
+commands.backfill = function(from, to, owner, ttl, token, fence_ttl, incarnation)
+  local node, refusal = voting_node()
   if not node then return refusal end
   if tonumber(ttl) > node.max_ttl then return {'ttl-too-long', node.max_ttl} end
-  if incarnation and incarnation ~= string.match(node.told, ' (%S+)') then return {'not-held'} end
+  if incarnation and incarnation ~= string.match(node.vote, ' (%S+)') then return {'not-held'} end
 
   local asked, highest, given, ends = tonumber(token), 0, 0, {}
   for i = from, to do
-    local last, holder, till = entry_of(KEYS[i])
+    local last, holder, till = record_of(KEYS[i])
     if holder and holder ~= owner then return {'not-held'} end
     if not holder then given = math.max(given, highest_given(last)) end
     highest, ends[i] = math.max(highest, highest_given(last)), till

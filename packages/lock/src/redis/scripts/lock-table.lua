@@ -15,7 +15,7 @@
 --
 -- Numbers have leading zeros: the parts are located by offset, and times compare as text.
 --
--- Old records are dropped with their whole hash. There are two hashes: see turn_over in vote.lua.
+-- Old records are dropped with their whole hash. There are two hashes: see rotate in vote.lua.
 local TIME_DIGITS, TOKEN_DIGITS = 15, 16
 local TOKEN_AT, OWNER_AT = TIME_DIGITS + 2, TIME_DIGITS + TOKEN_DIGITS + 3
 -- The place of the mark, and the bytes of a blank and a +.
@@ -26,41 +26,41 @@ local function time_text(ms) return halves('%07d%08d', ms) end
 
 local now
 -- Returns whether a record begins with a time that has passed.
-local function is_over(entry)
+local function is_over(record)
   now = now or time_text(own_time_ms())
-  return entry < now
+  return record < now
 end
 
 -- Returns the token of a record. If the lock is held, also returns the owner and the end (ms).
 -- `also_over` includes a lease that has ended.
-local function parts_of(entry, also_over)
-  if not entry then return nil end
-  local is_free = #entry == TOKEN_DIGITS
-  local token = tonumber(is_free and entry or string.sub(entry, TOKEN_AT, OWNER_AT - 2))
-  if not token then error('not an entry of the ledger: ' .. entry) end
-  if is_free or not also_over and is_over(entry) then return token end
-  return token, string.sub(entry, OWNER_AT), tonumber(string.sub(entry, 1, TIME_DIGITS))
+local function parts_of(record, also_over)
+  if not record then return nil end
+  local is_free = #record == TOKEN_DIGITS
+  local token = tonumber(is_free and record or string.sub(record, TOKEN_AT, OWNER_AT - 2))
+  if not token then error('not a lock record: ' .. record) end
+  if is_free or not also_over and is_over(record) then return token end
+  return token, string.sub(record, OWNER_AT), tonumber(string.sub(record, 1, TIME_DIGITS))
 end
 
-local function entry_of(line, also_over)
-  return parts_of(redis.call('HGET', NODE, line) or redis.call('HGET', BEFORE, line), also_over)
+local function record_of(queue, also_over)
+  return parts_of(redis.call('HGET', NODE, queue) or redis.call('HGET', BEFORE, queue), also_over)
 end
 
 -- The records of these resources; false if there is none.
-local function entries_of(lines)
-  local entries, before = redis.call('HMGET', NODE, unpack(lines)), nil
-  for i, entry in ipairs(entries) do
-    if not entry then
-      before = before or redis.call('HMGET', BEFORE, unpack(lines))
-      entries[i] = before[i]
+local function records_of(queues)
+  local records, before = redis.call('HMGET', NODE, unpack(queues)), nil
+  for i, record in ipairs(records) do
+    if not record then
+      before = before or redis.call('HMGET', BEFORE, unpack(queues))
+      records[i] = before[i]
     end
   end
-  return entries
+  return records
 end
 
 -- Writes a record. Without an owner the lock is free.
-local function write(line, token, owner, ends)
-  local text, waits = token_text(token), redis.call('EXISTS', line) == 1
+local function write(queue, token, owner, ends)
+  local text, waits = token_text(token), redis.call('EXISTS', queue) == 1
   if owner or waits then text = time_text(ends or 0) .. (waits and '+' or ' ') .. text .. ' ' .. (owner or '') end
-  redis.call('HSET', NODE, line, text)
+  redis.call('HSET', NODE, queue, text)
 end

@@ -2,7 +2,7 @@ import type { NodeKeys } from '../../packages/lock/src/redis/node-keys.ts';
 import type { RedisProcess } from './redis-process.ts';
 
 /** A node's record of a resource. */
-export interface Entry {
+export interface LockRecord {
   readonly token: number | undefined;
   /** The holder, until its lease ends. */
   readonly owner: string | undefined;
@@ -25,13 +25,13 @@ export function tokenText(token: number): string {
 }
 
 /** @param alsoOver true if an expired lease counts as well */
-export function entryOf(
+export function recordOf(
   model: RedisProcess,
   [node, before]: NodeKeys,
-  line: string,
+  queue: string,
   alsoOver = false,
-): Entry {
-  const text = model.field(node, line) ?? model.field(before, line);
+): LockRecord {
+  const text = model.field(node, queue) ?? model.field(before, queue);
   if (text === undefined) return { token: undefined, owner: undefined, endsMs: 0, isMarked: false };
   const [, ends, mark, token = text, owner] = HELD.exec(text) ?? [];
   const endsMs = Number(ends ?? 0);
@@ -46,30 +46,30 @@ export function entryOf(
 export function write(
   model: RedisProcess,
   [node]: NodeKeys,
-  line: string,
-  { token, owner, endsMs }: Omit<Entry, 'isMarked'>,
+  queue: string,
+  { token, owner, endsMs }: Omit<LockRecord, 'isMarked'>,
 ): void {
   const text = tokenText(token ?? 0);
-  const waits = model.line(line).length > 0;
+  const waits = model.queue(queue).length > 0;
   const ends = digits(Math.floor(endsMs), TIME_DIGITS);
   const held = `${ends}${waits ? '+' : ' '}${text} ${owner ?? ''}`;
-  model.setFields(node, { [line]: owner === undefined && !waits ? text : held });
+  model.setFields(node, { [queue]: owner === undefined && !waits ? text : held });
 }
 
 /** Frees the lock before its lease ends. */
-export function free(model: RedisProcess, keys: NodeKeys, line: string): void {
-  const { token, owner } = entryOf(model, keys, line, true);
-  if (owner !== undefined) write(model, keys, line, { token, owner: undefined, endsMs: 0 });
+export function free(model: RedisProcess, keys: NodeKeys, queue: string): void {
+  const { token, owner } = recordOf(model, keys, queue, true);
+  if (owner !== undefined) write(model, keys, queue, { token, owner: undefined, endsMs: 0 });
 }
 
-export function forget(model: RedisProcess, keys: NodeKeys, line: string): void {
-  for (const key of keys) model.deleteFields(key, [line]);
+export function forget(model: RedisProcess, keys: NodeKeys, queue: string): void {
+  for (const key of keys) model.deleteFields(key, [queue]);
 }
 
 /** Fields in which a node describes itself. */
 const OWN = [
   'history',
-  'gen',
+  'generation',
   'roster',
   'vote',
   'floor',
@@ -81,11 +81,11 @@ const OWN = [
   'max_ttl',
   'incarnation',
   'seen_history',
-  'out_since',
+  'recovery_since',
 ];
 
 /** True if this hash is older than `fenceTtlMs` and than the longest lease, `longestMs`. */
-export function mayTurn(
+export function mayRotate(
   model: RedisProcess,
   [node]: NodeKeys,
   fenceTtlMs: number,
@@ -93,15 +93,15 @@ export function mayTurn(
 ): boolean {
   const nowMs = Math.floor(model.nowMs);
   const opened = model.field(node, 'opened');
-  const turnedMs = Number(model.field(node, 'turned') ?? '0');
+  const rotatedMs = Number(model.field(node, 'rotated') ?? '0');
   if (opened === undefined) return false;
   const ageMs = nowMs - Number(opened);
-  if (model.has('ledger-turned-early')) return ageMs > 0;
-  return ageMs > Math.max(fenceTtlMs, longestMs) && Math.abs(nowMs - turnedMs) > longestMs;
+  if (model.has('lock-table-rotated-early')) return ageMs > 0;
+  return ageMs > Math.max(fenceTtlMs, longestMs) && Math.abs(nowMs - rotatedMs) > longestMs;
 }
 
 /** Begins a new hash if the present one is old enough, or if there is none. */
-export function turnOver(
+export function rotate(
   model: RedisProcess,
   keys: NodeKeys,
   fenceTtlMs: number,
@@ -110,16 +110,16 @@ export function turnOver(
   const [node, before] = keys;
   const nowMs = Math.floor(model.nowMs);
   const opened = model.field(node, 'opened');
-  const turnedMs = Number(model.field(node, 'turned') ?? '0');
-  const turns = mayTurn(model, keys, fenceTtlMs, longestMs);
-  if (opened !== undefined && Number(opened) <= nowMs && !turns) return;
-  if (turns) {
+  const rotatedMs = Number(model.field(node, 'rotated') ?? '0');
+  const rotates = mayRotate(model, keys, fenceTtlMs, longestMs);
+  if (opened !== undefined && Number(opened) <= nowMs && !rotates) return;
+  if (rotates) {
     model.rename(node, before);
     for (const name of OWN) {
       const value = model.field(before, name);
       if (value !== undefined) model.setFields(node, { [name]: value });
     }
   }
-  const turned = turns ? nowMs : turnedMs;
-  model.setFields(node, { opened: String(nowMs), turned: String(turned) });
+  const rotated = rotates ? nowMs : rotatedMs;
+  model.setFields(node, { opened: String(nowMs), rotated: String(rotated) });
 }

@@ -1,8 +1,8 @@
 import type { Redis } from 'ioredis';
 import { type NodeKeys, nodeKeys } from '../../../packages/lock/src/redis/node-keys.ts';
 
-/** A node's record of a resource, in the format of `ledger.lua`. */
-export interface Entry {
+/** A node's record of a resource, in the format of `lock-table.lua`. */
+export interface LockRecord {
   readonly token: bigint;
   /** Null if the lock is free. */
   readonly owner: string | null;
@@ -16,35 +16,35 @@ const HELD = /^(\d{15})[ +](\d{16}) (.*)$/s;
  */
 const changing = (change: string): string => `
   local NODE, BEFORE = unpack(KEYS)
-  local line, value, owner = unpack(ARGV)
-  local waits = redis.call('EXISTS', line) == 1
+  local queue, value, owner = unpack(ARGV)
+  local waits = redis.call('EXISTS', queue) == 1
   local function until_ms(ms) return string.format('%015.0f', ms) .. (waits and '+' or ' ') end
   local function after(ms)
     local time = redis.call('TIME')
     return until_ms(time[1] * 1000 + math.floor(time[2] / 1000) + ms)
   end
-  local entry = redis.call('HGET', NODE, line) or redis.call('HGET', BEFORE, line)
+  local record = redis.call('HGET', NODE, queue) or redis.call('HGET', BEFORE, queue)
     or string.format('%016.0f', redis.call('HGET', NODE, 'max') or 0)
-  local head = #entry > 16 and string.sub(entry, 1, 16) or ''
-  local token, tail = string.sub(entry, #head + 1, #head + 16), string.sub(entry, #head + 17)
+  local head = #record > 16 and string.sub(record, 1, 16) or ''
+  local token, tail = string.sub(record, #head + 1, #head + 16), string.sub(record, #head + 17)
   ${change}
-  redis.call('HSET', NODE, line, head .. token .. tail)`;
+  redis.call('HSET', NODE, queue, head .. token .. tail)`;
 
 /** The lock table of one node, read and changed without the scripts of the lock. */
-export class Ledger {
+export class LockTable {
   readonly #node: Redis;
   readonly #keys: NodeKeys;
   /** Prefix of the names of all wait queues. */
-  readonly #lines: string;
+  readonly #queues: string;
 
   constructor(node: Redis, keyPrefix: string) {
     this.#node = node;
     this.#keys = nodeKeys(keyPrefix);
-    this.#lines = `${keyPrefix}line:`;
+    this.#queues = `${keyPrefix}queue:`;
   }
 
   /** All resources that the node knows. */
-  async all(): Promise<ReadonlyMap<string, Entry>> {
+  async all(): Promise<ReadonlyMap<string, LockRecord>> {
     const [node, nodeBefore] = this.#keys;
     // Reads in this order because one hash may become the other meanwhile.
     const [latest, before, [seconds = 0, microseconds = 0]] = await Promise.all([
@@ -53,13 +53,13 @@ export class Ledger {
       this.#node.time(),
     ]);
     const nowMs = Number(seconds) * 1_000 + Math.floor(Number(microseconds) / 1_000);
-    const from = this.#lines;
+    const from = this.#queues;
     const known = { ...before, ...latest };
-    const lines = Object.entries(known).filter(([line]) => line.startsWith(from));
-    return new Map(lines.map(([line, text]) => [line.slice(from.length), entry(text, nowMs)]));
+    const queues = Object.entries(known).filter(([queue]) => queue.startsWith(from));
+    return new Map(queues.map(([queue, text]) => [queue.slice(from.length), record(text, nowMs)]));
   }
 
-  async of(resource: string): Promise<Entry | null> {
+  async of(resource: string): Promise<LockRecord | null> {
     return (await this.all()).get(resource) ?? null;
   }
 
@@ -103,17 +103,17 @@ export class Ledger {
 
   /** Removes the record as if the node had never known the resource. */
   async forget(resource: string): Promise<void> {
-    for (const key of this.#keys.toReversed()) await this.#node.hdel(key, this.#lines + resource);
+    for (const key of this.#keys.toReversed()) await this.#node.hdel(key, this.#queues + resource);
   }
 
   async #change(resource: string, change: string, ...values: string[]): Promise<void> {
     const keys = this.#keys;
-    const line = this.#lines + resource;
-    await this.#node.eval(changing(change), keys.length, ...keys, line, ...values);
+    const queue = this.#queues + resource;
+    await this.#node.eval(changing(change), keys.length, ...keys, queue, ...values);
   }
 }
 
-function entry(text: string, nowMs: number): Entry {
+function record(text: string, nowMs: number): LockRecord {
   const [, ends, token, owner] = HELD.exec(text) ?? [];
   if (owner === undefined) return { token: BigInt(text), owner: null, remainingMs: 0 };
   const remainingMs = Number(ends) - nowMs;

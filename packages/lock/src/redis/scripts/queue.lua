@@ -1,0 +1,137 @@
+-- The wait queues.
+-- Each resource has one: a sorted set of waiters by their enqueue times. Each waiter has its own
+-- key, which it renews when it asks again. A waiter whose key has expired has vanished, and is
+-- passed over.
+--
+-- A free lock belongs to the first waiter, and no other client gets it. A waiter for several
+-- resources gets none before it is first for all of them.
+--
+-- The waiter's key is a list:
+--
+-- - owner
+-- - channel
+-- - time (ms) until which it need not be enqueued again
+-- - the queue of each resource
+-- - NOTIFIED, after the waiter was notified
+--
+-- A script must be short. So all its calls share two budgets for work on other waiters:
+-- VANISHED_MAX and QUEUES_EXAMINED_MAX.
+
+-- Limit of the vanished waiters that one script removes. After that, the first waiter counts as
+-- present. The caller is refused then, but overtakes nobody. The next scripts remove the rest.
+local VANISHED_MAX = 500
+local vanished = 0
+
+-- Remaining time (ms) of each waiter that this script has met.
+local left_of = {}
+local GONE = -2
+
+-- Returns the first waiter and the remaining time (ms) of its position; nil if nobody waits.
+local function head_of(queue)
+  while true do
+    local waiter = redis.call('ZRANGE', queue, '0', '0')[1]
+    if not waiter then return nil end
+    local left = left_of[waiter] or redis.call('PTTL', waiter)
+    left_of[waiter] = left
+    if left ~= GONE or vanished == VANISHED_MAX then return waiter, math.max(1, left) end
+    redis.call('ZREM', queue, waiter)
+    vanished = vanished + 1
+  end
+end
+
+local NOTIFIED, QUEUES_AT = 'notified', 4
+
+-- Limit of the queues that one script examines for waiters of several resources. After that, such a
+-- waiter is not notified: its next ENQUEUE finds out. A waiter for one resource needs none of them.
+local QUEUES_EXAMINED_MAX = 1000
+local queues_examined = 0
+
+-- Notifies a waiter, which is first for the free lock `known`, that it is first for all its
+-- resources. It does so once, and only if all of them are free.
+local function notify(waiter, known)
+  local may_be_several = queues_examined < QUEUES_EXAMINED_MAX
+  local position = redis.call('LRANGE', waiter, '0', may_be_several and -1 or QUEUES_AT)
+  local count = #position - QUEUES_AT + 1
+  if count < 1 or position[#position] == NOTIFIED or (count > 1 and not may_be_several) then return end
+  if count > 1 or position[QUEUES_AT] ~= known then
+    queues_examined = queues_examined + count - 1
+    local queues = {unpack(position, QUEUES_AT)}
+    for _, record in ipairs(records_of(queues)) do
+      local _, holder = parts_of(record)
+      if holder then return end
+    end
+    for _, queue in ipairs(queues) do
+      if queue ~= known and head_of(queue) ~= waiter then return end
+    end
+  end
+  write_though_full()
+  redis.call('RPUSH', waiter, NOTIFIED)
+  -- Without PUBLISH permission, waiters fall back to polling.
+  redis.pcall('PUBLISH', position[2], position[1])
+end
+
+-- Notifies the first waiters of these queues of free locks, each once.
+local function notify_all(waiters, queues)
+  local done = {}
+  for i, waiter in ipairs(waiters) do
+    if not done[waiter] then notify(waiter, queues[i]) end
+    done[waiter] = true
+  end
+end
+
+-- Limit of the waiters that `followers` examines.
+local LOOKED_AT_MAX = 64
+-- Counts the waiters near the head of the queue whose keys begin with `process_id`, at most
+-- `followers_max`. None of them came more than `together_ms` after the first waiter of another
+-- process.
+local function followers(queue, process_id, followers_max, together_ms)
+  local count, first_other = 0, nil
+  local found = redis.call('ZRANGE', queue, '0', LOOKED_AT_MAX - 1, 'WITHSCORES')
+  for i = 1, #found, 2 do
+    local enqueued_ms = tonumber(found[i + 1])
+    if first_other and (count == followers_max or enqueued_ms > first_other + together_ms) then break end
+    if string.sub(found[i], 1, #process_id) ~= process_id then
+      first_other = first_other or enqueued_ms
+    elseif count < followers_max then
+      count = count + 1
+    end
+  end
+  return count
+end
+
+-- Grace periods for which a queue lasts at least after an ENQUEUE. In all but the last of them,
+-- ENQUEUE renews only the waiter's own key, because a waiter for many resources asks often.
+local QUEUE_GRACES = 5
+
+-- Enqueues a waiter. KEYS has the queues of the resources from `from` to `to`.
+local function join_queues(waiter, enqueued_ms, owner, channel, grace_ms, from, to)
+  local queues, queue_ms = {unpack(KEYS, from, to)}, QUEUE_GRACES * grace_ms
+  for i, record in ipairs(records_of(queues)) do
+    local queue = queues[i]
+    redis.call('ZADD', queue, enqueued_ms, waiter)
+    if redis.call('PTTL', queue) < queue_ms then redis.call('PEXPIRE', queue, digits(queue_ms)) end
+    if record and string.byte(record, WAITING_AT) ~= WAITS then write(queue, parts_of(record, true)) end
+  end
+  redis.call('DEL', waiter)
+  redis.call('RPUSH', waiter, owner, channel, digits(own_time_ms() + queue_ms - grace_ms), unpack(queues))
+  redis.call('PEXPIRE', waiter, grace_ms)
+  left_of[waiter] = nil
+end
+
+-- Renews the position of a waiter, which may then be notified again. Returns false if the waiter
+-- must be enqueued again instead.
+local function renew(waiter, grace_ms)
+  local until_ms = redis.call('LRANGE', waiter, 2, 2)[1]
+  if not until_ms or tonumber(until_ms) < own_time_ms() then return false end
+  if redis.call('LRANGE', waiter, -1, -1)[1] == NOTIFIED then redis.call('RPOP', waiter) end
+  redis.call('PEXPIRE', waiter, grace_ms)
+  left_of[waiter] = nil
+  return true
+end
+
+-- Removes these waiters from the queues in KEYS from `from` to `to`.
+local function leave_queues(waiters, from, to)
+  for i = from, to do redis.call('ZREM', KEYS[i], unpack(waiters)) end
+  redis.call('DEL', unpack(waiters))
+  for _, waiter in ipairs(waiters) do left_of[waiter] = nil end
+end
