@@ -40,11 +40,13 @@ test('read-modify-write: of buyers at the same time, and one that is paused, non
   await Promise.all(['ann', 'bob', 'cat'].map(buy));
   const stopAt = 'await stock.put(';
   await using late = await startPaused(shop, { args: ['chair', 'dan'], env, stopAt });
-  expect(await buy('eve')).toEqual(['eve pays for chair 3', 'eve has chair 3']);
+  // Eve has read, too. She has not written, but claimed.
+  await using next = await startPaused(shop, { args: ['chair', 'eve'], env, stopAt });
   expect(await wake(late)).toEqual([
     'dan pays for chair 3',
     'dan is refused: a later holder has claimed the stock',
   ]);
+  expect(await wake(next)).toEqual(['eve pays for chair 3', 'eve has chair 3']);
   const sold = (await stored('stock/chair')) as string[];
   expect(sold.toSorted()).toEqual(['ann', 'bob', 'cat', 'eve']);
 });
