@@ -22,6 +22,6 @@ EXPOSE 8080
 USER 1000:1000
 # Checks liveness only: a restart repairs no dependency. /readyz is for the load balancer.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=20s \
-  CMD ["node", "-e", "fetch('http://127.0.0.1:' + process.env.FENCED_GATEWAY_LISTEN_PORT + '/livez').then((answer) => process.exit(answer.ok ? 0 : 1), () => process.exit(1))"]
+  CMD ["node", "-e", "const port = process.env.FENCED_GATEWAY_OPERATIONS_PORT || process.env.FENCED_GATEWAY_LISTEN_PORT; fetch('http://127.0.0.1:' + port + '/livez').then((answer) => process.exit(answer.ok ? 0 : 1), () => process.exit(1))"]
 ENTRYPOINT ["node", "/app/bin/fenced.js"]
 CMD ["gateway", "--config", "/etc/fenced/gateway.yaml"]
