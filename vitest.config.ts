@@ -8,6 +8,7 @@ const UNIT = [
   'packages/!(testbed)/src/**/*.test.ts',
   'test/repository/*.test.ts',
   'test/simulation/{simulation,mutant-list}.test.ts',
+  'test/torture/judge.test.ts',
 ];
 
 /** Tests that mostly wait for processes and time limits. Two files run at once. */

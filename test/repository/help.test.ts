@@ -30,6 +30,7 @@ test('every script with a program of the repository is tested', () => {
     'prose',
     'simulate',
     'mutants',
+    'torture',
     'spec',
     'bench',
     'install:minio',

@@ -1,0 +1,161 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Direction, TcpProxy } from '@fenced/testbed';
+import { Random } from '../simulation/random.ts';
+import type { Operation } from './history.ts';
+import { TTL_MS } from './locks.ts';
+import type { World } from './world.ts';
+
+/** A fault that was made. */
+export interface Fault {
+  readonly kind: string;
+  /** A client, a node, or a door. */
+  readonly target: string;
+  readonly fromNs: number;
+  readonly toNs: number;
+  /** Bytes that a proxy discarded or held. */
+  readonly bytes?: number;
+}
+
+/** Makes a fault and removes it. */
+type Make = (world: World, random: Random) => Promise<Pick<Fault, 'target' | 'bytes'>>;
+
+/** Time limit for traffic to come that a fault can hit. */
+const TRAFFIC_LIMIT_MS = 2_000;
+
+/** The kinds of faults, in lanes that run at the same time. One lane makes one fault at a time. */
+const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
+  clients: {
+    async 'client-stop'(world, random) {
+      const { name, worker } = random.pick(world.clients);
+      await worker.pause();
+      await sleep(TTL_MS * random.between(0.5, 3));
+      await worker.wake();
+      return { target: name };
+    },
+    async 'client-kill'(world, random) {
+      const client = random.pick(world.clients);
+      await world.replace(client);
+      return { target: client.name };
+    },
+  },
+  nodes: {
+    async 'node-stop'(world, random) {
+      const node = random.pick(world.nodes);
+      await node.pause();
+      await sleep(TTL_MS * random.between(0.5, 3));
+      await node.wake();
+      return { target: node.name };
+    },
+    async 'node-kill'(world, random) {
+      const node = random.pick(world.nodes);
+      await node.kill();
+      await node.start('kept');
+      return { target: node.name };
+    },
+    async 'node-wipe'(world, random) {
+      const node = random.pick(world.nodes);
+      await node.kill();
+      await node.start('none');
+      // Invariant: fewer than half of the nodes have lost their memory.
+      await world.untilVoting();
+      return { target: node.name };
+    },
+  },
+  network: {
+    partition: (world, random) => dropped(world, random, ['toServer', 'toClient']),
+    'one-way-requests': (world, random) => dropped(world, random, ['toServer']),
+    'one-way-replies': (world, random) => dropped(world, random, ['toClient']),
+    async 'reply-lost'(world, random) {
+      const { door, target } = storeDoor(world, random);
+      const before = door.swallowedBytes('toClient');
+      door.swallow('toClient');
+      await door.untilSwallowed('toClient', { bytesMin: before + 1, ...limit() }).catch(ignore);
+      door.heal();
+      return { target, bytes: door.swallowedBytes('toClient') - before };
+    },
+    async 'request-late'(world, random) {
+      const { door, target } = storeDoor(world, random);
+      door.hold('toServer');
+      await door.untilHeld('toServer', limit()).catch(ignore);
+      await sleep(TTL_MS * random.between(0.5, 3));
+      const bytes = door.heldBytes('toServer');
+      door.release('toServer');
+      return { target, bytes };
+    },
+  },
+};
+
+export const FAULT_KINDS: readonly string[] = Object.values(LANES).flatMap(Object.keys);
+
+/**
+ * Makes faults of these kinds until the signal aborts. Returns them in the order in which they
+ * ended.
+ */
+export async function makeFaults(
+  world: World,
+  { seed, kinds, signal }: { seed: number; kinds: readonly string[]; signal: AbortSignal },
+): Promise<readonly Fault[]> {
+  const faults: Fault[] = [];
+  const run = async ([lane, makes]: readonly [string, Readonly<Record<string, Make>>]) => {
+    const random = new Random(seed, `faults of ${lane}`);
+    const chosen = Object.entries(makes).filter(([kind]) => kinds.includes(kind));
+    while (chosen.length > 0 && !signal.aborted) {
+      const [kind, make] = random.pick(chosen);
+      const fromNs = world.recorder.nowNs();
+      const made = await make(world, random);
+      faults.push({ kind, fromNs, toNs: world.recorder.nowNs(), ...made });
+      await sleep(TTL_MS * random.between(1, 6), undefined, { signal }).catch(ignore);
+    }
+  };
+  await Promise.all(Object.entries(LANES).map(run));
+  return faults;
+}
+
+/**
+ * True if the fault disturbed an operation. A client was in the middle of one. A node was away
+ * while some client used locks. A proxy discarded or held bytes.
+ */
+export function tookEffect(fault: Fault, history: readonly Operation[]): boolean {
+  const { kind, target, fromNs, toNs, bytes } = fault;
+  if (bytes !== undefined) return bytes > 0;
+  return history.some(({ process, object, callNs, returnNs }) => {
+    const isConcerned = kind.startsWith('client') ? process === target : object.startsWith('lock/');
+    return isConcerned && callNs <= toNs && (returnNs ?? toNs) >= fromNs;
+  });
+}
+
+/** Discards traffic between a group of clients and one or two of the nodes. */
+async function dropped(
+  world: World,
+  random: Random,
+  directions: readonly Direction[],
+): Promise<Pick<Fault, 'target' | 'bytes'>> {
+  const group = random.below(world.doors.length);
+  const all = world.doors[group]?.nodes ?? [];
+  const from = random.below(all.length);
+  const chosen = [...all, ...all].slice(from, from + 1 + random.below(2));
+  const bytes = (): number =>
+    chosen.reduce(
+      (sum, door) => sum + directions.reduce((n, to) => n + door.swallowedBytes(to), 0),
+      0,
+    );
+  const before = bytes();
+  for (const door of chosen) for (const direction of directions) door.swallow(direction);
+  await sleep(TTL_MS * random.between(1, 4));
+  for (const door of chosen) door.heal();
+  return { target: `group ${group}, ${chosen.length} nodes`, bytes: bytes() - before };
+}
+
+function storeDoor(world: World, random: Random): { door: TcpProxy; target: string } {
+  const group = random.below(world.doors.length);
+  const store = random.pick(['s3', 'postgres'] as const);
+  const door = world.doors[group]?.[store];
+  if (!door) throw new Error(`there is no group ${group}`);
+  return { door, target: `group ${group}, ${store}` };
+}
+
+function limit(): { signal: AbortSignal } {
+  return { signal: AbortSignal.timeout(TRAFFIC_LIMIT_MS) };
+}
+
+function ignore(): void {}

@@ -1,0 +1,168 @@
+import { createHash } from 'node:crypto';
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { readCommandLine, UsageError } from '@fenced/testbed/command-line';
+import { Random } from '../simulation/random.ts';
+import { toEdn } from './edn.ts';
+import { FAULT_KINDS } from './faults.ts';
+import { fromJsonLines, type Operation, toJsonLines } from './history.ts';
+import { judge } from './judge.ts';
+import { PLANTS, plant } from './plant.ts';
+import { PorcupineMissingError, porcupine } from './porcupine.ts';
+import { torture } from './run.ts';
+import { verdictOf } from './verdict.ts';
+
+const WORKLOADS = ['mixed', 'update', 'claim', 'queue'];
+const SUBJECTS = ['fenced', 'naive', 'redlock5'];
+const USAGE = `npm run torture -- [--seed N] [--seconds S] [--workload NAME] [--faults KINDS] [--subject NAME] [--out FOLDER]
+npm run torture -- --judge FILE [--plant N] [--seed N]
+
+Clients take locks and write on real servers while faults are made. Two judges decide from the history
+whether a token was not above an earlier one, or a store was not linearizable: ours, and porcupine,
+which needs Go.
+
+  --seed N          decides what is drawn, not how the processes interleave (the time of day)
+  --seconds S       duration (60)
+  --workload NAME   ${WORKLOADS.join(', ')} (mixed)
+  --faults KINDS    with commas between (all): ${FAULT_KINDS.join(', ')}
+  --subject NAME    ${SUBJECTS.join(', ')} (fenced); the others are negative controls
+  --out FOLDER      for the history as JSON lines and EDN, the faults, and the verdict
+  --judge FILE      judges a recorded history instead
+  --plant N         plants N violations of each kind, one at a time; both judges must find each
+
+Exit code: 0 no violation, and the judges agree; 1 otherwise; 2 the run exercised too little, or
+porcupine could not run.`;
+
+const options = readCommandLine(USAGE, () => {
+  const { values } = parseArgs({
+    options: {
+      seed: { type: 'string', default: String(Date.now()) },
+      seconds: { type: 'string', default: '60' },
+      workload: { type: 'string', default: 'mixed' },
+      subject: { type: 'string', default: 'fenced' },
+      faults: { type: 'string', default: FAULT_KINDS.join(',') },
+      out: { type: 'string' },
+      judge: { type: 'string' },
+      plant: { type: 'string', default: '0' },
+    },
+  });
+  const seed = wholeNumber('seed', values.seed);
+  return {
+    ...{ seed, judge: values.judge, plant: wholeNumber('plant', values.plant) },
+    seconds: wholeNumber('seconds', values.seconds),
+    workload: oneOf('workload', values.workload, WORKLOADS),
+    subject: oneOf('subject', values.subject, SUBJECTS),
+    faults: values.faults.split(',').map((kind) => oneOf('faults', kind, FAULT_KINDS)),
+    out: values.out ?? join(tmpdir(), `fenced-torture-${seed}`),
+  };
+});
+
+await mkdir(options.out, { recursive: true });
+if (options.judge === undefined) await runAndJudge();
+else await judgeFile(options.judge);
+
+async function runAndJudge(): Promise<void> {
+  const { seed, seconds, workload, subject, out } = options;
+  say(`seed ${seed}, ${seconds} s, workload ${workload}, subject ${subject}`);
+  const run = await torture(options);
+  const { violations, ...verdict } = verdictOf(run);
+  const text = toJsonLines(run.history);
+  const sha256 = createHash('sha256').update(text).digest('hex');
+  const file = join(out, 'history.jsonl');
+  await writeFile(file, text);
+  await writeFile(join(out, 'history.edn'), toEdn(run.history));
+  await writeFile(
+    join(out, 'faults.jsonl'),
+    run.faults.map((fault) => `${JSON.stringify(fault)}\n`).join(''),
+  );
+  const second = await agreement(
+    file,
+    violations.map(({ object }) => object),
+  );
+  const summary = {
+    seed,
+    seconds,
+    workload,
+    subject,
+    sha256,
+    ...verdict,
+    porcupine: second,
+    violations,
+  };
+  await writeFile(join(out, 'verdict.json'), `${JSON.stringify(summary, null, 2)}\n`);
+  say(
+    JSON.stringify(
+      { ...summary, violations: violations.map(({ object, reason }) => `${object}: ${reason}`) },
+      null,
+      2,
+    ),
+  );
+  say(`in ${out}`);
+  if (verdict.verdict === 'unknown') process.exitCode ??= 2;
+  if (verdict.verdict === 'violated') process.exitCode = 1;
+}
+
+async function judgeFile(file: string): Promise<void> {
+  const history = fromJsonLines(await readFile(file, 'utf8'));
+  const violations = judge(history);
+  for (const { object, reason } of violations) say(`${object}: ${reason}`);
+  const second = await agreement(
+    file,
+    violations.map(({ object }) => object),
+  );
+  say(`ours: ${violations.length === 0 ? 'ok' : 'violated'}, porcupine: ${second}`);
+  if (violations.length > 0) process.exitCode = 1;
+  else if (options.plant > 0) await judgePlanted(history);
+}
+
+/** Plants violations, and compares what the judges find. */
+async function judgePlanted(history: readonly Operation[]): Promise<void> {
+  const random = new Random(options.seed, 'plants');
+  for (const kind of Object.keys(PLANTS)) {
+    const planted = Array.from({ length: options.plant }, () => plant(history, kind, random) ?? []);
+    const files = planted.map((_, at) => join(options.out, `planted-${at}.jsonl`));
+    await Promise.all(files.map((file, at) => writeFile(file, toJsonLines(planted[at] ?? []))));
+    const foundByUs = planted.filter((one) => judge(one).length === 1).length;
+    const verdicts = await porcupine(files);
+    const foundByIt = verdicts.filter(({ violated }) => violated.length === 1).length;
+    say(`${kind}: planted ${planted.length}, found by us ${foundByUs}, by porcupine ${foundByIt}`);
+    if (foundByUs < planted.length || foundByIt < planted.length) process.exitCode = 1;
+    await Promise.all(files.map((file) => rm(file)));
+  }
+}
+
+/** Asks porcupine. Its verdict must name the same objects. */
+async function agreement(file: string, violated: readonly string[]): Promise<string> {
+  try {
+    const [found] = await porcupine([file]);
+    if (!found || found.undecided.length > 0) {
+      process.exitCode = 2;
+      return `undecided: ${found?.undecided}`;
+    }
+    const isSame = JSON.stringify(found.violated) === JSON.stringify(violated.toSorted());
+    if (!isSame) process.exitCode = 1;
+    const verdict = found.violated.length === 0 ? 'ok' : `violated: ${found.violated}`;
+    return isSame ? verdict : `${verdict}; THE JUDGES DISAGREE`;
+  } catch (error) {
+    if (!(error instanceof PorcupineMissingError)) throw error;
+    process.exitCode = 2;
+    return `not run: ${error.message}`;
+  }
+}
+
+function wholeNumber(name: string, text: string): number {
+  const value = Number(text);
+  if (Number.isSafeInteger(value) && value >= 0) return value;
+  throw new UsageError(`--${name} must be a whole number: ${text}`);
+}
+
+function oneOf(name: string, value: string, known: readonly string[]): string {
+  if (known.includes(value)) return value;
+  throw new UsageError(`--${name} must be one of ${known.join(', ')}: ${value}`);
+}
+
+function say(line: string): void {
+  process.stdout.write(`${line}\n`);
+}

@@ -1,0 +1,83 @@
+import type { Random } from '../simulation/random.ts';
+import type { Operation } from './history.ts';
+
+type Change = Partial<Operation>;
+/** Returns an operation and a change of it that is a violation, whatever else happened; or null. */
+type Plant = (history: readonly Operation[], random: Random) => readonly [Operation, Change] | null;
+
+/** Violations that can be planted at a random place of a correct history. */
+export const PLANTS: Readonly<Record<string, Plant>> = {
+  'token not above'(history, random) {
+    const [earlier, later] = pairOf(history, random, isGrant, isGrant) ?? [];
+    if (!earlier || !later) return null;
+    const token = BigInt(earlier.token ?? 0) - BigInt(random.below(2));
+    return [later, { token: String(token) }];
+  },
+  'stale write accepted'(history, random) {
+    const [earlier, later] = pairOf(history, random, isApplied, isWrite) ?? [];
+    if (!earlier || !later) return null;
+    return [later, { token: String(BigInt(earlier.token ?? 0) - 1n) }];
+  },
+  'fresh write refused'(history, random) {
+    const write =
+      history.filter(isApplied).length > 0 ? random.pick(history.filter(isApplied)) : null;
+    if (!write) return null;
+    const highest = BigInt(write.token ?? 0) - BigInt(random.below(2));
+    return [write, { outcome: 'refused', highest: String(highest) }];
+  },
+  'lost update'(history, random) {
+    const updates = history.filter(({ kind, outcome }) => kind === 'update' && outcome === 'ok');
+    const byValue = new Map(updates.map((update) => [update.value, update]));
+    const followers = updates.filter(({ from }) => byValue.has(from));
+    if (followers.length === 0) return null;
+    const second = random.pick(followers);
+    return [second, { from: byValue.get(second.from)?.from ?? null }];
+  },
+  'read of an old value'(history, random) {
+    const isUpdate = ({ kind, outcome }: Operation) => kind === 'update' && outcome === 'ok';
+    const isRead = ({ kind, outcome }: Operation) =>
+      ['read', 'claim'].includes(kind) && outcome === 'ok';
+    const [update, read] = pairOf(history, random, isUpdate, isRead) ?? [];
+    return update && read ? [read, { value: update.from ?? null }] : null;
+  },
+};
+
+/** Returns a history with one violation of that kind; null if it has no place for it. */
+export function plant(
+  history: readonly Operation[],
+  kind: string,
+  random: Random,
+): readonly Operation[] | null {
+  const [changed, change] = PLANTS[kind]?.(history, random) ?? [];
+  if (!changed) return null;
+  return history.map((operation) =>
+    operation === changed ? { ...operation, ...change } : operation,
+  );
+}
+
+const isGrant = ({ kind, outcome }: Operation): boolean => kind === 'acquire' && outcome === 'ok';
+const isWrite = ({ kind, outcome }: Operation): boolean =>
+  ['update', 'put'].includes(kind) && outcome === 'ok';
+const isApplied = ({ kind, outcome }: Operation): boolean =>
+  ['update', 'put', 'claim'].includes(kind) && outcome === 'ok';
+
+/** Returns two operations on one object of which the first returned before the second began. */
+function pairOf(
+  history: readonly Operation[],
+  random: Random,
+  isFirst: (operation: Operation) => boolean,
+  isSecond: (operation: Operation) => boolean,
+): readonly [Operation, Operation] | null {
+  const seconds = history.filter(isSecond);
+  for (let tries = 0; tries < 20 && seconds.length > 0; tries += 1) {
+    const second = random.pick(seconds);
+    const firsts = history.filter(
+      (first) =>
+        isFirst(first) &&
+        first.object === second.object &&
+        (first.returnNs ?? Number.POSITIVE_INFINITY) < second.callNs,
+    );
+    if (firsts.length > 0) return [random.pick(firsts), second];
+  }
+  return null;
+}

@@ -1,0 +1,39 @@
+import { execFile } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { GO } from '@fenced/testbed';
+
+/** The verdict of porcupine about one file. */
+export interface Porcupine {
+  readonly file: string;
+  /** Objects that are not linearizable. */
+  readonly violated: readonly string[];
+  /** Objects that took too long. */
+  readonly undecided: readonly string[];
+  readonly ms: number;
+}
+
+/** The second judge cannot run here. The message says what is missing. */
+export class PorcupineMissingError extends Error {}
+
+/**
+ * Lets porcupine judge histories. Go compiles it; the first time, it downloads porcupine from the
+ * Go module proxy.
+ *
+ * @throws {PorcupineMissingError}
+ */
+export async function porcupine(files: readonly string[]): Promise<readonly Porcupine[]> {
+  const go = GO.find();
+  if (go === undefined)
+    throw new PorcupineMissingError('porcupine needs Go 1.21 or newer: put `go` into PATH');
+  const cwd = fileURLToPath(new URL('./porcupine', import.meta.url));
+  const run = promisify(execFile);
+  await run(go, ['mod', 'download'], { cwd }).catch((error: { stderr?: string }) => {
+    throw new PorcupineMissingError(`Go could not download porcupine: ${error.stderr ?? error}`);
+  });
+  const { stdout } = await run(go, ['run', '.', ...files], { cwd, maxBuffer: 2 ** 26 });
+  return stdout
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line) as Porcupine);
+}

@@ -1,0 +1,170 @@
+// Judges histories of `npm run torture` with porcupine, a checker of linearizability.
+// The arguments are files of JSON lines. The output is a JSON line for each of them.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"sort"
+	"strconv"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// A history that takes longer is "unknown".
+const limit = 5 * time.Minute
+
+type operation struct {
+	Process  string  `json:"process"`
+	Kind     string  `json:"kind"`
+	Object   string  `json:"object"`
+	CallNs   int64   `json:"callNs"`
+	ReturnNs *int64  `json:"returnNs"`
+	Outcome  string  `json:"outcome"`
+	Token    string  `json:"token"`
+	Value    *string `json:"value"`
+	From     *string `json:"from"`
+	Highest  string  `json:"highest"`
+}
+
+// The state of one object: a dispenser of tokens has only `highest`.
+type state struct {
+	highest int64
+	value   string
+}
+
+// A missing value differs from every text.
+func text(value *string) string {
+	if value == nil {
+		return "none"
+	}
+	return "=" + *value
+}
+
+func number(digits string) int64 {
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+func step(s interface{}, input interface{}, _ interface{}) []interface{} {
+	before, op := s.(state), input.(operation)
+	if op.Kind == "read" {
+		if text(op.Value) == before.value && (op.Highest == "" || number(op.Highest) == before.highest) {
+			return []interface{}{before}
+		}
+		return nil
+	}
+	token := number(op.Token)
+	if op.Kind == "acquire" {
+		if token > before.highest {
+			return []interface{}{state{token, before.value}}
+		}
+		return nil
+	}
+	if op.Outcome == "refused" {
+		if token < before.highest && number(op.Highest) == before.highest {
+			return []interface{}{before}
+		}
+		return nil
+	}
+	after := state{token, before.value}
+	fits := token >= before.highest
+	switch op.Kind {
+	case "claim":
+		fits = fits && (op.Outcome == "unknown" || text(op.Value) == before.value)
+	case "update":
+		fits = fits && text(op.From) == before.value
+		after.value = text(op.Value)
+	case "put":
+		after.value = text(op.Value)
+	}
+	switch {
+	case op.Outcome == "unknown" && fits:
+		return []interface{}{before, after}
+	case op.Outcome == "unknown":
+		return []interface{}{before}
+	case fits:
+		return []interface{}{after}
+	}
+	return nil
+}
+
+var model = porcupine.NondeterministicModel{
+	Init:  func() []interface{} { return []interface{}{state{0, "none"}} },
+	Step:  step,
+	Equal: func(a, b interface{}) bool { return a == b },
+}
+
+// Reads the operations of each object, without those that constrain nothing.
+func read(path string) (map[string][]porcupine.Operation, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	clients := map[string]int{}
+	byObject := map[string][]porcupine.Operation{}
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var op operation
+		if err := json.Unmarshal(lines.Bytes(), &op); err != nil {
+			return nil, err
+		}
+		isUnseen := op.Outcome == "unknown" && (op.Kind == "read" || op.Kind == "acquire")
+		isRefused := op.Outcome == "refused" && op.Kind == "acquire"
+		if op.Outcome == "failed" || isUnseen || isRefused || op.Kind == "extend" || op.Kind == "release" {
+			continue
+		}
+		if _, known := clients[op.Process]; !known {
+			clients[op.Process] = len(clients)
+		}
+		end := int64(math.MaxInt64)
+		if op.Outcome != "unknown" {
+			end = *op.ReturnNs
+		}
+		byObject[op.Object] = append(byObject[op.Object], porcupine.Operation{
+			ClientId: clients[op.Process], Input: op, Call: op.CallNs, Return: end,
+		})
+	}
+	return byObject, lines.Err()
+}
+
+func judge(path string) (map[string]interface{}, error) {
+	byObject, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	violated, undecided, began := []string{}, []string{}, time.Now()
+	for object, operations := range byObject {
+		switch porcupine.CheckOperationsTimeout(model.ToModel(), operations, limit) {
+		case porcupine.Illegal:
+			violated = append(violated, object)
+		case porcupine.Unknown:
+			undecided = append(undecided, object)
+		}
+	}
+	sort.Strings(violated)
+	return map[string]interface{}{
+		"file": path, "violated": violated, "undecided": undecided, "ms": time.Since(began).Milliseconds(),
+	}, nil
+}
+
+func main() {
+	for _, path := range os.Args[1:] {
+		verdict, err := judge(path)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, path, err)
+			os.Exit(1)
+		}
+		line, _ := json.Marshal(verdict)
+		fmt.Println(string(line))
+	}
+}

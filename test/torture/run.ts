@@ -1,0 +1,35 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { FAULT_KINDS, type Fault, makeFaults } from './faults.ts';
+import type { Operation } from './history.ts';
+import { World, type WorldOptions } from './world.ts';
+
+export interface TortureOptions extends Partial<WorldOptions> {
+  readonly seed: number;
+  readonly seconds: number;
+  /** @default all */
+  readonly faults?: readonly string[];
+}
+
+export interface Run {
+  readonly history: readonly Operation[];
+  readonly faults: readonly Fault[];
+}
+
+/** Lets clients work on real servers while faults are made. The seed decides what is drawn. */
+export async function torture(options: TortureOptions): Promise<Run> {
+  const {
+    seed,
+    seconds,
+    workload = 'mixed',
+    subject = 'fenced',
+    faults: kinds = FAULT_KINDS,
+  } = options;
+  await using world = await World.start({ seed, workload, subject });
+  const ending = new AbortController();
+  const made = makeFaults(world, { seed, kinds, signal: ending.signal });
+  await Promise.race([sleep(seconds * 1_000), made.then(() => sleep(seconds * 1_000))]);
+  ending.abort();
+  const faults = await made;
+  await world.finish();
+  return { history: world.recorder.operations(), faults };
+}

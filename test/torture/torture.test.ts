@@ -1,0 +1,62 @@
+import { beforeAll, describe, expect, test } from 'vitest';
+import { Random } from '../simulation/random.ts';
+import { toEdn } from './edn.ts';
+import { fromJsonLines, toJsonLines } from './history.ts';
+import { judge } from './judge.ts';
+import { PLANTS, plant } from './plant.ts';
+import { type Run, torture } from './run.ts';
+import { verdictOf } from './verdict.ts';
+
+const SECONDS = 10;
+const CONTROL_SECONDS = 6;
+/** Its faults begin with a wipe of the node that counts for the foreign lock. */
+const FIXED_SEED = 30;
+const PLANTED = 20;
+const randomSeed = Number(process.env.FENCED_SEED ?? Date.now());
+
+describe.each([
+  ['a fixed seed', FIXED_SEED],
+  ['a random seed', randomSeed],
+])('%s: %i', (_, seed) => {
+  let run: Run;
+  beforeAll(async () => {
+    run = await torture({ seed, seconds: SECONDS });
+  });
+
+  test('tokens grow and stores are linearizable while clients and servers fail', () => {
+    const verdict = verdictOf(run);
+    expect(verdict).toMatchObject({ verdict: 'ok', violations: [], missing: [] });
+  });
+
+  test('without faults, the same history shows nothing', () => {
+    const { verdict, missing } = verdictOf({ ...run, faults: [] });
+    expect({ verdict, missing }).toEqual({ verdict: 'unknown', missing: ['no fault took effect'] });
+  });
+
+  test('the history survives its file', () => {
+    expect(fromJsonLines(toJsonLines(run.history))).toEqual(run.history);
+    expect(toEdn(run.history).split('\n')).toHaveLength(2 * run.history.length + 1);
+  });
+
+  test.each(Object.keys(PLANTS))('the judge finds a planted violation: %s', (kind) => {
+    const random = new Random(seed, kind);
+    for (let at = 0; at < PLANTED; at += 1) {
+      const planted = plant(run.history, kind, random);
+      expect(planted && judge(planted)).toHaveLength(1);
+    }
+  });
+});
+
+test('clients whose writes nobody checks are convicted', async () => {
+  const run = await torture({ seed: FIXED_SEED, seconds: CONTROL_SECONDS, subject: 'naive' });
+  expect(verdictOf(run)).toMatchObject({ verdict: 'violated' });
+});
+
+test('a foreign lock with a counter on one node is convicted after a wipe', async () => {
+  const options = { seed: FIXED_SEED, seconds: CONTROL_SECONDS, faults: ['node-wipe'] };
+  const run = await torture({ ...options, subject: 'redlock5' });
+  expect(run.faults).toContainEqual(expect.objectContaining({ target: 'a' }));
+  expect(verdictOf(run).violations).toContainEqual(
+    expect.objectContaining({ object: expect.stringMatching('^lock/') }),
+  );
+});
