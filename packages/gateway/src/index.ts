@@ -13,6 +13,7 @@ import { Problem } from './problem.js';
 import { Readiness } from './readiness.js';
 import { Room, type Rooms, type RoomUse } from './room.js';
 import { leaseRoutes } from './routes/leases.js';
+import { mcpRoute } from './routes/mcp.js';
 import { objectRoutes } from './routes/objects.js';
 import { documentRoutes, operationRoutes } from './routes/operations.js';
 import { ratchetRoutes } from './routes/ratchets.js';
@@ -121,7 +122,8 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
     ...(operations === 'only' ? [] : service),
     ...(operations === 'elsewhere' ? [] : operationRoutes(readiness, metrics, runtime)),
   ];
-  return appOf(routes, new Gate(options, parts), options.trustedProxies ?? []);
+  const served = operations === 'only' ? routes : [...routes, mcpRoute(parts)];
+  return appOf(served, new Gate(options, parts), options.trustedProxies ?? []);
 }
 
 /** Tokens as they are: a caller with the right to write may present any number. */

@@ -1,0 +1,255 @@
+import { encodedPath, segmentsOf } from '@fenced/client/protocol/path';
+import { codeIn, type ProblemCode } from '@fenced/client/protocol/problem-codes';
+import { createMcpHandler, McpServer } from '@modelcontextprotocol/server';
+import * as z from 'zod';
+import { jsonOf } from '../bodies.js';
+import type { Exchange, Route } from '../exchange.js';
+import type { Parts } from '../parts.js';
+import { Problem } from '../problem.js';
+import { problemOf } from '../problem-of.js';
+
+const RESOURCE = z.string().describe('The locked resource, such as invoice/42.');
+const LEASE_ID = z.string().describe('leaseId of the latest answer for the lease.');
+const TTL_MS = z.number().describe('Milliseconds for which the lease lasts.');
+const KEY = z.string().describe('The key of the object.');
+const COLLECTION = z.string().describe('The collection of the record.');
+const ID = z.string().describe('The id of the record.');
+const TOKEN = z.string().describe('The token of your lease, whole, as acquire_lease returned it.');
+const GUARD = RESOURCE.optional().describe(
+  'The resource of the lease, if it is not the key, or collection/id.',
+);
+const CLAIM = TOKEN.optional().describe(
+  'If you will write what you compute from this value: the token of your lease. Earlier holders are refused from then on.',
+);
+
+/** One call of the gateway's HTTP interface. */
+interface Call {
+  readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+  /** Behind `/v1/`, not encoded. */
+  readonly path: string;
+  readonly token?: string | undefined;
+  /** The resource of the token's lease. */
+  readonly guard?: string | undefined;
+  readonly json?: unknown;
+  readonly text?: string;
+}
+
+interface Tool<Input extends z.ZodObject = z.ZodObject> {
+  readonly description: string;
+  readonly input: Input;
+  call(input: z.infer<Input>): Call;
+}
+
+function tool<Input extends z.ZodObject>(
+  description: string,
+  input: Input,
+  call: Tool<Input>['call'],
+): Tool {
+  return { description, input, call } as Tool;
+}
+
+const LEASE_TOOLS = {
+  acquire_lease: tool(
+    'Takes the lock on a resource for ttlMs milliseconds. Returns its token, which every write needs, and its leaseId.',
+    z.object({
+      resource: RESOURCE,
+      ttlMs: TTL_MS,
+      waitMs: z.number().optional().describe('Milliseconds to wait if another caller holds it.'),
+    }),
+    ({ resource, ...json }) => ({ method: 'POST', path: `leases/${resource}`, json }),
+  ),
+  extend_lease: tool(
+    'Lets a lease last at least ttlMs from now on, with the same token. Call it before remainingMs are over.',
+    z.object({ resource: RESOURCE, leaseId: LEASE_ID, ttlMs: TTL_MS }),
+    ({ resource, leaseId, ttlMs }) => ({
+      ...{ method: 'PATCH', path: `leases/${resource}/${leaseId}`, json: { ttlMs } },
+    }),
+  ),
+  release_lease: tool(
+    'Releases a lease when the work is done, so that others need not wait for its end.',
+    z.object({ resource: RESOURCE, leaseId: LEASE_ID }),
+    ({ resource, leaseId }) => ({ method: 'DELETE', path: `leases/${resource}/${leaseId}` }),
+  ),
+};
+
+const OBJECT_TOOLS = {
+  read_object: tool(
+    'Reads an object as text.',
+    z.object({ key: KEY, token: CLAIM, resource: GUARD }),
+    ({ key, ...rest }) => read(`objects/${key}`, rest),
+  ),
+  write_object: tool(
+    'Replaces an object. It is refused if a later holder of the lock has written or claimed it.',
+    z.object({ key: KEY, text: z.string(), token: TOKEN, resource: GUARD }),
+    ({ key, text, token, resource: guard }) => ({
+      ...{ method: 'PUT', path: `objects/${key}`, text, token, guard },
+    }),
+  ),
+};
+
+const RECORD_TOOLS = {
+  read_record: tool(
+    'Reads a JSON document.',
+    z.object({ collection: COLLECTION, id: ID, token: CLAIM, resource: GUARD }),
+    ({ collection, id, ...rest }) => read(`records/${collection}/${id}`, rest),
+  ),
+  write_record: tool(
+    'Replaces a JSON document. It is refused if a later holder of the lock has written or claimed it.',
+    z.object({ collection: COLLECTION, id: ID, document: z.json(), token: TOKEN, resource: GUARD }),
+    ({ collection, id, document: json, token, resource: guard }) => ({
+      ...{ method: 'PUT', path: `records/${collection}/${id}`, json, token, guard },
+    }),
+  ),
+};
+
+function read(
+  path: string,
+  { token, resource: guard }: { token?: string | undefined; resource?: string | undefined },
+): Call {
+  return token === undefined
+    ? { method: 'GET', path }
+    : { method: 'POST', path: `${path}/claim-and-get`, token, guard };
+}
+
+/** The next step after a problem. Others say it in their detail. */
+const ADVICE: Partial<Record<ProblemCode, string>> = {
+  'stale-token':
+    'A later holder has written. Do not write with this token again: acquire the lease anew, read the value, and decide again.',
+  'lease-lost': 'Acquire the lease anew, and read again before you write.',
+  held: 'Try again after retryAfterMs, or call acquire_lease with waitMs.',
+  'token-required': 'Call acquire_lease, and pass its token.',
+  'invalid-token': 'Pass the whole token that acquire_lease returned for this resource.',
+  'wrong-lease': 'Acquire the lease that is named, and pass its token.',
+  'not-found': 'Nothing is stored there yet: write the first version.',
+  'outcome-unknown':
+    'Read the value to see if the write was applied. Writing the same again with the same token is safe.',
+  unauthenticated: 'The operator must give this client a key: Authorization: Bearer KEY.',
+  forbidden: 'Ask the operator of the gateway for this right.',
+};
+
+/**
+ * The tools of agents, as an MCP server without sessions. Each call of a tool is a request of the
+ * same caller to this gateway. So credentials, rights, limits, log and metrics are the same.
+ */
+export function mcpRoute(parts: Parts): Route {
+  const tools = {
+    ...LEASE_TOOLS,
+    ...(parts.objects && OBJECT_TOOLS),
+    ...(parts.records && RECORD_TOOLS),
+  };
+  return {
+    ...{ method: 'post', path: '/mcp', verb: 'any', resource: () => 'mcp' },
+    operation: { responses: {} },
+    handle: (exchange) => handle(parts, exchange, tools),
+  };
+}
+
+async function handle(
+  parts: Parts,
+  exchange: Exchange,
+  tools: Readonly<Record<string, Tool>>,
+): Promise<void> {
+  const { request, response, signal, deadline } = exchange;
+  // A page in a browser could have reached this host by a name of its own.
+  if (request.get('origin') !== undefined)
+    throw new Problem('forbidden', 'an agent sends no Origin: browsers may not call tools');
+  const parsedBody = await jsonOf(exchange, parts, z.unknown());
+  // The request of the tool has a time limit of its own, and ends before.
+  deadline.restart(parts.limits.waitMsMax);
+  const handler = createMcpHandler(() => serverOf(parts, exchange, tools), {
+    responseMode: 'json',
+  });
+  signal.addEventListener('abort', () => void handler.close(), { once: true });
+  const headers = Object.entries(request.headersDistinct).map(([name, values = []]) => [
+    name,
+    values.join(', '),
+  ]);
+  const url = new URL(request.url, 'http://gateway');
+  const asked = new Request(url, {
+    ...{ method: 'POST', headers: Object.fromEntries(headers), signal },
+  });
+  const answer = await handler.fetch(asked, { parsedBody });
+  const body = Buffer.from(await answer.arrayBuffer());
+  response.status(answer.status);
+  for (const [name, value] of answer.headers) response.setHeader(name, value);
+  response.setHeader('Cache-Control', 'no-store');
+  response.setHeader('Content-Length', body.length);
+  response.end(body);
+}
+
+function serverOf(
+  { limits }: Parts,
+  exchange: Exchange,
+  tools: Readonly<Record<string, Tool>>,
+): McpServer {
+  const server = new McpServer({ name: 'fenced', version: '1' });
+  for (const [name, { description, input, call }] of Object.entries(tools))
+    server.registerTool(name, { description, inputSchema: input }, async (given) => {
+      const asked = ask(exchange, call(given), limits.recordBytesMax);
+      const { isError, text } = await asked.catch((error) => {
+        const problem = problemOf(error);
+        return failed(problem.code, problem.document());
+      });
+      return { isError, content: [{ type: 'text', text }] };
+    });
+  return server;
+}
+
+interface Answer {
+  readonly isError: boolean;
+  readonly text: string;
+}
+
+/** Sends one request to this gateway, as its caller. */
+async function ask(exchange: Exchange, call: Call, bytesMax: number): Promise<Answer> {
+  const { request, signal } = exchange;
+  const { method, token, guard, json, text } = call;
+  const path = encodedPath(call.path);
+  // Refuses names that a URL would shorten.
+  segmentsOf(`/${path}`);
+  const { localAddress = '', localPort } = request.socket;
+  const host = localAddress.includes(':') ? `[${localAddress}]` : localAddress;
+  const authorization = request.get('authorization');
+  // If the answer is lost from here on, the write may have been applied.
+  if (token !== undefined) exchange.writeId = null;
+  const asked = fetch(`http://${host}:${localPort}/v1/${path}`, {
+    ...{ method, signal, body: (json === undefined ? text : JSON.stringify(json)) ?? null },
+    headers: {
+      ...(authorization && { authorization }),
+      ...(json !== undefined && { 'content-type': 'application/json' }),
+      ...(text !== undefined && { 'content-type': 'text/plain; charset=utf-8' }),
+      ...(token !== undefined && { 'fencing-token': token }),
+      ...(guard !== undefined && { 'fencing-resource': encodedPath(guard) }),
+    },
+  });
+  const answer = await asked.catch((cause: Error) => {
+    const code = token === undefined ? 'unavailable' : 'outcome-unknown';
+    throw new Problem(code, `the answer was lost: ${cause.message}`, { cause });
+  });
+  const body = await textOf(answer, bytesMax);
+  if (answer.ok) return { isError: false, text: body };
+  const problem: Record<string, unknown> = JSON.parse(body);
+  return failed(codeIn(problem.type), problem);
+}
+
+function failed(code: ProblemCode | null, facts: object): Answer {
+  const advice = code === null ? undefined : ADVICE[code];
+  return { isError: true, text: JSON.stringify({ code, advice, ...facts }) };
+}
+
+/** @throws {Problem} the value is too large, or no text */
+async function textOf({ body }: Response, bytesMax: number): Promise<string> {
+  const pieces: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const piece of body ?? []) {
+    bytes += piece.length;
+    if (bytes > bytesMax)
+      throw new Problem('body-too-large', `agents may read at most ${bytesMax} bytes`);
+    pieces.push(piece);
+  }
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(Buffer.concat(pieces));
+  } catch {
+    throw new Problem('unsupported', 'the object is no text');
+  }
+}
