@@ -17,7 +17,7 @@ import { SignedTokens } from './signed-tokens.js';
 
 export type { AcquireOptions, GatewayLease } from './leases.js';
 export type { GatewayObjects, Objects } from './objects.js';
-export { LeaseError } from './problems.js';
+export { LeaseError, type LeaseErrorCode } from './problems.js';
 export type { GatewayRecords, Records } from './records.js';
 export type { Runtime } from './runtime.js';
 
@@ -63,8 +63,8 @@ export class FencedGateway {
   /**
    * Acquires a lease, or waits for it.
    *
-   * @throws {LeaseError} `held` if another client holds the lock until the end of the wait;
-   *   `no-quorum` …
+   * @throws {LeaseError} `held` if another client holds the lock, or `timeout` if it did so until
+   *   the end of the wait; `invalid-argument`; `no-quorum` …
    * @throws {StoreUnavailableError} if no answer came; a lease that was granted ends by itself
    */
   acquire(resource: string, options: AcquireOptions): Promise<GatewayLease> {

@@ -1,6 +1,6 @@
 import { checkFunction, checkSignal } from '@fenced/store/internal';
 import { type GatewayHttp, pathOf } from './http.js';
-import { LeaseError } from './problems.js';
+import { LeaseError, type LeaseErrorCode, type ProblemDocument } from './problems.js';
 import type { Runtime } from './runtime.js';
 import type { SignedTokens } from './signed-tokens.js';
 
@@ -204,16 +204,15 @@ export class Leases {
     method: 'POST' | 'PATCH',
     resource: string,
     suffix: string,
-    times: object,
+    times: { readonly ttlMs: number; readonly waitMs?: number },
     signal?: AbortSignal,
   ): Promise<Granted> {
     pathOf(resource);
     const sentMs = this.#runtime.nowMs();
-    const response = await this.#send(method, resource, suffix, {
-      headers: { 'Content-Type': 'application/json' },
-      body: Buffer.from(JSON.stringify(times)),
-      signal,
-    });
+    const body = Buffer.from(JSON.stringify(times));
+    const headers = { 'Content-Type': 'application/json' };
+    const sent = { headers, body, signal };
+    const response = await this.#send(method, resource, suffix, sent, times.waitMs);
     const { leaseId, token, remainingMs, elapsedMs } = (await response.json()) as {
       readonly [name in 'leaseId' | 'token']: string;
     } & { readonly [name in 'remainingMs' | 'elapsedMs']: number };
@@ -228,12 +227,20 @@ export class Leases {
     resource: string,
     suffix: string,
     sent: Pick<Parameters<GatewayHttp['ask']>[0], 'headers' | 'body' | 'signal'>,
+    waitMs = 0,
   ): Promise<Response> {
     const path = `leases/${resource}${suffix}`;
     const answer = await this.#http.ask({ method, path, resource, isWrite: false, ...sent });
     if (answer.ok) return answer.response;
-    throw new LeaseError(answer.problem);
+    throw new LeaseError({ ...answer.problem, code: codeOf(answer.problem, waitMs) });
   }
+}
+
+/** The code of the same failure in `@fenced/lock`, or the gateway's own. */
+function codeOf({ code }: ProblemDocument, waitMs: number): LeaseErrorCode | null {
+  if (code === 'held' && waitMs > 0) return 'timeout';
+  if (code === 'invalid-request' || code === 'invalid-path') return 'invalid-argument';
+  return code;
 }
 
 function lost(detail: string): LeaseError {

@@ -24,18 +24,22 @@ export interface ProblemDocument {
   readonly members: Readonly<Record<string, unknown>>;
 }
 
-/** A lease was not granted, extended or released. `code` is that of the problem document. */
+/** The codes of `@fenced/lock`. Failures that only a gateway has keep the code of their problem. */
+export type LeaseErrorCode = ProblemCode | 'timeout' | 'invalid-argument';
+
+/** A lease was not granted, extended or released. */
 export class LeaseError extends Error {
-  /**
-   * `held`, `no-quorum`, `lease-lost` …, as docs/gateway.md lists them; null if the answer is not a
-   * gateway's.
-   */
-  readonly code: ProblemCode | null;
+  /** `held`, `timeout`, `lease-lost` …; null if the answer is not a gateway's. */
+  readonly code: LeaseErrorCode | null;
   /** Time until another try makes sense; undefined if none does. */
   readonly retryAfterMs: number | undefined;
 
   constructor(
-    { code, detail, retryAfterMs }: Pick<ProblemDocument, 'code' | 'detail' | 'retryAfterMs'>,
+    {
+      code,
+      detail,
+      retryAfterMs,
+    }: Pick<ProblemDocument, 'detail' | 'retryAfterMs'> & { readonly code: LeaseErrorCode | null },
     options?: { readonly cause?: unknown },
   ) {
     super(detail, options);

@@ -129,6 +129,7 @@ function gatewayLock(url: string): RunLock {
 }
 
 function isPassing(error: unknown): boolean {
-  if (error instanceof LeaseError) return error.code === 'held' || error.code === 'no-quorum';
+  if (error instanceof LeaseError)
+    return error.code === 'timeout' || error.code === 'held' || error.code === 'no-quorum';
   return error instanceof StoreUnavailableError;
 }
