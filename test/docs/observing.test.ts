@@ -53,7 +53,7 @@ test('the OpenTelemetry example of observing.md measures locks and stores', asyn
     expect(Object.fromEntries(counts)).toEqual({
       fenced_lock_acquire_count: 1,
       'fenced_lock_events_total{what="node-refused"}': 1,
-      'fenced_lock_events_total{what="admitted"}': 1,
+      'fenced_lock_events_total{what="readmitted"}': 1,
       'fenced_lock_events_total{what="released"}': 1,
       'fenced_store_events_total{what="probed",store="s3",reason="safe"}': 1,
       [`${write},outcome="applied",reason=""}`]: 1,

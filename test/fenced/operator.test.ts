@@ -102,7 +102,7 @@ describe('status', () => {
     await admin[1]?.del(`${keyPrefix}node`);
     const lock = redlock();
     await (await lock.acquire('x', { ttlMs: TTL_MS, waitMs: 1_000 })).release();
-    await lock.admit();
+    await lock.readmit();
     const [a, b] = await lock.status();
     expect(a).toMatchObject({ name: 'a', noVote: null, waitMs: 0, membersAgree: true });
     expect(a?.reachable && a.maxToken).toBeGreaterThanOrEqual(token);
@@ -161,13 +161,13 @@ describe('status', () => {
   });
 });
 
-describe('admit', () => {
+describe('readmit', () => {
   test('waits if a lease may have been forgotten, and --force does not', async () => {
     await acquireOnce(redlock());
     await admin[1]?.del(`${keyPrefix}node`);
-    expect((await fenced('admit', '--node', 'b', ...options())).code).toBe(1);
+    expect((await fenced('readmit', '--node', 'b', ...options())).code).toBe(1);
     expect(await voting()).toEqual(['a', 'c']);
-    expect((await fenced('admit', '--node', 'b', '--force', ...options())).code).toBe(0);
+    expect((await fenced('readmit', '--node', 'b', '--force', ...options())).code).toBe(0);
     expect(await voting()).toEqual(['a', 'b', 'c']);
   });
 
@@ -175,11 +175,11 @@ describe('admit', () => {
     const token = await acquireOnce(redlock());
     await Promise.all(admin.slice(0, 2).map((node) => node.del(`${keyPrefix}node`)));
     await service.nodes[2]?.pause();
-    const refused = await redlock().admit();
+    const refused = await redlock().readmit();
     expect(refused).toMatchObject({ ok: false, reason: expect.stringContaining('bring back c;') });
     // As by default, without a majority to ask.
     const forced = redlock({ firstToken: BigInt(Date.now()) });
-    expect(await forced.admit({ force: true })).toEqual({ ok: true });
+    expect(await forced.readmit({ force: true })).toEqual({ ok: true });
     const lease = await forced.acquire('x', { ttlMs: 1_000 });
     expect(lease.token).toBeGreaterThan(token);
   });
@@ -193,7 +193,7 @@ describe('admit', () => {
     if (!node || !snapshot) throw new Error('nothing was saved');
     await node.restore(`${keyPrefix}node`, 0, snapshot, 'REPLACE');
     await new LockTable(node, keyPrefix).forget('x');
-    expect(await redlock().admit({ node: 'a', force: true })).toEqual({ ok: true });
+    expect(await redlock().readmit({ node: 'a', force: true })).toEqual({ ok: true });
     expect(await voting()).toEqual(['a', 'b', 'c']);
     await service.nodes[1]?.pause();
     const lease = await lock.acquire('x', { ttlMs: 1_000, waitMs: 1_000 });
@@ -211,22 +211,22 @@ describe('admit', () => {
       clients.push(client);
       return { name, client };
     });
-    expect(await redlock({ nodes }).admit({ node: 'a', force: true })).toMatchObject({
+    expect(await redlock({ nodes }).readmit({ node: 'a', force: true })).toMatchObject({
       ok: false,
       reason: expect.stringContaining('whether it has begun anew is unknown; ask again'),
     });
     expect(await admin[0]?.hget(`${keyPrefix}node`, 'incarnation')).not.toBe(begun);
     expect(await voting()).toEqual(['b', 'c']);
-    expect(await redlock().admit({ node: 'a', force: true })).toEqual({ ok: true });
+    expect(await redlock().readmit({ node: 'a', force: true })).toEqual({ ok: true });
     expect(await voting()).toEqual(['a', 'b', 'c']);
   });
 
   test("with --force fails if no node answers, and prints each node's answer", async () => {
     const away = ['a', 'b', 'c'].map((name) => `${name}=redis://127.0.0.1:1`);
-    const ended = await fenced('admit', '--force', ...away.flatMap((node) => ['--redis', node]));
+    const ended = await fenced('readmit', '--force', ...away.flatMap((node) => ['--redis', node]));
     expect(ended.code).toBe(1);
     expect(ended.stdout).toMatch(
-      /0 of 3 nodes can be admitted, and a majority is 2: a \(.+\), b \(.+\), c \(.+\)/,
+      /0 of 3 nodes can be readmitted, and a majority is 2: a \(.+\), b \(.+\), c \(.+\)/,
     );
     const nodes = ['a', 'b', 'c'].map((name) => {
       const client = new Redis(1, { maxRetriesPerRequest: 0, retryStrategy: () => null });
@@ -235,12 +235,12 @@ describe('admit', () => {
       return { name, client };
     });
     for (const force of [true, false]) {
-      expect(await redlock({ nodes }).admit({ force })).toMatchObject({
+      expect(await redlock({ nodes }).readmit({ force })).toMatchObject({
         ok: false,
         reason: expect.stringMatching(/a \(.+\), b \(.+\), c \(.+\)/),
       });
     }
-    const named = await redlock({ nodes }).admit({ node: 'b', force: true });
+    const named = await redlock({ nodes }).readmit({ node: 'b', force: true });
     expect(named).toMatchObject({
       ok: false,
       reason: expect.stringMatching(/^node b goes on as it was: .+/),
@@ -256,15 +256,15 @@ describe('admit', () => {
       clients.push(client);
       return { name, client };
     });
-    expect(await redlock({ nodes }).admit({ force: true })).toMatchObject({
+    expect(await redlock({ nodes }).readmit({ force: true })).toMatchObject({
       ok: false,
       reason: expect.stringMatching(
-        /^1 of 3 nodes can be admitted, and a majority is 2: a \(has no vote\), b \(.+\), c \(.+\)/,
+        /^1 of 3 nodes can be readmitted, and a majority is 2: a \(has no vote\), b \(.+\), c \(.+\)/,
       ),
     });
     expect(await admin[0]?.hget(`${keyPrefix}node`, 'roster')).toBeNull();
     // Nor is that the advice, where it could do nothing.
-    const { reason = '' } = (await redlock({ nodes }).admit()) as { reason?: string };
+    const { reason = '' } = (await redlock({ nodes }).readmit()) as { reason?: string };
     expect(reason).toContain('bring back b, c');
     expect(reason).not.toContain('--force');
   });
@@ -276,7 +276,7 @@ describe('admit', () => {
       clients.push(client);
       return { name: `n${at}`, client };
     });
-    const refused = await redlock({ nodes }).admit({ force: true });
+    const refused = await redlock({ nodes }).readmit({ force: true });
     expect(refused).toMatchObject({
       ok: false,
       reason: expect.stringMatching(/this client has \[n0, n1, n2\], node .* with \[a, b, c\]/),
@@ -285,7 +285,7 @@ describe('admit', () => {
       '--redis',
       `n${at}=redis://127.0.0.1:${port}`,
     ]);
-    const ended = await fenced('admit', '--force', ...flags, '--key-prefix', keyPrefix);
+    const ended = await fenced('readmit', '--force', ...flags, '--key-prefix', keyPrefix);
     expect(ended).toMatchObject({ code: 1, stdout: expect.stringMatching(/^votes: none, of 3/) });
     expect(ended.stdout).toContain('members differ');
     expect(await voting()).toEqual(['a', 'b', 'c']);
@@ -295,15 +295,15 @@ describe('admit', () => {
     await acquireOnce(redlock());
     await admin[1]?.del(`${keyPrefix}node`);
     // A majority votes all the time.
-    expect(await redlock().admit()).toEqual({ ok: true });
-    expect(await redlock().admit({ node: 'a' })).toEqual({ ok: true });
-    expect(await redlock().admit({ node: 'b' })).toMatchObject({
+    expect(await redlock().readmit()).toEqual({ ok: true });
+    expect(await redlock().readmit({ node: 'a' })).toEqual({ ok: true });
+    expect(await redlock().readmit({ node: 'b' })).toMatchObject({
       ok: false,
       reason: expect.stringMatching(/a \(votes\), b \(for another \d+ ms\), c \(votes\)/),
     });
     await service.nodes[2]?.pause();
     for (const force of [true, false]) {
-      expect(await redlock().admit({ node: 'c', force })).toMatchObject({
+      expect(await redlock().readmit({ node: 'c', force })).toMatchObject({
         ok: false,
         reason: expect.stringContaining('no answer within 2000 ms'),
       });
@@ -318,17 +318,17 @@ describe('admit', () => {
       clients.push(client);
       return { name, client: at === 1 ? deafTo(client, 'admit') : client };
     });
-    expect(await redlock({ nodes }).admit({ force: true })).toMatchObject({
+    expect(await redlock({ nodes }).readmit({ force: true })).toMatchObject({
       ok: false,
       reason: expect.stringMatching(
         /^not all nodes vote: a \(votes\), b \(no answer within 2000 ms.*\), c \(votes\)/,
       ),
     });
-    expect(await redlock().admit({ force: true })).toEqual({ ok: true });
+    expect(await redlock().readmit({ force: true })).toEqual({ ok: true });
   });
 
   test('refuses the name of an unknown node', async () => {
-    await expect(redlock().admit({ node: 'z' })).rejects.toThrow(LockArgumentError);
-    expect((await fenced('admit', '--node', 'z', ...options())).code).toBe(64);
+    await expect(redlock().readmit({ node: 'z' })).rejects.toThrow(LockArgumentError);
+    expect((await fenced('readmit', '--node', 'z', ...options())).code).toBe(64);
   });
 });

@@ -74,8 +74,8 @@ function redlock(...clients: (typeof hung)[]): (clock: Clock) => Lock {
 describe.each<[string, (clock: Clock) => Lock]>([
   ['nodes that hang', redlock(hung, hung, hung)],
   ['nodes whose clients go on trying to connect', redlock(retrying, retrying, retrying)],
-  ['a node that is to be admitted, and two that hang', redlock(waiting, hung, hung)],
-  ['nodes that all are to be admitted, and cannot be', redlock(waiting, waiting, waiting)],
+  ['a node that is to be readmitted, and two that hang', redlock(waiting, hung, hung)],
+  ['nodes that all are to be readmitted, and cannot be', redlock(waiting, waiting, waiting)],
   [
     'a database that hangs',
     (clock) => new PostgresLock({ pool: { connect: () => undefined, query: never } }, clock),
@@ -93,13 +93,13 @@ describe.each<[string, (clock: Clock) => Lock]>([
     },
   );
 
-  test('without a wait, an acquisition settles after 2.25 s, or after half of its TTL if no node is to be admitted', async () => {
+  test('without a wait, an acquisition settles after 2.25 s, or after half of its TTL if no node is to be readmitted', async () => {
     for (const ttlMs of [100, 1_000, 10_000]) {
       for (const attempt of ['tryAcquire', 'acquire'] as const) {
         const clock = new Clock();
         const settledMs = await clock.timeOf(open(clock)[attempt]('x', { ttlMs }));
         expect(settledMs).toBeLessThanOrEqual(2_000 + LAST_ANSWERS_MS + 1);
-        if (!nodes.includes('admitted')) expect(settledMs).toBeLessThanOrEqual(ttlMs / 2 + 1);
+        if (!nodes.includes('readmitted')) expect(settledMs).toBeLessThanOrEqual(ttlMs / 2 + 1);
       }
     }
   });

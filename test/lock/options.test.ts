@@ -144,14 +144,14 @@ test.each<[string, (value: never) => unknown, unknown, RegExp]>([
     /durable of nodes\[0\] must be true or false durable=no/,
   ],
   [
-    'a misspelt option of admit',
-    (it) => new Redlock({ nodes }).admit(it),
+    'a misspelt option of readmit',
+    (it) => new Redlock({ nodes }).readmit(it),
     { forced: true },
-    /field forced in the options of admit/,
+    /field forced in the options of readmit/,
   ],
   [
     'a word for force',
-    (it) => new Redlock({ nodes }).admit({ force: it }),
+    (it) => new Redlock({ nodes }).readmit({ force: it }),
     'no',
     /force must be true or false force=no/,
   ],

@@ -77,7 +77,7 @@ describe('a node that lost its memory', () => {
     expect(lease.remainingMs()).toBe(0);
   });
 
-  test('is admitted once, however many clients meet it', async () => {
+  test('is readmitted once, however many clients meet it', async () => {
     await using service = await startThree();
     const { nodes } = service;
     const locks = Array.from({ length: 12 }, () => clients.lock(nodes));
@@ -151,7 +151,7 @@ test('nodes without a vote one after the other, while a majority voted all the t
 
   await clients.connect(n1.port).flushall();
   link.hold('toServer');
-  const round = slow.admit();
+  const round = slow.readmit();
   await until(async () => (await clients.memory(n1)).incarnation !== '');
   while (!(await clients.memory(n1)).isVoting) await tokenOf(lock, 'x');
   const kept = [await generation(n0), await generation(n1)];
@@ -226,7 +226,7 @@ test('the wait begins with the first ADMIT: until a majority has promised, an ol
 });
 
 describe('an old master', () => {
-  test('that comes back with its vote is retired and admitted again', async () => {
+  test('that comes back with its vote is retired and readmitted', async () => {
     await using service = await startLocalRedis(4, { args: ['--repl-diskless-sync-delay', '0'] });
     const [a, b, master, replica] = service.nodes as unknown as readonly [...Three, LocalRedisNode];
     // The first replica that a master ever has changes its replication id, and so ends its
@@ -267,7 +267,7 @@ describe('an old master', () => {
 });
 
 describe('close', () => {
-  test('ends waits in the background: no node is admitted after it', async () => {
+  test('ends waits in the background: no node is readmitted after it', async () => {
     await using service = await startThree();
     const { nodes } = service;
     const lock = clients.lock(nodes);

@@ -14,7 +14,7 @@ const names: Name[] = [
   'fenced:lock:lost',
   'fenced:lock:released',
   'fenced:lock:node-refused',
-  'fenced:lock:admitted',
+  'fenced:lock:readmitted',
 ];
 
 let service: RedisService;
@@ -42,7 +42,7 @@ test('all events of a lease and of its nodes are published on diagnostics channe
     const lock = new Redlock({ nodes, keyPrefix, firstToken: 33n });
     const lease = await lock.acquire('x', { ttlMs: 5_000 });
     const { token } = lease;
-    expect(of('fenced:lock:admitted').map((event) => (event as { node: string }).node)).toEqual(
+    expect(of('fenced:lock:readmitted').map((event) => (event as { node: string }).node)).toEqual(
       service.nodes.map(({ name }) => name),
     );
     // Two of the nodes decided the acquisition.

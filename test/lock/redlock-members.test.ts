@@ -44,7 +44,7 @@ function connect(port: number): Redis {
   return clients.connect(port);
 }
 
-/** Has the first nodes admitted, as many as the service has. */
+/** Has the first nodes readmitted, as many as the service has. */
 async function votingEverywhere(lock: Redlock, servers: readonly Place[]): Promise<void> {
   const lease = await lock.acquire('x', { ttlMs: 100, waitMs: 10_000 });
   await lease.release();
@@ -85,7 +85,7 @@ describe('a difference of node names', () => {
     expect(error.nodes.find(({ answer }) => answer === 'config-mismatch')).toMatchObject({
       members: ['a', 'b', 'c'],
     });
-    expect(await other.admit()).toMatchObject({
+    expect(await other.readmit()).toMatchObject({
       ok: false,
       reason: expect.stringContaining(first.slice(0, 45)),
     });
@@ -134,13 +134,13 @@ describe('a difference of node names', () => {
     const error = await refusalOf(named('abcde'));
     expect(error).toBeInstanceOf(NoQuorumError);
     expect(error.message).toMatch(/members differ: .* was set up as a with \[a, b\]/);
-    expect(error.message).not.toContain('admit --force');
+    expect(error.message).not.toContain('readmit --force');
   });
 
   test('is no reason to take the vote of a node away, also by force', async () => {
     await votingEverywhere(named('abc'), service.nodes.slice(0, 3));
     const before = await hashOf(0);
-    expect(await named('abd').admit({ node: 'a', force: true })).toMatchObject({
+    expect(await named('abd').readmit({ node: 'a', force: true })).toMatchObject({
       ok: false,
       reason: expect.stringContaining('node a goes on as it was: config-mismatch'),
     });
@@ -277,7 +277,7 @@ describe('another storage version', () => {
     await expect(present.extend(held, 1_000)).rejects.toMatchObject({ code: 'wrong-version' });
     expect(await present.release(held)).toBe('unknown');
     for (const options of [{}, { force: true }, { node: 'b' }, { node: 'b', force: true }]) {
-      expect(await present.admit(options)).toMatchObject({
+      expect(await present.readmit(options)).toMatchObject({
         ok: false,
         reason: expect.stringContaining('wrong-version'),
       });
@@ -298,7 +298,7 @@ describe('another storage version', () => {
     const before = await Promise.all([0, 1, 2].map(hashOf));
     const future = named('abc', service.nodes, ofVersion(FUTURE));
     expect(await refusalOf(future)).toMatchObject({ code: 'wrong-version' });
-    expect(await future.admit({ force: true })).toMatchObject({ ok: false });
+    expect(await future.readmit({ force: true })).toMatchObject({ ok: false });
     expect(await Promise.all([0, 1, 2].map(hashOf))).toEqual(before);
   });
 
@@ -334,7 +334,7 @@ describe('another storage version', () => {
 });
 
 describe('a replica that can be written', () => {
-  test('is no node: it is not admitted, has no vote, and is named so', async () => {
+  test('is no node: it is not readmitted, has no vote, and is named so', async () => {
     await using pair = await startLocalRedis(2, { args: ['--repl-diskless-sync-delay', '0'] });
     const [master, replica] = pair.nodes as unknown as readonly [LocalRedisNode, LocalRedisNode];
     const admin = connect(replica.port);
@@ -347,13 +347,13 @@ describe('a replica that can be written', () => {
     const attempt = await lock.tryAcquire('x', { ttlMs: 1_000 });
     expect(attempt).toMatchObject({ ok: false, reason: 'no-quorum' });
     expect(attempt.ok ? '' : attempt.hint).toContain('c (not-master: its server is a slave)');
-    expect(await lock.admit({ node: 'c', force: true })).toMatchObject({
+    expect(await lock.readmit({ node: 'c', force: true })).toMatchObject({
       ok: false,
       reason: expect.stringContaining('not-master: its server is a slave'),
     });
     expect(await admin.exists(`${clients.keyPrefix}node`)).toBe(0);
     // As an operator who gives up that node: the others are a majority.
-    expect(await lock.admit({ force: true })).toEqual({ ok: true });
+    expect(await lock.readmit({ force: true })).toEqual({ ok: true });
     const lease = await lock.acquire('x', { ttlMs: 1_000, waitMs: 10_000 });
     expect((await lock.status())[2]).toMatchObject({
       ...{ name: 'c', reachable: true, role: 'slave', noVote: 'not-master' },
@@ -369,7 +369,7 @@ describe('a replica that can be written', () => {
     });
   });
 
-  test('that was admitted while it was one has no vote any more, and a master that becomes one neither', async () => {
+  test('that was readmitted while it was one has no vote any more, and a master that becomes one neither', async () => {
     await using own = await startLocalRedis(1);
     const [node] = own.nodes as unknown as readonly [LocalRedisNode];
     const lock = named('a', [node]);
@@ -377,7 +377,7 @@ describe('a replica that can be written', () => {
     const admin = connect(node.port);
     await admin.config('SET', 'replica-read-only', 'no');
     await admin.replicaof('127.0.0.1', 1);
-    // A history as earlier versions of this library had admitted it.
+    // A history as earlier versions of this library had readmitted it.
     const replid = /master_replid:(\w+)/.exec(await admin.info('replication'))?.[1];
     for (const history of [replid, `slave${replid}`]) {
       await admin.hset(`${clients.keyPrefix}node`, { history, seen_history: history });

@@ -130,7 +130,7 @@ async function everything() {
     'lost',
     'released',
     'node-refused',
-    'admitted',
+    'readmitted',
   ];
   for (const name of names) subscribe(`fenced:lock:${name}`, hear);
   try {
@@ -151,8 +151,8 @@ async function everything() {
       granted: await alone.tryAcquire('of one node', { ttlMs: 1_000 }),
       left: await long.extend(held, 25_000),
       status: await alone.status(),
-      admitted: await long.admit(),
-      notAdmitted: await alone.admit(),
+      readmitted: await long.readmit(),
+      notReadmitted: await alone.readmit(),
     };
     const tooLong = open(keyPrefix, { maxTtlMs: 90_000 });
     const errors = [

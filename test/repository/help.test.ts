@@ -18,7 +18,7 @@ const commands = [
   { name: 'setup', command: ['sh', 'bin/setup'] },
   { name: 'release', command: ['sh', 'bin/release'] },
   { name: 'fenced', command: [process.execPath, ...fenced] },
-  ...['run', 'status', 'admit', 'probe', 'gateway'].map((name) => ({
+  ...['run', 'status', 'readmit', 'probe', 'gateway'].map((name) => ({
     name: `fenced ${name}`,
     command: [process.execPath, ...fenced, name],
   })),

@@ -4,7 +4,7 @@ import { type Command, EXIT_USAGE, print, UsageError } from './command.js';
 const commands: Readonly<Record<string, () => Promise<Command>>> = {
   run: async () => (await import('./commands/run.js')).run,
   status: async () => (await import('./commands/status.js')).status,
-  admit: async () => (await import('./commands/admit.js')).admit,
+  readmit: async () => (await import('./commands/readmit.js')).readmit,
   probe: async () => (await import('./commands/probe.js')).probe,
   gateway: async () => (await import('./commands/gateway.js')).gateway,
 };

@@ -35,6 +35,6 @@ export type { ValkeyGlideClient } from './redis/clients/glide.js';
 export type { IoredisClient, IoredisSubscriber } from './redis/clients/ioredis.js';
 export type { NodeRedisClient } from './redis/clients/node-redis.js';
 export type { NodeConfig } from './redlock/node-names.js';
-export type { AdmissionOutcome } from './redlock/readmission.js';
-export { type AdmitOptions, Redlock, type RedlockConfig } from './redlock/redlock.js';
+export type { ReadmitResult } from './redlock/readmission.js';
+export { type ReadmitOptions, Redlock, type RedlockConfig } from './redlock/redlock.js';
 export type { Runtime } from './runtime/runtime.js';

@@ -95,7 +95,7 @@ async function useLocks(
   const using = one.using('y', { ttlMs: 40, waitMs: 2_000 }, () => sleep(60));
   await Promise.allSettled([hold(), using]);
   await makeAhead();
-  await Promise.allSettled([one.tryAcquire('ahead', { ttlMs }), two.admit()]);
+  await Promise.allSettled([one.tryAcquire('ahead', { ttlMs }), two.readmit()]);
 }
 
 const reached = new Map<string, number>();

@@ -99,7 +99,7 @@ test('confirmations of superseded incarnations do not make a quorum', () => {
   expect(decide([old, knows, { ...knows, roster: [one, one, one] }]).state).toBe('won');
 });
 
-test('nodes that are to be admitted are noticed: without a vote, or with one that does not count', () => {
+test('nodes that are to be readmitted are noticed: without a vote, or with one that does not count', () => {
   const old: Vote = { answer: 'granted', token: 33n, ...one, roster: [one, one, one] };
   const knows: Vote = { answer: 'granted', token: 33n, ...one, roster: [two, one, one] };
   expect(anyCalls([old, granted(1n, 3), { answer: 'held', remainingMs: 1, timeMs: 0 }])).toBe(

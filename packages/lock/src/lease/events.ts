@@ -43,7 +43,7 @@ export interface LockEvents {
    */
   'fenced:lock:forgot': { readonly names: number; readonly error?: Error };
   /** This process has readmitted a node: it votes again. */
-  'fenced:lock:admitted': { readonly node: string; readonly generation: number };
+  'fenced:lock:readmitted': { readonly node: string; readonly generation: number };
 }
 
 const channels: { readonly [Name in keyof LockEvents]: Channel } = {
@@ -54,7 +54,7 @@ const channels: { readonly [Name in keyof LockEvents]: Channel } = {
   'fenced:lock:released': channel('fenced:lock:released'),
   'fenced:lock:node-refused': channel('fenced:lock:node-refused'),
   'fenced:lock:forgot': channel('fenced:lock:forgot'),
-  'fenced:lock:admitted': channel('fenced:lock:admitted'),
+  'fenced:lock:readmitted': channel('fenced:lock:readmitted'),
 };
 
 /** Publishes an event. `make` is called only if there is a subscriber. */

@@ -26,8 +26,8 @@ import type {
 } from '../redis/replies.js';
 import { inTime, type Runtime } from '../runtime/runtime.js';
 
-/** The result of `admit`. `ok` only if it is known to be done; see `outcomeOf`. */
-export type AdmissionOutcome =
+/** The result of `readmit`. `ok` only if it is known to be done; see `outcomeOf`. */
+export type ReadmitResult =
   | { readonly ok: true }
   | {
       readonly ok: false;
@@ -100,11 +100,11 @@ export class Readmissions {
    * planned.
    */
   call(): void {
-    if (!this.#cancelNext && !this.#isClosed) void this.admit();
+    if (!this.#cancelNext && !this.#isClosed) void this.run();
   }
 
   /** Runs a round now, or joins the one that is running. */
-  admit(): Promise<Round> {
+  run(): Promise<Round> {
     this.#forgetNext();
     this.#round ??= this.#runRound().then((round) => {
       const { againMs } = round;
@@ -112,7 +112,7 @@ export class Readmissions {
       this.#last = round;
       // Further acquisitions meet a node that cannot be readmitted yet. A round for each of them
       // would only be load.
-      const next = (): void => (againMs === null ? this.#forgetNext() : void this.admit());
+      const next = (): void => (againMs === null ? this.#forgetNext() : void this.run());
       if (!this.#isClosed) {
         this.#cancelNext = this.#runtime.after(againMs ?? RETRY_MS, next, 'background');
       }
@@ -168,7 +168,7 @@ export class Readmissions {
       if (round) return round;
       await this.#pause();
     }
-    const reason = `nodes go on changing while they are being admitted: ${this.#list(said)}`;
+    const reason = `nodes go on changing while they are being readmitted: ${this.#list(said)}`;
     return { ...refuse(reason, this.#retryMs()), mismatches: this.#mismatches(said) };
   }
 
@@ -225,7 +225,7 @@ export class Readmissions {
   }
 
   /**
-   * Ends the incarnations that others know later ones of, so the nodes can be admitted anew; see
+   * Ends the incarnations that others know later ones of, so the nodes can be readmitted anew; see
    * retire.lua.
    */
   async #retire(
@@ -275,7 +275,7 @@ export class Readmissions {
     for (const { index, generation } of claims) {
       const node = this.#node(index).name;
       if (replies[index]?.answer === 'admitted') {
-        publish('fenced:lock:admitted', () => ({ node, generation }));
+        publish('fenced:lock:readmitted', () => ({ node, generation }));
       }
     }
   }
@@ -342,12 +342,12 @@ export class Readmissions {
     const majority = majorityOf(this.#nodes.length);
     const known = said.filter((one) => one?.answer === 'inspected').length;
     if (isForced)
-      return `${known} of ${this.#nodes.length} nodes can be admitted, and a majority is ${majority}: ${this.#list(said)}`;
+      return `${known} of ${this.#nodes.length} nodes can be readmitted, and a majority is ${majority}: ${this.#list(said)}`;
     const away = this.#nodes.filter((_, at) => isFailure(said[at] ?? null)).map(({ name }) => name);
     const force =
-      known < majority ? '' : '; or, if they are gone for good, say so: fenced admit --force';
+      known < majority ? '' : '; or, if they are gone for good, say so: fenced readmit --force';
     const advice = away.length > 0 ? `; bring back ${away.join(', ')}${force}` : '';
-    return `nodes without memory are admitted only while a majority votes or all nodes answer: ${this.#list(said)}${advice}`;
+    return `nodes without memory are readmitted only while a majority votes or all nodes answer: ${this.#list(said)}${advice}`;
   }
 
   /** The last reply of every node, and the differences between their configurations. */
@@ -393,7 +393,7 @@ export function outcomeOf(
   nodeCount: number,
   index: number | null,
   isForced: boolean,
-): AdmissionOutcome {
+): ReadmitResult {
   const isDone = index === null ? !isForced || left.length === 0 : voting.includes(index);
   if (isDone && voting.length >= majorityOf(nodeCount)) return { ok: true };
   return { ok: false, reason, retryAfterMs };

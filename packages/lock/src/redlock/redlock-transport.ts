@@ -107,7 +107,7 @@ export class RedlockTransport implements LockTransport, WaiterContext {
     const { all, runtime } = this.nodes;
     const leftMs = Math.max(1, untilMs - runtime.nowMs());
     const answer = await unlessAborted(
-      inTime(runtime, nobody, this.#readmissions.admit(), leftMs),
+      inTime(runtime, nobody, this.#readmissions.run(), leftMs),
       signal,
     );
     if (answer === null) {
@@ -140,7 +140,7 @@ export class RedlockTransport implements LockTransport, WaiterContext {
 }
 
 const UNDER_WAY =
-  'nodes without a vote are being admitted, which takes longer than the call may: try again';
+  'nodes without a vote are being readmitted, which takes longer than the call may: try again';
 
 const NO_VOTE: ReadonlySet<NodeAnswer['answer']> = new Set([
   'not-voting',

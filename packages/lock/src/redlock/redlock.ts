@@ -8,7 +8,7 @@ import { FlushCycle } from '../redis/calls.js';
 import { RedisNode } from '../redis/node.js';
 import { checkRuntime, type Runtime, systemRuntime } from '../runtime/runtime.js';
 import { type NodeConfig, nameNodes } from './node-names.js';
-import { type AdmissionOutcome, outcomeOf, Readmissions } from './readmission.js';
+import { outcomeOf, Readmissions, type ReadmitResult } from './readmission.js';
 import { RedlockTransport } from './redlock-transport.js';
 import { statusOf } from './status.js';
 
@@ -17,7 +17,7 @@ export interface RedlockConfig extends RedlockOptions {
   readonly nodes: readonly NodeConfig[];
 }
 
-export interface AdmitOptions {
+export interface ReadmitOptions {
   /** The name of one node. Without it, all are meant. */
   readonly node?: string;
   /** @default false */
@@ -88,8 +88,8 @@ export class Redlock extends LockService {
    * A lost reply leaves the outcome unknown
    * @throws {LockArgumentError} no node has that name
    */
-  async admit(options: AdmitOptions = {}): Promise<AdmissionOutcome> {
-    checkFields('the options of admit', options, ['node', 'force']);
+  async readmit(options: ReadmitOptions = {}): Promise<ReadmitResult> {
+    checkFields('the options of readmit', options, ['node', 'force']);
     const { node = null, force = false } = options;
     if (typeof force !== 'boolean') {
       throw new LockArgumentError(
@@ -98,7 +98,7 @@ export class Redlock extends LockService {
     }
     const index = node === null ? null : this.#nodes.findIndex(({ name }) => name === node);
     if (index === -1) throw new LockArgumentError(`no node has that name node=${String(node)}`);
-    const round = await (force ? this.#readmissions.force({ index }) : this.#readmissions.admit());
+    const round = await (force ? this.#readmissions.force({ index }) : this.#readmissions.run());
     return outcomeOf(round, this.#nodes.length, index, force);
   }
 }

@@ -5,9 +5,9 @@ import { REDIS_USAGE, redisOptions, withRedlock } from '../redis.js';
 
 const EXIT_REFUSED = 1;
 
-export const admit: Command = {
+export const readmit: Command = {
   summary: 'readmits lock nodes to voting',
-  usage: `fenced admit --redis NAME=URL … [--node NAME] [--force]
+  usage: `fenced readmit --redis NAME=URL … [--node NAME] [--force]
 
 ${REDIS_USAGE}
   --node NAME        this node only; without it, all nodes that do not vote
@@ -33,7 +33,7 @@ Exit codes:
     const { node, force = false } = values;
     return withRedlock(values, async (redlock) => {
       const outcome = await redlock
-        .admit({ force, ...(node === undefined ? {} : { node }) })
+        .readmit({ force, ...(node === undefined ? {} : { node }) })
         .catch((error) => {
           throw error instanceof LockArgumentError ? new UsageError(error.message) : error;
         });
