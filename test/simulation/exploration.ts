@@ -11,12 +11,12 @@ export interface ExploreOptions extends Omit<Task, 'stride'> {
   readonly onProgress?: (counts: Counts) => void;
 }
 
-const COUNTED = ['seeds', 'steps', 'acquisitions', 'admissions', 'writeBacks'] as const;
+const COUNTED = ['seeds', 'steps', 'acquisitions', 'readmissions', 'writeBacks'] as const;
 
 /** Runs `count` worlds from `firstSeed` on, until one violates an invariant. */
 export async function explore(options: ExploreOptions): Promise<Exploration> {
   const { workers, firstSeed, count, mutant, without, onProgress } = options;
-  const total = { seeds: 0, steps: 0, acquisitions: 0, admissions: 0, writeBacks: 0 };
+  const total = { seeds: 0, steps: 0, acquisitions: 0, readmissions: 0, writeBacks: 0 };
   let finding: Finding | null = null;
   const threads = Array.from({ length: workers }, (_, at) => {
     const task: Task = {

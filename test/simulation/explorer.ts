@@ -17,7 +17,7 @@ export interface Counts {
   readonly seeds: number;
   readonly steps: number;
   readonly acquisitions: number;
-  readonly admissions: number;
+  readonly readmissions: number;
   readonly writeBacks: number;
 }
 
@@ -40,7 +40,7 @@ const { simulate } = await import('./world.ts');
 const { replay, shrink } = await import('./shrink.ts');
 
 const flaws = new Set(mutant?.flaw ? [mutant.flaw] : []);
-const none: Counts = { seeds: 0, steps: 0, acquisitions: 0, admissions: 0, writeBacks: 0 };
+const none: Counts = { seeds: 0, steps: 0, acquisitions: 0, readmissions: 0, writeBacks: 0 };
 let counts = none;
 for (let at = 0; at < task.count; at += task.stride) {
   const options = { flaws, without: new Set(task.without) };
@@ -49,7 +49,7 @@ for (let at = 0; at < task.count; at += task.stride) {
     seeds: counts.seeds + 1,
     steps: counts.steps + outcome.steps,
     acquisitions: counts.acquisitions + outcome.acquisitions,
-    admissions: counts.admissions + outcome.admissions,
+    readmissions: counts.readmissions + outcome.readmissions,
     writeBacks: counts.writeBacks + outcome.writeBacks,
   };
   if (outcome.violation !== null) {

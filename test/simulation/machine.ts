@@ -44,7 +44,7 @@ export class Machine {
     this.master = this.#process(this.#disk);
   }
 
-  get admitted(): boolean {
+  get voting(): boolean {
     return this.master !== null && votingGeneration(this.master) > 0;
   }
 
@@ -57,12 +57,6 @@ export class Machine {
   get isGhostLatest(): boolean {
     if (!this.ghost) return false;
     return votingGeneration(this.ghost) > (this.master ? votingGeneration(this.master) : 0);
-  }
-
-  /** True if a client has inspected the present process. */
-  get isSeen(): boolean {
-    const fields = this.master?.data.hashes.get(NODE_KEY);
-    return fields !== undefined && fields.get('seen_history') === this.master?.history;
   }
 
   save(): void {

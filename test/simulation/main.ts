@@ -59,9 +59,9 @@ if (result.finding) {
 }
 
 function summary(counts: Omit<Exploration, 'finding'>): string {
-  const { seeds, steps, acquisitions, admissions, writeBacks } = counts;
+  const { seeds, steps, acquisitions, readmissions, writeBacks } = counts;
   const seconds = (performance.now() - begunMs) / 1_000;
-  return `${seeds} seeds, ${steps} steps, ${acquisitions} acquisitions, ${admissions} admissions, ${writeBacks} leases written back in ${seconds.toFixed(1)} s`;
+  return `${seeds} seeds, ${steps} steps, ${acquisitions} acquisitions, ${readmissions} readmissions, ${writeBacks} leases written back in ${seconds.toFixed(1)} s`;
 }
 
 function wholeNumber(name: string, text: string): number {

@@ -25,7 +25,7 @@ export interface Outcome {
   readonly violation: string | null;
   readonly steps: number;
   readonly acquisitions: number;
-  readonly admissions: number;
+  readonly readmissions: number;
   /** Number of lost leases that were written back to a node. */
   readonly writeBacks: number;
   readonly faultCount: number;
@@ -57,7 +57,7 @@ class World {
   readonly #waiting: Set<number>;
   #stranger: Client | null = null;
   #violation: string | null = null;
-  #admissions = 0;
+  #readmissions = 0;
   #writeBacks = 0;
   #lives = 0;
   #isCalm = false;
@@ -120,7 +120,7 @@ class World {
       violation: this.#violation,
       steps,
       acquisitions: this.#history.count,
-      admissions: this.#admissions,
+      readmissions: this.#readmissions,
       writeBacks: this.#writeBacks,
       faultCount: this.#faults.length,
       recoveryMs: this.#schedule.nowMs - calmAtMs,
@@ -191,7 +191,7 @@ class World {
   }
 
   #observe({ connection, server, call, answer, how }: CarriedOut): void {
-    if (!(answer instanceof Error) && answer[0] === 'admitted') this.#admissions += 1;
+    if (!(answer instanceof Error) && answer[0] === 'admitted') this.#readmissions += 1;
     if (isWriteBack(call) && !(answer instanceof Error) && answer[0] === 'granted') {
       this.#writeBacks += 1;
     }
@@ -227,11 +227,11 @@ class World {
   }
 
   #isRecovered(): boolean {
-    return this.#isCalm && this.#waiting.size === 0 && this.#machines.every((one) => one.admitted);
+    return this.#isCalm && this.#waiting.size === 0 && this.#machines.every((one) => one.voting);
   }
 
   #whoIsLeft(): string {
-    const nodes = this.#machines.filter((one) => !one.admitted).map((one) => one.name);
+    const nodes = this.#machines.filter((one) => !one.voting).map((one) => one.name);
     return `after all was well for long: clients without a lease [${[...this.#waiting]}], nodes without a vote [${nodes}]`;
   }
 

@@ -16,7 +16,7 @@ function blank(history: string, known: Partial<Inspection> = {}): Inspection {
   return {
     history,
     incarnation: `life of ${history}`,
-    admitted: false,
+    voting: false,
     generation: 0,
     roster: [],
     max: 0n,
@@ -27,7 +27,7 @@ function blank(history: string, known: Partial<Inspection> = {}): Inspection {
 
 /** A node in its incarnation `history`, which knows the incarnations `roster` of all nodes. */
 function voter(history: string, generation: number, roster: readonly Incarnation[]): Inspection {
-  return blank(history, { admitted: true, generation, roster, max: 50n });
+  return blank(history, { voting: true, generation, roster, max: 50n });
 }
 
 function life(history: string, generation: number): Incarnation {

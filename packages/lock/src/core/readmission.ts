@@ -14,8 +14,8 @@ export interface Inspection {
   readonly history: string;
   /** Random name of this incarnation. */
   readonly incarnation: string;
-  readonly admitted: boolean;
-  /** Generation of the last admitted incarnation whose data survived; 0 if none did. */
+  readonly voting: boolean;
+  /** Generation of the last voting incarnation whose data survived; 0 if none did. */
   readonly generation: number;
   /** Its knowledge of every node; empty if it knows nothing. */
   readonly roster: Roster;
@@ -41,7 +41,7 @@ export interface Claim extends Incarnation {
  */
 export interface Promised extends Voter {
   /** True if the node itself is voting. */
-  readonly admitted: boolean;
+  readonly voting: boolean;
   /** The highest token that it has given or confirmed. */
   readonly max: bigint;
   /** The longest lease in milliseconds that it has granted. */
@@ -55,7 +55,7 @@ export interface Seed {
   readonly firstToken: bigint | null;
 }
 
-/** The data that an admitted node begins with. */
+/** The data that a readmitted node begins with. */
 export interface Readmission {
   readonly floor: bigint;
   readonly roster: Roster;
@@ -90,10 +90,10 @@ export function planGathering(
   isForced = false,
 ): Gathering | null {
   const known = inspections.flatMap((seen, index) => (seen ? [{ index, ...seen }] : []));
-  const voters = known.filter(({ admitted }) => admitted);
+  const voters = known.filter(({ voting }) => voting);
   if (consistentQuorum(voters, majorityOf(inspections.length))) {
     const superseded = supersededIn(voters);
-    const subjects = known.filter((one) => !one.admitted || superseded.includes(one));
+    const subjects = known.filter((one) => !one.voting || superseded.includes(one));
     return { claims: subjects.map((one) => claimFor(one, inspections, 1)), everybody: null };
   }
   // Votes of a minority do not help.
@@ -148,7 +148,7 @@ export function planReadmission(
   nodeCount: number,
   seed: Seed,
 ): Readmission | null {
-  const voters = promises.filter(({ admitted }) => admitted);
+  const voters = promises.filter(({ voting }) => voting);
   const quorum = consistentQuorum(voters, majorityOf(nodeCount));
   const sources = quorum ?? (promises.length === everybody ? promises : []);
   if (sources.length === 0) return null;
@@ -169,7 +169,7 @@ export function planReadmission(
 }
 
 function seedToken(promises: readonly Promised[], { firstToken, wallClockMs }: Seed): bigint {
-  // A node that another client has just admitted has given no token yet.
+  // A node that another client has just readmitted has given no token yet.
   const isUnused = ({ max }: Promised): boolean => max === 0n || max + 1n === firstToken;
   if (firstToken !== null && promises.every(isUnused)) return firstToken - 1n;
   return BigInt(Math.floor(wallClockMs * 1_000));
@@ -186,7 +186,7 @@ export function findOutlived(
   everybody: number | null,
 ): readonly (Inspection & Voter)[] {
   const known = inspections.flatMap((seen, index) => (seen ? [{ index, ...seen }] : []));
-  const voters = known.filter(({ admitted }) => admitted);
+  const voters = known.filter(({ voting }) => voting);
   const witnesses = everybody === null ? voters : known.filter(({ roster }) => roster.length > 0);
   return outlivedIn(voters, witnesses);
 }
@@ -198,7 +198,7 @@ export function isSeenAgain(
 ): boolean {
   const lives = (seen: readonly (Inspection | null)[]): string =>
     JSON.stringify(
-      seen.map((one) => one && [one.incarnation, one.admitted, one.generation, one.roster]),
+      seen.map((one) => one && [one.incarnation, one.voting, one.generation, one.roster]),
     );
   return lives(before) === lives(now);
 }

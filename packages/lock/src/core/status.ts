@@ -50,9 +50,9 @@ export interface NodeReport extends Inspection, NodeMemory {
  *
  * - `new`: it remembers nothing.
  * - `restarted`: its process, its data or its replication history has changed since it was
- *   admitted.
+ *   readmitted.
  * - `superseded`: other nodes know a later incarnation or generation of it. It is an old master
- *   that still answers, or it is just being admitted.
+ *   that still answers, or it is just being readmitted.
  * - `not-master`: its server is a replica, even a writable one, or has another role.
  * - `config-mismatch`: it was set up with other node names than this client has.
  * - `wrong-version`: it was set up with another storage version than this client has.
@@ -110,7 +110,7 @@ export function describeNodes(
 ): readonly NodeStatus[] {
   const seen = reports.map((report) => (report instanceof Error ? null : report));
   const voters = seen.flatMap((report, index) =>
-    report?.admitted && !mismatchOf(report) ? [{ index, ...report }] : [],
+    report?.voting && !mismatchOf(report) ? [{ index, ...report }] : [],
   );
   const superseded = supersededIn(voters).map(({ index }) => index);
   const longestMs = Math.max(...seen.map((report) => report?.longestMs ?? 0));
@@ -121,7 +121,7 @@ export function describeNodes(
     if (report instanceof Error) return withJson({ name, reachable: false, error: report });
     const { version, role, generation, max, appendOnly, evictionPolicy } = report;
     const mismatch = mismatchOf(report);
-    const mayVoteAtOnce = report.admitted || (setting.durable && generation > 0);
+    const mayVoteAtOnce = report.voting || (setting.durable && generation > 0);
     const ownReason = superseded.includes(index) ? 'superseded' : noVoteReason(report);
     const mismatches = settings.map((one, at) =>
       at === index && mismatch
@@ -160,8 +160,8 @@ function mismatchOf({ role, setUp }: NodeReport): MismatchReply | null {
     : { answer: 'wrong-version', storageVersion };
 }
 
-function noVoteReason({ admitted, generation, max }: NodeReport): NoVoteReason | null {
-  if (admitted) return null;
+function noVoteReason({ voting, generation, max }: NodeReport): NoVoteReason | null {
+  if (voting) return null;
   return generation === 0 && max === 0n ? 'new' : 'restarted';
 }
 

@@ -61,11 +61,11 @@ const ROSTER_AT = 5;
 
 /** Reads the parts that the replies of INSPECT and STATUS have in common. */
 function inspection(reply: readonly unknown[], service: Membership): Inspection {
-  const [, history, incarnation, admitted, generation, known, max, longest] = reply;
+  const [, history, incarnation, voting, generation, known, max, longest] = reply;
   return {
     history: text(history),
     incarnation: text(incarnation),
-    admitted: wholeNumber(admitted) === 1,
+    voting: wholeNumber(voting) === 1,
     generation: wholeNumber(generation),
     roster: known === '' ? [] : roster(known, service),
     max: BigInt(text(max)),
@@ -103,7 +103,7 @@ export function report({ parts }: Reply, service: Membership): StatusReply {
 }
 
 export function promised({ parts }: Reply, service: Membership): PromiseReply {
-  const [answer, max, longest, admitted, generation, incarnation, known] = parts;
+  const [answer, max, longest, voting, generation, incarnation, known] = parts;
   if (answer !== 'promised') {
     return mismatch(parts) ?? { answer: oneOf(parts, 'refused', 'changed') };
   }
@@ -111,7 +111,7 @@ export function promised({ parts }: Reply, service: Membership): PromiseReply {
     answer,
     max: BigInt(text(max)),
     longestMs: wholeNumber(longest),
-    admitted: wholeNumber(admitted) === 1,
+    voting: wholeNumber(voting) === 1,
     generation: wholeNumber(generation),
     incarnation: text(incarnation),
     roster: roster(known, service),

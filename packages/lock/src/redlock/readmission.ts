@@ -140,7 +140,7 @@ export class Readmissions {
     if (seen.answer !== 'inspected') {
       return refuse(`node ${node.name} goes on as it was: ${phrase(seen)}`);
     }
-    if (!seen.admitted) return null;
+    if (!seen.voting) return null;
     const reply = await this.#inTime(node, node.retire(seen, this.#runtime.uniqueId()));
     if (reply.answer === 'retired') return null;
     return refuse(
@@ -198,7 +198,7 @@ export class Readmissions {
     // If some nodes vote already, another client may be about to admit the rest from the first
     // token on, not from the clock.
     if (gathering.everybody !== null && seed.firstToken !== null && !isLast) {
-      if (seen.some((one) => one?.admitted)) return null;
+      if (seen.some((one) => one?.voting)) return null;
     }
     const readmission = await this.#promised(seen, gathering, seed, said);
     if (!readmission) return null;
@@ -253,7 +253,7 @@ export class Readmissions {
       reply?.answer === 'promised' ? [{ index, ...reply }] : [],
     );
     // Another client does the same, and knows more by now.
-    if (promises.some(({ index, admitted }) => admitted && !seen[index]?.admitted)) return null;
+    if (promises.some(({ index, voting }) => voting && !seen[index]?.voting)) return null;
     return planReadmission(gathering, promises, this.#nodes.length, seed);
   }
 
@@ -289,9 +289,9 @@ export class Readmissions {
     { claims }: Gathering,
     said: readonly Said[],
   ): Round {
-    const left = claims.map(({ index }) => index).filter((index) => !isAdmitted(said[index]));
+    const left = claims.map(({ index }) => index).filter((index) => !hasVote(said[index]));
     const voting = seen.flatMap((one, index) =>
-      isAdmitted(said[index]) || (one?.admitted && !left.includes(index)) ? [index] : [],
+      hasVote(said[index]) || (one?.voting && !left.includes(index)) ? [index] : [],
     );
     const early = said.flatMap((one) => (one?.answer === 'too-early' ? [one.leftMs] : []));
     const againMs =
@@ -405,7 +405,7 @@ function knownIn(inspected: readonly (InspectReply | null)[]): (Inspection | nul
   return inspected.map((reply) => (reply?.answer === 'inspected' ? reply : null));
 }
 
-function isAdmitted(reply: Said | undefined): boolean {
+function hasVote(reply: Said | undefined): boolean {
   return reply?.answer === 'admitted' || reply?.answer === 'already-admitted';
 }
 
@@ -418,7 +418,7 @@ function phrase(said: Said): string {
   switch (said.answer) {
     case 'inspected':
     case 'promised':
-      return said.admitted ? 'votes' : 'has no vote';
+      return said.voting ? 'votes' : 'has no vote';
     case 'admitted':
     case 'already-admitted':
       return 'votes';
