@@ -15,7 +15,7 @@ test('@fenced/store installs beside any express, zod or pino: no dependency, onl
   const manifest = JSON.parse(await readFile(fileOf('fenced-store', 'package.json'), 'utf8'));
   expect(manifest.dependencies).toBeUndefined();
   const { peerDependencies, peerDependenciesMeta } = manifest;
-  expect(Object.keys(peerDependencies).sort()).toEqual(['@aws-sdk/client-s3', 'pg']);
+  expect(Object.keys(peerDependencies).sort()).toEqual(['@aws-sdk/client-s3', 'pg', 'postgres']);
   for (const name of Object.keys(peerDependencies))
     expect([name, peerDependenciesMeta[name]]).toEqual([name, { optional: true }]);
 });
