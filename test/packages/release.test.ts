@@ -89,7 +89,14 @@ beforeAll(async () => {
     [`${role}_EMAIL`, 'test@example.org'],
   ]);
   const path = [stubs, join(ROOT, 'node_modules/.bin'), process.env.PATH].join(delimiter);
-  env = { ...process.env, ...Object.fromEntries(author), PATH: path, CALLS: join(folder, 'calls') };
+  env = {
+    ...process.env,
+    ...Object.fromEntries(author),
+    PATH: path,
+    CALLS: join(folder, 'calls'),
+    // `npm --silent test` would silence the npm of the release, too.
+    npm_config_loglevel: 'notice',
+  };
 });
 
 afterAll(() => rm(folder, { recursive: true, force: true }));
