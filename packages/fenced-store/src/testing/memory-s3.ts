@@ -232,8 +232,8 @@ export class MemoryS3 implements AsyncDisposable {
   #list(bucket: string, query: URLSearchParams): Answer {
     if (bucket === '') return xml('<ListAllMyBucketsResult><Buckets/></ListAllMyBucketsResult>');
     const begin = `/${bucket}/`;
-    if (query.has('uploads')) return this.#listUploads(begin);
     const prefix = query.get('prefix') ?? '';
+    if (query.has('uploads')) return this.#listUploads(begin, prefix);
     const after = query.get('continuation-token') ?? query.get('start-after') ?? '';
     const keys = [...this.#objects.keys()]
       .filter((path) => path.startsWith(`${begin}${prefix}`))
@@ -255,9 +255,9 @@ export class MemoryS3 implements AsyncDisposable {
     );
   }
 
-  #listUploads(begin: string): Answer {
+  #listUploads(begin: string, prefix: string): Answer {
     const uploads = [...this.#uploads].flatMap(([id, { path }]) =>
-      path.startsWith(begin)
+      path.startsWith(`${begin}${prefix}`)
         ? `<Upload><Key>${escaped(path.slice(begin.length))}</Key><UploadId>${id}</UploadId></Upload>`
         : [],
     );
