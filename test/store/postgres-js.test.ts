@@ -4,7 +4,7 @@ import postgres from 'postgres';
 import { expect, test } from 'vitest';
 import {
   closeAfterTest,
-  connectPg,
+  holdCommits,
   INSERT,
   openLedger,
   rejectionOf,
@@ -79,20 +79,13 @@ test('a connection that is lost in a transaction carries no later statement of i
 
 test('a lost reply to COMMIT leaves the outcome unknown, and it can be settled', async () => {
   const ledger = await openLedger();
-  await ledger.pool.query(`
-    CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS
-      $$ BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NULL; END $$;
-    CREATE CONSTRAINT TRIGGER gate AFTER INSERT ON entry DEFERRABLE INITIALLY DEFERRED
-      FOR EACH ROW EXECUTE FUNCTION gate()`);
-  const keeper = connectPg(ledger.url.href, { max: 1 });
-  await keeper.query('SELECT pg_advisory_lock(7)');
+  const pass = await holdCommits(ledger, 'entry');
   const { proxy, store } = await throughProxy(ledger);
   const writeId = store.newWriteId();
   const run = rejectionOf(store.query({ ...fence, writeId }, INSERT, ['once']));
-  // COMMIT runs the trigger.
   await ledger.untilWaiting(1);
   proxy.swallow('toClient');
-  await keeper.query('SELECT pg_advisory_unlock(7)');
+  await pass();
   await proxy.untilSwallowed('toClient');
   proxy.cut();
   const error = await run;

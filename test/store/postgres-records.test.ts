@@ -11,6 +11,7 @@ import {
   asNewRole,
   closeAfterTest,
   connect,
+  holdCommits,
   openLedger,
   rejectionOf,
   testOfPg,
@@ -231,10 +232,11 @@ describe('a reply that is lost', () => {
   test('is replaced by reading back', async () => {
     const ledger = await openRecords();
     const { proxy, store } = await throughProxy(ledger);
-    const far = store.records('invoices');
-    await far.get('42');
+    const pass = await holdCommits(ledger, 'fenced.record');
+    const run = store.records('invoices').put('42', 1, { token: 33 });
+    await ledger.untilWaiting(1);
     proxy.swallow('toClient');
-    const run = far.put('42', 1, { token: 33 });
+    await pass();
     await proxy.untilSwallowed('toClient');
     proxy.heal();
     proxy.cut();

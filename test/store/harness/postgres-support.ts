@@ -151,6 +151,18 @@ export async function openLedger(
   };
 }
 
+/** Lets each COMMIT that has changed the table wait, until the returned function is called. */
+export async function holdCommits({ url }: Ledger, table: string): Promise<() => Promise<unknown>> {
+  const keeper = connectPg(url.href, { max: 1 });
+  await keeper.query(`
+    CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS
+      $$ BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NULL; END $$;
+    CREATE CONSTRAINT TRIGGER gate AFTER INSERT ON ${table} DEFERRABLE INITIALLY DEFERRED
+      FOR EACH ROW EXECUTE FUNCTION gate();
+    SELECT pg_advisory_lock(7)`);
+  return () => keeper.query('SELECT pg_advisory_unlock(7)');
+}
+
 /**
  * The server's version as a number: 170004 is 17.4. `transaction_timeout` came with 17, `MERGE`
  * with 15.
