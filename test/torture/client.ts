@@ -22,7 +22,7 @@ export interface ClientConfig extends StoreAddresses {
 const STYLES = ['update', 'claim', 'queue'];
 const WAIT_MS = 2_000;
 /** Codes after which nothing was written. */
-const HARMLESS: ReadonlySet<string> = new Set(['conflict', 'unavailable', 'version-mismatch']);
+const HARMLESS: ReadonlySet<string> = new Set(['conflict', 'unavailable', 'ratchet-lost']);
 
 const config: ClientConfig = JSON.parse(process.argv[2] ?? '');
 const { name, workload, subject, resources } = config;

@@ -14,13 +14,13 @@ export interface Operation {
   readonly returnNs: number | null;
   readonly outcome: Outcome;
   /** The token that was granted, or that the write presented. */
-  readonly token?: string;
+  readonly token?: string | undefined;
   /** The value that was written or read. Each attempt of a write has a value of its own. */
-  readonly value?: string | null;
+  readonly value?: string | null | undefined;
   /** The value that an update replaced. */
-  readonly from?: string | null;
+  readonly from?: string | null | undefined;
   /** The highest token, as a refusal or a read reported it. */
-  readonly highest?: string;
+  readonly highest?: string | undefined;
   /** The time until which the holder believed in its lease. */
   readonly untilNs?: number;
   /** Code of the error. */

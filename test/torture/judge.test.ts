@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import type { Operation } from './history.ts';
 import { judge } from './judge.ts';
+import { verdictOf } from './verdict.ts';
 
 let values = 0;
 function operation(
@@ -102,4 +103,18 @@ describe('these histories are violations:', () => {
   ])('%s', (_, history) => {
     expect(judge(history)).toHaveLength(1);
   });
+});
+
+test('two holders who believe in their leases at once are counted, and are no violation', () => {
+  const hold = (process: string, callNs: number, untilNs: number, token: number): Operation[] => [
+    { ...acquire(callNs, callNs + 1, token), process, untilNs },
+    { ...read(callNs + 2, untilNs, null), process },
+  ];
+  const shared = [...hold('c1', 0, 100, 5), ...hold('c2', 50, 150, 6)];
+  expect(verdictOf({ history: shared, faults: [] })).toMatchObject({
+    sharedLeases: 1,
+    violations: [],
+  });
+  const apart = [...hold('c1', 0, 100, 5), ...hold('c2', 100, 150, 6)];
+  expect(verdictOf({ history: apart, faults: [] })).toMatchObject({ sharedLeases: 0 });
 });

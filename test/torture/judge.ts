@@ -25,7 +25,8 @@ interface Possibility {
  *
  * - `lock/…` dispenses tokens. Each is above those that were granted before its acquisition began.
  * - Any other object is a value and a ratchet. A write is applied only if its token is at least the
- *   highest, and refused only if it is lower. A refusal and a read report the highest token.
+ *   highest, and refused only if it is lower. A refusal and a read report the highest token, and no
+ *   client finds a lower one than before.
  *
  * @returns the first violation of each object
  */
@@ -40,8 +41,6 @@ export function judge(history: readonly Operation[]): readonly Violation[] {
 
 function tokenDisorder(object: string, operations: readonly Operation[]): Violation | null {
   const granted = operations.filter(({ kind, outcome }) => kind === 'acquire' && outcome === 'ok');
-  const byToken = (token: bigint): Operation[] =>
-    granted.filter((operation) => BigInt(operation.token ?? 0) === token);
   const told = judgeTokens(
     granted.map(({ process: client, callNs, returnNs, token }) => ({
       ...{ client, resources: [object], token: BigInt(token ?? 0) },
@@ -49,7 +48,7 @@ function tokenDisorder(object: string, operations: readonly Operation[]): Violat
     })),
   );
   if (told.verdict !== 'violated') return null;
-  const operation = byToken(told.later.token).at(-1);
+  const operation = granted.findLast(({ token }) => BigInt(token ?? 0) === told.later.token);
   if (!operation) throw new Error('a violation is about a grant');
   const reason = `token ${told.later.token} is ${told.why} after ${told.earlier.token}`;
   return { object, reason, operation };
@@ -61,6 +60,8 @@ function tokenDisorder(object: string, operations: readonly Operation[]): Violat
  * linearization).
  */
 function storeDisorder(object: string, operations: readonly Operation[]): Violation | null {
+  const lost = operations.find(({ code }) => code === 'ratchet-lost');
+  if (lost) return { object, reason: 'the store itself found a lower token', operation: lost };
   let possible: readonly Possibility[] = [{ state: { highest: 0n, value: null }, pending: [] }];
   const places = new Map(operations.map((operation, at) => [operation, at]));
   for (const { operation, isCall } of inOrder(operations)) {

@@ -55,6 +55,30 @@ export function plant(
   );
 }
 
+/**
+ * Returns the history of one object with a random change, which may be a violation or not. Only the
+ * judges can tell.
+ */
+export function alter(history: readonly Operation[], random: Random): readonly Operation[] {
+  const judged = history.filter(({ kind }) => kind !== 'extend' && kind !== 'release');
+  const operation = random.pick(judged);
+  const ofObject = judged.filter(({ object }) => object === operation.object);
+  const { token, value, from, highest, callNs, returnNs } = random.pick(ofObject);
+  const changes: readonly Change[] = [
+    ...[{ token }, { value }, { from }, { highest }, { highest: token }, { callNs }, { returnNs }],
+    ...(['ok', 'unknown', 'failed', 'refused'] as const).map((outcome) => ({ outcome })),
+  ];
+  const changed = { ...operation, ...random.pick(changes) };
+  if (!isWellFormed(changed)) return alter(history, random);
+  return ofObject.map((one) => (one === operation ? changed : one));
+}
+
+function isWellFormed({ kind, outcome, callNs, returnNs, token, highest }: Operation): boolean {
+  const isTimed = outcome === 'unknown' || (returnNs !== null && returnNs >= callNs);
+  const isNumbered = token !== undefined || kind === 'read' || outcome === 'unknown';
+  return isTimed && isNumbered && (outcome !== 'refused' || highest !== undefined);
+}
+
 const isGrant = ({ kind, outcome }: Operation): boolean => kind === 'acquire' && outcome === 'ok';
 const isWrite = ({ kind, outcome }: Operation): boolean =>
   ['update', 'put'].includes(kind) && outcome === 'ok';

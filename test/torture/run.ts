@@ -25,11 +25,9 @@ export async function torture(options: TortureOptions): Promise<Run> {
     faults: kinds = FAULT_KINDS,
   } = options;
   await using world = await World.start({ seed, workload, subject });
-  const ending = new AbortController();
-  const made = makeFaults(world, { seed, kinds, signal: ending.signal });
-  await Promise.race([sleep(seconds * 1_000), made.then(() => sleep(seconds * 1_000))]);
-  ending.abort();
-  const faults = await made;
+  const signal = AbortSignal.timeout(seconds * 1_000);
+  const made = makeFaults(world, { seed, kinds, signal });
+  const [faults] = await Promise.all([made, sleep(seconds * 1_000)]);
   await world.finish();
   return { history: world.recorder.operations(), faults };
 }

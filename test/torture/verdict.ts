@@ -25,10 +25,9 @@ export function verdictOf({ history, faults }: Run): Verdict {
   const violations = judge(history);
   const effective = faults.filter((fault: Fault) => tookEffect(fault, history));
   const staleWrites = countStale(history);
-  const isContended = history.some(({ kind, code }) => kind === 'acquire' && code !== undefined);
   const missing = [
     ...(history.length === 0 ? ['no operation'] : []),
-    ...(isContended ? [] : ['no contention: every acquisition succeeded']),
+    ...(isContended(history) ? [] : ['no two acquisitions of a lock overlapped']),
     ...(effective.length > 0 ? [] : ['no fault took effect']),
     ...(staleWrites > 0 ? [] : ['no stale write was tried']),
   ];
@@ -53,6 +52,13 @@ function counts<Item>(items: readonly Item[], nameOf: (item: Item) => string) {
 }
 
 const resourceOf = ({ object }: Operation): string => object.slice(object.indexOf('/') + 1);
+
+function isContended(history: readonly Operation[]): boolean {
+  const acquisitions = history.filter(({ kind }) => kind === 'acquire');
+  return [...Map.groupBy(acquisitions, ({ object }) => object).values()].some((ofLock) =>
+    ofLock.some(({ callNs }, at) => callNs < (ofLock[at - 1]?.returnNs ?? 0)),
+  );
+}
 
 function countStale(history: readonly Operation[]): number {
   return [...Map.groupBy(history, resourceOf).values()].reduce((sum, operations) => {

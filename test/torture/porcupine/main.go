@@ -29,6 +29,7 @@ type operation struct {
 	Value    *string `json:"value"`
 	From     *string `json:"from"`
 	Highest  string  `json:"highest"`
+	Code     string  `json:"code"`
 }
 
 // The state of one object: a dispenser of tokens has only `highest`.
@@ -102,7 +103,8 @@ var model = porcupine.NondeterministicModel{
 	Equal: func(a, b interface{}) bool { return a == b },
 }
 
-// Reads the operations of each object, without those that constrain nothing.
+// Reads the operations of each object, without those that constrain nothing. If a client found that
+// an object had lost its token, that one operation is impossible.
 func read(path string) (map[string][]porcupine.Operation, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -117,6 +119,9 @@ func read(path string) (map[string][]porcupine.Operation, error) {
 		var op operation
 		if err := json.Unmarshal(lines.Bytes(), &op); err != nil {
 			return nil, err
+		}
+		if op.Code == "ratchet-lost" {
+			op.Kind, op.Outcome, op.Token, op.Highest = "put", "refused", "0", "-1"
 		}
 		isUnseen := op.Outcome == "unknown" && (op.Kind == "read" || op.Kind == "acquire")
 		isRefused := op.Outcome == "refused" && op.Kind == "acquire"
