@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { openCredentials } from '@fenced/gateway/credentials';
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { type Front, GatewayWorld } from './harness/world.js';
 
 let world: GatewayWorld;
@@ -156,6 +156,31 @@ test('errors without a problem of the gateway are errors of the tool, too', asyn
   // A name that a URL would shorten, and so address something else.
   const climbing = await agent.call('read_object', { key: '../leases/a' });
   expect(climbing).toMatchObject({ isError: true, code: 'invalid-path' });
+});
+
+test('a write whose answer breaks off has an unknown outcome', async () => {
+  await using agent = await Agent.connect(front.url);
+  const record = { collection: 'invoices', id: 'broken-off' };
+  const resource = 'invoices/broken-off';
+  const { token } = await agent.call('acquire_lease', { resource, ttlMs: 30_000 });
+  const { fetch } = globalThis;
+  const spied = vi.spyOn(globalThis, 'fetch').mockImplementation(async (input, init) => {
+    const answer = await fetch(input, init);
+    if (!String(input).includes('/v1/')) return answer;
+    const broken = new ReadableStream({
+      pull: (controller) => controller.error(new Error('the socket was closed')),
+    });
+    return new Response(broken, { status: answer.status });
+  });
+  onTestFinished(() => spied.mockRestore());
+  expect(await agent.call('write_record', { ...record, document: 1, token })).toMatchObject({
+    isError: true,
+    code: 'outcome-unknown',
+    advice: expect.stringContaining('Read the value'),
+  });
+  expect(await agent.call('read_record', record)).toMatchObject({ code: 'unavailable' });
+  spied.mockRestore();
+  expect(await agent.call('read_record', { ...record, token })).toMatchObject({ isError: false });
 });
 
 test('a browser is refused, and so is every method but POST', async () => {

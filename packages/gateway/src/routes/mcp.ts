@@ -212,24 +212,26 @@ async function ask(exchange: Exchange, call: Call, bytesMax: number): Promise<An
   const authorization = request.get('authorization');
   // If the answer is lost from here on, the write may have been applied.
   if (token !== undefined) exchange.writeId = null;
-  const asked = fetch(`http://${host}:${localPort}/v1/${path}`, {
-    ...{ method, signal, body: (json === undefined ? text : JSON.stringify(json)) ?? null },
-    headers: {
-      ...(authorization && { authorization }),
-      ...(json !== undefined && { 'content-type': 'application/json' }),
-      ...(text !== undefined && { 'content-type': 'text/plain; charset=utf-8' }),
-      ...(token !== undefined && { 'fencing-token': token }),
-      ...(guard !== undefined && { 'fencing-resource': encodedPath(guard) }),
-    },
-  });
-  const answer = await asked.catch((cause: Error) => {
+  try {
+    const answer = await fetch(`http://${host}:${localPort}/v1/${path}`, {
+      ...{ method, signal, body: (json === undefined ? text : JSON.stringify(json)) ?? null },
+      headers: {
+        ...(authorization && { authorization }),
+        ...(json !== undefined && { 'content-type': 'application/json' }),
+        ...(text !== undefined && { 'content-type': 'text/plain; charset=utf-8' }),
+        ...(token !== undefined && { 'fencing-token': token }),
+        ...(guard !== undefined && { 'fencing-resource': encodedPath(guard) }),
+      },
+    });
+    const body = await textOf(answer, bytesMax);
+    if (answer.ok) return { isError: false, text: body };
+    const problem: Record<string, unknown> = JSON.parse(body);
+    return failed(codeIn(problem.type), problem);
+  } catch (cause) {
+    if (cause instanceof Problem) throw cause;
     const code = token === undefined ? 'unavailable' : 'outcome-unknown';
-    throw new Problem(code, `the answer was lost: ${cause.message}`, { cause });
-  });
-  const body = await textOf(answer, bytesMax);
-  if (answer.ok) return { isError: false, text: body };
-  const problem: Record<string, unknown> = JSON.parse(body);
-  return failed(codeIn(problem.type), problem);
+    throw new Problem(code, `the answer was lost: ${(cause as Error).message}`, { cause });
+  }
 }
 
 function failed(code: ProblemCode | null, facts: object): Answer {
