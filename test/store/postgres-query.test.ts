@@ -112,6 +112,11 @@ test('a pipelining client is sent one statement after the other', async () => {
   const late = store.query(fence, INSERT, ['2']);
   await expect(late).rejects.toMatchObject({ code: 'stale-token' });
   expect(await ledger.entries()).toEqual(['1']);
+  // As one simple query, the server would run the rest after the COMMIT, without the fence.
+  const several = `INSERT INTO entry (text) VALUES ('2'); COMMIT; INSERT INTO entry (text) VALUES ('3')`;
+  const refused = store.query({ resource, token: 35 }, several);
+  await expect(refused).rejects.toMatchObject({ code: '42601' });
+  expect(await ledger.entries()).toEqual(['1']);
   await client.end();
 });
 

@@ -28,7 +28,7 @@ export function sendBatch(client: SessionClient, statements: readonly Statement[
   const { connection, pipeline } = client as { connection?: PgConnection; pipeline?: boolean };
   const { Query } = client.constructor as { Query?: PgQueryClass };
   if (!connection?.sync || !Query?.prototype.prepare || pipeline)
-    return new OneByOne(client, statements);
+    return new OneByOne(client as ConfigClient, statements, pipeline === true);
   try {
     // The client has the caller's parsers of column types.
     const queries = statements.map(
@@ -142,20 +142,31 @@ function messageOf(connection: PgConnection, queries: readonly PgQuery[]): Buffe
   return Buffer.concat(pieces);
 }
 
+/** A client that also takes pg's settings of a query. */
+interface ConfigClient extends SessionClient {
+  query(text: string | object, values?: unknown[]): Promise<unknown>;
+}
+
 class OneByOne implements Batch {
   readonly results: Promise<PostgresResult[]>;
   sent = 0;
   answered = 0;
 
-  constructor(client: SessionClient, statements: readonly Statement[]) {
-    this.results = this.#send(client, statements);
+  constructor(client: ConfigClient, statements: readonly Statement[], isPg: boolean) {
+    this.results = this.#send(client, statements, isPg);
   }
 
-  async #send(client: SessionClient, statements: readonly Statement[]): Promise<PostgresResult[]> {
+  async #send(
+    client: ConfigClient,
+    statements: readonly Statement[],
+    isPg: boolean,
+  ): Promise<PostgresResult[]> {
     const all: PostgresResult[] = [];
-    for (const { text, values } of statements) {
+    for (const { text, values = [] } of statements) {
       this.sent += 1;
-      all.push((await client.query(text, [...(values ?? [])])) as PostgresResult);
+      // Without values, pg would send the text as a simple query, and its COMMIT would be obeyed.
+      const query = isPg ? { text, queryMode: 'extended' } : text;
+      all.push((await client.query(query, [...values])) as PostgresResult);
       this.answered += 1;
     }
     return all;
