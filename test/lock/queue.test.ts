@@ -256,6 +256,19 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await world.untilClean();
   });
 
+  test('a closed service has given up its positions, so its clients may be disconnected', async () => {
+    const [holder, ending] = [await world.connected(), await world.connected()];
+    const lease = await holder.lock.acquire('x', { ttlMs: TTL_MS });
+    const closed = expect(wait(ending, 'x')).rejects.toMatchObject({ code: 'closed' });
+    await untilInLine(1);
+    await ending.lock.close();
+    for (const client of ending.clients) client.disconnect();
+    await closed;
+    expect(await world.keys(/^waiter:/)).toEqual([]);
+    await lease.release();
+    await world.untilClean();
+  });
+
   test('subscribed connections exist only while there are waiters, and for a second after that', async () => {
     const [holder, side] = [await world.connected(), await world.connected()];
     const lease = await holder.lock.acquire('x', { ttlMs: TTL_MS });

@@ -1,7 +1,7 @@
 import { type Given, type NodeAnswer, nodeAnswer, type VoteReply } from '../core/answers.js';
 import { PreferredMajority } from '../core/preferred-majority.js';
 import { NODE_TIMEOUT_MAX_MS, nodeTimeoutMs } from '../core/validity.js';
-import { afterReading, type Runtime } from '../runtime/runtime.js';
+import { afterReading, inTime, nobody, type Runtime } from '../runtime/runtime.js';
 import { Broadcast } from './broadcast.js';
 import { Command } from './calls.js';
 import type { Read, RedisNode } from './node.js';
@@ -68,6 +68,13 @@ export class Nodes {
   readonly runtime: Runtime;
   readonly #options: NodesOptions;
   readonly #after: Runtime['after'];
+  /** The number of releases that nobody waits for, and that no node has answered yet. */
+  #unanswered = 0;
+  #onAnswered: () => void = () => {};
+  readonly #noteAnswer = (): void => {
+    this.#unanswered -= 1;
+    if (this.#unanswered === 0) this.#onAnswered();
+  };
 
   constructor(all: readonly RedisNode[], options: NodesOptions, runtime: Runtime) {
     this.all = all;
@@ -193,6 +200,15 @@ export class Nodes {
     );
   }
 
+  /** Resolves when the nodes have answered each `giveUp`, at the latest after `limitMs`. */
+  async givenUp(limitMs: number): Promise<void> {
+    if (this.#unanswered === 0) return;
+    const answered = new Promise<void>((resolve) => {
+      this.#onAnswered = resolve;
+    });
+    await inTime(this.runtime, nobody, answered, limitMs);
+  }
+
   /** Lets the successor have the lock under the owner id of the holder. */
   handOver(from: Ownership, to: Ownership): void {
     from.successors.push(to.owner);
@@ -231,7 +247,8 @@ export class Nodes {
   #releaseOn(nodes: readonly RedisNode[], ownership: Ownership): void {
     const command = this.#releaseOf(ownership, false);
     const untilMs = this.runtime.nowMs() + this.#options.maxTtlMs;
-    for (const node of nodes) node.send({ command, untilMs, onReply: () => {} });
+    this.#unanswered += nodes.length;
+    for (const node of nodes) node.send({ command, untilMs, onReply: this.#noteAnswer });
   }
 
   #releaseOf({ resources, owner, mayBeQueued, successors }: Ownership, isOver: boolean): Command {

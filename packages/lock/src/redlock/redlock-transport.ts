@@ -3,7 +3,7 @@ import type { AcquireFailure } from '../core/failure.js';
 import { describeMismatch, mismatchIn } from '../core/mismatch.js';
 import type { ResolvedOptions } from '../core/options.js';
 import { majorityOf } from '../core/quorum.js';
-import { answerLimitMs, LAST_ANSWERS_MS } from '../core/validity.js';
+import { answerLimitMs, LAST_ANSWERS_MS, NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import { publish } from '../lease/events.js';
 import type {
   AcquireRequest,
@@ -81,6 +81,10 @@ export class RedlockTransport implements LockTransport, WaiterContext {
   async close(): Promise<void> {
     this.#readmissions.close();
     await this.localQueue.releaseHandedOver();
+    const { nodes } = this;
+    // Waiters that the signal has ended give up their positions before that.
+    await new Promise<void>((resolve) => nodes.runtime.soon(resolve));
+    await nodes.givenUp(NODE_TIMEOUT_MAX_MS);
     this.wakeUps.close();
   }
 
