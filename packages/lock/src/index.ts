@@ -26,6 +26,7 @@ export type {
   AcquireOptions,
   AcquireResult,
   HeldLease,
+  Lock,
   TryAcquireOptions,
   UsingOptions,
 } from './lease/lock-service.js';

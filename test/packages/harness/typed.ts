@@ -7,9 +7,10 @@ import { readConfig } from '@fenced/gateway/config';
 import { openCredentials } from '@fenced/gateway/credentials';
 import { createLog } from '@fenced/gateway/log';
 import { createMetrics } from '@fenced/gateway/metrics';
-import { type Lease, LockError, Redlock } from '@fenced/lock';
+import { type Lease, type Lock, LockError, Redlock } from '@fenced/lock';
 import { Elector, type Leadership } from '@fenced/lock/election';
 import { PostgresLock } from '@fenced/lock/postgres';
+import { MemoryLock } from '@fenced/lock/testing';
 import { StaleTokenError } from '@fenced/store';
 import { FencedPostgres } from '@fenced/store/postgres';
 import { FencedS3 } from '@fenced/store/s3';
@@ -22,10 +23,25 @@ const lock = new PostgresLock({ pool });
 const records = new FencedPostgres({ pool });
 const objects = new FencedS3({ client: new S3Client({}), bucket: 'documents' });
 const gateway = new FencedGateway({ url: 'http://127.0.0.1:8080' });
-const electors = [redlock, lock, gateway].map((each) => new Elector({ lock: each, resource: 'x' }));
+export const locks: readonly Lock[] = [redlock, lock, new MemoryLock()];
+const electors = [...locks, gateway].map((each) => new Elector({ lock: each, resource: 'x' }));
 export const app = createGateway({ redlock, objects, records });
 export const errors = [LockError, StaleTokenError];
 export const parts = [readConfig, openCredentials, createLog, createMetrics];
+
+/** A fake that no class is behind. */
+const fakeLease: Lease = {
+  ...{ resources: ['x'], token: 1n, owner: 'me', signal: new AbortController().signal },
+  remainingMs: () => 1_000,
+  ensure: () => undefined,
+  extend: async () => undefined,
+  release: async () => 'released',
+  toJSON: () => ({}),
+  [Symbol.asyncDispose]: async () => undefined,
+};
+export const fake: Pick<Lock, 'using'> = {
+  using: async (_resource, _options, routine) => routine(fakeLease),
+};
 
 export async function write(key: string): Promise<bigint> {
   const lease: Lease = await redlock.acquire(key, { ttlMs: 10_000 });

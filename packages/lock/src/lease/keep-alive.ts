@@ -1,6 +1,6 @@
 import { LeaseLostError } from '../core/errors.js';
 import { type Runtime, sleep } from '../runtime/runtime.js';
-import { type Lease, limitHold } from './lease.js';
+import { type LocalLease, limitHold } from './lease.js';
 
 const PAUSE_MIN_MS = 5;
 
@@ -9,7 +9,7 @@ const PAUSE_MIN_MS = 5;
  * of, when the lease is over, or when `maxHoldMs` is reached.
  */
 export function keepAlive(
-  lease: Lease,
+  lease: LocalLease,
   ttlMs: number,
   maxHoldMs: number,
   runtime: Runtime,

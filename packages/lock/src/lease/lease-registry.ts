@@ -1,5 +1,5 @@
 import type { Runtime } from '../runtime/runtime.js';
-import type { Lease, LeaseService } from './lease.js';
+import type { LeaseService, LocalLease } from './lease.js';
 
 /** The interval at which the service looks for leases that have ended without a release. */
 const SWEEP_EVERY_MS = 1_000;
@@ -13,25 +13,25 @@ const ENDED_MIN = 64;
 export class LeaseRegistry implements LeaseService {
   readonly runtime: Runtime;
   readonly maxTtlMs: number;
-  #leases: Lease[] = [];
+  #leases: LocalLease[] = [];
   #endedCount = 0;
   /** The time at which the timer for the next check was set. No timer is set at first. */
   #setMs = Number.NEGATIVE_INFINITY;
   /** The leases whose owner id was read. */
-  readonly #byOwner = new Map<string, Lease>();
+  readonly #byOwner = new Map<string, LocalLease>();
 
   constructor(maxTtlMs: number, runtime: Runtime) {
     this.maxTtlMs = maxTtlMs;
     this.runtime = runtime;
   }
 
-  add(lease: Lease): void {
+  add(lease: LocalLease): void {
     this.#leases.push(lease);
     // A timer may be lost, as a test's fake timers are.
     if (this.runtime.nowMs() > this.#setMs + 2 * SWEEP_EVERY_MS) this.#planSweep();
   }
 
-  shared(owner: string, lease: Lease): void {
+  shared(owner: string, lease: LocalLease): void {
     this.#byOwner.set(owner, lease);
   }
 
@@ -41,7 +41,7 @@ export class LeaseRegistry implements LeaseService {
     if (this.#endedCount >= ENDED_MIN && 2 * this.#endedCount > this.#leases.length) this.#sweep();
   }
 
-  of(owner: string): Lease | undefined {
+  of(owner: string): LocalLease | undefined {
     return this.#byOwner.get(owner);
   }
 

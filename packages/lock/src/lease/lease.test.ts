@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { LeaseLostError } from '../core/errors.js';
 import type { Runtime } from '../runtime/runtime.js';
-import { Lease, type LeaseService } from './lease.js';
+import { type LeaseService, LocalLease } from './lease.js';
 import type { LeaseClaim } from './transport.js';
 
 /** A manual clock and manual timers, as in a process that was stopped. */
@@ -24,12 +24,12 @@ class ManualRuntime implements Runtime {
 function lease(
   runtime: Runtime,
   { ended = () => {}, ...servers }: Partial<LeaseClaim & LeaseService> = {},
-): Lease {
+): LocalLease {
   const release = async () => 'released' as const;
   const held = { resources: ['x'], token: 33n, deadlineMs: 1_000, owner: 'owner' };
   const claim = { ...held, extend: async () => 0, release, ...servers };
   const service = { runtime, maxTtlMs: 60_000, shared: () => {}, ended };
-  return new Lease(claim, service);
+  return new LocalLease(claim, service);
 }
 
 test('a process that was stopped past the deadline finds the signal aborted before any timer has fired', () => {

@@ -9,7 +9,7 @@ export interface LeaseService {
   readonly runtime: Runtime;
   readonly maxTtlMs: number;
   /** Called when the owner id of a lease is read. */
-  shared(owner: string, lease: Lease): void;
+  shared(owner: string, lease: LocalLease): void;
   /** Called once, when the lease of this owner ends. */
   ended(owner: string): void;
 }
@@ -35,13 +35,19 @@ const noLimit: HoldLimit = {
 /**
  * Ends the lease at `endMs` by the runtime's clock at the latest: it is then held for `maxHoldMs`.
  */
-export let limitHold: (lease: Lease, endMs: number, maxHoldMs: number) => void;
+export let limitHold: (lease: LocalLease, endMs: number, maxHoldMs: number) => void;
 
 /**
  * A lock that is held for a limited time. It may end earlier than its holder believes. So every
  * write to the protected storage must carry `token`, and the storage must refuse a lower one.
+ *
+ * Any object with these members is one: the leases of all lock services, those of a gateway, and
+ * those of a test's own fake.
  */
-export class Lease implements AsyncDisposable {
+export type Lease = Pick<LocalLease, keyof LocalLease>;
+
+/** A lease that a lock service of this process acquired. */
+export class LocalLease implements AsyncDisposable {
   /** Sorted. */
   readonly resources: readonly string[];
   /** Greater than the token of every earlier holder of each of the resources. */

@@ -12,7 +12,7 @@ import { LAST_ANSWERS_MS, NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import { type Runtime, shareSignal } from '../runtime/runtime.js';
 import { publish } from './events.js';
 import { keepAlive } from './keep-alive.js';
-import { Lease } from './lease.js';
+import { type Lease, LocalLease } from './lease.js';
 import { LeaseRegistry } from './lease-registry.js';
 import type {
   AcquireRequest,
@@ -180,7 +180,7 @@ export class LockService implements AsyncDisposable {
     const ttlMs = checkTtlMs(rest.ttlMs, this.#maxTtlMs);
     const maxHoldMs = checkMaxHoldMs(limitMs, ttlMs);
     if (typeof routine !== 'function') throw new LockArgumentError('routine must be a function');
-    await using lease = await this.acquire(resource, rest);
+    await using lease = (await this.acquire(resource, rest)) as LocalLease;
     using _ = keepAlive(lease, ttlMs, maxHoldMs, this.#runtime);
     const result = await routine(lease);
     lease.ensure();
@@ -271,11 +271,28 @@ export class LockService implements AsyncDisposable {
   }
 
   /** The lease of this claim, which is released at the latest when the service is closed. */
-  #track(claim: LeaseClaim): Lease {
-    const lease = new Lease(claim, this.#leases);
+  #track(claim: LeaseClaim): LocalLease {
+    const lease = new LocalLease(claim, this.#leases);
     this.#leases.add(lease);
     return lease;
   }
+}
+
+/**
+ * A lock service: `Redlock`, `PostgresLock`, `MemoryLock`, or `FencedGateway` of `@fenced/client`.
+ *
+ * Type a parameter by this, and any of them fits. A fake needs only the methods that the code under
+ * test calls: `Pick<Lock, 'using'>`.
+ */
+export interface Lock extends Omit<LockService, 'tryAcquire'> {
+  /** As `tryAcquire` of `Redlock`, without what only one lock service knows. */
+  tryAcquire(
+    resource: string | readonly string[],
+    options: TryAcquireOptions,
+  ): Promise<
+    | { readonly ok: true; readonly lease: Lease }
+    | { readonly ok: false; readonly reason: string; readonly retryAfterMs: number }
+  >;
 }
 
 function checkHeld(held: HeldLease) {
