@@ -152,6 +152,20 @@ test('every documented request gets a documented answer', async () => {
   await call('delete', one, `/v1/leases/a/b/${leaseId}`);
   await call('patch', one, `/v1/leases/a/b/${leaseId}`, ...times({ ttlMs: 5_000 }));
 
+  const sets = '/v1/lease-sets';
+  const both = { resources: ['a', 'b'], ttlMs: 5_000 };
+  const set = await call('post', sets, sets, ...times(both));
+  await call('post', sets, sets, ...times(both));
+  await call('post', sets, sets, ...times({ ...both, resources: [] }));
+  await call('post', sets, sets, ...times({ ...both, resources: ['a', '..'] }));
+  const { leaseId: id } = JSON.parse(set.body) as { leaseId: string };
+  const of = (verb: string, body: object) =>
+    call('post', `${sets}/{leaseId}/${verb}`, `${sets}/${id}/${verb}`, ...times(body));
+  await of('extend', both);
+  await of('release', both);
+  await of('release', { resources: both.resources });
+  await of('extend', both);
+
   for (const [path, target] of [
     ['/v1/objects/{key}', '/v1/objects/a/b'],
     ['/v1/records/{collection}/{id}', '/v1/records/a/b'],

@@ -1,6 +1,6 @@
 import { InvalidArgumentError, StoreUnavailableError } from '@fenced/store';
 import { errorOf, noAnswer, type ProblemDocument, readProblem, type Subject } from './problems.js';
-import { encodedPath, segmentsOf } from './protocol/path.js';
+import { checkName, encodedPath } from './protocol/path.js';
 
 /** A request to a gateway. */
 export interface GatewayRequest extends Subject {
@@ -83,9 +83,8 @@ export class GatewayHttp {
 /** A name as it stands in a path. @throws {InvalidArgumentError} */
 export function pathOf(name: string): string {
   try {
-    const path = `/${encodedPath(name)}`;
-    segmentsOf(path);
-    return path;
+    checkName(name);
+    return `/${encodedPath(name)}`;
   } catch (error) {
     throw new InvalidArgumentError(
       `no path can carry this name: ${(error as Error).message} name=${JSON.stringify(name)}`,

@@ -10,12 +10,13 @@ export interface Route {
   /** As Express writes it. `*name` matches several segments. */
   readonly path: string;
   /**
-   * The right that the caller needs. `any`: credentials, and no right. `public` and `probe` need no
+   * The right that the caller needs. `any`: credentials, and no right. `leases`: `lease` for each
+   * resource that the body names, which the handler checks. `public` and `probe` need no
    * credentials. Beyond the rate of its address, a `public` request is refused. A `probe` is
    * answered late, because the platform's probes may share the address of a flood, such as a
    * proxy's.
    */
-  readonly verb: Verb | 'any' | 'public' | 'probe';
+  readonly verb: Verb | 'any' | 'leases' | 'public' | 'probe';
   /** The resource that the right is for: `objects/a/b`. */
   resource(names: Names): string;
   readonly operation: ZodOpenApiOperationObject;

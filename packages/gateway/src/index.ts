@@ -12,6 +12,7 @@ import type { LeaseService, ObjectStore, RecordStore } from './parts.js';
 import { Problem } from './problem.js';
 import { Readiness } from './readiness.js';
 import { Room, type Rooms, type RoomUse } from './room.js';
+import { leaseSetRoutes } from './routes/lease-sets.js';
 import { leaseRoutes } from './routes/leases.js';
 import { mcpRoute } from './routes/mcp.js';
 import { objectRoutes } from './routes/objects.js';
@@ -109,6 +110,7 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
   const { objects, records, draining, metrics, operations = 'here' } = options;
   const service = [
     ...leaseRoutes(parts),
+    ...leaseSetRoutes(parts),
     ...(objects ? objectRoutes({ ...parts, objects }) : []),
     ...(records ? recordRoutes({ ...parts, records }) : []),
     ...ratchetRoutes(parts),

@@ -33,6 +33,8 @@ export interface Metrics {
   readonly contentType: string;
 }
 
+/** The routes that acquire leases. */
+const ACQUIRING: readonly unknown[] = ['/v1/leases/{resource}', '/v1/lease-sets'];
 /** From a round trip on loopback up to a long wait for a lease. */
 const DURATION_BUCKETS_S = [
   ...[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5],
@@ -72,7 +74,7 @@ export function createMetrics(sources: MetricsSources = {}): Metrics {
       };
       requests.inc({ ...about, status: String(status), outcome });
       durations.observe(about, durationMs / 1_000);
-      if (route === '/v1/leases/{resource}')
+      if (ACQUIRING.includes(route))
         leases.inc({ outcome: outcome === 'ok' ? 'acquired' : outcome });
       const store = resource?.split('/', 1)[0] ?? 'none';
       if (outcome === 'stale-token') stale.inc({ store });

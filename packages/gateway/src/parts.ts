@@ -28,7 +28,7 @@ export interface Parts {
  */
 export interface LeaseService {
   acquire(
-    resource: string,
+    resource: string | readonly string[],
     options: { readonly ttlMs: number; readonly waitMs: number; readonly signal: AbortSignal },
   ): Promise<GrantedLease>;
   extend(held: HeldLease, ttlMs: number): Promise<number>;
@@ -47,7 +47,7 @@ export interface GrantedLease {
 }
 
 interface HeldLease {
-  readonly resource: string;
+  readonly resource: string | readonly string[];
   readonly owner: string;
 }
 

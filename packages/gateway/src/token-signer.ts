@@ -24,7 +24,12 @@ export interface TokenSigner {
  */
 export type SignatureSubject =
   | { readonly purpose: 'token'; readonly resource: string }
-  | { readonly purpose: 'lease'; readonly resource: string; readonly owner: string };
+  | {
+      readonly purpose: 'lease';
+      /** One, or the sorted resources of a set. */
+      readonly resource: string | readonly string[];
+      readonly owner: string;
+    };
 
 export interface SigningKey {
   /** On the wire, in clear. 1 to 32 letters, digits, `_` and `-`. */

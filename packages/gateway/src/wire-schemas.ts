@@ -32,6 +32,19 @@ export const WRITE_ID = z
 
 export const MILLISECONDS = z.int().min(0);
 
+/** Members of every answer that grants or extends a lease. */
+export const LEASE_FACTS = {
+  leaseId: z
+    .string()
+    .describe(
+      'Extends and releases the lease, at any gateway. The latest answer has the one that is valid for longest.',
+    ),
+  remainingMs: MILLISECONDS.describe('The validity of the lease, counted from this answer.'),
+  elapsedMs: MILLISECONDS.describe(
+    'The time that the gateway took. The lease is valid until remainingMs + elapsedMs after the request was sent.',
+  ),
+};
+
 /** A name in a path. */
 export function pathName(description: string): z.ZodString {
   return z.string().min(1).describe(description);

@@ -63,6 +63,12 @@ function invalid(detail: string): InvalidPathError {
   return new InvalidPathError(detail);
 }
 
+/** Refuses a name that no path can carry. @throws {InvalidPathError} */
+export function checkName(name: string): void {
+  if (!name.isWellFormed()) throw invalid('names must be well-formed Unicode');
+  segmentsOf(`/${encodedPath(name)}`);
+}
+
 /** A name as it stands in a path: each segment encoded. */
 export function encodedPath(name: string): string {
   return name.split('/').map(encodeURIComponent).join('/');

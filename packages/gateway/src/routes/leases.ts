@@ -2,19 +2,18 @@ import { encodedPath } from '@fenced/client/protocol/path';
 import * as z from 'zod';
 import { jsonOf } from '../bodies.js';
 import { type Exchange, type Route, reply } from '../exchange.js';
-import type { GrantedLease, Parts } from '../parts.js';
-import { Problem } from '../problem.js';
+import { acquireLease, extendLease, type IssuedLease, releaseLease } from '../leasing.js';
+import type { Parts } from '../parts.js';
 import { OF_BODY, OF_LOCK, problems } from '../problem-schemas.js';
 import {
   json,
+  LEASE_FACTS,
   MILLISECONDS,
   PRESENTED_TOKEN,
   pathName,
   SLASHES,
   WITH_TOKEN,
 } from '../wire-schemas.js';
-
-const RETRY_AFTER_MS = 1_000;
 
 const RESOURCE = pathName(`The locked resource. ${SLASHES}`);
 const LEASE_PATH = z.object({
@@ -25,19 +24,7 @@ const LEASE_PATH = z.object({
 const ACQUIRE = z.strictObject({ ttlMs: MILLISECONDS, waitMs: MILLISECONDS.exactOptional() });
 const EXTEND = z.strictObject({ ttlMs: MILLISECONDS });
 const LEASE = z
-  .object({
-    resource: z.string(),
-    leaseId: z
-      .string()
-      .describe(
-        'Extends and releases the lease, at any gateway. The latest answer has the one that is valid for longest.',
-      ),
-    token: PRESENTED_TOKEN,
-    remainingMs: MILLISECONDS.describe('The validity of the lease, counted from this answer.'),
-    elapsedMs: MILLISECONDS.describe(
-      'The time that the gateway took. The lease is valid until remainingMs + elapsedMs after the request was sent.',
-    ),
-  })
+  .object({ resource: z.string(), token: PRESENTED_TOKEN, ...LEASE_FACTS })
   .meta({ id: 'Lease' });
 const RELEASED = z.object({ resource: z.string(), outcome: z.enum(['released', 'expired']) });
 
@@ -103,95 +90,33 @@ export function leaseRoutes(parts: Parts): readonly Route[] {
 }
 
 async function acquire(parts: Parts, exchange: Exchange): Promise<void> {
-  const { redlock, limits, runtime, draining } = parts;
-  const startedMs = runtime.nowMs();
-  const { signal, names } = exchange;
-  const { resource = '' } = names;
-  const { ttlMs, waitMs = 0 } = await jsonOf(exchange, parts, ACQUIRE);
-  if (waitMs > limits.waitMsMax)
-    throw new Problem(
-      'invalid-request',
-      `waitMs may be at most ${limits.waitMsMax} value=${waitMs}`,
-    );
-  const ended = draining ? AbortSignal.any([signal, draining]) : signal;
-  const ask = (): Promise<GrantedLease> =>
-    redlock.acquire(resource, { ttlMs, waitMs, signal: ended });
-  const lease = waitMs === 0 ? await ask() : await whileWaiting(parts, exchange, waitMs, ask);
-  if (signal.aborted) {
-    // The client does not know of this lease, which would only keep others waiting.
-    await lease.release();
-    throw signal.reason;
-  }
+  const startedMs = parts.runtime.nowMs();
+  const { resource = '' } = exchange.names;
+  const times = await jsonOf(exchange, parts, ACQUIRE);
+  const lease = await acquireLease(parts, exchange, startedMs, resource, times);
   exchange.response.status(201);
-  const { owner, token } = lease;
-  answer(parts, exchange, startedMs, { owner, token, remainingMs: lease.remainingMs() });
+  answer(exchange, lease);
 }
 
 async function extend(parts: Parts, exchange: Exchange): Promise<void> {
   const startedMs = parts.runtime.nowMs();
-  const { resource, owner, token } = leaseIn(exchange, parts);
+  const { resource = '', leaseId = '' } = exchange.names;
   const { ttlMs } = await jsonOf(exchange, parts, EXTEND);
-  const remainingMs = await parts.redlock.extend({ resource, owner }, ttlMs);
-  if (remainingMs < 1)
-    throw new Problem('no-quorum', 'the lock nodes answered too late: the lease may be over', {
-      retryAfterMs: 1,
-    });
-  answer(parts, exchange, startedMs, { owner, token, remainingMs });
+  answer(exchange, await extendLease(parts, startedMs, resource, leaseId, ttlMs));
 }
 
-async function release(parts: Parts, exchange: Exchange): Promise<void> {
-  const { resource, owner, token } = leaseIn(exchange, parts);
-  const outcome = await parts.redlock.release({ resource, owner });
-  if (outcome === 'unknown')
-    throw new Problem('no-quorum', 'too few lock nodes answered; the lease ends by itself', {
-      retryAfterMs: RETRY_AFTER_MS,
-    });
-  exchange.response.set('Fencing-Token', String(token));
-  reply(exchange.response, { resource, outcome });
+async function release(parts: Parts, { response, names }: Exchange): Promise<void> {
+  const { resource = '', leaseId = '' } = names;
+  const { token, outcome } = await releaseLease(parts, resource, leaseId);
+  response.set('Fencing-Token', String(token));
+  reply(response, { resource, outcome });
 }
 
-/** Waits for a lease. The request counts as a wait only, and the time is not the store's. */
-async function whileWaiting<Outcome>(
-  { rooms }: Parts,
-  { caller, deadline, leave }: Exchange,
-  waitMs: number,
-  wait: () => Promise<Outcome>,
-): Promise<Outcome> {
-  const leaveWaits = rooms.waits.enter(caller.name);
-  leave();
-  deadline.restart(waitMs);
-  return wait().finally(leaveWaits);
-}
-
-function answer(
-  { signer, runtime, signatureTtlMs }: Parts,
-  { response, names }: Exchange,
-  startedMs: number,
-  lease: { readonly owner: string; readonly token: bigint; readonly remainingMs: number },
-): void {
+function answer({ response, names }: Exchange, lease: IssuedLease): void {
   const { resource = '' } = names;
-  const { owner, remainingMs } = lease;
-  const endMs = runtime.wallClockMs() + signatureTtlMs;
-  const signed = signer.sign(lease.token, { purpose: 'lease', resource, owner }, endMs);
-  const leaseId = `${owner}.${signed}`;
-  const token = signer.sign(lease.token, { purpose: 'token', resource }, endMs);
+  const { leaseId, remainingMs, elapsedMs, tokenFor } = lease;
+  const token = tokenFor(resource);
   response.set('Fencing-Token', token);
   response.set('Location', `/v1/leases/${encodedPath(resource)}/${leaseId}`);
-  reply(response, {
-    ...{ resource, leaseId, token, remainingMs: Math.floor(remainingMs) },
-    elapsedMs: Math.floor(runtime.nowMs() - startedMs),
-  });
-}
-
-/**
- * The lease that the path names.
- *
- * @throws {Problem} if no gateway gave out that id for this resource
- */
-function leaseIn({ names }: Exchange, { signer }: Parts) {
-  const { resource = '', leaseId = '' } = names;
-  const [, owner = '', signed = ''] = /^([0-9a-f-]+)\.(.+)$/.exec(leaseId) ?? [];
-  if (owner === '')
-    throw new Problem('invalid-request', 'this is not the leaseId of an answer of this gateway');
-  return { resource, owner, token: signer.verify(signed, { purpose: 'lease', resource, owner }) };
+  reply(response, { resource, leaseId, token, remainingMs, elapsedMs });
 }

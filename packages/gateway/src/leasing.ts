@@ -1,0 +1,122 @@
+import type { Exchange } from './exchange.js';
+import type { GrantedLease, Parts } from './parts.js';
+import { Problem } from './problem.js';
+
+const RETRY_AFTER_MS = 1_000;
+
+/** One resource, or the sorted resources of a set. */
+export type Locked = string | readonly string[];
+
+/** The times of a lease, as a request asks for them. */
+export interface Times {
+  readonly ttlMs: number;
+  readonly waitMs?: number;
+}
+
+/** A lease as a caller gets it. */
+export interface IssuedLease {
+  readonly token: bigint;
+  /** Holds all that any gateway needs to know of the lease. */
+  readonly leaseId: string;
+  readonly remainingMs: number;
+  readonly elapsedMs: number;
+  /** The token, signed for one of the resources. */
+  tokenFor(resource: string): string;
+}
+
+/** @param startedMs when the request began @throws {Problem} and the errors of the lock service */
+export async function acquireLease(
+  parts: Parts,
+  exchange: Exchange,
+  startedMs: number,
+  locked: Locked,
+  { ttlMs, waitMs = 0 }: Times,
+): Promise<IssuedLease> {
+  const { redlock, limits, draining } = parts;
+  const { signal } = exchange;
+  if (waitMs > limits.waitMsMax)
+    throw new Problem(
+      'invalid-request',
+      `waitMs may be at most ${limits.waitMsMax} value=${waitMs}`,
+    );
+  const ended = draining ? AbortSignal.any([signal, draining]) : signal;
+  const ask = (): Promise<GrantedLease> =>
+    redlock.acquire(locked, { ttlMs, waitMs, signal: ended });
+  const lease = waitMs === 0 ? await ask() : await whileWaiting(parts, exchange, waitMs, ask);
+  if (signal.aborted) {
+    // The client does not know of this lease, which would only keep others waiting.
+    await lease.release();
+    throw signal.reason;
+  }
+  const { owner, token } = lease;
+  return issued(parts, startedMs, locked, { owner, token, remainingMs: lease.remainingMs() });
+}
+
+/** As {@link acquireLease}. */
+export async function extendLease(
+  parts: Parts,
+  startedMs: number,
+  locked: Locked,
+  leaseId: string,
+  ttlMs: number,
+): Promise<IssuedLease> {
+  const { owner, token } = leaseOf(parts, locked, leaseId);
+  const remainingMs = await parts.redlock.extend({ resource: locked, owner }, ttlMs);
+  if (remainingMs < 1)
+    throw new Problem('no-quorum', 'the lock nodes answered too late: the lease may be over', {
+      retryAfterMs: 1,
+    });
+  return issued(parts, startedMs, locked, { owner, token, remainingMs });
+}
+
+/** @throws {Problem} also if too few nodes answered */
+export async function releaseLease(
+  parts: Parts,
+  locked: Locked,
+  leaseId: string,
+): Promise<{ readonly token: bigint; readonly outcome: 'released' | 'expired' }> {
+  const { owner, token } = leaseOf(parts, locked, leaseId);
+  const outcome = await parts.redlock.release({ resource: locked, owner });
+  if (outcome === 'unknown')
+    throw new Problem('no-quorum', 'too few lock nodes answered; the lease ends by itself', {
+      retryAfterMs: RETRY_AFTER_MS,
+    });
+  return { token, outcome };
+}
+
+/** Waits for a lease. The request counts as a wait only, and the time is not the store's. */
+async function whileWaiting<Outcome>(
+  { rooms }: Parts,
+  { caller, deadline, leave }: Exchange,
+  waitMs: number,
+  wait: () => Promise<Outcome>,
+): Promise<Outcome> {
+  const leaveWaits = rooms.waits.enter(caller.name);
+  leave();
+  deadline.restart(waitMs);
+  return wait().finally(leaveWaits);
+}
+
+function issued(
+  { signer, runtime, signatureTtlMs }: Parts,
+  startedMs: number,
+  locked: Locked,
+  lease: { readonly owner: string; readonly token: bigint; readonly remainingMs: number },
+): IssuedLease {
+  const { owner, token, remainingMs } = lease;
+  const endMs = runtime.wallClockMs() + signatureTtlMs;
+  const signed = signer.sign(token, { purpose: 'lease', resource: locked, owner }, endMs);
+  return {
+    ...{ token, leaseId: `${owner}.${signed}`, remainingMs: Math.floor(remainingMs) },
+    elapsedMs: Math.floor(runtime.nowMs() - startedMs),
+    tokenFor: (resource) => signer.sign(token, { purpose: 'token', resource }, endMs),
+  };
+}
+
+/** @throws {Problem} or {SignatureError} if no gateway gave out that id for these resources */
+function leaseOf({ signer }: Parts, locked: Locked, leaseId: string) {
+  const [, owner = '', signed = ''] = /^([0-9a-f-]+)\.(.+)$/.exec(leaseId) ?? [];
+  if (owner === '')
+    throw new Problem('invalid-request', 'this is not the leaseId of an answer of this gateway');
+  return { owner, token: signer.verify(signed, { purpose: 'lease', resource: locked, owner }) };
+}

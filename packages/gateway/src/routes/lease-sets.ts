@@ -1,0 +1,148 @@
+import { checkName } from '@fenced/client/protocol/path';
+import * as z from 'zod';
+import { jsonOf } from '../bodies.js';
+import { checkAllowed, type Exchange, type Route, reply } from '../exchange.js';
+import { acquireLease, extendLease, type IssuedLease, releaseLease } from '../leasing.js';
+import type { Parts } from '../parts.js';
+import { OF_BODY, OF_LOCK, problems } from '../problem-schemas.js';
+import {
+  json,
+  LEASE_FACTS,
+  MILLISECONDS,
+  PRESENTED_TOKEN,
+  pathName,
+  WITH_TOKEN,
+} from '../wire-schemas.js';
+
+const RESOURCES = z
+  .array(z.string().min(1))
+  .min(1)
+  .max(256)
+  .describe('The names of the locked resources, in any order.');
+const LEASE_PATH = z.object({
+  leaseId: pathName('From the answer that granted or extended the lease.'),
+});
+
+const ACQUIRE = z.strictObject({
+  resources: RESOURCES,
+  ttlMs: MILLISECONDS,
+  waitMs: MILLISECONDS.exactOptional(),
+});
+const EXTEND = z.strictObject({ resources: RESOURCES, ttlMs: MILLISECONDS });
+const RELEASE = z.strictObject({ resources: RESOURCES });
+const LEASE = z
+  .object({
+    resources: z.array(z.string()),
+    tokens: z
+      .array(z.object({ resource: z.string(), token: PRESENTED_TOKEN }))
+      .describe('One token, as it is presented for each of the resources.'),
+    ...LEASE_FACTS,
+  })
+  .meta({ id: 'LeaseSet' });
+const RELEASED = z.object({
+  resources: z.array(z.string()),
+  outcome: z.enum(['released', 'expired']),
+});
+
+/** Leases of several resources: all are locked together, or none. */
+export function leaseSetRoutes(parts: Parts): readonly Route[] {
+  const path = '/v1/lease-sets';
+  const common = { method: 'post', verb: 'leases', resource: () => 'lease-sets' } as const;
+  return [
+    {
+      ...{ ...common, path },
+      operation: {
+        operationId: 'acquireLeaseSet',
+        summary: 'Acquire a lease of several resources, or of none',
+        requestBody: { required: true, content: json(ACQUIRE) },
+        responses: {
+          201: { description: 'The lease.', headers: WITH_TOKEN, content: json(LEASE) },
+          ...problems([...OF_LOCK, ...OF_BODY, 'held']),
+        },
+      },
+      handle: (exchange) => acquire(parts, exchange),
+    },
+    {
+      ...{ ...common, path: `${path}/:leaseId/extend` },
+      operation: {
+        operationId: 'extendLeaseSet',
+        summary: 'Let the lease last at least ttlMs from now on',
+        requestParams: { path: LEASE_PATH },
+        requestBody: { required: true, content: json(EXTEND) },
+        responses: {
+          200: {
+            ...{ description: 'The same lease, with the same token.', headers: WITH_TOKEN },
+            content: json(LEASE),
+          },
+          ...problems([...OF_LOCK, ...OF_BODY, 'lease-lost']),
+        },
+      },
+      handle: (exchange) => extend(parts, exchange),
+    },
+    {
+      ...{ ...common, path: `${path}/:leaseId/release` },
+      operation: {
+        operationId: 'releaseLeaseSet',
+        summary: 'Release the lease',
+        requestParams: { path: LEASE_PATH },
+        requestBody: { required: true, content: json(RELEASE) },
+        responses: {
+          200: {
+            description: '`expired`: another caller may have held one of the locks already.',
+            ...{ headers: WITH_TOKEN, content: json(RELEASED) },
+          },
+          ...problems([...OF_LOCK, ...OF_BODY]),
+        },
+      },
+      handle: (exchange) => release(parts, exchange),
+    },
+  ];
+}
+
+async function acquire(parts: Parts, exchange: Exchange): Promise<void> {
+  const startedMs = parts.runtime.nowMs();
+  const { resources, ...times } = await bodyOf(parts, exchange, ACQUIRE);
+  const lease = await acquireLease(parts, exchange, startedMs, resources, times);
+  exchange.response.status(201);
+  answer(exchange, resources, lease);
+}
+
+async function extend(parts: Parts, exchange: Exchange): Promise<void> {
+  const startedMs = parts.runtime.nowMs();
+  const { leaseId = '' } = exchange.names;
+  const { resources, ttlMs } = await bodyOf(parts, exchange, EXTEND);
+  answer(exchange, resources, await extendLease(parts, startedMs, resources, leaseId, ttlMs));
+}
+
+async function release(parts: Parts, exchange: Exchange): Promise<void> {
+  const { response, names } = exchange;
+  const { resources } = await bodyOf(parts, exchange, RELEASE);
+  const { token, outcome } = await releaseLease(parts, resources, names.leaseId ?? '');
+  response.set('Fencing-Token', String(token));
+  reply(response, { resources, outcome });
+}
+
+/**
+ * The body, with its resources sorted. The caller has the right to lease each of them.
+ *
+ * @throws {Problem} `forbidden`, and as `jsonOf` @throws {InvalidPathError}
+ */
+async function bodyOf<Body extends { readonly resources: readonly string[] }>(
+  parts: Parts,
+  exchange: Exchange,
+  schema: z.ZodType<Body>,
+): Promise<Body> {
+  const body = await jsonOf(exchange, parts, schema);
+  for (const name of body.resources) {
+    checkName(name);
+    checkAllowed(exchange.caller, 'lease', `leases/${name}`);
+  }
+  return { ...body, resources: body.resources.toSorted() };
+}
+
+function answer({ response }: Exchange, resources: readonly string[], lease: IssuedLease): void {
+  const { token, leaseId, remainingMs, elapsedMs, tokenFor } = lease;
+  const tokens = resources.map((resource) => ({ resource, token: tokenFor(resource) }));
+  response.set('Fencing-Token', String(token));
+  reply(response, { resources, tokens, leaseId, remainingMs, elapsedMs });
+}
