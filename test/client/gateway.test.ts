@@ -231,8 +231,59 @@ describe('leases', () => {
     const lease = await gateway(one).acquire('reports/l2', { ttlMs: 500 });
     await new Promise((resolve) => lease.signal.addEventListener('abort', resolve));
     expect(lease.remainingMs()).toBe(0);
-    expect(() => lease.ensure()).toThrow('not enough of the lease is left');
+    expect(() => lease.ensure()).toThrow('its time has passed');
     await expect(lease.extend(1_000)).rejects.toThrow(LeaseError);
+  });
+
+  test('of several resources present a token for each, at any gateway', async () => {
+    const client = gateway(one);
+    await using set = await client.acquire(['reports/s2', 'reports/s1'], { ttlMs: 10_000 });
+    expect(set.resources).toEqual(['reports/s1', 'reports/s2']);
+    for (const name of set.resources) {
+      await client.objects.put(name, 'x', { token: set.token });
+      await client.records('reports').put(name.slice(8), 1, { token: set.token });
+    }
+    await set.extend(20_000);
+    const other = client.objects.put('reports/s3', 'x', { token: set.token });
+    await expect(other).rejects.toThrow('the key is none of them');
+    await expect(other).rejects.toThrow(InvalidArgumentError);
+    const elsewhere = gateway(two);
+    for (const [resource, signed] of set.signedTokens) elsewhere.adopt(resource, signed);
+    await elsewhere.objects.put('reports/s2', 'y', { token: set.token });
+    const refused = await elsewhere.tryAcquire('reports/s2', { ttlMs: 1_000 });
+    expect(refused).toMatchObject({ ok: false, reason: 'held', retryAfterMs: expect.any(Number) });
+  });
+
+  test('a failure that can pass is a result of tryAcquire, and no other is', async () => {
+    const proxy = await TcpProxy.start({ host: '127.0.0.1', port: 1 });
+    const nowhere = new FencedGateway({ url: `http://${proxy.host}:${proxy.port}` });
+    await proxy.stop();
+    const resource = 'reports/try';
+    expect(await nowhere.tryAcquire(resource, { ttlMs: 1_000 })).toMatchObject({
+      ...{ ok: false, reason: 'unavailable', retryAfterMs: 0 },
+      error: expect.any(StoreUnavailableError),
+    });
+    const held = { resource, owner: '0-0.1' };
+    expect(await nowhere.release(held)).toBe('unknown');
+    await expect(nowhere.extend(held, 1_000)).rejects.toThrow(StoreUnavailableError);
+    for (const [client, name, code] of [
+      [gateway(one, guest), resource, 'forbidden'],
+      [gateway(one, 'unknown'), resource, 'unauthenticated'],
+      [gateway(one), 'other', 'forbidden'],
+      [gateway(one), [], 'invalid-argument'],
+      [gateway(one), ['reports/a', 'reports/a'], 'invalid-argument'],
+    ] as const) {
+      await expect(client.tryAcquire(name, { ttlMs: 1_000 })).rejects.toMatchObject({ code });
+      await expect(client.release({ resource: name, owner: '0-0.1' })).rejects.toMatchObject({
+        code,
+      });
+    }
+    await expect(gateway(one).release(held)).rejects.toMatchObject({ code: 'invalid-token' });
+    for (const owner of ['', 'a/b', '../x', undefined]) {
+      const named = { resource, owner: owner as string };
+      await expect(nowhere.release(named)).rejects.toThrow(InvalidArgumentError);
+      await expect(nowhere.extend(named, 1_000)).rejects.toThrow(InvalidArgumentError);
+    }
   });
 });
 

@@ -1,39 +1,13 @@
 import { setTimeout } from 'node:timers/promises';
 import { S3Client } from '@aws-sdk/client-s3';
 import { FencedGateway, type Objects } from '@fenced/client';
-import { Redlock } from '@fenced/lock';
+import { type Lock, Redlock } from '@fenced/lock';
 import { MemoryLock } from '@fenced/lock/testing';
 import { FencedS3 } from '@fenced/store/s3';
 import { MemoryS3 } from '@fenced/store/testing';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { GatewayWorld } from '../gateway/harness/world.js';
-
-/** The members of a lease that a program uses, from a lock service or from a gateway. */
-interface Lease extends AsyncDisposable {
-  readonly resources: readonly string[];
-  readonly token: bigint;
-  readonly signal: AbortSignal;
-  remainingMs(): number;
-  ensure(ms?: number): void;
-  extend(ttlMs: number): Promise<void>;
-  release(): Promise<'released' | 'expired' | 'unknown'>;
-}
-
-interface AcquireOptions {
-  readonly ttlMs: number;
-  readonly waitMs?: number;
-  readonly signal?: AbortSignal;
-}
-
-interface Lock {
-  acquire(resource: string, options: AcquireOptions): Promise<Lease>;
-  using<Result>(
-    resource: string,
-    options: AcquireOptions,
-    routine: (lease: Lease) => Promise<Result> | Result,
-  ): Promise<Result>;
-}
 
 /** The parts of a program, which are made in one place. */
 interface Services {
@@ -84,6 +58,7 @@ async function program({ lock, objects }: Services, name: string): Promise<unkno
   await objects.put(name, 'early', { token: early.token });
   const held = await codeOf(lock.acquire(name, { ttlMs: 1_000 }));
   const timeout = await codeOf(lock.acquire(name, { ttlMs: 1_000, waitMs: 50 }));
+  const attempt = await lock.tryAcquire([name, `${name}/2`], { ttlMs: 1_000 });
   const reason = new Error('enough');
   const controller = new AbortController();
   const { signal } = controller;
@@ -92,7 +67,12 @@ async function program({ lock, objects }: Services, name: string): Promise<unkno
   const aborted = await waiting.catch((error) => error === reason);
   await early.extend(20_000);
   const extended = early.remainingMs() > 15_000;
-  const outcome = await early.release();
+  const outcome = await lock.release({ resource: early.resources, owner: early.owner });
+  const limited = await codeOf(
+    lock.using(`${name}/3`, { ttlMs: 1_000, maxHoldMs: 1_000 }, async ({ signal }) => {
+      await setTimeout(5_000, undefined, { signal }).catch(() => undefined);
+    }),
+  );
   const later = await lock.using(name, { ttlMs: 5_000, waitMs: 5_000 }, async (lease) => {
     lease.ensure();
     await objects.update(name, { token: lease.token }, (current) => {
@@ -103,7 +83,8 @@ async function program({ lock, objects }: Services, name: string): Promise<unkno
   const late = await codeOf(objects.put(name, 'late', { token: early.token }));
   const body = new TextDecoder().decode((await objects.get(name))?.body);
   return {
-    ...{ held, timeout, aborted, extended, outcome, later, late, body },
+    ...{ held, timeout, aborted, extended, outcome, limited, later, late, body },
+    attempt: attempt.ok || attempt.reason,
     resources: early.resources,
     ended: early.signal.reason.code,
     ensured: await codeOf((async () => early.ensure())()),
@@ -112,6 +93,7 @@ async function program({ lock, objects }: Services, name: string): Promise<unkno
     tooShort: await codeOf(lock.acquire(name, { ttlMs: 1 })),
     unnamed: await codeOf(lock.acquire('', { ttlMs: 1_000 })),
     tokenless: await codeOf(objects.put(name, 'x', { token: 0n })),
+    closed: await lock.close().then(() => codeOf(lock.acquire(name, { ttlMs: 1_000 }))),
   };
 }
 
@@ -125,9 +107,11 @@ describe.each<[string, () => Promise<Services>]>([
     expect(await program(await open(), resource)).toEqual({
       held: 'held',
       timeout: 'timeout',
+      attempt: 'held',
       aborted: true,
       extended: true,
       outcome: 'released',
+      limited: 'lease-lost',
       later: true,
       late: 'stale-token',
       body: 'early, then later',
@@ -139,6 +123,7 @@ describe.each<[string, () => Promise<Services>]>([
       tooShort: 'invalid-argument',
       unnamed: 'invalid-argument',
       tokenless: 'invalid-token',
+      closed: 'closed',
     });
   });
 });

@@ -1,9 +1,13 @@
-import { randomUUID } from 'node:crypto';
+import { randomBytes, randomUUID } from 'node:crypto';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { setTimeout } from 'node:timers/promises';
+import { FencedGateway, LeaseError } from '@fenced/client';
+import { createGateway, createTokenSigner, serveGateway } from '@fenced/gateway';
 import {
+  type AcquireFailure,
   AcquireTimeoutError,
   LeaseLostError,
+  type Lock,
   LockArgumentError,
   LockHeldError,
   Redlock,
@@ -12,18 +16,32 @@ import { PostgresLock, type PostgresLockConfig } from '@fenced/lock/postgres';
 import { LockMemory, MemoryLock } from '@fenced/lock/testing';
 import { startPostgres, startRedis } from '@fenced/testbed';
 import fc from 'fast-check';
+import { Redis } from 'ioredis';
 import pg from 'pg';
 import postgres from 'postgres';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { CLIENTS, type Open } from '../lock/harness/redis-clients.js';
 
-type Lock = Pick<Redlock, 'acquire' | 'tryAcquire' | 'using' | 'release' | 'close'>;
-
 interface Service {
   /** Another client of one lock service that is new with each name. */
   open(name: string): Promise<Lock>;
   stop(): Promise<void>;
+  /** The classes of the errors, by their codes. */
+  readonly errors?: typeof ERRORS;
 }
+
+const ERRORS: Readonly<Record<string, new (...args: never[]) => Error>> = {
+  held: LockHeldError,
+  timeout: AcquireTimeoutError,
+  'lease-lost': LeaseLostError,
+  'invalid-argument': LockArgumentError,
+};
+
+/** Of a gateway's client. It checks some arguments itself, and the gateway checks the others. */
+const GATEWAY_ERRORS: typeof ERRORS = {
+  ...{ held: LeaseError, timeout: LeaseError, 'lease-lost': LeaseError },
+  'invalid-argument': Error,
+};
 
 /** Redlock over three nodes, with clients of one kind. */
 async function redis(openClient: Open): Promise<Service> {
@@ -87,6 +105,30 @@ async function memory(): Promise<Service> {
   };
 }
 
+/** A gateway of its own for each client, over Redlock. */
+async function gateway(): Promise<Service> {
+  const parts = new AsyncDisposableStack();
+  const redis = parts.use(await startRedis(3));
+  const nodes = redis.nodes.map(({ port }, at) => {
+    const client = new Redis({ port });
+    parts.defer(() => client.disconnect());
+    return { name: `node-${at}`, client };
+  });
+  const signer = createTokenSigner([{ id: 'k1', secret: randomBytes(32) }], () => Date.now());
+  return {
+    open: async (name) => {
+      const redlock = new Redlock({ nodes, keyPrefix: `{${name}}:`, firstToken: 33n });
+      const draining = new AbortController();
+      const app = createGateway({ redlock, signer, draining: draining.signal });
+      const server = await serveGateway(app, { port: 0, draining });
+      parts.defer(async () => void (await server.drain()));
+      return new FencedGateway({ url: server.url });
+    },
+    stop: () => parts.disposeAsync(),
+    errors: GATEWAY_ERRORS,
+  };
+}
+
 describe.each<[string, () => Promise<Service>]>([
   ...CLIENTS.map(([name, open]): [string, () => Promise<Service>] => [
     `Redlock over ${name}`,
@@ -95,11 +137,25 @@ describe.each<[string, () => Promise<Service>]>([
   ['PostgresLock over pg', () => postgresLock(openPg)],
   ['PostgresLock over postgres.js', () => postgresLock(openPostgresJs)],
   ['MemoryLock', memory],
+  ['FencedGateway', gateway],
 ])('%s', (_, start) => {
   let service: Service;
+  let errors = ERRORS;
   beforeAll(async () => {
     service = await start();
+    errors = service.errors ?? ERRORS;
   });
+  const isGateway = start === gateway;
+
+  /** Requires that the call fails with that code, and an error of its class. */
+  const failure = async (call: Promise<unknown>, code: string): Promise<void> => {
+    const error = await call.then(
+      () => 'no error',
+      (reason: unknown) => reason,
+    );
+    expect(error).toMatchObject({ code });
+    expect(error).toBeInstanceOf(errors[code]);
+  };
   afterAll(() => service?.stop());
 
   /** Two clients of a new service. */
@@ -126,8 +182,10 @@ describe.each<[string, () => Promise<Service>]>([
     expect(attempt).toMatchObject({ ok: false, reason: 'held' });
     if (attempt.ok) throw new Error('two hold it');
     expect(attempt.retryAfterMs).toBeGreaterThan(3_000);
-    expect(attempt.nodes.some(({ answer }) => answer === 'held')).toBe(true);
-    await expect(two.acquire('x', { ttlMs: 5_000 })).rejects.toThrow(LockHeldError);
+    // A gateway does not show the lock nodes to its callers.
+    const { nodes = [] } = attempt as Partial<AcquireFailure>;
+    expect(nodes.some(({ answer }) => answer === 'held')).toBe(!isGateway);
+    await failure(two.acquire('x', { ttlMs: 5_000 }), 'held');
     await using other = await two.acquire('y', { ttlMs: 5_000 });
     expect(other.resources).toEqual(['y']);
     await lease.release();
@@ -138,8 +196,7 @@ describe.each<[string, () => Promise<Service>]>([
   test('a waiter gets the lease after its release or its end, or gives up after waitMs', async () => {
     const [one, two] = await openTwo();
     const lease = await one.acquire('x', { ttlMs: 20_000 });
-    const short = two.acquire('x', { ttlMs: 5_000, waitMs: 80 });
-    await expect(short).rejects.toThrow(AcquireTimeoutError);
+    await failure(two.acquire('x', { ttlMs: 5_000, waitMs: 80 }), 'timeout');
     const startedMs = performance.now();
     const waiting = two.acquire('x', { ttlMs: 400, waitMs: 10_000 });
     await setTimeout(100);
@@ -173,9 +230,9 @@ describe.each<[string, () => Promise<Service>]>([
     await new Promise<void>((resolve) => {
       lease.signal.addEventListener('abort', () => resolve());
     });
-    expect(lease.signal.reason).toBeInstanceOf(LeaseLostError);
-    expect(() => lease.ensure()).toThrow(LeaseLostError);
-    await expect(lease.extend(1_000)).rejects.toThrow(LeaseLostError);
+    expect(lease.signal.reason).toBeInstanceOf(errors['lease-lost']);
+    expect(() => lease.ensure()).toThrow(errors['lease-lost']);
+    await failure(lease.extend(1_000), 'lease-lost');
     // The service gives a lease a little longer than its holder counts on.
     await setTimeout(50);
     expect(await lease.release()).toBe('expired');
@@ -191,7 +248,19 @@ describe.each<[string, () => Promise<Service>]>([
     expect(await two.tryAcquire('x', { ttlMs: 500 })).toMatchObject({ reason: 'held' });
     await lease.release();
     await using _ = await two.acquire('x', { ttlMs: 5_000 });
-    await expect(lease.extend(500)).rejects.toThrow(LeaseLostError);
+    await failure(lease.extend(500), 'lease-lost');
+  });
+
+  test('another process extends and releases a lease by its owner', async () => {
+    const [one, two] = await openTwo();
+    for (const resource of ['x', ['y', 'x']]) {
+      const { resources, owner } = await one.acquire(resource, { ttlMs: 2_000 });
+      const held = { resource: resources, owner };
+      expect(await two.extend(held, 20_000)).toBeGreaterThan(15_000);
+      expect(await two.release(held)).toBe('released');
+      expect(await two.release(held)).toBe('expired');
+      await failure(two.extend(held, 1_000), 'lease-lost');
+    }
   });
 
   test('several resources are locked together or not at all, under one higher token', async () => {
@@ -204,29 +273,35 @@ describe.each<[string, () => Promise<Service>]>([
     }
     expect(tokens.slice(2)).toEqual(tokens.slice(2).toSorted((x, y) => Number(x - y)));
     const held = await one.acquire('b', { ttlMs: 5_000 });
-    const refused = two.acquire(['a', 'b', 'c'], { ttlMs: 5_000 });
-    await expect(refused).rejects.toThrow(LockHeldError);
+    await failure(two.acquire(['a', 'b', 'c'], { ttlMs: 5_000 }), 'held');
     await (await two.acquire('a', { ttlMs: 5_000, waitMs: 1_000 })).release();
     await held.release();
     await using set = await two.acquire(['c', 'a', 'b'], { ttlMs: 5_000, waitMs: 1_000 });
     expect(set.resources).toEqual(['a', 'b', 'c']);
-    await expect(one.acquire('c', { ttlMs: 5_000 })).rejects.toThrow(LockHeldError);
+    await failure(one.acquire('c', { ttlMs: 5_000 }), 'held');
   });
 
   test('using extends the lease while the routine runs', async () => {
     const [one] = await openTwo();
     const startedMs = performance.now();
-    let extensions = 0;
+    let heard = 0;
     const hear = () => {
-      extensions += 1;
+      heard += 1;
     };
     subscribe('fenced:lock:extended', hear);
     const token = await one.using('x', { ttlMs: 800 }, async (lease) => {
-      while (extensions < 13) await setTimeout(20, undefined, { signal: lease.signal });
+      let leftMs = lease.remainingMs();
+      for (let extensions = 0; extensions < 13; ) {
+        await setTimeout(20, undefined, { signal: lease.signal });
+        if (lease.remainingMs() > leftMs) extensions += 1;
+        leftMs = lease.remainingMs();
+      }
       lease.ensure();
       return lease.token;
     });
     unsubscribe('fenced:lock:extended', hear);
+    // The client of a gateway publishes no events.
+    expect(heard >= 13).toBe(!isGateway);
     expect(token).toBe(33n);
     expect(performance.now() - startedMs).toBeGreaterThan(6 * 800 * 0.8);
     const failing = one.using('y', { ttlMs: 500 }, () => Promise.reject(new Error('no paper')));
@@ -245,11 +320,11 @@ describe.each<[string, () => Promise<Service>]>([
       await using _ = await two.acquire('x', { ttlMs: 1_000, waitMs: 500 });
       await lease.extend(1_000);
     });
-    const ended = { name: 'LeaseLostError', message: expect.stringContaining('maxHoldMs=2200') };
-    await expect(limited).rejects.toMatchObject(ended);
+    await failure(limited, 'lease-lost');
+    await expect(limited).rejects.toThrow('maxHoldMs=2200');
     const tooShort = one.using('x', { ttlMs: 1_000, maxHoldMs: 999 }, () => undefined);
     await expect(tooShort).rejects.toThrow(/maxHoldMs .* from 1000 .*ttlMs=1000.* maxHoldMs=999/);
-    await expect(tooShort).rejects.toBeInstanceOf(LockArgumentError);
+    await failure(tooShort, 'invalid-argument');
   });
 
   test('after a pause longer than the TTL, the lease is over at once', async () => {
@@ -264,7 +339,7 @@ describe.each<[string, () => Promise<Service>]>([
       await using next = await two.acquire('x', { ttlMs: 5_000, waitMs: 5_000 });
       expect(next.token).toBeGreaterThan(lease.token);
     });
-    await expect(blocked).rejects.toThrow(LeaseLostError);
+    await failure(blocked, 'lease-lost');
   });
 
   test('an abort ends the wait with its reason, and leaves no lease', async () => {
@@ -319,7 +394,7 @@ describe.each<[string, () => Promise<Service>]>([
   ])('bad input is refused before anything is sent: %s', async (_, resource, options) => {
     const [one] = await openTwo();
     const run = one.acquire(resource as string, options as { ttlMs: number });
-    await expect(run).rejects.toBeInstanceOf(LockArgumentError);
+    await failure(run, 'invalid-argument');
   });
 
   const seed = Number(process.env.FENCED_SEED ?? Date.now() % 2 ** 31);

@@ -9,13 +9,28 @@ import './node-version.js';
 import { InvalidArgumentError } from '@fenced/store';
 import { checkAttempts } from '@fenced/store/internal';
 import { GatewayHttp } from './http.js';
-import { type AcquireOptions, type GatewayLease, Leases } from './leases.js';
+import type { GatewayLease, ReleaseOutcome } from './lease.js';
+import {
+  type AcquireOptions,
+  type AcquireResult,
+  type HeldLease,
+  Leases,
+  type TryAcquireOptions,
+  type UsingOptions,
+} from './leases.js';
 import { GatewayObjects } from './objects.js';
 import { GatewayRecords } from './records.js';
 import { type Runtime, systemRuntime } from './runtime.js';
 import { SignedTokens } from './signed-tokens.js';
 
-export type { AcquireOptions, GatewayLease } from './leases.js';
+export type { GatewayLease, ReleaseOutcome } from './lease.js';
+export type {
+  AcquireOptions,
+  AcquireResult,
+  HeldLease,
+  TryAcquireOptions,
+  UsingOptions,
+} from './leases.js';
 export type { GatewayObjects, Objects } from './objects.js';
 export { LeaseError, type LeaseErrorCode } from './problems.js';
 export type { GatewayRecords, Records } from './records.js';
@@ -35,7 +50,8 @@ export interface FencedGatewayOptions {
   readonly fetch?: typeof fetch;
 }
 
-export class FencedGateway {
+/** Has the methods of a `Lock` of `@fenced/lock`. */
+export class FencedGateway implements AsyncDisposable {
   /** Has the methods of `FencedS3`. */
   readonly objects: GatewayObjects;
   readonly #http: GatewayHttp;
@@ -61,14 +77,29 @@ export class FencedGateway {
   }
 
   /**
-   * Acquires a lease, or waits for it.
+   * Acquires a lease of one resource, or of all in a set or none. Or waits for it.
    *
    * @throws {LeaseError} `held` if another client holds the lock, or `timeout` if it did so until
    *   the end of the wait; `invalid-argument`; `no-quorum` …
    * @throws {StoreUnavailableError} if no answer came; a lease that was granted ends by itself
+   * @throws the signal's reason, if it aborted
    */
-  acquire(resource: string, options: AcquireOptions): Promise<GatewayLease> {
+  acquire(resource: string | readonly string[], options: AcquireOptions): Promise<GatewayLease> {
     return this.#leases.acquire(resource, options);
+  }
+
+  /**
+   * Makes one acquisition. Contention, an unavailable gateway or lock, and an abort on the way are
+   * results here, not exceptions.
+   *
+   * @throws {LeaseError} if the call is wrong or not allowed
+   * @throws the signal's reason, or an error of code `closed`, if that was so before
+   */
+  tryAcquire(
+    resource: string | readonly string[],
+    options: TryAcquireOptions,
+  ): Promise<AcquireResult> {
+    return this.#leases.tryAcquire(resource, options);
   }
 
   /**
@@ -78,11 +109,44 @@ export class FencedGateway {
    * @throws {LeaseError} `lease-lost` if the lease ended before the routine did; and as `acquire`
    */
   using<Result>(
-    resource: string,
-    options: AcquireOptions,
+    resource: string | readonly string[],
+    options: UsingOptions,
     routine: (lease: GatewayLease) => Promise<Result> | Result,
   ): Promise<Result> {
     return this.#leases.using(resource, options, routine);
+  }
+
+  /**
+   * Lets a lease that any process acquired last at least `ttlMs` from now on, with the same token.
+   *
+   * @returns milliseconds for which it may be relied on from now on; 0 if the answer came too late
+   * @throws {LeaseError} `lease-lost`, `no-quorum` …
+   * @throws {StoreUnavailableError} if no answer came
+   */
+  extend(held: HeldLease, ttlMs: number): Promise<number> {
+    return this.#leases.extend(held, ttlMs);
+  }
+
+  /**
+   * Gives up a lease that any process acquired.
+   *
+   * @returns as `release` of a lease
+   * @throws {LeaseError} if the call is wrong or not allowed
+   */
+  release(held: HeldLease): Promise<ReleaseOutcome> {
+    return this.#leases.release(held);
+  }
+
+  /**
+   * Releases all leases of this client, and ends its waits with an error of code `closed`. Objects
+   * and records go on.
+   */
+  close(): Promise<void> {
+    return this.#leases.close();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
   }
 
   /**

@@ -74,6 +74,38 @@ test('using extends the lease while the routine runs, and releases it at the end
   expect(requests).toEqual(['POST', 'DELETE', 'POST', 'PATCH', 'DELETE']);
 });
 
+test('a lease that is granted after an abort is released', async () => {
+  const { gateway, requests } = gatewayWithClock();
+  for (const waitMs of [0, 1_000]) {
+    const controller = new AbortController();
+    const { signal } = controller;
+    const asked = gateway.acquire('a', { ttlMs: 10_000, waitMs, signal });
+    controller.abort(new Error('enough'));
+    await expect(asked).rejects.toThrow('enough');
+    await expect.poll(() => requests).toEqual(['POST', 'DELETE']);
+    requests.length = 0;
+  }
+  const attempt = gateway.tryAcquire('a', { ttlMs: 10_000 });
+  await gateway.close();
+  expect(await attempt).toMatchObject({ ok: false, reason: 'aborted' });
+  await expect.poll(() => requests).toEqual(['POST', 'DELETE']);
+  await expect(gateway.tryAcquire('a', { ttlMs: 10_000 })).rejects.toMatchObject({
+    code: 'closed',
+  });
+});
+
+test('close releases the leases that have not ended, each once', async () => {
+  const { gateway, clock, requests } = gatewayWithClock();
+  const early = await gateway.acquire('a', { ttlMs: 10_000 });
+  clock.nowMs += 60_000;
+  expect(early.remainingMs()).toBe(0);
+  const lease = await gateway.acquire('a', { ttlMs: 10_000 });
+  await gateway.close();
+  await gateway.close();
+  expect(lease.signal.reason).toMatchObject({ code: 'lease-lost' });
+  expect(requests).toEqual(['POST', 'POST', 'DELETE']);
+});
+
 test('using reports a lease that ended before its routine', async () => {
   const { gateway, clock, requests } = gatewayWithClock();
   const late = gateway.using('a', { ttlMs: 10_000 }, () => {

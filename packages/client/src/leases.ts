@@ -1,178 +1,165 @@
-import { checkFunction, checkSignal } from '@fenced/store/internal';
-import { type GatewayHttp, pathOf } from './http.js';
+import { InvalidArgumentError } from '@fenced/store';
+import { checkFunction, checkObject, checkSignal, shown } from '@fenced/store/internal';
+import { type GatewayHttp, type GatewayRequest, pathOf } from './http.js';
+import { GatewayLease, type Granted, type LeaseClient, type ReleaseOutcome } from './lease.js';
 import { LeaseError, type LeaseErrorCode, type ProblemDocument } from './problems.js';
 import type { Runtime } from './runtime.js';
 import type { SignedTokens } from './signed-tokens.js';
 
 /** The least time between two extensions. */
 const PAUSE_MIN_MS = 5;
+/**
+ * Time for the answer to an acquisition that its caller gave up. A lease that it grants is
+ * released.
+ */
+const LATE_ANSWER_MS = 2_500;
 
-export interface AcquireOptions {
+export interface TryAcquireOptions {
   /** Milliseconds that the lease lasts, at most the gateway's `redis.maxTtlMs`. */
   readonly ttlMs: number;
+  /** An abort gives up, and releases a lease that is granted all the same. */
+  readonly signal?: AbortSignal;
+}
+
+export interface AcquireOptions extends TryAcquireOptions {
   /**
    * Milliseconds to wait while another client holds the lock, at most the gateway's
-   * `limits.waitMsMax`.
+   * `limits.waitMsMax`. An abort of such a wait closes its connection. If the lease was granted in
+   * that moment, it ends with its time.
    *
    * @default 0
    */
   readonly waitMs?: number;
-  readonly signal?: AbortSignal;
 }
 
-/**
- * A lease that a gateway granted. It has the members of `Lease` of `@fenced/lock` that a holder
- * uses.
- */
-export class GatewayLease implements AsyncDisposable {
-  /** The one resource that it locks. */
-  readonly resources: readonly [string];
+export interface UsingOptions extends AcquireOptions {
   /**
-   * Greater than the token of every earlier holder. A write with it also presents the gateway's
-   * signature.
+   * Milliseconds for which the lease may be held in all, at least `ttlMs`. It ends then even if the
+   * routine still runs. Without it, the lease is extended for as long as the routine runs.
    */
-  readonly token: bigint;
-  #id: string;
-  #signedToken: string;
-  readonly #leases: Leases;
-  readonly #runtime: Runtime;
-  readonly #controller = new AbortController();
-  #deadlineMs: number;
-  #cancelTimer: () => void = () => undefined;
-  #released: Promise<'released' | 'expired' | 'unknown'> | undefined;
-
-  /** Made by `acquire`. */
-  constructor(facts: Granted & { readonly resource: string }, leases: Leases, runtime: Runtime) {
-    this.resources = [facts.resource];
-    this.token = facts.token;
-    this.#id = facts.leaseId;
-    this.#signedToken = facts.signedToken;
-    this.#deadlineMs = facts.deadlineMs;
-    this.#leases = leases;
-    this.#runtime = runtime;
-    this.#watch();
-  }
-
-  /**
-   * The token with the gateway's signature, `34.k1.…`, for the header `Fencing-Token`, and for
-   * `adopt` in another process. An extension renews the signature.
-   */
-  get signedToken(): string {
-    return this.#signedToken;
-  }
-
-  /** Aborts when the lease is over, with a {@link LeaseError} as reason. */
-  get signal(): AbortSignal {
-    this.remainingMs();
-    return this.#controller.signal;
-  }
-
-  /** Milliseconds for which the lease is valid, by a monotonic clock; 0 when it is over. */
-  remainingMs(): number {
-    if (this.#controller.signal.aborted) return 0;
-    const remainingMs = this.#deadlineMs - this.#runtime.nowMs();
-    if (remainingMs > 0) return remainingMs;
-    this.#lose('the lease is over: its time has passed');
-    return 0;
-  }
-
-  /** Passes if at least `ms` milliseconds of the lease remain. @throws {LeaseError} `lease-lost` */
-  ensure(ms = 1): void {
-    if (this.remainingMs() >= ms && !this.#controller.signal.aborted) return;
-    throw lost('not enough of the lease is left');
-  }
-
-  /**
-   * Lets the lease last at least `ttlMs` from now on, with the same token.
-   *
-   * @throws {LeaseError} `lease-lost`; after another code the lease may still last until its
-   *   deadline
-   */
-  async extend(ttlMs: number): Promise<void> {
-    this.ensure();
-    try {
-      const extended = await this.#leases.extend(this.resources[0], this.#id, ttlMs);
-      this.ensure();
-      // Their signatures are valid for longer.
-      this.#id = extended.leaseId;
-      this.#signedToken = extended.signedToken;
-      this.#deadlineMs = Math.max(this.#deadlineMs, extended.deadlineMs);
-      this.#watch();
-    } catch (error) {
-      if (error instanceof LeaseError && error.code === 'lease-lost') this.#lose(error.message);
-      throw error;
-    }
-  }
-
-  /** Releases the lock. Never throws. A second call returns the outcome of the first. */
-  release(): Promise<'released' | 'expired' | 'unknown'> {
-    this.#released ??= this.#leases.release(this.resources[0], this.#id).catch(() => 'unknown');
-    this.#lose('the lease was released');
-    return this.#released;
-  }
-
-  /** For `JSON.stringify`. It leaves out the lease's id, because that can release the lease. */
-  toJSON(): object {
-    const { resources, token } = this;
-    return { resources, token: token.toString(), remainingMs: this.remainingMs() };
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.release();
-  }
-
-  #watch(): void {
-    this.#cancelTimer();
-    const delayMs = Math.max(0, Math.ceil(this.#deadlineMs - this.#runtime.nowMs()));
-    this.#cancelTimer = this.#runtime.after(delayMs, () => {
-      // Timers may fire a little early by the monotonic clock.
-      if (this.remainingMs() > 0) this.#watch();
-    });
-  }
-
-  #lose(detail: string): void {
-    this.#cancelTimer();
-    this.#controller.abort(lost(detail));
-  }
+  readonly maxHoldMs?: number;
 }
 
-interface Granted {
-  readonly leaseId: string;
-  readonly token: bigint;
-  readonly signedToken: string;
-  readonly deadlineMs: number;
+/** The name of a lease for other processes. */
+export interface HeldLease {
+  readonly resource: string | readonly string[];
+  /** The lease's `owner`. */
+  readonly owner: string;
 }
+
+/** Failures that are a result of `tryAcquire`. All others are errors of the call or the key. */
+const FAILURES = [
+  'held',
+  'no-quorum',
+  'lock-setup',
+  'unavailable',
+  'overloaded',
+  'shutting-down',
+  'too-many-requests',
+] as const;
+
+/** A lease, or the reason why there is none. */
+export type AcquireResult =
+  | { readonly ok: true; readonly lease: GatewayLease }
+  | {
+      readonly ok: false;
+      readonly reason: (typeof FAILURES)[number] | 'aborted';
+      /** Milliseconds after which another acquisition could win; 0 if nothing is known. */
+      readonly retryAfterMs: number;
+      /** The error that `acquire` throws in its place. */
+      readonly error: unknown;
+    };
+
+type Resources = string | readonly string[];
 
 /** The lease routes of a gateway. */
-export class Leases {
+export class Leases implements LeaseClient {
+  readonly runtime: Runtime;
   readonly #http: GatewayHttp;
   readonly #tokens: SignedTokens;
-  readonly #runtime: Runtime;
+  readonly #closing = new AbortController();
+  /** The leases of this client that have not ended, by the first part of their ids. */
+  readonly #held = new Map<string, GatewayLease>();
 
   constructor(http: GatewayHttp, tokens: SignedTokens, runtime: Runtime) {
     this.#http = http;
     this.#tokens = tokens;
-    this.#runtime = runtime;
+    this.runtime = runtime;
   }
 
-  async acquire(resource: string, options: AcquireOptions): Promise<GatewayLease> {
-    const { ttlMs, waitMs = 0, signal } = options;
+  /** @param maxHoldMs counts from the answer */
+  async acquire(
+    resource: Resources,
+    options: AcquireOptions,
+    maxHoldMs: number = Number.POSITIVE_INFINITY,
+  ): Promise<GatewayLease> {
+    const resources = resourcesOf(resource);
+    checkObject('options', options);
+    const { ttlMs, waitMs = 0, signal: given } = options;
+    checkSignal('signal', given);
+    const signal = AbortSignal.any([this.#closing.signal, ...(given ? [given] : [])]);
+    signal.throwIfAborted();
+    const late = new AbortController();
+    const { promise: aborted, reject } = Promise.withResolvers<never>();
+    const giveUp = (): void => {
+      reject(signal.reason);
+      const end = (): void => late.abort(signal.reason);
+      if (waitMs > 0) end();
+      else this.runtime.after(LATE_ANSWER_MS, end);
+    };
+    signal.addEventListener('abort', giveUp, { once: true });
+    const asked = this.#grant(resources, null, { ttlMs, waitMs }, late.signal);
+    try {
+      const granted = await Promise.race([asked, aborted]);
+      signal.throwIfAborted();
+      const lease = new GatewayLease(resources, granted, maxHoldMs, this);
+      this.#held.set(nameOf(granted.leaseId), lease);
+      return lease;
+    } catch (error) {
+      if (signal.aborted)
+        void asked
+          .then(({ leaseId }) => this.releaseHeld(resources, leaseId))
+          .catch(() => undefined);
+      throw error;
+    } finally {
+      signal.removeEventListener('abort', giveUp);
+    }
+  }
+
+  async tryAcquire(resource: Resources, options: TryAcquireOptions): Promise<AcquireResult> {
+    checkObject('options', options);
+    const { ttlMs, signal } = options;
     checkSignal('signal', signal);
-    const granted = await this.#grant('POST', resource, '', { ttlMs, waitMs }, signal);
-    return new GatewayLease({ resource, ...granted }, this, this.#runtime);
+    signal?.throwIfAborted();
+    this.#closing.signal.throwIfAborted();
+    try {
+      const lease = await this.acquire(resource, { ttlMs, ...(signal && { signal }) });
+      return { ok: true, lease };
+    } catch (error) {
+      const isAborted = signal?.aborted || this.#closing.signal.aborted;
+      const reason = isAborted ? 'aborted' : failureOf(error);
+      if (reason === undefined) throw error;
+      return { ok: false, reason, retryAfterMs: Object(error).retryAfterMs ?? 0, error };
+    }
   }
 
   async using<Result>(
-    resource: string,
-    options: AcquireOptions,
+    resource: Resources,
+    options: UsingOptions,
     routine: (lease: GatewayLease) => Promise<Result> | Result,
   ): Promise<Result> {
+    checkObject('options', options);
     checkFunction('routine', routine);
+    const { ttlMs, maxHoldMs } = options;
+    if (maxHoldMs !== undefined && !(Number.isSafeInteger(maxHoldMs) && maxHoldMs >= ttlMs))
+      throw new InvalidArgumentError(
+        `maxHoldMs must be a whole number of milliseconds from ${ttlMs} (ttlMs=${ttlMs}) maxHoldMs=${shown(maxHoldMs)}`,
+      );
     const ended = new AbortController();
-    await using lease = await this.acquire(resource, options);
+    await using lease = await this.acquire(resource, options, maxHoldMs);
     const signal = AbortSignal.any([lease.signal, ended.signal]);
     // It ends with the routine or the lease, whose signals end the sleep.
-    this.#keepAlive(lease, options.ttlMs, signal).catch(() => undefined);
+    this.#keepAlive(lease, ttlMs, signal).catch(() => undefined);
     try {
       const result = await routine(lease);
       lease.ensure();
@@ -185,55 +172,138 @@ export class Leases {
   /** Extends the lease each time half of the rest has passed. */
   async #keepAlive(lease: GatewayLease, ttlMs: number, signal: AbortSignal): Promise<void> {
     for (;;) {
-      await this.#runtime.sleep(Math.max(PAUSE_MIN_MS, lease.remainingMs() / 2), signal);
+      await this.runtime.sleep(Math.max(PAUSE_MIN_MS, lease.remainingMs() / 2), signal);
       // After a failure, the next try follows within the rest of the lease.
       await lease.extend(ttlMs).catch(() => undefined);
     }
   }
 
-  extend(resource: string, leaseId: string, ttlMs: number): Promise<Granted> {
-    return this.#grant('PATCH', resource, `/${leaseId}`, { ttlMs });
+  async extend(held: HeldLease, ttlMs: number): Promise<number> {
+    const { resources, owner } = checkHeld(held);
+    const { deadlineMs } = await this.extendHeld(resources, owner, ttlMs);
+    return Math.max(0, deadlineMs - this.runtime.nowMs());
   }
 
-  async release(resource: string, leaseId: string): Promise<'released' | 'expired'> {
-    const response = await this.#send('DELETE', resource, `/${leaseId}`, {});
-    return ((await response.json()) as { outcome: 'released' | 'expired' }).outcome;
+  async release(held: HeldLease): Promise<ReleaseOutcome> {
+    const { resources, owner } = checkHeld(held);
+    const own = this.#held.get(nameOf(owner));
+    if (own) return own.release();
+    return this.releaseHeld(resources, owner).catch((error: unknown) => {
+      if (failureOf(error) === undefined) throw error;
+      return 'unknown';
+    });
   }
 
+  async close(): Promise<void> {
+    const detail = 'this FencedGateway was closed';
+    this.#closing.abort(new LeaseError({ code: 'closed', detail, retryAfterMs: undefined }));
+    await Promise.all([...this.#held.values()].map((lease) => lease.release()));
+  }
+
+  extendHeld(resources: readonly string[], leaseId: string, ttlMs: number): Promise<Granted> {
+    return this.#grant(resources, leaseId, { ttlMs });
+  }
+
+  async releaseHeld(resources: readonly string[], leaseId: string): Promise<ReleaseOutcome> {
+    const [resource = '', second] = resources;
+    const response =
+      second === undefined
+        ? await this.#send(resource, 'DELETE', `leases/${resource}/${leaseId}`)
+        : await this.#send(resource, 'POST', `lease-sets/${leaseId}/release`, { resources });
+    return ((await response.json()) as { outcome: ReleaseOutcome }).outcome;
+  }
+
+  ended(leaseId: string): void {
+    this.#held.delete(nameOf(leaseId));
+  }
+
+  /** @param leaseId null for a new lease */
   async #grant(
-    method: 'POST' | 'PATCH',
-    resource: string,
-    suffix: string,
+    resources: readonly string[],
+    leaseId: string | null,
     times: { readonly ttlMs: number; readonly waitMs?: number },
     signal?: AbortSignal,
   ): Promise<Granted> {
-    pathOf(resource);
-    const sentMs = this.#runtime.nowMs();
-    const body = Buffer.from(JSON.stringify(times));
-    const headers = { 'Content-Type': 'application/json' };
-    const sent = { headers, body, signal };
-    const response = await this.#send(method, resource, suffix, sent, times.waitMs);
-    const { leaseId, token, remainingMs, elapsedMs } = (await response.json()) as {
-      readonly [name in 'leaseId' | 'token']: string;
-    } & { readonly [name in 'remainingMs' | 'elapsedMs']: number };
-    // Invariant: never later than the true deadline. The answer cannot have left the gateway before
-    // `sentMs + elapsedMs`.
-    const deadlineMs = sentMs + elapsedMs + remainingMs;
-    return { leaseId, deadlineMs, signedToken: token, token: this.#tokens.keep(token, resource) };
+    const [resource = '', second] = resources;
+    const sentMs = this.runtime.nowMs();
+    const response =
+      second === undefined
+        ? await (leaseId === null
+            ? this.#send(resource, 'POST', `leases/${resource}`, times, signal)
+            : this.#send(resource, 'PATCH', `leases/${resource}/${leaseId}`, times))
+        : await this.#send(
+            ...([resources.join(','), 'POST'] as const),
+            leaseId === null ? 'lease-sets' : `lease-sets/${leaseId}/extend`,
+            ...([{ resources, ...times }, signal] as const),
+          );
+    const answer = (await response.json()) as Answer;
+    const { token: signed = '', tokens = [{ resource, token: signed }] } = answer;
+    let token = 0n;
+    for (const one of tokens) token = this.#tokens.keep(one.token, one.resource);
+    return {
+      ...{ token, leaseId: answer.leaseId },
+      signedTokens: new Map(tokens.map((one) => [one.resource, one.token])),
+      // Invariant: never later than the true deadline. The answer cannot have left the gateway
+      // before `sentMs + elapsedMs`.
+      deadlineMs: sentMs + answer.elapsedMs + answer.remainingMs,
+    };
   }
 
+  /** @param resource for messages */
   async #send(
-    method: 'POST' | 'PATCH' | 'DELETE',
     resource: string,
-    suffix: string,
-    sent: Pick<Parameters<GatewayHttp['ask']>[0], 'headers' | 'body' | 'signal'>,
-    waitMs = 0,
+    method: GatewayRequest['method'],
+    path: string,
+    content?: { readonly waitMs?: number; readonly resources?: readonly string[] },
+    signal?: AbortSignal,
   ): Promise<Response> {
-    const path = `leases/${resource}${suffix}`;
-    const answer = await this.#http.ask({ method, path, resource, isWrite: false, ...sent });
+    const headers = content && { 'Content-Type': 'application/json' };
+    const body = content && Buffer.from(JSON.stringify(content));
+    const answer = await this.#http.ask({
+      ...{ method, path, resource, isWrite: false, body, signal },
+      ...(headers && { headers }),
+    });
     if (answer.ok) return answer.response;
-    throw new LeaseError({ ...answer.problem, code: codeOf(answer.problem, waitMs) });
+    const code = codeOf(answer.problem, content?.waitMs ?? 0);
+    throw new LeaseError({ ...answer.problem, code });
   }
+}
+
+interface Answer {
+  readonly leaseId: string;
+  readonly remainingMs: number;
+  readonly elapsedMs: number;
+  /** Of a lease of one resource. */
+  readonly token?: string;
+  /** Of a lease of several. */
+  readonly tokens?: readonly { readonly resource: string; readonly token: string }[];
+}
+
+/** Sorted, so all clients name a set alike. @throws {InvalidArgumentError} */
+function resourcesOf(resource: Resources): readonly string[] {
+  const resources: readonly string[] = typeof resource === 'string' ? [resource] : resource;
+  if (!Array.isArray(resources) || resources.length === 0)
+    throw new InvalidArgumentError(
+      `resource must be a name, or an array of names value=${shown(resource)}`,
+    );
+  for (const name of resources) pathOf(name);
+  if (new Set(resources).size < resources.length)
+    throw new InvalidArgumentError(`resource is named twice value=${shown(resources)}`);
+  return resources.toSorted();
+}
+
+/** @throws {InvalidArgumentError} */
+function checkHeld(held: HeldLease) {
+  checkObject('held', held);
+  const { resource, owner } = held;
+  if (typeof owner !== 'string' || !/^[\w.-]+$/.test(owner))
+    throw new InvalidArgumentError(`owner must be the owner of a lease value=${shown(owner)}`);
+  return { resources: resourcesOf(resource), owner };
+}
+
+/** The part of a lease id that stays when the lease is extended. */
+function nameOf(leaseId: string): string {
+  return leaseId.split('.', 1)[0] ?? '';
 }
 
 /** The code of the same failure in `@fenced/lock`, or the gateway's own. */
@@ -243,6 +313,6 @@ function codeOf({ code }: ProblemDocument, waitMs: number): LeaseErrorCode | nul
   return code;
 }
 
-function lost(detail: string): LeaseError {
-  return new LeaseError({ code: 'lease-lost', detail, retryAfterMs: undefined });
+function failureOf(error: unknown): (typeof FAILURES)[number] | undefined {
+  return FAILURES.find((code) => code === Object(error).code);
 }

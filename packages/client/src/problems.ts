@@ -25,7 +25,7 @@ export interface ProblemDocument {
 }
 
 /** The codes of `@fenced/lock`. Failures that only a gateway has keep the code of their problem. */
-export type LeaseErrorCode = ProblemCode | 'timeout' | 'invalid-argument';
+export type LeaseErrorCode = ProblemCode | 'timeout' | 'invalid-argument' | 'closed';
 
 /** A lease was not granted, extended or released. */
 export class LeaseError extends Error {

@@ -34,8 +34,8 @@ export class SignedTokens {
   /**
    * @param key the key that is read or written
    * @throws {InvalidTokenError}
-   * @throws {InvalidArgumentError} if several leases have this number, and none of them is the
-   *   key's
+   * @throws {InvalidArgumentError} if leases of several resources have this number, and the key is
+   *   none of them
    */
   present(given: TokenLike, key: string): Presented {
     const token = parseToken(given);
@@ -43,11 +43,15 @@ export class SignedTokens {
     if (known === undefined) return { token, headers: { 'Fencing-Token': String(token) } };
     const [only] = known;
     const [resource, signed] = known.has(key) ? [key, known.get(key)] : (only ?? []);
-    if (signed === undefined || resource === undefined || (known.size > 1 && resource !== key))
+    const isSigned = signed?.includes('.') ?? false;
+    if (
+      signed === undefined ||
+      resource === undefined ||
+      (isSigned && known.size > 1 && resource !== key)
+    )
       throw new InvalidArgumentError(
-        `several leases have this token: write under one whose resource is the key token=${token} key=${key}`,
+        `several resources have this token, and the key is none of them: write under a lease of one resource token=${token} key=${key}`,
       );
-    const isSigned = signed.includes('.');
     return {
       token,
       headers: {

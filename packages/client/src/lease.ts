@@ -1,0 +1,175 @@
+import { LeaseError } from './problems.js';
+import type { Runtime } from './runtime.js';
+
+/** `unknown`: no gateway answered, or too few lock nodes. The lease then ends by itself. */
+export type ReleaseOutcome = 'released' | 'expired' | 'unknown';
+
+/** The answer that granted or extended a lease. */
+export interface Granted {
+  readonly leaseId: string;
+  readonly token: bigint;
+  /** The signed token for each of the resources. */
+  readonly signedTokens: ReadonlyMap<string, string>;
+  /** On the runtime's monotonic clock. */
+  readonly deadlineMs: number;
+}
+
+/** The client that a lease belongs to. */
+export interface LeaseClient {
+  readonly runtime: Runtime;
+  extendHeld(resources: readonly string[], leaseId: string, ttlMs: number): Promise<Granted>;
+  releaseHeld(resources: readonly string[], leaseId: string): Promise<ReleaseOutcome>;
+  /** Called when the lease ends. */
+  ended(leaseId: string): void;
+}
+
+/** A lease that a gateway granted. It has the members of `Lease` of `@fenced/lock`. */
+export class GatewayLease implements AsyncDisposable {
+  /** Sorted. */
+  readonly resources: readonly string[];
+  /**
+   * Greater than the token of every earlier holder of each of the resources. A write with it also
+   * presents the gateway's signature.
+   */
+  readonly token: bigint;
+  #granted: Granted;
+  readonly #maxHoldMs: number;
+  /** The time at which the lease ends even if it is extended. */
+  readonly #limitMs: number;
+  readonly #client: LeaseClient;
+  readonly #controller = new AbortController();
+  #cancelTimer: () => void = () => undefined;
+  #released: Promise<ReleaseOutcome> | undefined;
+
+  /** Made by `acquire`. */
+  constructor(
+    resources: readonly string[],
+    granted: Granted,
+    maxHoldMs: number,
+    client: LeaseClient,
+  ) {
+    this.resources = resources;
+    this.token = granted.token;
+    this.#granted = granted;
+    this.#maxHoldMs = maxHoldMs;
+    this.#limitMs = client.runtime.nowMs() + maxHoldMs;
+    this.#client = client;
+    this.#watch();
+  }
+
+  /**
+   * The name of the lease for other processes, which extend or release it by `extend` and `release`
+   * of their client. Anybody with this name and the right to `lease` can do so. A gateway accepts
+   * it for its `signing.ttlMs`, and each extension makes another one.
+   */
+  get owner(): string {
+    return this.#granted.leaseId;
+  }
+
+  /**
+   * The token with the gateway's signature, `34.k1.…`, for the header `Fencing-Token`, and for
+   * `adopt` in another process. An extension renews the signature. Of several resources, this is
+   * the first one's.
+   */
+  get signedToken(): string {
+    return this.signedTokens.values().next().value ?? '';
+  }
+
+  /** The signed token for each of the resources. */
+  get signedTokens(): ReadonlyMap<string, string> {
+    return this.#granted.signedTokens;
+  }
+
+  /** Aborts when the lease is over, with a {@link LeaseError} as reason. */
+  get signal(): AbortSignal {
+    this.remainingMs();
+    return this.#controller.signal;
+  }
+
+  /** Milliseconds for which the lease is valid, by a monotonic clock; 0 when it is over. */
+  remainingMs(): number {
+    if (this.#controller.signal.aborted) return 0;
+    const remainingMs = this.#endMs - this.#client.runtime.nowMs();
+    if (remainingMs > 0) return remainingMs;
+    if (this.#limitMs < this.#granted.deadlineMs) {
+      this.#lose(`the lease has reached its limit and is over maxHoldMs=${this.#maxHoldMs}`);
+      // The lock nodes hold it for longer than that.
+      this.#released ??= this.#release();
+    } else this.#lose('the lease is over: its time has passed');
+    return 0;
+  }
+
+  /** Passes if at least `ms` milliseconds of the lease remain. @throws {LeaseError} `lease-lost` */
+  ensure(ms = 1): void {
+    const remainingMs = this.remainingMs();
+    if (remainingMs > 0 && remainingMs >= ms) return;
+    const { reason } = this.#controller.signal;
+    throw lost(reason?.message ?? 'not enough of the lease is left', reason);
+  }
+
+  /**
+   * Lets the lease last at least `ttlMs` from now on, with the same token.
+   *
+   * @throws {LeaseError} `lease-lost`; after another code the lease may still last until its
+   *   deadline
+   */
+  async extend(ttlMs: number): Promise<void> {
+    this.ensure();
+    try {
+      const extended = await this.#client.extendHeld(this.resources, this.owner, ttlMs);
+      this.ensure();
+      const deadlineMs = Math.max(this.#granted.deadlineMs, extended.deadlineMs);
+      this.#granted = { ...extended, deadlineMs };
+      this.#watch();
+    } catch (error) {
+      if (error instanceof LeaseError && error.code === 'lease-lost') this.#lose(error.message);
+      throw error;
+    }
+  }
+
+  /** Releases the lock. Never throws. A second call returns the outcome of the first. */
+  release(): Promise<ReleaseOutcome> {
+    this.#released ??= this.#release();
+    this.#lose('the lease was released');
+    return this.#released;
+  }
+
+  /** For `JSON.stringify`. It leaves out the lease's `owner`, which can release the lease. */
+  toJSON(): object {
+    const { resources, token } = this;
+    return { resources, token: token.toString(), remainingMs: this.remainingMs() };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.release();
+  }
+
+  get #endMs(): number {
+    return Math.min(this.#granted.deadlineMs, this.#limitMs);
+  }
+
+  #release(): Promise<ReleaseOutcome> {
+    return this.#client.releaseHeld(this.resources, this.owner).catch(() => 'unknown');
+  }
+
+  #watch(): void {
+    this.#cancelTimer();
+    const { runtime } = this.#client;
+    const delayMs = Math.max(0, Math.ceil(this.#endMs - runtime.nowMs()));
+    this.#cancelTimer = runtime.after(delayMs, () => {
+      // Timers may fire a little early by the monotonic clock.
+      if (this.remainingMs() > 0) this.#watch();
+    });
+  }
+
+  #lose(detail: string): void {
+    this.#cancelTimer();
+    this.#client.ended(this.owner);
+    this.#controller.abort(lost(detail));
+  }
+}
+
+function lost(detail: string, cause?: unknown): LeaseError {
+  const about = { code: 'lease-lost', detail, retryAfterMs: undefined } as const;
+  return new LeaseError(about, cause === undefined ? {} : { cause });
+}
