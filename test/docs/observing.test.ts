@@ -3,10 +3,10 @@ import { randomUUID } from 'node:crypto';
 import { readFile, rm, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
+import { MemoryS3 } from '@fenced/store/testing';
 import { startRedis } from '@fenced/testbed';
 import { expect, test } from 'vitest';
 import { parse } from 'yaml';
-import { inMemory, ScriptedServer } from '../store/harness/s3-servers.js';
 
 /** Work that the example measures. */
 const WORK = `
@@ -28,7 +28,7 @@ client.destroy();
 
 test('the OpenTelemetry example of observing.md measures locks and stores', async () => {
   await using redis = await startRedis(1);
-  await using s3 = await ScriptedServer.start(inMemory({}));
+  await using s3 = await MemoryS3.start();
   const page = await readFile(new URL('../../docs/observing.md', import.meta.url), 'utf8');
   const example = /```ts\n(.*?)```/s.exec(page)?.[1] ?? '';
   // A file in this folder finds the packages as a user's program does.
