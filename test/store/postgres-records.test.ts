@@ -3,6 +3,7 @@ import { createGateway, serveGateway } from '@fenced/gateway';
 import { Redlock } from '@fenced/lock';
 import { ConflictError, OutcomeUnknownError, StaleTokenError } from '@fenced/store';
 import { FencedPostgres, type Json } from '@fenced/store/postgres';
+import { MemoryRecords } from '@fenced/store/testing';
 import { type RedisService, startRedis } from '@fenced/testbed';
 import fc from 'fast-check';
 import { Redis } from 'ioredis';
@@ -25,7 +26,7 @@ async function openRecords() {
 
 const anyId = fc.string({ minLength: 1 }).filter((id) => !id.includes('\0') && id.isWellFormed());
 
-/** The two ways to records. Both have the same methods. */
+/** The ways to records. All have the same methods. */
 const ways = [
   {
     way: 'directly',
@@ -33,6 +34,14 @@ const ways = [
     open: async () => {
       const { records, store } = await openRecords();
       return { records: records as Records, others: store.records('others') as Records };
+    },
+  },
+  {
+    way: 'in memory',
+    ids: anyId,
+    open: async () => {
+      const memory = new MemoryRecords();
+      return { records: memory.records('invoices'), others: memory.records('others') };
     },
   },
   {

@@ -80,18 +80,27 @@ export interface RecordUpdateOptions extends RecordOptions {
 const ATTEMPTS_MAX = 10;
 
 const COLUMNS = 'body, token::pg_catalog.text, version::pg_catalog.text, write_id::pg_catalog.text';
-const PUT =
-  'SELECT fenced.put_record($1, $2, $3::pg_catalog.text::pg_catalog.jsonb, $4, $5, $6)::pg_catalog.text';
 const GET = `SELECT ${COLUMNS} FROM fenced.get_record($1, $2)`;
-/**
- * Writes to the log, too, and so waits for synchronous standbys: its answer outlives a failover.
- */
-const GET_LASTING = `${GET}, pg_catalog.pg_logical_emit_message(true, 'fenced', '')`;
-const CLAIM = 'SELECT FROM fenced.claim_record($1, $2, $3)';
-const CLAIM_AND_GET = `SELECT ${COLUMNS} FROM fenced.claim_record($1, $2, $3)`;
+export const STATEMENTS: Readonly<
+  Record<'put' | 'get' | 'getLasting' | 'claim' | 'claimAndGet', string>
+> = {
+  put: 'SELECT fenced.put_record($1, $2, $3::pg_catalog.text::pg_catalog.jsonb, $4, $5, $6)::pg_catalog.text',
+  get: GET,
+  /**
+   * Writes to the log, too, and so waits for synchronous standbys: its answer outlives a failover.
+   */
+  getLasting: `${GET}, pg_catalog.pg_logical_emit_message(true, 'fenced', '')`,
+  claim: 'SELECT FROM fenced.claim_record($1, $2, $3)',
+  claimAndGet: `SELECT ${COLUMNS} FROM fenced.claim_record($1, $2, $3)`,
+};
 
 /** A document as it is stored. The body is null if it was deleted, or only claimed. */
-type Row = readonly [body: string | null, token: string, version: string, writeId: string | null];
+export type Row = readonly [
+  body: string | null,
+  token: string,
+  version: string,
+  writeId: string | null,
+];
 
 /**
  * JSON documents in PostgreSQL, each with the highest token that it has seen. One statement checks
@@ -179,7 +188,7 @@ export class FencedRecords {
    * `put`. After {@link OutcomeUnknownError}, claim again: that is harmless.
    */
   async claim(id: string, options: RecordOptions): Promise<void> {
-    await this.#claim('claim', id, options, CLAIM);
+    await this.#claim('claim', id, options, STATEMENTS.claim);
   }
 
   /**
@@ -189,7 +198,7 @@ export class FencedRecords {
   async claimAndGet(id: string, options: RecordOptions): Promise<CurrentRecord | null> {
     // Invariant: one statement. Between two, a later holder might write, and its document would be
     // taken for one that this token protects.
-    return currentOf(await this.#claim('claimAndGet', id, options, CLAIM_AND_GET));
+    return currentOf(await this.#claim('claimAndGet', id, options, STATEMENTS.claimAndGet));
   }
 
   /**
@@ -204,14 +213,14 @@ export class FencedRecords {
     checkName('id', id);
     checkObject('options', options);
     checkSignal('signal', options.signal);
-    const row = await this.#ask(id, options.signal, GET_LASTING);
+    const row = await this.#ask(id, options.signal, STATEMENTS.getLasting);
     return row?.[3] === writeId ? 'applied' : 'unknown';
   }
 
   /** The highest token seen for the document; 0n if it was never written nor claimed. */
   async highest(id: string): Promise<bigint> {
     checkName('id', id);
-    return BigInt((await this.#ask(id, undefined, GET))?.[1] ?? 0);
+    return BigInt((await this.#ask(id, undefined, STATEMENTS.get))?.[1] ?? 0);
   }
 
   async #replace(
@@ -250,7 +259,7 @@ export class FencedRecords {
     const writeId = this.#runtime.uniqueId();
     const values = [body, String(token), writeId, expected === undefined ? null : String(expected)];
     try {
-      const row = await this.#ask<readonly [string | null]>(id, signal, PUT, values, {
+      const row = await this.#ask<readonly [string | null]>(id, signal, STATEMENTS.put, values, {
         onSend: () => onWriteId?.(writeId),
         onLost: (cause) => unknown(id, writeId, true, cause),
       });
@@ -258,14 +267,14 @@ export class FencedRecords {
       return version === null ? null : { token, version: BigInt(version), writeId };
     } catch (error) {
       if (!(error instanceof OutcomeUnknownError)) throw error;
-      const row = await this.#ask(id, signal, GET_LASTING).catch(() => undefined);
+      const row = await this.#ask(id, signal, STATEMENTS.getLasting).catch(() => undefined);
       if (row?.[3] !== writeId) throw error;
       return { token, version: BigInt(row[2]), writeId };
     }
   }
 
   async #find(id: string, signal: AbortSignal | undefined): Promise<CurrentRecord | null> {
-    return currentOf(await this.#ask(id, signal, GET));
+    return currentOf(await this.#ask(id, signal, STATEMENTS.get));
   }
 
   #claim(

@@ -5,6 +5,8 @@ import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { systemRuntime } from '../s3/runtime.js';
 
+export { MemoryRecords } from './memory-records.js';
+
 /** The first argument of `new S3Client`. */
 export interface MemoryS3ClientConfig {
   readonly endpoint: string;
