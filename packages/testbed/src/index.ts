@@ -21,6 +21,7 @@ export {
   startSentinel,
 } from './local-redis.js';
 export { type MariadbService, startMariadb } from './mariadb.js';
+export { MovableClock } from './movable-clock.js';
 export { GO, installed, JAVA, PYTHON } from './needs.js';
 export { type PgBouncerService, startPgBouncer } from './pgbouncer.js';
 export {

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto';
-import { cp, mkdir, rename, rm, writeFile } from 'node:fs/promises';
+import { cp, mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { TestbedError } from './errors.js';
 import { makeTemporaryFolder } from './guardian.js';
+import { MovableClock } from './movable-clock.js';
 import { REDIS } from './needs.js';
-import { FAKETIME_PACKAGE, findFakeTime } from './programs.js';
 import { nodeName, ProgramNode } from './redis-node.js';
 import { onFreePort } from './server.js';
 import { asService, type Service } from './service.js';
@@ -30,8 +30,7 @@ export interface LocalRedisService extends Service {
 /** A Redis server of the testbed whose disk and clock can be changed. */
 export class LocalRedisNode extends ProgramNode {
   readonly #folder: string;
-  readonly #clockPath: string | undefined;
-  #aheadMs = 0;
+  readonly #clock: MovableClock | undefined;
 
   /** @param command `args` precede the port and the folder */
   constructor(
@@ -39,18 +38,16 @@ export class LocalRedisNode extends ProgramNode {
     port: number,
     folder: string,
     command: { readonly path: string; readonly args: readonly string[] },
-    clock?: { readonly libraryPath: string },
+    clock?: MovableClock,
   ) {
-    const clockPath = clock && `${folder}.clock`;
     super(name, port, {
       command: command.path,
       args: [...command.args, '--port', `${port}`, '--dir', folder],
       logPath: `${folder}.log`,
-      ...(clock &&
-        clockPath && { options: { env: clockEnvironment(clock.libraryPath, clockPath) } }),
+      ...(clock && { options: { env: { ...process.env, ...clock.env } } }),
     });
     this.#folder = folder;
-    this.#clockPath = clockPath;
+    this.#clock = clock;
   }
 
   /** Starts it with its data, without data, or with those of a snapshot. */
@@ -69,24 +66,19 @@ export class LocalRedisNode extends ProgramNode {
 
   /** Offset of its wall clock in milliseconds. A negative one is in the past. */
   get aheadMs(): number {
-    return this.#aheadMs;
+    return this.#clock?.aheadMs ?? 0;
   }
 
   /** Sets the offset of its wall clock, also while it runs. Its monotonic clock is not changed. */
   async setClock(aheadMs: number): Promise<void> {
-    if (this.#clockPath === undefined) throw new Error(`node ${this.name} has no movable clock`);
-    const next = `${this.#clockPath}.next`;
-    await writeFile(next, `${aheadMs < 0 ? '' : '+'}${aheadMs / 1_000}`);
-    // The server reads the file all the time, and must not find it half written.
-    await rename(next, this.#clockPath);
-    this.#aheadMs = aheadMs;
+    if (this.#clock === undefined) throw new Error(`node ${this.name} has no movable clock`);
+    await this.#clock.set(aheadMs);
   }
 
   async #prepare(data: 'kept' | 'none' | Snapshot): Promise<void> {
     if (data !== 'kept') await rm(this.#folder, { recursive: true, force: true });
     if (typeof data === 'object') await cp(data.path, this.#folder, { recursive: true });
     await mkdir(this.#folder, { recursive: true });
-    if (this.#clockPath !== undefined) await this.setClock(this.#aheadMs);
   }
 }
 
@@ -100,8 +92,7 @@ export async function startLocalRedis(
   n: number,
   { persistence = 'none', hasMovableClock = false, args = [] }: LocalRedisOptions = {},
 ): Promise<LocalRedisService> {
-  const clock = hasMovableClock ? { libraryPath: fakeTime() } : undefined;
-  return startServers(n, [...redisArgs(persistence), ...args], clock);
+  return startServers(n, [...redisArgs(persistence), ...args], hasMovableClock);
 }
 
 /** Returns a server's arguments for persistence. */
@@ -125,7 +116,7 @@ export async function startSentinel(): Promise<LocalRedisService> {
 async function startServers(
   n: number,
   args: readonly string[],
-  clock?: { readonly libraryPath: string },
+  hasMovableClock = false,
 ): Promise<LocalRedisService> {
   const path = REDIS.find();
   if (path === undefined) {
@@ -136,6 +127,7 @@ async function startServers(
   const starting = Array.from({ length: n }, (_, index) =>
     onFreePort(async (port) => {
       const dir = join(folder.path, `${port}`);
+      const clock = hasMovableClock ? parts.use(await MovableClock.start()) : undefined;
       const node = new LocalRedisNode(nodeName(index), port, dir, { path, args }, clock);
       await node.start();
       return parts.use(node);
@@ -147,25 +139,4 @@ async function startServers(
   return asService({ origin: 'program', program: nodes[0]?.program ?? path }, parts.move(), {
     nodes,
   });
-}
-
-function fakeTime(): string {
-  const path = findFakeTime();
-  if (path !== undefined) return path;
-  throw new TestbedError(
-    'unavailable',
-    `a movable clock needs libfaketime: install the package ${FAKETIME_PACKAGE}`,
-  );
-}
-
-function clockEnvironment(libraryPath: string, clockPath: string): NodeJS.ProcessEnv {
-  return {
-    ...process.env,
-    // jemalloc reads the time before libfaketime is ready, which is an endless loop. So libc
-    // allocates.
-    LD_PRELOAD: `${libraryPath}:libc.so.6`,
-    FAKETIME_TIMESTAMP_FILE: clockPath,
-    FAKETIME_NO_CACHE: '1',
-    FAKETIME_DONT_FAKE_MONOTONIC: '1',
-  };
 }
