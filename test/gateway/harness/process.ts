@@ -2,8 +2,8 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { TcpProxy, WorkerProcess } from '@fenced/testbed';
-import { type Addresses, type GatewayWorld, until } from './world.js';
+import { type S3Address, TcpProxy, WorkerProcess } from '@fenced/testbed';
+import { type Addresses, type GatewayWorld, until } from './world.ts';
 
 const bin = fileURLToPath(new URL('../../../packages/fenced/bin/fenced.js', import.meta.url));
 
@@ -25,7 +25,7 @@ export interface GatewayProcess {
 
 /** A file with the configuration of gateways in this world; it is removed with `parts`. */
 export async function configFile(
-  world: GatewayWorld,
+  world: Pick<GatewayWorld, 'keyPrefix' | 'bucket' | 'addresses'> & { readonly s3: S3Address },
   parts: AsyncDisposableStack,
   addresses: Addresses = world.addresses,
   limits: Readonly<Record<string, number>> = {},
