@@ -1,22 +1,37 @@
-// Neither version exports its types. These are the calls that the bench uses.
+// Neither version exports its types. These are the calls that the bench and the tests use.
+interface RedlockSettings {
+  readonly driftFactor?: number;
+  readonly retryCount: number;
+  readonly retryDelay: number;
+  readonly retryJitter: number;
+}
+
 declare module 'redlock-4' {
+  interface Lock {
+    readonly value: string;
+    unlock(): Promise<unknown>;
+  }
+
   export default class Redlock {
-    constructor(
-      clients: readonly object[],
-      options: { retryCount: number; retryDelay: number; retryJitter: number },
-    );
+    constructor(clients: readonly object[], options: RedlockSettings);
     on(event: 'clientError', listener: () => void): void;
-    lock(resource: string, ttlMs: number): Promise<{ unlock(): Promise<unknown> }>;
+    lock(resource: string, ttlMs: number): Promise<Lock>;
+    lockWithOptions(
+      resource: string,
+      ttlMs: number,
+      options: { retryCount?: number },
+    ): Promise<Lock>;
   }
 }
 
 declare module 'redlock-5' {
   export default class Redlock {
-    constructor(
-      clients: readonly object[],
-      options: { retryCount: number; retryDelay: number; retryJitter: number },
-    );
+    constructor(clients: readonly object[], options: RedlockSettings);
     on(event: 'error', listener: () => void): void;
-    acquire(resources: string[], ttlMs: number): Promise<{ release(): Promise<unknown> }>;
+    acquire(
+      resources: string[],
+      ttlMs: number,
+      settings?: { retryCount?: number },
+    ): Promise<{ readonly value: string; release(): Promise<unknown> }>;
   }
 }

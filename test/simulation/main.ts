@@ -1,8 +1,11 @@
+import { appendFile } from 'node:fs/promises';
 import { parseArgs } from 'node:util';
 import { readCommandLine, UsageError } from '@fenced/testbed/command-line';
+import { describeMachine } from '../torture/record.ts';
+import type { RecordedSimulation } from '../torture/report.ts';
 import { type Exploration, explore } from './exploration.ts';
 
-const USAGE = `npm run simulate -- [--seeds N] [--workers N] [--seed N] [--without PLACES] [--mutant NAME]
+const USAGE = `npm run simulate -- [--seeds N] [--workers N] [--seed N] [--without PLACES] [--mutant NAME] [--record FILE]
 
 Runs the lock's own code in simulated worlds, until an invariant is violated.
 
@@ -11,10 +14,11 @@ Runs the lock's own code in simulated worlds, until an invariant is violated.
   --seed N           seed of the first world (the time of day)
   --without PLACES   faults to leave out, by place, with commas between; plays one world
   --mutant NAME      a mutant of test/simulation/mutant-list.ts, run in place of the code
+  --record FILE      adds the numbers to the runs of a report: docs/report/simulations.jsonl
 
 Exit code: 0 no violation; 1 a violation, with the command that plays it again.`;
 
-const { firstSeed, without, count, workers, mutant } = readCommandLine(USAGE, () => {
+const { firstSeed, without, count, workers, mutant, record } = readCommandLine(USAGE, () => {
   const { values } = parseArgs({
     options: {
       seeds: { type: 'string', default: '10000' },
@@ -22,6 +26,7 @@ const { firstSeed, without, count, workers, mutant } = readCommandLine(USAGE, ()
       seed: { type: 'string', default: String(Date.now()) },
       without: { type: 'string' },
       mutant: { type: 'string' },
+      record: { type: 'string' },
     },
   });
   const without = values.without?.split(',').filter(Boolean).map(Number) ?? null;
@@ -31,6 +36,7 @@ const { firstSeed, without, count, workers, mutant } = readCommandLine(USAGE, ()
     count: wholeNumber('seeds', without ? '1' : values.seeds),
     workers: wholeNumber('workers', values.workers),
     mutant: values.mutant ?? null,
+    record: values.record,
   };
 });
 const begunMs = performance.now();
@@ -56,6 +62,14 @@ if (result.finding) {
   say(['', ...trace, '', `seed ${seed}: ${violation}`].join('\n'));
   say(`again: npm run simulate -- --seed ${seed} --without ${left.join(',') || ','}${ofMutant}`);
   process.exitCode = 1;
+}
+if (record !== undefined) {
+  const { finding, ...counts } = result;
+  const { date, commit } = await describeMachine({});
+  const seconds = Math.round((performance.now() - begunMs) / 1_000);
+  const violation = finding?.violation ?? null;
+  const line: RecordedSimulation = { date, commit, firstSeed, ...counts, seconds, violation };
+  await appendFile(record, `${JSON.stringify(line)}\n`);
 }
 
 function summary(counts: Omit<Exploration, 'finding'>): string {

@@ -5,6 +5,8 @@ import type { Patch } from './sources.ts';
 export interface Mutant {
   readonly name: string;
   readonly flaw?: NodeFlaw;
+  /** The change of the Lua scripts that has the effect of `flaw` on real nodes. */
+  readonly script?: Patch;
   readonly patch?: Patch;
   /** The reason why the mutant may survive. */
   readonly excuse?: string;
@@ -13,6 +15,7 @@ export interface Mutant {
 const tally = '/core/tally.ts';
 const quorum = '/core/quorum.ts';
 const readmission = '/core/readmission.ts';
+const scripts = '/redis/scripts.generated.ts';
 
 export const mutants: readonly Mutant[] = [
   {
@@ -28,9 +31,26 @@ export const mutants: readonly Mutant[] = [
     excuse:
       'a second defence: CONFIRM issues no token twice. If the lock has expired on a node, the time of its lease is used up as well',
   },
-  { name: 'no readmission check', flaw: 'no-admission-check' },
+  {
+    name: 'no readmission check',
+    flaw: 'no-admission-check',
+    script: {
+      file: scripts,
+      replace: [
+        ["string.find(info, 'master_replid:' .. history, 1, true)", 'true'],
+        ['if voter.history ~= own_history() then', 'if not voter.history then'],
+      ],
+    },
+  },
   { name: 'a writable replica votes', flaw: 'replica-votes' },
-  { name: 'floor not restored', flaw: 'floor-not-restored' },
+  {
+    name: 'floor not restored',
+    flaw: 'floor-not-restored',
+    script: {
+      file: scripts,
+      replace: [['math.max(tonumber(floor), tonumber(fields', 'math.max(0, tonumber(fields']],
+    },
+  },
   {
     name: 'roster ignored',
     patch: {
@@ -72,7 +92,18 @@ export const mutants: readonly Mutant[] = [
     name: 'promise whatever is claimed',
     flaw: 'promise-not-strict',
   },
-  { name: 'stored token preferred to the floor', flaw: 'fence-before-floor' },
+  {
+    name: 'stored token preferred to the floor',
+    flaw: 'fence-before-floor',
+    script: {
+      file: scripts,
+      replace: [
+        ['last and math.max(last, tonumber(node[6])) or max', 'last or max'],
+        ['return last and math.max(last, voter.floor) or voter.max', 'return last or voter.max'],
+        ['if last and last < floor then last = floor end', ''],
+      ],
+    },
+  },
   {
     name: 'members ignored',
     flaw: 'members-ignored',
@@ -160,6 +191,11 @@ export const mutants: readonly Mutant[] = [
       'an acquisition must confirm twice at one node, and the lower token must be carried out last. The next two acquisitions must meet there',
   },
 ];
+
+/** Returns the change of the client that makes it the mutant on real nodes; null without one. */
+export function realPatchOf({ flaw, script, patch }: Mutant): Patch | null {
+  return (flaw ? script : patch) ?? null;
+}
 
 export function mutantNamed(name: string): Mutant {
   const found = mutants.find((mutant) => mutant.name === name);

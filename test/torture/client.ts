@@ -1,33 +1,38 @@
-// A client process. It takes locks and writes under them in rounds, until SIGTERM. With the
+// A client process. Its threads take locks and write under them in rounds, until SIGTERM. With the
 // workload `final`, it reads every object once. It prints each operation twice: before it is sent,
 // and after its outcome.
 import { writeSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { LeaseError } from '@fenced/client';
 import { LockError } from '@fenced/lock';
 import { FencedStoreError, OutcomeUnknownError, StaleTokenError } from '@fenced/store';
 import { Random } from '../simulation/random.ts';
+import { type Held, TTL_MS } from './held.ts';
 import type { Operation, Outcome } from './history.ts';
-import { type Held, type NodeAddress, openLock, TTL_MS } from './locks.ts';
+import { type LockAddresses, OURS, openLock } from './locks.ts';
 import { openStores, type Store, type StoreAddresses } from './stores.ts';
 
-export interface ClientConfig extends StoreAddresses {
+export interface ClientConfig extends StoreAddresses, LockAddresses {
   readonly name: string;
   readonly seed: number;
   readonly workload: string;
   readonly subject: string;
-  readonly nodes: readonly NodeAddress[];
   readonly resources: readonly string[];
 }
 
+/** Rounds that run at the same time. In the wait queue, they hand a lock over to each other. */
+const THREADS = 2;
 const STYLES = ['update', 'claim', 'queue'];
 const WAIT_MS = 2_000;
+/** Subjects that lock sets of resources. */
+const SETS = ['fenced', 'postgres'];
 /** Codes after which nothing was written. */
 const HARMLESS: ReadonlySet<string> = new Set(['conflict', 'unavailable', 'ratchet-lost']);
 
 const config: ClientConfig = JSON.parse(process.argv[2] ?? '');
 const { name, workload, subject, resources } = config;
 const random = new Random(config.seed, name);
-const acquire = openLock(subject, config.nodes);
+const acquire = await openLock(subject, config);
 const { naive, ...fenced } = openStores(config);
 const stores = Object.entries(subject === 'naive' ? { naive } : fenced) as [string, Store][];
 let isEnding = workload === 'final';
@@ -39,20 +44,27 @@ process.on('SIGTERM', () => {
 
 if (workload === 'final') {
   for (const resource of resources)
-    for (const [kind, store] of stores) await read(kind, store, resource);
+    for (const [kind, store] of stores) await read(recordAs(name), kind, store, resource);
 }
-while (!isEnding) await round(workload === 'mixed' ? random.pick(STYLES) : workload);
+await Promise.all(Array.from({ length: THREADS }, (_, at) => rounds(recordAs(`${name}.${at}`))));
 process.exit(0);
 
-async function round(style: string): Promise<void> {
+async function rounds(record: Recording): Promise<void> {
+  while (!isEnding) await round(record, workload === 'mixed' ? random.pick(STYLES) : workload);
+}
+
+async function round(record: Recording, style: string): Promise<void> {
   const resource = random.pick(resources);
   const [kind, store] = random.pick(stores);
-  if (random.chance(0.2)) await read(kind, store, resource);
-  const held = await take(resource, style === 'queue' ? WAIT_MS : 0);
+  if (random.chance(0.2)) await read(record, kind, store, resource);
+  // A foreign lock has one resource, and so has a lease of a gateway.
+  const others = SETS.includes(subject) && random.chance(0.2) ? resources : [];
+  const lock = [...new Set([resource, ...others.filter(() => random.chance(0.5))])];
+  const held = await take(record, lock, style === 'queue' ? WAIT_MS : 0);
   if (held === null) return void (await sleep(random.between(5, 25)));
   // A holder that works for longer than its lease lasts, and does not notice.
   if (random.chance(0.1)) await sleep(TTL_MS * random.between(1, 2));
-  if (random.chance(0.2)) await extend(resource, held);
+  if (random.chance(0.2)) await extend(record, lock, held);
   const object = { object: `${kind}/${resource}`, token: String(held.token) };
   if (style === 'claim' && store.claim && store.put) {
     const { claim, put } = store;
@@ -69,8 +81,7 @@ async function round(style: string): Promise<void> {
     );
   }
   // The others leave their lease to end by itself.
-  if (random.chance(0.9))
-    await record({ kind: 'release', object: `lock/${resource}` }, held.release);
+  if (random.chance(0.9)) await record({ kind: 'release', object: objectsOf(lock) }, held.release);
 }
 
 function newValue(): string {
@@ -78,52 +89,84 @@ function newValue(): string {
   return `${name}.${values}`;
 }
 
-async function read(kind: string, store: Store, resource: string): Promise<void> {
+async function read(
+  record: Recording,
+  kind: string,
+  store: Store,
+  resource: string,
+): Promise<void> {
   await record({ kind: 'read', object: `${kind}/${resource}` }, () => store.read(resource));
 }
 
-async function take(resource: string, waitMs: number): Promise<Held | null> {
+function objectsOf(lock: readonly string[]): readonly string[] {
+  return lock.map((resource) => `lock/${resource}`);
+}
+
+async function take(
+  record: Recording,
+  lock: readonly string[],
+  waitMs: number,
+): Promise<Held | null> {
   let held: Held | null = null;
-  await record({ kind: 'acquire', object: `lock/${resource}` }, async () => {
-    held = await acquire(resource, waitMs);
+  await record({ kind: 'acquire', object: objectsOf(lock) }, async () => {
+    held = await acquire(lock, waitMs);
     return { token: String(held.token), ...until(held) };
   });
   return held;
 }
 
-async function extend(resource: string, held: Held): Promise<void> {
+async function extend(
+  record: Recording,
+  lock: readonly string[],
+  { extend, ...held }: Held,
+): Promise<void> {
+  if (!extend) return;
   const token = String(held.token);
-  await record({ kind: 'extend', object: `lock/${resource}`, token }, async () => {
-    await held.extend();
+  await record({ kind: 'extend', object: objectsOf(lock), token }, async () => {
+    await extend();
     return until(held);
   });
 }
 
 /** The present comes first: if the process is stopped in between, the time is too early. */
-function until(held: Held): Facts {
+function until({ remainingMs }: Held): Facts {
   const nowNs = process.hrtime.bigint();
-  return { untilNs: String(nowNs + BigInt(Math.floor(held.remainingMs() * 1e6))) };
+  return remainingMs ? { untilNs: String(nowNs + BigInt(Math.floor(remainingMs() * 1e6))) } : {};
 }
 
-/** Fields of an operation. Times are digits, in absolute nanoseconds. */
-type Facts = { readonly [Field in keyof Operation]?: Operation[Field] | string };
+/**
+ * Fields of an operation. Times are digits, in absolute nanoseconds. An operation on a set of
+ * resources has several objects.
+ */
+type Facts = {
+  readonly [Field in Exclude<keyof Operation, 'object'>]?: Operation[Field] | string;
+} & { readonly object?: string | readonly string[] };
 
 /** Runs one operation, and prints its call, what it notes meanwhile, and its outcome. */
-async function record(
+type Recording = (
   call: Facts,
   run: (note: (facts: Facts) => void) => Promise<unknown>,
-): Promise<void> {
-  operations += 1;
-  const id = operations;
-  const print = (facts: Facts): void => void writeSync(1, `${JSON.stringify({ id, ...facts })}\n`);
-  const nowNs = (): string => String(process.hrtime.bigint());
-  print({ callNs: nowNs(), ...call });
-  try {
-    const facts = await run(print);
-    print({ outcome: 'ok', ...Object(facts), returnNs: nowNs() });
-  } catch (error) {
-    print({ ...outcomeOf(call, error), returnNs: nowNs() });
-  }
+) => Promise<void>;
+
+/** @param process name in the history: that of the process, and the number of the thread */
+function recordAs(process: string): Recording {
+  return async (call, run) => {
+    operations += 1;
+    const id = operations;
+    const print = (facts: Facts): void =>
+      void writeSync(1, `${JSON.stringify({ id, ...facts })}\n`);
+    print({ process, callNs: nowNs(), ...call });
+    try {
+      const facts = await run(print);
+      print({ outcome: 'ok', ...Object(facts), returnNs: nowNs() });
+    } catch (error) {
+      print({ ...outcomeOf(call, error), returnNs: nowNs() });
+    }
+  };
+}
+
+function nowNs(): string {
+  return String(process.hrtime.bigint());
 }
 
 function outcomeOf({ kind }: Facts, error: unknown): Facts & { readonly outcome: Outcome } {
@@ -132,12 +175,13 @@ function outcomeOf({ kind }: Facts, error: unknown): Facts & { readonly outcome:
   if (error instanceof OutcomeUnknownError) return { outcome: 'unknown', code: error.code };
   if (error instanceof FencedStoreError && HARMLESS.has(error.code))
     return { outcome: 'failed', code: error.code };
-  if (error instanceof LockError) return { outcome: 'refused', code: error.code };
+  if (error instanceof LockError || error instanceof LeaseError)
+    return { outcome: 'refused', code: String(error.code) };
   // A read of the table has the errors of `pg`.
   if (kind === 'read' && !(error instanceof FencedStoreError))
     return { outcome: 'failed', code: String(Object(error).name) };
   // Everything else ends a client of ours. The others have errors of any kind.
-  if (subject === 'fenced') throw error;
+  if (OURS.includes(subject)) throw error;
   const isRefused = kind === 'acquire';
   return { outcome: isRefused ? 'refused' : 'unknown', code: String(Object(error).name) };
 }

@@ -1,8 +1,10 @@
+import { rm } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Direction, TcpProxy } from '@fenced/testbed';
+import type { Direction, LocalRedisNode, TcpProxy } from '@fenced/testbed';
+import { Redis } from 'ioredis';
 import { Random } from '../simulation/random.ts';
+import { TTL_MS } from './held.ts';
 import type { Operation } from './history.ts';
-import { TTL_MS } from './locks.ts';
 import type { World } from './world.ts';
 
 /** A fault that was made. */
@@ -19,6 +21,8 @@ export interface Fault {
 /** Makes a fault and removes it. */
 type Make = (world: World, random: Random) => Promise<Pick<Fault, 'target' | 'bytes'>>;
 
+/** The farthest that a client's wall clock jumps. S3 servers allow 15 minutes. */
+const CLIENT_CLOCK_MS = 60_000;
 /** Time limit for traffic to come that a fault can hit. */
 const TRAFFIC_LIMIT_MS = 2_000;
 
@@ -37,31 +41,84 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
       await world.replace(client);
       return { target: client.name };
     },
+    async 'client-clock'(world, random) {
+      const { name, clock } = random.pick(world.clients);
+      await clock?.set(random.between(-CLIENT_CLOCK_MS, CLIENT_CLOCK_MS));
+      await sleep(TTL_MS * random.between(1, 6));
+      await clock?.set(0);
+      return { target: name };
+    },
   },
   nodes: {
     async 'node-stop'(world, random) {
-      const node = random.pick(world.nodes);
-      await node.pause();
+      const { name, server } = random.pick(world.nodes);
+      await server.pause();
       await sleep(TTL_MS * random.between(0.5, 3));
-      await node.wake();
-      return { target: node.name };
+      await server.wake();
+      return { target: name };
     },
     async 'node-kill'(world, random) {
-      const node = random.pick(world.nodes);
-      await node.kill();
-      await node.start('kept');
-      return { target: node.name };
+      const { name, server } = random.pick(world.nodes);
+      await server.kill();
+      await server.start('kept');
+      return { target: name };
     },
+    // Invariant: fewer than half of the nodes have lost their memory. So these wait for the votes.
     async 'node-wipe'(world, random) {
+      const { name, server } = random.pick(world.nodes);
+      await server.kill();
+      await server.start('none');
+      await world.untilVoting();
+      return { target: name };
+    },
+    async 'node-rollback'(world, random) {
+      const { name, server } = random.pick(world.nodes);
+      const snapshot = await server.snapshot();
+      await sleep(TTL_MS * random.between(1, 4));
+      await server.kill();
+      await server.start(snapshot);
+      await rm(snapshot.path, { recursive: true });
+      await world.untilVoting();
+      return { target: name };
+    },
+    async 'node-failover'(world, random) {
       const node = random.pick(world.nodes);
-      await node.kill();
-      await node.start('none');
-      // Invariant: fewer than half of the nodes have lost their memory.
+      await world.failOver(node, TTL_MS * random.between(0, 4));
       await world.untilVoting();
       return { target: node.name };
     },
+    async 'node-clock'(world, random) {
+      const { name, server } = random.pick(world.nodes);
+      await server.setClock(TTL_MS * random.between(-10, 10));
+      await sleep(TTL_MS * random.between(1, 4));
+      await server.setClock(0);
+      return { target: name };
+    },
+    async 'node-memory'(world, random) {
+      const { name, server } = random.pick(world.nodes);
+      await configure(server, 'maxmemory', '1');
+      await sleep(TTL_MS * random.between(1, 4));
+      await configure(server, 'maxmemory', '0');
+      return { target: name };
+    },
   },
-  network: {
+  gateways: {
+    async 'gateway-stop'(world, random) {
+      const gateway = random.pick(world.gateways);
+      await gateway.pause(TTL_MS * random.between(0.5, 3));
+      return { target: gateway.url };
+    },
+    async 'gateway-kill'(world, random) {
+      const gateway = random.pick(world.gateways);
+      await gateway.restart('SIGKILL');
+      return { target: gateway.url };
+    },
+  },
+  others: {
+    async 'postgres-crash'(world) {
+      await world.postgres.crash('SIGKILL');
+      return { target: 'postgres' };
+    },
     partition: (world, random) => dropped(world, random, ['toServer', 'toClient']),
     'one-way-requests': (world, random) => dropped(world, random, ['toServer']),
     'one-way-replies': (world, random) => dropped(world, random, ['toClient']),
@@ -96,9 +153,14 @@ export async function makeFaults(
   { seed, kinds, signal }: { seed: number; kinds: readonly string[]; signal: AbortSignal },
 ): Promise<readonly Fault[]> {
   const faults: Fault[] = [];
+  const lanes: Readonly<Record<string, boolean>> = {
+    nodes: world.usesNodes,
+    gateways: world.gateways.length > 0,
+  };
   const run = async ([lane, makes]: readonly [string, Readonly<Record<string, Make>>]) => {
     const random = new Random(seed, `faults of ${lane}`);
-    const chosen = Object.entries(makes).filter(([kind]) => kinds.includes(kind));
+    const isThere = lanes[lane] ?? true;
+    const chosen = Object.entries(makes).filter(([kind]) => isThere && kinds.includes(kind));
     while (chosen.length > 0 && !signal.aborted) {
       const [kind, make] = random.pick(chosen);
       const fromNs = world.recorder.nowNs();
@@ -111,17 +173,32 @@ export async function makeFaults(
   return faults;
 }
 
+/** Operations that a fault can disturb, by the first word of its kind. */
+const CONCERNED: Readonly<Record<string, (operation: Operation, target: string) => boolean>> = {
+  client: ({ process }, target) => process.split('.')[0] === target,
+  node: ({ object }) => object.startsWith('lock/'),
+  postgres: ({ object }) => /^(?:records|table|naive)\//.test(object),
+  gateway: () => true,
+};
+
 /**
- * True if the fault disturbed an operation. A client was in the middle of one. A node was away
- * while some client used locks. A proxy discarded or held bytes.
+ * True if the fault disturbed an operation. A client was in the middle of one. A server was away
+ * while some client used it. A proxy discarded or held bytes.
  */
 export function tookEffect(fault: Fault, history: readonly Operation[]): boolean {
   const { kind, target, fromNs, toNs, bytes } = fault;
   if (bytes !== undefined) return bytes > 0;
-  return history.some(({ process, object, callNs, returnNs }) => {
-    const isConcerned = kind.startsWith('client') ? process === target : object.startsWith('lock/');
-    return isConcerned && callNs <= toNs && (returnNs ?? toNs) >= fromNs;
-  });
+  const isConcerned = CONCERNED[kind.split('-')[0] ?? ''];
+  if (!isConcerned) throw new Error(`a fault of an unknown kind: ${kind}`);
+  return history.some(
+    (one) => isConcerned(one, target) && one.callNs <= toNs && (one.returnNs ?? toNs) >= fromNs,
+  );
+}
+
+async function configure({ url }: LocalRedisNode, name: string, value: string): Promise<void> {
+  const client = new Redis(url);
+  await client.config('SET', name, value);
+  client.disconnect();
 }
 
 /** Discards traffic between a group of clients and one or two of the nodes. */

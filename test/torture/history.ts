@@ -1,9 +1,11 @@
+import { createHash } from 'node:crypto';
+
 /** Outcome of an operation. `refused` and `failed` changed nothing. `unknown` may have happened. */
 export type Outcome = 'ok' | 'refused' | 'failed' | 'unknown';
 
 /** One operation of one client process: one line of a history. See docs/torture.md. */
 export interface Operation {
-  /** A process that was started anew has another name. */
+  /** A client and a thread: `c1.0`. A client that was started anew has another name. */
   readonly process: string;
   readonly kind: 'acquire' | 'extend' | 'release' | 'update' | 'put' | 'claim' | 'read';
   /** `lock/r0`, or a store and a resource: `s3/r0`, `records/r0`, `table/r0`. */
@@ -54,6 +56,7 @@ export class Recorder {
   operations(): readonly Operation[] {
     return [...this.#byId.values()]
       .map((facts) => ({ returnNs: null, outcome: lostOutcome(facts), ...facts }) as Operation)
+      .flatMap((operation) => [operation.object].flat().map((object) => ({ ...operation, object })))
       .toSorted((a, b) => a.callNs - b.callNs);
   }
 }
@@ -65,6 +68,10 @@ function lostOutcome({ kind, value }: Partial<Operation>): Outcome {
 
 export function toJsonLines(operations: readonly Operation[]): string {
   return operations.map((operation) => `${JSON.stringify(operation)}\n`).join('');
+}
+
+export function sha256Of(text: string): string {
+  return createHash('sha256').update(text).digest('hex');
 }
 
 export function fromJsonLines(text: string): readonly Operation[] {

@@ -6,6 +6,8 @@ export interface Violation {
   /** One sentence. */
   readonly reason: string;
   readonly operation: Operation;
+  /** The acquisition whose token is not below that of `operation`. Null for a store. */
+  readonly earlier: Operation | null;
 }
 
 /** State of one object of a store. */
@@ -48,10 +50,11 @@ function tokenDisorder(object: string, operations: readonly Operation[]): Violat
     })),
   );
   if (told.verdict !== 'violated') return null;
+  const earlier = granted.find(({ token }) => BigInt(token ?? 0) === told.earlier.token);
   const operation = granted.findLast(({ token }) => BigInt(token ?? 0) === told.later.token);
-  if (!operation) throw new Error('a violation is about a grant');
+  if (!earlier || !operation) throw new Error('a violation is about two grants');
   const reason = `token ${told.later.token} is ${told.why} after ${told.earlier.token}`;
-  return { object, reason, operation };
+  return { object, reason, operation, earlier };
 }
 
 /**
@@ -61,7 +64,8 @@ function tokenDisorder(object: string, operations: readonly Operation[]): Violat
  */
 function storeDisorder(object: string, operations: readonly Operation[]): Violation | null {
   const lost = operations.find(({ code }) => code === 'ratchet-lost');
-  if (lost) return { object, reason: 'the store itself found a lower token', operation: lost };
+  const reason = 'the store itself found a lower token';
+  if (lost) return { object, reason, operation: lost, earlier: null };
   let possible: readonly Possibility[] = [{ state: { highest: 0n, value: null }, pending: [] }];
   const places = new Map(operations.map((operation, at) => [operation, at]));
   for (const { operation, isCall } of inOrder(operations)) {
@@ -72,7 +76,7 @@ function storeDisorder(object: string, operations: readonly Operation[]): Violat
     if (distinct.length === 0) {
       const states = new Set(possible.map(({ state }) => `${state.highest} ${state.value}`));
       const reason = `${operation.kind} ${operation.outcome} fits no order; before it: ${[...states].slice(0, 5).join(', ')}`;
-      return { object, reason, operation };
+      return { object, reason, operation, earlier: null };
     }
     possible = distinct;
   }

@@ -1,62 +1,95 @@
-import { Redlock } from '@fenced/lock';
+import { FencedGateway } from '@fenced/client';
+import { type Lease, Redlock } from '@fenced/lock';
+import { PostgresLock } from '@fenced/lock/postgres';
 import { Redis } from 'ioredis';
-import Redlock5 from 'redlock-5';
+import pg from 'pg';
+import { mutants, realPatchOf } from '../simulation/mutant-list.ts';
+import { runFromSources } from '../simulation/sources.ts';
+import { FOREIGN_SUBJECTS, openForeign } from './foreign.ts';
+import { type Acquire, TTL_MS } from './held.ts';
 
-/** The TTL of every lease. */
-export const TTL_MS = 300;
-
-export interface Held {
-  readonly token: bigint;
-  /** Milliseconds for which the holder may still rely on it. */
-  remainingMs(): number;
-  extend(): Promise<void>;
-  release(): Promise<void>;
-}
-
-/** @throws if the lock is held */
-export type Acquire = (resource: string, waitMs: number) => Promise<Held>;
-
-export interface NodeAddress {
+interface NodeAddress {
   readonly name: string;
   readonly port: number;
 }
 
-/** Opens a lock service. `redlock5` is a foreign one, with INCR on the first node as its token. */
-export function openLock(subject: string, addresses: readonly NodeAddress[]): Acquire {
-  const nodes = addresses.map(({ name, port }) => {
+export interface LockAddresses {
+  readonly nodes: readonly NodeAddress[];
+  readonly postgresUrl: string;
+  readonly gatewayUrl?: string;
+}
+
+/** Mutants that real nodes can run. */
+export const MUTANTS: readonly string[] = mutants
+  .filter((mutant) => realPatchOf(mutant))
+  .map(({ name }) => name);
+
+/** The locks that keep the rules: an unexpected error of theirs ends the run. */
+export const OURS: readonly string[] = ['fenced', 'postgres', 'gateway'];
+
+/** Whatever a client can take a lock from. All but ours are negative controls. */
+export const SUBJECTS: readonly string[] = [...OURS, 'naive', ...FOREIGN_SUBJECTS, ...MUTANTS];
+
+/** True if the locks are on Redis nodes that vote, and are readmitted. */
+export function hasVotes(subject: string): boolean {
+  return subject !== 'postgres' && !FOREIGN_SUBJECTS.includes(subject);
+}
+
+/** Opens the lock service of a subject. */
+export async function openLock(subject: string, addresses: LockAddresses): Promise<Acquire> {
+  if (addresses.gatewayUrl !== undefined) {
+    const gateway = new FencedGateway({ url: addresses.gatewayUrl });
+    return ours({
+      acquire: ([resource = ''], options) => gateway.acquire(resource, options),
+    });
+  }
+  if (subject === 'postgres') {
+    const pool = new pg.Pool({ connectionString: addresses.postgresUrl, max: 3 });
+    pool.on('error', () => undefined);
+    return ours(new PostgresLock({ pool, maxTtlMs: TTL_MS }));
+  }
+  const nodes = addresses.nodes.map(({ name, port }) => {
     const client = new Redis(port, { retryStrategy: () => 20 });
     client.on('error', () => {});
     return { name, client };
   });
-  return subject === 'redlock5' ? foreign(nodes.map(({ client }) => client)) : ours(nodes);
+  if (FOREIGN_SUBJECTS.includes(subject))
+    return openForeign(
+      subject,
+      nodes.map(({ client }) => client),
+    );
+  const Lock = await redlockOf(subject);
+  return ours(new Lock({ nodes, maxTtlMs: TTL_MS }));
 }
 
-function ours(nodes: readonly { readonly name: string; readonly client: Redis }[]): Acquire {
-  const redlock = new Redlock({ nodes, maxTtlMs: TTL_MS });
-  return async (resource, waitMs) => {
-    const lease = await redlock.acquire(resource, { ttlMs: TTL_MS, waitMs });
+/** Returns the class of this build; for a mutant, the class of its sources with the change. */
+async function redlockOf(subject: string): Promise<typeof Redlock> {
+  const mutant = mutants.find(({ name }) => name === subject);
+  const patch = mutant && realPatchOf(mutant);
+  if (!patch) return Redlock;
+  runFromSources(patch);
+  const source = new URL('../../packages/lock/src/redlock/redlock.ts', import.meta.url);
+  return (await import(source.href)).Redlock;
+}
+
+/** A lease, as all three services return it. */
+type OurLease = Pick<Lease, 'token' | 'remainingMs' | 'extend'> & { release(): Promise<unknown> };
+
+interface OurService {
+  acquire(
+    resources: readonly string[],
+    options: { readonly ttlMs: number; readonly waitMs: number },
+  ): Promise<OurLease>;
+}
+
+function ours(service: OurService): Acquire {
+  return async (resources, waitMs) => {
+    const lease = await service.acquire(resources, { ttlMs: TTL_MS, waitMs });
     return {
       token: lease.token,
       remainingMs: () => lease.remainingMs(),
       extend: () => lease.extend(TTL_MS),
       release: async () => void (await lease.release()),
-    };
-  };
-}
-
-/** redlock 5 issues no tokens. Its users are advised to count on one node. */
-function foreign(clients: readonly Redis[]): Acquire {
-  const redlock = new Redlock5(clients, { retryCount: 0, retryDelay: 50, retryJitter: 20 });
-  redlock.on('error', () => {});
-  return async (resource) => {
-    const endMs = performance.now() + TTL_MS;
-    const lock = await redlock.acquire([resource], TTL_MS);
-    const count = await clients[0]?.incr(`counter ${resource}`);
-    return {
-      token: BigInt(count ?? 0),
-      remainingMs: () => Math.max(0, endMs - performance.now()),
-      extend: async () => {},
-      release: async () => void (await lock.release()),
     };
   };
 }

@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -7,17 +6,24 @@ import { readCommandLine, UsageError } from '@fenced/testbed/command-line';
 import { Random } from '../simulation/random.ts';
 import { toEdn } from './edn.ts';
 import { FAULT_KINDS } from './faults.ts';
-import { fromJsonLines, type Operation, toJsonLines } from './history.ts';
+import { LIBRARY_NAMES, TOKEN_NAMES } from './foreign.ts';
+import { fromJsonLines, type Operation, sha256Of, toJsonLines } from './history.ts';
 import { judge, type Violation } from './judge.ts';
+import { MUTANTS, OURS, SUBJECTS } from './locks.ts';
 import { alter, PLANTS, plant } from './plant.ts';
 import { PorcupineMissingError, porcupine } from './porcupine.ts';
+import { describeMachine, recordRun } from './record.ts';
+import { writeReport } from './report.ts';
 import { torture } from './run.ts';
+import { shortest } from './shortest.ts';
 import { verdictOf } from './verdict.ts';
 
+/** Operations that are printed. */
+const SHOWN_MAX = 12;
 const WORKLOADS = ['mixed', 'update', 'claim', 'queue'];
-const SUBJECTS = ['fenced', 'naive', 'redlock5'];
 const USAGE = `npm run torture -- [--seed N] [--seconds S] [--workload NAME] [--faults KINDS] [--subject NAME] [--out FOLDER]
 npm run torture -- --judge FILE [--plant N] [--seed N]
+npm run torture -- --report FOLDER
 
 Clients take locks and write on real servers while faults are made. Two judges decide from the history
 whether a token was not above an earlier one, or a store was not linearizable: ours, and porcupine,
@@ -27,8 +33,13 @@ which needs Go.
   --seconds S       duration (60)
   --workload NAME   ${WORKLOADS.join(', ')} (mixed)
   --faults KINDS    with commas between (all): ${FAULT_KINDS.join(', ')}
-  --subject NAME    ${SUBJECTS.join(', ')} (fenced); the others are negative controls
+  --subject NAME    ${OURS.join(', ')} (fenced), or a negative control: naive, LIBRARY+TOKENS, or a mutant
+                    LIBRARY: ${LIBRARY_NAMES.join(', ')}
+                    TOKENS: ${TOKEN_NAMES.join(', ')}
+                    mutants: ${MUTANTS.join(', ')}
   --out FOLDER      for the history as JSON lines and EDN, the faults, and the verdict
+  --record FOLDER   adds the verdict to the runs of a report, such as docs/report
+  --report FOLDER   writes the tables of the page from the recorded runs
   --judge FILE      judges a recorded history instead
   --plant N         plants N violations of each kind, one at a time, which both judges must find; makes
                     N random changes, on which they must agree
@@ -45,6 +56,8 @@ const options = readCommandLine(USAGE, () => {
       subject: { type: 'string', default: 'fenced' },
       faults: { type: 'string', default: FAULT_KINDS.join(',') },
       out: { type: 'string' },
+      record: { type: 'string' },
+      report: { type: 'string' },
       judge: { type: 'string' },
       plant: { type: 'string', default: '0' },
     },
@@ -56,13 +69,15 @@ const options = readCommandLine(USAGE, () => {
     workload: oneOf('workload', values.workload, WORKLOADS),
     subject: oneOf('subject', values.subject, SUBJECTS),
     faults: values.faults.split(',').map((kind) => oneOf('faults', kind, FAULT_KINDS)),
+    ...{ record: values.record, report: values.report },
     out: values.out ?? join(tmpdir(), `fenced-torture-${seed}`),
   };
 });
 
 await mkdir(options.out, { recursive: true });
-if (options.judge === undefined) await runAndJudge();
-else await judgeFile(options.judge);
+if (options.report !== undefined) writeReport(options.report);
+else if (options.judge !== undefined) await judgeFile(options.judge);
+else await runAndJudge();
 // Without this call, Node 24.21 sometimes loops for ever in its own cleanup of closed sockets.
 process.exit();
 
@@ -72,36 +87,34 @@ async function runAndJudge(): Promise<void> {
   const run = await torture(options);
   const { violations, ...verdict } = verdictOf(run);
   const text = toJsonLines(run.history);
-  const sha256 = createHash('sha256').update(text).digest('hex');
   const file = join(out, 'history.jsonl');
   await writeFile(file, text);
   await writeFile(join(out, 'history.edn'), toEdn(run.history));
-  await writeFile(
-    join(out, 'faults.jsonl'),
-    run.faults.map((fault) => `${JSON.stringify(fault)}\n`).join(''),
-  );
-  const second = await agreement(file, objectsOf(violations));
+  const faults = run.faults.map((fault) => `${JSON.stringify(fault)}\n`).join('');
+  await writeFile(join(out, 'faults.jsonl'), faults);
   const summary = {
-    seed,
-    seconds,
-    workload,
-    subject,
-    sha256,
-    ...verdict,
-    porcupine: second,
-    violations,
+    ...(await describeMachine(run.programs)),
+    ...{ seed, seconds, workload, subject, sha256: sha256Of(text), ...verdict },
+    violated: Object.fromEntries(violations.map(({ object, reason }) => [object, reason])),
+    porcupine: await agreement(file, objectsOf(violations)),
   };
   await writeFile(join(out, 'verdict.json'), `${JSON.stringify(summary, null, 2)}\n`);
-  say(
-    JSON.stringify(
-      { ...summary, violations: violations.map(({ object, reason }) => `${object}: ${reason}`) },
-      null,
-      2,
-    ),
-  );
+  say(JSON.stringify(summary, null, 2));
+  const part = shortest(run.history, violations);
+  if (part.length > 0) await sayShortest(part);
+  if (options.record !== undefined) await recordRun(options.record, summary, part);
   say(`in ${out}`);
   if (verdict.verdict === 'unknown') process.exitCode ??= 2;
   if (verdict.verdict === 'violated') process.exitCode = 1;
+}
+
+/** Prints the shortest part that is a violation. Both judges must convict it, too. */
+async function sayShortest(part: readonly Operation[]): Promise<void> {
+  const file = join(options.out, 'shortest.jsonl');
+  await writeFile(file, toJsonLines(part));
+  say(`the shortest violation has ${part.length} operations: ${file}`);
+  if (part.length <= SHOWN_MAX) say(toJsonLines(part));
+  say(`porcupine on it: ${await agreement(file, objectsOf(judge(part)))}`);
 }
 
 async function judgeFile(file: string): Promise<void> {

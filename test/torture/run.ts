@@ -13,6 +13,8 @@ export interface TortureOptions extends Partial<WorldOptions> {
 export interface Run {
   readonly history: readonly Operation[];
   readonly faults: readonly Fault[];
+  /** Names and versions of the servers. */
+  readonly programs: Readonly<Record<string, string>>;
 }
 
 /** Lets clients work on real servers while faults are made. The seed decides what is drawn. */
@@ -24,10 +26,11 @@ export async function torture(options: TortureOptions): Promise<Run> {
     subject = 'fenced',
     faults: kinds = FAULT_KINDS,
   } = options;
-  await using world = await World.start({ seed, workload, subject });
+  const hasMovableClocks = kinds.some((kind) => kind.endsWith('-clock'));
+  await using world = await World.start({ seed, workload, subject, hasMovableClocks });
   const signal = AbortSignal.timeout(seconds * 1_000);
   const made = makeFaults(world, { seed, kinds, signal });
   const [faults] = await Promise.all([made, sleep(seconds * 1_000)]);
   await world.finish();
-  return { history: world.recorder.operations(), faults };
+  return { history: world.recorder.operations(), faults, programs: world.programs };
 }

@@ -1,5 +1,6 @@
 import { S3Client } from '@aws-sdk/client-s3';
-import { FencedPostgres } from '@fenced/store/postgres';
+import { FencedGateway, type Objects, type Records } from '@fenced/client';
+import { type CurrentRecord, FencedPostgres } from '@fenced/store/postgres';
 import { type Current, FencedS3 } from '@fenced/store/s3';
 import type { S3Address } from '@fenced/testbed';
 import pg from 'pg';
@@ -27,13 +28,20 @@ export interface Store {
 export interface StoreAddresses {
   readonly s3: S3Address;
   readonly postgresUrl: string;
+  /** If it is there, the clients reach the stores through it. */
+  readonly gatewayUrl?: string;
 }
 
 /** Bucket, and table of the Postgres stores that need one. */
 export const NAME = 'torture';
 
 /** Opens the stores by their names. `naive` is one without a token check. */
-export function openStores({ s3, postgresUrl }: StoreAddresses): Readonly<Record<string, Store>> {
+export function openStores(addresses: StoreAddresses): Readonly<Record<string, Store>> {
+  const { s3, postgresUrl, gatewayUrl } = addresses;
+  if (gatewayUrl !== undefined) {
+    const gateway = new FencedGateway({ url: gatewayUrl });
+    return { s3: ofObjects(gateway.objects), records: ofRecords(gateway.records(NAME)) };
+  }
   const pool = new pg.Pool({ connectionString: postgresUrl, max: 2 });
   pool.on('error', () => undefined);
   const ledger = new FencedPostgres({ pool, holdMs: 2_000 });
@@ -41,13 +49,13 @@ export function openStores({ s3, postgresUrl }: StoreAddresses): Readonly<Record
   const objects = new FencedS3({ client, bucket: NAME, requestTimeoutMs: 2_000 });
   return {
     s3: ofObjects(objects),
-    records: ofRecords(ledger),
+    records: ofRecords(ledger.records(NAME)),
     table: ofTable(pool, ledger),
     naive: withoutCheck(pool),
   };
 }
 
-function ofObjects(objects: FencedS3): Store {
+function ofObjects(objects: Objects): Store {
   const read = (current: Current | null): Read =>
     current === null
       ? { value: null }
@@ -64,10 +72,8 @@ function ofObjects(objects: FencedS3): Store {
   };
 }
 
-function ofRecords(ledger: FencedPostgres): Store {
-  const records = ledger.records(NAME);
-  type Found = Awaited<ReturnType<typeof records.get>>;
-  const read = (found: Found): Read =>
+function ofRecords(records: Records): Store {
+  const read = (found: CurrentRecord | null): Read =>
     found === null ? { value: null } : { value: String(found.body), highest: String(found.token) };
   return {
     async update(name, token, edit) {

@@ -21,7 +21,7 @@ export interface Verdict {
 }
 
 /** Judges a run by its history and its faults alone. */
-export function verdictOf({ history, faults }: Run): Verdict {
+export function verdictOf({ history, faults }: Pick<Run, 'history' | 'faults'>): Verdict {
   const violations = judge(history);
   const effective = faults.filter((fault: Fault) => tookEffect(fault, history));
   const staleWrites = countStale(history);

@@ -1,32 +1,43 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';
 import { Redlock } from '@fenced/lock';
+import { PostgresLock } from '@fenced/lock/postgres';
 import { FencedPostgres } from '@fenced/store/postgres';
 import {
+  type LocalPostgres,
   type LocalRedisNode,
+  MovableClock,
   type S3Address,
+  startLocalPostgres,
   startLocalRedis,
-  startPostgres,
   startS3,
   TcpProxy,
   WorkerProcess,
 } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import pg from 'pg';
+import { Phoenix } from '../gateway/harness/phoenix.ts';
+import { configFile } from '../gateway/harness/process.ts';
 import { within } from '../lock/harness/redlock-world.ts';
 import type { ClientConfig } from './client.ts';
+import { TTL_MS } from './held.ts';
 import { Recorder } from './history.ts';
-import { TTL_MS } from './locks.ts';
+import { hasVotes } from './locks.ts';
 import { NAME } from './stores.ts';
 
 export interface WorldOptions {
   readonly seed: number;
   readonly workload: string;
   readonly subject: string;
+  /** True if faults move wall clocks. */
+  readonly hasMovableClocks: boolean;
 }
 
 const NODES = 3;
 const GROUPS = 2;
 const CLIENTS_PER_GROUP = 3;
+/** The default of `Redlock`. */
+const KEY_PREFIX = '{fenced}:';
 const RESOURCES = ['r0', 'r1', 'r2'];
 /** Time limit for what certainly happens, on a machine of any speed. */
 const PATIENCE_MS = 60_000;
@@ -43,59 +54,92 @@ export interface Client {
   readonly name: string;
   readonly group: number;
   readonly worker: WorkerProcess;
+  readonly clock: MovableClock | undefined;
+}
+
+/** A lock node under the name that all clients give it. A failover gives it another server. */
+export interface Node {
+  readonly name: string;
+  server: LocalRedisNode;
+}
+
+interface Servers {
+  readonly nodes: readonly Node[];
+  /** A server without data that does not run. The next failover makes it a replica. */
+  readonly spare: LocalRedisNode;
+  readonly doors: readonly Doors[];
+  readonly s3: S3Address;
+  readonly postgres: LocalPostgres;
+  readonly gateways: readonly Phoenix[];
+  readonly programs: Readonly<Record<string, string>>;
 }
 
 /** Real servers, the proxies before them, and client processes. */
 export class World implements AsyncDisposable {
   readonly recorder: Recorder = new Recorder();
-  readonly nodes: readonly LocalRedisNode[];
+  readonly nodes: readonly Node[];
   readonly doors: readonly Doors[];
+  readonly postgres: LocalPostgres;
+  /** One for each group, if the clients use gateways. */
+  readonly gateways: readonly Phoenix[];
   readonly clients: Client[] = [];
+  /** Names and versions of the servers. */
+  readonly programs: Readonly<Record<string, string>>;
   readonly #options: WorldOptions;
   readonly #parts: AsyncDisposableStack;
   readonly #s3: S3Address;
-  readonly #postgresUrl: string;
+  #spare: LocalRedisNode;
   #names = 0;
   #failure: Error | null = null;
 
   static async start(options: WorldOptions): Promise<World> {
     await using parts = new AsyncDisposableStack();
-    const { nodes } = parts.use(await startLocalRedis(NODES, { persistence: 'aof' }));
-    const s3 = parts.use(await startS3());
-    const postgres = parts.use(await startPostgres());
-    await prepare(s3, postgres.url);
-    const open = async (address: string): Promise<TcpProxy> => {
-      const { hostname, port } = new URL(address);
-      return parts.use(await TcpProxy.start({ host: hostname, port: Number(port) }));
-    };
-    const doors = await Promise.all(
-      Array.from({ length: GROUPS }, async () => ({
-        nodes: await Promise.all(nodes.map(({ url }) => open(url))),
-        s3: await open(s3.endpoint),
-        postgres: await open(postgres.url),
-      })),
+    const redis = parts.use(
+      await startLocalRedis(NODES + 1, {
+        persistence: 'aof',
+        hasMovableClock: options.hasMovableClocks,
+        args: ['--repl-diskless-sync-delay', '0'],
+      }),
     );
-    const world = new World(options, parts.move(), { nodes, doors, s3, postgresUrl: postgres.url });
+    const s3 = parts.use(await startS3());
+    const postgres = parts.use(await startLocalPostgres());
+    await prepare(s3, postgres.url);
+    const [spare, ...servers] = redis.nodes;
+    if (!spare) throw new Error('no server was started');
+    const doors = await Promise.all(
+      Array.from({ length: GROUPS }, () => openDoors(servers, s3, postgres, parts)),
+    );
+    // Servers do not keep this process alive, but the proxies do.
+    await spare.kill();
+    const gateways = await Promise.all(
+      options.subject === 'gateway'
+        ? doors.map((one) => startGateway(one, s3, postgres, parts))
+        : [],
+    );
+    const programs = { redis: redis.program, s3: s3.program, postgres: postgres.program };
+    const nodes = servers.map((server, at) => ({ name: `n${at}`, server }));
+    const world = new World(options, parts.move(), {
+      ...{ nodes, spare, doors, s3, postgres, gateways, programs },
+    });
     for (let at = 0; at < GROUPS * CLIENTS_PER_GROUP; at += 1) await world.startClient(at % GROUPS);
     return world;
   }
 
-  private constructor(
-    options: WorldOptions,
-    parts: AsyncDisposableStack,
-    servers: {
-      readonly nodes: readonly LocalRedisNode[];
-      readonly doors: readonly Doors[];
-      readonly s3: S3Address;
-      readonly postgresUrl: string;
-    },
-  ) {
+  private constructor(options: WorldOptions, parts: AsyncDisposableStack, servers: Servers) {
     this.#options = options;
     this.#parts = parts;
     this.nodes = servers.nodes;
+    this.#spare = servers.spare;
     this.doors = servers.doors;
     this.#s3 = servers.s3;
-    this.#postgresUrl = servers.postgresUrl;
+    this.postgres = servers.postgres;
+    this.gateways = servers.gateways;
+    this.programs = servers.programs;
+  }
+
+  /** True if the locks are on the Redis nodes. */
+  get usesNodes(): boolean {
+    return this.#options.subject !== 'postgres';
   }
 
   /** Starts a client with a new name. */
@@ -112,20 +156,44 @@ export class World implements AsyncDisposable {
     await this.startClient(client.group);
   }
 
-  /** Resolves when every node votes again. A foreign lock has no such votes. */
+  /** Resolves when every node votes again. */
   async untilVoting(): Promise<void> {
-    if (this.#options.subject === 'redlock5') return;
-    const clients = this.nodes.map(({ port }) => new Redis(port, { retryStrategy: () => 20 }));
-    for (const client of clients) client.on('error', () => {});
-    const nodes = this.nodes.map(({ name }, at) => ({ name, client: clients[at] as Redis }));
+    if (!hasVotes(this.#options.subject)) return;
+    const nodes = this.nodes.map(({ name, server }) => {
+      const client = new Redis(server.port, { retryStrategy: () => 20 });
+      client.on('error', () => {});
+      return { name, client };
+    });
     await using onlooker = new Redlock({ nodes, maxTtlMs: TTL_MS });
     try {
       await within(PATIENCE_MS, 'the votes of all nodes', async () =>
         (await onlooker.status()).every((node) => node.reachable && node.noVote === null),
       );
     } finally {
-      for (const client of clients) client.disconnect();
+      for (const { client } of nodes) client.disconnect();
     }
+  }
+
+  /**
+   * Replaces a node's server by a replica that has received nothing for `lagMs`. The server ends.
+   */
+  async failOver(node: Node, lagMs: number): Promise<void> {
+    const [master, replica] = [node.server, this.#spare];
+    await replica.start('none');
+    await using link = await TcpProxy.start(master);
+    const client = new Redis(replica.port);
+    await client.replicaof(link.host, link.port);
+    await within(PATIENCE_MS, 'the copy of the data', async () =>
+      (await client.info('replication')).includes('master_link_status:up'),
+    );
+    link.swallow('toClient');
+    await sleep(lagMs);
+    await master.kill();
+    await client.replicaof('NO', 'ONE');
+    client.disconnect();
+    for (const { nodes } of this.doors) nodes[this.nodes.indexOf(node)]?.redirect(replica);
+    node.server = replica;
+    this.#spare = master;
   }
 
   /** Lets all clients end their rounds. Then a new client reads every object. */
@@ -145,26 +213,65 @@ export class World implements AsyncDisposable {
     const name = workload === 'final' ? workload : `c${this.#names}`;
     const doors = this.doors[group];
     if (!doors) throw new Error(`there is no group ${group}`);
-    const postgresUrl = new URL(this.#postgresUrl);
-    postgresUrl.host = `${doors.postgres.host}:${doors.postgres.port}`;
-    const { region, accessKeyId, secretAccessKey } = this.#s3;
-    const endpoint = `http://${doors.s3.host}:${doors.s3.port}`;
+    const clock = this.#options.hasMovableClocks ? await MovableClock.start() : undefined;
+    if (clock) this.#parts.use(clock);
     const config: ClientConfig = {
       ...{ ...this.#options, name, workload, resources: RESOURCES },
       nodes: this.nodes.map((node, at) => ({ name: node.name, port: doors.nodes[at]?.port ?? 0 })),
-      s3: { endpoint, region, accessKeyId, secretAccessKey },
-      postgresUrl: postgresUrl.href,
+      ...addressesOf(doors, this.#s3, this.postgres),
+      ...(this.gateways[group] && { gatewayUrl: this.gateways[group].url }),
     };
     const worker = await WorkerProcess.start(new URL('./client.ts', import.meta.url), {
       args: [JSON.stringify(config)],
       onLine: (line) => this.recorder.add(name, line),
+      ...(clock && { env: clock.env }),
     });
     this.#parts.use(worker);
     void worker.exited.then(({ code }) => {
       if (code) this.#failure ??= new Error(`client ${name} failed: ${worker.stderr}`);
     });
-    return { name, group, worker };
+    return { name, group, worker, clock };
   }
+}
+
+/** Opens proxies before all servers. */
+async function openDoors(
+  nodes: readonly LocalRedisNode[],
+  s3: S3Address,
+  postgres: LocalPostgres,
+  parts: AsyncDisposableStack,
+): Promise<Doors> {
+  const open = async (address: string): Promise<TcpProxy> => {
+    const { hostname, port } = new URL(address);
+    return parts.use(await TcpProxy.start({ host: hostname, port: Number(port) }));
+  };
+  return {
+    nodes: await Promise.all(nodes.map(({ url }) => open(url))),
+    s3: await open(s3.endpoint),
+    postgres: await open(postgres.url),
+  };
+}
+
+/** Returns the addresses of the stores, through the proxies of a group. */
+function addressesOf(doors: Doors, s3: S3Address, postgres: LocalPostgres) {
+  const { region, accessKeyId, secretAccessKey } = s3;
+  const postgresUrl = new URL(postgres.url);
+  postgresUrl.host = `${doors.postgres.host}:${doors.postgres.port}`;
+  const endpoint = `http://${doors.s3.host}:${doors.s3.port}`;
+  return { s3: { endpoint, region, accessKeyId, secretAccessKey }, postgresUrl: postgresUrl.href };
+}
+
+/** Starts the gateway of a group, which uses the proxies of the group. */
+async function startGateway(
+  doors: Doors,
+  s3: S3Address,
+  postgres: LocalPostgres,
+  parts: AsyncDisposableStack,
+): Promise<Phoenix> {
+  const { s3: address, postgresUrl } = addressesOf(doors, s3, postgres);
+  const addresses = { redis: doors.nodes, s3: address.endpoint, postgres: postgresUrl };
+  const places = { s3: address, keyPrefix: KEY_PREFIX, bucket: NAME, addresses };
+  return parts.use(await Phoenix.start(await configFile(places, parts)));
 }
 
 async function prepare(s3: S3Address, postgresUrl: string): Promise<void> {
@@ -173,6 +280,7 @@ async function prepare(s3: S3Address, postgresUrl: string): Promise<void> {
   client.destroy();
   const pool = new pg.Pool({ connectionString: postgresUrl });
   await new FencedPostgres({ pool }).install();
+  await new PostgresLock({ pool }).install();
   await pool.query(`CREATE TABLE ${NAME} (name text PRIMARY KEY, value text)`);
   await pool.end();
 }

@@ -1,0 +1,225 @@
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { mutants } from '../simulation/mutant-list.ts';
+import { FAULT_KINDS } from './faults.ts';
+import { MUTANTS, OURS, SUBJECTS } from './locks.ts';
+import type { RecordedRun } from './record.ts';
+
+/** One exploration of simulated worlds, as a line of `simulations.jsonl`. */
+export interface RecordedSimulation {
+  readonly date: string;
+  readonly commit: string;
+  readonly firstSeed: number;
+  readonly seeds: number;
+  readonly steps: number;
+  readonly acquisitions: number;
+  readonly readmissions: number;
+  readonly writeBacks: number;
+  readonly seconds: number;
+  /** Null if every world kept the invariants. */
+  readonly violation: string | null;
+}
+
+type Cell = string | number;
+
+/** Reads the recorded runs of a report. */
+function readRuns(folder: string): readonly RecordedRun[] {
+  return linesOf<RecordedRun>(join(folder, 'runs.jsonl'));
+}
+
+/** Returns the report's page with tables of what is recorded in its folder. */
+function reportOf(folder: string): string {
+  const runs = readRuns(folder);
+  const ours = runs.filter(({ subject }) => OURS.includes(subject));
+  const controls = runs.filter(({ subject }) => !OURS.includes(subject));
+  const tables: Readonly<Record<string, string>> = {
+    machines: machineTable(runs),
+    runs: runTable(ours),
+    faults: faultTable(ours, controls),
+    controls: controlTable(controls.filter(({ subject }) => !MUTANTS.includes(subject))),
+    mutants: mutantTable(controls),
+    simulations: simulationTable(linesOf(join(folder, 'simulations.jsonl'))),
+    histories: historyTable(ours),
+  };
+  return Object.entries(tables).reduce(
+    (page, [name, text]) => {
+      const [begin, end] = [`<!-- torture:${name} -->`, `<!-- /torture:${name} -->`];
+      const [from, to] = [page.indexOf(begin), page.indexOf(end)];
+      if (from < 0 || to < from) throw new Error(`the page lacks ${begin} … ${end}`);
+      return `${page.slice(0, from)}${begin}\n${text}\n${page.slice(to)}`;
+    },
+    readFileSync(pageOf(folder), 'utf8'),
+  );
+}
+
+export function writeReport(folder: string): void {
+  writeFileSync(pageOf(folder), reportOf(folder));
+}
+
+function pageOf(folder: string): string {
+  return join(folder, 'README.md');
+}
+
+function linesOf<Line>(file: string): readonly Line[] {
+  const lines = readFileSync(file, 'utf8').split('\n').filter(Boolean);
+  return lines.map((line) => JSON.parse(line) as Line);
+}
+
+function machineTable(runs: readonly RecordedRun[]): string {
+  const groups = Map.groupBy(runs, ({ machine }) => JSON.stringify(machine));
+  const rows = [...groups.values()].map((its) => {
+    const {
+      redis = '',
+      s3 = '',
+      postgres = '',
+      node = '',
+      system = '',
+      processors = '',
+    } = its[0]?.machine ?? {};
+    const dates = [...new Set(its.map(({ date }) => date))];
+    return [dates.join(', '), its.length, redis, s3, postgres, node, system, processors];
+  });
+  return table(['date', 'runs', 'Redis', 'S3', 'Postgres', 'Node', 'system', 'processors'], rows);
+}
+
+function runTable(runs: readonly RecordedRun[]): string {
+  const groups = Map.groupBy(runs, ({ subject, workload }) => `${subject} ${workload}`);
+  const rows = [...groups].map(([name, its]) => [...name.split(' '), ...figuresOf(its)]);
+  const total = ['**all**', '', ...figuresOf(runs)];
+  return table(
+    [
+      ...['locks', 'workload', 'runs', 'minutes', 'operations', 'leases', 'writes applied'],
+      ...['stale writes tried', 'writes refused', 'outcomes unknown', 'shared leases'],
+      ...['our judge', 'porcupine'],
+    ],
+    [...rows, total],
+  );
+}
+
+function figuresOf(runs: readonly RecordedRun[]): Cell[] {
+  const sum = (of: (run: RecordedRun) => number): number =>
+    runs.reduce((total, run) => total + of(run), 0);
+  const outcomes = (pattern: RegExp): number =>
+    sum((run) =>
+      Object.entries(run.outcomes).reduce(
+        (n, [name, count]) => n + (pattern.test(name) ? count : 0),
+        0,
+      ),
+    );
+  return [
+    runs.length,
+    Number((sum(({ seconds }) => seconds) / 60).toFixed(1)),
+    sum(({ operations }) => operations),
+    outcomes(/^acquire ok$/),
+    outcomes(/^(?:update|put|claim) ok$/),
+    sum(({ staleWrites }) => staleWrites),
+    outcomes(/^(?:update|put|claim) refused$/),
+    outcomes(/ unknown$/),
+    sum(({ sharedLeases }) => sharedLeases),
+    tally(runs.map(({ verdict }) => verdict)),
+    tally(runs.map(({ porcupine }) => porcupine.split(':')[0] ?? '')),
+  ];
+}
+
+/** Returns `ok`, or `ok × 2, violated × 1`. */
+function tally(words: readonly string[]): string {
+  const groups = [...Map.groupBy(words, (word) => word)];
+  return groups.length === 1
+    ? (groups[0]?.[0] ?? '')
+    : groups.map(([word, its]) => `${word} × ${its.length}`).join(', ');
+}
+
+function faultTable(ours: readonly RecordedRun[], controls: readonly RecordedRun[]): string {
+  const count = (runs: readonly RecordedRun[], kind: string): number =>
+    runs.reduce((sum, { faults }) => sum + (faults[kind] ?? 0), 0);
+  const bySubject = OURS.map((subject) => ours.filter((run) => run.subject === subject));
+  const rows = FAULT_KINDS.map((kind) => [
+    `\`${kind}\``,
+    ...[...bySubject, controls].map((runs) => count(runs, kind)),
+  ]);
+  return table(['fault', ...OURS, 'controls'], rows);
+}
+
+function controlTable(runs: readonly RecordedRun[]): string {
+  const inOrder = runs.toSorted(
+    (a, b) => SUBJECTS.indexOf(a.subject) - SUBJECTS.indexOf(b.subject),
+  );
+  return table(
+    ['control', ...CONVICTED],
+    inOrder.map((run) => [`\`${run.subject}\``, ...convicted(run)]),
+  );
+}
+
+const CONVICTED = ['seconds', 'operations', 'our judge', 'porcupine', 'shortest', 'violation'];
+
+function convicted(run: RecordedRun): Cell[] {
+  const { seconds, operations, verdict, porcupine, conviction, violated } = run;
+  const shortest = conviction
+    ? `[${conviction.operations} operations](convictions/${conviction.file})`
+    : '';
+  const [object, reason] = Object.entries(violated)[0] ?? [];
+  return [
+    ...[seconds, operations, verdict, porcupine.split(':')[0] ?? '', shortest],
+    object === undefined ? '' : `${object}: ${reason}`,
+  ];
+}
+
+function mutantTable(runs: readonly RecordedRun[]): string {
+  const rows = mutants.flatMap(({ name }): Cell[][] => {
+    const its = runs.filter(({ subject }) => subject === name);
+    if (its.length > 0) return its.map((run) => [name, ...convicted(run)]);
+    const why = MUTANTS.includes(name) ? 'not tried' : 'only in the simulation';
+    return [[name, '', '', why, '', '', '']];
+  });
+  return table(['mutant', ...CONVICTED], rows);
+}
+
+function simulationTable(runs: readonly RecordedSimulation[]): string {
+  const sum = (key: 'seeds' | 'steps' | 'acquisitions' | 'readmissions' | 'writeBacks'): number =>
+    runs.reduce((total, run) => total + run[key], 0);
+  const rows = runs.map(({ date, commit, firstSeed, violation, ...run }) => [
+    ...[date, commit, String(firstSeed), run.seeds, run.steps, run.acquisitions],
+    ...[run.readmissions, run.writeBacks, violation ?? 'none'],
+  ]);
+  return table(
+    [
+      ...['date', 'commit', 'first seed', 'worlds', 'steps', 'acquisitions', 'readmissions'],
+      ...['leases written back', 'violation'],
+    ],
+    [
+      ...rows,
+      [
+        '**all**',
+        '',
+        '',
+        sum('seeds'),
+        sum('steps'),
+        sum('acquisitions'),
+        sum('readmissions'),
+        sum('writeBacks'),
+        '',
+      ],
+    ],
+  );
+}
+
+function historyTable(runs: readonly RecordedRun[]): string {
+  const rows = runs.map(
+    ({ date, commit, subject, workload, seed, seconds, operations, sha256 }) => [
+      ...[date, commit, subject, workload, String(seed), seconds, operations, `\`${sha256}\``],
+    ],
+  );
+  return table(
+    ['date', 'commit', 'locks', 'workload', 'seed', 'seconds', 'operations', 'SHA-256'],
+    rows,
+  );
+}
+
+/** Numbers are right-aligned, and have thousands separators. */
+function table(headings: readonly string[], rows: readonly (readonly Cell[])[]): string {
+  const line = (cells: readonly Cell[]): string =>
+    `| ${cells.map((cell) => (typeof cell === 'number' ? cell.toLocaleString('en-US') : cell)).join(' | ')} |`;
+  const isNumber = (at: number): boolean => rows.some((row) => typeof row[at] === 'number');
+  const rule = headings.map((_, at) => (isNumber(at) ? '-:' : '-'));
+  return [line(headings), line(rule), ...rows.map(line)].join('\n');
+}
