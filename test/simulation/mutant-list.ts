@@ -155,7 +155,14 @@ export const mutants: readonly Mutant[] = [
     name: 'a forgotten resource begins below the highest token of its node',
     flaw: 'forgotten-token-below-highest',
   },
-  { name: 'a successor has no token of its own', flaw: 'followers-without-tokens' },
+  {
+    name: 'a successor has no token of its own',
+    flaw: 'followers-without-tokens',
+    script: {
+      file: scripts,
+      replace: [['highest + 1 + (tonumber(followers_max) or 0)', 'highest + 1']],
+    },
+  },
   {
     name: 'a confirmed token is taken for the last of several',
     patch: {

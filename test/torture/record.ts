@@ -33,6 +33,26 @@ interface Conviction {
   readonly sha256: string;
 }
 
+/** Verdicts about changed copies of one history, as a line of `changes.jsonl`. */
+export interface JudgedChanges {
+  readonly date: string;
+  readonly commit: string;
+  /** Hash of the history that was changed. */
+  readonly sha256: string;
+  readonly operations: number;
+  readonly changes: readonly {
+    readonly kind: string;
+    /** True if each change is a violation. */
+    readonly isPlanted: boolean;
+    readonly histories: number;
+    /** Histories that our judge convicts. */
+    readonly ours: number;
+    readonly porcupine: number;
+    /** Histories of which both convict the same objects, or none. */
+    readonly agreed: number;
+  }[];
+}
+
 /** Returns what is known about the machine and the code. */
 export async function describeMachine(
   programs: Readonly<Record<string, string>>,
@@ -62,6 +82,10 @@ export async function recordRun(
   await mkdir(join(folder, 'convictions'), { recursive: true });
   if (isConvicted) await writeFile(join(folder, 'convictions', name), text);
   await appendFile(join(folder, 'runs.jsonl'), `${JSON.stringify({ ...run, conviction })}\n`);
+}
+
+export async function recordChanges(folder: string, changes: JudgedChanges): Promise<void> {
+  await appendFile(join(folder, 'changes.jsonl'), `${JSON.stringify(changes)}\n`);
 }
 
 async function commitOfTree(): Promise<string> {

@@ -2,8 +2,9 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { mutants } from '../simulation/mutant-list.ts';
 import { FAULT_KINDS } from './faults.ts';
+import type { Operation } from './history.ts';
 import { MUTANTS, OURS, SUBJECTS } from './locks.ts';
-import type { RecordedRun } from './record.ts';
+import type { JudgedChanges, RecordedRun } from './record.ts';
 
 /** One exploration of simulated worlds, as a line of `simulations.jsonl`. */
 export interface RecordedSimulation {
@@ -23,12 +24,12 @@ export interface RecordedSimulation {
 type Cell = string | number;
 
 /** Reads the recorded runs of a report. */
-function readRuns(folder: string): readonly RecordedRun[] {
+export function readRuns(folder: string): readonly RecordedRun[] {
   return linesOf<RecordedRun>(join(folder, 'runs.jsonl'));
 }
 
 /** Returns the report's page with tables of what is recorded in its folder. */
-function reportOf(folder: string): string {
+export function reportOf(folder: string): string {
   const runs = readRuns(folder);
   const ours = runs.filter(({ subject }) => OURS.includes(subject));
   const controls = runs.filter(({ subject }) => !OURS.includes(subject));
@@ -36,8 +37,9 @@ function reportOf(folder: string): string {
     machines: machineTable(runs),
     runs: runTable(ours),
     faults: faultTable(ours, controls),
-    controls: controlTable(controls.filter(({ subject }) => !MUTANTS.includes(subject))),
-    mutants: mutantTable(controls),
+    controls: controlTable(folder, controls),
+    mutants: mutantTable(folder, controls),
+    changes: changeTable(linesOf(join(folder, 'changes.jsonl'))),
     simulations: simulationTable(linesOf(join(folder, 'simulations.jsonl'))),
     histories: historyTable(ours),
   };
@@ -140,38 +142,50 @@ function faultTable(ours: readonly RecordedRun[], controls: readonly RecordedRun
   return table(['fault', ...OURS, 'controls'], rows);
 }
 
-function controlTable(runs: readonly RecordedRun[]): string {
-  const inOrder = runs.toSorted(
-    (a, b) => SUBJECTS.indexOf(a.subject) - SUBJECTS.indexOf(b.subject),
-  );
-  return table(
-    ['control', ...CONVICTED],
-    inOrder.map((run) => [`\`${run.subject}\``, ...convicted(run)]),
-  );
-}
-
 const CONVICTED = ['seconds', 'operations', 'our judge', 'porcupine', 'shortest', 'violation'];
 
-function convicted(run: RecordedRun): Cell[] {
-  const { seconds, operations, verdict, porcupine, conviction, violated } = run;
-  const shortest = conviction
-    ? `[${conviction.operations} operations](convictions/${conviction.file})`
-    : '';
-  const [object, reason] = Object.entries(violated)[0] ?? [];
-  return [
-    ...[seconds, operations, verdict, porcupine.split(':')[0] ?? '', shortest],
-    object === undefined ? '' : `${object}: ${reason}`,
-  ];
+function controlTable(folder: string, runs: readonly RecordedRun[]): string {
+  const inOrder = runs
+    .filter(({ subject }) => !MUTANTS.includes(subject))
+    .toSorted((a, b) => SUBJECTS.indexOf(a.subject) - SUBJECTS.indexOf(b.subject));
+  const rows = inOrder.map((run) => [`\`${run.subject}\``, ...convicted(folder, run)]);
+  return table(['control', ...CONVICTED], rows);
 }
 
-function mutantTable(runs: readonly RecordedRun[]): string {
+function mutantTable(folder: string, runs: readonly RecordedRun[]): string {
   const rows = mutants.flatMap(({ name }): Cell[][] => {
     const its = runs.filter(({ subject }) => subject === name);
-    if (its.length > 0) return its.map((run) => [name, ...convicted(run)]);
+    if (its.length > 0) return its.map((run) => [name, ...convicted(folder, run)]);
     const why = MUTANTS.includes(name) ? 'not tried' : 'only in the simulation';
     return [[name, '', '', why, '', '', '']];
   });
   return table(['mutant', ...CONVICTED], rows);
+}
+
+function convicted(folder: string, run: RecordedRun): Cell[] {
+  const { seconds, operations, verdict, porcupine, conviction, violated } = run;
+  const figures = [seconds, operations, verdict, porcupine.split(':')[0] ?? ''];
+  if (!conviction) return [...figures, '', ''];
+  const [first] = linesOf<Operation>(join(folder, 'convictions', conviction.file));
+  const object = first?.object ?? '';
+  const shortest = `[${conviction.operations} operations](convictions/${conviction.file})`;
+  return [...figures, shortest, `${object}: ${violated[object]}`];
+}
+
+function changeTable(recorded: readonly JudgedChanges[]): string {
+  const rows = recorded.flatMap(({ sha256, operations, changes }) =>
+    changes.map(({ kind, isPlanted, histories, ours, porcupine, agreed }) => [
+      ...[`\`${sha256.slice(0, 12)}\``, operations, kind, isPlanted ? 'all' : 'unknown'],
+      ...[histories, ours, porcupine, agreed],
+    ]),
+  );
+  return table(
+    [
+      ...['history', 'operations', 'change', 'violations among them', 'histories'],
+      ...['convicted by our judge', 'by porcupine', 'same objects'],
+    ],
+    rows,
+  );
 }
 
 function simulationTable(runs: readonly RecordedSimulation[]): string {

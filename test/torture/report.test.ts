@@ -1,0 +1,52 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { GO, installed } from '@fenced/testbed';
+import { expect, test } from 'vitest';
+import { fromJsonLines, sha256Of } from './history.ts';
+import { judge } from './judge.ts';
+import { OURS } from './locks.ts';
+import { porcupine } from './porcupine.ts';
+import { readRuns, reportOf } from './report.ts';
+
+const folder = fileURLToPath(new URL('../../docs/report', import.meta.url));
+const runs = readRuns(folder);
+const convictions = runs.flatMap(({ conviction }) => conviction ?? []);
+const pathOf = (file: string): string => join(folder, 'convictions', file);
+
+test('the tables of the report are those of the recorded runs', () => {
+  const page = readFileSync(join(folder, 'README.md'), 'utf8');
+  expect(page, 'npm run torture -- --report docs/report').toBe(reportOf(folder));
+});
+
+test('each recorded conviction is there, unchanged, and belongs to a control', () => {
+  expect(readdirSync(join(folder, 'convictions')).toSorted()).toEqual(
+    convictions.map(({ file }) => file).toSorted(),
+  );
+  for (const { file, operations, sha256 } of convictions) {
+    const text = readFileSync(pathOf(file), 'utf8');
+    expect({ file, sha256: sha256Of(text) }).toEqual({ file, sha256 });
+    expect(fromJsonLines(text)).toHaveLength(operations);
+  }
+  const convicted = runs.filter(({ verdict }) => verdict === 'violated');
+  expect(convicted.filter(({ subject }) => OURS.includes(subject))).toEqual([]);
+  expect(convicted).toHaveLength(convictions.length);
+});
+
+test('both judges convict each of them again, of the same object', async () => {
+  await installed(GO);
+  const files = convictions.map(({ file }) => pathOf(file));
+  const verdicts = await porcupine(files);
+  for (const [at, file] of files.entries()) {
+    const ours = judge(fromJsonLines(readFileSync(file, 'utf8'))).map(({ object }) => object);
+    expect(ours).toHaveLength(1);
+    expect({ file, violated: verdicts[at]?.violated }).toEqual({ file, violated: ours });
+  }
+});
+
+test('the judges agreed about each recorded run', () => {
+  for (const { porcupine: said, violated } of runs) {
+    const objects = Object.keys(violated).toSorted();
+    expect(said).toBe(objects.length === 0 ? 'ok' : `violated: ${objects}`);
+  }
+});
