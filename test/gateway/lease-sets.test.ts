@@ -34,7 +34,7 @@ beforeAll(async () => {
       ...{ name, sha256: hash(name), prefixes, verbs: ['lease', 'read', 'write'] as const },
     })),
   });
-  one = await world.open({ signer, credentials, metrics });
+  one = await world.open({ signer, credentials, metrics, onRequest: metrics.observe });
   two = await world.open({ signer, credentials });
 });
 
