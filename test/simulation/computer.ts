@@ -28,6 +28,7 @@ export class Computer {
   #alive = true;
   /** The end of its pause. */
   #stoppedUntilMs = 0;
+  #isStopped = false;
   #waiting: Task[] = [];
   /** Callbacks that run after everything else that is ready to run. */
   #soon: (() => void)[] = [];
@@ -75,6 +76,16 @@ export class Computer {
     this.#wasStopped = true;
     this.#stoppedUntilMs = this.trueMs + ms;
     this.#schedule.at(this.#stoppedUntilMs, () => this.#resume());
+  }
+
+  /** Pauses it until `wake`. */
+  stop(): void {
+    this.#isStopped = true;
+  }
+
+  wake(): Promise<void> {
+    this.#isStopped = false;
+    return this.#resume();
   }
 
   /** Ends it at once, as a power cut does. */
@@ -126,7 +137,7 @@ export class Computer {
 
   async #resume(): Promise<void> {
     while (this.#alive && this.#waiting.length > 0) {
-      if (this.#stoppedUntilMs > this.#schedule.nowMs) return;
+      if (this.#isStopped || this.#stoppedUntilMs > this.#schedule.nowMs) return;
       this.#wasStopped = false;
       const timer = this.#waiting.findIndex((task) => task.kind === 'timer');
       const first = this.#waiting.splice(Math.max(timer, 0), 1)[0];

@@ -24,6 +24,14 @@ export interface Weather {
   blockedUntilMs: number;
 }
 
+/** The true times of a request and its reply. */
+export interface Journey {
+  readonly sentMs: number;
+  readonly arrivedMs: number;
+  /** The time at which the client reads the reply. Null until then. */
+  repliedMs: number | null;
+}
+
 /**
  * Commands that change which nodes vote. They may arrive a second time, and very late, because the
  * network held up the data of a broken connection.
@@ -41,6 +49,7 @@ export interface CarriedOut {
   readonly server: NodeModel;
   readonly call: ModelCall;
   readonly answer: Reply | Error;
+  readonly journey: Journey;
   /** `late`: the call was held up, and its connection is long gone. */
   readonly how: 'in time' | 'late';
 }
@@ -154,19 +163,20 @@ export class Connection implements IoredisClient {
     const server = this.#server;
     if (!server) return;
     const life = this.#life;
-    const atMs = Math.max(this.computer.trueMs + this.latencyMs(), this.#lastArrivalMs);
+    const sentMs = this.computer.trueMs;
+    const atMs = Math.max(sentMs + this.latencyMs(), this.#lastArrivalMs);
     this.#lastArrivalMs = atMs;
-    this.#schedule.at(atMs, () => this.#arrive(request, server, life));
+    this.#schedule.at(atMs, () => this.#arrive(request, server, life, sentMs));
     const calls = callsIn(request.keyCount, request.values);
     if (this.#random.chance(STRAY_CHANCE) && calls.some(({ command }) => strays.has(command))) {
       const strayMs = this.#random.between(0, STRAY_DELAYS * this.weather.delayMaxMs);
       this.#schedule.at(atMs + strayMs, () => {
-        if (server.alive) this.#carryOut(request, server, 'late');
+        if (server.alive) this.#carryOut(request, server, 'late', sentMs);
       });
     }
   }
 
-  #arrive(request: Request, server: NodeModel, life: number): void {
+  #arrive(request: Request, server: NodeModel, life: number, sentMs: number): void {
     if (!server.alive) return;
     if (life !== this.#life) {
       // The connection is broken. A request that it carried is lost, arrives, or arrives late.
@@ -174,24 +184,32 @@ export class Connection implements IoredisClient {
       const lateMs = this.#random.between(0, this.weather.delayMaxMs);
       if (this.#random.chance(0.5)) {
         this.#schedule.at(this.#schedule.nowMs + lateMs, () => {
-          if (server.alive) this.#carryOut(request, server, 'late');
+          if (server.alive) this.#carryOut(request, server, 'late', sentMs);
         });
         return;
       }
     }
-    const answer = this.#carryOut(request, server, 'in time');
+    const { answers, journey } = this.#carryOut(request, server, 'in time', sentMs);
     const atMs = Math.max(this.#schedule.nowMs + this.latencyMs(), this.#lastReplyMs);
     if (life === this.#life) this.#lastReplyMs = atMs;
     this.#schedule.at(atMs, () => {
       if (life !== this.#life) return;
       return this.computer.hand('message', this, () => {
-        if (life === this.#life) this.#settle(request, answer);
+        if (life !== this.#life) return;
+        journey.repliedMs = this.computer.trueMs;
+        this.#settle(request, answers);
       });
     });
   }
 
-  #carryOut(request: Request, server: NodeModel, how: CarriedOut['how']): Reply[] | Error {
+  #carryOut(
+    request: Request,
+    server: NodeModel,
+    how: CarriedOut['how'],
+    sentMs: number,
+  ): { readonly answers: Reply[] | Error; readonly journey: Journey } {
     const { command, script, keyCount, values } = request;
+    const journey: Journey = { sentMs, arrivedMs: this.#schedule.nowMs, repliedMs: null };
     let answers: Reply[] | Error;
     try {
       answers = server[command](script, keyCount, values);
@@ -200,9 +218,9 @@ export class Connection implements IoredisClient {
     }
     for (const [at, call] of callsIn(keyCount, values).entries()) {
       const answer = answers instanceof Error ? answers : (answers[at] ?? []);
-      this.#observe({ connection: this, server, call, answer, how });
+      this.#observe({ connection: this, server, call, answer, journey, how });
     }
-    return answers;
+    return { answers, journey };
   }
 
   #settle(request: Request, answer: Reply[] | Error): void {

@@ -1,3 +1,5 @@
+import { afterPromises } from './platform.ts';
+
 interface Entry {
   readonly atMs: number;
   readonly order: number;
@@ -68,5 +70,5 @@ function isBefore(a: Entry, b: Entry): boolean {
  * reaction requested only after the last reaction. No real time passes, and no real event happens.
  */
 export function settled(): Promise<void> {
-  return new Promise((resolve) => process.nextTick(resolve));
+  return new Promise(afterPromises);
 }

@@ -6,6 +6,7 @@ import { type Acquisition, History } from './history.ts';
 import { Machine } from './machine.ts';
 import { type Client, Nemesis } from './nemesis.ts';
 import type { ModelCall } from './node-model.ts';
+import { onUnhandledRejection, realEvents } from './platform.ts';
 import { runProgram, type Surroundings } from './program.ts';
 import { Random } from './random.ts';
 import type { NodeFlaw } from './redis-process.ts';
@@ -87,15 +88,16 @@ class World {
   }
 
   async live(): Promise<Outcome> {
-    const crashed = (error: unknown): void => this.#violate(`a client crashed: ${String(error)}`);
-    process.on('unhandledRejection', crashed);
+    const end = onUnhandledRejection((error) =>
+      this.#violate(`a client crashed: ${String(error)}`),
+    );
     try {
       return await this.#live();
     } finally {
-      process.off('unhandledRejection', crashed);
+      end();
       // Within a world, only promises settle. Real events get their turn here: messages between
       // threads, and the freeing of objects that signals refer to.
-      await new Promise(setImmediate);
+      await realEvents();
     }
   }
 
