@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path/posix';
 import { fileURLToPath } from 'node:url';
@@ -81,7 +82,15 @@ export default defineConfig({
     },
     config: withLinks,
   },
+  buildEnd: ({ outDir, site }) => {
+    const args = ['packages/page/build.ts', '--out', join(outDir, 'page')];
+    execFileSync(process.execPath, [...args, '--base', `${site.base}page/`], {
+      cwd: ROOT,
+      stdio: 'inherit',
+    });
+  },
   themeConfig: {
+    nav: [{ text: 'Try it', link: '/page/index.html', target: '_self' }],
     sidebar: sidebar(),
     search: { provider: 'local' },
     outline: 'deep',

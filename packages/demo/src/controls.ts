@@ -336,6 +336,12 @@ export class Controls implements AsyncDisposable {
   }
 }
 
+/** The controls of a story. The page has others, for its simulated world. */
+export type StoryControls = Omit<
+  Controls,
+  'history' | 'readFinalState' | typeof Symbol.asyncDispose
+>;
+
 /** `abc` as the article writes it: `A, B, C`. */
 function letters(names: string): string {
   return [...names.toUpperCase()].join(', ');

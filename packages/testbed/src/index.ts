@@ -22,7 +22,7 @@ export {
 } from './local-redis.js';
 export { type MariadbService, startMariadb } from './mariadb.js';
 export { MovableClock } from './movable-clock.js';
-export { GO, installed, JAVA, PYTHON } from './needs.js';
+export { CHROMIUM, GO, installed, JAVA, PYTHON } from './needs.js';
 export { type PgBouncerService, startPgBouncer } from './pgbouncer.js';
 export {
   type LocalPostgres,

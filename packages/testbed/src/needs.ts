@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import { installPackages } from './apt.js';
 import { ServiceUnavailableError, TestbedError } from './errors.js';
 import {
+  findChromium,
   findGo,
   findJava,
   findMariadb,
@@ -30,7 +31,8 @@ export interface Need<P = unknown> {
     | 'MariaDB'
     | 'Python'
     | 'Go'
-    | 'Java';
+    | 'Java'
+    | 'Chromium';
   /** The variable of the environment that names a running server. */
   readonly variable: string;
   /** Finds the programs on this machine. Looks at files only, so it is cheap. */
@@ -103,6 +105,15 @@ export const JAVA: Need<string> = {
   find: findJava,
   debian: ['default-jre-headless'],
   homebrew: ['openjdk'],
+};
+
+/** For tests of the page. */
+export const CHROMIUM: Need<string> = {
+  service: 'Chromium',
+  variable: '',
+  find: findChromium,
+  debian: ['chromium'],
+  homebrew: ['chromium'],
 };
 
 export const S3: Need<S3Program> = {

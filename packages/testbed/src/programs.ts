@@ -119,6 +119,10 @@ export function findMariadb(): string | undefined {
   return all.includes(undefined) ? undefined : all.at(-1);
 }
 
+export function findChromium(): string | undefined {
+  return findProgram('chromium') ?? findProgram('google-chrome');
+}
+
 export function findPgBouncer(): string | undefined {
   return findProgram('pgbouncer');
 }

@@ -1,11 +1,14 @@
-import type { Controls } from '../controls.js';
+import type { StoryControls } from '../controls.js';
 import { reply, type Story, step } from './story.js';
 
 /**
  * Client 1 reaches only A, B and C. It holds the lock there, well within its lease. C forgets the
  * lease. A and B turn client 2 away, but C, D and E are a majority, too.
  */
-async function playForgetting(controls: Controls, makeForget: () => Promise<void>): Promise<void> {
+async function playForgetting(
+  controls: StoryControls,
+  makeForget: () => Promise<void>,
+): Promise<void> {
   await controls.reaches(1, 'abc');
   const one = await controls.clientStoppedBeforeWrite(1);
   await one.reachedWrite();

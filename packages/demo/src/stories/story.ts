@@ -1,5 +1,5 @@
 import type { Verdict } from '../checker.js';
-import type { Controls } from '../controls.js';
+import type { StoryControls } from '../controls.js';
 import type { Event } from '../history.js';
 import { type LockKind, type Protection, protections, type StoreKind } from '../job.js';
 
@@ -31,7 +31,7 @@ export interface Story {
   readonly behindGateways?: true;
   /** Each client is a shell job under `fenced run`. */
   readonly underFencedRun?: true;
-  play(controls: Controls): Promise<void>;
+  play(controls: StoryControls): Promise<void>;
   /** Events that must be in the history, in this order. Otherwise the story did not happen. */
   readonly steps: readonly Step[];
   /** The steps instead, if client 1 refused the store. */

@@ -1,0 +1,69 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { build, type Plugin } from 'vite';
+import { mutants } from '../../test/simulation/mutant-list.ts';
+import { type Patch, patched } from '../../test/simulation/sources.ts';
+import { readCommandLine } from '../testbed/src/command-line.ts';
+import { fileOf } from './src/simulator/file-name.ts';
+
+const USAGE = `npm run page -- [--out FOLDER] [--base PATH]
+
+Builds the interactive page: static files for any host.
+
+  --out FOLDER   the folder of the files, emptied before (packages/page/dist)
+  --base PATH    the path at which they are served (./, which is any)`;
+
+const ROOT = fileURLToPath(new URL('.', import.meta.url));
+const SIMULATOR = join(ROOT, 'src/simulator/main.ts');
+const PLATFORM = join(ROOT, 'src/simulator/platform.ts');
+
+const { out, base } = readCommandLine(USAGE, () => {
+  const { values } = parseArgs({
+    options: {
+      out: { type: 'string', default: join(ROOT, 'dist') },
+      base: { type: 'string', default: './' },
+    },
+  });
+  return values;
+});
+
+await build({
+  ...{ root: ROOT, configFile: false, logLevel: 'warn', base },
+  build: { outDir: out, emptyOutDir: true, target: 'es2022' },
+});
+// A mutant that replaces source text has a simulator of its own.
+for (const patch of new Set([null, ...mutants.map(({ patch = null }) => patch)])) {
+  await buildSimulator(patch);
+}
+
+async function buildSimulator(patch: Patch | null): Promise<void> {
+  const mutant = mutants.find((one) => one.patch === patch && patch !== null);
+  await build({
+    ...{ root: ROOT, configFile: false, logLevel: 'warn', publicDir: false },
+    plugins: [forBrowsers(patch)],
+    build: {
+      ...{ outDir: out, emptyOutDir: false, target: 'es2022', modulePreload: false },
+      rollupOptions: {
+        input: SIMULATOR,
+        output: { entryFileNames: fileOf(mutant ?? null), codeSplitting: false },
+      },
+    },
+  });
+}
+
+/** Puts the browser's platform in place of Node's, and applies a patch to the client's sources. */
+function forBrowsers(patch: Patch | null): Plugin {
+  const isOfClient = (id: string): boolean => id.includes('/packages/lock/src/');
+  return {
+    name: 'for-browsers',
+    enforce: 'pre',
+    resolveId: (source) =>
+      source.startsWith('node:') || source.endsWith('/platform.ts') ? PLATFORM : null,
+    load: (id) =>
+      patch && isOfClient(id) && id.endsWith(patch.file)
+        ? patched(readFileSync(id, 'utf8'), patch)
+        : null,
+  };
+}

@@ -1,0 +1,47 @@
+import type { Protection } from '../../../demo/src/job.ts';
+import type { Run } from '../world/run.ts';
+import type { Sandbox } from '../world/sandbox-fault.ts';
+
+/** A task for the worker. */
+export type Task =
+  | {
+      readonly kind: 'story';
+      readonly id: string;
+      readonly protection: Protection;
+      readonly votesAtOnce: boolean;
+    }
+  | ({ readonly kind: 'sandbox' } & Sandbox)
+  /** Runs a world of the project's simulation. */
+  | { readonly kind: 'trace'; readonly seed: number }
+  /** Runs every `stride`th world from a seed on, until one violates an invariant. */
+  | {
+      readonly kind: 'search';
+      readonly mutant: string;
+      readonly firstSeed: number;
+      readonly stride: number;
+    }
+  | {
+      readonly kind: 'replay';
+      readonly mutant: string;
+      readonly seed: number;
+      readonly without: readonly number[];
+    };
+
+/** A violated world of the simulation, with few faults. */
+export interface Finding {
+  readonly seed: number;
+  readonly without: readonly number[];
+  /** Null if the world keeps its invariants. */
+  readonly violation: string | null;
+  readonly faultCount: number;
+  readonly trace: readonly string[];
+}
+
+export type Answer =
+  | { readonly kind: 'run'; readonly run: Run }
+  /** The SHA-1 of the trace. */
+  | { readonly kind: 'trace'; readonly digest: string; readonly lines: number }
+  /** Sent during a search. */
+  | { readonly kind: 'progress'; readonly seeds: number }
+  | { readonly kind: 'finding'; readonly finding: Finding }
+  | { readonly kind: 'failed'; readonly message: string };

@@ -1,0 +1,129 @@
+import type { Verdict } from '../../../demo/src/checker.ts';
+import type { Protection } from '../../../demo/src/job.ts';
+import type { Story } from '../../../demo/src/stories/story.ts';
+
+/** The page's words for a story of the demo. */
+export interface Telling {
+  readonly title: Story['title'];
+  /** One sentence for each step of the story, in the same order. */
+  readonly steps: readonly string[];
+  /** Words of the article. The link opens the paragraph that has them. */
+  readonly paragraph: string;
+  /** Verdicts if nodes that forgot their leases vote at once. */
+  readonly votesAtOnce?: Readonly<Partial<Record<Protection, Verdict>>>;
+}
+
+const FORGETTING = [
+  'Client 1 reaches only A, B and C. They are a majority of five nodes.',
+  'Client 1 gets the lock from these three nodes.',
+  'Client 1 reads the document and checks its lease. It is valid. Client 1 is slow to write.',
+] as const;
+
+export const tellings: readonly Telling[] = [
+  {
+    title: 'The paused client',
+    paragraph: 'Client 1 acquires the lease and gets a token of 33',
+    steps: [
+      'Client 1 holds the lock. It reads the document and checks its lease. The lease is valid.',
+      'Now its process is stopped, as by a garbage collection. Its lease goes on to run out.',
+      'The lease is over at the lock nodes. Client 2 gets the lock and writes. All is well so far.',
+      'Client 1 wakes up. Its last check was before the pause, so it believes in its lease.',
+      'The write of client 1 arrives at the storage. Look at what the storage compares.',
+    ],
+  },
+  {
+    title: 'The delayed packet',
+    paragraph: 'the file-writing request may get delayed in the network',
+    steps: [
+      'Client 1 holds the lock and checks its lease. The lease is valid.',
+      'It sends its write in time, but the network holds the packet.',
+      'The lease of client 1 ends. Client 2 gets the lock and writes.',
+      'Now the network delivers the packet of client 1.',
+      'The storage decides about the old write. Client 1 cannot take it back.',
+    ],
+  },
+  {
+    title: 'Both have read',
+    paragraph: 'A client first acquires the lock, then reads the file',
+    steps: [
+      'Client 1 gets the lock and reads the empty document.',
+      'Client 1 is stopped before its write. Its lease ends.',
+      'Client 2 gets the lock and reads the document. It is still empty.',
+      'Client 2 is stopped before its write, too.',
+      'Client 1 wakes up. The storage has not seen the higher token yet.',
+      'The write of client 1 arrives. Its token is lower, but no higher one came before.',
+      'Client 2 wakes up. Its value does not contain the line of client 1.',
+      'The write of client 2 arrives. Look at what the storage compares.',
+    ],
+  },
+  {
+    title: 'The jumping clock',
+    paragraph: 'The clock on node C jumps forward',
+    steps: [
+      ...FORGETTING,
+      'The clock of C jumps an hour ahead. By that clock, the lease is over.',
+      'Client 2 asks. A and B refuse. C, D and E are a majority, too.',
+      'The write of client 1 reaches the storage.',
+      'The write of client 2 reaches the storage.',
+    ],
+  },
+  {
+    title: 'The restarted node',
+    paragraph: 'if C crashes before persisting the lock to disk',
+    steps: [
+      ...FORGETTING,
+      'C crashes and restarts at once. It had nothing on its disk, so it forgot the lease.',
+      'Client 2 asks. A and B refuse. The answer of C decides.',
+      'The write of client 1 reaches the storage.',
+      'The write of client 2 reaches the storage.',
+    ],
+    votesAtOnce: { lock: 'two holders', token: 'safe', 'token+cas': 'safe', claim: 'safe' },
+  },
+  {
+    title: 'The failover',
+    paragraph: 'if C crashes before persisting the lock to disk',
+    steps: [
+      ...FORGETTING,
+      'C fails over to its replica. The replica never heard of the lease.',
+      'Client 2 asks. A and B refuse. The answer of C decides.',
+      'The write of client 1 reaches the storage.',
+      'The write of client 2 reaches the storage.',
+    ],
+    votesAtOnce: { lock: 'two holders', token: 'safe', 'token+cas': 'safe', claim: 'safe' },
+  },
+  {
+    title: 'All nodes are wiped',
+    paragraph: 'Simply keeping a counter on one Redis node would not be sufficient',
+    steps: [
+      'Client 1 holds the lock and checks its lease. The lease is valid for a long time.',
+      'Client 1 is stopped before its write.',
+      'All lock nodes restart without data. None of them knows the lease of client 1.',
+      'Client 2 gets the lock. Its token starts above the clock, so it is higher than 33.',
+      'Client 2 writes.',
+      'Client 1 wakes up. Its lease is still valid by its own clock.',
+      'The write of client 1 arrives at the storage.',
+    ],
+  },
+  {
+    title: 'The ETag comes back',
+    paragraph: 'rejecting any writes on which the token has gone backwards',
+    steps: [
+      'Client 2 has written its line before.',
+      'Client 1 gets the lock, reads the document and checks its lease.',
+      'Client 1 is stopped before its write. Its lease ends.',
+      'Client 2 writes the same bytes again, with a higher token.',
+      'Client 1 wakes up.',
+      'The write of client 1 arrives. An ETag identifies bytes, and the bytes are the same.',
+    ],
+  },
+  {
+    title: 'The lost reply',
+    paragraph: 'Packet networks such as Ethernet and IP may delay packets',
+    steps: [
+      'Client 2 gets the lock and writes.',
+      'Client 1 gets the lock, reads the document and checks its lease.',
+      'The storage applies the write of client 1. Its reply is lost.',
+      'Client 1 reads back, and finds its own write id.',
+    ],
+  },
+];

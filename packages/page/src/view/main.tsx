@@ -1,0 +1,59 @@
+import { signal } from '@preact/signals';
+import { render } from 'preact';
+import { RemovePage } from './remove-page.tsx';
+import { LinkError, parseRoute, type Route } from './route.ts';
+import { SandboxPage } from './sandbox-page.tsx';
+import { StartPage } from './start-page.tsx';
+import { StoryPage } from './story-page.tsx';
+
+const route = signal<Route | LinkError>({ page: 'start' });
+
+function follow(): void {
+  try {
+    route.value = parseRoute(location.hash);
+  } catch (error) {
+    if (!(error instanceof LinkError)) throw error;
+    route.value = error;
+  }
+}
+
+function App() {
+  return (
+    <>
+      <header>
+        <a class="name" href="#/">
+          Fenced
+        </a>
+        <nav aria-label="Parts of the page">
+          <a href="#/story/1">Stories</a>
+          <a href="#/sandbox">Sandbox</a>
+          <a href="#/remove">Remove a protection</a>
+        </nav>
+      </header>
+      <main>{pageOf(route.value)}</main>
+    </>
+  );
+}
+
+function pageOf(where: Route | LinkError) {
+  if (where instanceof LinkError) {
+    return (
+      <section role="alert">
+        <h1>This link cannot be opened</h1>
+        <p>{where.message}.</p>
+        <p>
+          <a href="#/">Go to the start page</a>
+        </p>
+      </section>
+    );
+  }
+  if (where.page === 'story') return <StoryPage key={where.id} route={where} />;
+  if (where.page === 'sandbox') return <SandboxPage route={where} />;
+  if (where.page === 'remove') return <RemovePage route={where} />;
+  return <StartPage />;
+}
+
+addEventListener('hashchange', follow);
+follow();
+const root = document.getElementById('page');
+if (root) render(<App />, root);

@@ -1,0 +1,221 @@
+import { leasesIn } from '../../../demo/src/leases.ts';
+import type { Message, Run } from '../world/run.ts';
+import { type Row, rowsOf, withoutRepeats } from './rows.ts';
+import { type Scale, scaleOf } from './scale.ts';
+
+const GUTTER_PX = 46;
+const BAR_PX = 9;
+const STOPPED_PX = 17;
+const LINE_PX = 15;
+/** Below this width, texts are shortened. */
+const NARROW_PX = 560;
+/** Messages with the same label that are nearer than this share one label. */
+const SAME_MS = 40;
+
+interface Layout {
+  readonly width: number;
+  readonly x: (place: string) => number;
+  readonly scale: Scale;
+  readonly rows: readonly Row[];
+  readonly messages: readonly Message[];
+}
+
+/** The lanes, from left to right: lock nodes, clients, storage. */
+function placesOf(run: Run): readonly string[] {
+  return [...run.nodes, 'client 1', 'client 2', 'storage'];
+}
+
+export function layoutOf(run: Run, width: number): Layout {
+  const rows = rowsOf(run);
+  const messages = withoutRepeats(run).filter(({ tone }) => tone !== 'faint');
+  const heights = new Map<number, number>();
+  for (const { atMs } of rows) heights.set(atMs, (heights.get(atMs) ?? 4) + LINE_PX);
+  const scale = scaleOf({ ...run, messages }, heights);
+  const places = placesOf(run);
+  const room = width - GUTTER_PX - 24;
+  // Nodes need less room than clients, because their texts are beside the clients.
+  const nodes = room * (run.nodes.length > 3 ? 0.42 : 0.34);
+  const x = (place: string): number => {
+    const at = run.nodes.indexOf(place);
+    if (at !== -1) return GUTTER_PX + (nodes * (at + 0.5)) / run.nodes.length;
+    const others = places.slice(run.nodes.length);
+    const step = (room - nodes) / others.length;
+    return GUTTER_PX + nodes + step * (Math.max(0, others.indexOf(place)) + 0.62);
+  };
+  return { width, x, scale, rows, messages };
+}
+
+/** The names of the lanes. */
+export function Heads({ run, layout }: { readonly run: Run; readonly layout: Layout }) {
+  const short = layout.width < NARROW_PX;
+  return (
+    <svg class="heads" width={layout.width} height={28} aria-hidden="true">
+      {placesOf(run).map((place) => (
+        <text key={place} x={layout.x(place)} y={19} class={`head ${styleOf(place)}`}>
+          {place.length === 1 ? place.toUpperCase() : short ? place.replace('client ', 'C') : place}
+        </text>
+      ))}
+    </svg>
+  );
+}
+
+/** The run until a time. */
+export function Picture(props: {
+  readonly run: Run;
+  readonly layout: Layout;
+  readonly untilMs: number;
+}) {
+  const { run, layout, untilMs } = props;
+  const { scale, x, width } = layout;
+  const endY = scale.y(untilMs);
+  return (
+    <svg
+      class="picture"
+      width={width}
+      height={scale.height}
+      role="img"
+      aria-label="Lanes of the lock nodes, the clients and the storage. The table has the same events."
+    >
+      {placesOf(run).map((place) => (
+        <path key={place} class="lane" d={`M${x(place)} 4V${scale.height}`} />
+      ))}
+      <Bars {...{ run, layout, untilMs }} />
+      <Messages {...{ layout, untilMs }} />
+      <Texts {...{ layout, untilMs }} />
+      <path class="cursor" d={`M0 ${endY}H${width}`} />
+    </svg>
+  );
+}
+
+interface Part {
+  readonly run: Run;
+  readonly layout: Layout;
+  readonly untilMs: number;
+}
+
+/** Two bars for each lease: what the nodes say, and what its holder believes. */
+function Bars({ run, layout, untilMs }: Part) {
+  const { scale, x } = layout;
+  const bar = (place: string, style: string, fromMs: number, toMs: number, width = BAR_PX) => {
+    const end = Math.min(toMs, untilMs, run.endMs);
+    if (end <= fromMs) return null;
+    const y = scale.y(fromMs);
+    return (
+      <rect
+        key={`${place} ${style} ${fromMs}`}
+        class={`bar ${style}`}
+        {...{ x: x(place) - width / 2, y, width, height: scale.y(end) - y, rx: 3 }}
+      />
+    );
+  };
+  const shown = run.events.filter(({ atMs }) => atMs <= untilMs);
+  return (
+    <g>
+      {run.leases.map(({ node, client, fromMs, untilMs }) =>
+        bar(node, styleOf(client), fromMs, untilMs ?? run.endMs),
+      )}
+      {leasesIn(run.events).map(({ actor, fromMs, untilMs }) =>
+        bar(actor, styleOf(actor), fromMs, untilMs),
+      )}
+      {shown
+        .filter(({ operation }) => operation === 'pause')
+        .map(({ actor, atMs }) => {
+          const wake = run.events.find(
+            (event) => event.actor === actor && event.operation === 'wake' && event.atMs > atMs,
+          );
+          return bar(actor, `stopped ${styleOf(actor)}`, atMs, wake?.atMs ?? run.endMs, STOPPED_PX);
+        })}
+    </g>
+  );
+}
+
+function Messages({ layout, untilMs }: Omit<Part, 'run'>) {
+  const { scale, x, messages } = layout;
+  const labelled = new Map<string, number>();
+  return (
+    <g>
+      {messages
+        .filter(({ sentMs }) => sentMs <= untilMs)
+        .map((message, at) => {
+          const { from, to, sentMs, arrivedMs, label } = message;
+          const key = `${from.length === 1 ? to : from} ${label}`;
+          const isLabelled = sentMs - (labelled.get(key) ?? Number.NEGATIVE_INFINITY) > SAME_MS;
+          if (isLabelled) labelled.set(key, sentMs);
+          const [x1, y1] = [x(from), scale.y(sentMs)];
+          const whole = [
+            x(to),
+            scale.y(arrivedMs ?? sentMs) + (arrivedMs === null ? 8 : 0),
+          ] as const;
+          const share =
+            arrivedMs === null ? 0.5 : Math.min(1, (scale.y(untilMs) - y1) / (whole[1] - y1 || 1));
+          const [x2, y2] = [x1 + (whole[0] - x1) * share, y1 + (whole[1] - y1) * share];
+          return (
+            <g key={at} class={`message ${message.tone} ${styleOf(clientOf(message))}`}>
+              <path d={`M${x1} ${y1}L${x2} ${y2}`} />
+              {arrivedMs === null ? (
+                <text x={x2} y={y2 + 4} class="lost">
+                  ✕
+                </text>
+              ) : (
+                share === 1 && <circle cx={x2} cy={y2} r={2.5} />
+              )}
+              {isLabelled && from !== 'storage' && (
+                <Label x={(x1 + whole[0]) / 2} y={(y1 + whole[1]) / 2} text={label} />
+              )}
+            </g>
+          );
+        })}
+    </g>
+  );
+}
+
+function Label({ x, y, text }: { readonly x: number; readonly y: number; readonly text: string }) {
+  return (
+    <text class="label" x={x} y={y + 3}>
+      {text}
+    </text>
+  );
+}
+
+function Texts({ layout, untilMs }: Omit<Part, 'run'>) {
+  const { scale, rows } = layout;
+  const shown = rows.filter(({ atMs }) => atMs <= untilMs);
+  return (
+    <g>
+      {[...Map.groupBy(shown, ({ atMs }) => atMs)].map(([atMs, same]) => (
+        <g key={atMs}>
+          <text class="time" x={GUTTER_PX - 10} y={scale.y(atMs) + 4}>
+            {Math.round(atMs).toLocaleString('en')}
+          </text>
+          {same.map((row, at) => (
+            <EventText key={row.text} {...{ layout, row }} y={scale.y(atMs) + 4 + at * LINE_PX} />
+          ))}
+        </g>
+      ))}
+    </g>
+  );
+}
+
+function EventText(props: { readonly layout: Layout; readonly row: Row; readonly y: number }) {
+  const { layout, row, y } = props;
+  const { x, width } = layout;
+  const { place, text, tone } = row;
+  const isNode = place === 'lock nodes' || place.length === 1;
+  const isRight = place === 'storage' || (!isNode && x(place) > width * 0.7);
+  const left = isNode ? GUTTER_PX : x(place) + (isRight ? -BAR_PX : BAR_PX);
+  // The table has the whole text.
+  const shown = width < NARROW_PX ? text.replace(/^no lock: .*/, 'no lock') : text;
+  return (
+    <text class={`event ${tone}${isRight ? ' right' : ''}`} x={left} y={y}>
+      {shown}
+    </text>
+  );
+}
+
+function clientOf({ from, to }: Message): string {
+  return from.startsWith('client') ? from : to;
+}
+
+function styleOf(place: string): string {
+  return place === 'client 1' ? 'one' : place === 'client 2' ? 'two' : '';
+}

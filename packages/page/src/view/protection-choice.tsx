@@ -1,0 +1,58 @@
+import { type Protection, protections } from '../../../demo/src/job.ts';
+
+const explained: Readonly<Record<Protection, string>> = {
+  none: 'no lock',
+  lock: 'a lock, and the lease is checked before the write',
+  metadata: 'the token in the metadata, and a write only with the same ETag',
+  token: "the storage compares the write's token",
+  'token+cas': 'as token, and the value must be the one that was read',
+  claim: 'as token, and the token is also presented before the read',
+};
+
+/** The switches of the protections. */
+export function ProtectionChoice(props: {
+  readonly possible: readonly Protection[];
+  readonly protection: Protection;
+  readonly votesAtOnce: boolean;
+  readonly hasForgettingNodes: boolean;
+  readonly onChange: (choice: {
+    readonly protection: Protection;
+    readonly votesAtOnce: boolean;
+  }) => void;
+}) {
+  const { possible, protection, votesAtOnce, hasForgettingNodes, onChange } = props;
+  return (
+    <fieldset class="choice">
+      <legend>Protection</legend>
+      <div class="buttons">
+        {protections
+          .filter((one) => possible.includes(one))
+          .map((one) => (
+            <label key={one} class="pill">
+              <input
+                type="radio"
+                name="protection"
+                checked={one === protection}
+                onChange={() => onChange({ protection: one, votesAtOnce })}
+              />
+              <span>{one}</span>
+            </label>
+          ))}
+      </div>
+      <p class="note">{explained[protection]}</p>
+      {hasForgettingNodes && (
+        <label class="check">
+          <input
+            type="checkbox"
+            checked={!votesAtOnce}
+            onChange={() => onChange({ protection, votesAtOnce: !votesAtOnce })}
+          />
+          <span>
+            A node that forgot its leases waits before it votes. Otherwise, an operator runs{' '}
+            <code>fenced readmit --force</code>
+          </span>
+        </label>
+      )}
+    </fieldset>
+  );
+}

@@ -1,0 +1,164 @@
+import { useSignal } from '@preact/signals';
+import { useEffect } from 'preact/hooks';
+import { type Mutant, mutants } from '../../../../test/simulation/mutant-list.ts';
+import type { Finding } from '../simulator/requests.ts';
+import { linkTo, type Route } from './route.ts';
+import { simulate } from './simulator.ts';
+
+type RemoveRoute = Extract<Route, { page: 'remove' }>;
+
+/** The first seed of `npm run mutants`. */
+const FIRST_SEED = 20_251_121;
+const WORKERS_MAX = 4;
+
+/** Removes a protection from the client or the nodes, and searches a world that shows it. */
+export function RemovePage({ route }: { readonly route: RemoveRoute }) {
+  const mutant = mutants.find(({ name }) => name === route.mutant) ?? null;
+  return (
+    <article class="one-column">
+      <h1>Remove a protection</h1>
+      <p>
+        The project's simulation runs clients, nodes and a network in worlds with many faults. A
+        checker knows the two rules: tokens grow, and everybody acquires again. Choose a step of the
+        protocol to leave out. The page searches a world in which a rule is broken, and then leaves
+        out faults while it stays broken.
+      </p>
+      <Choices now={mutant} />
+      {mutant && <Search key={`${mutant.name} ${route.seed}`} {...{ mutant, route }} />}
+    </article>
+  );
+}
+
+function Choices({ now }: { readonly now: Mutant | null }) {
+  return (
+    <ul class="mutants">
+      {mutants.map(({ name, excuse }) => (
+        <li key={name}>
+          <a
+            href={linkTo({ page: 'remove', mutant: name, seed: null, without: [] })}
+            aria-current={name === now?.name ? 'page' : undefined}
+          >
+            {name}
+          </a>
+          {excuse && <span class="note"> rare</span>}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+interface State {
+  readonly seeds: number;
+  readonly finding: Finding | null;
+  readonly failure: string | null;
+}
+
+function Search({ mutant, route }: { readonly mutant: Mutant; readonly route: RemoveRoute }) {
+  const state = useSignal<State>({ seeds: 0, finding: null, failure: null });
+  const ending = useSignal(new AbortController());
+  useEffect(() => {
+    const end = ending.value;
+    const change = (part: Partial<State>): void => {
+      if (!end.signal.aborted) state.value = { ...state.value, ...part };
+    };
+    find(mutant, route, end.signal, (seeds) => change({ seeds: state.value.seeds + seeds })).then(
+      (finding) => {
+        change({ finding });
+        const { seed, without } = finding;
+        const link = linkTo({ page: 'remove', mutant: mutant.name, seed, without });
+        if (!end.signal.aborted) history.replaceState(null, '', link);
+      },
+      (error: Error) => change({ failure: error.message }),
+    );
+    return () => end.abort();
+  }, [mutant, route, ending, state]);
+  const { seeds, finding, failure } = state.value;
+  return (
+    <section aria-live="polite">
+      <h2>Mutant: {mutant.name}</h2>
+      {mutant.excuse && <p class="note">It is rarely found: {mutant.excuse}.</p>}
+      {failure && <p role="alert">The search ended: {failure}</p>}
+      {!finding && !failure && (
+        <p class="row">
+          <span role="status">Searching: {seeds} worlds, all keep the rules so far …</span>
+          <button
+            type="button"
+            onClick={() => {
+              ending.value.abort(new Error('stopped by the reader'));
+              state.value = { ...state.value, failure: 'stopped by the reader' };
+            }}
+          >
+            Stop
+          </button>
+        </p>
+      )}
+      {finding && <Found finding={finding} />}
+    </section>
+  );
+}
+
+/** Searches with several workers, or plays the world of the link. */
+async function find(
+  mutant: Mutant,
+  route: RemoveRoute,
+  signal: AbortSignal,
+  onProgress: (seeds: number) => void,
+): Promise<Finding> {
+  const options = { mutant, signal, onProgress };
+  const { name } = mutant;
+  if (route.seed !== null) {
+    const task = {
+      kind: 'replay',
+      mutant: name,
+      seed: route.seed,
+      without: route.without,
+    } as const;
+    return found(await simulate(task, options));
+  }
+  const stride = Math.min(navigator.hardwareConcurrency || 1, WORKERS_MAX);
+  const over = new AbortController();
+  const both = AbortSignal.any([signal, over.signal]);
+  const searches = Array.from({ length: stride }, async (_, at) => {
+    const task = { kind: 'search', mutant: name, firstSeed: FIRST_SEED + at, stride } as const;
+    return found(await simulate(task, { ...options, signal: both }));
+  });
+  try {
+    return await Promise.race(searches);
+  } finally {
+    over.abort();
+    await Promise.allSettled(searches);
+  }
+}
+
+function found(answer: Awaited<ReturnType<typeof simulate>>): Finding {
+  if (answer.kind !== 'finding') throw new Error(`an unexpected answer: ${answer.kind}`);
+  return answer.finding;
+}
+
+function Found({ finding }: { readonly finding: Finding }) {
+  const { seed, violation, without, faultCount, trace } = finding;
+  const left = faultCount - without.length;
+  return (
+    <>
+      <p class={`verdict ${violation === null ? 'good' : 'bad'}`} role="status">
+        <strong>{violation === null ? 'KEPT' : 'BROKEN'}</strong>{' '}
+        {violation ?? 'The world of this link keeps the rules.'}
+      </p>
+      <p>
+        World {seed}, with {left} of its {faultCount} faults. The address of this page contains the
+        run.
+      </p>
+      <h3>The last messages and faults</h3>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: A scrollable region needs the keyboard. */}
+      <section class="trace" tabIndex={0} aria-label="Messages and faults">
+        <ol>
+          {trace.map((line, at) => (
+            <li key={at} class={/fault|VIOLATION/.exec(line)?.[0].toLowerCase() ?? ''}>
+              {line}
+            </li>
+          ))}
+        </ol>
+      </section>
+    </>
+  );
+}

@@ -1,0 +1,171 @@
+import { mutants } from '../../../../test/simulation/mutant-list.ts';
+import { type Protection, protections } from '../../../demo/src/job.ts';
+import { ids, stories } from '../stories/stories.ts';
+import { faultKinds, type Sandbox, type SandboxFault } from '../world/sandbox-fault.ts';
+
+/** The longest link that the page reads or writes, in characters. */
+export const LINK_MAX = 2_000;
+const FAULTS_MAX = 40;
+const TIME_MAX_MS = 60_000;
+const LENGTH_MAX_MS = 3_600_000;
+const WITHOUT_MAX = 400;
+
+/** The whole state of the page, as its link has it. */
+export type Route =
+  | { readonly page: 'start' }
+  | {
+      readonly page: 'story';
+      readonly id: string;
+      readonly protection: Protection;
+      readonly votesAtOnce: boolean;
+      /** Number of steps that were shown. */
+      readonly step: number;
+      /** The reader's prediction. Empty if there is none. */
+      readonly guess: string;
+    }
+  | ({ readonly page: 'sandbox'; readonly atMs: number } & Sandbox)
+  | {
+      readonly page: 'remove';
+      readonly mutant: string;
+      /** The world to show, or null to search one. */
+      readonly seed: number | null;
+      readonly without: readonly number[];
+    };
+
+export const guesses = ['', 'safe', 'lost', 'two holders'] as const;
+
+/** A link that is not valid. The message says which value, and what to do. */
+export class LinkError extends Error {}
+
+/** @param hash as in `#/story/1?protection=lock&step=2` @throws {LinkError} */
+export function parseRoute(hash: string): Route {
+  if (hash.length > LINK_MAX)
+    throw new LinkError(`it has ${hash.length} characters; at most ${LINK_MAX} are allowed`);
+  const [path = '', query = ''] = hash.replace(/^#\/?/, '').split('?', 2);
+  const values = new URLSearchParams(query);
+  const [page = '', id = '', ...rest] = path.split('/');
+  if (rest.length > 0) throw new LinkError(`there is no page ${shown(path)}`);
+  if (page === '') return { page: 'start' };
+  if (page === 'story') return storyRoute(id, values);
+  if (page === 'sandbox' && id === '') return sandboxRoute(values);
+  if (page === 'remove' && id === '') return removeRoute(values);
+  throw new LinkError(`there is no page ${shown(path)}; begin at the start page`);
+}
+
+export function linkTo(route: Route): string {
+  if (route.page === 'start') return '#/';
+  const values = new URLSearchParams();
+  const put = (name: string, value: string | number, usual: string | number): void => {
+    if (value !== usual) values.set(name, `${value}`);
+  };
+  let path: string = route.page;
+  if (route.page === 'remove') {
+    put('mutant', route.mutant, '');
+    if (route.seed !== null) values.set('seed', `${route.seed}`);
+    put('without', route.without.join('.'), '');
+  } else {
+    values.set('protection', route.protection);
+    put('votes', route.votesAtOnce ? 'at-once' : '', '');
+  }
+  if (route.page === 'story') {
+    path = `story/${route.id}`;
+    put('step', route.step, 0);
+    put('guess', route.guess, '');
+  }
+  if (route.page === 'sandbox') {
+    put('seed', route.seed, 1);
+    put('faults', route.faults.map(faultText).join('_'), '');
+    put('at', Math.round(route.atMs), 0);
+  }
+  const query = values.toString();
+  return `#/${path}${query === '' ? '' : `?${query}`}`;
+}
+
+function storyRoute(id: string, values: URLSearchParams): Route {
+  const found = stories.find((story) => story.id === id);
+  if (!found) throw new LinkError(`there is no story ${shown(id)}; choose one of ${ids()}`);
+  const { pinned, steps } = found.story;
+  const possible = protections.filter((protection) => pinned[protection] !== undefined);
+  return {
+    page: 'story',
+    id,
+    protection: oneOf('protection', values.get('protection') ?? possible[0] ?? 'lock', possible),
+    votesAtOnce: votes(values),
+    step: whole('step', values.get('step') ?? '0', steps.length),
+    guess: oneOf('guess', values.get('guess') ?? '', guesses),
+  };
+}
+
+function sandboxRoute(values: URLSearchParams): Route {
+  const faults = (values.get('faults') ?? '').split('_').filter(Boolean);
+  if (faults.length > FAULTS_MAX)
+    throw new LinkError(`it has ${faults.length} faults; at most ${FAULTS_MAX} are allowed`);
+  return {
+    page: 'sandbox',
+    seed: whole('seed', values.get('seed') ?? '1', Number.MAX_SAFE_INTEGER),
+    protection: oneOf('protection', values.get('protection') ?? 'lock', protections),
+    votesAtOnce: votes(values),
+    faults: faults.map(faultOf),
+    atMs: whole('at', values.get('at') ?? '0', 1_000_000),
+  };
+}
+
+function removeRoute(values: URLSearchParams): Route {
+  const mutant = values.get('mutant') ?? '';
+  const seed = values.get('seed');
+  const without = (values.get('without') ?? '').split('.').filter(Boolean);
+  if (without.length > WITHOUT_MAX)
+    throw new LinkError(`it leaves out ${without.length} faults; at most ${WITHOUT_MAX} exist`);
+  return {
+    page: 'remove',
+    mutant: oneOf('mutant', mutant, ['', ...mutants.map(({ name }) => name)]),
+    seed: seed === null ? null : whole('seed', seed, Number.MAX_SAFE_INTEGER),
+    without: without.map((one) => whole('without', one, WITHOUT_MAX)),
+  };
+}
+
+/** A fault as links have it: `pause.1.1200.3000`, `block.2b.900.500`, `wipe.a.1500`. */
+function faultText({ kind, client, node, atMs, ms }: SandboxFault): string {
+  const place = { block: `${client}${node}`, wipe: node, jump: node }[kind as string] ?? client;
+  return `${kind}.${place}.${Math.round(atMs)}${kind === 'wipe' ? '' : `.${Math.round(ms)}`}`;
+}
+
+function faultOf(text: string): SandboxFault {
+  const found = /^([a-z]+)\.([12]?)([abc]?)\.(\d{1,6})(?:\.(\d{1,8}))?$/.exec(text);
+  const [, kind = '', client = '', node = '', at = '', ms = '0'] = found ?? [];
+  const needsNode = ['block', 'wipe', 'jump'].includes(kind);
+  const needsClient = !['wipe', 'jump'].includes(kind);
+  if (!found || needsNode !== (node !== '') || needsClient !== (client !== ''))
+    throw new LinkError(`${shown(text)} is no fault; one is like pause.1.1200.3000`);
+  return {
+    kind: oneOf('fault', kind, faultKinds),
+    client: client === '2' ? 2 : 1,
+    node: node || 'a',
+    atMs: whole('the time of a fault', at, TIME_MAX_MS),
+    ms: whole('the length of a fault', ms, LENGTH_MAX_MS),
+  };
+}
+
+function votes(values: URLSearchParams): boolean {
+  return oneOf('votes', values.get('votes') ?? '', ['', 'at-once']) === 'at-once';
+}
+
+function oneOf<T extends string>(name: string, value: string, allowed: readonly T[]): T {
+  const found = allowed.find((one) => one === value);
+  if (found === undefined) {
+    const choices = allowed.filter(Boolean).join(', ');
+    throw new LinkError(`${name}=${shown(value)} is unknown; use one of: ${choices}`);
+  }
+  return found;
+}
+
+function whole(name: string, text: string, max: number): number {
+  const value = Number(text);
+  if (/^\d+$/.test(text) && value <= max) return value;
+  throw new LinkError(`${name}=${shown(text)} must be a whole number from 0 to ${max}`);
+}
+
+/** A value of a link, shortened. */
+function shown(text: string): string {
+  return text.length > 40 ? `${text.slice(0, 40)}…` : text;
+}

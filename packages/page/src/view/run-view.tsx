@@ -1,0 +1,110 @@
+import { useSignal } from '@preact/signals';
+import type { ComponentChildren } from 'preact';
+import { useEffect, useMemo, useRef } from 'preact/hooks';
+import type { Run } from '../world/run.ts';
+import { Heads, layoutOf, Picture } from './picture.tsx';
+import { rowsOf } from './rows.ts';
+
+const PX_PER_SECOND = 260;
+
+/** A run: its picture until a time, the control of that time, and the table of its events. */
+export function RunView(props: {
+  readonly run: Run;
+  readonly atMs: number;
+  readonly onSeek: (ms: number) => void;
+  /** The reader may not see what comes after this time. */
+  readonly lastMs?: number;
+  readonly children?: ComponentChildren;
+}) {
+  const { run, atMs, onSeek, lastMs = run.endMs } = props;
+  const frame = useRef<HTMLDivElement>(null);
+  const width = useSignal(0);
+  useEffect(() => {
+    const watch = new ResizeObserver(([entry]) => {
+      width.value = Math.floor(entry?.contentRect.width ?? 0);
+    });
+    if (frame.current) watch.observe(frame.current);
+    return () => watch.disconnect();
+  }, [width]);
+  const layout = useMemo(() => layoutOf(run, Math.max(width.value, 300)), [run, width.value]);
+  const shownMs = useMoving(Math.min(atMs, lastMs), layout.scale);
+  useEffect(() => {
+    // The newest part of the picture stays in view, below the heads.
+    const box = frame.current;
+    if (box) box.scrollTop = layout.scale.y(shownMs) - box.clientHeight * 0.75;
+  }, [shownMs, layout]);
+  return (
+    <div class="run">
+      <label class="time-control">
+        <span>Time</span>
+        <input
+          type="range"
+          {...{ min: 0, max: Math.ceil(lastMs), step: 1, value: Math.round(atMs) }}
+          onInput={({ currentTarget }) => onSeek(Number(currentTarget.value))}
+        />
+        <output>{Math.round(shownMs).toLocaleString('en')} ms</output>
+      </label>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: A scrollable region needs the keyboard. */}
+      <section class="frame" ref={frame} tabIndex={0} aria-label="Picture of the run">
+        <Heads {...{ run, layout }} />
+        <Picture {...{ run, layout, untilMs: shownMs }} />
+      </section>
+      <Table run={run} untilMs={Math.min(atMs, lastMs)} />
+    </div>
+  );
+}
+
+/** Moves to a later time at an even speed, and to an earlier one at once. */
+function useMoving(
+  targetMs: number,
+  scale: { y(ms: number): number; ms(y: number): number },
+): number {
+  const shown = useSignal(targetMs);
+  useEffect(() => {
+    const isStill = matchMedia('(prefers-reduced-motion: reduce)').matches;
+    const [fromY, toY] = [scale.y(shown.peek()), scale.y(targetMs)];
+    if (isStill || toY <= fromY) {
+      shown.value = targetMs;
+      return;
+    }
+    let [request, beganMs] = [0, 0];
+    const move = (nowMs: number): void => {
+      beganMs ||= nowMs;
+      const y = fromY + ((nowMs - beganMs) / 1_000) * PX_PER_SECOND;
+      shown.value = y >= toY ? targetMs : scale.ms(y);
+      if (y < toY) request = requestAnimationFrame(move);
+    };
+    request = requestAnimationFrame(move);
+    return () => cancelAnimationFrame(request);
+  }, [targetMs, scale, shown]);
+  return shown.value;
+}
+
+/** The same events as text. */
+function Table({ run, untilMs }: { readonly run: Run; readonly untilMs: number }) {
+  const rows = rowsOf(run).filter(({ atMs }) => atMs <= untilMs);
+  return (
+    <details class="twin">
+      <summary>Events as a table ({rows.length})</summary>
+      <table>
+        <caption class="hidden">The events that the picture shows, in the order of time</caption>
+        <thead>
+          <tr>
+            <th scope="col">ms</th>
+            <th scope="col">Place</th>
+            <th scope="col">Event</th>
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map(({ atMs, place, text, tone }, at) => (
+            <tr key={at}>
+              <td>{Math.round(atMs).toLocaleString('en')}</td>
+              <td>{place.length === 1 ? `node ${place.toUpperCase()}` : place}</td>
+              <td class={tone}>{text}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </details>
+  );
+}

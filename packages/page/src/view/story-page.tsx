@@ -1,0 +1,170 @@
+import { useSignal } from '@preact/signals';
+import type { Protection } from '../../../demo/src/job.ts';
+import type { Step } from '../../../demo/src/stories/story.ts';
+import { addressOf, type PageStory, stories, storyOf } from '../stories/stories.ts';
+import type { Run } from '../world/run.ts';
+import { ProtectionChoice } from './protection-choice.tsx';
+import { guesses, linkTo, type Route } from './route.ts';
+import { RunView } from './run-view.tsx';
+import { useRun } from './use-run.ts';
+import { Verdict } from './verdict.tsx';
+
+type StoryRoute = Extract<Route, { page: 'story' }>;
+
+const words: Readonly<Record<string, string>> = {
+  safe: 'Both updates survive, or the late one is refused',
+  lost: 'An update is lost',
+  'two holders': 'An update is lost, because two clients held the lock',
+};
+
+/** A story whose steps wait for the reader. */
+export function StoryPage({ route }: { readonly route: StoryRoute }) {
+  const found = storyOf(route.id);
+  const { story, title, steps } = found;
+  const { protection, votesAtOnce, step, guess } = route;
+  const run = useRun({ kind: 'story', id: route.id, protection, votesAtOnce }).value;
+  const go = (change: Partial<StoryRoute>): void => {
+    location.hash = linkTo({ ...route, ...change });
+  };
+  const isOver = step === steps.length;
+  return (
+    <article class="two">
+      <section class="telling">
+        <Stories now={route.id} />
+        <h1>
+          {story.number}. {title}
+        </h1>
+        <p>{story.summary}</p>
+        <ProtectionChoice
+          possible={Object.keys(story.pinned) as Protection[]}
+          {...{ protection, votesAtOnce }}
+          hasForgettingNodes={found.votesAtOnce !== undefined}
+          onChange={(choice) => go({ ...choice, step: 0, guess: '' })}
+        />
+      </section>
+      <section class="playing">
+        {guess === '' ? (
+          <Prediction onGuess={(guess) => go({ guess, step: 1 })} />
+        ) : (
+          <StepControl {...{ steps, step }} onStep={(step) => go({ step })} />
+        )}
+        {run instanceof Error && <p role="alert">The run failed: {run.message}</p>}
+        {run && !(run instanceof Error) && (
+          <>
+            {isOver && <End {...{ run, guess, found }} />}
+            <Steps key={`${protection} ${votesAtOnce}`} {...{ run, found, step, isOver }} />
+          </>
+        )}
+      </section>
+    </article>
+  );
+}
+
+function StepControl(props: {
+  readonly steps: readonly string[];
+  readonly step: number;
+  readonly onStep: (step: number) => void;
+}) {
+  const { steps, step, onStep } = props;
+  return (
+    <div class="step">
+      <p aria-live="polite">
+        <span class="note">
+          Step {step} of {steps.length}
+        </span>{' '}
+        {steps[step - 1]}
+      </p>
+      <p class="buttons">
+        <button type="button" disabled={step <= 1} onClick={() => onStep(step - 1)}>
+          Back
+        </button>
+        <button
+          type="button"
+          class="main"
+          disabled={step === steps.length}
+          onClick={() => onStep(step + 1)}
+        >
+          {step === steps.length - 1 ? 'Last step' : 'Next step'}
+        </button>
+      </p>
+    </div>
+  );
+}
+
+function Stories({ now }: { readonly now: string }) {
+  return (
+    <nav class="numbers" aria-label="Stories">
+      {stories.map(({ id, title }) => (
+        <a
+          key={id}
+          href={`#/story/${id}`}
+          aria-current={id === now ? 'page' : undefined}
+          {...{ title }}
+        >
+          {id}
+        </a>
+      ))}
+    </nav>
+  );
+}
+
+function Prediction({ onGuess }: { readonly onGuess: (guess: string) => void }) {
+  return (
+    <fieldset class="choice">
+      <legend>Your prediction, before it plays</legend>
+      <div class="guesses">
+        {guesses.filter(Boolean).map((guess) => (
+          <button type="button" key={guess} onClick={() => onGuess(guess)}>
+            {words[guess]}
+          </button>
+        ))}
+      </div>
+    </fieldset>
+  );
+}
+
+function End(props: { readonly run: Run; readonly guess: string; readonly found: PageStory }) {
+  const { run, guess, found } = props;
+  const next = stories[stories.indexOf(found) + 1];
+  return (
+    <section class="end">
+      <Verdict {...run.verdict} />
+      <p>
+        {guess === run.verdict.verdict ? 'You predicted it.' : `You predicted: ${words[guess]}.`}
+      </p>
+      <p class="lesson">
+        {found.story.lesson} <a href={addressOf(found)}>Read the paragraph of the article</a>
+      </p>
+      {next && (
+        <p>
+          Switch the protection above and play again, or go on with{' '}
+          <a href={`#/story/${next.id}`}>{next.title}</a>.
+        </p>
+      )}
+    </section>
+  );
+}
+
+function Steps(props: {
+  readonly run: Run;
+  readonly found: PageStory;
+  readonly step: number;
+  readonly isOver: boolean;
+}) {
+  const { run, found, step, isOver } = props;
+  const lastMs = isOver ? run.endMs : timeOf(run, found.story.steps[step - 1]);
+  // The reader may look back, until the next step.
+  const seek = useSignal({ step, ms: lastMs });
+  const atMs = seek.value.step === step ? seek.value.ms : lastMs;
+  const onSeek = (ms: number): void => {
+    seek.value = { step, ms };
+  };
+  return <RunView {...{ run, lastMs, atMs, onSeek }} />;
+}
+
+/** The time at which a step of the story has happened. */
+function timeOf(run: Run, step: Step | undefined): number {
+  if (!step) return 0;
+  const event = step.isLast ? run.events.findLast(step.matches) : run.events.find(step.matches);
+  return event?.atMs ?? 0;
+}

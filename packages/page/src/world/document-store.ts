@@ -1,0 +1,91 @@
+import type { Lines } from '../../../demo/src/history.ts';
+import { StaleTokenError } from '../../../fenced-store/src/core/errors.ts';
+import { refuseStale } from '../../../fenced-store/src/core/ratchet.ts';
+import { historyUpon, type Stored } from '../../../fenced-store/src/core/stored.ts';
+
+/** The document, as one request sees it. `base` is null before the first write. */
+export interface Snapshot {
+  readonly lines: Lines;
+  readonly base: Stored | null;
+}
+
+export interface Write {
+  readonly lines: Lines;
+  readonly writeId: string;
+  /** Null if the write presents none. */
+  readonly token: bigint | null;
+  /** The value that it may replace. Without it, any. */
+  readonly upon?: Snapshot;
+  /** Compares the bytes of `upon`, as an ETag does, in place of its write and its token. */
+  readonly byETag?: boolean;
+}
+
+/** `comparison` shows the two numbers, as in `33 < 34: refused`. */
+export interface WriteReply {
+  readonly outcome: 'applied' | 'stale' | 'changed';
+  readonly comparison: string;
+  /** Of a stale token: the highest that the storage has seen. */
+  readonly highest?: bigint;
+}
+
+/**
+ * The storage of one document. Each request is one atomic step, as a transaction of
+ * `FencedPostgres` is. The comparison of the tokens is the rule that `@fenced/store` ships.
+ */
+export class DocumentStore {
+  /** A server that ignores conditions answers every write with success. */
+  readonly #ignoresConditions: boolean;
+  #now: Snapshot = { lines: [], base: null };
+
+  constructor(ignoresConditions: boolean) {
+    this.#ignoresConditions = ignoresConditions;
+  }
+
+  read(): Snapshot {
+    return this.#now;
+  }
+
+  write(write: Write): WriteReply {
+    const { token, upon } = write;
+    const { base } = this.#now;
+    if (upon && write.byETag) {
+      if (etag(upon) !== etag(this.#now) && !this.#ignoresConditions)
+        return { outcome: 'changed', comparison: 'ETag differs: refused' };
+      return this.#apply(
+        write,
+        this.#ignoresConditions ? 'no check: applied' : 'ETag fits: applied',
+      );
+    }
+    if (token === null) return this.#apply(write, 'no token: applied');
+    try {
+      refuseStale('document', token, base);
+    } catch (error) {
+      if (!(error instanceof StaleTokenError)) throw error;
+      const { highest } = error;
+      return { outcome: 'stale', highest, comparison: `${token} < ${highest}: refused` };
+    }
+    if (upon && upon.base?.version !== base?.version)
+      return { outcome: 'changed', comparison: 'the value has changed: refused' };
+    return this.#apply(write, `${token} ≥ ${base?.token ?? 0}: applied`);
+  }
+
+  /** Raises the highest token, and leaves the value as it is. */
+  claim(token: bigint, writeId: string): WriteReply {
+    const reply = this.write({ lines: this.#now.lines, token, writeId });
+    return { ...reply, comparison: reply.comparison.replace('applied', 'claimed') };
+  }
+
+  #apply({ lines, writeId, token }: Write, comparison: string): WriteReply {
+    const { base } = this.#now;
+    const stored: Stored = {
+      ...{ token: token ?? 0n, writeId, version: writeId, before: historyUpon(base) },
+      ...{ state: 'live', layout: 'plain' },
+    };
+    this.#now = { lines, base: stored };
+    return { outcome: 'applied', comparison };
+  }
+}
+
+function etag({ lines, base }: Snapshot): string {
+  return base === null ? '' : JSON.stringify(lines);
+}

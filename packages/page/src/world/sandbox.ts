@@ -1,0 +1,82 @@
+import { sleep } from '../../../lock/src/runtime/runtime.ts';
+import type { Run } from './run.ts';
+import { describe, type Sandbox, type SandboxFault } from './sandbox-fault.ts';
+import { work } from './work.ts';
+import { type Station, World } from './world.ts';
+
+const TTL_MS = 2_000;
+const WAIT_MS = 30_000;
+const START_MAX_MS = 400;
+/** Time that a client needs between its last check and its write. */
+const WORK_MS = { min: 100, max: 900 };
+
+/** Runs two clients, each of which adds its line once, and inflicts the faults. */
+export async function runSandbox(sandbox: Sandbox): Promise<Run> {
+  const { seed, protection, votesAtOnce, faults } = sandbox;
+  const world = new World({ seed, protection, votesAtOnce, nodeCount: 3 });
+  await world.useBefore();
+  const stations = ([1, 2] as const).map((number) => world.connect(number));
+  const { schedule } = world;
+  const beganMs = schedule.nowMs;
+  for (const fault of faults) {
+    schedule.at(beganMs + fault.atMs, () => inflict(fault, world, stations));
+  }
+  await world.run(Promise.all(stations.map((station) => start(world, station))));
+  return world.end(() => null);
+}
+
+function start(world: World, station: Station): Promise<void> {
+  const { computer, name } = station;
+  const random = world.random(`${name} program`);
+  const never = new AbortController().signal;
+  const startMs = random.between(0, START_MAX_MS);
+  const workMs = random.between(WORK_MS.min, WORK_MS.max);
+  const pass = (ms: number): Promise<void> => sleep(computer.runtime, ms, never);
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  const begin = (): void => {
+    const worker = {
+      ...world.worker(station),
+      ...{ ttlMs: TTL_MS, waitMs: WAIT_MS },
+      beforeAcquire: () => pass(startMs),
+      beforeWrite: () => pass(workMs),
+    };
+    void work(worker).then(resolve, reject);
+  };
+  const { schedule } = world;
+  schedule.at(schedule.nowMs, () => computer.hand('message', null, begin));
+  return promise;
+}
+
+function inflict(fault: SandboxFault, world: World, stations: readonly Station[]): void {
+  const { kind, ms, node } = fault;
+  const station = stations[fault.client - 1];
+  const machine = world.machines.find(({ name }) => name === node);
+  if (!station || !machine) return;
+  const later = (run: () => void): void => world.schedule.at(world.schedule.nowMs + ms, run);
+  const isOfClient = kind === 'pause' || kind === 'delay' || kind === 'lose';
+  world.inflicted(isOfClient ? station.name : node, describe(fault));
+  if (kind === 'pause') {
+    station.computer.pause(ms);
+    world.record({ actor: station.name, operation: 'pause', phase: 'ok' });
+    later(() => world.record({ actor: station.name, operation: 'wake', phase: 'ok' }));
+  }
+  if (kind === 'delay') {
+    station.link.isHeld = true;
+    later(() => station.link.release());
+  }
+  if (kind === 'lose') {
+    station.link.isLossy = true;
+    later(() => station.link.cut());
+  }
+  if (kind === 'block') {
+    const connection = station.connections.find((one) => one.machine === machine);
+    if (connection) connection.weather.blockedUntilMs = world.schedule.nowMs + ms;
+  }
+  if (kind === 'wipe') {
+    machine.crash('nothing');
+    machine.start();
+    world.noticeBrokenConnections();
+    void world.readmitByForce();
+  }
+  if (kind === 'jump') machine.clockOffsetMs += ms;
+}

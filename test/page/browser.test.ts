@@ -1,0 +1,163 @@
+import { readFileSync } from 'node:fs';
+import { mkdtempDisposable } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
+import axe from 'axe-core';
+import type { Browser, Page } from 'playwright-core';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { Answer } from '../../packages/page/src/simulator/requests.ts';
+import { sha1 } from '../simulation/platform.ts';
+import { simulate } from '../simulation/world.ts';
+import { pinnedCells } from './harness/cells.ts';
+import { buildPage, serve, startChromium, taskInWorker } from './harness/served-page.ts';
+
+const FIRST_SEED = 20_251_121;
+/** Ten thousand, as a nightly run: FENCED_SEEDS=10000. */
+const SEEDS = Number(process.env.FENCED_SEEDS ?? 20);
+const SIMULATOR_GZIP_MAX = 60_000;
+const PLACES = [
+  '#/',
+  '#/story/1',
+  '#/story/1?protection=token&step=5&guess=safe',
+  '#/story/5?step=7&guess=lost',
+  '#/sandbox?protection=token&faults=pause.1.700.4000',
+  '#/remove',
+];
+
+const parts = new AsyncDisposableStack();
+let folder: string;
+let origin: string;
+let browser: Browser;
+
+beforeAll(async () => {
+  folder = parts.use(await mkdtempDisposable(join(tmpdir(), 'fenced-page-'))).path;
+  await buildPage(folder);
+  const server = await serve(folder);
+  parts.defer(() => void server.close());
+  origin = server.origin;
+  browser = await startChromium();
+  parts.defer(() => browser.close());
+});
+afterAll(() => parts.disposeAsync());
+
+async function open(hash: string, options: Parameters<Browser['newPage']>[0] = {}): Promise<Page> {
+  const page = await browser.newPage({ reducedMotion: 'reduce', ...options });
+  await page.goto(`${origin}/${hash}`);
+  return page;
+}
+
+test('the simulator is small', () => {
+  const bytes = gzipSync(readFileSync(join(folder, 'simulator/shipping.js'))).length;
+  expect(bytes).toBeLessThan(SIMULATOR_GZIP_MAX);
+});
+
+test(`${SEEDS} worlds have the same trace in Node and in Chromium`, {
+  timeout: 60_000 + SEEDS * 2_000,
+}, async () => {
+  const page = await open('#/');
+  let lineCount = 0;
+  for (let seed = FIRST_SEED; seed < FIRST_SEED + SEEDS; seed += 1) {
+    const lines: string[] = [];
+    const [there] = await Promise.all([
+      page.evaluate<Answer>(taskInWorker({ kind: 'trace', seed })),
+      simulate(seed, { trace: (line) => lines.push(line) }),
+    ]);
+    const here = { kind: 'trace', digest: sha1(lines.join('\n')), lines: lines.length };
+    expect(there, `seed ${seed}`).toEqual(here);
+    lineCount += lines.length;
+  }
+  expect(lineCount).toBeGreaterThan(1_000 * SEEDS);
+});
+
+test('each story has its pinned verdict in Chromium', { timeout: 120_000 }, async () => {
+  const page = await open('#/');
+  const cells = pinnedCells();
+  expect(cells.length).toBeGreaterThan(30);
+  for (const { id, protection, votesAtOnce, pinned, mark } of cells) {
+    const task = { kind: 'story', id, protection, votesAtOnce };
+    const answer = await page.evaluate<Answer>(taskInWorker(task));
+    const verdict = answer.kind === 'run' ? answer.run.verdict.verdict : answer;
+    expect(verdict, `story ${id}, ${protection} ${mark}`).toBe(pinned);
+  }
+});
+
+test('a reader predicts, steps by the keyboard, and gets verdict and lesson', async () => {
+  const page = await open('#/story/1');
+  await page.getByRole('radio', { name: 'token', exact: true }).press('Space');
+  await page.getByRole('button', { name: /^Both updates survive/ }).press('Enter');
+  for (let step = 1; step < 5; step += 1) {
+    expect(await page.locator('.verdict').count()).toBe(0);
+    await page.getByRole('button', { name: /(Next|Last) step/ }).press('Enter');
+  }
+  await page.locator('.verdict').waitFor();
+  expect(await page.locator('.verdict').textContent()).toMatch(/^SAFE/);
+  expect(await page.locator('.end').textContent()).toContain('You predicted it.');
+  expect(await page.locator('.picture').textContent()).toContain('33 < 34: refused');
+  await page.locator('.twin summary').press('Enter');
+  expect(await page.locator('.twin tbody').textContent()).toContain('33 < 34: refused');
+  const link = await page.locator('.lesson a').getAttribute('href');
+  expect(link).toMatch(/^https:\/\/martin\.kleppmann\.com\/.*#:~:text=/);
+});
+
+test('a fault of the sandbox changes the verdict, and the link has the whole run', async () => {
+  const page = await open('#/sandbox?at=700');
+  expect(await page.locator('.verdict').textContent()).toMatch(/^SAFE/);
+  await page.getByRole('combobox', { name: 'Client' }).selectOption('2');
+  await page.getByRole('button', { name: /^Inflict it at/ }).press('Enter');
+  await page.locator('.chip').waitFor();
+  await page.locator('.verdict.bad').waitFor();
+  expect(await page.locator('.verdict').textContent()).toMatch(/^LOST/);
+  const again = await open(new URL(page.url()).hash);
+  await again.locator('.verdict').waitFor();
+  expect(await again.locator('.verdict').textContent()).toBe(
+    await page.locator('.verdict').textContent(),
+  );
+  await again.getByRole('radio', { name: 'token', exact: true }).press('Space');
+  await again.locator('.verdict.good').waitFor();
+});
+
+test('a protection is removed, and the page finds a world that shows it', {
+  timeout: 120_000,
+}, async () => {
+  const page = await open('#/remove');
+  await page.getByRole('link', { name: 'roster ignored' }).press('Enter');
+  await page.locator('.verdict.bad').waitFor({ timeout: 60_000 });
+  const verdict = await page.locator('.verdict').textContent();
+  const again = await open(new URL(page.url()).hash);
+  await again.locator('.verdict').waitFor();
+  expect(await again.locator('.verdict').textContent()).toBe(verdict);
+});
+
+test('the page asks no other server, and has no error', async () => {
+  const page = await open('#/');
+  const [requests, errors]: string[][] = [[], []];
+  page.on('request', (request) => requests?.push(request.url()));
+  page.on('pageerror', (error) => errors?.push(String(error)));
+  page.on('console', (line) => line.type() === 'error' && errors?.push(line.text()));
+  for (const place of PLACES) {
+    await page.goto(`${origin}/${place}`);
+    await page.reload();
+    await page.waitForLoadState('networkidle');
+  }
+  expect(requests?.length).toBeGreaterThan(PLACES.length);
+  expect(requests?.filter((url) => !url.startsWith(origin) && !url.startsWith('data:'))).toEqual(
+    [],
+  );
+  expect(errors).toEqual([]);
+});
+
+test.each(['light', 'dark'] as const)('axe finds nothing, in %s mode at 390 px', async (colour) => {
+  const page = await open('#/', { colorScheme: colour, viewport: { width: 390, height: 844 } });
+  for (const place of PLACES) {
+    await page.goto(`${origin}/${place}`);
+    await page.waitForLoadState('networkidle');
+    await page.evaluate(axe.source);
+    const { violations } = await page.evaluate<{ violations: readonly { readonly id: string }[] }>(
+      'axe.run({ resultTypes: ["violations"] })',
+    );
+    expect(violations, place).toEqual([]);
+    const excess = 'document.documentElement.scrollWidth - document.documentElement.clientWidth';
+    expect(await page.evaluate(excess), place).toBe(0);
+  }
+});
