@@ -2,28 +2,30 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { build, type Plugin } from 'vite';
+import { build, type Plugin, preview } from 'vite';
 import { mutants } from '../../test/simulation/mutant-list.ts';
 import { type Patch, patched } from '../../test/simulation/sources.ts';
 import { readCommandLine } from '../testbed/src/command-line.ts';
 import { fileOf } from './src/simulator/file-name.ts';
 
-const USAGE = `npm run page -- [--out FOLDER] [--base PATH]
+const USAGE = `npm run page -- [--out FOLDER] [--base PATH] [--serve]
 
 Builds the interactive page: static files for any host.
 
   --out FOLDER   the folder of the files, emptied before (packages/page/dist)
-  --base PATH    the path at which they are served (./, which is any)`;
+  --base PATH    the path at which they are served (./, which is any)
+  --serve        serves the page on this machine, and prints its address`;
 
 const ROOT = fileURLToPath(new URL('.', import.meta.url));
 const SIMULATOR = join(ROOT, 'src/simulator/main.ts');
 const PLATFORM = join(ROOT, 'src/simulator/platform.ts');
 
-const { out, base } = readCommandLine(USAGE, () => {
+const { out, base, serve } = readCommandLine(USAGE, () => {
   const { values } = parseArgs({
     options: {
       out: { type: 'string', default: join(ROOT, 'dist') },
       base: { type: 'string', default: './' },
+      serve: { type: 'boolean', default: false },
     },
   });
   return values;
@@ -36,6 +38,10 @@ await build({
 // A mutant that replaces source text has a simulator of its own.
 for (const patch of new Set([null, ...mutants.map(({ patch = null }) => patch)])) {
   await buildSimulator(patch);
+}
+if (serve) {
+  const server = await preview({ root: ROOT, configFile: false, base, build: { outDir: out } });
+  server.printUrls();
 }
 
 async function buildSimulator(patch: Patch | null): Promise<void> {

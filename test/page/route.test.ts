@@ -52,7 +52,7 @@ const route: fc.Arbitrary<Route> = fc.oneof(
     protection: fc.constantFrom('lock', 'token', 'claim' as const),
     votesAtOnce: fc.boolean(),
     step: fc.nat(8),
-    guess: fc.constantFrom('', 'safe', 'lost', 'two holders'),
+    guess: fc.constantFrom('', 'safe', 'lost', 'two holders', 'refused'),
   }),
 );
 

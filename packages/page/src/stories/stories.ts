@@ -13,8 +13,14 @@ const ARTICLE = 'https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-l
 /** The stories that the simulated world can play, in the order of the demo. */
 export const stories: readonly PageStory[] = ofDemo.flatMap((story) => {
   const telling = tellings.find(({ title }) => title === story.title);
-  return telling ? [{ ...telling, id: `${story.number}`, story }] : [];
+  return telling ? [{ ...telling, id: idOf(story), story }] : [];
 });
+
+/** The number of the story, and a letter if another one has the same number. */
+function idOf(story: Story): string {
+  const same = ofDemo.filter(({ number }) => number === story.number);
+  return `${story.number}${same.length > 1 ? 'abc'[same.indexOf(story)] : ''}`;
+}
 
 /** @throws Error if there is no such story */
 export function storyOf(id: string): PageStory {

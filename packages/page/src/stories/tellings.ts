@@ -7,6 +7,8 @@ export interface Telling {
   readonly title: Story['title'];
   /** One sentence for each step of the story, in the same order. */
   readonly steps: readonly string[];
+  /** The same, if the clients refuse the storage. */
+  readonly stepsIfRefused?: readonly string[];
   /** Words of the article. The link opens the paragraph that has them. */
   readonly paragraph: string;
   /** Verdicts if nodes that forgot their leases vote at once. */
@@ -25,7 +27,7 @@ export const tellings: readonly Telling[] = [
     paragraph: 'Client 1 acquires the lease and gets a token of 33',
     steps: [
       'Client 1 holds the lock. It reads the document and checks its lease. The lease is valid.',
-      'Now its process is stopped, as by a garbage collection. Its lease goes on to run out.',
+      'Now its process is stopped, as by a garbage collection. Its lease does not stop.',
       'The lease is over at the lock nodes. Client 2 gets the lock and writes. All is well so far.',
       'Client 1 wakes up. Its last check was before the pause, so it believes in its lease.',
       'The write of client 1 arrives at the storage. Look at what the storage compares.',
@@ -105,6 +107,32 @@ export const tellings: readonly Telling[] = [
     ],
   },
   {
+    title: 'The counter on one node',
+    paragraph: 'Simply keeping a counter on one Redis node would not be sufficient',
+    steps: [
+      'Client 1 gets token 33 and checks its lease.',
+      'Client 1 is stopped before its write.',
+      'A crashes and restarts with older data. A counter on A would count 33 again.',
+      'Client 2 gets the lock. A majority has stored the numbers, so its token is higher.',
+      'Client 2 writes.',
+      'Client 1 wakes up.',
+      'The write of client 1 arrives at the storage.',
+    ],
+  },
+  {
+    title: 'The highest counter',
+    paragraph: 'Keeping counters on several nodes would mean they would go out of sync',
+    steps: [
+      'Client 2 reaches only E, and gives up. A counter on E would be one ahead now.',
+      'Client 1 reaches A, B and E. It gets the lock and checks its lease.',
+      'Client 1 is stopped before its write. Its lease ends.',
+      'Client 2 reaches A, B, C and D. It gets the lock with a higher token.',
+      'Client 2 writes.',
+      'Client 1 wakes up.',
+      'The write of client 1 arrives at the storage.',
+    ],
+  },
+  {
     title: 'The ETag comes back',
     paragraph: 'rejecting any writes on which the token has gone backwards',
     steps: [
@@ -124,6 +152,21 @@ export const tellings: readonly Telling[] = [
       'Client 1 gets the lock, reads the document and checks its lease.',
       'The storage applies the write of client 1. Its reply is lost.',
       'Client 1 reads back, and finds its own write id.',
+    ],
+  },
+  {
+    title: 'Conditions are ignored',
+    paragraph: 'this requires the storage server to take an active role in checking tokens',
+    steps: [
+      'Client 1 gets the lock and checks its lease. The storage ignores all conditions.',
+      'Client 1 is stopped before its write. Its lease ends.',
+      'Client 2 gets the lock and writes.',
+      'Client 1 wakes up.',
+      'The write of client 1 arrives. Its condition does not hold any more.',
+    ],
+    stepsIfRefused: [
+      'Client 1 tests the storage before its first write. The storage ignores the condition.',
+      'Client 2 finds the same.',
     ],
   },
 ];

@@ -12,7 +12,7 @@ const NARROW_PX = 560;
 /** Messages with the same label that are nearer than this share one label. */
 const SAME_MS = 40;
 
-interface Layout {
+export interface Layout {
   readonly width: number;
   readonly x: (place: string) => number;
   readonly scale: Scale;
@@ -43,6 +43,13 @@ export function layoutOf(run: Run, width: number): Layout {
     return GUTTER_PX + nodes + step * (Math.max(0, others.indexOf(place)) + 0.62);
   };
   return { width, x, scale, rows, messages };
+}
+
+/** The lane that is nearest to a position. */
+export function laneAt(run: Run, { x }: Layout, at: number): string {
+  const places = placesOf(run);
+  const distance = (place: string): number => Math.abs(x(place) - at);
+  return places.reduce((best, place) => (distance(place) < distance(best) ? place : best));
 }
 
 /** The names of the lanes. */
@@ -159,7 +166,7 @@ function Messages({ layout, untilMs }: Omit<Part, 'run'>) {
               ) : (
                 share === 1 && <circle cx={x2} cy={y2} r={2.5} />
               )}
-              {isLabelled && from !== 'storage' && (
+              {isLabelled && from !== 'storage' && label !== 'read' && (
                 <Label x={(x1 + whole[0]) / 2} y={(y1 + whole[1]) / 2} text={label} />
               )}
             </g>

@@ -32,7 +32,7 @@ export type Route =
       readonly without: readonly number[];
     };
 
-export const guesses = ['', 'safe', 'lost', 'two holders'] as const;
+export const guesses = ['', 'safe', 'lost', 'two holders', 'refused'] as const;
 
 /** A link that is not valid. The message says which value, and what to do. */
 export class LinkError extends Error {}

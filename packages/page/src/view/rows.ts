@@ -63,6 +63,7 @@ export function rowsOf(run: Run): readonly Row[] {
 function textOf({ operation, phase, token, validMs, lines, reason }: Event): string | null {
   const list = `[${lines?.map((line) => line.replace('client ', '')).join(', ')}]`;
   const texts: Partial<Record<`${Event['operation']} ${Event['phase']}`, string>> = {
+    'probe refused': 'refuses the storage',
     'acquire ok': `lock, token ${token}`,
     'acquire refused': `no lock: ${reason}`,
     'claim refused': 'claim refused',

@@ -1,8 +1,7 @@
 import { useSignal } from '@preact/signals';
-import type { ComponentChildren } from 'preact';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
 import type { Run } from '../world/run.ts';
-import { Heads, layoutOf, Picture } from './picture.tsx';
+import { Heads, laneAt, layoutOf, Picture } from './picture.tsx';
 import { rowsOf } from './rows.ts';
 
 const PX_PER_SECOND = 260;
@@ -14,9 +13,10 @@ export function RunView(props: {
   readonly onSeek: (ms: number) => void;
   /** The reader may not see what comes after this time. */
   readonly lastMs?: number;
-  readonly children?: ComponentChildren;
+  /** Receives the lane that the reader points at. */
+  readonly onPick?: (place: string) => void;
 }) {
-  const { run, atMs, onSeek, lastMs = run.endMs } = props;
+  const { run, atMs, onSeek, lastMs = run.endMs, onPick } = props;
   const frame = useRef<HTMLDivElement>(null);
   const width = useSignal(0);
   useEffect(() => {
@@ -27,6 +27,18 @@ export function RunView(props: {
     return () => watch.disconnect();
   }, [width]);
   const layout = useMemo(() => layoutOf(run, Math.max(width.value, 300)), [run, width.value]);
+  useEffect(() => {
+    // The time control and the choices of faults do the same for the keyboard.
+    const pick = ({ clientX, clientY }: MouseEvent): void => {
+      const picture = frame.current?.querySelector('.picture')?.getBoundingClientRect();
+      if (!picture) return;
+      onSeek(Math.min(lastMs, layout.scale.ms(clientY - picture.top)));
+      onPick?.(laneAt(run, layout, clientX - picture.left));
+    };
+    const box = frame.current;
+    box?.addEventListener('click', pick);
+    return () => box?.removeEventListener('click', pick);
+  }, [run, layout, lastMs, onSeek, onPick]);
   const shownMs = useMoving(Math.min(atMs, lastMs), layout.scale);
   useEffect(() => {
     // The newest part of the picture stays in view, below the heads.

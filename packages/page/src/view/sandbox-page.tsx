@@ -1,4 +1,4 @@
-import { useSignal } from '@preact/signals';
+import { type Signal, useSignal } from '@preact/signals';
 import { protections } from '../../../demo/src/job.ts';
 import { describe, faultKinds, type SandboxFault } from '../world/sandbox-fault.ts';
 import { ProtectionChoice } from './protection-choice.tsx';
@@ -25,6 +25,9 @@ export function SandboxPage({ route }: { readonly route: SandboxRoute }) {
   const { seed, protection, votesAtOnce, faults, atMs } = route;
   const result = useRun({ kind: 'sandbox', seed, protection, votesAtOnce, faults }).value;
   const seek = useSignal<number | null>(null);
+  const draft = useSignal<SandboxFault>({
+    ...{ kind: 'pause', client: 1, node: 'a', atMs: 0, ms: lengths.pause },
+  });
   const run = result instanceof Error ? null : result;
   const shownMs = seek.value ?? (atMs || run?.endMs || 0);
   const go = (change: Partial<SandboxRoute>): void => {
@@ -36,8 +39,9 @@ export function SandboxPage({ route }: { readonly route: SandboxRoute }) {
       <section class="telling">
         <h1>Sandbox</h1>
         <p>
-          Each client adds its line to the document once. Its lease lasts 2 s. Inflict faults until
-          the checker says that an update is lost. Then switch the protection.
+          Each client adds its line to the document once. Its lease lasts 2 s. Click a lane to
+          choose a time and a place, and inflict faults until the checker says that an update is
+          lost. Then switch the protection.
         </p>
         {run && <Verdict {...run.verdict} />}
         {result instanceof Error && <p role="alert">The run failed: {result.message}</p>}
@@ -48,7 +52,7 @@ export function SandboxPage({ route }: { readonly route: SandboxRoute }) {
           onChange={go}
         />
         <Seed seed={seed} onChange={(seed) => go({ seed, atMs: 0 })} />
-        <Faults {...{ faults, shownMs }} onChange={(faults) => go({ faults })} />
+        <Faults {...{ faults, shownMs, draft }} onChange={(faults) => go({ faults })} />
         <p class="note">The address of this page contains the whole run. Copy it to share it.</p>
       </section>
       {run && (
@@ -57,6 +61,9 @@ export function SandboxPage({ route }: { readonly route: SandboxRoute }) {
           atMs={shownMs}
           onSeek={(ms) => {
             seek.value = ms;
+          }}
+          onPick={(place) => {
+            draft.value = pointedAt(draft.value, place);
           }}
         />
       )}
@@ -89,13 +96,12 @@ function Seed(props: { readonly seed: number; readonly onChange: (seed: number) 
 interface FaultsProps {
   readonly faults: readonly SandboxFault[];
   readonly shownMs: number;
+  /** The fault that the next click inflicts. */
+  readonly draft: Signal<SandboxFault>;
   readonly onChange: (faults: readonly SandboxFault[]) => void;
 }
 
-function Faults({ faults, shownMs, onChange }: FaultsProps) {
-  const draft = useSignal<SandboxFault>({
-    ...{ kind: 'pause', client: 1, node: 'a', atMs: 0, ms: lengths.pause },
-  });
+function Faults({ faults, shownMs, draft, onChange }: FaultsProps) {
   const change = (part: Partial<SandboxFault>): void => {
     draft.value = { ...draft.value, ...part };
   };
@@ -213,6 +219,17 @@ function Choice<Value extends string>(props: {
       </select>
     </label>
   );
+}
+
+/** The draft, moved to the lane that the reader points at. */
+function pointedAt(draft: SandboxFault, place: string): SandboxFault {
+  const change = (kind: SandboxFault['kind']): SandboxFault => {
+    return kind === draft.kind ? draft : { ...draft, kind, ms: lengths[kind] };
+  };
+  if (place === 'storage') return change(draft.kind === 'lose' ? 'lose' : 'delay');
+  const isOfNode = ['block', 'wipe', 'jump'].includes(draft.kind);
+  if (place.length === 1) return { ...change(isOfNode ? draft.kind : 'wipe'), node: place };
+  return { ...change(isOfNode ? 'pause' : draft.kind), client: place === 'client 2' ? 2 : 1 };
 }
 
 function byTime(a: SandboxFault, b: SandboxFault): number {

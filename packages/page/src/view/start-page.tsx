@@ -30,7 +30,7 @@ export function StartPage() {
       <h2>The stories</h2>
       <ol class="stories">
         {stories.map(({ id, title, story }) => (
-          <li key={id} value={Number(id)}>
+          <li key={id} value={story.number}>
             <a href={`#/story/${id}`}>{title}</a> {story.summary}
           </li>
         ))}

@@ -15,13 +15,18 @@ const words: Readonly<Record<string, string>> = {
   safe: 'Both updates survive, or the late one is refused',
   lost: 'An update is lost',
   'two holders': 'An update is lost, because two clients held the lock',
+  refused: 'Both clients refuse the storage, and write nothing',
 };
 
 /** A story whose steps wait for the reader. */
 export function StoryPage({ route }: { readonly route: StoryRoute }) {
   const found = storyOf(route.id);
-  const { story, title, steps } = found;
-  const { protection, votesAtOnce, step, guess } = route;
+  const { story, title } = found;
+  const { protection, votesAtOnce, guess } = route;
+  const isRefused = story.pinned[protection] === 'refused';
+  const steps = (isRefused && found.stepsIfRefused) || found.steps;
+  const matchers = (isRefused && story.stepsIfRefused) || story.steps;
+  const step = Math.min(route.step, steps.length);
   const run = useRun({ kind: 'story', id: route.id, protection, votesAtOnce }).value;
   const go = (change: Partial<StoryRoute>): void => {
     location.hash = linkTo({ ...route, ...change });
@@ -44,15 +49,15 @@ export function StoryPage({ route }: { readonly route: StoryRoute }) {
       </section>
       <section class="playing">
         {guess === '' ? (
-          <Prediction onGuess={(guess) => go({ guess, step: 1 })} />
+          <Prediction {...{ found }} onGuess={(guess) => go({ guess, step: 1 })} />
         ) : (
-          <StepControl {...{ steps, step }} onStep={(step) => go({ step })} />
+          <StepControl {...{ steps, step, protection }} onStep={(step) => go({ step })} />
         )}
         {run instanceof Error && <p role="alert">The run failed: {run.message}</p>}
         {run && !(run instanceof Error) && (
           <>
             {isOver && <End {...{ run, guess, found }} />}
-            <Steps key={`${protection} ${votesAtOnce}`} {...{ run, found, step, isOver }} />
+            <Steps key={`${protection} ${votesAtOnce}`} {...{ run, matchers, step, isOver }} />
           </>
         )}
       </section>
@@ -63,14 +68,16 @@ export function StoryPage({ route }: { readonly route: StoryRoute }) {
 function StepControl(props: {
   readonly steps: readonly string[];
   readonly step: number;
+  readonly protection: Protection;
   readonly onStep: (step: number) => void;
 }) {
-  const { steps, step, onStep } = props;
+  const { steps, step, protection, onStep } = props;
   return (
     <div class="step">
       <p aria-live="polite">
         <span class="note">
           Step {step} of {steps.length}
+          {protection === 'none' && '. Here, no client takes the lock'}
         </span>{' '}
         {steps[step - 1]}
       </p>
@@ -108,12 +115,18 @@ function Stories({ now }: { readonly now: string }) {
   );
 }
 
-function Prediction({ onGuess }: { readonly onGuess: (guess: string) => void }) {
+function Prediction(props: {
+  readonly found: PageStory;
+  readonly onGuess: (guess: string) => void;
+}) {
+  const { found, onGuess } = props;
+  const canRefuse = found.stepsIfRefused !== undefined;
+  const possible = guesses.filter((guess) => guess !== '' && (guess !== 'refused' || canRefuse));
   return (
     <fieldset class="choice">
       <legend>Your prediction, before it plays</legend>
       <div class="guesses">
-        {guesses.filter(Boolean).map((guess) => (
+        {possible.map((guess) => (
           <button type="button" key={guess} onClick={() => onGuess(guess)}>
             {words[guess]}
           </button>
@@ -147,12 +160,12 @@ function End(props: { readonly run: Run; readonly guess: string; readonly found:
 
 function Steps(props: {
   readonly run: Run;
-  readonly found: PageStory;
+  readonly matchers: readonly Step[];
   readonly step: number;
   readonly isOver: boolean;
 }) {
-  const { run, found, step, isOver } = props;
-  const lastMs = isOver ? run.endMs : timeOf(run, found.story.steps[step - 1]);
+  const { run, matchers, step, isOver } = props;
+  const lastMs = isOver ? run.endMs : timeOf(run, matchers[step - 1]);
   // The reader may look back, until the next step.
   const seek = useSignal({ step, ms: lastMs });
   const atMs = seek.value.step === step ? seek.value.ms : lastMs;

@@ -41,6 +41,10 @@ export class DocumentStore {
     this.#ignoresConditions = ignoresConditions;
   }
 
+  get enforcesConditions(): boolean {
+    return !this.#ignoresConditions;
+  }
+
   read(): Snapshot {
     return this.#now;
   }

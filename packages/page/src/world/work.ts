@@ -42,6 +42,7 @@ class Reported extends Error {}
 export async function work(worker: Worker): Promise<void> {
   try {
     if (worker.protection === 'none') return await update(worker, null);
+    if (isFenced(worker.protection) && worker.protection !== 'metadata') await probe(worker);
     const lease = await acquire(worker);
     try {
       await update(worker, lease);
@@ -53,6 +54,17 @@ export async function work(worker: Worker): Promise<void> {
   } catch (error) {
     if (!(error instanceof Reported)) throw error;
   }
+}
+
+/** As `FencedS3` does before its first write. Only the story with such a server shows it. */
+async function probe({ link, store, report }: Worker): Promise<void> {
+  if (store.enforcesConditions) return;
+  report('probe', 'invoke');
+  await link.request('probe', () => {
+    return { value: null, label: 'ignores the condition', tone: 'bad' };
+  });
+  report('probe', 'refused');
+  throw new Reported();
 }
 
 async function acquire({ computer, redlock, ...worker }: Worker): Promise<Lease> {
