@@ -10,14 +10,13 @@ import { InvalidArgumentError } from '@fenced/store';
 import { checkAttempts } from '@fenced/store/internal';
 import { GatewayHttp } from './http.js';
 import type { GatewayLease, ReleaseOutcome } from './lease.js';
-import {
-  type AcquireOptions,
-  type AcquireResult,
-  type HeldLease,
-  Leases,
-  type TryAcquireOptions,
-  type UsingOptions,
-} from './leases.js';
+import type {
+  AcquireOptions,
+  HeldLease,
+  TryAcquireOptions,
+  UsingOptions,
+} from './lease-arguments.js';
+import { type AcquireResult, Leases } from './leases.js';
 import { GatewayObjects } from './objects.js';
 import { GatewayRecords } from './records.js';
 import { type Runtime, systemRuntime } from './runtime.js';
@@ -26,11 +25,11 @@ import { SignedTokens } from './signed-tokens.js';
 export type { GatewayLease, ReleaseOutcome } from './lease.js';
 export type {
   AcquireOptions,
-  AcquireResult,
   HeldLease,
   TryAcquireOptions,
   UsingOptions,
-} from './leases.js';
+} from './lease-arguments.js';
+export type { AcquireResult } from './leases.js';
 export type { GatewayObjects, Objects } from './objects.js';
 export { LeaseError, type LeaseErrorCode } from './problems.js';
 export type { GatewayRecords, Records } from './records.js';

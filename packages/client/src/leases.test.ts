@@ -94,6 +94,34 @@ test('a lease that is granted after an abort is released', async () => {
   });
 });
 
+test('a lease whose answer comes after its end is released, and reported as a failure', async () => {
+  const { gateway, answer, requests } = gatewayWithClock();
+  answer.remainingMs = 100;
+  await expect(gateway.acquire('a', { ttlMs: 10_000 })).rejects.toMatchObject({
+    code: 'no-quorum',
+  });
+  await expect.poll(() => requests).toEqual(['POST', 'DELETE']);
+  expect(await gateway.tryAcquire('a', { ttlMs: 10_000 })).toMatchObject({
+    ...{ ok: false, reason: 'no-quorum', retryAfterMs: 1 },
+  });
+});
+
+test('a lease that lasts until maxHoldMs is not extended any more', async () => {
+  const { gateway, clock, answer, sleeps, requests } = gatewayWithClock();
+  answer.elapsedMs = 0;
+  const held = gateway.using('a', { ttlMs: 10_000, maxHoldMs: 12_000 }, async (lease) => {
+    expect(lease.remainingMs()).toBe(8_900);
+    clock.nowMs += 5_000;
+    sleeps.pop()?.resolve();
+    await expect.poll(() => lease.remainingMs()).toBe(6_900);
+    clock.nowMs += 6_900;
+    expect(lease.signal.reason.message).toContain('maxHoldMs=12000');
+  });
+  await expect(held).rejects.toMatchObject({ code: 'lease-lost' });
+  expect(sleeps).toEqual([]);
+  expect(requests).toEqual(['POST', 'PATCH', 'DELETE']);
+});
+
 test('close releases the leases that have not ended, each once', async () => {
   const { gateway, clock, requests } = gatewayWithClock();
   const early = await gateway.acquire('a', { ttlMs: 10_000 });

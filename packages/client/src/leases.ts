@@ -1,7 +1,16 @@
-import { InvalidArgumentError } from '@fenced/store';
-import { checkFunction, checkObject, checkSignal, shown } from '@fenced/store/internal';
-import { type GatewayHttp, type GatewayRequest, pathOf } from './http.js';
+import { checkFunction, checkObject, checkSignal } from '@fenced/store/internal';
+import type { GatewayHttp, GatewayRequest } from './http.js';
 import { GatewayLease, type Granted, type LeaseClient, type ReleaseOutcome } from './lease.js';
+import {
+  type AcquireOptions,
+  checkHeld,
+  type HeldLease,
+  maxHoldMsOf,
+  type Resources,
+  resourcesOf,
+  type TryAcquireOptions,
+  type UsingOptions,
+} from './lease-arguments.js';
 import { LeaseError, type LeaseErrorCode, type ProblemDocument } from './problems.js';
 import type { Runtime } from './runtime.js';
 import type { SignedTokens } from './signed-tokens.js';
@@ -13,39 +22,6 @@ const PAUSE_MIN_MS = 5;
  * released.
  */
 const LATE_ANSWER_MS = 2_500;
-
-export interface TryAcquireOptions {
-  /** Milliseconds that the lease lasts, at most the gateway's `redis.maxTtlMs`. */
-  readonly ttlMs: number;
-  /** An abort gives up, and releases a lease that is granted all the same. */
-  readonly signal?: AbortSignal;
-}
-
-export interface AcquireOptions extends TryAcquireOptions {
-  /**
-   * Milliseconds to wait while another client holds the lock, at most the gateway's
-   * `limits.waitMsMax`. An abort of such a wait closes its connection. If the lease was granted in
-   * that moment, it ends with its time.
-   *
-   * @default 0
-   */
-  readonly waitMs?: number;
-}
-
-export interface UsingOptions extends AcquireOptions {
-  /**
-   * Milliseconds for which the lease may be held in all, at least `ttlMs`. It ends then even if the
-   * routine still runs. Without it, the lease is extended for as long as the routine runs.
-   */
-  readonly maxHoldMs?: number;
-}
-
-/** The name of a lease for other processes. */
-export interface HeldLease {
-  readonly resource: string | readonly string[];
-  /** The lease's `owner`. */
-  readonly owner: string;
-}
 
 /** Failures that are a result of `tryAcquire`. All others are errors of the call or the key. */
 const FAILURES = [
@@ -69,8 +45,6 @@ export type AcquireResult =
       /** The error that `acquire` throws in its place. */
       readonly error: unknown;
     };
-
-type Resources = string | readonly string[];
 
 /** The lease routes of a gateway. */
 export class Leases implements LeaseClient {
@@ -112,14 +86,13 @@ export class Leases implements LeaseClient {
     try {
       const granted = await Promise.race([asked, aborted]);
       signal.throwIfAborted();
+      if (granted.deadlineMs <= this.runtime.nowMs()) throw tooLate();
       const lease = new GatewayLease(resources, granted, maxHoldMs, this);
       this.#held.set(nameOf(granted.leaseId), lease);
       return lease;
     } catch (error) {
-      if (signal.aborted)
-        void asked
-          .then(({ leaseId }) => this.releaseHeld(resources, leaseId))
-          .catch(() => undefined);
+      // The caller gets no lease, so one that was granted would only keep others waiting.
+      void asked.then(({ leaseId }) => this.releaseHeld(resources, leaseId)).catch(() => undefined);
       throw error;
     } finally {
       signal.removeEventListener('abort', giveUp);
@@ -150,16 +123,14 @@ export class Leases implements LeaseClient {
   ): Promise<Result> {
     checkObject('options', options);
     checkFunction('routine', routine);
-    const { ttlMs, maxHoldMs } = options;
-    if (maxHoldMs !== undefined && !(Number.isSafeInteger(maxHoldMs) && maxHoldMs >= ttlMs))
-      throw new InvalidArgumentError(
-        `maxHoldMs must be a whole number of milliseconds from ${ttlMs} (ttlMs=${ttlMs}) maxHoldMs=${shown(maxHoldMs)}`,
-      );
+    const { ttlMs } = options;
+    const maxHoldMs = maxHoldMsOf(options);
     const ended = new AbortController();
     await using lease = await this.acquire(resource, options, maxHoldMs);
+    const endMs = this.runtime.nowMs() + maxHoldMs;
     const signal = AbortSignal.any([lease.signal, ended.signal]);
     // It ends with the routine or the lease, whose signals end the sleep.
-    this.#keepAlive(lease, ttlMs, signal).catch(() => undefined);
+    this.#keepAlive(lease, ttlMs, endMs, signal).catch(() => undefined);
     try {
       const result = await routine(lease);
       lease.ensure();
@@ -169,9 +140,14 @@ export class Leases implements LeaseClient {
     }
   }
 
-  /** Extends the lease each time half of the rest has passed. */
-  async #keepAlive(lease: GatewayLease, ttlMs: number, signal: AbortSignal): Promise<void> {
-    for (;;) {
+  /** Extends the lease each time half of the rest has passed, until it lasts to its limit. */
+  async #keepAlive(
+    lease: GatewayLease,
+    ttlMs: number,
+    endMs: number,
+    signal: AbortSignal,
+  ): Promise<void> {
+    while (this.runtime.nowMs() + Math.ceil(lease.remainingMs()) < endMs) {
       await this.runtime.sleep(Math.max(PAUSE_MIN_MS, lease.remainingMs() / 2), signal);
       // After a failure, the next try follows within the rest of the lease.
       await lease.extend(ttlMs).catch(() => undefined);
@@ -279,26 +255,9 @@ interface Answer {
   readonly tokens?: readonly { readonly resource: string; readonly token: string }[];
 }
 
-/** Sorted, so all clients name a set alike. @throws {InvalidArgumentError} */
-function resourcesOf(resource: Resources): readonly string[] {
-  const resources: readonly string[] = typeof resource === 'string' ? [resource] : resource;
-  if (!Array.isArray(resources) || resources.length === 0)
-    throw new InvalidArgumentError(
-      `resource must be a name, or an array of names value=${shown(resource)}`,
-    );
-  for (const name of resources) pathOf(name);
-  if (new Set(resources).size < resources.length)
-    throw new InvalidArgumentError(`resource is named twice value=${shown(resources)}`);
-  return resources.toSorted();
-}
-
-/** @throws {InvalidArgumentError} */
-function checkHeld(held: HeldLease) {
-  checkObject('held', held);
-  const { resource, owner } = held;
-  if (typeof owner !== 'string' || !/^[\w.-]+$/.test(owner))
-    throw new InvalidArgumentError(`owner must be the owner of a lease value=${shown(owner)}`);
-  return { resources: resourcesOf(resource), owner };
+function tooLate(): LeaseError {
+  const detail = 'the answer of the gateway came after the lease was over';
+  return new LeaseError({ code: 'no-quorum', detail, retryAfterMs: 1 });
 }
 
 /** The part of a lease id that stays when the lease is extended. */

@@ -1,0 +1,72 @@
+import { InvalidArgumentError } from '@fenced/store';
+import { checkObject, shown } from '@fenced/store/internal';
+import { pathOf } from './http.js';
+
+export interface TryAcquireOptions {
+  /** Milliseconds that the lease lasts, at most the gateway's `redis.maxTtlMs`. */
+  readonly ttlMs: number;
+  /** An abort gives up, and releases a lease that is granted all the same. */
+  readonly signal?: AbortSignal;
+}
+
+export interface AcquireOptions extends TryAcquireOptions {
+  /**
+   * Milliseconds to wait while another client holds the lock, at most the gateway's
+   * `limits.waitMsMax`. An abort of such a wait closes its connection. If the lease was granted in
+   * that moment, it ends with its time.
+   *
+   * @default 0
+   */
+  readonly waitMs?: number;
+}
+
+export interface UsingOptions extends AcquireOptions {
+  /**
+   * Milliseconds for which the lease may be held in all, at least `ttlMs`. It ends then even if the
+   * routine still runs. Without it, the lease is extended for as long as the routine runs.
+   */
+  readonly maxHoldMs?: number;
+}
+
+/** The name of a lease for other processes. */
+export interface HeldLease {
+  readonly resource: string | readonly string[];
+  /** The lease's `owner`. */
+  readonly owner: string;
+}
+
+export type Resources = string | readonly string[];
+
+/** Sorted, so all clients name a set alike. @throws {InvalidArgumentError} */
+export function resourcesOf(resource: Resources): readonly string[] {
+  const resources: readonly string[] = typeof resource === 'string' ? [resource] : resource;
+  if (!Array.isArray(resources) || resources.length === 0)
+    throw new InvalidArgumentError(
+      `resource must be a name, or an array of names value=${shown(resource)}`,
+    );
+  for (const name of resources) pathOf(name);
+  if (new Set(resources).size < resources.length)
+    throw new InvalidArgumentError(`resource is named twice value=${shown(resources)}`);
+  return resources.toSorted();
+}
+
+/** @throws {InvalidArgumentError} */
+export function checkHeld(held: HeldLease): {
+  readonly resources: readonly string[];
+  readonly owner: string;
+} {
+  checkObject('held', held);
+  const { resource, owner } = held;
+  if (typeof owner !== 'string' || !/^[\w.-]+$/.test(owner))
+    throw new InvalidArgumentError(`owner must be the owner of a lease value=${shown(owner)}`);
+  return { resources: resourcesOf(resource), owner };
+}
+
+/** The limit of `using`; infinity without one. @throws {InvalidArgumentError} */
+export function maxHoldMsOf({ ttlMs, maxHoldMs }: UsingOptions): number {
+  if (maxHoldMs === undefined) return Number.POSITIVE_INFINITY;
+  if (Number.isSafeInteger(maxHoldMs) && maxHoldMs >= ttlMs) return maxHoldMs;
+  throw new InvalidArgumentError(
+    `maxHoldMs must be a whole number of milliseconds from ${ttlMs} (ttlMs=${ttlMs}) maxHoldMs=${shown(maxHoldMs)}`,
+  );
+}
