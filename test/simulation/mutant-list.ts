@@ -31,17 +31,7 @@ export const mutants: readonly Mutant[] = [
     excuse:
       'a second defence: CONFIRM issues no token twice. If the lock has expired on a node, the time of its lease is used up as well',
   },
-  {
-    name: 'no readmission check',
-    flaw: 'no-admission-check',
-    script: {
-      file: scripts,
-      replace: [
-        ["string.find(info, 'master_replid:' .. history, 1, true)", 'true'],
-        ['if voter.history ~= own_history() then', 'if not voter.history then'],
-      ],
-    },
-  },
+  { name: 'no readmission check', flaw: 'no-admission-check' },
   { name: 'a writable replica votes', flaw: 'replica-votes' },
   {
     name: 'floor not restored',

@@ -61,6 +61,15 @@ describe('these histories are correct:', () => {
       'a claim keeps the value',
       [put(0, 1, 5, { value: 'a' }), claim(2, 3, 6, 'a'), read(4, 5, 'a', 6)],
     ],
+    [
+      'a refused claim had raised the ratchet before',
+      [
+        put(0, 1, 5, { value: 'a' }),
+        { ...refused(2, 9, 6, 7), kind: 'claim', value: undefined },
+        read(3, 4, 'a', 6),
+        claim(5, 6, 7, 'a'),
+      ],
+    ],
     ['objects are independent', [put(0, 1, 5), { ...put(2, 3, 4), object: 'records/r' }]],
   ])('%s', (_, history) => {
     expect(judge(history)).toEqual([]);
@@ -87,6 +96,11 @@ describe('these histories are violations:', () => {
       'a claim reads a replaced value',
       [put(0, 1, 5, { value: 'a' }), put(2, 3, 5, { value: 'b' }), claim(4, 5, 6, 'a')],
     ],
+    [
+      'a refused write had raised the ratchet before',
+      [put(0, 1, 5, { value: 'a' }), refused(2, 9, 6, 7), read(3, 4, 'a', 6), claim(5, 6, 7, 'a')],
+    ],
+    ['a claim is refused by a lower token', [{ ...refused(0, 1, 6, 5), kind: 'claim' }]],
     [
       'a refused write is read',
       [put(0, 1, 5), { ...refused(2, 3, 4, 5), value: 'x' }, read(4, 5, 'x')],

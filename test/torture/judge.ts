@@ -28,7 +28,7 @@ interface Possibility {
  * - `lock/…` dispenses tokens. Each is above those that were granted before its acquisition began.
  * - Any other object is a value and a ratchet. A write is applied only if its token is at least the
  *   highest, and refused only if it is lower. A refusal and a read report the highest token, and no
- *   client finds a lower one than before.
+ *   client finds a lower one than before. A refused claim may have raised the ratchet before.
  *
  * @returns the first violation of each object
  */
@@ -67,8 +67,9 @@ function storeDisorder(object: string, operations: readonly Operation[]): Violat
   const reason = 'the store itself found a lower token';
   if (lost) return { object, reason, operation: lost, earlier: null };
   let possible: readonly Possibility[] = [{ state: { highest: 0n, value: null }, pending: [] }];
-  const places = new Map(operations.map((operation, at) => [operation, at]));
-  for (const { operation, isCall } of inOrder(operations)) {
+  const steps = operations.flatMap(stepsOf);
+  const places = new Map(steps.map((operation, at) => [operation, at]));
+  for (const { operation, isCall } of inOrder(steps)) {
     const next = isCall
       ? possible.map(({ state, pending }) => settled(state, [...pending, operation]))
       : possible.flatMap((possibility) => withEffect(possibility, operation));
@@ -81,6 +82,16 @@ function storeDisorder(object: string, operations: readonly Operation[]): Violat
     possible = distinct;
   }
   return null;
+}
+
+/**
+ * A claim whose reply was lost is found applied. If a higher token has come meanwhile, the claim is
+ * then refused. So a refused claim may have raised the ratchet before.
+ */
+function stepsOf(operation: Operation): readonly Operation[] {
+  const { kind, outcome } = operation;
+  const isRefused = kind === 'claim' && outcome === 'refused';
+  return isRefused ? [{ ...operation, outcome: 'unknown' }, operation] : [operation];
 }
 
 /** Calls and returns by time. At the same time, calls are first: the operations overlap. */

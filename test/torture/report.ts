@@ -90,7 +90,16 @@ function runTable(runs: readonly RecordedRun[]): string {
   const total = ['**all**', '', ...figuresOf(runs)];
   return table(
     [
-      ...['locks', 'workload', 'runs', 'minutes', 'operations', 'leases', 'writes applied'],
+      ...[
+        'locks',
+        'workload',
+        'runs',
+        'minutes',
+        'operations',
+        'failed',
+        'leases',
+        'writes applied',
+      ],
       ...['stale writes tried', 'writes refused', 'outcomes unknown', 'shared leases'],
       ...['our judge', 'porcupine'],
     ],
@@ -112,6 +121,7 @@ function figuresOf(runs: readonly RecordedRun[]): Cell[] {
     runs.length,
     Number((sum(({ seconds }) => seconds) / 60).toFixed(1)),
     sum(({ operations }) => operations),
+    outcomes(/ failed$/),
     outcomes(/^acquire ok$/),
     outcomes(/^(?:update|put|claim) ok$/),
     sum(({ staleWrites }) => staleWrites),

@@ -135,9 +135,18 @@ func read(path string) (map[string][]porcupine.Operation, error) {
 		if op.Outcome != "unknown" {
 			end = *op.ReturnNs
 		}
-		byObject[op.Object] = append(byObject[op.Object], porcupine.Operation{
-			ClientId: clients[op.Process], Input: op, Call: op.CallNs, Return: end,
-		})
+		steps := []operation{op}
+		if op.Kind == "claim" && op.Outcome == "refused" {
+			// It may have raised the ratchet before a higher token came.
+			raised := op
+			raised.Outcome = "unknown"
+			steps = append(steps, raised)
+		}
+		for _, one := range steps {
+			byObject[op.Object] = append(byObject[op.Object], porcupine.Operation{
+				ClientId: clients[op.Process], Input: one, Call: op.CallNs, Return: end,
+			})
+		}
 	}
 	return byObject, lines.Err()
 }

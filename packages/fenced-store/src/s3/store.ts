@@ -214,7 +214,9 @@ export class FencedS3 {
    * Claims the key and reads its value in one step; null if there is none. When it returns, lower
    * tokens are refused, so no earlier holder can change the value.
    *
-   * @throws {StaleTokenError} {@link ConflictError} {@link OutcomeUnknownError} as `claim`.
+   * @throws {StaleTokenError} a higher token was written. If the reply to the claim was lost, the
+   *   key may have had `token` as its highest before.
+   * @throws {ConflictError} {@link OutcomeUnknownError} as `claim`.
    * @throws {CorruptObjectError} {@link UnsupportedByStoreError} {@link RatchetLostError} as
    *   `claim`
    *   and `get`.
