@@ -2,7 +2,7 @@ import { InvalidArgumentError, parseToken, type Settlement } from '@fenced/store
 import {
   checkFunction,
   checkNoToken,
-  checkObject,
+  checkOptions,
   checkSignal,
   checkWholeNumber,
   shown,
@@ -113,7 +113,7 @@ export class GatewayRecords implements Records {
   /** Checks a call's arguments. @returns collection and id, with a slash between */
   #keyOf(id: string, options: { readonly signal?: AbortSignal | undefined }): string {
     checkSegment('id', id);
-    checkObject('options', options);
+    checkOptions(options);
     checkSignal('signal', options.signal);
     return `${this.#collection}/${id}`;
   }

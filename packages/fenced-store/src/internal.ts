@@ -8,6 +8,7 @@ export {
   checkFunction,
   checkNoToken,
   checkObject,
+  checkOptions,
   checkSignal,
   checkWholeNumber,
 } from './core/check.js';

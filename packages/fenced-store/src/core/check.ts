@@ -9,6 +9,52 @@ export function checkObject(name: string, value: unknown): void {
     throw new InvalidArgumentError(`${name} must be an object value=${shown(value)}`);
 }
 
+/** The fields of the options of all calls. */
+const CALL_FIELDS: readonly string[] = [
+  ...['token', 'signal', 'resource', 'lease', 'isolation', 'attemptsMax', 'expected', 'range'],
+  ...['contentType', 'cacheControl', 'contentDisposition', 'contentLanguage', 'storageClass'],
+  ...['tags', 'objectLock', 'metadata', 'body', 'bodyBytes', 'onProgress', 'onWriteId', 'writeId'],
+  ...['key', 'pageSize', 'renew'],
+];
+
+/** The names that other libraries use for a field, in lower case. */
+const HINTS: Readonly<Record<string, readonly string[]>> = {
+  expected: ['etag', 'expectedversion', 'ifmatch', 'ifnonematch', 'version'],
+  token: ['fencingtoken', 'fencing_token'],
+  resource: ['name', 'resources'],
+  contentType: ['contenttype'],
+  metadata: ['metadata'],
+  bucket: ['bucket'],
+  client: ['s3', 's3client'],
+  pool: ['connection', 'sql'],
+};
+
+/**
+ * Requires an object with no other fields than these. Otherwise, a misspelt condition of a write
+ * would be ignored silently.
+ *
+ * @param example for the message
+ * @throws {InvalidArgumentError} it is no object, or it has another field
+ */
+export function checkOptions(
+  options: unknown,
+  known: readonly string[] = CALL_FIELDS,
+  example = '{ token: lease.token }',
+): void {
+  if (typeof options !== 'object' || options === null || Array.isArray(options))
+    throw new InvalidArgumentError(
+      `options must be an object such as ${example} value=${shown(options)}`,
+    );
+  for (const field of Object.keys(options)) {
+    if (known.includes(field)) continue;
+    const hint = known.find((name) => HINTS[name]?.includes(field.toLowerCase()));
+    const advice = hint ? `: the field is called ${hint}` : '';
+    throw new InvalidArgumentError(
+      `unknown field ${field} in the options${advice}; options are an object such as ${example}`,
+    );
+  }
+}
+
 /** @throws {InvalidArgumentError} */
 export function checkFunction(name: string, value: unknown): void {
   if (typeof value !== 'function')

@@ -1,4 +1,10 @@
-import { checkFunction, checkObject, checkSignal, checkWholeNumber } from '../core/check.js';
+import {
+  checkFunction,
+  checkObject,
+  checkOptions,
+  checkSignal,
+  checkWholeNumber,
+} from '../core/check.js';
 import { InvalidArgumentError } from '../core/errors.js';
 import { shown } from '../core/shown.js';
 import { parseToken, type TokenLike } from '../core/token.js';
@@ -71,7 +77,7 @@ export const LIMIT_MS_MAX: number = 2 ** 31 - 1;
  * @throws {InvalidTokenError}
  */
 export function checkFence(options: TransactionOptions, holdMs: number): CheckedFence {
-  checkObject('options', options);
+  checkOptions(options);
   const { isolation = 'read committed', attemptsMax = 10, lease, writeId } = options;
   checkSignal('signal', options.signal);
   if (lease !== undefined) {

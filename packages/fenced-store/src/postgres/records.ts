@@ -1,7 +1,7 @@
 import {
   checkFunction,
   checkNoToken,
-  checkObject,
+  checkOptions,
   checkSignal,
   checkWholeNumber,
 } from '../core/check.js';
@@ -176,7 +176,7 @@ export class FencedRecords {
 
   /** Reads the document; null if there is none. Only `claimAndGet` keeps late writers out. */
   async get(id: string, options: RecordReadOptions = {}): Promise<CurrentRecord | null> {
-    checkObject('options', options);
+    checkOptions(options);
     checkNoToken(options, 'claimAndGet');
     checkName('id', id);
     checkSignal('signal', options.signal);
@@ -211,7 +211,7 @@ export class FencedRecords {
     options: { readonly signal?: AbortSignal } = {},
   ): Promise<Exclude<Settlement, 'not-applied'>> {
     checkName('id', id);
-    checkObject('options', options);
+    checkOptions(options);
     checkSignal('signal', options.signal);
     const row = await this.#ask(id, options.signal, STATEMENTS.getLasting);
     return row?.[3] === writeId ? 'applied' : 'unknown';
@@ -292,7 +292,7 @@ export class FencedRecords {
 
   #check(id: string, options: RecordOptions): { token: bigint; signal: AbortSignal | undefined } {
     checkName('id', id);
-    checkObject('options', options);
+    checkOptions(options);
     checkSignal('signal', options.signal);
     return { token: parseToken(options.token), signal: options.signal };
   }

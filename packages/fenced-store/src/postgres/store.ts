@@ -1,6 +1,6 @@
 import { schema } from './schema.generated.js';
 import '../node-version.js';
-import { checkFunction, checkObject, checkWholeNumber } from '../core/check.js';
+import { checkFunction, checkOptions, checkWholeNumber } from '../core/check.js';
 import { InvalidArgumentError, type Settlement, StoreUnavailableError } from '../core/errors.js';
 import { shown } from '../core/shown.js';
 import { parseToken, type TokenLike } from '../core/token.js';
@@ -137,7 +137,7 @@ export class FencedPostgres {
 
   /** @throws {InvalidArgumentError} */
   constructor(options: FencedPostgresOptions, runtime: Runtime = systemRuntime) {
-    checkObject('options', options);
+    checkOptions(options, ['pool', 'holdMs'], '{ pool: new pg.Pool() }');
     const { pool, holdMs = 10_000 } = options;
     if (
       typeof (pool as Partial<PostgresPool> | undefined)?.connect !== 'function' &&
@@ -279,7 +279,7 @@ export class FencedPostgres {
    * @throws {InvalidArgumentError | InvalidTokenError} nothing was sent
    */
   async prune(options: PruneOptions): Promise<Pruned> {
-    checkObject('options', options);
+    checkOptions(options, ['prefix', 'olderThanMs', 'upTo'], '{ prefix: …, olderThanMs: … }');
     const { prefix, olderThanMs, upTo } = options;
     if (prefix !== '') checkName('prefix', prefix);
     checkWholeNumber('olderThanMs', olderThanMs, 0, OLDER_THAN_MS_MAX);

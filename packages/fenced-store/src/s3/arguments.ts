@@ -90,7 +90,7 @@ export function bodyBytes(body: unknown): Uint8Array {
   if (body instanceof Uint8Array) return body;
   if (typeof body !== 'string')
     throw new InvalidArgumentError(
-      `body must be a string, a Uint8Array, a stream, or a function that opens one type=${body === null ? 'null' : typeof body}`,
+      `body must be a string, a Uint8Array, a stream, or a function that opens one; JSON.stringify makes text of a value type=${body === null ? 'null' : typeof body}`,
     );
   if (!body.isWellFormed())
     throw new InvalidArgumentError('body must be well-formed Unicode, without lone surrogates');

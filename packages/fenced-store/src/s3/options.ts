@@ -3,6 +3,7 @@ import {
   checkFunction,
   checkNoToken,
   checkObject,
+  checkOptions,
   checkSignal,
   checkWholeNumber,
 } from '../core/check.js';
@@ -246,6 +247,11 @@ const DEFAULTS: Omit<Complete, 'client' | 'bucket'> = {
   ...{ probePrefix: '.fenced-probe/', certificateMaxAgeDays: 7 },
 };
 
+const FIELDS = [
+  ...Object.keys(DEFAULTS),
+  ...['client', 'bucket', 'encryption', 'expectedBucketOwner'],
+];
+
 const RANGES = {
   requestTimeoutMs: [1, 600_000],
   attemptsMax: [1, ATTEMPTS_MAX],
@@ -259,7 +265,7 @@ const RANGES = {
 
 /** @throws {InvalidArgumentError} if an option is missing or out of its range. */
 export function withDefaults(options: FencedS3Options): Complete {
-  checkObject('options', options);
+  checkOptions(options, FIELDS, '{ client: new S3Client({}), bucket: … }');
   const given = Object.entries(options).filter(([, value]) => value !== undefined);
   const complete = { ...DEFAULTS, ...(Object.fromEntries(given) as typeof options) };
   const { client, bucket, layout, prefix, probePrefix, encryption } = complete;
@@ -304,7 +310,7 @@ function checkEncryption(encryption: Encryption): void {
 
 /** @throws {InvalidArgumentError} */
 export function checkCall(options: CallOptions): void {
-  checkObject('options', options);
+  checkOptions(options);
   checkSignal('signal', options.signal);
 }
 

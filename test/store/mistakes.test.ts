@@ -1,0 +1,63 @@
+import { S3Client } from '@aws-sdk/client-s3';
+import { FencedPostgres } from '@fenced/store/postgres';
+import { FencedS3 } from '@fenced/store/s3';
+import { expect, test } from 'vitest';
+
+/** Nothing may be sent: these throw at the first call. */
+const client = Object.assign(new S3Client({ region: 'eu-central-1' }), {
+  send: () => expect.unreachable(),
+});
+const pool = { connect: () => expect.unreachable() };
+const s3 = new FencedS3({ client, bucket: 'b' });
+const postgres = new FencedPostgres({ pool });
+const records = postgres.records('invoices');
+const token = 33;
+/** A caller without a type checker. */
+// biome-ignore lint/suspicious/noExplicitAny: that is the mistake
+type Any = any;
+
+const MISTAKES: readonly [string, () => unknown, string][] = [
+  ['no options', () => s3.put('k', '', undefined as Any), '{ token: lease.token }'],
+  ['the token itself', () => records.put('k', 1, token as Any), '{ token: lease.token }'],
+  ['a lease as the token', () => s3.put('k', '', { token: {} as Any }), 'lease.token is a whole'],
+  ['no token', () => records.claim('k', {} as Any), 'lease.token is a whole number'],
+  [
+    'the condition of another library',
+    () => s3.put('k', '', { token, ifMatch: '"etag"' } as Any),
+    'unknown field ifMatch in the options: the field is called expected',
+  ],
+  [
+    'a misspelt condition',
+    () => records.put('k', 1, { token, expectd: 1n } as Any),
+    'unknown field expectd in the options',
+  ],
+  [
+    'a misspelt resource',
+    () => postgres.transaction({ resources: ['a'], token } as Any, async () => {}),
+    'the field is called resource',
+  ],
+  ['no fence', () => postgres.query('SELECT 1' as Any, ''), 'options must be an object such as'],
+  ['a value for a body', () => s3.put('k', { a: 1 } as Any, { token }), 'JSON.stringify'],
+  [
+    'the client itself',
+    () => new FencedS3(client as Any),
+    '{ client: new S3Client({}), bucket: … }',
+  ],
+  ['the pool itself', () => new FencedPostgres(pool as Any), '{ pool: new pg.Pool() }'],
+  [
+    'a misspelt owner of the bucket',
+    () => new FencedS3({ client, bucket: 'b', expectedOwner: '1' } as Any),
+    'unknown field expectedOwner in the options',
+  ],
+];
+
+test.each(MISTAKES)(
+  '%s is refused before anything is sent, and the message says what to do',
+  async (_, call, message) => {
+    const called = (async () => call())();
+    await expect(called).rejects.toMatchObject({
+      code: expect.stringMatching(/^invalid-(argument|token)$/),
+      message: expect.stringContaining(message),
+    });
+  },
+);
