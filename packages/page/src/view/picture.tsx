@@ -7,6 +7,8 @@ const GUTTER_PX = 46;
 const BAR_PX = 9;
 const STOPPED_PX = 17;
 const LINE_PX = 15;
+/** An upper bound for the mean width of a letter. */
+const LETTER_PX = 7;
 /** Below this width, texts are shortened. */
 const NARROW_PX = 560;
 /** Messages with the same label that are nearer than this share one label. */
@@ -208,10 +210,11 @@ function EventText(props: { readonly layout: Layout; readonly row: Row; readonly
   const { x, width } = layout;
   const { place, text, tone } = row;
   const isNode = place === 'lock nodes' || place.length === 1;
-  const isRight = place === 'storage' || (!isNode && x(place) > width * 0.7);
-  const left = isNode ? GUTTER_PX : x(place) + (isRight ? -BAR_PX : BAR_PX);
   // The table has the whole text.
   const shown = width < NARROW_PX ? text.replace(/^no lock: .*/, 'no lock') : text;
+  const endX = x(place) + BAR_PX + shown.length * LETTER_PX;
+  const isRight = place === 'storage' || (!isNode && endX > width);
+  const left = isNode ? GUTTER_PX : x(place) + (isRight ? -BAR_PX : BAR_PX);
   return (
     <text class={`event ${tone}${isRight ? ' right' : ''}`} x={left} y={y}>
       {shown}

@@ -39,7 +39,7 @@ export function StoryPage({ route }: { readonly route: StoryRoute }) {
         <h1>
           {story.number}. {title}
         </h1>
-        <p>{story.summary}</p>
+        <p>{isOver ? story.summary : beginning(story.summary)}</p>
         <ProtectionChoice
           possible={Object.keys(story.pinned) as Protection[]}
           {...{ protection, votesAtOnce }}
@@ -63,6 +63,14 @@ export function StoryPage({ route }: { readonly route: StoryRoute }) {
       </section>
     </article>
   );
+}
+
+/** All sentences but the last, which often says how the story ends. */
+function beginning(summary: string): string {
+  return summary
+    .split(/(?<=\.) /)
+    .slice(0, -1)
+    .join(' ');
 }
 
 function StepControl(props: {
@@ -150,7 +158,7 @@ function End(props: { readonly run: Run; readonly guess: string; readonly found:
       </p>
       {next && (
         <p>
-          Switch the protection above and play again, or go on with{' '}
+          Switch the protection and play again, or go on with{' '}
           <a href={`#/story/${next.id}`}>{next.title}</a>.
         </p>
       )}

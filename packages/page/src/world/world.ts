@@ -181,7 +181,7 @@ export class World {
       await settled();
       this.#lookAtLeases();
     }
-    if (!isOver) throw new Error('the run did not end');
+    if (!isOver) throw new Error(`the run did not end within ${LIMIT_MS} simulated ms`);
     await over;
   }
 
