@@ -55,8 +55,8 @@ describe('S3', () => {
     let clocks = 0;
     const runtime: Runtime = {
       random: Math.random,
-      nowMs: Date.now,
-      monotonicMs: () => {
+      wallClockMs: Date.now,
+      nowMs: () => {
         clocks++;
         return performance.now();
       },

@@ -24,8 +24,8 @@ async function throttlingServer(throttledMs: number) {
   );
   const runtime: Runtime = {
     random: Math.random,
-    nowMs: Date.now,
-    monotonicMs: () => performance.now(),
+    wallClockMs: Date.now,
+    nowMs: () => performance.now(),
     writeId: () => randomBytes(16).toString('hex'),
     sleep: async (durationMs) => {
       waitedMs += durationMs;

@@ -50,8 +50,8 @@ const aclOf = (permission: string, grantee: string): Answer =>
 const MIB5 = 5 * 2 ** 20;
 const runtime: Runtime = {
   random: Math.random,
-  nowMs: Date.now,
-  monotonicMs: () => performance.now(),
+  wallClockMs: Date.now,
+  nowMs: () => performance.now(),
   writeId: () => randomBytes(16).toString('hex'),
   sleep: async () => undefined,
 };
@@ -766,7 +766,7 @@ describe('servers that do not enforce conditions', () => {
     expect(await asked(storeOf(server.endpoint))).toBe(0);
     expect(await asked(storeOf(proxy.endpoint))).toBe(0);
     expect(await asked(storeOf(server.endpoint, { certificateMaxAgeDays: 0 }))).toBe(once);
-    const weekLater = { ...runtime, nowMs: () => Date.now() + 8 * 86_400_000 };
+    const weekLater = { ...runtime, wallClockMs: () => Date.now() + 8 * 86_400_000 };
     const options = { client: clientOf(server.endpoint), bucket: 'bucket' };
     expect(await asked(new FencedS3(options, weekLater))).toBe(once);
     for (const text of [' ', '[]', '{"a":1}', 'x'.repeat(1_000)]) {

@@ -9,17 +9,17 @@ export interface Runtime {
   /** A unique id: 32 hexadecimal digits. */
   writeId(): string;
   /** The wall clock in milliseconds since 1970. Only for the age of certificates and retentions. */
-  nowMs(): number;
+  wallClockMs(): number;
   /** Monotonic milliseconds, for durations. */
-  monotonicMs(): number;
+  nowMs(): number;
   /** Rejects with the signal's reason as soon as it aborts. */
   sleep(durationMs: number, signal?: AbortSignal): Promise<void>;
 }
 
 export const systemRuntime: Runtime = {
   random: Math.random,
-  nowMs: Date.now,
-  monotonicMs: () => performance.now(),
+  wallClockMs: Date.now,
+  nowMs: () => performance.now(),
   writeId: () => randomBytes(16).toString('hex'),
   sleep: async (durationMs, signal) => {
     try {

@@ -182,7 +182,7 @@ export class MemoryS3 implements AsyncDisposable {
     if (match !== undefined && stored === undefined) return failure(404, 'NoSuchKey');
     const isRefused = match === undefined ? noneMatch === '*' && stored : match !== stored?.etag;
     if (isRefused) return failure(412, 'PreconditionFailed');
-    this.#objects.set(path, { etag, headers, body, modifiedMs: systemRuntime.nowMs() });
+    this.#objects.set(path, { etag, headers, body, modifiedMs: systemRuntime.wallClockMs() });
     return { status: 200, headers: { etag } };
   }
 

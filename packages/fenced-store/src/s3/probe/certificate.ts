@@ -48,7 +48,7 @@ export class Certificates {
   /**
    * The verdict on this bucket behind this endpoint; null if there is none that can be believed.
    */
-  async read(nowMs: number): Promise<Verdict | null> {
+  async read(wallClockMs: number): Promise<Verdict | null> {
     const object = await this.#requests.get(this.#key).catch((error: unknown) => {
       // Another object is stored there, which is no certificate.
       if (error instanceof CorruptObjectError || error instanceof UnsupportedByStoreError)
@@ -60,7 +60,7 @@ export class Certificates {
     const subject = this.#subject();
     const { verdict, digest } = this.#bySubject[subject] ?? {};
     if (verdict === undefined || digest !== digestOf([subject, verdict])) return null;
-    const ageMs = nowMs - verdict.checkedAtMs;
+    const ageMs = wallClockMs - verdict.checkedAtMs;
     // The clock that made a certificate of the future was wrong.
     return ageMs >= -DAY_MS && ageMs <= this.#maxAgeDays * DAY_MS ? verdict : null;
   }

@@ -76,7 +76,7 @@ async function runAll(
   const uploadsProbe = new UploadsProbe(checks, uploads, etagForm);
   const conditionalComplete = await uploadsProbe.enforcesConditions(`${prefix}/upload`);
   const { versionIds, passed, report } = checks;
-  const checkedAtMs = checks.runtime.nowMs();
+  const checkedAtMs = checks.runtime.wallClockMs();
   return {
     ...{ etagForm, conditionalComplete, distinctEtags, createAfterDelete },
     ...{ versionIds, checks: passed, report, checkedAtMs },

@@ -120,7 +120,7 @@ export class Prober {
   }
 
   async #learn(renew: boolean): Promise<StoreCapabilities> {
-    const certified = await this.#certificates.read(this.#runtime.nowMs());
+    const certified = await this.#certificates.read(this.#runtime.wallClockMs());
     if (certified !== null && !renew) {
       const { paths, ...capabilities } = certified;
       this.#passed = paths;

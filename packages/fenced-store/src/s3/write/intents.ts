@@ -223,7 +223,7 @@ export class WriteIntents {
     checkBytesCanStay(key, object, distinctEtags);
     return {
       ...{ state: 'live', layout: object.stored.layout, bodyBytes: bodyBytesOf(object) },
-      ...(await preservedByClaim(objects.requests, key, object, runtime.nowMs(), signal)),
+      ...(await preservedByClaim(objects.requests, key, object, runtime.wallClockMs(), signal)),
     };
   }
 

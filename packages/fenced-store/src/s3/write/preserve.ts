@@ -33,7 +33,7 @@ export async function preservedByClaim(
   requests: Requests,
   resource: string,
   object: ObjectHead,
-  nowMs: number,
+  wallClockMs: number,
   signal?: AbortSignal,
 ): Promise<{ readonly headers: Headers; readonly preserved: PreservedAttributes }> {
   const unpreservable = unpreservableOf(object.reply);
@@ -49,7 +49,7 @@ export async function preservedByClaim(
     ...(acl && grantsOf(resource, acl)),
   };
   // A retention that is over retains nothing, and would be refused.
-  if (Number(input.ObjectLockRetainUntilDate ?? nowMs) <= nowMs) {
+  if (Number(input.ObjectLockRetainUntilDate ?? wallClockMs) <= wallClockMs) {
     delete input.ObjectLockMode;
     delete input.ObjectLockRetainUntilDate;
   }

@@ -36,7 +36,7 @@ export class Writer {
       () => this.#write(call, intent),
       () => ({ store: 's3', bucket, operation, resources: [key], token }),
       ({ written }) => written.writeId,
-      () => runtime.monotonicMs(),
+      () => runtime.nowMs(),
     );
   }
 
