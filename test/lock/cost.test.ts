@@ -11,11 +11,11 @@ const TTL_MS = 60_000;
 const LIMIT_MS = 120_000;
 /** Together they wait in more queues than one script may look at. */
 const APART = 48;
-/** Together they vanish from more queues than one script may clean. */
-const VANISHING = 40;
+/** Together they are in more queues than one script may clean. */
+const SILENT = 40;
 /** Commands for each key of a script: the cost of all calls together is linear in their keys. */
 const COMMANDS_PER_KEY = 10;
-/** Commands that one script spends on others: vanished waiters, and waiters that it may notify. */
+/** Commands that one script spends on others: expired waiters, and waiters that it may notify. */
 const COMMANDS_FOR_OTHERS = 2_800;
 /** A script with more commands is not short on any machine. */
 const COMMANDS_MAX = 6_000;
@@ -91,21 +91,21 @@ describe.each([64, 128, 256])('of %i resources in one call', { timeout: LIMIT_MS
     expectShortScripts();
   });
 
-  test('waiters that have vanished from every queue are passed over by short scripts', async () => {
+  test('silent waiters in every queue are passed over by short scripts', async () => {
     const set = names(k);
-    const [holder, vanishing, waiting] = [node.program(), node.program(), node.program()];
+    const [holder, silent, waiting] = [node.program(), node.program(), node.program()];
     const lease = await holder.lock.acquire(last(set), { ttlMs: TTL_MS, waitMs: TTL_MS });
     const controller = new AbortController();
     const { signal } = controller;
-    const gone = Array.from({ length: VANISHING }, () =>
-      vanishing.lock.acquire(set, { ttlMs: TTL_MS, waitMs: TTL_MS, signal }).catch(() => {}),
+    const gone = Array.from({ length: SILENT }, () =>
+      silent.lock.acquire(set, { ttlMs: TTL_MS, waitMs: TTL_MS, signal }).catch(() => {}),
     );
-    await until(async () => (await waiters()) === VANISHING);
+    await until(async () => (await waiters()) === SILENT);
     const served = waiting.lock.acquire(set, { ttlMs: TTL_MS, waitMs: TTL_MS });
-    await until(async () => (await waiters()) === VANISHING + 1);
-    vanishing.silence();
+    await until(async () => (await waiters()) === SILENT + 1);
+    silent.silence();
     await until(async () => (await waiters()) === 1);
-    expect(await node.admin.zcard(`{fenced}:queue:${set[0]}`)).toBeGreaterThan(VANISHING);
+    expect(await node.admin.zcard(`{fenced}:queue:${set[0]}`)).toBeGreaterThan(SILENT);
     await lease.release();
     await (await served).release();
     controller.abort();
@@ -115,20 +115,20 @@ describe.each([64, 128, 256])('of %i resources in one call', { timeout: LIMIT_MS
 });
 
 test(
-  'no client overtakes a waiter behind more vanished ones than two scripts may remove',
+  'no client overtakes a waiter behind more silent ones than two scripts may remove',
   async () => {
-    const [holder, vanishing, waiting] = [node.program(), node.program(), node.program()];
+    const [holder, silent, waiting] = [node.program(), node.program(), node.program()];
     const options = { ttlMs: TTL_MS, waitMs: TTL_MS };
     const lease = await holder.lock.acquire('x', options);
     const controller = new AbortController();
     const { signal } = controller;
     const gone = Array.from({ length: 1_100 }, () =>
-      vanishing.lock.acquire('x', { ...options, signal }).catch(() => {}),
+      silent.lock.acquire('x', { ...options, signal }).catch(() => {}),
     );
     await until(async () => (await waiters()) === 1_100);
     const served = waiting.lock.acquire('x', options);
     await until(async () => (await waiters()) === 1_101);
-    vanishing.silence();
+    silent.silence();
     await until(async () => (await waiters()) === 1);
     expect(await node.admin.zcard('{fenced}:queue:x')).toBe(1_101);
     // The release and the acquisition, in one flush, come before the waiter can ask.

@@ -6,11 +6,11 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { until } from './harness/redlock-nodes.js';
 import { LockWorld, nameOf, type Side } from './harness/world.js';
 
-const QUEUER = new URL('./harness/queuer.ts', import.meta.url);
+const WORKERS = new URL('./harness/waiting-workers.ts', import.meta.url);
 /** Far longer than a test may last. */
 const TTL_MS = 60_000;
 /** The TTL, and so the grace period, of a waiter for a short lease. */
-const TURN_MS = 600;
+const GRACE_MS = 600;
 /** The TTL of a holder that crashed: long enough for two others to enqueue meanwhile. */
 const CRASHED_TTL_MS = 2_000;
 /**
@@ -21,13 +21,13 @@ const TOGETHER_MS = 50;
 /** The number of leases of each worker. */
 const ROUNDS = 4;
 
-/** A queuer's line about one lease. */
+/** A worker's line about one lease. */
 interface Served {
   readonly worker: string;
   /** The earliest and the latest arrival by the clocks of the nodes; null if the lock was free. */
   readonly askedMs: number;
   readonly cameMs: number | null;
-  readonly inLineMs: number | null;
+  readonly queuedMs: number | null;
   readonly servedMs: number;
   readonly leftMs: number;
 }
@@ -41,17 +41,14 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
   beforeEach(() => world.renew());
 
   /** Starts a program whose workers want the lock of `x`. */
-  const startQueuer = (
+  const startWorkers = (
     more: { ttlMs: number; workers: number; holdMs: number; rounds: number },
     onServed: (served: Served) => void = () => {},
   ): Promise<WorkerProcess> => {
     const ports = world.servers.map(({ port }) => port);
     const args = [JSON.stringify({ ports, keyPrefix: world.keyPrefix, resource: 'x', ...more })];
-    return WorkerProcess.start(QUEUER, { args, onLine: (line) => onServed(JSON.parse(line)) });
+    return WorkerProcess.start(WORKERS, { args, onLine: (line) => onServed(JSON.parse(line)) });
   };
-
-  /** Resolves when `waiters` wait, each on a majority at least. */
-  const untilInLine = (waiters: number): Promise<void> => world.untilWaiting(waiters);
 
   /** Waits in the queue, and notes when it is served. */
   const wait = async (
@@ -64,33 +61,33 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     const served: Served[] = [];
     const holder = await world.connected();
     const lease = await holder.lock.acquire('x', { ttlMs: TTL_MS });
-    await using queuers = new AsyncDisposableStack();
+    await using programs = new AsyncDisposableStack();
     const started = [0, 1, 2, 3].map((process) =>
-      startQueuer({ ttlMs: 10_000, workers: 5, holdMs: 5, rounds: ROUNDS }, (told) => {
-        served.push({ ...told, worker: `${process}/${told.worker}` });
+      startWorkers({ ttlMs: 10_000, workers: 5, holdMs: 5, rounds: ROUNDS }, (line) => {
+        served.push({ ...line, worker: `${process}/${line.worker}` });
       }),
     );
     const processes = await Promise.all(started);
-    for (const one of processes) queuers.use(one);
-    await untilInLine(20);
+    for (const one of processes) programs.use(one);
+    await world.untilWaiting(20);
     await lease.release();
     for (const { exited } of processes) expect(await exited).toMatchObject({ code: 0 });
 
-    const turns = served.toSorted((a, b) => a.servedMs - b.servedMs);
-    expect(turns).toHaveLength(20 * ROUNDS);
-    const often = new Map(turns.map(({ worker }) => [worker, 0]));
-    for (const [at, turn] of turns.entries()) {
-      expect(turn.servedMs).toBeGreaterThan(turns[at - 1]?.leftMs ?? 0);
+    const leases = served.toSorted((a, b) => a.servedMs - b.servedMs);
+    expect(leases).toHaveLength(20 * ROUNDS);
+    const often = new Map(leases.map(({ worker }) => [worker, 0]));
+    for (const [at, current] of leases.entries()) {
+      expect(current.servedMs).toBeGreaterThan(leases[at - 1]?.leftMs ?? 0);
       // Successive waiters of one process get the lock by one decision of the nodes, made when the
       // first of them gets it.
-      const before = turns.slice(0, at).findLast((one) => processOf(one) !== processOf(turn));
+      const before = leases.slice(0, at).findLast((one) => processOf(one) !== processOf(current));
       const calledMs = before?.leftMs ?? 0;
-      expect(turns.slice(at + 1).filter((later) => isAhead(later, turn, calledMs))).toEqual([]);
-      often.set(turn.worker, (often.get(turn.worker) ?? 0) + 1);
+      expect(leases.slice(at + 1).filter((later) => isAhead(later, current, calledMs))).toEqual([]);
+      often.set(current.worker, (often.get(current.worker) ?? 0) + 1);
       const counts = [...often.values()];
       expect(Math.max(...counts) - Math.min(...counts)).toBeLessThan(3);
     }
-    expect(turns.filter(({ inLineMs }) => inLineMs !== null).length).toBeGreaterThan(20);
+    expect(leases.filter(({ queuedMs }) => queuedMs !== null).length).toBeGreaterThan(20);
     await world.untilClean();
   });
 
@@ -98,31 +95,31 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     const [holder, side] = [await world.connected(), await world.connected()];
     const lease = await holder.lock.acquire('x', { ttlMs: TTL_MS });
     const served: Served[] = [];
-    const more = { ttlMs: TURN_MS, workers: 1, holdMs: 0, rounds: 1 };
-    const start = (): Promise<WorkerProcess> => startQueuer(more, (told) => served.push(told));
+    const more = { ttlMs: GRACE_MS, workers: 1, holdMs: 0, rounds: 1 };
+    const start = (): Promise<WorkerProcess> => startWorkers(more, (line) => served.push(line));
     await using killed = await start();
     await using stopped = await start();
-    await untilInLine(2);
+    await world.untilWaiting(2);
     const waiting = wait(side, 'x');
-    await untilInLine(3);
+    await world.untilWaiting(3);
     // The killed waiter loses its position because it is silent. The stopped one lets its grace
     // period pass.
     const killedMs = performance.now();
     await killed.kill();
-    await untilInLine(2);
-    expect(performance.now() - killedMs).toBeLessThan(TURN_MS * 3);
+    await world.untilWaiting(2);
+    expect(performance.now() - killedMs).toBeLessThan(GRACE_MS * 3);
     await stopped.pause();
     const releasedMs = performance.now();
     expect(await lease.release()).toBe('released');
     const next = await waiting;
     // A majority has granted the lock: the others do so a little later.
     await until(async () => (await world.keys(/^waiter:/)).length === 0);
-    expect(performance.now() - releasedMs).toBeLessThan(TURN_MS * 3);
+    expect(performance.now() - releasedMs).toBeLessThan(GRACE_MS * 3);
 
     // It may believe that it is the head of the queue. It is refused as long as another holds the
     // lock.
     await stopped.wake();
-    await untilInLine(1);
+    await world.untilWaiting(1);
     next.ensure();
     expect(served).toEqual([]);
     await next.release();
@@ -146,9 +143,9 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
       return lease;
     };
     const first = wait(one, 'x').then(note('first'));
-    await untilInLine(1);
+    await world.untilWaiting(1);
     const second = wait(two, 'x').then(note('second'));
-    await untilInLine(2);
+    await world.untilWaiting(2);
     const lease = await first;
     const tookMs = performance.now() - startedMs;
     expect(tookMs).toBeGreaterThan(CRASHED_TTL_MS - 10);
@@ -170,7 +167,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
       client.duplicate = () => new Redis(silent[at]?.port ?? 0, { retryStrategy: () => 20 });
     }
     const lease = await holder.lock.acquire('x', { ttlMs: TTL_MS });
-    const waiting = wait(side, 'x', TURN_MS);
+    const waiting = wait(side, 'x', GRACE_MS);
     await until(async () => (await world.listeners()) === count);
     for (const door of silent) door.hold('toClient');
     await lease.release();
@@ -195,12 +192,12 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     for (const lock of [bare, mute.lock]) {
       const lease = await holder.lock.acquire('x', { ttlMs: TTL_MS });
       const waiting = lock.acquire('x', { ttlMs: TTL_MS, waitMs: TTL_MS });
-      await untilInLine(1);
+      await world.untilWaiting(1);
       await lease.release();
       const served = await waiting;
       // It cannot notify others either.
-      const next = wait(holder, 'x', TURN_MS);
-      await untilInLine(1);
+      const next = wait(holder, 'x', GRACE_MS);
+      await world.untilWaiting(1);
       await served.release();
       await (await next).release();
     }
@@ -233,7 +230,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     });
     const late = side.lock.acquire('x', { ttlMs: TTL_MS, waitMs: 300 });
     const closed = wait(ending, 'x');
-    await untilInLine(3);
+    await world.untilWaiting(3);
     const waiting = wait(side, 'x');
     const reason = new Error('enough');
     const ends = [
@@ -245,7 +242,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     await ending.lock.close();
     await Promise.all(ends);
     const gaveUpMs = performance.now();
-    await untilInLine(1);
+    await world.untilWaiting(1);
     // No position had to expire.
     expect(performance.now() - gaveUpMs).toBeLessThan(1_000);
     const releasedMs = performance.now();
@@ -260,7 +257,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     const [holder, ending] = [await world.connected(), await world.connected()];
     const lease = await holder.lock.acquire('x', { ttlMs: TTL_MS });
     const closed = expect(wait(ending, 'x')).rejects.toMatchObject({ code: 'closed' });
-    await untilInLine(1);
+    await world.untilWaiting(1);
     await ending.lock.close();
     for (const client of ending.clients) client.disconnect();
     await closed;
@@ -311,7 +308,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
         await lease.release();
       };
       runs.push(run());
-      await untilInLine(at + 1);
+      await world.untilWaiting(at + 1);
     }
     await all.release();
     await Promise.all(runs);
@@ -441,7 +438,7 @@ function processOf({ worker }: Served): string | undefined {
 
 /** True if `later` was queued before the lock was free for `served`, and had come before it. */
 function isAhead(later: Served, served: Served, calledMs: number): boolean {
-  const { cameMs, inLineMs } = later;
-  if (cameMs === null || inLineMs === null || served.cameMs === null) return false;
-  return inLineMs < calledMs && cameMs < served.askedMs - TOGETHER_MS;
+  const { cameMs, queuedMs } = later;
+  if (cameMs === null || queuedMs === null || served.cameMs === null) return false;
+  return queuedMs < calledMs && cameMs < served.askedMs - TOGETHER_MS;
 }

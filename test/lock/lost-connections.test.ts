@@ -6,17 +6,17 @@ const STEPS = [...COMMANDS, 'duplicate', 'subscribe', 'message'];
 const MOMENTS = ['before', 'on its way', 'after'];
 
 test.each([1, 3])(
-  'nodes that vanish at any step leave outcomes, and no unhandled rejection or error: %i nodes (redis-semaphore#24, redis-semaphore#9, redis-semaphore#199, outline#12049)',
+  'connections that are lost at any step leave outcomes, and no unhandled rejection or error: %i nodes (redis-semaphore#24, redis-semaphore#9, redis-semaphore#199, outline#12049)',
   { timeout: 60_000 },
   async (count) => {
     await using service = await startLocalRedis(count);
-    const told: string[] = [];
+    const lines: string[] = [];
     await using worker = await WorkerProcess.start(
-      new URL('./harness/vanishing.ts', import.meta.url),
+      new URL('./harness/lost-connections.ts', import.meta.url),
       {
         args: [JSON.stringify({ ports: service.nodes.map(({ port }) => port) })],
         env: { NODE_OPTIONS: '--unhandled-rejections=strict' },
-        onLine: (line) => told.push(line),
+        onLine: (line) => lines.push(line),
       },
     );
     const exit = await worker.exited;
@@ -27,7 +27,7 @@ test.each([1, 3])(
     const moments = steps.flatMap((step) => MOMENTS.map((moment) => `${step} ${moment}`));
     // A message arrives at once, so it is never on its way.
     moments.splice(moments.indexOf('message on its way'), 1);
-    expect(told.map((line) => JSON.parse(line))).toEqual([
+    expect(lines.map((line) => JSON.parse(line))).toEqual([
       [...moments, 'connect before'].toSorted(),
     ]);
   },

@@ -1,7 +1,7 @@
-// Uses locks in every way while their nodes vanish. At each moment of each script command, and of
-// each step of a subscription, all connections break or all fall silent. Every effect must be an
-// outcome. It prints the moments that were reached. Other output, or an unhandled rejection, is a
-// failure.
+// Uses locks in every way while connections to their nodes are lost. At each moment of each script
+// command, and of each step of a subscription, all connections break or all fall silent. Every
+// effect must be an outcome. It prints the moments that were reached. Other output, or an unhandled
+// rejection, is a failure.
 import { writeSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redlock } from '@fenced/lock';
@@ -73,8 +73,8 @@ function watched(port: number, reach: Reach): Redis {
 }
 
 /** A single command is sent by its name, several as JSON. */
-function commandsIn([, keyCount, ...told]: string[]): ReadonlySet<string> {
-  const [, first = ''] = told.slice(Number(keyCount));
+function commandsIn([, keyCount, ...values]: string[]): ReadonlySet<string> {
+  const [, first = ''] = values.slice(Number(keyCount));
   const calls: [command: string][] = first.startsWith('[') ? JSON.parse(first) : [[first]];
   return new Set(calls.map(([command]) => command));
 }
@@ -100,34 +100,36 @@ async function useLocks(
 
 const reached = new Map<string, number>();
 
-/** Plays everything once, on its own connections, which vanish when the moment is reached. */
+/** Plays everything once, on its own connections, which are lost when the moment is reached. */
 async function play(
   step: string,
   moment: (typeof MOMENTS)[number],
   way: (typeof WAYS)[number],
 ): Promise<void> {
-  const doors = await Promise.all(ports.map((port) => TcpProxy.start({ host: '127.0.0.1', port })));
-  let hasVanished = false;
-  const vanish = (): void => {
-    hasVanished = true;
-    for (const door of doors) {
-      if (way === 'break') door.shut();
-      else for (const direction of ['toServer', 'toClient'] as const) door.hold(direction);
+  const proxies = await Promise.all(
+    ports.map((port) => TcpProxy.start({ host: '127.0.0.1', port })),
+  );
+  let areLost = false;
+  const loseAll = (): void => {
+    areLost = true;
+    for (const proxy of proxies) {
+      if (way === 'break') proxy.shut();
+      else for (const direction of ['toServer', 'toClient'] as const) proxy.hold(direction);
     }
     void sleep(60).then(() => {
-      for (const door of doors) door.heal();
+      for (const proxy of proxies) proxy.heal();
     });
   };
   const reach: Reach = (now, when) => {
-    if (now !== step || when !== moment || hasVanished) return;
+    if (now !== step || when !== moment || areLost) return;
     const name = `${step} ${moment}`;
     reached.set(name, (reached.get(name) ?? 0) + 1);
-    vanish();
+    loseAll();
   };
   const keyPrefix = `{${process.pid} ${step} ${moment} ${way}}:`;
   const clients: Redis[] = [];
   const open = (): Redlock => {
-    const own = doors.map(({ port }) => watched(port, reach));
+    const own = proxies.map(({ port }) => watched(port, reach));
     clients.push(...own);
     const nodes = own.map((client, at) => ({ name: `n${at}`, client }));
     return new Redlock({ nodes, keyPrefix, maxTtlMs: TTL_MS });
@@ -145,7 +147,7 @@ async function play(
   await useLocks(one, two, makeAhead);
   await Promise.all([one.close(), two.close()]);
   for (const client of clients) client.disconnect();
-  for (const door of doors) await door.stop();
+  for (const proxy of proxies) await proxy.stop();
 }
 
 const admins = ports.map((port) => new Redis(port));

@@ -20,43 +20,43 @@ for (const client of clients) client.on('error', () => {});
 const nodes = clients.map((client, at) => ({ name: String.fromCharCode(97 + at), client }));
 const redlock = new Redlock({ nodes, keyPrefix });
 const nowMs = (): number => Number(process.hrtime.bigint()) / 1e6;
-const tell = (line: object): number => writeSync(1, `${JSON.stringify(line)}\n`);
+const print = (line: object): number => writeSync(1, `${JSON.stringify(line)}\n`);
 
-interface Turn {
+interface Wait {
   readonly askedMs: number;
   cameMs: number | null;
-  inLineMs: number | null;
+  queuedMs: number | null;
   /** True if others of this process wait already, so that it enqueues at once. */
   readonly isBehind: boolean;
 }
-const waiting = new Set<Turn>();
-const turns = new AsyncLocalStorage<Turn>();
+const waiting = new Set<Wait>();
+const waits = new AsyncLocalStorage<Wait>();
 subscribe('fenced:lock:contended', (message) => {
-  const turn = turns.getStore();
-  if (!turn) return;
+  const wait = waits.getStore();
+  if (!wait) return;
   const { nodes: answers } = message as LockEvents['fenced:lock:contended'];
-  if (turn.cameMs !== null) {
-    turn.inLineMs ??= nowMs();
+  if (wait.cameMs !== null) {
+    wait.queuedMs ??= nowMs();
     return;
   }
   const times = answers.flatMap(({ timeMs }) => timeMs ?? []).toSorted((a, b) => a - b);
   // Of two nodes, the waiter's own clock decides; it is later than both.
-  turn.cameMs = times[Math.floor(times.length / 2)] ?? null;
-  if (turn.isBehind) turn.inLineMs = nowMs();
+  wait.cameMs = times[Math.floor(times.length / 2)] ?? null;
+  if (wait.isBehind) wait.queuedMs = nowMs();
 });
 
 const work = async (worker: number): Promise<void> => {
   for (let round = 0; round < rounds; round += 1) {
     const isBehind = [...waiting].some(({ cameMs }) => cameMs !== null);
-    const turn: Turn = { askedMs: Date.now(), cameMs: null, inLineMs: null, isBehind };
-    waiting.add(turn);
-    const lease = await turns.run(turn, () => redlock.acquire(resource, { ttlMs, waitMs: 60_000 }));
-    waiting.delete(turn);
+    const wait: Wait = { askedMs: Date.now(), cameMs: null, queuedMs: null, isBehind };
+    waiting.add(wait);
+    const lease = await waits.run(wait, () => redlock.acquire(resource, { ttlMs, waitMs: 60_000 }));
+    waiting.delete(wait);
     const servedMs = nowMs();
     await sleep(holdMs);
     const leftMs = nowMs();
     await lease.release();
-    tell({ worker, ...turn, servedMs, leftMs, token: String(lease.token) });
+    print({ worker, ...wait, servedMs, leftMs, token: String(lease.token) });
   }
 };
 await Promise.all(Array.from({ length: workers }, (_, worker) => work(worker)));
