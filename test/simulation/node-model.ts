@@ -537,7 +537,7 @@ export class NodeModel extends RedisProcess {
     keysAndArguments: readonly (string | number)[],
   ): Reply[] {
     const [node = '', before = ''] = keysAndArguments.map(String);
-    this.spent = { vanished: 0, queuesExamined: 0 };
+    this.spent = { expired: 0, queuesExamined: 0 };
     const calls = callsIn(keyCount, keysAndArguments);
     const right = scriptFor(calls.map(({ command: name }) => ({ command: { name } })));
     if (![right.sha1, right.source].includes(script.sha1 ?? script.source ?? '')) {

@@ -11,7 +11,7 @@ interface Position {
 }
 
 /** Budgets of one script, see queue.lua. */
-const VANISHED_MAX = 500;
+const EXPIRED_MAX = 500;
 const QUEUES_EXAMINED_MAX = 1_000;
 const QUEUE_GRACES = 5;
 const NOTIFIED = 'notified';
@@ -27,9 +27,9 @@ function positionOf(model: RedisProcess, waiter: string): Position | null {
 
 export function headOf(model: RedisProcess, queue: string): string | undefined {
   for (const waiter of model.queue(queue)) {
-    if (positionOf(model, waiter) || model.spent.vanished === VANISHED_MAX) return waiter;
+    if (positionOf(model, waiter) || model.spent.expired === EXPIRED_MAX) return waiter;
     model.leave(queue, waiter);
-    model.spent.vanished += 1;
+    model.spent.expired += 1;
   }
   return undefined;
 }

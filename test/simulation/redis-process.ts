@@ -64,7 +64,7 @@ export class MemoryFullError extends Error {
 /** One Redis process: its keys, its clock and its name. */
 export class RedisProcess {
   /** Work on other waiters than the callers. All calls of one script share these two budgets. */
-  spent = { vanished: 0, queuesExamined: 0 };
+  spent = { expired: 0, queuesExamined: 0 };
   readonly data: NodeData;
   /** True if the first write of a script is refused, unless it needs no memory. */
   isFull = false;

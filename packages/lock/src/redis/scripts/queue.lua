@@ -1,7 +1,6 @@
 -- The wait queues.
 -- Each resource has one: a sorted set of waiters by their enqueue times. Each waiter has its own
--- key, which it renews when it asks again. A waiter whose key has expired has vanished, and is
--- passed over.
+-- key, which it renews when it asks again. A waiter whose key has expired is passed over.
 --
 -- A free lock belongs to the first waiter, and no other client gets it. A waiter for several
 -- resources gets none before it is first for all of them.
@@ -15,16 +14,16 @@
 -- - NOTIFIED, after the waiter was notified
 --
 -- A script must be short. So all its calls share two budgets for work on other waiters:
--- VANISHED_MAX and QUEUES_EXAMINED_MAX.
+-- EXPIRED_MAX and QUEUES_EXAMINED_MAX.
 
--- Limit of the vanished waiters that one script removes. After that, the first waiter counts as
+-- Limit of the expired waiters that one script removes. After that, the first waiter counts as
 -- present. The caller is refused then, but overtakes nobody. The next scripts remove the rest.
-local VANISHED_MAX = 500
-local vanished = 0
+local EXPIRED_MAX = 500
+local expired = 0
 
 -- Remaining time (ms) of each waiter that this script has met.
 local left_of = {}
-local GONE = -2
+local NO_KEY = -2 -- the reply of PTTL
 
 -- Returns the first waiter and the remaining time (ms) of its position; nil if nobody waits.
 local function head_of(queue)
@@ -33,9 +32,9 @@ local function head_of(queue)
     if not waiter then return nil end
     local left = left_of[waiter] or redis.call('PTTL', waiter)
     left_of[waiter] = left
-    if left ~= GONE or vanished == VANISHED_MAX then return waiter, math.max(1, left) end
+    if left ~= NO_KEY or expired == EXPIRED_MAX then return waiter, math.max(1, left) end
     redis.call('ZREM', queue, waiter)
-    vanished = vanished + 1
+    expired = expired + 1
   end
 end
 
