@@ -52,6 +52,6 @@ class Facts {
 }
 
 /** A copy of these facts that `JSON.stringify` takes. */
-export function withJson<Told extends object>(facts: Told): Told {
+export function withJson<Of extends object>(facts: Of): Of {
   return Object.assign(new Facts(), facts);
 }

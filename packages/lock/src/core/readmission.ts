@@ -119,9 +119,9 @@ function claimFor(
   inspections: readonly (Inspection | null)[],
   least: number,
 ): Claim {
-  const told = inspections.flatMap((seen) => seen?.roster[index] ?? []);
-  const latest = Math.max(own, ...told.map(({ generation }) => generation));
-  const claims = told.filter((known) => known.generation === latest);
+  const reported = inspections.flatMap((seen) => seen?.roster[index] ?? []);
+  const latest = Math.max(own, ...reported.map(({ generation }) => generation));
+  const claims = reported.filter((known) => known.generation === latest);
   const isOurs = claims.length > 0 && claims.every((known) => known.incarnation === incarnation);
   if (isOurs && claims.length >= majorityOf(inspections.length)) {
     return { index, incarnation, generation: latest };

@@ -215,7 +215,7 @@ export class QueuedWaiter implements Waiter, Successor {
     const { nodes, wakeUps } = this.#context;
     const random = nodes.runtime.random();
     if (this.#splits > 0) return OTHER_NODES_MS * (1 + random);
-    const isListening = wakeUps.heard >= majorityOf(nodes.all.length);
+    const isListening = wakeUps.subscribedCount >= majorityOf(nodes.all.length);
     const isAnswered = reason === 'held' ? isListening : this.#isQueued;
     if (!this.#position || !isAnswered) return backoffMs(attempts, retryAfterMs, random);
     const renewMs = this.#position.graceMs / RENEWALS_PER_GRACE;

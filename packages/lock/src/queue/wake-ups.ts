@@ -36,7 +36,7 @@ export class WakeUps {
   }
 
   /** The number of nodes that are subscribed. */
-  get heard(): number {
+  get subscribedCount(): number {
     return this.#connections?.listening.size ?? 0;
   }
 

@@ -94,10 +94,10 @@ export class NodeRedisAdapter implements NodeClient {
     // With this option, a Cluster connects only to the server that it subscribes on.
     const subscriber = this.#client.duplicate?.({ minimizeConnections: true });
     if (!subscriber) return null;
-    const hear = (message: string): void => listener.onMessage(message);
+    const onMessage = (message: string): void => listener.onMessage(message);
     // If the subscription exists already, it is only confirmed again.
     const listen = (): void => {
-      subscriber.subscribe(channel, hear).then(
+      subscriber.subscribe(channel, onMessage).then(
         () => listener.onListening(),
         () => {},
       );
