@@ -12,7 +12,7 @@ import { GatewayHttp } from './http.js';
 import type { GatewayLease, ReleaseOutcome } from './lease.js';
 import type {
   AcquireOptions,
-  HeldLease,
+  LeaseReference,
   TryAcquireOptions,
   UsingOptions,
 } from './lease-arguments.js';
@@ -25,7 +25,7 @@ import { SignedTokens } from './signed-tokens.js';
 export type { GatewayLease, ReleaseOutcome } from './lease.js';
 export type {
   AcquireOptions,
-  HeldLease,
+  LeaseReference,
   TryAcquireOptions,
   UsingOptions,
 } from './lease-arguments.js';
@@ -122,7 +122,7 @@ export class FencedGateway implements AsyncDisposable {
    * @throws {LeaseError} `lease-lost`, `no-quorum` …
    * @throws {StoreUnavailableError} if no answer came
    */
-  extend(held: HeldLease, ttlMs: number): Promise<number> {
+  extend(held: LeaseReference, ttlMs: number): Promise<number> {
     return this.#leases.extend(held, ttlMs);
   }
 
@@ -132,7 +132,7 @@ export class FencedGateway implements AsyncDisposable {
    * @returns as `release` of a lease
    * @throws {LeaseError} if the call is wrong or not allowed
    */
-  release(held: HeldLease): Promise<ReleaseOutcome> {
+  release(held: LeaseReference): Promise<ReleaseOutcome> {
     return this.#leases.release(held);
   }
 

@@ -29,7 +29,7 @@ export interface UsingOptions extends AcquireOptions {
 }
 
 /** The name of a lease for other processes. */
-export interface HeldLease {
+export interface LeaseReference {
   readonly resource: string | readonly string[];
   /** The lease's `owner`. */
   readonly owner: string;
@@ -51,7 +51,7 @@ export function resourcesOf(resource: Resources): readonly string[] {
 }
 
 /** @throws {InvalidArgumentError} */
-export function checkHeld(held: HeldLease): {
+export function checkHeld(held: LeaseReference): {
   readonly resources: readonly string[];
   readonly owner: string;
 } {

@@ -4,7 +4,7 @@ import { GatewayLease, type Granted, type LeaseClient, type ReleaseOutcome } fro
 import {
   type AcquireOptions,
   checkHeld,
-  type HeldLease,
+  type LeaseReference,
   maxHoldMsOf,
   type Resources,
   resourcesOf,
@@ -154,13 +154,13 @@ export class Leases implements LeaseClient {
     }
   }
 
-  async extend(held: HeldLease, ttlMs: number): Promise<number> {
+  async extend(held: LeaseReference, ttlMs: number): Promise<number> {
     const { resources, owner } = checkHeld(held);
     const { deadlineMs } = await this.extendHeld(resources, owner, ttlMs);
     return Math.max(0, deadlineMs - this.runtime.nowMs());
   }
 
-  async release(held: HeldLease): Promise<ReleaseOutcome> {
+  async release(held: LeaseReference): Promise<ReleaseOutcome> {
     const { resources, owner } = checkHeld(held);
     const own = this.#held.get(nameOf(owner));
     if (own) return own.release();

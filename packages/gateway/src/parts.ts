@@ -31,8 +31,8 @@ export interface LeaseService {
     resource: string | readonly string[],
     options: { readonly ttlMs: number; readonly waitMs: number; readonly signal: AbortSignal },
   ): Promise<GrantedLease>;
-  extend(held: HeldLease, ttlMs: number): Promise<number>;
-  release(held: HeldLease): Promise<'released' | 'expired' | 'unknown'>;
+  extend(lease: LeaseReference, ttlMs: number): Promise<number>;
+  release(lease: LeaseReference): Promise<'released' | 'expired' | 'unknown'>;
   /** For readiness, if the lock has nodes. */
   status?(): Promise<readonly NodeVote[]>;
 }
@@ -46,7 +46,8 @@ export interface GrantedLease {
   release(): Promise<unknown>;
 }
 
-interface HeldLease {
+/** `LeaseReference` of `@fenced/lock`. */
+interface LeaseReference {
   readonly resource: string | readonly string[];
   readonly owner: string;
 }

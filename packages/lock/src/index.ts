@@ -25,7 +25,7 @@ export type { Lease } from './lease/lease.js';
 export type {
   AcquireOptions,
   AcquireResult,
-  HeldLease,
+  LeaseReference,
   Lock,
   TryAcquireOptions,
   UsingOptions,

@@ -50,8 +50,8 @@ export interface UsingOptions extends AcquireOptions {
   readonly maxHoldMs?: number;
 }
 
-/** The name of a lease for other processes. */
-export interface HeldLease {
+/** A lease, as another process refers to it: the lock service need not have acquired it. */
+export interface LeaseReference {
   readonly resource: string | readonly string[];
   /** The lease's `owner`. */
   readonly owner: string;
@@ -196,8 +196,8 @@ export class LockService implements AsyncDisposable {
    * @throws {NoQuorumError} too few nodes answered: it ends when it would have ended
    * @throws {LockArgumentError} before anything is sent
    */
-  async extend(held: HeldLease, ttlMs: number): Promise<number> {
-    const { resources, owner } = checkHeld(held);
+  async extend(reference: LeaseReference, ttlMs: number): Promise<number> {
+    const { resources, owner } = checkReference(reference);
     checkTtlMs(ttlMs, this.#maxTtlMs);
     const deadlineMs = await this.#transport.extend(resources, owner, ttlMs);
     return Math.max(0, deadlineMs - this.#runtime.nowMs());
@@ -209,8 +209,8 @@ export class LockService implements AsyncDisposable {
    * @returns as `release` of a lease
    * @throws {LockArgumentError} before anything is sent
    */
-  async release(held: HeldLease): Promise<ReleaseOutcome> {
-    const { resources, owner } = checkHeld(held);
+  async release(reference: LeaseReference): Promise<ReleaseOutcome> {
+    const { resources, owner } = checkReference(reference);
     const own = this.#leases.of(owner);
     return own ? own.release() : this.#transport.release(resources, owner);
   }
@@ -295,9 +295,9 @@ export interface Lock extends Omit<LockService, 'tryAcquire'> {
   >;
 }
 
-function checkHeld(held: HeldLease) {
-  checkFields('a lease of another process', held, ['resource', 'owner']);
-  const { resource, owner } = held;
+function checkReference(reference: LeaseReference) {
+  checkFields('a lease of another process', reference, ['resource', 'owner']);
+  const { resource, owner } = reference;
   if (typeof owner !== 'string' || owner === '' || !owner.isWellFormed()) {
     throw new LockArgumentError(`owner must be the owner of a lease owner=${String(owner)}`);
   }
