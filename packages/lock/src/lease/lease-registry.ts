@@ -1,5 +1,5 @@
 import type { Runtime } from '../runtime/runtime.js';
-import type { LeaseService, LocalLease } from './lease.js';
+import type { LeaseContext, LocalLease } from './lease.js';
 
 /** The interval at which the service looks for leases that have ended without a release. */
 const SWEEP_EVERY_MS = 1_000;
@@ -10,7 +10,7 @@ const ENDED_MIN = 64;
  * The leases that a service holds. Ended leases leave the list many at a time. In a `Map` or a
  * linked list, old leases would refer to new ones, which no minor garbage collection could free.
  */
-export class LeaseRegistry implements LeaseService {
+export class LeaseRegistry implements LeaseContext {
   readonly runtime: Runtime;
   readonly maxTtlMs: number;
   #leases: LocalLease[] = [];

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { LeaseLostError } from '../core/errors.js';
 import type { Runtime } from '../runtime/runtime.js';
-import { type LeaseService, LocalLease } from './lease.js';
+import { type LeaseContext, LocalLease } from './lease.js';
 import type { LeaseClaim } from './transport.js';
 
 /** A manual clock and manual timers, as in a process that was stopped. */
@@ -23,7 +23,7 @@ class ManualRuntime implements Runtime {
 
 function lease(
   runtime: Runtime,
-  { ended = () => {}, ...servers }: Partial<LeaseClaim & LeaseService> = {},
+  { ended = () => {}, ...servers }: Partial<LeaseClaim & LeaseContext> = {},
 ): LocalLease {
   const release = async () => 'released' as const;
   const held = { resources: ['x'], token: 33n, deadlineMs: 1_000, owner: 'owner' };

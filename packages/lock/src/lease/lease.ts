@@ -4,8 +4,8 @@ import type { Runtime } from '../runtime/runtime.js';
 import { hasSubscribers, publish } from './events.js';
 import type { LeaseClaim, ReleaseOutcome } from './transport.js';
 
-/** The lock service that a lease belongs to. */
-export interface LeaseService {
+/** The parts of the lock service that a lease uses. */
+export interface LeaseContext {
   readonly runtime: Runtime;
   readonly maxTtlMs: number;
   /** Called when the owner id of a lease is read. */
@@ -53,7 +53,7 @@ export class LocalLease implements AsyncDisposable {
   /** Greater than the token of every earlier holder of each of the resources. */
   readonly token: bigint;
   readonly #claim: LeaseClaim;
-  readonly #service: LeaseService;
+  readonly #context: LeaseContext;
   #controller: AbortController | null = null;
   /** Null while the lease has not ended. */
   #ending: Ending | null = null;
@@ -66,12 +66,12 @@ export class LocalLease implements AsyncDisposable {
   #cancelTimer: (() => void) | null = null;
   #released: Promise<ReleaseOutcome> | null = null;
 
-  constructor(claim: LeaseClaim, service: LeaseService) {
+  constructor(claim: LeaseClaim, context: LeaseContext) {
     this.resources = claim.resources;
     this.token = claim.token;
     this.#deadlineMs = claim.deadlineMs;
     this.#claim = claim;
-    this.#service = service;
+    this.#context = context;
     if (hasSubscribers('fenced:lock:lost')) this.#watchDeadline();
   }
 
@@ -89,7 +89,7 @@ export class LocalLease implements AsyncDisposable {
    */
   get owner(): string {
     const owner = this.#claim.share?.() ?? this.#claim.owner;
-    if (!this.#ending) this.#service.shared(owner, this);
+    if (!this.#ending) this.#context.shared(owner, this);
     return owner;
   }
 
@@ -105,7 +105,7 @@ export class LocalLease implements AsyncDisposable {
   /** Milliseconds for which the lease may be relied on, by a monotonic clock; 0 when it is over. */
   remainingMs(): number {
     if (this.#ending) return 0;
-    const remainingMs = this.#endMs - this.#service.runtime.nowMs();
+    const remainingMs = this.#endMs - this.#context.runtime.nowMs();
     if (remainingMs > 0) return remainingMs;
     // A process that was paused gets here before its timer does.
     const { endMs, maxHoldMs } = this.#limit;
@@ -147,7 +147,7 @@ export class LocalLease implements AsyncDisposable {
    */
   async extend(ttlMs: number): Promise<void> {
     this.ensure();
-    checkTtlMs(ttlMs, this.#service.maxTtlMs);
+    checkTtlMs(ttlMs, this.#context.maxTtlMs);
     let deadlineMs: number;
     try {
       deadlineMs = await this.#claim.extend(ttlMs);
@@ -155,7 +155,7 @@ export class LocalLease implements AsyncDisposable {
       if (error instanceof LeaseLostError) this.#lose(error.message, error);
       throw error;
     }
-    const remainingMs = deadlineMs - this.#service.runtime.nowMs();
+    const remainingMs = deadlineMs - this.#context.runtime.nowMs();
     const { resources, token } = this;
     publish('fenced:lock:extended', () => ({ resources, token, remainingMs }));
     this.ensure();
@@ -199,7 +199,7 @@ export class LocalLease implements AsyncDisposable {
 
   #watchDeadline(): void {
     this.#cancelTimer?.();
-    const { runtime } = this.#service;
+    const { runtime } = this.#context;
     const delayMs = Math.max(0, Math.ceil(this.#endMs - runtime.nowMs()));
     this.#cancelTimer = runtime.after(delayMs, () => this.#onTimer(), 'background');
   }
@@ -218,7 +218,7 @@ export class LocalLease implements AsyncDisposable {
     if (this.#ending) return;
     const ending = { message, cause, error: null };
     this.#ending = ending;
-    this.#service.ended(this.#claim.owner);
+    this.#context.ended(this.#claim.owner);
     if (this.#released === null) {
       const { resources, token } = this;
       publish('fenced:lock:lost', () => ({ resources, token, reason: this.#reasonOf(ending) }));
