@@ -119,7 +119,7 @@ async function gateway(): Promise<Service> {
     open: async (name) => {
       const redlock = new Redlock({ nodes, keyPrefix: `{${name}}:`, firstToken: 33n });
       const draining = new AbortController();
-      const app = createGateway({ redlock, signer, draining: draining.signal });
+      const app = createGateway({ lock: redlock, signer, draining: draining.signal });
       const server = await serveGateway(app, { port: 0, draining });
       parts.defer(async () => void (await server.drain()));
       return new FencedGateway({ url: server.url });

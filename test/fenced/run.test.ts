@@ -333,7 +333,7 @@ test('over Postgres: the token is that of PostgresLock', async () => {
 
 test('over a gateway that permits only short waits: a longer wait is refused with the limit', async () => {
   const { lock } = await startLock();
-  const gateway = createGateway({ redlock: lock, limits: { waitMsMax: 1_000 } });
+  const gateway = createGateway({ lock, limits: { waitMsMax: 1_000 } });
   const server = await serveGateway(gateway, { port: 0 });
   parts.defer(async () => void (await server.drain()));
   const wait = (time: string) =>
@@ -350,7 +350,7 @@ test('over a gateway that permits only short waits: a longer wait is refused wit
 test('over a gateway: the token comes with its signature, and a hung gateway ends the command', async () => {
   const { redis, lock } = await startLock();
   const draining = new AbortController();
-  const server = await serveGateway(createGateway({ redlock: lock, draining: draining.signal }), {
+  const server = await serveGateway(createGateway({ lock, draining: draining.signal }), {
     ...{ port: 0, draining },
   });
   parts.defer(async () => void (await server.drain()));

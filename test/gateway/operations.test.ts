@@ -50,7 +50,9 @@ test.each(['/metrics', '/readyz'])(
       nodes: () => redlock.status(),
     });
     const clock = new Clock();
-    const server = await serveGateway(createGateway({ redlock, metrics }, clock), { port: 0 });
+    const server = await serveGateway(createGateway({ lock: redlock, metrics }, clock), {
+      port: 0,
+    });
     own.defer(async () => void (await server.drain()));
     const cost = async (times: number): Promise<number> => {
       const before = proxy.bytes('toServer');

@@ -122,7 +122,7 @@ test.concurrent('over Postgres behind a pooler of transactions', async () => {
 
 test.concurrent('over a gateway', async () => {
   const draining = new AbortController();
-  const app = createGateway({ redlock, draining: draining.signal });
+  const app = createGateway({ lock: redlock, draining: draining.signal });
   const server = await serveGateway(app, { port: 0, draining });
   parts.defer(async () => void (await server.drain()));
   const open = (): FencedGateway => new FencedGateway({ url: server.url });

@@ -59,7 +59,7 @@ const ways = [
 async function gatewayBefore(records: FencedPostgres): Promise<FencedGateway> {
   const node = new Redis((await redis()).nodes[0]?.url ?? '');
   closeAfterTest(async () => node.disconnect());
-  const app = createGateway({ redlock: new Redlock({ nodes: [node] }), records });
+  const app = createGateway({ lock: new Redlock({ nodes: [node] }), records });
   const server = await serveGateway(app, { port: 0 });
   closeAfterTest(() => server.drain());
   return new FencedGateway({ url: server.url });

@@ -52,14 +52,14 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
   await using parts = new AsyncDisposableStack();
   const draining = new AbortController();
   const graceOver = new AbortController();
-  const redlock = openLock(config, log, parts);
+  const lock = openLock(config, log, parts);
   const objects = openObjects(config, parts);
   const pool = openPool(config, log, parts);
   const records = pool && new FencedPostgres({ pool });
-  const metrics = createMetrics({ nodes: () => redlock.status(), ...(pool && { pool }) });
+  const metrics = createMetrics({ nodes: () => lock.status(), ...(pool && { pool }) });
   const { listen, limits, signing } = config;
   const common = {
-    ...{ redlock, metrics, limits, draining: draining.signal, graceOver: graceOver.signal },
+    ...{ lock, metrics, limits, draining: draining.signal, graceOver: graceOver.signal },
     ...(objects && { objects }),
     ...(records && { records }),
     onRequest: (ended: EndedRequest) => {

@@ -8,7 +8,7 @@ import type { Route } from './exchange.js';
 import { type EndedRequest, Gate, type Rates } from './gate.js';
 import { type Limits, resolveLimits } from './limits.js';
 import { openApiOf } from './openapi.js';
-import type { LeaseService, ObjectStore, RecordStore } from './parts.js';
+import type { LockService, ObjectStore, RecordStore } from './parts.js';
 import { Problem } from './problem.js';
 import { Readiness } from './readiness.js';
 import { Room, type Rooms, type RoomUse } from './room.js';
@@ -27,7 +27,7 @@ export type { ProblemCode } from '@fenced/client/protocol/problem-codes';
 export type { Binding } from './bindings.js';
 export type { EndedRequest, Rates } from './gate.js';
 export type { Limits } from './limits.js';
-export type { GrantedLease, LeaseService, NodeVote, ObjectStore, RecordStore } from './parts.js';
+export type { GrantedLease, LockService, NodeVote, ObjectStore, RecordStore } from './parts.js';
 export { Problem } from './problem.js';
 export * from './rate-limit.js';
 export type { RoomUse } from './room.js';
@@ -36,7 +36,7 @@ export { type GatewayServer, type ServerOptions, serveGateway } from './server.j
 export * from './token-signer.js';
 
 export interface GatewayOptions {
-  readonly redlock: LeaseService;
+  readonly lock: LockService;
   /** Without it, there are no routes for objects. */
   readonly objects?: ObjectStore;
   readonly records?: RecordStore;
@@ -94,7 +94,7 @@ export interface GatewayMetrics {
 /** Makes an Express app for leases and token-checked storage. `serveGateway` serves it. */
 export function createGateway(options: GatewayOptions, runtime: Runtime = systemRuntime): Express {
   checkObject('options', options);
-  checkObject('redlock', options.redlock);
+  checkObject('lock', options.lock);
   const limits = resolveLimits(options.limits);
   const { signer = plainTokens, bindings = [], signatureTtlMs = 86_400_000 } = options;
   // Without credentials, all callers are one.

@@ -32,7 +32,7 @@ export async function acquireLease(
   locked: Locked,
   { ttlMs, waitMs = 0 }: Times,
 ): Promise<IssuedLease> {
-  const { redlock, limits, draining } = parts;
+  const { lock, limits, draining } = parts;
   const { signal } = exchange;
   if (waitMs > limits.waitMsMax)
     throw new Problem(
@@ -40,8 +40,7 @@ export async function acquireLease(
       `waitMs may be at most ${limits.waitMsMax} value=${waitMs}`,
     );
   const ended = draining ? AbortSignal.any([signal, draining]) : signal;
-  const ask = (): Promise<GrantedLease> =>
-    redlock.acquire(locked, { ttlMs, waitMs, signal: ended });
+  const ask = (): Promise<GrantedLease> => lock.acquire(locked, { ttlMs, waitMs, signal: ended });
   const lease = waitMs === 0 ? await ask() : await whileWaiting(parts, exchange, waitMs, ask);
   if (signal.aborted) {
     // The client does not know of this lease, which would only keep others waiting.
@@ -61,7 +60,7 @@ export async function extendLease(
   ttlMs: number,
 ): Promise<IssuedLease> {
   const { owner, token } = leaseOf(parts, locked, leaseId);
-  const remainingMs = await parts.redlock.extend({ resource: locked, owner }, ttlMs);
+  const remainingMs = await parts.lock.extend({ resource: locked, owner }, ttlMs);
   if (remainingMs < 1)
     throw new Problem('no-quorum', 'the lock nodes answered too late: the lease may be over', {
       retryAfterMs: 1,
@@ -76,7 +75,7 @@ export async function releaseLease(
   leaseId: string,
 ): Promise<{ readonly token: bigint; readonly outcome: 'released' | 'expired' }> {
   const { owner, token } = leaseOf(parts, locked, leaseId);
-  const outcome = await parts.redlock.release({ resource: locked, owner });
+  const outcome = await parts.lock.release({ resource: locked, owner });
   if (outcome === 'unknown')
     throw new Problem('no-quorum', 'too few lock nodes answered; the lease ends by itself', {
       retryAfterMs: RETRY_AFTER_MS,

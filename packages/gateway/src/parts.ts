@@ -8,7 +8,7 @@ import type { TokenSigner } from './token-signer.js';
 
 /** The services and settings that every route may use. */
 export interface Parts {
-  readonly redlock: LeaseService;
+  readonly lock: LockService;
   readonly objects?: ObjectStore;
   readonly records?: RecordStore;
   readonly signer: TokenSigner;
@@ -26,7 +26,7 @@ export interface Parts {
  * The calls that the gateway makes of a `Redlock` or a `PostgresLock` of `@fenced/lock`. Its errors
  * have a `code`.
  */
-export interface LeaseService {
+export interface LockService {
   acquire(
     resource: string | readonly string[],
     options: { readonly ttlMs: number; readonly waitMs: number; readonly signal: AbortSignal },

@@ -13,7 +13,7 @@ export interface Found {
 
 /** Resolves with a remark if the dependency can be used, and rejects if it cannot. */
 type Check = () => Promise<string>;
-type Dependencies = Pick<Parts, 'redlock' | 'objects' | 'records'>;
+type Dependencies = Pick<Parts, 'lock' | 'objects' | 'records'>;
 
 /** Time for a dependency to answer. */
 const CHECK_LIMIT_MS = 3_000;
@@ -78,8 +78,8 @@ export class Readiness {
   }
 }
 
-function checksOf({ redlock, objects, records }: Dependencies): ReadonlyMap<string, Check> {
-  const checks = new Map<string, Check>([['lock', () => votes(redlock)]]);
+function checksOf({ lock, objects, records }: Dependencies): ReadonlyMap<string, Check> {
+  const checks = new Map<string, Check>([['lock', () => votes(lock)]]);
   if (objects) checks.set('s3', () => reachable(objects));
   if (records)
     checks.set('postgres', async () => {
@@ -89,9 +89,9 @@ function checksOf({ redlock, objects, records }: Dependencies): ReadonlyMap<stri
   return checks;
 }
 
-async function votes(redlock: Parts['redlock']): Promise<string> {
-  if (redlock.status === undefined) return 'ok';
-  const nodes = await redlock.status();
+async function votes(lock: Parts['lock']): Promise<string> {
+  if (lock.status === undefined) return 'ok';
+  const nodes = await lock.status();
   const voting = nodes.filter(({ reachable, noVote }) => reachable && noVote === null).length;
   // A node that was never used, or has restarted, votes as soon as a client asks for a lease.
   const reachable = nodes.filter((node) => node.reachable).length;

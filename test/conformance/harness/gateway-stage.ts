@@ -16,7 +16,7 @@ export async function behindGateways(stage: Stage): Promise<Stage<GatewayObjects
   const redlock = new Redlock({ nodes: [node] });
   const all = parts.move();
   const open = (objects: FencedS3, { attemptsMax }: Partial<FencedS3Options> = {}) => {
-    const app = createGateway({ redlock, objects });
+    const app = createGateway({ lock: redlock, objects });
     const starting = serveGateway(app, { port: 0 });
     all.defer(async () => void (await (await starting).drain()));
     return new FencedGateway({

@@ -116,7 +116,7 @@ export class GatewayWorld implements AsyncDisposable {
     const { server: settings, ...given } = options;
     const limits = { graceMs: 2_000, ...options.limits };
     const app = createGateway({
-      ...{ redlock, objects, records, draining: draining.signal },
+      ...{ lock: redlock, objects, records, draining: draining.signal },
       onRequest: (request) => ended.push(request),
       ...{ ...given, limits },
     });

@@ -25,7 +25,7 @@ const objects = new FencedS3({ client: new S3Client({}), bucket: 'documents' });
 const gateway = new FencedGateway({ url: 'http://127.0.0.1:8080' });
 export const locks: readonly Lock[] = [redlock, lock, new MemoryLock(), gateway];
 const electors = locks.map((each) => new Elector({ lock: each, resource: 'x' }));
-export const app = createGateway({ redlock, objects, records });
+export const app = createGateway({ lock: redlock, objects, records });
 export const errors = [LockError, StaleTokenError];
 export const parts = [readConfig, openCredentials, createLog, createMetrics];
 
