@@ -46,6 +46,13 @@ test.for(commands)('$name answers --help on standard output', async ({ name, com
   expect(stderr).toBe('');
 });
 
+const published = commands.filter(({ name }) => name.startsWith('fenced'));
+test.for(published)('the help of $name has at most 80 columns', async ({ command }) => {
+  const [file = '', ...args] = command;
+  const { stdout } = await run(file, [...args, '--help'], { cwd: ROOT });
+  expect(stdout.split('\n').filter((line) => line.length > 80)).toEqual([]);
+});
+
 test.for(programs)('$name refuses an unknown option with its usage', async ({ command }) => {
   const [file = '', ...args] = command;
   const failure = await run(file, [...args, '--no-such-option'], { cwd: ROOT }).catch((e) => e);

@@ -19,10 +19,12 @@ export interface RedisValues {
   readonly 'max-ttl-ms'?: string | undefined;
 }
 
-export const REDIS_USAGE = `  --redis NAME=URL   one node; repeat it for each: --redis a=redis://10.0.0.1:6379 --redis b=…
-                     Name all nodes as your programs do. Without a name, a node is called host:port.
-                     Or set the environment variable FENCED_REDIS, with commas between the nodes
-  --durable NAME     this node loses nothing that it acknowledged (appendfsync always); repeatable
+export const REDIS_USAGE = `  --redis NAME=URL   one node, such as a=redis://10.0.0.1:6379; repeat it for
+                     each. Name all nodes as your programs do. Without a name, a
+                     node is called host:port. Or set the environment variable
+                     FENCED_REDIS, with commas between the nodes
+  --durable NAME     this node loses nothing that it acknowledged (appendfsync
+                     always); repeatable
   --key-prefix P     the keyPrefix of your programs ({fenced}:)
   --max-ttl-ms N     the maxTtlMs of your programs (60000)`;
 

@@ -16,15 +16,18 @@ export const gateway: Command = {
   summary: 'serves leases and token-checked storage over HTTP',
   usage: `fenced gateway [--config gateway.yaml] [--check]
 
-  --config FILE      a YAML file. docs/gateway-configuration.md lists its fields, and their environment variables
+  --config FILE      a YAML file; docs/gateway-configuration.md lists its
+                     fields, and their environment variables
   --check            print every mistake in the configuration, and end
 
-Runs until SIGTERM or SIGINT. Then readiness fails at once, and running requests have limits.graceMs to end.
-Connections to Redis, S3 and Postgres have ${CLOSE_MS / 1_000} s more to close. A second signal ends the process at once.
+Runs until SIGTERM or SIGINT. Then readiness fails at once, and running requests
+have limits.graceMs to end. Connections to Redis, S3 and Postgres have ${CLOSE_MS / 1_000} s
+more to close. A second signal ends the process at once.
 
 Exit codes:
   0   all requests ended, and all connections closed
-  ${EXIT_CUT_OFF}   requests were cut off, connections did not close in time, or the address was taken
+  ${EXIT_CUT_OFF}   requests were cut off, connections did not close in time, or the
+      address was taken
   ${EXIT_CONFIG}  the configuration cannot be used`,
 
   async run(args) {

@@ -25,15 +25,18 @@ interface Verdict {
 
 export const probe: Command = {
   summary: 'tests if an S3 server enforces the conditions that fencing needs',
-  usage: `fenced probe s3://bucket[/prefix] [--endpoint URL] [--region NAME] [--virtual-hosts] [--json]
+  usage: `fenced probe s3://bucket[/prefix] [OPTION]…
 
   --endpoint URL     the server; by default the one of the environment, else AWS
-  --region NAME      by default the one of the environment, else us-east-1 if the server is not AWS
-  --virtual-hosts    the bucket is part of the host name, although there is an endpoint
+  --region NAME      by default the one of the environment, else us-east-1 if
+                     the server is not AWS
+  --virtual-hosts    the bucket is part of the host name, although there is an
+                     endpoint
   --json             print one JSON document
 
-Writes objects of its own, and removes them. Leaves its verdict in the bucket as a certificate. Credentials and
-region come from the environment and the files of the AWS SDK.
+Writes objects of its own, and removes them. Leaves its verdict in the bucket as
+a certificate. Credentials and region come from the environment and the files of
+the AWS SDK.
 
 Exit codes:
   0   the server is safe

@@ -11,15 +11,19 @@ export const readmit: Command = {
 
 ${REDIS_USAGE}
   --node NAME        this node only; without it, all nodes that do not vote
-  --force            readmit at once. You confirm that nodes without an answer are lost, and that no client holds a
-                     lease that a node forgot. With --node you confirm that the node's data went back in time while
-                     its process ran. If this is wrong, two clients may hold one lock, and tokens depend on the clock
+  --force            readmit at once. You confirm that nodes without an answer
+                     are lost, and that no client holds a lease that a node
+                     forgot. With --node you confirm that the node's data went
+                     back in time while its process ran. If this is wrong, two
+                     clients may hold one lock, and tokens depend on the clock
   --json             print one JSON document
 
-Clients readmit nodes by themselves as soon as that is safe. --force is for the remaining cases.
+Clients readmit nodes by themselves as soon as that is safe. --force is for the
+remaining cases.
 
 Exit codes:
-  0   a majority votes, and so does the named node; with --force and without --node, all nodes that answered
+  0   a majority votes, and so does the named node; with --force and without
+      --node, all nodes that answered
   ${EXIT_REFUSED}   not so, or unknown; each node's answer is printed`,
 
   async run(args) {

@@ -46,20 +46,33 @@ const options = {
 
 export const run: Command = {
   summary: 'runs a command under a lock, and stops it before the lock can be lost',
-  usage: `fenced run --lock NAME [--ttl 30s] [--wait 0s] [--grace 10s] -- COMMAND [ARGUMENT]…
+  usage: `fenced run --lock NAME [OPTION]… -- COMMAND [ARGUMENT]…
 
   --lock NAME        the resource
-  --ttl TIME         the time after which the lock is free if this machine dies: 500ms, 30s, 5m, 1h; 1s or more (30s)
+  --ttl TIME         the time after which the lock is free if this machine dies:
+                     30s, 5m, 1h; 1s or more (30s)
   --wait TIME        the longest wait for the lock (0s: one attempt)
-  --grace TIME       the time between SIGTERM and SIGKILL, at most half of --ttl (a third of --ttl)
+  --grace TIME       the time between SIGTERM and SIGKILL, at most half of --ttl
+                     (a third of --ttl)
 ${LOCK_USAGE}
 
-The command finds in its environment: FENCED_TOKEN, FENCED_RESOURCE, FENCED_DEADLINE_MS (the end of the lease in ms since
-1970, unless it is extended; it is extended until the command ends), and behind a gateway FENCED_SIGNED_TOKEN.
-If the lease cannot be extended, the command's process group gets SIGTERM, and SIGKILL before the lease ends.
-Exit code: the command's own, or 128 and the number of the signal that ended it; ${EXIT_HELD} the lock is held; ${EXIT_UNAVAILABLE} the lock
-service did not grant it for another reason; ${EXIT_LEASE_LOST} the lease was lost or about to end, so the command was stopped;
-126 and 127 the command cannot be run, or is not there. docs/fenced-run.md has more.`,
+The lease is extended until the command ends. If that fails, the command's
+process group gets SIGTERM, and SIGKILL before the lease ends.
+
+Environment of the command:
+  FENCED_TOKEN, FENCED_RESOURCE
+  FENCED_DEADLINE_MS    the end of the lease in ms since 1970, unless extended
+  FENCED_SIGNED_TOKEN   behind a gateway
+
+Exit codes:
+  ${EXIT_UNAVAILABLE}        the lock service did not grant the lock
+  ${EXIT_HELD}        the lock is held
+  ${EXIT_LEASE_LOST}        the lease was lost or about to end: the command was stopped
+  126, 127  the command cannot be run, or is not there
+  128 + N   the signal N ended the command
+  others    the command's own
+
+docs/fenced-run.md has more.`,
 
   async run(args) {
     const settings = parse(args);

@@ -41,10 +41,13 @@ interface LockValues extends RedisValues {
 }
 
 export const LOCK_USAGE: string = `${REDIS_USAGE}
-  --postgres URL     the lock of one Postgres database in place of Redis. Without it: FENCED_POSTGRES
-  --install          creates the schema of that lock if it is missing; needs CREATE on the database
-  --gateway URL      the lock of a gateway in place of Redis. Without it: FENCED_URL. The environment variable
-                     FENCED_API_KEY has the API key or JSON Web Token`;
+  --postgres URL     the lock of one Postgres database in place of Redis.
+                     Without it: FENCED_POSTGRES
+  --install          creates the schema of that lock if it is missing; needs
+                     CREATE on the database
+  --gateway URL      the lock of a gateway in place of Redis. Without it:
+                     FENCED_URL. The environment variable FENCED_API_KEY has the
+                     API key or JSON Web Token`;
 
 /**
  * Milliseconds for which one request to a gateway waits at most. The next one continues the wait:
