@@ -186,7 +186,7 @@ function warningsOf(setting: NodeSetting, report: NodeReport, mismatch: string):
     [setting.durable && !appendOnly, 'it is declared durable, but keeps no append-only file'],
     [
       setting.durable && appendOnly && setting.appendFsync !== 'always',
-      `it is declared durable, which needs appendfsync always, not ${setting.appendFsync ?? 'what could not be read'}`,
+      `it is declared durable, which needs appendfsync always: ${setting.appendFsync === null ? 'it could not be read' : `it is ${setting.appendFsync}`}`,
     ],
     [
       Math.abs(clockDifferenceMs) > CLOCK_DIFFERENCE_MAX_MS,
