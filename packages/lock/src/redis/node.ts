@@ -1,3 +1,4 @@
+import type { NodeFailure } from '../core/answers.js';
 import type { Claim, Inspection, Readmission } from '../core/readmission.js';
 import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import type { Runtime } from '../runtime/runtime.js';
@@ -10,7 +11,6 @@ import {
   type InspectReply,
   inspected,
   type Membership,
-  type NodeFailure,
   type PromiseReply,
   promised,
   type RetireReply,

@@ -4,7 +4,6 @@ import type { Inspection, Promised } from '../core/readmission.js';
 import type { NodeReport } from '../core/status.js';
 import { type Reply, unexpected } from './calls.js';
 
-export type { NodeFailure };
 export type ExtendReply =
   | ({ readonly answer: 'extended' } & Omit<Voter, 'index'>)
   | Exclude<VoteReply, { readonly answer: 'granted' | 'held' }>;

@@ -1,4 +1,4 @@
-import { type NodeAnswer, nodeAnswer } from '../core/answers.js';
+import { type NodeAnswer, type NodeFailure, nodeAnswer } from '../core/answers.js';
 import { describeMismatch, isMismatch } from '../core/mismatch.js';
 import type { ResolvedOptions } from '../core/options.js';
 import { majorityOf } from '../core/quorum.js';
@@ -17,13 +17,7 @@ import {
 import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import { publish } from '../lease/events.js';
 import type { RedisNode } from '../redis/node.js';
-import type {
-  AdmitReply,
-  InspectReply,
-  NodeFailure,
-  PromiseReply,
-  RetireReply,
-} from '../redis/replies.js';
+import type { AdmitReply, InspectReply, PromiseReply, RetireReply } from '../redis/replies.js';
 import { inTime, type Runtime } from '../runtime/runtime.js';
 
 /** The result of `readmit`. `ok` only if it is known to be done; see `outcomeOf`. */
