@@ -1,10 +1,10 @@
-import { type NodeAnswer, nodeAnswer } from '../core/answers.js';
 import { backoffMs } from '../core/backoff.js';
 import { LockArgumentError } from '../core/errors.js';
 import { type AcquireFailure, failureError } from '../core/failure.js';
 import type { ResolvedOptions } from '../core/options.js';
 import { answerLimitMs, LAST_ANSWERS_MS, nodeTimeoutMs, validityMs } from '../core/validity.js';
 import { publish } from '../lease/events.js';
+import { failure, granted } from '../lease/one-server.js';
 import type {
   AcquireRequest,
   ClaimResult,
@@ -95,7 +95,7 @@ export class PostgresTransport implements LockTransport {
     const reply = await unlessAborted(this.#answer(asked, answerLimitMs(ttlMs, leftMs)), signal);
     if (reply === null || signal.aborted) {
       giveBack();
-      return failure('aborted', { answer: 'pending' });
+      return failure(NODE, 'aborted', { answer: 'pending' });
     }
     if ('error' in reply) {
       giveBack();
@@ -104,18 +104,11 @@ export class PostgresTransport implements LockTransport {
     const [token, heldMs] = reply.value;
     if (token === null) {
       const remainingMs = Number(heldMs);
-      return failure('held', { answer: 'held', remainingMs }, remainingMs);
+      return failure(NODE, 'held', { answer: 'held', remainingMs }, remainingMs);
     }
     this.#forgetInTurn();
-    const claim = {
-      resources,
-      token: BigInt(token),
-      deadlineMs: this.#deadlineMs(startedMs, ttlMs),
-      owner,
-      extend: (extendedMs: number) => this.extend(resources, owner, extendedMs),
-      release: () => this.release(resources, owner),
-    };
-    return { ok: true, claim, answers: () => [nodeAnswer(NODE, { answer: 'granted' })] };
+    const deadlineMs = this.#deadlineMs(startedMs, ttlMs);
+    return granted(NODE, this, { resources, token: BigInt(token), deadlineMs, owner });
   }
 
   async extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number> {
@@ -125,7 +118,7 @@ export class PostgresTransport implements LockTransport {
     if ('error' in reply) throw failureError(failed(reply.error), resources, 0);
     if (reply.value) return this.#deadlineMs(startedMs, ttlMs);
     void this.release(resources, owner);
-    throw failureError(failure('lost', { answer: 'not-held' }), resources, 0);
+    throw failureError(failure(NODE, 'lost', { answer: 'not-held' }), resources, 0);
   }
 
   async release(resources: readonly string[], owner: string): Promise<ReleaseOutcome> {
@@ -195,16 +188,8 @@ function failed(error: Error): AcquireFailure {
   const { code = '' } = error as { code?: string };
   const answer = { answer: 'error', error } as const;
   // The next token is out of the range of bigint.
-  if (code === '22003') return failure('token-exhausted', answer);
+  if (code === '22003') return failure(NODE, 'token-exhausted', answer);
   const hint = SETUP_HINTS[code];
-  if (hint) return { ...failure('not-installed', answer), hint };
-  return { ...failure('no-quorum', answer), hint: 'PostgreSQL did not grant a vote' };
-}
-
-function failure(
-  reason: AcquireFailure['reason'],
-  answer: Omit<NodeAnswer, 'name'>,
-  retryAfterMs = 0,
-): AcquireFailure {
-  return { ok: false, reason, nodes: [nodeAnswer(NODE, answer)], retryAfterMs };
+  if (hint) return { ...failure(NODE, 'not-installed', answer), hint };
+  return { ...failure(NODE, 'no-quorum', answer), hint: 'PostgreSQL did not grant a vote' };
 }

@@ -1,9 +1,9 @@
 import '../node-version.js';
-import { type NodeAnswer, nodeAnswer } from '../core/answers.js';
-import { type AcquireFailure, failureError } from '../core/failure.js';
+import { failureError } from '../core/failure.js';
 import { checkFields, resolveOptions } from '../core/options.js';
 import { validityMs } from '../core/validity.js';
 import { LockService } from '../lease/lock-service.js';
+import { failure, granted } from '../lease/one-server.js';
 import type {
   AcquireRequest,
   ClaimResult,
@@ -42,9 +42,9 @@ export class LockMemory {
    */
   constructor(clock: Runtime = systemRuntime, firstToken = 1n) {
     checkRuntime(clock);
-    const checked = resolveOptions({ firstToken });
+    resolveOptions({ firstToken });
     this.runtime = clock;
-    this.lastToken = (checked.firstToken ?? 1n) - 1n;
+    this.lastToken = firstToken - 1n;
   }
 }
 
@@ -105,7 +105,7 @@ class MemoryTransport implements LockTransport {
 
   async extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number> {
     if (!this.#isHeld(resources, owner)) {
-      throw failureError(failure('lost', { answer: 'not-held' }, 0), resources, 0);
+      throw failureError(failure(NODE, 'lost', { answer: 'not-held' }), resources, 0);
     }
     return this.#hold(resources, owner, ttlMs);
   }
@@ -130,19 +130,13 @@ class MemoryTransport implements LockTransport {
     // Of overlapping waiters, the earliest is served.
     const first = [...queue].find((other) => overlap(other.resources, resources)) ?? queued;
     if (remainingMs > 0 || first !== queued) {
-      return failure('held', { answer: 'held', remainingMs }, remainingMs);
+      return failure(NODE, 'held', { answer: 'held', remainingMs }, remainingMs);
     }
     const owner = runtime.uniqueId();
     this.#memory.lastToken += 1n;
-    const claim = {
-      resources,
-      token: this.#memory.lastToken,
-      deadlineMs: this.#hold(resources, owner, ttlMs),
-      owner,
-      extend: (extendedMs: number) => this.extend(resources, owner, extendedMs),
-      release: () => this.release(resources, owner),
-    };
-    return { ok: true, claim, answers: () => [nodeAnswer(NODE, { answer: 'granted' })] };
+    const token = this.#memory.lastToken;
+    const deadlineMs = this.#hold(resources, owner, ttlMs);
+    return granted(NODE, this, { resources, token, deadlineMs, owner });
   }
 
   #isHeld(resources: readonly string[], owner: string): boolean {
@@ -173,12 +167,4 @@ class MemoryTransport implements LockTransport {
 
 function overlap(some: readonly string[], others: readonly string[]): boolean {
   return some.some((name) => others.includes(name));
-}
-
-function failure(
-  reason: AcquireFailure['reason'],
-  answer: Omit<NodeAnswer, 'name'>,
-  retryAfterMs: number,
-): AcquireFailure {
-  return { ok: false, reason, nodes: [nodeAnswer(NODE, answer)], retryAfterMs };
 }

@@ -1,0 +1,32 @@
+import { type NodeAnswer, nodeAnswer } from '../core/answers.js';
+import type { AcquireFailure } from '../core/failure.js';
+import type { ClaimResult, LeaseClaim, LockTransport } from './transport.js';
+
+/**
+ * The claim of a lock that the only server of a lock service has granted.
+ *
+ * @param name the server's, among the `nodes` of results and errors
+ */
+export function granted(
+  name: string,
+  transport: LockTransport,
+  lock: Pick<LeaseClaim, 'resources' | 'token' | 'deadlineMs' | 'owner'>,
+): ClaimResult {
+  const { resources, owner } = lock;
+  const claim = {
+    ...lock,
+    extend: (ttlMs: number) => transport.extend(resources, owner, ttlMs),
+    release: () => transport.release(resources, owner),
+  };
+  return { ok: true, claim, answers: () => [nodeAnswer(name, { answer: 'granted' })] };
+}
+
+/** The failure of such a service, with the answer of its server. */
+export function failure(
+  name: string,
+  reason: AcquireFailure['reason'],
+  answer: Omit<NodeAnswer, 'name'>,
+  retryAfterMs = 0,
+): AcquireFailure {
+  return { ok: false, reason, nodes: [nodeAnswer(name, answer)], retryAfterMs };
+}
