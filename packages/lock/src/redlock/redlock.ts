@@ -8,7 +8,7 @@ import { FlushCycle } from '../redis/calls.js';
 import { RedisNode } from '../redis/node.js';
 import { checkRuntime, type Runtime, systemRuntime } from '../runtime/runtime.js';
 import { type NodeConfig, nameNodes } from './node-names.js';
-import { outcomeOf, Readmissions, type ReadmitResult } from './readmission.js';
+import { Readmissions, type ReadmitResult, resultOf } from './readmission.js';
 import { RedlockTransport } from './redlock-transport.js';
 import { statusOf } from './status.js';
 
@@ -98,7 +98,7 @@ export class Redlock extends LockService {
     }
     const index = node === null ? null : this.#nodes.findIndex(({ name }) => name === node);
     if (index === -1) throw new LockArgumentError(`no node has that name node=${String(node)}`);
-    const round = await (force ? this.#readmissions.force({ index }) : this.#readmissions.run());
-    return outcomeOf(round, this.#nodes.length, index, force);
+    const outcome = await (force ? this.#readmissions.force({ index }) : this.#readmissions.run());
+    return resultOf(outcome, this.#nodes.length, index, force);
   }
 }

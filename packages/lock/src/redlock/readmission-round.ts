@@ -1,0 +1,268 @@
+import type { NodeAnswer, NodeFailure } from '../core/answers.js';
+import type { ResolvedOptions } from '../core/options.js';
+import { majorityOf } from '../core/quorum.js';
+import {
+  findOutlived,
+  findTwins,
+  type Gathering,
+  type Inspection,
+  isSeenAgain,
+  type Promised,
+  planGathering,
+  planReadmission,
+  type Readmission,
+  type Seed,
+} from '../core/readmission.js';
+import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
+import { publish } from '../lease/events.js';
+import type { RedisNode } from '../redis/node.js';
+import { inTime, type Runtime } from '../runtime/runtime.js';
+import { LastReplies, type NodeReply, phrase } from './last-replies.js';
+
+/** The end of a round of readmission. */
+export interface RoundOutcome {
+  /** Indexes of the nodes whose votes are known to count. */
+  readonly voting: readonly number[];
+  /** Indexes of the nodes that answered, and have no vote that is known to count. */
+  readonly left: readonly number[];
+  /** The reason why not all nodes vote: every node's answer. */
+  readonly reason: string;
+  readonly retryAfterMs: number;
+  /** Milliseconds after which another round may help a node; null if none is needed. */
+  readonly againMs: number | null;
+  /** By index, the answers of nodes that were set up otherwise, or are no masters; else null. */
+  readonly mismatches: readonly (NodeAnswer | null)[];
+}
+
+/** An operator's decision that no node can make. `index`: the node concerned; null for all. */
+export interface Force {
+  readonly index: number | null;
+}
+
+type Inspections = readonly (Inspection | null)[];
+
+/** The number of times that a round inspects nodes that have changed meanwhile. */
+const INSPECTIONS_MAX = 5;
+/** Mean pause in milliseconds before it inspects them again. */
+const INSPECT_AGAIN_MS = 20;
+/** Mean pause in milliseconds after a round that other clients obstructed. */
+export const RETRY_MS = 250;
+
+/**
+ * One round: it inspects the nodes, claims for those without a vote, collects promises for the
+ * claims, and admits these nodes. Several clients may do this at once. A promise is to one
+ * incarnation. Only the inspected incarnation carries out an ADMIT, and only once.
+ */
+export class ReadmissionRound {
+  readonly #nodes: readonly RedisNode[];
+  readonly #options: ResolvedOptions;
+  readonly #runtime: Runtime;
+  readonly #force: Force | null;
+  readonly #replies: LastReplies;
+
+  constructor(
+    nodes: readonly RedisNode[],
+    options: ResolvedOptions,
+    runtime: Runtime,
+    force: Force | null,
+  ) {
+    this.#nodes = nodes;
+    this.#options = options;
+    this.#runtime = runtime;
+    this.#force = force;
+    this.#replies = new LastReplies(nodes);
+  }
+
+  /** Never rejects. */
+  async run(): Promise<RoundOutcome> {
+    const { index = null } = this.#force ?? {};
+    const obstacle = index === null ? null : await this.#endIncarnation(index);
+    if (obstacle !== null) return this.#refuse(obstacle);
+    for (let count = 1; count <= INSPECTIONS_MAX; count += 1) {
+      const outcome = await this.#readmit(count === INSPECTIONS_MAX);
+      if (outcome) return outcome;
+      await this.#pause();
+    }
+    const reason = `nodes go on changing while they are being readmitted: ${this.#replies.list()}`;
+    return this.#refuse(reason, this.#retryMs());
+  }
+
+  /** Takes the node's vote away. @returns the reason why it may still have one, or null */
+  async #endIncarnation(index: number): Promise<string | null> {
+    const node = this.#node(index);
+    const seen = await this.#inTime(node, node.inspect(this.#runtime.uniqueId()));
+    if (seen.answer !== 'inspected') return `node ${node.name} goes on as it was: ${phrase(seen)}`;
+    if (!seen.voting) return null;
+    const reply = await this.#inTime(node, node.retire(seen, this.#runtime.uniqueId()));
+    if (reply.answer === 'retired') return null;
+    return reply.answer === 'error'
+      ? `node ${node.name} did not answer: whether it has begun anew is unknown; ask again (${phrase(reply)})`
+      : `node ${node.name} goes on as it was: ${phrase(reply)}; look at its status`;
+  }
+
+  /** Returns null if other clients were faster, or if a node has changed since its inspection. */
+  async #readmit(isLast: boolean): Promise<RoundOutcome | null> {
+    const seen = await this.#inspect(() => true);
+    const twins = findTwins(seen);
+    if (twins) {
+      const names = twins.map((index) => this.#node(index).name).join(' and ');
+      return this.#refuse(
+        `nodes ${names} are the same Redis server: give each node a server of its own`,
+      );
+    }
+    const seed = {
+      wallClockMs: this.#runtime.wallClockMs(),
+      firstToken: this.#options.firstToken,
+    };
+    const isForced = this.#force?.index === null;
+    const gathering = planGathering(seen, seed, isForced);
+    if (!gathering) return this.#refuse(this.#replies.tooFew(isForced));
+    if (gathering.everybody !== null && !(await this.#isMoment(seen))) return null;
+    const outlived = findOutlived(seen, gathering.everybody);
+    if (outlived.length > 0) return this.#retire(outlived);
+    if (gathering.claims.length === 0) return this.#outcome(seen, gathering);
+    // If some nodes vote already, another client may be about to admit the rest from the first
+    // token on, not from the clock.
+    if (gathering.everybody !== null && seed.firstToken !== null && !isLast) {
+      if (seen.some((one) => one?.voting)) return null;
+    }
+    const readmission = await this.#promised(seen, gathering, seed);
+    if (!readmission) return null;
+    await this.#admit(seen, gathering, readmission);
+    return this.#outcome(seen, gathering);
+  }
+
+  /** Inspects these nodes. @returns by index; null for a node that did not answer */
+  async #inspect(isAsked: (index: number) => boolean): Promise<Inspections> {
+    const replies = await this.#ask((node, index) =>
+      isAsked(index) ? node.inspect(this.#runtime.uniqueId()) : null,
+    );
+    return replies.map((reply) => (reply?.answer === 'inspected' ? reply : null));
+  }
+
+  /**
+   * True if all nodes were in the inspected state at the same moment.
+   *
+   * One may have answered long before another. Each could then be without a vote at some time,
+   * while a majority voted all the time. Claims for everybody would void those votes.
+   */
+  async #isMoment(seen: Inspections): Promise<boolean> {
+    return isSeenAgain(seen, await this.#inspect((index) => seen[index] !== null));
+  }
+
+  /**
+   * Ends the incarnations that others know later ones of, so the nodes can be readmitted anew; see
+   * retire.lua.
+   */
+  async #retire(outlived: readonly (Inspection & { readonly index: number })[]): Promise<null> {
+    await this.#ask((node, index) => {
+      const voter = outlived.find((one) => one.index === index);
+      return voter ? node.retire(voter, this.#runtime.uniqueId()) : null;
+    });
+    return null;
+  }
+
+  async #promised(
+    seen: Inspections,
+    gathering: Gathering,
+    seed: Seed,
+  ): Promise<Readmission | null> {
+    const replies = await this.#ask((node, index) => {
+      const inspection = seen[index];
+      return inspection ? node.promise(inspection, gathering.claims) : null;
+    });
+    const promises = replies.flatMap((reply, index): Promised[] =>
+      reply?.answer === 'promised' ? [{ index, ...reply }] : [],
+    );
+    // Another client does the same, and knows more by now.
+    if (promises.some(({ index, voting }) => voting && !seen[index]?.voting)) return null;
+    return planReadmission(gathering, promises, this.#nodes.length, seed);
+  }
+
+  async #admit(seen: Inspections, { claims }: Gathering, readmission: Readmission): Promise<void> {
+    const replies = await this.#ask((node, index) => {
+      const inspection = seen[index];
+      const claim = claims.find((one) => one.index === index);
+      if (!inspection || !claim) return null;
+      const isForced = this.#force !== null && (this.#force.index ?? index) === index;
+      const recoveryWaitMs = isForced ? 0 : recoveryWaitMsOf(node, inspection, readmission);
+      return node.admit(inspection, claim.generation, readmission, recoveryWaitMs);
+    });
+    for (const { index, generation } of claims) {
+      const node = this.#node(index).name;
+      if (replies[index]?.answer === 'admitted') {
+        publish('fenced:lock:readmitted', () => ({ node, generation }));
+      }
+    }
+  }
+
+  /**
+   * The votes that are known now. A node that was claimed for votes only if it said so: if the
+   * reply of ADMIT was lost, that is unknown.
+   */
+  #outcome(seen: Inspections, { claims }: Gathering): RoundOutcome {
+    const replies = this.#replies;
+    const left = claims.map(({ index }) => index).filter((index) => !replies.hasVote(index));
+    const voting = seen.flatMap((one, index) =>
+      replies.hasVote(index) || (one?.voting && !left.includes(index)) ? [index] : [],
+    );
+    const earlyMs = replies.tooEarlyMs;
+    const againMs = earlyMs ?? (left.length > 0 ? this.#retryMs() : null);
+    const isFew = voting.length < majorityOf(this.#nodes.length);
+    const why =
+      earlyMs === null ? '' : '; those that may have forgotten a lease stay out until it is over';
+    const reason = `${isFew ? 'too few nodes may vote yet' : 'not all nodes vote'}${why}: ${replies.list()}`;
+    return { ...this.#refuse(reason, againMs), voting, left };
+  }
+
+  /** Returns every node's reply, by index; null for a node that is not asked. */
+  #ask<Reply extends NodeReply>(
+    request: (node: RedisNode, index: number) => Promise<Reply | NodeFailure> | null,
+  ): Promise<readonly (Reply | NodeFailure | null)[]> {
+    return Promise.all(
+      this.#nodes.map(async (node, index) => {
+        const question = request(node, index);
+        if (!question) return null;
+        const reply = await this.#inTime(node, question);
+        this.#replies.note(index, reply);
+        return reply;
+      }),
+    );
+  }
+
+  #inTime<Reply>(node: RedisNode, reply: Promise<Reply>): Promise<Reply | NodeFailure> {
+    return inTime(this.#runtime, node, reply, NODE_TIMEOUT_MAX_MS);
+  }
+
+  /** The end of a round in which no vote became known. */
+  #refuse(reason: string, againMs: number | null = null): RoundOutcome {
+    const mismatches = this.#replies.mismatches();
+    return { voting: [], left: [], reason, retryAfterMs: againMs ?? 0, againMs, mismatches };
+  }
+
+  /** Long enough for another client to make progress, short beside a caller's `waitMs`. */
+  #pause(): Promise<void> {
+    const ms = INSPECT_AGAIN_MS * (0.5 + this.#runtime.random());
+    return new Promise((resolve) => this.#runtime.after(ms, resolve));
+  }
+
+  #retryMs(): number {
+    return RETRY_MS * (0.5 + this.#runtime.random());
+  }
+
+  #node(index: number): RedisNode {
+    const node = this.#nodes[index];
+    if (!node) throw new Error(`there is no node ${index}`);
+    return node;
+  }
+}
+
+/**
+ * Recovery wait. According to the Redis documentation, a crashed node must stay out until no lease
+ * that it may have forgotten can be valid. That protects mutual exclusion; tokens do not rest on
+ * it.
+ */
+function recoveryWaitMsOf(node: RedisNode, seen: Inspection, { longestMs }: Readmission): number {
+  const forgotNothing = node.durable && seen.generation > 0;
+  return forgotNothing ? 0 : longestMs;
+}
