@@ -7,8 +7,8 @@ const LINGER_MS = 1_000;
 /** Milliseconds before the retry of a connection that its client has given up. */
 const RETRY_MS = 1_000;
 
-/** A waiter that the connections notify. */
-export interface Waiter {
+/** The part of a waiter that the connections notify. */
+export interface WakeUpListener {
   /** Called when this node published that the waiter is the head of its queue. */
   notified(node: number): void;
   /** Called when a majority is subscribed. A notification may have been published before. */
@@ -23,7 +23,7 @@ export class WakeUps {
   readonly channel: string;
   readonly #clients: readonly NodeClient[];
   readonly #runtime: Runtime;
-  readonly #waiters = new Map<string, Waiter>();
+  readonly #waiters = new Map<string, WakeUpListener>();
   #connections: Connections | null = null;
   #cancelClose: () => void = () => {};
   #isClosed = false;
@@ -41,7 +41,7 @@ export class WakeUps {
   }
 
   /** Notifies this waiter until the returned function is called. */
-  subscribe(owner: string, waiter: Waiter): () => void {
+  subscribe(owner: string, waiter: WakeUpListener): () => void {
     this.#cancelClose();
     this.#waiters.set(owner, waiter);
     if (!this.#connections && !this.#isClosed) this.#open();
