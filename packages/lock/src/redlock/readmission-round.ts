@@ -24,7 +24,7 @@ export interface RoundOutcome {
   /** Indexes of the nodes whose votes are known to count. */
   readonly voting: readonly number[];
   /** Indexes of the nodes that answered, and have no vote that is known to count. */
-  readonly left: readonly number[];
+  readonly notVoting: readonly number[];
   /** The reason why not all nodes vote: every node's answer. */
   readonly reason: string;
   readonly retryAfterMs: number;
@@ -202,17 +202,17 @@ export class ReadmissionRound {
    */
   #outcome(seen: Inspections, { claims }: Gathering): RoundOutcome {
     const replies = this.#replies;
-    const left = claims.map(({ index }) => index).filter((index) => !replies.hasVote(index));
+    const notVoting = claims.map(({ index }) => index).filter((index) => !replies.hasVote(index));
     const voting = seen.flatMap((one, index) =>
-      replies.hasVote(index) || (one?.voting && !left.includes(index)) ? [index] : [],
+      replies.hasVote(index) || (one?.voting && !notVoting.includes(index)) ? [index] : [],
     );
     const earlyMs = replies.tooEarlyMs;
-    const againMs = earlyMs ?? (left.length > 0 ? this.#retryMs() : null);
+    const againMs = earlyMs ?? (notVoting.length > 0 ? this.#retryMs() : null);
     const isFew = voting.length < majorityOf(this.#nodes.length);
     const why =
       earlyMs === null ? '' : '; those that may have forgotten a lease stay out until it is over';
     const reason = `${isFew ? 'too few nodes may vote yet' : 'not all nodes vote'}${why}: ${replies.list()}`;
-    return { ...this.#refuse(reason, againMs), voting, left };
+    return { ...this.#refuse(reason, againMs), voting, notVoting };
   }
 
   /** Returns every node's reply, by index; null for a node that is not asked. */
@@ -237,7 +237,7 @@ export class ReadmissionRound {
   /** The end of a round in which no vote became known. */
   #refuse(reason: string, againMs: number | null = null): RoundOutcome {
     const mismatches = this.#replies.mismatches();
-    return { voting: [], left: [], reason, retryAfterMs: againMs ?? 0, againMs, mismatches };
+    return { voting: [], notVoting: [], reason, retryAfterMs: againMs ?? 0, againMs, mismatches };
   }
 
   /** Long enough for another client to make progress, short beside a caller's `waitMs`. */

@@ -98,12 +98,12 @@ export class Readmissions {
  * vote, too. With force and no name, all nodes that answered must vote.
  */
 export function resultOf(
-  { voting, left, reason, retryAfterMs }: RoundOutcome,
+  { voting, notVoting, reason, retryAfterMs }: RoundOutcome,
   nodeCount: number,
   index: number | null,
   isForced: boolean,
 ): ReadmitResult {
-  const isDone = index === null ? !isForced || left.length === 0 : voting.includes(index);
+  const isDone = index === null ? !isForced || notVoting.length === 0 : voting.includes(index);
   if (isDone && voting.length >= majorityOf(nodeCount)) return { ok: true };
   return { ok: false, reason, retryAfterMs };
 }
