@@ -115,8 +115,8 @@ test(`replies never go to another caller: errors among them, several scripts, sc
           broken === 'queue' ? /WRONGTYPE/ : /not a lock record: no record/,
         );
       } else if (kind === 'not held') {
-        const { given } = reply as { given?: { number: string } };
-        expect([reply.answer, BigInt(given?.number ?? 0)]).toEqual([
+        const { tokenBound } = reply as { tokenBound?: { number: string } };
+        expect([reply.answer, BigInt(tokenBound?.number ?? 0)]).toEqual([
           'not-held',
           BigInt(index + 1) * TOKENS_APART,
         ]);

@@ -73,8 +73,9 @@ test('a lease is brought back to a node that has granted nothing since it report
   const [mine, other] = [new Ownership(['x'], 'mine', true), new Ownership(['x'], 'other', true)];
   const told = async () => {
     const reply = await node.extend(mine, 10_000);
-    if (reply.answer !== 'not-held' || !reply.given) throw new Error(`told ${reply.answer}`);
-    return reply.given;
+    if (reply.answer !== 'not-held' || !reply.tokenBound)
+      throw new Error(`answered ${reply.answer}`);
+    return reply.tokenBound;
   };
   const tries = async (): Promise<void> => {
     expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'granted' });
@@ -121,11 +122,11 @@ test('a lease of several resources is not brought back if one of them that was s
   await lockTable.setToken('y', 1_000n);
   await lockTable.setMax(1_000n);
   const reply = await node.extend(mine, 10_000);
-  if (reply.answer !== 'not-held' || !reply.given) throw new Error(`told ${reply.answer}`);
+  if (reply.answer !== 'not-held' || !reply.tokenBound) throw new Error(`answered ${reply.answer}`);
   await lockTable.free('x');
   expect(await node.acquire(other, 10_000)).toMatchObject({ answer: 'granted' });
   await node.release(other);
-  expect(await node.backfill(mine, reply.given, 10_000)).toMatchObject({ answer: 'not-held' });
+  expect(await node.backfill(mine, reply.tokenBound, 10_000)).toMatchObject({ answer: 'not-held' });
 });
 
 test('a node that has forgotten a resource holds a lease again only if the request has the number that it reported', async () => {
@@ -136,9 +137,9 @@ test('a node that has forgotten a resource holds a lease again only if the reque
   await node.release(other);
   await lockTable.forget('x');
   const reply = await node.backfill(mine, 1n, 10_000);
-  expect(reply).toMatchObject({ answer: 'not-held', given: { number: '0000000000000002' } });
-  if (reply.answer !== 'not-held' || !reply.given) return;
-  expect(await node.backfill(mine, reply.given, 10_000)).toMatchObject({
+  expect(reply).toMatchObject({ answer: 'not-held', tokenBound: { number: '0000000000000002' } });
+  if (reply.answer !== 'not-held' || !reply.tokenBound) return;
+  expect(await node.backfill(mine, reply.tokenBound, 10_000)).toMatchObject({
     answer: 'granted',
     token: 2n,
   });

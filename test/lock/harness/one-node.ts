@@ -1,4 +1,8 @@
-import type { Given, NodeFailure, VoteReply } from '../../../packages/lock/src/core/answers.js';
+import type {
+  NodeFailure,
+  TokenBound,
+  VoteReply,
+} from '../../../packages/lock/src/core/answers.js';
 import type { Broadcast } from '../../../packages/lock/src/redis/broadcast.js';
 import { nodeClientOf, type RedisClient } from '../../../packages/lock/src/redis/clients/detect.js';
 import { RedisNode } from '../../../packages/lock/src/redis/node.js';
@@ -44,9 +48,9 @@ export class OneNode {
     return answerOf(broadcast);
   }
 
-  /** @param given the lease's token, or the number that the node reported */
-  backfill(ownership: Ownership, given: bigint | Given, ttlMs: number): Promise<VoteReply> {
-    const known = typeof given === 'bigint' ? { number: given.toString() } : given;
+  /** @param bound the lease's token, or the number that the node reported */
+  backfill(ownership: Ownership, bound: bigint | TokenBound, ttlMs: number): Promise<VoteReply> {
+    const known = typeof bound === 'bigint' ? { number: bound.toString() } : bound;
     return answerOf(this.#nodes.backfill([0], ownership, known, ttlMs));
   }
 

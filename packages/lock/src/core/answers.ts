@@ -42,7 +42,7 @@ export type VoteReply =
   | {
       readonly answer: 'not-held';
       /** Only from a node on which the locks are free. */
-      readonly given?: Given;
+      readonly tokenBound?: TokenBound;
     }
   | { readonly answer: 'not-voting' | 'token-exhausted' | 'head' }
   | MismatchReply
@@ -58,7 +58,7 @@ export type NodeFailure = { readonly answer: 'error' | 'memory-full'; readonly e
  * An upper bound for the tokens that an incarnation has given for the resources. Every later token
  * of that incarnation is above it.
  */
-export interface Given {
+export interface TokenBound {
   readonly number: string;
   readonly incarnation: string;
 }

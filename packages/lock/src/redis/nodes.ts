@@ -1,4 +1,4 @@
-import { type Given, type NodeAnswer, nodeAnswer, type VoteReply } from '../core/answers.js';
+import { type NodeAnswer, nodeAnswer, type TokenBound, type VoteReply } from '../core/answers.js';
 import { PreferredMajority } from '../core/preferred-majority.js';
 import { NODE_TIMEOUT_MAX_MS, nodeTimeoutMs } from '../core/validity.js';
 import { afterReading, inTime, nobody, type Runtime } from '../runtime/runtime.js';
@@ -141,12 +141,12 @@ export class Nodes {
   /**
    * BACKFILL: lets these nodes, too, hold a lease that a majority holds.
    *
-   * @param given the lease's token; or the number that the node reported, with its incarnation
+   * @param bound the lease's token; or the number that the node reported, with its incarnation
    */
   backfill(
     indexes: readonly number[],
     ownership: Ownership,
-    { number, incarnation }: Pick<Given, 'number'> & Partial<Given>,
+    { number, incarnation }: Pick<TokenBound, 'number'> & Partial<TokenBound>,
     ttlMs: number,
   ): Broadcast<VoteReply> {
     const known = incarnation === undefined ? [] : [incarnation];

@@ -193,7 +193,7 @@ function refusal(
   if (answer === 'ttl-too-long') return { answer, maxTtlMs: wholeNumber(first) };
   if (answer === 'not-held' && first !== undefined) {
     const { incarnation } = voter(voters[wholeNumber(place) - 1], service);
-    return { answer, given: { number: text(first), incarnation } };
+    return { answer, tokenBound: { number: text(first), incarnation } };
   }
   return (
     mismatch(parts) ?? {

@@ -63,9 +63,9 @@ export class Backfill {
         if (reply.answer === 'granted') {
           this.#missing = this.#missing.filter((other) => other !== index);
         }
-        if (reply.answer === 'not-held' && reply.given) {
-          const given = new Map([[index, reply.given]]);
-          void bringBack(this.#nodes, this.#ownership, given, keptMs);
+        if (reply.answer === 'not-held' && reply.tokenBound) {
+          const bounds = new Map([[index, reply.tokenBound]]);
+          void bringBack(this.#nodes, this.#ownership, bounds, keptMs);
         }
       },
     };

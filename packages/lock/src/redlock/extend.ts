@@ -1,4 +1,4 @@
-import type { Given } from '../core/answers.js';
+import type { TokenBound } from '../core/answers.js';
 import type { AcquireFailure } from '../core/failure.js';
 import { mismatchIn } from '../core/mismatch.js';
 import { consistentQuorum, majorityOf } from '../core/quorum.js';
@@ -18,7 +18,7 @@ export interface ExtendListener {
   /**
    * Called when a node votes but does not hold the lease, and nobody else holds the locks there.
    */
-  readonly onFree: (index: number, given: Given) => void;
+  readonly onFree: (index: number, bound: TokenBound) => void;
 }
 
 /**
@@ -37,7 +37,8 @@ export async function extendOnAll(
   broadcast.listener = {
     onAnswer: (index, answer) => {
       if (callsForReadmission(answers, index)) listener?.callForReadmission();
-      if (answer.answer === 'not-held' && answer.given) listener?.onFree(index, answer.given);
+      if (answer.answer === 'not-held' && answer.tokenBound)
+        listener?.onFree(index, answer.tokenBound);
     },
   };
   for (;;) {
@@ -80,17 +81,17 @@ function decideExtension(
  * to these numbers belongs to a later lease: that majority would no longer hold this one. A node
  * takes the lease only if it has granted nothing since; see its script.
  *
- * @param given the answers of those nodes
+ * @param bounds the answers of those nodes
  */
 export async function bringBack(
   nodes: Nodes,
   ownership: Ownership,
-  given: ReadonlyMap<number, Given>,
+  bounds: ReadonlyMap<number, TokenBound>,
   ttlMs: number,
 ): Promise<void> {
   if (ownership.isReleased) return;
   const extended = await extendOnAll(nodes, ownership, ttlMs);
   if (!extended.ok || ownership.isReleased) return;
   if (extended.deadlineMs <= nodes.runtime.nowMs()) return;
-  for (const [index, one] of given) void nodes.backfill([index], ownership, one, ttlMs);
+  for (const [index, bound] of bounds) void nodes.backfill([index], ownership, bound, ttlMs);
 }

@@ -1,4 +1,4 @@
-import type { Given } from '../core/answers.js';
+import type { TokenBound } from '../core/answers.js';
 import { failureError } from '../core/failure.js';
 import { nodeTimeoutMs } from '../core/validity.js';
 import type { ClaimResult, LeaseClaim, ReleaseOutcome } from '../lease/transport.js';
@@ -85,17 +85,17 @@ export class HeldLock implements LeaseClaim {
     const { ownership, backfill } = this.#facts;
     this.#successors = [];
     void backfill?.send(ttlMs);
-    let free = new Map<number, Given>();
+    let free = new Map<number, TokenBound>();
     let isExtended = false;
     const bringBackToFree = (): void => {
-      const given = free;
+      const bounds = free;
       free = new Map();
-      if (given.size > 0) void bringBack(this.#nodes, ownership, given, ttlMs);
+      if (bounds.size > 0) void bringBack(this.#nodes, ownership, bounds, ttlMs);
     };
     const extended = await extendOnAll(this.#nodes, ownership, ttlMs, {
       callForReadmission: this.#callForReadmission,
-      onFree: (index, given) => {
-        free.set(index, given);
+      onFree: (index, bound) => {
+        free.set(index, bound);
         if (isExtended) bringBackToFree();
       },
     });
