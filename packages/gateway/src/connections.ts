@@ -1,9 +1,9 @@
 import type { RequestListener, Server } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
+import type { ConcurrencyLimit } from './concurrency-limit.js';
 import type { Problem } from './problem.js';
 import { addressName } from './rate-limit.js';
-import type { Room } from './room.js';
 
 /**
  * From this many unanswered requests on, nothing more is read from a connection. Below, a client
@@ -17,7 +17,7 @@ const PIPELINED_MAX = 16;
  */
 export function limitConnections(
   server: Server,
-  room: Room,
+  limit: ConcurrencyLimit,
   isProxy: (address: string) => boolean,
   onRefused: ((address: string, reason: Problem) => void) | undefined,
 ): void {
@@ -26,7 +26,7 @@ export function limitConnections(
     // It has closed already.
     if (remoteAddress === undefined) return void socket.destroy();
     try {
-      const leave = room.enter(isProxy(remoteAddress) ? null : addressName(remoteAddress));
+      const leave = limit.enter(isProxy(remoteAddress) ? null : addressName(remoteAddress));
       socket.once('close', leave);
     } catch (error) {
       socket.destroy();

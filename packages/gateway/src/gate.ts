@@ -81,14 +81,14 @@ const KEPT = ['x-request-id', 'connection', 'allow', 'keep-alive'];
 /** Lets requests in, and sees them out. */
 export class Gate {
   readonly #options: GateOptions;
-  readonly #parts: Pick<Parts, 'limits' | 'rooms' | 'runtime'>;
+  readonly #parts: Pick<Parts, 'limits' | 'concurrency' | 'runtime'>;
   readonly #progress = new WeakMap<Request, Progress>();
   /** Responses that have not ended. */
   readonly #open = new Set<Response>();
   /** Ends of running requests, as by their deadlines. */
   readonly #running = new Set<() => void>();
 
-  constructor(options: GateOptions, parts: Pick<Parts, 'limits' | 'rooms' | 'runtime'>) {
+  constructor(options: GateOptions, parts: Pick<Parts, 'limits' | 'concurrency' | 'runtime'>) {
     this.#options = options;
     this.#parts = parts;
     options.draining?.addEventListener('abort', () => {
@@ -139,7 +139,7 @@ export class Gate {
     progress.caller = caller.name;
     progress.resource = resource;
     if (verb !== 'any' && verb !== 'leases') checkAllowed(caller, verb, resource);
-    const leave = this.#parts.rooms.requests.enter(caller.name);
+    const leave = this.#parts.concurrency.requests.enter(caller.name);
     await this.#run(progress, route, { ...about, caller, leave });
   }
 

@@ -3,6 +3,7 @@ import { parseToken } from '@fenced/store';
 import { checkObject } from '@fenced/store/internal';
 import express, { type Express, type NextFunction, type Request, type Response } from 'express';
 import { type Binding, bindLeases } from './bindings.js';
+import { ConcurrencyLimit, type ConcurrencyLimits, type LimitUse } from './concurrency-limit.js';
 import type { Credentials } from './credentials.js';
 import type { Route } from './exchange.js';
 import { type EndedRequest, Gate, type Rates } from './gate.js';
@@ -11,7 +12,6 @@ import { openApiOf } from './openapi.js';
 import type { LockService, ObjectStore, RecordStore } from './parts.js';
 import { Problem } from './problem.js';
 import { Readiness } from './readiness.js';
-import { Room, type Rooms, type RoomUse } from './room.js';
 import { leaseSetRoutes } from './routes/lease-sets.js';
 import { leaseRoutes } from './routes/leases.js';
 import { mcpRoute } from './routes/mcp.js';
@@ -25,12 +25,12 @@ import type { TokenSigner } from './token-signer.js';
 
 export type { ProblemCode } from '@fenced/client/protocol/problem-codes';
 export type { Binding } from './bindings.js';
+export type { LimitUse } from './concurrency-limit.js';
 export type { EndedRequest, Rates } from './gate.js';
 export type { Limits } from './limits.js';
 export type { GrantedLease, LockService, NodeVote, ObjectStore, RecordStore } from './parts.js';
 export { Problem } from './problem.js';
 export * from './rate-limit.js';
-export type { RoomUse } from './room.js';
 export type { Runtime } from './runtime.js';
 export { type GatewayServer, type ServerOptions, serveGateway } from './server.js';
 export * from './token-signer.js';
@@ -88,7 +88,7 @@ export interface GatewayMetrics {
   /**
    * Called by the gateway and by its server, with a function that returns the use of their limits.
    */
-  watchLimits?(uses: () => readonly RoomUse[]): void;
+  watchLimits?(uses: () => readonly LimitUse[]): void;
 }
 
 /** Makes an Express app for leases and token-checked storage. `serveGateway` serves it. */
@@ -98,14 +98,14 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
   const limits = resolveLimits(options.limits);
   const { signer = plainTokens, bindings = [], signatureTtlMs = 86_400_000 } = options;
   // Without credentials, all callers are one.
-  const room = (name: string, limit: number) =>
-    new Room(name, limit, options.credentials ? null : limit);
-  const rooms: Rooms = {
-    requests: room('requests', limits.requestsMax),
-    waits: room('waits', limits.waitsMax),
-    uploads: room('uploads', limits.uploadsMax),
+  const shared = (name: string, limit: number) =>
+    new ConcurrencyLimit(name, limit, options.credentials ? null : limit);
+  const concurrency: ConcurrencyLimits = {
+    requests: shared('requests', limits.requestsMax),
+    waits: shared('waits', limits.waitsMax),
+    uploads: shared('uploads', limits.uploadsMax),
   };
-  const common = { ...options, limits, rooms, runtime };
+  const common = { ...options, limits, concurrency, runtime };
   const parts = { ...common, signer, leaseOf: bindLeases(bindings), signatureTtlMs };
   const { objects, records, draining, metrics, operations = 'here' } = options;
   const service = [
@@ -118,7 +118,7 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
     ...documentRoutes(() => openApiOf(routes)),
   ];
   if (operations !== 'only')
-    metrics?.watchLimits?.(() => Object.values(rooms).map(({ use }) => use));
+    metrics?.watchLimits?.(() => Object.values(concurrency).map(({ use }) => use));
   const readiness = new Readiness(options, draining, runtime);
   const routes: readonly Route[] = [
     ...(operations === 'only' ? [] : service),

@@ -85,12 +85,12 @@ export async function releaseLease(
 
 /** Waits for a lease. The request counts as a wait only, and the time is not the store's. */
 async function whileWaiting<Outcome>(
-  { rooms }: Parts,
+  { concurrency }: Parts,
   { caller, deadline, leave }: Exchange,
   waitMs: number,
   wait: () => Promise<Outcome>,
 ): Promise<Outcome> {
-  const leaveWaits = rooms.waits.enter(caller.name);
+  const leaveWaits = concurrency.waits.enter(caller.name);
   leave();
   deadline.restart(waitMs);
   return wait().finally(leaveWaits);

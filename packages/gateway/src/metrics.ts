@@ -1,9 +1,9 @@
 import './node-version.js';
 import { METHODS } from 'node:http';
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import type { LimitUse } from './concurrency-limit.js';
 import type { EndedRequest } from './gate.js';
 import type { NodeVote } from './parts.js';
-import type { RoomUse } from './room.js';
 
 /** Values that each scrape reads anew. */
 export interface MetricsSources {
@@ -27,7 +27,7 @@ export interface Metrics {
   /** Counts a request that has ended. */
   observe(request: RequestObservation): void;
   /** Shows the use of these limits, besides those of earlier calls. */
-  watchLimits(uses: () => readonly RoomUse[]): void;
+  watchLimits(uses: () => readonly LimitUse[]): void;
   /** All metrics, as Prometheus reads them. */
   text(): Promise<string>;
   readonly contentType: string;
@@ -64,7 +64,7 @@ export function createMetrics(sources: MetricsSources = {}): Metrics {
   const leases = counter('lease_requests', 'Requests for a lease.', 'outcome');
   const stale = counter('stale_writes', 'Writes refused because of a stale token.', 'store');
   const unknown = counter('unknown_outcomes', 'Writes whose outcome is unknown.', 'store');
-  const limits: (() => readonly RoomUse[])[] = [];
+  const limits: (() => readonly LimitUse[])[] = [];
   watchLimits(() => limits.flatMap((uses) => uses()), registers);
   return {
     observe: ({ route, method, status, durationMs, outcome, resource }) => {
@@ -86,8 +86,8 @@ export function createMetrics(sources: MetricsSources = {}): Metrics {
   };
 }
 
-function watchLimits(uses: () => readonly RoomUse[], registers: Registry[]): void {
-  const gauge = (name: string, help: string, value: (use: RoomUse) => number): Gauge =>
+function watchLimits(uses: () => readonly LimitUse[], registers: Registry[]): void {
+  const gauge = (name: string, help: string, value: (use: LimitUse) => number): Gauge =>
     new Gauge({
       ...{ name, help, registers },
       labelNames: ['limit'],

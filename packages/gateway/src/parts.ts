@@ -1,8 +1,8 @@
 import type { FencedPostgres, FencedRecords } from '@fenced/store/postgres';
 import type { FencedS3 } from '@fenced/store/s3';
 import type { LeaseOf } from './bindings.js';
+import type { ConcurrencyLimits } from './concurrency-limit.js';
 import type { AllLimits } from './limits.js';
-import type { Rooms } from './room.js';
 import type { Runtime } from './runtime.js';
 import type { TokenSigner } from './token-signer.js';
 
@@ -16,7 +16,7 @@ export interface Parts {
   /** Milliseconds for which a signature is valid. */
   readonly signatureTtlMs: number;
   readonly limits: AllLimits;
-  readonly rooms: Rooms;
+  readonly concurrency: ConcurrencyLimits;
   readonly runtime: Runtime;
   /** Ends waits for leases. */
   readonly draining?: AbortSignal;

@@ -3,11 +3,11 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { checkWholeNumber } from '@fenced/store/internal';
 import type { Express } from 'express';
+import { ConcurrencyLimit, type LimitUse } from './concurrency-limit.js';
 import { limitConnections, RequestQueues } from './connections.js';
 import { type Limits, resolveLimits } from './limits.js';
 import { answerMalformed, refuseExpectation } from './malformed.js';
 import { Problem } from './problem.js';
-import { Room, type RoomUse } from './room.js';
 import { type Runtime, systemRuntime } from './runtime.js';
 
 export interface ServerOptions {
@@ -30,7 +30,7 @@ export interface ServerOptions {
    */
   readonly idleMs?: number;
   /** Shows the number of connections. */
-  readonly metrics?: { watchLimits?(uses: () => readonly RoomUse[]): void };
+  readonly metrics?: { watchLimits?(uses: () => readonly LimitUse[]): void };
   /** Called for each connection that was closed at once, because there were too many. */
   readonly onRefused?: (address: string, reason: Problem) => void;
 }
@@ -86,7 +86,7 @@ export async function serveGateway(
   // other.
   server.maxHeadersCount = 0;
   server.setTimeout(idleMs);
-  const connections = new Room(
+  const connections = new ConcurrencyLimit(
     ...(['connections', limits.connectionsMax, limits.connectionsPerAddressMax ?? null] as const),
   );
   metrics?.watchLimits?.(() => [connections.use]);

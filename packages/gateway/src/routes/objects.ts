@@ -71,7 +71,7 @@ async function putObject(parts: ObjectParts, exchange: Exchange): Promise<void> 
   if (request.get('content-range') !== undefined)
     throw new Problem('invalid-request', 'an object can only be written as a whole');
   const bodyBytes = declaredBytes(request);
-  const leave = parts.rooms.uploads.enter(caller.name);
+  const leave = parts.concurrency.uploads.enter(caller.name);
   try {
     const pieces = bytesOf(exchange, bodyBytesMax, parts);
     const isSmall = bodyBytes !== undefined && bodyBytes <= SMALL_BYTES;

@@ -1,7 +1,7 @@
 import { Problem } from './problem.js';
 
 /** A limit, and the part of it that is in use. */
-export interface RoomUse {
+export interface LimitUse {
   readonly name: string;
   readonly limit: number;
   readonly inUse: number;
@@ -16,7 +16,7 @@ const RETRY_AFTER_MS = 1_000;
  * caller that floods gets half, two get a third each, and a newcomer always finds room. (Dynamic
  * thresholds: Choudhury and Hahne, 1998, with α = 1.)
  */
-export class Room {
+export class ConcurrencyLimit {
   readonly #name: string;
   readonly #limit: number;
   readonly #ownMax: number | null;
@@ -30,7 +30,7 @@ export class Room {
     this.#ownMax = ownMax;
   }
 
-  get use(): RoomUse {
+  get use(): LimitUse {
     return { name: this.#name, limit: this.#limit, inUse: this.#inUse };
   }
 
@@ -71,11 +71,11 @@ export class Room {
 }
 
 /** The gateway's limits on concurrent work. */
-export interface Rooms {
+export interface ConcurrencyLimits {
   /** Requests that run. */
-  readonly requests: Room;
+  readonly requests: ConcurrencyLimit;
   /** Requests that wait for a lease. */
-  readonly waits: Room;
+  readonly waits: ConcurrencyLimit;
   /** Objects that are being written. */
-  readonly uploads: Room;
+  readonly uploads: ConcurrencyLimit;
 }
