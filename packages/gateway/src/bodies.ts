@@ -3,10 +3,10 @@ import type { Json } from '@fenced/store/postgres';
 import type { Request } from 'express';
 import * as z from 'zod';
 import type { Exchange } from './exchange.js';
-import type { Parts } from './parts.js';
 import { Problem } from './problem.js';
+import type { Services } from './services.js';
 
-type PaceParts = Pick<Parts, 'limits' | 'runtime'>;
+type PaceServices = Pick<Services, 'limits' | 'runtime'>;
 
 /**
  * The least rate at which a client must send or read a body, on average over `idleTimeoutMs`. Time
@@ -15,11 +15,11 @@ type PaceParts = Pick<Parts, 'limits' | 'runtime'>;
 class Pace {
   readonly #windowMs: number;
   readonly #windowBytes: number;
-  readonly #runtime: PaceParts['runtime'];
+  readonly #runtime: PaceServices['runtime'];
   #spentMs = 0;
   #bytes = 0;
 
-  constructor({ limits: { bytesPerSecondMin, idleTimeoutMs }, runtime }: PaceParts) {
+  constructor({ limits: { bytesPerSecondMin, idleTimeoutMs }, runtime }: PaceServices) {
     this.#windowMs = idleTimeoutMs;
     this.#windowBytes = Math.max(1, (bytesPerSecondMin * idleTimeoutMs) / 1_000);
     this.#runtime = runtime;
@@ -57,14 +57,14 @@ class Pace {
 export async function* bytesOf(
   { request, deadline }: Exchange,
   bytesMax: number,
-  parts: PaceParts,
+  services: PaceServices,
 ): AsyncGenerator<Uint8Array> {
   // RFC 9110, 10.1.1: a client of HTTP/1.0 would take 100 (Continue) for the answer.
   if (request.get('expect') !== undefined && request.httpVersion !== '1.0')
     request.res?.writeContinue();
   // By default, an iterator that ends early destroys the connection, and the answer with it.
   const pieces = request.iterator({ destroyOnReturn: false });
-  const pace = new Pace(parts);
+  const pace = new Pace(services);
   let bytes = 0;
   try {
     for (;;) {
@@ -93,10 +93,10 @@ export async function* bytesOf(
 /** The bytes of an answer. Calls `onSlow` if the client reads them too slowly. */
 export async function* paced(
   body: AsyncIterable<Uint8Array>,
-  parts: PaceParts,
+  services: PaceServices,
   onSlow: () => void,
 ): AsyncGenerator<Uint8Array> {
-  const pace = new Pace(parts);
+  const pace = new Pace(services);
   for await (const piece of body) {
     // Time until the store has the next piece does not count.
     const end = pace.begin(onSlow);
@@ -131,15 +131,15 @@ export function declaredBytes(request: Request): number | undefined {
  */
 export async function jsonOf<Value>(
   exchange: Exchange,
-  parts: PaceParts,
+  services: PaceServices,
   schema: z.ZodType<Value>,
 ): Promise<Value> {
   const { request } = exchange;
-  const { recordBytesMax } = parts.limits;
+  const { recordBytesMax } = services.limits;
   checkBody(request, recordBytesMax);
   if (!request.is(['application/json', 'application/*+json']))
     throw new Problem('unsupported-media-type', 'send JSON, with Content-Type: application/json');
-  const bytes = Buffer.concat(await Array.fromAsync(bytesOf(exchange, recordBytesMax, parts)));
+  const bytes = Buffer.concat(await Array.fromAsync(bytesOf(exchange, recordBytesMax, services)));
   const { data, error } = schema.safeParse(parsed(bytes));
   if (error === undefined) return data as Value;
   const complaints = error.issues.map(({ path, message }) =>

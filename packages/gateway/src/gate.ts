@@ -5,10 +5,10 @@ import { Deadline } from './deadline.js';
 import { checkAllowed, type Exchange, type Route } from './exchange.js';
 import { checkFraming, checkHeaders } from './framing.js';
 import { nameOfPath } from './openapi.js';
-import type { Parts } from './parts.js';
 import { Problem, writeProblem } from './problem.js';
 import { problemOf } from './problem-of.js';
 import { addressName, type RateLimit } from './rate-limit.js';
+import type { Services } from './services.js';
 import { outcomeUnknown } from './write-id.js';
 
 /** The facts about a request that has ended, for log and metrics. */
@@ -81,16 +81,19 @@ const KEPT = ['x-request-id', 'connection', 'allow', 'keep-alive'];
 /** Lets requests in, and sees them out. */
 export class Gate {
   readonly #options: GateOptions;
-  readonly #parts: Pick<Parts, 'limits' | 'concurrency' | 'runtime'>;
+  readonly #services: Pick<Services, 'limits' | 'concurrency' | 'runtime'>;
   readonly #progress = new WeakMap<Request, Progress>();
   /** Responses that have not ended. */
   readonly #open = new Set<Response>();
   /** Ends of running requests, as by their deadlines. */
   readonly #running = new Set<() => void>();
 
-  constructor(options: GateOptions, parts: Pick<Parts, 'limits' | 'concurrency' | 'runtime'>) {
+  constructor(
+    options: GateOptions,
+    services: Pick<Services, 'limits' | 'concurrency' | 'runtime'>,
+  ) {
     this.#options = options;
-    this.#parts = parts;
+    this.#services = services;
     options.draining?.addEventListener('abort', () => {
       for (const response of this.#open) closeBehind(response);
     });
@@ -103,7 +106,7 @@ export class Gate {
    * The first step of every request: refuses malformed ones, and finds the one form of the path.
    */
   begin(request: Request, response: Response, next: NextFunction): void {
-    const { runtime } = this.#parts;
+    const { runtime } = this.#services;
     const progress: Progress = {
       ...{ id: runtime.uniqueId(), startedMs: runtime.nowMs(), gone: new AbortController() },
       ...{ isCounted: false, route: null, resource: null, caller: null, exchange: null },
@@ -139,7 +142,7 @@ export class Gate {
     progress.caller = caller.name;
     progress.resource = resource;
     if (verb !== 'any' && verb !== 'leases') checkAllowed(caller, verb, resource);
-    const leave = this.#parts.concurrency.requests.enter(caller.name);
+    const leave = this.#services.concurrency.requests.enter(caller.name);
     await this.#run(progress, route, { ...about, caller, leave });
   }
 
@@ -151,7 +154,7 @@ export class Gate {
     { verb, handle }: Route,
     given: Omit<Exchange, 'signal' | 'deadline'>,
   ): Promise<void> {
-    const { limits, runtime } = this.#parts;
+    const { limits, runtime } = this.#services;
     const { promise: late, reject } = Promise.withResolvers<never>();
     const end = (): void => {
       if (given.response.headersSent) return;
@@ -236,7 +239,7 @@ export class Gate {
     const taken = this.#options.rate?.perAddress.take(addressName(request.ip ?? ''));
     if (taken === undefined || taken.ok) return null;
     closeBehind(response);
-    await new Promise<void>((resolve) => this.#parts.runtime.after(taken.retryAfterMs, resolve));
+    await new Promise<void>((resolve) => this.#services.runtime.after(taken.retryAfterMs, resolve));
     return tooMany(taken);
   }
 
@@ -267,7 +270,7 @@ export class Gate {
       outcome: isWhole ? (failure?.outcome ?? problem?.code ?? 'ok') : 'client-gone',
       token: digits === undefined ? null : BigInt(digits),
       writeId: typeof named === 'string' ? named : null,
-      durationMs: this.#parts.runtime.nowMs() - startedMs,
+      durationMs: this.#services.runtime.nowMs() - startedMs,
       traceparent: request.get('traceparent') ?? null,
     });
   }
@@ -277,7 +280,7 @@ export class Gate {
    * sends.
    */
   #linger(request: Request, end: () => void): void {
-    const cancel = this.#parts.runtime.after(LINGER_MS, () => request.socket.destroy());
+    const cancel = this.#services.runtime.after(LINGER_MS, () => request.socket.destroy());
     request.once('end', end);
     request.once('close', cancel);
     request.resume();

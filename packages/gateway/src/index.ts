@@ -9,7 +9,6 @@ import type { Route } from './exchange.js';
 import { type EndedRequest, Gate, type Rates } from './gate.js';
 import { type Limits, resolveLimits } from './limits.js';
 import { openApiOf } from './openapi.js';
-import type { LockService, ObjectStore, RecordStore } from './parts.js';
 import { Problem } from './problem.js';
 import { Readiness } from './readiness.js';
 import { leaseSetRoutes } from './routes/lease-sets.js';
@@ -21,6 +20,7 @@ import { ratchetRoutes } from './routes/ratchets.js';
 import { recordRoutes } from './routes/records.js';
 import { writeRoutes } from './routes/writes.js';
 import { type Runtime, systemRuntime } from './runtime.js';
+import type { LockService, ObjectStore, RecordStore } from './services.js';
 import type { TokenSigner } from './token-signer.js';
 
 export type { ProblemCode } from '@fenced/client/protocol/problem-codes';
@@ -28,11 +28,11 @@ export type { Binding } from './bindings.js';
 export type { LimitUse } from './concurrency-limit.js';
 export type { EndedRequest, Rates } from './gate.js';
 export type { Limits } from './limits.js';
-export type { GrantedLease, LockService, NodeVote, ObjectStore, RecordStore } from './parts.js';
 export { Problem } from './problem.js';
 export * from './rate-limit.js';
 export type { Runtime } from './runtime.js';
 export { type GatewayServer, type ServerOptions, serveGateway } from './server.js';
+export type { GrantedLease, LockService, NodeVote, ObjectStore, RecordStore } from './services.js';
 export * from './token-signer.js';
 
 export interface GatewayOptions {
@@ -106,26 +106,26 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
     uploads: shared('uploads', limits.uploadsMax),
   };
   const common = { ...options, limits, concurrency, runtime };
-  const parts = { ...common, signer, leaseOf: bindLeases(bindings), signatureTtlMs };
+  const services = { ...common, signer, leaseOf: bindLeases(bindings), signatureTtlMs };
   const { objects, records, draining, metrics, operations = 'here' } = options;
-  const service = [
-    ...leaseRoutes(parts),
-    ...leaseSetRoutes(parts),
-    ...(objects ? objectRoutes({ ...parts, objects }) : []),
-    ...(records ? recordRoutes({ ...parts, records }) : []),
-    ...ratchetRoutes(parts),
-    ...writeRoutes(parts),
+  const serviceRoutes = [
+    ...leaseRoutes(services),
+    ...leaseSetRoutes(services),
+    ...(objects ? objectRoutes({ ...services, objects }) : []),
+    ...(records ? recordRoutes({ ...services, records }) : []),
+    ...ratchetRoutes(services),
+    ...writeRoutes(services),
     ...documentRoutes(() => openApiOf(routes)),
   ];
   if (operations !== 'only')
     metrics?.watchLimits?.(() => Object.values(concurrency).map(({ use }) => use));
   const readiness = new Readiness(options, draining, runtime);
   const routes: readonly Route[] = [
-    ...(operations === 'only' ? [] : service),
+    ...(operations === 'only' ? [] : serviceRoutes),
     ...(operations === 'elsewhere' ? [] : operationRoutes(readiness, metrics, runtime)),
   ];
-  const served = operations === 'only' ? routes : [...routes, mcpRoute(parts)];
-  return appOf(served, new Gate(options, parts), options.trustedProxies ?? []);
+  const served = operations === 'only' ? routes : [...routes, mcpRoute(services)];
+  return appOf(served, new Gate(options, services), options.trustedProxies ?? []);
 }
 
 /** Tokens as they are: a caller with the right to write may present any number. */

@@ -1,6 +1,6 @@
 import type { Exchange } from './exchange.js';
-import type { GrantedLease, Parts } from './parts.js';
 import { Problem } from './problem.js';
+import type { GrantedLease, Services } from './services.js';
 
 const RETRY_AFTER_MS = 1_000;
 
@@ -26,13 +26,13 @@ export interface IssuedLease {
 
 /** @param startedMs when the request began @throws {Problem} and the errors of the lock service */
 export async function acquireLease(
-  parts: Parts,
+  services: Services,
   exchange: Exchange,
   startedMs: number,
   locked: Locked,
   { ttlMs, waitMs = 0 }: Times,
 ): Promise<IssuedLease> {
-  const { lock, limits, draining } = parts;
+  const { lock, limits, draining } = services;
   const { signal } = exchange;
   if (waitMs > limits.waitMsMax)
     throw new Problem(
@@ -41,41 +41,41 @@ export async function acquireLease(
     );
   const ended = draining ? AbortSignal.any([signal, draining]) : signal;
   const ask = (): Promise<GrantedLease> => lock.acquire(locked, { ttlMs, waitMs, signal: ended });
-  const lease = waitMs === 0 ? await ask() : await whileWaiting(parts, exchange, waitMs, ask);
+  const lease = waitMs === 0 ? await ask() : await whileWaiting(services, exchange, waitMs, ask);
   if (signal.aborted) {
     // The client does not know of this lease, which would only keep others waiting.
     await lease.release();
     throw signal.reason;
   }
   const { owner, token } = lease;
-  return issued(parts, startedMs, locked, { owner, token, remainingMs: lease.remainingMs() });
+  return issued(services, startedMs, locked, { owner, token, remainingMs: lease.remainingMs() });
 }
 
 /** As {@link acquireLease}. */
 export async function extendLease(
-  parts: Parts,
+  services: Services,
   startedMs: number,
   locked: Locked,
   leaseId: string,
   ttlMs: number,
 ): Promise<IssuedLease> {
-  const { owner, token } = leaseOf(parts, locked, leaseId);
-  const remainingMs = await parts.lock.extend({ resource: locked, owner }, ttlMs);
+  const { owner, token } = leaseOf(services, locked, leaseId);
+  const remainingMs = await services.lock.extend({ resource: locked, owner }, ttlMs);
   if (remainingMs < 1)
     throw new Problem('no-quorum', 'the lock nodes answered too late: the lease may be over', {
       retryAfterMs: 1,
     });
-  return issued(parts, startedMs, locked, { owner, token, remainingMs });
+  return issued(services, startedMs, locked, { owner, token, remainingMs });
 }
 
 /** @throws {Problem} also if too few nodes answered */
 export async function releaseLease(
-  parts: Parts,
+  services: Services,
   locked: Locked,
   leaseId: string,
 ): Promise<{ readonly token: bigint; readonly outcome: 'released' | 'expired' }> {
-  const { owner, token } = leaseOf(parts, locked, leaseId);
-  const outcome = await parts.lock.release({ resource: locked, owner });
+  const { owner, token } = leaseOf(services, locked, leaseId);
+  const outcome = await services.lock.release({ resource: locked, owner });
   if (outcome === 'unknown')
     throw new Problem('no-quorum', 'too few lock nodes answered; the lease ends by itself', {
       retryAfterMs: RETRY_AFTER_MS,
@@ -85,7 +85,7 @@ export async function releaseLease(
 
 /** Waits for a lease. The request counts as a wait only, and the time is not the store's. */
 async function whileWaiting<Outcome>(
-  { concurrency }: Parts,
+  { concurrency }: Services,
   { caller, deadline, leave }: Exchange,
   waitMs: number,
   wait: () => Promise<Outcome>,
@@ -97,7 +97,7 @@ async function whileWaiting<Outcome>(
 }
 
 function issued(
-  { signer, runtime, signatureTtlMs }: Parts,
+  { signer, runtime, signatureTtlMs }: Services,
   startedMs: number,
   locked: Locked,
   lease: { readonly owner: string; readonly token: bigint; readonly remainingMs: number },
@@ -113,7 +113,7 @@ function issued(
 }
 
 /** @throws {Problem} or {SignatureError} if no gateway gave out that id for these resources */
-function leaseOf({ signer }: Parts, locked: Locked, leaseId: string) {
+function leaseOf({ signer }: Services, locked: Locked, leaseId: string) {
   const [, owner = '', signed = ''] = /^([0-9a-f-]+)\.(.+)$/.exec(leaseId) ?? [];
   if (owner === '')
     throw new Problem('invalid-request', 'this is not the leaseId of an answer of this gateway');

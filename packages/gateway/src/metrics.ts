@@ -3,7 +3,7 @@ import { METHODS } from 'node:http';
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { LimitUse } from './concurrency-limit.js';
 import type { EndedRequest } from './gate.js';
-import type { NodeVote } from './parts.js';
+import type { NodeVote } from './services.js';
 
 /** Values that each scrape reads anew. */
 export interface MetricsSources {

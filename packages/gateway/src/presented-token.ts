@@ -1,7 +1,7 @@
 import { encodedPath, segmentsOf } from '@fenced/client/protocol/path';
 import { checkAllowed, type Exchange } from './exchange.js';
-import type { Parts } from './parts.js';
 import { Problem } from './problem.js';
+import type { Services } from './services.js';
 import { SignatureError } from './token-signer.js';
 
 /**
@@ -11,13 +11,16 @@ import { SignatureError } from './token-signer.js';
  * @throws {Problem} `token-required`, `wrong-lease`, `invalid-token`, `forbidden`
  * @throws {InvalidTokenError}
  */
-export function presentedToken({ request, caller, resource }: Exchange, parts: Parts): bigint {
+export function presentedToken(
+  { request, caller, resource }: Exchange,
+  services: Services,
+): bigint {
   const text = request.get('fencing-token');
   if (text === undefined)
     throw new Problem('token-required', 'send the token of the lease in the header Fencing-Token');
   const encoded = request.get('fencing-resource');
   const named = encoded === undefined ? undefined : segmentsOf(`/${encoded}`).join('/');
-  const guard = parts.leaseOf(resource);
+  const guard = services.leaseOf(resource);
   if (guard === null && named !== undefined) checkAllowed(caller, 'lease', `leases/${named}`);
   else if (named !== undefined && named !== guard)
     throw new Problem(
@@ -28,7 +31,7 @@ export function presentedToken({ request, caller, resource }: Exchange, parts: P
   // Without a rule, the lease has the name of the value, without its kind.
   const lease = named ?? guard ?? resource.slice(resource.indexOf('/') + 1);
   try {
-    return parts.signer.verify(text, { purpose: 'token', resource: lease });
+    return services.signer.verify(text, { purpose: 'token', resource: lease });
   } catch (error) {
     if (!(error instanceof SignatureError)) throw error;
     throw new Problem('invalid-token', `${error.message} lease=${lease}`, {

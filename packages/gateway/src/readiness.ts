@@ -1,5 +1,5 @@
-import type { ObjectStore, Parts } from './parts.js';
 import type { Runtime } from './runtime.js';
+import type { ObjectStore, Services } from './services.js';
 import { shared } from './shared.js';
 
 /** The result of one check of all dependencies. */
@@ -13,7 +13,7 @@ export interface Found {
 
 /** Resolves with a remark if the dependency can be used, and rejects if it cannot. */
 type Check = () => Promise<string>;
-type Dependencies = Pick<Parts, 'lock' | 'objects' | 'records'>;
+type Dependencies = Pick<Services, 'lock' | 'objects' | 'records'>;
 
 /** Time for a dependency to answer. */
 const CHECK_LIMIT_MS = 3_000;
@@ -34,8 +34,8 @@ export class Readiness {
   readonly #runtime: Runtime;
   readonly #found: () => Promise<Found>;
 
-  constructor(parts: Dependencies, draining: AbortSignal | undefined, runtime: Runtime) {
-    this.#checks = checksOf(parts);
+  constructor(services: Dependencies, draining: AbortSignal | undefined, runtime: Runtime) {
+    this.#checks = checksOf(services);
     this.#draining = draining;
     this.#runtime = runtime;
     this.#found = shared(() => this.#checkAll(), FRESH_MS, runtime);
@@ -89,7 +89,7 @@ function checksOf({ lock, objects, records }: Dependencies): ReadonlyMap<string,
   return checks;
 }
 
-async function votes(lock: Parts['lock']): Promise<string> {
+async function votes(lock: Services['lock']): Promise<string> {
   if (lock.status === undefined) return 'ok';
   const nodes = await lock.status();
   const voting = nodes.filter(({ reachable, noVote }) => reachable && noVote === null).length;

@@ -3,8 +3,8 @@ import * as z from 'zod';
 import { jsonOf } from '../bodies.js';
 import { checkAllowed, type Exchange, type Route, reply } from '../exchange.js';
 import { acquireLease, extendLease, type IssuedLease, releaseLease } from '../leasing.js';
-import type { Parts } from '../parts.js';
 import { OF_BODY, OF_LOCK, problems } from '../problem-schemas.js';
+import type { Services } from '../services.js';
 import {
   json,
   LEASE_FACTS,
@@ -45,7 +45,7 @@ const RELEASED = z.object({
 });
 
 /** Leases of several resources: all are locked together, or none. */
-export function leaseSetRoutes(parts: Parts): readonly Route[] {
+export function leaseSetRoutes(services: Services): readonly Route[] {
   const path = '/v1/lease-sets';
   const common = { method: 'post', verb: 'leases', resource: () => 'lease-sets' } as const;
   return [
@@ -60,7 +60,7 @@ export function leaseSetRoutes(parts: Parts): readonly Route[] {
           ...problems([...OF_LOCK, ...OF_BODY, 'held']),
         },
       },
-      handle: (exchange) => acquire(parts, exchange),
+      handle: (exchange) => acquire(services, exchange),
     },
     {
       ...{ ...common, path: `${path}/:leaseId/extend` },
@@ -77,7 +77,7 @@ export function leaseSetRoutes(parts: Parts): readonly Route[] {
           ...problems([...OF_LOCK, ...OF_BODY, 'lease-lost']),
         },
       },
-      handle: (exchange) => extend(parts, exchange),
+      handle: (exchange) => extend(services, exchange),
     },
     {
       ...{ ...common, path: `${path}/:leaseId/release` },
@@ -94,30 +94,30 @@ export function leaseSetRoutes(parts: Parts): readonly Route[] {
           ...problems([...OF_LOCK, ...OF_BODY]),
         },
       },
-      handle: (exchange) => release(parts, exchange),
+      handle: (exchange) => release(services, exchange),
     },
   ];
 }
 
-async function acquire(parts: Parts, exchange: Exchange): Promise<void> {
-  const startedMs = parts.runtime.nowMs();
-  const { resources, ...times } = await bodyOf(parts, exchange, ACQUIRE);
-  const lease = await acquireLease(parts, exchange, startedMs, resources, times);
+async function acquire(services: Services, exchange: Exchange): Promise<void> {
+  const startedMs = services.runtime.nowMs();
+  const { resources, ...times } = await bodyOf(services, exchange, ACQUIRE);
+  const lease = await acquireLease(services, exchange, startedMs, resources, times);
   exchange.response.status(201);
   answer(exchange, resources, lease);
 }
 
-async function extend(parts: Parts, exchange: Exchange): Promise<void> {
-  const startedMs = parts.runtime.nowMs();
+async function extend(services: Services, exchange: Exchange): Promise<void> {
+  const startedMs = services.runtime.nowMs();
   const { leaseId = '' } = exchange.names;
-  const { resources, ttlMs } = await bodyOf(parts, exchange, EXTEND);
-  answer(exchange, resources, await extendLease(parts, startedMs, resources, leaseId, ttlMs));
+  const { resources, ttlMs } = await bodyOf(services, exchange, EXTEND);
+  answer(exchange, resources, await extendLease(services, startedMs, resources, leaseId, ttlMs));
 }
 
-async function release(parts: Parts, exchange: Exchange): Promise<void> {
+async function release(services: Services, exchange: Exchange): Promise<void> {
   const { response, names } = exchange;
-  const { resources } = await bodyOf(parts, exchange, RELEASE);
-  const { token, outcome } = await releaseLease(parts, resources, names.leaseId ?? '');
+  const { resources } = await bodyOf(services, exchange, RELEASE);
+  const { token, outcome } = await releaseLease(services, resources, names.leaseId ?? '');
   response.set('Fencing-Token', String(token));
   reply(response, { resources, outcome });
 }
@@ -128,11 +128,11 @@ async function release(parts: Parts, exchange: Exchange): Promise<void> {
  * @throws {Problem} `forbidden`, and as `jsonOf` @throws {InvalidPathError}
  */
 async function bodyOf<Body extends { readonly resources: readonly string[] }>(
-  parts: Parts,
+  services: Services,
   exchange: Exchange,
   schema: z.ZodType<Body>,
 ): Promise<Body> {
-  const body = await jsonOf(exchange, parts, schema);
+  const body = await jsonOf(exchange, services, schema);
   for (const name of body.resources) {
     checkName(name);
     checkAllowed(exchange.caller, 'lease', `leases/${name}`);

@@ -3,8 +3,8 @@ import * as z from 'zod';
 import { jsonOf } from '../bodies.js';
 import { type Exchange, type Route, reply } from '../exchange.js';
 import { acquireLease, extendLease, type IssuedLease, releaseLease } from '../leasing.js';
-import type { Parts } from '../parts.js';
 import { OF_BODY, OF_LOCK, problems } from '../problem-schemas.js';
+import type { Services } from '../services.js';
 import {
   json,
   LEASE_FACTS,
@@ -32,7 +32,7 @@ const RELEASED = z.object({ resource: z.string(), outcome: z.enum(['released', '
  * Acquires, extends and releases leases. A lease id holds all that any gateway needs to know of its
  * lease.
  */
-export function leaseRoutes(parts: Parts): readonly Route[] {
+export function leaseRoutes(services: Services): readonly Route[] {
   const path = '/v1/leases/*resource';
   const common = { verb: 'lease', resource: ({ resource = '' }) => `leases/${resource}` } as const;
   return [
@@ -51,7 +51,7 @@ export function leaseRoutes(parts: Parts): readonly Route[] {
           ...problems([...OF_LOCK, ...OF_BODY, 'held']),
         },
       },
-      handle: (exchange) => acquire(parts, exchange),
+      handle: (exchange) => acquire(services, exchange),
     },
     {
       ...{ ...common, method: 'patch', path: `${path}/:leaseId` },
@@ -68,7 +68,7 @@ export function leaseRoutes(parts: Parts): readonly Route[] {
           ...problems([...OF_LOCK, ...OF_BODY, 'lease-lost']),
         },
       },
-      handle: (exchange) => extend(parts, exchange),
+      handle: (exchange) => extend(services, exchange),
     },
     {
       ...{ ...common, method: 'delete', path: `${path}/:leaseId` },
@@ -84,30 +84,30 @@ export function leaseRoutes(parts: Parts): readonly Route[] {
           ...problems(OF_LOCK),
         },
       },
-      handle: (exchange) => release(parts, exchange),
+      handle: (exchange) => release(services, exchange),
     },
   ];
 }
 
-async function acquire(parts: Parts, exchange: Exchange): Promise<void> {
-  const startedMs = parts.runtime.nowMs();
+async function acquire(services: Services, exchange: Exchange): Promise<void> {
+  const startedMs = services.runtime.nowMs();
   const { resource = '' } = exchange.names;
-  const times = await jsonOf(exchange, parts, ACQUIRE);
-  const lease = await acquireLease(parts, exchange, startedMs, resource, times);
+  const times = await jsonOf(exchange, services, ACQUIRE);
+  const lease = await acquireLease(services, exchange, startedMs, resource, times);
   exchange.response.status(201);
   answer(exchange, lease);
 }
 
-async function extend(parts: Parts, exchange: Exchange): Promise<void> {
-  const startedMs = parts.runtime.nowMs();
+async function extend(services: Services, exchange: Exchange): Promise<void> {
+  const startedMs = services.runtime.nowMs();
   const { resource = '', leaseId = '' } = exchange.names;
-  const { ttlMs } = await jsonOf(exchange, parts, EXTEND);
-  answer(exchange, await extendLease(parts, startedMs, resource, leaseId, ttlMs));
+  const { ttlMs } = await jsonOf(exchange, services, EXTEND);
+  answer(exchange, await extendLease(services, startedMs, resource, leaseId, ttlMs));
 }
 
-async function release(parts: Parts, { response, names }: Exchange): Promise<void> {
+async function release(services: Services, { response, names }: Exchange): Promise<void> {
   const { resource = '', leaseId = '' } = names;
-  const { token, outcome } = await releaseLease(parts, resource, leaseId);
+  const { token, outcome } = await releaseLease(services, resource, leaseId);
   response.set('Fencing-Token', String(token));
   reply(response, { resource, outcome });
 }

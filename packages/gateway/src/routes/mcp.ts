@@ -4,9 +4,9 @@ import { createMcpHandler, McpServer } from '@modelcontextprotocol/server';
 import * as z from 'zod';
 import { jsonOf } from '../bodies.js';
 import type { Exchange, Route } from '../exchange.js';
-import type { Parts } from '../parts.js';
 import { Problem } from '../problem.js';
 import { problemOf } from '../problem-of.js';
+import type { Services } from '../services.js';
 
 const RESOURCE = z.string().describe('The locked resource, such as invoice/42.');
 const LEASE_ID = z.string().describe('leaseId of the latest answer for the lease.');
@@ -131,21 +131,21 @@ const ADVICE: Partial<Record<ProblemCode, string>> = {
  * The tools of agents, as an MCP server without sessions. Each call of a tool is a request of the
  * same caller to this gateway. So credentials, rights, limits, log and metrics are the same.
  */
-export function mcpRoute(parts: Parts): Route {
+export function mcpRoute(services: Services): Route {
   const tools = {
     ...LEASE_TOOLS,
-    ...(parts.objects && OBJECT_TOOLS),
-    ...(parts.records && RECORD_TOOLS),
+    ...(services.objects && OBJECT_TOOLS),
+    ...(services.records && RECORD_TOOLS),
   };
   return {
     ...{ method: 'post', path: '/mcp', verb: 'any', resource: () => 'mcp' },
     operation: { responses: {} },
-    handle: (exchange) => handle(parts, exchange, tools),
+    handle: (exchange) => handle(services, exchange, tools),
   };
 }
 
 async function handle(
-  parts: Parts,
+  services: Services,
   exchange: Exchange,
   tools: Readonly<Record<string, Tool>>,
 ): Promise<void> {
@@ -153,10 +153,10 @@ async function handle(
   // A page in a browser could have reached this host by a name of its own.
   if (request.get('origin') !== undefined)
     throw new Problem('forbidden', 'an agent sends no Origin: browsers may not call tools');
-  const parsedBody = await jsonOf(exchange, parts, z.unknown());
+  const parsedBody = await jsonOf(exchange, services, z.unknown());
   // The request of the tool has a time limit of its own, and ends before.
-  deadline.restart(parts.limits.waitMsMax);
-  const handler = createMcpHandler(() => serverOf(parts, exchange, tools), {
+  deadline.restart(services.limits.waitMsMax);
+  const handler = createMcpHandler(() => serverOf(services, exchange, tools), {
     responseMode: 'json',
   });
   signal.addEventListener('abort', () => void handler.close(), { once: true });
@@ -178,7 +178,7 @@ async function handle(
 }
 
 function serverOf(
-  { limits }: Parts,
+  { limits }: Services,
   exchange: Exchange,
   tools: Readonly<Record<string, Tool>>,
 ): McpServer {

@@ -9,14 +9,14 @@ import { bytesOf, checkBody, declaredBytes, paced } from '../bodies.js';
 import { etagOf, expectedVersion, isNotModified, rangeOf } from '../conditions.js';
 import { checkAllowed, type Exchange, type Route, reply } from '../exchange.js';
 import { defaultsOf, headersIn, setStoredHeaders } from '../object-headers.js';
-import type { ObjectStore, Parts } from '../parts.js';
 import { presentedToken, refuseToken } from '../presented-token.js';
 import { Problem } from '../problem.js';
+import type { ObjectStore, Services } from '../services.js';
 import { pathName, SLASHES, WITH_WRITE_ID } from '../wire-schemas.js';
 import { nameWrite, settled } from '../write-id.js';
 import { type StoreDescription, storeRoutes } from './store-routes.js';
 
-type ObjectParts = Parts & { readonly objects: ObjectStore };
+type ObjectServices = Services & { readonly objects: ObjectStore };
 
 /**
  * Up to this size, a body is read before it is written: a third of a stream's cost, and it can be
@@ -51,29 +51,29 @@ const DESCRIPTION: StoreDescription = {
 };
 
 /** Objects of S3, streamed both ways. */
-export function objectRoutes(parts: ObjectParts): readonly Route[] {
+export function objectRoutes(services: ObjectServices): readonly Route[] {
   return storeRoutes(DESCRIPTION, {
-    read: (exchange) => getObject(parts, exchange),
-    write: (exchange) => putObject(parts, exchange),
-    remove: (exchange) => deleteObject(parts, exchange),
-    claim: (exchange) => claimObject(parts, exchange),
-    claimAndRead: (exchange) => claimAndGetObject(parts, exchange),
+    read: (exchange) => getObject(services, exchange),
+    write: (exchange) => putObject(services, exchange),
+    remove: (exchange) => deleteObject(services, exchange),
+    claim: (exchange) => claimObject(services, exchange),
+    claimAndRead: (exchange) => claimAndGetObject(services, exchange),
   });
 }
 
-async function putObject(parts: ObjectParts, exchange: Exchange): Promise<void> {
+async function putObject(services: ObjectServices, exchange: Exchange): Promise<void> {
   const { request, response, names, caller } = exchange;
   const { key = '' } = names;
-  const token = presentedToken(exchange, parts);
+  const token = presentedToken(exchange, services);
   const expected = expectedVersion(request);
-  const { bodyBytesMax } = parts.limits;
+  const { bodyBytesMax } = services.limits;
   checkBody(request, bodyBytesMax);
   if (request.get('content-range') !== undefined)
     throw new Problem('invalid-request', 'an object can only be written as a whole');
   const bodyBytes = declaredBytes(request);
-  const leave = parts.concurrency.uploads.enter(caller.name);
+  const leave = services.concurrency.uploads.enter(caller.name);
   try {
-    const pieces = bytesOf(exchange, bodyBytesMax, parts);
+    const pieces = bytesOf(exchange, bodyBytesMax, services);
     const isSmall = bodyBytes !== undefined && bodyBytes <= SMALL_BYTES;
     const body = isSmall ? Buffer.concat(await Array.fromAsync(pieces)) : pieces;
     const options = {
@@ -82,7 +82,7 @@ async function putObject(parts: ObjectParts, exchange: Exchange): Promise<void> 
       ...(bodyBytes !== undefined && { bodyBytes }),
     };
     const outcome = await settled(exchange, 'objects', key, (call) =>
-      parts.objects.put(key, body, { ...options, ...call }),
+      services.objects.put(key, body, { ...options, ...call }),
     );
     if (outcome.version !== null) response.set('ETag', etagOf(outcome.version));
     answer(response, key, outcome);
@@ -91,45 +91,47 @@ async function putObject(parts: ObjectParts, exchange: Exchange): Promise<void> 
   }
 }
 
-async function deleteObject(parts: ObjectParts, exchange: Exchange): Promise<void> {
+async function deleteObject(services: ObjectServices, exchange: Exchange): Promise<void> {
   const { key = '' } = exchange.names;
-  const token = presentedToken(exchange, parts);
+  const token = presentedToken(exchange, services);
   const expected = expectedVersion(exchange.request);
   const options = { token, ...(expected !== undefined && { expected }) };
   const outcome = await settled(exchange, 'objects', key, (call) =>
-    parts.objects.delete(key, { ...options, ...call }),
+    services.objects.delete(key, { ...options, ...call }),
   );
   answer(exchange.response, key, outcome);
 }
 
-async function claimObject(parts: ObjectParts, exchange: Exchange): Promise<void> {
+async function claimObject(services: ObjectServices, exchange: Exchange): Promise<void> {
   const { response, names } = exchange;
   const { key = '' } = names;
-  const token = presentedToken(exchange, parts);
-  await settled(exchange, 'objects', key, (call) => parts.objects.claim(key, { token, ...call }));
+  const token = presentedToken(exchange, services);
+  await settled(exchange, 'objects', key, (call) =>
+    services.objects.claim(key, { token, ...call }),
+  );
   response.set('Fencing-Token', String(token));
   reply(response, { token: String(token) });
 }
 
-async function claimAndGetObject(parts: ObjectParts, exchange: Exchange): Promise<void> {
+async function claimAndGetObject(services: ObjectServices, exchange: Exchange): Promise<void> {
   const { caller, names, resource } = exchange;
   const { key = '' } = names;
   checkAllowed(caller, 'read', resource);
-  const token = presentedToken(exchange, parts);
+  const token = presentedToken(exchange, services);
   const current = await settled(exchange, 'objects', key, (call) =>
-    parts.objects.claimAndGetStream(key, { ...call, token }),
+    services.objects.claimAndGetStream(key, { ...call, token }),
   );
-  await send(parts, exchange, current);
+  await send(services, exchange, current);
 }
 
-async function getObject(parts: ObjectParts, exchange: Exchange): Promise<void> {
+async function getObject(services: ObjectServices, exchange: Exchange): Promise<void> {
   const { names, signal } = exchange;
   refuseToken(exchange);
-  await send(parts, exchange, await parts.objects.getStream(names.key ?? '', { signal }));
+  await send(services, exchange, await services.objects.getStream(names.key ?? '', { signal }));
 }
 
 async function send(
-  parts: ObjectParts,
+  services: ObjectServices,
   { request, response, names, signal, deadline }: Exchange,
   current: CurrentStream | null,
 ): Promise<void> {
@@ -162,7 +164,7 @@ async function send(
     // Reading a compressed body up to the range sends nothing. That idle time is not the client's.
     const stay = (): void => void response.socket?.setTimeout(response.socket.timeout ?? 0);
     const wanted = range ? slice(body, range, stay) : body;
-    const sent = paced(wanted, parts, () => void response.destroy());
+    const sent = paced(wanted, services, () => void response.destroy());
     await pipeline(Readable.from(sent, { objectMode: false }), response);
   } finally {
     body.destroy();

@@ -1,8 +1,8 @@
 import * as z from 'zod';
 import { type Exchange, type Route, reply } from '../exchange.js';
-import type { Parts, RecordStore } from '../parts.js';
 import { Problem } from '../problem.js';
 import { OF_STORE, problems } from '../problem-schemas.js';
+import type { RecordStore, Services } from '../services.js';
 import { json, pathName, SLASHES, TOKEN, WITH_TOKEN } from '../wire-schemas.js';
 
 const KIND = z
@@ -15,7 +15,7 @@ const RATCHET = z.object({ kind: z.string(), resource: z.string(), token: TOKEN 
 /**
  * The highest token that a store has seen of an object, a record, or a resource of transactions.
  */
-export function ratchetRoutes(parts: Parts): readonly Route[] {
+export function ratchetRoutes(services: Services): readonly Route[] {
   return [
     {
       ...{ method: 'get', path: '/v1/ratchets/:kind/*resource', verb: 'ratchet' },
@@ -34,7 +34,7 @@ export function ratchetRoutes(parts: Parts): readonly Route[] {
       },
       handle: async (exchange) => {
         const { kind = '', resource = '' } = exchange.names;
-        const token = String(await highest(parts, exchange, kind, resource));
+        const token = String(await highest(services, exchange, kind, resource));
         exchange.response.set('Fencing-Token', token);
         reply(exchange.response, { kind, resource, token });
       },
@@ -43,7 +43,7 @@ export function ratchetRoutes(parts: Parts): readonly Route[] {
 }
 
 function highest(
-  { objects, records }: Parts,
+  { objects, records }: Services,
   { signal }: Exchange,
   kind: string,
   resource: string,

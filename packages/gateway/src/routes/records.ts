@@ -4,14 +4,14 @@ import * as z from 'zod';
 import { jsonOf } from '../bodies.js';
 import { etagOf, expectedVersion, isNotModified } from '../conditions.js';
 import { checkAllowed, type Exchange, type Route, reply } from '../exchange.js';
-import type { Parts, RecordStore } from '../parts.js';
 import { presentedToken, refuseToken } from '../presented-token.js';
 import { Problem } from '../problem.js';
+import type { RecordStore, Services } from '../services.js';
 import { json, pathName, WITH_WRITE_ID } from '../wire-schemas.js';
 import { nameWrite, settled, settledClaim } from '../write-id.js';
 import { type StoreDescription, storeRoutes } from './store-routes.js';
 
-type RecordParts = Parts & { readonly records: RecordStore };
+type RecordServices = Services & { readonly records: RecordStore };
 
 const DOCUMENT: z.ZodType<Json> = z.any();
 const FOUND = { description: 'The document.', headers: WITH_WRITE_ID, content: json(DOCUMENT) };
@@ -28,21 +28,21 @@ const DESCRIPTION: StoreDescription = {
 };
 
 /** JSON documents in Postgres. */
-export function recordRoutes(parts: RecordParts): readonly Route[] {
+export function recordRoutes(services: RecordServices): readonly Route[] {
   return storeRoutes(DESCRIPTION, {
-    read: (exchange) => getRecord(parts, exchange),
-    write: (exchange) => putRecord(parts, exchange),
-    remove: (exchange) => deleteRecord(parts, exchange),
-    claim: (exchange) => claimRecord(parts, exchange),
-    claimAndRead: (exchange) => claimAndGetRecord(parts, exchange),
+    read: (exchange) => getRecord(services, exchange),
+    write: (exchange) => putRecord(services, exchange),
+    remove: (exchange) => deleteRecord(services, exchange),
+    claim: (exchange) => claimRecord(services, exchange),
+    claimAndRead: (exchange) => claimAndGetRecord(services, exchange),
   });
 }
 
-async function putRecord(parts: RecordParts, exchange: Exchange): Promise<void> {
-  const { collection, id, key } = recordIn(exchange, parts);
-  const token = presentedToken(exchange, parts);
+async function putRecord(services: RecordServices, exchange: Exchange): Promise<void> {
+  const { collection, id, key } = recordIn(exchange, services);
+  const token = presentedToken(exchange, services);
   const expected = expectedRecord(exchange);
-  const body = await jsonOf(exchange, parts, DOCUMENT);
+  const body = await jsonOf(exchange, services, DOCUMENT);
   const outcome = await settled(exchange, 'records', key, (call) =>
     collection.put(id, body, { token, ...expected, ...call }),
   );
@@ -50,9 +50,9 @@ async function putRecord(parts: RecordParts, exchange: Exchange): Promise<void> 
   answer(exchange.response, key, outcome);
 }
 
-async function deleteRecord(parts: RecordParts, exchange: Exchange): Promise<void> {
-  const { collection, id, key } = recordIn(exchange, parts);
-  const token = presentedToken(exchange, parts);
+async function deleteRecord(services: RecordServices, exchange: Exchange): Promise<void> {
+  const { collection, id, key } = recordIn(exchange, services);
+  const token = presentedToken(exchange, services);
   const expected = expectedRecord(exchange);
   const outcome = await settled(exchange, 'records', key, (call) =>
     collection.delete(id, { token, ...expected, ...call }),
@@ -60,26 +60,26 @@ async function deleteRecord(parts: RecordParts, exchange: Exchange): Promise<voi
   answer(exchange.response, key, outcome);
 }
 
-async function claimRecord(parts: RecordParts, exchange: Exchange): Promise<void> {
+async function claimRecord(services: RecordServices, exchange: Exchange): Promise<void> {
   const { response, signal } = exchange;
-  const { collection, id } = recordIn(exchange, parts);
-  const token = presentedToken(exchange, parts);
+  const { collection, id } = recordIn(exchange, services);
+  const token = presentedToken(exchange, services);
   await settledClaim(exchange, () => collection.claim(id, { token, signal }));
   response.set('Fencing-Token', String(token));
   reply(response, { token: String(token) });
 }
 
-async function claimAndGetRecord(parts: RecordParts, exchange: Exchange): Promise<void> {
+async function claimAndGetRecord(services: RecordServices, exchange: Exchange): Promise<void> {
   const { signal, caller, resource } = exchange;
-  const { collection, id, key } = recordIn(exchange, parts);
+  const { collection, id, key } = recordIn(exchange, services);
   checkAllowed(caller, 'read', resource);
-  const token = presentedToken(exchange, parts);
+  const token = presentedToken(exchange, services);
   const current = await settledClaim(exchange, () => collection.claimAndGet(id, { token, signal }));
   send(exchange, key, current);
 }
 
-async function getRecord(parts: RecordParts, exchange: Exchange): Promise<void> {
-  const { collection, id, key } = recordIn(exchange, parts);
+async function getRecord(services: RecordServices, exchange: Exchange): Promise<void> {
+  const { collection, id, key } = recordIn(exchange, services);
   refuseToken(exchange);
   send(exchange, key, await collection.get(id, { signal: exchange.signal }));
 }
@@ -106,7 +106,7 @@ function answer(response: Response, key: string, { token, version, writeId }: Wr
   reply(response, { token: String(token), version: String(version), writeId: name });
 }
 
-function recordIn({ names }: Exchange, { records }: RecordParts) {
+function recordIn({ names }: Exchange, { records }: RecordServices) {
   const { collection = '', id = '' } = names;
   return { collection: records.records(collection), id, key: `${collection}/${id}` };
 }

@@ -1,9 +1,9 @@
 import type { Settlement } from '@fenced/store';
 import * as z from 'zod';
 import { type Route, reply } from '../exchange.js';
-import type { Parts } from '../parts.js';
 import { Problem } from '../problem.js';
 import { OF_STORE, problems } from '../problem-schemas.js';
+import type { Services } from '../services.js';
 import { json, pathName, WRITE_ID } from '../wire-schemas.js';
 import { type NamedWrite, parseWriteName } from '../write-id.js';
 
@@ -13,7 +13,7 @@ const WRITE = z.object({
 });
 
 /** The outcome of a write that ended with `outcome-unknown`. */
-export function writeRoutes(parts: Parts): readonly Route[] {
+export function writeRoutes(services: Services): readonly Route[] {
   return [
     {
       ...{ method: 'get', path: '/v1/writes/:writeId', verb: 'write' },
@@ -37,7 +37,7 @@ export function writeRoutes(parts: Parts): readonly Route[] {
       },
       handle: async ({ response, names, signal }) => {
         const { writeId = '' } = names;
-        const outcome = await outcomeOf(parts, parseWriteName(writeId), signal);
+        const outcome = await outcomeOf(services, parseWriteName(writeId), signal);
         reply(response, { writeId, outcome });
       },
     },
@@ -45,7 +45,7 @@ export function writeRoutes(parts: Parts): readonly Route[] {
 }
 
 async function outcomeOf(
-  { objects, records }: Parts,
+  { objects, records }: Services,
   { kind, id, key }: NamedWrite,
   signal: AbortSignal,
 ): Promise<Settlement> {

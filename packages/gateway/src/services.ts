@@ -7,7 +7,7 @@ import type { Runtime } from './runtime.js';
 import type { TokenSigner } from './token-signer.js';
 
 /** The services and settings that every route may use. */
-export interface Parts {
+export interface Services {
   readonly lock: LockService;
   readonly objects?: ObjectStore;
   readonly records?: RecordStore;
