@@ -3,7 +3,7 @@ import type { ObjectStore, Services } from './services.js';
 import { shared } from './shared.js';
 
 /** The result of one check of all dependencies. */
-export interface Found {
+export interface ReadinessResult {
   readonly isReady: boolean;
   /** One for each dependency, as `[+]redis 3 of 3 nodes vote`. */
   readonly lines: readonly string[];
@@ -32,24 +32,24 @@ export class Readiness {
   readonly #checks: ReadonlyMap<string, Check>;
   readonly #draining: AbortSignal | undefined;
   readonly #runtime: Runtime;
-  readonly #found: () => Promise<Found>;
+  readonly #fresh: () => Promise<ReadinessResult>;
 
   constructor(services: Dependencies, draining: AbortSignal | undefined, runtime: Runtime) {
     this.#checks = checksOf(services);
     this.#draining = draining;
     this.#runtime = runtime;
-    this.#found = shared(() => this.#checkAll(), FRESH_MS, runtime);
+    this.#fresh = shared(() => this.#checkAll(), FRESH_MS, runtime);
   }
 
-  async look(): Promise<Found> {
+  async check(): Promise<ReadinessResult> {
     if (this.#draining?.aborted) {
       const reason = new Error('the gateway is shutting down');
       return { isReady: false, lines: ['[-]gateway shutting down'], reason };
     }
-    return this.#found();
+    return this.#fresh();
   }
 
-  async #checkAll(): Promise<Found> {
+  async #checkAll(): Promise<ReadinessResult> {
     const results = await Promise.all(
       [...this.#checks].map(async ([name, check]) => {
         try {

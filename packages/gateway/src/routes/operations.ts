@@ -23,7 +23,7 @@ export function operationRoutes(
   );
   const summary = 'Requests can be answered; a line for each dependency';
   const readyz = open('probe', '/readyz', summary, async (exchange) => {
-    const { isReady, lines, reason } = await readiness.look();
+    const { isReady, lines, reason } = await readiness.check();
     if (!isReady) exchange.failure = { outcome: 'not-ready', error: reason };
     send(exchange.response, isReady ? 200 : 503, 'text/plain', `${lines.join('\n')}\n`);
   });
