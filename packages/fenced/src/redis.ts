@@ -31,7 +31,7 @@ export const REDIS_USAGE = `  --redis NAME=URL   one node, such as a=redis://10.
 /**
  * The connection error of each node, by its name. Requests only report that there is no connection.
  */
-export type Troubles = ReadonlyMap<string, string>;
+export type ConnectionErrors = ReadonlyMap<string, string>;
 
 const LAST_COMMANDS_MS = 250;
 
@@ -52,18 +52,18 @@ const ONE_TRY: ClientOptions = { maxRetriesPerRequest: 0, retryStrategy: () => n
  */
 export async function withRedlock<Result>(
   values: RedisValues,
-  routine: (redlock: Redlock, troubles: Troubles) => Promise<Result>,
+  routine: (redlock: Redlock, connectionErrors: ConnectionErrors) => Promise<Result>,
   clientOptions: ClientOptions = ONE_TRY,
 ): Promise<Result> {
   const given = values.redis ?? process.env.FENCED_REDIS?.split(',').filter(Boolean) ?? [];
   if (given.length === 0) throw new UsageError('name the nodes: --redis NAME=URL for each');
   const clients: Redis[] = [];
-  const troubles = new Map<string, string>();
+  const connectionErrors = new Map<string, string>();
   try {
     const nodes = given.map((text) => {
       const { name, url } = nameAndUrl(text);
       const client = new Redis(url.href, clientOptions);
-      client.on('error', (error) => troubles.set(name, error.message));
+      client.on('error', (error) => connectionErrors.set(name, error.message));
       clients.push(client);
       return { name, client, durable: values.durable?.includes(name) ?? false };
     });
@@ -71,7 +71,7 @@ export async function withRedlock<Result>(
     if (unknown !== undefined)
       throw new UsageError(`--durable is not the name of a node: ${unknown}`);
     await using redlock = makeRedlock(nodes, values);
-    return await routine(redlock, troubles);
+    return await routine(redlock, connectionErrors);
   } finally {
     // An aborted wait gives up its position after everything that is ready has run.
     await nextTurn();

@@ -1,7 +1,7 @@
 import { parseArgs } from 'node:util';
 import type { NodeStatus } from '@fenced/lock';
 import { type Command, print, printJson, printTable, understood } from '../command.js';
-import { REDIS_USAGE, redisOptions, type Troubles, withRedlock } from '../redis.js';
+import { type ConnectionErrors, REDIS_USAGE, redisOptions, withRedlock } from '../redis.js';
 
 const EXIT_ATTENTION = 1;
 const EXIT_NO_MAJORITY = 2;
@@ -21,10 +21,10 @@ Exit codes:
   async run(args) {
     const options = { ...redisOptions, json: { type: 'boolean' } } as const;
     const { values } = understood(() => parseArgs({ args: [...args], options }));
-    return withRedlock(values, async (redlock, troubles) => {
+    return withRedlock(values, async (redlock, connectionErrors) => {
       const nodes = await redlock.status();
       if (values.json) printJson({ nodes });
-      else show(nodes, troubles);
+      else show(nodes, connectionErrors);
       return exitCode(nodes);
     });
   },
@@ -37,7 +37,7 @@ function exitCode(nodes: readonly NodeStatus[]): number {
   return votes === nodes.length && isWell ? 0 : EXIT_ATTENTION;
 }
 
-function show(nodes: readonly NodeStatus[], troubles: Troubles): void {
+function show(nodes: readonly NodeStatus[], connectionErrors: ConnectionErrors): void {
   const head = [
     'node',
     'vote',
@@ -51,8 +51,8 @@ function show(nodes: readonly NodeStatus[], troubles: Troubles): void {
   ];
   printTable([head, ...nodes.map(row)]);
   for (const node of nodes) {
-    const trouble = (): string => troubles.get(node.name) ?? 'no answer within two seconds';
-    const remarks = node.reachable ? node.warnings : [`unreachable: ${trouble()}`];
+    const reason = (): string => connectionErrors.get(node.name) ?? 'no answer within two seconds';
+    const remarks = node.reachable ? node.warnings : [`unreachable: ${reason()}`];
     for (const remark of remarks) print(`${node.name}: ${remark}`);
   }
 }
