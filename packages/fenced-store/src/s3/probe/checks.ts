@@ -41,7 +41,7 @@ export interface ProbeWrite {
 }
 
 /** Sends one write under a condition. */
-export type Send = (ifMatch: string | null) => Promise<Tried>;
+export type SendUnder = (ifMatch: string | null) => Promise<Tried>;
 
 /** The version that the condition of a step names; null for none. */
 type Upon = 'first' | 'current' | 'wrong' | null;
@@ -150,7 +150,7 @@ export class Checks {
   async conditions(
     steps: readonly Step[],
     key: string,
-    send: Send,
+    send: SendUnder,
     form: EtagForm,
     versions?: Versions,
   ): Promise<Versions> {
@@ -308,7 +308,7 @@ export class Checks {
 
   /** Sends each write upon the one before, and counts the different ETags. */
   async countEtags(
-    sends: readonly Send[],
+    sends: readonly SendUnder[],
     form: EtagForm,
     first: string | null = null,
   ): Promise<number> {
@@ -324,8 +324,8 @@ export class Checks {
     return versions.size;
   }
 
-  /** A `Send` that sends this write. */
-  sending({ put, content }: ProbeWrite): Send {
+  /** A `SendUnder` that sends this write. */
+  sending({ put, content }: ProbeWrite): SendUnder {
     return (ifMatch) => this.send({ ...put, ifMatch }, content);
   }
 

@@ -36,7 +36,7 @@ const PARTS: readonly Step[] = [
 ];
 
 /** An upload that waits for its Complete. */
-interface Ready {
+interface PreparedUpload {
   readonly put: Put;
   readonly upload: Upload;
   readonly parts: readonly UploadedPart[];
@@ -86,9 +86,9 @@ export class UploadsProbe {
 
   async #conditions(key: string): Promise<void> {
     const sendTo = (key: string) => async (ifMatch: string | null) => {
-      const ready = await this.#prepare(await this.#checks.newWrite(key, ifMatch));
-      const tried = await this.#complete(ready);
-      await this.#uploads.abort(ready.upload);
+      const prepared = await this.#prepare(await this.#checks.newWrite(key, ifMatch));
+      const tried = await this.#complete(prepared);
+      await this.#uploads.abort(prepared.upload);
       return tried;
     };
     const checks = this.#checks;
@@ -104,9 +104,9 @@ export class UploadsProbe {
       const writes = Array.from({ length: WRITERS }, async () =>
         this.#prepare(await this.#checks.newWrite(key, ifMatch)),
       );
-      const ready = await Promise.all(writes);
-      const tried = await Promise.all(ready.map((upload) => this.#complete(upload)));
-      await this.#abort(ready);
+      const prepared = await Promise.all(writes);
+      const tried = await Promise.all(prepared.map((upload) => this.#complete(upload)));
+      await this.#abort(prepared);
       return (await this.#checks.oneWinner(check, key, tried)).version;
     });
   }
@@ -122,19 +122,19 @@ export class UploadsProbe {
     const checks = this.#checks;
     const put = (ifMatch: string | null) => checks.put(key, ifMatch);
     const versions = await checks.conditions(PARTS_BASE, key, put, this.#form);
-    const ready: Ready[] = [];
+    const prepared: PreparedUpload[] = [];
     try {
       for (const _ of Array(2))
-        ready.push(await this.#prepare(await checks.newWrite(key, null, PART_BYTES + 1)));
+        prepared.push(await this.#prepare(await checks.newWrite(key, null, PART_BYTES + 1)));
       // One upload twice: a server may forget it when it refuses to complete it.
-      const [one] = ready as [Ready];
+      const [one] = prepared as [PreparedUpload];
       const complete = (ifMatch: string | null) => this.#complete(one, ifMatch);
       await checks.conditions(PARTS, key, complete, this.#form, versions);
       const current = etagHeader(versions.current, this.#form);
-      const tried = await Promise.all(ready.map((each) => this.#complete(each, current)));
+      const tried = await Promise.all(prepared.map((each) => this.#complete(each, current)));
       await checks.oneWinner('parts-race-of-updates', key, tried);
     } finally {
-      await this.#abort(ready);
+      await this.#abort(prepared);
     }
   }
 
@@ -151,15 +151,15 @@ export class UploadsProbe {
     const ifMatch = etagHeader(version, this.#form);
     const write = await checks.newWrite(key, ifMatch, COPIED_BODY_BYTES);
     const { put, content } = write;
-    const ready: Ready[] = [];
+    const prepared: PreparedUpload[] = [];
     try {
       const upload = await this.#uploads.create(put);
-      ready.push({ put, upload, parts: [] });
+      prepared.push({ put, upload, parts: [] });
       const range = { start: 0, length: content.length };
       const whole = { put, upload, parts: [await this.#uploads.part(upload, 1, range)] };
       await checks.refused('copy-create-again', key, await this.#complete(whole, null), version);
       const copy = await this.#prepare(write, true);
-      ready.push(copy);
+      prepared.push(copy);
       await checks.applied('copy-update', key, await this.#complete(copy));
       const object = await checks.requests.get(key);
       const check = 'copied-parts';
@@ -172,7 +172,7 @@ export class UploadsProbe {
         );
       checks.pass(check, { sent: asked, answered: 'that range' });
     } finally {
-      await this.#abort(ready);
+      await this.#abort(prepared);
     }
   }
 
@@ -185,18 +185,18 @@ export class UploadsProbe {
     const write = await checks.newWrite(key, null, COPIED_BODY_BYTES);
     const { reply } = await checks.send(write.put, write.content);
     if (!('versionIds' in reply) || reply.version === undefined) throw errorOf(reply);
-    const ready: Ready[] = [];
+    const prepared: PreparedUpload[] = [];
     try {
-      for (const _ of Array(2)) ready.push(await this.#prepare(write, path === 'copy'));
-      const sends = ready.map((one) => (ifMatch: string | null) => this.#complete(one, ifMatch));
+      for (const _ of Array(2)) prepared.push(await this.#prepare(write, path === 'copy'));
+      const sends = prepared.map((one) => (ifMatch: string | null) => this.#complete(one, ifMatch));
       return await checks.countEtags(sends, this.#form, etagHeader(reply.version, this.#form));
     } finally {
-      await this.#abort(ready);
+      await this.#abort(prepared);
     }
   }
 
   /** @param copies whether the server copies all parts but the first from the object */
-  async #prepare({ put, content }: ProbeWrite, copies = false): Promise<Ready> {
+  async #prepare({ put, content }: ProbeWrite, copies = false): Promise<PreparedUpload> {
     const upload = await this.#uploads.create(put);
     try {
       const parts: UploadedPart[] = [];
@@ -213,7 +213,7 @@ export class UploadsProbe {
   }
 
   async #complete(
-    { put, upload, parts }: Ready,
+    { put, upload, parts }: PreparedUpload,
     ifMatch: string | null = put.ifMatch,
   ): Promise<Tried> {
     const sent = { ...put, ifMatch };
@@ -221,7 +221,7 @@ export class UploadsProbe {
     return { writeId: put.stored.writeId, sent: `Complete ${conditionOf(sent)}`, reply };
   }
 
-  async #abort(ready: readonly Ready[]): Promise<void> {
-    await Promise.all(ready.map(({ upload }) => this.#uploads.abort(upload)));
+  async #abort(prepared: readonly PreparedUpload[]): Promise<void> {
+    await Promise.all(prepared.map(({ upload }) => this.#uploads.abort(upload)));
   }
 }

@@ -21,7 +21,7 @@ export type Send = () => Promise<WriteReply>;
  * The end of a write: applied, or lost to the object that was seen. `version` is null if other
  * writes have replaced it. `versionIds` is what the reply showed, if there was one.
  */
-export type Result =
+export type SendResult =
   | {
       readonly applied: true;
       readonly version: string | null;
@@ -49,7 +49,7 @@ export async function sendUntilResolved(
   send: Send,
   runtime: Runtime,
   signal?: AbortSignal,
-): Promise<Result> {
+): Promise<SendResult> {
   const { key, writeId } = write;
   const unknown = (cause: unknown): OutcomeUnknownError =>
     new OutcomeUnknownError({ resource: key, writeId, store: 's3', canSettle: true }, { cause });

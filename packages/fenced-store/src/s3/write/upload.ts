@@ -10,14 +10,14 @@ import type { Requests } from '../http/requests.js';
 import { PARTS_MAX, type Upload, type UploadedPart, type Uploads } from '../http/uploads.js';
 import { forEachOf } from '../read/each.js';
 import type { Payload } from './body-source.js';
-import type { Result, Send } from './send.js';
+import type { Send, SendResult } from './send.js';
 
 type Parts = Extract<Payload, { readonly kind: 'parts' }>;
 
 interface UploadServices {
   readonly uploads: Uploads;
   readonly requests: Requests;
-  readonly untilResolved: (send: Send) => Promise<Result>;
+  readonly untilResolved: (send: Send) => Promise<SendResult>;
 }
 
 interface UploadOptions {
@@ -33,7 +33,7 @@ export async function sendUpload(
   base: Stored | null,
   payload: Parts,
   options: UploadOptions,
-): Promise<Result> {
+): Promise<SendResult> {
   const upload = await uploads.create(put, options.signal);
   let isOpen = true;
   try {

@@ -10,7 +10,7 @@ import { PROBED_BYTES } from '../probe/probe-paths.js';
 import { backoffMs } from '../runtime.js';
 import type { Payload } from './body-source.js';
 import type { Found, WriteCall, WriteIntent, WriteRequest, WriteServices } from './intent.js';
-import { type Result, type Send, sendUntilResolved } from './send.js';
+import { type Send, type SendResult, sendUntilResolved } from './send.js';
 import { sendUpload } from './upload.js';
 
 /** An applied write, and the object that was read before. */
@@ -96,13 +96,13 @@ export class Writer {
     base: Stored | null,
     payload: Payload,
     { signal, onWriteId, onSent }: WriteCall,
-  ): Promise<Result> {
+  ): Promise<SendResult> {
     const { objects, uploads, unsettled, runtime, settings } = this.#services;
     const { requests, lastSeen } = objects;
     const { key, stored } = put;
     const { writeId } = stored;
     const write = { key, token: stored.token, writeId, base };
-    const untilResolved = (sendOnce: Send): Promise<Result> => {
+    const untilResolved = (sendOnce: Send): Promise<SendResult> => {
       const send = (): ReturnType<Send> => {
         // A caller that gives up may ask for the outcome before it is known here.
         unsettled.add(write);
@@ -146,7 +146,7 @@ export class Writer {
 
   #applied(
     { key, stored }: Put,
-    { version, versionIds }: Extract<Result, { readonly applied: true }>,
+    { version, versionIds }: Extract<SendResult, { readonly applied: true }>,
     capabilities: StoreCapabilities,
   ): Written {
     const { objects, prober } = this.#services;
