@@ -14,7 +14,8 @@ import {
 import { type RedisService, startRedis } from '@fenced/testbed';
 import { Redis, type RedisOptions } from 'ioredis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { Command, inScript } from '../../packages/lock/src/redis/calls.js';
+import { inScript } from '../../packages/lock/src/redis/batch-encoding.js';
+import { Command } from '../../packages/lock/src/redis/command.js';
 import { nodeKeys } from '../../packages/lock/src/redis/node-keys.js';
 import { scriptFor } from '../../packages/lock/src/redis/scripts.js';
 import { LockTable } from './harness/lock-table.js';

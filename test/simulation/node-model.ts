@@ -1,4 +1,4 @@
-import { eachOf } from '../../packages/lock/src/redis/calls.ts';
+import { eachOf } from '../../packages/lock/src/redis/batch-encoding.ts';
 import type { NodeKeys } from '../../packages/lock/src/redis/node-keys.ts';
 import { type CommandName, type Script, scriptFor } from '../../packages/lock/src/redis/scripts.ts';
 import {

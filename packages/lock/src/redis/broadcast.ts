@@ -1,7 +1,7 @@
 import type { NodeFailure } from '../core/answers.js';
 import { LATE_MS, type PreferredMajority } from '../core/preferred-majority.js';
 import { noAnswer, type Runtime } from '../runtime/runtime.js';
-import type { Command, Reply } from './calls.js';
+import type { Command, Reply } from './command.js';
 import type { Read, RedisNode } from './node.js';
 
 /** The nodes of a lock service. */

@@ -2,8 +2,9 @@ import type { NodeFailure } from '../core/answers.js';
 import type { Claim, Inspection, Readmission } from '../core/readmission.js';
 import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import type { Runtime } from '../runtime/runtime.js';
-import { asError, type Call, Command, CommandBatcher, FlushCycle, type Reply } from './calls.js';
 import type { NodeClient } from './client.js';
+import { asError, type Call, Command, type Reply } from './command.js';
+import { CommandBatcher, FlushCycle } from './command-batcher.js';
 import { nodeKeys } from './node-keys.js';
 import {
   type AdmitReply,

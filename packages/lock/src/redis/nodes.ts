@@ -3,7 +3,7 @@ import { PreferredMajority } from '../core/preferred-majority.js';
 import { NODE_TIMEOUT_MAX_MS, nodeTimeoutMs } from '../core/validity.js';
 import { afterReading, inTime, nobody, type Runtime } from '../runtime/runtime.js';
 import { Broadcast } from './broadcast.js';
-import { Command } from './calls.js';
+import { Command } from './command.js';
 import type { Read, RedisNode } from './node.js';
 import { type ExtendReply, extended, type ReleaseReply, released, vote } from './replies.js';
 

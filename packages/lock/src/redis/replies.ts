@@ -2,7 +2,7 @@ import type { MismatchReply, NodeFailure, VoteReply } from '../core/answers.js';
 import type { Roster, Voter } from '../core/quorum.js';
 import type { Inspection, Promised } from '../core/readmission.js';
 import type { NodeReport } from '../core/status.js';
-import { type Reply, unexpected } from './calls.js';
+import { type Reply, unexpected } from './command.js';
 
 export type ExtendReply =
   | ({ readonly answer: 'extended' } & Omit<Voter, 'index'>)

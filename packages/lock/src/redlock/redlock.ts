@@ -4,7 +4,7 @@ import { STORAGE_VERSION } from '../core/mismatch.js';
 import { checkFields, type RedlockOptions, resolveOptions } from '../core/options.js';
 import type { NodeStatus } from '../core/status.js';
 import { LockService } from '../lease/lock-service.js';
-import { FlushCycle } from '../redis/calls.js';
+import { FlushCycle } from '../redis/command-batcher.js';
 import { RedisNode } from '../redis/node.js';
 import { checkRuntime, type Runtime, systemRuntime } from '../runtime/runtime.js';
 import { type NodeConfig, nameNodes } from './node-names.js';

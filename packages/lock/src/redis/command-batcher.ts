@@ -1,49 +1,15 @@
-import { inspect } from 'node:util';
 import type { Runtime } from '../runtime/runtime.js';
-import type { NodeClient, ScriptArguments } from './client.js';
-import { type CommandName, scriptFor } from './scripts.js';
+import {
+  CALLS_PER_SCRIPT_MAX,
+  EncodedBatch,
+  inScript,
+  parted,
+  ReplyCache,
+} from './batch-encoding.js';
+import type { NodeClient } from './client.js';
+import { asError, type Call, unexpected } from './command.js';
+import { scriptFor } from './scripts.js';
 
-/** A command with its keys and arguments. Any number of nodes may get it. */
-export class Command {
-  readonly name: CommandName;
-  readonly keys: readonly string[];
-  readonly values: readonly string[];
-
-  constructor(name: CommandName, keys: readonly string[], values: readonly (string | number)[]) {
-    this.name = name;
-    this.keys = keys;
-    this.values = values.map(String);
-  }
-
-  /** True if at most the first argument and the keys differ, as in most calls of a command. */
-  isLike({ name, keys, values }: Command): boolean {
-    if (name !== this.name || keys.length !== this.keys.length) return false;
-    return (
-      values.length === this.values.length &&
-      this.values.every((value, at) => at === 0 || value === values[at])
-    );
-  }
-}
-
-/** The reply to a command. A vote names one of `voters` by its place, from 1. */
-export interface Reply {
-  readonly parts: readonly unknown[];
-  readonly voters: readonly string[];
-  /** True if the node may have run the command after commands that were sent later. */
-  readonly mayBeLate: boolean;
-}
-
-/** A command for any number of nodes, and the receiver of their replies. */
-export interface Call<Node> {
-  readonly command: Command;
-  /** End of the wait for it, on the runtime's monotonic clock. It is not sent after that. */
-  readonly untilMs: number;
-  /** Called later, with each node's reply or the reason why there is none. Never throws. */
-  onReply(node: Node, reply: Reply | Error): void;
-}
-
-/** Limits the time for which one process can hold up a node that serves many. */
-const CALLS_PER_SCRIPT_MAX = 100;
 /** The work of a call grows with its keys: one call for 256 resources fills a script. */
 const KEYS_PER_SCRIPT_MAX = 300;
 /**
@@ -237,120 +203,4 @@ export class CommandBatcher<Node> {
       } else call.onReply(this.#node, { parts, voters, mayBeLate });
     }
   }
-}
-
-/**
- * The arguments of EVALSHA after the script: the number of keys, the keys, and the values.
- * `alone.lua` reads the values of a single call, and `calls.lua` those of several.
- *
- * @param sent the same for another node with the same keys
- */
-export function inScript(
-  nodeKeys: readonly string[],
-  members: string,
-  calls: EncodedBatch['calls'],
-  sent: EncodedBatch = new EncodedBatch(),
-): ScriptArguments {
-  if (!sent.isOf(calls)) sent.begin(nodeKeys, calls);
-  return [sent.keys.length, ...sent.keys, members, ...sent.values];
-}
-
-/** The calls of one script as every node gets them. Only `members` differs by node. */
-class EncodedBatch {
-  calls: readonly { readonly command: Command }[] = [];
-  keys: readonly string[] = [];
-  values: readonly string[] = [];
-
-  isOf(calls: EncodedBatch['calls']): boolean {
-    return calls.length === this.calls.length && calls.every((call, at) => call === this.calls[at]);
-  }
-
-  begin(nodeKeys: readonly string[], calls: EncodedBatch['calls']): void {
-    this.calls = calls;
-    const keys = [...nodeKeys];
-    for (const { command } of calls) for (const key of command.keys) keys.push(key);
-    this.keys = keys;
-    const [only] = calls;
-    const isAlone = only !== undefined && calls.length === 1;
-    this.values = isAlone ? [only.command.name, ...only.command.values] : [inRuns(calls)];
-  }
-
-  forget(): void {
-    this.calls = [];
-  }
-}
-
-function inRuns(calls: EncodedBatch['calls']): string {
-  const runs: unknown[][] = [];
-  let run: unknown[] = [];
-  let before: Command | null = null;
-  for (const { command } of calls) {
-    if (!before || !command.isLike(before)) {
-      run = [command.name, command.keys.length, command.values.slice(1).map(wellFormed)];
-      runs.push(run);
-    }
-    run.push(wellFormed(command.values[0] ?? ''));
-    before = command;
-  }
-  return JSON.stringify(runs);
-}
-
-/** Half a surrogate pair is invalid JSON for Redis. It would fail all calls of the script. */
-function wellFormed(value: string): string {
-  return value.toWellFormed();
-}
-
-/** Like `split`, but fast if there is nothing to split, as in most cases. */
-function parted(text: string, separator: string): readonly string[] {
-  return text.includes(separator) ? text.split(separator) : [text];
-}
-
-/** Parses lists of replies. Often a text equals the last one. Then it is not parsed again. */
-class ReplyCache {
-  #text = '';
-  #list: readonly unknown[] = [];
-
-  /** Empty if the text is no list. Callers share the list, so they must not change it. */
-  of(text: string): readonly unknown[] {
-    if (text === this.#text) return this.#list;
-    // The script of a single call may write its reply without JSON, as words, to save work.
-    this.#list = text.startsWith('[') ? inList(text) : [parted(text, ' ')];
-    this.#text = text;
-    return this.#list;
-  }
-}
-
-/** Limit of the parts that all replies to a run of calls have in common. */
-const LIKE_MAX = 2;
-
-/** The replies to a run of calls that `calls.lua` has combined into one; or one reply. */
-export function eachOf(reply: unknown): unknown[] {
-  if (Array.isArray(reply) || typeof reply !== 'object' || reply === null) return [reply];
-  const { like, each, times = 0 }: { like?: unknown; each?: unknown; times?: unknown } = reply;
-  const count = Array.isArray(each) ? each.length : times;
-  if (!Array.isArray(like) || like.length > LIKE_MAX) return [reply];
-  if (typeof count !== 'number' || count > CALLS_PER_SCRIPT_MAX) return [reply];
-  const [answer, ...others] = like;
-  return Array.isArray(each)
-    ? each.map((part) => [answer, part, ...others])
-    : new Array(count).fill(like);
-}
-
-function inList(text: string): readonly unknown[] {
-  try {
-    const list: unknown = JSON.parse(text);
-    return Array.isArray(list) && list.length <= CALLS_PER_SCRIPT_MAX ? list.flatMap(eachOf) : [];
-  } catch {
-    return [];
-  }
-}
-
-export function asError(error: unknown): Error {
-  return error instanceof Error ? error : new Error(String(error));
-}
-
-/** An error for a reply that is none of the script's. */
-export function unexpected(reply: unknown): Error {
-  const shown = typeof reply === 'string' ? JSON.stringify(reply) : inspect(reply);
-  return new Error(`not the reply of a lock script; is this a Redis server? reply=${shown}`);
 }
