@@ -1,6 +1,7 @@
 import { encodedPath, segmentsOf } from '@fenced/client/protocol/path';
 import { OutcomeUnknownError } from '@fenced/store';
-import type { Exchange } from './exchange.js';
+import type { Response } from 'express';
+import { type Exchange, reply } from './exchange.js';
 import { Problem } from './problem.js';
 
 /** A write as clients see it. Any gateway can look up its outcome. */
@@ -50,6 +51,31 @@ export async function settled<Outcome>(
     if (!(error instanceof OutcomeUnknownError)) throw error;
     throw outcomeUnknown(nameWrite({ kind, id: error.writeId, key }), error);
   }
+}
+
+/** Answers a write that was applied. */
+export function answerWrite(
+  response: Response,
+  kind: NamedWrite['kind'],
+  key: string,
+  written: {
+    readonly token: bigint;
+    readonly version: string | bigint | null;
+    readonly writeId: string;
+  },
+): void {
+  const token = String(written.token);
+  const version = written.version === null ? null : String(written.version);
+  const writeId = nameWrite({ kind, id: written.writeId, key });
+  response.set({ 'Fencing-Token': token, 'Fencing-Write-Id': writeId });
+  reply(response, { token, version, writeId });
+}
+
+/** Answers a claim: lower tokens are refused from now on. */
+export function answerClaim(response: Response, claimed: bigint): void {
+  const token = String(claimed);
+  response.set('Fencing-Token', token);
+  reply(response, { token });
 }
 
 /** The outcome of a call that may claim a record. Such a claim has no name to ask for. */

@@ -2,18 +2,17 @@ import { once } from 'node:events';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { slice } from '@fenced/store/internal';
-import type { CurrentStream, Written } from '@fenced/store/s3';
-import type { Response } from 'express';
+import type { CurrentStream } from '@fenced/store/s3';
 import * as z from 'zod';
 import { bytesOf, checkBody, declaredBytes, paced } from '../bodies.js';
 import { etagOf, expectedVersion, isNotModified, rangeOf } from '../conditions.js';
-import { checkAllowed, type Exchange, type Route, reply } from '../exchange.js';
+import { checkAllowed, type Exchange, type Route } from '../exchange.js';
 import { defaultsOf, headersIn, setStoredHeaders } from '../object-headers.js';
 import { presentedToken, refuseToken } from '../presented-token.js';
 import { Problem } from '../problem.js';
 import type { ObjectStore, Services } from '../services.js';
 import { pathName, SLASHES, WITH_WRITE_ID } from '../wire-schemas.js';
-import { nameWrite, settled } from '../write-id.js';
+import { answerClaim, answerWrite, nameWrite, settled } from '../write-id.js';
 import { type StoreDescription, storeRoutes } from './store-routes.js';
 
 type ObjectServices = Services & { readonly objects: ObjectStore };
@@ -85,7 +84,7 @@ async function putObject(services: ObjectServices, exchange: Exchange): Promise<
       services.objects.put(key, body, { ...options, ...call }),
     );
     if (outcome.version !== null) response.set('ETag', etagOf(outcome.version));
-    answer(response, key, outcome);
+    answerWrite(response, 'objects', key, outcome);
   } finally {
     leave();
   }
@@ -99,7 +98,7 @@ async function deleteObject(services: ObjectServices, exchange: Exchange): Promi
   const outcome = await settled(exchange, 'objects', key, (call) =>
     services.objects.delete(key, { ...options, ...call }),
   );
-  answer(exchange.response, key, outcome);
+  answerWrite(exchange.response, 'objects', key, outcome);
 }
 
 async function claimObject(services: ObjectServices, exchange: Exchange): Promise<void> {
@@ -109,8 +108,7 @@ async function claimObject(services: ObjectServices, exchange: Exchange): Promis
   await settled(exchange, 'objects', key, (call) =>
     services.objects.claim(key, { token, ...call }),
   );
-  response.set('Fencing-Token', String(token));
-  reply(response, { token: String(token) });
+  answerClaim(response, token);
 }
 
 async function claimAndGetObject(services: ObjectServices, exchange: Exchange): Promise<void> {
@@ -169,14 +167,4 @@ async function send(
   } finally {
     body.destroy();
   }
-}
-
-function answer(
-  response: Response,
-  key: string,
-  { token, version, writeId }: Omit<Written, 'version'> & { readonly version: string | null },
-): void {
-  const name = nameWrite({ kind: 'objects', id: writeId, key });
-  response.set({ 'Fencing-Token': String(token), 'Fencing-Write-Id': name });
-  reply(response, { token: String(token), version, writeId: name });
 }

@@ -1,14 +1,13 @@
-import type { CurrentRecord, Json, WrittenRecord } from '@fenced/store/postgres';
-import type { Response } from 'express';
+import type { CurrentRecord, Json } from '@fenced/store/postgres';
 import * as z from 'zod';
 import { jsonOf } from '../bodies.js';
 import { etagOf, expectedVersion, isNotModified } from '../conditions.js';
-import { checkAllowed, type Exchange, type Route, reply } from '../exchange.js';
+import { checkAllowed, type Exchange, type Route } from '../exchange.js';
 import { presentedToken, refuseToken } from '../presented-token.js';
 import { Problem } from '../problem.js';
 import type { RecordStore, Services } from '../services.js';
 import { json, pathName, WITH_WRITE_ID } from '../wire-schemas.js';
-import { nameWrite, settled, settledClaim } from '../write-id.js';
+import { answerClaim, answerWrite, nameWrite, settled, settledClaim } from '../write-id.js';
 import { type StoreDescription, storeRoutes } from './store-routes.js';
 
 type RecordServices = Services & { readonly records: RecordStore };
@@ -47,7 +46,7 @@ async function putRecord(services: RecordServices, exchange: Exchange): Promise<
     collection.put(id, body, { token, ...expected, ...call }),
   );
   exchange.response.set('ETag', etagOf(outcome.version));
-  answer(exchange.response, key, outcome);
+  answerWrite(exchange.response, 'records', key, outcome);
 }
 
 async function deleteRecord(services: RecordServices, exchange: Exchange): Promise<void> {
@@ -57,7 +56,7 @@ async function deleteRecord(services: RecordServices, exchange: Exchange): Promi
   const outcome = await settled(exchange, 'records', key, (call) =>
     collection.delete(id, { token, ...expected, ...call }),
   );
-  answer(exchange.response, key, outcome);
+  answerWrite(exchange.response, 'records', key, outcome);
 }
 
 async function claimRecord(services: RecordServices, exchange: Exchange): Promise<void> {
@@ -65,8 +64,7 @@ async function claimRecord(services: RecordServices, exchange: Exchange): Promis
   const { collection, id } = recordIn(exchange, services);
   const token = presentedToken(exchange, services);
   await settledClaim(exchange, () => collection.claim(id, { token, signal }));
-  response.set('Fencing-Token', String(token));
-  reply(response, { token: String(token) });
+  answerClaim(response, token);
 }
 
 async function claimAndGetRecord(services: RecordServices, exchange: Exchange): Promise<void> {
@@ -98,12 +96,6 @@ function send({ request, response }: Exchange, key: string, current: CurrentReco
   response.setHeader('Content-Type', 'application/json');
   response.setHeader('Content-Length', bytes.length);
   response.end(request.method === 'HEAD' ? undefined : bytes);
-}
-
-function answer(response: Response, key: string, { token, version, writeId }: WrittenRecord): void {
-  const name = nameWrite({ kind: 'records', id: writeId, key });
-  response.set({ 'Fencing-Token': String(token), 'Fencing-Write-Id': name });
-  reply(response, { token: String(token), version: String(version), writeId: name });
 }
 
 function recordIn({ names }: Exchange, { records }: RecordServices) {
