@@ -118,9 +118,8 @@ async function gateway(): Promise<Service> {
   return {
     open: async (name) => {
       const redlock = new Redlock({ nodes, keyPrefix: `{${name}}:`, firstToken: 33n });
-      const draining = new AbortController();
-      const app = createGateway({ lock: redlock, signer, draining: draining.signal });
-      const server = await serveGateway(app, { port: 0, draining });
+      const app = createGateway({ lock: redlock, signer });
+      const server = await serveGateway(app, { port: 0 });
       parts.defer(async () => void (await server.drain()));
       return new FencedGateway({ url: server.url });
     },

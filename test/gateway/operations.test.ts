@@ -70,6 +70,11 @@ test.each(['/metrics', '/readyz'])(
   },
 );
 
+test('a server serves only a gateway, whose limits hold for it', async () => {
+  const app = { listen: () => undefined } as never;
+  await expect(serveGateway(app, { port: 0 })).rejects.toThrow('made by createGateway');
+});
+
 test('the OpenAPI document is built once', async () => {
   await using front = await world.open();
   const stringify = vi.spyOn(JSON, 'stringify');

@@ -121,9 +121,8 @@ test.concurrent('over Postgres behind a pooler of transactions', async () => {
 });
 
 test.concurrent('over a gateway', async () => {
-  const draining = new AbortController();
-  const app = createGateway({ lock: redlock, draining: draining.signal });
-  const server = await serveGateway(app, { port: 0, draining });
+  const app = createGateway({ lock: redlock });
+  const server = await serveGateway(app, { port: 0 });
   parts.defer(async () => void (await server.drain()));
   const open = (): FencedGateway => new FencedGateway({ url: server.url });
   await expectSuccession(open(), open());

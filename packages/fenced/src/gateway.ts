@@ -4,6 +4,7 @@ import {
   createGateway,
   createRateLimit,
   createTokenSigner,
+  Drain,
   type EndedRequest,
   serveGateway,
   type TokenSigner,
@@ -50,8 +51,7 @@ export interface RunningGateway {
 /** Starts a gateway with this configuration. Its dependencies may come up later. */
 export async function startGateway(config: Config, log: Log): Promise<RunningGateway> {
   await using parts = new AsyncDisposableStack();
-  const draining = new AbortController();
-  const graceOver = new AbortController();
+  const drain = new Drain();
   const lock = openLock(config, log, parts);
   const objects = openObjects(config, parts);
   const pool = openPool(config, log, parts);
@@ -59,7 +59,7 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
   const metrics = createMetrics({ nodes: () => lock.status(), ...(pool && { pool }) });
   const { listen, limits, signing } = config;
   const common = {
-    ...{ lock, metrics, limits, draining: draining.signal, graceOver: graceOver.signal },
+    ...{ lock, metrics, drain },
     ...(objects && { objects }),
     ...(records && { records }),
     onRequest: (ended: EndedRequest) => {
@@ -68,7 +68,7 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
     },
   };
   const app = createGateway({
-    ...common,
+    ...{ ...common, limits },
     operations: config.operations ? 'elsewhere' : 'here',
     ...(signing && { signer: signerOf(signing), signatureTtlMs: signing.ttlMs }),
     bindings: config.bindings,
@@ -83,14 +83,14 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
     config.operations &&
     (await serveGateway(createGateway({ ...common, operations: 'only' }), config.operations));
   const listening = serveGateway(app, {
-    ...{ host: listen.host, port: listen.port, limits, draining, graceOver, metrics },
+    ...{ host: listen.host, port: listen.port },
     onRefused: logRefusals(log),
   });
   const server = await listening.catch(async (error: unknown) => {
     await operations?.drain();
     throw error;
   });
-  const installed = records ? install(records, draining.signal, log) : Promise.resolve();
+  const installed = records ? install(records, drain.begun.signal, log) : Promise.resolve();
   const all = parts.move();
   return {
     url: server.url,

@@ -48,10 +48,10 @@ export interface Rates {
 export interface GateOptions {
   readonly credentials?: Credentials;
   readonly rate?: Rates;
-  readonly draining?: AbortSignal;
-  readonly graceOver?: AbortSignal;
   readonly onRequest?: (ended: EndedRequest) => void;
 }
+
+type GateServices = Pick<Services, 'limits' | 'concurrency' | 'runtime' | 'drain'>;
 
 /** The state of a request, from its first check to its end. */
 interface Progress {
@@ -81,23 +81,21 @@ const KEPT = ['x-request-id', 'connection', 'allow', 'keep-alive'];
 /** Lets requests in, and sees them out. */
 export class Gate {
   readonly #options: GateOptions;
-  readonly #services: Pick<Services, 'limits' | 'concurrency' | 'runtime'>;
+  readonly #services: GateServices;
   readonly #progress = new WeakMap<Request, Progress>();
   /** Responses that have not ended. */
   readonly #open = new Set<Response>();
   /** Ends of running requests, as by their deadlines. */
   readonly #running = new Set<() => void>();
 
-  constructor(
-    options: GateOptions,
-    services: Pick<Services, 'limits' | 'concurrency' | 'runtime'>,
-  ) {
+  constructor(options: GateOptions, services: GateServices) {
     this.#options = options;
     this.#services = services;
-    options.draining?.addEventListener('abort', () => {
+    const { begun, graceOver } = services.drain;
+    begun.signal.addEventListener('abort', () => {
       for (const response of this.#open) closeBehind(response);
     });
-    options.graceOver?.addEventListener('abort', () => {
+    graceOver.signal.addEventListener('abort', () => {
       for (const end of this.#running) end();
     });
   }
@@ -114,7 +112,7 @@ export class Gate {
     };
     this.#progress.set(request, progress);
     response.setHeader('X-Request-Id', progress.id);
-    if (this.#options.draining?.aborted) closeBehind(response);
+    if (this.#services.drain.begun.signal.aborted) closeBehind(response);
     this.#open.add(response);
     response.on('close', () => this.#end(request, response, progress));
     checkFraming(request, () => closeBehind(response));
@@ -177,7 +175,7 @@ export class Gate {
 
   #lateProblem(verb: Route['verb'], writeId: Exchange['writeId']): Problem {
     if (writeId !== undefined) return outcomeUnknown(writeId);
-    if (this.#options.graceOver?.aborted)
+    if (this.#services.drain.graceOver.signal.aborted)
       return new Problem('shutting-down', 'try another gateway', { retryAfterMs: 1 });
     const retry = { retryAfterMs: RETRY_AFTER_MS };
     return verb === 'lease' || verb === 'leases'

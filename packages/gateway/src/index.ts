@@ -5,6 +5,7 @@ import express, { type Express, type NextFunction, type Request, type Response }
 import { type Binding, bindLeases } from './bindings.js';
 import { ConcurrencyLimit, type ConcurrencyLimits, type LimitUse } from './concurrency-limit.js';
 import type { Credentials } from './credentials.js';
+import { Drain } from './drain.js';
 import type { Route } from './exchange.js';
 import { type EndedRequest, Gate, type Rates } from './gate.js';
 import { type Limits, resolveLimits } from './limits.js';
@@ -20,12 +21,14 @@ import { ratchetRoutes } from './routes/ratchets.js';
 import { recordRoutes } from './routes/records.js';
 import { writeRoutes } from './routes/writes.js';
 import { type Runtime, systemRuntime } from './runtime.js';
+import { sharedSettings } from './server.js';
 import type { LockService, ObjectStore, RecordStore } from './services.js';
 import type { TokenSigner } from './token-signer.js';
 
 export type { ProblemCode } from '@fenced/client/protocol/problem-codes';
 export type { Binding } from './bindings.js';
 export type { LimitUse } from './concurrency-limit.js';
+export { Drain } from './drain.js';
 export type { EndedRequest, Rates } from './gate.js';
 export type { Limits } from './limits.js';
 export { Problem } from './problem.js';
@@ -71,12 +74,8 @@ export interface GatewayOptions {
   readonly operations?: 'here' | 'only' | 'elsewhere';
   /** The source of `/metrics`, read at most once a second. */
   readonly metrics?: GatewayMetrics;
-  /** Aborts when the server begins to drain: readiness fails, and waits for leases end. */
-  readonly draining?: AbortSignal;
-  /**
-   * Aborts when the grace of a drain is over: running requests are answered with the known outcome.
-   */
-  readonly graceOver?: AbortSignal;
+  /** Shared by gateways that end together. @default one of its own, which its server begins */
+  readonly drain?: Drain;
   /** Called for every request when it has ended, for log and metrics. */
   readonly onRequest?: (ended: EndedRequest) => void;
 }
@@ -97,6 +96,7 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
   checkObject('lock', options.lock);
   const limits = resolveLimits(options.limits);
   const { signer = plainTokens, bindings = [], signatureTtlMs = 86_400_000 } = options;
+  const { drain = new Drain() } = options;
   // Without credentials, all callers are one.
   const shared = (name: string, limit: number) =>
     new ConcurrencyLimit(name, limit, options.credentials ? null : limit);
@@ -105,9 +105,9 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
     waits: shared('waits', limits.waitsMax),
     uploads: shared('uploads', limits.uploadsMax),
   };
-  const common = { ...options, limits, concurrency, runtime };
+  const common = { ...options, limits, concurrency, runtime, drain };
   const services = { ...common, signer, leaseOf: bindLeases(bindings), signatureTtlMs };
-  const { objects, records, draining, metrics, operations = 'here' } = options;
+  const { objects, records, metrics, operations = 'here' } = options;
   const serviceRoutes = [
     ...leaseRoutes(services),
     ...leaseSetRoutes(services),
@@ -119,13 +119,15 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
   ];
   if (operations !== 'only')
     metrics?.watchLimits?.(() => Object.values(concurrency).map(({ use }) => use));
-  const readiness = new Readiness(options, draining, runtime);
+  const readiness = new Readiness(options, drain.begun.signal, runtime);
   const routes: readonly Route[] = [
     ...(operations === 'only' ? [] : serviceRoutes),
     ...(operations === 'elsewhere' ? [] : operationRoutes(readiness, metrics, runtime)),
   ];
   const served = operations === 'only' ? routes : [...routes, mcpRoute(services)];
-  return appOf(served, new Gate(options, services), options.trustedProxies ?? []);
+  const app = appOf(served, new Gate(options, services), options.trustedProxies ?? []);
+  sharedSettings.set(app, { limits, drain, metrics: operations === 'only' ? undefined : metrics });
+  return app;
 }
 
 /** Tokens as they are: a caller with the right to write may present any number. */

@@ -32,14 +32,14 @@ export async function acquireLease(
   locked: Locked,
   { ttlMs, waitMs = 0 }: Times,
 ): Promise<IssuedLease> {
-  const { lock, limits, draining } = services;
+  const { lock, limits, drain } = services;
   const { signal } = exchange;
   if (waitMs > limits.waitMsMax)
     throw new Problem(
       'invalid-request',
       `waitMs may be at most ${limits.waitMsMax} value=${waitMs}`,
     );
-  const ended = draining ? AbortSignal.any([signal, draining]) : signal;
+  const ended = AbortSignal.any([signal, drain.begun.signal]);
   const ask = (): Promise<GrantedLease> => lock.acquire(locked, { ttlMs, waitMs, signal: ended });
   const lease = waitMs === 0 ? await ask() : await whileWaiting(services, exchange, waitMs, ask);
   if (signal.aborted) {

@@ -30,11 +30,11 @@ const NAME = 'fenced-readyz';
  */
 export class Readiness {
   readonly #checks: ReadonlyMap<string, Check>;
-  readonly #draining: AbortSignal | undefined;
+  readonly #draining: AbortSignal;
   readonly #runtime: Runtime;
   readonly #fresh: () => Promise<ReadinessResult>;
 
-  constructor(services: Dependencies, draining: AbortSignal | undefined, runtime: Runtime) {
+  constructor(services: Dependencies, draining: AbortSignal, runtime: Runtime) {
     this.#checks = checksOf(services);
     this.#draining = draining;
     this.#runtime = runtime;
@@ -42,7 +42,7 @@ export class Readiness {
   }
 
   async check(): Promise<ReadinessResult> {
-    if (this.#draining?.aborted) {
+    if (this.#draining.aborted) {
       const reason = new Error('the gateway is shutting down');
       return { isReady: false, lines: ['[-]gateway shutting down'], reason };
     }

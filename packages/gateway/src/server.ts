@@ -1,11 +1,13 @@
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { InvalidArgumentError } from '@fenced/store';
 import { checkWholeNumber } from '@fenced/store/internal';
 import type { Express } from 'express';
 import { ConcurrencyLimit, type LimitUse } from './concurrency-limit.js';
 import { limitConnections, RequestQueues } from './connections.js';
-import { type Limits, resolveLimits } from './limits.js';
+import type { Drain } from './drain.js';
+import type { AllLimits } from './limits.js';
 import { answerMalformed, refuseExpectation } from './malformed.js';
 import { Problem } from './problem.js';
 import { type Runtime, systemRuntime } from './runtime.js';
@@ -15,12 +17,6 @@ export interface ServerOptions {
   readonly host?: string;
   /** 0 takes a free one. @default 8080 */
   readonly port?: number;
-  /** Those of the gateway. */
-  readonly limits?: Limits;
-  /** Aborted when the server begins to drain. Give its signal to the gateway. */
-  readonly draining?: AbortController;
-  /** Aborted when the grace of the drain is over. Give its signal to the gateway. */
-  readonly graceOver?: AbortController;
   /** Milliseconds for which a connection may stay open without a request. @default 65_000 */
   readonly keepAliveMs?: number;
   /**
@@ -29,11 +25,20 @@ export interface ServerOptions {
    * @default 60 s more than any wait that `limits` allow
    */
   readonly idleMs?: number;
-  /** Shows the number of connections. */
-  readonly metrics?: { watchLimits?(uses: () => readonly LimitUse[]): void };
   /** Called for each connection that was closed at once, because there were too many. */
   readonly onRefused?: (address: string, reason: Problem) => void;
 }
+
+/** The settings of a gateway that hold for its server, too. */
+interface Shared {
+  readonly limits: AllLimits;
+  readonly drain: Drain;
+  /** Shows the number of connections. */
+  readonly metrics: { watchLimits?(uses: () => readonly LimitUse[]): void } | undefined;
+}
+
+/** By the app of the gateway. */
+export const sharedSettings: WeakMap<Express, Shared> = new WeakMap();
 
 export interface GatewayServer {
   readonly url: string;
@@ -56,6 +61,8 @@ const TIMER_MS_MAX = 2 ** 31 - 1;
 /**
  * Listens, with every limit that Node has against slow and hostile clients.
  *
+ * @param app made by `createGateway`, whose limits hold for the server, too
+ * @throws {InvalidArgumentError} if it is no gateway, or an option is out of range
  * @throws if the address is taken
  */
 export async function serveGateway(
@@ -63,9 +70,10 @@ export async function serveGateway(
   options: ServerOptions = {},
   runtime: Runtime = systemRuntime,
 ): Promise<GatewayServer> {
-  const { host = '127.0.0.1', port = 8_080, keepAliveMs = 65_000, metrics, onRefused } = options;
-  const { draining = new AbortController(), graceOver = new AbortController() } = options;
-  const limits = resolveLimits(options.limits);
+  const { host = '127.0.0.1', port = 8_080, keepAliveMs = 65_000, onRefused } = options;
+  const shared = sharedSettings.get(app);
+  if (!shared) throw new InvalidArgumentError('app must be a gateway, made by createGateway');
+  const { limits, drain, metrics } = shared;
   const longestWaitMs = Math.max(limits.waitMsMax + limits.storeTimeoutMs, limits.idleTimeoutMs);
   const { idleMs = longestWaitMs + SLACK_MS } = options;
   checkWholeNumber('port', port, 0, 65_535);
@@ -92,7 +100,7 @@ export async function serveGateway(
   metrics?.watchLimits?.(() => [connections.use]);
   limitConnections(server, connections, isProxyOf(app), onRefused);
   answerMalformed(server, runtime);
-  const queues = new RequestQueues(server, draining.signal);
+  const queues = new RequestQueues(server, drain.begun.signal);
   server.on('request', queues.inTurn(app));
   // The answer may be that the body is not wanted.
   server.on('checkContinue', queues.inTurn(app));
@@ -103,10 +111,10 @@ export async function serveGateway(
   return {
     url: `http://${host.includes(':') ? `[${host}]` : host}:${address.port}`,
     drain: async () => {
-      draining.abort(new Problem('shutting-down', 'try another gateway', { retryAfterMs: 1 }));
+      drain.begun.abort(new Problem('shutting-down', 'try another gateway', { retryAfterMs: 1 }));
       if (limits.drainDelayMs > 0)
         await new Promise<void>((resolve) => runtime.after(limits.drainDelayMs, resolve));
-      return closeWithin(limits.graceMs, server, queues, graceOver, runtime);
+      return closeWithin(limits.graceMs, server, queues, drain.graceOver, runtime);
     },
   };
 }

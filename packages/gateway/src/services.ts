@@ -2,6 +2,7 @@ import type { FencedPostgres, FencedRecords } from '@fenced/store/postgres';
 import type { FencedS3 } from '@fenced/store/s3';
 import type { LeaseOf } from './bindings.js';
 import type { ConcurrencyLimits } from './concurrency-limit.js';
+import type { Drain } from './drain.js';
 import type { AllLimits } from './limits.js';
 import type { Runtime } from './runtime.js';
 import type { TokenSigner } from './token-signer.js';
@@ -18,8 +19,7 @@ export interface Services {
   readonly limits: AllLimits;
   readonly concurrency: ConcurrencyLimits;
   readonly runtime: Runtime;
-  /** Ends waits for leases. */
-  readonly draining?: AbortSignal;
+  readonly drain: Drain;
 }
 
 /**

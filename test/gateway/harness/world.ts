@@ -112,15 +112,14 @@ export class GatewayWorld implements AsyncDisposable {
     parts.defer(() => pool.end());
     const records = new FencedPostgres({ pool, holdMs: 3_000 });
     const ended: EndedRequest[] = [];
-    const draining = new AbortController();
     const { server: settings, ...given } = options;
     const limits = { graceMs: 2_000, ...options.limits };
     const app = createGateway({
-      ...{ lock: redlock, objects, records, draining: draining.signal },
+      ...{ lock: redlock, objects, records },
       onRequest: (request) => ended.push(request),
       ...{ ...given, limits },
     });
-    const server = await serveGateway(app, { port: 0, limits, ...settings, draining });
+    const server = await serveGateway(app, { port: 0, ...settings });
     parts.defer(async () => void (await server.drain()));
     const all = parts.move();
     return {
