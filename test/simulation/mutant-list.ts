@@ -31,7 +31,7 @@ export const mutants: readonly Mutant[] = [
     excuse:
       'a second defence: CONFIRM issues no token twice. If the lock has expired on a node, the time of its lease is used up as well',
   },
-  { name: 'no readmission check', flaw: 'no-admission-check' },
+  { name: 'no readmission check', flaw: 'no-readmission-check' },
   { name: 'a writable replica votes', flaw: 'replica-votes' },
   {
     name: 'floor not restored',

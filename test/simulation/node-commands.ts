@@ -90,7 +90,7 @@ const position = fc.oneof(
 /** The name of the node and the names of all nodes, as at its setup. */
 const setUp = ['a', '["a","ü\u20ac"]'];
 
-// An admission names a process and an incarnation, mostly the present ones.
+// An ADMIT names a process and an incarnation, mostly the present ones.
 const admit = fc
   .tuple(at, ownIncarnation, generation, roster, token, longest, fc.constantFrom(0, 0, 0, 1, 2))
   .map(([historyOf, name, gen, roster, floor, longestMs, recoveryWait]) => ({
@@ -183,7 +183,7 @@ const isFull = fc.oneof(
 const scriptOf = (calls: fc.Arbitrary<Call[]>): fc.Arbitrary<Step> =>
   fc.record({ do: fc.constant('script' as const), at, members, calls, isFull });
 const script = scriptOf(fc.array(call, { minLength: 1, maxLength: 3 }));
-const admission = scriptOf(admit.map((one) => [one]));
+const admits = scriptOf(admit.map((one) => [one]));
 
 // Commands for which the scripts have a fast path, alone and several at once.
 const oneOf = resource.map((name) => [name]);
@@ -220,7 +220,7 @@ const atOnce = scriptOf(
 
 export const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 14, arbitrary: script },
-  { weight: 5, arbitrary: admission },
+  { weight: 5, arbitrary: admits },
   { weight: 14, arbitrary: alone },
   { weight: 14, arbitrary: atOnce },
   {

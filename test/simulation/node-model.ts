@@ -76,7 +76,7 @@ function voter(model: RedisProcess, nodeKey: string, members: string): Voter | R
   if (refusal) return refusal;
   const mayVote =
     model.field(nodeKey, 'history') === model.history ||
-    (model.has('no-admission-check') && field('history') !== '');
+    (model.has('no-readmission-check') && field('history') !== '');
   if (!mayVote) return ['not-voting'];
   return {
     vote: field('vote'),

@@ -3,7 +3,7 @@ export type NodeFlaw =
   | 'confirm-without-lock'
   | 'confirm-may-lower'
   | 'confirm-may-repeat'
-  | 'no-admission-check'
+  | 'no-readmission-check'
   | 'floor-not-restored'
   | 'promise-not-strict'
   | 'fence-before-floor'

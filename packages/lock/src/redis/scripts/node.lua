@@ -100,7 +100,7 @@ local voter
 
 -- If memory is full, Redis refuses the first write of a script, unless that write needs no memory.
 -- So this write comes first in all commands that must succeed. They extend, release, confirm,
--- promise and readmit.
+-- promise and admit.
 local function write_though_full() redis.call('HDEL', NODE, '') end
 
 local commands = {}
