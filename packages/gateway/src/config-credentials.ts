@@ -63,8 +63,7 @@ const jwt = z
       .min(1)
       .default('fenced_prefixes')
       .describe('The claim with the prefixes.'),
-    clockToleranceS: bounded(
-      ...([0, 300, 5] as const),
+    clockToleranceS: bounded(0, 300, 5).describe(
       "The largest difference between the issuer's clock and ours.",
     ),
   })
@@ -135,8 +134,7 @@ export const signing = z.strictObject({
     .boolean()
     .default(true)
     .describe('Accepts only tokens that the gateway signed. If false, bare numbers too.'),
-  ttlMs: bounded(
-    ...([1_000, 366 * 86_400_000, 86_400_000] as const),
+  ttlMs: bounded(1_000, 366 * 86_400_000, 86_400_000).describe(
     'The time for which a signature is valid after its token was issued or its lease extended.',
   ),
   keys: z

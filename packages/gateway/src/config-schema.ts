@@ -37,8 +37,7 @@ const redis = z
       .string()
       .exactOptional()
       .describe("The key prefix, the same in all programs. By default, `Redlock`'s own."),
-    maxTtlMs: bounded(
-      ...([1, 86_400_000, 60_000] as const),
+    maxTtlMs: bounded(1, 86_400_000, 60_000).describe(
       'The longest lease, the same for all clients of the nodes.',
     ),
   })
@@ -94,7 +93,7 @@ const records = z
   .strictObject({
     url: postgresUrl.exactOptional().describe('`postgres://user:password@host:port/database`.'),
     urlFile: contents.pipe(postgresUrl).exactOptional().describe('A file with the URL.'),
-    connectionsMax: bounded(1, 1_000, 20, 'The largest number of open connections.'),
+    connectionsMax: bounded(1, 1_000, 20).describe('The largest number of open connections.'),
   })
   .refine((fields) => given(fields, 'url', 'urlFile') === 1, ONE_URL)
   .transform(({ url, urlFile, ...rest }) => ({ ...rest, url: url ?? urlFile ?? '' }));
@@ -102,15 +101,15 @@ const records = z
 function rate(perSecond: number, burst: number) {
   return z
     .strictObject({
-      perSecond: bounded(1, 1_000_000, perSecond, 'Requests per second in the long run.'),
-      burst: bounded(1, 1_000_000, burst, 'The largest burst of requests.'),
+      perSecond: bounded(1, 1_000_000, perSecond).describe('Requests per second in the long run.'),
+      burst: bounded(1, 1_000_000, burst).describe('The largest burst of requests.'),
     })
     .prefault({});
 }
 
 const listen = z.strictObject({
   host: z.string().min(1).default('127.0.0.1').describe('The address to listen on; `::` for all.'),
-  port: bounded(0, 65_535, 8_080, 'The port; 0 for any free one.'),
+  port: bounded(0, 65_535, 8_080).describe('The port; 0 for any free one.'),
   trustedProxies: z
     .array(z.union([z.ipv4(), z.ipv6(), z.cidrv4(), z.cidrv6()]))
     .default([])
@@ -123,10 +122,7 @@ const operations = z.strictObject({
     .min(1)
     .default('127.0.0.1')
     .describe('The address to listen on for `/livez`, `/readyz` and `/metrics`; `::` for all.'),
-  port: bounded(
-    0,
-    65_535,
-    9_090,
+  port: bounded(0, 65_535, 9_090).describe(
     'Their port; 0 for any free one. With this section, `listen.port` does not serve them.',
   ),
 });

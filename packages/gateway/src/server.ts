@@ -94,9 +94,8 @@ export async function serveGateway(
   // other.
   server.maxHeadersCount = 0;
   server.setTimeout(idleMs);
-  const connections = new ConcurrencyLimit(
-    ...(['connections', limits.connectionsMax, limits.connectionsPerAddressMax ?? null] as const),
-  );
+  const { connectionsMax, connectionsPerAddressMax = null } = limits;
+  const connections = new ConcurrencyLimit('connections', connectionsMax, connectionsPerAddressMax);
   metrics?.watchLimits?.(() => [connections.use]);
   limitConnections(server, connections, isProxyOf(app), onRefused);
   answerMalformed(server, runtime);

@@ -29,9 +29,9 @@ export function operationRoutes(
   });
   if (metrics === undefined) return [...livez, ...readyz];
   const text = shared(() => metrics.text(), METRICS_FRESH_MS, runtime);
-  const prometheus = open(
-    ...(['public', '/metrics', 'The text of Prometheus, up to 1 s old'] as const),
-    async ({ response }) => send(response, 200, metrics.contentType, await text()),
+  const about = 'The text of Prometheus, up to 1 s old';
+  const prometheus = open('public', '/metrics', about, async ({ response }) =>
+    send(response, 200, metrics.contentType, await text()),
   );
   return [...livez, ...readyz, ...prometheus];
 }
