@@ -16,13 +16,11 @@ import { shown } from './shown.js';
  * - `unsupported`: the server cannot do that safely, such as a body that is too large. Nothing was
  *   written.
  * - `corrupt-object`: this library did not write the object, or it was damaged. The caller must
- *   look
- *   at it.
+ *   look at it.
  * - `ratchet-lost`: a writer went around this library and removed or lowered a token that this
  *   process had seen. The caller must look at the object.
  * - `store-setup`: bucket, schema, credentials or address are wrong. Nothing was written. The
- *   caller
- *   must mend the set-up.
+ *   caller must mend the set-up.
  * - `unavailable`: the store did not answer, and nothing was written. The caller may try again.
  * - `invalid-token`, `invalid-argument`: the call itself is wrong. Nothing was sent.
  */

@@ -13,8 +13,7 @@ export const TOKEN_MAX: bigint = 2n ** 63n - 1n;
  * Returns the token, between 1 and 2^63-1.
  *
  * @throws {InvalidTokenError} if it is zero, negative, a fraction, an imprecise number, too large,
- *   or
- *   no number.
+ *   or no number.
  */
 export function parseToken(value: TokenLike): bigint {
   const token = toBigint(value);

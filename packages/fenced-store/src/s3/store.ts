@@ -218,8 +218,7 @@ export class FencedS3 {
    *   key may have had `token` as its highest before.
    * @throws {ConflictError} {@link OutcomeUnknownError} as `claim`.
    * @throws {CorruptObjectError} {@link UnsupportedByStoreError} {@link RatchetLostError} as
-   *   `claim`
-   *   and `get`.
+   *   `claim` and `get`.
    */
   async claimAndGet(key: string, options: TokenOptions): Promise<Current | null> {
     const call = this.#call('claimAndGet', key, options);

@@ -8,12 +8,10 @@ import { type ElectionBoard, type Notice, parseNotice } from './board.js';
 export interface Observation {
   /**
    * - `led`: this observer saw the leader's notice change within the time that the leader promises.
-   *   At the moment of the
-   *   read, no later leader had published. It may have been deposed since.
+   *   At the moment of the read, no later leader had published. It may have been deposed since.
    * - `vacant`: there was no leader yet, or the last one has resigned.
    * - `unknown`: the notice has not changed for that long, or not since this observer began, or the
-   *   board could not be read.
-   *   The leader may live, be dead or have a successor.
+   *   board could not be read. The leader may live, be dead or have a successor.
    */
   readonly state: 'led' | 'vacant' | 'unknown';
   /** The last leader that was seen; null if none was. */
@@ -36,7 +34,7 @@ export async function* observeBoard(
   const watch = new Watch(runtime);
   for (let last = ''; ; ) {
     signal.throwIfAborted();
-    const observation = await watch.look(board);
+    const observation = await watch.read(board);
     const { state, candidate, token } = observation;
     const seen = [state, candidate, token].join();
     if (seen !== last) yield observation;
@@ -57,7 +55,7 @@ class Watch {
     this.#runtime = runtime;
   }
 
-  async look(board: ElectionBoard): Promise<Observation> {
+  async read(board: ElectionBoard): Promise<Observation> {
     const sentMs = this.#runtime.nowMs();
     let error: unknown;
     try {
