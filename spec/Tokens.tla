@@ -18,6 +18,7 @@ CONSTANTS
   ForgetsMax,    \* how often a node may forget the name of the resource
   Followers,     \* how many waiters of one process an acquisition takes tokens for, beside its own
   TokenMax,      \* tokens above this are not explored
+  Again,         \* TRUE if requests also arrive twice, or after a win, and leases are backfilled
   NoOne, Nobody, \* a holder and an inspection that do not exist
   Mutant         \* the protective step that is left out; "none" for the protocol as it is
 
@@ -95,24 +96,28 @@ Begin(a) ==
   /\ UNCHANGED <<node, names, token, last, confirms, replies, round, losses, forgets>>
 
 (* A lease may end at any moment, so the lock of another holder is in nobody's way. A request *)
-(* may arrive late: an acquisition that never wins goes on asking.                            *)
+(* may arrive late: an acquisition that never wins goes on asking. With `Again`, it may also  *)
+(* arrive twice, or after the other nodes have decided.                                       *)
 Acquire(a, n) ==
-  /\ status[a] = "asking"
+  /\ status[a] = "asking" \/ (Again /\ status[a] = "won")
   /\ MayVote(n)
-  /\ node[n].holder # a
+  /\ node[n].holder # a \/ Again
   /\ LET own == IF Mutant = "successor without a token of its own" THEN 0 ELSE Followers
      IN HighestGiven(n) + 1 + own <= TokenMax /\ Give(a, n, HighestGiven(n) + 1 + own)
   /\ UNCHANGED <<names, acquisitions, round, losses, forgets>>
 
+ConfirmAs(a, n, chosen) ==
+  /\ \E vote \in replies : vote.owner = a /\ vote.node = n /\ vote.token < chosen
+  /\ MayVote(n)
+  /\ node[n].holder = a
+  /\ LET raised == Max(chosen, HighestGiven(n) + 1)
+     IN raised <= TokenMax /\ Give(a, n, raised)
+  /\ confirms' = confirms \cup {a}
+  /\ UNCHANGED <<names, status, token, last, before, waiting, round, losses, forgets>>
+
 Confirm(a, n) ==
   \E chosen \in {vote.token : vote \in {vote \in replies : vote.owner = a}} :
-    /\ \E vote \in replies : vote.owner = a /\ vote.node = n /\ vote.token < chosen
-    /\ MayVote(n)
-    /\ node[n].holder = a
-    /\ LET raised == Max(chosen, HighestGiven(n) + 1)
-       IN raised <= TokenMax /\ Give(a, n, raised)
-    /\ confirms' = confirms \cup {a}
-    /\ UNCHANGED <<names, status, token, last, before, waiting, round, losses, forgets>>
+    ConfirmAs(a, n, chosen)
 
 (* A majority has stored the same token. It is the last of several, if the acquisition took   *)
 (* some for the waiters of its process. A token that was confirmed may follow directly on     *)
@@ -145,6 +150,15 @@ HandOver(a, b) ==
   /\ last' = [last EXCEPT ![a] = token[a], ![b] = last[a]]
   /\ UNCHANGED <<node, names, before, waiting, confirms, replies, round, losses, forgets>>
 
+(* Copies a lease to a node that has given nothing above `number`. The answer is no vote.      *)
+Backfill(a, n, number) ==
+  /\ Again /\ status[a] = "won"
+  /\ MayVote(n)
+  /\ node[n].holder = a \/ HighestGiven(n) <= number
+  /\ LET given == Max(number, HighestGiven(n))
+     IN node' = [node EXCEPT ![n].last = given, ![n].max = Max(@, given), ![n].holder = a]
+  /\ UNCHANGED <<names, acquisitions, replies, round, losses, forgets>>
+
 (* Names that nobody locks are forgotten after `fenceTtlMs`. *)
 Forget(n) ==
   /\ forgets < ForgetsMax
@@ -168,12 +182,13 @@ First ==
 
 (* The server starts again, with a new replication id: without data, with those of an early   *)
 (* snapshot, or with all of them.                                                             *)
-Restart(n) ==
+RestartWith(n, found) ==
   /\ losses < LossesMax
   /\ losses' = losses + 1
-  /\ \E found \in {Empty, First, node[n]} :
-       node' = [node EXCEPT ![n] = [found EXCEPT !.voting = FALSE, !.isNamed = FALSE]]
+  /\ node' = [node EXCEPT ![n] = [found EXCEPT !.voting = FALSE, !.isNamed = FALSE]]
   /\ UNCHANGED <<names, acquisitions, replies, round, forgets>>
+
+Restart(n) == \E found \in {Empty, First, node[n]} : RestartWith(n, found)
 
 ----------------------------------------------------------------------------
 (* Readmission *)
@@ -185,8 +200,8 @@ Named(n) ==
   IF node[n].isNamed THEN node[n]
   ELSE [node[n] EXCEPT !.isNamed = TRUE, !.name = names[n] + 1]
 
-Inspect(r, set) ==
-  /\ \/ round[r] = Idle /\ \E n \in Nodes : ~node[n].voting
+InspectAny(r, set) ==
+  /\ \/ round[r] = Idle
      \/ round[r].phase = "looking" /\ \A n \in set : round[r].seen[n] = Nobody
   /\ node' = [n \in Nodes |-> IF n \in set THEN Named(n) ELSE node[n]]
   /\ names' = [n \in Nodes |-> Max(names[n], node'[n].name)]
@@ -197,6 +212,11 @@ Inspect(r, set) ==
                 gen |-> node'[n].gen, roster |-> node'[n].roster]
           ELSE IF round[r] = Idle THEN Nobody ELSE round[r].seen[n]]]]
   /\ UNCHANGED <<acquisitions, replies, losses, forgets>>
+
+(* A round that begins while all nodes vote is not explored. *)
+Inspect(r, set) ==
+  /\ round[r] = Idle => \E n \in Nodes : ~node[n].voting
+  /\ InspectAny(r, set)
 
 Seen(r) == {round[r].seen[n] : n \in Nodes} \ {Nobody}
 Voters(set) == {one \in set : one.voting}
@@ -209,20 +229,21 @@ HasQuorum(voters) ==
   THEN Quorums(voters) # {} ELSE ConsistentQuorums(voters) # {}
 
 (* The generation under which an incarnation is claimed: above all that are known, or a claim *)
-(* for the same incarnation that another client has made.                                     *)
-ClaimFor(one, seen) ==
+(* for the same incarnation that another client has made. Without a majority, it is at least  *)
+(* the clock's.                                                                               *)
+ClaimFor(one, seen, least) ==
   LET known == {other.roster[one.node] : other \in seen}
       latest == Max(one.gen, Highest({entry.gen : entry \in known}))
       claims == {entry \in known : entry.gen = latest}
       isOurs == claims # {} /\ \A entry \in claims : entry.name = one.name
       knowers == {other \in seen : other.roster[one.node].gen = latest}
-      isKnown == isOurs /\ (latest > one.gen \/ IsMajority(knowers))
+      claimed == IF isOurs /\ latest > one.gen THEN latest ELSE latest + 1
   IN [node |-> one.node, name |-> one.name,
-      gen |-> IF isKnown THEN latest ELSE latest + 1]
+      gen |-> IF isOurs /\ IsMajority(knowers) THEN latest ELSE Max(least, claimed)]
 
 (* With a majority of votes, it is asked to promise. Without one, every node must be seen at  *)
 (* one moment, promise and be claimed for.                                                    *)
-Plan(r) ==
+PlanFrom(r, least, clock) ==
   /\ round[r].phase = "looking"
   /\ LET seen == Seen(r)
          voters == Voters(seen)
@@ -239,15 +260,23 @@ Plan(r) ==
                        /\ now.gen = one.gen /\ now.roster = one.roster
         /\ round' = [round EXCEPT ![r] =
              [phase |-> "promising", seen |-> @.seen, promises |-> {},
-              claims |-> {ClaimFor(one, seen) : one \in subjects},
-              everybody |-> ~hasQuorum]]
+              claims |-> {ClaimFor(one, seen, IF hasQuorum THEN 1 ELSE least) : one \in subjects},
+              everybody |-> ~hasQuorum, clock |-> IF hasQuorum THEN 0 ELSE clock]]
   /\ UNCHANGED <<node, names, acquisitions, replies, losses, forgets>>
 
-(* All claims or none. A claim replaces only what its client has seen. *)
-Promise(r, n) ==
-  /\ round[r].phase = "promising"
+(* Without a majority, tokens begin above the clock, which is above every token so far. The   *)
+(* client has read it before it asks for promises. Others may readmit the nodes meanwhile.    *)
+Clock == Highest({vote.token : vote \in replies})
+
+Plan(r) == PlanFrom(r, 1, Clock)
+
+(* All claims or none. A claim replaces only what its client has seen. With `Again`, the      *)
+(* request may arrive twice, or after the client has decided. The reply counts if it reaches  *)
+(* the client before that.                                                                    *)
+PromiseAs(r, n, counts) ==
+  /\ round[r].phase = "promising" \/ (Again /\ round[r].phase = "admitting")
   /\ round[r].seen[n] # Nobody
-  /\ \A promise \in round[r].promises : promise.node # n
+  /\ IF Again THEN TRUE ELSE \A promise \in round[r].promises : promise.node # n
   /\ node[n].isNamed /\ node[n].name = round[r].seen[n].name
   /\ LET claims == round[r].claims
          isKnown(claim) ==
@@ -263,13 +292,16 @@ Promise(r, n) ==
      IN /\ Mutant = "promise whatever is claimed" \/
              \A claim \in claims : isKnown(claim) \/ isNext(claim)
         /\ node' = [node EXCEPT ![n].roster = roster]
-        /\ round' = [round EXCEPT ![r].promises = @ \cup
-             {[node |-> n, voting |-> node[n].voting, max |-> node[n].max,
-               name |-> node[n].name, gen |-> node[n].gen, roster |-> node[n].roster]}]
+        /\ round' =
+             IF counts /\ round[r].phase = "promising"
+             THEN [round EXCEPT ![r].promises = {promise \in @ : promise.node # n} \cup
+               {[node |-> n, voting |-> node[n].voting, max |-> node[n].max,
+                 name |-> node[n].name, gen |-> node[n].gen, roster |-> node[n].roster]}]
+             ELSE round
   /\ UNCHANGED <<names, acquisitions, replies, losses, forgets>>
 
-(* Without a majority, tokens begin above the clock, which is above every token so far. *)
-Clock == Highest({vote.token : vote \in replies})
+Promise(r, n) ==
+  \E counts \in {TRUE} \cup (IF Again THEN {FALSE} ELSE {}) : PromiseAs(r, n, counts)
 
 Decide(r) ==
   /\ round[r].phase = "promising"
@@ -288,7 +320,8 @@ Decide(r) ==
                  max == Highest({source.max : source \in sources})
              IN round' = [round EXCEPT ![r] =
                   [phase |-> "admitting", claims |-> @.claims,
-                   floor |-> IF quorums # {} THEN max ELSE Max(max, Clock),
+                   seen |-> IF Again THEN @.seen ELSE Nobody,
+                   floor |-> IF quorums # {} THEN max ELSE Max(max, round[r].clock),
                    roster |-> IF Mutant = "roster not restored"
                               THEN EmptyRoster ELSE [m \in Nodes |-> latest(m)]]]
   /\ UNCHANGED <<node, names, acquisitions, replies, losses, forgets>>
@@ -348,6 +381,7 @@ NeverReadmitted == \A n \in Nodes, a \in Acquisitions : ~IsReadmitted(n, a)
 Next ==
   \/ \E a \in Acquisitions : Begin(a) \/ Win(a) \/ \E b \in Acquisitions : HandOver(a, b)
   \/ \E a \in Acquisitions, n \in Nodes : Acquire(a, n) \/ Confirm(a, n)
+  \/ \E a \in Acquisitions, n \in Nodes : Backfill(a, n, last[a])
   \/ \E n \in Nodes : Forget(n) \/ Restart(n)
   \/ \E r \in Rounds : Plan(r) \/ Decide(r) \/ \E set \in Looks : Inspect(r, set)
   \/ \E r \in Rounds, n \in Nodes : Promise(r, n) \/ Admit(r, n)

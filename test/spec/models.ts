@@ -31,6 +31,7 @@ const tokens = {
     LossesMax: '0',
     ForgetsMax: '0',
     Followers: '0',
+    Again: 'FALSE',
     TokenMax: '4',
     NoOne: 'NoOne',
     Nobody: 'Nobody',
@@ -57,6 +58,7 @@ function storeOf(way: string): Setting {
 
 const settings = {
   'no loss': tokensWith({ ForgetsMax: '1' }),
+  'requests arrive again': tokensWith({ Again: 'TRUE' }),
   'hand-over': tokensWith({ Acquisitions: '{a1, a2, a3}', Followers: '1', TokenMax: '6' }),
   'a node restarts': tokensWith({ LossesMax: '1' }),
   'inspected one by one': tokensWith({
@@ -81,6 +83,7 @@ const rows: readonly Row[] = [
   ['no loss', 'none', holdsIn(3_825)],
   ['no loss', 'no confirm round', violates('Unique', 9)],
   ['no loss', 'forgotten name begins below the highest token', violates('Unique', 11)],
+  ['requests arrive again', 'none', holdsIn(7_663)],
   ['hand-over', 'none', holdsIn(3_403)],
   ['hand-over', 'successor without a token of its own', violates('Unique', 11)],
   ['hand-over', 'successor that came later', violates('Growth', 11)],

@@ -3,7 +3,7 @@ import { models } from './models.ts';
 import { Tlc } from './tlc.ts';
 
 /** The models that TLC explores in a few seconds each; `npm run spec` checks all. */
-const QUICK = /^(update|put|hand-over|no loss)\b/;
+const QUICK = /^(update|put|hand-over|no loss|requests arrive again)\b/;
 
 let tlc: Tlc;
 // TLC, Java and Python are installed if they were never used before.
