@@ -13,6 +13,7 @@ import {
   written,
 } from './node-model.ts';
 import type { Random } from './random.ts';
+import type { Recorder } from './recorder.ts';
 import type { Schedule } from './schedule.ts';
 
 /** The present behaviour of the network between one client and one node. */
@@ -79,6 +80,7 @@ export class Connection implements IoredisClient {
   readonly #random: Random;
   readonly #resends: boolean;
   readonly #observe: (event: CarriedOut) => void;
+  readonly #recorder: Recorder | null;
   readonly isCluster = false;
   #server: NodeModel | null;
   /** Number of the connection. It identifies replies of a broken one. */
@@ -97,6 +99,7 @@ export class Connection implements IoredisClient {
       random: Random;
       resends: boolean;
       observe: (event: CarriedOut) => void;
+      recorder: Recorder | null;
     },
   ) {
     this.computer = computer;
@@ -106,6 +109,7 @@ export class Connection implements IoredisClient {
     this.#random = parts.random;
     this.#resends = parts.resends;
     this.#observe = parts.observe;
+    this.#recorder = parts.recorder;
     this.#server = machine.master;
     if (!this.#server) this.#reconnectLater();
   }
@@ -149,9 +153,9 @@ export class Connection implements IoredisClient {
     keyCount: number,
     values: Values,
   ): Promise<string> {
-    if (callsIn(keyCount, values).some((call) => call.command === 'acquire')) {
-      this.computer.noteRequest();
-    }
+    const calls = callsIn(keyCount, values);
+    if (calls.some((call) => call.command === 'acquire')) this.computer.noteRequest();
+    this.#recorder?.asked(this, calls);
     return new Promise((resolve, reject) => {
       const request = { command, script, keyCount, values, resolve, reject };
       this.#unanswered.push(request);
@@ -211,6 +215,7 @@ export class Connection implements IoredisClient {
     const { command, script, keyCount, values } = request;
     const journey: Journey = { sentMs, arrivedMs: this.#schedule.nowMs, repliedMs: null };
     let answers: Reply[] | Error;
+    server.onReply = (call, reply) => this.#recorder?.carriedOut(this, server, call, reply);
     try {
       answers = server[command](script, keyCount, values);
     } catch (error) {
@@ -225,8 +230,12 @@ export class Connection implements IoredisClient {
 
   #settle(request: Request, answer: Reply[] | Error): void {
     this.#unanswered = this.#unanswered.filter((one) => one !== request);
-    if (answer instanceof Error) request.reject(answer);
-    else request.resolve(written(answer));
+    if (answer instanceof Error) {
+      request.reject(answer);
+      return;
+    }
+    this.#recorder?.answered(answer);
+    request.resolve(written(answer));
   }
 
   #reconnectLater(): void {

@@ -26,6 +26,8 @@ export class Machine {
   clockOffsetMs = 0;
   /** Subscribed connections. They hear every process of the node. */
   readonly listeners = new Set<(channel: string, message: string) => void>();
+  /** Called when its data have been saved, lost or partly forgotten. */
+  onMemory: ((what: 'save' | 'restart' | 'forget') => void) | null = null;
   readonly #schedule: Schedule;
   readonly #random: Random;
   readonly #flaws: ReadonlySet<NodeFlaw>;
@@ -60,7 +62,9 @@ export class Machine {
   }
 
   save(): void {
-    if (this.master) this.#snapshots.push(this.master.data.clone());
+    if (!this.master) return;
+    this.#snapshots.push(this.master.data.clone());
+    this.onMemory?.('save');
     if (this.#snapshots.length > SNAPSHOTS_MAX) this.#snapshots.shift();
   }
 
@@ -73,7 +77,9 @@ export class Machine {
   }
 
   start(): void {
-    this.master ??= this.#process(this.#disk);
+    if (this.master) return;
+    this.master = this.#process(this.#disk);
+    this.onMemory?.('restart');
   }
 
   /** A replica with older data becomes master. The old master still answers some clients. */
@@ -116,6 +122,7 @@ export class Machine {
     if (!this.master) return;
     this.#forget();
     this.master.data.clear();
+    this.onMemory?.('restart');
   }
 
   /** Sets if the memory of its server is full. */
@@ -141,6 +148,7 @@ export class Machine {
     if (!process || found.length === 0) return;
     const lose = what === 'lock' ? free : forget;
     lose(process, NODE_KEYS, this.#random.pick(found));
+    if (what === 'record') this.onMemory?.('forget');
   }
 
   /** The node's hash is evicted. The hash before it and the wait queues are kept. */

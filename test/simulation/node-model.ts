@@ -513,6 +513,8 @@ export function repliesIn(answer: string): readonly Reply[] {
 /** A Redis process that runs the lock's scripts, translated from Lua statement by statement. */
 export class NodeModel extends RedisProcess {
   alive = true;
+  /** Called after each call of a script, with the state that the call has left. */
+  onReply: ((call: ModelCall, reply: Reply) => void) | null = null;
   readonly #scripts = new Set<string>();
 
   /** @throws an `Error` that begins with NOSCRIPT, like Redis' reply for an unknown script */
@@ -548,7 +550,9 @@ export class NodeModel extends RedisProcess {
     try {
       return calls.map((call) => {
         try {
-          return this.#carryOut(call, [node, before], members);
+          const reply = this.#carryOut(call, [node, before], members);
+          this.onReply?.(call, reply);
+          return reply;
         } catch (error) {
           // If the script has one call only, its error is the error of the script.
           if (calls.length === 1 || !(error instanceof MemoryFullError)) throw error;

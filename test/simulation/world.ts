@@ -9,6 +9,7 @@ import type { ModelCall } from './node-model.ts';
 import { onUnhandledRejection, realEvents } from './platform.ts';
 import { runProgram, type Surroundings } from './program.ts';
 import { Random } from './random.ts';
+import type { Recorder } from './recorder.ts';
 import type { NodeFlaw } from './redis-process.ts';
 import { Schedule } from './schedule.ts';
 import { type Settings, settingsFor } from './settings.ts';
@@ -19,6 +20,8 @@ export interface RunOptions {
   readonly flaws?: ReadonlySet<NodeFlaw>;
   /** Receives each line of the trace. */
   readonly trace?: (line: string) => void;
+  /** Records the steps of the protocol at the nodes. The world ends when it is full. */
+  readonly recorder?: Recorder;
 }
 
 export interface Outcome {
@@ -75,7 +78,9 @@ class World {
     this.#machines = Array.from({ length: nodeCount }, (_, at) => {
       const name = String.fromCharCode('a'.charCodeAt(0) + at);
       const random = this.#random(`node ${name}`);
-      return new Machine(name, this.#schedule, random, options.flaws ?? new Set());
+      const machine = new Machine(name, this.#schedule, random, options.flaws ?? new Set());
+      machine.onMemory = (what) => options.recorder?.changed(machine, what);
+      return machine;
     });
     this.#clients = Array.from({ length: clientCount }, (_, at) => this.#startClient(at));
     this.#waiting = new Set(this.#clients.keys());
@@ -113,7 +118,9 @@ class World {
     this.#schedule.at(calmAtMs, () => this.#makePeace());
     const endMs = calmAtMs + this.#recoveryMaxMs();
     let steps = 0;
+    const { recorder } = this.#options;
     while (!this.#violation && !this.#isRecovered() && (await this.#schedule.step())) {
+      if (recorder?.isFull) break;
       steps += 1;
       if (this.#schedule.nowMs > endMs) this.#violate(this.#whoIsLeft());
     }
@@ -152,7 +159,8 @@ class World {
       const random = this.#random(`${id} ${machine.name}`);
       const weather: Weather = { delayChance, delayMaxMs, blockedUntilMs: 0 };
       const observe = (event: CarriedOut): void => this.#observe(event);
-      const parts = { schedule: this.#schedule, random, resends, observe };
+      const recorder = this.#options.recorder ?? null;
+      const parts = { schedule: this.#schedule, random, resends, observe, recorder };
       return new Connection(computer, machine, weather, parts);
     });
     const nodes = connections.map((client) => ({ name: client.machine.name, client, durable }));
@@ -183,6 +191,7 @@ class World {
 
   #acquired(acquisition: Acquisition, place: number | 'stranger'): void {
     this.#log(() => `${acquisition.client} has ${acquisition.token}`);
+    this.#options.recorder?.won(acquisition.client, acquisition.token);
     const wrong = this.#history.add(acquisition);
     if (wrong !== null) this.#violate(wrong);
     if (this.#isCalm && acquisition.beganMs >= this.#settings.calmAtMs && place !== 'stranger') {

@@ -54,32 +54,45 @@ export class Tlc {
   async check(model: Model): Promise<Verdict> {
     const folder = await mkdtemp(join(tmpdir(), 'fenced-spec-'));
     try {
-      const config = join(folder, 'model.cfg');
-      await writeFile(config, configOf(model));
-      const heap = ['-XX:+UseParallelGC', '-XX:ParallelGCThreads=1', '-Xmx2g'];
-      const options = ['-deadlock', '-workers', '1', '-metadir', join(folder, 'states')];
-      const { stdout } = await run(
-        this.#java,
-        [
-          ...heap,
-          '-cp',
-          this.#jar,
-          'tlc2.TLC',
-          ...options,
-          '-config',
-          config,
-          `${model.module}.tla`,
-        ],
-        { cwd: SPEC, maxBuffer: 64 * 1024 * 1024 },
-      ).catch((error: { readonly code?: unknown; readonly stdout?: string }) => {
-        // Exit codes 12 and 13: a property is violated.
-        if (error.code === 12 || error.code === 13) return { stdout: String(error.stdout) };
-        throw new Error(`TLC failed on ${model.name}:\n${error.stdout}`);
-      });
-      return verdictIn(stdout);
+      await writeFile(join(folder, 'model.cfg'), configOf(model));
+      return verdictIn(await this.#explore(folder, SPEC, `${model.module}.tla`));
     } finally {
       await rm(folder, { recursive: true });
     }
+  }
+
+  /**
+   * Explores a module that extends those in spec/.
+   *
+   * @returns the output of TLC
+   */
+  async output(name: string, source: string, config: string): Promise<string> {
+    const folder = await mkdtemp(join(tmpdir(), 'fenced-spec-'));
+    try {
+      await writeFile(join(folder, `${name}.tla`), source);
+      await writeFile(join(folder, 'model.cfg'), config);
+      return await this.#explore(folder, folder, `${name}.tla`);
+    } finally {
+      await rm(folder, { recursive: true });
+    }
+  }
+
+  async #explore(folder: string, cwd: string, module: string): Promise<string> {
+    const java = ['-XX:+UseParallelGC', '-XX:ParallelGCThreads=1', '-Xmx2g', '-Xss16m'];
+    const options = ['-deadlock', '-workers', '1', '-metadir', join(folder, 'states')];
+    const { stdout } = await run(
+      this.#java,
+      [
+        ...[...java, `-DTLA-Library=${SPEC}`, '-cp', this.#jar, 'tlc2.TLC'],
+        ...[...options, '-config', join(folder, 'model.cfg'), module],
+      ],
+      { cwd, maxBuffer: 64 * 1024 * 1024 },
+    ).catch((error: { readonly code?: unknown; readonly stdout?: string }) => {
+      // Exit codes 12 and 13: a property is violated.
+      if (error.code === 12 || error.code === 13) return { stdout: String(error.stdout) };
+      throw new Error(`TLC failed on ${module}:\n${String(error.stdout).slice(0, 10_000)}`);
+    });
+    return stdout;
   }
 }
 

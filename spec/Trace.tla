@@ -1,0 +1,122 @@
+------------------------------- MODULE Trace --------------------------------
+(* Traces of the simulation as behaviours of Tokens. README.md lists the events and the fields *)
+(* that are compared.                                                                         *)
+(*                                                                                            *)
+(* Each event names an action and a part of the state around it. TLC finds the rest. A trace  *)
+(* is accepted if TLC reaches its end: `Reached` prints each place that it reaches.           *)
+
+EXTENDS Tokens, Integers, Sequences
+
+CONSTANTS
+  Traces,  \* a sequence of traces; a trace is a sequence of events
+  Rosters  \* a sequence of rosters; an event refers to one by its place
+
+VARIABLES
+  trace,   \* the place of the trace in `Traces`
+  next,    \* the place of the next event
+  saved    \* by node: what its snapshots keep
+
+traceVars == <<vars, trace, next, saved>>
+
+(* Nothing is known before the first start. *)
+TraceInit ==
+  /\ Start
+  /\ node = [n \in Nodes |-> Empty]
+  /\ names = [n \in Nodes |-> 0]
+  /\ status = [a \in Acquisitions |-> "new"]
+  /\ replies = {}
+  /\ trace \in DOMAIN Traces
+  /\ next = 1
+  /\ saved = [n \in Nodes |-> {Empty}]
+
+(* The node votes as the event says. *)
+Shows(e) ==
+  /\ node[e.n].name = e.name
+  /\ node[e.n].gen = e.gen
+  /\ node[e.n].roster = Rosters[e.roster]
+
+TraceAcquire(e) == Acquire(e.a, e.n) /\ Shows(e) /\ node'[e.n].last = e.token
+
+(* CONFIRM stores a token that a vote for the acquisition had. *)
+TraceConfirm(e) ==
+  /\ Shows(e)
+  /\ \E vote \in replies : vote.owner = e.a /\ vote.token = e.chosen
+  /\ ConfirmAs(e.a, e.n, e.chosen)
+  /\ node'[e.n].last = e.token
+
+(* The number is the token of the lease, or one that the node has reported. *)
+TraceBackfill(e) ==
+  /\ Shows(e)
+  /\ Backfill(e.a, e.n, e.number)
+  /\ node'[e.n].last = e.token
+
+TraceWin(e) == \E a \in e.among : Win(a) /\ token'[a] = e.token
+
+TraceRestart(e) ==
+  \E found \in saved[e.n] \cup {node[e.n]} :
+    /\ found.gen = e.gen /\ found.max = e.max /\ found.floor = e.floor
+    /\ found.roster = Rosters[e.roster]
+    /\ RestartWith(e.n, found)
+
+(* An inspection that no round of readmission uses. It may name the incarnation. *)
+NameOnly(n) ==
+  /\ node' = [node EXCEPT ![n] = Named(n)]
+  /\ names' = [names EXCEPT ![n] = Max(@, node'[n].name)]
+  /\ UNCHANGED <<acquisitions, replies, round, losses, forgets>>
+
+TraceInspect(e) ==
+  /\ IF e.r = 0 THEN NameOnly(e.n) ELSE InspectAny(e.r, {e.n})
+  /\ node'[e.n].isNamed /\ node'[e.n].name = e.name /\ node'[e.n].voting = e.voting
+  /\ node'[e.n].gen = e.gen /\ node'[e.n].roster = Rosters[e.roster] /\ node'[e.n].max = e.max
+
+(* The clock is above every token so far. That is an assumption of the protocol. If it was    *)
+(* used, the floor of the round shows it.                                                     *)
+TracePlan(e) ==
+  \E least \in {claim.gen : claim \in e.claims}, clock \in {Clock, e.floor} :
+    /\ clock >= Clock
+    /\ PlanFrom(e.r, least, clock)
+    /\ round'[e.r].claims = e.claims
+
+TracePromise(e) ==
+  /\ node[e.n].max = e.max /\ node[e.n].voting = e.voting /\ Shows(e)
+  /\ PromiseAs(e.r, e.n, e.counts)
+
+TraceDecide(e) ==
+  /\ Decide(e.r)
+  /\ round'[e.r].floor = e.floor
+  /\ round'[e.r].roster = Rosters[e.roster]
+
+TraceAdmit(e) ==
+  /\ Admit(e.r, e.n)
+  /\ node'[e.n].gen = e.gen /\ node'[e.n].floor = e.floor
+  /\ node'[e.n].roster = Rosters[e.roster]
+
+Step(e) ==
+  CASE e.do = "begin" -> Begin(e.a)
+    [] e.do = "acquire" -> TraceAcquire(e)
+    [] e.do = "confirm" -> TraceConfirm(e)
+    [] e.do = "backfill" -> TraceBackfill(e)
+    [] e.do = "refuse" -> ~MayVote(e.n) /\ UNCHANGED vars
+    [] e.do = "win" -> TraceWin(e)
+    [] e.do = "forget" -> Forget(e.n)
+    [] e.do = "restart" -> TraceRestart(e)
+    [] e.do = "save" -> UNCHANGED vars
+    [] e.do = "inspect" -> TraceInspect(e)
+    [] e.do = "plan" -> TracePlan(e)
+    [] e.do = "promise" -> TracePromise(e)
+    [] e.do = "decide" -> TraceDecide(e)
+    [] e.do = "admit" -> TraceAdmit(e)
+
+TraceNext ==
+  /\ next <= Len(Traces[trace])
+  /\ LET e == Traces[trace][next]
+     IN /\ Step(e)
+        /\ saved' = IF e.do = "save" THEN [saved EXCEPT ![e.n] = @ \cup {node[e.n]}] ELSE saved
+  /\ next' = next + 1
+  /\ UNCHANGED trace
+
+TraceSpec == TraceInit /\ [][TraceNext]_traceVars
+
+Reached == PrintT(<<trace, next>>)
+
+=============================================================================
