@@ -98,7 +98,7 @@ Step(e) ==
     [] e.do = "backfill" -> TraceBackfill(e)
     [] e.do = "refuse" -> ~MayVote(e.n) /\ UNCHANGED vars
     [] e.do = "win" -> TraceWin(e)
-    [] e.do = "forget" -> Forget(e.n)
+    [] e.do = "forget" -> IF node[e.n].last = 0 THEN UNCHANGED vars ELSE Forget(e.n)
     [] e.do = "restart" -> TraceRestart(e)
     [] e.do = "save" -> UNCHANGED vars
     [] e.do = "inspect" -> TraceInspect(e)

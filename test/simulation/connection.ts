@@ -99,7 +99,7 @@ export class Connection implements IoredisClient {
       random: Random;
       resends: boolean;
       observe: (event: CarriedOut) => void;
-      recorder: Recorder | null;
+      recorder?: Recorder | null;
     },
   ) {
     this.computer = computer;
@@ -109,7 +109,7 @@ export class Connection implements IoredisClient {
     this.#random = parts.random;
     this.#resends = parts.resends;
     this.#observe = parts.observe;
-    this.#recorder = parts.recorder;
+    this.#recorder = parts.recorder ?? null;
     this.#server = machine.master;
     if (!this.#server) this.#reconnectLater();
   }

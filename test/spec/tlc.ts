@@ -90,7 +90,11 @@ export class Tlc {
     ).catch((error: { readonly code?: unknown; readonly stdout?: string }) => {
       // Exit codes 12 and 13: a property is violated.
       if (error.code === 12 || error.code === 13) return { stdout: String(error.stdout) };
-      throw new Error(`TLC failed on ${module}:\n${String(error.stdout).slice(0, 10_000)}`);
+      throw new Error(
+        `TLC failed on ${module}:\n${String(error.stdout)
+          .replaceAll(/^<<.*\n/gm, '')
+          .slice(0, 10_000)}`,
+      );
     });
     return stdout;
   }

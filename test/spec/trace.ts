@@ -119,7 +119,9 @@ class Builder {
     const round = this.#rounds.size + 1;
     this.#rounds.set(look, round);
     const { known } = this.#isForAll(look) && look.before ? look.before : look;
-    for (const node of look.asked) {
+    // A request for a promise may have been given up before it was sent.
+    const claimed = look.claims?.map((claim) => this.#nodes[claim.node] ?? '') ?? [];
+    for (const node of new Set([...look.asked, ...claimed])) {
       const seen = known.get(node);
       if (seen) this.#usedBy.set(seen, round);
     }
@@ -129,8 +131,8 @@ class Builder {
    * True if every node is claimed for. Then the nodes were inspected twice. At some time between,
    * they were all as the client saw them.
    */
-  #isForAll({ before, claims, asked, known }: Look): boolean {
-    if (claims?.length !== this.#nodes.length || asked.size < this.#nodes.length) return false;
+  #isForAll({ before, claims, known }: Look): boolean {
+    if (claims?.length !== this.#nodes.length) return false;
     return this.#nodes.every((node) => {
       const [one, other] = [before?.known.get(node), known.get(node)];
       if (!one || !other) return false;
