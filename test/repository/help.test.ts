@@ -34,6 +34,7 @@ test('every script with a program of the repository is tested', () => {
     'spec',
     'bench',
     'install:minio',
+    'page',
     'servers',
     'docs:api',
   ]);
