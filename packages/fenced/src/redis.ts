@@ -1,4 +1,4 @@
-import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { LockArgumentError, type NodeConfig, Redlock } from '@fenced/lock';
 import { Redis } from 'ioredis';
 import { UsageError } from './command.js';
@@ -73,9 +73,6 @@ export async function withRedlock<Result>(
     await using redlock = makeRedlock(nodes, values);
     return await routine(redlock, connectionErrors);
   } finally {
-    // An aborted wait gives up its position after everything that is ready has run.
-    await nextTurn();
-    await nextTurn();
     await Promise.all(clients.map(end));
   }
 }
