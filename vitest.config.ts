@@ -12,7 +12,10 @@ const UNIT = [
 ];
 
 /** Tests that mostly wait for processes and time limits. Two files run at once. */
-const WAITING = ['test/{client,docs,examples,fenced,gateway,packages,store}/*.test.ts'];
+const WAITING = [
+  'test/{client,docs,examples,fenced,gateway,packages,store}/*.test.ts',
+  'test/conformance/{gateway,servers}.test.ts',
+];
 
 export default defineConfig({
   test: {
