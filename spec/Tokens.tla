@@ -228,21 +228,21 @@ HasQuorum(voters) ==
   IF Mutant = "promises from superseded incarnations accepted"
   THEN Quorums(voters) # {} ELSE ConsistentQuorums(voters) # {}
 
-(* The generation under which an incarnation is claimed: above all that are known, or a claim *)
-(* for the same incarnation that another client has made. Without a majority, it is at least  *)
+(* The generation under which an incarnation is nominated: above all that are known, or that  *)
+(* of another client's nomination of the same incarnation. Without a majority, it is at least *)
 (* the clock's.                                                                               *)
-ClaimFor(one, seen, least) ==
+NominationOf(one, seen, least) ==
   LET known == {other.roster[one.node] : other \in seen}
       latest == Max(one.gen, Highest({entry.gen : entry \in known}))
-      claims == {entry \in known : entry.gen = latest}
-      isOurs == claims # {} /\ \A entry \in claims : entry.name = one.name
+      nominations == {entry \in known : entry.gen = latest}
+      isOurs == nominations # {} /\ \A entry \in nominations : entry.name = one.name
       knowers == {other \in seen : other.roster[one.node].gen = latest}
-      claimed == IF isOurs /\ latest > one.gen THEN latest ELSE latest + 1
+      nominated == IF isOurs /\ latest > one.gen THEN latest ELSE latest + 1
   IN [node |-> one.node, name |-> one.name,
-      gen |-> IF isOurs /\ IsMajority(knowers) THEN latest ELSE Max(least, claimed)]
+      gen |-> IF isOurs /\ IsMajority(knowers) THEN latest ELSE Max(least, nominated)]
 
 (* With a majority of votes, it is asked to promise. Without one, every node must be seen at  *)
-(* one moment, promise and be claimed for.                                                    *)
+(* one moment, promise and be nominated.                                                      *)
 PlanFrom(r, least, clock) ==
   /\ round[r].phase = "looking"
   /\ LET seen == Seen(r)
@@ -260,7 +260,8 @@ PlanFrom(r, least, clock) ==
                        /\ now.gen = one.gen /\ now.roster = one.roster
         /\ round' = [round EXCEPT ![r] =
              [phase |-> "promising", seen |-> @.seen, promises |-> {},
-              claims |-> {ClaimFor(one, seen, IF hasQuorum THEN 1 ELSE least) : one \in subjects},
+              nominations |->
+                {NominationOf(one, seen, IF hasQuorum THEN 1 ELSE least) : one \in subjects},
               everybody |-> ~hasQuorum, clock |-> IF hasQuorum THEN 0 ELSE clock]]
   /\ UNCHANGED <<node, names, acquisitions, replies, losses, forgets>>
 
@@ -270,27 +271,27 @@ Clock == Highest({vote.token : vote \in replies})
 
 Plan(r) == PlanFrom(r, 1, Clock)
 
-(* All claims or none. A claim replaces only what its client has seen. With `Again`, the      *)
-(* request may arrive twice, or after the client has decided. The reply counts if it reaches  *)
-(* the client before that.                                                                    *)
+(* All nominations or none. A nomination replaces only what its client has seen. With `Again`, *)
+(* the request may arrive twice, or after the client has decided. The reply counts if it      *)
+(* reaches the client before that.                                                            *)
 PromiseAs(r, n, counts) ==
   /\ round[r].phase = "promising" \/ (Again /\ round[r].phase = "admitting")
   /\ round[r].seen[n] # Nobody
   /\ IF Again THEN TRUE ELSE \A promise \in round[r].promises : promise.node # n
   /\ node[n].isNamed /\ node[n].name = round[r].seen[n].name
-  /\ LET claims == round[r].claims
-         isKnown(claim) ==
-           node[n].roster[claim.node] = [name |-> claim.name, gen |-> claim.gen]
-         isNext(claim) ==
-           /\ node[n].roster[claim.node].gen = round[r].seen[n].roster[claim.node].gen
-           /\ node[n].roster[claim.node].gen < claim.gen
+  /\ LET nominations == round[r].nominations
+         isKnown(nomination) ==
+           node[n].roster[nomination.node] = [name |-> nomination.name, gen |-> nomination.gen]
+         isNext(nomination) ==
+           /\ node[n].roster[nomination.node].gen = round[r].seen[n].roster[nomination.node].gen
+           /\ node[n].roster[nomination.node].gen < nomination.gen
          roster == [m \in Nodes |->
-           IF \E claim \in claims : claim.node = m
-           THEN LET claim == CHOOSE claim \in claims : claim.node = m
-                IN [name |-> claim.name, gen |-> claim.gen]
+           IF \E one \in nominations : one.node = m
+           THEN LET one == CHOOSE one \in nominations : one.node = m
+                IN [name |-> one.name, gen |-> one.gen]
            ELSE node[n].roster[m]]
-     IN /\ Mutant = "promise whatever is claimed" \/
-             \A claim \in claims : isKnown(claim) \/ isNext(claim)
+     IN /\ Mutant = "promise whatever is nominated" \/
+             \A nomination \in nominations : isKnown(nomination) \/ isNext(nomination)
         /\ node' = [node EXCEPT ![n].roster = roster]
         /\ round' =
              IF counts /\ round[r].phase = "promising"
@@ -314,12 +315,12 @@ Decide(r) ==
         /\ \E sources \in IF quorums # {} THEN quorums ELSE IF all THEN {promises} ELSE {} :
              LET latest(m) ==
                    LET known == {source.roster[m] : source \in sources} \cup
-                         {[name |-> claim.name, gen |-> claim.gen] :
-                            claim \in {claim \in round[r].claims : claim.node = m}}
+                         {[name |-> one.name, gen |-> one.gen] :
+                            one \in {one \in round[r].nominations : one.node = m}}
                    IN CHOOSE entry \in known : \A other \in known : entry.gen >= other.gen
                  max == Highest({source.max : source \in sources})
              IN round' = [round EXCEPT ![r] =
-                  [phase |-> "admitting", claims |-> @.claims,
+                  [phase |-> "admitting", nominations |-> @.nominations,
                    seen |-> IF Again THEN @.seen ELSE Nobody,
                    floor |-> IF quorums # {} THEN max ELSE Max(max, round[r].clock),
                    roster |-> IF Mutant = "roster not restored"
@@ -329,16 +330,16 @@ Decide(r) ==
 (* The node votes, if it still is the incarnation that was inspected. *)
 Admit(r, n) ==
   /\ round[r].phase = "admitting"
-  /\ \E claim \in round[r].claims :
-       /\ claim.node = n
-       /\ node[n].isNamed /\ node[n].name = claim.name
-       /\ ~node[n].voting \/ node[n].gen < claim.gen
+  /\ \E nomination \in round[r].nominations :
+       /\ nomination.node = n
+       /\ node[n].isNamed /\ node[n].name = nomination.name
+       /\ ~node[n].voting \/ node[n].gen < nomination.gen
        /\ LET highest == Max(IF Mutant = "floor not restored" THEN 0 ELSE round[r].floor,
                              node[n].max)
               roster == [m \in Nodes |->
                 IF node[n].roster[m].gen > round[r].roster[m].gen
                 THEN node[n].roster[m] ELSE round[r].roster[m]]
-          IN node' = [node EXCEPT ![n].voting = TRUE, ![n].gen = claim.gen,
+          IN node' = [node EXCEPT ![n].voting = TRUE, ![n].gen = nomination.gen,
                       ![n].roster = roster, ![n].floor = highest, ![n].max = highest]
   /\ UNCHANGED <<names, acquisitions, replies, round, losses, forgets>>
 

@@ -72,10 +72,10 @@ TraceInspect(e) ==
 (* The clock is above every token so far. That is an assumption of the protocol. If it was    *)
 (* used, the floor of the round shows it.                                                     *)
 TracePlan(e) ==
-  \E least \in {claim.gen : claim \in e.claims}, clock \in {Clock, e.floor} :
+  \E least \in {nomination.gen : nomination \in e.nominations}, clock \in {Clock, e.floor} :
     /\ clock >= Clock
     /\ PlanFrom(e.r, least, clock)
-    /\ round'[e.r].claims = e.claims
+    /\ round'[e.r].nominations = e.nominations
 
 TracePromise(e) ==
   /\ node[e.n].max = e.max /\ node[e.n].voting = e.voting /\ Shows(e)

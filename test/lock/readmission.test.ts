@@ -179,19 +179,19 @@ function askedDirectly({ port }: Pick<LocalRedisNode, 'port'>) {
   return { node, look };
 }
 
-test('a claim replaces only a claim that its client has seen', async () => {
+test('a nomination replaces only one that its client has seen', async () => {
   await using service = await startThree();
   const { node, look } = askedDirectly(service.nodes[0]);
-  const claim = async (seen: Inspection, incarnation: string, generation: number) =>
+  const nominate = async (seen: Inspection, incarnation: string, generation: number) =>
     (await node.promise(seen, [{ index: 1, incarnation, generation }])).answer;
 
-  expect(await claim(await look(), 'first', 5)).toBe('promised');
+  expect(await nominate(await look(), 'first', 5)).toBe('promised');
   const seen = await look();
-  expect(await claim(seen, 'second', 6)).toBe('promised');
-  expect(await claim(seen, 'second', 6)).toBe('promised');
-  expect(await claim(seen, 'second', 9)).toBe('refused');
-  expect(await claim(seen, 'first', 9)).toBe('refused');
-  expect(await claim(await look(), 'third', 6)).toBe('refused');
+  expect(await nominate(seen, 'second', 6)).toBe('promised');
+  expect(await nominate(seen, 'second', 6)).toBe('promised');
+  expect(await nominate(seen, 'second', 9)).toBe('refused');
+  expect(await nominate(seen, 'first', 9)).toBe('refused');
+  expect(await nominate(await look(), 'third', 6)).toBe('refused');
   expect((await look()).roster[1]).toEqual({ incarnation: 'second', generation: 6 });
 });
 

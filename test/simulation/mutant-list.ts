@@ -79,7 +79,7 @@ export const mutants: readonly Mutant[] = [
     },
   },
   {
-    name: 'promise whatever is claimed',
+    name: 'promise whatever is nominated',
     flaw: 'promise-not-strict',
   },
   {

@@ -70,7 +70,7 @@ const incarnation = fc.oneof(
   fc.tuple(generation, owner).map(([gen, name]) => `${gen}:${name}`),
 );
 const roster = fc.array(incarnation, { minLength: 3, maxLength: 3 }).map((list) => list.join(','));
-const claims = fc
+const nominations = fc
   .array(fc.tuple(fc.integer({ min: 1, max: 3 }), owner, generation, generation), {
     minLength: 1,
     maxLength: 3,
@@ -164,10 +164,10 @@ const call = fc.oneof(
   owner.map((name) => ({ command: 'inspect' as const, keys: [], values: [name] })),
   {
     weight: 2,
-    arbitrary: fc.tuple(ownIncarnation, claims).map(([name, claimed]) => ({
+    arbitrary: fc.tuple(ownIncarnation, nominations).map(([name, nominated]) => ({
       command: 'promise' as const,
       keys: [],
-      values: [name, ...setUp, 3, ...claimed],
+      values: [name, ...setUp, 3, ...nominated],
     })),
   },
   fc

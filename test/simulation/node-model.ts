@@ -349,7 +349,7 @@ const inspect: Body = (model, [nodeKey], _, values, members) => {
 };
 
 const promise: Body = (model, [nodeKey], _, values, members) => {
-  const [incarnation = '', ownName = '', names = '', count = '', ...claims] = values;
+  const [incarnation = '', ownName = '', names = '', count = '', ...nominations] = values;
   const field = (name: string): string | undefined => model.field(nodeKey, name);
   const refusal = mismatch(model, nodeKey, members);
   if (refusal) return refusal;
@@ -358,15 +358,15 @@ const promise: Body = (model, [nodeKey], _, values, members) => {
 
   const roster = incarnationsIn(field('roster') ?? '0:,'.repeat(Number(count)));
   const before = rosterText(roster);
-  for (let at = 0; at < claims.length; at += 4) {
-    const [place, claimed = '', claimedFor, seenHere] = claims.slice(at, at + 4);
+  for (let at = 0; at < nominations.length; at += 4) {
+    const [place, nominated = '', nominatedGeneration, seenHere] = nominations.slice(at, at + 4);
     const known = roster[Number(place) - 1];
-    if (!known) throw new Error('a claim for a node that is not there');
-    const generation = Number(claimedFor);
-    const isKnown = known.incarnation === claimed && known.generation === generation;
+    if (!known) throw new Error('a nomination for a node that is not there');
+    const generation = Number(nominatedGeneration);
+    const isKnown = known.incarnation === nominated && known.generation === generation;
     const isNext = known.generation === Number(seenHere) && known.generation < generation;
     if (!isKnown && !isNext && !model.has('promise-not-strict')) return ['refused'];
-    roster[Number(place) - 1] = { incarnation: claimed, generation };
+    roster[Number(place) - 1] = { incarnation: nominated, generation };
   }
   const setUp = [members, ownName, names] as const;
   noteRoster(model, nodeKey, [field('generation') ?? '0', incarnation, rosterText(roster)], setUp);

@@ -17,13 +17,13 @@ export interface Look {
   readonly nodes: Set<string>;
   /** By node: the inspection that the client knows. */
   readonly known: Map<string, Inspected>;
-  /** The claims, once the client asks for promises. */
-  claims: readonly Claim[] | null;
+  /** The nominations, once the client asks for promises. */
+  nominations: readonly Nomination[] | null;
   /** The nodes that are asked for promises. */
   readonly asked: Set<string>;
 }
 
-interface Claim {
+interface Nomination {
   readonly node: number;
   readonly name: string;
   readonly gen: number;
@@ -131,7 +131,13 @@ export class Recorder {
       return last;
     }
     const nodes = new Set([name]);
-    const look = { before: last, nodes, known: new Map(), claims: null, asked: new Set<string>() };
+    const look = {
+      before: last,
+      nodes,
+      known: new Map(),
+      nominations: null,
+      asked: new Set<string>(),
+    };
     this.#looks.set(client, look);
     this.observed.push({ do: 'look', look });
     return look;
@@ -139,13 +145,13 @@ export class Recorder {
 
   #plans(look: Look, { name }: Machine, { values }: ModelCall): void {
     look.asked.add(name);
-    if (look.claims) return;
-    const claims: Claim[] = [];
+    if (look.nominations) return;
+    const nominations: Nomination[] = [];
     for (let at = 4; at < values.length; at += 4) {
-      const [place, claimed = '', gen] = values.slice(at);
-      claims.push({ node: Number(place) - 1, name: claimed, gen: Number(gen) });
+      const [place, nominated = '', gen] = values.slice(at);
+      nominations.push({ node: Number(place) - 1, name: nominated, gen: Number(gen) });
     }
-    look.claims = claims;
+    look.nominations = nominations;
     this.observed.push({ do: 'plan', look });
   }
 

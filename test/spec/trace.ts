@@ -53,14 +53,14 @@ export function traceOf(
   const generations = compressed(
     events.flatMap((event) => [
       event.gen,
-      ...(event.claims ?? []).map(({ gen }) => gen),
+      ...(event.nominations ?? []).map(({ gen }) => gen),
       ...entries(event).map(({ gen }) => gen),
     ]),
   );
   return {
     seed,
     events: events.map((event) => {
-      const { claims, gen, roster, ...rest } = event;
+      const { nominations, gen, roster, ...rest } = event;
       const own = TOKENS.flatMap((field) => {
         const value = event[field];
         return value === undefined ? [] : [[field, tokens(Number(value))]];
@@ -71,13 +71,15 @@ export function traceOf(
         ...Object.fromEntries(own),
         ...(gen === undefined ? {} : { gen: generations(gen) }),
         ...(roster === undefined ? {} : { roster: rosters.placeOf(known) }),
-        ...(claims ? { claims: claims.map((one) => ({ ...one, gen: generations(one.gen) })) } : {}),
+        ...(nominations
+          ? { nominations: nominations.map((one) => ({ ...one, gen: generations(one.gen) })) }
+          : {}),
       };
     }),
   };
 }
 
-interface DraftClaim {
+interface DraftNomination {
   readonly [name: string]: Value;
   readonly node: string;
   readonly name: number;
@@ -88,7 +90,7 @@ interface Draft {
   readonly do: string;
   readonly gen?: number;
   readonly roster?: string;
-  readonly claims?: readonly DraftClaim[];
+  readonly nominations?: readonly DraftNomination[];
   readonly [field: string]: Value | undefined;
 }
 
@@ -120,19 +122,20 @@ class Builder {
     this.#rounds.set(look, round);
     const { known } = this.#isForAll(look) && look.before ? look.before : look;
     // A request for a promise may have been given up before it was sent.
-    const claimed = look.claims?.map((claim) => this.#nodes[claim.node] ?? '') ?? [];
-    for (const node of new Set([...look.asked, ...claimed])) {
+    const nominated =
+      look.nominations?.map((nomination) => this.#nodes[nomination.node] ?? '') ?? [];
+    for (const node of new Set([...look.asked, ...nominated])) {
       const seen = known.get(node);
       if (seen) this.#usedBy.set(seen, round);
     }
   }
 
   /**
-   * True if every node is claimed for. Then the nodes were inspected twice. At some time between,
+   * True if every node is nominated. Then the nodes were inspected twice. At some time between,
    * they were all as the client saw them.
    */
-  #isForAll({ before, claims, known }: Look): boolean {
-    if (claims?.length !== this.#nodes.length) return false;
+  #isForAll({ before, nominations, known }: Look): boolean {
+    if (nominations?.length !== this.#nodes.length) return false;
     return this.#nodes.every((node) => {
       const [one, other] = [before?.known.get(node), known.get(node)];
       if (!one || !other) return false;
@@ -156,8 +159,8 @@ class Builder {
       }
       case 'look':
       case 'plan':
-        if (one.look.claims && this.#isForAll(one.look) === (one.do === 'look')) {
-          this.#plan(one.look, one.look.claims);
+        if (one.look.nominations && this.#isForAll(one.look) === (one.do === 'look')) {
+          this.#plan(one.look, one.look.nominations);
         }
         return;
       case 'inspect': {
@@ -199,13 +202,13 @@ class Builder {
     this.events.push({ ...voter, name: this.#name(n, voter.name), n, a, token, ...asked });
   }
 
-  #plan(look: Look, claims: NonNullable<Look['claims']>): void {
-    const list = claims.map(({ node, name, gen }) => {
+  #plan(look: Look, nominations: NonNullable<Look['nominations']>): void {
+    const list = nominations.map(({ node, name, gen }) => {
       const n = this.#nodes[node] ?? '';
       return { node: n, name: this.#name(n, name), gen };
     });
     const floor = this.#floors.get(look) ?? 0;
-    this.events.push({ do: 'plan', r: this.#rounds.get(look) ?? 0, claims: list, floor });
+    this.events.push({ do: 'plan', r: this.#rounds.get(look) ?? 0, nominations: list, floor });
   }
 
   #name(node: string, name: string): number {

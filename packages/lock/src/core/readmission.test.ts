@@ -43,27 +43,29 @@ const all = [life('a', 3), life('b', 4), none];
 test('if a majority votes, it is asked to promise, for the nodes that do not vote', () => {
   const seen = [voter('a', 3, all), voter('b', 4, all), blank('c', { generation: 7 })];
   expect(planGathering(seen, seed)).toEqual({
-    claims: [{ index: 2, incarnation: 'life of c', generation: 8 }],
+    nominations: [{ index: 2, incarnation: 'life of c', generation: 8 }],
     everybody: null,
   });
 });
 
 test('a silent node does no harm while a majority votes, else nothing can be planned', () => {
-  expect(planGathering([voter('a', 3, all), voter('b', 4, all), null], seed)?.claims).toEqual([]);
+  expect(planGathering([voter('a', 3, all), voter('b', 4, all), null], seed)?.nominations).toEqual(
+    [],
+  );
   expect(planGathering([voter('a', 3, all), null, blank('c')], seed)).toBeNull();
 });
 
 test('an operator may say that silent nodes are gone for good', () => {
   const gathering = planGathering([voter('a', 3, all), null, blank('c')], seed, true);
   expect(gathering?.everybody).toBe(2);
-  expect(gathering?.claims.map(({ index }) => index)).toEqual([0, 2]);
+  expect(gathering?.nominations.map(({ index }) => index)).toEqual([0, 2]);
 });
 
-test('if no majority votes, every node must promise, and each claim is above every known generation', () => {
+test('if no majority votes, every node must promise, and each nomination is above every known generation', () => {
   const known = [life('a', 3), life('b', 9_000), none];
   const seen = [voter('a', 3, known), blank('b2', { generation: 4 }), blank('c')];
   expect(planGathering(seen, seed)).toEqual({
-    claims: [
+    nominations: [
       { index: 0, incarnation: 'life of a', generation: 5_000 },
       { index: 1, incarnation: 'life of b2', generation: 9_001 },
       { index: 2, incarnation: 'life of c', generation: 5_000 },
@@ -72,13 +74,13 @@ test('if no majority votes, every node must promise, and each claim is above eve
   });
 });
 
-test('clients that admit the same incarnation at once join one claim, and exceed a contradicting one', () => {
-  const claimed = [life('a', 3), life('b', 4), life('c', 8)];
+test('clients that admit the same incarnation at once join one nomination, and exceed a contradicting one', () => {
+  const nominated = [life('a', 3), life('b', 4), life('c', 8)];
   const other = [life('a', 3), life('b', 4), life('c0', 8)];
   const generation = (known: readonly Incarnation[]) =>
-    planGathering([voter('a', 3, known), voter('b', 4, claimed), blank('c')], seed)?.claims[0]
-      ?.generation;
-  expect(generation(claimed)).toBe(8);
+    planGathering([voter('a', 3, known), voter('b', 4, nominated), blank('c')], seed)
+      ?.nominations[0]?.generation;
+  expect(generation(nominated)).toBe(8);
   expect(generation(other)).toBe(9);
 });
 
@@ -89,11 +91,11 @@ test('a vote that does not count beside others, as more was promised to it, is t
     voter('b', 4, all),
     voter('c', 1, [life('a', 3), none, none]),
   ];
-  expect(planGathering(seen, seed)?.claims).toEqual([{ index: 1, ...life('b', 6) }]);
+  expect(planGathering(seen, seed)?.nominations).toEqual([{ index: 1, ...life('b', 6) }]);
 });
 
 test('the floor is the highest token that a majority remembers, and its knowledge of all nodes is passed on', () => {
-  const gathering = { claims: [{ index: 2, ...life('c', 8) }], everybody: null };
+  const gathering = { nominations: [{ index: 2, ...life('c', 8) }], everybody: null };
   const old = [life('a', 3), life('b0', 3), life('c', 8)];
   const young = [life('a', 3), life('b', 4), life('c', 8)];
   const promises = [
@@ -109,7 +111,7 @@ test('the floor is the highest token that a majority remembers, and its knowledg
 });
 
 test('the promise of an incarnation that another one knows to be superseded does not count', () => {
-  const gathering = { claims: [{ index: 2, ...life('c', 8) }], everybody: null };
+  const gathering = { nominations: [{ index: 2, ...life('c', 8) }], everybody: null };
   const promises = [
     promised(0, voter('a', 3, [life('a', 3), life('b1', 5), life('c', 8)])),
     promised(1, voter('b0', 4, [life('a', 3), life('b0', 4), life('c', 8)])),
@@ -121,7 +123,7 @@ function firstStart(known: Partial<Inspection>, firstToken: bigint | null) {
   const seen = [blank('a', known), blank('b'), blank('c')];
   const gathering = planGathering(seen, seed);
   if (!gathering) throw new Error('all have answered');
-  const roster = gathering.claims.map(({ generation, incarnation }) => ({
+  const roster = gathering.nominations.map(({ generation, incarnation }) => ({
     generation,
     incarnation,
   }));

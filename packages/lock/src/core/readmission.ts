@@ -26,16 +26,15 @@ export interface Inspection {
 }
 
 /**
- * The claim that an incarnation is the latest of its node. Other nodes are asked to promise to
- * respect it.
+ * Names an incarnation as the latest of its node. Other nodes are asked to promise to respect it.
  */
-export interface Claim extends Incarnation {
+export interface Nomination extends Incarnation {
   /** The node's index among the sorted names. */
   readonly index: number;
 }
 
 /**
- * A node's promise: votes of earlier incarnations than those claimed no longer count beside its
+ * A node's promise: votes of earlier incarnations than those nominated no longer count beside its
  * own. Its roster is the one before the promise. The rosters decide whether several promises count
  * together, as with votes.
  */
@@ -62,9 +61,9 @@ export interface Readmission {
   readonly longestMs: number;
 }
 
-/** The claims to promise, and the nodes whose promises let others vote. */
+/** The nominations to promise, and the nodes whose promises let others vote. */
 export interface Gathering {
-  readonly claims: readonly Claim[];
+  readonly nominations: readonly Nomination[];
   /**
    * Number of nodes that must promise because no majority votes; null if a majority voted at
    * planning.
@@ -77,7 +76,7 @@ export interface Gathering {
  * few nodes answered.
  *
  * If a majority votes, it is asked to promise. Otherwise, at first start or after too many nodes
- * lost their memory, *every* node must promise, and *every* node is claimed for. Then no
+ * lost their memory, *every* node must promise, and *every* node is nominated. Then no
  * incarnation that this client has not seen can be counted beside one that it has seen. An example
  * is an old master that still answers another client.
  *
@@ -94,7 +93,10 @@ export function planGathering(
   if (consistentQuorum(voters, majorityOf(inspections.length))) {
     const superseded = supersededIn(voters);
     const subjects = known.filter((one) => !one.voting || superseded.includes(one));
-    return { claims: subjects.map((one) => claimFor(one, inspections, 1)), everybody: null };
+    return {
+      nominations: subjects.map((one) => nominationOf(one, inspections, 1)),
+      everybody: null,
+    };
   }
   // Votes of a minority do not help.
   const needed = isForced ? majorityOf(inspections.length) : inspections.length;
@@ -102,28 +104,28 @@ export function planGathering(
   // Forgotten generations were below the clock. An unseen old master may still use one of them.
   const least = Math.floor(seed.wallClockMs);
   return {
-    claims: known.map((one) => claimFor(one, inspections, least)),
+    nominations: known.map((one) => nominationOf(one, inspections, least)),
     everybody: known.length,
   };
 }
 
 /**
- * Joins a claim for the same incarnation that no other claim contradicts, so clients that admit it
- * at once do not compete.
+ * Joins a nomination of the same incarnation that no other one contradicts, so clients that admit
+ * it at once do not compete.
  *
- * A claim that a majority knows need not be above `least`: some of that majority would know any
- * later one.
+ * A nomination that a majority knows need not be above `least`: some of that majority would know
+ * any later one.
  */
-function claimFor(
+function nominationOf(
   { index, incarnation, generation: own }: Inspection & { readonly index: number },
   inspections: readonly (Inspection | null)[],
   least: number,
-): Claim {
+): Nomination {
   const reported = inspections.flatMap((seen) => seen?.roster[index] ?? []);
   const latest = Math.max(own, ...reported.map(({ generation }) => generation));
-  const claims = reported.filter((known) => known.generation === latest);
-  const isOurs = claims.length > 0 && claims.every((known) => known.incarnation === incarnation);
-  if (isOurs && claims.length >= majorityOf(inspections.length)) {
+  const ones = reported.filter((known) => known.generation === latest);
+  const isOurs = ones.length > 0 && ones.every((known) => known.incarnation === incarnation);
+  if (isOurs && ones.length >= majorityOf(inspections.length)) {
     return { index, incarnation, generation: latest };
   }
   return {
@@ -134,7 +136,7 @@ function claimFor(
 }
 
 /**
- * Returns the first data of the nodes that were claimed for, based on the promises of others. Null
+ * Returns the first data of the nodes that were nominated, based on the promises of others. Null
  * if those do not suffice.
  *
  * Invariant: every token that an earlier incarnation of such a node helped to confirm is at or
@@ -143,7 +145,7 @@ function claimFor(
  * voted after, its roster names the new incarnation and voids the old vote.
  */
 export function planReadmission(
-  { claims, everybody }: Gathering,
+  { nominations, everybody }: Gathering,
   promises: readonly Promised[],
   nodeCount: number,
   seed: Seed,
@@ -157,7 +159,7 @@ export function planReadmission(
   const latestOf = (index: number): Incarnation =>
     [
       ...sources.flatMap(({ roster }) => roster[index] ?? []),
-      ...claims.filter((one) => one.index === index),
+      ...nominations.filter((one) => one.index === index),
     ]
       .map(({ generation, incarnation }) => ({ generation, incarnation }))
       .reduce((latest, one) => (one.generation > latest.generation ? one : latest));

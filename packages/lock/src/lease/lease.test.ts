@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { LeaseLostError } from '../core/errors.js';
 import type { Runtime } from '../runtime/runtime.js';
 import { type LeaseContext, LocalLease } from './lease.js';
-import type { LeaseClaim } from './transport.js';
+import type { LockHandle } from './transport.js';
 
 /** A manual clock and manual timers, as in a process that was stopped. */
 class ManualRuntime implements Runtime {
@@ -23,13 +23,13 @@ class ManualRuntime implements Runtime {
 
 function lease(
   runtime: Runtime,
-  { ended = () => {}, ...servers }: Partial<LeaseClaim & LeaseContext> = {},
+  { ended = () => {}, ...servers }: Partial<LockHandle & LeaseContext> = {},
 ): LocalLease {
   const release = async () => 'released' as const;
   const held = { resources: ['x'], token: 33n, deadlineMs: 1_000, owner: 'owner' };
-  const claim = { ...held, extend: async () => 0, release, ...servers };
+  const handle = { ...held, extend: async () => 0, release, ...servers };
   const service = { runtime, maxTtlMs: 60_000, shared: () => {}, ended };
-  return new LocalLease(claim, service);
+  return new LocalLease(handle, service);
 }
 
 test('a process that was stopped past the deadline finds the signal aborted before any timer has fired', () => {

@@ -2,7 +2,7 @@ import { LeaseLostError, LockArgumentError } from '../core/errors.js';
 import { checkTtlMs } from '../core/options.js';
 import type { Runtime } from '../runtime/runtime.js';
 import { hasSubscribers, publish } from './events.js';
-import type { LeaseClaim, ReleaseOutcome } from './transport.js';
+import type { LockHandle, ReleaseOutcome } from './transport.js';
 
 /** The parts of the lock service that a lease uses. */
 export interface LeaseContext {
@@ -52,7 +52,7 @@ export class LocalLease implements AsyncDisposable {
   readonly resources: readonly string[];
   /** Greater than the token of every earlier holder of each of the resources. */
   readonly token: bigint;
-  readonly #claim: LeaseClaim;
+  readonly #handle: LockHandle;
   readonly #context: LeaseContext;
   #controller: AbortController | null = null;
   /** Null while the lease has not ended. */
@@ -66,11 +66,11 @@ export class LocalLease implements AsyncDisposable {
   #cancelTimer: (() => void) | null = null;
   #released: Promise<ReleaseOutcome> | null = null;
 
-  constructor(claim: LeaseClaim, context: LeaseContext) {
-    this.resources = claim.resources;
-    this.token = claim.token;
-    this.#deadlineMs = claim.deadlineMs;
-    this.#claim = claim;
+  constructor(handle: LockHandle, context: LeaseContext) {
+    this.resources = handle.resources;
+    this.token = handle.token;
+    this.#deadlineMs = handle.deadlineMs;
+    this.#handle = handle;
     this.#context = context;
     if (hasSubscribers('fenced:lock:lost')) this.#watchDeadline();
   }
@@ -88,7 +88,7 @@ export class LocalLease implements AsyncDisposable {
    * Anybody with this name can do so.
    */
   get owner(): string {
-    const owner = this.#claim.share?.() ?? this.#claim.owner;
+    const owner = this.#handle.share?.() ?? this.#handle.owner;
     if (!this.#ending) this.#context.shared(owner, this);
     return owner;
   }
@@ -150,7 +150,7 @@ export class LocalLease implements AsyncDisposable {
     checkTtlMs(ttlMs, this.#context.maxTtlMs);
     let deadlineMs: number;
     try {
-      deadlineMs = await this.#claim.extend(ttlMs);
+      deadlineMs = await this.#handle.extend(ttlMs);
     } catch (error) {
       if (error instanceof LeaseLostError) this.#lose(error.message, error);
       throw error;
@@ -188,7 +188,7 @@ export class LocalLease implements AsyncDisposable {
 
   #release(): Promise<ReleaseOutcome> {
     const { resources, token } = this;
-    const released = this.#claim.release();
+    const released = this.#handle.release();
     if (hasSubscribers('fenced:lock:released')) {
       void released.then((outcome) => {
         publish('fenced:lock:released', () => ({ resources, token, outcome }));
@@ -218,7 +218,7 @@ export class LocalLease implements AsyncDisposable {
     if (this.#ending) return;
     const ending = { message, cause, error: null };
     this.#ending = ending;
-    this.#context.ended(this.#claim.owner);
+    this.#context.ended(this.#handle.owner);
     if (this.#released === null) {
       const { resources, token } = this;
       publish('fenced:lock:lost', () => ({ resources, token, reason: this.#reasonOf(ending) }));

@@ -16,8 +16,8 @@ import { type Lease, LocalLease } from './lease.js';
 import { LeaseRegistry } from './lease-registry.js';
 import type {
   AcquireRequest,
-  ClaimResult,
-  LeaseClaim,
+  AcquisitionResult,
+  LockHandle,
   LockTransport,
   ReleaseOutcome,
 } from './transport.js';
@@ -128,7 +128,7 @@ export class LockService implements AsyncDisposable {
         const startedMs = this.#runtime.nowMs();
         const answered = await (waiter ? waiter.acquire() : transport.acquire(request));
         const result = this.#settled(answered, request, startedMs);
-        if (result.ok) return this.#track(result.claim);
+        if (result.ok) return this.#track(result.handle);
         request.signal.throwIfAborted();
         const leftMs = request.endMs - this.#runtime.nowMs();
         if (waitMs === 0 || leftMs <= 0 || !WAITABLE.has(result.reason)) {
@@ -159,7 +159,7 @@ export class LockService implements AsyncDisposable {
     const startedMs = this.#runtime.nowMs();
     const result = this.#settled(await this.#transport.acquire(request), request, startedMs);
     if (!result.ok) return result;
-    return { ok: true, lease: this.#track(result.claim), nodes: result.answers() };
+    return { ok: true, lease: this.#track(result.handle), nodes: result.answers() };
   }
 
   /**
@@ -245,13 +245,13 @@ export class LockService implements AsyncDisposable {
 
   /**
    * The result that the caller may see. If the acquisition was aborted after the last vote, or if
-   * its claim is over, the claim is released, and the result is a failure.
+   * the lock has ended, it is released, and the result is a failure.
    */
   #settled(
-    result: ClaimResult,
+    result: AcquisitionResult,
     { resources, ttlMs, signal }: AcquireRequest,
     startedMs: number,
-  ): ClaimResult {
+  ): AcquisitionResult {
     const nowMs = this.#runtime.nowMs();
     if (!result.ok) {
       if (result.reason !== 'held') return result;
@@ -259,20 +259,20 @@ export class LockService implements AsyncDisposable {
       publish('fenced:lock:contended', () => ({ resources, nodes, retryAfterMs }));
       return result;
     }
-    const { claim, answers } = result;
-    if (signal.aborted || claim.deadlineMs <= nowMs) {
-      void claim.release();
+    const { handle, answers } = result;
+    if (signal.aborted || handle.deadlineMs <= nowMs) {
+      void handle.release();
       const reason = signal.aborted ? 'aborted' : 'too-slow';
       return { ok: false, reason, nodes: answers(), retryAfterMs: 0 };
     }
-    const { token } = claim;
+    const { token } = handle;
     publish('fenced:lock:acquire', () => ({ resources, token, ttlMs, tookMs: nowMs - startedMs }));
     return result;
   }
 
-  /** The lease of this claim, which is released at the latest when the service is closed. */
-  #track(claim: LeaseClaim): LocalLease {
-    const lease = new LocalLease(claim, this.#leases);
+  /** The lease of this lock, which is released at the latest when the service is closed. */
+  #track(handle: LockHandle): LocalLease {
+    const lease = new LocalLease(handle, this.#leases);
     this.#leases.add(lease);
     return lease;
   }

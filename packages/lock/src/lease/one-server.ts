@@ -1,24 +1,24 @@
 import { type NodeAnswer, nodeAnswer } from '../core/answers.js';
 import type { AcquireFailure } from '../core/failure.js';
-import type { ClaimResult, LeaseClaim, LockTransport } from './transport.js';
+import type { AcquisitionResult, LockHandle, LockTransport } from './transport.js';
 
 /**
- * The claim of a lock that the only server of a lock service has granted.
+ * The handle of a lock that the only server of a lock service has granted.
  *
  * @param name the server's, among the `nodes` of results and errors
  */
 export function granted(
   name: string,
   transport: LockTransport,
-  lock: Pick<LeaseClaim, 'resources' | 'token' | 'deadlineMs' | 'owner'>,
-): ClaimResult {
+  lock: Pick<LockHandle, 'resources' | 'token' | 'deadlineMs' | 'owner'>,
+): AcquisitionResult {
   const { resources, owner } = lock;
-  const claim = {
+  const handle = {
     ...lock,
     extend: (ttlMs: number) => transport.extend(resources, owner, ttlMs),
     release: () => transport.release(resources, owner),
   };
-  return { ok: true, claim, answers: () => [nodeAnswer(name, { answer: 'granted' })] };
+  return { ok: true, handle, answers: () => [nodeAnswer(name, { answer: 'granted' })] };
 }
 
 /** The failure of such a service, with the answer of its server. */

@@ -19,7 +19,7 @@ export interface AcquireRequest {
 export type ReleaseOutcome = 'released' | 'expired' | 'unknown';
 
 /** A lock that the servers have granted: a `Lease` is made of it. */
-export interface LeaseClaim {
+export interface LockHandle {
   /** Sorted. */
   readonly resources: readonly string[];
   readonly token: bigint;
@@ -39,10 +39,10 @@ export interface LeaseClaim {
 }
 
 /** The end of one acquisition. `answers` makes the answer of every node on demand. */
-export type ClaimResult =
+export type AcquisitionResult =
   | {
       readonly ok: true;
-      readonly claim: LeaseClaim;
+      readonly handle: LockHandle;
       readonly answers: () => readonly NodeAnswer[];
     }
   | AcquireFailure;
@@ -50,7 +50,7 @@ export type ClaimResult =
 /** The acquisitions of one caller that waits, and the pauses between them. */
 export interface Waiter extends Disposable {
   /** Never rejects. */
-  acquire(): Promise<ClaimResult>;
+  acquire(): Promise<AcquisitionResult>;
   /**
    * Resolves when another acquisition may win.
    *
@@ -69,13 +69,13 @@ export interface LockTransport {
   /** @throws {LockArgumentError} if the servers cannot store such a name */
   checkResource?(resource: string): void;
   /** Makes one acquisition for a caller that does not wait yet. Never rejects. */
-  acquire(request: AcquireRequest): Promise<ClaimResult>;
+  acquire(request: AcquireRequest): Promise<AcquisitionResult>;
   wait(request: AcquireRequest): Waiter;
   /** A waiter behind others of this process, if there are any: an acquisition would be refused. */
   waitBehindOthers?(request: AcquireRequest): Waiter | null;
-  /** As `extend` of a claim, for a lease that any process acquired. */
+  /** As `extend` of a handle, for a lease that any process acquired. */
   extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number>;
-  /** As `release` of a claim, for a lease that any process acquired. */
+  /** As `release` of a handle, for a lease that any process acquired. */
   release(resources: readonly string[], owner: string): Promise<ReleaseOutcome>;
   /** Ends all background work. Called after the waiters were aborted. */
   close(): Promise<void>;

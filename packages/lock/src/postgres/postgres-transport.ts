@@ -7,7 +7,7 @@ import { publish } from '../lease/events.js';
 import { failure, granted } from '../lease/one-server.js';
 import type {
   AcquireRequest,
-  ClaimResult,
+  AcquisitionResult,
   LockTransport,
   ReleaseOutcome,
   Waiter,
@@ -51,7 +51,7 @@ export class PostgresTransport implements LockTransport {
     this.#isClosed = true;
   }
 
-  acquire(request: AcquireRequest): Promise<ClaimResult> {
+  acquire(request: AcquireRequest): Promise<AcquisitionResult> {
     return this.#acquire(request, false);
   }
 
@@ -80,7 +80,7 @@ export class PostgresTransport implements LockTransport {
     return Math.min(LISTEN_LIMIT_MS, retryAfterMs) * (1 + this.#runtime.random() / 10);
   }
 
-  async #acquire(request: AcquireRequest, isWaiting: boolean): Promise<ClaimResult> {
+  async #acquire(request: AcquireRequest, isWaiting: boolean): Promise<AcquisitionResult> {
     const { resources, ttlMs, signal } = request;
     const owner = this.#runtime.uniqueId();
     const startedMs = this.#runtime.nowMs();

@@ -2,10 +2,10 @@ import { backoffMs } from '../core/backoff.js';
 import type { AcquireFailure } from '../core/failure.js';
 import { majorityOf } from '../core/quorum.js';
 import { isTaken } from '../core/tally.js';
-import type { AcquireRequest, ClaimResult, LeaseClaim, Waiter } from '../lease/transport.js';
+import type { AcquireRequest, AcquisitionResult, LockHandle, Waiter } from '../lease/transport.js';
 import { type Nodes, Ownership, type QueuePosition } from '../redis/nodes.js';
 import { acquire } from '../redlock/acquire.js';
-import { claimOf, type Successor } from '../redlock/held-lock.js';
+import { handleOf, type Successor } from '../redlock/held-lock.js';
 import { sleep } from '../runtime/runtime.js';
 import { enqueue } from './enqueue.js';
 import type { LocalQueue } from './local-queue.js';
@@ -29,8 +29,8 @@ export interface WaiterContext {
   /** Acquires; if too few nodes may vote, readmits nodes and acquires once more. */
   withReadmission(
     request: AcquireRequest,
-    acquireOnce: (limitMs: () => number) => Promise<ClaimResult>,
-  ): Promise<ClaimResult>;
+    acquireOnce: (limitMs: () => number) => Promise<AcquisitionResult>,
+  ): Promise<AcquisitionResult>;
 }
 
 /**
@@ -46,7 +46,7 @@ export class QueuedWaiter implements Waiter, Successor {
   /** The nodes that have notified it. */
   readonly #notifiedBy = new Set<number>();
   #mustAsk = false;
-  #handedOver: LeaseClaim | null = null;
+  #handedOver: LockHandle | null = null;
   #onHandOver: () => void = () => {};
   /** The waiters of this process for the same resource, when this waiter last asked. */
   #followers: readonly QueuedWaiter[] = [];
@@ -88,22 +88,22 @@ export class QueuedWaiter implements Waiter, Successor {
   }
 
   /** Takes the lock of another waiter of this process. */
-  handOver(claim: LeaseClaim): void {
-    this.#handedOver = claim;
+  handOver(handle: LockHandle): void {
+    this.#handedOver = handle;
     this.#isQueued = false;
     this.#leave();
     this.#onHandOver();
     this.#awaken();
   }
 
-  async acquire(): Promise<ClaimResult> {
-    const claim = this.#takeHandedOver();
-    if (claim) return { ok: true, claim, answers: () => this.#context.nodes.answers([]) };
+  async acquire(): Promise<AcquisitionResult> {
+    const handle = this.#takeHandedOver();
+    if (handle) return { ok: true, handle, answers: () => this.#context.nodes.answers([]) };
     return this.#context.withReadmission(this.#request, (limitMs) => this.#acquireOnce(limitMs));
   }
 
   /** Acquires if it is first. Else it enqueues, and acquires if that shows that it is first. */
-  async #acquireOnce(limitMs: () => number): Promise<ClaimResult> {
+  async #acquireOnce(limitMs: () => number): Promise<AcquisitionResult> {
     if (this.#handedOver) return HANDED_OVER;
     const { nodes, callForReadmission } = this.#context;
     const { ttlMs, signal } = this.#request;
@@ -122,7 +122,7 @@ export class QueuedWaiter implements Waiter, Successor {
     if (!result.ok) return this.#noteRefusal(result, false);
     this.#isQueued = false;
     const successors = this.#followers.slice(0, result.followers);
-    return claimOf(nodes, request, result, successors, callForReadmission);
+    return handleOf(nodes, request, result, successors, callForReadmission);
   }
 
   async pause(attempts: number, failure: AcquireFailure, leftMs: number): Promise<void> {
@@ -168,10 +168,10 @@ export class QueuedWaiter implements Waiter, Successor {
     await this.#takeHandedOver()?.release();
   }
 
-  #takeHandedOver(): LeaseClaim | null {
-    const claim = this.#handedOver;
+  #takeHandedOver(): LockHandle | null {
+    const handle = this.#handedOver;
     this.#handedOver = null;
-    return claim;
+    return handle;
   }
 
   /** The answer of the nodes, or a refusal as soon as the lock is handed over. */

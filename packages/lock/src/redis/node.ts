@@ -1,5 +1,5 @@
 import type { NodeFailure } from '../core/answers.js';
-import type { Claim, Inspection, Readmission } from '../core/readmission.js';
+import type { Inspection, Nomination, Readmission } from '../core/readmission.js';
 import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import type { Runtime } from '../runtime/runtime.js';
 import type { NodeClient } from './client.js';
@@ -113,15 +113,15 @@ export class RedisNode {
     return [this.name, JSON.stringify(this.#options.names)];
   }
 
-  /** PROMISE: asks the inspected incarnation to respect the claims. */
-  promise(seen: Inspection, claims: readonly Claim[]): Promise<PromiseReply> {
-    const claimed = claims.flatMap(({ index, incarnation, generation }) => [
+  /** PROMISE: asks the inspected incarnation to respect the nominations. */
+  promise(seen: Inspection, nominations: readonly Nomination[]): Promise<PromiseReply> {
+    const nominated = nominations.flatMap(({ index, incarnation, generation }) => [
       index + 1,
       incarnation,
       generation,
       seen.roster[index]?.generation ?? 0,
     ]);
-    const values = [seen.incarnation, ...this.#names, this.#options.names.length, ...claimed];
+    const values = [seen.incarnation, ...this.#names, this.#options.names.length, ...nominated];
     return this.#run('promise', values, promised);
   }
 

@@ -1,7 +1,7 @@
 import type { TokenBound } from '../core/answers.js';
 import { failureError } from '../core/failure.js';
 import { nodeTimeoutMs } from '../core/validity.js';
-import type { ClaimResult, LeaseClaim, ReleaseOutcome } from '../lease/transport.js';
+import type { AcquisitionResult, LockHandle, ReleaseOutcome } from '../lease/transport.js';
 import type { Nodes, Ownership } from '../redis/nodes.js';
 import type { AcquisitionRequest, Granted } from './acquire.js';
 import { Backfill } from './backfill.js';
@@ -21,7 +21,7 @@ export interface Successor {
   readonly isWaiting: boolean;
   /** True if it waits for this resource alone, for a lease of this TTL. */
   wants(ttlMs: number): boolean;
-  handOver(claim: LeaseClaim): void;
+  handOver(handle: LockHandle): void;
 }
 
 /** The facts of a lock that the nodes hold for this process. */
@@ -41,7 +41,7 @@ export interface HeldLockFacts {
  * A lock that the nodes hold for this process. Its release hands it over to the first successor
  * that still waits. The nodes see one owner id meanwhile, and the last successor releases it there.
  */
-export class HeldLock implements LeaseClaim {
+export class HeldLock implements LockHandle {
   readonly #nodes: Nodes;
   readonly #facts: HeldLockFacts;
   readonly #callForReadmission: () => void;
@@ -137,16 +137,16 @@ export class HeldLock implements LeaseClaim {
   }
 }
 
-/** The claim of a lock that was just granted. */
-export function claimOf(
+/** The handle of a lock that was just granted. */
+export function handleOf(
   nodes: Nodes,
   { ownership, ttlMs }: AcquisitionRequest,
   { token, lastToken, deadlineMs, unasked, answers }: Granted,
   successors: readonly Successor[],
   callForReadmission: () => void,
-): ClaimResult {
+): AcquisitionResult {
   const backfill =
     unasked.length > 0 ? new Backfill(nodes, ownership, lastToken, deadlineMs, unasked) : null;
   const facts = { ownership, ttlMs, token, deadlineMs, backfill, successors };
-  return { ok: true, claim: new HeldLock(nodes, facts, callForReadmission), answers };
+  return { ok: true, handle: new HeldLock(nodes, facts, callForReadmission), answers };
 }

@@ -21,7 +21,7 @@ export class LastReplies {
     this.#replies[index] = reply;
   }
 
-  /** True if the node is known to vote since it was claimed for. */
+  /** True if the node is known to vote since it was nominated. */
   hasVote(index: number): boolean {
     const answer = this.#replies[index]?.answer;
     return answer === 'admitted' || answer === 'already-admitted';

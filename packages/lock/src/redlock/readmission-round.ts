@@ -49,8 +49,8 @@ const INSPECT_AGAIN_MS = 20;
 export const RETRY_MS = 250;
 
 /**
- * One round: it inspects the nodes, claims for those without a vote, collects promises for the
- * claims, and admits these nodes. Several clients may do this at once. A promise is to one
+ * One round: it inspects the nodes, nominates those without a vote, collects promises for the
+ * nominations, and admits these nodes. Several clients may do this at once. A promise is to one
  * incarnation. Only the inspected incarnation carries out an ADMIT, and only once.
  */
 export class ReadmissionRound {
@@ -120,7 +120,7 @@ export class ReadmissionRound {
     if (gathering.everybody !== null && !(await this.#isMoment(seen))) return null;
     const outlived = findOutlived(seen, gathering.everybody);
     if (outlived.length > 0) return this.#retire(outlived);
-    if (gathering.claims.length === 0) return this.#outcome(seen, gathering);
+    if (gathering.nominations.length === 0) return this.#outcome(seen, gathering);
     // If some nodes vote already, another client may be about to admit the rest from the first
     // token on, not from the clock.
     if (gathering.everybody !== null && seed.firstToken !== null && !isLast) {
@@ -144,7 +144,7 @@ export class ReadmissionRound {
    * True if all nodes were in the inspected state at the same moment.
    *
    * One may have answered long before another. Each could then be without a vote at some time,
-   * while a majority voted all the time. Claims for everybody would void those votes.
+   * while a majority voted all the time. Nominations of everybody would void those votes.
    */
   async #isMoment(seen: Inspections): Promise<boolean> {
     return isSeenAgain(seen, await this.#inspect((index) => seen[index] !== null));
@@ -169,7 +169,7 @@ export class ReadmissionRound {
   ): Promise<Readmission | null> {
     const replies = await this.#ask((node, index) => {
       const inspection = seen[index];
-      return inspection ? node.promise(inspection, gathering.claims) : null;
+      return inspection ? node.promise(inspection, gathering.nominations) : null;
     });
     const promises = replies.flatMap((reply, index): Promised[] =>
       reply?.answer === 'promised' ? [{ index, ...reply }] : [],
@@ -179,16 +179,20 @@ export class ReadmissionRound {
     return planReadmission(gathering, promises, this.#nodes.length, seed);
   }
 
-  async #admit(seen: Inspections, { claims }: Gathering, readmission: Readmission): Promise<void> {
+  async #admit(
+    seen: Inspections,
+    { nominations }: Gathering,
+    readmission: Readmission,
+  ): Promise<void> {
     const replies = await this.#ask((node, index) => {
       const inspection = seen[index];
-      const claim = claims.find((one) => one.index === index);
-      if (!inspection || !claim) return null;
+      const nomination = nominations.find((one) => one.index === index);
+      if (!inspection || !nomination) return null;
       const isForced = this.#force !== null && (this.#force.index ?? index) === index;
       const recoveryWaitMs = isForced ? 0 : recoveryWaitMsOf(node, inspection, readmission);
-      return node.admit(inspection, claim.generation, readmission, recoveryWaitMs);
+      return node.admit(inspection, nomination.generation, readmission, recoveryWaitMs);
     });
-    for (const { index, generation } of claims) {
+    for (const { index, generation } of nominations) {
       const node = this.#node(index).name;
       if (replies[index]?.answer === 'admitted') {
         publish('fenced:lock:readmitted', () => ({ node, generation }));
@@ -197,12 +201,14 @@ export class ReadmissionRound {
   }
 
   /**
-   * The votes that are known now. A node that was claimed for votes only if it said so: if the
+   * The votes that are known now. A node that was nominated votes only if it said so: if the
    * reply of ADMIT was lost, that is unknown.
    */
-  #outcome(seen: Inspections, { claims }: Gathering): RoundOutcome {
+  #outcome(seen: Inspections, { nominations }: Gathering): RoundOutcome {
     const replies = this.#replies;
-    const notVoting = claims.map(({ index }) => index).filter((index) => !replies.hasVote(index));
+    const notVoting = nominations
+      .map(({ index }) => index)
+      .filter((index) => !replies.hasVote(index));
     const voting = seen.flatMap((one, index) =>
       replies.hasVote(index) || (one?.voting && !notVoting.includes(index)) ? [index] : [],
     );

@@ -7,7 +7,7 @@ import { answerLimitMs, LAST_ANSWERS_MS, NODE_TIMEOUT_MAX_MS } from '../core/val
 import { publish } from '../lease/events.js';
 import type {
   AcquireRequest,
-  ClaimResult,
+  AcquisitionResult,
   LockTransport,
   ReleaseOutcome,
   Waiter,
@@ -20,7 +20,7 @@ import type { RedisNode } from '../redis/node.js';
 import { Nodes, Ownership } from '../redis/nodes.js';
 import { inTime, nobody, type Runtime, unlessAborted } from '../runtime/runtime.js';
 import { acquire } from './acquire.js';
-import { claimOf, HeldLock } from './held-lock.js';
+import { HeldLock, handleOf } from './held-lock.js';
 import type { Readmissions } from './readmission.js';
 
 /** The Redlock algorithm over Redis nodes, with readmission and the wait queue. */
@@ -48,14 +48,14 @@ export class RedlockTransport implements LockTransport, WaiterContext {
     this.#readmissions = readmissions;
   }
 
-  acquire(request: AcquireRequest): Promise<ClaimResult> {
+  acquire(request: AcquireRequest): Promise<AcquisitionResult> {
     const { resources, ttlMs, signal } = request;
     const { nodes, callForReadmission } = this;
     return this.withReadmission(request, async (limitMs) => {
       const ownership = new Ownership(resources, nodes.runtime.uniqueId(), false);
       const acquisition = { ownership, ttlMs, limitMs: limitMs(), position: null, signal };
       const result = await acquire(nodes, acquisition, callForReadmission);
-      return result.ok ? claimOf(nodes, acquisition, result, [], callForReadmission) : result;
+      return result.ok ? handleOf(nodes, acquisition, result, [], callForReadmission) : result;
     });
   }
 
@@ -90,8 +90,8 @@ export class RedlockTransport implements LockTransport, WaiterContext {
 
   async withReadmission(
     request: AcquireRequest,
-    acquireOnce: (limitMs: () => number) => Promise<ClaimResult>,
-  ): Promise<ClaimResult> {
+    acquireOnce: (limitMs: () => number) => Promise<AcquisitionResult>,
+  ): Promise<AcquisitionResult> {
     const { runtime } = this.nodes;
     const untilMs = Math.max(request.endMs, runtime.nowMs() + LAST_ANSWERS_MS);
     const limitMs = (): number => answerLimitMs(request.ttlMs, untilMs - runtime.nowMs());
@@ -158,7 +158,7 @@ const NO_VOTE: ReadonlySet<NodeAnswer['answer']> = new Set([
 ]);
 
 /** Publishes the nodes that did not vote, and adds a hint if nodes were set up otherwise. */
-function explained(result: ClaimResult, { resources }: AcquireRequest): ClaimResult {
+function explained(result: AcquisitionResult, { resources }: AcquireRequest): AcquisitionResult {
   if (result.ok) return result;
   for (const node of result.nodes) {
     if (NO_VOTE.has(node.answer)) publish('fenced:lock:node-refused', () => ({ resources, node }));

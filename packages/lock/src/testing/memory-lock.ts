@@ -6,7 +6,7 @@ import { LockService } from '../lease/lock-service.js';
 import { failure, granted } from '../lease/one-server.js';
 import type {
   AcquireRequest,
-  ClaimResult,
+  AcquisitionResult,
   LockTransport,
   ReleaseOutcome,
   Waiter,
@@ -76,7 +76,7 @@ class MemoryTransport implements LockTransport {
     this.#memory = memory;
   }
 
-  async acquire(request: AcquireRequest): Promise<ClaimResult> {
+  async acquire(request: AcquireRequest): Promise<AcquisitionResult> {
     return this.#acquire(request, null);
   }
 
@@ -122,7 +122,7 @@ class MemoryTransport implements LockTransport {
   async close(): Promise<void> {}
 
   /** @param queued null for a caller that does not wait, or not yet */
-  #acquire({ resources, ttlMs }: AcquireRequest, queued: Queued | null): ClaimResult {
+  #acquire({ resources, ttlMs }: AcquireRequest, queued: Queued | null): AcquisitionResult {
     const { held, queue, runtime } = this.#memory;
     const nowMs = runtime.nowMs();
     const ends = resources.map((name) => (held.get(name)?.untilMs ?? 0) - nowMs);

@@ -2,24 +2,24 @@
 -- incarnations do not count beside this node's votes. The reply's `max` covers all tokens for which
 -- this node has voted together with the earlier ones.
 --
--- The node accepts all claims or none. A claim is accepted if it is already known here. It is also
--- accepted if its generation is higher, and the client has seen the one that is known here.
--- A client that was overtaken inspects again and joins the others. Its claim may be late, for an
--- incarnation that has ended meanwhile.
+-- The node accepts all nominations or none. One that is already known here is accepted. So is one
+-- of a higher generation, if the client has seen the one that is known here.
+-- A client that was overtaken inspects again and joins the others. Its nomination may be late, of
+-- an incarnation that has ended meanwhile.
 --
 -- A node that does not vote yet may promise, too. From now on it belongs to clients that give the
 -- nodes the same names. So two services cannot share a node from their first start.
 --
 -- - ARGV:
 --   - this node's incarnation, its name, all names, the number of nodes
---   - for each claim: the place of the other node (from 1), its incarnation, the claimed
+--   - for each nomination: the place of the other node (from 1), its incarnation, the nominated
 --     generation, and the generation that the client saw here
 -- - replies:
 --   - {'promised', max, longest (ms), voting (1|0), generation, incarnation, the roster before}
 --   - {'refused'} | {'changed'}
 --   - a mismatch, see node.lua
 commands.promise = function(_, _, incarnation, name, names, count, ...)
-  local claims = {...}
+  local nominations = {...}
   local fields = redis.call('HMGET', NODE,
     'seen_history', 'incarnation', 'members', 'roster', 'max', 'longest', 'history', 'generation')
   local refusal = mismatch(fields[3])
@@ -28,11 +28,13 @@ commands.promise = function(_, _, incarnation, name, names, count, ...)
 
   local roster = incarnations_in(fields[4] or string.rep('0:,', tonumber(count)))
   local before = roster_text(roster)
-  for i = 1, #claims, 4 do
-    local known, claimed, generation = roster[tonumber(claims[i])], claims[i + 1], tonumber(claims[i + 2])
-    local is_known = known.incarnation == claimed and known.generation == generation
-    if not is_known and (known.generation ~= tonumber(claims[i + 3]) or known.generation >= generation) then return {'refused'} end
-    known.incarnation, known.generation = claimed, generation
+  for i = 1, #nominations, 4 do
+    local place, nominated, generation, seen = unpack(nominations, i, i + 3)
+    local known = roster[tonumber(place)]
+    generation = tonumber(generation)
+    local is_known = known.incarnation == nominated and known.generation == generation
+    if not is_known and (known.generation ~= tonumber(seen) or known.generation >= generation) then return {'refused'} end
+    known.incarnation, known.generation = nominated, generation
   end
   note_roster(fields[8] or '0', incarnation, roster_text(roster), name, names)
   voter = nil
