@@ -54,6 +54,10 @@ const route: fc.Arbitrary<Route> = fc.oneof(
     step: fc.nat(8),
     guess: fc.constantFrom('', 'safe', 'lost', 'two holders', 'refused'),
   }),
+  fc.record({
+    page: fc.constant('real' as const),
+    from: fc.oneof(fc.constantFrom('', 'runs/story-1-lock.json'), fc.webUrl({ size: 'small' })),
+  }),
 );
 
 test('a link of at most 2,000 characters has the whole state', () => {
@@ -69,7 +73,12 @@ test('a link of at most 2,000 characters has the whole state', () => {
 test('a hostile link is refused with a reason', () => {
   fc.assert(
     fc.property(fc.string({ maxLength: 3_000, unit: 'binary' }), (text) => {
-      for (const link of [text, `#/sandbox?faults=${text}`, `#/story/${text}`]) {
+      for (const link of [
+        text,
+        `#/sandbox?faults=${text}`,
+        `#/story/${text}`,
+        `#/real?from=${text}`,
+      ]) {
         try {
           parseRoute(link);
         } catch (error) {
@@ -86,6 +95,7 @@ test.each([
   ['#/story/1?protection=hope', 'protection=hope is unknown; use one of: none, lock'],
   ['#/sandbox?seed=-1', 'seed=-1 must be a whole number from 0 to'],
   ['#/sandbox?faults=explode.a.1', 'explode.a.1 is no fault; one is like pause.1.1200.3000'],
+  ['#/real?from=javascript:1', 'from=javascript:1 is no address of a recorded run'],
   ['#/remove?mutant=everything', 'mutant=everything is unknown; use one of: no confirm round'],
   [`#/sandbox?seed=${'1'.repeat(2_000)}`, 'it has 2015 characters; at most 2000 are allowed'],
 ])('%s is refused: %s', (link, message) => {

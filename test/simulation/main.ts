@@ -1,7 +1,7 @@
 import { appendFile } from 'node:fs/promises';
 import { parseArgs } from 'node:util';
+import { describeMachine } from '@fenced/testbed';
 import { readCommandLine, UsageError } from '@fenced/testbed/command-line';
-import { describeMachine } from '../torture/record.ts';
 import type { RecordedSimulation } from '../torture/report.ts';
 import { type Exploration, explore } from './exploration.ts';
 

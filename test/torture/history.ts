@@ -66,17 +66,6 @@ function lostOutcome({ kind, value }: Partial<Operation>): Outcome {
   return kind === 'update' && value === undefined ? 'failed' : 'unknown';
 }
 
-export function toJsonLines(operations: readonly Operation[]): string {
-  return operations.map((operation) => `${JSON.stringify(operation)}\n`).join('');
-}
-
 export function sha256Of(text: string): string {
   return createHash('sha256').update(text).digest('hex');
-}
-
-export function fromJsonLines(text: string): readonly Operation[] {
-  return text
-    .split('\n')
-    .filter((line) => line !== '')
-    .map((line) => JSON.parse(line) as Operation);
 }

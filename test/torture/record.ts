@@ -1,23 +1,16 @@
-import { execFile } from 'node:child_process';
 import { appendFile, mkdir, writeFile } from 'node:fs/promises';
-import { cpus } from 'node:os';
 import { join } from 'node:path';
-import { promisify } from 'node:util';
-import { type Operation, sha256Of, toJsonLines } from './history.ts';
+import type { MachineFacts } from '@fenced/testbed';
+import { type Operation, sha256Of } from './history.ts';
+import { toJsonLines } from './json-lines.ts';
 import type { Verdict } from './verdict.ts';
 
 /** One run, as a line of `runs.jsonl` in the folder of a report. */
-export interface RecordedRun extends Omit<Verdict, 'violations'> {
-  /** Day on which the run ended. */
-  readonly date: string;
-  /** Short id of the commit. It ends in `+` if files differed from it. */
-  readonly commit: string;
+export interface RecordedRun extends Omit<Verdict, 'violations'>, MachineFacts {
   readonly seed: number;
   readonly seconds: number;
   readonly workload: string;
   readonly subject: string;
-  /** Names and versions of the servers, of Node, and of the processors. */
-  readonly machine: Readonly<Record<string, string>>;
   /** Hash of `history.jsonl`. */
   readonly sha256: string;
   /** The reason of the first violation of each object. */
@@ -53,20 +46,6 @@ export interface JudgedChanges {
   }[];
 }
 
-/** Returns what is known about the machine and the code. */
-export async function describeMachine(
-  programs: Readonly<Record<string, string>>,
-): Promise<Pick<RecordedRun, 'date' | 'commit' | 'machine'>> {
-  const all = cpus();
-  const processors = `${all.length} × ${all[0]?.model.trim() ?? 'unknown'}`;
-  const node = process.versions.node;
-  return {
-    date: new Date().toISOString().slice(0, 10),
-    commit: await commitOfTree(),
-    machine: { ...programs, node, system: process.platform, processors },
-  };
-}
-
 /** Appends a run to `runs.jsonl`, and keeps the shortest part of its history that convicts it. */
 export async function recordRun(
   folder: string,
@@ -86,14 +65,4 @@ export async function recordRun(
 
 export async function recordChanges(folder: string, changes: JudgedChanges): Promise<void> {
   await appendFile(join(folder, 'changes.jsonl'), `${JSON.stringify(changes)}\n`);
-}
-
-async function commitOfTree(): Promise<string> {
-  try {
-    const git = async (...args: string[]) => (await promisify(execFile)('git', args)).stdout.trim();
-    const isClean = (await git('status', '--porcelain', '--', 'packages', 'test')) === '';
-    return `${await git('rev-parse', '--short', 'HEAD')}${isClean ? '' : '+'}`;
-  } catch {
-    return 'unknown';
-  }
 }

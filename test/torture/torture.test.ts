@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, test } from 'vitest';
 import { Random } from '../simulation/random.ts';
 import { toEdn } from './edn.ts';
-import { fromJsonLines, toJsonLines } from './history.ts';
+import { fromJsonLines, toJsonLines } from './json-lines.ts';
 import { judge } from './judge.ts';
 import { PLANTS, plant } from './plant.ts';
 import { type Run, torture } from './run.ts';

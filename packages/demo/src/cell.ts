@@ -5,7 +5,7 @@ import { ConditionDroppingProxy } from './condition-dropping-proxy.js';
 import { Controls } from './controls.js';
 import { connect } from './documents/s3.js';
 import { Gateways } from './gateways.js';
-import type { Event } from './history.js';
+import type { Event, History } from './history.js';
 import type { LockAddress, LockKind, Protection, StoreKind } from './job.js';
 import { LockNodes } from './lock-nodes.js';
 import { NODE_COUNT, type Store, through } from './services.js';
@@ -28,6 +28,17 @@ export interface Cell extends CheckResult {
 const FIRST_TOKEN = 33;
 const RESOURCE = 'document';
 
+/** A run to perform: one variant of a story, or another script for its surroundings. */
+export interface RunPlan {
+  readonly variant: Pick<Variant, 'story' | 'lock' | 'protection'>;
+  readonly store: Store;
+  /** Lock nodes for stories that break none. */
+  readonly nodes: LockAddress['nodes'];
+  readonly play: (controls: Controls) => Promise<void>;
+  /** Called before the first client starts. The result is disposed at the end. */
+  readonly onStart?: (history: History, nodes: LockNodes) => AsyncDisposable | undefined;
+}
+
 /**
  * Plays one variant of a story on one store, and checks its history.
  *
@@ -36,13 +47,48 @@ const RESOURCE = 'document';
  * @throws {TestbedError} `unavailable` if the story breaks nodes, and this machine cannot do that
  */
 export async function playCell(
-  { story, lock: kind, protection, pinned }: Variant,
+  variant: Variant,
   store: Store,
   nodes: LockAddress['nodes'],
   onEvent?: (event: Event) => void,
 ): Promise<Cell> {
-  const { number, title, breaks, replicated, ignoresConditions, behindGateways, underFencedRun } =
-    story;
+  const { story, lock, protection, pinned } = variant;
+  const history = await perform({
+    ...{ variant, store, nodes, play: (controls) => story.play(controls) },
+    onStart: (history) => {
+      if (onEvent) history.onEvent(onEvent);
+      return undefined;
+    },
+  });
+  return {
+    story: story.number,
+    title: story.title,
+    store: store.kind,
+    lock,
+    protection,
+    pinned,
+    ...checkHistory(history, missingStep(story, history)),
+    tokens: history.flatMap(({ operation, token }) =>
+      operation === 'acquire' && token !== undefined ? [token] : [],
+    ),
+    history,
+  };
+}
+
+/**
+ * Starts everything that a story needs, runs the script, and returns the history with the final
+ * state.
+ *
+ * @throws {TestbedError} `unavailable` if the story breaks nodes, and this machine cannot do that
+ */
+export async function perform({
+  variant: { story, lock: kind, protection },
+  store,
+  nodes,
+  play,
+  onStart,
+}: RunPlan): Promise<readonly Event[]> {
+  const { number, breaks, replicated, ignoresConditions, behindGateways, underFencedRun } = story;
   await using parts = new AsyncDisposableStack();
   // The additional node is there to fail over to.
   const own = breaks
@@ -78,23 +124,8 @@ export async function playCell(
       underFencedRun: underFencedRun ?? false,
     }),
   );
-  if (onEvent) controls.history.onEvent(onEvent);
-
-  await story.play(controls);
+  parts.use(onStart?.(controls.history, lockNodes));
+  await play(controls);
   await controls.readFinalState();
-
-  const history = controls.history.events;
-  return {
-    story: number,
-    title,
-    store: store.kind,
-    lock: kind,
-    protection,
-    pinned,
-    ...checkHistory(history, missingStep(story, history)),
-    tokens: history.flatMap(({ operation, token }) =>
-      operation === 'acquire' && token !== undefined ? [token] : [],
-    ),
-    history,
-  };
+  return controls.history.events;
 }

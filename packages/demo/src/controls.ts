@@ -27,14 +27,13 @@ const BEFORE_ACQUIRE = { file: WORKER, text: 'const attempt = await lock.tryAcqu
 const BEFORE_WRITE = { file: WORKER, text: 'return edited;' };
 
 /** The part of the job that both clients share. */
-interface SharedJob extends Omit<Job, 'line' | 'ttlMs' | 'waitMs'> {
+interface SharedJob extends Omit<Job, 'line' | 'ttlMs' | 'waitMs' | 'workMs'> {
   readonly storage: StoreAddress;
 }
 
-interface Start {
+type Start = Partial<Pick<Job, 'ttlMs' | 'waitMs' | 'workMs'>> & {
   readonly stopAt?: typeof BEFORE_WRITE;
-  readonly waitMs?: number;
-}
+};
 
 interface Parts {
   readonly job: SharedJob;
@@ -90,6 +89,15 @@ export class Controls implements AsyncDisposable {
     return this.#client(number, { stopAt: BEFORE_WRITE });
   }
 
+  /** Starts a client that works for a time between its last check and its write. */
+  async workingClient(
+    number: ClientNumber,
+    times: Required<Pick<Job, 'ttlMs' | 'waitMs' | 'workMs'>>,
+  ): Promise<ControlledClient & { readonly pid: number }> {
+    const process = await this.#start(number, times);
+    return { ...this.#controlled(number, process), pid: process.pid };
+  }
+
   /** Starts a client that asks for the lock once, and ends if it is refused. */
   clientThatGivesUp(number: ClientNumber): Promise<ControlledClient> {
     return this.#client(number, { waitMs: 0 });
@@ -124,8 +132,9 @@ export class Controls implements AsyncDisposable {
 
   /** Delivers the waiting packets. */
   deliver(): void {
-    this.#record('storage', 'deliver', 'packet arrives');
-    this.#parts.proxy.release('toServer');
+    const { proxy } = this.#parts;
+    if (proxy.heldBytes('toServer') > 0) this.#record('storage', 'deliver', 'packet arrives');
+    proxy.release('toServer');
   }
 
   /** From now on, replies of the storage to client 1 are lost. */
@@ -186,6 +195,12 @@ export class Controls implements AsyncDisposable {
     return this.#forget(names, `${which} ${how}`, () => this.#parts.nodes.restart(names, data));
   }
 
+  /** Kills and restarts a lock node without its data, also if it holds no lease. */
+  async wipe(name: string): Promise<void> {
+    await this.#parts.nodes.restart(name, 'none');
+    this.#record('lock nodes', 'forget', `${letters(name)} restarts without data`);
+  }
+
   /** Moves the lock node's clock one hour ahead, so the lease is over there. */
   jumpAhead(name: string): Promise<void> {
     const how = `${letters(name)}'s clock jumps an hour ahead`;
@@ -233,10 +248,10 @@ export class Controls implements AsyncDisposable {
     return this.#controlled(number, await this.#start(number, start));
   }
 
-  async #start(number: ClientNumber, { stopAt, waitMs = WAIT_MS }: Start): Promise<WorkerProcess> {
+  async #start(number: ClientNumber, { stopAt, ...times }: Start): Promise<WorkerProcess> {
     const process = await WorkerProcess.start(WORKER, {
       ...(stopAt && { stopAt }),
-      args: [JSON.stringify(this.#job(number, waitMs))],
+      args: [JSON.stringify({ ...this.#job(number), ...times })],
       onLine: this.#recorder(number),
     });
     this.#clients.push(process);
@@ -245,7 +260,7 @@ export class Controls implements AsyncDisposable {
 
   /** A shell job under `fenced run`. If it is to stop, it waits for its report. */
   async #shellJob(number: ClientNumber, { stopAt }: Start): Promise<ControlledClient> {
-    const job = this.#job(number, WAIT_MS);
+    const job = this.#job(number);
     const shell = await ShellJob.start(job, this.history, `client ${number}`);
     this.#clients.push(shell);
     if (!stopAt) await shell.deliverReport();
@@ -256,13 +271,13 @@ export class Controls implements AsyncDisposable {
     };
   }
 
-  #job(number: ClientNumber, waitMs: number): Job {
+  #job(number: ClientNumber): Job {
     const { job, gateways, leaseLasts } = this.#parts;
     return {
       ...job,
       ...(gateways?.addresses(number) ?? this.#addresses(number)),
       line: `client ${number}`,
-      waitMs,
+      waitMs: WAIT_MS,
       ttlMs: number === 1 && !leaseLasts ? SHORT_TTL_MS : LONG_TTL_MS,
     };
   }
@@ -339,7 +354,7 @@ export class Controls implements AsyncDisposable {
 /** The controls of a story. The page has others, for its simulated world. */
 export type StoryControls = Omit<
   Controls,
-  'history' | 'readFinalState' | typeof Symbol.asyncDispose
+  'history' | 'readFinalState' | 'workingClient' | 'wipe' | typeof Symbol.asyncDispose
 >;
 
 /** `abc` as the article writes it: `A, B, C`. */

@@ -59,16 +59,25 @@ export function monotonicMs(): number {
   return Number(process.hrtime.bigint()) / 1e6;
 }
 
+function round(ms: number): number {
+  return Math.round(ms * 10) / 10;
+}
+
 /** Collects the events of one run. */
 export class History {
   readonly #startedMs: number = monotonicMs();
   readonly #events: Event[] = [];
   readonly #listeners = new Set<(event: Event) => void>();
 
+  /** Milliseconds since the run began. */
+  get nowMs(): number {
+    return round(monotonicMs() - this.#startedMs);
+  }
+
   /** @param fact its `atMs` is a time of the machine's monotonic clock. @default now */
   record(fact: Omit<Event, 'atMs'> & { readonly atMs?: number }): void {
     const atMs = (fact.atMs ?? monotonicMs()) - this.#startedMs;
-    const event = { ...fact, atMs: Math.round(atMs * 10) / 10 };
+    const event = { ...fact, atMs: round(atMs) };
     this.#events.push(event);
     for (const listener of this.#listeners) listener(event);
   }

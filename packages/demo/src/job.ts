@@ -7,6 +7,8 @@ export interface Job {
   readonly ttlMs: number;
   /** Time for which the client asks for the lock. */
   readonly waitMs: number;
+  /** Milliseconds of work between the last check and the write. @default 0 */
+  readonly workMs?: number;
   readonly lock: LockAddress;
   readonly storage: StorageAddress;
 }

@@ -1,7 +1,7 @@
 import { type LocalRedisNode, type RedisNode, TcpProxy } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import type { LockAddress } from './job.js';
-import { ownerAt, useBefore } from './locks/open.js';
+import { leaseAt, type NodeLease, useBefore } from './locks/open.js';
 import { until } from './until.js';
 
 const RECONNECT_MS = 5;
@@ -111,10 +111,13 @@ export class LockNodes implements AsyncDisposable {
     for (const client of clients) client.disconnect();
   }
 
+  /** The lease that the node holds by its own clock. A node that is down answers later. */
+  lease(name: string): Promise<NodeLease | null> {
+    return leaseAt(this.#lock, this.#client(name), this.#resource);
+  }
+
   #owners(names: string = [...this.#clients.keys()].join('')): Promise<(string | null)[]> {
-    return Promise.all(
-      [...names].map((name) => ownerAt(this.#lock, this.#client(name), this.#resource)),
-    );
+    return Promise.all([...names].map(async (name) => (await this.lease(name))?.owner ?? null));
   }
 
   #client(name: string): Redis {

@@ -1,4 +1,10 @@
-import { writeFile } from 'node:fs/promises';
+import { execFile } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempDisposable, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 import { TestbedError } from '@fenced/testbed';
 import { readCommandLine } from '@fenced/testbed/command-line';
 import { type Cell, playCell } from './cell.js';
@@ -11,6 +17,10 @@ import { stories as allStories } from './stories/all.js';
 import { isPlayedOn, type Story, type Variant, variantsOf } from './stories/story.js';
 import { briefVerdict, introduction, lesson, storyTitle, table, verdict } from './texts.js';
 import { Timeline } from './timeline.js';
+import { LiveRuns } from './web/live-runs.js';
+import { WebServer } from './web/server.js';
+
+const PAGE_BUILD = fileURLToPath(new URL('../../page/build.ts', import.meta.url));
 
 /** Plays the chosen stories. Returns exit code 0 if all were played with the expected verdicts. */
 async function main({ stories, stores: kinds, ...options }: DemoOptions): Promise<number> {
@@ -27,6 +37,7 @@ async function main({ stories, stores: kinds, ...options }: DemoOptions): Promis
     redis: `${redis.nodes.length} × ${redis.program}`,
     ...Object.fromEntries(stores.map(({ kind, program }) => [kind, program])),
   };
+  if (options.isWeb) return await serve({ stories, stores, nodes: redis.nodes, programs });
   display.line(introduction(Object.values(programs)));
   if (options.pace === 'step') display.line('\nPress Enter for the next row.');
 
@@ -111,6 +122,16 @@ async function* playBriefly(
     yield cells;
   }
   display.line('\n');
+}
+
+/** Serves the page until the process is interrupted. */
+async function serve(parts: ConstructorParameters<typeof LiveRuns>[0]): Promise<number> {
+  await using folder = await mkdtempDisposable(join(tmpdir(), 'fenced-page-'));
+  await promisify(execFile)(process.execPath, [PAGE_BUILD, '--out', folder.path]);
+  await using web = await WebServer.start(folder.path, new LiveRuns(parts));
+  process.stdout.write(`${web.url}#/real\n`);
+  await Promise.race([once(process, 'SIGINT'), once(process, 'SIGTERM')]);
+  return 0;
 }
 
 function list(stories: readonly Story[]): number {

@@ -18,12 +18,15 @@ export interface DemoOptions {
   readonly svg: string | null;
   /** Prints the names of the stories, and plays none. */
   readonly isList: boolean;
+  /** Serves a page that plays the stories, and prints its address. */
+  readonly isWeb: boolean;
 }
 
 const numbers: readonly number[] = [...new Set(stories.map(({ number }) => number))];
 
 export const USAGE: string = `npm run demo -- [--only 1,3] [--store s3|postgres] [--pace slow|step]
 npm run demo -- --only 1 --svg FILE
+npm run demo -- --web [--only 1,3] [--store s3|postgres]
 npm run demo -- --list
 npm run --silent demo -- --json [--only 1,3] [--store s3|postgres]
 
@@ -33,6 +36,7 @@ Plays story 1 in full, and prints the verdicts of the others.
   --store   play on one store (both: ${stores.join(', ')})
   --pace    slow: pause before each row; step: print a row for each Enter
   --svg     draw story 1 on the first store into this file, if all verdicts are as expected
+  --web     serve a page on this machine that plays these stories, and lets you stop processes and break nodes
   --list    print the names of the stories
   --json    print one JSON document instead of text`;
 
@@ -45,10 +49,11 @@ export function parseOptions(): DemoOptions {
       pace: { type: 'string' },
       svg: { type: 'string' },
       list: { type: 'boolean', default: false },
+      web: { type: 'boolean', default: false },
       json: { type: 'boolean', default: false },
     },
   });
-  const { only, store, pace = 'live', svg = null, list, json } = values;
+  const { only, store, pace = 'live', svg = null, list, web, json } = values;
   if (store !== undefined && !stores.includes(store as StoreKind))
     throw new UsageError(`--store must be one of ${stores.join(', ')}: ${store}`);
   if (values.pace !== undefined && pace !== 'slow' && pace !== 'step')
@@ -67,6 +72,7 @@ export function parseOptions(): DemoOptions {
     isJson: json,
     svg,
     isList: list,
+    isWeb: web,
   };
 }
 

@@ -20,6 +20,7 @@ export {
   startLocalRedis,
   startSentinel,
 } from './local-redis.js';
+export { describeMachine, type MachineFacts } from './machine.js';
 export { type MariadbService, startMariadb } from './mariadb.js';
 export { MovableClock } from './movable-clock.js';
 export { CHROMIUM, GO, installed, JAVA, PYTHON } from './needs.js';

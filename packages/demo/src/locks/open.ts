@@ -35,18 +35,28 @@ export function openLock(
   }
 }
 
-/** Returns the owner id of the lease that this node holds by its own clock, or null. */
-export async function ownerAt(
+/** A lease that a node holds by its own clock. */
+export interface NodeLease {
+  readonly owner: string;
+  /** Null if the lock issues no tokens. */
+  readonly token: string | null;
+}
+
+export async function leaseAt(
   { kind, keyPrefix }: LockAddress,
   node: Redis,
   resource: string,
-): Promise<string | null> {
-  if (kind !== 'fenced') return node.get(lockKey(keyPrefix, resource));
+): Promise<NodeLease | null> {
+  if (kind !== 'fenced') {
+    const owner = await node.get(lockKey(keyPrefix, resource));
+    return owner === null ? null : { owner, token: null };
+  }
   const record = await node.hget(`${keyPrefix}node`, `${keyPrefix}queue:${resource}`);
-  const [ends, , owner] = record?.split(/[ +]/) ?? [];
+  const [ends, token = '', owner] = record?.split(/[ +]/) ?? [];
   const [seconds = 0, microseconds = 0] = await node.time();
   const nowMs = Number(seconds) * 1_000 + Math.floor(Number(microseconds) / 1_000);
-  return owner === undefined || Number(ends) < nowMs ? null : owner;
+  if (owner === undefined || Number(ends) < nowMs) return null;
+  return { owner, token: `${BigInt(token)}` };
 }
 
 /** Brings the nodes into a state of long use: the resource's next token is `nextToken`. */

@@ -1,5 +1,6 @@
 import { signal } from '@preact/signals';
 import { render } from 'preact';
+import { RealPage } from './real-page.tsx';
 import { RemovePage } from './remove-page.tsx';
 import { LinkError, parseRoute, type Route } from './route.ts';
 import { SandboxPage } from './sandbox-page.tsx';
@@ -28,6 +29,7 @@ function App() {
           <a href="#/story/1">Stories</a>
           <a href="#/sandbox">Sandbox</a>
           <a href="#/remove">Remove a protection</a>
+          <a href="#/real">Real runs</a>
         </nav>
       </header>
       <main>{pageOf(route.value)}</main>
@@ -49,6 +51,7 @@ function pageOf(where: Route | LinkError) {
   }
   if (where.page === 'story') return <StoryPage key={where.id} route={where} />;
   if (where.page === 'sandbox') return <SandboxPage route={where} />;
+  if (where.page === 'real') return <RealPage route={where} />;
   if (where.page === 'remove') return <RemovePage route={where} />;
   return <StartPage />;
 }

@@ -1,6 +1,6 @@
 import { type Protection, protections } from '../../../demo/src/job.ts';
 
-const explained: Readonly<Record<Protection, string>> = {
+export const explained: Readonly<Record<Protection, string>> = {
   none: 'no lock',
   lock: 'a lock, and the lease is checked before the write',
   metadata: 'the token in the metadata, and a write only with the same ETag',

@@ -30,7 +30,9 @@ export type Route =
       /** The world to show, or null to search one. */
       readonly seed: number | null;
       readonly without: readonly number[];
-    };
+    }
+  /** Live or recorded runs. `from` is the address of a recorded run, or empty. */
+  | { readonly page: 'real'; readonly from: string };
 
 export const guesses = ['', 'safe', 'lost', 'two holders', 'refused'] as const;
 
@@ -49,6 +51,7 @@ export function parseRoute(hash: string): Route {
   if (page === 'story') return storyRoute(id, values);
   if (page === 'sandbox' && id === '') return sandboxRoute(values);
   if (page === 'remove' && id === '') return removeRoute(values);
+  if (page === 'real' && id === '') return { page, from: address(values.get('from') ?? '') };
   throw new LinkError(`there is no page ${shown(path)}; begin at the start page`);
 }
 
@@ -63,6 +66,8 @@ export function linkTo(route: Route): string {
     put('mutant', route.mutant, '');
     if (route.seed !== null) values.set('seed', `${route.seed}`);
     put('without', route.without.join('.'), '');
+  } else if (route.page === 'real') {
+    put('from', route.from, '');
   } else {
     values.set('protection', route.protection);
     put('votes', route.votesAtOnce ? 'at-once' : '', '');
@@ -144,6 +149,13 @@ function faultOf(text: string): SandboxFault {
     atMs: whole('the time of a fault', at, TIME_MAX_MS),
     ms: whole('the length of a fault', ms, LENGTH_MAX_MS),
   };
+}
+
+/** The address of a recorded run, as it is. */
+function address(text: string): string {
+  const url = URL.canParse(text, 'https://page/') && new URL(text, 'https://page/');
+  if (url && (url.protocol === 'https:' || url.protocol === 'http:')) return text;
+  throw new LinkError(`from=${shown(text)} is no address of a recorded run`);
 }
 
 function votes(values: URLSearchParams): boolean {

@@ -64,7 +64,7 @@ function textOf({ operation, phase, token, validMs, lines, reason }: Event): str
   const list = `[${lines?.map((line) => line.replace('client ', '')).join(', ')}]`;
   const texts: Partial<Record<`${Event['operation']} ${Event['phase']}`, string>> = {
     'probe refused': 'refuses the storage',
-    'acquire ok': `lock, token ${token}`,
+    'acquire ok': token === undefined ? 'lock' : `lock, token ${token}`,
     'acquire refused': `no lock: ${reason}`,
     'claim refused': 'claim refused',
     'read ok': `reads ${list}`,

@@ -21,6 +21,12 @@ export function StartPage() {
           </a>
         </li>
         <li>
+          <a class="card" href="#/real">
+            <strong>Real runs</strong> The same picture, from real servers and a process that the
+            kernel has stopped.
+          </a>
+        </li>
+        <li>
           <a class="card" href="#/remove">
             <strong>Remove a protection</strong> Take one step away from the protocol, and search a
             world in which it fails.
