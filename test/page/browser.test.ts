@@ -23,6 +23,7 @@ const PLACES = [
   '#/story/5?step=7&guess=lost',
   '#/sandbox?protection=token&faults=pause.1.700.4000',
   '#/remove',
+  '#/real?from=runs/story-1-lock.json',
 ];
 
 const parts = new AsyncDisposableStack();
@@ -127,6 +128,19 @@ test('a protection is removed, and the page finds a world that shows it', {
   const again = await open(new URL(page.url()).hash);
   await again.locator('.verdict').waitFor();
   expect(await again.locator('.verdict').textContent()).toBe(verdict);
+});
+
+test('a recorded run opens from a link, and the page checks hash and verdict', async () => {
+  for (const [protection, verdict] of [
+    ['lock', 'LOST'],
+    ['token', 'SAFE'],
+  ]) {
+    const page = await open(`#/real?from=runs/story-1-${protection}.json`);
+    await page.locator('[data-check=hash]', { hasText: 'fits' }).waitFor();
+    expect(await page.locator('[data-check=verdict]').textContent()).toMatch(/ same verdict\.$/);
+    expect(await page.locator('.verdict').textContent()).toMatch(new RegExp(`^${verdict}`));
+    expect(await page.locator('.facts').textContent()).toMatch(/postgres: postgres \d+/);
+  }
 });
 
 test('the page asks no other server, and has no error', async () => {
