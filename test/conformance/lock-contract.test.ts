@@ -11,6 +11,7 @@ import {
   LockArgumentError,
   LockHeldError,
   Redlock,
+  RedlockGroups,
 } from '@fenced/lock';
 import { PostgresLock, type PostgresLockConfig } from '@fenced/lock/postgres';
 import { LockMemory, MemoryLock } from '@fenced/lock/testing';
@@ -52,6 +53,30 @@ async function redis(openClient: Open): Promise<Service> {
     open: async (name) => new Redlock({ nodes, keyPrefix: `{${name}}:`, firstToken: 33n }),
     stop: async () => {
       for (const client of clients) client.close();
+      await service.stop();
+    },
+  };
+}
+
+/** Redlock over two groups: `a`, `x` and `y` belong to east, `b` and `c` to west. */
+async function groups(): Promise<Service> {
+  const service = await startRedis(6);
+  const clients = service.nodes.map(({ port }) => new Redis({ port }));
+  const nodes = clients.map((client, at) => ({ name: `node-${at}`, client }));
+  const east = nodes.slice(0, 3);
+  const west = nodes.slice(3);
+  const map = { east: '0-31', west: '32-63' };
+  return {
+    open: async (name) =>
+      new RedlockGroups({
+        virtualServices: 64,
+        groups: { east, west },
+        map,
+        keyPrefix: `{${name}}:`,
+        firstToken: 33n,
+      }),
+    stop: async () => {
+      for (const client of clients) client.disconnect();
       await service.stop();
     },
   };
@@ -133,6 +158,7 @@ describe.each<[string, () => Promise<Service>]>([
     `Redlock over ${name}`,
     () => redis(open),
   ]),
+  ['RedlockGroups', groups],
   ['PostgresLock over pg', () => postgresLock(openPg)],
   ['PostgresLock over postgres.js', () => postgresLock(openPostgresJs)],
   ['MemoryLock', memory],

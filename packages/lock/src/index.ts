@@ -38,4 +38,9 @@ export type { NodeRedisClient } from './redis/clients/node-redis.js';
 export type { NodeConfig } from './redlock/node-names.js';
 export type { ReadmitResult } from './redlock/readmission.js';
 export { type ReadmitOptions, Redlock, type RedlockConfig } from './redlock/redlock.js';
+export {
+  RedlockGroups,
+  type RedlockGroupsConfig,
+  type VirtualServiceStatus,
+} from './redlock/redlock-groups.js';
 export type { Runtime } from './runtime/runtime.js';

@@ -47,7 +47,11 @@ export function failureError(
       return new QuorumError('too-slow', 'the votes came after the lease was over', facts);
     case 'config-mismatch':
     case 'wrong-version':
-      return new QuorumError(failure.reason, describeMismatch(failure.nodes), facts);
+      return new QuorumError(
+        failure.reason,
+        failure.hint ?? describeMismatch(failure.nodes),
+        facts,
+      );
     case 'ttl-too-long':
       return new QuorumError(
         'ttl-too-long',

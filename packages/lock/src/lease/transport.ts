@@ -39,18 +39,18 @@ export interface LockHandle {
 }
 
 /** The end of one acquisition. `answers` makes the answer of every node on demand. */
-export type AcquisitionResult =
+export type AcquisitionResult<Handle extends LockHandle = LockHandle> =
   | {
       readonly ok: true;
-      readonly handle: LockHandle;
+      readonly handle: Handle;
       readonly answers: () => readonly NodeAnswer[];
     }
   | AcquireFailure;
 
 /** The acquisitions of one caller that waits, and the pauses between them. */
-export interface Waiter extends Disposable {
+export interface Waiter<Handle extends LockHandle = LockHandle> extends Disposable {
   /** Never rejects. */
-  acquire(): Promise<AcquisitionResult>;
+  acquire(): Promise<AcquisitionResult<Handle>>;
   /**
    * Resolves when another acquisition may win.
    *

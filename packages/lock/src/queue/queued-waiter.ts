@@ -2,10 +2,10 @@ import { backoffMs } from '../core/backoff.js';
 import type { AcquireFailure } from '../core/failure.js';
 import { majorityOf } from '../core/quorum.js';
 import { isTaken } from '../core/tally.js';
-import type { AcquireRequest, AcquisitionResult, LockHandle, Waiter } from '../lease/transport.js';
+import type { AcquireRequest, AcquisitionResult, Waiter } from '../lease/transport.js';
 import { type Nodes, Ownership, type QueuePosition } from '../redis/nodes.js';
 import { acquire } from '../redlock/acquire.js';
-import { handleOf, type Successor } from '../redlock/held-lock.js';
+import { type HeldLock, handleOf, type Successor } from '../redlock/held-lock.js';
 import { sleep } from '../runtime/runtime.js';
 import { enqueue } from './enqueue.js';
 import type { LocalQueue } from './local-queue.js';
@@ -29,8 +29,8 @@ export interface WaiterContext {
   /** Acquires; if too few nodes may vote, readmits nodes and acquires once more. */
   withReadmission(
     request: AcquireRequest,
-    acquireOnce: (limitMs: () => number) => Promise<AcquisitionResult>,
-  ): Promise<AcquisitionResult>;
+    acquireOnce: (limitMs: () => number) => Promise<AcquisitionResult<HeldLock>>,
+  ): Promise<AcquisitionResult<HeldLock>>;
 }
 
 /**
@@ -40,13 +40,13 @@ export interface WaiterContext {
  *
  * Only votes decide whether it has the lock, as for every other client.
  */
-export class QueuedWaiter implements Waiter, Successor {
+export class QueuedWaiter implements Waiter<HeldLock>, Successor {
   readonly #context: WaiterContext;
   readonly #request: AcquireRequest;
   /** The nodes that have notified it. */
   readonly #notifiedBy = new Set<number>();
   #mustAsk = false;
-  #handedOver: LockHandle | null = null;
+  #handedOver: HeldLock | null = null;
   #onHandOver: () => void = () => {};
   /** The waiters of this process for the same resource, when this waiter last asked. */
   #followers: readonly QueuedWaiter[] = [];
@@ -88,7 +88,7 @@ export class QueuedWaiter implements Waiter, Successor {
   }
 
   /** Takes the lock of another waiter of this process. */
-  handOver(handle: LockHandle): void {
+  handOver(handle: HeldLock): void {
     this.#handedOver = handle;
     this.#isQueued = false;
     this.#leave();
@@ -96,14 +96,14 @@ export class QueuedWaiter implements Waiter, Successor {
     this.#awaken();
   }
 
-  async acquire(): Promise<AcquisitionResult> {
+  async acquire(): Promise<AcquisitionResult<HeldLock>> {
     const handle = this.#takeHandedOver();
     if (handle) return { ok: true, handle, answers: () => this.#context.nodes.answers([]) };
     return this.#context.withReadmission(this.#request, (limitMs) => this.#acquireOnce(limitMs));
   }
 
   /** Acquires if it is first. Else it enqueues, and acquires if that shows that it is first. */
-  async #acquireOnce(limitMs: () => number): Promise<AcquisitionResult> {
+  async #acquireOnce(limitMs: () => number): Promise<AcquisitionResult<HeldLock>> {
     if (this.#handedOver) return HANDED_OVER;
     const { nodes, callForReadmission } = this.#context;
     const { ttlMs, signal } = this.#request;
@@ -168,7 +168,7 @@ export class QueuedWaiter implements Waiter, Successor {
     await this.#takeHandedOver()?.release();
   }
 
-  #takeHandedOver(): LockHandle | null {
+  #takeHandedOver(): HeldLock | null {
     const handle = this.#handedOver;
     this.#handedOver = null;
     return handle;

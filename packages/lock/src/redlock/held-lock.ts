@@ -1,11 +1,12 @@
 import type { TokenBound } from '../core/answers.js';
-import { failureError } from '../core/failure.js';
+import { type AcquireFailure, failureError } from '../core/failure.js';
 import { nodeTimeoutMs } from '../core/validity.js';
 import type { AcquisitionResult, LockHandle, ReleaseOutcome } from '../lease/transport.js';
 import type { Nodes, Ownership } from '../redis/nodes.js';
 import type { AcquisitionRequest, Granted } from './acquire.js';
 import { Backfill } from './backfill.js';
 import { bringBack, extendOnAll } from './extend.js';
+import { raise } from './raise.js';
 import { release } from './release.js';
 
 /**
@@ -21,7 +22,7 @@ export interface Successor {
   readonly isWaiting: boolean;
   /** True if it waits for this resource alone, for a lease of this TTL. */
   wants(ttlMs: number): boolean;
-  handOver(handle: LockHandle): void;
+  handOver(handle: HeldLock): void;
 }
 
 /** The facts of a lock that the nodes hold for this process. */
@@ -110,6 +111,19 @@ export class HeldLock implements LockHandle {
     throw failureError(extended, ownership.resources, 0);
   }
 
+  /**
+   * Raises the token on a majority, for a set with a higher one. Ends hand-overs: their tokens are
+   * just above the token of this lock. Never rejects.
+   *
+   * @returns the number that a majority has stored, at least `token`; or why there is none
+   */
+  raise(token: bigint, signal: AbortSignal): Promise<bigint | AcquireFailure> {
+    const { ownership, ttlMs } = this.#facts;
+    this.#successors = [];
+    const request = { ownership, limitMs: nodeTimeoutMs(ttlMs), signal };
+    return raise(this.#nodes, request, token, this.#callForReadmission);
+  }
+
   async release(): Promise<ReleaseOutcome> {
     if (this.#handOver()) return 'released';
     const { ownership, backfill, ttlMs, deadlineMs } = this.#facts;
@@ -144,7 +158,7 @@ export function handleOf(
   { token, lastToken, deadlineMs, unasked, answers }: Granted,
   successors: readonly Successor[],
   callForReadmission: () => void,
-): AcquisitionResult {
+): AcquisitionResult<HeldLock> {
   const backfill =
     unasked.length > 0 ? new Backfill(nodes, ownership, lastToken, deadlineMs, unasked) : null;
   const facts = { ownership, ttlMs, token, deadlineMs, backfill, successors };

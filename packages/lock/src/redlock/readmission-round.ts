@@ -32,7 +32,24 @@ export interface RoundOutcome {
   readonly againMs: number | null;
   /** By index, the answers of nodes that were set up otherwise, or are no masters; else null. */
   readonly mismatches: readonly (NodeAnswer | null)[];
+  /** True if other clients have set up the lock service in another way: see `Guard`. */
+  readonly isElsewhere: boolean;
 }
+
+/** A reason why no node may be admitted. `isElsewhere`: only another configuration helps. */
+export interface Obstacle {
+  readonly reason: string;
+  readonly isElsewhere: boolean;
+}
+
+/**
+ * Another condition for an admission. It is checked before the promises. If no majority votes, it
+ * is checked again after them: of two clients that begin in different ways, one sees the other.
+ *
+ * @param isFirst true if no majority votes
+ * @returns null if the nodes may be admitted
+ */
+export type Guard = (isFirst: boolean) => Promise<Obstacle | null>;
 
 /** An operator's decision that no node can make. `index`: the node concerned; null for all. */
 export interface Force {
@@ -58,6 +75,7 @@ export class ReadmissionRound {
   readonly #options: ResolvedOptions;
   readonly #runtime: Runtime;
   readonly #force: Force | null;
+  readonly #guard: Guard | null;
   readonly #replies: LastReplies;
 
   constructor(
@@ -65,11 +83,13 @@ export class ReadmissionRound {
     options: ResolvedOptions,
     runtime: Runtime,
     force: Force | null,
+    guard: Guard | null = null,
   ) {
     this.#nodes = nodes;
     this.#options = options;
     this.#runtime = runtime;
     this.#force = force;
+    this.#guard = guard;
     this.#replies = new LastReplies(nodes);
   }
 
@@ -126,8 +146,13 @@ export class ReadmissionRound {
     if (gathering.everybody !== null && seed.firstToken !== null && !isLast) {
       if (seen.some((one) => one?.voting)) return null;
     }
+    const isFirst = gathering.everybody !== null && !isForced;
+    const obstacle = await this.#guard?.(isFirst);
+    if (obstacle) return this.#obstructed(obstacle);
     const readmission = await this.#promised(seen, gathering, seed);
     if (!readmission) return null;
+    const late = isFirst ? await this.#guard?.(true) : null;
+    if (late) return this.#obstructed(late);
     await this.#admit(seen, gathering, readmission);
     return this.#outcome(seen, gathering);
   }
@@ -243,7 +268,13 @@ export class ReadmissionRound {
   /** The end of a round in which no vote became known. */
   #refuse(reason: string, againMs: number | null = null): RoundOutcome {
     const mismatches = this.#replies.mismatches();
-    return { voting: [], notVoting: [], reason, retryAfterMs: againMs ?? 0, againMs, mismatches };
+    const retryAfterMs = againMs ?? 0;
+    const none = { voting: [], notVoting: [], isElsewhere: false };
+    return { ...none, reason, retryAfterMs, againMs, mismatches };
+  }
+
+  #obstructed({ reason, isElsewhere }: Obstacle): RoundOutcome {
+    return { ...this.#refuse(reason, isElsewhere ? null : this.#retryMs()), isElsewhere };
   }
 
   /** Long enough for another client to make progress, short beside a caller's `waitMs`. */

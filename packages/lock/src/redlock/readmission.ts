@@ -2,7 +2,13 @@ import type { ResolvedOptions } from '../core/options.js';
 import { majorityOf } from '../core/quorum.js';
 import type { RedisNode } from '../redis/node.js';
 import type { Runtime } from '../runtime/runtime.js';
-import { type Force, RETRY_MS, ReadmissionRound, type RoundOutcome } from './readmission-round.js';
+import {
+  type Force,
+  type Guard,
+  RETRY_MS,
+  ReadmissionRound,
+  type RoundOutcome,
+} from './readmission-round.js';
 
 /** The result of `readmit`. `ok` only if it is known to be done; see `resultOf`. */
 export type ReadmitResult =
@@ -23,14 +29,21 @@ export class Readmissions {
   readonly #nodes: readonly RedisNode[];
   readonly #options: ResolvedOptions;
   readonly #runtime: Runtime;
+  readonly #guard: Guard | null;
   #round: Promise<RoundOutcome> | null = null;
   #cancelNext: (() => void) | null = null;
   #last: RoundOutcome | null = null;
   #isClosed = false;
 
   /** @param nodes sorted by name */
-  constructor(nodes: readonly RedisNode[], options: ResolvedOptions, runtime: Runtime) {
+  constructor(
+    nodes: readonly RedisNode[],
+    options: ResolvedOptions,
+    runtime: Runtime,
+    guard: Guard | null = null,
+  ) {
     this.#nodes = nodes;
+    this.#guard = guard;
     this.#options = options;
     this.#runtime = runtime;
   }
@@ -84,7 +97,8 @@ export class Readmissions {
   }
 
   #runRound(force: Force | null): Promise<RoundOutcome> {
-    return new ReadmissionRound(this.#nodes, this.#options, this.#runtime, force).run();
+    const guard = this.#guard;
+    return new ReadmissionRound(this.#nodes, this.#options, this.#runtime, force, guard).run();
   }
 
   #forgetNext(): void {

@@ -14,8 +14,7 @@ import type {
 } from '../lease/transport.js';
 import { LocalQueue } from '../queue/local-queue.js';
 import { QueuedWaiter, type WaiterContext } from '../queue/queued-waiter.js';
-import { WakeUps } from '../queue/wake-ups.js';
-import type { NodeClient } from '../redis/client.js';
+import type { WakeUps } from '../queue/wake-ups.js';
 import type { RedisNode } from '../redis/node.js';
 import { Nodes, Ownership } from '../redis/nodes.js';
 import { inTime, nobody, type Runtime, unlessAborted } from '../runtime/runtime.js';
@@ -34,7 +33,7 @@ export class RedlockTransport implements LockTransport, WaiterContext {
 
   constructor(
     nodes: readonly RedisNode[],
-    clients: readonly NodeClient[],
+    wakeUps: WakeUps,
     options: ResolvedOptions,
     readmissions: Readmissions,
     runtime: Runtime,
@@ -42,13 +41,12 @@ export class RedlockTransport implements LockTransport, WaiterContext {
     this.nodes = new Nodes(nodes, options, runtime);
     this.callForReadmission = () => readmissions.call();
     this.localQueue = new LocalQueue(runtime);
-    const channel = `${options.keyPrefix}notify:${runtime.uniqueId()}`;
-    this.wakeUps = new WakeUps(clients, channel, runtime);
+    this.wakeUps = wakeUps;
     this.#options = options;
     this.#readmissions = readmissions;
   }
 
-  acquire(request: AcquireRequest): Promise<AcquisitionResult> {
+  acquire(request: AcquireRequest): Promise<AcquisitionResult<HeldLock>> {
     const { resources, ttlMs, signal } = request;
     const { nodes, callForReadmission } = this;
     return this.withReadmission(request, async (limitMs) => {
@@ -59,7 +57,7 @@ export class RedlockTransport implements LockTransport, WaiterContext {
     });
   }
 
-  wait(request: AcquireRequest): Waiter {
+  wait(request: AcquireRequest): Waiter<HeldLock> {
     return new QueuedWaiter(this, request);
   }
 
@@ -90,8 +88,8 @@ export class RedlockTransport implements LockTransport, WaiterContext {
 
   async withReadmission(
     request: AcquireRequest,
-    acquireOnce: (limitMs: () => number) => Promise<AcquisitionResult>,
-  ): Promise<AcquisitionResult> {
+    acquireOnce: (limitMs: () => number) => Promise<AcquisitionResult<HeldLock>>,
+  ): Promise<AcquisitionResult<HeldLock>> {
     const { runtime } = this.nodes;
     const untilMs = Math.max(request.endMs, runtime.nowMs() + LAST_ANSWERS_MS);
     const limitMs = (): number => answerLimitMs(request.ttlMs, untilMs - runtime.nowMs());
@@ -122,6 +120,10 @@ export class RedlockTransport implements LockTransport, WaiterContext {
     const majority = majorityOf(all.length);
     if (round === null || (isLate && round.voting.length >= majority)) {
       return { ...failure, hint: UNDER_WAY };
+    }
+    if (round.isElsewhere) {
+      const hint = round.reason;
+      return { ...failure, reason: 'config-mismatch', hint, retryAfterMs: 0 };
     }
     const nodes = failure.nodes.map((node, at) => round.mismatches[at] ?? node);
     const mismatch = mismatchIn(nodes);
@@ -158,7 +160,10 @@ const NO_VOTE: ReadonlySet<NodeAnswer['answer']> = new Set([
 ]);
 
 /** Publishes the nodes that did not vote, and adds a hint if nodes were set up otherwise. */
-function explained(result: AcquisitionResult, { resources }: AcquireRequest): AcquisitionResult {
+function explained(
+  result: AcquisitionResult<HeldLock>,
+  { resources }: AcquireRequest,
+): AcquisitionResult<HeldLock> {
   if (result.ok) return result;
   for (const node of result.nodes) {
     if (NO_VOTE.has(node.answer)) publish('fenced:lock:node-refused', () => ({ resources, node }));

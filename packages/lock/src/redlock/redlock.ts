@@ -1,15 +1,12 @@
-import { createHash } from 'node:crypto';
 import { LockArgumentError } from '../core/errors.js';
-import { STORAGE_VERSION } from '../core/mismatch.js';
 import { checkFields, type RedlockOptions, resolveOptions } from '../core/options.js';
 import type { NodeStatus } from '../core/status.js';
 import { LockService } from '../lease/lock-service.js';
-import { FlushCycle } from '../redis/command-batcher.js';
-import { RedisNode } from '../redis/node.js';
+import type { RedisNode } from '../redis/node.js';
 import { checkRuntime, type Runtime, systemRuntime } from '../runtime/runtime.js';
-import { type NodeConfig, nameNodes } from './node-names.js';
-import { Readmissions, type ReadmitResult, resultOf } from './readmission.js';
-import { RedlockTransport } from './redlock-transport.js';
+import { NodeGroup } from './node-group.js';
+import type { NodeConfig } from './node-names.js';
+import { type Readmissions, type ReadmitResult, resultOf } from './readmission.js';
 import { statusOf } from './status.js';
 
 export interface RedlockConfig extends RedlockOptions {
@@ -42,20 +39,8 @@ export class Redlock extends LockService {
     checkFields('the first argument of Redlock', config, CONFIG_FIELDS);
     checkRuntime(runtime);
     const options = resolveOptions(config);
-    const named = nameNodes(config.nodes);
-    const names = named.map(({ name }) => name);
-    const cycle = new FlushCycle(runtime);
-    const nodes = named.map((node) => {
-      // With the node's own name, so clients that swap the names of two nodes are refused, too.
-      const digest = createHash('sha1')
-        .update(JSON.stringify([names, node.name]))
-        .digest('hex');
-      const service = { ...options, members: `${STORAGE_VERSION} ${digest}`, names };
-      return new RedisNode(node, service, runtime, cycle);
-    });
-    const readmissions = new Readmissions(nodes, options, runtime);
-    const clients = named.map(({ client }) => client);
-    const transport = new RedlockTransport(nodes, clients, options, readmissions, runtime);
+    const group = new NodeGroup(config.nodes, options, runtime);
+    const { nodes, readmissions, transport } = group.service(options);
     super('Redlock', options.maxTtlMs, transport, runtime);
     this.#nodes = nodes;
     this.#runtime = runtime;

@@ -1,0 +1,117 @@
+import type { ResolvedOptions } from '../core/options.js';
+import { majorityOf } from '../core/quorum.js';
+import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
+import type { RedisNode } from '../redis/node.js';
+import type { StatusReply } from '../redis/replies.js';
+import { inTime, type Runtime } from '../runtime/runtime.js';
+import { type NodeReply, phrase } from './last-replies.js';
+import type { NodeGroup } from './node-group.js';
+import type { Obstacle } from './readmission-round.js';
+
+/** The configuration of virtual services, which must be the same in all clients. */
+export interface VirtualSetUp {
+  readonly count: number;
+  readonly groups: ReadonlyMap<string, NodeGroup>;
+  /** The options of the whole: `keyPrefix` is the common one. */
+  readonly options: ResolvedOptions;
+  /** The options of one virtual service. */
+  readonly optionsOf: (service: number) => ResolvedOptions;
+}
+
+/** Member of the list that nodes keep under the common key prefix. */
+const COUNT = /^(\d+) virtual services$/;
+
+/**
+ * Guards the set-up of a virtual service, so clients that are configured otherwise are refused:
+ *
+ * - Each node keeps the number of virtual services under the common key prefix, as its members.
+ *   Clients without virtual services have other members. A majority of each group has the number
+ *   before a virtual service begins.
+ * - A virtual service begins in one group only.
+ *
+ * @param home the name of its group
+ * @param isFirst true if no majority of its nodes votes
+ * @returns null if its nodes may be admitted
+ */
+export async function mayBegin(
+  setUp: VirtualSetUp,
+  runtime: Runtime,
+  service: number,
+  home: string,
+  isFirst: boolean,
+): Promise<Obstacle | null> {
+  const checks = [...setUp.groups].map(async ([name, group]) => {
+    if (name !== home && !isFirst) return null;
+    const obstacle = await mark(setUp, runtime, name, group);
+    if (obstacle || name === home) return obstacle;
+    return lacks(group.nodes(setUp.optionsOf(service), group.names), runtime, {
+      name,
+      service,
+      home,
+    });
+  });
+  const obstacles = (await Promise.all(checks)).filter((one) => one !== null);
+  return obstacles.find(({ isElsewhere }) => isElsewhere) ?? obstacles[0] ?? null;
+}
+
+/** Lets a majority of the group keep the number of virtual services. */
+async function mark(
+  { count, options }: VirtualSetUp,
+  runtime: Runtime,
+  name: string,
+  group: NodeGroup,
+): Promise<Obstacle | null> {
+  const nodes = group.nodes(options, [`${count} virtual services`]);
+  const replies = await Promise.all(nodes.map((node) => markOn(node, runtime)));
+  const marked = replies.filter(({ answer }) => answer === 'promised').length;
+  if (marked >= majorityOf(nodes.length)) return null;
+  const others = replies.flatMap((reply, at) =>
+    reply.answer === 'config-mismatch'
+      ? [`node ${nodes[at]?.name} of group ${name} was set up ${described(reply.members)}`]
+      : [],
+  );
+  if (others.length === 0) return tooFew(name, nodes, replies.map(phrase));
+  const reason = `virtual services differ: this client has ${count}, ${others.join(', ')}; configure all clients alike`;
+  return { reason, isElsewhere: true };
+}
+
+async function markOn(node: RedisNode, runtime: Runtime): Promise<NodeReply> {
+  const inspection = node.inspect(runtime.uniqueId());
+  const seen = await inTime(runtime, node, inspection, NODE_TIMEOUT_MAX_MS);
+  if (seen.answer !== 'inspected') return seen;
+  return inTime(runtime, node, node.promise(seen, []), NODE_TIMEOUT_MAX_MS);
+}
+
+function described(members: readonly string[]): string {
+  const [, count] = COUNT.exec(members[0] ?? '') ?? [];
+  return count === undefined
+    ? `without virtual services, with [${members.join(', ')}]`
+    : `with ${count}`;
+}
+
+/** Makes sure that another group does not have the virtual service. */
+async function lacks(
+  nodes: readonly RedisNode[],
+  runtime: Runtime,
+  { name, service, home }: { name: string; service: number; home: string },
+): Promise<Obstacle | null> {
+  const replies: readonly StatusReply[] = await Promise.all(
+    nodes.map((node) => inTime(runtime, node, node.status(), NODE_TIMEOUT_MAX_MS)),
+  );
+  const reports = replies.filter((reply) => reply.answer === 'status');
+  if (reports.some(({ setUp }) => setUp !== null)) {
+    const reason = `virtual service ${service} is in group ${name}, and this client has it in group ${home}; configure all clients alike`;
+    return { reason, isElsewhere: true };
+  }
+  if (reports.length >= majorityOf(nodes.length)) return null;
+  const phrases = replies.map((reply) =>
+    reply.answer === 'status' ? 'answers' : reply.error.message,
+  );
+  return tooFew(name, nodes, phrases);
+}
+
+function tooFew(name: string, nodes: readonly RedisNode[], phrases: readonly string[]): Obstacle {
+  const each = nodes.map((node, at) => `${node.name} (${phrases[at]})`).join(', ');
+  const reason = `a virtual service begins only while a majority of each group answers: group ${name} has ${each}`;
+  return { reason, isElsewhere: false };
+}
