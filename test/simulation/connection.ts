@@ -37,7 +37,10 @@ export interface Journey {
  * Commands that change which nodes vote. They may arrive a second time, and very late, because the
  * network held up the data of a broken connection.
  */
-const strays: ReadonlySet<ModelCommand> = new Set(['inspect', 'promise', 'admit', 'retire']);
+const strays: ReadonlySet<ModelCommand> = new Set([
+  ...(['inspect', 'promise', 'admit', 'retire'] as const),
+  ...(['seal', 'prepare', 'carry'] as const),
+]);
 const STRAY_CHANCE = 0.05;
 /** Chance that a published message is lost. */
 const LOSS_CHANCE = 0.1;

@@ -11,12 +11,18 @@ export interface ExploreOptions extends Omit<Task, 'stride'> {
   readonly onProgress?: (counts: Counts) => void;
 }
 
-const COUNTED = ['seeds', 'steps', 'acquisitions', 'readmissions', 'writeBacks'] as const;
+const COUNTED = [
+  ...(['seeds', 'steps', 'acquisitions', 'readmissions'] as const),
+  ...(['writeBacks', 'moves', 'carried'] as const),
+];
 
 /** Runs `count` worlds from `firstSeed` on, until one violates an invariant. */
 export async function explore(options: ExploreOptions): Promise<Exploration> {
-  const { workers, firstSeed, count, mutant, without, onProgress } = options;
-  const total = { seeds: 0, steps: 0, acquisitions: 0, readmissions: 0, writeBacks: 0 };
+  const { workers, firstSeed, count, mutant, without, moves, onProgress } = options;
+  const total = {
+    ...{ seeds: 0, steps: 0, acquisitions: 0, readmissions: 0 },
+    ...{ writeBacks: 0, moves: 0, carried: 0 },
+  };
   let finding: Finding | null = null;
   const threads = Array.from({ length: workers }, (_, at) => {
     const task: Task = {
@@ -25,6 +31,7 @@ export async function explore(options: ExploreOptions): Promise<Exploration> {
       stride: workers,
       mutant,
       without,
+      moves,
     };
     return new Worker(new URL('./explorer.ts', import.meta.url), { workerData: task });
   });

@@ -11,6 +11,8 @@ export interface Task {
   readonly mutant: string | null;
   /** Faults that are left out in every world. With a list, a violated world is not shrunk. */
   readonly without: readonly number[] | null;
+  /** True for worlds in which the locks move to another node set. */
+  readonly moves: boolean;
 }
 
 export interface Counts {
@@ -19,6 +21,9 @@ export interface Counts {
   readonly acquisitions: number;
   readonly readmissions: number;
   readonly writeBacks: number;
+  /** Worlds in which the next node set serves at the end. */
+  readonly moves: number;
+  readonly carried: number;
 }
 
 export interface Finding {
@@ -40,10 +45,13 @@ const { simulate } = await import('./world.ts');
 const { replay, shrink } = await import('./shrink.ts');
 
 const flaws = new Set(mutant?.flaw ? [mutant.flaw] : []);
-const none: Counts = { seeds: 0, steps: 0, acquisitions: 0, readmissions: 0, writeBacks: 0 };
+const none: Counts = {
+  ...{ seeds: 0, steps: 0, acquisitions: 0, readmissions: 0 },
+  ...{ writeBacks: 0, moves: 0, carried: 0 },
+};
 let counts = none;
 for (let at = 0; at < task.count; at += task.stride) {
-  const options = { flaws, without: new Set(task.without) };
+  const options = { flaws, without: new Set(task.without), moves: task.moves };
   const outcome = await simulate(task.firstSeed + at, options);
   counts = {
     seeds: counts.seeds + 1,
@@ -51,6 +59,8 @@ for (let at = 0; at < task.count; at += task.stride) {
     acquisitions: counts.acquisitions + outcome.acquisitions,
     readmissions: counts.readmissions + outcome.readmissions,
     writeBacks: counts.writeBacks + outcome.writeBacks,
+    moves: counts.moves + outcome.moves,
+    carried: counts.carried + outcome.carried,
   };
   if (outcome.violation !== null) {
     const minimal = task.without ? replay(outcome.seed, options) : shrink(outcome, options);

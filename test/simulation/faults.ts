@@ -5,7 +5,8 @@ import type { Settings } from './settings.ts';
 /** A fault at a time. `node` and `client` are indexes. `ms` is a duration or a distance. */
 export interface Fault {
   readonly atMs: number;
-  readonly kind: FaultKind;
+  /** `start-mover` and `kill-mover` concern the process that moves the nodes. */
+  readonly kind: FaultKind | 'start-mover' | 'kill-mover';
   readonly node: number;
   readonly client: number;
   readonly ms: number;

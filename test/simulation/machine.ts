@@ -7,8 +7,6 @@ import { NodeData, type NodeFlaw } from './redis-process.ts';
 import type { Schedule } from './schedule.ts';
 
 const KEY_PREFIX = '{fenced}:';
-const NODE_KEYS = nodeKeys(KEY_PREFIX);
-const [NODE_KEY] = NODE_KEYS;
 const SNAPSHOTS_MAX = 4;
 
 /** The data that a node finds when it comes back. */
@@ -35,30 +33,48 @@ export class Machine {
   /** The data that the next process finds. */
   #disk = new NodeData();
   #starts = 0;
-  /** The highest generation whose memory is lost. */
-  #lostGeneration = 0;
+  /** By key prefix, the highest generation whose memory is lost. */
+  readonly #lostGenerations = new Map<string, number>();
+  readonly #prefixes: readonly string[];
 
-  constructor(name: string, schedule: Schedule, random: Random, flaws: ReadonlySet<NodeFlaw>) {
+  /** @param prefixes the key prefixes of the node sets that it belongs to */
+  constructor(
+    name: string,
+    schedule: Schedule,
+    random: Random,
+    flaws: ReadonlySet<NodeFlaw>,
+    prefixes: readonly string[] = [KEY_PREFIX],
+  ) {
     this.name = name;
+    this.#prefixes = prefixes;
     this.#schedule = schedule;
     this.#random = random;
     this.#flaws = flaws;
     this.master = this.#process(this.#disk);
   }
 
-  get voting(): boolean {
-    return this.master !== null && votingGeneration(this.master) > 0;
+  votes(prefix: string = KEY_PREFIX): boolean {
+    return this.master !== null && votingGeneration(this.master, prefix) > 0;
+  }
+
+  /** A fact of the node about itself. */
+  fact(name: string, prefix: string): string | undefined {
+    return (this.master?.data ?? this.#disk).hashes.get(keyOf(prefix))?.get(name);
   }
 
   /** True if it lost its memory, or never had any, and has not been readmitted since. */
-  get isWithoutMemory(): boolean {
-    return generation(this.master?.data ?? this.#disk) <= this.#lostGeneration;
+  isWithoutMemory(prefix: string = KEY_PREFIX): boolean {
+    const lost = this.#lostGenerations.get(prefix) ?? 0;
+    return generation(this.master?.data ?? this.#disk, prefix) <= lost;
   }
 
   /** True if the old master is the latest incarnation again. Then the master's data is stale. */
   get isGhostLatest(): boolean {
-    if (!this.ghost) return false;
-    return votingGeneration(this.ghost) > (this.master ? votingGeneration(this.master) : 0);
+    const { ghost, master } = this;
+    if (!ghost) return false;
+    return this.#prefixes.some(
+      (prefix) => votingGeneration(ghost, prefix) > (master ? votingGeneration(master, prefix) : 0),
+    );
   }
 
   save(): void {
@@ -104,11 +120,14 @@ export class Machine {
   replicate(): void {
     const replica = this.master;
     if (replica?.role !== 'slave') return;
-    const fields = this.#remembered('snapshot').hashes.get(NODE_KEY) ?? new Map<string, string>();
-    const written = [...fields].filter(
-      ([name]) => name === 'max' || name.startsWith(`${KEY_PREFIX}queue:`),
-    );
-    if (written.length > 0) replica.setFields(NODE_KEY, Object.fromEntries(written));
+    const { hashes } = this.#remembered('snapshot');
+    for (const prefix of this.#prefixes) {
+      const fields = hashes.get(keyOf(prefix)) ?? new Map<string, string>();
+      const written = [...fields].filter(
+        ([name]) => name === 'max' || name.startsWith(`${prefix}queue:`),
+      );
+      if (written.length > 0) replica.setFields(keyOf(prefix), Object.fromEntries(written));
+    }
   }
 
   /** A replica becomes master in the same process, under a new replication id. */
@@ -139,15 +158,17 @@ export class Machine {
   /** Loses, of one resource, the holder of the lock or the whole record. */
   lose(what: 'lock' | 'record'): void {
     const process = this.ghost && this.#random.chance(0.3) ? this.ghost : this.master;
-    const fields = NODE_KEYS.flatMap((key) => [...(process?.data.hashes.get(key)?.keys() ?? [])]);
-    const queues = fields.filter((field) => field.startsWith(`${KEY_PREFIX}queue:`));
+    const prefix = this.#anyPrefix();
+    const keys = nodeKeys(prefix);
+    const fields = keys.flatMap((key) => [...(process?.data.hashes.get(key)?.keys() ?? [])]);
+    const queues = fields.filter((field) => field.startsWith(`${prefix}queue:`));
     const found = queues.filter(
       (queue) =>
-        what === 'record' || (process && recordOf(process, NODE_KEYS, queue).owner !== undefined),
+        what === 'record' || (process && recordOf(process, keys, queue).owner !== undefined),
     );
     if (!process || found.length === 0) return;
     const lose = what === 'lock' ? free : forget;
-    lose(process, NODE_KEYS, this.#random.pick(found));
+    lose(process, keys, this.#random.pick(found));
     if (what === 'record') this.onMemory?.('forget');
   }
 
@@ -155,13 +176,22 @@ export class Machine {
   loseNode(): void {
     if (!this.master) return;
     this.#forget();
-    this.master.data.hashes.delete(NODE_KEY);
+    this.master.data.hashes.delete(keyOf(this.#anyPrefix()));
   }
 
   #forget(): void {
     for (const process of [this.master, this.ghost]) {
-      if (process) this.#lostGeneration = Math.max(this.#lostGeneration, generation(process.data));
+      for (const prefix of process ? this.#prefixes : []) {
+        const lost = this.#lostGenerations.get(prefix) ?? 0;
+        const here = process ? generation(process.data, prefix) : 0;
+        this.#lostGenerations.set(prefix, Math.max(lost, here));
+      }
     }
+  }
+
+  #anyPrefix(): string {
+    const [only = KEY_PREFIX, ...more] = this.#prefixes;
+    return more.length === 0 ? only : this.#random.pick(this.#prefixes);
   }
 
   #remembered(memory: Memory): NodeData {
@@ -182,11 +212,19 @@ export class Machine {
   }
 }
 
-function generation(data: NodeData): number {
-  return Number(data.hashes.get(NODE_KEY)?.get('generation') ?? 0);
+function keyOf(prefix: string): string {
+  return nodeKeys(prefix)[0];
+}
+
+function generation(data: NodeData, prefix: string): number {
+  return Number(data.hashes.get(keyOf(prefix))?.get('generation') ?? 0);
 }
 
 /** 0 if the incarnation does not vote. */
-function votingGeneration({ data, history }: NodeModel): number {
-  return data.hashes.get(NODE_KEY)?.get('history') === history ? generation(data) : 0;
+function votingGeneration(process: NodeModel, prefix: string): number {
+  const node = process.data.hashes.get(keyOf(prefix));
+  // A sealed node has its history, but it does not vote.
+  const isSealed = node?.has('next_set') && !process.has('votes-though-sealed');
+  const isVoter = node?.get('history') === process.history && !isSealed;
+  return isVoter ? generation(process.data, prefix) : 0;
 }

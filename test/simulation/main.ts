@@ -5,7 +5,7 @@ import { readCommandLine, UsageError } from '@fenced/testbed/command-line';
 import type { RecordedSimulation } from '../torture/report.ts';
 import { type Exploration, explore } from './exploration.ts';
 
-const USAGE = `npm run simulate -- [--seeds N] [--workers N] [--seed N] [--without PLACES] [--mutant NAME] [--record FILE]
+const USAGE = `npm run simulate -- [--seeds N] [--workers N] [--seed N] [--without PLACES] [--mutant NAME] [--moves] [--record FILE]
 
 Runs the lock's own code in simulated worlds, until an invariant is violated.
 
@@ -14,11 +14,12 @@ Runs the lock's own code in simulated worlds, until an invariant is violated.
   --seed N           seed of the first world (the time of day)
   --without PLACES   faults to leave out, by place, with commas between; plays one world
   --mutant NAME      a mutant of test/simulation/mutant-list.ts, run in place of the code
+  --moves            worlds in which the locks move to another node set
   --record FILE      adds the numbers to the runs of a report: docs/report/simulations.jsonl
 
 Exit code: 0 no violation; 1 a violation, with the command that plays it again.`;
 
-const { firstSeed, without, count, workers, mutant, record } = readCommandLine(USAGE, () => {
+const { firstSeed, without, count, workers, mutant, moves, record } = readCommandLine(USAGE, () => {
   const { values } = parseArgs({
     options: {
       seeds: { type: 'string', default: '10000' },
@@ -26,6 +27,7 @@ const { firstSeed, without, count, workers, mutant, record } = readCommandLine(U
       seed: { type: 'string', default: String(Date.now()) },
       without: { type: 'string' },
       mutant: { type: 'string' },
+      moves: { type: 'boolean', default: false },
       record: { type: 'string' },
     },
   });
@@ -36,6 +38,7 @@ const { firstSeed, without, count, workers, mutant, record } = readCommandLine(U
     count: wholeNumber('seeds', without ? '1' : values.seeds),
     workers: wholeNumber('workers', values.workers),
     mutant: values.mutant ?? null,
+    moves: values.moves,
     record: values.record,
   };
 });
@@ -49,6 +52,7 @@ const result = await explore({
   workers,
   mutant,
   without,
+  moves,
   onProgress: (counts) => {
     if (performance.now() - toldMs < 10_000) return;
     toldMs = performance.now();
@@ -58,7 +62,7 @@ const result = await explore({
 say(summary(result));
 if (result.finding) {
   const { seed, violation, without: left, trace } = result.finding;
-  const ofMutant = mutant === null ? '' : ` --mutant '${mutant}'`;
+  const ofMutant = `${moves ? ' --moves' : ''}${mutant === null ? '' : ` --mutant '${mutant}'`}`;
   say(['', ...trace, '', `seed ${seed}: ${violation}`].join('\n'));
   say(`again: npm run simulate -- --seed ${seed} --without ${left.join(',') || ','}${ofMutant}`);
   process.exitCode = 1;
@@ -74,8 +78,11 @@ if (record !== undefined) {
 
 function summary(counts: Omit<Exploration, 'finding'>): string {
   const { seeds, steps, acquisitions, readmissions, writeBacks } = counts;
+  const ofMoves = moves
+    ? `, ${counts.moves} moves, ${counts.carried} leases extended after one`
+    : '';
   const seconds = (performance.now() - begunMs) / 1_000;
-  return `${seeds} seeds, ${steps} steps, ${acquisitions} acquisitions, ${readmissions} readmissions, ${writeBacks} leases written back in ${seconds.toFixed(1)} s`;
+  return `${seeds} seeds, ${steps} steps, ${acquisitions} acquisitions, ${readmissions} readmissions, ${writeBacks} leases written back${ofMoves} in ${seconds.toFixed(1)} s`;
 }
 
 function wholeNumber(name: string, text: string): number {

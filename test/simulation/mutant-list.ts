@@ -8,6 +8,8 @@ export interface Mutant {
   /** The change of the Lua scripts that has the effect of `flaw` on real nodes. */
   readonly script?: Patch;
   readonly patch?: Patch;
+  /** True if only worlds in which the locks move to another node set can show it. */
+  readonly moves?: boolean;
   /** The reason why the mutant may survive. */
   readonly excuse?: string;
 }
@@ -180,6 +182,59 @@ export const mutants: readonly Mutant[] = [
     flaw: 'confirm-may-repeat',
     excuse:
       'a second defence: a lost lock must come back under the same owner. Each acquisition has an owner id of its own',
+  },
+  {
+    name: 'no seal',
+    flaw: 'votes-though-sealed',
+    moves: true,
+  },
+  {
+    name: 'floor not carried',
+    moves: true,
+    patch: {
+      file: '/core/move.ts',
+      replace: [
+        [
+          'return { floor, longestMs: carriedMs(longestMs), isComplete };',
+          'return { floor: 0n, longestMs: carriedMs(longestMs), isComplete };',
+        ],
+      ],
+    },
+  },
+  {
+    name: 'sealed votes counted',
+    flaw: 'sealed-votes-after-restart',
+    moves: true,
+  },
+  {
+    name: 'leases not carried',
+    moves: true,
+    patch: {
+      file: '/redlock/move.ts',
+      replace: [['mergeLeases(deciding, total)', 'mergeLeases([], total)']],
+    },
+  },
+  {
+    name: 'leases carried from one node',
+    moves: true,
+    patch: {
+      file: '/redlock/move.ts',
+      replace: [
+        ['? decidingLeases(sealed, total) : null', '? sealed : null'],
+        [
+          'seals.filter(({ voting }) => voting)',
+          'seals.filter(({ voting }) => voting).slice(0, 1)',
+        ],
+      ],
+    },
+  },
+  {
+    name: 'the next set starts by itself',
+    moves: true,
+    patch: {
+      file: '/redlock/readmission-round.ts',
+      replace: [['!this.#arrival && seen.some((one) => one?.awaits)', 'seen.length === 0']],
+    },
   },
   {
     name: 'confirm may lower what a node has stored',

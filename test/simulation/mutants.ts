@@ -24,13 +24,14 @@ const { values } = readCommandLine(USAGE, () =>
 );
 
 process.stdout.write('| mutant | killed after | by |\n|---|---|---|\n');
-for (const { name, excuse } of mutants) {
+for (const { name, excuse, moves } of mutants) {
   const result = await explore({
     firstSeed: FIRST_SEED,
     count: Number(values.seeds) * (excuse === undefined ? 10 : 1),
     workers: Number(values.workers),
     mutant: name,
     without: null,
+    moves: moves ?? false,
   });
   const { seeds, finding } = result;
   const fate = finding ? `${seeds} seeds` : `survived ${seeds} seeds`;

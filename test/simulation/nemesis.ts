@@ -12,26 +12,83 @@ export interface Client {
   readonly connections: readonly Connection[];
 }
 
+/** The processes that faults start and end. */
+interface Processes {
+  readonly replaceClient: (at: number) => void;
+  /** @param target 0 for the next set, 1 for another one */
+  readonly startMover: (slot: number, target: number) => void;
+  readonly killMover: (slot: number) => void;
+}
+
+/** The machines of one node set. */
+export class MachineSet {
+  readonly keyPrefix: string;
+  readonly machines: readonly Machine[];
+  readonly #startsByMove: boolean;
+
+  constructor(keyPrefix: string, machines: readonly Machine[], startsByMove: boolean) {
+    this.keyPrefix = keyPrefix;
+    this.machines = machines;
+    this.#startsByMove = startsByMove;
+  }
+
+  /** True for a next set of which no machine remembers a vote. */
+  get isNew(): boolean {
+    return (
+      this.#startsByMove &&
+      this.machines.every((one) => Number(one.fact('generation', this.keyPrefix) ?? 0) === 0)
+    );
+  }
+
+  get isSealed(): boolean {
+    return this.machines.some(this.seals);
+  }
+
+  get awaitsMove(): boolean {
+    return this.machines.some((one) => this.awaits(one));
+  }
+
+  /** True if a majority votes. */
+  get serves(): boolean {
+    const voters = this.machines.filter((one) => one.votes(this.keyPrefix));
+    return voters.length >= majorityOf(this.machines.length);
+  }
+
+  get isWhole(): boolean {
+    return this.machines.every((one) => one.votes(this.keyPrefix));
+  }
+
+  readonly seals = (machine: Machine): boolean =>
+    machine.fact('next_set', this.keyPrefix) !== undefined;
+
+  awaits(machine: Machine): boolean {
+    return machine.fact('awaits', this.keyPrefix) !== undefined;
+  }
+}
+
 /** Inflicts faults, and ends them all in the calm phase. */
 export class Nemesis {
   readonly #machines: readonly Machine[];
+  readonly #sets: readonly MachineSet[];
   readonly #clients: readonly Client[];
   readonly #settings: Settings;
   readonly #schedule: Schedule;
-  readonly #replaceClient: (at: number) => void;
+  readonly #world: Processes;
 
   constructor(
     machines: readonly Machine[],
+    sets: readonly MachineSet[],
     clients: readonly Client[],
     settings: Settings,
     schedule: Schedule,
-    world: { readonly replaceClient: (at: number) => void },
+    world: Processes,
   ) {
     this.#machines = machines;
+    this.#sets = sets;
     this.#clients = clients;
     this.#settings = settings;
     this.#schedule = schedule;
-    this.#replaceClient = world.replaceClient;
+    this.#world = world;
   }
 
   /** @returns false if the fault is impossible now, or breaks an assumption of the protocol */
@@ -74,16 +131,33 @@ export class Nemesis {
    * that reaches an old master finds old data, too.
    */
   #mayLoseMemory(machine: Machine): boolean {
+    if (!this.#mayLoseSeal(machine)) return false;
     if (this.#settings.losses === 'any') return true;
-    const others = this.#machines.filter((one) => one !== machine);
-    const forgetful = others.filter((one) => one.isWithoutMemory || one.ghost);
-    return forgetful.length + 1 < majorityOf(this.#machines.length);
+    return this.#sets.every((set) => {
+      if (!set.machines.includes(machine)) return true;
+      const others = set.machines.filter((one) => one !== machine);
+      if (set.isNew) return !set.awaitsMove || others.some((one) => set.awaits(one));
+      const forgetful = others.filter((one) => one.isWithoutMemory(set.keyPrefix) || one.ghost);
+      return forgetful.length + 1 < majorityOf(set.machines.length);
+    });
+  }
+
+  /** False if no node of a sealed set would remember that. The set could start again. */
+  #mayLoseSeal(machine: Machine): boolean {
+    return this.#sets.every((set) => {
+      const others = set.machines.filter((one) => one !== machine);
+      return !set.isSealed || !set.machines.includes(machine) || others.some(set.seals);
+    });
   }
 
   /** False if old masters would be a majority: they could serve for ever without noticing. */
   #mayHaveGhost(machine: Machine): boolean {
-    const others = this.#machines.filter((one) => one !== machine && one.ghost);
-    return others.length + 1 < majorityOf(this.#machines.length) && this.#mayLoseMemory(machine);
+    if (!this.#mayLoseMemory(machine)) return false;
+    return this.#sets.every(({ machines }) => {
+      if (!machines.includes(machine)) return true;
+      const others = machines.filter((one) => one !== machine && one.ghost);
+      return others.length + 1 < majorityOf(machines.length);
+    });
   }
 
   #ofNode({ kind, ms, memory }: Fault, machine: Machine): void {
@@ -121,7 +195,9 @@ export class Nemesis {
     }
     if (kind === 'pause') client.computer.pause(ms);
     if (kind === 'wall-jump') client.computer.wallOffsetMs += ms;
-    if (kind === 'kill-client') this.#replaceClient(at);
+    if (kind === 'kill-client') this.#world.replaceClient(at);
+    if (kind === 'start-mover') this.#world.startMover(at, node);
+    if (kind === 'kill-mover') this.#world.killMover(at);
   }
 }
 

@@ -109,6 +109,28 @@ const admit = fc
     ],
   }));
 
+const nextSet = fc.constantFrom(['[p,[a]]', '["a"]'], ['[q,[b]]', '["b"]']);
+const leases = fc.tuple(ownIncarnation, fc.integer({ min: 1, max: 2 })).map(([name, hash]) => ({
+  command: 'leases' as const,
+  keys: [],
+  values: [name, hash, '0', 500],
+}));
+const carry = set.chain((names) =>
+  fc
+    .tuple(
+      ownIncarnation,
+      fc.array(fc.tuple(owner, ttl, token), {
+        minLength: names.length,
+        maxLength: names.length,
+      }),
+    )
+    .map(([name, records]) => ({
+      command: 'carry' as const,
+      keys: queuesOf(names),
+      values: [name, ...records.flat()],
+    })),
+);
+
 const call = fc.oneof(
   {
     weight: 6,
@@ -174,6 +196,13 @@ const call = fc.oneof(
     .tuple(ownIncarnation, owner)
     .map((values) => ({ command: 'retire' as const, keys: [], values })),
   { weight: 2, arbitrary: admit },
+  nextSet.map((values) => ({ command: 'seal' as const, keys: [], values })),
+  fc
+    .tuple(ownIncarnation, fc.nat(1), fc.constantFrom('[p,[a]]', '[q,[a]]'), owner)
+    .map((values) => ({ command: 'prepare' as const, keys: [], values })),
+  leases,
+  { weight: 2, arbitrary: carry },
+  fc.constant({ command: 'status' as const, keys: [], values: [] }),
 );
 
 const isFull = fc.oneof(
@@ -182,6 +211,22 @@ const isFull = fc.oneof(
 );
 const scriptOf = (calls: fc.Arbitrary<Call[]>): fc.Arbitrary<Step> =>
   fc.record({ do: fc.constant('script' as const), at, members, calls, isFull });
+// A node that is sealed while it votes, and one that waits for a move.
+const sealed = scriptOf(
+  fc
+    .tuple(nextSet, leases)
+    .map(([values, then]) => [{ command: 'seal' as const, keys: [], values }, then]),
+);
+const awaits = scriptOf(
+  fc
+    .tuple(owner, ownIncarnation, owner, carry)
+    .map(([name, incarnation, random, then]) => [
+      { command: 'inspect' as const, keys: [], values: [name] },
+      { command: 'retire' as const, keys: [], values: [incarnation, name] },
+      { command: 'prepare' as const, keys: [], values: [incarnation, 1, '[p,[a]]', random] },
+      then,
+    ]),
+);
 const script = scriptOf(fc.array(call, { minLength: 1, maxLength: 3 }));
 const admits = scriptOf(admit.map((one) => [one]));
 
@@ -221,6 +266,8 @@ const atOnce = scriptOf(
 export const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 14, arbitrary: script },
   { weight: 5, arbitrary: admits },
+  { weight: 1, arbitrary: sealed },
+  { weight: 2, arbitrary: awaits },
   { weight: 14, arbitrary: alone },
   { weight: 14, arbitrary: atOnce },
   {

@@ -82,6 +82,9 @@ const OWN = [
   'incarnation',
   'seen_history',
   'recovery_since',
+  'next_set',
+  'awaits',
+  'previous_set',
 ];
 
 /** True if this hash is older than `fenceTtlMs` and than the longest lease, `longestMs`. */

@@ -324,8 +324,35 @@ function withoutPlace(reply: Reply): Reply {
   return isFull ? ['error', 'OOM'] : reply;
 }
 
+/** The parts of a lease in a reply to LEASES, and the place of its remaining time. */
+const LEASE_PARTS = 4;
+const REMAINING_AT = 2;
+
+/** A server may return leases in any order. */
+function sortedLeases([answer, cursor, ...parts]: Reply): Reply {
+  const found = Array.from({ length: parts.length / LEASE_PARTS }, (_, at) => {
+    const lease = parts.slice(LEASE_PARTS * at, LEASE_PARTS * (at + 1));
+    return JSON.stringify(lease.with(REMAINING_AT, units(Number(lease[REMAINING_AT]))));
+  });
+  return [answer ?? '', cursor ?? '', ...found.sort()];
+}
+
+/** The reply to STATUS without the facts about the server, and without the number of records. */
+function aboutNode(reply: Reply): Reply {
+  const waited = units(Number(reply[8]));
+  return [
+    ...reply.slice(0, 8),
+    waited,
+    reply[10] ?? '',
+    ...reply.slice(14, 17),
+    ...reply.slice(20),
+  ];
+}
+
 function inUnits(reply: Reply): Reply {
   const [answer] = reply;
+  if (answer === 'leases') return sortedLeases(reply);
+  if (answer === 'status') return aboutNode(reply);
   return answer === 'too-early' || answer === 'held' ? [answer, units(Number(reply[1]))] : reply;
 }
 

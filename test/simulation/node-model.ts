@@ -27,6 +27,8 @@ type Body = (
   members: string,
 ) => Reply;
 
+/** The end of the field `members` of a sealed node. */
+const SEALED = ' sealed';
 const TOKEN_MAX = Number.MAX_SAFE_INTEGER;
 
 interface Voter {
@@ -66,7 +68,9 @@ function mismatch(model: RedisProcess, nodeKey: string, members: string): Reply 
   if (model.role !== 'master' && !model.has('replica-votes')) return ['not-master', model.role];
   if (model.has('members-ignored')) return null;
   if (field('members') === undefined || field('members') === members) return null;
-  const refusal = ['config-mismatch', field('name') ?? '', field('names') ?? ''];
+  if (field('members') === members + SEALED && model.has('votes-though-sealed')) return null;
+  const setUp = [field('name') ?? '', field('names') ?? '', field('next_set') ?? ''];
+  const refusal = ['config-mismatch', ...setUp];
   return otherVersion(model, nodeKey, members) ?? refusal;
 }
 
@@ -307,7 +311,9 @@ const extend: Body = (model, keys, queues, values, members) => {
 };
 
 const release: Body = (model, keys, own, values, members) => {
-  const refusal = otherVersion(model, keys[0], members);
+  const isSealed = model.field(keys[0], 'members') === members + SEALED;
+  const refusal =
+    otherVersion(model, keys[0], members) ?? (isSealed ? mismatch(model, keys[0], members) : null);
   if (refusal) return refusal;
   const [owner = '', haveWaited] = values;
   const queues = own.slice(0, own.length - Number(haveWaited ?? 0));
@@ -345,6 +351,7 @@ const inspect: Body = (model, [nodeKey], _, values, members) => {
     voting,
     ...facts,
     field('longest') ?? '0',
+    field('awaits') ?? '',
   ];
 };
 
@@ -415,6 +422,7 @@ const admit: Body = (model, [nodeKey], _, values, members) => {
   );
   model.setFields(nodeKey, { history, generation, floor: highest, max: highest });
   model.setFields(nodeKey, { longest: longestMs, max_ttl: maxTtl });
+  model.deleteFields(nodeKey, ['awaits']);
   return ['admitted'];
 };
 
@@ -429,7 +437,122 @@ const retire: Body = (model, [nodeKey], _, values, members) => {
   return ['retired'];
 };
 
-const bodies: Readonly<Record<Exclude<CommandName, 'status'>, Body>> = {
+const seal: Body = (model, [nodeKey], _, values, members) => {
+  const [nextSet = '', names = ''] = values;
+  const field = (name: string): string | undefined => model.field(nodeKey, name);
+  const isSealed = field('members') === members + SEALED;
+  const refusal = unlessSealed(model, nodeKey, members);
+  if (refusal) return refusal;
+  if (isSealed && field('next_set') !== nextSet) return ['sealed-for', field('next_set') ?? ''];
+  if (!isSealed) {
+    model.writeThoughFull();
+    model.setFields(nodeKey, { members: members + SEALED, next_set: nextSet, names });
+  }
+  const voting = isSealedVoter(model, nodeKey) ? 1 : 0;
+  const facts = [field('generation') ?? '0', field('incarnation') ?? '', field('roster') ?? ''];
+  return ['sealed', field('max') ?? '0', field('longest') ?? '0', voting, ...facts];
+};
+
+/** True if this still is the incarnation that voted. */
+function isSealedVoter(model: RedisProcess, nodeKey: string): boolean {
+  const isAny =
+    model.has('sealed-votes-after-restart') && model.field(nodeKey, 'roster') !== undefined;
+  return isAny || model.field(nodeKey, 'history') === model.history;
+}
+
+/** As `mismatch`, but a sealed node of this set is none. */
+function unlessSealed(model: RedisProcess, nodeKey: string, members: string): Reply | null {
+  const known = model.field(nodeKey, 'members');
+  return mismatch(model, nodeKey, known === members + SEALED ? known : members);
+}
+
+const prepare: Body = (model, [nodeKey], _, values, members) => {
+  const [incarnation = '', early = '', previousSet = '', name = ''] = values;
+  const field = (key: string): string | undefined => model.field(nodeKey, key);
+  const refusal = mismatch(model, nodeKey, members);
+  if (refusal) return refusal;
+  if (!isIncarnation(model, nodeKey, incarnation)) return ['changed'];
+  if (field('history') === model.history) return ['voting'];
+  if (field('awaits') !== undefined) {
+    return field('previous_set') === previousSet
+      ? ['prepared']
+      : ['awaits', field('previous_set') ?? ''];
+  }
+  beginIncarnation(model, nodeKey, name);
+  model.setFields(nodeKey, { awaits: early, previous_set: previousSet });
+  return ['prepared'];
+};
+
+const leases: Body = (model, keys, _, values, members) => {
+  const [incarnation = '', hash = ''] = values;
+  const [nodeKey] = keys;
+  const refusal = unlessSealed(model, nodeKey, members);
+  if (refusal) return refusal;
+  const isSealed = model.field(nodeKey, 'members') === members + SEALED;
+  const isVoter = isSealedVoter(model, nodeKey);
+  if (!isSealed || !isVoter || model.field(nodeKey, 'incarnation') !== incarnation)
+    return ['changed'];
+  const begins = `${nodeKey.slice(0, -'node'.length)}queue:`;
+  const scanned = keys[Number(hash) - 1] ?? '';
+  const names = [...(model.data.hashes.get(scanned)?.keys() ?? [])];
+  const found = names.flatMap((queue): Reply => {
+    if (!queue.startsWith(begins)) return [];
+    const { owner, endsMs, token } = recordOf(model, [scanned, scanned], queue);
+    const isOlder = hash === '2' && model.field(nodeKey, queue) !== undefined;
+    if (owner === undefined || isOlder) return [];
+    const remaining = String(endsMs - Math.floor(model.nowMs));
+    return [queue.slice(begins.length), owner, remaining, tokenText(token ?? 0)];
+  });
+  return ['leases', '0', ...found];
+};
+
+const carry: Body = (model, keys, queues, values, members) => {
+  const [incarnation = '', ...records] = values;
+  const [nodeKey] = keys;
+  const refusal = mismatch(model, nodeKey, members);
+  if (refusal) return refusal;
+  if (!isIncarnation(model, nodeKey, incarnation)) return ['changed'];
+  if (model.field(nodeKey, 'history') === model.history) return ['voting'];
+  if (model.field(nodeKey, 'awaits') === undefined) return ['changed'];
+  for (const [at, queue] of queues.entries()) {
+    const [owner = '', remaining, token] = records.slice(3 * at);
+    const known = recordOf(model, keys, queue);
+    write(model, keys, queue, {
+      token: Math.max(Number(token), known.token ?? 0),
+      owner: known.owner === undefined || known.owner === owner ? owner : '',
+      endsMs: Math.max(
+        Math.floor(model.nowMs) + Number(remaining),
+        known.owner === undefined ? 0 : known.endsMs,
+      ),
+    });
+  }
+  return ['carried'];
+};
+
+function isIncarnation(model: RedisProcess, nodeKey: string, incarnation: string): boolean {
+  const isSeen = model.field(nodeKey, 'seen_history') === model.history;
+  return isSeen && model.field(nodeKey, 'incarnation') === incarnation;
+}
+
+/** The facts about the server are those of any healthy one. */
+const status: Body = (model, [nodeKey], _, __, members) => {
+  const isKnown = otherVersion(model, nodeKey, members) === null;
+  const field = (name: string): string => (isKnown ? model.field(nodeKey, name) : undefined) ?? '';
+  const own = model.role === 'master' ? model.history : '';
+  const isWaiting = own !== '' && field('seen_history') === own && field('recovery_since') !== '';
+  const nowMs = Math.floor(model.nowMs);
+  const waitedMs = isWaiting ? Math.max(0, nowMs - Number(field('recovery_since'))) : 0;
+  const voting = own !== '' && field('history') === own ? 1 : 0;
+  return [
+    ...['status', own, field('incarnation'), voting, field('generation') || '0', field('roster')],
+    ...[field('max') || '0', field('longest') || '0', String(waitedMs)],
+    ...['Redis 7', model.role, 'noeviction', '0', String(nowMs)],
+    ...[model.field(nodeKey, 'members') ?? '', field('name'), field('names'), '0', '0', 0],
+    ...[field('next_set'), field('awaits'), field('previous_set')],
+  ];
+};
+
+const bodies: Readonly<Record<CommandName, Body>> = {
   acquire,
   confirm,
   enqueue,
@@ -440,9 +563,13 @@ const bodies: Readonly<Record<Exclude<CommandName, 'status'>, Body>> = {
   promise,
   admit,
   retire,
+  seal,
+  prepare,
+  leases,
+  carry,
+  status,
 };
 
-/** A command that the model knows. `status` is missing: it only describes a real server. */
 export type ModelCommand = keyof typeof bodies;
 
 /** One call, as a script reads it from its keys and arguments. */

@@ -16,7 +16,9 @@ export type NodeFlaw =
   | 'lock-table-rotated-early'
   | 'full-lock-table-rotated-early'
   | 'forgotten-token-below-highest'
-  | 'replica-votes';
+  | 'replica-votes'
+  | 'votes-though-sealed'
+  | 'sealed-votes-after-restart';
 
 /** A list, as the JSON of its elements. */
 interface Value {

@@ -31,7 +31,7 @@ test(`tokens grow and everybody acquires again, whatever goes wrong, in ${SEEDS}
 }, async () => {
   const { finding, seeds, acquisitions, readmissions, writeBacks } = await explore({
     ...{ firstSeed: FIRST_SEED, count: SEEDS, workers: availableParallelism() },
-    ...{ mutant: null, without: null },
+    ...{ mutant: null, without: null, moves: false },
   });
   expect(finding, `npm run simulate -- --seed ${finding?.seed} --seeds 1`).toBeNull();
   // An exploration in which nothing happened would prove nothing.
@@ -39,4 +39,18 @@ test(`tokens grow and everybody acquires again, whatever goes wrong, in ${SEEDS}
   expect(acquisitions).toBeGreaterThan(10 * SEEDS);
   expect(readmissions).toBeGreaterThan(2 * SEEDS);
   expect(writeBacks).toBeGreaterThan(SEEDS / 2);
+});
+
+const MOVES = Math.ceil(SEEDS / 10);
+
+test(`the same holds while the locks move to other nodes, in ${MOVES} worlds`, {
+  timeout: 60_000 + MOVES * 2_000,
+}, async () => {
+  const { finding, seeds, moves } = await explore({
+    ...{ firstSeed: FIRST_SEED, count: MOVES, workers: availableParallelism() },
+    ...{ mutant: null, without: null, moves: true },
+  });
+  expect(finding, `npm run simulate -- --moves --seed ${finding?.seed} --seeds 1`).toBeNull();
+  expect(seeds).toBe(MOVES);
+  expect(moves).toBeGreaterThan(MOVES / 5);
 });

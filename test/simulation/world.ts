@@ -4,7 +4,8 @@ import { type CarriedOut, Connection, type Weather } from './connection.ts';
 import { type Fault, planFaults } from './faults.ts';
 import { type Acquisition, History } from './history.ts';
 import { Machine } from './machine.ts';
-import { type Client, Nemesis } from './nemesis.ts';
+import { MOVERS, type MovePlan, planMove, runMover, type SetPlan } from './moves.ts';
+import { type Client, MachineSet, Nemesis } from './nemesis.ts';
 import type { ModelCall } from './node-model.ts';
 import { onUnhandledRejection, realEvents } from './platform.ts';
 import { runProgram, type Surroundings } from './program.ts';
@@ -18,6 +19,8 @@ export interface RunOptions {
   /** Indexes of the planned faults that are left out. */
   readonly without?: ReadonlySet<number>;
   readonly flaws?: ReadonlySet<NodeFlaw>;
+  /** True for a world in which the locks move to another node set. */
+  readonly moves?: boolean;
   /** Receives each line of the trace. */
   readonly trace?: (line: string) => void;
   /** Records the steps of the protocol at the nodes. The world ends when it is full. */
@@ -32,6 +35,10 @@ export interface Outcome {
   readonly readmissions: number;
   /** Number of lost leases that were written back to a node. */
   readonly writeBacks: number;
+  /** 1 if the next node set serves at the end, else 0. */
+  readonly moves: number;
+  /** Number of extensions in the next set of leases that were won in the present one. */
+  readonly carried: number;
   readonly faultCount: number;
   /**
    * Virtual milliseconds from the end of the faults until recovery: every client has acquired
@@ -53,7 +60,13 @@ class World {
   readonly #schedule = new Schedule();
   readonly #history: History;
   readonly #machines: readonly Machine[];
+  readonly #plan: MovePlan | null;
+  /** The present node set, then the next ones. */
+  readonly #sets: readonly MachineSet[];
   readonly #clients: Client[];
+  readonly #movers: (Computer | null)[] = Array(MOVERS).fill(null);
+  /** Owner ids of leases that were granted in the present node set of a move. */
+  readonly #granted = new Set<string>();
   readonly #nemesis: Nemesis;
   /** The lock services of all clients, replaced ones too. */
   readonly #redlocks: Redlock[] = [];
@@ -63,6 +76,7 @@ class World {
   #violation: string | null = null;
   #readmissions = 0;
   #writeBacks = 0;
+  #carried = 0;
   #lives = 0;
   #isCalm = false;
   #isOver = false;
@@ -73,23 +87,43 @@ class World {
     this.#settings = settingsFor(this.#random('settings'));
     const { areNodesSound, areLossesWaitedFor } = this.#settings;
     this.#history = new History(areNodesSound || areLossesWaitedFor);
-    this.#faults = planFaults(this.#settings, this.#random('faults'));
     const { nodeCount, clientCount } = this.#settings;
-    this.#machines = Array.from({ length: nodeCount }, (_, at) => {
+    this.#plan = options.moves ? planMove(this.#settings, this.#random('move')) : null;
+    const machineCount = this.#plan?.machineCount ?? nodeCount;
+    const ordinary = { ...this.#settings, nodeCount: machineCount };
+    this.#faults = [...planFaults(ordinary, this.#random('faults')), ...(this.#plan?.faults ?? [])];
+    const plans = this.#plan ? [this.#plan.present, this.#plan.next, this.#plan.other] : [];
+    const sets = plans.filter((plan) => plan !== null);
+    this.#machines = Array.from({ length: machineCount }, (_, at) => {
       const name = String.fromCharCode('a'.charCodeAt(0) + at);
       const random = this.#random(`node ${name}`);
-      const machine = new Machine(name, this.#schedule, random, options.flaws ?? new Set());
+      const own = sets.filter(({ machines }) => machines.includes(at));
+      const prefixes = this.#plan ? [own.map(({ keyPrefix }) => keyPrefix)] : [];
+      const flaws = options.flaws ?? new Set();
+      const machine = new Machine(name, this.#schedule, random, flaws, ...prefixes);
       machine.onMemory = (what) => options.recorder?.changed(machine, what);
       return machine;
     });
+    this.#sets =
+      sets.length === 0
+        ? [new MachineSet('{fenced}:', this.#machines, false)]
+        : sets.map(({ keyPrefix, machines }, at) => {
+            const own = machines.flatMap((place) => this.#machines[place] ?? []);
+            return new MachineSet(keyPrefix, own, at > 0);
+          });
+    this.#waiting = new Set(Array(clientCount).keys());
     this.#clients = Array.from({ length: clientCount }, (_, at) => this.#startClient(at));
-    this.#waiting = new Set(this.#clients.keys());
-    this.#nemesis = new Nemesis(this.#machines, this.#clients, this.#settings, this.#schedule, {
-      replaceClient: (at) => {
+    const processes = {
+      replaceClient: (at: number) => {
         this.#clients[at]?.computer.kill();
         this.#clients[at] = this.#startClient(at);
       },
-    });
+      startMover: (slot: number, target: number) => this.#startMover(slot, target),
+      killMover: (slot: number) => this.#movers[slot]?.kill(),
+    };
+    this.#nemesis = new Nemesis(
+      ...[this.#machines, this.#sets, this.#clients, this.#settings, this.#schedule, processes],
+    );
   }
 
   async live(): Promise<Outcome> {
@@ -131,11 +165,14 @@ class World {
       acquisitions: this.#history.count,
       readmissions: this.#readmissions,
       writeBacks: this.#writeBacks,
+      moves: this.#sets.slice(1).some((set) => set.serves) ? 1 : 0,
+      carried: this.#carried,
       faultCount: this.#faults.length,
       recoveryMs: this.#schedule.nowMs - calmAtMs,
     };
     this.#isOver = true;
     for (const { computer } of this.#clients) computer.kill();
+    for (const computer of this.#movers) computer?.kill();
     // Node keeps objects that wait for a signal for ever. The world has ended, so nothing awaits
     // these calls.
     for (const redlock of this.#redlocks) void redlock.close();
@@ -148,30 +185,27 @@ class World {
 
   #startClient(place: number | 'stranger'): Client {
     const { maxTtlMs, durable, firstToken, pauseChance, resends, resourceCount } = this.#settings;
-    const { delayChance, delayMaxMs, workerCount, fenceTtlMs } = this.#settings;
+    const { workerCount, fenceTtlMs } = this.#settings;
     this.#lives += 1;
     const id = `c${place === 'stranger' ? 'X' : place}.${this.#lives}`;
     const computer = new Computer(id, this.#schedule, this.#random(id));
     computer.pauseChance = pauseChance;
     computer.pauseMaxMs = maxTtlMs;
     const machines = place === 'stranger' ? this.#machines.slice(0, 3) : this.#machines;
-    const connections = machines.map((machine) => {
-      const random = this.#random(`${id} ${machine.name}`);
-      const weather: Weather = { delayChance, delayMaxMs, blockedUntilMs: 0 };
-      const observe = (event: CarriedOut): void => this.#observe(event);
-      const recorder = this.#options.recorder ?? null;
-      const parts = { schedule: this.#schedule, random, resends, observe, recorder };
-      return new Connection(computer, machine, weather, parts);
-    });
+    const connections = machines.map((machine) => this.#connect(computer, machine, resends));
     const nodes = connections.map((client) => ({ name: client.machine.name, client, durable }));
     const first = firstToken === null ? {} : { firstToken };
-    const redlock = new Redlock({ nodes, maxTtlMs, fenceTtlMs, ...first }, computer.runtime);
+    const options = { maxTtlMs, fenceTtlMs, ...first };
+    const { plan: chosen = null, isLagging = false } = this.#chooseSets(id) ?? {};
+    const sets = chosen ? this.#configOf(chosen, connections) : { nodes };
+    const redlock = new Redlock({ ...sets, ...options }, computer.runtime);
     this.#redlocks.push(redlock);
+    if (isLagging && place !== 'stranger') this.#waiting.delete(place);
     const surroundings: Surroundings = {
       resources: ['r', 's', 't'].slice(0, resourceCount),
       maxTtlMs,
       waitMs: this.#recoveryMaxMs(),
-      isCalm: () => this.#isCalm && place !== 'stranger',
+      isCalm: () => this.#isCalm && place !== 'stranger' && !isLagging,
       acquired: (acquisition) => this.#acquired(acquisition, place),
       extended: (acquisition, beganMs, endsMs) => {
         const wrong = this.#history.extend(acquisition, beganMs, endsMs);
@@ -189,6 +223,70 @@ class World {
     return { computer, connections };
   }
 
+  #connect(computer: Computer, machine: Machine, resends: boolean): Connection {
+    const { delayChance, delayMaxMs } = this.#settings;
+    const random = this.#random(`${computer.name} ${machine.name}`);
+    const weather: Weather = { delayChance, delayMaxMs, blockedUntilMs: 0 };
+    const observe = (event: CarriedOut): void => this.#observe(event);
+    const recorder = this.#options.recorder ?? null;
+    const parts = { schedule: this.#schedule, random, resends, observe, recorder };
+    return new Connection(computer, machine, weather, parts);
+  }
+
+  /**
+   * The node sets that a process knows: one, or the present one and the next. Null if none moves.
+   * `isLagging`: it cannot follow to the set that serves in the end.
+   */
+  #chooseSets(
+    id: string,
+  ): { readonly plan: readonly SetPlan[]; readonly isLagging: boolean } | null {
+    if (!this.#plan) return null;
+    const { present, next, other } = this.#plan;
+    const random = this.#random(`${id} sets`);
+    const [presentSet, nextSet] = this.#sets;
+    // A program with the next set alone is deployed only after the move, or at least its beginning.
+    const isLate = nextSet?.serves || (presentSet?.isSealed && this.#settings.losses === 'few');
+    const isOther = other !== null;
+    if (!this.#isCalm && random.chance(0.15)) return { plan: [present], isLagging: true };
+    if (!isOther && isLate && random.chance(0.3)) return { plan: [next], isLagging: false };
+    return { plan: [present, isOther && random.chance(0.3) ? other : next], isLagging: isOther };
+  }
+
+  #configOf([present, next]: readonly SetPlan[], connections: readonly Connection[]) {
+    const { durable } = this.#settings;
+    const of = ({ keyPrefix, machines }: SetPlan) => ({
+      keyPrefix,
+      nodes: machines.flatMap((place) => {
+        const client = connections[place];
+        return client ? [{ name: client.machine.name, client, durable }] : [];
+      }),
+    });
+    if (!present) throw new Error('a process without nodes');
+    return next ? { ...of(present), next: of(next) } : of(present);
+  }
+
+  #startMover(slot: number, target: number, isForced = false): void {
+    const { present, next, other } = this.#plan ?? {};
+    const to = target === 1 ? other : next;
+    if (!present || !to) return;
+    this.#movers[slot]?.kill();
+    this.#lives += 1;
+    const id = `m${slot}.${this.#lives}`;
+    const computer = new Computer(id, this.#schedule, this.#random(id));
+    this.#movers[slot] = computer;
+    const { maxTtlMs, fenceTtlMs, pauseChance } = this.#settings;
+    if (!this.#isCalm) computer.pauseChance = pauseChance;
+    computer.pauseMaxMs = maxTtlMs;
+    const resends = this.#random(id).chance(0.5);
+    const connections = this.#machines.map((one) => this.#connect(computer, one, resends));
+    if (this.#isCalm) for (const { weather } of connections) weather.delayChance = 0;
+    const config = { ...this.#configOf([present, to], connections), maxTtlMs, fenceTtlMs };
+    const redlock = new Redlock(config, computer.runtime);
+    this.#redlocks.push(redlock);
+    const begin = (): void => void runMover(computer, redlock, isForced);
+    this.#schedule.at(this.#schedule.nowMs, () => computer.hand('message', null, begin));
+  }
+
   #acquired(acquisition: Acquisition, place: number | 'stranger'): void {
     this.#log(() => `${acquisition.client} has ${acquisition.token}`);
     this.#options.recorder?.won(acquisition.client, acquisition.token);
@@ -198,7 +296,8 @@ class World {
       this.#waiting.delete(place);
     }
     // Not earlier: nodes that are not set up yet would become the stranger's.
-    if (this.#settings.hasStranger) this.#stranger ??= this.#startClient('stranger');
+    const hasStranger = this.#settings.hasStranger && !this.#plan;
+    if (hasStranger) this.#stranger ??= this.#startClient('stranger');
   }
 
   #observe({ connection, server, call, answer, how }: CarriedOut): void {
@@ -206,6 +305,7 @@ class World {
     if (isWriteBack(call) && !(answer instanceof Error) && answer[0] === 'granted') {
       this.#writeBacks += 1;
     }
+    if (this.#plan) this.#countCarried(call, answer);
     this.#log(() => {
       const told = answer instanceof Error ? answer.message.split(' ')[0] : answer.join(' ');
       const resources = call.keys.filter((key) => key.includes('queue:'));
@@ -218,6 +318,15 @@ class World {
       const late = how === 'late' ? 'late ' : '';
       return `${computer.name} → ${where}: ${late}${call.command} ${asked} = ${told}`;
     });
+  }
+
+  #countCarried({ command, keys, values }: ModelCall, answer: CarriedOut['answer']): void {
+    const [owner = ''] = values;
+    const isPresent = keys[0]?.startsWith(this.#plan?.present.keyPrefix ?? '');
+    if (answer instanceof Error || isPresent === undefined) return;
+    if (isPresent && command === 'acquire' && answer[0] === 'granted') this.#granted.add(owner);
+    const isExtended = command === 'extend' && answer[0] === 'extended';
+    if (!isPresent && isExtended && this.#granted.has(owner)) this.#carried += 1;
   }
 
   /**
@@ -235,14 +344,38 @@ class World {
     this.#isCalm = true;
     this.#log(() => 'all is well');
     this.#nemesis.makePeace(this.#stranger);
+    if (this.#plan) this.#endMoves(this.#plan);
+  }
+
+  /** Programs with the old set alone end. If a move was interrupted, it is finished. */
+  #endMoves({ other }: MovePlan): void {
+    for (const [slot, computer] of this.#movers.entries()) {
+      computer?.kill();
+      this.#movers[slot] = null;
+    }
+    for (const [at, { computer }] of this.#clients.entries()) {
+      computer.kill();
+      this.#clients[at] = this.#startClient(at);
+      for (const { weather } of this.#clients[at]?.connections ?? []) weather.delayChance = 0;
+      if (this.#clients[at]) this.#clients[at].computer.pauseChance = 0;
+    }
+    const [present] = this.#sets;
+    // If a majority is sealed, the clients finish the move themselves.
+    const isSealed = present?.isSealed && (present.serves || this.#random('end').chance(0.3));
+    if (isSealed && !other) this.#startMover(0, 0);
   }
 
   #isRecovered(): boolean {
-    return this.#isCalm && this.#waiting.size === 0 && this.#machines.every((one) => one.voting);
+    if (!this.#isCalm || this.#waiting.size > 0) return false;
+    if (!this.#plan) return this.#sets[0]?.isWhole ?? false;
+    // Two moves to different sets may block each other. Then nothing but safety is promised.
+    const { calmAtMs, maxTtlMs } = this.#settings;
+    if (this.#plan.other) return this.#schedule.nowMs > calmAtMs + 3 * maxTtlMs;
+    return this.#sets.some((set) => set.serves);
   }
 
   #whoIsLeft(): string {
-    const nodes = this.#machines.filter((one) => !one.voting).map((one) => one.name);
+    const nodes = this.#machines.filter((one) => !one.votes()).map((one) => one.name);
     return `after all was well for long: clients without a lease [${[...this.#waiting]}], nodes without a vote [${nodes}]`;
   }
 

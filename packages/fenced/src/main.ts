@@ -5,6 +5,7 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   run: async () => (await import('./commands/run.js')).run,
   status: async () => (await import('./commands/status.js')).status,
   readmit: async () => (await import('./commands/readmit.js')).readmit,
+  nodes: async () => (await import('./commands/nodes.js')).nodes,
   probe: async () => (await import('./commands/probe.js')).probe,
   gateway: async () => (await import('./commands/gateway.js')).gateway,
 };

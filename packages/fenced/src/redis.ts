@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { LockArgumentError, type NodeConfig, Redlock } from '@fenced/lock';
+import { LockArgumentError, type NodeConfig, Redlock, type RedlockConfig } from '@fenced/lock';
 import { Redis } from 'ioredis';
 import { UsageError } from './command.js';
 
@@ -17,7 +17,15 @@ export interface RedisValues {
   readonly durable?: string[] | undefined;
   readonly 'key-prefix'?: string | undefined;
   readonly 'max-ttl-ms'?: string | undefined;
+  readonly next?: string[] | undefined;
+  readonly 'next-key-prefix'?: string | undefined;
 }
+
+/** The options that name the next node set of a move. */
+export const nextOptions = {
+  next: { type: 'string', multiple: true },
+  'next-key-prefix': { type: 'string' },
+} as const;
 
 export const REDIS_USAGE = `  --redis NAME=URL   one node, such as a=redis://10.0.0.1:6379; repeat it for
                      each. Name all nodes as your programs do. Without a name, a
@@ -55,22 +63,28 @@ export async function withRedlock<Result>(
   routine: (redlock: Redlock, connectionErrors: ConnectionErrors) => Promise<Result>,
   clientOptions: ClientOptions = ONE_TRY,
 ): Promise<Result> {
-  const given = values.redis ?? process.env.FENCED_REDIS?.split(',').filter(Boolean) ?? [];
+  const given = values.redis ?? listIn(process.env.FENCED_REDIS);
   if (given.length === 0) throw new UsageError('name the nodes: --redis NAME=URL for each');
+  const keyPrefix = values['next-key-prefix'];
+  const following =
+    keyPrefix === undefined ? [] : (values.next ?? listIn(process.env.FENCED_REDIS_NEXT));
   const clients: Redis[] = [];
   const connectionErrors = new Map<string, string>();
   try {
-    const nodes = given.map((text) => {
+    const connect = (text: string): NamedNode => {
       const { name, url } = nameAndUrl(text);
       const client = new Redis(url.href, clientOptions);
       client.on('error', (error) => connectionErrors.set(name, error.message));
       clients.push(client);
       return { name, client, durable: values.durable?.includes(name) ?? false };
-    });
+    };
+    const nodes = given.map(connect);
+    const next =
+      keyPrefix === undefined ? {} : { next: { nodes: following.map(connect), keyPrefix } };
     const unknown = values.durable?.find((name) => !nodes.some((node) => node.name === name));
     if (unknown !== undefined)
       throw new UsageError(`--durable is not the name of a node: ${unknown}`);
-    await using redlock = makeRedlock(nodes, values);
+    await using redlock = makeRedlock({ nodes, ...next }, values);
     return await routine(redlock, connectionErrors);
   } finally {
     await Promise.all(clients.map(end));
@@ -84,11 +98,17 @@ async function end(client: Redis): Promise<void> {
   client.disconnect();
 }
 
-function makeRedlock(nodes: readonly NodeConfig[], values: RedisValues): Redlock {
+type NamedNode = Extract<NodeConfig, { readonly name: string; readonly client: unknown }>;
+
+function listIn(text: string | undefined): readonly string[] {
+  return text?.split(',').filter(Boolean) ?? [];
+}
+
+function makeRedlock(sets: Pick<RedlockConfig, 'nodes' | 'next'>, values: RedisValues): Redlock {
   const { 'key-prefix': keyPrefix, 'max-ttl-ms': maxTtl } = values;
   try {
     return new Redlock({
-      nodes,
+      ...sets,
       ...(keyPrefix === undefined ? {} : { keyPrefix }),
       ...(maxTtl === undefined ? {} : { maxTtlMs: Number(maxTtl) }),
     });

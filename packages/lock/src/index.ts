@@ -37,7 +37,14 @@ export type { IoredisClient, IoredisSubscriber } from './redis/clients/ioredis.j
 export type { NodeRedisClient } from './redis/clients/node-redis.js';
 export type { NodeConfig } from './redlock/node-names.js';
 export type { ReadmitResult } from './redlock/readmission.js';
-export { type ReadmitOptions, Redlock, type RedlockConfig } from './redlock/redlock.js';
+export {
+  type MoveOptions,
+  type MoveStatus,
+  type NextSet,
+  type ReadmitOptions,
+  Redlock,
+  type RedlockConfig,
+} from './redlock/redlock.js';
 export {
   RedlockGroups,
   type RedlockGroupsConfig,

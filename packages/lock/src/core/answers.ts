@@ -5,11 +5,15 @@ import type { Roster } from './quorum.js';
 export type MismatchReply =
   /** `role`: the role that the server states, such as `slave`. */
   | { readonly answer: 'not-master'; readonly role: string }
-  /** The node's own name and all names that it was set up with. */
+  /**
+   * The node's own name and all names that it was set up with. If the node is sealed, the names are
+   * those of the next set.
+   */
   | {
       readonly answer: 'config-mismatch';
       readonly knownAs: string;
       readonly members: readonly string[];
+      readonly nextSet?: string;
     }
   | { readonly answer: 'wrong-version'; readonly storageVersion: number };
 
@@ -83,8 +87,13 @@ export interface NodeAnswer {
   readonly maxTtlMs?: number;
   /** For `not-master`: the role that the server states, such as `slave` for a replica. */
   readonly role?: string;
-  /** For `config-mismatch`: the names of all nodes that this node was set up with. */
+  /**
+   * For `config-mismatch`: the names of all nodes that this node was set up with, or to which its
+   * set moved.
+   */
   readonly members?: readonly string[];
+  /** For `config-mismatch` of a sealed node: key prefix and names of the next set, as JSON. */
+  readonly nextSet?: string;
   /** For `config-mismatch`: the name of this node among those. */
   readonly knownAs?: string;
   /**
@@ -104,7 +113,7 @@ export interface NodeAnswer {
  */
 export function nodeAnswer(name: string, reply: Omit<NodeAnswer, 'name'>): NodeAnswer {
   const { answer, remainingMs, timeMs, maxTtlMs, error } = reply;
-  const { role, members, knownAs, storageVersion } = reply;
+  const { role, members, knownAs, nextSet, storageVersion } = reply;
   return withJson({
     name,
     answer,
@@ -114,6 +123,7 @@ export function nodeAnswer(name: string, reply: Omit<NodeAnswer, 'name'>): NodeA
     ...(role !== undefined && { role }),
     ...(members !== undefined && { members }),
     ...(knownAs !== undefined && { knownAs }),
+    ...(nextSet !== undefined && { nextSet }),
     ...(storageVersion !== undefined && { storageVersion }),
     ...(error !== undefined && { error }),
   });

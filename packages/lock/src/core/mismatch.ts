@@ -1,4 +1,5 @@
 import type { MismatchReply, NodeAnswer } from './answers.js';
+import { readSet } from './move.js';
 import { majorityOf } from './quorum.js';
 
 /**
@@ -46,12 +47,27 @@ export function mayBeMismatch(answers: readonly Answered[]): boolean {
  * @param nodes all nodes of this client, by its own names
  */
 export function describeMismatch(nodes: readonly NodeAnswer[]): string {
-  return [...differentMembers(nodes), ...differentVersions(nodes)].join('; ');
+  return [...movedAway(nodes), ...differentMembers(nodes), ...differentVersions(nodes)].join('; ');
+}
+
+function movedAway(nodes: readonly NodeAnswer[]): string[] {
+  const own = list(nodes.map(({ name }) => name));
+  const sealed = nodes.filter(({ nextSet }) => nextSet !== undefined);
+  if (sealed.length === 0) return [];
+  const moves = grouped(sealed, ({ members = [], nextSet = '' }) => {
+    const { keyPrefix = '' } = readSet(nextSet) ?? {};
+    return `sealed for a move to ${list(members)} with the key prefix ${keyPrefix}`;
+  });
+  return [
+    `the locks move to another node set: this client has ${own}, ${moves.join(', ')}; configure those nodes and that key prefix, or give them as next`,
+  ];
 }
 
 function differentMembers(nodes: readonly NodeAnswer[]): string[] {
   const own = nodes.map(({ name }) => name);
-  const refusals = nodes.filter(({ answer }) => answer === 'config-mismatch');
+  const refusals = nodes.filter(
+    ({ answer, nextSet }) => answer === 'config-mismatch' && nextSet === undefined,
+  );
   if (refusals.length === 0) return [];
   const setUps = grouped(refusals, ({ name, members = [], knownAs = '' }) => {
     const as = knownAs === name ? '' : `as ${knownAs || 'another node'} `;

@@ -21,6 +21,7 @@ function blank(history: string, known: Partial<Inspection> = {}): Inspection {
     roster: [],
     max: 0n,
     longestMs: 0,
+    awaits: null,
     ...known,
   };
 }

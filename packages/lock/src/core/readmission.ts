@@ -23,6 +23,11 @@ export interface Inspection {
   readonly max: bigint;
   /** The longest lease in milliseconds that it remembers having granted. */
   readonly longestMs: number;
+  /**
+   * Not null if the node waits for a move, and only the move may admit it. `early`: this
+   * incarnation began before its set can have voted.
+   */
+  readonly awaits: 'early' | 'late' | null;
 }
 
 /**
@@ -52,6 +57,12 @@ export interface Seed {
   readonly wallClockMs: number;
   /** Replaces the clock if no node remembers any token at all. */
   readonly firstToken: bigint | null;
+  /** Of a move: no token may be at or below it. Replaces the clock if `isCertain`. */
+  readonly moved?: {
+    readonly floor: bigint;
+    readonly longestMs: number;
+    readonly isCertain: boolean;
+  };
 }
 
 /** The data that a readmitted node begins with. */
@@ -154,8 +165,12 @@ export function planReadmission(
   const quorum = consistentQuorum(voters, majorityOf(nodeCount));
   const sources = quorum ?? (promises.length === everybody ? promises : []);
   if (sources.length === 0) return null;
-  const max = sources.reduce((highest, one) => (one.max > highest ? one.max : highest), 0n);
-  const seeded = quorum ? 0n : seedToken(promises, seed);
+  const { moved } = seed;
+  const max = sources.reduce(
+    (highest, one) => (one.max > highest ? one.max : highest),
+    moved?.floor ?? 0n,
+  );
+  const seeded = quorum || moved?.isCertain ? 0n : seedToken(promises, seed);
   const latestOf = (index: number): Incarnation =>
     [
       ...sources.flatMap(({ roster }) => roster[index] ?? []),
@@ -166,7 +181,7 @@ export function planReadmission(
   return {
     floor: max > seeded ? max : seeded,
     roster: Array.from({ length: nodeCount }, (_, index) => latestOf(index)),
-    longestMs: Math.max(...sources.map(({ longestMs }) => longestMs)),
+    longestMs: Math.max(moved?.longestMs ?? 0, ...sources.map(({ longestMs }) => longestMs)),
   };
 }
 

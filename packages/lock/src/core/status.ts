@@ -18,6 +18,10 @@ interface NodeMemory {
 
 /** A node's report of itself, and the clock difference seen by this client. */
 export interface NodeReport extends Inspection, NodeMemory {
+  /** Key prefix and names of the next set as JSON, if the node is sealed; else null. */
+  readonly nextSet: string | null;
+  /** The set from which a move prepared this node; else null. */
+  readonly previousSet: string | null;
   /** Milliseconds of the recovery wait so far, by the node's own clock; 0 if there was none. */
   readonly waitedMs: number;
   /** The configuration that clients set the node up with; null if none has. */
@@ -54,10 +58,18 @@ export interface NodeReport extends Inspection, NodeMemory {
  * - `superseded`: other nodes know a later incarnation or generation of it. It is an old master
  *   that still answers, or it is just being readmitted.
  * - `not-master`: its server is a replica, even a writable one, or has another role.
+ * - `sealed`: its node set moved to another one, or is about to. It never votes again.
+ * - `awaits-move`: its node set begins to vote at the end of a move.
  * - `config-mismatch`: it was set up with other node names than this client has.
  * - `wrong-version`: it was set up with another storage version than this client has.
  */
-export type NoVoteReason = 'new' | 'restarted' | 'superseded' | MismatchReply['answer'];
+export type NoVoteReason =
+  | 'new'
+  | 'restarted'
+  | 'superseded'
+  | 'sealed'
+  | 'awaits-move'
+  | MismatchReply['answer'];
 
 /** The state of one node for an operator. `JSON.stringify` writes the token as a decimal string. */
 export type NodeStatus =
@@ -77,6 +89,8 @@ export type NodeStatus =
       readonly generation: number;
       /** The highest token that it remembers, over all resources; 0 if it remembers none. */
       readonly maxToken: bigint;
+      /** The longest lease in milliseconds that it remembers having granted. */
+      readonly longestLeaseMs: number;
       /** True if it was set up with this client's storage version and names, or never. */
       readonly membersAgree: boolean;
       /** All node names that it was set up with; null if never, or with another storage version. */
@@ -134,9 +148,13 @@ export function describeNodes(
       version,
       role,
       noVote: mismatch?.answer ?? ownReason,
-      waitMs: mismatch || mayVoteAtOnce ? 0 : Math.max(0, longestMs - report.waitedMs),
+      waitMs:
+        mismatch || mayVoteAtOnce || report.nextSet !== null
+          ? 0
+          : Math.max(0, longestMs - report.waitedMs),
       generation,
       maxToken: max,
+      longestLeaseMs: report.longestMs,
       membersAgree: report.setUp?.isOwn ?? true,
       members: report.setUp?.members.length ? report.setUp.members : null,
       storageVersion: report.setUp?.storageVersion ?? null,
@@ -160,8 +178,10 @@ function mismatchOf({ role, setUp }: NodeReport): MismatchReply | null {
     : { answer: 'wrong-version', storageVersion };
 }
 
-function noVoteReason({ voting, generation, max }: NodeReport): NoVoteReason | null {
+function noVoteReason({ voting, generation, max, nextSet, awaits }: NodeReport) {
+  if (nextSet !== null) return 'sealed';
   if (voting) return null;
+  if (awaits !== null) return 'awaits-move';
   return generation === 0 && max === 0n ? 'new' : 'restarted';
 }
 

@@ -1,4 +1,5 @@
 import type { NodeFailure } from '../core/answers.js';
+import type { HeldRecord } from '../core/move.js';
 import type { Inspection, Nomination, Readmission } from '../core/readmission.js';
 import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import type { Runtime } from '../runtime/runtime.js';
@@ -9,16 +10,24 @@ import { nodeKeys } from './node-keys.js';
 import {
   type AdmitReply,
   admitted,
+  type CarryReply,
+  carried,
   type InspectReply,
   inspected,
+  type LeasesReply,
+  leases,
   type Membership,
+  type PrepareReply,
   type PromiseReply,
+  prepared,
   promised,
   type RetireReply,
   report,
   retired,
   rosterText,
+  type SealReply,
   type StatusReply,
+  sealed,
 } from './replies.js';
 import type { CommandName } from './scripts.js';
 
@@ -34,6 +43,9 @@ export interface NodeOptions extends Membership {
   readonly keyPrefix: string;
   readonly maxTtlMs: number;
 }
+
+/** The fields of the node's hash that one LEASES examines. Redis may examine some more. */
+const LEASES_COUNT = 500;
 
 /** Makes an answer of a reply. Throws if the reply has another form. */
 export type Read<Answer> = (reply: Reply, service: Membership, node: RedisNode) => Answer;
@@ -148,6 +160,43 @@ export class RedisNode {
     return this.#run('retire', [seen.incarnation, name], retired);
   }
 
+  /**
+   * SEAL: ends the node's votes for good.
+   *
+   * @param nextSet as `describeSet` writes it
+   * @param names of the nodes of the next set
+   */
+  seal(nextSet: string, names: readonly string[]): Promise<SealReply> {
+    return this.#run('seal', [nextSet, JSON.stringify(names)], sealed);
+  }
+
+  /**
+   * PREPARE: lets the inspected incarnation wait for a move.
+   *
+   * @param name for the next incarnation
+   */
+  prepare(
+    seen: Inspection,
+    isEarly: boolean,
+    previousSet: string,
+    name: string,
+  ): Promise<PrepareReply> {
+    const values = [seen.incarnation, isEarly ? 1 : 0, previousSet, name];
+    return this.#run('prepare', values, prepared);
+  }
+
+  /** LEASES: reads a piece of the leases of a sealed incarnation. @param hash 1 or 2 */
+  leases(incarnation: string, hash: 1 | 2, cursor: string): Promise<LeasesReply> {
+    return this.#run('leases', [incarnation, hash, cursor, LEASES_COUNT], leases);
+  }
+
+  /** CARRY: lets the inspected incarnation hold these leases. */
+  carry(seen: Inspection, records: readonly HeldRecord[]): Promise<CarryReply> {
+    const keys = records.map(({ resource }) => `${this.#options.keyPrefix}queue:${resource}`);
+    const values = records.flatMap(({ owner, remainingMs, token }) => [owner, remainingMs, token]);
+    return this.#run('carry', [seen.incarnation, ...values], carried, keys);
+  }
+
   /** STATUS: asks for the facts that an operator needs. Changes nothing. */
   status(): Promise<StatusReply> {
     return this.#run('status', [], report);
@@ -169,8 +218,9 @@ export class RedisNode {
     name: CommandName,
     values: readonly (string | number)[],
     read: Read<Answer>,
+    keys: readonly string[] = [],
   ): Promise<Answer | NodeFailure> {
-    const command = new Command(name, [], values);
+    const command = new Command(name, keys, values);
     const untilMs = this.#runtime.nowMs() + NODE_TIMEOUT_MAX_MS;
     return new Promise((resolve) =>
       this.send({ command, untilMs, onReply: (_, reply) => resolve(this.read(reply, read)) }),

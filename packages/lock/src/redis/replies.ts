@@ -1,4 +1,5 @@
 import type { MismatchReply, NodeFailure, VoteReply } from '../core/answers.js';
+import type { HeldRecord } from '../core/move.js';
 import type { Roster, Voter } from '../core/quorum.js';
 import type { Inspection, Promised } from '../core/readmission.js';
 import type { NodeReport } from '../core/status.js';
@@ -29,6 +30,31 @@ export type AdmitReply =
 export type StatusReply =
   | ({ readonly answer: 'status'; readonly timeMs: number } & Omit<NodeReport, 'clockDifferenceMs'>)
   | NodeFailure;
+/** SEAL: the facts as of the node's last vote, and whether it is still that incarnation. */
+export type SealReply =
+  | ({ readonly answer: 'sealed' } & Omit<Promised, 'index'>)
+  | { readonly answer: 'sealed-for'; readonly nextSet: string }
+  | MismatchReply
+  | NodeFailure;
+export type PrepareReply =
+  | { readonly answer: 'prepared' | 'voting' | 'changed' }
+  | { readonly answer: 'awaits'; readonly previousSet: string }
+  | MismatchReply
+  | NodeFailure;
+export type LeasesReply =
+  | {
+      readonly answer: 'leases';
+      /** '0' at the end. */
+      readonly cursor: string;
+      readonly leases: readonly HeldRecord[];
+    }
+  | { readonly answer: 'changed' }
+  | MismatchReply
+  | NodeFailure;
+export type CarryReply =
+  | { readonly answer: 'carried' | 'voting' | 'changed' }
+  | MismatchReply
+  | NodeFailure;
 export type RetireReply = { readonly answer: 'retired' | 'changed' } | MismatchReply | NodeFailure;
 
 /**
@@ -55,11 +81,13 @@ export function vote({ parts, voters }: Reply, service: Membership): VoteReply {
   return followers === undefined ? granted : { ...granted, followers: wholeNumber(followers) };
 }
 
+/** The end of the field `members` of a sealed node; see node.lua. */
+const SEALED = ' sealed';
 /** The place of the roster in the replies of INSPECT and STATUS. */
 const ROSTER_AT = 5;
 
 /** Reads the parts that the replies of INSPECT and STATUS have in common. */
-function inspection(reply: readonly unknown[], service: Membership): Inspection {
+function inspection(reply: readonly unknown[], awaits: unknown, service: Membership): Inspection {
   const [, history, incarnation, voting, generation, known, max, longest] = reply;
   return {
     history: text(history),
@@ -69,25 +97,32 @@ function inspection(reply: readonly unknown[], service: Membership): Inspection 
     roster: known === '' ? [] : roster(known, service),
     max: BigInt(text(max)),
     longestMs: wholeNumber(longest),
+    awaits: awaits === '' ? null : awaits === '1' ? 'early' : 'late',
   };
 }
 
 export function inspected({ parts }: Reply, service: Membership): InspectReply {
   const refusal = mismatch(parts);
   if (refusal) return refusal;
-  return { answer: oneOf(parts, 'inspected'), ...inspection(parts, service) };
+  return { answer: oneOf(parts, 'inspected'), ...inspection(parts, parts[8] ?? '', service) };
 }
 
 export function report({ parts }: Reply, service: Membership): StatusReply {
   const [waited, version, role, evictionPolicy, appendOnly, time] = parts.slice(8);
   const [members, knownAs, names] = parts.slice(14);
   const [usedMemory, maxMemory, records] = parts.slice(17);
+  const [nextSet, awaits, previousSet] = parts.slice(20).map(text);
   const setUp = text(members) === '' ? null : setUpOf(text(members), knownAs, names);
   // A node of another lock service may have other nodes in its roster.
-  const isOwn = members === service.members;
+  const isOwn = members === service.members || members === `${service.members}${SEALED}`;
+  const seen = inspection(isOwn ? parts : parts.with(ROSTER_AT, ''), awaits, service);
   return {
     answer: oneOf(parts, 'status'),
-    ...inspection(isOwn ? parts : parts.with(ROSTER_AT, ''), service),
+    ...seen,
+    // A sealed node keeps what it remembers of its votes, for the move.
+    voting: seen.voting && nextSet === '',
+    nextSet: nextSet || null,
+    previousSet: previousSet || null,
     waitedMs: wholeNumber(waited),
     setUp: setUp && { ...setUp, isOwn },
     version: text(version),
@@ -115,6 +150,45 @@ export function promised({ parts }: Reply, service: Membership): PromiseReply {
     incarnation: text(incarnation),
     roster: roster(known, service),
   };
+}
+
+export function sealed({ parts }: Reply, service: Membership): SealReply {
+  const [answer, max, longest, voting, generation, incarnation, known] = parts;
+  if (answer === 'sealed-for') return { answer, nextSet: text(max) };
+  const refusal = mismatch(parts);
+  if (refusal) return refusal;
+  return {
+    answer: oneOf(parts, 'sealed'),
+    max: BigInt(text(max)),
+    longestMs: wholeNumber(longest),
+    voting: wholeNumber(voting) === 1,
+    generation: wholeNumber(generation),
+    incarnation: text(incarnation),
+    roster: known === '' ? [] : roster(known, service),
+  };
+}
+
+export function prepared({ parts }: Reply): PrepareReply {
+  if (parts[0] === 'awaits') return { answer: 'awaits', previousSet: text(parts[1]) };
+  return mismatch(parts) ?? { answer: oneOf(parts, 'prepared', 'voting', 'changed') };
+}
+
+/** The number of parts for each lease in a reply to LEASES. */
+const LEASE_PARTS = 4;
+
+export function leases({ parts }: Reply): LeasesReply {
+  const [answer, cursor, ...found] = parts;
+  if (answer !== 'leases') return mismatch(parts) ?? { answer: oneOf(parts, 'changed') };
+  const list = Array.from({ length: found.length / LEASE_PARTS }, (_, at) => {
+    const [resource, owner, remaining, token] = found.slice(LEASE_PARTS * at);
+    const remainingMs = wholeNumber(remaining);
+    return { resource: text(resource), owner: text(owner), remainingMs, token: text(token) };
+  });
+  return { answer, cursor: text(cursor), leases: list };
+}
+
+export function carried({ parts }: Reply): CarryReply {
+  return mismatch(parts) ?? { answer: oneOf(parts, 'carried', 'voting', 'changed') };
 }
 
 export function admitted({ parts }: Reply): AdmitReply {
@@ -203,11 +277,12 @@ function refusal(
 }
 
 /** The refusal by `mismatch` of `node.lua`; null for any other reply. */
-function mismatch([answer, first, second]: readonly unknown[]): MismatchReply | null {
+function mismatch([answer, first, second, third]: readonly unknown[]): MismatchReply | null {
   if (answer === 'not-master') return { answer, role: text(first) };
   if (answer === 'wrong-version') return { answer, storageVersion: wholeNumber(first) };
   if (answer !== 'config-mismatch') return null;
-  return { answer, knownAs: text(first), members: namesIn(second) };
+  const refused = { answer, knownAs: text(first), members: namesIn(second) } as const;
+  return third === undefined || third === '' ? refused : { ...refused, nextSet: text(third) };
 }
 
 /** The configuration of a node, from its fields `members`, `name` and `names`. */

@@ -17,6 +17,10 @@ const needs = {
   admit: ['roster'],
   retire: ['incarnation'],
   status: ['lock-table', 'vote'],
+  seal: [],
+  prepare: ['incarnation'],
+  leases: ['lock-table'],
+  carry: ['lock-table'],
 } as const;
 
 export type CommandName = keyof typeof needs;
@@ -28,6 +32,8 @@ export interface Script {
 }
 
 const names = Object.keys(needs) as CommandName[];
+/** The commands of a move between node sets. Scripts of all other calls do without them. */
+const ofMoves: ReadonlySet<CommandName> = new Set(['seal', 'prepare', 'leases', 'carry']);
 /** Straight-line code for the usual case of a command: for a single call, and for several. */
 const usual: Partial<Record<CommandName, Readonly<Record<'alone' | 'calls', string>>>> = {
   acquire: { alone: 'acquire-free', calls: 'acquire-at-once' },
@@ -40,8 +46,12 @@ const alone = ofEach((name) => load([name], 'alone'));
  * runs, and one command needs few of them.
  */
 const alike = ofEach((name) => load([name], 'calls'));
-/** The script for calls of any kind. */
-const whole: Script = load(names, 'calls');
+/** The script for calls of any kind, without and with those of a move. */
+const whole: Script = load(
+  names.filter((name) => !ofMoves.has(name)),
+  'calls',
+);
+const wholeWithMoves: Script = load(names, 'calls');
 
 /** The script that carries out these calls. */
 export function scriptFor(
@@ -50,7 +60,8 @@ export function scriptFor(
   const name = calls[0]?.command.name;
   if (name === undefined) return whole;
   if (calls.length === 1) return alone[name];
-  return calls.every(({ command }) => command.name === name) ? alike[name] : whole;
+  if (calls.every(({ command }) => command.name === name)) return alike[name];
+  return calls.some(({ command }) => ofMoves.has(command.name)) ? wholeWithMoves : whole;
 }
 
 function load(commands: readonly CommandName[], end: 'alone' | 'calls'): Script {

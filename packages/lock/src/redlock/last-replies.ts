@@ -41,6 +41,14 @@ export class LastReplies {
     });
   }
 
+  /** The next set to which a sealed node says that this set moves; null if no node is sealed. */
+  get nextSet(): string | null {
+    const sealed = this.#replies.flatMap((one) =>
+      one?.answer === 'config-mismatch' ? (one.nextSet ?? []) : [],
+    );
+    return sealed[0] ?? null;
+  }
+
   /** All replies, and the differences between the configurations. */
   list(): string {
     const words = this.#names.map((name, at) => `${name} (${phrase(this.#replies[at] ?? null)})`);

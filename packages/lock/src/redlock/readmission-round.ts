@@ -58,10 +58,19 @@ export interface Force {
 
 type Inspections = readonly (Inspection | null)[];
 
+/**
+ * The move that a round finishes: prepares these nodes for their first vote.
+ *
+ * @returns the facts of the previous set; null if a node has changed since its inspection
+ */
+export type Arrival = (seen: Inspections) => Promise<NonNullable<Seed['moved']> | null>;
+
 /** The number of times that a round inspects nodes that have changed meanwhile. */
 const INSPECTIONS_MAX = 5;
 /** Mean pause in milliseconds before it inspects them again. */
 const INSPECT_AGAIN_MS = 20;
+const AWAITS_MOVE =
+  'nodes of this set wait for a move from another set, which begins its votes: see fenced nodes status';
 /** Mean pause in milliseconds after a round that other clients obstructed. */
 export const RETRY_MS = 250;
 
@@ -76,6 +85,7 @@ export class ReadmissionRound {
   readonly #runtime: Runtime;
   readonly #force: Force | null;
   readonly #guard: Guard | null;
+  readonly #arrival: Arrival | null;
   readonly #replies: LastReplies;
 
   constructor(
@@ -84,12 +94,14 @@ export class ReadmissionRound {
     runtime: Runtime,
     force: Force | null,
     guard: Guard | null = null,
+    arrival: Arrival | null = null,
   ) {
     this.#nodes = nodes;
     this.#options = options;
     this.#runtime = runtime;
     this.#force = force;
     this.#guard = guard;
+    this.#arrival = arrival;
     this.#replies = new LastReplies(nodes);
   }
 
@@ -130,13 +142,20 @@ export class ReadmissionRound {
         `nodes ${names} are the same Redis server: give each node a server of its own`,
       );
     }
-    const seed = {
+    let seed: Seed = {
       wallClockMs: this.#runtime.wallClockMs(),
       firstToken: this.#options.firstToken,
     };
     const isForced = this.#force?.index === null;
     const gathering = planGathering(seen, seed, isForced);
     if (!gathering) return this.#refuse(this.#replies.tooFew(isForced));
+    const { nextSet } = this.#replies;
+    if (gathering.everybody !== null && nextSet !== null) {
+      return this.#refuse(`this set moves to ${nextSet}, and never starts again`);
+    }
+    if (gathering.everybody !== null && !this.#arrival && seen.some((one) => one?.awaits)) {
+      return this.#refuse(AWAITS_MOVE, this.#retryMs());
+    }
     if (gathering.everybody !== null && !(await this.#isMoment(seen))) return null;
     const outlived = findOutlived(seen, gathering.everybody);
     if (outlived.length > 0) return this.#retire(outlived);
@@ -149,11 +168,16 @@ export class ReadmissionRound {
     const isFirst = gathering.everybody !== null && !isForced;
     const obstacle = await this.#guard?.(isFirst);
     if (obstacle) return this.#obstructed(obstacle);
+    if (gathering.everybody !== null && this.#arrival) {
+      const moved = await this.#arrival(seen);
+      if (!moved) return null;
+      seed = { ...seed, firstToken: null, moved };
+    }
     const readmission = await this.#promised(seen, gathering, seed);
     if (!readmission) return null;
     const late = isFirst ? await this.#guard?.(true) : null;
     if (late) return this.#obstructed(late);
-    await this.#admit(seen, gathering, readmission);
+    await this.#admit(seen, gathering, readmission, seed.moved ?? null);
     return this.#outcome(seen, gathering);
   }
 
@@ -208,13 +232,17 @@ export class ReadmissionRound {
     seen: Inspections,
     { nominations }: Gathering,
     readmission: Readmission,
+    moved: Seed['moved'] | null,
   ): Promise<void> {
     const replies = await this.#ask((node, index) => {
       const inspection = seen[index];
       const nomination = nominations.find((one) => one.index === index);
       if (!inspection || !nomination) return null;
       const isForced = this.#force !== null && (this.#force.index ?? index) === index;
-      const recoveryWaitMs = isForced ? 0 : recoveryWaitMsOf(node, inspection, readmission);
+      const waitMs = moved
+        ? movedWaitMsOf(moved, readmission)
+        : recoveryWaitMsOf(node, inspection, readmission);
+      const recoveryWaitMs = isForced ? 0 : waitMs;
       return node.admit(inspection, nomination.generation, readmission, recoveryWaitMs);
     });
     for (const { index, generation } of nominations) {
@@ -302,4 +330,9 @@ export class ReadmissionRound {
 function recoveryWaitMsOf(node: RedisNode, seen: Inspection, { longestMs }: Readmission): number {
   const forgotNothing = node.durable && seen.generation > 0;
   return forgotNothing ? 0 : longestMs;
+}
+
+/** Even a durable node knows no lease of the previous set that was not carried to it. */
+function movedWaitMsOf({ isCertain }: NonNullable<Seed['moved']>, { longestMs }: Readmission) {
+  return isCertain ? 0 : longestMs;
 }

@@ -42,6 +42,7 @@ commands.admit = function(_, _, history, incarnation, generation, roster, floor,
   note_roster(generation, incarnation, roster_text(known), name, names)
   redis.call('HSET', NODE, 'history', history, 'generation', generation, 'floor', highest, 'max', highest,
     'longest', digits(math.max(tonumber(longest), tonumber(fields[7] or '0'))), 'max_ttl', max_ttl)
+  redis.call('HDEL', NODE, 'awaits')
   voter = nil
   return {'admitted'}
 end

@@ -3,8 +3,8 @@
 --
 -- - ARGV: a random name for the incarnation
 -- - replies:
---   - {'inspected', history, incarnation, voting (1|0), generation, roster, max, longest (ms)}; a
---     field is empty or 0 if nothing is known
+--   - {'inspected', history, incarnation, voting (1|0), generation, roster, max, longest (ms),
+--     awaits (1: early, 0: late)}; a field is empty or 0 if nothing is known
 --   - a mismatch, see node.lua
 commands.inspect = function(_, _, name)
   local seen = redis.call('HMGET', NODE, 'seen_history', 'members')
@@ -12,9 +12,9 @@ commands.inspect = function(_, _, name)
   if refusal then return refusal end
   if seen[1] ~= own_history() then begin_incarnation(name) end
 
-  local fields = redis.call('HMGET', NODE, 'incarnation', 'history', 'generation', 'roster', 'max', 'longest')
+  local fields = redis.call('HMGET', NODE, 'incarnation', 'history', 'generation', 'roster', 'max', 'longest', 'awaits')
   return {
     'inspected', own_history(), fields[1], fields[2] == own_history() and 1 or 0, fields[3] or '0', fields[4] or '',
-    fields[5] or '0', fields[6] or '0',
+    fields[5] or '0', fields[6] or '0', fields[7] or '',
   }
 end

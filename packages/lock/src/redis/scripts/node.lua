@@ -26,10 +26,14 @@
 --   INSPECT that finds the incarnation new writes both
 -- - `recovery_since`: time (ms) at which the recovery wait of this incarnation began: that of the
 --   first ADMIT, which it refused
+-- - `next_set`: the node set to which this one moves, if this node is sealed; see seal.lua
+-- - `awaits`, `previous_set`: the node waits for a move from that set; see prepare.lua. The second
+--   field stays
 
 local NODE, BEFORE = KEYS[1], KEYS[2]
--- The client's storage version, and its digest of the node names, as in the field `members`.
-local MEMBERS = ARGV[1]
+-- The client's storage version, and its digest of the node names, as in the field `members`. After
+-- SEAL, the field has SEALED at its end.
+local MEMBERS, SEALED = ARGV[1], ' sealed'
 
 -- Lua would print a number of 16 digits with an exponent. `%d` may be limited to 32 bits in C, and
 -- `%.0f` takes half as long again. So numbers are printed in two halves.
@@ -82,14 +86,14 @@ end
 -- - replies:
 --   - {'not-master', role}
 --   - {'wrong-version', version}
---   - {'config-mismatch', name, names}
+--   - {'config-mismatch', name, names, next_set}; the names and the next set if it is sealed
 local function mismatch(members)
   if not own_history() then return {'not-master', role or 'unknown'} end
   if not members or members == MEMBERS then return nil end
   local refusal = other_version(members)
   if refusal then return refusal end
-  local set_up = redis.call('HMGET', NODE, 'name', 'names')
-  return {'config-mismatch', set_up[1] or '', set_up[2] or ''}
+  local set_up = redis.call('HMGET', NODE, 'name', 'names', 'next_set')
+  return {'config-mismatch', set_up[1] or '', set_up[2] or '', set_up[3] or ''}
 end
 
 -- The different `vote` texts of this script. Usually there is one. A reply names its text by the
@@ -97,6 +101,8 @@ end
 local voters = {}
 -- The fields of the node's hash that a vote needs; nil if they are unread or may have changed.
 local voter
+-- True if RELEASE has found this client's storage version, and no seal.
+local is_own_version
 
 -- If memory is full, Redis refuses the first write of a script, unless that write needs no memory.
 -- So this write comes first in all commands that must succeed. They extend, release, confirm,

@@ -1,7 +1,7 @@
 -- RELEASE: gives up the owner's locks and queue positions here. Notifies the first waiters of the
 -- locks that are free then.
 -- A node that does not vote does this, too, because a release is no vote. Data of another storage
--- version stays untouched.
+-- version stays untouched, and so do the leases of a sealed node: they are carried to the next set.
 --
 -- - KEYS: the wait queue of each resource; then the own keys of the owners that may be enqueued
 -- - ARGV:
@@ -10,11 +10,11 @@
 --     over by its client's clock
 -- - replies:
 --   - {'released'}: every lock was still the owner's
---   - {'not-held'} | {'wrong-version', version}
-local is_own_version
+--   - {'not-held'} | {'wrong-version', version} | {'config-mismatch', …} of a sealed node
 commands.release = function(from, to, owner, have_waited)
   if not is_own_version then
-    local refusal = other_version(redis.call('HGET', NODE, 'members'))
+    local members = redis.call('HGET', NODE, 'members')
+    local refusal = other_version(members) or members == MEMBERS .. SEALED and mismatch(members)
     if refusal then return refusal end
     is_own_version = true
   end

@@ -60,7 +60,7 @@ end
 -- The fields that a new hash takes over.
 local OWN = {
   'history', 'generation', 'roster', 'vote', 'floor', 'max', 'longest', 'members', 'name', 'names', 'max_ttl',
-  'incarnation', 'seen_history', 'recovery_since',
+  'incarnation', 'seen_history', 'recovery_since', 'next_set', 'awaits', 'previous_set',
 }
 -- Returns whether this hash may become the one before. All leases in the latter must be over.
 local function may_rotate(fence_ttl)

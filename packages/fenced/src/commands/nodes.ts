@@ -1,0 +1,114 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { parseArgs } from 'node:util';
+import type { MoveStatus, NodeStatus, Redlock } from '@fenced/lock';
+import { type Command, print, printJson, UsageError, understood } from '../command.js';
+import { nextOptions, REDIS_USAGE, redisOptions, withRedlock } from '../redis.js';
+
+const EXIT_REFUSED = 1;
+const EXIT_BEGUN = 2;
+const WAIT_MS = 120_000;
+
+export const nodes: Command = {
+  summary: 'moves a lock to other nodes while clients run',
+  usage: `fenced nodes plan|status|apply --redis NAME=URL … --next NAME=URL …
+             --next-key-prefix P [--force]
+
+plan     shows both node sets and what apply would do; changes nothing
+status   shows how far the move is; changes nothing
+apply    moves the locks. It is final: the present nodes never serve again.
+         Run it again after an interruption, from any machine
+
+${REDIS_USAGE}
+  --next NAME=URL    one node of the next set; repeat it for each. Or set the
+                     environment variable FENCED_REDIS_NEXT. A server may be a
+                     node of both sets
+  --next-key-prefix P  the keyPrefix of the next set, which was never used
+  --force            nodes of the present set that do not answer are gone for
+                     good. If this is wrong, tokens depend on the clock, and
+                     two clients may hold one lock
+  --wait-ms N        apply gives up after this time (${WAIT_MS}); run it again
+  --json             print one JSON document
+
+Exit codes:
+  0   plan: apply may run, or is done; status: not begun, or done; apply: done
+  ${EXIT_REFUSED}   refused: the reason is printed
+  ${EXIT_BEGUN}   status, apply: the move has begun and is not done; run apply again`,
+
+  async run(args) {
+    const options = {
+      ...redisOptions,
+      ...nextOptions,
+      force: { type: 'boolean' },
+      json: { type: 'boolean' },
+      'wait-ms': { type: 'string' },
+    } as const;
+    const { values, positionals } = understood(() =>
+      parseArgs({ args: [...args], options, allowPositionals: true }),
+    );
+    const [action, ...more] = positionals;
+    const isKnown = action === 'plan' || action === 'status' || action === 'apply';
+    if (!isKnown || more.length > 0) throw new UsageError('name one of plan, status and apply');
+    if (values.force && action !== 'apply') throw new UsageError('--force is for apply');
+    const waitMs = Number(values['wait-ms'] ?? WAIT_MS);
+    if (!(waitMs >= 0)) throw new UsageError(`--wait-ms must be a number: ${values['wait-ms']}`);
+    return withRedlock(values, async (redlock) => {
+      const move =
+        action === 'apply'
+          ? await apply(redlock, values.force ?? false, waitMs, !values.json)
+          : await redlock.moveStatus();
+      const present = await redlock.presentStatus();
+      const next = await redlock.nextStatus();
+      if (values.json) printJson({ ...move, present, next });
+      else show(action, move, present, next);
+      return exitCode(action, move);
+    });
+  },
+};
+
+/** Moves until it is done, refused, or the time is over. Prints a reason once. */
+async function apply(
+  redlock: Redlock,
+  force: boolean,
+  waitMs: number,
+  isShown: boolean,
+): Promise<MoveStatus> {
+  const untilMs = performance.now() + waitMs;
+  let last = '';
+  for (;;) {
+    const move = await redlock.move({ force });
+    if (move.state !== 'begun' || performance.now() >= untilMs) return move;
+    if (isShown && move.reason !== last) print(move.reason);
+    last = move.reason;
+    await sleep(Math.min(move.retryAfterMs, Math.max(0, untilMs - performance.now())));
+  }
+}
+
+function show(
+  action: string,
+  { state, reason }: MoveStatus,
+  present: readonly NodeStatus[],
+  next: readonly NodeStatus[],
+): void {
+  for (const [name, set] of [
+    ['present', present],
+    ['next', next],
+  ] as const) {
+    print(`${name}: ${set.map(described).join(', ')}`);
+  }
+  print(`move: ${state}${reason === '' ? '' : `: ${reason}`}`);
+  if (action !== 'plan' || state === 'done' || state === 'refused') return;
+  const longestMs = Math.max(0, ...present.map((one) => (one.reachable ? one.longestLeaseMs : 0)));
+  print('apply: the next nodes wait for the move, the present ones end their votes, leases are');
+  print('  carried over, and the next nodes vote. Callers wait for some round trips.');
+  print(`longest wait: ${longestMs} ms, if nodes restart meanwhile or apply is interrupted`);
+}
+
+function described(node: NodeStatus): string {
+  if (!node.reachable) return `${node.name} (unreachable)`;
+  return `${node.name} (${node.noVote ?? 'votes'})`;
+}
+
+function exitCode(action: string, { state }: MoveStatus): number {
+  if (state === 'refused') return EXIT_REFUSED;
+  return state === 'begun' && action !== 'plan' ? EXIT_BEGUN : 0;
+}

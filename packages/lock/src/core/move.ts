@@ -1,0 +1,193 @@
+import { consistentQuorum, majorityOf, type Voter } from './quorum.js';
+import type { Inspection, Promised } from './readmission.js';
+import { driftMs } from './validity.js';
+
+/** A lease in the lock table of a node. */
+export interface HeldRecord {
+  readonly resource: string;
+  readonly owner: string;
+  readonly remainingMs: number;
+  readonly token: string;
+}
+
+/** The leases of a sealed node, read to the end from the incarnation that voted. */
+export interface SealedLeases {
+  readonly voter: Voter;
+  readonly leases: readonly HeldRecord[];
+}
+
+/** The facts of the sealed nodes that the next set begins with. */
+export interface Evidence {
+  /** No token that the previous set gave is above this. */
+  readonly floor: bigint;
+  /** The longest lease in milliseconds that the previous set may have granted. */
+  readonly longestMs: number;
+  /** True if a majority of the previous set sealed while it voted. */
+  readonly isComplete: boolean;
+}
+
+/**
+ * The evidence of the sealed nodes. Null if too few answered.
+ *
+ * Invariant: every token that the previous set gave is at or below `floor`, or it can no longer be
+ * confirmed. Any quorum of the previous set shares a node with the sealed majority. If that node
+ * voted before SEAL, its `max` covers the token. After SEAL, it does not vote.
+ *
+ * Without such a majority, *all* nodes must be sealed, as at a first start. Then nothing but the
+ * clock is known to be above their tokens.
+ *
+ * @param isForced an operator says that nodes which did not answer are gone for good
+ */
+export function evidenceOf(
+  seals: readonly Promised[],
+  nodeCount: number,
+  isForced = false,
+): Evidence | null {
+  const majority = majorityOf(nodeCount);
+  const voters = seals.filter(({ voting }) => voting);
+  const isComplete = consistentQuorum(voters, majority) !== null;
+  if (!isComplete && seals.length < (isForced ? majority : nodeCount)) return null;
+  const floor = seals.reduce((highest, { max }) => (max > highest ? max : highest), 0n);
+  const longestMs = Math.max(...seals.map((seal) => seal.longestMs));
+  return { floor, longestMs: carriedMs(longestMs), isComplete };
+}
+
+/**
+ * The nodes whose leases decide: as many as agree with each other, at least a majority. Null if too
+ * few do. Every lease of the previous set that may be valid is held on one of them.
+ */
+export function decidingLeases(
+  sealed: readonly SealedLeases[],
+  nodeCount: number,
+): readonly SealedLeases[] | null {
+  const voters = sealed.map(({ voter, leases }) => ({ ...voter, leases }));
+  const quorum =
+    consistentQuorum(voters, Math.max(voters.length, majorityOf(nodeCount))) ??
+    consistentQuorum(voters, majorityOf(nodeCount));
+  return quorum?.map(({ leases, ...voter }) => ({ voter, leases })) ?? null;
+}
+
+/**
+ * True if no node of the next set can have voted and then forgotten it. So the next set holds no
+ * lease, and gave no token, beside those that its voting nodes know.
+ */
+export function isUntouched(inspections: readonly (Inspection | null)[]): boolean {
+  return inspections.every((seen) => seen?.voting || seen?.awaits === 'early');
+}
+
+/** The owner of a lock that two clients may hold. No client has it. */
+const NOBODY = '';
+
+/**
+ * The leases that the next set must hold: those that may be valid. A valid lease is held on a
+ * majority of all nodes. So if all nodes decide, one that a minority holds is not valid.
+ *
+ * If several owners of a resource may have a valid lease, nobody knows the holder. The lock is then
+ * held for nobody.
+ *
+ * @param deciding as `decidingLeases` returns them
+ */
+export function mergeLeases(deciding: readonly SealedLeases[], nodeCount: number): HeldRecord[] {
+  const majority = majorityOf(nodeCount);
+  const needed = majority - (nodeCount - deciding.length);
+  const byResource = new Map<string, Map<string, HeldRecord & { nodes: Set<number> }>>();
+  for (const { voter, leases } of deciding) {
+    for (const lease of leases) {
+      const owners = byResource.get(lease.resource) ?? new Map();
+      byResource.set(lease.resource, owners);
+      const known = owners.get(lease.owner);
+      const nodes = (known?.nodes ?? new Set<number>()).add(voter.index);
+      owners.set(lease.owner, { ...longer(lease, known ?? lease), nodes });
+    }
+  }
+  return [...byResource.values()].flatMap((byOwner) => {
+    const possible = [...byOwner.values()].filter(({ nodes }) => nodes.size >= needed);
+    const holder = possible.find(({ nodes }) => nodes.size >= majority);
+    const [first, ...others] = holder ? [holder] : possible;
+    if (!first) return [];
+    const owner = others.length > 0 ? NOBODY : first.owner;
+    const { resource, remainingMs, token } = others.reduce<HeldRecord>(longer, first);
+    return [{ resource, owner, remainingMs: carriedMs(remainingMs), token }];
+  });
+}
+
+function longer(a: HeldRecord, b: HeldRecord): HeldRecord {
+  const remainingMs = Math.max(a.remainingMs, b.remainingMs);
+  return { ...a, remainingMs, token: a.token > b.token ? a.token : b.token };
+}
+
+/** A time by the clock of one node, as another node must count it to count no less. */
+function carriedMs(ms: number): number {
+  return Math.ceil(ms + driftMs(ms));
+}
+
+/** A node set, as the nodes keep it: its key prefix and the names of its nodes, as JSON. */
+export function describeSet(keyPrefix: string, names: readonly string[]): string {
+  return JSON.stringify([keyPrefix, names]);
+}
+
+/** The key prefix and names of such a text; null for any other text. */
+export function readSet(
+  text: string,
+): { readonly keyPrefix: string; readonly names: readonly string[] } | null {
+  try {
+    const [keyPrefix, names] = JSON.parse(text);
+    return typeof keyPrefix === 'string' && Array.isArray(names) ? { keyPrefix, names } : null;
+  } catch {
+    return null;
+  }
+}
+
+/** The view of one node in a decision about a move. */
+export interface MoveView extends Voter {
+  readonly voting: boolean;
+  readonly nextSet: string | null;
+  readonly previousSet: string | null;
+}
+
+/**
+ * The state of a move.
+ *
+ * - `not-begun`: no node of the present set is known to be sealed.
+ * - `begun`: a node is sealed, and the next set does not vote yet.
+ * - `done`: the next set votes.
+ * - `refused`: the move is impossible. `reason` says why.
+ */
+export type MoveState =
+  | { readonly state: 'not-begun' | 'done' }
+  | { readonly state: 'begun' }
+  | { readonly state: 'refused'; readonly reason: string };
+
+/**
+ * @param present the nodes of the present set that answered
+ * @param next those of the next set
+ * @param sets both, as `describeSet` writes them
+ */
+export function moveStateOf(
+  present: readonly MoveView[],
+  next: readonly MoveView[],
+  sets: { readonly present: string; readonly next: string; readonly nextCount: number },
+): MoveState {
+  const isBegun = present.some(({ nextSet }) => nextSet === sets.next);
+  const voters = next.filter(({ voting }) => voting);
+  const isFrom = voters.some(({ previousSet }) => previousSet === sets.present);
+  if (isBegun || isFrom) {
+    if (consistentQuorum(voters, majorityOf(sets.nextCount))) return { state: 'done' };
+  } else if (voters.length > 0) {
+    const reason = `the next set ${sets.next} votes already, and not because of this move: give it a key prefix that was never used`;
+    return { state: 'refused', reason };
+  }
+  const elsewhere = present.find(({ nextSet }) => nextSet !== null && nextSet !== sets.next);
+  if (elsewhere) {
+    const reason = `the present set ${sets.present} moves to ${elsewhere.nextSet}, not to ${sets.next}`;
+    return { state: 'refused', reason };
+  }
+  const onward = next.find(({ nextSet }) => nextSet !== null);
+  if (onward) {
+    return {
+      state: 'refused',
+      reason: `the next set ${sets.next} has moved on to ${onward.nextSet}`,
+    };
+  }
+  return { state: isBegun || isFrom ? 'begun' : 'not-begun' };
+}

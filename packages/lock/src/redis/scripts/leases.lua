@@ -1,0 +1,31 @@
+-- LEASES: returns the leases that a sealed node holds, in pieces. It writes nothing.
+-- Only the incarnation that voted answers: another one may have forgotten a lease.
+--
+-- - ARGV: incarnation, hash (1|2: its place in KEYS), cursor ('0' at first), count
+-- - replies:
+--   - {'leases', next cursor, then for each lease: resource, owner, remaining (ms), token}
+--   - {'changed'}
+--   - a mismatch, see node.lua
+commands.leases = function(_, _, incarnation, hash, cursor, count)
+  local fields = redis.call('HMGET', NODE, 'members', 'history', 'incarnation')
+  local is_sealed = fields[1] == MEMBERS .. SEALED
+  local refusal = mismatch(is_sealed and MEMBERS or fields[1])
+  if refusal then return refusal end
+  if not is_sealed or fields[2] ~= own_history() or fields[3] ~= incarnation then return {'changed'} end
+  -- The Redis client may add a prefix to each key. So the beginning comes from the node's key.
+  local begins = string.sub(NODE, 1, -#'node' - 1) .. 'queue:'
+  local scanned = redis.call('HSCAN', KEYS[tonumber(hash)], cursor, 'COUNT', count)
+  local reply = {'leases', scanned[1]}
+  for i = 1, #scanned[2], 2 do
+    local queue, record = scanned[2][i], scanned[2][i + 1]
+    if string.sub(queue, 1, #begins) == begins then
+      local token, owner, till = parts_of(record)
+      -- A record in the first hash is later.
+      if owner and not (hash == '2' and redis.call('HEXISTS', NODE, queue) == 1) then
+        local parts = {string.sub(queue, #begins + 1), owner, digits(till - own_time_ms()), token_text(token)}
+        for _, part in ipairs(parts) do reply[#reply + 1] = part end
+      end
+    end
+  end
+  return reply
+end

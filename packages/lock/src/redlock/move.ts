@@ -1,0 +1,274 @@
+import type { NodeFailure } from '../core/answers.js';
+import {
+  decidingLeases,
+  describeSet,
+  type Evidence,
+  evidenceOf,
+  type HeldRecord,
+  isUntouched,
+  type MoveState,
+  type MoveView,
+  mergeLeases,
+  moveStateOf,
+  type SealedLeases,
+} from '../core/move.js';
+import type { ResolvedOptions } from '../core/options.js';
+import { consistentQuorum, majorityOf, type Voter } from '../core/quorum.js';
+import { findTwins, type Inspection, type Promised } from '../core/readmission.js';
+import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
+import type { RedisNode } from '../redis/node.js';
+import type { LeasesReply, SealReply } from '../redis/replies.js';
+import { inTime, type Runtime } from '../runtime/runtime.js';
+import { type Arrival, RETRY_MS, ReadmissionRound } from './readmission-round.js';
+
+/** The nodes of one lock service: the same servers under another key prefix are another set. */
+export interface NodeSet {
+  /** Sorted by name. */
+  readonly nodes: readonly RedisNode[];
+  readonly options: ResolvedOptions;
+}
+
+/** The end of one try to move. */
+export type MoveOutcome =
+  | { readonly state: 'not-begun' | 'done' }
+  /** It goes on after `againMs`. `reason` has the answers of the nodes. */
+  | { readonly state: 'begun'; readonly reason: string; readonly againMs: number }
+  | { readonly state: 'refused'; readonly reason: string };
+
+export interface MoveOptions {
+  /** True if the move may begin. Otherwise, only one that has begun is finished. */
+  readonly mayBegin: boolean;
+  /** An operator says that nodes of the present set which do not answer are gone for good. */
+  readonly isForced?: boolean;
+}
+
+/** The most leases that one CARRY takes to a node. */
+const LEASES_PER_CARRY = 100;
+
+type Reply = { readonly answer: string };
+
+/**
+ * Moves a lock service from one node set to another, in four steps. Each step may be repeated, and
+ * several processes may do them at once.
+ *
+ * 1. PREPARE: the next set does not start by itself any more.
+ * 2. SEAL: the present set ends its votes. From a majority on, nothing is granted any more.
+ * 3. LEASES, CARRY: the next set holds the leases of the present one, under the same owners.
+ * 4. INSPECT, PROMISE, ADMIT: the next set votes, above the tokens of the present one.
+ */
+export class Move {
+  readonly #present: NodeSet;
+  readonly #next: NodeSet;
+  readonly #runtime: Runtime;
+
+  constructor(present: NodeSet, next: NodeSet, runtime: Runtime) {
+    this.#present = present;
+    this.#next = next;
+    this.#runtime = runtime;
+  }
+
+  /** The state of the move. Changes nothing and never rejects. */
+  async look(): Promise<MoveState> {
+    const [present, next] = await Promise.all([
+      this.#views(this.#present.nodes),
+      this.#views(this.#next.nodes),
+    ]);
+    return this.#stateOf(present, next);
+  }
+
+  /** Takes all steps that are possible now. Never rejects. */
+  async run({ mayBegin, isForced = false }: MoveOptions): Promise<MoveOutcome> {
+    const seen = await this.look();
+    const isBegun = seen.state === 'begun';
+    if (seen.state !== 'begun' && !(seen.state === 'not-begun' && mayBegin)) return seen;
+    const obstacle = await this.#prepare(isBegun);
+    if (obstacle) return obstacle;
+    const sealed = await this.#seal();
+    if ('state' in sealed) return sealed;
+    const total = this.#present.nodes.length;
+    const evidence = evidenceOf(sealed.seals, total, isForced);
+    if (!evidence) {
+      return this.#later(`too few nodes of the present set are sealed: ${sealed.list}`);
+    }
+    const leases = await this.#leases(sealed.seals);
+    const arrival: Arrival = (seen) => this.#arrive(seen, evidence, leases);
+    const { nodes, options } = this.#next;
+    const round = await new ReadmissionRound(
+      nodes,
+      options,
+      this.#runtime,
+      null,
+      null,
+      arrival,
+    ).run();
+    if (round.voting.length >= majorityOf(nodes.length)) return { state: 'done' };
+    return this.#later(`the next set does not vote yet: ${round.reason}`, round.againMs);
+  }
+
+  /** Lets every node of the next set wait for this move. @returns the obstacle, or null */
+  async #prepare(isBegun: boolean): Promise<MoveOutcome | null> {
+    const { nodes } = this.#next;
+    const refuse = (why: string): MoveOutcome =>
+      isBegun ? this.#later(why) : { state: 'refused', reason: why };
+    const seen = await this.#ask(nodes, (node) => node.inspect(this.#runtime.uniqueId()));
+    const inspections = seen.map((reply) => (reply.answer === 'inspected' ? reply : null));
+    if (inspections.includes(null)) {
+      return refuse(`every node of the next set must answer: ${listed(nodes, seen)}`);
+    }
+    const twins = findTwins(inspections);
+    if (twins) {
+      return {
+        state: 'refused',
+        reason: `nodes ${twins.map((at) => nodes[at]?.name).join(' and ')} of the next set are the same Redis server: give each node a server of its own`,
+      };
+    }
+    // After the inspection: if the present set votes now, the next set has not voted before.
+    const isEarly = !isBegun && isVoting(await this.#views(this.#present.nodes), this.#present);
+    if (!isBegun && !isEarly) {
+      return refuse('no majority of the present set votes: see fenced status');
+    }
+    const previous = textOf(this.#present);
+    const replies = await this.#ask(nodes, (node, at) => {
+      const inspection = inspections[at];
+      if (!inspection) throw new Error(`node ${node.name} was not inspected`);
+      return node.prepare(inspection, isEarly, previous, this.#runtime.uniqueId());
+    });
+    const isReady = ({ answer }: Reply): boolean =>
+      answer === 'prepared' || (isBegun && answer === 'voting');
+    if (replies.every(isReady)) return null;
+    return refuse(`every node of the next set must wait for the move: ${listed(nodes, replies)}`);
+  }
+
+  /**
+   * Seals all nodes of the present set, the first one by name before the others. So of two moves to
+   * different sets, one stops there as a rule.
+   */
+  async #seal(): Promise<MoveOutcome | { seals: readonly Promised[]; list: string }> {
+    const { nodes } = this.#present;
+    const names = this.#next.nodes.map(({ name }) => name);
+    const replies: (SealReply | NodeFailure)[] = [];
+    for (const part of [nodes.slice(0, 1), nodes.slice(1)]) {
+      replies.push(...(await this.#ask(part, (node) => node.seal(textOf(this.#next), names))));
+      const other = replies.find(({ answer }) => answer === 'sealed-for');
+      if (other?.answer === 'sealed-for') {
+        const reason = `the present set moves to ${other.nextSet}, not to ${textOf(this.#next)}`;
+        return { state: 'refused', reason };
+      }
+    }
+    const seals = replies.flatMap((reply, index) =>
+      reply.answer === 'sealed' ? [{ index, ...reply }] : [],
+    );
+    return { seals, list: listed(nodes, replies) };
+  }
+
+  /** The leases of each sealed node that is still the incarnation that voted. */
+  async #leases(seals: readonly Promised[]): Promise<readonly SealedLeases[]> {
+    const found = await Promise.all(
+      seals.filter(({ voting }) => voting).map((voter) => this.#leasesOf(voter)),
+    );
+    return found.flatMap((one) => one ?? []);
+  }
+
+  async #leasesOf(voter: Voter): Promise<SealedLeases | null> {
+    const node = this.#present.nodes[voter.index];
+    if (!node) throw new Error(`there is no node ${voter.index}`);
+    const leases: HeldRecord[] = [];
+    for (const hash of [1, 2] as const) {
+      let cursor: string | null = '0';
+      while (cursor !== null) {
+        const reply: LeasesReply = await this.#inTime(
+          node,
+          node.leases(voter.incarnation, hash, cursor),
+        );
+        if (reply.answer !== 'leases') return null;
+        leases.push(...reply.leases);
+        cursor = reply.cursor === '0' ? null : reply.cursor;
+      }
+    }
+    return { voter, leases };
+  }
+
+  /** Carries the leases to the inspected nodes. */
+  async #arrive(
+    seen: readonly (Inspection | null)[],
+    { floor, longestMs, isComplete }: Evidence,
+    sealed: readonly SealedLeases[],
+  ): ReturnType<Arrival> {
+    if (!seen.every((one) => one?.voting || one?.awaits)) return null;
+    const total = this.#present.nodes.length;
+    const deciding = isComplete && isUntouched(seen) ? decidingLeases(sealed, total) : null;
+    // Without them, a lease may have ended in the next set already, and must not come back.
+    if (deciding && !(await this.#carry(seen, mergeLeases(deciding, total)))) return null;
+    return { floor, longestMs, isCertain: deciding !== null };
+  }
+
+  async #carry(
+    seen: readonly (Inspection | null)[],
+    leases: readonly HeldRecord[],
+  ): Promise<boolean> {
+    for (let from = 0; from < leases.length; from += LEASES_PER_CARRY) {
+      const piece = leases.slice(from, from + LEASES_PER_CARRY);
+      const replies = await this.#ask(this.#next.nodes, (node, at) => {
+        const inspection = seen[at];
+        if (!inspection) throw new Error(`node ${node.name} was not inspected`);
+        return node.carry(inspection, piece);
+      });
+      const isHeld = replies.every(({ answer }) => answer === 'carried' || answer === 'voting');
+      if (!isHeld) return false;
+    }
+    return true;
+  }
+
+  async #views(nodes: readonly RedisNode[]): Promise<readonly MoveView[]> {
+    const replies = await this.#ask(nodes, (node) => node.status());
+    return replies.flatMap((reply, index) => {
+      const isMember = reply.answer === 'status' && reply.role === 'master';
+      return isMember && (reply.setUp?.isOwn ?? true) ? [{ index, ...reply }] : [];
+    });
+  }
+
+  #stateOf(present: readonly MoveView[], next: readonly MoveView[]): MoveState {
+    return moveStateOf(present, next, {
+      present: textOf(this.#present),
+      next: textOf(this.#next),
+      nextCount: this.#next.nodes.length,
+    });
+  }
+
+  #later(reason: string, againMs: number | null = null): MoveOutcome {
+    const pauseMs = RETRY_MS * (0.5 + this.#runtime.random());
+    return { state: 'begun', reason, againMs: againMs ?? pauseMs };
+  }
+
+  #ask<Answer extends Reply>(
+    nodes: readonly RedisNode[],
+    request: (node: RedisNode, at: number) => Promise<Answer>,
+  ): Promise<readonly (Answer | NodeFailure)[]> {
+    return Promise.all(nodes.map((node, at) => this.#inTime(node, request(node, at))));
+  }
+
+  #inTime<Answer>(node: RedisNode, reply: Promise<Answer>): Promise<Answer | NodeFailure> {
+    return inTime(this.#runtime, node, reply, NODE_TIMEOUT_MAX_MS);
+  }
+}
+
+function textOf({ nodes, options }: NodeSet): string {
+  return describeSet(
+    options.keyPrefix,
+    nodes.map(({ name }) => name),
+  );
+}
+
+function isVoting(views: readonly MoveView[], { nodes }: NodeSet): boolean {
+  const voters = views.filter(({ voting }) => voting);
+  return consistentQuorum(voters, majorityOf(nodes.length)) !== null;
+}
+
+function listed(nodes: readonly RedisNode[], replies: readonly (Reply | NodeFailure)[]): string {
+  return nodes
+    .map(({ name }, at) => {
+      const reply = replies[at];
+      return `${name} (${reply && 'error' in reply ? reply.error.message : reply?.answer})`;
+    })
+    .join(', ');
+}

@@ -1,0 +1,288 @@
+import type { NodeAnswer } from '../core/answers.js';
+import { NoQuorumError, QuorumError } from '../core/errors.js';
+import type { AcquireFailure } from '../core/failure.js';
+import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
+import type {
+  AcquireRequest,
+  AcquisitionResult,
+  LockHandle,
+  LockTransport,
+  ReleaseOutcome,
+  Waiter,
+} from '../lease/transport.js';
+import { inTime, nobody, type Runtime, sleep, unlessAborted } from '../runtime/runtime.js';
+import type { Move, MoveOutcome } from './move.js';
+
+/** Milliseconds between two looks at a move that is under way. */
+const LOOK_EVERY_MS = 50;
+/** Milliseconds between two looks for a move, while too few nodes of the present set answer. */
+const LOOK_AGAIN_MS = 250;
+/**
+ * Least milliseconds after which this process finishes a move that another one has begun. It may
+ * take twice as long, so not all clients finish it at the same moment.
+ */
+const TAKE_OVER_MS = 1_000;
+
+const UNDER_WAY = 'the nodes move to another set, which takes longer than the call may: try again';
+
+/**
+ * Serves from the present node set, and from the next one as soon as that votes. While the present
+ * set serves, a call costs nothing more than without a next set.
+ */
+export class MovingTransport implements LockTransport {
+  readonly next: LockTransport;
+  readonly #present: LockTransport;
+  readonly #move: Move;
+  readonly #runtime: Runtime;
+  #isMoved = false;
+  #round: Promise<MoveOutcome> | null = null;
+  #last: MoveOutcome | null = null;
+  /** The end of the time for which `#last` holds, on the runtime's monotonic clock. */
+  #lastUntilMs = 0;
+  #takeOverMs: number | null = null;
+
+  constructor(present: LockTransport, next: LockTransport, move: Move, runtime: Runtime) {
+    this.#present = present;
+    this.next = next;
+    this.#move = move;
+    this.#runtime = runtime;
+  }
+
+  /** True once the next set is known to vote, because the present one was sealed. */
+  get isMoved(): boolean {
+    return this.#isMoved;
+  }
+
+  async acquire(request: AcquireRequest): Promise<AcquisitionResult> {
+    if (!this.#isMoved) {
+      const result = await this.#present.acquire(request);
+      if (result.ok) return this.followed(result);
+      const obstacle = await this.follow(result, request);
+      if (obstacle) return obstacle;
+    }
+    return this.next.acquire(request);
+  }
+
+  wait(request: AcquireRequest): Waiter {
+    if (this.#isMoved) return this.next.wait(request);
+    return new MovingWaiter(this, this.#present.wait(request), request);
+  }
+
+  waitBehindOthers(request: AcquireRequest): Waiter | null {
+    if (this.#isMoved) return this.next.waitBehindOthers?.(request) ?? null;
+    const waiter = this.#present.waitBehindOthers?.(request);
+    return waiter ? new MovingWaiter(this, waiter, request) : null;
+  }
+
+  extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number> {
+    return this.extendBy(() => this.#present.extend(resources, owner, ttlMs), {
+      ...{ resources, owner, ttlMs },
+    });
+  }
+
+  release(resources: readonly string[], owner: string): Promise<ReleaseOutcome> {
+    if (this.#isMoved) return this.next.release(resources, owner);
+    return this.releaseBy(() => this.#present.release(resources, owner), resources, owner);
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([this.#present.close(), this.next.close()]);
+  }
+
+  /** A lease of the present set, which the next set holds after the move. */
+  followed(result: AcquisitionResult & { readonly ok: true }): AcquisitionResult {
+    return { ...result, handle: new MovingHandle(this, result.handle) };
+  }
+
+  /**
+   * Finds out if the failure of the present set is due to a move, and finishes a move that nobody
+   * else finishes.
+   *
+   * @returns the failure for the caller; null if the next set must be asked
+   */
+  async follow(
+    failure: AcquireFailure,
+    { signal, endMs }: AcquireRequest,
+  ): Promise<AcquireFailure | null> {
+    const isSealed = hasSealed(failure.nodes);
+    if (!isSealed && failure.reason !== 'no-quorum') return failure;
+    const leftMs = Math.max(1, endMs - this.#runtime.nowMs());
+    const outcome = await unlessAborted(
+      inTime(this.#runtime, nobody, this.#look(), leftMs),
+      signal,
+    );
+    if (outcome === null) return { ...failure, reason: 'aborted', retryAfterMs: 0 };
+    const waits = { ...failure, reason: 'no-quorum', retryAfterMs: LOOK_EVERY_MS } as const;
+    if ('answer' in outcome) return { ...waits, hint: UNDER_WAY };
+    switch (outcome.state) {
+      case 'done':
+        return null;
+      case 'begun':
+        return { ...waits, hint: outcome.reason, retryAfterMs: outcome.againMs };
+      case 'not-begun':
+        // A node may have been sealed since that look.
+        return isSealed ? { ...waits, hint: UNDER_WAY } : failure;
+      case 'refused':
+        return { ...failure, hint: outcome.reason };
+    }
+  }
+
+  /** Extends by the present set, or by the next one if the lease moves meanwhile. */
+  async extendBy(
+    extend: () => Promise<number>,
+    lease: {
+      readonly resources: readonly string[];
+      readonly owner: string;
+      readonly ttlMs: number;
+    },
+  ): Promise<number> {
+    if (!this.#isMoved) {
+      try {
+        return await extend();
+      } catch (error) {
+        if (!(await this.#hasMoved(error, lease.ttlMs))) throw error;
+      }
+    }
+    return this.next.extend(lease.resources, lease.owner, lease.ttlMs);
+  }
+
+  /** Releases in the present set. If that is sealed, also in the next one. */
+  async releaseBy(
+    release: () => Promise<ReleaseOutcome>,
+    resources: readonly string[],
+    owner: string,
+  ): Promise<ReleaseOutcome> {
+    const outcome = await release();
+    if (outcome !== 'unknown') return outcome;
+    const isMoved = this.#isMoved || (await this.#waitForMove(NODE_TIMEOUT_MAX_MS)) === 'done';
+    return isMoved ? this.next.release(resources, owner) : outcome;
+  }
+
+  async #hasMoved(error: unknown, ttlMs: number): Promise<boolean> {
+    if (!(error instanceof QuorumError)) return false;
+    const isSealed = hasSealed(error.nodes);
+    if (!isSealed && error.code !== 'no-quorum') return false;
+    const state = await this.#waitForMove(Math.min(ttlMs / 2, NODE_TIMEOUT_MAX_MS));
+    if (state === 'done') return true;
+    if (state === 'begun' && isSealed) throw new NoQuorumError('no-quorum', UNDER_WAY, error);
+    return false;
+  }
+
+  /** Waits for the end of a move that has begun, for `limitMs` at most. @returns its state */
+  async #waitForMove(limitMs: number): Promise<MoveOutcome['state'] | null> {
+    const untilMs = this.#runtime.nowMs() + limitMs;
+    for (;;) {
+      const leftMs = untilMs - this.#runtime.nowMs();
+      if (leftMs <= 0) return this.#last?.state ?? null;
+      const outcome = await inTime(this.#runtime, nobody, this.#look(), leftMs);
+      if ('answer' in outcome) return this.#last?.state ?? null;
+      if (outcome.state !== 'begun') return outcome.state;
+      await sleep(this.#runtime, Math.min(LOOK_EVERY_MS, leftMs), NEVER);
+    }
+  }
+
+  #look(): Promise<MoveOutcome> {
+    const nowMs = this.#runtime.nowMs();
+    if (this.#last && nowMs < this.#lastUntilMs) return Promise.resolve(this.#last);
+    this.#round ??= this.#step().then((outcome) => {
+      this.#round = null;
+      this.#last = outcome;
+      const forMs = outcome.state === 'begun' ? outcome.againMs : LOOK_AGAIN_MS;
+      this.#lastUntilMs = this.#runtime.nowMs() + forMs;
+      if (outcome.state === 'done') this.#isMoved = true;
+      return outcome;
+    });
+    return this.#round;
+  }
+
+  async #step(): Promise<MoveOutcome> {
+    const seen = await this.#move.look();
+    if (seen.state !== 'begun') return seen;
+    const { nowMs, random } = this.#runtime;
+    this.#takeOverMs ??= nowMs() + TAKE_OVER_MS * (1 + random());
+    if (nowMs() >= this.#takeOverMs) return this.#move.run({ mayBegin: false });
+    return { state: 'begun', reason: UNDER_WAY, againMs: LOOK_EVERY_MS };
+  }
+}
+
+const NEVER = new AbortController().signal;
+
+function hasSealed(nodes: readonly NodeAnswer[]): boolean {
+  return nodes.some(({ nextSet }) => nextSet !== undefined);
+}
+
+/** A lease that was won in the present set. */
+class MovingHandle implements LockHandle {
+  readonly #transport: MovingTransport;
+  readonly #handle: LockHandle;
+
+  constructor(transport: MovingTransport, handle: LockHandle) {
+    this.#transport = transport;
+    this.#handle = handle;
+  }
+
+  get resources(): readonly string[] {
+    return this.#handle.resources;
+  }
+
+  get token(): bigint {
+    return this.#handle.token;
+  }
+
+  get deadlineMs(): number {
+    return this.#handle.deadlineMs;
+  }
+
+  get owner(): string {
+    return this.#handle.owner;
+  }
+
+  share(): string {
+    return this.#handle.share?.() ?? this.#handle.owner;
+  }
+
+  extend(ttlMs: number): Promise<number> {
+    const { resources, owner } = this;
+    return this.#transport.extendBy(() => this.#handle.extend(ttlMs), { resources, owner, ttlMs });
+  }
+
+  release(): Promise<ReleaseOutcome> {
+    // It may be handed over to a waiter of this process, without the nodes.
+    return this.#transport.releaseBy(() => this.#handle.release(), this.resources, this.owner);
+  }
+}
+
+/** A waiter in the queues of the present set, and after the move in those of the next one. */
+class MovingWaiter implements Waiter {
+  readonly #transport: MovingTransport;
+  readonly #request: AcquireRequest;
+  #waiter: Waiter;
+  #isInNext = false;
+
+  constructor(transport: MovingTransport, waiter: Waiter, request: AcquireRequest) {
+    this.#transport = transport;
+    this.#waiter = waiter;
+    this.#request = request;
+  }
+
+  async acquire(): Promise<AcquisitionResult> {
+    if (!this.#isInNext) {
+      const result = await this.#waiter.acquire();
+      if (result.ok) return this.#transport.followed(result);
+      const obstacle = await this.#transport.follow(result, this.#request);
+      if (obstacle) return obstacle;
+      this.#waiter[Symbol.dispose]();
+      this.#waiter = this.#transport.next.wait(this.#request);
+      this.#isInNext = true;
+    }
+    return this.#waiter.acquire();
+  }
+
+  pause(attempts: number, failure: AcquireFailure, leftMs: number): Promise<void> {
+    return this.#waiter.pause(attempts, failure, leftMs);
+  }
+
+  [Symbol.dispose](): void {
+    this.#waiter[Symbol.dispose]();
+  }
+}

@@ -1,0 +1,223 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redlock, type RedlockConfig } from '@fenced/lock';
+import { type RedisService, startRedis } from '@fenced/testbed';
+import { Redis } from 'ioredis';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { scriptFor } from '../../packages/lock/src/redis/scripts.js';
+import { until } from './harness/redlock-nodes.js';
+
+const TTL_MS = 10_000;
+
+let service: RedisService;
+let id: string;
+const connections: Redis[] = [];
+const locks: Redlock[] = [];
+beforeAll(async () => {
+  service = await startRedis(5);
+});
+afterAll(() => service?.stop());
+beforeEach(() => {
+  id = randomUUID();
+});
+afterEach(async () => {
+  await Promise.all(service.nodes.map((node) => node.wake()));
+  await Promise.all(locks.splice(0).map((lock) => lock.close()));
+  for (const client of connections.splice(0)) client.disconnect();
+});
+
+interface SetPlan {
+  readonly keyPrefix: string;
+  readonly servers: readonly number[];
+}
+
+const first = (): SetPlan => ({ keyPrefix: `{${id}/1}:`, servers: [0, 1, 2] });
+/** Two of the three servers are nodes of both sets. */
+const second = (): SetPlan => ({ keyPrefix: `{${id}/2}:`, servers: [1, 2, 3] });
+const five = (): SetPlan => ({ keyPrefix: `{${id}/5}:`, servers: [0, 1, 2, 3, 4] });
+
+function connect(at: number): Redis {
+  const client = new Redis(service.nodes[at]?.port ?? 0, { retryStrategy: () => 20 });
+  client.on('error', () => {});
+  connections.push(client);
+  return client;
+}
+
+function nodesOf({ servers, keyPrefix }: SetPlan, wrap = (client: Redis): Redis => client) {
+  return { keyPrefix, nodes: servers.map((at) => ({ name: `n${at}`, client: wrap(connect(at)) })) };
+}
+
+/** A client of one set, or of a set and the next one. */
+function lockOf(present: SetPlan, next?: SetPlan, config: Partial<RedlockConfig> = {}): Redlock {
+  const sets = next ? { ...nodesOf(present), next: nodesOf(next) } : nodesOf(present);
+  const lock = new Redlock({ ...sets, ...config });
+  locks.push(lock);
+  return lock;
+}
+
+async function move(lock: Redlock): Promise<void> {
+  for (;;) {
+    const { state, reason, retryAfterMs } = await lock.move();
+    if (state === 'done') return;
+    expect(state, reason).toBe('begun');
+    await sleep(retryAfterMs);
+  }
+}
+
+async function tokenOf(lock: Redlock, resource = 'x'): Promise<bigint> {
+  const lease = await lock.acquire(resource, { ttlMs: TTL_MS, waitMs: 10_000 });
+  await lease.release();
+  return lease.token;
+}
+
+describe('a move to other nodes', () => {
+  test('keeps a lease: it is extended and released there, and nobody else gets it meanwhile', async () => {
+    const client = lockOf(first(), second());
+    const lease = await client.acquire('x', { ttlMs: TTL_MS });
+    const others = await client.acquire(['a', 'b'], { ttlMs: TTL_MS });
+    await move(lockOf(first(), second()));
+    const late = lockOf(second());
+    expect(await late.tryAcquire('x', { ttlMs: TTL_MS })).toMatchObject({ reason: 'held' });
+    expect(await client.tryAcquire('x', { ttlMs: TTL_MS })).toMatchObject({ reason: 'held' });
+    await lease.extend(TTL_MS);
+    expect(lease.remainingMs()).toBeGreaterThan(TTL_MS / 2);
+    expect(
+      await late.extend({ resource: ['a', 'b'], owner: others.owner }, TTL_MS),
+    ).toBeGreaterThan(0);
+    expect(await lease.release()).toBe('released');
+    expect(await tokenOf(late)).toBeGreaterThan(lease.token);
+    expect(await late.tryAcquire('b', { ttlMs: TTL_MS })).toMatchObject({ reason: 'held' });
+    expect(await others.release()).toBe('released');
+    expect(await tokenOf(late, 'b')).toBeGreaterThan(others.token);
+  });
+
+  test('takes waiters along, in both directions, while tokens grow', async () => {
+    const sets = [first(), five(), { keyPrefix: `{${id}/3}:`, servers: [2, 3, 4] }];
+    const tokens: bigint[] = [];
+    let holders = 0;
+    for (const [at, next] of sets.slice(1).entries()) {
+      const present = sets[at] ?? next;
+      const clients = [lockOf(present, next), lockOf(present, next), lockOf(present, next)];
+      let isOver = false;
+      const begun = tokens.length;
+      const work = clients.map(async (lock) => {
+        while (!isOver) {
+          const lease = await lock.acquire('x', { ttlMs: TTL_MS, waitMs: 20_000 });
+          holders += 1;
+          expect(holders).toBe(1);
+          tokens.push(lease.token);
+          await sleep(1);
+          holders -= 1;
+          await lease.release();
+        }
+      });
+      await until(() => tokens.length > begun + 20);
+      await move(lockOf(present, next));
+      const moved = tokens.length;
+      await until(() => tokens.length > moved + 20);
+      isOver = true;
+      await Promise.all(work);
+    }
+    expect(tokens).toEqual(tokens.toSorted((a, b) => (a < b ? -1 : 1)));
+    expect(new Set(tokens).size).toBe(tokens.length);
+  });
+
+  test('is finished by any client, wherever its first process ends', async () => {
+    const states = new Set<string>();
+    for (let calls = 0, isDone = false; !isDone; calls += 3) {
+      id = randomUUID();
+      const client = lockOf(first(), second());
+      const lease = await client.acquire('x', { ttlMs: TTL_MS });
+      await client.readmit();
+      const dying = new Redlock(mortal(calls));
+      const ended = await Promise.race([dying.move(), sleep(40)]);
+      isDone = ended?.state === 'done';
+      const { state } = await client.moveStatus();
+      states.add(state);
+      // Before the first seal, nothing has begun, and the present set serves.
+      if (state === 'not-begun') expect((await tokenOf(client, 'y')) > 0n).toBe(true);
+      else if (state === 'begun') expect(await tokenOf(client, 'y')).toBeGreaterThan(lease.token);
+      await move(lockOf(first(), second()));
+      await lease.extend(TTL_MS);
+      expect(await lease.release()).toBe('released');
+      expect(await tokenOf(client)).toBeGreaterThan(lease.token);
+    }
+    expect([...states].sort()).toEqual(['begun', 'done', 'not-begun']);
+  });
+
+  test('tells a client of the present set alone where the locks are', async () => {
+    const client = lockOf(first());
+    await tokenOf(client);
+    await move(lockOf(first(), second()));
+    const error = await client.acquire('x', { ttlMs: TTL_MS, waitMs: 500 }).catch((one) => one);
+    expect(error).toMatchObject({ code: 'config-mismatch' });
+    expect(error.message).toContain('this client has [n0, n1, n2]');
+    expect(error.message).toContain(`to [n1, n2, n3] with the key prefix ${second().keyPrefix}`);
+    // Nothing starts the present set again.
+    expect(await client.readmit({ force: true })).toMatchObject({ ok: false });
+    const [status] = await client.status();
+    expect(status).toMatchObject({ noVote: 'sealed' });
+  });
+
+  test('is refused if the next set votes already, does not answer, or is not the one that was begun', async () => {
+    await tokenOf(lockOf(first()));
+    await tokenOf(lockOf(five()));
+    expect(await lockOf(first(), five()).move()).toMatchObject({
+      state: 'refused',
+      reason: expect.stringContaining('votes already'),
+    });
+    await service.nodes[3]?.pause();
+    const silent = await lockOf(first(), second()).move();
+    expect(silent).toMatchObject({
+      state: 'refused',
+      reason: expect.stringContaining('n3 (no answer'),
+    });
+    await service.nodes[3]?.wake();
+    await move(lockOf(first(), second()));
+    const elsewhere = { keyPrefix: `{${id}/4}:`, servers: [2, 3, 4] };
+    expect(await lockOf(first(), elsewhere).move()).toMatchObject({
+      state: 'refused',
+      reason: expect.stringContaining('moves to'),
+    });
+    expect(() => lockOf(first(), { ...second(), keyPrefix: first().keyPrefix })).toThrow(
+      /needs a key prefix/,
+    );
+  });
+
+  test('keeps the next set from starting by itself', async () => {
+    await tokenOf(lockOf(first()));
+    const reached = Promise.withResolvers<void>();
+    void new Redlock(mortal(Number.POSITIVE_INFINITY, reached.resolve)).move();
+    await reached.promise;
+    const early = await lockOf(second()).tryAcquire('x', { ttlMs: TTL_MS });
+    expect(early).toMatchObject({ ok: false, hint: expect.stringContaining('wait for a move') });
+  });
+});
+
+const { sha1: SEAL } = scriptFor([{ command: { name: 'seal' } }]);
+
+/**
+ * The configuration of a process that ends after this number of requests, or at the first SEAL.
+ *
+ * @param onSeal called in place of the first SEAL
+ */
+function mortal(calls: number, onSeal?: () => void): RedlockConfig {
+  let left = calls;
+  const wrap = (client: Redis): Redis => {
+    for (const name of ['evalsha', 'eval'] as const) {
+      const send = client[name].bind(client);
+      client[name] = (...values: unknown[]): Promise<unknown> => {
+        left -= 1;
+        if (onSeal && values[0] === SEAL) {
+          left = -1;
+          onSeal();
+        }
+        return left < 0
+          ? new Promise(() => {})
+          : Promise.resolve(Reflect.apply(send, client, values));
+      };
+    }
+    return client;
+  };
+  return { ...nodesOf(first(), wrap), next: nodesOf(second(), wrap) };
+}

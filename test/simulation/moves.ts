@@ -1,0 +1,77 @@
+import type { Redlock } from '../../packages/lock/src/redlock/redlock.ts';
+import { sleep } from '../../packages/lock/src/runtime/runtime.ts';
+import type { Computer } from './computer.ts';
+import type { Fault } from './faults.ts';
+import type { Random } from './random.ts';
+import type { Settings } from './settings.ts';
+
+/** One node set of a world: its key prefix, and the places of its machines. */
+export interface SetPlan {
+  readonly keyPrefix: string;
+  readonly machines: readonly number[];
+}
+
+/** The move of a world: from the first set to the second. */
+export interface MovePlan {
+  readonly present: SetPlan;
+  readonly next: SetPlan;
+  /** Another set, to which some processes want to move instead; null in most worlds. */
+  readonly other: SetPlan | null;
+  readonly machineCount: number;
+  readonly faults: readonly Fault[];
+}
+
+/** The number of processes that may move the nodes at the same time. */
+export const MOVERS = 2;
+
+export function planMove(settings: Settings, random: Random): MovePlan {
+  const { nodeCount, calmAtMs, maxTtlMs } = settings;
+  const machineCount = nodeCount + random.pick([0, 1, 1, 2, 3]);
+  const some = (keyPrefix: string): SetPlan => {
+    const count = Math.min(machineCount, random.pick([1, 2, 3, 3, 3, 3, 4, 5]));
+    const left = Array.from({ length: machineCount }, (_, at) => at);
+    const machines = Array.from(
+      { length: count },
+      () => left.splice(random.below(left.length), 1)[0] ?? 0,
+    );
+    return { keyPrefix, machines: machines.sort((a, b) => a - b) };
+  };
+  const next = some('{next}:');
+  const other = random.chance(0.15) ? some('{other}:') : null;
+  const hasOther = other !== null && machineCount > 1;
+  const begunMs = random.between(0, 0.9 * calmAtMs);
+  const faults = Array.from({ length: random.pick([1, 2, 4, 8]) }, (_, at): Fault => {
+    // Most processes end before they are done, and others go on.
+    const atMs = at === 0 ? begunMs : random.between(begunMs, calmAtMs);
+    const kind = at > 0 && random.chance(0.5) ? 'kill-mover' : 'start-mover';
+    const common = { client: random.below(MOVERS), memory: 'all' } as const;
+    return { ...common, atMs, kind, node: hasOther ? random.below(2) : 0, ms: maxTtlMs };
+  });
+  const kills = faults.flatMap((fault): Fault[] => {
+    if (fault.kind === 'kill-mover' || random.chance(0.4)) return [];
+    const livesMs = random.pick([1, 5, 20, 100]) * random.unit();
+    return [{ ...fault, kind: 'kill-mover', atMs: fault.atMs + livesMs }];
+  });
+  const numbers = Array.from({ length: nodeCount }, (_, at) => at);
+  return {
+    present: { keyPrefix: '{fenced}:', machines: numbers },
+    next,
+    other,
+    machineCount,
+    faults: [...faults, ...kills],
+  };
+}
+
+/** The program of an operator: moves until it is done, or refused. */
+export async function runMover(
+  computer: Computer,
+  redlock: Redlock,
+  isForced: boolean,
+): Promise<void> {
+  const never = new AbortController().signal;
+  for (;;) {
+    const { state, retryAfterMs } = await redlock.move({ force: isForced });
+    if (state === 'done') return;
+    await sleep(computer.runtime, Math.max(50, retryAfterMs), never);
+  }
+}
