@@ -1,6 +1,8 @@
 # The gateway: `docker build -t fenced .`, then `docker run -v ./gateway.yaml:/etc/fenced/gateway.yaml:ro fenced`.
 # It writes to /tmp only: streams wait there if the S3 server ignores the condition of a multipart upload.
-ARG NODE_IMAGE=node:24-bookworm-slim
+# The digest names the index of the image for all processors. `docker buildx imagetools inspect
+# node:24.21.0-bookworm-slim` prints that of the newest build, with later fixes of Debian.
+ARG NODE_IMAGE=node:24.21.0-bookworm-slim@sha256:d6aa754f16b3197301076f047b5def2f02ea1dbbc2ca920407d46d7ec7f87b20
 
 FROM ${NODE_IMAGE} AS build
 ENV CI=true

@@ -25,3 +25,12 @@ test('the health check of the image asks the port that serves /livez', async () 
   server.close();
   await expect(check({ FENCED_GATEWAY_LISTEN_PORT: '1' })).rejects.toMatchObject({ code: 1 });
 });
+
+test('the base image has a digest, and the version of Node that the tests run on', async () => {
+  const dockerfile = await readFile(new URL('../../Dockerfile', import.meta.url), 'utf8');
+  const image = new RegExp(
+    `^ARG NODE_IMAGE=node:${process.versions.node}-[a-z-]+@sha256:[0-9a-f]{64}$`,
+    'm',
+  );
+  expect(dockerfile).toMatch(image);
+});
