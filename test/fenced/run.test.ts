@@ -347,6 +347,24 @@ test('over a gateway that permits only short waits: a longer wait is refused wit
   });
 });
 
+test('over a gateway: a wait outlasts its start, and the time for which one request may wait', async () => {
+  const { lock } = await startLock();
+  const outcomes: string[] = [];
+  const onRequest = ({ outcome }: { outcome: string }): void => void outcomes.push(outcome);
+  const gateway = createGateway({ lock, onRequest });
+  const first = await serveGateway(gateway, { port: 0 });
+  const { port } = new URL(first.url);
+  await first.drain();
+  const held = await lock.acquire('job', { ttlMs: 30_000 });
+  const args = ['--wait', '1m', '--lock', 'job', '--ttl', '2s', '--', 'echo', 'mine'];
+  const run = await Run.start(args, { FENCED_URL: first.url });
+  const server = await serveGateway(createGateway({ lock, onRequest }), { port: Number(port) });
+  parts.defer(async () => void (await server.drain()));
+  await expect.poll(() => outcomes, { timeout: 30_000 }).toEqual(['held']);
+  await held.release();
+  expect(await run.ended()).toMatchObject({ code: 0, stdout: 'mine' });
+});
+
 test('over a gateway: the token comes with its signature, and a hung gateway ends the command', async () => {
   const { redis, lock } = await startLock();
   const server = await serveGateway(createGateway({ lock }), { port: 0 });

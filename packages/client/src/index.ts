@@ -7,7 +7,7 @@
  */
 import './node-version.js';
 import { InvalidArgumentError } from '@fenced/store';
-import { checkAttempts } from '@fenced/store/internal';
+import { checkAttempts, checkOptions } from '@fenced/store/internal';
 import { GatewayHttp } from './http.js';
 import type { GatewayLease, ReleaseOutcome } from './lease.js';
 import type {
@@ -49,6 +49,8 @@ export interface FencedGatewayOptions {
   readonly fetch?: typeof fetch;
 }
 
+const FIELDS = ['url', 'key', 'attemptsMax', 'fetch'];
+
 /** Has the methods of a `Lock` of `@fenced/lock`. */
 export class FencedGateway implements AsyncDisposable {
   /** Has the methods of `FencedS3`. */
@@ -60,6 +62,7 @@ export class FencedGateway implements AsyncDisposable {
 
   /** @throws {InvalidArgumentError} */
   constructor(options: FencedGatewayOptions, runtime: Runtime = systemRuntime) {
+    checkOptions(options, FIELDS, "{ url: 'https://gateway.example' }");
     const { url, key, attemptsMax = 20, fetch: fetcher = globalThis.fetch } = options;
     checkAttempts(attemptsMax);
     if (key !== undefined && !/^[\w.~+/=-]+$/.test(key))

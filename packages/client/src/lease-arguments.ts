@@ -1,5 +1,5 @@
 import { InvalidArgumentError } from '@fenced/store';
-import { checkObject, shown } from '@fenced/store/internal';
+import { checkOptions, shown } from '@fenced/store/internal';
 import { pathOf } from './http.js';
 
 export interface TryAcquireOptions {
@@ -11,8 +11,8 @@ export interface TryAcquireOptions {
 
 export interface AcquireOptions extends TryAcquireOptions {
   /**
-   * Milliseconds to wait while another client holds the lock, at most the gateway's
-   * `limits.waitMsMax`. An abort of such a wait closes its connection. If the lease was granted in
+   * Milliseconds to wait while another client holds the lock, or no gateway can be reached, at most
+   * the gateway's `limits.waitMsMax`. An abort of such a wait closes its connection. If the lease was granted in
    * that moment, it ends with its time.
    *
    * @default 0
@@ -35,6 +35,12 @@ export interface LeaseReference {
   readonly owner: string;
 }
 
+export const TRY_FIELDS: readonly string[] = ['ttlMs', 'signal'];
+export const ACQUIRE_FIELDS: readonly string[] = [...TRY_FIELDS, 'waitMs'];
+export const USING_FIELDS: readonly string[] = [...ACQUIRE_FIELDS, 'maxHoldMs'];
+/** For messages. */
+export const TIMES = '{ ttlMs: 10_000 }';
+
 export type Resources = string | readonly string[];
 
 /** Sorted, so all clients name a set alike. @throws {InvalidArgumentError} */
@@ -55,7 +61,7 @@ export function checkHeld(held: LeaseReference): {
   readonly resources: readonly string[];
   readonly owner: string;
 } {
-  checkObject('held', held);
+  checkOptions(held, ['resource', 'owner'], '{ resource: lease.resources, owner: lease.owner }');
   const { resource, owner } = held;
   if (typeof owner !== 'string' || !/^[\w.-]+$/.test(owner))
     throw new InvalidArgumentError(`owner must be the owner of a lease value=${shown(owner)}`);

@@ -22,13 +22,16 @@ function gatewayWithClock() {
   };
   const answer = { elapsedMs: 5_000, remainingMs: 9_000 };
   const requests: string[] = [];
-  const fetcher = async (_: unknown, init?: RequestInit): Promise<Response> => {
+  /** The fate of the next requests, before they are answered. */
+  const before: ((init: RequestInit) => Promise<void>)[] = [];
+  const fetcher = async (_: unknown, init: RequestInit = {}): Promise<Response> => {
+    await before.shift()?.(init);
     clock.nowMs += answer.elapsedMs + 100;
-    requests.push(init?.method ?? 'GET');
+    requests.push(init.method ?? 'GET');
     return Response.json({ leaseId: 'id', token: '34', outcome: 'released', ...answer });
   };
   const gateway = new FencedGateway({ url: 'http://gateway.invalid', fetch: fetcher }, runtime);
-  return { gateway, clock, answer, timers, sleeps, requests };
+  return { gateway, clock, answer, timers, sleeps, requests, before };
 }
 
 test('a lease is never valid for longer than at its gateway, and a wait does not shorten it', async () => {
@@ -132,6 +135,49 @@ test('close releases the leases that have not ended, each once', async () => {
   await gateway.close();
   expect(lease.signal.reason).toMatchObject({ code: 'lease-lost' });
   expect(requests).toEqual(['POST', 'POST', 'DELETE']);
+});
+
+test('close waits for the answer to an acquisition under way, and for the release of its lease', async () => {
+  const { gateway, requests, before } = gatewayWithClock();
+  const { promise: answered, resolve } = Promise.withResolvers<void>();
+  before.push(() => answered);
+  const asked = gateway.acquire('a', { ttlMs: 10_000 });
+  const closed = gateway.close().then(() => [...requests]);
+  await expect(asked).rejects.toMatchObject({ code: 'closed' });
+  resolve();
+  expect(await closed).toEqual(['POST', 'DELETE']);
+});
+
+test('an acquisition that waits outlasts a gateway that is down, and asks less and less often', async () => {
+  const { gateway, clock, sleeps, requests, before } = gatewayWithClock();
+  const waits: unknown[] = [];
+  const refuse = async ({ body }: RequestInit): Promise<void> => {
+    waits.push(JSON.parse(String(body)).waitMs);
+    throw Object.assign(new TypeError('fetch failed'), { cause: { code: 'ECONNREFUSED' } });
+  };
+  const wake = async (): Promise<number> => {
+    await expect.poll(() => sleeps.length).toBe(1);
+    const slept = sleeps.pop();
+    clock.nowMs += slept?.delayMs ?? 0;
+    slept?.resolve();
+    return slept?.delayMs ?? 0;
+  };
+  before.push(...Array.from({ length: 8 }, () => refuse));
+  const asked = gateway.acquire('a', { ttlMs: 10_000, waitMs: 10_000 });
+  const pauses: number[] = [];
+  for (const _ of [refuse, ...before]) pauses.push(await wake());
+  expect(pauses).toEqual([25, 50, 100, 200, 400, 800, 1_000, 1_000]);
+  expect(waits.slice(0, 3)).toEqual([10_000, 9_975, 9_925]);
+  expect((await asked).token).toBe(34n);
+  expect(requests).toEqual(['POST']);
+
+  before.push(refuse, refuse);
+  const short = gateway.acquire('a', { ttlMs: 10_000, waitMs: 60 });
+  await wake();
+  await expect(short).rejects.toMatchObject({ code: 'unavailable' });
+  before.push(refuse);
+  await expect(gateway.acquire('a', { ttlMs: 10_000 })).rejects.toThrow('cannot be reached');
+  expect(sleeps).toEqual([]);
 });
 
 test('using reports a lease that ended before its routine', async () => {

@@ -1,14 +1,18 @@
-import { checkFunction, checkObject, checkSignal } from '@fenced/store/internal';
+import { checkFunction, checkOptions, checkSignal } from '@fenced/store/internal';
 import type { GatewayHttp, GatewayRequest } from './http.js';
 import { GatewayLease, type Granted, type LeaseClient, type ReleaseOutcome } from './lease.js';
 import {
+  ACQUIRE_FIELDS,
   type AcquireOptions,
   checkHeld,
   type LeaseReference,
   maxHoldMsOf,
   type Resources,
   resourcesOf,
+  TIMES,
+  TRY_FIELDS,
   type TryAcquireOptions,
+  USING_FIELDS,
   type UsingOptions,
 } from './lease-arguments.js';
 import { LeaseError, type LeaseErrorCode, type ProblemDocument } from './problems.js';
@@ -22,6 +26,9 @@ const PAUSE_MIN_MS = 5;
  * released.
  */
 const LATE_ANSWER_MS = 2_500;
+/** Pauses of a wait while no gateway grants or refuses: they double, and half of each is random. */
+const PAUSE_FIRST_MS = 50;
+const PAUSE_MAX_MS = 2_000;
 
 /** Failures that are a result of `tryAcquire`. All others are errors of the call or the key. */
 const FAILURES = [
@@ -33,6 +40,11 @@ const FAILURES = [
   'shutting-down',
   'too-many-requests',
 ] as const;
+
+/** Failures that pass by themselves. `held` is no such one, because the gateway waits for that. */
+const PASSING: readonly unknown[] = FAILURES.filter(
+  (code) => !['held', 'lock-setup'].includes(code),
+);
 
 /** A lease, or the reason why there is none. */
 export type AcquireResult =
@@ -54,6 +66,8 @@ export class Leases implements LeaseClient {
   readonly #closing = new AbortController();
   /** The leases of this client that have not ended, by the first part of their ids. */
   readonly #held = new Map<string, GatewayLease>();
+  /** Acquisitions under way, and releases of leases that came too late for their callers. */
+  readonly #work = new Set<Promise<unknown>>();
 
   constructor(http: GatewayHttp, tokens: SignedTokens, runtime: Runtime) {
     this.#http = http;
@@ -61,46 +75,86 @@ export class Leases implements LeaseClient {
     this.runtime = runtime;
   }
 
-  /** @param maxHoldMs counts from the answer */
-  async acquire(
+  acquire(resource: Resources, options: AcquireOptions): Promise<GatewayLease> {
+    return this.#tracked(this.#acquire(resource, options, ACQUIRE_FIELDS));
+  }
+
+  /** Waits for up to `waitMs`, also while no gateway can be reached. */
+  async #acquire(
     resource: Resources,
-    options: AcquireOptions,
-    maxHoldMs: number = Number.POSITIVE_INFINITY,
+    options: UsingOptions,
+    fields: readonly string[],
   ): Promise<GatewayLease> {
     const resources = resourcesOf(resource);
-    checkObject('options', options);
+    checkOptions(options, fields, TIMES);
     const { ttlMs, waitMs = 0, signal: given } = options;
+    const maxHoldMs = maxHoldMsOf(options);
     checkSignal('signal', given);
     const signal = AbortSignal.any([this.#closing.signal, ...(given ? [given] : [])]);
-    signal.throwIfAborted();
+    const endMs = this.runtime.nowMs() + waitMs;
+    let leftMs = waitMs;
+    for (let attempt = 1; ; attempt += 1) {
+      signal.throwIfAborted();
+      try {
+        const granted = await this.#granted(resources, { ttlMs, waitMs: leftMs }, signal);
+        const lease = new GatewayLease(resources, granted, maxHoldMs, this);
+        this.#held.set(nameOf(granted.leaseId), lease);
+        return lease;
+      } catch (error) {
+        const pauseMs = this.#pauseMs(attempt, error);
+        leftMs = Math.floor(endMs - this.runtime.nowMs() - pauseMs);
+        if (leftMs < 1 || !PASSING.includes(Object(error).code)) throw error;
+        await this.runtime.sleep(pauseMs, signal);
+      }
+    }
+  }
+
+  #pauseMs(attempt: number, error: unknown): number {
+    const ceilingMs = Math.min(PAUSE_MAX_MS, PAUSE_FIRST_MS * 2 ** (attempt - 1));
+    const jitteredMs = (ceilingMs / 2) * (1 + this.runtime.random());
+    return Math.max(jitteredMs, Object(error).retryAfterMs ?? 0);
+  }
+
+  /** Asks once. A lease that the caller does not get would only keep others waiting: releases it. */
+  async #granted(
+    resources: readonly string[],
+    times: { readonly ttlMs: number; readonly waitMs: number },
+    signal: AbortSignal,
+  ): Promise<Granted> {
     const late = new AbortController();
     const { promise: aborted, reject } = Promise.withResolvers<never>();
     const giveUp = (): void => {
       reject(signal.reason);
       const end = (): void => late.abort(signal.reason);
-      if (waitMs > 0) end();
+      if (times.waitMs > 0) end();
       else this.runtime.after(LATE_ANSWER_MS, end);
     };
     signal.addEventListener('abort', giveUp, { once: true });
-    const asked = this.#grant(resources, null, { ttlMs, waitMs }, late.signal);
+    const asked = this.#grant(resources, null, times, late.signal);
     try {
       const granted = await Promise.race([asked, aborted]);
       signal.throwIfAborted();
       if (granted.deadlineMs <= this.runtime.nowMs()) throw tooLate();
-      const lease = new GatewayLease(resources, granted, maxHoldMs, this);
-      this.#held.set(nameOf(granted.leaseId), lease);
-      return lease;
+      return granted;
     } catch (error) {
-      // The caller gets no lease, so one that was granted would only keep others waiting.
-      void asked.then(({ leaseId }) => this.releaseHeld(resources, leaseId)).catch(() => undefined);
+      const undone = asked.then(({ leaseId }) => this.releaseHeld(resources, leaseId));
+      this.#tracked(undone).catch(() => undefined);
       throw error;
     } finally {
       signal.removeEventListener('abort', giveUp);
     }
   }
 
+  /** `close` waits for this. */
+  #tracked<Result>(work: Promise<Result>): Promise<Result> {
+    const end = (): void => void this.#work.delete(work);
+    this.#work.add(work);
+    work.then(end, end);
+    return work;
+  }
+
   async tryAcquire(resource: Resources, options: TryAcquireOptions): Promise<AcquireResult> {
-    checkObject('options', options);
+    checkOptions(options, TRY_FIELDS, TIMES);
     const { ttlMs, signal } = options;
     checkSignal('signal', signal);
     signal?.throwIfAborted();
@@ -121,13 +175,11 @@ export class Leases implements LeaseClient {
     options: UsingOptions,
     routine: (lease: GatewayLease) => Promise<Result> | Result,
   ): Promise<Result> {
-    checkObject('options', options);
     checkFunction('routine', routine);
-    const { ttlMs } = options;
-    const maxHoldMs = maxHoldMsOf(options);
     const ended = new AbortController();
-    await using lease = await this.acquire(resource, options, maxHoldMs);
-    const endMs = this.runtime.nowMs() + maxHoldMs;
+    await using lease = await this.#tracked(this.#acquire(resource, options, USING_FIELDS));
+    const { ttlMs } = options;
+    const endMs = this.runtime.nowMs() + maxHoldMsOf(options);
     const signal = AbortSignal.any([lease.signal, ended.signal]);
     // It ends with the routine or the lease, whose signals end the sleep.
     this.#keepAlive(lease, ttlMs, endMs, signal).catch(() => undefined);
@@ -174,6 +226,8 @@ export class Leases implements LeaseClient {
     const detail = 'this FencedGateway was closed';
     this.#closing.abort(new LeaseError({ code: 'closed', detail, retryAfterMs: undefined }));
     await Promise.all([...this.#held.values()].map((lease) => lease.release()));
+    // Work that ends may begin the release of its lease.
+    while (this.#work.size > 0) await Promise.allSettled(this.#work);
   }
 
   extendHeld(resources: readonly string[], leaseId: string, ttlMs: number): Promise<Granted> {

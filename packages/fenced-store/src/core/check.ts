@@ -27,6 +27,10 @@ const HINTS: Readonly<Record<string, readonly string[]>> = {
   bucket: ['bucket'],
   client: ['s3', 's3client'],
   pool: ['connection', 'sql'],
+  ttlMs: ['ttl', 'duration', 'expiry'],
+  waitMs: ['wait', 'timeout', 'timeoutms'],
+  key: ['apikey', 'secret'],
+  url: ['address', 'endpoint', 'host'],
 };
 
 /**

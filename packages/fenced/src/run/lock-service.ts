@@ -1,7 +1,5 @@
-import { setTimeout as sleep } from 'node:timers/promises';
-import { FencedGateway, LeaseError } from '@fenced/client';
+import { FencedGateway } from '@fenced/client';
 import { PostgresLock } from '@fenced/lock/postgres';
-import { StoreUnavailableError } from '@fenced/store';
 import pg from 'pg';
 import { UsageError } from '../command.js';
 import { type ClientOptions, REDIS_USAGE, type RedisValues, withRedlock } from '../redis.js';
@@ -54,7 +52,11 @@ export const LOCK_USAGE: string = `${REDIS_USAGE}
  * see `limits.waitMsMax`.
  */
 const GATEWAY_WAIT_MS = 5_000;
-const GATEWAY_PAUSE_MS = 250;
+/** Codes of failures that the next request may not meet. The client pauses between its tries. */
+const PASSING: ReadonlySet<unknown> = new Set([
+  ...['timeout', 'held', 'no-quorum', 'unavailable'],
+  ...['overloaded', 'shutting-down', 'too-many-requests'],
+]);
 const GATEWAY_ANSWER_MS = 15_000;
 const CONNECT_MS = 5_000;
 const RECONNECT_MAX_MS = 1_000;
@@ -123,16 +125,9 @@ function gatewayLock(url: string): RunLock {
         const wait = { waitMs: Math.min(leftMs, GATEWAY_WAIT_MS) };
         return await gateway.acquire(resource, { ...rest, ...wait });
       } catch (error) {
-        if (leftMs === 0 || options.signal.aborted || !isPassing(error)) throw error;
-        await sleep(Math.min(leftMs, GATEWAY_PAUSE_MS), undefined, { signal: options.signal });
+        if (leftMs === 0 || options.signal.aborted || !PASSING.has(Object(error).code)) throw error;
       }
     }
   };
   return { acquire };
-}
-
-function isPassing(error: unknown): boolean {
-  if (error instanceof LeaseError)
-    return error.code === 'timeout' || error.code === 'held' || error.code === 'no-quorum';
-  return error instanceof StoreUnavailableError;
 }
