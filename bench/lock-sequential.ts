@@ -1,6 +1,6 @@
 import { measureInTurn } from './lock-in-turn.ts';
 import { named, rowsOf } from './lock-results.ts';
-import { lockSubjects, OURS, overNodeRedis, RAW } from './lock-subjects.ts';
+import { lockSubjects, OURS, overNodeRedis, RAW, rawNodeRedis } from './lock-subjects.ts';
 import { type BenchOptions, type Row, row } from './measure.ts';
 
 const BENCH = 'lock-sequential';
@@ -9,7 +9,7 @@ const EXTENT = { workers: 1, sets: 10 };
 
 /** How long does a free lock take, if one client acquires and releases it again and again? */
 export async function benchSequential(options: BenchOptions): Promise<Row[]> {
-  const subjects = [...lockSubjects, overNodeRedis];
+  const subjects = [...lockSubjects, rawNodeRedis, overNodeRedis];
   const settings = subjects.map(({ name }) => ({ name, autoPipelining: false }));
   const all = await measureInTurn(options, EXTENT, settings);
   return [

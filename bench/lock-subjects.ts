@@ -1,5 +1,6 @@
 import type { NodeConfig } from '@fenced/lock';
-import { openRaw } from './lock-raw.ts';
+import type { Redis } from 'ioredis';
+import { openRaw, openRawNodeRedis } from './lock-raw.ts';
 import { openSocket } from './lock-socket.ts';
 import type { Acquire, LockSettings, LockSubject } from './lock-subject.ts';
 import { openTokens, openTokensSocket } from './lock-tokens.ts';
@@ -104,20 +105,29 @@ export const lockSubjects: readonly LockSubject[] = [
   },
 ];
 
-/** Ours over node-redis. Only the sequential bench runs it: there a client costs most. */
-export const overNodeRedis: LockSubject = {
-  name: `${OURS} over node-redis ${manifest.dependencies.redis}`,
-  kind: 'ours',
-  open: async (clients, { ttlMs }) => {
-    const { createClient } = await import('redis');
-    const opened = clients.map(async ({ options: { host, port } }) => {
-      const client = createClient({ socket: { host: host ?? 'localhost', port: port ?? 6379 } });
-      client.on('error', () => {});
-      return client.connect();
-    });
-    return openOurs(await Promise.all(opened), ttlMs);
-  },
+const NODE_REDIS = `node-redis ${manifest.dependencies.redis}`;
+
+/** Raw and ours over node-redis. Only the sequential bench runs them: there a client costs most. */
+export const rawNodeRedis: LockSubject = {
+  name: `raw ${NODE_REDIS}, quorum`,
+  kind: 'raw',
+  open: async (clients, settings) => openRawNodeRedis(await nodeRedisOf(clients), settings),
 };
+export const overNodeRedis: LockSubject = {
+  name: `${OURS} over ${NODE_REDIS}`,
+  kind: 'ours',
+  open: async (clients, { ttlMs }) => openOurs(await nodeRedisOf(clients), ttlMs),
+};
+
+async function nodeRedisOf(clients: readonly Redis[]) {
+  const { createClient } = await import('redis');
+  const opened = clients.map(async ({ options: { host, port } }) => {
+    const client = createClient({ socket: { host: host ?? 'localhost', port: port ?? 6379 } });
+    client.on('error', () => {});
+    return client.connect();
+  });
+  return Promise.all(opened);
+}
 
 async function openOurs(nodes: readonly NodeConfig[], ttlMs: number): Promise<Acquire> {
   const { Redlock } = await import('@fenced/lock');
@@ -129,7 +139,7 @@ async function openOurs(nodes: readonly NodeConfig[], ttlMs: number): Promise<Ac
 }
 
 export function subjectNamed(name: string): LockSubject {
-  const subject = [...lockSubjects, overNodeRedis].find((one) => one.name === name);
+  const subject = [...lockSubjects, rawNodeRedis, overNodeRedis].find((one) => one.name === name);
   if (subject === undefined) throw new Error(`no such lock: ${name}`);
   return subject;
 }

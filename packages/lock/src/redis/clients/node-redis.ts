@@ -21,10 +21,18 @@ interface Client extends NodeRedisClient, ConnectionEvents {
   readonly isReady?: boolean;
   /** Only a client of a single connection has it. */
   readonly isPubSubActive?: boolean;
-  readonly options?: { readonly socket?: { readonly host?: string; readonly port?: number } };
+  readonly options?: {
+    readonly socket?: { readonly host?: string; readonly port?: number };
+    readonly keyPrefix?: unknown;
+  };
   eval(source: string, options: NodeRedisScriptOptions): Promise<unknown>;
   configGet?(parameter: string): Promise<unknown>;
   duplicate?(overrides?: object): Subscriber;
+}
+
+/** A client of a single connection. The other kinds take other arguments, or make a copy first. */
+interface SingleClient {
+  sendCommand(args: readonly string[], options: object): Promise<unknown>;
 }
 
 interface Subscriber extends ConnectionEvents {
@@ -33,21 +41,33 @@ interface Subscriber extends ConnectionEvents {
   destroy(): unknown;
 }
 
+/**
+ * Replies are strings, even if the owner maps them to other types. No command overtakes another
+ * one. With one connection, no command waits in the client. So none needs the time limit, which
+ * costs a timer each.
+ */
+const COMMAND_OPTIONS = { typeMapping: {}, asap: false };
+const ORDERED_OPTIONS = { ...COMMAND_OPTIONS, timeout: undefined };
+
 /** node-redis 5 and later. */
 export class NodeRedisAdapter implements NodeClient {
   readonly isOrdered: boolean;
   /** The owner's client, with our settings for each command. */
   readonly #client: Client;
+  /** `sendCommand` is the cheapest call, but leaves out the owner's prefix of all keys. */
+  readonly #single: (Client & SingleClient) | null;
   readonly #connection: Connection;
 
   constructor(client: NodeRedisClient) {
     this.isOrdered = (client as Client).isPubSubActive !== undefined;
-    // Replies are strings, even if the owner maps them to other types. With one connection, no
-    // command waits in the client. So none needs the time limit, which costs a timer each.
-    const options = this.isOrdered ? { typeMapping: {}, timeout: undefined } : { typeMapping: {} };
+    const options = this.isOrdered ? ORDERED_OPTIONS : COMMAND_OPTIONS;
     // The owner's object may have lost its events. After `once`, they arrive at its prototype only.
     // This object inherits from the same prototype.
     this.#client = client.withCommandOptions(options) as Client;
+    this.#single =
+      this.isOrdered && !this.#client.options?.keyPrefix
+        ? (this.#client as Client & SingleClient)
+        : null;
     this.#connection = new Connection(this.#client, () => {
       if (!this.#client.isOpen) this.#connection.settle();
     });
@@ -77,7 +97,10 @@ export class NodeRedisAdapter implements NodeClient {
 
   evalsha(sha1: string, args: ScriptArguments): Promise<unknown> {
     if (!this.#client.isOpen) return Promise.reject(this.#notOpen());
-    return this.#client.evalSha(sha1, scriptOptions(args));
+    if (!this.#single) return this.#client.evalSha(sha1, scriptOptions(args));
+    const [keyCount, ...keysAndValues] = args;
+    const words = ['EVALSHA', sha1, `${keyCount}`, ...keysAndValues];
+    return this.#single.sendCommand(words, ORDERED_OPTIONS);
   }
 
   eval(source: string, args: ScriptArguments): Promise<unknown> {
