@@ -11,9 +11,9 @@ export interface TryAcquireOptions {
 
 export interface AcquireOptions extends TryAcquireOptions {
   /**
-   * Milliseconds to wait while another client holds the lock, or no gateway can be reached, at most
-   * the gateway's `limits.waitMsMax`. An abort of such a wait closes its connection. If the lease was granted in
-   * that moment, it ends with its time.
+   * Milliseconds to wait while another client holds the lock, or no gateway can be reached. At most
+   * the gateway's `limits.waitMsMax`. An abort of such a wait closes its connection. If the lease
+   * was granted in that moment, it ends with its time.
    *
    * @default 0
    */

@@ -115,7 +115,7 @@ export class Leases implements LeaseClient {
     return Math.max(jitteredMs, Object(error).retryAfterMs ?? 0);
   }
 
-  /** Asks once. A lease that the caller does not get would only keep others waiting: releases it. */
+  /** Asks once. Releases a lease that the caller does not get: others would wait for its end. */
   async #granted(
     resources: readonly string[],
     times: { readonly ttlMs: number; readonly waitMs: number },

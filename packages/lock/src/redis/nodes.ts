@@ -70,10 +70,12 @@ export class Nodes {
   readonly #after: Runtime['after'];
   /** The number of releases that nobody waits for, and that no node has answered yet. */
   #unanswered = 0;
-  #onAnswered: () => void = () => {};
+  #answered = Promise.withResolvers<void>();
   readonly #noteAnswer = (): void => {
     this.#unanswered -= 1;
-    if (this.#unanswered === 0) this.#onAnswered();
+    if (this.#unanswered > 0) return;
+    this.#answered.resolve();
+    this.#answered = Promise.withResolvers();
   };
 
   constructor(all: readonly RedisNode[], options: NodesOptions, runtime: Runtime) {
@@ -203,10 +205,7 @@ export class Nodes {
   /** Resolves when the nodes have answered each `giveUp`, at the latest after `limitMs`. */
   async givenUp(limitMs: number): Promise<void> {
     if (this.#unanswered === 0) return;
-    const answered = new Promise<void>((resolve) => {
-      this.#onAnswered = resolve;
-    });
-    await inTime(this.runtime, nobody, answered, limitMs);
+    await inTime(this.runtime, nobody, this.#answered.promise, limitMs);
   }
 
   /** Lets the successor have the lock under the owner id of the holder. */
