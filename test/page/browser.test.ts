@@ -13,8 +13,10 @@ import { pinnedCells } from './harness/cells.ts';
 import { buildPage, serve, startChromium, taskInWorker } from './harness/served-page.ts';
 
 const FIRST_SEED = 20_251_121;
-/** Ten thousand, as a nightly run: FENCED_SEEDS=10000. */
+/** Ten thousand: FENCED_SEEDS=10000 npm test -- test/page/browser -t 'same trace'. */
 const SEEDS = Number(process.env.FENCED_SEEDS ?? 15);
+/** Worlds of one worker. */
+const BATCH = 100;
 const SIMULATOR_GZIP_MAX = 60_000;
 const PLACES = [
   '#/',
@@ -57,19 +59,30 @@ test(`${SEEDS} worlds have the same trace in Node and in Chromium`, {
   timeout: 60_000 + SEEDS * 2_000,
 }, async () => {
   const page = await open('#/');
-  let lineCount = 0;
-  for (let seed = FIRST_SEED; seed < FIRST_SEED + SEEDS; seed += 1) {
-    const lines: string[] = [];
-    const [there] = await Promise.all([
-      page.evaluate<Answer>(taskInWorker({ kind: 'trace', seed })),
-      simulate(seed, { trace: (line) => lines.push(line) }),
+  let lines = 0;
+  for (let at = 0; at < SEEDS; at += BATCH) {
+    const [firstSeed, seeds] = [FIRST_SEED + at, Math.min(BATCH, SEEDS - at)];
+    const [there, here] = await Promise.all([
+      page.evaluate<Answer>(taskInWorker({ kind: 'trace', firstSeed, seeds })),
+      tracesHere(firstSeed, seeds),
     ]);
-    const here = { kind: 'trace', digest: sha1(lines.join('\n')), lines: lines.length };
-    expect(there, `seed ${seed}`).toEqual(here);
-    lineCount += lines.length;
+    expect(there, `seeds ${firstSeed} to ${firstSeed + seeds - 1}`).toEqual(here);
+    lines += here.lines;
+    if (SEEDS > BATCH) process.stdout.write(`${at + seeds} worlds, ${lines} equal lines\n`);
   }
-  expect(lineCount).toBeGreaterThan(1_000 * SEEDS);
+  expect(lines).toBeGreaterThan(1_000 * SEEDS);
 });
+
+async function tracesHere(firstSeed: number, seeds: number) {
+  let [digest, count] = ['', 0];
+  for (let seed = firstSeed; seed < firstSeed + seeds; seed += 1) {
+    const lines = [digest];
+    await simulate(seed, { trace: (line) => lines.push(line) });
+    digest = sha1(lines.join('\n'));
+    count += lines.length - 1;
+  }
+  return { kind: 'trace' as const, digest, lines: count };
+}
 
 test('each story has its pinned verdict in Chromium', { timeout: 120_000 }, async () => {
   const page = await open('#/');
@@ -116,6 +129,32 @@ test('a fault of the sandbox changes the verdict, and the link has the whole run
   );
   await again.getByRole('radio', { name: 'token', exact: true }).press('Space');
   await again.locator('.verdict.good').waitFor();
+});
+
+test('a chip is dragged or moved by keys, and a message is chosen by a click', async () => {
+  const page = await open('#/sandbox?protection=lock&faults=pause.2.100.3000&at=900');
+  const chip = page.getByRole('slider', { name: /client 2 is stopped/ });
+  await chip.press('PageUp');
+  await page.waitForURL(/pause\.2\.600\.3000/);
+  await page.locator('.verdict.bad').waitFor();
+  const [from, axis] = [await chip.boundingBox(), await page.locator('.axis').boundingBox()];
+  if (!from || !axis) throw new Error('no axis');
+  await page.mouse.move(from.x + from.width / 2, from.y + 5);
+  await page.mouse.down();
+  await page.mouse.move(axis.x + axis.width, from.y + 5, { steps: 5 });
+  await page.mouse.up();
+  await page.locator('.verdict.good').waitFor();
+
+  const line = page.locator('.message path').last();
+  const box = await line.boundingBox();
+  if (!box) throw new Error('no message');
+  await page.mouse.click(box.x + box.width / 2, box.y + box.height / 2);
+  const chosen = page.getByRole('combobox', { name: 'Fault' });
+  expect(await chosen.inputValue()).toBe('drop');
+  await page.getByRole('button', { name: /^Inflict it at/ }).press('Enter');
+  await page
+    .getByRole('slider', { name: /^[\d,]+ ms: the next message from .* is lost$/ })
+    .waitFor();
 });
 
 test('a protection is removed, and the page finds a world that shows it', {

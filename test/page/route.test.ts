@@ -8,36 +8,16 @@ import {
   parseRoute,
   type Route,
 } from '../../packages/page/src/view/route.ts';
-import { faultKinds, type SandboxFault } from '../../packages/page/src/world/sandbox-fault.ts';
 import { mutants } from '../simulation/mutant-list.ts';
+import { sandboxFault } from './harness/sandbox-faults.ts';
 
-const client = fc.constantFrom(1 as const, 2 as const);
-const node = fc.constantFrom('a', 'b', 'c');
-const fault: fc.Arbitrary<SandboxFault> = fc
-  .record({
-    kind: fc.constantFrom(...faultKinds),
-    client,
-    node,
-    atMs: fc.nat(60_000),
-    ms: fc.nat(3_600_000),
-  })
-  // A link leaves out the fields that do not matter.
-  .map(({ kind, client, node, atMs, ms }) => {
-    const isOfNode = kind === 'wipe' || kind === 'jump';
-    return {
-      ...{ kind, atMs },
-      client: isOfNode ? 1 : client,
-      node: isOfNode || kind === 'block' ? node : 'a',
-      ms: kind === 'wipe' ? 0 : ms,
-    };
-  });
 const route: fc.Arbitrary<Route> = fc.oneof(
   fc.record({
     page: fc.constant('sandbox' as const),
     seed: fc.maxSafeNat(),
     protection: fc.constantFrom(...protections),
     votesAtOnce: fc.boolean(),
-    faults: fc.array(fault, { maxLength: 40 }),
+    faults: fc.array(sandboxFault(), { maxLength: 40 }),
     atMs: fc.nat(1_000_000),
   }),
   fc.record({

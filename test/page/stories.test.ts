@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { stories } from '../../packages/page/src/stories/stories.ts';
+import { stepsOf, stories, storyOf } from '../../packages/page/src/stories/stories.ts';
 import { playStory } from '../../packages/page/src/world/play-story.ts';
 import { pinnedCells } from './harness/cells.ts';
 
@@ -9,11 +9,23 @@ test.each(pinnedCells())('story $id: $protection $mark: $pinned', async (cell) =
   expect(run.verdict.verdict, run.verdict.reason).toBe(pinned);
 });
 
-test('the page has words for each step of a story', () => {
-  expect(stories).toHaveLength(12);
-  for (const { story, steps, stepsIfRefused } of stories) {
-    expect(steps, story.title).toHaveLength(story.steps.length);
-    expect(stepsIfRefused?.length, story.title).toBe(story.stepsIfRefused?.length);
+test('each of thirteen stories has five to eight steps, and each step happens in its order', async () => {
+  expect(stories).toHaveLength(13);
+  for (const cell of pinnedCells()) {
+    const found = storyOf(cell.id);
+    const steps = stepsOf(found, cell.protection);
+    expect(steps.length, found.title).toBeGreaterThanOrEqual(5);
+    expect(steps.length, found.title).toBeLessThanOrEqual(8);
+    const { events } = await playStory(cell.story, cell.protection, cell.votesAtOnce);
+    const times = steps.map(({ text, moment: { matches, isLast, isUnordered } }) => {
+      expect(text).not.toBe('');
+      const event = isLast ? events.findLast(matches) : events.find(matches);
+      return isUnordered ? null : event?.atMs;
+    });
+    const ordered = times.filter((atMs) => atMs !== null);
+    expect(ordered, `${found.title}, ${cell.protection}`).toEqual(
+      ordered.map(Number).toSorted((a, b) => a - b),
+    );
   }
 });
 

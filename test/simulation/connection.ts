@@ -58,6 +58,18 @@ export interface CarriedOut {
   readonly how: 'in time' | 'late';
 }
 
+/**
+ * A fault of one message. `drop`: it is lost, and the connection breaks. `late`: it arrives `ms`
+ * later. `twice`: it arrives once more, `ms` later.
+ */
+export interface MessageFault {
+  readonly kind: 'drop' | 'late' | 'twice';
+  readonly ms: number;
+}
+
+/** Decides about each message when it is sent. */
+export type Interfere = (direction: 'request' | 'reply', sentMs: number) => MessageFault | null;
+
 type Values = readonly (string | number)[];
 
 interface Request {
@@ -84,6 +96,7 @@ export class Connection implements IoredisClient {
   readonly #resends: boolean;
   readonly #observe: (event: CarriedOut) => void;
   readonly #recorder: Recorder | null;
+  readonly #interfere: Interfere;
   readonly isCluster = false;
   #server: NodeModel | null;
   /** Number of the connection. It identifies replies of a broken one. */
@@ -103,6 +116,7 @@ export class Connection implements IoredisClient {
       resends: boolean;
       observe: (event: CarriedOut) => void;
       recorder?: Recorder | null;
+      interfere?: Interfere;
     },
   ) {
     this.computer = computer;
@@ -113,6 +127,7 @@ export class Connection implements IoredisClient {
     this.#resends = parts.resends;
     this.#observe = parts.observe;
     this.#recorder = parts.recorder ?? null;
+    this.#interfere = parts.interfere ?? (() => null);
     this.#server = machine.master;
     if (!this.#server) this.#reconnectLater();
   }
@@ -171,9 +186,18 @@ export class Connection implements IoredisClient {
     if (!server) return;
     const life = this.#life;
     const sentMs = this.computer.trueMs;
-    const atMs = Math.max(sentMs + this.latencyMs(), this.#lastArrivalMs);
+    const fault = this.#interfere('request', sentMs);
+    const lateMs = fault?.kind === 'late' ? fault.ms : 0;
+    const atMs = Math.max(sentMs + this.latencyMs() + lateMs, this.#lastArrivalMs);
     this.#lastArrivalMs = atMs;
-    this.#schedule.at(atMs, () => this.#arrive(request, server, life, sentMs));
+    this.#schedule.at(atMs, () =>
+      fault?.kind === 'drop' ? this.cut() : this.#arrive(request, server, life, sentMs),
+    );
+    if (fault?.kind === 'twice') {
+      this.#schedule.at(atMs + fault.ms, () => {
+        if (server.alive) this.#carryOut(request, server, 'late', sentMs);
+      });
+    }
     const calls = callsIn(request.keyCount, request.values);
     if (this.#random.chance(STRAY_CHANCE) && calls.some(({ command }) => strays.has(command))) {
       const strayMs = this.#random.between(0, STRAY_DELAYS * this.weather.delayMaxMs);
@@ -197,10 +221,13 @@ export class Connection implements IoredisClient {
       }
     }
     const { answers, journey } = this.#carryOut(request, server, 'in time', sentMs);
-    const atMs = Math.max(this.#schedule.nowMs + this.latencyMs(), this.#lastReplyMs);
+    const fault = this.#interfere('reply', this.#schedule.nowMs);
+    const lateMs = fault?.kind === 'late' ? fault.ms : 0;
+    const atMs = Math.max(this.#schedule.nowMs + this.latencyMs() + lateMs, this.#lastReplyMs);
     if (life === this.#life) this.#lastReplyMs = atMs;
     this.#schedule.at(atMs, () => {
       if (life !== this.#life) return;
+      if (fault?.kind === 'drop') return this.cut();
       return this.computer.hand('message', this, () => {
         if (life !== this.#life) return;
         journey.repliedMs = this.computer.trueMs;

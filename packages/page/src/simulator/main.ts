@@ -33,7 +33,7 @@ async function carryOut(task: Task): Promise<Answer> {
     case 'sandbox':
       return { kind: 'run', run: await runSandbox(task) };
     case 'trace':
-      return { kind: 'trace', ...(await trace(task.seed)) };
+      return { kind: 'trace', ...(await trace(task)) };
     case 'search':
       return { kind: 'finding', finding: await search(task) };
     case 'replay': {
@@ -44,10 +44,15 @@ async function carryOut(task: Task): Promise<Answer> {
   }
 }
 
-async function trace(seed: number): Promise<{ digest: string; lines: number }> {
-  const lines: string[] = [];
-  await simulate(seed, { trace: (line) => lines.push(line) });
-  return { digest: sha1(lines.join('\n')), lines: lines.length };
+async function trace({ firstSeed, seeds }: Extract<Task, { kind: 'trace' }>) {
+  let [digest, count] = ['', 0];
+  for (let seed = firstSeed; seed < firstSeed + seeds; seed += 1) {
+    const lines: string[] = [];
+    await simulate(seed, { trace: (line) => lines.push(line) });
+    digest = sha1([digest, ...lines].join('\n'));
+    count += lines.length;
+  }
+  return { digest, lines: count };
 }
 
 async function search(task: Extract<Task, { kind: 'search' }>): Promise<Finding> {

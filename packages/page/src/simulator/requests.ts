@@ -11,8 +11,8 @@ export type Task =
       readonly votesAtOnce: boolean;
     }
   | ({ readonly kind: 'sandbox' } & Sandbox)
-  /** Runs a world of the project's simulation. */
-  | { readonly kind: 'trace'; readonly seed: number }
+  /** Runs worlds of the project's simulation. */
+  | { readonly kind: 'trace'; readonly firstSeed: number; readonly seeds: number }
   /** Runs every `stride`th world from a seed on, until one violates an invariant. */
   | {
       readonly kind: 'search';
@@ -39,7 +39,7 @@ export interface Finding {
 
 export type Answer =
   | { readonly kind: 'run'; readonly run: Run }
-  /** The SHA-1 of the trace. */
+  /** The SHA-1 of each trace and the digest before it, of the last world. */
   | { readonly kind: 'trace'; readonly digest: string; readonly lines: number }
   /** Sent during a search. */
   | { readonly kind: 'progress'; readonly seeds: number }

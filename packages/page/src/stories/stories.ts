@@ -1,5 +1,6 @@
+import type { Protection } from '../../../demo/src/job.ts';
 import { stories as ofDemo } from '../../../demo/src/stories/all.ts';
-import type { Story } from '../../../demo/src/stories/story.ts';
+import type { Step, Story } from '../../../demo/src/stories/story.ts';
 import { type Telling, tellings } from './tellings.ts';
 
 export interface PageStory extends Telling {
@@ -20,6 +21,20 @@ export const stories: readonly PageStory[] = ofDemo.flatMap((story) => {
 function idOf(story: Story): string {
   const same = ofDemo.filter(({ number }) => number === story.number);
   return `${story.number}${same.length > 1 ? 'abc'[same.indexOf(story)] : ''}`;
+}
+
+/** The sentences of a story, and the events at which they are true. */
+export function stepsOf(
+  found: PageStory,
+  protection: Protection,
+): readonly { readonly text: string; readonly moment: Step }[] {
+  const { story } = found;
+  const isRefused = story.pinned[protection] === 'refused' && found.stepsIfRefused !== undefined;
+  const texts = isRefused ? (found.stepsIfRefused ?? []) : found.steps;
+  const moments = isRefused
+    ? (found.momentsIfRefused ?? story.stepsIfRefused ?? [])
+    : (found.moments ?? story.steps);
+  return moments.map((moment, at) => ({ text: texts[at] ?? '', moment }));
 }
 
 /** @throws Error if there is no such story */

@@ -1,14 +1,17 @@
 import type { Verdict } from '../../../demo/src/checker.ts';
 import type { Protection } from '../../../demo/src/job.ts';
-import type { Story } from '../../../demo/src/stories/story.ts';
+import { reply, type Step, type Story, step } from '../../../demo/src/stories/story.ts';
 
 /** The page's words for a story of the demo. */
 export interface Telling {
   readonly title: Story['title'];
-  /** One sentence for each step of the story, in the same order. */
+  /** One sentence for each step, in the same order. */
   readonly steps: readonly string[];
+  /** The events of the steps, if they are others than those of the demo's story. */
+  readonly moments?: readonly Step[];
   /** The same, if the clients refuse the storage. */
   readonly stepsIfRefused?: readonly string[];
+  readonly momentsIfRefused?: readonly Step[];
   /** Words of the article. The link opens the paragraph that has them. */
   readonly paragraph: string;
   /** Verdicts if nodes that forgot their leases vote at once. */
@@ -82,6 +85,30 @@ export const tellings: readonly Telling[] = [
     votesAtOnce: { lock: 'two holders', token: 'safe', 'token+cas': 'safe', claim: 'safe' },
   },
   {
+    title: 'The late grants',
+    paragraph: 'Client 1 requests lock on nodes A, B, C, D, E',
+    moments: [
+      step('client 1', 'acquire', 'invoke'),
+      step('lock nodes', 'hold'),
+      step('client 1', 'pause'),
+      step('client 2', 'check'),
+      step('client 1', 'wake'),
+      step('client 1', 'acquire', 'refused', 'ok'),
+      reply('client 2'),
+      reply('client 1'),
+    ],
+    steps: [
+      'Client 1 asks the nodes for the lock. Its lease counts from now on.',
+      'Every node has granted the lock. The network still holds the replies.',
+      'The process of client 1 is stopped. Then the replies arrive, and nobody reads them.',
+      'The lease is over at the nodes. Client 2 gets the lock, reads and checks its lease.',
+      'Client 1 wakes up, and finds the grants of a majority.',
+      'It looks at its clock first. It asked too long ago, so the grants are worthless.',
+      'Client 2 still holds the lock, and writes.',
+      'Client 1 asked again, and got the lock after client 2. Its write is no late write.',
+    ],
+  },
+  {
     title: 'The failover',
     paragraph: 'if C crashes before persisting the lock to disk',
     steps: [
@@ -147,11 +174,21 @@ export const tellings: readonly Telling[] = [
   {
     title: 'The lost reply',
     paragraph: 'Packet networks such as Ethernet and IP may delay packets',
+    moments: [
+      step('client 2', 'write'),
+      step('client 1', 'acquire'),
+      step('client 1', 'check'),
+      step('client 1', 'write', 'invoke'),
+      step('storage', 'lose'),
+      step('client 1', 'write'),
+    ],
     steps: [
       'Client 2 gets the lock and writes.',
-      'Client 1 gets the lock, reads the document and checks its lease.',
-      'The storage applies the write of client 1. Its reply is lost.',
-      'Client 1 reads back, and finds its own write id.',
+      'Client 1 gets the lock, with the next token.',
+      'Client 1 reads the document and checks its lease.',
+      'Client 1 sends its write. The write has an id of its own.',
+      'The storage applies the write, but the reply is lost. Client 1 cannot know what happened.',
+      'Client 1 does not guess. It reads back, and finds the id of its own write.',
     ],
   },
   {
@@ -164,9 +201,19 @@ export const tellings: readonly Telling[] = [
       'Client 1 wakes up.',
       'The write of client 1 arrives. Its condition does not hold any more.',
     ],
+    momentsIfRefused: [
+      step('client 1', 'probe', 'invoke'),
+      step('client 1', 'probe', 'refused'),
+      step('client 2', 'probe', 'invoke'),
+      step('client 2', 'probe', 'refused'),
+      step('storage', 'final'),
+    ],
     stepsIfRefused: [
-      'Client 1 tests the storage before its first write. The storage ignores the condition.',
-      'Client 2 finds the same.',
+      'Before its first write, client 1 tests the storage. It sends a write that must be refused.',
+      'The storage answers with success, so its conditions are worthless. Client 1 refuses it.',
+      'Client 2 does not rely on the test of client 1. It tests the storage, too.',
+      'Client 2 finds the same, and refuses the storage.',
+      'The document is as it was. Nobody wrote, so nobody lost an update.',
     ],
   },
 ];

@@ -1,22 +1,11 @@
-import { signal } from '@preact/signals';
 import { render } from 'preact';
+import { follow, route } from './navigation.ts';
 import { RealPage } from './real-page.tsx';
 import { RemovePage } from './remove-page.tsx';
-import { LinkError, parseRoute, type Route } from './route.ts';
+import { LinkError, type Route } from './route.ts';
 import { SandboxPage } from './sandbox-page.tsx';
 import { StartPage } from './start-page.tsx';
 import { StoryPage } from './story-page.tsx';
-
-const route = signal<Route | LinkError>({ page: 'start' });
-
-function follow(): void {
-  try {
-    route.value = parseRoute(location.hash);
-  } catch (error) {
-    if (!(error instanceof LinkError)) throw error;
-    route.value = error;
-  }
-}
 
 function App() {
   return (

@@ -5,6 +5,8 @@ import { type Scale, scaleOf } from './scale.ts';
 
 const GUTTER_PX = 46;
 const BAR_PX = 9;
+/** A click this near to a line means it. */
+const NEAR_PX = 6;
 const STOPPED_PX = 17;
 const LINE_PX = 15;
 /** An upper bound for the mean width of a letter. */
@@ -52,6 +54,25 @@ export function laneAt(run: Run, { x }: Layout, at: number): string {
   const places = placesOf(run);
   const distance = (place: string): number => Math.abs(x(place) - at);
   return places.reduce((best, place) => (distance(place) < distance(best) ? place : best));
+}
+
+/** The message whose line is within a few pixels of a position, or null. */
+export function messageAt({ x, scale, messages }: Layout, at: { x: number; y: number }) {
+  const distance = ({ from, to, sentMs, arrivedMs }: Message): number => {
+    const [x1, y1, x2, y2] = [x(from), scale.y(sentMs), x(to), scale.y(arrivedMs ?? sentMs)];
+    const length = (x2 - x1) ** 2 + (y2 - y1) ** 2 || 1;
+    const share = ((at.x - x1) * (x2 - x1) + (at.y - y1) * (y2 - y1)) / length;
+    const nearest = Math.min(1, Math.max(0, share));
+    return Math.hypot(at.x - x1 - nearest * (x2 - x1), at.y - y1 - nearest * (y2 - y1));
+  };
+  const near = messages
+    .map((message) => ({ message, px: distance(message) }))
+    .sort((a, b) => a.px - b.px);
+  // A click at the end of a line is for the lane.
+  const isAtLane = (place: string): boolean => Math.abs(x(place) - at.x) < NEAR_PX;
+  const [best] = near;
+  if (!best || best.px > NEAR_PX) return null;
+  return isAtLane(best.message.from) || isAtLane(best.message.to) ? null : best.message;
 }
 
 /** The names of the lanes. */

@@ -1,7 +1,13 @@
 import { mutants } from '../../../../test/simulation/mutant-list.ts';
 import { type Protection, protections } from '../../../demo/src/job.ts';
-import { ids, stories } from '../stories/stories.ts';
-import { faultKinds, type Sandbox, type SandboxFault } from '../world/sandbox-fault.ts';
+import { ids, stepsOf, stories } from '../stories/stories.ts';
+import {
+  faultKinds,
+  messageFaults,
+  nodeFaults,
+  type Sandbox,
+  type SandboxFault,
+} from '../world/sandbox-fault.ts';
 
 /** The longest link that the page reads or writes, in characters. */
 export const LINK_MAX = 2_000;
@@ -89,14 +95,16 @@ export function linkTo(route: Route): string {
 function storyRoute(id: string, values: URLSearchParams): Route {
   const found = stories.find((story) => story.id === id);
   if (!found) throw new LinkError(`there is no story ${shown(id)}; choose one of ${ids()}`);
-  const { pinned, steps } = found.story;
+  const { pinned } = found.story;
   const possible = protections.filter((protection) => pinned[protection] !== undefined);
+  const usual = values.get('protection') ?? possible[0] ?? 'lock';
+  const protection = oneOf('protection', usual, possible);
   return {
     page: 'story',
     id,
-    protection: oneOf('protection', values.get('protection') ?? possible[0] ?? 'lock', possible),
+    protection,
     votesAtOnce: votes(values),
-    step: whole('step', values.get('step') ?? '0', steps.length),
+    step: whole('step', values.get('step') ?? '0', stepsOf(found, protection).length),
     guess: oneOf('guess', values.get('guess') ?? '', guesses),
   };
 }
@@ -129,23 +137,36 @@ function removeRoute(values: URLSearchParams): Route {
   };
 }
 
-/** A fault as links have it: `pause.1.1200.3000`, `block.2b.900.500`, `wipe.a.1500`. */
-function faultText({ kind, client, node, atMs, ms }: SandboxFault): string {
-  const place = { block: `${client}${node}`, wipe: node, jump: node }[kind as string] ?? client;
-  return `${kind}.${place}.${Math.round(atMs)}${kind === 'wipe' ? '' : `.${Math.round(ms)}`}`;
+/** A fault as links have it: `pause.1.1200.3000`, `block.2b.900.500`, `drop.s1.90`. */
+function faultText({ kind, client, node, isReply, atMs, ms }: SandboxFault): string {
+  const isOfBoth = kind === 'block' || messageFaults.has(kind);
+  const both = isReply ? `${node}${client}` : `${client}${node}`;
+  const place = isOfBoth ? both : nodeFaults.has(kind) ? node : client;
+  return `${kind}.${place}.${Math.round(atMs)}${hasLength(kind) ? `.${Math.round(ms)}` : ''}`;
+}
+
+/** Returns true if the time of a fault matters. */
+export function hasLength(kind: SandboxFault['kind']): boolean {
+  return kind !== 'wipe' && kind !== 'drop';
 }
 
 function faultOf(text: string): SandboxFault {
-  const found = /^([a-z]+)\.([12]?)([abc]?)\.(\d{1,6})(?:\.(\d{1,8}))?$/.exec(text);
-  const [, kind = '', client = '', node = '', at = '', ms = '0'] = found ?? [];
-  const needsNode = ['block', 'wipe', 'jump'].includes(kind);
-  const needsClient = !['wipe', 'jump'].includes(kind);
-  if (!found || needsNode !== (node !== '') || needsClient !== (client !== ''))
+  const found = /^([a-z]+)\.([12]?)([abcs]?)([12]?)\.(\d{1,6})(?:\.(\d{1,8}))?$/.exec(text);
+  const [, name = '', before = '', node = '', after = '', at = '', ms = '0'] = found ?? [];
+  const kind = faultKinds.find((one) => one === name);
+  const isOfMessage = kind !== undefined && messageFaults.has(kind);
+  const needsNode = kind !== undefined && (kind === 'block' || isOfMessage || nodeFaults.has(kind));
+  const needsClient = kind !== undefined && !nodeFaults.has(kind);
+  const isReply = after !== '';
+  const isValid =
+    (node !== '') === needsNode &&
+    `${before}${after}`.length === (needsClient ? 1 : 0) &&
+    (isOfMessage ? kind !== 'twice' || !isReply : !isReply && node !== 's');
+  if (!kind || !isValid)
     throw new LinkError(`${shown(text)} is no fault; one is like pause.1.1200.3000`);
   return {
-    kind: oneOf('fault', kind, faultKinds),
-    client: client === '2' ? 2 : 1,
-    node: node || 'a',
+    ...{ kind, node: node || 'a', client: before === '2' || after === '2' ? 2 : 1 },
+    ...(isReply && { isReply }),
     atMs: whole('the time of a fault', at, TIME_MAX_MS),
     ms: whole('the length of a fault', ms, LENGTH_MAX_MS),
   };

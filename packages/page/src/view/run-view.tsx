@@ -1,7 +1,7 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
-import type { Run } from '../world/run.ts';
-import { Heads, laneAt, layoutOf, Picture } from './picture.tsx';
+import type { Message, Run } from '../world/run.ts';
+import { Heads, laneAt, layoutOf, messageAt, Picture } from './picture.tsx';
 import { rowsOf } from './rows.ts';
 
 const PX_PER_SECOND = 260;
@@ -13,8 +13,8 @@ export function RunView(props: {
   readonly onSeek: (ms: number) => void;
   /** The reader may not see what comes after this time. */
   readonly lastMs?: number;
-  /** Receives the lane that the reader points at. */
-  readonly onPick?: (place: string) => void;
+  /** Receives the lane and the message that the reader points at. */
+  readonly onPick?: (place: string, message: Message | null) => void;
 }) {
   const { run, atMs, onSeek, lastMs = run.endMs, onPick } = props;
   const frame = useRef<HTMLDivElement>(null);
@@ -32,8 +32,10 @@ export function RunView(props: {
     const pick = ({ clientX, clientY }: MouseEvent): void => {
       const picture = frame.current?.querySelector('.picture')?.getBoundingClientRect();
       if (!picture) return;
-      onSeek(Math.min(lastMs, layout.scale.ms(clientY - picture.top)));
-      onPick?.(laneAt(run, layout, clientX - picture.left));
+      const at = { x: clientX - picture.left, y: clientY - picture.top };
+      const message = onPick ? messageAt(layout, at) : null;
+      onSeek(Math.min(lastMs, message?.sentMs ?? layout.scale.ms(at.y)));
+      onPick?.(laneAt(run, layout, at.x), message);
     };
     const box = frame.current;
     box?.addEventListener('click', pick);

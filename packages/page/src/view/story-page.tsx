@@ -1,10 +1,11 @@
 import { useSignal } from '@preact/signals';
 import type { Protection } from '../../../demo/src/job.ts';
 import type { Step } from '../../../demo/src/stories/story.ts';
-import { addressOf, type PageStory, stories, storyOf } from '../stories/stories.ts';
+import { addressOf, type PageStory, stepsOf, stories, storyOf } from '../stories/stories.ts';
 import type { Run } from '../world/run.ts';
+import { change } from './navigation.ts';
 import { ProtectionChoice } from './protection-choice.tsx';
-import { guesses, linkTo, type Route } from './route.ts';
+import { guesses, type Route } from './route.ts';
 import { RunView } from './run-view.tsx';
 import { useRun } from './use-run.ts';
 import { Verdict } from './verdict.tsx';
@@ -23,14 +24,10 @@ export function StoryPage({ route }: { readonly route: StoryRoute }) {
   const found = storyOf(route.id);
   const { story, title } = found;
   const { protection, votesAtOnce, guess } = route;
-  const isRefused = story.pinned[protection] === 'refused';
-  const steps = (isRefused && found.stepsIfRefused) || found.steps;
-  const matchers = (isRefused && story.stepsIfRefused) || story.steps;
+  const steps = stepsOf(found, protection);
   const step = Math.min(route.step, steps.length);
   const run = useRun({ kind: 'story', id: route.id, protection, votesAtOnce }).value;
-  const go = (change: Partial<StoryRoute>): void => {
-    location.hash = linkTo({ ...route, ...change });
-  };
+  const go = (part: Partial<StoryRoute>): void => change('story', part);
   const isOver = step === steps.length;
   return (
     <article class="two">
@@ -57,7 +54,7 @@ export function StoryPage({ route }: { readonly route: StoryRoute }) {
         {run && !(run instanceof Error) && (
           <>
             {isOver && <End {...{ run, guess, found }} />}
-            <Steps key={`${protection} ${votesAtOnce}`} {...{ run, matchers, step, isOver }} />
+            <Steps key={`${protection} ${votesAtOnce}`} {...{ run, steps, step, isOver }} />
           </>
         )}
       </section>
@@ -74,7 +71,7 @@ function beginning(summary: string): string {
 }
 
 function StepControl(props: {
-  readonly steps: readonly string[];
+  readonly steps: ReturnType<typeof stepsOf>;
   readonly step: number;
   readonly protection: Protection;
   readonly onStep: (step: number) => void;
@@ -87,7 +84,7 @@ function StepControl(props: {
           Step {step} of {steps.length}
           {protection === 'none' && '. Here, no client takes the lock'}
         </span>{' '}
-        {steps[step - 1]}
+        {steps[step - 1]?.text}
       </p>
       <p class="buttons">
         <button type="button" disabled={step <= 1} onClick={() => onStep(step - 1)}>
@@ -168,12 +165,12 @@ function End(props: { readonly run: Run; readonly guess: string; readonly found:
 
 function Steps(props: {
   readonly run: Run;
-  readonly matchers: readonly Step[];
+  readonly steps: ReturnType<typeof stepsOf>;
   readonly step: number;
   readonly isOver: boolean;
 }) {
-  const { run, matchers, step, isOver } = props;
-  const lastMs = isOver ? run.endMs : timeOf(run, matchers[step - 1]);
+  const { run, steps, step, isOver } = props;
+  const lastMs = isOver ? run.endMs : timeOf(run, steps[step - 1]?.moment);
   // The reader may look back, until the next step.
   const seek = useSignal({ step, ms: lastMs });
   const atMs = seek.value.step === step ? seek.value.ms : lastMs;

@@ -49,32 +49,46 @@ export class SimulatedControls implements StoryControls {
   }
 
   gateway = unsupported;
-  holdGrants = unsupported;
-  grantsAreHeld = unsupported;
-  deliverGrants = unsupported;
+
+  holdGrants(): void {
+    this.#firstStation().computer.holdReplies();
+  }
+
+  async grantsAreHeld(): Promise<void> {
+    const { machines } = this.#world;
+    await this.#hold(machines.map(({ name }) => name).join(''));
+    const { computer } = this.#firstStation();
+    await this.#world.until(() => computer.heldReplies >= machines.length);
+    this.#record('lock nodes', 'hold', 'the grants are held');
+  }
+
+  deliverGrants(): void {
+    this.#record('lock nodes', 'deliver', 'the grants arrive');
+    this.#soon(() => this.#firstStation().computer.deliverReplies());
+  }
 
   holdPackets(): void {
-    this.#linkOfFirst().isHeld = true;
+    this.#firstStation().link.isHeld = true;
   }
 
   async packetIsHeld(): Promise<void> {
-    await this.#world.until(() => this.#linkOfFirst().holdsRequests);
+    await this.#world.until(() => this.#firstStation().link.holdsRequests);
     this.#record('storage', 'hold', 'packet is held');
   }
 
   deliver(): void {
     this.#record('storage', 'deliver', 'packet arrives');
-    this.#linkOfFirst().release();
+    this.#firstStation().link.release();
   }
 
   loseReplies(): void {
-    this.#linkOfFirst().isLossy = true;
+    this.#firstStation().link.isLossy = true;
   }
 
   async replyIsLost(): Promise<void> {
-    await this.#world.until(() => this.#linkOfFirst().hasLostReplies);
+    await this.#world.until(() => this.#firstStation().link.hasLostReplies);
     this.#record('storage', 'lose', 'reply is lost');
-    this.#linkOfFirst().cut();
+    this.#firstStation().link.cut();
   }
 
   async leaseEnds(): Promise<void> {
@@ -206,9 +220,9 @@ export class SimulatedControls implements StoryControls {
     return found;
   }
 
-  #linkOfFirst() {
+  #firstStation(): Station {
     if (!this.#first) throw new Error('client 1 has not started');
-    return this.#first.link;
+    return this.#first;
   }
 
   #record(
@@ -221,7 +235,7 @@ export class SimulatedControls implements StoryControls {
 }
 
 function unsupported(): never {
-  throw new Error('the simulated world has no gateways, and delivers each grant');
+  throw new Error('the simulated world has no gateways');
 }
 
 /** `abc` as the article writes it: `A, B, C`. */

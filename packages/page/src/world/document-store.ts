@@ -1,6 +1,7 @@
 import type { Lines } from '../../../demo/src/history.ts';
 import { StaleTokenError } from '../../../fenced-store/src/core/errors.ts';
 import { refuseStale } from '../../../fenced-store/src/core/ratchet.ts';
+import { resolveOutcome } from '../../../fenced-store/src/core/resolve.ts';
 import { historyUpon, type Stored } from '../../../fenced-store/src/core/stored.ts';
 
 /** The document, as one request sees it. `base` is null before the first write. */
@@ -50,6 +51,17 @@ export class DocumentStore {
   }
 
   write(write: Write): WriteReply {
+    const reply = this.#write(write);
+    const { token, writeId, upon, byETag } = write;
+    if (reply.outcome === 'applied' || token === null || byETag) return reply;
+    // The network may deliver a request twice. `FencedS3` reads back, and finds its write id.
+    const base = upon?.base ?? null;
+    const before = resolveOutcome({ token, writeId, base }, this.#now.base, true);
+    if (before !== 'applied' && before !== 'replaced') return reply;
+    return { outcome: 'applied', comparison: `${reply.comparison}, own write id` };
+  }
+
+  #write(write: Write): WriteReply {
     const { token, upon } = write;
     const { base } = this.#now;
     if (upon && write.byETag) {
@@ -75,7 +87,7 @@ export class DocumentStore {
 
   /** Raises the highest token, and leaves the value as it is. */
   claim(token: bigint, writeId: string): WriteReply {
-    const reply = this.write({ lines: this.#now.lines, token, writeId });
+    const reply = this.#write({ lines: this.#now.lines, token, writeId });
     return { ...reply, comparison: reply.comparison.replace('applied', 'claimed') };
   }
 

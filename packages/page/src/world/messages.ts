@@ -28,7 +28,8 @@ function messages({ connection, call, answer, journey, how }: CarriedOut): Messa
   const request: Message = {
     ...{ from, to, sentMs, arrivedMs, label: call.command, tone: isFaint ? 'faint' : 'plain' },
   };
-  if (how === 'late' || answer instanceof Error) return [{ ...request, tone: 'faint' }];
+  if (how === 'late') return [{ ...request, label: `${call.command} again` }];
+  if (answer instanceof Error) return [{ ...request, tone: 'faint' }];
   const [word = '', token] = answer.map(String);
   const isGranted = word === 'granted';
   const tone = isGranted ? 'good' : word === 'held' || word === 'not-voting' ? 'bad' : 'plain';

@@ -129,7 +129,8 @@ function edit({ line, report }: Worker, current: Lines, lease: Lease | null): Li
 async function claim({ link, store, computer, report }: Worker, token: bigint): Promise<void> {
   report('claim', 'invoke');
   const writeId = computer.runtime.uniqueId();
-  const reply = await link.request(`claim ${token}`, () => shown(store.claim(token, writeId)));
+  const send = () => link.request(`claim ${token}`, () => shown(store.claim(token, writeId)));
+  const reply = await repeated(send);
   if (reply.outcome === 'applied') return report('claim', 'ok', { token: `${token}` });
   report('claim', 'refused', { highest: `${reply.highest}` });
   throw new Reported();
@@ -143,10 +144,23 @@ async function read({ link, store, report }: Worker): Promise<Snapshot> {
 }
 
 function ask(link: Link, store: DocumentStore): Promise<Snapshot> {
-  return link.request('read', () => {
-    const value = store.read();
-    return { value, label: listed(value.lines), tone: 'plain' };
-  });
+  const send = () =>
+    link.request('read', () => {
+      const value = store.read();
+      return { value, label: listed(value.lines), tone: 'plain' };
+    });
+  return repeated(send);
+}
+
+/** Sends a request again if its reply was lost, because it changes nothing the second time. */
+async function repeated<Value>(send: () => Promise<Value>): Promise<Value> {
+  for (;;) {
+    try {
+      return await send();
+    } catch (error) {
+      if (!(error instanceof ReplyLostError)) throw error;
+    }
+  }
 }
 
 /** Sends the write. If the reply is lost, reads back, as the stores of `@fenced/store` do. */

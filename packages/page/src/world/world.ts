@@ -1,7 +1,7 @@
-import { Computer } from '../../../../test/simulation/computer.ts';
 import {
   type CarriedOut,
   Connection,
+  type Interfere,
   type Weather,
 } from '../../../../test/simulation/connection.ts';
 import { Machine } from '../../../../test/simulation/machine.ts';
@@ -17,6 +17,7 @@ import { Redlock } from '../../../lock/src/redlock/redlock.ts';
 import { DocumentStore } from './document-store.ts';
 import { Link } from './link.ts';
 import { messagesOf } from './messages.ts';
+import { Process } from './process.ts';
 import type { Inflicted, Message, NodeLease, Place, Run } from './run.ts';
 import type { Worker } from './work.ts';
 
@@ -44,6 +45,7 @@ export interface WorldOptions {
 /** A client's process, with its network and its lock service. */
 export interface Station<Name extends string = `client ${ClientNumber}`> extends Client {
   readonly name: Name;
+  readonly computer: Process;
   readonly redlock: Redlock;
   readonly link: Link;
 }
@@ -62,6 +64,7 @@ export class World {
   readonly #faults: Inflicted[] = [];
   readonly #listeners = new Set<(event: Event) => void>();
   #beganMs = 0;
+  #lastsUntilMs = 0;
 
   constructor(options: WorldOptions) {
     this.#options = options;
@@ -101,10 +104,19 @@ export class World {
     await this.#aside('operator', null, (redlock) => redlock.readmit({ force: true }));
   }
 
-  /** Connects a client's process. @param unreachable letters of nodes */
-  connect(number: ClientNumber, unreachable = ''): Station {
-    const count = this.#stations.length;
-    const station = this.#connect(`client ${number}`, `client ${number}, process ${count}`, null);
+  /**
+   * Connects a client's process.
+   *
+   * @param unreachable letters of nodes
+   * @param interfere decides about the messages of the client and a node or the storage
+   */
+  connect(
+    number: ClientNumber,
+    unreachable = '',
+    interfere: (place: Place) => Interfere = () => () => null,
+  ): Station {
+    const id = `client ${number}, process ${this.#stations.length}`;
+    const station = this.#connect(`client ${number}`, { id, firstToken: null, interfere });
     for (const { machine, weather } of station.connections) {
       if (unreachable.includes(machine.name)) weather.blockedUntilMs = Number.MAX_SAFE_INTEGER;
     }
@@ -139,6 +151,11 @@ export class World {
     }
   }
 
+  /** Shows a message that a fault took away. `sentMs` is a time of the schedule. */
+  lost(from: Place, to: Place, sentMs: number): void {
+    this.#messages.push({ from, to, sentMs, arrivedMs: null, label: 'lost', tone: 'plain' });
+  }
+
   /** Records a fault, for its chip. */
   inflicted(place: Place, text: string): void {
     this.#faults.push({ atMs: this.nowMs, place, text });
@@ -169,12 +186,19 @@ export class World {
     return new Promise((resolve) => this.schedule.at(this.schedule.nowMs + ms, resolve));
   }
 
+  /** Lets the run last until a time, although the clients have ended. */
+  lastsUntil(ms: number): void {
+    this.#lastsUntilMs = Math.max(this.#lastsUntilMs, ms);
+  }
+
   /** Lets the time pass until the script ends. @throws if it does not */
   async run(script: Promise<unknown>): Promise<void> {
     let isOver = false;
-    const over = script.finally(() => {
-      isOver = true;
-    });
+    const over = script
+      .then(() => this.until(() => this.nowMs >= this.#lastsUntilMs))
+      .finally(() => {
+        isOver = true;
+      });
     over.catch(() => {});
     await settled();
     while (!isOver && this.nowMs < LIMIT_MS && (await this.schedule.step())) {
@@ -219,9 +243,17 @@ export class World {
     };
   }
 
-  #connect<Name extends string>(name: Name, id: string, firstToken: bigint | null): Station<Name> {
+  #connect<Name extends string>(
+    name: Name,
+    parts: {
+      readonly id: string;
+      readonly firstToken: bigint | null;
+      readonly interfere?: (place: Place) => Interfere;
+    },
+  ): Station<Name> {
     const { schedule } = this;
-    const computer = new Computer(name, schedule, this.random(id));
+    const { id, firstToken, interfere = () => () => null } = parts;
+    const computer = new Process(name, schedule, this.random(id));
     const connections = this.machines.map((machine) => {
       const weather: Weather = { delayChance: 0, delayMaxMs: 0, blockedUntilMs: 0 };
       const random = this.random(`${id} ${machine.name}`);
@@ -229,7 +261,7 @@ export class World {
         if (name.startsWith('client')) this.#carriedOut.push(event);
       };
       return new Connection(computer, machine, weather, {
-        ...{ schedule, random, resends: true, observe },
+        ...{ schedule, random, resends: true, observe, interfere: interfere(machine.name) },
       });
     });
     const nodes = connections.map((client) => ({ name: client.machine.name, client }));
@@ -238,7 +270,9 @@ export class World {
       computer.runtime,
     );
     const sent = (message: Message): void => void this.#messages.push(message);
-    const link = new Link(name, computer, { schedule, random: this.random(`${id} link`), sent });
+    const link = new Link(name, computer, {
+      ...{ schedule, random: this.random(`${id} link`), sent, interfere: interfere('storage') },
+    });
     return { name, computer, connections, redlock, link };
   }
 
@@ -248,7 +282,7 @@ export class World {
     firstToken: bigint | null,
     program: (redlock: Redlock) => Promise<unknown>,
   ): Promise<void> {
-    const { redlock, computer } = this.#connect(name, name, firstToken);
+    const { redlock, computer } = this.#connect(name, { id: name, firstToken });
     await new Promise<void>((resolve, reject) => {
       const begin = (): void => void program(redlock).then(() => resolve(), reject);
       this.schedule.at(this.schedule.nowMs, () => computer.hand('message', null, begin));

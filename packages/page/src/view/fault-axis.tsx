@@ -1,0 +1,71 @@
+import { useSignal } from '@preact/signals';
+import type { SandboxFault } from '../world/sandbox-fault.ts';
+import { nameOf } from './fault-form.tsx';
+
+const STEP_MS = 50;
+const LEAP_MS = 500;
+const KEYS: Readonly<Record<string, number>> = {
+  ...{ ArrowLeft: -STEP_MS, ArrowDown: -STEP_MS, ArrowRight: STEP_MS, ArrowUp: STEP_MS },
+  ...{ PageDown: -LEAP_MS, PageUp: LEAP_MS },
+};
+
+/** The faults as chips on the time axis. A chip that is dragged forks the future. */
+export function FaultAxis(props: {
+  readonly faults: readonly SandboxFault[];
+  readonly endMs: number;
+  readonly onChange: (faults: readonly SandboxFault[]) => void;
+}) {
+  const { faults, endMs, onChange } = props;
+  const dragged = useSignal<{ readonly at: number; readonly ms: number } | null>(null);
+  if (faults.length === 0) return null;
+  // The end of the run may come before a fault.
+  const lastMs = Math.max(endMs, ...faults.map(({ atMs }) => atMs));
+  const move = (at: number, ms: number): void => {
+    const atMs = Math.round(Math.min(lastMs, Math.max(0, ms)));
+    onChange(faults.map((fault, index) => (index === at ? { ...fault, atMs } : fault)));
+  };
+  const timeAt = (event: PointerEvent): number => {
+    const axis = (event.currentTarget as Element).parentElement?.getBoundingClientRect();
+    return axis ? ((event.clientX - axis.left) / axis.width) * lastMs : 0;
+  };
+  return (
+    <div class="axis">
+      {faults.map((fault, at) => {
+        const ms = dragged.value?.at === at ? dragged.value.ms : fault.atMs;
+        return (
+          <span
+            key={`${at} ${fault.kind}`}
+            class="handle"
+            role="slider"
+            tabIndex={0}
+            aria-label={nameOf(fault)}
+            aria-valuemin={0}
+            aria-valuemax={Math.ceil(lastMs)}
+            aria-valuenow={Math.round(ms)}
+            style={{ left: `${(Math.min(Math.max(ms, 0), lastMs) / lastMs) * 100}%` }}
+            onKeyDown={(event) => {
+              const byMs = KEYS[event.key];
+              if (byMs === undefined) return;
+              event.preventDefault();
+              move(at, fault.atMs + byMs);
+            }}
+            onPointerDown={(event) => {
+              event.currentTarget.setPointerCapture(event.pointerId);
+              dragged.value = { at, ms: fault.atMs };
+            }}
+            onPointerMove={(event) => {
+              if (dragged.value?.at === at) dragged.value = { at, ms: timeAt(event) };
+            }}
+            onPointerUp={(event) => {
+              if (dragged.value?.at !== at) return;
+              dragged.value = null;
+              move(at, timeAt(event));
+            }}
+          >
+            {fault.kind}
+          </span>
+        );
+      })}
+    </div>
+  );
+}
