@@ -10,16 +10,11 @@ import {
 import { ServiceStartError } from './errors.js';
 import { variable } from './needs.js';
 import { askPostgres, type PostgresService } from './postgres-address.js';
-import {
-  askRedis,
-  nodeName,
-  programOf,
-  type RedisFaults,
-  type RedisService,
-} from './redis-node.js';
+import { askRedis, nodeName, programOf, type RedisService } from './redis-node.js';
 import { askS3, makeAndRemoveBucket, type S3Keys, type S3Service } from './s3-address.js';
 import { onFreePort, untilItAnswers } from './server.js';
 import { asService } from './service.js';
+import type { ServerFaults } from './stoppable-server.js';
 
 export async function redisInDocker(n: number, args: readonly string[]): Promise<RedisService> {
   await using parts = new AsyncDisposableStack();
@@ -148,7 +143,7 @@ function asServer(container: StartedTestContainer): Parameters<typeof untilItAns
 async function faultsOf(
   container: StartedTestContainer,
   untilStarted: () => Promise<unknown>,
-): Promise<RedisFaults> {
+): Promise<ServerFaults> {
   const client = await getContainerRuntimeClient();
   const handle = client.container.getById(container.getId());
   return {

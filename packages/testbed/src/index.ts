@@ -12,6 +12,7 @@ export {
   TestbedError,
   type TestbedErrorCode,
 } from './errors.js';
+export { type EtcdNode, type EtcdService, startEtcd } from './etcd.js';
 export {
   type LocalRedisNode,
   type LocalRedisOptions,

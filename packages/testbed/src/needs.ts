@@ -3,6 +3,7 @@ import { installPackages } from './apt.js';
 import { ServiceUnavailableError, TestbedError } from './errors.js';
 import {
   findChromium,
+  findEtcd,
   findGo,
   findJava,
   findMariadb,
@@ -27,6 +28,7 @@ export interface Need<P = unknown> {
     | 'Redis'
     | 'Postgres'
     | 'S3'
+    | 'etcd'
     | 'PgBouncer'
     | 'MariaDB'
     | 'Python'
@@ -69,6 +71,14 @@ export const PGBOUNCER: Need<string> = {
   find: findPgBouncer,
   debian: ['pgbouncer'],
   homebrew: ['pgbouncer'],
+};
+
+export const ETCD: Need<string> = {
+  service: 'etcd',
+  variable: '',
+  find: findEtcd,
+  debian: ['etcd-server'],
+  homebrew: ['etcd'],
 };
 
 /** For an example. */

@@ -127,6 +127,10 @@ export function findPgBouncer(): string | undefined {
   return findProgram('pgbouncer');
 }
 
+export function findEtcd(): string | undefined {
+  return findProgram('etcd');
+}
+
 /** Moto is a mock, so it runs only on request. */
 export const S3_SERVERS = ['minio', 'radosgw', 'moto'] as const;
 export type S3Program = (typeof S3_SERVERS)[number];

@@ -1,14 +1,9 @@
 import { TestbedError } from './errors.js';
 import { redisArgs, startLocalRedis } from './local-redis.js';
 import { REDIS } from './needs.js';
-import {
-  askRedis,
-  nodeName,
-  programOf,
-  type RedisFaults,
-  type RedisService,
-} from './redis-node.js';
+import { askRedis, nodeName, programOf, type RedisService } from './redis-node.js';
 import { asService, environmentError, fromFirstOrigin } from './service.js';
+import type { ServerFaults } from './stoppable-server.js';
 
 export interface RedisOptions {
   /**
@@ -62,7 +57,7 @@ async function redisOfEnvironment(n: number, urls: string): Promise<RedisService
   return asService({ origin: 'environment', program }, new AsyncDisposableStack(), { nodes });
 }
 
-function notOurs(name: string): RedisFaults {
+function notOurs(name: string): ServerFaults {
   const refuse = (): Promise<never> => {
     const reason = `comes from ${REDIS.variable}: only nodes that the testbed starts can be ended or paused`;
     return Promise.reject(new TestbedError('not-ours', `Redis node ${name} ${reason}`));

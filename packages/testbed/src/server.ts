@@ -117,10 +117,20 @@ async function startError(
 }
 
 /** Starts on a free port. Tries another port if a different program takes it first. */
-export async function onFreePort<T>(start: (port: number) => Promise<T>): Promise<T> {
+export function onFreePort<T>(start: (port: number) => Promise<T>): Promise<T> {
+  return onFreePorts(1, ([port = 0]) => start(port));
+}
+
+/** As `onFreePort`, with several ports. */
+export async function onFreePorts<T>(
+  n: number,
+  start: (ports: readonly number[]) => Promise<T>,
+): Promise<T> {
   for (let tries = 1; ; tries += 1) {
+    const ports = new Set<number>();
+    while (ports.size < n) ports.add(await freePort());
     try {
-      return await start(await freePort());
+      return await start([...ports]);
     } catch (error) {
       const taken =
         error instanceof ServiceStartError && /already (in use|allocated)/i.test(error.message);
