@@ -6,6 +6,7 @@ import {
   Redlock,
   type Runtime,
 } from '@fenced/lock';
+import { EtcdLock, type Fetch } from '@fenced/lock/etcd';
 import { PostgresLock } from '@fenced/lock/postgres';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { LockWorld } from './harness/world.js';
@@ -66,6 +67,11 @@ const hung: { status: string } & Pick<IoredisClient, 'evalsha' | 'eval'> = {
 const retrying = { ...hung, status: 'reconnecting', on: () => undefined };
 const waiting = { ...hung, evalsha: says('not-voting'), eval: says('not-voting') };
 
+const untilAborted: Fetch = (_, { signal }) =>
+  new Promise((_, reject) => {
+    signal.addEventListener('abort', () => reject(signal.reason));
+  });
+
 function redlock(...clients: (typeof hung)[]): (clock: Clock) => Lock {
   const nodes = clients.map((client, at) => ({ name: `node-${at}`, client: { ...client } }));
   return (clock) => new Redlock({ nodes }, clock);
@@ -79,6 +85,11 @@ describe.each<[string, (clock: Clock) => Lock]>([
   [
     'a database that hangs',
     (clock) => new PostgresLock({ pool: { connect: () => undefined, query: never } }, clock),
+  ],
+  [
+    'an etcd whose members hang',
+    (clock) =>
+      new EtcdLock({ endpoints: ['http://a:1', 'http://b:1'], fetch: untilAborted }, clock),
   ],
 ])('with %s', (nodes, open) => {
   test.each([1, 50, 300, 3_000])(

@@ -1,4 +1,5 @@
 import { LockArgumentError, Redlock } from '@fenced/lock';
+import { EtcdLock } from '@fenced/lock/etcd';
 import { PostgresLock } from '@fenced/lock/postgres';
 import { describe, expect, test } from 'vitest';
 
@@ -15,6 +16,7 @@ const call = (run: (value: never) => unknown, value: unknown): unknown => run(va
 describe.each([
   ['Redlock', () => new Redlock({ nodes })],
   ['PostgresLock', () => new PostgresLock({ pool })],
+  ['EtcdLock', () => new EtcdLock({ endpoints: ['http://a:1'], fetch: sent })],
 ] as const)('%s refuses a call with', (_, open) => {
   const routine = (): number => 0;
   const ttlMs = 1_000;

@@ -230,7 +230,7 @@ export class LockService implements AsyncDisposable {
 
   #check(resource: string | readonly string[], options: AcquireOptions): AcquireRequest {
     const resources = checkResources(resource);
-    for (const name of resources) this.#transport.checkResource?.(name);
+    this.#transport.checkResources?.(resources);
     const ttlMs = checkTtlMs(options.ttlMs, this.#maxTtlMs);
     const waitMs = checkWaitMs(options.waitMs ?? 0);
     const closing = this.#closing.signal;
@@ -279,7 +279,8 @@ export class LockService implements AsyncDisposable {
 }
 
 /**
- * A lock service: `Redlock`, `PostgresLock`, `MemoryLock`, or `FencedGateway` of `@fenced/client`.
+ * A lock service: `Redlock`, `PostgresLock`, `EtcdLock` or `MemoryLock` of this package, or
+ * `FencedGateway` of `@fenced/client`.
  *
  * Type a parameter by this, and any of them fits. A fake needs only the methods that the code under
  * test calls: `Pick<Lock, 'using'>`.

@@ -6,17 +6,19 @@ import type { AcquisitionResult, LockHandle, LockTransport } from './transport.j
  * The handle of a lock that the only server of a lock service has granted.
  *
  * @param name the server's, among the `nodes` of results and errors
+ * @param lock its `extend` replaces that of the transport
  */
 export function granted(
   name: string,
   transport: LockTransport,
-  lock: Pick<LockHandle, 'resources' | 'token' | 'deadlineMs' | 'owner'>,
+  lock: Pick<LockHandle, 'resources' | 'token' | 'deadlineMs' | 'owner'> &
+    Partial<Pick<LockHandle, 'extend'>>,
 ): AcquisitionResult {
   const { resources, owner } = lock;
   const handle = {
-    ...lock,
     extend: (ttlMs: number) => transport.extend(resources, owner, ttlMs),
     release: () => transport.release(resources, owner),
+    ...lock,
   };
   return { ok: true, handle, answers: () => [nodeAnswer(name, { answer: 'granted' })] };
 }

@@ -63,11 +63,12 @@ export interface Waiter<Handle extends LockHandle = LockHandle> extends Disposab
 }
 
 /**
- * The servers of a lock service: Redis nodes, or a Postgres database. It never calls the service.
+ * The servers of a lock service: Redis nodes, or a database, or a cluster. It never calls the
+ * service.
  */
 export interface LockTransport {
-  /** @throws {LockArgumentError} if the servers cannot store such a name */
-  checkResource?(resource: string): void;
+  /** @throws {LockArgumentError} if the servers cannot store such names, or so many */
+  checkResources?(resources: readonly string[]): void;
   /** Makes one acquisition for a caller that does not wait yet. Never rejects. */
   acquire(request: AcquireRequest): Promise<AcquisitionResult>;
   wait(request: AcquireRequest): Waiter;

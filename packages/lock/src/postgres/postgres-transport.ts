@@ -42,8 +42,8 @@ export class PostgresTransport implements LockTransport {
     this.#runtime = runtime;
   }
 
-  checkResource(name: string): void {
-    if (!name.includes('\0')) return;
+  checkResources(resources: readonly string[]): void {
+    if (!resources.some((name) => name.includes('\0'))) return;
     throw new LockArgumentError('resource must not contain NUL, which PostgreSQL cannot store');
   }
 

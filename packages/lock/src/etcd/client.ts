@@ -1,0 +1,124 @@
+import type { Runtime } from '../runtime/runtime.js';
+
+/** The calls that `EtcdLock` makes. The global `fetch` fits. */
+export type Fetch = (
+  url: string,
+  init: {
+    readonly method: 'POST';
+    readonly body: string;
+    readonly signal: AbortSignal;
+  },
+) => Promise<Pick<Response, 'ok' | 'status' | 'text' | 'body'>>;
+
+/** An answer of etcd that is no success. */
+export class EtcdError extends Error {
+  /** Of HTTP: etcd's JSON gateway derives it from the code of gRPC. */
+  readonly status: number;
+
+  constructor(status: number, message: string) {
+    super(`etcd answered ${status}: ${message}`);
+    this.name = 'EtcdError';
+    this.status = status;
+  }
+
+  /** True if the same request may succeed later or at another member. */
+  get isPassing(): boolean {
+    return this.status >= 500 || this.status === 408 || this.status === 429;
+  }
+}
+
+/** The pause after each member has failed once. */
+const ROUND_PAUSE_MS = 50;
+/** A member that is silent for longer is given up for the next one. */
+const MEMBER_LIMIT_MIN_MS = 250;
+
+/** Calls of etcd's JSON gateway, at whichever member answers. */
+export class EtcdClient {
+  readonly #endpoints: readonly string[];
+  readonly #fetch: Fetch;
+  readonly #runtime: Runtime;
+  /** The member that is asked first: the last that answered, or the next after one that did not. */
+  #at = 0;
+
+  constructor(endpoints: readonly string[], fetch: Fetch, runtime: Runtime) {
+    this.#endpoints = endpoints;
+    this.#fetch = fetch;
+    this.#runtime = runtime;
+  }
+
+  /**
+   * Asks one member after the other until one answers. So a request may be carried out twice.
+   *
+   * @throws {EtcdError} it was refused, or no member carried it out within `limitMs`
+   * @throws the last error, if no member answered
+   */
+  async call<Reply>(path: string, body: object, limitMs: number): Promise<Reply> {
+    const endMs = this.#runtime.nowMs() + limitMs;
+    const memberLimitMs = Math.max(MEMBER_LIMIT_MIN_MS, limitMs / this.#endpoints.length);
+    for (let tries = 1; ; tries += 1) {
+      const at = this.#at;
+      const leftMs = endMs - this.#runtime.nowMs();
+      try {
+        return await this.#ask<Reply>(path, body, Math.max(1, Math.min(leftMs, memberLimitMs)));
+      } catch (error) {
+        if (error instanceof EtcdError && !error.isPassing) throw error;
+        // Another call may have gone on to the next member meanwhile.
+        if (this.#at === at) this.skipMember();
+        const pauseMs = tries % this.#endpoints.length === 0 ? ROUND_PAUSE_MS : 0;
+        if (endMs - this.#runtime.nowMs() <= pauseMs) throw error;
+        if (pauseMs > 0) await this.#pause(pauseMs);
+      }
+    }
+  }
+
+  /** Opens a stream at one member. The answer's body goes on until the signal aborts. */
+  async stream(
+    path: string,
+    body: object,
+    signal: AbortSignal,
+  ): Promise<AsyncIterable<Uint8Array>> {
+    const answer = await this.#post(path, body, signal);
+    if (!answer.ok || !answer.body) throw new EtcdError(answer.status, await answer.text());
+    return answer.body;
+  }
+
+  /** Asks the next member first from now on. */
+  skipMember(): void {
+    this.#at = (this.#at + 1) % this.#endpoints.length;
+  }
+
+  async #ask<Reply>(path: string, body: object, limitMs: number): Promise<Reply> {
+    const over = new AbortController();
+    const cancel = this.#runtime.after(limitMs, () => {
+      over.abort(new Error(`no answer within ${Math.ceil(limitMs)} ms`));
+    });
+    try {
+      const answer = await this.#post(path, body, over.signal);
+      const text = await answer.text();
+      if (!answer.ok) throw new EtcdError(answer.status, messageOf(text));
+      return JSON.parse(text) as Reply;
+    } finally {
+      cancel();
+    }
+  }
+
+  #post(path: string, body: object, signal: AbortSignal): ReturnType<Fetch> {
+    const url = `${this.#endpoints[this.#at]}/v3/${path}`;
+    return this.#fetch(url, { method: 'POST', body: JSON.stringify(body), signal });
+  }
+
+  #pause(delayMs: number): Promise<void> {
+    return new Promise((resolve) => {
+      this.#runtime.after(delayMs, resolve);
+    });
+  }
+}
+
+function messageOf(text: string): string {
+  try {
+    const { message, error } = JSON.parse(text) as { message?: string; error?: string };
+    return message ?? error ?? text;
+  } catch {
+    return text;
+  }
+}

@@ -1,0 +1,225 @@
+import { LockArgumentError } from '../core/errors.js';
+import { type AcquireFailure, failureError } from '../core/failure.js';
+import {
+  answerLimitMs,
+  LAST_ANSWERS_MS,
+  NODE_TIMEOUT_MAX_MS,
+  nodeTimeoutMs,
+  validityMs,
+} from '../core/validity.js';
+import { failure, granted } from '../lease/one-server.js';
+import type {
+  AcquireRequest,
+  AcquisitionResult,
+  LockTransport,
+  ReleaseOutcome,
+  Waiter,
+} from '../lease/transport.js';
+import { type Runtime, unlessAborted } from '../runtime/runtime.js';
+import { type EtcdClient, EtcdError } from './client.js';
+import { Keys, type Position } from './keys.js';
+import { QueuedWaiter, type WaiterContext } from './queued-waiter.js';
+import { WakeUps } from './wake-ups.js';
+
+/** The cluster's name among the `nodes` of results and errors. */
+const NODE = 'etcd';
+/** The operations that etcd allows in one transaction, unless `--max-txn-ops` says otherwise. */
+const RESOURCES_MAX = 128;
+
+/** Leases in one etcd cluster. */
+export class EtcdTransport implements LockTransport, WaiterContext {
+  readonly keys: Keys;
+  readonly wakeUps: WakeUps;
+  readonly runtime: Runtime;
+  readonly #tokenOffset: bigint;
+
+  constructor(etcd: EtcdClient, keyPrefix: string, tokenOffset: bigint, runtime: Runtime) {
+    this.keys = new Keys(etcd, keyPrefix);
+    this.wakeUps = new WakeUps(etcd, this.keys, runtime);
+    this.runtime = runtime;
+    this.#tokenOffset = tokenOffset;
+  }
+
+  checkResources(resources: readonly string[]): void {
+    if (resources.length <= RESOURCES_MAX) return;
+    throw new LockArgumentError(
+      `etcd locks at most ${RESOURCES_MAX} resources together resources=${resources.length}`,
+    );
+  }
+
+  async close(): Promise<void> {}
+
+  acquire(request: AcquireRequest): Promise<AcquisitionResult> {
+    const { resources, ttlMs } = request;
+    return this.attempt(request, async (limitMs) => {
+      const owner = this.runtime.uniqueId();
+      const startedMs = this.runtime.nowMs();
+      const ttlSeconds = secondsOf(ttlMs);
+      const lease = await this.keys.grant(ttlSeconds, limitMs());
+      const wanted = { resources, owner, lease, ttlSeconds };
+      const revoke = () => this.#revoke(lease);
+      const found = await this.keys.createIfFree(wanted, limitMs()).catch(rethrowAfter(revoke));
+      if ('created' in found) return this.#granted(found, this.#deadlineMs(startedMs, ttlMs));
+      revoke();
+      const remaining = found.map((holder) =>
+        this.keys.remainingMs(holder, limitMs()).catch(() => 0),
+      );
+      return held(Math.max(0, ...(await Promise.all(remaining))));
+    });
+  }
+
+  wait(request: AcquireRequest): Waiter {
+    return new QueuedWaiter(this, request);
+  }
+
+  async attempt(
+    { ttlMs, endMs, signal }: AcquireRequest,
+    acquireOnce: (limitMs: () => number) => Promise<AcquisitionResult>,
+  ): Promise<AcquisitionResult> {
+    const startedMs = this.runtime.nowMs();
+    const leftMs = Math.max(endMs - startedMs, LAST_ANSWERS_MS);
+    const limitMs = this.#within(answerLimitMs(ttlMs, leftMs));
+    const acquired = acquireOnce(limitMs).catch(failed);
+    const result = await unlessAborted(acquired, signal);
+    if (result) return result;
+    void acquired.then((late) => (late.ok ? late.handle.release() : null));
+    return failure(NODE, 'aborted', { answer: 'pending' });
+  }
+
+  async enqueue(
+    { resources }: AcquireRequest,
+    ttlSeconds: number,
+    limitMs: () => number,
+  ): Promise<Position> {
+    const owner = this.runtime.uniqueId();
+    const lease = await this.keys.grant(ttlSeconds, limitMs());
+    const wanted = { resources, owner, lease, ttlSeconds };
+    const revoke = () => this.#revoke(lease);
+    return this.keys.enqueue(wanted, limitMs()).catch(rethrowAfter(revoke));
+  }
+
+  async take(
+    position: Position,
+    { ttlMs }: AcquireRequest,
+    limitMs: () => number,
+  ): Promise<AcquisitionResult | null> {
+    const startedMs = this.runtime.nowMs();
+    const moved = await this.#move(position, secondsOf(ttlMs), limitMs);
+    return moved && this.#granted(moved, this.#deadlineMs(startedMs, ttlMs));
+  }
+
+  leave({ resources, owner }: Position): void {
+    void this.release(resources, owner);
+  }
+
+  held(): AcquireFailure {
+    return held(0);
+  }
+
+  async extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number> {
+    return (await this.#extend(null, { resources, owner }, ttlMs)).deadlineMs;
+  }
+
+  async release(resources: readonly string[], owner: string): Promise<ReleaseOutcome> {
+    try {
+      const lease = await this.keys.delete(resources, owner, NODE_TIMEOUT_MAX_MS);
+      if (lease === null) return 'expired';
+      this.#revoke(lease);
+      return 'released';
+    } catch {
+      return 'unknown';
+    }
+  }
+
+  /** @param position null if the keys are those of another process */
+  async #extend(
+    position: Position | null,
+    { resources, owner }: Pick<Position, 'resources' | 'owner'>,
+    ttlMs: number,
+  ): Promise<{ readonly position: Position; readonly deadlineMs: number }> {
+    const limitMs = this.#within(nodeTimeoutMs(ttlMs));
+    const read = () => this.keys.read(resources, owner, limitMs());
+    try {
+      for (let found = position ?? (await read()); found; found = await read()) {
+        const startedMs = this.runtime.nowMs();
+        // Invariant: a new lease ends after the one that it replaces, also if the reply is lost.
+        const ttlSeconds = Math.max(secondsOf(ttlMs), found.ttlSeconds);
+        const moved = await this.#move(found, ttlSeconds, limitMs);
+        if (moved) return { position: moved, deadlineMs: this.#deadlineMs(startedMs, ttlMs) };
+      }
+    } catch (error) {
+      throw failureError(failed(error as Error), resources, 0);
+    }
+    void this.release(resources, owner);
+    throw failureError(failure(NODE, 'lost', { answer: 'not-held' }), resources, 0);
+  }
+
+  /**
+   * Puts the keys under a new lease. If the outcome is unknown, that lease may hold the keys, so it
+   * is left to its end.
+   */
+  async #move(
+    position: Position,
+    ttlSeconds: number,
+    limitMs: () => number,
+  ): Promise<Position | null> {
+    const lease = await this.keys.grant(ttlSeconds, limitMs());
+    const moved = await this.keys.move({ ...position, lease, ttlSeconds }, limitMs());
+    this.#revoke(moved ? position.lease : lease);
+    return moved;
+  }
+
+  #granted(position: Position, deadlineMs: number): AcquisitionResult {
+    const { resources, owner, created } = position;
+    let present = position;
+    const token = this.#tokenOffset + created;
+    const extend = async (ttlMs: number): Promise<number> => {
+      const extended = await this.#extend(present, present, ttlMs);
+      present = extended.position;
+      return extended.deadlineMs;
+    };
+    return granted(NODE, this, { resources, owner, token, deadlineMs, extend });
+  }
+
+  /** Revokes a lease that no holder relies on. Without an answer, it ends by itself. */
+  #revoke(lease: string): void {
+    this.keys.revoke(lease, NODE_TIMEOUT_MAX_MS).catch(() => undefined);
+  }
+
+  #deadlineMs(startedMs: number, ttlMs: number): number {
+    const nowMs = this.runtime.nowMs();
+    return nowMs + validityMs(ttlMs, nowMs - startedMs);
+  }
+
+  /** The milliseconds that are left of `limitMs`, at least 1. */
+  #within(limitMs: number): () => number {
+    const endMs = this.runtime.nowMs() + limitMs;
+    return () => Math.max(1, endMs - this.runtime.nowMs());
+  }
+}
+
+/** etcd counts the time of a lease in whole seconds. */
+function secondsOf(ttlMs: number): number {
+  return Math.ceil(ttlMs / 1_000);
+}
+
+function held(remainingMs: number): AcquireFailure {
+  return failure(NODE, 'held', { answer: 'held', remainingMs }, remainingMs);
+}
+
+function failed(error: Error): AcquireFailure {
+  const answer = { answer: 'error', error } as const;
+  const isForbidden = error instanceof EtcdError && (error.status === 401 || error.status === 403);
+  if (!isForbidden) {
+    return { ...failure(NODE, 'no-quorum', answer), hint: 'etcd did not grant the lock' };
+  }
+  const hint = 'the etcd user may not lock: grant it to read and write the keys of keyPrefix';
+  return { ...failure(NODE, 'not-installed', answer), hint };
+}
+
+function rethrowAfter(cleanUp: () => void): (error: unknown) => never {
+  return (error) => {
+    cleanUp();
+    throw error;
+  };
+}

@@ -1,0 +1,265 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout } from 'node:timers/promises';
+import { AcquireTimeoutError, type Lease, LeaseLostError, LockArgumentError } from '@fenced/lock';
+import { EtcdLock, type Fetch } from '@fenced/lock/etcd';
+import { type EtcdNode, type EtcdService, startEtcd } from '@fenced/testbed';
+import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { type Acquisition, judge } from './harness/redlock-history.js';
+
+let service: EtcdService;
+let endpoints: string[];
+beforeAll(async () => {
+  service = await startEtcd();
+  endpoints = service.nodes.map(({ url }) => url);
+});
+afterAll(() => service?.stop());
+
+const newPrefix = (): string => `${randomUUID()}/`;
+const open = (keyPrefix: string, fetch: Fetch = globalThis.fetch): EtcdLock =>
+  new EtcdLock({ endpoints, keyPrefix, fetch });
+
+async function call(path: string, body: object): Promise<Record<string, unknown>> {
+  const init = { method: 'POST', body: JSON.stringify(body) };
+  const answer = await fetch(`${endpoints[0]}/v3/${path}`, init);
+  return (await answer.json()) as Record<string, unknown>;
+}
+
+/** The number of keys below a prefix: holders and waiters. */
+async function keysBelow(prefix: string): Promise<number> {
+  const range = [prefix, `${prefix}\x7f`].map((key) => Buffer.from(key).toString('base64'));
+  const [key, range_end] = range;
+  return Number((await call('kv/range', { key, range_end, count_only: true })).count ?? 0);
+}
+
+async function leader(): Promise<EtcdNode> {
+  return vi.waitFor(async () => {
+    for (const node of service.nodes) if (await node.isLeader()) return node;
+    throw new Error('no leader');
+  });
+}
+
+/** Loses the replies of the requests to `path` that are due. etcd carries them out. */
+class LossyNetwork {
+  due = 0;
+  lost = 0;
+  readonly #path: string;
+
+  constructor(path: string) {
+    this.#path = path;
+  }
+
+  readonly fetch: Fetch = async (url, init) => {
+    const answer = await fetch(url, init);
+    if (!url.endsWith(this.#path) || this.due === 0) return answer;
+    this.due -= 1;
+    this.lost += 1;
+    await answer.text();
+    throw new Error('the reply is lost');
+  };
+}
+
+test('members are killed and stopped, the leader too: one holder at a time, and tokens grow', async () => {
+  const prefix = newPrefix();
+  const history: Acquisition[] = [];
+  const held = new Set<Lease>();
+  let isOver = false;
+  const client = async (name: string, resource: string | string[]): Promise<void> => {
+    const lock = open(prefix);
+    while (!isOver) {
+      const askedMs = performance.now();
+      const lease = await lock.acquire(resource, { ttlMs: 2_000, waitMs: 60_000 });
+      const { resources, token } = lease;
+      history.push({ client: name, resources, token, askedMs, heldMs: performance.now() });
+      const others = [...held].filter((one) => one.resources.some((of) => resources.includes(of)));
+      expect(others.filter((one) => one.remainingMs() > 0)).toEqual([]);
+      held.add(lease);
+      await setTimeout(5);
+      await lease.extend(2_000).catch(() => undefined);
+      held.delete(lease);
+      await lease.release();
+    }
+  };
+  const clients = [
+    ...['one', 'two', 'three'].map((name) => client(name, 'x')),
+    client('set', ['y', 'x']),
+  ];
+  const progress = async (): Promise<void> => {
+    const before = history.length;
+    await vi.waitFor(() => expect(history.length).toBeGreaterThan(before + 4), { timeout: 20_000 });
+  };
+  await progress();
+  const killed = await leader();
+  await killed.kill();
+  await progress();
+  await killed.start();
+  const stopped = await leader();
+  await stopped.pause();
+  await progress();
+  await stopped.wake();
+  await progress();
+  isOver = true;
+  await Promise.all(clients);
+  expect(judge(history)).toMatchObject({ verdict: 'grows' });
+  await vi.waitFor(async () => expect(await keysBelow(prefix)).toBe(0), { timeout: 10_000 });
+}, 90_000);
+
+test('a lease that is extended outlives its leader, and the former leader does not revoke it', async () => {
+  const prefix = newPrefix();
+  const [one, two] = [open(prefix), open(prefix)];
+  const stopped = await leader();
+  await using lease = await one.acquire('x', { ttlMs: 4_000 });
+  const extendAll = async (forMs: number): Promise<number> => {
+    let extensions = 0;
+    for (const startedMs = performance.now(); performance.now() - startedMs < forMs; ) {
+      // No member answers during the election.
+      await lease.extend(4_000).then(
+        () => (extensions += 1),
+        (error: unknown) => expect(error).toMatchObject({ code: 'no-quorum' }),
+      );
+      expect(await two.tryAcquire('x', { ttlMs: 4_000 })).not.toMatchObject({ ok: true });
+      await setTimeout(50);
+    }
+    return extensions;
+  };
+  await stopped.pause();
+  // By the clock of the former leader, the lease that it knows is over by then.
+  expect(await extendAll(5_000)).toBeGreaterThan(3);
+  await stopped.wake();
+  expect(await extendAll(1_500)).toBeGreaterThan(3);
+  lease.ensure();
+}, 40_000);
+
+test('a lost reply of a transaction is found by its owner, and leaves no second key', async () => {
+  const prefix = newPrefix();
+  const network = new LossyNetwork('/kv/txn');
+  const [one, two] = [open(prefix, network.fetch), open(prefix)];
+  network.due = 1;
+  const lease = await one.acquire('x', { ttlMs: 5_000 });
+  expect(await keysBelow(prefix)).toBe(1);
+  network.due = 1;
+  await lease.extend(20_000);
+  expect(lease.remainingMs()).toBeGreaterThan(15_000);
+  network.due = 1;
+  const waiting = one.acquire(['y', 'x'], { ttlMs: 5_000, waitMs: 20_000 });
+  await vi.waitFor(async () => expect(await keysBelow(prefix)).toBe(3));
+  await lease.release();
+  const next = await waiting;
+  expect(next.token).toBeGreaterThan(lease.token);
+  expect(network.lost).toBe(3);
+  await next.release();
+  await using last = await two.acquire('x', { ttlMs: 5_000 });
+  expect(last.token).toBeGreaterThan(next.token);
+});
+
+test('an extension whose outcome stays unknown does not end the lease, and the next one goes on', async () => {
+  const prefix = newPrefix();
+  const network = new LossyNetwork('/kv/txn');
+  const lock = open(prefix, network.fetch);
+  const lease = await lock.acquire('x', { ttlMs: 5_000 });
+  network.due = Number.POSITIVE_INFINITY;
+  await expect(lease.extend(500)).rejects.toMatchObject({ code: 'no-quorum' });
+  network.due = 0;
+  expect(lease.remainingMs()).toBeGreaterThan(3_000);
+  expect(await keysBelow(prefix)).toBe(1);
+  await lease.extend(20_000);
+  expect(await lease.release()).toBe('released');
+});
+
+test('waiters are served first come first served, and a release wakes the next one', async () => {
+  const prefix = newPrefix();
+  const lease = await open(prefix).acquire('x', { ttlMs: 60_000 });
+  const served: number[] = [];
+  const waiting: Promise<void>[] = [];
+  for (let number = 0; number < 8; number++) {
+    waiting.push(
+      open(prefix).using('x', { ttlMs: 60_000, waitMs: 60_000 }, () => void served.push(number)),
+    );
+    await vi.waitFor(async () => expect(await keysBelow(prefix)).toBe(number + 2));
+  }
+  const startedMs = performance.now();
+  await call('kv/compaction', { revision: String(lease.token + 3n) });
+  await lease.release();
+  await Promise.all(waiting);
+  expect(served).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);
+  // Without the watch, a waiter looks once a second.
+  expect(performance.now() - startedMs).toBeLessThan(4_000);
+});
+
+test('a waiter whose watch is at a stopped member gets the lock', async () => {
+  const prefix = newPrefix();
+  const [holder, waiter] = [open(prefix), open(prefix)];
+  const lease = await holder.acquire('x', { ttlMs: 60_000 });
+  const next = waiter.acquire('x', { ttlMs: 60_000, waitMs: 60_000 });
+  await vi.waitFor(async () => expect(await keysBelow(prefix)).toBe(2));
+  const [watched] = service.nodes;
+  await watched?.pause();
+  await lease.release();
+  await (await next).release();
+  await watched?.wake();
+});
+
+test('a crashed waiter delays the queue by a few seconds, and a waiter that gave up does not', async () => {
+  const prefix = newPrefix();
+  const lease = await open(prefix).acquire('x', { ttlMs: 60_000 });
+  const gaveUp = open(prefix).acquire('x', { ttlMs: 60_000, waitMs: 300 });
+  await expect(gaveUp).rejects.toBeInstanceOf(AcquireTimeoutError);
+  await vi.waitFor(async () => expect(await keysBelow(prefix)).toBe(1));
+  let isDead = false;
+  const dying = open(prefix, (url, init) =>
+    isDead ? new Promise<never>(() => {}) : fetch(url, init),
+  );
+  const controller = new AbortController();
+  const dead = dying.acquire('x', { ttlMs: 500, waitMs: 60_000, signal: controller.signal });
+  await vi.waitFor(async () => expect(await keysBelow(prefix)).toBe(2));
+  isDead = true;
+  await lease.release();
+  await (await open(prefix).acquire('x', { ttlMs: 5_000, waitMs: 15_000 })).release();
+  controller.abort();
+  await expect(dead).rejects.toThrow('aborted');
+});
+
+test('a key that an operator deletes ends the lease at the next extension', async () => {
+  const prefix = newPrefix();
+  const lock = open(prefix);
+  const lease = await lock.acquire(['x', 'y'], { ttlMs: 60_000 });
+  const key = Buffer.from(`${prefix}x/${lease.owner}`).toString('base64');
+  await call('kv/deleterange', { key });
+  await using other = await lock.acquire('x', { ttlMs: 5_000 });
+  await expect(lease.extend(60_000)).rejects.toBeInstanceOf(LeaseLostError);
+  expect(other.token).toBeGreaterThan(lease.token);
+});
+
+test('tokenOffset raises the tokens, after a restore from a backup', async () => {
+  const lock = new EtcdLock({ endpoints, keyPrefix: newPrefix(), tokenOffset: 1_000_000_000n });
+  await using lease = await lock.acquire('x', { ttlMs: 5_000 });
+  expect(lease.token).toBeGreaterThan(1_000_000_000n);
+});
+
+test.each([
+  ['no endpoints', {}],
+  ['an empty list', { endpoints: [] }],
+  ['another path', { endpoints: ['http://127.0.0.1:2379/v3'] }],
+  ['no URL', { endpoints: ['127.0.0.1:2379'] }],
+  ['a prefix that is none', { endpoints: ['http://a:1'], keyPrefix: '' }],
+  ['an offset that is none', { endpoints: ['http://a:1'], tokenOffset: 5 }],
+  ['a fetch that is none', { endpoints: ['http://a:1'], fetch: 5 }],
+  ['another option', { endpoints: ['http://a:1'], ttl: 5 }],
+])('bad options are refused: %s', (_, config) => {
+  expect(() => new EtcdLock(config as never)).toThrow(LockArgumentError);
+});
+
+test('more resources than one transaction takes are refused, and a right that is missing is named', async () => {
+  const lock = open(newPrefix());
+  const many = Array.from({ length: 129 }, (_, at) => `${at}`);
+  await expect(lock.acquire(many, { ttlMs: 5_000 })).rejects.toBeInstanceOf(LockArgumentError);
+  await using _ = await lock.acquire(many.slice(1), { ttlMs: 5_000 });
+  for (const status of [401, 403]) {
+    const refused = open(newPrefix(), async () => new Response('{"error":"denied"}', { status }));
+    await expect(refused.acquire('x', { ttlMs: 5_000, waitMs: 9_000 })).rejects.toMatchObject({
+      code: 'not-installed',
+      message: expect.stringContaining('keyPrefix'),
+    });
+  }
+  const garbage = open(newPrefix(), async () => new Response('<html>'));
+  await expect(garbage.acquire('x', { ttlMs: 500 })).rejects.toMatchObject({ code: 'no-quorum' });
+});
