@@ -1,0 +1,154 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type Lease, LeaseLostError, Redlock, type RedlockConfig } from '@fenced/lock';
+import { Redis } from 'ioredis';
+import { CountedRuntime } from '../lock/harness/counted-runtime.ts';
+
+export interface LoadOptions {
+  readonly ports: readonly number[];
+  readonly keyPrefix: string;
+  /** TTL of all leases, and the time for which nodes remember a name. */
+  readonly ttlMs: number;
+  /** New names a second. Each is locked once. */
+  readonly namesPerSecond: number;
+  /** Leases that are held at any time. Each is extended until it is replaced. */
+  readonly held: number;
+  /** Waiters for one lock, at any time. Each holds it for `holdMs`. */
+  readonly waiters: number;
+  readonly holdMs: number;
+  /** Clients a second that connect, wait for the lock of the waiters, and go. */
+  readonly clientsPerSecond: number;
+  /** Shows that the soak finds a leak: clients that go keep a connection. */
+  readonly leaks?: boolean;
+}
+
+const HOT = 'hot';
+const WAIT_MS = 60_000;
+/** The number of times that a held lease is extended before it is replaced. */
+const EXTENSIONS = 4;
+
+/** A client with connections of its own. */
+class Client implements AsyncDisposable {
+  readonly lock: Redlock;
+  /** Connections that go with this client. */
+  readonly #connections: readonly Redis[];
+
+  /** @param leaked gets a connection that stays */
+  constructor(
+    { ports, keyPrefix, ttlMs }: LoadOptions,
+    runtime: CountedRuntime,
+    leaked: Redis[] | null = null,
+  ) {
+    const connections = ports.map((port) => new Redis(port));
+    leaked?.push(...connections.slice(0, 1));
+    this.#connections = leaked ? connections.slice(1) : connections;
+    const nodes = connections.map((client, at) => ({ name: `n${at}`, client }));
+    const config: RedlockConfig = { nodes, keyPrefix, maxTtlMs: ttlMs, fenceTtlMs: ttlMs };
+    this.lock = new Redlock(config, runtime);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.lock.close();
+    for (const connection of this.#connections) connection.disconnect();
+  }
+}
+
+/** Churn of names, leases that are held, waiters, and clients that come and go. */
+export class Load implements AsyncDisposable {
+  readonly runtime: CountedRuntime = new CountedRuntime();
+  /** Leases that were acquired so far. */
+  acquired = 0;
+  /** Leases that were over before they were extended: the machine was busy. */
+  lost = 0;
+  readonly #errors: unknown[] = [];
+  readonly #leaked: Redis[] = [];
+  readonly #options: LoadOptions;
+  readonly #client: Client;
+  readonly #stop = new AbortController();
+  readonly #work: Promise<void>[];
+  #lastToken = 0n;
+
+  constructor(options: LoadOptions) {
+    this.#options = options;
+    this.#client = new Client(options, this.runtime);
+    const { namesPerSecond, clientsPerSecond, held, waiters } = options;
+    const work = [
+      this.#every(namesPerSecond, (at) => this.#lockOnce(`name ${at}`)),
+      this.#every(clientsPerSecond, () => this.#visit()),
+      ...Array.from({ length: held }, (_, at) => this.#keep(at)),
+      ...Array.from({ length: waiters }, () => this.#wait()),
+    ];
+    this.#work = work.map((one) => one.catch((error) => void this.#errors.push(error)));
+  }
+
+  /** Ends all work, and throws the first error that it met. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#stop.abort();
+    await Promise.all(this.#work);
+    await this.#client[Symbol.asyncDispose]();
+    for (const connection of this.#leaked) connection.disconnect();
+    if (this.#errors.length > 0) throw this.#errors[0];
+  }
+
+  async #every(perSecond: number, run: (at: number) => Promise<void>): Promise<void> {
+    const running = new Set<Promise<void>>();
+    for (let at = 0; await this.#pause(1_000 / perSecond); at += 1) {
+      const one = run(at);
+      running.add(one);
+      void one.finally(() => running.delete(one)).catch(() => {});
+    }
+    await Promise.all(running);
+  }
+
+  async #lockOnce(resource: string): Promise<void> {
+    const lease = await this.#acquire(this.#client.lock, resource);
+    await lease.release();
+  }
+
+  async #visit(): Promise<void> {
+    const leaked = this.#options.leaks ? this.#leaked : null;
+    await using client = new Client(this.#options, this.runtime, leaked);
+    await this.#serve(client.lock);
+  }
+
+  async #wait(): Promise<void> {
+    while (await this.#pause(1)) await this.#serve(this.#client.lock);
+  }
+
+  /** Requires that each token is above all earlier ones. */
+  async #serve(lock: Redlock): Promise<void> {
+    const lease = await this.#acquire(lock, HOT);
+    if (lease.token <= this.#lastToken) throw new Error(`${lease.token} <= ${this.#lastToken}`);
+    this.#lastToken = lease.token;
+    await sleep(this.#options.holdMs);
+    await lease.release();
+  }
+
+  async #keep(place: number): Promise<void> {
+    const { ttlMs } = this.#options;
+    for (let round = 0; await this.#pause(1); round += 1) {
+      const lease = await this.#acquire(this.#client.lock, `held ${place} ${round}`);
+      try {
+        for (let times = 0; times < EXTENSIONS && (await this.#pause(ttlMs / 2)); times += 1) {
+          await lease.extend(ttlMs);
+        }
+      } catch (error) {
+        if (!(error instanceof LeaseLostError)) throw error;
+        this.lost += 1;
+      }
+      await lease.release();
+    }
+  }
+
+  async #acquire(lock: Redlock, resource: string): Promise<Lease> {
+    const lease = await lock.acquire(resource, { ttlMs: this.#options.ttlMs, waitMs: WAIT_MS });
+    this.acquired += 1;
+    return lease;
+  }
+
+  /** @returns false if the work ends */
+  async #pause(ms: number): Promise<boolean> {
+    const { signal } = this.#stop;
+    await sleep(ms, undefined, { signal }).catch(() => {});
+    return !signal.aborted;
+  }
+}

@@ -1,0 +1,31 @@
+import { parseArgs } from 'node:util';
+import { readCommandLine, UsageError } from '@fenced/testbed/command-line';
+import { clients, groups, leases, waiters } from './trials.ts';
+
+const USAGE = `npm run sizes -- [--leases N] [--waiters N] [--clients N] [--groups N]
+
+Tries large numbers once, each on new real nodes, and prints what they cost as JSON lines.
+
+  --leases N    leases that one process holds at once
+  --waiters N   waiters for one resource, in 10 processes
+  --clients N   clients with connections of their own, in one process
+  --groups N    groups of 3 nodes: processor time of a lock, beside that of one group`;
+
+const TRIALS = { leases, waiters, clients, groups };
+const chosen = readCommandLine(USAGE, () => {
+  const text = { type: 'string' } as const;
+  const { values } = parseArgs({
+    options: { leases: text, waiters: text, clients: text, groups: text },
+  });
+  const entries = Object.entries(values) as [keyof typeof TRIALS, string][];
+  if (entries.length === 0) throw new UsageError('name a trial');
+  return entries.map(([name, value]) => {
+    const count = Number(value);
+    if (Number.isSafeInteger(count) && count > 0) return { name, count };
+    throw new UsageError(`--${name} must be a whole number above 0: ${value}`);
+  });
+});
+for (const { name, count } of chosen) {
+  const figures = await TRIALS[name](count);
+  process.stdout.write(`${JSON.stringify({ [name]: count, ...figures })}\n`);
+}

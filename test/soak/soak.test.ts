@@ -1,0 +1,38 @@
+import { expect, test } from 'vitest';
+import { growthIn, type Sample } from './growth.ts';
+import { soak } from './soak.ts';
+
+/** Nodes forget a name after a second or two. */
+const SHORT = {
+  ...{ durationMs: 7_000, samples: 12, ttlMs: 1_000 },
+  ...{ namesPerSecond: 100, clientsPerSecond: 6, held: 50, waiters: 20, holdMs: 5 },
+};
+
+test('churn of names, leases, waiters and clients lets nothing grow', async () => {
+  const { growth, acquired, samples } = await soak(SHORT);
+  expect(growth).toEqual([]);
+  expect(acquired).toBeGreaterThan(300);
+  expect(samples).toHaveLength(SHORT.samples);
+});
+
+test('a leak of connections is found', async () => {
+  const { growth } = await soak({ ...SHORT, clientsPerSecond: 20, leaks: true });
+  expect(growth.join()).toContain('descriptors grew');
+  expect(growth.join()).toContain('connections grew');
+});
+
+test('each figure that grows is named, and a warm-up is not', () => {
+  const flat: Sample = {
+    ...{ atMs: 0, heapBytes: 50e6, residentBytes: 90e6, descriptors: 40, timers: 30 },
+    ...{ nodeBytes: 5e6, keys: 90, names: 900, connections: 40 },
+  };
+  const samples = (change: (at: number) => Partial<Sample>): Sample[] =>
+    Array.from({ length: 30 }, (_, at) => ({ ...flat, ...change(at) }));
+  expect(growthIn(samples((at) => ({ heapBytes: Math.min(at, 10) * 5e6 })))).toEqual([]);
+  for (const field of ['heapBytes', 'timers', 'nodeBytes', 'keys', 'names'] as const) {
+    const [sentence, ...more] = growthIn(samples((at) => ({ [field]: flat[field] * (1 + at) })));
+    expect(sentence).toContain(`${field} grew from`);
+    expect(more).toEqual([]);
+  }
+  expect(() => growthIn(samples(() => ({})).slice(0, 8))).toThrow('samples=8');
+});

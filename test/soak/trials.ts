@@ -1,0 +1,259 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type Lease, Redlock, RedlockGroups } from '@fenced/lock';
+import { startRedis, WorkerProcess } from '@fenced/testbed';
+import { Redis } from 'ioredis';
+import { each, figure, heapBytesNow, nodesCpuMs, sum } from './figures.ts';
+
+type Figures = Readonly<Record<string, number>>;
+
+const AT_ONCE = 64;
+const MINUTES_10_MS = 600_000;
+
+/** Nodes, and one connection to each of them for the measurements. */
+class World implements AsyncDisposable {
+  readonly keyPrefix: string = `{${randomUUID()}}:`;
+  readonly ports: readonly number[];
+  readonly admins: readonly Redis[];
+  readonly #connections: Redis[] = [];
+  readonly #service: AsyncDisposable;
+
+  static async start(count: number): Promise<World> {
+    const service = await startRedis(count);
+    return new World(
+      service,
+      service.nodes.map(({ port }) => port),
+    );
+  }
+
+  private constructor(service: AsyncDisposable, ports: readonly number[]) {
+    this.#service = service;
+    this.ports = ports;
+    this.admins = this.connect();
+  }
+
+  /** A new connection to each node. */
+  connect(): readonly Redis[] {
+    const connections = this.ports.map((port) => new Redis(port));
+    this.#connections.push(...connections);
+    return connections;
+  }
+
+  nodes(): readonly { readonly name: string; readonly client: Redis }[] {
+    return this.connect().map((client, at) => ({ name: `n${at}`, client }));
+  }
+
+  async nodeBytes(): Promise<number> {
+    const bytes = this.admins.map((admin) => figure(admin, 'memory', 'used_memory'));
+    return sum(await Promise.all(bytes)) / bytes.length;
+  }
+
+  /** Microseconds of the longest command of any node, without the commands of measurements. */
+  async longestUs(): Promise<number> {
+    const logs = await Promise.all(this.admins.map((admin) => admin.slowlog('GET', 1_000)));
+    return Math.max(0, ...(logs.flat() as [number, number, number][]).map(([, , us]) => us));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const connection of this.#connections) connection.disconnect();
+    await this.#service[Symbol.asyncDispose]();
+  }
+}
+
+/** One process holds all leases at once, extends each once, and releases them. */
+export async function leases(count: number): Promise<Figures> {
+  await using world = await World.start(3);
+  const { keyPrefix } = world;
+  await using lock = new Redlock({ nodes: world.nodes(), keyPrefix, maxTtlMs: MINUTES_10_MS });
+  const options = { ttlMs: MINUTES_10_MS, waitMs: 10_000 };
+  await (await lock.acquire('warm-up', options)).release();
+  const [heapBytes, nodeBytes] = [heapBytesNow(), await world.nodeBytes()];
+  const held: Lease[] = [];
+  const acquireMs = await timed(() =>
+    each(count, AT_ONCE, async (at) => void held.push(await lock.acquire(`lease ${at}`, options))),
+  );
+  const figures = {
+    acquireUs: (1_000 * acquireMs) / count,
+    heapBytesEach: (heapBytesNow() - heapBytes) / count,
+    nodeBytesEach:
+      (await world.nodeBytes()) - nodeBytes > 0
+        ? ((await world.nodeBytes()) - nodeBytes) / count
+        : 0,
+  };
+  const extendMs = await timed(() =>
+    each(count, AT_ONCE, async (at) => held[at]?.extend(MINUTES_10_MS)),
+  );
+  let released = 0;
+  const releaseMs = await timed(() =>
+    each(count, AT_ONCE, async (at) => {
+      if ((await held[at]?.release()) === 'released') released += 1;
+    }),
+  );
+  held.length = 0;
+  return {
+    ...figures,
+    extendUs: (1_000 * extendMs) / count,
+    releaseUs: (1_000 * releaseMs) / count,
+    released,
+    heapBytesEachReleased: (heapBytesNow() - heapBytes) / count,
+    longestScriptMs: (await world.longestUs()) / 1_000,
+  };
+}
+
+const WAITING = new URL('./waiting.ts', import.meta.url);
+const PROCESSES = 10;
+/** After `waiting.ts` has measured. */
+const SETTLED_MS = 12_000;
+
+/** All wait for one resource that is held. Then each takes it in turn, and gives it back. */
+export async function waiters(count: number): Promise<Figures> {
+  await using world = await World.start(3);
+  const { keyPrefix, ports, admins } = world;
+  await using lock = new Redlock({ nodes: world.nodes(), keyPrefix, maxTtlMs: MINUTES_10_MS });
+  const holder = await lock.acquire('hot', { ttlMs: MINUTES_10_MS, waitMs: 10_000 });
+  await using parts = new AsyncDisposableStack();
+  const order = { ports, keyPrefix, waiters: Math.ceil(count / PROCESSES) };
+  const startedMs = performance.now();
+  const tokens: bigint[] = [];
+  const lines: Record<string, number>[] = [];
+  const workers = await Promise.all(
+    Array.from({ length: PROCESSES }, () =>
+      WorkerProcess.start(WAITING, {
+        args: [JSON.stringify(order)],
+        onLine: (line) => {
+          if (line.startsWith('{')) lines.push(JSON.parse(line));
+          else tokens.push(BigInt(line));
+        },
+      }),
+    ),
+  );
+  for (const worker of workers) parts.use(worker);
+  const queue = `${keyPrefix}queue:hot`;
+  const queued = async (): Promise<number> =>
+    Math.max(...(await Promise.all(admins.map((admin) => admin.zcard(queue)))));
+  while ((await queued()) < order.waiters * PROCESSES) {
+    await sleep(100);
+    if (performance.now() - startedMs > 240_000) break;
+  }
+  const queuedMs = performance.now() - startedMs;
+  const before = await nodesCpuMs(admins);
+  const cpuMs = async (): Promise<number> => sum(await nodesCpuMs(admins)) - sum(before);
+  await sleep(SETTLED_MS);
+  const idleCpuMs = await cpuMs();
+  const most = await queued();
+  const servedMs = await timed(async () => {
+    await holder.release();
+    await Promise.all(workers.map(({ exited }) => exited));
+  });
+  return {
+    queuedSeconds: queuedMs / 1_000,
+    queued: most,
+    nodeProcessorsWaiting: idleCpuMs / admins.length / SETTLED_MS,
+    served: tokens.length,
+    servedSeconds: servedMs / 1_000,
+    differentTokens: new Set(tokens).size,
+    failed: sum(lines.map(({ failed = 0 }) => failed)),
+    heapBytesEach: sum(lines.map(({ heapBytesEach = 0 }) => heapBytesEach)) / PROCESSES,
+    clientProcessorsWaiting: sum(lines.map(({ processors = 0 }) => processors)),
+    longestScriptMs: (await world.longestUs()) / 1_000,
+  };
+}
+
+/** Each client takes and gives back a lock of its own, ten times. */
+export async function clients(count: number): Promise<Figures> {
+  await using world = await World.start(3);
+  const { keyPrefix, admins } = world;
+  const [heapBytes, nodeBytes] = [heapBytesNow(), await world.nodeBytes()];
+  const all = Array.from({ length: count }, () => new Redlock({ nodes: world.nodes(), keyPrefix }));
+  const options = { ttlMs: 30_000, waitMs: 60_000 };
+  const connectMs = await timed(() =>
+    Promise.all(all.map(async (lock, at) => (await lock.acquire(`own ${at}`, options)).release())),
+  );
+  const cycles = 10;
+  const cycleMs = await timed(() =>
+    each(count * cycles, AT_ONCE, async (at) => {
+      await (await all[at % count]?.acquire(`own ${at % count}`, options))?.release();
+    }),
+  );
+  const connections = await Promise.all(
+    admins.map((admin) => figure(admin, 'clients', 'connected_clients')),
+  );
+  const figures = {
+    connections: sum(connections),
+    connectSeconds: connectMs / 1_000,
+    cycleUs: (1_000 * cycleMs) / count / cycles,
+    heapBytesEach: (heapBytesNow() - heapBytes) / count,
+    nodeBytesEach: ((await world.nodeBytes()) - nodeBytes) / count,
+  };
+  await Promise.all(all.map((lock) => lock.close()));
+  return figures;
+}
+
+const [ROUNDS, CYCLES, VIRTUAL_SERVICES] = [5, 6_000, 64];
+
+/**
+ * Processor time of a lock that is taken and given back, in turns; medians of the rounds. Subjects
+ * are one `Redlock`, virtual services in one group, and virtual services in several.
+ */
+export async function groups(count: number): Promise<Figures> {
+  await using world = await World.start(3 * count);
+  const { keyPrefix, admins } = world;
+  const nodes = world.nodes();
+  const group = (at: number) => nodes.slice(3 * at, 3 * at + 3);
+  const several = Object.fromEntries(
+    Array.from({ length: count }, (_, at) => [`g${at}`, group(at)]),
+  );
+  const first = (at: number): number => Math.ceil((VIRTUAL_SERVICES * at) / count);
+  const map = Object.fromEntries(
+    Array.from({ length: count }, (_, at) => [`g${at}`, `${first(at)}-${first(at + 1) - 1}`]),
+  );
+  const subjects = {
+    plain: new Redlock({ nodes: group(0), keyPrefix: `${keyPrefix}plain:` }),
+    one: new RedlockGroups({
+      ...{ virtualServices: VIRTUAL_SERVICES, groups: { g0: group(0) } },
+      ...{ map: { g0: `0-${VIRTUAL_SERVICES - 1}` }, keyPrefix: `${keyPrefix}one:` },
+    }),
+    several: new RedlockGroups({
+      ...{ virtualServices: VIRTUAL_SERVICES, groups: several, map },
+      keyPrefix: `${keyPrefix}several:`,
+    }),
+  };
+  const figures: Record<string, number> = {};
+  for (const [atOnce, unit] of [
+    [1, 'Alone'],
+    [AT_ONCE, 'AtOnce'],
+  ] as const) {
+    const rounds = new Map<string, number[]>();
+    for (let round = 0; round <= ROUNDS; round += 1) {
+      for (const [name, lock] of Object.entries(subjects)) {
+        const before = await nodesCpuMs(admins);
+        const own = process.cpuUsage();
+        await each(CYCLES, atOnce, async (at) => {
+          await (await lock.acquire(`r${at}`, { ttlMs: 30_000, waitMs: 10_000 })).release();
+        });
+        const { user, system } = process.cpuUsage(own);
+        const nodesMs = sum(await nodesCpuMs(admins)) - sum(before);
+        if (round === 0) continue;
+        rounds.set(`${name}NodesUs${unit}`, [
+          ...(rounds.get(`${name}NodesUs${unit}`) ?? []),
+          (1_000 * nodesMs) / CYCLES,
+        ]);
+        rounds.set(`${name}ClientUs${unit}`, [
+          ...(rounds.get(`${name}ClientUs${unit}`) ?? []),
+          (user + system) / CYCLES,
+        ]);
+      }
+    }
+    for (const [name, values] of rounds) {
+      figures[name] = values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] ?? Number.NaN;
+    }
+  }
+  await Promise.all(Object.values(subjects).map((lock) => lock.close()));
+  return figures;
+}
+
+async function timed(run: () => Promise<unknown>): Promise<number> {
+  const startedMs = performance.now();
+  await run();
+  return performance.now() - startedMs;
+}
