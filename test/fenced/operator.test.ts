@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { setTimeout } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { LockArgumentError, Redlock, type RedlockConfig } from '@fenced/lock';
+import { LockArgumentError, Redlock, type RedlockConfig, STORAGE_VERSION } from '@fenced/lock';
 import { type RedisService, startRedis } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
@@ -148,6 +148,7 @@ describe('status', () => {
     await service.nodes[2]?.pause();
     const json = await fenced('status', '--json', ...options());
     expect(json.code).toBe(1);
+    expect(JSON.parse(json.stdout).storageVersion).toBe(STORAGE_VERSION);
     expect(JSON.parse(json.stdout).nodes.map(({ name }: { name: string }) => name)).toEqual([
       'a',
       'b',
@@ -159,6 +160,21 @@ describe('status', () => {
       stderr: expect.stringContaining('--redis NAME=URL'),
     });
   });
+});
+
+test('status shows that this version cannot work with the nodes, before programs run it', async () => {
+  await acquireOnce(redlock());
+  const node = `${keyPrefix}node`;
+  const later = STORAGE_VERSION + 1;
+  for (const client of admin) {
+    const members = await client.hget(node, 'members');
+    await client.hset(node, 'members', String(members).replace(/^\d+/, String(later)));
+  }
+  const { code, stdout } = await fenced('status', ...options());
+  expect(code).toBe(2);
+  const row = `^a +no: wrong-version .* ${later}, not ${STORAGE_VERSION} `;
+  expect(stdout).toMatch(new RegExp(row, 'm'));
+  expect(stdout).toContain(`this client has ${STORAGE_VERSION}, node a was set up with ${later}`);
 });
 
 describe('readmit', () => {

@@ -18,6 +18,7 @@ import './node-version.js';
 export type { NodeAnswer } from './core/answers.js';
 export * from './core/errors.js';
 export type { AcquireFailure } from './core/failure.js';
+export { STORAGE_VERSION } from './core/mismatch.js';
 export type { RedlockOptions } from './core/options.js';
 export type { NodeStatus, NoVoteReason } from './core/status.js';
 export type { LeaseEvent, LockEvents } from './lease/events.js';

@@ -9,12 +9,14 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import { subscribe } from 'node:diagnostics_channel';
 import { writeSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type LockEvents, Redlock } from '@fenced/lock';
+import type { LockEvents } from '@fenced/lock';
 import { Redis } from 'ioredis';
 
-const { ports, keyPrefix, resource, ttlMs, workers, holdMs, rounds } = JSON.parse(
+const { ports, keyPrefix, resource, ttlMs, workers, holdMs, rounds, module } = JSON.parse(
   process.argv[2] ?? '',
 );
+/** `module` is an earlier version of the library. */
+const { Redlock }: typeof import('@fenced/lock') = await import(module ?? '@fenced/lock');
 const clients: Redis[] = ports.map((port: number) => new Redis(port));
 for (const client of clients) client.on('error', () => {});
 const nodes = clients.map((client, at) => ({ name: String.fromCharCode(97 + at), client }));

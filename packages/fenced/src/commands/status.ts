@@ -1,5 +1,5 @@
 import { parseArgs } from 'node:util';
-import type { NodeStatus } from '@fenced/lock';
+import { type NodeStatus, STORAGE_VERSION } from '@fenced/lock';
 import { type Command, print, printJson, printTable, understood } from '../command.js';
 import { type ConnectionErrors, REDIS_USAGE, redisOptions, withRedlock } from '../redis.js';
 
@@ -23,7 +23,7 @@ Exit codes:
     const { values } = understood(() => parseArgs({ args: [...args], options }));
     return withRedlock(values, async (redlock, connectionErrors) => {
       const nodes = await redlock.status();
-      if (values.json) printJson({ nodes });
+      if (values.json) printJson({ storageVersion: STORAGE_VERSION, nodes });
       else show(nodes, connectionErrors);
       return exitCode(nodes);
     });
@@ -47,6 +47,7 @@ function show(nodes: readonly NodeStatus[], connectionErrors: ConnectionErrors):
     'names',
     'memory',
     'keeps',
+    'storage',
     'server',
   ];
   printTable([head, ...nodes.map(row)]);
@@ -58,7 +59,7 @@ function show(nodes: readonly NodeStatus[], connectionErrors: ConnectionErrors):
 }
 
 function row(node: NodeStatus): string[] {
-  if (!node.reachable) return [node.name, 'unreachable', ...Array(7).fill('-')];
+  if (!node.reachable) return [node.name, 'unreachable', ...Array(8).fill('-')];
   const clockMs = Math.round(node.clockDifferenceMs);
   return [
     node.name,
@@ -69,6 +70,7 @@ function row(node: NodeStatus): string[] {
     String(node.resources ?? '?'),
     memory(node.usedMemoryBytes, node.maxMemoryBytes),
     node.appendOnly ? 'appendonly' : 'memory',
+    storage(node.storageVersion),
     `${node.version} ${node.role}`,
   ];
 }
@@ -76,6 +78,12 @@ function row(node: NodeStatus): string[] {
 function memory(usedBytes: number, maxBytes: number | null): string {
   const used = `${(usedBytes / 1e6).toFixed(1)} MB`;
   return maxBytes === null ? used : `${used}, ${Math.round((100 * usedBytes) / maxBytes)} %`;
+}
+
+/** The storage version of the node, and that of this command if they differ. */
+function storage(version: number | null): string {
+  if (version === null) return '-';
+  return version === STORAGE_VERSION ? String(version) : `${version}, not ${STORAGE_VERSION}`;
 }
 
 function vote(noVote: string | null, waitMs: number): string {
