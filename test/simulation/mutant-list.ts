@@ -233,7 +233,7 @@ export const mutants: readonly Mutant[] = [
     moves: true,
     patch: {
       file: '/redlock/readmission-round.ts',
-      replace: [['!this.#arrival && seen.some((one) => one?.awaits)', 'seen.length === 0']],
+      replace: [['!this.#arrival && isBeforeMove(seen)', 'seen.length === 0']],
     },
   },
   {

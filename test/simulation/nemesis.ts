@@ -142,11 +142,18 @@ export class Nemesis {
     });
   }
 
-  /** False if no node of a sealed set would remember that. The set could start again. */
+  /**
+   * False if no node of a sealed set would remember that, or only one with an old master that may
+   * not. The set could start again.
+   */
   #mayLoseSeal(machine: Machine): boolean {
     return this.#sets.every((set) => {
       const others = set.machines.filter((one) => one !== machine);
-      return !set.isSealed || !set.machines.includes(machine) || others.some(set.seals);
+      return (
+        !set.isSealed ||
+        !set.machines.includes(machine) ||
+        others.some((one) => set.seals(one) && !one.ghost)
+      );
     });
   }
 

@@ -49,6 +49,9 @@ Exit codes:
     const isKnown = action === 'plan' || action === 'status' || action === 'apply';
     if (!isKnown || more.length > 0) throw new UsageError('name one of plan, status and apply');
     if (values.force && action !== 'apply') throw new UsageError('--force is for apply');
+    if (values['next-key-prefix'] === undefined) {
+      throw new UsageError('name the next set: --next NAME=URL for each, and --next-key-prefix P');
+    }
     const waitMs = Number(values['wait-ms'] ?? WAIT_MS);
     if (!(waitMs >= 0)) throw new UsageError(`--wait-ms must be a number: ${values['wait-ms']}`);
     return withRedlock(values, async (redlock) => {

@@ -81,8 +81,8 @@ export class Move {
     const seen = await this.look();
     const isBegun = seen.state === 'begun';
     if (seen.state !== 'begun' && !(seen.state === 'not-begun' && mayBegin)) return seen;
-    const obstacle = await this.#prepare(isBegun);
-    if (obstacle) return obstacle;
+    const prepared = await this.#prepare(isBegun);
+    if ('state' in prepared) return prepared;
     const sealed = await this.#seal();
     if ('state' in sealed) return sealed;
     const total = this.#present.nodes.length;
@@ -92,21 +92,20 @@ export class Move {
     }
     const leases = await this.#leases(sealed.seals);
     const arrival: Arrival = (seen) => this.#arrive(seen, evidence, leases);
+    const how = prepared.hasVoted ? null : arrival;
     const { nodes, options } = this.#next;
-    const round = await new ReadmissionRound(
-      nodes,
-      options,
-      this.#runtime,
-      null,
-      null,
-      arrival,
-    ).run();
+    const round = await new ReadmissionRound(nodes, options, this.#runtime, null, null, how).run();
     if (round.voting.length >= majorityOf(nodes.length)) return { state: 'done' };
     return this.#later(`the next set does not vote yet: ${round.reason}`, round.againMs);
   }
 
-  /** Lets every node of the next set wait for this move. @returns the obstacle, or null */
-  async #prepare(isBegun: boolean): Promise<MoveOutcome | null> {
+  /**
+   * Lets every node of the next set wait for this move.
+   *
+   * @returns the obstacle; or, in `hasVoted`, true if a node that the move admitted may have voted
+   * and then forgotten it. Then the next set goes on by its own rules, which know the rest
+   */
+  async #prepare(isBegun: boolean): Promise<MoveOutcome | { readonly hasVoted: boolean }> {
     const { nodes } = this.#next;
     const refuse = (why: string): MoveOutcome =>
       isBegun ? this.#later(why) : { state: 'refused', reason: why };
@@ -122,6 +121,8 @@ export class Move {
         reason: `nodes ${twins.map((at) => nodes[at]?.name).join(' and ')} of the next set are the same Redis server: give each node a server of its own`,
       };
     }
+    const isAdmitted = inspections.some((one) => one !== null && one.generation > 0);
+    if (isBegun && isAdmitted && !isUntouched(inspections)) return { hasVoted: true };
     // After the inspection: if the present set votes now, the next set has not voted before.
     const isEarly = !isBegun && isVoting(await this.#views(this.#present.nodes), this.#present);
     if (!isBegun && !isEarly) {
@@ -135,7 +136,7 @@ export class Move {
     });
     const isReady = ({ answer }: Reply): boolean =>
       answer === 'prepared' || (isBegun && answer === 'voting');
-    if (replies.every(isReady)) return null;
+    if (replies.every(isReady)) return { hasVoted: false };
     return refuse(`every node of the next set must wait for the move: ${listed(nodes, replies)}`);
   }
 

@@ -153,7 +153,7 @@ export class ReadmissionRound {
     if (gathering.everybody !== null && nextSet !== null) {
       return this.#refuse(`this set moves to ${nextSet}, and never starts again`);
     }
-    if (gathering.everybody !== null && !this.#arrival && seen.some((one) => one?.awaits)) {
+    if (gathering.everybody !== null && !this.#arrival && isBeforeMove(seen)) {
       return this.#refuse(AWAITS_MOVE, this.#retryMs());
     }
     if (gathering.everybody !== null && !(await this.#isMoment(seen))) return null;
@@ -330,6 +330,11 @@ export class ReadmissionRound {
 function recoveryWaitMsOf(node: RedisNode, seen: Inspection, { longestMs }: Readmission): number {
   const forgotNothing = node.durable && seen.generation > 0;
   return forgotNothing ? 0 : longestMs;
+}
+
+/** True if the nodes wait for a move, and none of them was admitted by it: none knows its floor. */
+function isBeforeMove(seen: Inspections): boolean {
+  return seen.some((one) => one?.awaits) && !seen.some((one) => one && one.generation > 0);
 }
 
 /** Even a durable node knows no lease of the previous set that was not carried to it. */

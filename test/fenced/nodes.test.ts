@@ -1,0 +1,114 @@
+import { spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
+import { Redlock } from '@fenced/lock';
+import { type RedisService, startRedis } from '@fenced/testbed';
+import { Redis } from 'ioredis';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { until } from '../lock/harness/redlock-nodes.js';
+
+const BIN = fileURLToPath(new URL('../../packages/fenced/bin/fenced.js', import.meta.url));
+const PRESENT = [0, 1, 2];
+const NEXT = [2, 3, 4];
+
+let service: RedisService;
+let prefix: string;
+const clients: Redis[] = [];
+beforeAll(async () => {
+  service = await startRedis(5);
+});
+afterAll(() => service?.stop());
+beforeEach(() => {
+  prefix = `{${randomUUID()}}:`;
+});
+afterEach(async () => {
+  await Promise.all(service.nodes.map((node) => node.wake()));
+  for (const client of clients.splice(0)) client.disconnect();
+});
+
+const url = (at: number): string => `n${at}=redis://127.0.0.1:${service.nodes[at]?.port}`;
+
+function connect(at: number): Redis {
+  const client = new Redis(service.nodes[at]?.port ?? 0);
+  clients.push(client);
+  return client;
+}
+
+function lock(): Redlock {
+  const nodesOf = (servers: readonly number[]) =>
+    servers.map((at) => ({ name: `n${at}`, client: connect(at) }));
+  const next = { nodes: nodesOf(NEXT), keyPrefix: `${prefix}next:` };
+  return new Redlock({ nodes: nodesOf(PRESENT), keyPrefix: prefix, next });
+}
+
+function nodes(action: string, ...more: string[]) {
+  const args = [
+    ...PRESENT.flatMap((at) => ['--redis', url(at)]),
+    ...NEXT.flatMap((at) => ['--next', url(at)]),
+    ...['--key-prefix', prefix, '--next-key-prefix', `${prefix}next:`],
+  ];
+  const child = spawn(process.execPath, [BIN, 'nodes', action, ...args, ...more]);
+  let out = '';
+  for (const stream of [child.stdout, child.stderr]) stream.on('data', (data) => (out += data));
+  const ended = once(child, 'close').then(([code]) => ({ code: code as number | null, out }));
+  return { child, ended };
+}
+
+test('plan, apply and status tell where the locks are; a killed apply is resumed', async () => {
+  const client = lock();
+  const lease = await client.acquire('x', { ttlMs: 30_000 });
+  await client.readmit();
+  const plan = await nodes('plan').ended;
+  expect(plan).toMatchObject({ code: 0, out: expect.stringContaining('move: not-begun') });
+  expect(plan.out).toContain('longest wait: 30000 ms');
+  const admin = connect(0);
+  const other = connect(3);
+  const has = async (redis: Redis, key: string, field: string): Promise<boolean> =>
+    (await redis.hexists(`${key}node`, field)) === 1;
+  for (const step of [
+    () => has(other, `${prefix}next:`, 'awaits'),
+    () => has(admin, prefix, 'next_set'),
+  ]) {
+    const { child, ended } = nodes('apply');
+    await until(step);
+    child.kill('SIGKILL');
+    await ended;
+    expect([0, 2]).toContain((await nodes('status').ended).code);
+  }
+  expect(await nodes('apply').ended).toMatchObject({
+    code: 0,
+    out: expect.stringContaining('move: done'),
+  });
+  expect(await nodes('apply').ended).toMatchObject({ code: 0 });
+  const status = await nodes('status', '--json').ended;
+  const { state, present, next } = JSON.parse(status.out);
+  expect([status.code, state]).toEqual([0, 'done']);
+  expect(present).toMatchObject(PRESENT.map((at) => ({ name: `n${at}`, noVote: 'sealed' })));
+  expect(next).toMatchObject(NEXT.map((at) => ({ name: `n${at}`, noVote: null })));
+  await lease.extend(30_000);
+  expect(await lease.release()).toBe('released');
+  const later = await client.acquire('x', { ttlMs: 1_000 });
+  expect(later.token).toBeGreaterThan(lease.token);
+  await client.close();
+});
+
+test('apply refuses a next set of which a node is silent, and changes nothing', async () => {
+  const client = lock();
+  await (await client.acquire('x', { ttlMs: 1_000 })).release();
+  await service.nodes[4]?.pause();
+  const applied = await nodes('apply').ended;
+  expect(applied).toMatchObject({ code: 1, out: expect.stringContaining('must answer') });
+  await service.nodes[4]?.wake();
+  await (await client.acquire('x', { ttlMs: 1_000 })).release();
+  await client.close();
+});
+
+test('a mistake in the command line is explained', async () => {
+  for (const args of [[], ['undo'], ['plan', 'apply'], ['plan', '--force']]) {
+    const [action = '', ...more] = args;
+    expect((await nodes(action, ...more).ended).code).toBe(64);
+  }
+  const child = spawn(process.execPath, [BIN, 'nodes', 'plan', '--redis', url(0)]);
+  expect((await once(child, 'close'))[0]).toBe(64);
+});
