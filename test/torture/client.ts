@@ -23,7 +23,10 @@ export interface ClientConfig extends StoreAddresses, LockAddresses {
 /** Rounds that run at the same time. In the wait queue, they hand a lock over to each other. */
 const THREADS = 2;
 const STYLES = ['update', 'claim', 'queue'];
+const WAITING = ['queue', 'election'];
 const WAIT_MS = 2_000;
+/** Longest pause before a round of the workload `rare`. */
+const REST_MAX_MS = 3_000;
 /** Subjects that lock sets of resources. */
 const SETS = ['fenced', 'postgres'];
 /** Codes after which nothing was written. */
@@ -32,7 +35,7 @@ const HARMLESS: ReadonlySet<string> = new Set(['conflict', 'unavailable', 'ratch
 const config: ClientConfig = JSON.parse(process.argv[2] ?? '');
 const { name, workload, subject, resources } = config;
 const random = new Random(config.seed, name);
-const acquire = await openLock(subject, config);
+const acquire = await openLock(subject, config, workload);
 const { naive, ...fenced } = openStores(config);
 const stores = Object.entries(subject === 'naive' ? { naive } : fenced) as [string, Store][];
 let isEnding = workload === 'final';
@@ -54,13 +57,15 @@ async function rounds(record: Recording): Promise<void> {
 }
 
 async function round(record: Recording, style: string): Promise<void> {
+  if (style === 'rare') await sleep(random.between(0, REST_MAX_MS));
   const resource = random.pick(resources);
   const [kind, store] = random.pick(stores);
   if (random.chance(0.2)) await read(record, kind, store, resource);
-  // A foreign lock has one resource, and so has a lease of a gateway.
-  const others = SETS.includes(subject) && random.chance(0.2) ? resources : [];
+  // A foreign lock has one resource, and so have a lease of a gateway and an office.
+  const hasSets = SETS.includes(subject) && style !== 'election';
+  const others = hasSets && random.chance(0.2) ? resources : [];
   const lock = [...new Set([resource, ...others.filter(() => random.chance(0.5))])];
-  const held = await take(record, lock, style === 'queue' ? WAIT_MS : 0);
+  const held = await take(record, lock, WAITING.includes(style) ? WAIT_MS : 0);
   if (held === null) return void (await sleep(random.between(5, 25)));
   // A holder that works for longer than its lease lasts, and does not notice.
   if (random.chance(0.1)) await sleep(TTL_MS * random.between(1, 2));
@@ -80,8 +85,9 @@ async function round(record: Recording, style: string): Promise<void> {
       }),
     );
   }
-  // The others leave their lease to end by itself.
-  if (random.chance(0.9)) await record({ kind: 'release', object: objectsOf(lock) }, held.release);
+  // The others leave their lease to end by itself. A leader goes on until it resigns.
+  if (style === 'election' || random.chance(0.9))
+    await record({ kind: 'release', object: objectsOf(lock) }, held.release);
 }
 
 function newValue(): string {
@@ -177,6 +183,9 @@ function outcomeOf({ kind }: Facts, error: unknown): Facts & { readonly outcome:
     return { outcome: 'failed', code: error.code };
   if (error instanceof LockError || error instanceof LeaseError)
     return { outcome: 'refused', code: String(error.code) };
+  // A campaign that was given up.
+  if (kind === 'acquire' && Object(error).name === 'TimeoutError')
+    return { outcome: 'refused', code: 'TimeoutError' };
   // A read of the table has the errors of `pg`.
   if (kind === 'read' && !(error instanceof FencedStoreError))
     return { outcome: 'failed', code: String(Object(error).name) };

@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Direction, LocalRedisNode, TcpProxy } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import { Random } from '../simulation/random.ts';
+import { limitDisk } from './disk.ts';
 import { TTL_MS } from './held.ts';
 import type { Operation } from './history.ts';
 import type { World } from './world.ts';
@@ -23,6 +24,8 @@ type Make = (world: World, random: Random) => Promise<Pick<Fault, 'target' | 'by
 
 /** The farthest that a client's wall clock jumps. S3 servers allow 15 minutes. */
 const CLIENT_CLOCK_MS = 60_000;
+/** The most that a node can still write until its disk is full. */
+const FREE_BYTES_MAX = 5_000;
 /** Time limit for traffic to come that a fault can hit. */
 const TRAFFIC_LIMIT_MS = 2_000;
 
@@ -87,6 +90,52 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
       await world.untilVoting();
       return { target: node.name };
     },
+    // The old master still serves half of the clients.
+    async 'node-split'(world, random) {
+      const node = random.pick(world.nodes);
+      await world.failOver(node, TTL_MS * random.between(0, 4), TTL_MS * random.between(1, 6));
+      await world.untilVoting();
+      return { target: node.name };
+    },
+    // Two nodes lose their memory, one as soon as the other votes again. The third stays away then.
+    async 'node-pair-loss'(world, random) {
+      const from = random.below(world.nodes.length);
+      const [third, ...pair] = [...world.nodes, ...world.nodes].slice(from, from + 3);
+      const servers = pair.map(({ server }) => server);
+      const snapshots = random.chance(0.5)
+        ? await Promise.all(servers.map((server) => server.snapshot()))
+        : [];
+      if (snapshots.length > 0) await sleep(TTL_MS * random.between(1, 4));
+      for (const [at, server] of servers.entries()) {
+        await server.kill();
+        await server.start(snapshots[at] ?? 'none');
+        await world.untilVoting();
+      }
+      await third?.server.pause();
+      await sleep(TTL_MS * random.between(1, 4));
+      await third?.server.wake();
+      for (const { path } of snapshots) await rm(path, { recursive: true });
+      return { target: pair.map(({ name }) => name).join(' and ') };
+    },
+    // Its next write fails in the middle, and ends it. Later there is room again.
+    async 'node-disk-full'(world, random) {
+      const { name, server } = random.pick(world.nodes);
+      await limitDisk(server, random.between(1, FREE_BYTES_MAX));
+      await sleep(TTL_MS * random.between(1, 4));
+      if (server.pid !== undefined) await server.kill();
+      await server.start('kept');
+      return { target: name };
+    },
+    // As with a slow disk: with `appendfsync always`, each write waits for it before its reply.
+    async 'node-slow'(world, random) {
+      const node = random.pick(world.nodes);
+      const doors = world.doors.map(({ nodes }) => nodes[world.nodes.indexOf(node)]);
+      const delayMs = TTL_MS * random.between(0.05, 0.9);
+      for (const door of doors) door?.delay('toClient', delayMs);
+      await sleep(TTL_MS * random.between(1, 6));
+      for (const door of doors) door?.delay('toClient', 0);
+      return { target: node.name };
+    },
     async 'node-clock'(world, random) {
       const { name, server } = random.pick(world.nodes);
       await server.setClock(TTL_MS * random.between(-10, 10));
@@ -118,6 +167,10 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
     async 'postgres-crash'(world) {
       await world.postgres.crash('SIGKILL');
       return { target: 'postgres' };
+    },
+    async 's3-crash'(world) {
+      await world.crashS3();
+      return { target: 's3' };
     },
     partition: (world, random) => dropped(world, random, ['toServer', 'toClient']),
     'one-way-requests': (world, random) => dropped(world, random, ['toServer']),
@@ -178,6 +231,7 @@ const CONCERNED: Readonly<Record<string, (operation: Operation, target: string) 
   client: ({ process }, target) => process.split('.')[0] === target,
   node: ({ object }) => object.startsWith('lock/'),
   postgres: ({ object }) => /^(?:records|table|naive)\//.test(object),
+  s3: ({ object }) => object.startsWith('s3/'),
   gateway: () => true,
 };
 

@@ -1,5 +1,6 @@
 import { FencedGateway } from '@fenced/client';
 import { type Lease, Redlock } from '@fenced/lock';
+import { type ElectionLock, Elector } from '@fenced/lock/election';
 import { PostgresLock } from '@fenced/lock/postgres';
 import { Redis } from 'ioredis';
 import pg from 'pg';
@@ -35,12 +36,17 @@ export function hasVotes(subject: string): boolean {
   return subject !== 'postgres' && !FOREIGN_SUBJECTS.includes(subject);
 }
 
-/** Opens the lock service of a subject. */
-export async function openLock(subject: string, addresses: LockAddresses): Promise<Acquire> {
+/** Opens the lock service of a subject. The workload `election` campaigns for its locks. */
+export async function openLock(
+  subject: string,
+  addresses: LockAddresses,
+  workload: string,
+): Promise<Acquire> {
+  const ours = workload === 'election' ? elected : leased;
   if (addresses.gatewayUrl !== undefined) {
     const gateway = new FencedGateway({ url: addresses.gatewayUrl });
     return ours({
-      acquire: ([resource = ''], options) => gateway.acquire(resource, options),
+      acquire: (resources, options) => gateway.acquire([resources].flat()[0] ?? '', options),
     });
   }
   if (subject === 'postgres') {
@@ -77,12 +83,12 @@ type OurLease = Pick<Lease, 'token' | 'remainingMs' | 'extend'> & { release(): P
 
 interface OurService {
   acquire(
-    resources: readonly string[],
-    options: { readonly ttlMs: number; readonly waitMs: number },
+    resources: string | readonly string[],
+    options: { readonly ttlMs: number; readonly waitMs: number; readonly signal?: AbortSignal },
   ): Promise<OurLease>;
 }
 
-function ours(service: OurService): Acquire {
+function leased(service: OurService): Acquire {
   return async (resources, waitMs) => {
     const lease = await service.acquire(resources, { ttlMs: TTL_MS, waitMs });
     return {
@@ -90,6 +96,19 @@ function ours(service: OurService): Acquire {
       remainingMs: () => lease.remainingMs(),
       extend: () => lease.extend(TTL_MS),
       release: async () => void (await lease.release()),
+    };
+  };
+}
+
+/** Leadership of a resource, until it is released. */
+function elected(lock: ElectionLock): Acquire {
+  return async ([resource = ''], waitMs) => {
+    const elector = new Elector({ lock, resource, ttlMs: TTL_MS });
+    const leadership = await elector.campaign({ signal: AbortSignal.timeout(waitMs) });
+    return {
+      token: leadership.token,
+      remainingMs: () => leadership.remainingMs(),
+      release: () => elector.resign(),
     };
   };
 }

@@ -22,7 +22,7 @@ import { verdictOf } from './verdict.ts';
 
 /** Operations that are printed. */
 const SHOWN_MAX = 12;
-const WORKLOADS = ['mixed', 'update', 'claim', 'queue'];
+const WORKLOADS = ['mixed', 'update', 'claim', 'queue', 'rare', 'election'];
 const USAGE = `npm run torture -- [--seed N] [--seconds S] [--workload NAME] [--faults KINDS] [--subject NAME] [--out FOLDER]
 npm run torture -- --judge FILE [--plant N] [--seed N]
 npm run torture -- --report FOLDER

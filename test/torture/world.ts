@@ -8,6 +8,7 @@ import {
   type LocalRedisNode,
   MovableClock,
   type S3Address,
+  type S3Service,
   startLocalPostgres,
   startLocalRedis,
   startS3,
@@ -39,6 +40,8 @@ const CLIENTS_PER_GROUP = 3;
 /** The default of `Redlock`. */
 const KEY_PREFIX = '{fenced}:';
 const RESOURCES = ['r0', 'r1', 'r2'];
+/** Resources of the workload `rare`, in which a resource is untouched for seconds. */
+const MANY = Array.from({ length: 30 }, (_, at) => `r${at}`);
 /** Time limit for what certainly happens, on a machine of any speed. */
 const PATIENCE_MS = 60_000;
 
@@ -68,7 +71,7 @@ interface Servers {
   /** A server without data that does not run. The next failover makes it a replica. */
   readonly spare: LocalRedisNode;
   readonly doors: readonly Doors[];
-  readonly s3: S3Address;
+  readonly s3: S3Service;
   readonly postgres: LocalPostgres;
   readonly gateways: readonly Phoenix[];
   readonly programs: Readonly<Record<string, string>>;
@@ -87,7 +90,7 @@ export class World implements AsyncDisposable {
   readonly programs: Readonly<Record<string, string>>;
   readonly #options: WorldOptions;
   readonly #parts: AsyncDisposableStack;
-  readonly #s3: S3Address;
+  readonly #s3: S3Service;
   #spare: LocalRedisNode;
   #names = 0;
   #failure: Error | null = null;
@@ -149,6 +152,11 @@ export class World implements AsyncDisposable {
     return client;
   }
 
+  /** Kills the S3 server, and restarts it with its data. Does nothing if it is not ours. */
+  async crashS3(): Promise<void> {
+    await this.#s3.crash?.();
+  }
+
   /** Kills a client, and starts another one in its place. */
   async replace(client: Client): Promise<void> {
     this.clients.splice(this.clients.indexOf(client), 1);
@@ -176,8 +184,10 @@ export class World implements AsyncDisposable {
 
   /**
    * Replaces a node's server by a replica that has received nothing for `lagMs`. The server ends.
+   *
+   * @param splitMs for which the old master still serves the first group, beside the replica
    */
-  async failOver(node: Node, lagMs: number): Promise<void> {
+  async failOver(node: Node, lagMs: number, splitMs = 0): Promise<void> {
     const [master, replica] = [node.server, this.#spare];
     await replica.start('none');
     await using link = await TcpProxy.start(master);
@@ -188,11 +198,15 @@ export class World implements AsyncDisposable {
     );
     link.swallow('toClient');
     await sleep(lagMs);
-    await master.kill();
+    if (splitMs === 0) await master.kill();
     await client.replicaof('NO', 'ONE');
     client.disconnect();
-    for (const { nodes } of this.doors) nodes[this.nodes.indexOf(node)]?.redirect(replica);
+    const [first, ...others] = this.doors.map(({ nodes }) => nodes[this.nodes.indexOf(node)]);
+    for (const door of others) door?.redirect(replica);
     node.server = replica;
+    await sleep(splitMs);
+    await master.kill();
+    first?.redirect(replica);
     this.#spare = master;
   }
 
@@ -216,7 +230,8 @@ export class World implements AsyncDisposable {
     const clock = this.#options.hasMovableClocks ? await MovableClock.start() : undefined;
     if (clock) this.#parts.use(clock);
     const config: ClientConfig = {
-      ...{ ...this.#options, name, workload, resources: RESOURCES },
+      ...{ ...this.#options, name, workload },
+      resources: this.#options.workload === 'rare' ? MANY : RESOURCES,
       nodes: this.nodes.map((node, at) => ({ name: node.name, port: doors.nodes[at]?.port ?? 0 })),
       ...addressesOf(doors, this.#s3, this.postgres),
       ...(this.gateways[group] && { gatewayUrl: this.gateways[group].url }),
