@@ -11,6 +11,8 @@ EXTENDS Naturals, FiniteSets, TLC
 
 CONSTANTS
   Nodes,         \* the Redis nodes
+  Promoted,      \* replicas without data that were promoted, while their old masters still answer
+  FailedOver,    \* the node that they belong to, as its old master does
   Acquisitions,  \* each is one try to get a lease, under an owner id of its own
   Rounds,        \* each is one round of readmission, by any client
   Looks,         \* the sets of nodes that a client may inspect at one moment
@@ -23,7 +25,7 @@ CONSTANTS
   Mutant         \* the protective step that is left out; "none" for the protocol as it is
 
 VARIABLES
-  node,     \* by node: what it keeps
+  node,     \* by server: what it keeps
   names,    \* by node: how many incarnations it has had
   status,   \* by acquisition: "new", "asking" or "won"
   token,    \* by acquisition: the token that it returned; 0 before
@@ -37,6 +39,10 @@ VARIABLES
 
 acquisitions == <<status, token, last, before, waiting, confirms>>
 vars == <<node, names, acquisitions, replies, round, losses, forgets>>
+
+Servers == Nodes \cup Promoted
+NodeOf(s) == IF s \in Promoted THEN FailedOver ELSE s
+Of(n, set) == {s \in set : NodeOf(s) = n}
 
 Max(a, b) == IF a > b THEN a ELSE b
 Highest(numbers) == CHOOSE n \in numbers \cup {0} : \A other \in numbers : n >= other
@@ -68,24 +74,24 @@ ConsistentQuorums(voters) == {set \in Quorums(voters) : IsConsistent(set)}
 (* Acquire *)
 
 (* The replication id is the one under which the node was readmitted. *)
-MayVote(n) == node[n].voting \/ (Mutant = "no readmission check" /\ node[n].gen > 0)
+MayVote(s) == node[s].voting \/ (Mutant = "no readmission check" /\ node[s].gen > 0)
 
 (* No token that this node gave for the resource is above this. A forgotten name is covered   *)
 (* by the highest token of all names.                                                         *)
-HighestGiven(n) ==
-  IF node[n].last = 0
+HighestGiven(s) ==
+  IF node[s].last = 0
   THEN IF Mutant = "forgotten name begins below the highest token"
-       THEN node[n].floor ELSE node[n].max
+       THEN node[s].floor ELSE node[s].max
   ELSE IF Mutant = "last token preferred to the floor"
-       THEN node[n].last ELSE Max(node[n].last, node[n].floor)
+       THEN node[s].last ELSE Max(node[s].last, node[s].floor)
 
-Vote(a, n, given) ==
-  [owner |-> a, node |-> n, token |-> given,
-   name |-> node[n].name, gen |-> node[n].gen, roster |-> node[n].roster]
+Vote(a, s, given) ==
+  [owner |-> a, node |-> NodeOf(s), token |-> given,
+   name |-> node[s].name, gen |-> node[s].gen, roster |-> node[s].roster]
 
-Give(a, n, given) ==
-  /\ node' = [node EXCEPT ![n].last = given, ![n].max = Max(@, given), ![n].holder = a]
-  /\ replies' = replies \cup {Vote(a, n, given)}
+Give(a, s, given) ==
+  /\ node' = [node EXCEPT ![s].last = given, ![s].max = Max(@, given), ![s].holder = a]
+  /\ replies' = replies \cup {Vote(a, s, given)}
 
 Begin(a) ==
   /\ status[a] = "new"
@@ -98,26 +104,26 @@ Begin(a) ==
 (* A lease may end at any moment, so the lock of another holder is in nobody's way. A request *)
 (* may arrive late: an acquisition that never wins goes on asking. With `Again`, it may also  *)
 (* arrive twice, or after the other nodes have decided.                                       *)
-Acquire(a, n) ==
+Acquire(a, s) ==
   /\ status[a] = "asking" \/ (Again /\ status[a] = "won")
-  /\ MayVote(n)
-  /\ node[n].holder # a \/ Again
+  /\ MayVote(s)
+  /\ node[s].holder # a \/ Again
   /\ LET own == IF Mutant = "successor without a token of its own" THEN 0 ELSE Followers
-     IN HighestGiven(n) + 1 + own <= TokenMax /\ Give(a, n, HighestGiven(n) + 1 + own)
+     IN HighestGiven(s) + 1 + own <= TokenMax /\ Give(a, s, HighestGiven(s) + 1 + own)
   /\ UNCHANGED <<names, acquisitions, round, losses, forgets>>
 
-ConfirmAs(a, n, chosen) ==
-  /\ \E vote \in replies : vote.owner = a /\ vote.node = n /\ vote.token < chosen
-  /\ MayVote(n)
-  /\ node[n].holder = a
-  /\ LET raised == Max(chosen, HighestGiven(n) + 1)
-     IN raised <= TokenMax /\ Give(a, n, raised)
+ConfirmAs(a, s, chosen) ==
+  /\ \E vote \in replies : vote.owner = a /\ vote.node = NodeOf(s) /\ vote.token < chosen
+  /\ MayVote(s)
+  /\ node[s].holder = a
+  /\ LET raised == Max(chosen, HighestGiven(s) + 1)
+     IN raised <= TokenMax /\ Give(a, s, raised)
   /\ confirms' = confirms \cup {a}
   /\ UNCHANGED <<names, status, token, last, before, waiting, round, losses, forgets>>
 
-Confirm(a, n) ==
+Confirm(a, s) ==
   \E chosen \in {vote.token : vote \in {vote \in replies : vote.owner = a}} :
-    ConfirmAs(a, n, chosen)
+    ConfirmAs(a, s, chosen)
 
 (* A majority has stored the same token. It is the last of several, if the acquisition took   *)
 (* some for the waiters of its process. A token that was confirmed may follow directly on     *)
@@ -151,19 +157,19 @@ HandOver(a, b) ==
   /\ UNCHANGED <<node, names, before, waiting, confirms, replies, round, losses, forgets>>
 
 (* Copies a lease to a node that has given nothing above `number`. The answer is no vote.      *)
-Backfill(a, n, number) ==
+Backfill(a, s, number) ==
   /\ Again /\ status[a] = "won"
-  /\ MayVote(n)
-  /\ node[n].holder = a \/ HighestGiven(n) <= number
-  /\ LET given == Max(number, HighestGiven(n))
-     IN node' = [node EXCEPT ![n].last = given, ![n].max = Max(@, given), ![n].holder = a]
+  /\ MayVote(s)
+  /\ node[s].holder = a \/ HighestGiven(s) <= number
+  /\ LET given == Max(number, HighestGiven(s))
+     IN node' = [node EXCEPT ![s].last = given, ![s].max = Max(@, given), ![s].holder = a]
   /\ UNCHANGED <<names, acquisitions, replies, round, losses, forgets>>
 
 (* Names that nobody locks are forgotten after `fenceTtlMs`. *)
-Forget(n) ==
+Forget(s) ==
   /\ forgets < ForgetsMax
-  /\ node[n].last > 0
-  /\ node' = [node EXCEPT ![n].last = 0, ![n].holder = NoOne]
+  /\ node[s].last > 0
+  /\ node' = [node EXCEPT ![s].last = 0, ![s].holder = NoOne]
   /\ forgets' = forgets + 1
   /\ UNCHANGED <<names, acquisitions, replies, round, losses>>
 
@@ -182,13 +188,13 @@ First ==
 
 (* The server starts again, with a new replication id: without data, with those of an early   *)
 (* snapshot, or with all of them.                                                             *)
-RestartWith(n, found) ==
+RestartWith(s, found) ==
   /\ losses < LossesMax
   /\ losses' = losses + 1
-  /\ node' = [node EXCEPT ![n] = [found EXCEPT !.voting = FALSE, !.isNamed = FALSE]]
+  /\ node' = [node EXCEPT ![s] = [found EXCEPT !.voting = FALSE, !.isNamed = FALSE]]
   /\ UNCHANGED <<names, acquisitions, replies, round, forgets>>
 
-Restart(n) == \E found \in {Empty, First, node[n]} : RestartWith(n, found)
+Restart(s) == \E found \in {Empty, First, node[s]} : RestartWith(s, found)
 
 ----------------------------------------------------------------------------
 (* Readmission *)
@@ -196,26 +202,28 @@ Restart(n) == \E found \in {Empty, First, node[n]} : RestartWith(n, found)
 Idle == [phase |-> "idle"]
 
 (* The first INSPECT after a restart names the incarnation. *)
-Named(n) ==
-  IF node[n].isNamed THEN node[n]
-  ELSE [node[n] EXCEPT !.isNamed = TRUE, !.name = names[n] + 1]
+Named(s) ==
+  IF node[s].isNamed THEN node[s]
+  ELSE [node[s] EXCEPT !.isNamed = TRUE, !.name = names[NodeOf(s)] + 1]
 
+(* A client reaches one server of each node. *)
 InspectAny(r, set) ==
   /\ \/ round[r] = Idle
-     \/ round[r].phase = "looking" /\ \A n \in set : round[r].seen[n] = Nobody
-  /\ node' = [n \in Nodes |-> IF n \in set THEN Named(n) ELSE node[n]]
-  /\ names' = [n \in Nodes |-> Max(names[n], node'[n].name)]
+     \/ round[r].phase = "looking" /\ \A s \in set : round[r].seen[NodeOf(s)] = Nobody
+  /\ node' = [s \in Servers |-> IF s \in set THEN Named(s) ELSE node[s]]
+  /\ names' = [n \in Nodes |-> Highest({names[n]} \cup {node'[s].name : s \in Of(n, set)})]
   /\ round' = [round EXCEPT ![r] =
        [phase |-> "looking", seen |-> [n \in Nodes |->
-          IF n \in set
-          THEN [node |-> n, voting |-> node'[n].voting, name |-> node'[n].name,
-                gen |-> node'[n].gen, roster |-> node'[n].roster]
+          IF Of(n, set) # {}
+          THEN LET s == CHOOSE s \in set : NodeOf(s) = n
+               IN [node |-> n, server |-> s, voting |-> node'[s].voting, name |-> node'[s].name,
+                   gen |-> node'[s].gen, roster |-> node'[s].roster]
           ELSE IF round[r] = Idle THEN Nobody ELSE round[r].seen[n]]]]
   /\ UNCHANGED <<acquisitions, replies, losses, forgets>>
 
 (* A round that begins while all nodes vote is not explored. *)
 Inspect(r, set) ==
-  /\ round[r] = Idle => \E n \in Nodes : ~node[n].voting
+  /\ round[r] = Idle => \E s \in Servers : ~node[s].voting
   /\ InspectAny(r, set)
 
 Seen(r) == {round[r].seen[n] : n \in Nodes} \ {Nobody}
@@ -255,7 +263,7 @@ PlanFrom(r, least, clock) ==
              /\ Cardinality(seen) = Cardinality(Nodes)
              /\ Mutant = "no common moment" \/
                   \A one \in seen :
-                    LET now == node[one.node]
+                    LET now == node[one.server]
                     IN now.isNamed /\ now.voting = one.voting /\ now.name = one.name
                        /\ now.gen = one.gen /\ now.roster = one.roster
         /\ round' = [round EXCEPT ![r] =
@@ -274,35 +282,36 @@ Plan(r) == PlanFrom(r, 1, Clock)
 (* All nominations or none. A nomination replaces only what its client has seen. With `Again`, *)
 (* the request may arrive twice, or after the client has decided. The reply counts if it      *)
 (* reaches the client before that.                                                            *)
-PromiseAs(r, n, counts) ==
+PromiseAs(r, s, counts) ==
   /\ round[r].phase = "promising" \/ (Again /\ round[r].phase = "admitting")
-  /\ round[r].seen[n] # Nobody
-  /\ IF Again THEN TRUE ELSE \A promise \in round[r].promises : promise.node # n
-  /\ node[n].isNamed /\ node[n].name = round[r].seen[n].name
+  /\ round[r].seen[NodeOf(s)] # Nobody
+  /\ IF Again THEN TRUE ELSE \A promise \in round[r].promises : promise.node # NodeOf(s)
+  /\ node[s].isNamed /\ node[s].name = round[r].seen[NodeOf(s)].name
   /\ LET nominations == round[r].nominations
          isKnown(nomination) ==
-           node[n].roster[nomination.node] = [name |-> nomination.name, gen |-> nomination.gen]
+           node[s].roster[nomination.node] = [name |-> nomination.name, gen |-> nomination.gen]
          isNext(nomination) ==
-           /\ node[n].roster[nomination.node].gen = round[r].seen[n].roster[nomination.node].gen
-           /\ node[n].roster[nomination.node].gen < nomination.gen
+           /\ node[s].roster[nomination.node].gen
+                = round[r].seen[NodeOf(s)].roster[nomination.node].gen
+           /\ node[s].roster[nomination.node].gen < nomination.gen
          roster == [m \in Nodes |->
            IF \E one \in nominations : one.node = m
            THEN LET one == CHOOSE one \in nominations : one.node = m
                 IN [name |-> one.name, gen |-> one.gen]
-           ELSE node[n].roster[m]]
+           ELSE node[s].roster[m]]
      IN /\ Mutant = "promise whatever is nominated" \/
              \A nomination \in nominations : isKnown(nomination) \/ isNext(nomination)
-        /\ node' = [node EXCEPT ![n].roster = roster]
+        /\ node' = [node EXCEPT ![s].roster = roster]
         /\ round' =
              IF counts /\ round[r].phase = "promising"
-             THEN [round EXCEPT ![r].promises = {promise \in @ : promise.node # n} \cup
-               {[node |-> n, voting |-> node[n].voting, max |-> node[n].max,
-                 name |-> node[n].name, gen |-> node[n].gen, roster |-> node[n].roster]}]
+             THEN [round EXCEPT ![r].promises = {promise \in @ : promise.node # NodeOf(s)} \cup
+               {[node |-> NodeOf(s), voting |-> node[s].voting, max |-> node[s].max,
+                 name |-> node[s].name, gen |-> node[s].gen, roster |-> node[s].roster]}]
              ELSE round
   /\ UNCHANGED <<names, acquisitions, replies, losses, forgets>>
 
-Promise(r, n) ==
-  \E counts \in {TRUE} \cup (IF Again THEN {FALSE} ELSE {}) : PromiseAs(r, n, counts)
+Promise(r, s) ==
+  \E counts \in {TRUE} \cup (IF Again THEN {FALSE} ELSE {}) : PromiseAs(r, s, counts)
 
 Decide(r) ==
   /\ round[r].phase = "promising"
@@ -328,19 +337,19 @@ Decide(r) ==
   /\ UNCHANGED <<node, names, acquisitions, replies, losses, forgets>>
 
 (* The node votes, if it still is the incarnation that was inspected. *)
-Admit(r, n) ==
+Admit(r, s) ==
   /\ round[r].phase = "admitting"
   /\ \E nomination \in round[r].nominations :
-       /\ nomination.node = n
-       /\ node[n].isNamed /\ node[n].name = nomination.name
-       /\ ~node[n].voting \/ node[n].gen < nomination.gen
+       /\ nomination.node = NodeOf(s)
+       /\ node[s].isNamed /\ node[s].name = nomination.name
+       /\ ~node[s].voting \/ node[s].gen < nomination.gen
        /\ LET highest == Max(IF Mutant = "floor not restored" THEN 0 ELSE round[r].floor,
-                             node[n].max)
+                             node[s].max)
               roster == [m \in Nodes |->
-                IF node[n].roster[m].gen > round[r].roster[m].gen
-                THEN node[n].roster[m] ELSE round[r].roster[m]]
-          IN node' = [node EXCEPT ![n].voting = TRUE, ![n].gen = nomination.gen,
-                      ![n].roster = roster, ![n].floor = highest, ![n].max = highest]
+                IF node[s].roster[m].gen > round[r].roster[m].gen
+                THEN node[s].roster[m] ELSE round[r].roster[m]]
+          IN node' = [node EXCEPT ![s].voting = TRUE, ![s].gen = nomination.gen,
+                      ![s].roster = roster, ![s].floor = highest, ![s].max = highest]
   /\ UNCHANGED <<names, acquisitions, replies, round, losses, forgets>>
 
 ----------------------------------------------------------------------------
@@ -357,38 +366,20 @@ Start ==
 
 Init ==
   /\ Start
-  /\ node = [n \in Nodes |-> First]
+  /\ node = [s \in Servers |-> IF s \in Promoted THEN Empty ELSE First]
   /\ names = [n \in Nodes |-> 1]
   /\ status = [a \in Acquisitions |-> "new"]
   /\ replies = {}
 
-(* A later beginning: a node granted token 2, lost its memory, and was readmitted. Its vote   *)
-(* has not arrived yet. Models of a second loss begin here.                                   *)
-IsReadmitted(lost, a) ==
-  LET roster == [First.roster EXCEPT ![lost] = [name |-> 2, gen |-> 2]]
-  IN /\ node = [n \in Nodes |-> IF n = lost
-          THEN [First EXCEPT !.name = 2, !.gen = 2, !.roster = roster, !.floor = 1, !.last = 0]
-          ELSE [First EXCEPT !.roster = roster]]
-     /\ names = [n \in Nodes |-> IF n = lost THEN 2 ELSE 1]
-     /\ status = [b \in Acquisitions |-> IF b = a THEN "asking" ELSE "new"]
-     /\ replies = {[owner |-> a, node |-> lost, token |-> 2, name |-> 1, gen |-> 1,
-                    roster |-> First.roster]}
-
-InitReadmitted == Start /\ \E n \in Nodes, a \in Acquisitions : IsReadmitted(n, a)
-
-(* Violated, as it must be: such a beginning can be reached. *)
-NeverReadmitted == \A n \in Nodes, a \in Acquisitions : ~IsReadmitted(n, a)
-
 Next ==
   \/ \E a \in Acquisitions : Begin(a) \/ Win(a) \/ \E b \in Acquisitions : HandOver(a, b)
-  \/ \E a \in Acquisitions, n \in Nodes : Acquire(a, n) \/ Confirm(a, n)
-  \/ \E a \in Acquisitions, n \in Nodes : Backfill(a, n, last[a])
-  \/ \E n \in Nodes : Forget(n) \/ Restart(n)
+  \/ \E a \in Acquisitions, s \in Servers :
+       Acquire(a, s) \/ Confirm(a, s) \/ Backfill(a, s, last[a])
+  \/ \E s \in Servers : Forget(s) \/ Restart(s)
   \/ \E r \in Rounds : Plan(r) \/ Decide(r) \/ \E set \in Looks : Inspect(r, set)
-  \/ \E r \in Rounds, n \in Nodes : Promise(r, n) \/ Admit(r, n)
+  \/ \E r \in Rounds, s \in Servers : Promise(r, s) \/ Admit(r, s)
 
 Spec == Init /\ [][Next]_vars
-SpecReadmitted == InitReadmitted /\ [][Next]_vars
 
 ----------------------------------------------------------------------------
 (* Properties *)
@@ -404,6 +395,7 @@ Unique ==
     a # b /\ status[a] = "won" /\ status[b] = "won" => token[a] # token[b]
 
 (* No node, acquisition or round differs from another one but by its name. *)
-Symmetry == Permutations(Nodes) \cup Permutations(Acquisitions) \cup Permutations(Rounds)
+Symmetry ==
+  Permutations(Nodes \ {FailedOver}) \cup Permutations(Acquisitions) \cup Permutations(Rounds)
 
 =============================================================================

@@ -173,9 +173,9 @@ export class Connection implements IoredisClient {
   ): Promise<string> {
     const calls = callsIn(keyCount, values);
     if (calls.some((call) => call.command === 'acquire')) this.computer.noteRequest();
-    this.#recorder?.asked(this, calls);
     return new Promise((resolve, reject) => {
       const request = { command, script, keyCount, values, resolve, reject };
+      this.#recorder?.asked(this, request, calls);
       this.#unanswered.push(request);
       this.#send(request);
     });
@@ -245,7 +245,8 @@ export class Connection implements IoredisClient {
     const { command, script, keyCount, values } = request;
     const journey: Journey = { sentMs, arrivedMs: this.#schedule.nowMs, repliedMs: null };
     let answers: Reply[] | Error;
-    server.onReply = (call, reply) => this.#recorder?.carriedOut(this, server, call, reply);
+    server.onReply = (call, reply) =>
+      this.#recorder?.carriedOut(this, request, server, call, reply);
     try {
       answers = server[command](script, keyCount, values);
     } catch (error) {
@@ -261,6 +262,9 @@ export class Connection implements IoredisClient {
   #settle(request: Request, answer: Reply[] | Error): void {
     this.#unanswered = this.#unanswered.filter((one) => one !== request);
     if (answer instanceof Error) {
+      if (answer.message.startsWith('NOSCRIPT')) {
+        this.#recorder?.unknown(this, request, callsIn(request.keyCount, request.values));
+      }
       request.reject(answer);
       return;
     }

@@ -1,4 +1,5 @@
 import { nodeKeys } from '../../packages/lock/src/redis/node-keys.ts';
+import type { Runtime } from '../../packages/lock/src/runtime/runtime.ts';
 import type { Machine } from './machine.ts';
 import type { ModelCall, NodeModel, Reply } from './node-model.ts';
 
@@ -14,13 +15,12 @@ interface Identity {
 /** One round of inspections by a client: at most one request to each node. */
 export interface Look {
   readonly before: Look | null;
-  readonly nodes: Set<string>;
-  /** By node: the inspection that the client knows. */
+  /** Number of its first id. Its requests have one id each, in the order of the nodes. */
+  readonly firstId: number;
+  /** By node: the inspection that the client knew when it made its nominations. */
   readonly known: Map<string, Inspected>;
   /** The nominations, once the client asks for promises. */
   nominations: readonly Nomination[] | null;
-  /** The nodes that are asked for promises. */
-  readonly asked: Set<string>;
 }
 
 interface Nomination {
@@ -89,62 +89,83 @@ interface State {
 export class Recorder {
   readonly observed: Observed[] = [];
   readonly #stepsMax: number;
+  readonly #nodes: readonly string[];
+  /** By id: its number. */
+  readonly #ids = new Map<string, number>();
   readonly #looks = new Map<string, Look>();
   /** By request: the look that it belongs to. */
-  readonly #lookOf = new Map<string, Look>();
+  readonly #lookOf = new Map<object, Look>();
+  /** By text: requests that a node did not carry out, because it did not know the script. */
+  readonly #unknown = new Map<string, Look[]>();
   readonly #inspections = new Map<Reply, { readonly look: Look; readonly seen: Inspected }>();
   readonly #promises = new Map<Reply, Promised>();
 
   /** @param stepsMax the number of steps after which no more are needed */
-  constructor(stepsMax: number) {
+  constructor(stepsMax: number, nodes: readonly string[]) {
     this.#stepsMax = stepsMax;
+    this.#nodes = nodes;
+  }
+
+  /** Returns the runtime for a client. It numbers the ids that it makes. */
+  watched(runtime: Runtime): Runtime {
+    const uniqueId = (): string => {
+      const id = runtime.uniqueId();
+      this.#ids.set(id, this.#ids.size);
+      return id;
+    };
+    return { ...runtime, uniqueId };
   }
 
   get isFull(): boolean {
     return this.observed.length >= this.#stepsMax;
   }
 
-  /** Notes requests that a client sends. */
-  asked({ computer, machine }: Sender, calls: readonly ModelCall[]): void {
-    for (const call of calls) {
-      if (!['inspect', 'promise', 'admit'].includes(call.command)) continue;
-      const key = keyOf(computer.name, machine, call);
-      if (call.command === 'inspect') {
-        if (!this.#lookOf.has(key)) this.#lookOf.set(key, this.#inspects(computer.name, machine));
-        continue;
-      }
-      const look = this.#looks.get(computer.name);
-      if (!look) throw new Error(`${call.command} before any INSPECT`);
-      this.#lookOf.set(key, look);
-      if (call.command === 'promise') this.#plans(look, machine, call);
-      else if (!this.observed.some((one) => one.do === 'decide' && one.look === look)) {
-        const [roster = '', floor] = call.values.slice(3);
-        this.observed.push({ do: 'decide', look, floor: Number(floor), roster });
-      }
-    }
+  /** Notes a request that a client sends. The object identifies it. */
+  asked({ computer, machine }: Sender, request: object, calls: readonly ModelCall[]): void {
+    const call = calls.find(({ command }) => ['inspect', 'promise', 'admit'].includes(command));
+    if (!call) return;
+    // The client may have begun another look before it sends the source of an unknown script.
+    const known = this.#unknown.get(keyOf(computer.name, machine, call))?.shift();
+    const look = known ?? this.#lookAt(computer.name, machine, call);
+    this.#lookOf.set(request, look);
+    if (call.command === 'promise') this.#plans(look, call);
+    else if (call.command === 'admit') this.#decides(look, call);
   }
 
-  #inspects(client: string, { name }: Machine): Look {
+  /** Notes a request that was not carried out. Its script follows as source. */
+  unknown({ computer, machine }: Sender, request: object, calls: readonly ModelCall[]): void {
+    const look = this.#lookOf.get(request);
+    const call = calls.find(({ command }) => ['inspect', 'promise', 'admit'].includes(command));
+    if (!look || !call) return;
+    const key = keyOf(computer.name, machine, call);
+    const looks = this.#unknown.get(key) ?? [];
+    this.#unknown.set(key, [...looks, look]);
+  }
+
+  #lookAt(client: string, machine: Machine, call: ModelCall): Look {
+    if (call.command === 'inspect') return this.#inspects(client, machine, call);
+    const look = this.#looks.get(client);
+    if (!look) throw new Error(`${call.command} before any INSPECT`);
+    return look;
+  }
+
+  /** A request may be given up before it is sent, so only the ids tell looks apart. */
+  #inspects(client: string, { name }: Machine, { values: [id = ''] }: ModelCall): Look {
     const last = this.#looks.get(client) ?? null;
-    if (last && !last.nodes.has(name)) {
-      last.nodes.add(name);
-      return last;
-    }
-    const nodes = new Set([name]);
+    const firstId = (this.#ids.get(id) ?? 0) - this.#nodes.indexOf(name);
+    if (last?.firstId === firstId) return last;
     const look = {
       before: last,
-      nodes,
+      firstId,
       known: new Map(),
       nominations: null,
-      asked: new Set<string>(),
     };
     this.#looks.set(client, look);
     this.observed.push({ do: 'look', look });
     return look;
   }
 
-  #plans(look: Look, { name }: Machine, { values }: ModelCall): void {
-    look.asked.add(name);
+  #plans(look: Look, { values }: ModelCall): void {
     if (look.nominations) return;
     const nominations: Nomination[] = [];
     for (let at = 4; at < values.length; at += 4) {
@@ -155,8 +176,20 @@ export class Recorder {
     this.observed.push({ do: 'plan', look });
   }
 
+  #decides(look: Look, { values }: ModelCall): void {
+    if (this.observed.some((one) => one.do === 'decide' && one.look === look)) return;
+    const [roster = '', floor] = values.slice(3);
+    this.observed.push({ do: 'decide', look, floor: Number(floor), roster });
+  }
+
   /** Notes a call that a node has carried out. */
-  carriedOut({ computer, machine }: Sender, server: NodeModel, call: ModelCall, reply: Reply) {
+  carriedOut(
+    { computer, machine }: Sender,
+    request: object,
+    server: NodeModel,
+    call: ModelCall,
+    reply: Reply,
+  ): void {
     const n = machine.name;
     const [answer, first, second] = reply;
     const { command } = call;
@@ -172,7 +205,7 @@ export class Recorder {
       const client = computer.name;
       this.observed.push({ do: command, client, n, owner, wanted, token: Number(first), ...voter });
     }
-    const look = this.#lookOf.get(keyOf(computer.name, machine, call));
+    const look = this.#lookOf.get(request);
     if (!look) return;
     if (answer === 'inspected') {
       const [, , name, voting, gen, roster, max] = reply.map(String);
@@ -196,7 +229,7 @@ export class Recorder {
   answered(replies: readonly Reply[]): void {
     for (const reply of replies) {
       const { look, seen } = this.#inspections.get(reply) ?? {};
-      if (look && seen) look.known.set(seen.n, seen);
+      if (look && seen && !look.nominations) look.known.set(seen.n, seen);
       const promised = this.#promises.get(reply);
       if (promised) promised.counts = true;
     }

@@ -198,7 +198,8 @@ class World {
     const options = { maxTtlMs, fenceTtlMs, ...first };
     const { plan: chosen = null, isLagging = false } = this.#chooseSets(id) ?? {};
     const sets = chosen ? this.#configOf(chosen, connections) : { nodes };
-    const redlock = new Redlock({ ...sets, ...options }, computer.runtime);
+    const runtime = this.#options.recorder?.watched(computer.runtime) ?? computer.runtime;
+    const redlock = new Redlock({ ...sets, ...options }, runtime);
     this.#redlocks.push(redlock);
     if (isLagging && place !== 'stranger') this.#waiting.delete(place);
     const surroundings: Surroundings = {

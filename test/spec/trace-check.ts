@@ -40,7 +40,7 @@ export async function record(
     if (nodeCount !== NODES.length || resourceCount > 1 || workerCount > 1 || hasStranger) continue;
     const faults = planFaults(settings, new Random(seed, 'faults'));
     const without = new Set(faults.flatMap(({ kind }, at) => (OUTSIDE.has(kind) ? [at] : [])));
-    const recorder = new Recorder(STEPS_MAX);
+    const recorder = new Recorder(STEPS_MAX, NODES);
     await simulate(seed, { without, flaws, recorder });
     traces.push(traceOf(seed, recorder, NODES, rosters));
   }
@@ -86,6 +86,8 @@ CONSTANTS
   Rounds <- TraceRounds
   Traces <- TraceSet
   Rosters <- TraceRosters
+  Promoted = {}
+  FailedOver = NoOne
   Looks = {}
   LossesMax = 1000000
   ForgetsMax = 1000000

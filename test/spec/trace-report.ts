@@ -50,6 +50,7 @@ export async function reportTraces(tlc: Tlc, options: ReportOptions): Promise<bo
       say(`seed ${seed}: ${alteration} at ${alteredAt} was not refused there`);
     }
   }
+  say('', `seeds ${options.firstSeed} to ${firstSeed - 1}`);
   say('', '| event | number |', '|---|---|');
   for (const [name, number] of events) say(`| ${name} | ${number} |`);
   say('', '| traces | refused | of |', '|---|---|---|');

@@ -121,13 +121,7 @@ class Builder {
     const round = this.#rounds.size + 1;
     this.#rounds.set(look, round);
     const { known } = this.#isForAll(look) && look.before ? look.before : look;
-    // A request for a promise may have been given up before it was sent.
-    const nominated =
-      look.nominations?.map((nomination) => this.#nodes[nomination.node] ?? '') ?? [];
-    for (const node of new Set([...look.asked, ...nominated])) {
-      const seen = known.get(node);
-      if (seen) this.#usedBy.set(seen, round);
-    }
+    for (const seen of known.values()) this.#usedBy.set(seen, round);
   }
 
   /**
