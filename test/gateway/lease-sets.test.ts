@@ -172,6 +172,22 @@ test.each([
   }
 });
 
+test('the facts for the log name all resources of a set, also if it is refused', async () => {
+  const resources = ['log/a', 'log/b, c'];
+  const granted = await post(two, '', { resources, ttlMs: 10_000 });
+  const { leaseId } = (await granted.json()) as LeaseSet;
+  await post(two, `/${leaseId}/release`, { resources });
+  await post(two, '', { resources, ttlMs: 10_000 }, 'some');
+  const named = 'leases/log/a,leases/log/b%2C%20c';
+  await expect
+    .poll(() => two.ended.map(({ resource, status }) => [resource, status]).slice(-3))
+    .toEqual([
+      [named, 201],
+      [named, 200],
+      [named, 403],
+    ]);
+});
+
 test('names that JavaScript uses itself are names like others', async () => {
   const resources = ['__proto__', 'constructor'];
   const set = await acquire(resources);

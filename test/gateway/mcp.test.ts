@@ -183,6 +183,26 @@ test('a write whose answer breaks off has an unknown outcome', async () => {
   expect(await agent.call('read_record', { ...record, token })).toMatchObject({ isError: false });
 });
 
+test('a call of a tool counts once against the rate of its caller', async () => {
+  const taken: string[] = [];
+  const take = (name: string): { ok: true } => {
+    taken.push(name);
+    return { ok: true };
+  };
+  // The client also tries GET, which counts for its address.
+  const perAddress = { take: () => ({ ok: true }) as const };
+  await using own = await world.open({ rate: { perKey: { take }, perAddress } });
+  await using agent = await Agent.connect(own.url);
+  const lease = await agent.call('acquire_lease', { resource: 'once', ttlMs: 10_000 });
+  expect(lease).toMatchObject({ isError: false });
+  await expect.poll(() => own.ended.filter(({ path }) => path !== '/mcp').length).toBe(1);
+  const asked = own.ended.filter(({ path, method }) => path === '/mcp' && method === 'POST');
+  expect(taken).toEqual(asked.map(() => 'anybody'));
+  const headers = { 'Fenced-Own-Request': 'guessed' };
+  await fetch(`${own.url}/v1/leases/once`, { method: 'POST', headers });
+  expect(taken.length).toBe(asked.length + 1);
+});
+
 test('a browser is refused, and so is every method but POST', async () => {
   const request = { method: 'POST', body: '{}', headers: { 'Content-Type': 'application/json' } };
   const headers = { ...request.headers, Origin: 'https://example.org' };

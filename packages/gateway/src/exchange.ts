@@ -4,6 +4,9 @@ import type { Caller, Verb } from './credentials.js';
 import type { Deadline } from './deadline.js';
 import { Problem } from './problem.js';
 
+/** The header with the name of a request of this gateway to itself. */
+export const OWN_REQUEST = 'fenced-own-request';
+
 /** One method of a path: its description for the OpenAPI document, and its handler. */
 export interface Route {
   readonly method: Method;
@@ -46,6 +49,8 @@ export interface Exchange {
    * which has no name. From then on the request can no longer end with "nothing was written".
    */
   writeId?: string | null;
+  /** For the log, the resources that the body names, in place of `resource`. */
+  named?: string;
   /** For log and metrics, if the answer to a failure is no problem document. */
   failure?: { readonly outcome: string; readonly error: unknown };
 }

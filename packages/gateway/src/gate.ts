@@ -2,7 +2,7 @@ import { canonicalTarget } from '@fenced/client/protocol/path';
 import type { NextFunction, Request, Response } from 'express';
 import type { Caller, Credentials } from './credentials.js';
 import { Deadline } from './deadline.js';
-import { checkAllowed, type Exchange, type Route } from './exchange.js';
+import { checkAllowed, type Exchange, OWN_REQUEST, type Route } from './exchange.js';
 import { checkFraming, checkHeaders } from './framing.js';
 import { nameOfPath } from './openapi.js';
 import { Problem, writeProblem } from './problem.js';
@@ -20,7 +20,7 @@ export interface EndedRequest {
   readonly address: string | null;
   /** As the OpenAPI document names it, `/v1/objects/{key}`; null without a route. */
   readonly route: string | null;
-  /** The resource that the caller needed a right for. */
+  /** The resource that needed a right; of a set all, encoded, with commas between. */
   readonly resource: string | null;
   readonly caller: string | null;
   /** 499 if the client closed its connection before the end of the answer. */
@@ -51,7 +51,7 @@ export interface GateOptions {
   readonly onRequest?: (ended: EndedRequest) => void;
 }
 
-type GateServices = Pick<Services, 'limits' | 'concurrency' | 'runtime' | 'drain'>;
+type GateServices = Pick<Services, 'limits' | 'concurrency' | 'runtime' | 'drain' | 'ownRequests'>;
 
 /** The state of a request, from its first check to its end. */
 interface Progress {
@@ -219,6 +219,8 @@ export class Gate {
         'send Authorization: Bearer with a key that this gateway knows',
       );
     this.#progressOf(request).isCounted = true;
+    // Each name is good once, so no caller can present one again.
+    if (this.#services.ownRequests.delete(request.get(OWN_REQUEST) ?? '')) return caller;
     const taken = rate?.perKey.take(caller.name) ?? { ok: true };
     if (!taken.ok) throw tooMany(taken);
     return caller;
@@ -252,14 +254,15 @@ export class Gate {
     const isWhole = response.writableFinished;
     if (!isWhole) progress.gone.abort(new Error('the client has gone'));
     else if (!request.complete) this.#linger(request, () => undefined);
-    const { id, startedMs, route, resource, caller, exchange } = progress;
+    const { id, startedMs, route, caller, exchange } = progress;
     const { failure, writeId: sent } = exchange ?? {};
     const problem = progress.error === undefined ? undefined : problemOf(progress.error);
     const named = response.getHeader('fencing-write-id') ?? problem?.members.writeId ?? sent;
     const token = response.getHeader('fencing-token') ?? request.get('fencing-token');
     const [digits] = /^[1-9][0-9]{0,18}(?=\.|$)/.exec(String(token)) ?? [];
     this.#options.onRequest?.({
-      ...{ id, resource, caller, method: request.method },
+      ...{ id, caller, method: request.method },
+      resource: exchange?.named ?? progress.resource,
       error: failure?.error ?? progress.error,
       route: route && nameOfPath(route),
       path: request.url.split('?', 1)[0] ?? '',

@@ -105,7 +105,8 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
     waits: shared('waits', limits.waitsMax),
     uploads: shared('uploads', limits.uploadsMax),
   };
-  const common = { ...options, limits, concurrency, runtime, drain };
+  const ownRequests = new Set<string>();
+  const common = { ...options, limits, concurrency, runtime, drain, ownRequests };
   const services = { ...common, signer, leaseOf: bindLeases(bindings), signatureTtlMs };
   const { objects, records, metrics, operations = 'here' } = options;
   const serviceRoutes = [

@@ -20,6 +20,8 @@ export interface Services {
   readonly concurrency: ConcurrencyLimits;
   readonly runtime: Runtime;
   readonly drain: Drain;
+  /** Names of requests of this gateway to itself. A rate has counted their causes already. */
+  readonly ownRequests: Set<string>;
 }
 
 /**

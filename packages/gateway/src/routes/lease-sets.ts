@@ -1,4 +1,4 @@
-import { checkName } from '@fenced/client/protocol/path';
+import { checkName, encodedPath } from '@fenced/client/protocol/path';
 import * as z from 'zod';
 import { jsonOf } from '../bodies.js';
 import { checkAllowed, type Exchange, type Route, reply } from '../exchange.js';
@@ -133,10 +133,9 @@ async function bodyOf<Body extends { readonly resources: readonly string[] }>(
   schema: z.ZodType<Body>,
 ): Promise<Body> {
   const body = await jsonOf(exchange, services, schema);
-  for (const name of body.resources) {
-    checkName(name);
-    checkAllowed(exchange.caller, 'lease', `leases/${name}`);
-  }
+  for (const name of body.resources) checkName(name);
+  exchange.named = body.resources.map((name) => encodedPath(`leases/${name}`)).join();
+  for (const name of body.resources) checkAllowed(exchange.caller, 'lease', `leases/${name}`);
   return { ...body, resources: body.resources.toSorted() };
 }
 

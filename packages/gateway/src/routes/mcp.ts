@@ -3,7 +3,7 @@ import { codeIn, type ProblemCode } from '@fenced/client/protocol/problem-codes'
 import { createMcpHandler, McpServer } from '@modelcontextprotocol/server';
 import * as z from 'zod';
 import { jsonOf } from '../bodies.js';
-import type { Exchange, Route } from '../exchange.js';
+import { type Exchange, OWN_REQUEST, type Route } from '../exchange.js';
 import { Problem } from '../problem.js';
 import { problemOf } from '../problem-of.js';
 import type { Services } from '../services.js';
@@ -178,14 +178,14 @@ async function handle(
 }
 
 function serverOf(
-  { limits }: Services,
+  services: Services,
   exchange: Exchange,
   tools: Readonly<Record<string, Tool>>,
 ): McpServer {
   const server = new McpServer({ name: 'fenced', version: '1' });
   for (const [name, { description, input, call }] of Object.entries(tools))
     server.registerTool(name, { description, inputSchema: input }, async (given) => {
-      const asked = ask(exchange, call(given), limits.recordBytesMax);
+      const asked = ask(services, exchange, call(given));
       const { isError, text } = await asked.catch((error) => {
         const problem = problemOf(error);
         return failed(problem.code, problem.document());
@@ -201,7 +201,11 @@ interface Answer {
 }
 
 /** Sends one request to this gateway, as its caller. */
-async function ask(exchange: Exchange, call: Call, bytesMax: number): Promise<Answer> {
+async function ask(
+  { runtime, ownRequests, limits }: Services,
+  exchange: Exchange,
+  call: Call,
+): Promise<Answer> {
   const { request, signal } = exchange;
   const { method, token, guard, json, text } = call;
   const path = encodedPath(call.path);
@@ -210,12 +214,15 @@ async function ask(exchange: Exchange, call: Call, bytesMax: number): Promise<An
   const { localAddress = '', localPort } = request.socket;
   const host = localAddress.includes(':') ? `[${localAddress}]` : localAddress;
   const authorization = request.get('authorization');
+  const name = runtime.uniqueId();
+  ownRequests.add(name);
   // If the answer is lost from here on, the write may have been applied.
   if (token !== undefined) exchange.writeId = null;
   try {
     const answer = await fetch(`http://${host}:${localPort}/v1/${path}`, {
       ...{ method, signal, body: (json === undefined ? text : JSON.stringify(json)) ?? null },
       headers: {
+        [OWN_REQUEST]: name,
         ...(authorization && { authorization }),
         ...(json !== undefined && { 'content-type': 'application/json' }),
         ...(text !== undefined && { 'content-type': 'text/plain; charset=utf-8' }),
@@ -223,7 +230,7 @@ async function ask(exchange: Exchange, call: Call, bytesMax: number): Promise<An
         ...(guard !== undefined && { 'fencing-resource': encodedPath(guard) }),
       },
     });
-    const body = await textOf(answer, bytesMax);
+    const body = await textOf(answer, limits.recordBytesMax);
     if (answer.ok) return { isError: false, text: body };
     const problem: Record<string, unknown> = JSON.parse(body);
     return failed(codeIn(problem.type), problem);
@@ -231,6 +238,8 @@ async function ask(exchange: Exchange, call: Call, bytesMax: number): Promise<An
     if (cause instanceof Problem) throw cause;
     const code = token === undefined ? 'unavailable' : 'outcome-unknown';
     throw new Problem(code, `the answer was lost: ${(cause as Error).message}`, { cause });
+  } finally {
+    ownRequests.delete(name);
   }
 }
 
