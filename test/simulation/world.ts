@@ -246,7 +246,8 @@ class World {
     const random = this.#random(`${id} sets`);
     const [presentSet, nextSet] = this.#sets;
     // A program with the next set alone is deployed only after the move, or at least its beginning.
-    const isLate = nextSet?.serves || (presentSet?.isSealed && this.#settings.losses === 'few');
+    const isEarly = !this.#isCalm && presentSet?.isSealed && this.#settings.losses === 'few';
+    const isLate = nextSet?.serves || isEarly;
     const isOther = other !== null;
     if (!this.#isCalm && random.chance(0.15)) return { plan: [present], isLagging: true };
     if (!isOther && isLate && random.chance(0.3)) return { plan: [next], isLagging: false };
