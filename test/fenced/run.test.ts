@@ -5,14 +5,20 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';
 import { createGateway, serveGateway } from '@fenced/gateway';
-import { type Lease, Redlock } from '@fenced/lock';
+import { type Lease, type Lock, Redlock } from '@fenced/lock';
+import { EtcdLock } from '@fenced/lock/etcd';
 import { PostgresLock } from '@fenced/lock/postgres';
+import { S3Lock } from '@fenced/lock/s3';
+import { FencedS3 } from '@fenced/store/s3';
 import {
   findFakeTime,
   type LocalRedisService,
+  startEtcd,
   startLocalRedis,
   startPostgres,
+  startS3,
   WorkerProcess,
 } from '@fenced/testbed';
 import { Redis } from 'ioredis';
@@ -329,6 +335,36 @@ test('over Postgres: the token is that of PostgresLock', async () => {
   expect(lease.token).toBeGreaterThan(BigInt(stdout));
   expect((await fenced(script, env)).code).toBe(75);
   await lease.release();
+});
+
+test('over etcd and over a bucket: the token is that of their lock', async () => {
+  const etcd = parts.use(await startEtcd(1));
+  const urls = etcd.nodes.map(({ url }) => url);
+  const s3 = parts.use(await startS3());
+  const { endpoint, region, accessKeyId, secretAccessKey } = s3;
+  const client = new S3Client({ endpoint, region, credentials: s3, forcePathStyle: true });
+  parts.defer(() => client.destroy());
+  await client.send(new CreateBucketCommand({ Bucket: 'jobs' }));
+  const objects = new FencedS3({ client, bucket: 'jobs', prefix: 'app/' });
+  const keys = { AWS_ACCESS_KEY_ID: accessKeyId, AWS_SECRET_ACCESS_KEY: secretAccessKey };
+  const address = { AWS_ENDPOINT_URL_S3: endpoint, AWS_REGION: region };
+  const script = ['--lock', 'job', '--ttl', '2s', '--', 'sh', '-c', 'echo $FENCED_TOKEN; sleep 3'];
+  const services: [Lock, Record<string, string>][] = [
+    [new EtcdLock({ endpoints: urls }), { FENCED_ETCD: urls.join() }],
+    [new S3Lock({ objects }), { FENCED_S3: 's3://jobs/app/', ...keys, ...address }],
+  ];
+  for (const [lock, env] of services) {
+    const { code, stdout, stderr } = await fenced(script, env);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    const lease = await lock.acquire('job', { ttlMs: 20_000 });
+    expect(lease.token).toBeGreaterThan(BigInt(stdout));
+    expect((await fenced(script, env)).code).toBe(75);
+    await lease.release();
+  }
+  const wrong = await fenced(['--etcd', 'ftp://a', ...script]);
+  expect(wrong).toMatchObject({ code: 64, stderr: expect.stringContaining('endpoint=ftp://a') });
+  const both = await fenced(['--etcd', 'http://a:1', '--s3', 's3://jobs', ...script]);
+  expect(both).toMatchObject({ code: 64, stderr: expect.stringContaining('--etcd or --s3') });
 });
 
 test('over a gateway that permits only short waits: a longer wait is refused with the limit', async () => {

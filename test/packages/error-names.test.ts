@@ -4,6 +4,7 @@ import * as keys from '@fenced/gateway/credentials';
 import * as lock from '@fenced/lock';
 import * as etcdLock from '@fenced/lock/etcd';
 import * as postgresLock from '@fenced/lock/postgres';
+import * as s3Lock from '@fenced/lock/s3';
 import * as store from '@fenced/store';
 import * as postgres from '@fenced/store/postgres';
 import * as s3 from '@fenced/store/s3';
@@ -13,6 +14,7 @@ test('one name is one class of errors, in whichever package', () => {
   const exported = [
     lock,
     etcdLock,
+    s3Lock,
     postgresLock,
     store,
     client,

@@ -6,7 +6,7 @@ import { Controls } from './controls.js';
 import { connect } from './documents/s3.js';
 import { Gateways } from './gateways.js';
 import type { Event, History } from './history.js';
-import type { LockAddress, LockKind, Protection, StoreKind } from './job.js';
+import type { LockAddress, LockKind, LockServers, Protection, StoreKind } from './job.js';
 import { LockNodes } from './lock-nodes.js';
 import { NODE_COUNT, type Store, through } from './services.js';
 import { missingStep, type Variant } from './stories/story.js';
@@ -32,8 +32,8 @@ const RESOURCE = 'document';
 export interface RunPlan {
   readonly variant: Pick<Variant, 'story' | 'lock' | 'protection'>;
   readonly store: Store;
-  /** Lock nodes for stories that break none. */
-  readonly nodes: LockAddress['nodes'];
+  /** Lock servers for stories that break none. */
+  readonly servers: LockServers;
   readonly play: (controls: Controls) => Promise<void>;
   /** Called before the first client starts. The result is disposed at the end. */
   readonly onStart?: (history: History, nodes: LockNodes) => AsyncDisposable | undefined;
@@ -42,19 +42,19 @@ export interface RunPlan {
 /**
  * Plays one variant of a story on one store, and checks its history.
  *
- * @param nodes lock nodes for stories that break none
+ * @param servers lock servers for stories that break none
  * @param onEvent called with each event when it happens
  * @throws {TestbedError} `unavailable` if the story breaks nodes, and this machine cannot do that
  */
 export async function playCell(
   variant: Variant,
   store: Store,
-  nodes: LockAddress['nodes'],
+  servers: LockServers,
   onEvent?: (event: Event) => void,
 ): Promise<Cell> {
   const { story, lock, protection, pinned } = variant;
   const history = await perform({
-    ...{ variant, store, nodes, play: (controls) => story.play(controls) },
+    ...{ variant, store, servers, play: (controls) => story.play(controls) },
     onStart: (history) => {
       if (onEvent) history.onEvent(onEvent);
       return undefined;
@@ -84,7 +84,7 @@ export async function playCell(
 export async function perform({
   variant: { story, lock: kind, protection },
   store,
-  nodes,
+  servers,
   play,
   onStart,
 }: RunPlan): Promise<readonly Event[]> {
@@ -97,7 +97,7 @@ export async function perform({
   const name = `story-${number}-${protection}`;
   const lock = {
     kind,
-    nodes: own?.nodes.slice(0, NODE_COUNT).map(({ name, url }) => ({ name, url })) ?? nodes,
+    ...addressOf(own?.nodes.slice(0, NODE_COUNT) ?? servers),
     keyPrefix: `{demo:${name}:${randomUUID()}}:`,
     firstToken: own ? null : FIRST_TOKEN,
   };
@@ -128,4 +128,9 @@ export async function perform({
   await play(controls);
   await controls.readFinalState();
   return controls.history.events;
+}
+
+function addressOf(servers: LockServers): Pick<LockAddress, 'nodes' | 'service'> {
+  if ('kind' in servers) return { nodes: [], service: servers };
+  return { nodes: servers.map(({ name, url }) => ({ name, url })) };
 }

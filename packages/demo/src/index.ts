@@ -4,6 +4,6 @@
  */
 export { type Cell, playCell } from './cell.js';
 export { type Protection, protections, type StoreKind, stores } from './job.js';
-export { type Store, startLockNodes, startStore } from './services.js';
+export { type Store, startLockNodes, startLockServers, startStore } from './services.js';
 export { stories } from './stories/all.js';
 export { isPlayedOn, type Variant, variantsOf } from './stories/story.js';

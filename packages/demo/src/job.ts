@@ -27,9 +27,24 @@ export const locks = [
 ] as const;
 export type LockKind = (typeof locks)[number];
 
+/** The lock services that stories without a fault of lock nodes are played on. */
+export const lockServices = ['redis', 'postgres', 'etcd', 's3'] as const;
+export type LockServiceKind = (typeof lockServices)[number];
+
+/** A lock service of `@fenced/lock` in place of the Redis nodes. */
+export type OtherService =
+  | { readonly kind: 'postgres'; readonly url: string }
+  | { readonly kind: 'etcd'; readonly endpoints: readonly string[] }
+  | Omit<Extract<StoreAddress, { readonly kind: 's3' }>, 'key'>;
+
+/** The Redis nodes, or the other lock service. */
+export type LockServers = LockAddress['nodes'] | OtherService;
+
 export interface LockAddress {
   readonly kind: LockKind;
   readonly nodes: readonly { readonly name: string; readonly url: string }[];
+  /** The lock service to use instead of the nodes, of which there are none then. */
+  readonly service?: OtherService;
   /** The gateway to use instead of the nodes. */
   readonly gateway?: string;
   /** Unique for each run, so that each begins with the article's token. */

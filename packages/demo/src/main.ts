@@ -9,10 +9,10 @@ import { TestbedError } from '@fenced/testbed';
 import { readCommandLine } from '@fenced/testbed/command-line';
 import { type Cell, playCell } from './cell.js';
 import { Display } from './display.js';
-import type { LockAddress } from './job.js';
+import type { LockServers } from './job.js';
 import { type DemoOptions, parseOptions, USAGE } from './options.js';
 import { picture } from './picture.js';
-import { type Store, startLockNodes, startStore } from './services.js';
+import { type Store, startLockServers, startStore } from './services.js';
 import { stories as allStories } from './stories/all.js';
 import { isPlayedOn, type Story, type Variant, variantsOf } from './stories/story.js';
 import { briefVerdict, introduction, lesson, storyTitle, table, verdict } from './texts.js';
@@ -29,15 +29,17 @@ async function main({ stories, stores: kinds, ...options }: DemoOptions): Promis
     if (!options.isJson) process.stdout.write(text);
   });
   await using services = new AsyncDisposableStack();
-  const [redis, ...stores] = await Promise.all([
-    startLockNodes().then((service) => services.use(service)),
+  const [locks, ...stores] = await Promise.all([
+    startLockServers(options.lock).then((group) => services.use(group)),
     ...kinds.map((kind) => startStore(kind).then((store) => services.use(store))),
   ]);
   const programs: Record<string, string> = {
-    redis: `${redis.nodes.length} × ${redis.program}`,
+    [options.lock === 'redis' ? 'redis' : 'lock']: locks.program,
     ...Object.fromEntries(stores.map(({ kind, program }) => [kind, program])),
   };
-  if (options.isWeb) return await serve({ stories, stores, nodes: redis.nodes, programs });
+  const { servers } = locks;
+  if (options.isWeb && !('kind' in servers))
+    return await serve({ stories, stores, nodes: servers, programs });
   display.line(introduction(Object.values(programs)));
   if (options.pace === 'step') display.line('\nPress Enter for the next row.');
 
@@ -49,7 +51,7 @@ async function main({ stories, stores: kinds, ...options }: DemoOptions): Promis
     const play = isFull ? playInFull : playBriefly;
     display.line(storyTitle(story));
     try {
-      for await (const played of play(story, used, redis.nodes, display)) cells.push(...played);
+      for await (const played of play(story, used, servers, display)) cells.push(...played);
     } catch (error) {
       if (!(error instanceof TestbedError && error.code === 'unavailable')) throw error;
       notPlayed.push({ title: story.title, reason: error.message });
@@ -75,7 +77,7 @@ async function main({ stories, stores: kinds, ...options }: DemoOptions): Promis
 async function* playInFull(
   story: Story,
   stores: readonly Store[],
-  nodes: LockAddress['nodes'],
+  servers: LockServers,
   display: Display,
 ): AsyncGenerator<readonly Cell[]> {
   for (const variant of variantsOf(story)) {
@@ -84,7 +86,7 @@ async function* playInFull(
     const timeline = new Timeline(variant, shown.kind, display);
     const cells = await Promise.all(
       stores.map((store) =>
-        playCell(variant, store, nodes, (event) => {
+        playCell(variant, store, servers, (event) => {
           if (store === shown) timeline.add(event);
         }),
       ),
@@ -109,12 +111,12 @@ async function replay(variant: Variant, cell: Cell, display: Display): Promise<v
 async function* playBriefly(
   story: Story,
   stores: readonly Store[],
-  nodes: LockAddress['nodes'],
+  servers: LockServers,
   display: Display,
 ): AsyncGenerator<readonly Cell[]> {
   let previous: Variant | null = null;
   for (const variant of variantsOf(story)) {
-    const cells = await Promise.all(stores.map((store) => playCell(variant, store, nodes)));
+    const cells = await Promise.all(stores.map((store) => playCell(variant, store, servers)));
     const isSameLock = previous?.lock === variant.lock;
     const begin = variant.lock === 'fenced' ? '' : `… ${variant.lock}: `;
     display.text(`${isSameLock ? ', ' : `${previous ? '\n' : ''}${begin}`}${briefVerdict(cells)}`);

@@ -6,18 +6,21 @@ import {
   paginateListObjectsV2,
   type S3Client,
 } from '@aws-sdk/client-s3';
+import { PostgresLock } from '@fenced/lock/postgres';
 import { FencedPostgres } from '@fenced/store/postgres';
+import { FencedS3 } from '@fenced/store/s3';
 import {
   type PostgresService,
   type RedisService,
   type S3Service,
+  startEtcd,
   startPostgres,
   startRedis,
   startS3,
 } from '@fenced/testbed';
 import { connect as connectPostgres, TABLE } from './documents/postgres.js';
 import { connect as connectS3 } from './documents/s3.js';
-import type { StoreAddress, StoreKind } from './job.js';
+import type { LockServers, LockServiceKind, StoreAddress, StoreKind } from './job.js';
 
 export const NODE_COUNT = 5;
 
@@ -42,6 +45,49 @@ export function through(address: StoreAddress, host: string, port: number): Stor
 
 export function startLockNodes(): Promise<RedisService> {
   return startRedis(NODE_COUNT);
+}
+
+/** A running lock service. */
+export interface LockServerGroup extends AsyncDisposable {
+  readonly servers: LockServers;
+  /** Name and version, for display. */
+  readonly program: string;
+}
+
+export async function startLockServers(kind: LockServiceKind): Promise<LockServerGroup> {
+  await using parts = new AsyncDisposableStack();
+  const started = async (): Promise<Omit<LockServerGroup, typeof Symbol.asyncDispose>> => {
+    switch (kind) {
+      case 'redis': {
+        const { nodes, program } = parts.use(await startLockNodes());
+        return { servers: nodes, program: `${nodes.length} × ${program}` };
+      }
+      case 'postgres': {
+        const { url, program } = parts.use(await startPostgres());
+        const pool = connectPostgres(url);
+        parts.defer(() => pool.end());
+        await new PostgresLock({ pool }).install();
+        return { servers: { kind, url }, program };
+      }
+      case 'etcd': {
+        const { nodes, program } = parts.use(await startEtcd());
+        const endpoints = nodes.map((node) => node.url);
+        return { servers: { kind, endpoints }, program: `${nodes.length} × ${program}` };
+      }
+      case 's3': {
+        const store = parts.use(await startStore('s3'));
+        const address = await store.create('lock');
+        if (address.kind !== kind) throw new Error(`the store is ${address.kind}`);
+        const client = connectS3(address);
+        parts.defer(() => client.destroy());
+        await new FencedS3({ client, bucket: address.bucket }).probe();
+        return { servers: address, program: store.program };
+      }
+    }
+  };
+  const group = await started();
+  const all = parts.move();
+  return { ...group, [Symbol.asyncDispose]: () => all.disposeAsync() };
 }
 
 export async function startStore(kind: StoreKind): Promise<Store> {

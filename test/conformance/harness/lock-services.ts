@@ -1,4 +1,5 @@
-import { randomBytes } from 'node:crypto';
+import { randomBytes, randomUUID } from 'node:crypto';
+import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';
 import { FencedGateway, LeaseError } from '@fenced/client';
 import { createGateway, createTokenSigner, serveGateway } from '@fenced/gateway';
 import {
@@ -12,8 +13,10 @@ import {
 } from '@fenced/lock';
 import { EtcdLock } from '@fenced/lock/etcd';
 import { PostgresLock, type PostgresLockConfig } from '@fenced/lock/postgres';
+import { S3Lock } from '@fenced/lock/s3';
 import { LockMemory, MemoryLock } from '@fenced/lock/testing';
-import { startEtcd, startPostgres, startRedis } from '@fenced/testbed';
+import { FencedS3 } from '@fenced/store/s3';
+import { startEtcd, startPostgres, startRedis, startS3 } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import postgres from 'postgres';
@@ -163,6 +166,27 @@ async function etcd(): Promise<Service> {
   };
 }
 
+/** The S3 server of the environment. Each name is a key prefix. */
+async function s3(): Promise<Service> {
+  await using parts = new AsyncDisposableStack();
+  const service = parts.use(await startS3());
+  const { endpoint, region } = service;
+  const client = new S3Client({ endpoint, region, credentials: service, forcePathStyle: true });
+  parts.defer(() => client.destroy());
+  const bucket = `locks-${randomUUID()}`;
+  await client.send(new CreateBucketCommand({ Bucket: bucket }));
+  const all = parts.move();
+  await new FencedS3({ client, bucket }).probe();
+  return {
+    open: async (name) =>
+      new S3Lock({
+        objects: new FencedS3({ client, bucket }),
+        ...{ keyPrefix: `${name}/`, pollMs: 50, firstToken: 33n },
+      }),
+    stop: () => all.disposeAsync(),
+  };
+}
+
 /** Every lock service, and each kind of client. */
 export const LOCK_SERVICES: readonly (readonly [string, () => Promise<Service>])[] = [
   ...CLIENTS.map(([name, open]) => [`Redlock over ${name}`, () => redis(open)] as const),
@@ -170,6 +194,7 @@ export const LOCK_SERVICES: readonly (readonly [string, () => Promise<Service>])
   ['PostgresLock over pg', () => postgresLock(openPg)],
   ['PostgresLock over postgres.js', () => postgresLock(openPostgresJs)],
   ['EtcdLock', etcd],
+  ['S3Lock', s3],
   ['MemoryLock', memory],
   ['FencedGateway', gateway],
 ];

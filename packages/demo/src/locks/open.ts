@@ -6,6 +6,7 @@ import { counterOnOneNode, highestCounter } from '../naive/tokens.js';
 import { fencedLock } from './fenced.js';
 import { gatewayLock } from './gateway.js';
 import type { Lock } from './lock.js';
+import { openOther } from './other.js';
 
 interface Node {
   readonly name: string;
@@ -13,17 +14,15 @@ interface Node {
 }
 
 export function openLock(
-  { kind, keyPrefix, firstToken, gateway }: LockAddress,
+  { kind, keyPrefix, firstToken, gateway, service }: LockAddress,
   nodes: readonly Node[],
 ): Lock {
   if (gateway !== undefined) return gatewayLock(gateway);
+  const first = firstToken === null ? {} : { firstToken: BigInt(firstToken) };
+  if (service) return fencedLock(openOther(service, keyPrefix, first));
   switch (kind) {
     case 'fenced':
-      return fencedLock({
-        nodes,
-        keyPrefix,
-        ...(firstToken !== null && { firstToken: BigInt(firstToken) }),
-      });
+      return fencedLock(new Redlock({ nodes, keyPrefix, ...first }));
     case 'naive Redlock':
       return new NaiveRedlock(nodes, keyPrefix);
     case 'elapsed time ignored':

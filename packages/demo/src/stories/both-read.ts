@@ -10,6 +10,7 @@ export const bothRead: Story = {
     'Then client 2 overwrites it with a value that lacks the update.',
   lesson:
     'A token on the write alone is not enough. Compare with the value that was read, or claim before reading.',
+  anyLockService: true,
   pinned: { none: 'lost', lock: 'lost', token: 'lost', 'token+cas': 'safe', claim: 'safe' },
 
   async play(controls) {

@@ -8,6 +8,7 @@ export const delayedPacket: Story = {
     'Client 1 sends its write in time, but the network delays it. The lease ends, client 2 writes, ' +
     'and then the packet arrives.',
   lesson: 'No check before the write can help: the client was in time, but its packet was not.',
+  anyLockService: true,
   pinned: { none: 'lost', lock: 'lost', token: 'safe', 'token+cas': 'safe', claim: 'safe' },
 
   async play(controls) {

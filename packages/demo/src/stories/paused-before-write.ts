@@ -9,6 +9,7 @@ export const pausedBeforeWrite: Story = {
     'as by a long garbage collection. The lease ends, client 2 writes, and client 1 wakes up.',
   lesson:
     'A lease can end while its holder is stopped. Only the storage can refuse the late write.',
+  anyLockService: true,
   pinned: { none: 'lost', lock: 'lost', token: 'safe', 'token+cas': 'safe', claim: 'safe' },
 
   async play(controls) {

@@ -1,7 +1,13 @@
 import type { Verdict } from '../checker.js';
 import type { StoryControls } from '../controls.js';
 import type { Event } from '../history.js';
-import { type LockKind, type Protection, protections, type StoreKind } from '../job.js';
+import {
+  type LockKind,
+  type LockServiceKind,
+  type Protection,
+  protections,
+  type StoreKind,
+} from '../job.js';
 
 /** The expected verdict of each protection. A protection that is left out is not played. */
 type Pinned = Readonly<Partial<Record<Protection, Verdict>>>;
@@ -19,6 +25,8 @@ export interface Story {
   readonly counterparts?: readonly { readonly lock: LockKind; readonly pinned: Pinned }[];
   /** Stores that the story is played on. @default all */
   readonly stores?: readonly StoreKind[];
+  /** The story is the same with each lock service of `@fenced/lock`. */
+  readonly anyLockService?: true;
   /** Faults that need lock nodes of the variant's own. `clocks` includes `nodes`. */
   readonly breaks?: 'nodes' | 'clocks';
   /** The lock node that has a replica. */
@@ -59,6 +67,10 @@ export function variantsOf(story: Story): readonly Variant[] {
 
 export function isPlayedOn({ stores }: Story, store: StoreKind): boolean {
   return stores?.includes(store) ?? true;
+}
+
+export function isPlayedUnder({ anyLockService }: Story, service: LockServiceKind): boolean {
+  return service === 'redis' || (anyLockService ?? false);
 }
 
 /** An event that a story consists of. */

@@ -102,7 +102,7 @@ export class LiveRuns {
     this.#send({ kind: 'begin', variant, nodes: names });
     const leases: SeenLease[] = [];
     const events = await perform({
-      ...{ variant: { story, lock, protection }, store, nodes: this.#parts.nodes },
+      ...{ variant: { story, lock, protection }, store, servers: this.#parts.nodes },
       play: async (controls) => {
         if (story !== ownRun) return story.play(controls);
         this.#own = new OwnRun(controls, names, (message) => this.#send(message));

@@ -3,6 +3,7 @@ import { S3Client } from '@aws-sdk/client-s3';
 import { type CheckReport, FencedStoreError, UnsafeStoreError } from '@fenced/store';
 import { FencedS3, type StoreCapabilities } from '@fenced/store/s3';
 import { type Command, print, printJson, printTable, UsageError, understood } from '../command.js';
+import { bucketOf, s3Config } from '../s3.js';
 
 const EXIT_UNSAFE = 1;
 const EXIT_UNKNOWN = 3;
@@ -94,20 +95,8 @@ function parse(args: readonly string[]) {
     parseArgs({ args: [...args], allowPositionals: true, options }),
   );
   const [target, ...more] = positionals;
-  const match = /^s3:\/\/([^/]+)(?:\/(.*))?$/.exec(target ?? '');
-  if (match === null || more.length > 0)
+  if (more.length > 0)
     throw new UsageError(`name one bucket, as s3://bucket: ${positionals.join(' ')}`);
-  const [, bucket = '', prefix = ''] = match;
-  const { endpoint, region, json = false } = values;
-  if (endpoint !== undefined && !URL.canParse(endpoint))
-    throw new UsageError(`--endpoint must be a URL, such as http://127.0.0.1:9000: ${endpoint}`);
-  const { AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION } = process.env;
-  const isOther = (endpoint ?? AWS_ENDPOINT_URL_S3 ?? AWS_ENDPOINT_URL) !== undefined;
-  // Servers other than AWS ignore the region, and have no host name for each bucket.
-  const named = region ?? (isOther ? (AWS_REGION ?? 'us-east-1') : undefined);
-  return {
-    ...{ bucket, prefix, json, forcePathStyle: isOther && !values['virtual-hosts'] },
-    ...(endpoint !== undefined && { endpoint }),
-    ...(named !== undefined && { region: named }),
-  };
+  const { json = false, ...server } = values;
+  return { ...bucketOf(target), ...s3Config(server), json };
 }

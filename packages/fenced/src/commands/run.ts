@@ -8,15 +8,10 @@ import { type Command, UsageError, understood } from '../command.js';
 import { redisOptions } from '../redis.js';
 import { durationMs } from '../run/duration.js';
 import { GuardedCommand, GuardLostError } from '../run/guarded-command.js';
-import {
-  LOCK_USAGE,
-  lockOptions,
-  type RunLease,
-  type RunLock,
-  withLock,
-} from '../run/lock-service.js';
+import { LOCK_USAGE, lockOptions, withLock } from '../run/lock-service.js';
 import { asleepMs, machineMs } from '../run/machine-clock.js';
 import type { Ended } from '../run/orders.js';
+import type { RunLease, RunLock } from '../run/run-lock.js';
 import { Signals } from '../run/signals.js';
 
 const EXIT_UNAVAILABLE = 69;

@@ -1,40 +1,30 @@
-import { FencedGateway } from '@fenced/client';
+import { S3Client } from '@aws-sdk/client-s3';
+import { LockArgumentError } from '@fenced/lock';
+import { EtcdLock } from '@fenced/lock/etcd';
 import { PostgresLock } from '@fenced/lock/postgres';
+import { S3Lock } from '@fenced/lock/s3';
+import { FencedS3 } from '@fenced/store/s3';
 import pg from 'pg';
 import { UsageError } from '../command.js';
 import { type ClientOptions, REDIS_USAGE, type RedisValues, withRedlock } from '../redis.js';
-
-/** A lease of any lock service. */
-export interface RunLease {
-  readonly token: bigint;
-  /** The token as a gateway accepts it. */
-  readonly signedToken?: string;
-  remainingMs(): number;
-  extend(ttlMs: number): Promise<void>;
-  release(): Promise<'released' | 'expired' | 'unknown'>;
-}
-
-interface AcquireOptions {
-  readonly ttlMs: number;
-  readonly waitMs: number;
-  readonly signal: AbortSignal;
-}
-
-/** Redlock, Postgres or a gateway. */
-export interface RunLock {
-  acquire(resource: string, options: AcquireOptions): Promise<RunLease>;
-}
+import { bucketOf, s3Config } from '../s3.js';
+import { gatewayLock } from './gateway-lock.js';
+import type { RunLock } from './run-lock.js';
 
 /** The options that name another lock service than Redis, for `parseArgs`. */
 export const lockOptions = {
   postgres: { type: 'string' },
   install: { type: 'boolean' },
+  etcd: { type: 'string' },
+  s3: { type: 'string' },
   gateway: { type: 'string' },
 } as const;
 
 interface LockValues extends RedisValues {
   readonly postgres?: string | undefined;
   readonly install?: boolean | undefined;
+  readonly etcd?: string | undefined;
+  readonly s3?: string | undefined;
   readonly gateway?: string | undefined;
 }
 
@@ -43,21 +33,16 @@ export const LOCK_USAGE: string = `${REDIS_USAGE}
                      Without it: FENCED_POSTGRES
   --install          creates the schema of that lock if it is missing; needs
                      CREATE on the database
+  --etcd URLS        the lock of an etcd cluster in place of Redis: the client
+                     URLs of its members, with commas between. Without it:
+                     FENCED_ETCD
+  --s3 s3://BUCKET   the lock of one bucket in place of Redis, with a prefix if
+                     you like. Without it: FENCED_S3. Address, region and
+                     credentials as for the AWS SDK
   --gateway URL      the lock of a gateway in place of Redis. Without it:
                      FENCED_URL. The environment variable FENCED_API_KEY has the
                      API key or JSON Web Token`;
 
-/**
- * Milliseconds for which one request to a gateway waits at most. The next one continues the wait:
- * see `limits.waitMsMax`.
- */
-const GATEWAY_WAIT_MS = 5_000;
-/** Codes of failures that the next request may not meet. The client pauses between its tries. */
-const PASSING: ReadonlySet<unknown> = new Set([
-  ...['timeout', 'held', 'no-quorum', 'unavailable'],
-  ...['overloaded', 'shutting-down', 'too-many-requests'],
-]);
-const GATEWAY_ANSWER_MS = 15_000;
 const CONNECT_MS = 5_000;
 const RECONNECT_MAX_MS = 1_000;
 
@@ -68,32 +53,59 @@ const PATIENT_CLIENT: ClientOptions = {
   retryStrategy: (times: number) => Math.min(50 * times, RECONNECT_MAX_MS),
 };
 
+type Routine<Result> = (lock: RunLock) => Promise<Result>;
+
+/** The other services: their options, and their variables in the order in which they are tried. */
+const VARIABLES = [
+  ['postgres', 'FENCED_POSTGRES'],
+  ['etcd', 'FENCED_ETCD'],
+  ['s3', 'FENCED_S3'],
+  ['gateway', 'FENCED_URL'],
+] as const;
+
 /**
  * Calls `routine` with the lock service of the options, or else of the environment, and closes it
  * afterwards.
  *
  * @throws {UsageError} if they name none, or several
  */
-export function withLock<Result>(
+export async function withLock<Result>(
   values: LockValues,
-  routine: (lock: RunLock) => Promise<Result>,
+  routine: Routine<Result>,
 ): Promise<Result> {
-  const { FENCED_POSTGRES, FENCED_URL } = process.env;
-  const named = (['redis', 'postgres', 'gateway'] as const).filter((name) => values[name]);
-  if (named.length > 1) throw new UsageError(`name one lock service: --${named.join(' or --')}`);
-  const isNamed = named.length > 0 || process.env.FENCED_REDIS;
-  const postgres = values.postgres ?? (isNamed ? undefined : FENCED_POSTGRES);
-  const gateway = values.gateway ?? (isNamed || postgres ? undefined : FENCED_URL);
-  if (values.install && !postgres) throw new UsageError('--install is for a lock in Postgres');
-  if (postgres) return withPostgres(postgres, values.install ?? false, routine);
-  if (gateway) return routine(gatewayLock(gateway));
-  return withRedlock(values, routine, PATIENT_CLIENT);
+  const options = (['redis', ...VARIABLES.map(([name]) => name)] as const).filter(
+    (name) => values[name],
+  );
+  if (options.length > 1)
+    throw new UsageError(`name one lock service: --${options.join(' or --')}`);
+  const ofEnvironment = process.env.FENCED_REDIS
+    ? undefined
+    : VARIABLES.find(([, variable]) => process.env[variable]);
+  const [name, variable] =
+    options.length === 0
+      ? (ofEnvironment ?? [])
+      : (VARIABLES.find(([name]) => name === options[0]) ?? []);
+  const where = (name && values[name]) ?? (variable && process.env[variable]) ?? '';
+  if (values.install && name !== 'postgres')
+    throw new UsageError('--install is for a lock in Postgres');
+  switch (name) {
+    case 'postgres':
+      return withPostgres(where, values.install ?? false, routine);
+    case 'etcd':
+      return withEtcd(where, routine);
+    case 's3':
+      return withS3(where, routine);
+    case 'gateway':
+      return routine(gatewayLock(where));
+    default:
+      return withRedlock(values, routine, PATIENT_CLIENT);
+  }
 }
 
 async function withPostgres<Result>(
   connectionString: string,
   install: boolean,
-  routine: (lock: RunLock) => Promise<Result>,
+  routine: Routine<Result>,
 ): Promise<Result> {
   const pool = new pg.Pool({ connectionString, connectionTimeoutMillis: CONNECT_MS, max: 4 });
   pool.on('error', () => {});
@@ -106,28 +118,31 @@ async function withPostgres<Result>(
   }
 }
 
-function gatewayLock(url: string): RunLock {
-  const { FENCED_API_KEY } = process.env;
-  const gateway = new FencedGateway({
-    ...{ url, ...(FENCED_API_KEY && { key: FENCED_API_KEY }) },
-    fetch: (target, init = {}) => {
-      const limit = AbortSignal.timeout(GATEWAY_ANSWER_MS);
-      const signal = init.signal ? AbortSignal.any([init.signal, limit]) : limit;
-      return fetch(target, { ...init, signal });
-    },
-  });
-  const acquire = async (resource: string, options: AcquireOptions): Promise<RunLease> => {
-    const { waitMs, ...rest } = options;
-    const endMs = performance.now() + waitMs;
-    for (;;) {
-      const leftMs = Math.max(0, Math.round(endMs - performance.now()));
-      try {
-        const wait = { waitMs: Math.min(leftMs, GATEWAY_WAIT_MS) };
-        return await gateway.acquire(resource, { ...rest, ...wait });
-      } catch (error) {
-        if (leftMs === 0 || options.signal.aborted || !PASSING.has(Object(error).code)) throw error;
-      }
-    }
-  };
-  return { acquire };
+async function withEtcd<Result>(urls: string, routine: Routine<Result>): Promise<Result> {
+  await using lock = usable(() => new EtcdLock({ endpoints: urls.split(',') }));
+  return await routine(lock);
+}
+
+async function withS3<Result>(target: string, routine: Routine<Result>): Promise<Result> {
+  const { bucket, prefix } = bucketOf(target);
+  const client = new S3Client(s3Config({}));
+  try {
+    const objects = new FencedS3({ client, bucket, prefix });
+    // The test of an unknown bucket takes longer than an acquisition.
+    await objects.probe();
+    await using lock = new S3Lock({ objects });
+    return await routine(lock);
+  } finally {
+    client.destroy();
+  }
+}
+
+/** Turns a wrong argument into a wrong command line. */
+function usable<Lock>(open: () => Lock): Lock {
+  try {
+    return open();
+  } catch (error) {
+    if (error instanceof LockArgumentError) throw new UsageError(error.message);
+    throw error;
+  }
 }

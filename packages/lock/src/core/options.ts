@@ -170,6 +170,11 @@ export function checkWaitMs(waitMs: number): number {
   return milliseconds('waitMs', waitMs, 0, WAIT_MAX_MS);
 }
 
+/** Returns the time between two reads of a waiter, checked. */
+export function checkPollMs(pollMs: number): number {
+  return milliseconds('pollMs', pollMs, TTL_MIN_MS, 60_000);
+}
+
 /** Returns the time after which a name may be forgotten, checked. */
 export function checkOlderThanMs(olderThanMs: number): number {
   return milliseconds('olderThanMs', olderThanMs, 0, 365 * DAY_MS);

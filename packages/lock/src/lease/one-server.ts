@@ -6,13 +6,13 @@ import type { AcquisitionResult, LockHandle, LockTransport } from './transport.j
  * The handle of a lock that the only server of a lock service has granted.
  *
  * @param name the server's, among the `nodes` of results and errors
- * @param lock its `extend` replaces that of the transport
+ * @param lock its `extend` and `release` replace those of the transport
  */
 export function granted(
   name: string,
   transport: LockTransport,
   lock: Pick<LockHandle, 'resources' | 'token' | 'deadlineMs' | 'owner'> &
-    Partial<Pick<LockHandle, 'extend'>>,
+    Partial<Pick<LockHandle, 'extend' | 'release'>>,
 ): AcquisitionResult {
   const { resources, owner } = lock;
   const handle = {

@@ -179,8 +179,9 @@ export class WriteIntents {
    */
   async #base({ key, token, signal }: WriteCall, expected: Expected): Promise<Found> {
     const { lastSeen } = this.#services.objects;
-    const known = expected === undefined ? lastSeen.base(key) : null;
-    if (known && known.token <= token) return { base: known };
+    const known = lastSeen.base(key);
+    const isWanted = expected === undefined || known?.version === expected;
+    if (known && isWanted && known.token <= token) return { base: known };
     return { base: await this.#services.objects.stamp(key, signal) };
   }
 

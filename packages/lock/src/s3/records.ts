@@ -1,0 +1,116 @@
+import { LockArgumentError } from '../core/errors.js';
+
+/** The calls of a `FencedS3` that `S3Lock` makes. */
+export interface LockObjects {
+  get(
+    key: string,
+    options: { readonly signal: AbortSignal },
+  ): Promise<{
+    readonly body: Uint8Array;
+    readonly token: bigint;
+    readonly version: string | null;
+  } | null>;
+  put(
+    key: string,
+    body: string,
+    options: {
+      readonly token: bigint;
+      readonly expected: string | null;
+      readonly contentType: string;
+      readonly signal: AbortSignal;
+    },
+  ): Promise<{ readonly version: string | null }>;
+}
+
+/** The lock record of one resource. */
+export interface LockRecord {
+  readonly resource: string;
+  /** Null if there is no object, or if a later write has replaced it. No two are the same. */
+  readonly version: string | null;
+  /** The token of the last holder; 0n if there was none. */
+  readonly token: bigint;
+  /** Null if the lock is free. */
+  readonly held: Held | null;
+}
+
+export interface Held {
+  readonly owner: string;
+  /** Milliseconds for which the holder may rely on it, from before this version was written. */
+  readonly ttlMs: number;
+}
+
+const FREE = '{}';
+/** The limit of S3, in UTF-8. */
+const KEY_BYTES_MAX = 1_024;
+
+/**
+ * The objects of the locks. A write replaces one version, so of several clients one wins. It
+ * presents the holder's token, which the store remembers, also in the record of a free lock.
+ */
+export class Records {
+  readonly #objects: LockObjects;
+  readonly #prefix: string;
+
+  constructor(objects: LockObjects, prefix: string) {
+    this.#objects = objects;
+    this.#prefix = prefix;
+  }
+
+  /** @throws {LockArgumentError} if the name is too long for a key */
+  check(resource: string): void {
+    if (Buffer.byteLength(this.#key(resource)) <= KEY_BYTES_MAX) return;
+    throw new LockArgumentError(
+      `the key of a lock has at most ${KEY_BYTES_MAX} bytes, percent-encoded resource=${resource.slice(0, 60)}`,
+    );
+  }
+
+  async read(resource: string, signal: AbortSignal): Promise<LockRecord> {
+    const key = this.#key(resource);
+    const found = await this.#objects.get(key, { signal });
+    if (!found) return { resource, version: null, token: 0n, held: null };
+    const { version, token } = found;
+    return { resource, version, token, held: parse(key, new TextDecoder().decode(found.body)) };
+  }
+
+  /**
+   * Replaces this version of a record.
+   *
+   * @throws an error for which `isRefused` is true, if it is no longer the stored one
+   */
+  async replace(
+    record: LockRecord,
+    next: Omit<LockRecord, 'resource' | 'version'>,
+    signal: AbortSignal,
+  ): Promise<LockRecord> {
+    const { resource, version: expected } = record;
+    const { token, held } = next;
+    const options = { token, expected, contentType: 'application/json', signal };
+    const body = held ? JSON.stringify(held) : FREE;
+    const { version } = await this.#objects.put(this.#key(resource), body, options);
+    return { resource, version, ...next };
+  }
+
+  #key(resource: string): string {
+    return this.#prefix + encodeURIComponent(resource);
+  }
+}
+
+/** True if another write was quicker, so that nothing was written. */
+export function isRefused(error: unknown): boolean {
+  const { code } = error as { readonly code?: unknown };
+  return code === 'version-mismatch' || code === 'conflict' || code === 'stale-token';
+}
+
+/** @throws if the object is no lock record */
+function parse(key: string, body: string): Held | null {
+  if (body === FREE) return null;
+  let fields: Partial<Held> = {};
+  try {
+    fields = Object(JSON.parse(body));
+  } catch {
+    // Refused below.
+  }
+  const { owner, ttlMs } = fields;
+  if (typeof owner === 'string' && typeof ttlMs === 'number' && ttlMs > 0) return { owner, ttlMs };
+  throw new Error(`the object is no lock; choose another keyPrefix key=${key}`);
+}

@@ -1,0 +1,252 @@
+import { backoffMs } from '../core/backoff.js';
+import { type AcquireFailure, failureError } from '../core/failure.js';
+import {
+  answerLimitMs,
+  LAST_ANSWERS_MS,
+  NODE_TIMEOUT_MAX_MS,
+  nodeTimeoutMs,
+  validityMs,
+} from '../core/validity.js';
+import { failure, granted } from '../lease/one-server.js';
+import type {
+  AcquireRequest,
+  AcquisitionResult,
+  LockTransport,
+  ReleaseOutcome,
+  Waiter,
+} from '../lease/transport.js';
+import { type Runtime, sleep, unlessAborted } from '../runtime/runtime.js';
+import { Observations } from './observations.js';
+import { type Held, isRefused, type LockRecord, type Records } from './records.js';
+
+/** The bucket's name among the `nodes` of results and errors. */
+const NODE = 's3';
+
+interface Options {
+  readonly pollMs: number;
+  readonly firstToken: bigint | null;
+}
+
+/** The lock of a set, as its owner names it. `records` is null if another process acquired it. */
+interface Owned {
+  readonly resources: readonly string[];
+  readonly owner: string;
+  readonly records: readonly LockRecord[] | null;
+}
+
+/** Leases in one bucket. */
+export class S3Transport implements LockTransport {
+  readonly #records: Records;
+  readonly #options: Options;
+  readonly #runtime: Runtime;
+  readonly #observations = new Observations();
+
+  constructor(records: Records, options: Options, runtime: Runtime) {
+    this.#records = records;
+    this.#options = options;
+    this.#runtime = runtime;
+  }
+
+  checkResources(resources: readonly string[]): void {
+    for (const name of resources) this.#records.check(name);
+  }
+
+  async close(): Promise<void> {}
+
+  async acquire(request: AcquireRequest): Promise<AcquisitionResult> {
+    const { ttlMs, endMs } = request;
+    const leftMs = Math.max(endMs - this.#runtime.nowMs(), LAST_ANSWERS_MS);
+    using limit = this.#limit(answerLimitMs(ttlMs, leftMs));
+    const signal = AbortSignal.any([limit.signal, request.signal]);
+    const acquired = this.#acquire(request, signal).catch(failed);
+    const result = await unlessAborted(acquired, signal);
+    if (result) return result;
+    void acquired.then((late) => (late.ok ? late.handle.release() : null));
+    if (request.signal.aborted) return failure(NODE, 'aborted', { answer: 'pending' });
+    return failed(limit.signal.reason);
+  }
+
+  wait(request: AcquireRequest): Waiter {
+    const { random } = this.#runtime;
+    return {
+      acquire: () => this.acquire(request),
+      pause: async (attempts, { reason, retryAfterMs }, leftMs) => {
+        const pollMs = this.#options.pollMs * (0.9 + random() / 5);
+        const delayMs = reason === 'held' ? pollMs : backoffMs(attempts, 0, random());
+        const limitMs = retryAfterMs > 0 ? Math.min(leftMs, retryAfterMs) : leftMs;
+        await sleep(this.#runtime, Math.min(delayMs, limitMs), request.signal);
+      },
+      [Symbol.dispose]: () => {},
+    };
+  }
+
+  async extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number> {
+    return (await this.#extend({ resources, owner, records: null }, ttlMs)).deadlineMs;
+  }
+
+  release(resources: readonly string[], owner: string): Promise<ReleaseOutcome> {
+    return this.#release({ resources, owner, records: null });
+  }
+
+  async #acquire(
+    { resources, ttlMs }: AcquireRequest,
+    signal: AbortSignal,
+  ): Promise<AcquisitionResult> {
+    const found = await this.#read(resources, signal);
+    const nowMs = this.#runtime.nowMs();
+    const remainingMs = found.map((record) => this.#observations.remainingMs(record, nowMs));
+    const retryAfterMs = Math.max(...remainingMs);
+    if (retryAfterMs > 0) return held(retryAfterMs);
+    const owner = this.#runtime.uniqueId();
+    const token = this.#nextToken(found);
+    const startedMs = this.#runtime.nowMs();
+    const records: LockRecord[] = [];
+    try {
+      // One after the other, in the order of the names: of two sets, one gets all.
+      for (const record of found) {
+        const next = { token, held: { owner, ttlMs } };
+        records.push(await this.#records.replace(record, next, signal));
+      }
+    } catch (error) {
+      // The outcome of the last write may be unknown.
+      const undone = this.#release({
+        resources,
+        owner,
+        records: isRefused(error) ? records : null,
+      });
+      if (!isRefused(error)) throw error;
+      await undone;
+      return held(0);
+    }
+    return this.#granted({ resources, owner, records }, token, this.#deadlineMs(startedMs, ttlMs));
+  }
+
+  /** A token above those of all records. A record without an object may have had one before. */
+  #nextToken(found: readonly LockRecord[]): bigint {
+    const { firstToken } = this.#options;
+    const first = firstToken ?? BigInt(Math.floor(this.#runtime.wallClockMs() * 1_000));
+    const tokens = found.map(({ version, token }) => (version === null ? first - 1n : token));
+    return tokens.reduce((one, other) => (one > other ? one : other)) + 1n;
+  }
+
+  async #extend(
+    lock: Owned,
+    ttlMs: number,
+  ): Promise<{ readonly records: readonly LockRecord[]; readonly deadlineMs: number }> {
+    const { resources } = lock;
+    using limit = this.#limit(nodeTimeoutMs(ttlMs));
+    try {
+      for (let isFirst = true; ; isFirst = false) {
+        const known = isFirst ? lock.records : null;
+        const records = known ?? (await this.#ownRecords(lock, limit.signal));
+        if (records.length < resources.length) break;
+        const startedMs = this.#runtime.nowMs();
+        // Invariant: a new version is good for at least as long as the one that it replaces.
+        const longer = (before: Held): Held => ({
+          owner: lock.owner,
+          ttlMs: Math.max(ttlMs, before.ttlMs),
+        });
+        const extended = await this.#replaceAll(records, longer, limit.signal);
+        if (extended) return { records: extended, deadlineMs: this.#deadlineMs(startedMs, ttlMs) };
+      }
+    } catch (error) {
+      throw failureError(failed(error as Error), resources, 0);
+    }
+    void this.#release({ ...lock, records: null });
+    throw failureError(failure(NODE, 'lost', { answer: 'not-held' }), resources, 0);
+  }
+
+  async #release(lock: Owned): Promise<ReleaseOutcome> {
+    using limit = this.#limit(NODE_TIMEOUT_MAX_MS);
+    try {
+      for (let isFirst = true; ; isFirst = false) {
+        const known = isFirst ? lock.records : null;
+        const records = known ?? (await this.#ownRecords(lock, limit.signal));
+        if (!(await this.#replaceAll(records, () => null, limit.signal))) continue;
+        return records.length < lock.resources.length ? 'expired' : 'released';
+      }
+    } catch {
+      return 'unknown';
+    }
+  }
+
+  /** @returns the new records, or null if one of them was no longer the stored one */
+  async #replaceAll(
+    records: readonly LockRecord[],
+    next: (before: Held) => Held | null,
+    signal: AbortSignal,
+  ): Promise<readonly LockRecord[] | null> {
+    const writes = records.map((record) => {
+      const { token, held } = record;
+      return this.#records.replace(record, { token, held: held && next(held) }, signal);
+    });
+    try {
+      return await this.#inTime(Promise.all(writes), signal);
+    } catch (error) {
+      if (isRefused(error)) return null;
+      throw error;
+    }
+  }
+
+  async #ownRecords({ resources, owner }: Owned, signal: AbortSignal): Promise<LockRecord[]> {
+    const found = await this.#inTime(this.#read(resources, signal), signal);
+    return found.filter(({ held }) => held?.owner === owner);
+  }
+
+  #read(resources: readonly string[], signal: AbortSignal): Promise<LockRecord[]> {
+    return Promise.all(resources.map((name) => this.#records.read(name, signal)));
+  }
+
+  #granted(lock: Owned, token: bigint, deadlineMs: number): AcquisitionResult {
+    const { resources, owner } = lock;
+    let present = lock;
+    const extend = async (ttlMs: number): Promise<number> => {
+      const extended = await this.#extend(present, ttlMs);
+      present = { ...lock, records: extended.records };
+      return extended.deadlineMs;
+    };
+    const release = () => this.#release(present);
+    return granted(NODE, this, { resources, owner, token, deadlineMs, extend, release });
+  }
+
+  #deadlineMs(startedMs: number, ttlMs: number): number {
+    const nowMs = this.#runtime.nowMs();
+    return nowMs + validityMs(ttlMs, nowMs - startedMs);
+  }
+
+  /** A signal that aborts after `limitMs`. */
+  #limit(limitMs: number): Disposable & { readonly signal: AbortSignal } {
+    const over = new AbortController();
+    const cancel = this.#runtime.after(limitMs, () => {
+      over.abort(new Error(`no answer within ${Math.ceil(limitMs)} ms`));
+    });
+    return { signal: over.signal, [Symbol.dispose]: cancel };
+  }
+
+  /** The value of the promise. The store goes on resolving a write that was aborted. */
+  async #inTime<Value>(promise: Promise<Value>, signal: AbortSignal): Promise<Value> {
+    const settled = await unlessAborted(
+      promise.then((value) => ({ value })),
+      signal,
+    );
+    if (!settled) throw signal.reason;
+    return settled.value;
+  }
+}
+
+function held(remainingMs: number): AcquireFailure {
+  return failure(NODE, 'held', { answer: 'held', remainingMs }, remainingMs);
+}
+
+/** The codes of errors that waiting does not mend. */
+const SETUP_CODES: readonly unknown[] = ['unsafe-store', 'store-setup', 'unsupported'];
+
+function failed(error: Error): AcquireFailure {
+  const answer = { answer: 'error', error } as const;
+  const { code } = error as { readonly code?: unknown };
+  if (SETUP_CODES.includes(code)) {
+    const hint = `the bucket cannot hold locks: ${error.message}`;
+    return { ...failure(NODE, 'not-installed', answer), hint };
+  }
+  return { ...failure(NODE, 'no-quorum', answer), hint: 'the bucket did not grant the lock' };
+}

@@ -1,0 +1,209 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout } from 'node:timers/promises';
+import { CreateBucketCommand, PutObjectCommand, S3Client } from '@aws-sdk/client-s3';
+import { LockArgumentError, type Runtime } from '@fenced/lock';
+import { Elector } from '@fenced/lock/election';
+import { S3Lock, type S3LockConfig } from '@fenced/lock/s3';
+import { FencedS3, type S3Calls } from '@fenced/store/s3';
+import { type S3Service, startS3 } from '@fenced/testbed';
+import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { FAULTS, FaultyProxy } from '../conformance/harness/faulty-proxy.js';
+
+const parts = new AsyncDisposableStack();
+const bucket = `locks-${randomUUID()}`;
+let service: S3Service;
+let client: S3Client;
+beforeAll(async () => {
+  service = parts.use(await startS3());
+  client = clientOf(service.endpoint);
+  await client.send(new CreateBucketCommand({ Bucket: bucket }));
+  await new FencedS3({ client, bucket }).probe();
+});
+afterAll(() => parts.disposeAsync());
+
+function clientOf(endpoint: string): S3Client {
+  const { region } = service;
+  const opened = new S3Client({ endpoint, region, credentials: service, forcePathStyle: true });
+  parts.defer(() => opened.destroy());
+  return opened;
+}
+
+const newPrefix = (): string => `${randomUUID()}/`;
+
+/** A lock of a process of its own. */
+function open(keyPrefix: string, calls: S3Calls = client, runtime?: Runtime): S3Lock {
+  const objects = new FencedS3({ client: calls, bucket });
+  return new S3Lock({ objects, keyPrefix, pollMs: 20 }, runtime);
+}
+
+/** Counts the requests of a client. */
+function counted(): { readonly calls: S3Calls; taken(): number } {
+  let requests = 0;
+  const calls: S3Calls = {
+    send: (command, options) => {
+      requests += 1;
+      return client.send(command as never, options) as never;
+    },
+  };
+  return {
+    calls,
+    taken: () => {
+      const taken = requests;
+      requests = 0;
+      return taken;
+    },
+  };
+}
+
+test('a client takes over only after it has seen the same version for the whole TTL', async () => {
+  const prefix = newPrefix();
+  const dead = await open(prefix).acquire('x', { ttlMs: 600 });
+  await vi.waitFor(() => expect(dead.remainingMs()).toBe(0), { interval: 5 });
+  // The lease is over for its holder. This client has not seen that.
+  const next = open(prefix);
+  const startedMs = performance.now();
+  const first = await next.tryAcquire('x', { ttlMs: 10_000 });
+  expect(first).toMatchObject({ ok: false, reason: 'held' });
+  const lease = await next.acquire('x', { ttlMs: 10_000, waitMs: 20_000 });
+  expect(performance.now() - startedMs).toBeGreaterThan(600);
+  expect(lease.token).toBe(dead.token + 1n);
+  await lease.release();
+});
+
+test('a holder that renews keeps the lock, for many of its TTLs', async () => {
+  const prefix = newPrefix();
+  const lease = await open(prefix).acquire('x', { ttlMs: 2_000 });
+  const other = open(prefix);
+  for (const startedMs = performance.now(); performance.now() - startedMs < 5_000; ) {
+    await lease.extend(2_000);
+    expect(await other.tryAcquire('x', { ttlMs: 2_000 })).toMatchObject({ reason: 'held' });
+    await setTimeout(200);
+  }
+  await lease.release();
+});
+
+test('a clock that is years off changes neither the order of tokens nor the end of a lease', async () => {
+  const prefix = newPrefix();
+  const runtime: Runtime = {
+    nowMs: () => performance.now() + 1e9,
+    wallClockMs: () => 5,
+    random: () => Math.random(),
+    uniqueId: () => randomUUID(),
+    soon: (callback) => setImmediate(callback),
+    after: (delayMs, callback) => {
+      const timer = globalThis.setTimeout(callback, delayMs);
+      return () => clearTimeout(timer);
+    },
+  };
+  const [one, off] = [open(prefix), open(prefix, client, runtime)];
+  const lease = await one.acquire('x', { ttlMs: 10_000 });
+  expect(await off.tryAcquire('x', { ttlMs: 10_000 })).toMatchObject({ reason: 'held' });
+  await lease.release();
+  const next = await off.acquire('x', { ttlMs: 10_000 });
+  expect(next.token).toBe(lease.token + 1n);
+  expect(await one.tryAcquire('x', { ttlMs: 10_000 })).toMatchObject({ reason: 'held' });
+  await next.release();
+});
+
+test('an extension and a release are one request each, an acquisition is two', async () => {
+  const { calls, taken } = counted();
+  const lock = open(newPrefix(), calls);
+  await (await lock.acquire('x', { ttlMs: 10_000 })).release();
+  taken();
+  const lease = await lock.acquire('x', { ttlMs: 10_000 });
+  expect(taken()).toBe(2);
+  await lease.extend(10_000);
+  expect(taken()).toBe(1);
+  expect(await lease.release()).toBe('released');
+  expect(taken()).toBe(1);
+  expect(await lock.tryAcquire('x', { ttlMs: 10_000 })).toMatchObject({ ok: true });
+});
+
+test('under each fault of the network, one client holds the lock, and tokens grow', async () => {
+  await using proxy = await FaultyProxy.start(service.endpoint);
+  const far = clientOf(proxy.endpoint);
+  await new FencedS3({ client: far, bucket }).probe();
+  let unknown = 0;
+  for (const fault of FAULTS) {
+    const prefix = newPrefix();
+    const objects = new FencedS3({ client: far, bucket, requestTimeoutMs: 500 });
+    const one = new S3Lock({ objects, keyPrefix: prefix, pollMs: 20 });
+    const two = open(prefix);
+    await (await two.acquire('x', { ttlMs: 3_000 })).release();
+    proxy.faults.push(fault);
+    const mine = await one.tryAcquire('x', { ttlMs: 3_000 });
+    const other = await two.tryAcquire('x', { ttlMs: 3_000 });
+    await proxy.deliverLate();
+    expect([mine.ok, other.ok], fault).not.toEqual([true, true]);
+    if (!mine.ok) {
+      unknown += 1;
+      continue;
+    }
+    proxy.faults.push(fault);
+    await mine.lease.extend(4_000);
+    await proxy.deliverLate();
+    proxy.faults.push(fault);
+    expect(await mine.lease.release(), fault).toBe('released');
+    await proxy.deliverLate();
+    const next = await two.tryAcquire('x', { ttlMs: 3_000 });
+    expect(next, fault).toMatchObject({ ok: true });
+    if (next.ok) expect(next.lease.token).toBe(mine.lease.token + 1n);
+  }
+  expect(unknown).toBeLessThan(3);
+});
+
+test('a bucket that the probe refuses is refused, and names the reason', async () => {
+  const liar: S3Calls = {
+    send: (command, options) => {
+      const input = command.input as { IfMatch?: string; IfNoneMatch?: string };
+      delete input.IfMatch;
+      delete input.IfNoneMatch;
+      return client.send(command as never, options) as never;
+    },
+  };
+  const objects = new FencedS3({ client: liar, bucket, certificateMaxAgeDays: 0 });
+  await expect(objects.probe()).rejects.toMatchObject({ code: 'unsafe-store' });
+  const lock = new S3Lock({ objects, keyPrefix: newPrefix() });
+  await expect(lock.acquire('x', { ttlMs: 10_000, waitMs: 20_000 })).rejects.toMatchObject({
+    code: 'not-installed',
+    message: expect.stringContaining('the bucket cannot hold locks'),
+  });
+});
+
+test('an object that is no lock is left alone', async () => {
+  const prefix = newPrefix();
+  const Key = `${prefix}x`;
+  await client.send(new PutObjectCommand({ Bucket: bucket, Key, Body: '{"owner":5}' }));
+  await expect(open(prefix).acquire('x', { ttlMs: 10_000 })).rejects.toThrow(/no lock.*keyPrefix/);
+});
+
+test('leaders follow each other, with tokens that grow', async () => {
+  const prefix = newPrefix();
+  const [one, two] = [open(prefix), open(prefix)].map(
+    (lock) => new Elector({ lock, resource: 'leader', ttlMs: 5_000 }),
+  );
+  const first = await one?.campaign();
+  const following = two?.campaign();
+  await one?.resign();
+  const second = await following;
+  expect(second?.token).toBeGreaterThan(first?.token ?? 0n);
+  await two?.resign();
+});
+
+test.each([
+  ['no objects', {}],
+  ['a client in their place', { objects: { send: () => undefined } }],
+  ['a prefix that is none', { keyPrefix: '' }],
+  ['a pause that is none', { pollMs: 0 }],
+  ['another option', { bucket: 'x' }],
+])('bad options are refused: %s', (_, config) => {
+  const objects = 'keyPrefix' in config || 'pollMs' in config || 'bucket' in config;
+  const given = { ...(objects && { objects: new FencedS3({ client, bucket }) }), ...config };
+  expect(() => new S3Lock(given as unknown as S3LockConfig)).toThrow(LockArgumentError);
+});
+
+test('a name that is too long for a key is refused', async () => {
+  const lock = open(newPrefix());
+  const name = 'ä'.repeat(600);
+  await expect(lock.acquire(name, { ttlMs: 5_000 })).rejects.toBeInstanceOf(LockArgumentError);
+});
