@@ -1,4 +1,5 @@
 import { InvalidArgumentError, StoreUnavailableError } from '@fenced/store';
+import { shown } from '@fenced/store/internal';
 import { errorOf, noAnswer, type ProblemDocument, readProblem, type Subject } from './problems.js';
 import { checkName, encodedPath } from './protocol/path.js';
 
@@ -82,6 +83,8 @@ export class GatewayHttp {
 
 /** A name as it stands in a path. @throws {InvalidArgumentError} */
 export function pathOf(name: string): string {
+  if (typeof name !== 'string' || name === '')
+    throw new InvalidArgumentError(`a name must be a non-empty string value=${shown(name)}`);
   try {
     checkName(name);
     return `/${encodedPath(name)}`;

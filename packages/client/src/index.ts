@@ -66,7 +66,9 @@ export class FencedGateway implements AsyncDisposable {
     const { url, key, attemptsMax = 20, fetch: fetcher = globalThis.fetch } = options;
     checkAttempts(attemptsMax);
     if (key !== undefined && !/^[\w.~+/=-]+$/.test(key))
-      throw new InvalidArgumentError('key must be an API key or a JSON Web Token');
+      throw new InvalidArgumentError(
+        'key must be an API key or a JSON Web Token, without Bearer before it',
+      );
     this.#http = new GatewayHttp(url, key, fetcher);
     this.#runtime = runtime;
     this.#leases = new Leases(this.#http, this.#tokens, runtime);

@@ -62,7 +62,14 @@ const HINTS: ReadonlyMap<string, string> = new Map([
     'the field is called resource, also for several; a lease that you have extends and releases itself',
   ],
   ['clients', 'the field is called nodes'],
-  ['ttl', 'the field is called ttlMs'],
+  ['ttl', 'the field of acquire and using is called ttlMs'],
+  ['wait', 'waitMs of acquire and using says for how long to try'],
+  ['timeout', 'waitMs of acquire and using says for how long to try'],
+  ['name', 'the field is called resource'],
+  ['host', 'make a client of the address, and pass { name, client }'],
+  ['url', 'make a client of the address, and pass { name, client }'],
+  ['connect', 'pass { pool }'],
+  ['connectionString', 'make a pool with it, and pass { pool }'],
 ]);
 
 /**

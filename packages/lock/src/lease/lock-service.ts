@@ -179,7 +179,8 @@ export class LockService implements AsyncDisposable {
     const { maxHoldMs: limitMs, ...rest } = options;
     const ttlMs = checkTtlMs(rest.ttlMs, this.#maxTtlMs);
     const maxHoldMs = checkMaxHoldMs(limitMs, ttlMs);
-    if (typeof routine !== 'function') throw new LockArgumentError('routine must be a function');
+    if (typeof routine !== 'function')
+      throw new LockArgumentError('routine must be a function, the third argument');
     await using lease = (await this.acquire(resource, rest)) as LocalLease;
     using _ = keepAlive(lease, ttlMs, maxHoldMs, this.#runtime);
     const result = await routine(lease);
@@ -235,7 +236,7 @@ export class LockService implements AsyncDisposable {
     const waitMs = checkWaitMs(options.waitMs ?? 0);
     const closing = this.#closing.signal;
     if (options.signal !== undefined && !(options.signal instanceof AbortSignal)) {
-      throw new LockArgumentError('signal must be an AbortSignal');
+      throw new LockArgumentError('signal must be an AbortSignal, such as controller.signal');
     }
     const signal = options.signal ? AbortSignal.any([options.signal, closing]) : closing;
     signal.throwIfAborted();
