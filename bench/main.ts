@@ -10,6 +10,7 @@ import { benchMemory } from './lock-memory.ts';
 import { benchPaced } from './lock-paced.ts';
 import { benchScripts } from './lock-scripts.ts';
 import { benchSequential } from './lock-sequential.ts';
+import { benchLockServices } from './lock-services.ts';
 import type { BenchOptions, Row } from './measure.ts';
 import { benchPostgres } from './postgres.ts';
 import { publishTables } from './publish.ts';
@@ -25,6 +26,7 @@ const benches: Record<string, (options: BenchOptions) => Promise<Row[]>> = {
   'lock-faults': benchFaults,
   'lock-memory': benchMemory,
   'lock-scripts': benchScripts,
+  'lock-services': benchLockServices,
   s3: benchS3,
   postgres: benchPostgres,
   gateway: benchGateway,
