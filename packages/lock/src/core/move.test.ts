@@ -1,0 +1,89 @@
+import { describe, expect, test } from 'vitest';
+import { decidingLeases, evidenceOf, mergeLeases, moveStateOf, type SealedLeases } from './move.js';
+import type { Promised } from './readmission.js';
+
+const ROSTER = [0, 1, 2].map((index) => ({ generation: 1, incarnation: `i${index}` }));
+
+function seal(index: number, known: Partial<Promised> = {}): Promised {
+  const own = { index, incarnation: `i${index}`, generation: 1, roster: ROSTER };
+  return { ...own, voting: true, max: BigInt(30 + index), longestMs: 100, ...known };
+}
+
+/** The leases of a node: resource and owner, each for 50 ms. */
+function leases(index: number, held: Readonly<Record<string, string>>): SealedLeases {
+  const list = Object.entries(held).map(([resource, owner]) => {
+    return { resource, owner, remainingMs: 50 + index, token: '0000000000000007' };
+  });
+  return { voter: seal(index), leases: list };
+}
+
+describe('the evidence of sealed nodes', () => {
+  test('is complete with a majority that voted, and its floor is the highest token', () => {
+    const evidence = evidenceOf([seal(0), seal(1)], 3);
+    expect(evidence).toEqual({ floor: 31n, longestMs: 103, isComplete: true });
+  });
+
+  test('does not count a node that is no longer the incarnation that voted', () => {
+    expect(evidenceOf([seal(0), seal(1, { voting: false })], 3)).toBeNull();
+    expect(evidenceOf([seal(0), seal(1, { voting: false })], 3, true)?.isComplete).toBe(false);
+  });
+
+  test('needs all nodes if no majority voted', () => {
+    const restarted = [0, 1, 2].map((index) => seal(index, { voting: false }));
+    expect(evidenceOf(restarted, 3)).toMatchObject({ floor: 32n, isComplete: false });
+  });
+
+  test('does not count a node of which another one knows a later incarnation', () => {
+    const later = ROSTER.with(1, { generation: 2, incarnation: 'i1-later' });
+    expect(evidenceOf([seal(0, { roster: later }), seal(1)], 3)).toBeNull();
+  });
+});
+
+describe('the leases that are carried', () => {
+  const merged = (...sealed: SealedLeases[]) => {
+    const deciding = decidingLeases(sealed, 3);
+    if (!deciding) return null;
+    return mergeLeases(deciding, 3).map(({ resource, owner }) => [resource, owner]);
+  };
+
+  test('are decided by a majority, and never shorter', () => {
+    expect(merged(leases(0, { r: 'x' }))).toBeNull();
+    expect(merged(leases(0, { r: 'x' }), leases(1, {}))).toEqual([['r', 'x']]);
+    const all = decidingLeases([leases(0, { r: 'x' }), leases(1, { r: 'x' })], 3) ?? [];
+    expect(mergeLeases(all, 3)[0]?.remainingMs).toBeGreaterThan(51);
+  });
+
+  test('leave out one that a minority of all nodes holds', () => {
+    expect(merged(leases(0, { r: 'x' }), leases(1, {}), leases(2, {}))).toEqual([]);
+  });
+
+  test('name nobody if two owners may hold the lock, unless one has a majority', () => {
+    expect(merged(leases(0, { r: 'x' }), leases(1, { r: 'y' }))).toEqual([['r', '']]);
+    expect(merged(leases(0, { r: 'x' }), leases(1, { r: 'x' }), leases(2, { r: 'y' }))).toEqual([
+      ['r', 'x'],
+    ]);
+  });
+});
+
+describe('the state of a move', () => {
+  const sets = { present: 'A', next: 'B', nextCount: 3 };
+  const view = (index: number, voting: boolean, known: object = {}) => {
+    return { ...seal(index), voting, nextSet: null, previousSet: null, ...known };
+  };
+  const all = (voting: boolean, known: object = {}) =>
+    [0, 1, 2].map((at) => view(at, voting, known));
+
+  test.each([
+    ['not-begun', all(true), all(false)],
+    ['begun', [view(0, false, { nextSet: 'B' })], all(false)],
+    ['begun', [view(0, false, { nextSet: 'B' })], [view(0, true)]],
+    ['done', [view(0, false, { nextSet: 'B' })], all(true)],
+    ['done', [], all(true, { previousSet: 'A' })],
+    ['refused', all(true), all(true)],
+    ['refused', [], all(true)],
+    ['refused', all(false, { nextSet: 'C' }), all(false)],
+    ['refused', all(false, { nextSet: 'B' }), all(false, { nextSet: 'C' })],
+  ])('is %s', (state, present, next) => {
+    expect(moveStateOf(present, next, sets)).toMatchObject({ state });
+  });
+});
