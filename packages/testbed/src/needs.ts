@@ -12,9 +12,11 @@ import {
   findPython,
   findRedis,
   findS3,
+  findZooKeeper,
   type PostgresMajor,
   S3_SERVERS,
   type S3Program,
+  type ZooKeeperPrograms,
 } from './programs.js';
 
 /** Origin of a service. */
@@ -34,6 +36,7 @@ export interface Need<P = unknown> {
     | 'Python'
     | 'Go'
     | 'Java'
+    | 'ZooKeeper'
     | 'Chromium';
   /** The variable of the environment that names a running server. */
   readonly variable: string;
@@ -115,6 +118,15 @@ export const JAVA: Need<string> = {
   find: findJava,
   debian: ['default-jre-headless'],
   homebrew: ['openjdk'],
+};
+
+/** For tests of `ZooKeeperLock`. Debian's package `zookeeper` would add a Java with windows. */
+export const ZOOKEEPER: Need<ZooKeeperPrograms> = {
+  service: 'ZooKeeper',
+  variable: '',
+  find: findZooKeeper,
+  debian: ['libzookeeper-java', 'default-jre-headless'],
+  homebrew: [],
 };
 
 /** For tests of the page. */

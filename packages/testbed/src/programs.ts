@@ -113,6 +113,20 @@ export function findJava(): string | undefined {
   return findProgram('java');
 }
 
+/** A Java, and the class path of a ZooKeeper server. */
+export interface ZooKeeperPrograms {
+  readonly java: string;
+  readonly classPath: string;
+}
+
+/** Returns Debian's ZooKeeper, whose archive names those that it needs; `slf4j-simple` logs. */
+export function findZooKeeper(): ZooKeeperPrograms | undefined {
+  const java = findJava();
+  const archives = ['zookeeper', 'slf4j-simple'].map((name) => `/usr/share/java/${name}.jar`);
+  if (java === undefined || !archives.every((path) => existsSync(path))) return undefined;
+  return { java, classPath: archives.join(delimiter) };
+}
+
 /** Returns the server, if the programs that set it up are there, too. */
 export function findMariadb(): string | undefined {
   const all = ['mariadb-install-db', 'mariadb-admin', 'mariadbd'].map(findProgram);
