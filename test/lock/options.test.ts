@@ -1,6 +1,7 @@
 import { LockArgumentError, Redlock } from '@fenced/lock';
 import { EtcdLock } from '@fenced/lock/etcd';
 import { PostgresLock } from '@fenced/lock/postgres';
+import { ZooKeeperLock } from '@fenced/lock/zookeeper';
 import { describe, expect, test } from 'vitest';
 
 /** Fails if a client or a pool is asked for anything. */
@@ -17,6 +18,7 @@ describe.each([
   ['Redlock', () => new Redlock({ nodes })],
   ['PostgresLock', () => new PostgresLock({ pool })],
   ['EtcdLock', () => new EtcdLock({ endpoints: ['http://a:1'], fetch: sent })],
+  ['ZooKeeperLock', () => new ZooKeeperLock({ servers: '127.0.0.1:1' })],
 ] as const)('%s refuses a call with', (_, open) => {
   const routine = (): number => 0;
   const ttlMs = 1_000;

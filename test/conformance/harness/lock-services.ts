@@ -15,8 +15,9 @@ import { EtcdLock } from '@fenced/lock/etcd';
 import { PostgresLock, type PostgresLockConfig } from '@fenced/lock/postgres';
 import { S3Lock } from '@fenced/lock/s3';
 import { LockMemory, MemoryLock } from '@fenced/lock/testing';
+import { ZooKeeperLock } from '@fenced/lock/zookeeper';
 import { FencedS3 } from '@fenced/store/s3';
-import { startEtcd, startPostgres, startRedis, startS3 } from '@fenced/testbed';
+import { startEtcd, startPostgres, startRedis, startS3, startZooKeeper } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import postgres from 'postgres';
@@ -187,6 +188,25 @@ async function s3(): Promise<Service> {
   };
 }
 
+/** Three servers. Each name is a root. */
+async function zookeeper(): Promise<Service> {
+  const service = await startZooKeeper(3);
+  const { addresses: servers } = service;
+  const locks: Lock[] = [];
+  return {
+    open: async (name) => {
+      const lock = new ZooKeeperLock({ servers, root: `/${name}` });
+      locks.push(lock);
+      return lock;
+    },
+    stop: async () => {
+      await Promise.all(locks.map((lock) => lock.close()));
+      await service.stop();
+    },
+    hasOwnTokens: true,
+  };
+}
+
 /** Every lock service, and each kind of client. */
 export const LOCK_SERVICES: readonly (readonly [string, () => Promise<Service>])[] = [
   ...CLIENTS.map(([name, open]) => [`Redlock over ${name}`, () => redis(open)] as const),
@@ -195,6 +215,7 @@ export const LOCK_SERVICES: readonly (readonly [string, () => Promise<Service>])
   ['PostgresLock over postgres.js', () => postgresLock(openPostgresJs)],
   ['EtcdLock', etcd],
   ['S3Lock', s3],
+  ['ZooKeeperLock', zookeeper],
   ['MemoryLock', memory],
   ['FencedGateway', gateway],
 ];

@@ -280,8 +280,8 @@ export class LockService implements AsyncDisposable {
 }
 
 /**
- * A lock service: `Redlock`, `PostgresLock`, `EtcdLock`, `S3Lock` or `MemoryLock` of this package,
- * or `FencedGateway` of `@fenced/client`.
+ * A lock service: `Redlock`, `PostgresLock`, `EtcdLock`, `ZooKeeperLock`, `S3Lock` or `MemoryLock`
+ * of this package, or `FencedGateway` of `@fenced/client`.
  *
  * Type a parameter by this, and any of them fits. A fake needs only the methods that the code under
  * test calls: `Pick<Lock, 'using'>`.

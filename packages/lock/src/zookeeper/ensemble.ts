@@ -1,0 +1,97 @@
+import { afterReading, type Runtime } from '../runtime/runtime.js';
+import { CODE, ConnectionLostError, isRefusal } from './protocol/errors.js';
+import { type Acl, create, type Operation, PERSISTENT } from './protocol/operations.js';
+import type { Session } from './protocol/session.js';
+
+/** Requests of one call, repeated on other servers until its time is over. */
+export class Ensemble {
+  readonly session: Session;
+  readonly acl: Acl;
+  isClosing = false;
+  readonly #runtime: Runtime;
+  readonly #open = new Set<Promise<unknown>>();
+
+  constructor(session: Session, acl: Acl, runtime: Runtime) {
+    this.session = session;
+    this.acl = acl;
+    this.#runtime = runtime;
+  }
+
+  /**
+   * Runs `work` again after each lost connection, so `work` must find out what an earlier run has
+   * done. A first run takes half of the time at most: a silent server leaves time for another one.
+   *
+   * @throws {ZooKeeperError} a server refused
+   * @throws {ConnectionLostError} no answer in time: the last request may have been carried out
+   */
+  insist<Result>(limitMs: number, work: (signal: AbortSignal) => Promise<Result>): Promise<Result> {
+    return this.track(this.#insist(limitMs, work));
+  }
+
+  /** Lets `close` wait for this. */
+  track<Result>(work: Promise<Result>): Promise<Result> {
+    this.#open.add(work);
+    const forget = (): boolean => this.#open.delete(work);
+    void work.then(forget, forget);
+    return work;
+  }
+
+  /** Ends the session, after what has been begun. */
+  async close(): Promise<void> {
+    this.isClosing = true;
+    while (this.#open.size > 0) await Promise.allSettled(this.#open);
+    await this.session.close();
+  }
+
+  async #insist<Result>(
+    limitMs: number,
+    work: (signal: AbortSignal) => Promise<Result>,
+  ): Promise<Result> {
+    const endMs = this.#runtime.nowMs() + limitMs;
+    for (let share = 2; ; share = 1) {
+      const controller = new AbortController();
+      const leftMs = endMs - this.#runtime.nowMs();
+      const late = new ConnectionLostError(`no answer within ${Math.ceil(limitMs)} ms`);
+      const cancel = afterReading(this.#runtime)(Math.max(1, leftMs / share), () =>
+        controller.abort(late),
+      );
+      try {
+        return await work(controller.signal);
+      } catch (error) {
+        if (!(error instanceof ConnectionLostError)) throw error;
+        if (this.#runtime.nowMs() < endMs && !this.session.isClosed) continue;
+        const cause = this.session.lastError ?? error.cause;
+        throw new ConnectionLostError(late.message, { cause });
+      } finally {
+        cancel();
+      }
+    }
+  }
+
+  /** The reply, or null if the server refused for one of the reasons. */
+  async unless<Reply>(
+    codes: readonly number[],
+    operation: Operation<Reply>,
+    signal: AbortSignal,
+    onWatch?: () => void,
+  ): Promise<Reply | null> {
+    try {
+      return await this.session.request(operation, signal, onWatch);
+    } catch (error) {
+      if (isRefusal(error, ...codes)) return null;
+      throw error;
+    }
+  }
+
+  /** Creates a node that stays, and those above it. */
+  async ensure(path: string, signal: AbortSignal, mode: number = PERSISTENT): Promise<void> {
+    try {
+      await this.session.request(create(path, '', mode, this.acl), signal);
+    } catch (error) {
+      if (isRefusal(error, CODE.nodeExists)) return;
+      if (!isRefusal(error, CODE.noNode)) throw error;
+      await this.ensure(path.slice(0, path.lastIndexOf('/')), signal);
+      await this.ensure(path, signal, mode);
+    }
+  }
+}

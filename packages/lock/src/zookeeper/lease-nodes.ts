@@ -1,0 +1,163 @@
+import type { Ensemble } from './ensemble.js';
+import type { Expiry, LeaseRecord } from './expiry.js';
+import type { Paths } from './paths.js';
+import { CODE, isRefusal } from './protocol/errors.js';
+import {
+  check,
+  create,
+  getData,
+  type Operation,
+  PERSISTENT,
+  remove,
+  type Stat,
+  setData,
+  sync,
+  transaction,
+} from './protocol/operations.js';
+
+/**
+ * The nodes of leases. A lease is a node with a record, and a child that is named after its owner.
+ * Both are there or none. As no owner id is used twice, the child's existence shows in any
+ * transaction that the lease is still the same.
+ */
+export class LeaseNodes {
+  readonly #ensemble: Ensemble;
+  readonly #paths: Paths;
+  readonly #expiry: Expiry;
+
+  constructor(ensemble: Ensemble, paths: Paths, expiry: Expiry) {
+    this.#ensemble = ensemble;
+    this.#paths = paths;
+    this.#expiry = expiry;
+  }
+
+  /**
+   * Creates the lease of all resources, together with `others`, or of none.
+   *
+   * @param found leases that are over and are replaced
+   * @returns the transaction that created it
+   * @throws {ZooKeeperError} something of it is not as expected
+   */
+  async take(
+    resources: readonly string[],
+    owner: string,
+    ttlMs: number,
+    found: readonly (LeaseRecord | null)[],
+    others: readonly Operation<unknown>[],
+    signal: AbortSignal,
+  ): Promise<bigint> {
+    const { acl } = this.#ensemble;
+    const operations = resources.flatMap((name, at) => {
+      const path = this.#paths.lease(name);
+      const before = found[at];
+      return [
+        // An extension since then has raised the version.
+        ...(before
+          ? [remove(this.#paths.owner(name, before.owner)), remove(path, before.version)]
+          : []),
+        create(path, '', PERSISTENT, acl),
+        create(this.#paths.owner(name, owner), '', PERSISTENT, acl),
+        // Only this one answers with the number of the transaction.
+        setData(path, recordText(owner, ttlMs), -1),
+      ];
+    });
+    const all = transaction([...others, ...operations]);
+    const results = await this.#ensemble.session.request(all, signal);
+    const { czxid, mtimeMs } = results.at(-1) as Stat;
+    this.#expiry.onLeaderTime(mtimeMs);
+    return czxid;
+  }
+
+  /**
+   * The records of the resources; null for one that nobody holds.
+   *
+   * @param onWatch called once when one of them has changed
+   */
+  read(
+    resources: readonly string[],
+    signal: AbortSignal,
+    onWatch?: () => void,
+  ): Promise<(LeaseRecord | null)[]> {
+    return Promise.all(
+      resources.map(async (name) => {
+        const operation = getData(this.#paths.lease(name), onWatch !== undefined);
+        const found = await this.#ensemble.unless([CODE.noNode], operation, signal, onWatch);
+        return found && { ...readRecord(found.data), ...found.stat };
+      }),
+    );
+  }
+
+  /** Milliseconds until the last of the leases is over; 0 if all are. */
+  remainingMs(resources: readonly string[], found: readonly (LeaseRecord | null)[]): number {
+    const ends = resources.map((name, at) => {
+      const record = found[at];
+      return record ? this.#expiry.remainingMs(this.#paths.lease(name), record) : 0;
+    });
+    return Math.max(...ends);
+  }
+
+  /** Reads the leader's clock if that was long ago. */
+  async sampleClock(signal: AbortSignal): Promise<void> {
+    if (!this.#expiry.needsSample) return;
+    const stat = await this.#ensemble.session.request(setData(this.#paths.leases, '', -1), signal);
+    this.#expiry.onLeaderTime(stat.mtimeMs);
+  }
+
+  /** @returns false if this owner does not hold all of them any more */
+  async extend(
+    resources: readonly string[],
+    owner: string,
+    ttlMs: number,
+    signal: AbortSignal,
+  ): Promise<boolean> {
+    const { session } = this.#ensemble;
+    for (;;) {
+      // Another process may have acquired it through another server.
+      const synced = session.request(sync(this.#paths.leases), signal);
+      const [found] = await Promise.all([this.read(resources, signal), synced]);
+      const records = found.filter((record) => record?.owner === owner) as LeaseRecord[];
+      if (records.length < found.length) return false;
+      if (resources.some((name, at) => this.remainingMs([name], [found[at] ?? null]) === 0))
+        return false;
+      // Invariant: an extension never lowers what others count on.
+      const text = recordText(owner, Math.max(ttlMs, ...records.map((record) => record.ttlMs)));
+      const operations = resources.flatMap((name, at) => [
+        check(this.#paths.owner(name, owner)),
+        setData(this.#paths.lease(name), text, records[at]?.version ?? -1),
+      ]);
+      try {
+        await session.request(transaction(operations), signal);
+        return true;
+      } catch (error) {
+        if (!isRefusal(error, CODE.noNode, CODE.badVersion)) throw error;
+      }
+    }
+  }
+
+  /** @returns false if this owner does not hold all of them any more */
+  async release(
+    resources: readonly string[],
+    owner: string,
+    signal: AbortSignal,
+  ): Promise<boolean> {
+    const operations = resources.flatMap((name) => [
+      remove(this.#paths.owner(name, owner)),
+      remove(this.#paths.lease(name)),
+    ]);
+    const done = await this.#ensemble.unless([CODE.noNode], transaction(operations), signal);
+    return done !== null;
+  }
+}
+
+function recordText(owner: string, ttlMs: number): string {
+  return JSON.stringify({ owner, ttlMs });
+}
+
+/** @throws if it is no record: another program has written it, and the lease never ends */
+function readRecord(text: string): Pick<LeaseRecord, 'owner' | 'ttlMs'> {
+  const { owner, ttlMs } = JSON.parse(text) as Partial<LeaseRecord>;
+  if (typeof owner === 'string' && Number.isSafeInteger(ttlMs)) {
+    return { owner, ttlMs: ttlMs as number };
+  }
+  throw new Error(`the node of a lease has no record: ${text.slice(0, 80)}`);
+}

@@ -1,0 +1,60 @@
+/** Error codes of the servers that this package looks at. */
+export const CODE = {
+  ok: 0,
+  noNode: -101,
+  noAuth: -102,
+  badVersion: -103,
+  nodeExists: -110,
+  notEmpty: -111,
+} as const;
+
+const NAMES: Readonly<Record<number, string>> = {
+  [-1]: 'SYSTEMERROR',
+  [-5]: 'MARSHALLINGERROR',
+  [-6]: 'UNIMPLEMENTED',
+  [-7]: 'OPERATIONTIMEOUT',
+  [-8]: 'BADARGUMENTS',
+  [-101]: 'NONODE',
+  [-102]: 'NOAUTH',
+  [-103]: 'BADVERSION',
+  [-110]: 'NODEEXISTS',
+  [-111]: 'NOTEMPTY',
+  [-112]: 'SESSIONEXPIRED',
+  [-115]: 'AUTHFAILED',
+  [-118]: 'SESSIONMOVED',
+};
+
+/** The server refused a request: nothing of it was carried out. */
+export class ZooKeeperError extends Error {
+  readonly code: number;
+  /** The position of the refused operation in a transaction; 0 for other requests. */
+  readonly index: number;
+
+  constructor(code: number, index = 0) {
+    super(`ZooKeeper refused: ${NAMES[code] ?? 'error'} (${code})`);
+    this.name = 'ZooKeeperError';
+    this.code = code;
+    this.index = index;
+  }
+}
+
+/** The connection was lost before the reply: the request may have been carried out, or may be. */
+export class ConnectionLostError extends Error {
+  constructor(message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = 'ConnectionLostError';
+  }
+}
+
+/** The server sent bytes that are no reply. */
+export class ProtocolError extends Error {
+  constructor(message: string) {
+    super(message);
+    this.name = 'ProtocolError';
+  }
+}
+
+/** True if the server refused for that reason. */
+export function isRefusal(error: unknown, ...codes: readonly number[]): error is ZooKeeperError {
+  return error instanceof ZooKeeperError && codes.includes(error.code);
+}

@@ -1,0 +1,165 @@
+import type { Ensemble } from './ensemble.js';
+import type { Paths } from './paths.js';
+import { CODE, isRefusal } from './protocol/errors.js';
+import {
+  CONTAINER,
+  create,
+  EPHEMERAL_SEQUENTIAL,
+  getChildren,
+  type Operation,
+  PERSISTENT,
+  remove,
+  transaction,
+  watchExists,
+} from './protocol/operations.js';
+
+/** The queues of several resources: the parent of each, and its waiters' nodes. */
+export class WaitQueue {
+  readonly #ensemble: Ensemble;
+  readonly #parents: readonly string[];
+
+  constructor(resources: readonly string[], ensemble: Ensemble, paths: Paths) {
+    this.#ensemble = ensemble;
+    this.#parents = resources.map((name) => paths.queue(name));
+  }
+
+  /** Operations that are refused while there is a queue: an acquisition then has to wait. */
+  get barrier(): Operation<unknown>[] {
+    const { acl } = this.#ensemble;
+    return this.#parents.flatMap((path) => [create(path, '', PERSISTENT, acl), remove(path)]);
+  }
+
+  /** True if somebody waits. Deletes the parents of queues that are empty. */
+  async isWaitedFor(signal: AbortSignal): Promise<boolean> {
+    const lists = await this.#lists(signal);
+    if (lists.some((list) => list.length > 0)) return true;
+    await this.removeEmpty(signal);
+    return false;
+  }
+
+  /** Deletes the parents without waiters. */
+  async removeEmpty(signal: AbortSignal): Promise<void> {
+    const codes = [CODE.noNode, CODE.notEmpty];
+    await Promise.all(
+      this.#parents.map((path) => this.#ensemble.unless(codes, remove(path), signal)),
+    );
+  }
+
+  /** @param id a random name. The node's name begins with it, so a lost reply is found out. */
+  position(id: string): Position {
+    return new Position(id, this.#parents, this.#ensemble, (signal) => this.#lists(signal));
+  }
+
+  /** The names of all waiters' nodes, in their order. */
+  #lists(signal: AbortSignal): Promise<string[][]> {
+    return Promise.all(
+      this.#parents.map(async (path) => {
+        const names = await this.#ensemble.unless([CODE.noNode], getChildren(path), signal);
+        return (names ?? []).toSorted(byNumber);
+      }),
+    );
+  }
+}
+
+/**
+ * A waiter's position in the queues of its resources. Its nodes are created in one transaction, so
+ * of two waiters one is before the other in all queues. They are ephemeral: they end with the
+ * session, as after a crash.
+ */
+export class Position {
+  readonly #id: string;
+  readonly #parents: readonly string[];
+  readonly #ensemble: Ensemble;
+  readonly #lists: (signal: AbortSignal) => Promise<string[][]>;
+  /** The session in which the nodes were last created, or may have been. */
+  #session: bigint | null = null;
+  /** The operations that delete its nodes. Refused, if it has lost its position. */
+  removals: Operation<void>[] = [];
+
+  constructor(
+    id: string,
+    parents: readonly string[],
+    ensemble: Ensemble,
+    lists: (signal: AbortSignal) => Promise<string[][]>,
+  ) {
+    this.#id = id;
+    this.#parents = parents;
+    this.#ensemble = ensemble;
+    this.#lists = lists;
+  }
+
+  /**
+   * Enqueues, if that has not happened in the present session.
+   *
+   * @param onWatch called once when the waiter before this one has left, or may have
+   * @returns true if it is the head of all queues
+   */
+  async isHead(signal: AbortSignal, onWatch: () => void): Promise<boolean> {
+    for (;;) {
+      const lists = await this.#lists(signal);
+      const own = lists.map((list) => list.filter((name) => name.startsWith(this.#id)));
+      const { id } = this.#ensemble.session;
+      if (this.#session !== id || own.some((names) => names.length !== 1)) {
+        await this.#enqueue(this.#paths(own), id, signal);
+        continue;
+      }
+      this.removals = this.#paths(own).map((path) => remove(path));
+      const before = lists.map((list, at) => list[list.indexOf(own[at]?.[0] ?? '') - 1]);
+      const watched = before.map(async (name, at) => {
+        if (name === undefined) return 'nobody';
+        const operation = watchExists(`${this.#parents[at]}/${name}`);
+        return this.#ensemble.unless([CODE.noNode], operation, signal, onWatch);
+      });
+      const found = await Promise.all(watched);
+      if (found.every((one) => one === 'nobody')) return true;
+      // Null: it has left since the list was read.
+      if (!found.includes(null)) return false;
+    }
+  }
+
+  /**
+   * Deletes the nodes. Needed also if it is not known whether they were created.
+   *
+   * @returns true if nobody else waits
+   */
+  async leave(signal: AbortSignal): Promise<boolean> {
+    if (this.#session === null) return false;
+    const lists = await this.#lists(signal);
+    const own = lists.map((list) => list.filter((name) => name.startsWith(this.#id)));
+    await this.#remove(this.#paths(own), signal);
+    return lists.flat().length === own.flat().length;
+  }
+
+  /** @param leftovers its nodes of an earlier session, or of a reply that was lost */
+  async #enqueue(leftovers: string[], session: bigint, signal: AbortSignal): Promise<void> {
+    await this.#remove(leftovers, signal);
+    this.#session = session;
+    const { acl } = this.#ensemble;
+    const operations = this.#parents.map((path) =>
+      create(`${path}/${this.#id}_`, '', EPHEMERAL_SEQUENTIAL, acl),
+    );
+    try {
+      await this.#ensemble.session.request(transaction(operations), signal);
+    } catch (error) {
+      if (!isRefusal(error, CODE.noNode)) throw error;
+      for (const path of this.#parents) await this.#ensemble.ensure(path, signal, CONTAINER);
+    }
+  }
+
+  async #remove(paths: readonly string[], signal: AbortSignal): Promise<void> {
+    for (const path of paths) await this.#ensemble.unless([CODE.noNode], remove(path), signal);
+  }
+
+  #paths(own: readonly string[][]): string[] {
+    return own.flatMap((names, at) => names.map((name) => `${this.#parents[at]}/${name}`));
+  }
+}
+
+/** By the numbers at the ends of the names: `0000000007`. After 2^31-1, they go on at -2^31. */
+function byNumber(one: string, other: string): number {
+  return (numberOf(one) - numberOf(other)) | 0;
+}
+
+function numberOf(name: string): number {
+  return Number(/-?\d{10}$/.exec(name)?.[0] ?? 0);
+}

@@ -1,0 +1,260 @@
+import { backoffMs } from '../core/backoff.js';
+import { type AcquireFailure, failureError } from '../core/failure.js';
+import { answerLimitMs, LAST_ANSWERS_MS, nodeTimeoutMs, validityMs } from '../core/validity.js';
+import { failure, granted } from '../lease/one-server.js';
+import type {
+  AcquireRequest,
+  AcquisitionResult,
+  LockTransport,
+  ReleaseOutcome,
+  Waiter,
+} from '../lease/transport.js';
+import { type Runtime, sleep, unlessAborted } from '../runtime/runtime.js';
+import type { Ensemble } from './ensemble.js';
+import { Expiry, type LeaseRecord } from './expiry.js';
+import { LeaseNodes } from './lease-nodes.js';
+import type { Paths } from './paths.js';
+import { CODE, ConnectionLostError, isRefusal } from './protocol/errors.js';
+import { type Position, WaitQueue } from './wait-queue.js';
+
+/** The ensemble's name among the `nodes` of results and errors. */
+const NODE = 'zookeeper';
+
+/** Tokens above are not exact in stores that keep them as numbers. */
+const TOKEN_MAX = 2n ** 53n - 1n;
+
+/** The outcome of a try: the transaction that created the lease, or the time that others have. */
+type Tried = { readonly czxid: bigint } | { readonly heldMs: number };
+
+/** Refusals of an acquisition because of other clients, or because nothing was created yet. */
+const OTHERS = [CODE.nodeExists, CODE.noNode, CODE.badVersion, CODE.notEmpty];
+
+/** One acquisition under one owner id, until it has an outcome. */
+interface Acquisition {
+  readonly request: AcquireRequest;
+  readonly owner: string;
+  readonly queue: WaitQueue;
+  /** The time of its first request that may create a lease. */
+  startedMs: number | null;
+}
+
+/** Leases in one ZooKeeper ensemble. */
+export class ZooKeeperTransport implements LockTransport {
+  readonly #ensemble: Ensemble;
+  readonly #paths: Paths;
+  readonly #nodes: LeaseNodes;
+  readonly #maxTtlMs: number;
+  readonly #runtime: Runtime;
+
+  constructor(ensemble: Ensemble, paths: Paths, maxTtlMs: number, runtime: Runtime) {
+    this.#ensemble = ensemble;
+    this.#paths = paths;
+    this.#nodes = new LeaseNodes(ensemble, paths, new Expiry(runtime));
+    this.#maxTtlMs = maxTtlMs;
+    this.#runtime = runtime;
+  }
+
+  close(): Promise<void> {
+    return this.#ensemble.close();
+  }
+
+  acquire(request: AcquireRequest): Promise<AcquisitionResult> {
+    const acquisition = this.#acquisition(request);
+    return this.#settle(acquisition, (signal) => this.#tryAtOnce(acquisition, signal));
+  }
+
+  wait(request: AcquireRequest): Waiter {
+    const queue = new WaitQueue(request.resources, this.#ensemble, this.#paths);
+    const position = queue.position(this.#runtime.uniqueId());
+    let woken = Promise.withResolvers<void>();
+    // It is removed on all paths by its identity.
+    const onWatch = (): void => woken.resolve();
+    return {
+      acquire: () => {
+        woken = Promise.withResolvers();
+        const acquisition = this.#acquisition(request);
+        return this.#settle(acquisition, (signal) =>
+          this.#tryQueued(acquisition, position, signal, onWatch),
+        );
+      },
+      pause: async (attempts, { reason, retryAfterMs }, leftMs) => {
+        // The first acquisition was made without a position.
+        if (attempts === 1 && reason === 'held') return;
+        const unknownMs =
+          reason === 'held' ? leftMs : backoffMs(attempts, 0, this.#runtime.random());
+        const delayMs = retryAfterMs > 0 ? retryAfterMs : unknownMs;
+        await sleep(this.#runtime, Math.min(delayMs, leftMs), request.signal, woken.promise);
+      },
+      [Symbol.dispose]: () => {
+        this.#ensemble.session.unwatch(onWatch);
+        void this.#leave(queue, position);
+      },
+    };
+  }
+
+  async extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number> {
+    let startedMs = 0;
+    let isHeld: boolean;
+    try {
+      isHeld = await this.#ensemble.insist(nodeTimeoutMs(ttlMs), (signal) => {
+        startedMs = this.#runtime.nowMs();
+        return this.#nodes.extend(resources, owner, ttlMs, signal);
+      });
+    } catch (error) {
+      throw failureError(failed(error as Error), resources, 0);
+    }
+    if (isHeld) return startedMs + validityMs(ttlMs, 0);
+    void this.release(resources, owner);
+    throw failureError(failure(NODE, 'lost', { answer: 'not-held' }), resources, 0);
+  }
+
+  async release(resources: readonly string[], owner: string): Promise<ReleaseOutcome> {
+    let isRepeated = false;
+    try {
+      const isHeld = await this.#ensemble.insist(nodeTimeoutMs(this.#maxTtlMs), async (signal) => {
+        const isFirst = !isRepeated;
+        isRepeated = true;
+        const isReleased = await this.#nodes.release(resources, owner, signal);
+        // The request whose reply was lost may have released it.
+        return isReleased || (isFirst ? false : null);
+      });
+      if (isHeld === null) return 'unknown';
+      return isHeld ? 'released' : 'expired';
+    } catch {
+      return 'unknown';
+    }
+  }
+
+  #acquisition(request: AcquireRequest): Acquisition {
+    const queue = new WaitQueue(request.resources, this.#ensemble, this.#paths);
+    return { request, owner: this.#runtime.uniqueId(), queue, startedMs: null };
+  }
+
+  /** Repeats a try until it has an outcome, and makes a result of that. */
+  async #settle(
+    acquisition: Acquisition,
+    attempt: (signal: AbortSignal) => Promise<Tried>,
+  ): Promise<AcquisitionResult> {
+    const { request, owner } = acquisition;
+    const { resources, ttlMs } = request;
+    const leftMs = Math.max(request.endMs - this.#runtime.nowMs(), LAST_ANSWERS_MS);
+    const limitMs = answerLimitMs(ttlMs, leftMs);
+    const tried = this.#ensemble.insist(limitMs, attempt).catch((error: Error) => ({ error }));
+    // An aborted acquisition goes on, until it is known what there is to give back.
+    const giveBack = async (): Promise<void> => {
+      if (acquisition.startedMs !== null) await this.release(resources, owner);
+    };
+    const outcome = await unlessAborted(tried, request.signal);
+    if (outcome === null || request.signal.aborted) {
+      void this.#ensemble.track(tried.then(giveBack));
+      return failure(NODE, 'aborted', { answer: 'pending' });
+    }
+    if ('heldMs' in outcome) {
+      const { heldMs } = outcome;
+      return failure(NODE, 'held', { answer: 'held', remainingMs: heldMs }, heldMs);
+    }
+    if ('error' in outcome) {
+      void giveBack();
+      return failed(outcome.error);
+    }
+    const { czxid } = outcome;
+    if (czxid > TOKEN_MAX) {
+      void giveBack();
+      return failure(NODE, 'token-exhausted', { answer: 'token-exhausted' });
+    }
+    const deadlineMs = (acquisition.startedMs ?? 0) + validityMs(ttlMs, 0);
+    return granted(NODE, this, { resources, token: czxid, deadlineMs, owner });
+  }
+
+  /** Takes the lock unless somebody holds it or waits for it. */
+  async #tryAtOnce(acquisition: Acquisition, signal: AbortSignal): Promise<Tried> {
+    const { request, queue } = acquisition;
+    const { resources } = request;
+    let found: (LeaseRecord | null)[] = [];
+    for (;;) {
+      const czxid = await this.#take(acquisition, found, queue.barrier, signal);
+      if (czxid !== null) return { czxid };
+      found = await this.#nodes.read(resources, signal);
+      const own = ownToken(found, acquisition);
+      if (own !== null) return { czxid: own };
+      if (found.some((record) => record)) await this.#nodes.sampleClock(signal);
+      const heldMs = this.#nodes.remainingMs(resources, found);
+      if (heldMs > 0) return { heldMs };
+      if (await queue.isWaitedFor(signal)) return { heldMs: 0 };
+    }
+  }
+
+  /** Takes the lock if this waiter is the head of all queues, and the locks are free. */
+  async #tryQueued(
+    acquisition: Acquisition,
+    position: Position,
+    signal: AbortSignal,
+    onWatch: () => void,
+  ): Promise<Tried> {
+    const { resources } = acquisition.request;
+    for (;;) {
+      if (acquisition.startedMs !== null) {
+        // The position is given up in the transaction that takes the lock.
+        const own = ownToken(await this.#nodes.read(resources, signal), acquisition);
+        if (own !== null) return { czxid: own };
+      }
+      if (!(await position.isHead(signal, onWatch))) return { heldMs: 0 };
+      const found = await this.#nodes.read(resources, signal, onWatch);
+      const heldMs = this.#nodes.remainingMs(resources, found);
+      if (heldMs > 0) return { heldMs };
+      const czxid = await this.#take(acquisition, found, position.removals, signal);
+      if (czxid !== null) return { czxid };
+    }
+  }
+
+  /** @returns null if something of it is not as expected */
+  async #take(
+    acquisition: Acquisition,
+    found: readonly (LeaseRecord | null)[],
+    others: WaitQueue['barrier'],
+    signal: AbortSignal,
+  ): Promise<bigint | null> {
+    const { resources, ttlMs } = acquisition.request;
+    acquisition.startedMs ??= this.#runtime.nowMs();
+    try {
+      return await this.#nodes.take(resources, acquisition.owner, ttlMs, found, others, signal);
+    } catch (error) {
+      if (!isRefusal(error, ...OTHERS)) throw error;
+      if (isRefusal(error, CODE.noNode) && found.length === 0) {
+        // The first acquisition below this root.
+        await this.#ensemble.ensure(this.#paths.leases, signal);
+        await this.#ensemble.ensure(this.#paths.queues, signal);
+      }
+      return null;
+    }
+  }
+
+  /** Gives up a position: it would keep the others waiting for as long as the session lives. */
+  async #leave(queue: WaitQueue, position: Position): Promise<void> {
+    const leave = async (signal: AbortSignal): Promise<void> => {
+      if (await position.leave(signal)) await queue.removeEmpty(signal);
+    };
+    while (!this.#ensemble.isClosing) {
+      try {
+        return await this.#ensemble.insist(nodeTimeoutMs(this.#maxTtlMs), leave);
+      } catch (error) {
+        if (!(error instanceof ConnectionLostError)) return;
+      }
+    }
+  }
+}
+
+/** The token of an earlier request of the same acquisition, whose reply was lost; or null. */
+function ownToken(found: readonly (LeaseRecord | null)[], { owner }: Acquisition): bigint | null {
+  const [first] = found;
+  return first && found.every((record) => record?.owner === owner) ? first.czxid : null;
+}
+
+function failed(error: Error): AcquireFailure {
+  const answer = { answer: 'error', error } as const;
+  if (isRefusal(error, CODE.noAuth)) {
+    const hint = 'the ensemble refuses access to the nodes of this lock: see root and auth';
+    return { ...failure(NODE, 'not-installed', answer), hint };
+  }
+  return { ...failure(NODE, 'no-quorum', answer), hint: 'ZooKeeper did not grant a vote' };
+}

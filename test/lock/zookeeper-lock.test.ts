@@ -1,0 +1,238 @@
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { LockArgumentError } from '@fenced/lock';
+import { ZooKeeperLock } from '@fenced/lock/zookeeper';
+import { startZooKeeper, TcpProxy, type ZooKeeperService } from '@fenced/testbed';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { remove, setData } from '../../packages/lock/src/zookeeper/protocol/operations.js';
+import { insist, kept, LockWorld } from './harness/zookeeper.js';
+
+let service: ZooKeeperService;
+let world: LockWorld;
+let worlds = 0;
+beforeAll(async () => {
+  service = await startZooKeeper(3);
+});
+afterAll(() => service?.stop());
+beforeEach(() => {
+  worlds += 1;
+  world = new LockWorld(service, `/test/${worlds}`);
+});
+afterEach(() => world?.[Symbol.asyncDispose]());
+
+/** A lock whose connections all pass a proxy before one server. */
+async function behindProxy(): Promise<{ lock: ZooKeeperLock; proxy: TcpProxy }> {
+  const [server] = service.servers;
+  const proxy = await TcpProxy.start(server ?? { host: '', port: 0 });
+  return { lock: world.lock({ servers: `127.0.0.1:${proxy.port}` }), proxy };
+}
+
+test('a lease outlives the leader, and later tokens are greater', async () => {
+  const lock = world.lock();
+  const other = world.lock();
+  const lease = await lock.acquire('x', { ttlMs: 6_000 });
+  const waiting = other.acquire('x', { ttlMs: 6_000, waitMs: 60_000 });
+  for (const [fail, mend] of [
+    ['kill', 'start'],
+    ['pause', 'wake'],
+  ] as const) {
+    await kept(lease, 6_000, async () => {
+      const leader = await service.leader();
+      await leader[fail]();
+      while ((await service.leader()) === leader) await sleep(20);
+      await leader[mend]();
+    });
+    lease.ensure();
+  }
+  await lease.release();
+  const next = await waiting;
+  expect(next.token).toBeGreaterThan(lease.token);
+  // The upper half counts the leaders.
+  expect(next.token >> 32n).toBeGreaterThan(lease.token >> 32n);
+  await next.release();
+  await world.untilClean();
+});
+
+test('waiters get the lock in their order, and nobody passes them', async () => {
+  const locks = [world.lock(), world.lock(), world.lock()];
+  const lease = await world.lock().acquire('x', { ttlMs: 20_000 });
+  const order: number[] = [];
+  const waiting = [];
+  for (let turn = 0; turn < 9; turn += 1) {
+    const lock = locks[turn % 3] ?? world.lock();
+    const acquired = lock.acquire('x', { ttlMs: 20_000, waitMs: 20_000 });
+    waiting.push(
+      acquired.then(async (next) => {
+        order.push(turn);
+        await next.release();
+      }),
+    );
+    await world.untilWaiting('x', turn + 1);
+  }
+  await lease.release();
+  // Between two holders the lock is free for a moment.
+  for (;;) {
+    const attempt = await world.lock().tryAcquire('x', { ttlMs: 1_000 });
+    if (attempt.ok) break;
+  }
+  expect(order).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8]);
+  await Promise.all(waiting);
+});
+
+test.each([1, 0])(
+  'an acquisition whose reply is lost is found out by reading (waits: %i)',
+  async (waits) => {
+    const { lock, proxy } = await behindProxy();
+    await (await lock.acquire('other', { ttlMs: 5_000 })).release();
+    const held = waits ? await world.lock().acquire('x', { ttlMs: 20_000 }) : null;
+    const acquiring = lock.acquire('x', { ttlMs: 5_000, waitMs: 10_000 });
+    if (held) await world.untilWaiting('x', 1);
+    proxy.hold('toClient');
+    await held?.release();
+    // All replies arrive but the last, which is still held.
+    for (;;) {
+      await proxy.untilHeld('toClient');
+      if ((await world.children('leases/x')).length > 0) break;
+      proxy.release('toClient');
+      proxy.hold('toClient');
+    }
+    proxy.cut();
+    proxy.heal();
+    const lease = await acquiring;
+    expect(await world.children('leases/x')).toEqual([lease.owner]);
+    expect(await lease.release()).toBe('released');
+    await world.untilClean();
+    await proxy.stop();
+  },
+);
+
+test('a waiter whose session has expired enqueues again', async () => {
+  const { lock, proxy } = await behindProxy();
+  const lease = await world.lock().acquire('x', { ttlMs: 30_000 });
+  const waiting = lock.acquire('x', { ttlMs: 5_000, waitMs: 30_000 });
+  const [before] = await world.untilWaiting('x', 1);
+  proxy.hold('toServer');
+  await world.untilWaiting('x', 0);
+  proxy.cut();
+  proxy.heal();
+  const [after] = await world.untilWaiting('x', 1);
+  expect(after).not.toBe(before);
+  await lease.release();
+  await (await waiting).release();
+  await world.untilClean();
+  await proxy.stop();
+});
+
+test('waiters survive that an operator deletes nodes, and a holder notices it', async () => {
+  const [one, two, three] = [world.lock(), world.lock(), world.lock()];
+  const lease = await one.acquire('x', { ttlMs: 30_000 });
+  const waiting = [two, three].map((lock) => lock.acquire('x', { ttlMs: 5_000, waitMs: 30_000 }));
+  const ended = waiting.map((each) => each.then((next) => next.release()));
+  const waiters = await world.untilWaiting('x', 2);
+  for (const name of waiters) await insist(world.session, remove(`${world.root}/queues/x/${name}`));
+  for (const path of [lease.owner, '']) {
+    const node = `${world.root}/leases/x/${path}`.replace(/\/$/, '');
+    await insist(world.session, remove(node));
+  }
+  await Promise.all(ended);
+  await expect(lease.extend(5_000)).rejects.toMatchObject({ code: 'lease-lost' });
+  expect(await lease.release()).toBe('expired');
+  await world.untilClean();
+});
+
+test('the lease of a killed process ends with its TTL, and a killed waiter keeps nobody waiting', async () => {
+  await (await world.lock().acquire('x', { ttlMs: 1_000 })).release();
+  const child = async (waitMs: number) => {
+    const env = { ...process.env, SERVERS: service.addresses, ROOT: world.root, WAIT: `${waitMs}` };
+    const program = new URL('./harness/zookeeper-child.mjs', import.meta.url);
+    return fork(program, { env, execArgv: [] });
+  };
+  const holder = await child(0);
+  const [token] = (await once(holder, 'message')) as [string];
+  const waiter = await child(60_000);
+  await world.untilWaiting('x', 1);
+  const third = world.lock().acquire('x', { ttlMs: 1_000, waitMs: 30_000 });
+  await world.untilWaiting('x', 2);
+  for (const one of [holder, waiter]) one.kill('SIGKILL');
+  const lease = await third;
+  expect(lease.token).toBeGreaterThan(BigInt(token));
+  await lease.release();
+  await world.untilClean();
+});
+
+test('any name is a resource, and 256 of the longest are a set', async () => {
+  const [one, two] = [world.lock(), world.lock()];
+  const names = ['.', '..', 'a/b', '%2E', '\0', '€', '\u{1f512}', 'n'.repeat(1_024)];
+  const leases = await Promise.all(names.map((name) => one.acquire(name, { ttlMs: 20_000 })));
+  for (const name of names) {
+    expect(await two.tryAcquire(name, { ttlMs: 1_000 })).toMatchObject({ reason: 'held' });
+  }
+  await Promise.all(leases.map((lease) => lease.release()));
+  const many = Array.from({ length: 256 }, (_, at) => `${'€'.repeat(1_020)}${at}`);
+  const set = await one.acquire(many, { ttlMs: 20_000 });
+  expect(await two.tryAcquire(many.slice(-1), { ttlMs: 1_000 })).toMatchObject({ reason: 'held' });
+  const waiting = two.acquire(many, { ttlMs: 20_000, waitMs: 20_000 });
+  await set.release();
+  await (await waiting).release();
+  await world.untilClean();
+});
+
+test('a lease whose record another program has overwritten is reported, and never taken', async () => {
+  const lock = world.lock();
+  const lease = await lock.acquire('x', { ttlMs: 20_000 });
+  await insist(world.session, setData(`${world.root}/leases/x`, '{}', -1));
+  const attempt = await world.lock().tryAcquire('x', { ttlMs: 500 });
+  expect(attempt).toMatchObject({ ok: false, reason: 'no-quorum' });
+  await expect(world.lock().acquire('x', { ttlMs: 500 })).rejects.toThrow('has no record: {}');
+  expect(await lease.release()).toBe('released');
+});
+
+test('nodes are closed to others than those with the credentials', async () => {
+  const auth = { scheme: 'digest', auth: 'us:secret' };
+  const root = `${world.root}/closed`;
+  const lease = await world.lock({ auth, root }).acquire('x', { ttlMs: 20_000 });
+  const stranger = world.lock({ root });
+  await expect(stranger.acquire('x', { ttlMs: 5_000 })).rejects.toMatchObject({
+    code: 'not-installed',
+  });
+  const friend = world.lock({ auth, root });
+  expect(await friend.release({ resource: 'x', owner: lease.owner })).toBe('released');
+});
+
+test('without an ensemble, calls fail in time and say why', async () => {
+  const lock = world.lock({ servers: '127.0.0.1:1,127.0.0.1:2' });
+  const failed = lock.acquire('x', { ttlMs: 400 });
+  await expect(failed).rejects.toMatchObject({ code: 'no-quorum' });
+  await expect(failed).rejects.toThrow('no answer within 200 ms');
+  expect(((await failed.catch((error: Error) => error.cause)) as Error).cause).toMatchObject({
+    code: 'ECONNREFUSED',
+  });
+  expect(await lock.release({ resource: 'x', owner: 'y' })).toBe('unknown');
+});
+
+test('tokens above 2^53-1 are refused', async () => {
+  await using old = await startZooKeeper(3, { epoch: 2 ** 21 - 1 });
+  const lock = new ZooKeeperLock({ servers: old.addresses });
+  const refused = lock.acquire(['x', 'y'], { ttlMs: 5_000 });
+  await expect(refused).rejects.toMatchObject({ code: 'token-exhausted' });
+  const attempt = await lock.tryAcquire('x', { ttlMs: 5_000 });
+  expect(attempt).toMatchObject({ ok: false, reason: 'token-exhausted' });
+  await lock.close();
+});
+
+test.each([
+  ['no servers', { servers: '' }],
+  ['a path behind the servers', { servers: 'a:1,b:2/c' }],
+  ['an impossible port', { servers: 'a:70000' }],
+  ['a list', { servers: ['a:1'] }],
+  ['a root that is no path', { servers: 'a', root: 'fenced' }],
+  ['a root with an empty part', { servers: 'a', root: '/a//b' }],
+  ['a root with dots', { servers: 'a', root: '/a/..' }],
+  ['a session that is too short', { servers: 'a', sessionTimeoutMs: 99 }],
+  ['credentials that are a text', { servers: 'a', auth: 'us:secret' }],
+  ['an unknown option', { servers: 'a', keyPrefix: 'x' }],
+])('%s: the constructor refuses it', (_, config) => {
+  const make = () => new ZooKeeperLock(config as ConstructorParameters<typeof ZooKeeperLock>[0]);
+  expect(make).toThrow(LockArgumentError);
+});
