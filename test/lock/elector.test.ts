@@ -8,6 +8,7 @@ import { createGateway, serveGateway } from '@fenced/gateway';
 import { Redlock } from '@fenced/lock';
 import { type ElectionBoard, type ElectionLock, Elector } from '@fenced/lock/election';
 import { PostgresLock } from '@fenced/lock/postgres';
+import { ZooKeeperLock } from '@fenced/lock/zookeeper';
 import { FencedPostgres } from '@fenced/store/postgres';
 import {
   type LocalPostgres,
@@ -15,6 +16,7 @@ import {
   startLocalPostgres,
   startLocalRedis,
   startPgBouncer,
+  startZooKeeper,
   WorkerProcess,
 } from '@fenced/testbed';
 import { Redis } from 'ioredis';
@@ -117,6 +119,12 @@ test.concurrent('over Postgres behind a pooler of transactions', async () => {
   await new PostgresLock({ pool }).install();
   const { url } = parts.use(await startPgBouncer(postgres.url));
   const open = (): PostgresLock => new PostgresLock({ pool: openPool(url) });
+  await expectSuccession(open(), open());
+});
+
+test.concurrent('over ZooKeeper', async () => {
+  const { addresses: servers } = parts.use(await startZooKeeper(3));
+  const open = (): ZooKeeperLock => parts.use(new ZooKeeperLock({ servers }));
   await expectSuccession(open(), open());
 });
 

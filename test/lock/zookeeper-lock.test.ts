@@ -124,6 +124,31 @@ test('a waiter whose session has expired enqueues again', async () => {
   await proxy.stop();
 });
 
+test('an extension that comes just before a takeover keeps the lease', async () => {
+  const { lock, proxy } = await behindProxy();
+  const owner = world.lock();
+  const lease = await owner.acquire('x', { ttlMs: 1_000 });
+  const waiting = lock.acquire('x', { ttlMs: 2_000, waitMs: 20_000 });
+  await world.untilWaiting('x', 1);
+  proxy.hold('toServer');
+  // Reads and pings are short; the takeover is not.
+  for (;;) {
+    await proxy.untilHeld('toServer');
+    if (proxy.heldBytes('toServer') > 200) break;
+    proxy.release('toServer');
+    proxy.hold('toServer');
+  }
+  const reference = { resource: 'x', owner: lease.owner };
+  expect(await world.lock().extend(reference, 5_000)).toBeGreaterThan(4_000);
+  proxy.heal();
+  expect(await world.untilWaiting('x', 1)).toHaveLength(1);
+  expect(await world.children('leases/x')).toEqual([lease.owner]);
+  expect(await owner.release(reference)).toBe('released');
+  expect((await waiting).token).toBeGreaterThan(lease.token);
+  await (await waiting).release();
+  await proxy.stop();
+});
+
 test('waiters survive that an operator deletes nodes, and a holder notices it', async () => {
   const [one, two, three] = [world.lock(), world.lock(), world.lock()];
   const lease = await one.acquire('x', { ttlMs: 30_000 });
