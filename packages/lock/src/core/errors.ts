@@ -23,9 +23,8 @@ import { errorJson } from './json.js';
  * - `token-exhausted`: the tokens of a node have reached 2^53-1. No higher token exists. An
  *   operator must start with a new key prefix, and with new objects or rows. Those that were
  *   written refuse the lower tokens.
- * - `not-installed`: the database lacks the schema of `PostgresLock`, or the role or the user of
- *   etcd or ZooKeeper lacks the rights, or the bucket of `S3Lock` is refused. An operator must
- *   mend the set-up.
+ * - `not-installed`: the database lacks the schema of `PostgresLock`, or the role or the user
+ *   lacks the rights, or the bucket of `S3Lock` is refused. An operator must mend the set-up.
  * - `lease-lost`: the lease is over. The caller must stop the work that it protects.
  * - `closed`: this lock service was closed. The caller must make another one.
  * - `invalid-argument`: the call itself is wrong. Nothing was sent.
