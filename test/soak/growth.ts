@@ -23,12 +23,12 @@ export interface Sample {
 const GROWTH_MAX = 0.1;
 const ALLOWANCES = {
   heapBytes: 1_000_000,
-  descriptors: 8,
+  descriptors: 16,
   timers: 20,
   nodeBytes: 500_000,
-  keys: 20,
+  keys: 60,
   names: 60,
-  connections: 8,
+  connections: 16,
 } satisfies Partial<Record<keyof Sample, number>>;
 
 /**

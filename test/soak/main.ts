@@ -60,10 +60,10 @@ const report = await soak(options, (sample) => {
   const cells = COLUMNS.map(([name, text]) => text(sample).padStart(name.length));
   if (!json) print(cells.join('  '));
 });
-const { acquired, lost, cpuMs, growth } = report;
+const { acquired, failed, cpuMs, growth } = report;
 if (json) print(JSON.stringify({ ...options, ...report }, null, 2));
 else {
-  print(`${acquired} leases, ${lost} lost, ${(cpuMs / durationMs).toFixed(2)} processors`);
+  print(`${acquired} leases, ${failed} failed, ${(cpuMs / durationMs).toFixed(2)} processors`);
   print(growth.length === 0 ? 'nothing grows' : growth.join('\n'));
 }
 process.exitCode = growth.length === 0 ? 0 : 1;

@@ -11,12 +11,12 @@ const SHORT = {
 test('churn of names, leases, waiters and clients lets nothing grow', async () => {
   const { growth, acquired, samples } = await soak(SHORT);
   expect(growth).toEqual([]);
-  expect(acquired).toBeGreaterThan(300);
+  expect(acquired).toBeGreaterThan(100);
   expect(samples).toHaveLength(SHORT.samples);
 });
 
 test('a leak of connections is found', async () => {
-  const { growth } = await soak({ ...SHORT, clientsPerSecond: 20, leaks: true });
+  const { growth } = await soak({ ...SHORT, waiters: 1, clientsPerSecond: 20, leaks: true });
   expect(growth.join()).toContain('descriptors grew');
   expect(growth.join()).toContain('connections grew');
 });

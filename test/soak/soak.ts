@@ -15,8 +15,8 @@ export interface SoakOptions extends Omit<LoadOptions, 'ports' | 'keyPrefix'> {
 export interface SoakReport {
   readonly samples: readonly Sample[];
   readonly acquired: number;
-  /** Leases that were over before they were extended. */
-  readonly lost: number;
+  /** Leases that were lost, and acquisitions that failed. */
+  readonly failed: number;
   /** Processor time of the client's process, and of all nodes. */
   readonly cpuMs: number;
   /** A sentence for each figure that grew. */
@@ -36,7 +36,7 @@ export async function soak(
   const keyPrefix = `{${randomUUID()}}:`;
   const ports = redis.nodes.map(({ port }) => port);
   const samples: Sample[] = [];
-  let counts = { acquired: 0, lost: 0 };
+  let counts = { acquired: 0, failed: 0 };
   {
     await using load = new Load({ ...options, ports, keyPrefix });
     const startedMs = performance.now();
@@ -47,7 +47,7 @@ export async function soak(
       samples.push(sample);
       onSample(sample);
     }
-    counts = { acquired: load.acquired, lost: load.lost };
+    counts = { acquired: load.acquired, failed: load.failed };
   }
   const { user, system } = process.cpuUsage(cpu);
   const cpuMs = (user + system) / 1_000 + sum(await nodesCpuMs(admins));
