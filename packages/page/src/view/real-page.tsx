@@ -1,5 +1,5 @@
 import { useSignal } from '@preact/signals';
-import { useEffect } from 'preact/hooks';
+import { useEffect, useMemo } from 'preact/hooks';
 import type { Recording } from '../../../demo/src/web/recording.ts';
 import { isLive } from '../real/live.ts';
 import { parseRecording, RecordingError } from '../real/parse-recording.ts';
@@ -130,7 +130,7 @@ const EXAMPLES = [
 
 function Recorded({ recording }: { readonly recording: Recording }) {
   const seek = useSignal<number | null>(null);
-  const run = shownRun(recording);
+  const run = useMemo(() => shownRun(recording), [recording]);
   return (
     <article class="two">
       <section class="telling">
