@@ -11,6 +11,7 @@ import { type Lease, type Lock, Redlock } from '@fenced/lock';
 import { EtcdLock } from '@fenced/lock/etcd';
 import { PostgresLock } from '@fenced/lock/postgres';
 import { S3Lock } from '@fenced/lock/s3';
+import { ZooKeeperLock } from '@fenced/lock/zookeeper';
 import { FencedS3 } from '@fenced/store/s3';
 import {
   findFakeTime,
@@ -19,6 +20,7 @@ import {
   startLocalRedis,
   startPostgres,
   startS3,
+  startZooKeeper,
   WorkerProcess,
 } from '@fenced/testbed';
 import { Redis } from 'ioredis';
@@ -365,6 +367,30 @@ test('over etcd and over a bucket: the token is that of their lock', async () =>
   expect(wrong).toMatchObject({ code: 64, stderr: expect.stringContaining('endpoint=ftp://a') });
   const both = await fenced(['--etcd', 'http://a:1', '--s3', 's3://jobs', ...script]);
   expect(both).toMatchObject({ code: 64, stderr: expect.stringContaining('--etcd or --s3') });
+});
+
+test('over ZooKeeper: the token is that of ZooKeeperLock, and without servers the command ends', async () => {
+  const { addresses, servers } = parts.use(await startZooKeeper(3));
+  const lock = parts.use(new ZooKeeperLock({ servers: addresses }));
+  const env = { FENCED_ZOOKEEPER: addresses };
+  const under = ['--lock', 'job', '--ttl', '2s', '--'];
+  const { code, stdout } = await fenced([...under, 'sh', '-c', 'echo $FENCED_TOKEN; sleep 3'], env);
+  expect(code).toBe(0);
+  const held = await lock.acquire('job', { ttlMs: 20_000 });
+  expect(held.token).toBeGreaterThan(BigInt(stdout));
+  const waiting = fenced(['--wait', '1m', ...under, 'echo', 'mine'], env);
+  expect((await fenced([...under, 'true'], env)).code).toBe(75);
+  await held.release();
+  expect(await waiting).toMatchObject({ code: 0, stdout: 'mine' });
+
+  const command = beating();
+  const run = await Run.start([...under, ...command.command], env);
+  await command.hasBegun();
+  for (const server of servers) await server.pause();
+  const pausedMs = Date.now();
+  expect((await run.ended()).code).toBe(79);
+  expect(command.last()).toBeLessThan(pausedMs + TTL_MS);
+  for (const server of servers) await server.wake();
 });
 
 test('over a gateway that permits only short waits: a longer wait is refused with the limit', async () => {

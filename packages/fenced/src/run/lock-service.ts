@@ -3,6 +3,7 @@ import { LockArgumentError } from '@fenced/lock';
 import { EtcdLock } from '@fenced/lock/etcd';
 import { PostgresLock } from '@fenced/lock/postgres';
 import { S3Lock } from '@fenced/lock/s3';
+import { ZooKeeperLock } from '@fenced/lock/zookeeper';
 import { FencedS3 } from '@fenced/store/s3';
 import pg from 'pg';
 import { UsageError } from '../command.js';
@@ -17,6 +18,7 @@ export const lockOptions = {
   install: { type: 'boolean' },
   etcd: { type: 'string' },
   s3: { type: 'string' },
+  zookeeper: { type: 'string' },
   gateway: { type: 'string' },
 } as const;
 
@@ -25,6 +27,7 @@ interface LockValues extends RedisValues {
   readonly install?: boolean | undefined;
   readonly etcd?: string | undefined;
   readonly s3?: string | undefined;
+  readonly zookeeper?: string | undefined;
   readonly gateway?: string | undefined;
 }
 
@@ -39,6 +42,9 @@ export const LOCK_USAGE: string = `${REDIS_USAGE}
   --s3 s3://BUCKET   the lock of one bucket in place of Redis, with a prefix if
                      you like. Without it: FENCED_S3. Address, region and
                      credentials as for the AWS SDK
+  --zookeeper LIST   the lock of a ZooKeeper ensemble in place of Redis: the
+                     addresses of its servers, with commas between. Without it:
+                     FENCED_ZOOKEEPER
   --gateway URL      the lock of a gateway in place of Redis. Without it:
                      FENCED_URL. The environment variable FENCED_API_KEY has the
                      API key or JSON Web Token`;
@@ -60,6 +66,7 @@ const VARIABLES = [
   ['postgres', 'FENCED_POSTGRES'],
   ['etcd', 'FENCED_ETCD'],
   ['s3', 'FENCED_S3'],
+  ['zookeeper', 'FENCED_ZOOKEEPER'],
   ['gateway', 'FENCED_URL'],
 ] as const;
 
@@ -95,6 +102,8 @@ export async function withLock<Result>(
       return withEtcd(where, routine);
     case 's3':
       return withS3(where, routine);
+    case 'zookeeper':
+      return withZooKeeper(where, routine);
     case 'gateway':
       return routine(gatewayLock(where));
     default:
@@ -120,6 +129,11 @@ async function withPostgres<Result>(
 
 async function withEtcd<Result>(urls: string, routine: Routine<Result>): Promise<Result> {
   await using lock = usable(() => new EtcdLock({ endpoints: urls.split(',') }));
+  return await routine(lock);
+}
+
+async function withZooKeeper<Result>(servers: string, routine: Routine<Result>): Promise<Result> {
+  await using lock = usable(() => new ZooKeeperLock({ servers }));
   return await routine(lock);
 }
 
