@@ -21,7 +21,7 @@ const variants = stories
   .flatMap(variantsOf)
   .filter(({ story, protection }) => protection === (story.number === 3 ? 'claim' : 'token'));
 
-test.each(['postgres', 'etcd', 's3'] as const)(
+test.each(['postgres', 'etcd', 's3', 'zookeeper'] as const)(
   'stories 1 to 3 have the same verdicts with the locks of %s',
   async (kind) => {
     await using group = await startLockServers(kind);

@@ -28,13 +28,14 @@ export const locks = [
 export type LockKind = (typeof locks)[number];
 
 /** The lock services that stories without a fault of lock nodes are played on. */
-export const lockServices = ['redis', 'postgres', 'etcd', 's3'] as const;
+export const lockServices = ['redis', 'postgres', 'etcd', 's3', 'zookeeper'] as const;
 export type LockServiceKind = (typeof lockServices)[number];
 
 /** A lock service of `@fenced/lock` in place of the Redis nodes. */
 export type OtherService =
   | { readonly kind: 'postgres'; readonly url: string }
   | { readonly kind: 'etcd'; readonly endpoints: readonly string[] }
+  | { readonly kind: 'zookeeper'; readonly servers: string }
   | Omit<Extract<StoreAddress, { readonly kind: 's3' }>, 'key'>;
 
 /** The Redis nodes, or the other lock service. */

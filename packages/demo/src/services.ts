@@ -17,6 +17,7 @@ import {
   startPostgres,
   startRedis,
   startS3,
+  startZooKeeper,
 } from '@fenced/testbed';
 import { connect as connectPostgres, TABLE } from './documents/postgres.js';
 import { connect as connectS3 } from './documents/s3.js';
@@ -73,6 +74,10 @@ export async function startLockServers(kind: LockServiceKind): Promise<LockServe
         const { nodes, program } = parts.use(await startEtcd());
         const endpoints = nodes.map((node) => node.url);
         return { servers: { kind, endpoints }, program: `${nodes.length} × ${program}` };
+      }
+      case 'zookeeper': {
+        const { addresses, servers, program } = parts.use(await startZooKeeper(3));
+        return { servers: { kind, servers: addresses }, program: `${servers.length} × ${program}` };
       }
       case 's3': {
         const store = parts.use(await startStore('s3'));

@@ -11,6 +11,7 @@ import type { Job } from './job.js';
 import { Reported, report, step } from './journal.js';
 import type { HeldLock } from './locks/lock.js';
 import { openLock } from './locks/open.js';
+import { connected } from './locks/other.js';
 
 const RECONNECT_MS = 20;
 const RETRY_MS = 50;
@@ -163,4 +164,5 @@ try {
   if (!(error instanceof Reported)) throw error;
 } finally {
   for (const { client } of nodes) client.disconnect();
+  await connected.disposeAsync();
 }

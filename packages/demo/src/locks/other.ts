@@ -2,10 +2,14 @@ import type { Redlock } from '@fenced/lock';
 import { EtcdLock } from '@fenced/lock/etcd';
 import { PostgresLock } from '@fenced/lock/postgres';
 import { S3Lock } from '@fenced/lock/s3';
+import { ZooKeeperLock } from '@fenced/lock/zookeeper';
 import { FencedS3 } from '@fenced/store/s3';
 import pg from 'pg';
 import { connect } from '../documents/s3.js';
 import type { OtherService } from '../job.js';
+
+/** The locks that keep a connection until they are closed. */
+export const connected: AsyncDisposableStack = new AsyncDisposableStack();
 
 /** Opens another lock service than Redis. `keyPrefix` separates it from those of other runs. */
 export function openOther(
@@ -24,6 +28,8 @@ export function openOther(
     }
     case 'etcd':
       return new EtcdLock({ endpoints: service.endpoints, keyPrefix });
+    case 'zookeeper':
+      return connected.use(new ZooKeeperLock({ servers: service.servers, root: `/${keyPrefix}` }));
     case 's3': {
       const objects = new FencedS3({ client: connect(service), bucket: service.bucket });
       return new S3Lock({ objects, keyPrefix, ...first });
