@@ -14,7 +14,9 @@ const UNIT = [
 /** Tests that mostly wait for processes and time limits. Two files run at once. */
 const WAITING = [
   'test/{client,docs,examples,fenced,gateway,packages,store}/*.test.ts',
-  'test/conformance/{gateway,servers}.test.ts',
+  'test/conformance/*.test.ts',
+  'test/lock/{etcd,postgres,s3,zookeeper}-*.test.ts',
+  'test/scenarios/lock-services.test.ts',
 ];
 
 export default defineConfig({
