@@ -97,10 +97,13 @@ test.each([1, 0])(
       proxy.release('toClient');
       proxy.hold('toClient');
     }
+    const created = await world.children('leases/x');
     proxy.cut();
     proxy.heal();
     const lease = await acquiring;
-    expect(await world.children('leases/x')).toEqual([lease.owner]);
+    // It is the lease of the lost reply, and no later one.
+    expect(created).toEqual([lease.owner]);
+    expect(await world.children('leases/x')).toEqual(created);
     expect(await lease.release()).toBe('released');
     await world.untilClean();
     await proxy.stop();
