@@ -152,6 +152,15 @@ test('an extension that comes just before a takeover keeps the lease', async () 
   await proxy.stop();
 });
 
+test('a shorter extension leaves others out for as long as the longer one before', async () => {
+  const lease = await world.lock().acquire('x', { ttlMs: 1_000 });
+  await lease.extend(20_000);
+  await lease.extend(100);
+  const waiting = world.lock().acquire('x', { ttlMs: 1_000, waitMs: 1_000 });
+  await expect(waiting).rejects.toMatchObject({ code: 'timeout' });
+  lease.ensure(15_000);
+});
+
 test('waiters survive that an operator deletes nodes, and a holder notices it', async () => {
   const [one, two, three] = [world.lock(), world.lock(), world.lock()];
   const lease = await one.acquire('x', { ttlMs: 30_000 });
