@@ -4,10 +4,19 @@ import { Redlock } from '@fenced/lock';
 import { EtcdLock } from '@fenced/lock/etcd';
 import { PostgresLock } from '@fenced/lock/postgres';
 import { S3Lock } from '@fenced/lock/s3';
+import { ZooKeeperLock } from '@fenced/lock/zookeeper';
 import { FencedS3 } from '@fenced/store/s3';
-import { startEtcd, startPostgres, startRedis, startS3 } from '@fenced/testbed';
+import { startEtcd, startPostgres, startRedis, startS3, startZooKeeper } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import pg from 'pg';
+import { systemRuntime } from '../packages/lock/dist/runtime/runtime.js';
+import {
+  create,
+  OPEN,
+  PERSISTENT,
+  setData,
+} from '../packages/lock/dist/zookeeper/protocol/operations.js';
+import { Session } from '../packages/lock/dist/zookeeper/protocol/session.js';
 import { type BenchOptions, compare, type Row } from './measure.ts';
 
 /** A lock service, and one write of its own that it stores as safely. */
@@ -56,6 +65,18 @@ const etcd: Start = async (parts) => {
   return { name: 'EtcdLock on 3 etcd', write, lock: new EtcdLock({ endpoints }) };
 };
 
+const zookeeper: Start = async (parts) => {
+  const { addresses, servers } = parts.use(await startZooKeeper(3));
+  const session = new Session({ servers, credentials: [], timeoutMs: TTL_MS }, systemRuntime);
+  parts.defer(() => session.close());
+  const inTime = () => AbortSignal.timeout(TTL_MS);
+  await session.request(create('/bench', '', PERSISTENT, OPEN), inTime());
+  const write = () => session.request(setData('/bench', 'x', -1), inTime());
+  const lock = new ZooKeeperLock({ servers: addresses });
+  parts.defer(() => lock.close());
+  return { name: 'ZooKeeperLock on 3 ZooKeeper', write, lock };
+};
+
 const s3: Start = async (parts) => {
   const service = parts.use(await startS3());
   const { endpoint, region } = service;
@@ -73,7 +94,7 @@ const s3: Start = async (parts) => {
 /** How long does an acquisition with a release take, beside one write of the same service? */
 export async function benchLockServices({ isQuick }: BenchOptions): Promise<Row[]> {
   const rows: Row[] = [];
-  for (const start of [redis(1), redis(3), redis(5), postgres, etcd, s3]) {
+  for (const start of [redis(1), redis(3), redis(5), postgres, etcd, zookeeper, s3]) {
     await using parts = new AsyncDisposableStack();
     const { name, write, lock } = await start(parts);
     const cycle = async () => (await lock.acquire('bench', { ttlMs: TTL_MS })).release();
