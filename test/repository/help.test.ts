@@ -18,7 +18,7 @@ const commands = [
   { name: 'setup', command: ['sh', 'bin/setup'] },
   { name: 'release', command: ['sh', 'bin/release'] },
   { name: 'fenced', command: [process.execPath, ...fenced] },
-  ...['run', 'status', 'readmit', 'probe', 'gateway'].map((name) => ({
+  ...['run', 'status', 'readmit', 'nodes', 'probe', 'gateway'].map((name) => ({
     name: `fenced ${name}`,
     command: [process.execPath, ...fenced, name],
   })),
@@ -31,6 +31,8 @@ test('every script with a program of the repository is tested', () => {
     'simulate',
     'mutants',
     'torture',
+    'soak',
+    'sizes',
     'spec',
     'bench',
     'install:minio',
