@@ -5,6 +5,7 @@ import { parseArgs } from 'node:util';
 import { build, type Plugin, preview } from 'vite';
 import { mutants } from '../../test/simulation/mutant-list.ts';
 import { type Patch, patched } from '../../test/simulation/sources.ts';
+import { sources } from '../lock/src/redis/scripts.generated.ts';
 import { readCommandLine } from '../testbed/src/command-line.ts';
 import { fileOf } from './src/simulator/file-name.ts';
 
@@ -59,7 +60,10 @@ async function buildSimulator(patch: Patch | null): Promise<void> {
   });
 }
 
-/** Puts the browser's platform in place of Node's, and applies a patch to the client's sources. */
+/**
+ * Puts the browser's platform in place of Node's, and applies a patch to the client's sources.
+ * Simulated nodes run no Lua, so the name of a script's part stands for its source.
+ */
 function forBrowsers(patch: Patch | null): Plugin {
   const isOfClient = (id: string): boolean => id.includes('/packages/lock/src/');
   return {
@@ -67,9 +71,14 @@ function forBrowsers(patch: Patch | null): Plugin {
     enforce: 'pre',
     resolveId: (source) =>
       source.startsWith('node:') || source.endsWith('/platform.ts') ? PLATFORM : null,
-    load: (id) =>
-      patch && isOfClient(id) && id.endsWith(patch.file)
+    load: (id) => {
+      if (id.endsWith('/redis/scripts.generated.ts')) {
+        const names = Object.keys(sources).map((name) => [name, name]);
+        return `export const sources = ${JSON.stringify(Object.fromEntries(names))}`;
+      }
+      return patch && isOfClient(id) && id.endsWith(patch.file)
         ? patched(readFileSync(id, 'utf8'), patch)
-        : null,
+        : null;
+    },
   };
 }

@@ -1,11 +1,10 @@
-import { mutantNamed } from '../../../../test/simulation/mutant-list.ts';
 import { sha1 } from '../../../../test/simulation/platform.ts';
 import { replay, shrink } from '../../../../test/simulation/shrink.ts';
 import { type RunOptions, simulate } from '../../../../test/simulation/world.ts';
 import { storyOf } from '../stories/stories.ts';
 import { playStory } from '../world/play-story.ts';
 import { runSandbox } from '../world/sandbox.ts';
-import type { Answer, Finding, Task } from './requests.ts';
+import type { Answer, Finding, Task, World } from './requests.ts';
 
 const PROGRESS_EVERY = 5;
 
@@ -37,7 +36,7 @@ async function carryOut(task: Task): Promise<Answer> {
     case 'search':
       return { kind: 'finding', finding: await search(task) };
     case 'replay': {
-      const options = { ...optionsOf(task.mutant), without: new Set(task.without) };
+      const options = { ...optionsOf(task.world), without: new Set(task.without) };
       const { outcome, trace } = await replay(task.seed, options);
       return { kind: 'finding', finding: { ...outcome, without: task.without, trace } };
     }
@@ -56,8 +55,8 @@ async function trace({ firstSeed, seeds }: Extract<Task, { kind: 'trace' }>) {
 }
 
 async function search(task: Extract<Task, { kind: 'search' }>): Promise<Finding> {
-  const { mutant, firstSeed, stride } = task;
-  const options = optionsOf(mutant);
+  const { world, firstSeed, stride } = task;
+  const options = optionsOf(world);
   for (let seeds = 1; ; seeds += 1) {
     const first = await simulate(firstSeed + (seeds - 1) * stride, options);
     if (first.violation !== null) {
@@ -69,7 +68,6 @@ async function search(task: Extract<Task, { kind: 'search' }>): Promise<Finding>
   }
 }
 
-function optionsOf(mutant: string): RunOptions {
-  const { flaw } = mutantNamed(mutant);
-  return { flaws: new Set(flaw ? [flaw] : []) };
+function optionsOf({ flaw, moves = false }: World): RunOptions {
+  return { flaws: new Set(flaw ? [flaw] : []), moves };
 }

@@ -1,6 +1,10 @@
+import type { Mutant } from '../../../../test/simulation/mutant-list.ts';
 import type { Protection } from '../../../demo/src/job.ts';
 import type { Run } from '../world/run.ts';
 import type { Sandbox } from '../world/sandbox-fault.ts';
+
+/** The part of a mutant that its simulator does not contain. */
+export type World = Pick<Mutant, 'flaw' | 'moves'>;
 
 /** A task for the worker. */
 export type Task =
@@ -16,13 +20,13 @@ export type Task =
   /** Runs every `stride`th world from a seed on, until one violates an invariant. */
   | {
       readonly kind: 'search';
-      readonly mutant: string;
+      readonly world: World;
       readonly firstSeed: number;
       readonly stride: number;
     }
   | {
       readonly kind: 'replay';
-      readonly mutant: string;
+      readonly world: World;
       readonly seed: number;
       readonly without: readonly number[];
     };

@@ -105,11 +105,12 @@ async function find(
   onProgress: (seeds: number) => void,
 ): Promise<Finding> {
   const options = { mutant, signal, onProgress };
-  const { name } = mutant;
+  const { flaw, moves } = mutant;
+  const world = { ...(flaw && { flaw }), ...(moves && { moves }) };
   if (route.seed !== null) {
     const task = {
       kind: 'replay',
-      mutant: name,
+      world,
       seed: route.seed,
       without: route.without,
     } as const;
@@ -119,7 +120,7 @@ async function find(
   const over = new AbortController();
   const both = AbortSignal.any([signal, over.signal]);
   const searches = Array.from({ length: stride }, async (_, at) => {
-    const task = { kind: 'search', mutant: name, firstSeed: FIRST_SEED + at, stride } as const;
+    const task = { kind: 'search', world, firstSeed: FIRST_SEED + at, stride } as const;
     return found(await simulate(task, { ...options, signal: both }));
   });
   try {
