@@ -204,8 +204,10 @@ export class World implements AsyncDisposable {
     const [first, ...others] = this.doors.map(({ nodes }) => nodes[this.nodes.indexOf(node)]);
     for (const door of others) door?.redirect(replica);
     node.server = replica;
-    await sleep(splitMs);
-    await master.kill();
+    if (splitMs > 0) {
+      await sleep(splitMs);
+      await master.kill();
+    }
     first?.redirect(replica);
     this.#spare = master;
   }
