@@ -66,7 +66,7 @@ const etcd: Start = async (parts) => {
 };
 
 const zookeeper: Start = async (parts) => {
-  const { addresses, servers } = parts.use(await startZooKeeper(3));
+  const { addresses, servers } = parts.use(await startZooKeeper(3, { isDurable: true }));
   const session = new Session({ servers, credentials: [], timeoutMs: TTL_MS }, systemRuntime);
   parts.defer(() => session.close());
   const inTime = () => AbortSignal.timeout(TTL_MS);
