@@ -18,6 +18,11 @@ export function validityMs(ttlMs: number, elapsedMs: number): number {
   return ttlMs - elapsedMs - driftMs(ttlMs);
 }
 
+/** The end of a lease for its holder, on the monotonic clock of `startedMs`; see `validityMs`. */
+export function deadlineOf(startedMs: number, ttlMs: number): number {
+  return startedMs + validityMs(ttlMs, 0);
+}
+
 /** The longest time in milliseconds for the answer of a node. */
 export const NODE_TIMEOUT_MAX_MS = 2_000;
 

@@ -2,10 +2,10 @@ import { LockArgumentError } from '../core/errors.js';
 import { type AcquireFailure, failureError } from '../core/failure.js';
 import {
   answerLimitMs,
+  deadlineOf,
   LAST_ANSWERS_MS,
   NODE_TIMEOUT_MAX_MS,
   nodeTimeoutMs,
-  validityMs,
 } from '../core/validity.js';
 import { failure, granted } from '../lease/one-server.js';
 import type {
@@ -59,7 +59,7 @@ export class EtcdTransport implements LockTransport, WaiterContext {
       const wanted = { resources, owner, lease, ttlSeconds };
       const revoke = () => this.#revoke(lease);
       const found = await this.keys.createIfFree(wanted, limitMs()).catch(rethrowAfter(revoke));
-      if ('created' in found) return this.#granted(found, this.#deadlineMs(startedMs, ttlMs));
+      if ('created' in found) return this.#granted(found, deadlineOf(startedMs, ttlMs));
       revoke();
       const remaining = found.map((holder) =>
         this.keys.remainingMs(holder, limitMs()).catch(() => 0),
@@ -105,7 +105,7 @@ export class EtcdTransport implements LockTransport, WaiterContext {
   ): Promise<AcquisitionResult | null> {
     const startedMs = this.runtime.nowMs();
     const moved = await this.#move(position, secondsOf(ttlMs), limitMs);
-    return moved && this.#granted(moved, this.#deadlineMs(startedMs, ttlMs));
+    return moved && this.#granted(moved, deadlineOf(startedMs, ttlMs));
   }
 
   leave({ resources, owner }: Position): void {
@@ -145,7 +145,7 @@ export class EtcdTransport implements LockTransport, WaiterContext {
         // Invariant: a new lease ends after the one that it replaces, also if the reply is lost.
         const ttlSeconds = Math.max(secondsOf(ttlMs), found.ttlSeconds);
         const moved = await this.#move(found, ttlSeconds, limitMs);
-        if (moved) return { position: moved, deadlineMs: this.#deadlineMs(startedMs, ttlMs) };
+        if (moved) return { position: moved, deadlineMs: deadlineOf(startedMs, ttlMs) };
       }
     } catch (error) {
       throw failureError(failed(error as Error), resources, 0);
@@ -184,11 +184,6 @@ export class EtcdTransport implements LockTransport, WaiterContext {
   /** Revokes a lease that no holder relies on. Without an answer, it ends by itself. */
   #revoke(lease: string): void {
     this.keys.revoke(lease, NODE_TIMEOUT_MAX_MS).catch(() => undefined);
-  }
-
-  #deadlineMs(startedMs: number, ttlMs: number): number {
-    const nowMs = this.runtime.nowMs();
-    return nowMs + validityMs(ttlMs, nowMs - startedMs);
   }
 
   /** The milliseconds that are left of `limitMs`, at least 1. */

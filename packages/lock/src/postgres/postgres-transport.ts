@@ -2,7 +2,7 @@ import { backoffMs } from '../core/backoff.js';
 import { LockArgumentError } from '../core/errors.js';
 import { type AcquireFailure, failureError } from '../core/failure.js';
 import type { ResolvedOptions } from '../core/options.js';
-import { answerLimitMs, LAST_ANSWERS_MS, nodeTimeoutMs, validityMs } from '../core/validity.js';
+import { answerLimitMs, deadlineOf, LAST_ANSWERS_MS, nodeTimeoutMs } from '../core/validity.js';
 import { publish } from '../lease/events.js';
 import { failure, granted } from '../lease/one-server.js';
 import type {
@@ -107,7 +107,7 @@ export class PostgresTransport implements LockTransport {
       return failure(NODE, 'held', { answer: 'held', remainingMs }, remainingMs);
     }
     this.#forgetInTurn();
-    const deadlineMs = this.#deadlineMs(startedMs, ttlMs);
+    const deadlineMs = deadlineOf(startedMs, ttlMs);
     return granted(NODE, this, { resources, token: BigInt(token), deadlineMs, owner });
   }
 
@@ -116,7 +116,7 @@ export class PostgresTransport implements LockTransport {
     const asked = this.database.extend(resources, owner, ttlMs);
     const reply = await this.#answer(asked, nodeTimeoutMs(ttlMs));
     if ('error' in reply) throw failureError(failed(reply.error), resources, 0);
-    if (reply.value) return this.#deadlineMs(startedMs, ttlMs);
+    if (reply.value) return deadlineOf(startedMs, ttlMs);
     void this.release(resources, owner);
     throw failureError(failure(NODE, 'lost', { answer: 'not-held' }), resources, 0);
   }
@@ -126,11 +126,6 @@ export class PostgresTransport implements LockTransport {
     const reply = await this.#answer(asked, nodeTimeoutMs(this.#options.maxTtlMs));
     if ('error' in reply) return 'unknown';
     return reply.value ? 'released' : 'expired';
-  }
-
-  #deadlineMs(startedMs: number, ttlMs: number): number {
-    const nowMs = this.#runtime.nowMs();
-    return nowMs + validityMs(ttlMs, nowMs - startedMs);
   }
 
   /** The answer, or the reason why there is none in time. */

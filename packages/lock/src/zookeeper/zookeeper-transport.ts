@@ -1,6 +1,6 @@
 import { backoffMs } from '../core/backoff.js';
 import { type AcquireFailure, failureError } from '../core/failure.js';
-import { answerLimitMs, LAST_ANSWERS_MS, nodeTimeoutMs, validityMs } from '../core/validity.js';
+import { answerLimitMs, deadlineOf, LAST_ANSWERS_MS, nodeTimeoutMs } from '../core/validity.js';
 import { failure, granted } from '../lease/one-server.js';
 import type {
   AcquireRequest,
@@ -103,7 +103,7 @@ export class ZooKeeperTransport implements LockTransport {
     } catch (error) {
       throw failureError(failed(error as Error), resources, 0);
     }
-    if (isHeld) return startedMs + validityMs(ttlMs, 0);
+    if (isHeld) return deadlineOf(startedMs, ttlMs);
     void this.release(resources, owner);
     throw failureError(failure(NODE, 'lost', { answer: 'not-held' }), resources, 0);
   }
@@ -162,7 +162,7 @@ export class ZooKeeperTransport implements LockTransport {
       void giveBack();
       return failure(NODE, 'token-exhausted', { answer: 'token-exhausted' });
     }
-    const deadlineMs = (acquisition.startedMs ?? 0) + validityMs(ttlMs, 0);
+    const deadlineMs = deadlineOf(acquisition.startedMs ?? 0, ttlMs);
     return granted(NODE, this, { resources, token: czxid, deadlineMs, owner });
   }
 
