@@ -2,10 +2,10 @@ import { backoffMs } from '../core/backoff.js';
 import { type AcquireFailure, failureError } from '../core/failure.js';
 import {
   answerLimitMs,
+  deadlineOf,
   LAST_ANSWERS_MS,
   NODE_TIMEOUT_MAX_MS,
   nodeTimeoutMs,
-  validityMs,
 } from '../core/validity.js';
 import { failure, granted } from '../lease/one-server.js';
 import type {
@@ -58,7 +58,8 @@ export class S3Transport implements LockTransport {
     const leftMs = Math.max(endMs - this.#runtime.nowMs(), LAST_ANSWERS_MS);
     using limit = this.#limit(answerLimitMs(ttlMs, leftMs));
     const signal = AbortSignal.any([limit.signal, request.signal]);
-    const acquired = this.#acquire(request, signal).catch(failed);
+    // The caller's signal ends no write: only its outcome shows what must be released.
+    const acquired = this.#acquire(request, limit.signal).catch(failed);
     const result = await unlessAborted(acquired, signal);
     if (result) return result;
     void acquired.then((late) => (late.ok ? late.handle.release() : null));
@@ -118,7 +119,7 @@ export class S3Transport implements LockTransport {
       await undone;
       return held(0);
     }
-    return this.#granted({ resources, owner, records }, token, this.#deadlineMs(startedMs, ttlMs));
+    return this.#granted({ resources, owner, records }, token, deadlineOf(startedMs, ttlMs));
   }
 
   /** A token above those of all records. A record without an object may have had one before. */
@@ -147,7 +148,7 @@ export class S3Transport implements LockTransport {
           ttlMs: Math.max(ttlMs, before.ttlMs),
         });
         const extended = await this.#replaceAll(records, longer, limit.signal);
-        if (extended) return { records: extended, deadlineMs: this.#deadlineMs(startedMs, ttlMs) };
+        if (extended) return { records: extended, deadlineMs: deadlineOf(startedMs, ttlMs) };
       }
     } catch (error) {
       throw failureError(failed(error as Error), resources, 0);
@@ -207,11 +208,6 @@ export class S3Transport implements LockTransport {
     };
     const release = () => this.#release(present);
     return granted(NODE, this, { resources, owner, token, deadlineMs, extend, release });
-  }
-
-  #deadlineMs(startedMs: number, ttlMs: number): number {
-    const nowMs = this.#runtime.nowMs();
-    return nowMs + validityMs(ttlMs, nowMs - startedMs);
   }
 
   /** A signal that aborts after `limitMs`. */
