@@ -9,7 +9,7 @@ import {
   checkWaitMs,
 } from '../core/options.js';
 import { LAST_ANSWERS_MS, NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
-import { type Runtime, shareSignal } from '../runtime/runtime.js';
+import type { Runtime } from '../runtime/runtime.js';
 import { publish } from './events.js';
 import { keepAlive } from './keep-alive.js';
 import { type Lease, LocalLease } from './lease.js';
@@ -105,7 +105,6 @@ export class LockService implements AsyncDisposable {
     this.#transport = transport;
     this.#runtime = runtime;
     this.#leases = new LeaseRegistry(maxTtlMs, runtime);
-    shareSignal(this.#closing.signal);
   }
 
   /**

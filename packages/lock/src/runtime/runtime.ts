@@ -130,63 +130,10 @@ export function inTime<Reply>(
 }
 
 /**
- * A listener for an abort, in a ring with the others. In a `Set` or a `Map`, an old table refers to
- * all later entries, so no minor garbage collection frees them.
- */
-class Listener {
-  readonly onAbort: () => void;
-  #before: Listener = this;
-  #next: Listener = this;
-
-  constructor(onAbort: () => void) {
-    this.onAbort = onAbort;
-  }
-
-  get next(): Listener {
-    return this.#next;
-  }
-
-  joinBefore(other: Listener): void {
-    this.#before = other.#before;
-    this.#next = other;
-    this.#before.#next = this;
-    other.#before = this;
-  }
-
-  leave(): void {
-    this.#before.#next = this.#next;
-    this.#next.#before = this.#before;
-    this.#before = this;
-    this.#next = this;
-  }
-}
-
-/** The first listener in the ring of each shared signal. */
-const shared = new WeakMap<AbortSignal, Listener>();
-
-/** Makes it cheap to begin and to end listening to a signal that lives as long as its owner. */
-export function shareSignal(signal: AbortSignal): void {
-  const start = new Listener(() => {});
-  shared.set(signal, start);
-  signal.addEventListener('abort', () => {
-    for (let listener = start.next; listener !== start; listener = start.next) {
-      listener.leave();
-      listener.onAbort();
-    }
-  });
-}
-
-/**
  * Calls back once when the signal aborts, unless the returned function is called before. If the
  * signal has aborted already, it never calls back.
  */
 export function onAbort(signal: AbortSignal, listener: () => void): () => void {
-  const start = shared.get(signal);
-  if (start) {
-    const one = new Listener(listener);
-    one.joinBefore(start);
-    return () => one.leave();
-  }
   signal.addEventListener('abort', listener, { once: true });
   return () => signal.removeEventListener('abort', listener);
 }
