@@ -6,48 +6,29 @@ export const CALLS_PER_SCRIPT_MAX = 100;
 /** Limit of the parts that all replies to a run of calls have in common. */
 const LIKE_MAX = 2;
 
+/** The calls of one script. */
+type Calls = readonly { readonly command: Command }[];
+
 /**
  * The arguments of EVALSHA after the script: the number of keys, the keys, and the values.
  * `alone.lua` reads the values of a single call, and `calls.lua` those of several.
- *
- * @param sent the same for another node with the same keys
  */
 export function inScript(
   nodeKeys: readonly string[],
   members: string,
-  calls: EncodedBatch['calls'],
-  sent: EncodedBatch = new EncodedBatch(),
+  calls: Calls,
 ): ScriptArguments {
-  if (!sent.isOf(calls)) sent.begin(nodeKeys, calls);
-  return [sent.keys.length, ...sent.keys, members, ...sent.values];
+  const keys = [...nodeKeys];
+  for (const { command } of calls) for (const key of command.keys) keys.push(key);
+  const [only] = calls;
+  const values =
+    only !== undefined && calls.length === 1
+      ? [only.command.name, ...only.command.values]
+      : [inRuns(calls)];
+  return [keys.length, ...keys, members, ...values];
 }
 
-/** The calls of one script as every node gets them. Only `members` differs by node. */
-export class EncodedBatch {
-  calls: readonly { readonly command: Command }[] = [];
-  keys: readonly string[] = [];
-  values: readonly string[] = [];
-
-  isOf(calls: EncodedBatch['calls']): boolean {
-    return calls.length === this.calls.length && calls.every((call, at) => call === this.calls[at]);
-  }
-
-  begin(nodeKeys: readonly string[], calls: EncodedBatch['calls']): void {
-    this.calls = calls;
-    const keys = [...nodeKeys];
-    for (const { command } of calls) for (const key of command.keys) keys.push(key);
-    this.keys = keys;
-    const [only] = calls;
-    const isAlone = only !== undefined && calls.length === 1;
-    this.values = isAlone ? [only.command.name, ...only.command.values] : [inRuns(calls)];
-  }
-
-  forget(): void {
-    this.calls = [];
-  }
-}
-
-function inRuns(calls: EncodedBatch['calls']): string {
+function inRuns(calls: Calls): string {
   const runs: unknown[][] = [];
   let run: unknown[] = [];
   let before: Command | null = null;
@@ -72,19 +53,10 @@ export function parted(text: string, separator: string): readonly string[] {
   return text.includes(separator) ? text.split(separator) : [text];
 }
 
-/** Parses lists of replies. Often a text equals the last one. Then it is not parsed again. */
-export class ReplyCache {
-  #text = '';
-  #list: readonly unknown[] = [];
-
-  /** Empty if the text is no list. Callers share the list, so they must not change it. */
-  of(text: string): readonly unknown[] {
-    if (text === this.#text) return this.#list;
-    // The script of a single call may write its reply without JSON, as words, to save work.
-    this.#list = text.startsWith('[') ? inList(text) : [parted(text, ' ')];
-    this.#text = text;
-    return this.#list;
-  }
+/** The replies in a text. Empty if the text is no list. */
+export function repliesIn(text: string): readonly unknown[] {
+  // The script of a single call may write its reply without JSON, as words, to save work.
+  return text.startsWith('[') ? inList(text) : [parted(text, ' ')];
 }
 
 /** The replies to a run of calls that `calls.lua` has combined into one; or one reply. */

@@ -1,11 +1,5 @@
 import type { Runtime } from '../runtime/runtime.js';
-import {
-  CALLS_PER_SCRIPT_MAX,
-  EncodedBatch,
-  inScript,
-  parted,
-  ReplyCache,
-} from './batch-encoding.js';
+import { CALLS_PER_SCRIPT_MAX, inScript, parted, repliesIn } from './batch-encoding.js';
 import type { NodeClient } from './client.js';
 import { asError, type Call, unexpected } from './command.js';
 import { scriptFor } from './scripts.js';
@@ -23,34 +17,6 @@ const WAITING_MAX = 10_000;
 const SWEEP_EVERY_MS = 100;
 
 /**
- * Collects the calls of one tick, and sends them together at its end. Everything that can run has
- * run by then.
- */
-export class FlushCycle {
-  /** Replies to these calls. Nodes that agree send the same text. */
-  readonly replies: ReplyCache = new ReplyCache();
-  /** The calls as one node gets them. As a rule, the next node gets the same. */
-  readonly sent: EncodedBatch = new EncodedBatch();
-  readonly #runtime: Runtime;
-  #planned: ((nowMs: number) => void)[] = [];
-  readonly #end = (): void => {
-    const planned = this.#planned;
-    this.#planned = [];
-    const nowMs = this.#runtime.nowMs();
-    for (const send of planned) send(nowMs);
-    this.sent.forget();
-  };
-
-  constructor(runtime: Runtime) {
-    this.#runtime = runtime;
-  }
-
-  plan(send: (nowMs: number) => void): void {
-    if (this.#planned.push(send) === 1) process.nextTick(this.#end);
-  }
-}
-
-/**
  * Sends the calls of one tick in one script, and passes each call its own reply.
  *
  * Calls wait here, not in the client, while the client connects or many scripts are under way. So a
@@ -62,8 +28,7 @@ export class CommandBatcher<Node> {
   readonly #nodeKeys: readonly string[];
   readonly #members: string;
   readonly #runtime: Runtime;
-  readonly #cycle: FlushCycle;
-  readonly #sendAll = (nowMs: number): void => this.#sendWaiting(nowMs);
+  readonly #sendAll = (): void => this.#sendWaiting(this.#runtime.nowMs());
   #waiting: Call<Node>[] = [];
   #scripts = 0;
   #sweepMs = 0;
@@ -81,14 +46,12 @@ export class CommandBatcher<Node> {
     nodeKeys: readonly string[],
     members: string,
     runtime: Runtime,
-    cycle: FlushCycle,
   ) {
     this.#node = node;
     this.#client = client;
     this.#nodeKeys = nodeKeys;
     this.#members = members;
     this.#runtime = runtime;
-    this.#cycle = cycle;
   }
 
   call(call: Call<Node>): void {
@@ -112,7 +75,8 @@ export class CommandBatcher<Node> {
   #plan(): void {
     if (this.#isPlanned) return;
     this.#isPlanned = true;
-    this.#cycle.plan(this.#sendAll);
+    // Everything that can run has run by then.
+    process.nextTick(this.#sendAll);
   }
 
   #sendWaiting(nowMs: number): void {
@@ -161,7 +125,7 @@ export class CommandBatcher<Node> {
   async #send(calls: readonly Call<Node>[]): Promise<void> {
     this.#scripts += 1;
     const script = scriptFor(calls);
-    const encoded = inScript(this.#nodeKeys, this.#members, calls, this.#cycle.sent);
+    const encoded = inScript(this.#nodeKeys, this.#members, calls);
     // A Cluster may redirect a script. Several connections do not keep the order of commands.
     let mayBeLate = !this.#client.isOrdered;
     let reply: unknown;
@@ -190,7 +154,7 @@ export class CommandBatcher<Node> {
   #pass(calls: readonly Call<Node>[], reply: unknown, mayBeLate: boolean): void {
     const text = typeof reply === 'string' ? reply : '';
     const end = text.indexOf('\n');
-    const replies = this.#cycle.replies.of(end < 0 ? text : text.slice(0, end));
+    const replies = repliesIn(end < 0 ? text : text.slice(0, end));
     const voters = end < 0 ? [] : parted(text.slice(end + 1), '\n');
     const isWhole = replies.length === calls.length;
     let at = 0;

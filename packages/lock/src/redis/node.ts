@@ -5,7 +5,7 @@ import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import type { Runtime } from '../runtime/runtime.js';
 import type { NodeClient } from './client.js';
 import { asError, type Call, Command, type Reply } from './command.js';
-import { CommandBatcher, FlushCycle } from './command-batcher.js';
+import { CommandBatcher } from './command-batcher.js';
 import { nodeKeys } from './node-keys.js';
 import {
   type AdmitReply,
@@ -63,20 +63,14 @@ export class RedisNode {
   readonly #batcher: CommandBatcher<RedisNode>;
   readonly #runtime: Runtime;
 
-  /** @param cycle shared by all nodes that get the same calls */
-  constructor(
-    { name, client, durable }: NamedClient,
-    options: NodeOptions,
-    runtime: Runtime,
-    cycle: FlushCycle = new FlushCycle(runtime),
-  ) {
+  constructor({ name, client, durable }: NamedClient, options: NodeOptions, runtime: Runtime) {
     this.name = name;
     this.durable = durable;
     this.#client = client;
     this.#options = options;
     this.#runtime = runtime;
     const ownKeys = nodeKeys(options.keyPrefix);
-    this.#batcher = new CommandBatcher(this, client, ownKeys, options.members, runtime, cycle);
+    this.#batcher = new CommandBatcher(this, client, ownKeys, options.members, runtime);
   }
 
   /** State of the client's connection for messages; empty if it is ready. */

@@ -3,7 +3,6 @@ import { STORAGE_VERSION } from '../core/mismatch.js';
 import type { ResolvedOptions } from '../core/options.js';
 import { WakeUps } from '../queue/wake-ups.js';
 import type { NodeClient } from '../redis/client.js';
-import { FlushCycle } from '../redis/command-batcher.js';
 import { type NamedClient, RedisNode } from '../redis/node.js';
 import type { Runtime } from '../runtime/runtime.js';
 import { type NodeConfig, nameNodes } from './node-names.js';
@@ -28,7 +27,6 @@ export class NodeGroup {
   readonly names: readonly string[];
   readonly clients: readonly NodeClient[];
   readonly #named: readonly NamedClient[];
-  readonly #cycle: FlushCycle;
   readonly #wakeUps: WakeUps;
   readonly #runtime: Runtime;
 
@@ -43,7 +41,6 @@ export class NodeGroup {
   ) {
     this.#named = nameNodes(nodes);
     this.names = this.#named.map(({ name }) => name);
-    this.#cycle = new FlushCycle(runtime);
     this.clients = this.#named.map(({ client }) => client);
     this.#wakeUps = new WakeUps(this.clients, `${keyPrefix}notify:${runtime.uniqueId()}`, runtime);
     this.#runtime = runtime;
@@ -75,7 +72,7 @@ export class NodeGroup {
         .update(JSON.stringify([members, node.name]))
         .digest('hex');
       const service = { ...options, members: `${STORAGE_VERSION} ${digest}`, names: members };
-      return new RedisNode(node, service, this.#runtime, this.#cycle);
+      return new RedisNode(node, service, this.#runtime);
     });
   }
 }
