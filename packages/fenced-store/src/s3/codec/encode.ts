@@ -29,8 +29,6 @@ const SAMPLE_BYTES = 4_096;
 const SMALL_BYTES = 4 * SAMPLE_BYTES;
 /** A sample that shrinks less than to this share is stored as it is, which makes reading cheap. */
 const WORTHWHILE = 0.95;
-/** After chunks that were not worth deflating, up to so many are stored without a sample. */
-const UNTRIED_MAX = 7;
 const STORED_BLOCK_BYTES_MAX = 65_535;
 /** An empty last block, which ends the DEFLATE data (RFC 1951). */
 export const END: Buffer = Buffer.of(0x03, 0x00);
@@ -99,10 +97,9 @@ export async function* encodeStream(
       yield chunk;
     }
   };
-  const deflate = deflating(gzipLevel);
   const stored = async (chunk: Uint8Array): Promise<readonly [Uint8Array, Blocks]> => [
     chunk,
-    layout === 'plain' ? [chunk] : await deflate(chunk),
+    layout === 'plain' ? [chunk] : await deflated(chunk, gzipLevel),
   ];
   if (layout === 'gzip') yield HEADER_ROOM;
   for await (const [chunk, blocks] of inOrder(chunks(), CHUNKS_AHEAD, stored)) {
@@ -135,22 +132,6 @@ function deflated(chunk: Uint8Array, level: number): Blocks | Promise<Blocks> {
   return chunk.length <= SMALL_BYTES
     ? shorter(deflateRawSync(chunk, options))
     : deflateRaw(chunk, options).then(shorter);
-}
-
-/** Deflates the chunks of one body. If several did not shrink, the next are not sampled. */
-function deflating(level: number): (chunk: Uint8Array) => ReturnType<typeof deflated> {
-  let untried = 0;
-  let left = 0;
-  return (chunk) => {
-    if (left > 0) {
-      left--;
-      return storedBlocks(chunk);
-    }
-    const blocks = deflated(chunk, level);
-    untried = 'length' in blocks ? Math.min(2 * untried + 1, UNTRIED_MAX) : 0;
-    left = untried;
-    return blocks;
-  };
 }
 
 function isWorthwhile(chunk: Uint8Array): boolean {

@@ -26,8 +26,6 @@ export interface Observed {
   readonly entered: boolean;
   /** Address of the server; without it, the command was not handed to the network. */
   readonly address: string | undefined;
-  /** True if the whole body was handed to the system, if it was sent in pieces. */
-  readonly isBodySent: boolean;
   /** Name that the server gives itself. */
   readonly server: string | undefined;
 }
@@ -66,7 +64,6 @@ export function observe(stack: Stack, sending: Sending): Observed {
   const observed: { -readonly [Fact in keyof Observed]: Observed[Fact] } = {
     entered: false,
     address: undefined,
-    isBodySent: false,
     server: undefined,
   };
   stack.add(
@@ -87,9 +84,7 @@ export function observe(stack: Stack, sending: Sending): Observed {
       const { request = {} } = args as { readonly request?: HttpMessage };
       const { protocol = '', hostname = '', port } = request;
       observed.address = `${protocol}//${hostname}${port === undefined ? '' : `:${port}`}`;
-      sendInPieces(request, sending, () => {
-        observed.isBodySent = true;
-      });
+      sendInPieces(request, sending);
       const result = await next(args);
       const { headers = {} } = (result as { readonly response?: HttpMessage }).response ?? {};
       observed.server = headers.server;
@@ -130,11 +125,7 @@ export function setHeader(stack: Stack, name: string, value: string): void {
 }
 
 /** Sends each piece when the connection takes it, so that a slow line differs from a dead one. */
-function sendInPieces(
-  request: HttpMessage,
-  { onPiece, onLast, halfway }: Sending,
-  onSent: () => void,
-): void {
+function sendInPieces(request: HttpMessage, { onPiece, onLast, halfway }: Sending): void {
   const { body } = request;
   if (!(body instanceof Uint8Array || body instanceof Readable)) return;
   if (body instanceof Uint8Array && body.length <= PIECE_BYTES && !halfway) return;
@@ -144,7 +135,6 @@ function sendInPieces(
       yield piece;
     }
     onLast();
-    onSent();
   };
   const sent = Readable.from(pieces(), { objectMode: false });
   // The SDK does not listen. If a file is closed after an early answer, the process would end.

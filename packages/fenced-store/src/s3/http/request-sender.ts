@@ -31,7 +31,7 @@ export interface Request<
 }
 
 /** The reply to a request. `answered` has the server's words, for reports. */
-export type Reply<Read> = { readonly observed: Observed; readonly answered: string } & (
+export type Reply<Read> = { readonly answered: string } & (
   | { readonly ok: true; readonly output: Read }
   | { readonly ok: false; readonly meaning: Meaning; readonly error: FencedStoreError }
 );
@@ -90,12 +90,12 @@ export class RequestSender {
         : (sent as unknown as Read);
       if (!observed.entered) {
         const error = bypassed(this.#where(request, observed));
-        return { ok: false, meaning: 'unseen', error, observed, answered: '200' };
+        return { ok: false, meaning: 'unseen', error, answered: '200' };
       }
       this.bucketSeen = true;
-      return { ok: true, output, observed, answered: '200' };
+      return { ok: true, output, answered: '200' };
     } catch (cause) {
-      return { ok: false, observed, ...this.#failure(request, observed, cause) };
+      return { ok: false, ...this.#failure(request, observed, cause) };
     } finally {
       limit.lift();
       const { address, server = '' } = observed;

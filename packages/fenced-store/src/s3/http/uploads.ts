@@ -71,17 +71,15 @@ export class Uploads {
     return { key, id };
   }
 
-  /** @param onOver called if the bytes were sent once, as a whole, and are needed no more */
   async part(
     upload: Upload,
     number: number,
     content: Uint8Array | CopiedRange,
     signal?: AbortSignal,
-    onOver?: () => void,
   ): Promise<UploadedPart> {
     const isSent = content instanceof Uint8Array;
     const etag = isSent
-      ? await this.#sent(upload, number, content, signal, onOver)
+      ? await this.#sent(upload, number, content, signal)
       : await this.#copied(upload, number, content, signal);
     if (etag !== undefined) return { PartNumber: number, ETag: etag };
     if (isSent) throw unanswered(upload.key, `part ${number} was answered without an ETag`);
@@ -95,19 +93,14 @@ export class Uploads {
     number: number,
     content: Uint8Array,
     signal?: AbortSignal,
-    onOver?: () => void,
   ): Promise<string | undefined> {
     const bytes = content.length;
-    let copies = 0;
     const command = (): UploadPartCommand => {
-      copies++;
       const part = { UploadId: id, PartNumber: number, Body: content, ContentLength: bytes };
       return new UploadPartCommand({ ...this.#requests.at(key), ...part });
     };
     const request = { operation: 'part', key, command, signal, bytes } as const;
     const reply = await this.#requests.sender.repeatedly(request);
-    // The bytes of another copy that is still on its way must stay.
-    if (copies === 1 && reply.observed.isBodySent) onOver?.();
     return reply.ok ? reply.output.ETag : undefined;
   }
 

@@ -19,8 +19,6 @@ export type Payload =
       readonly parts: AsyncIterable<Uint8Array | CopiedRange>;
       /** True if the server copies parts of the stored object. */
       readonly copies?: boolean;
-      /** Receives the parts that are no longer needed. Later parts overwrite them. */
-      readonly free?: Uint8Array[];
       close(): Promise<unknown>;
     };
 
@@ -45,17 +43,16 @@ export async function payloadOf(
   pieces: AsyncIterable<Uint8Array>,
   { partBytes, storedBytesMax, refusal, newSpoolName }: SendLimits,
 ): Promise<Payload> {
-  const free: Uint8Array[] = [];
-  const parts = regrouped(pieces, partBytes, free);
+  const parts = regrouped(pieces, partBytes);
   const { value: first = new Uint8Array() } = await parts.next();
   if (first.length < partBytes) return { kind: 'bytes', encoded: first };
   const all = prepended(first, parts);
   const close = () => parts.return(undefined);
   try {
-    if ((await refusal('upload')) === null) return { kind: 'parts', parts: all, free, close };
+    if ((await refusal('upload')) === null) return { kind: 'parts', parts: all, close };
     const refused = await refusal('file-put');
     if (refused !== null) throw refused;
-    return { kind: 'file', file: await SpoolFile.of(all, free, newSpoolName(), storedBytesMax) };
+    return { kind: 'file', file: await SpoolFile.of(all, newSpoolName(), storedBytesMax) };
   } catch (error) {
     // The rest of the source may be unread.
     await close();

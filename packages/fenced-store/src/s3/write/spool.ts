@@ -23,14 +23,12 @@ export class SpoolFile implements AsyncDisposable {
   }
 
   /**
-   * @param free receives each piece that was written to the file
    * @param name random
    * @throws {StoreSetupError} if the folder for temporary files cannot be written to.
    * @throws {UnsupportedByStoreError} if there are more bytes than one PUT may have.
    */
   static async of(
     pieces: AsyncIterable<Uint8Array>,
-    free: Uint8Array[],
     name: string,
     bytesMax: number,
   ): Promise<SpoolFile> {
@@ -40,10 +38,7 @@ export class SpoolFile implements AsyncDisposable {
     try {
       // Windows keeps the name until the file is closed.
       await unlink(path).catch(() => undefined);
-      for await (const piece of pieces) {
-        await spool.#append(piece, bytesMax);
-        free.push(piece);
-      }
+      for await (const piece of pieces) await spool.#append(piece, bytesMax);
       return spool;
     } catch (error) {
       await spool[Symbol.asyncDispose]();

@@ -64,7 +64,7 @@ async function uploadParts(
   uploads: Uploads,
   upload: Upload,
   { stored }: Put,
-  { parts, free }: Parts,
+  { parts }: Parts,
   { partsInFlight, signal, onSent }: UploadOptions,
 ): Promise<{ readonly parts: readonly UploadedPart[]; readonly bytes: number }> {
   let bytes = 0;
@@ -73,11 +73,9 @@ async function uploadParts(
       throw new UnsupportedByStoreError(
         `an upload has at most ${PARTS_MAX} parts: choose a larger partBytes partBytes=${content.length}`,
       );
-    const isSent = content instanceof Uint8Array;
-    if (at === 0 && isSent) writeStamp(content, stored);
+    if (at === 0 && content instanceof Uint8Array) writeStamp(content, stored);
     const either = signal ? AbortSignal.any([failure, signal]) : failure;
-    const onOver = (): void => void (isSent && free?.push(content));
-    const part = await uploads.part(upload, at + 1, content, either, onOver);
+    const part = await uploads.part(upload, at + 1, content, either);
     bytes += content.length;
     onSent?.(bytes);
     return part;
