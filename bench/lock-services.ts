@@ -91,7 +91,7 @@ const s3: Start = async (parts) => {
   return { name: 'S3Lock', write, lock: new S3Lock({ objects }) };
 };
 
-/** How long does an acquisition with a release take, beside one write of the same service? */
+/** Durations of an acquisition with its release, beside one write of the same service. */
 export async function benchLockServices({ isQuick }: BenchOptions): Promise<Row[]> {
   const rows: Row[] = [];
   for (const start of [redis(1), redis(3), redis(5), postgres, etcd, zookeeper, s3]) {

@@ -35,10 +35,12 @@ Plays story 1 in full, and prints the verdicts of the others.
 
   --only    play these stories in full, by number, with commas between (${numbers.join(',')})
   --store   play on one store (both: ${stores.join(', ')})
-  --lock    the lock service (redis): ${lockServices.join(', ')}; stories 1 to 3 are the same with each
+  --lock    the lock service (redis): ${lockServices.join(', ')};
+            stories 1 to 3 are the same with each
   --pace    slow: pause before each row; step: print a row for each Enter
   --svg     draw story 1 on the first store into this file, if all verdicts are as expected
-  --web     serve a page on this machine that plays these stories, and lets you stop processes and break nodes
+  --web     serve a page on this machine that plays these stories, and lets you stop processes
+            and break nodes
   --list    print the names of the stories
   --json    print one JSON document instead of text`;
 

@@ -106,7 +106,7 @@ export class HeldLock implements LockHandle {
       backfill?.extended(extended.deadlineMs);
       return extended.deadlineMs;
     }
-    // A minority that may still hold it would only be in the way of the next holder.
+    // A minority that may still hold it would only keep the next holder waiting.
     if (extended.reason === 'lost') void this.release();
     throw failureError(extended, ownership.resources, 0);
   }

@@ -37,7 +37,7 @@ export class SetHandle implements LockHandle {
     try {
       return Math.min(...(await Promise.all(this.#parts.map((part) => part.extend(ttlMs)))));
     } catch (error) {
-      // The other locks would only be in the way of the next holder.
+      // The other locks would only keep the next holder waiting.
       if (error instanceof LeaseLostError) void this.release();
       throw error;
     }
