@@ -1,4 +1,4 @@
-import { type Channel, channel } from 'node:diagnostics_channel';
+import { channel, hasSubscribers as isWatched } from 'node:diagnostics_channel';
 import type { StoreCapabilities } from './core/capabilities.js';
 import { FencedStoreError, OutcomeUnknownError, type StoreName } from './core/errors.js';
 import { withJson } from './core/json.js';
@@ -72,25 +72,17 @@ const REFUSED = 'fenced:store:refused';
 const UNKNOWN = 'fenced:store:unknown';
 const OUTCOMES = [APPLIED, REFUSED, UNKNOWN] as const;
 
-const channels: { readonly [Name in keyof StoreEvents]: Channel } = {
-  [APPLIED]: channel(APPLIED),
-  [REFUSED]: channel(REFUSED),
-  [UNKNOWN]: channel(UNKNOWN),
-  'fenced:store:retried': channel('fenced:store:retried'),
-  'fenced:store:probed': channel('fenced:store:probed'),
-};
-
 /** Publishes to the subscribers. Without any, `make` is not called. */
 export function publish<Name extends keyof StoreEvents>(
   name: Name,
   make: () => StoreEvents[Name],
 ): void {
   // An error of a subscriber becomes an uncaught exception of the process, and not of the call.
-  if (hasSubscribers(name)) channels[name].publish(withJson(make()));
+  if (hasSubscribers(name)) channel(name).publish(withJson(make()));
 }
 
 function hasSubscribers(name: keyof StoreEvents): boolean {
-  return channels[name].hasSubscribers;
+  return isWatched(name);
 }
 
 /**

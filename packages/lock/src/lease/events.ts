@@ -1,4 +1,4 @@
-import { type Channel, channel } from 'node:diagnostics_channel';
+import { channel, hasSubscribers as isWatched } from 'node:diagnostics_channel';
 import type { NodeAnswer } from '../core/answers.js';
 import type { LeaseLostError } from '../core/errors.js';
 import { withJson } from '../core/json.js';
@@ -46,25 +46,14 @@ export interface LockEvents {
   'fenced:lock:readmitted': { readonly node: string; readonly generation: number };
 }
 
-const channels: { readonly [Name in keyof LockEvents]: Channel } = {
-  'fenced:lock:acquire': channel('fenced:lock:acquire'),
-  'fenced:lock:contended': channel('fenced:lock:contended'),
-  'fenced:lock:extended': channel('fenced:lock:extended'),
-  'fenced:lock:lost': channel('fenced:lock:lost'),
-  'fenced:lock:released': channel('fenced:lock:released'),
-  'fenced:lock:node-refused': channel('fenced:lock:node-refused'),
-  'fenced:lock:forgot': channel('fenced:lock:forgot'),
-  'fenced:lock:readmitted': channel('fenced:lock:readmitted'),
-};
-
 /** Publishes an event. `make` is called only if there is a subscriber. */
 export function publish<Name extends keyof LockEvents>(
   name: Name,
   make: () => LockEvents[Name],
 ): void {
-  if (hasSubscribers(name)) channels[name].publish(withJson(make()));
+  if (hasSubscribers(name)) channel(name).publish(withJson(make()));
 }
 
 export function hasSubscribers(name: keyof LockEvents): boolean {
-  return channels[name].hasSubscribers;
+  return isWatched(name);
 }

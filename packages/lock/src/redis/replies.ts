@@ -5,43 +5,36 @@ import type { Inspection, Promised } from '../core/readmission.js';
 import type { NodeReport } from '../core/status.js';
 import { type Reply, unexpected } from './command.js';
 
+/** A reply, or the reason why there is none. */
+type OrRefused<Reply> = Reply | MismatchReply | NodeFailure;
+
 export type ExtendReply =
   | ({ readonly answer: 'extended' } & Omit<Voter, 'index'>)
   | Exclude<VoteReply, { readonly answer: 'granted' | 'held' }>;
-export type ReleaseReply =
-  | { readonly answer: 'released' | 'not-held' }
-  | MismatchReply
-  | NodeFailure;
-export type InspectReply =
-  | ({ readonly answer: 'inspected' } & Inspection)
-  | MismatchReply
-  | NodeFailure;
-export type PromiseReply =
+export type ReleaseReply = OrRefused<{ readonly answer: 'released' | 'not-held' }>;
+export type InspectReply = OrRefused<{ readonly answer: 'inspected' } & Inspection>;
+export type PromiseReply = OrRefused<
   | ({ readonly answer: 'promised' } & Omit<Promised, 'index'>)
   | { readonly answer: 'refused' | 'changed' }
-  | MismatchReply
-  | NodeFailure;
-export type AdmitReply =
+>;
+export type AdmitReply = OrRefused<
   | { readonly answer: 'admitted' | 'already-admitted' | 'changed' }
-  | MismatchReply
   | { readonly answer: 'too-early'; readonly leftMs: number }
-  | NodeFailure;
+>;
 /** A status report. Its reader computes the clock difference from `timeMs`, the node's clock. */
 export type StatusReply =
   | ({ readonly answer: 'status'; readonly timeMs: number } & Omit<NodeReport, 'clockDifferenceMs'>)
   | NodeFailure;
 /** SEAL: the facts as of the node's last vote, and whether it is still that incarnation. */
-export type SealReply =
+export type SealReply = OrRefused<
   | ({ readonly answer: 'sealed' } & Omit<Promised, 'index'>)
   | { readonly answer: 'sealed-for'; readonly nextSet: string }
-  | MismatchReply
-  | NodeFailure;
-export type PrepareReply =
+>;
+export type PrepareReply = OrRefused<
   | { readonly answer: 'prepared' | 'voting' | 'changed' }
   | { readonly answer: 'awaits'; readonly previousSet: string }
-  | MismatchReply
-  | NodeFailure;
-export type LeasesReply =
+>;
+export type LeasesReply = OrRefused<
   | {
       readonly answer: 'leases';
       /** '0' at the end. */
@@ -49,13 +42,9 @@ export type LeasesReply =
       readonly leases: readonly HeldRecord[];
     }
   | { readonly answer: 'changed' }
-  | MismatchReply
-  | NodeFailure;
-export type CarryReply =
-  | { readonly answer: 'carried' | 'voting' | 'changed' }
-  | MismatchReply
-  | NodeFailure;
-export type RetireReply = { readonly answer: 'retired' | 'changed' } | MismatchReply | NodeFailure;
+>;
+export type CarryReply = OrRefused<{ readonly answer: 'carried' | 'voting' | 'changed' }>;
+export type RetireReply = OrRefused<{ readonly answer: 'retired' | 'changed' }>;
 
 /**
  * The lock service that this client is configured for, as one node sees it. It is needed to read
@@ -137,34 +126,34 @@ export function report({ parts }: Reply, service: Membership): StatusReply {
 }
 
 export function promised({ parts }: Reply, service: Membership): PromiseReply {
-  const [answer, max, longest, voting, generation, incarnation, known] = parts;
-  if (answer !== 'promised') {
-    return mismatch(parts) ?? { answer: oneOf(parts, 'refused', 'changed') };
+  const [answer] = parts;
+  if (answer === 'promised') {
+    return { answer, ...promiseOf(parts), roster: roster(parts[PROMISED_ROSTER_AT], service) };
   }
-  return {
-    answer,
-    max: BigInt(text(max)),
-    longestMs: wholeNumber(longest),
-    voting: wholeNumber(voting) === 1,
-    generation: wholeNumber(generation),
-    incarnation: text(incarnation),
-    roster: roster(known, service),
-  };
+  return mismatch(parts) ?? { answer: oneOf(parts, 'refused', 'changed') };
 }
 
 export function sealed({ parts }: Reply, service: Membership): SealReply {
-  const [answer, max, longest, voting, generation, incarnation, known] = parts;
-  if (answer === 'sealed-for') return { answer, nextSet: text(max) };
+  if (parts[0] === 'sealed-for') return { answer: 'sealed-for', nextSet: text(parts[1]) };
   const refusal = mismatch(parts);
   if (refusal) return refusal;
+  const known = parts[PROMISED_ROSTER_AT];
+  const answer = oneOf(parts, 'sealed');
+  return { answer, ...promiseOf(parts), roster: known === '' ? [] : roster(known, service) };
+}
+
+/** The place of the roster in the replies of PROMISE and SEAL. */
+const PROMISED_ROSTER_AT = 6;
+
+/** Reads the parts that the replies of PROMISE and SEAL have in common. */
+function promiseOf(reply: readonly unknown[]): Omit<Promised, 'index' | 'roster'> {
+  const [, max, longest, voting, generation, incarnation] = reply;
   return {
-    answer: oneOf(parts, 'sealed'),
     max: BigInt(text(max)),
     longestMs: wholeNumber(longest),
     voting: wholeNumber(voting) === 1,
     generation: wholeNumber(generation),
     incarnation: text(incarnation),
-    roster: known === '' ? [] : roster(known, service),
   };
 }
 
