@@ -121,6 +121,18 @@ function isFirstToken(value: unknown): boolean {
   return typeof value === 'bigint' && value >= 1n && value <= FIRST_TOKEN_MAX;
 }
 
+/**
+ * Returns a setting that is on or off, checked.
+ *
+ * @param place for the message, as ` of nodes[0]`
+ */
+export function checkFlag(name: string, value: unknown, place = ''): boolean {
+  if (typeof value === 'boolean') return value;
+  throw new LockArgumentError(
+    `${name}${place} must be true or false ${name}=${String(value)} type=${typeof value}`,
+  );
+}
+
 /** Checks the names of the nodes. */
 export function checkNodeNames(names: readonly string[]): void {
   if (names.length === 0) {

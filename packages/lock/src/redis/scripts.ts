@@ -32,8 +32,6 @@ export interface Script {
 }
 
 const names = Object.keys(needs) as CommandName[];
-/** The commands of a move between node sets. Scripts of all other calls do without them. */
-const ofMoves: ReadonlySet<CommandName> = new Set(['seal', 'prepare', 'leases', 'carry']);
 /** Straight-line code for the usual case of a command: for a single call, and for several. */
 const usual: Partial<Record<CommandName, Readonly<Record<'alone' | 'calls', string>>>> = {
   acquire: { alone: 'acquire-free', calls: 'acquire-at-once' },
@@ -46,12 +44,8 @@ const alone = ofEach((name) => load([name], 'alone'));
  * runs, and one command needs few of them.
  */
 const alike = ofEach((name) => load([name], 'calls'));
-/** The script for calls of any kind, without and with those of a move. */
-const whole: Script = load(
-  names.filter((name) => !ofMoves.has(name)),
-  'calls',
-);
-const wholeWithMoves: Script = load(names, 'calls');
+/** The script for calls of any kind. */
+const whole: Script = load(names, 'calls');
 
 /** The script that carries out these calls. */
 export function scriptFor(
@@ -60,8 +54,7 @@ export function scriptFor(
   const name = calls[0]?.command.name;
   if (name === undefined) return whole;
   if (calls.length === 1) return alone[name];
-  if (calls.every(({ command }) => command.name === name)) return alike[name];
-  return calls.some(({ command }) => ofMoves.has(command.name)) ? wholeWithMoves : whole;
+  return calls.every(({ command }) => command.name === name) ? alike[name] : whole;
 }
 
 function load(commands: readonly CommandName[], end: 'alone' | 'calls'): Script {

@@ -1,5 +1,5 @@
 import { LockArgumentError } from '../core/errors.js';
-import { checkFields, checkNodeNames } from '../core/options.js';
+import { checkFields, checkFlag, checkNodeNames } from '../core/options.js';
 import { isRedisClient, nodeClientOf, type RedisClient } from '../redis/clients/detect.js';
 import type { NamedClient } from '../redis/node.js';
 
@@ -45,11 +45,7 @@ function nameNode(node: NodeConfig, at: number): NamedClient {
     : node;
   const client = nodeClientOf(config.client, isBare ? `nodes[${at}]` : `nodes[${at}].client`);
   const { name = isBare ? client.address : null, durable = false } = config;
-  if (typeof durable !== 'boolean') {
-    throw new LockArgumentError(
-      `durable of nodes[${at}] must be true or false durable=${String(durable)} type=${typeof durable}`,
-    );
-  }
+  checkFlag('durable', durable, ` of nodes[${at}]`);
   if (typeof name === 'string' && name !== '') return { name, client, durable };
   throw new LockArgumentError(
     `nodes[${at}] needs a name that all programs give it: { name, client }; only a client of one host and port is named by its address`,

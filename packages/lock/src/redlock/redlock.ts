@@ -1,6 +1,7 @@
 import { LockArgumentError } from '../core/errors.js';
 import {
   checkFields,
+  checkFlag,
   type RedlockOptions,
   type ResolvedOptions,
   resolveOptions,
@@ -208,11 +209,4 @@ function nextSet(next: NextSet, present: ResolvedOptions, runtime: Runtime): Ser
     );
   }
   return servedSet(next.nodes, options, runtime);
-}
-
-function checkFlag(name: string, value: unknown): boolean {
-  if (typeof value === 'boolean') return value;
-  throw new LockArgumentError(
-    `${name} must be true or false ${name}=${String(value)} type=${typeof value}`,
-  );
 }
