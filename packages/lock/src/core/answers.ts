@@ -112,13 +112,19 @@ export interface NodeAnswer {
  * of lost acquisitions.
  */
 export function nodeAnswer(name: string, reply: Omit<NodeAnswer, 'name'>): NodeAnswer {
-  const known = FIELDS.flatMap((field) =>
-    reply[field] === undefined ? [] : [[field, reply[field]]],
-  );
-  return withJson({ name, answer: reply.answer, ...Object.fromEntries(known) });
+  const { answer, remainingMs, timeMs, maxTtlMs, error } = reply;
+  const { role, members, knownAs, nextSet, storageVersion } = reply;
+  return withJson({
+    name,
+    answer,
+    ...(remainingMs !== undefined && { remainingMs }),
+    ...(timeMs !== undefined && { timeMs }),
+    ...(maxTtlMs !== undefined && { maxTtlMs }),
+    ...(role !== undefined && { role }),
+    ...(members !== undefined && { members }),
+    ...(knownAs !== undefined && { knownAs }),
+    ...(nextSet !== undefined && { nextSet }),
+    ...(storageVersion !== undefined && { storageVersion }),
+    ...(error !== undefined && { error }),
+  });
 }
-
-const FIELDS = [
-  ...(['remainingMs', 'timeMs', 'maxTtlMs', 'role', 'members', 'knownAs'] as const),
-  ...(['nextSet', 'storageVersion', 'error'] as const),
-];
