@@ -18,21 +18,15 @@ const COUNTED = [
 
 /** Runs `count` worlds from `firstSeed` on, until one violates an invariant. */
 export async function explore(options: ExploreOptions): Promise<Exploration> {
-  const { workers, firstSeed, count, mutant, without, moves, onProgress } = options;
+  const { workers, firstSeed, count, onProgress, ...world } = options;
   const total = {
     ...{ seeds: 0, steps: 0, acquisitions: 0, readmissions: 0 },
     ...{ writeBacks: 0, moves: 0, carried: 0 },
   };
   let finding: Finding | null = null;
   const threads = Array.from({ length: workers }, (_, at) => {
-    const task: Task = {
-      firstSeed: firstSeed + at,
-      count: count - at,
-      stride: workers,
-      mutant,
-      without,
-      moves,
-    };
+    const own = { firstSeed: firstSeed + at, count: count - at, stride: workers };
+    const task: Task = { ...world, ...own };
     return new Worker(new URL('./explorer.ts', import.meta.url), { workerData: task });
   });
   const ends = threads.map(

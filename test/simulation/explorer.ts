@@ -13,6 +13,8 @@ export interface Task {
   readonly without: readonly number[] | null;
   /** True for worlds in which the locks move to another node set. */
   readonly moves: boolean;
+  /** True for short worlds. */
+  readonly short: boolean;
 }
 
 export interface Counts {
@@ -51,7 +53,8 @@ const none: Counts = {
 };
 let counts = none;
 for (let at = 0; at < task.count; at += task.stride) {
-  const options = { flaws, without: new Set(task.without), moves: task.moves };
+  const { moves, short } = task;
+  const options = { flaws, without: new Set(task.without), moves, short };
   const outcome = await simulate(task.firstSeed + at, options);
   counts = {
     seeds: counts.seeds + 1,

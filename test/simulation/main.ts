@@ -5,7 +5,8 @@ import { readCommandLine, UsageError } from '@fenced/testbed/command-line';
 import type { RecordedSimulation } from '../torture/report.ts';
 import { type Exploration, explore } from './exploration.ts';
 
-const USAGE = `npm run simulate -- [--seeds N] [--workers N] [--seed N] [--without PLACES] [--mutant NAME] [--moves] [--record FILE]
+const USAGE = `npm run simulate -- [--seeds N] [--workers N] [--seed N] [--without PLACES] [--mutant NAME] [--moves] [--short]
+                    [--record FILE]
 
 Runs the lock's own code in simulated worlds, until an invariant is violated.
 
@@ -15,33 +16,39 @@ Runs the lock's own code in simulated worlds, until an invariant is violated.
   --without PLACES   faults to leave out, by place, with commas between; plays one world
   --mutant NAME      a mutant of test/simulation/mutant-list.ts, run in place of the code
   --moves            worlds in which the locks move to another node set
+  --short            short worlds with few clients and faults: many more of them in the same time
   --record FILE      adds the numbers to the runs of a report: docs/report/simulations.jsonl
 
 Exit code: 0 no violation; 1 a violation, with the command that plays it again.`;
 
-const { firstSeed, without, count, workers, mutant, moves, record } = readCommandLine(USAGE, () => {
-  const { values } = parseArgs({
-    options: {
-      seeds: { type: 'string', default: '10000' },
-      workers: { type: 'string', default: '1' },
-      seed: { type: 'string', default: String(Date.now()) },
-      without: { type: 'string' },
-      mutant: { type: 'string' },
-      moves: { type: 'boolean', default: false },
-      record: { type: 'string' },
-    },
-  });
-  const without = values.without?.split(',').filter(Boolean).map(Number) ?? null;
-  return {
-    firstSeed: wholeNumber('seed', values.seed),
-    without,
-    count: wholeNumber('seeds', without ? '1' : values.seeds),
-    workers: wholeNumber('workers', values.workers),
-    mutant: values.mutant ?? null,
-    moves: values.moves,
-    record: values.record,
-  };
-});
+const { firstSeed, without, count, workers, mutant, moves, short, record } = readCommandLine(
+  USAGE,
+  () => {
+    const { values } = parseArgs({
+      options: {
+        seeds: { type: 'string', default: '10000' },
+        workers: { type: 'string', default: '1' },
+        seed: { type: 'string', default: String(Date.now()) },
+        without: { type: 'string' },
+        mutant: { type: 'string' },
+        moves: { type: 'boolean', default: false },
+        short: { type: 'boolean', default: false },
+        record: { type: 'string' },
+      },
+    });
+    const without = values.without?.split(',').filter(Boolean).map(Number) ?? null;
+    return {
+      firstSeed: wholeNumber('seed', values.seed),
+      without,
+      count: wholeNumber('seeds', without ? '1' : values.seeds),
+      workers: wholeNumber('workers', values.workers),
+      mutant: values.mutant ?? null,
+      moves: values.moves,
+      short: values.short,
+      record: values.record,
+    };
+  },
+);
 const begunMs = performance.now();
 
 say(`seeds ${firstSeed} to ${firstSeed + count - 1}`);
@@ -53,6 +60,7 @@ const result = await explore({
   mutant,
   without,
   moves,
+  short,
   onProgress: (counts) => {
     if (performance.now() - toldMs < 10_000) return;
     toldMs = performance.now();
@@ -62,7 +70,7 @@ const result = await explore({
 say(summary(result));
 if (result.finding) {
   const { seed, violation, without: left, trace } = result.finding;
-  const ofMutant = `${moves ? ' --moves' : ''}${mutant === null ? '' : ` --mutant '${mutant}'`}`;
+  const ofMutant = `${moves ? ' --moves' : ''}${short ? ' --short' : ''}${mutant === null ? '' : ` --mutant '${mutant}'`}`;
   say(['', ...trace, '', `seed ${seed}: ${violation}`].join('\n'));
   say(`again: npm run simulate -- --seed ${seed} --without ${left.join(',') || ','}${ofMutant}`);
   process.exitCode = 1;
@@ -72,7 +80,8 @@ if (record !== undefined) {
   const { date, commit } = await describeMachine({});
   const seconds = Math.round((performance.now() - begunMs) / 1_000);
   const violation = finding?.violation ?? null;
-  const line: RecordedSimulation = { date, commit, firstSeed, ...counts, seconds, violation };
+  const kind = `${short ? 'short' : 'long'}${moves ? ', moves' : ''}`;
+  const line: RecordedSimulation = { date, commit, kind, firstSeed, ...counts, seconds, violation };
   await appendFile(record, `${JSON.stringify(line)}\n`);
 }
 

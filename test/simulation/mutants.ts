@@ -32,6 +32,7 @@ for (const { name, excuse, moves } of mutants) {
     mutant: name,
     without: null,
     moves: moves ?? false,
+    short: false,
   });
   const { seeds, finding } = result;
   const fate = finding ? `${seeds} seeds` : `survived ${seeds} seeds`;

@@ -45,7 +45,15 @@ export interface Settings {
   readonly calmAtMs: number;
 }
 
-export function settingsFor(random: Random): Settings {
+/** A short world has two clients, few faults, and an end after at most four leases' time. */
+export function settingsFor(random: Random, isShort = false): Settings {
+  const settings = longSettings(random);
+  if (!isShort) return settings;
+  const calmAtMs = random.between(1, 4) * settings.maxTtlMs;
+  return { ...settings, calmAtMs, clientCount: 2, workerCount: 1, faultCount: random.below(9) };
+}
+
+function longSettings(random: Random): Settings {
   const nodeCount = random.pick([3, 3, 3, 3, 3, 3, 5, 5, 5, 4, 2, 1]);
   const maxTtlMs = random.pick([40, 150, 600]);
   const losses = random.chance(0.6) ? 'few' : 'any';

@@ -31,7 +31,7 @@ test(`tokens grow and everybody acquires again, whatever goes wrong, in ${SEEDS}
 }, async () => {
   const { finding, seeds, acquisitions, readmissions, writeBacks } = await explore({
     ...{ firstSeed: FIRST_SEED, count: SEEDS, workers: availableParallelism() },
-    ...{ mutant: null, without: null, moves: false },
+    ...{ mutant: null, without: null, moves: false, short: false },
   });
   expect(finding, `npm run simulate -- --seed ${finding?.seed} --seeds 1`).toBeNull();
   // An exploration in which nothing happened would prove nothing.
@@ -49,7 +49,7 @@ test(`the same holds while the locks move to other nodes, in ${MOVES} worlds`, {
 }, async () => {
   const { finding, seeds, moves } = await explore({
     ...{ firstSeed: FIRST_SEED, count: MOVES, workers: availableParallelism() },
-    ...{ mutant: null, without: null, moves: true },
+    ...{ mutant: null, without: null, moves: true, short: false },
   });
   expect(finding, `npm run simulate -- --moves --seed ${finding?.seed} --seeds 1`).toBeNull();
   expect(seeds).toBe(MOVES);

@@ -21,6 +21,8 @@ export interface RunOptions {
   readonly flaws?: ReadonlySet<NodeFlaw>;
   /** True for a world in which the locks move to another node set. */
   readonly moves?: boolean;
+  /** True for a short world: thousands of them cost as much as hundreds of long ones. */
+  readonly short?: boolean;
   /** Receives each line of the trace. */
   readonly trace?: (line: string) => void;
   /** Records the steps of the protocol at the nodes. The world ends when it is full. */
@@ -84,7 +86,7 @@ class World {
   constructor(seed: number, options: RunOptions) {
     this.#seed = seed;
     this.#options = options;
-    this.#settings = settingsFor(this.#random('settings'));
+    this.#settings = settingsFor(this.#random('settings'), options.short ?? false);
     const { areNodesSound, areLossesWaitedFor } = this.#settings;
     this.#history = new History(areNodesSound || areLossesWaitedFor);
     const { nodeCount, clientCount } = this.#settings;

@@ -10,18 +10,24 @@ import type { JudgedChanges, RecordedRun } from './record.ts';
 export interface RecordedSimulation {
   readonly date: string;
   readonly commit: string;
+  /** Kind of the worlds: `short` or `long`, with `, moves` if their locks move to other nodes. */
+  readonly kind: string;
   readonly firstSeed: number;
   readonly seeds: number;
   readonly steps: number;
   readonly acquisitions: number;
   readonly readmissions: number;
   readonly writeBacks: number;
+  /** Number of worlds whose next node set serves at the end. */
+  readonly moves: number;
   readonly seconds: number;
   /** Null if every world kept the invariants. */
   readonly violation: string | null;
 }
 
 type Cell = string | number;
+
+const COUNTS = ['seeds', 'steps', 'acquisitions', 'readmissions', 'writeBacks', 'moves'] as const;
 
 /** Reads the recorded runs of a report. */
 export function readRuns(folder: string): readonly RecordedRun[] {
@@ -198,32 +204,23 @@ function changeTable(recorded: readonly JudgedChanges[]): string {
   );
 }
 
+/** One row for the worlds of one kind at one commit. */
 function simulationTable(runs: readonly RecordedSimulation[]): string {
-  const sum = (key: 'seeds' | 'steps' | 'acquisitions' | 'readmissions' | 'writeBacks'): number =>
-    runs.reduce((total, run) => total + run[key], 0);
-  const rows = runs.map(({ date, commit, firstSeed, violation, ...run }) => [
-    ...[date, commit, String(firstSeed), run.seeds, run.steps, run.acquisitions],
-    ...[run.readmissions, run.writeBacks, violation ?? 'none'],
-  ]);
+  const kinds = Map.groupBy(runs, ({ commit, kind }) => `${commit} ${kind}`);
+  const sums = (some: readonly RecordedSimulation[]): Cell[] =>
+    COUNTS.map((key) => some.reduce((total, run) => total + run[key], 0));
+  const rows = [...kinds.values()].map((some) => {
+    const [first] = some;
+    const violations = some.flatMap(({ violation }) => violation ?? []);
+    const named = [first?.date ?? '', first?.commit ?? '', first?.kind ?? ''];
+    return [...named, ...sums(some), violations.join('; ') || 'none'];
+  });
   return table(
     [
-      ...['date', 'commit', 'first seed', 'worlds', 'steps', 'acquisitions', 'readmissions'],
-      ...['leases written back', 'violation'],
+      ...['date', 'commit', 'worlds', 'number', 'steps', 'acquisitions', 'readmissions'],
+      ...['leases written back', 'moves', 'violation'],
     ],
-    [
-      ...rows,
-      [
-        '**all**',
-        '',
-        '',
-        sum('seeds'),
-        sum('steps'),
-        sum('acquisitions'),
-        sum('readmissions'),
-        sum('writeBacks'),
-        '',
-      ],
-    ],
+    [...rows, ['**all**', '', '', ...sums(runs), '']],
   );
 }
 
