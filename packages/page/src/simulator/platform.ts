@@ -80,8 +80,9 @@ export function createHash(): { update(text: string): { digest(): string } } {
 
 export const randomUUID = (): string => crypto.randomUUID();
 
-/** A channel of `node:diagnostics_channel` without a subscriber. */
-export const channel = (): object => ({ hasSubscribers: false });
+/** `node:diagnostics_channel` without a subscriber: nothing asks for a channel. */
+export const hasSubscribers = (): boolean => false;
+export const channel = undefined;
 
 /** Stands for that of `node:util`, which only messages of errors need. */
 export const inspect = String;
