@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { openCredentials } from '@fenced/gateway/credentials';
+import { createMetrics } from '@fenced/gateway/metrics';
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { type Front, GatewayWorld } from './harness/world.js';
@@ -201,6 +202,20 @@ test('a call of a tool counts once against the rate of its caller', async () => 
   const headers = { 'Fenced-Own-Request': 'guessed' };
   await fetch(`${own.url}/v1/leases/once`, { method: 'POST', headers });
   expect(taken.length).toBe(asked.length + 1);
+});
+
+test('a tool call takes one place of requestsMax, and none while it waits for a lease', async () => {
+  const metrics = createMetrics();
+  await using own = await world.open({ limits: { requestsMax: 1 }, metrics });
+  await using early = await Agent.connect(own.url);
+  await using next = await Agent.connect(own.url);
+  const resource = 'one place';
+  const { leaseId } = await early.call('acquire_lease', { resource, ttlMs: 20_000 });
+  const waiting = next.call('acquire_lease', { resource, ttlMs: 5_000, waitMs: 10_000 });
+  await expect.poll(() => metrics.text()).toContain('in_use{limit="waits"} 1');
+  const released = await early.call('release_lease', { resource, leaseId });
+  expect(released).toMatchObject({ outcome: 'released' });
+  expect(await waiting).toMatchObject({ isError: false, resource });
 });
 
 test('a browser is refused, and so is every method but POST', async () => {

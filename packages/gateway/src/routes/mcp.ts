@@ -216,6 +216,8 @@ async function ask(
   const authorization = request.get('authorization');
   const name = runtime.uniqueId();
   ownRequests.add(name);
+  // The request below takes a place of its own, and gives it back while it waits for a lease.
+  exchange.leave();
   // If the answer is lost from here on, the write may have been applied.
   if (token !== undefined) exchange.writeId = null;
   try {
