@@ -138,11 +138,14 @@ describe('with credentials', () => {
   });
 });
 
-test('tools are those of the stores that the gateway has', async () => {
+test('tools are those of the stores that the gateway has, and nothing is printed', async () => {
+  const printed = vi.spyOn(console, 'warn');
+  onTestFinished(() => printed.mockRestore());
   await using agent = await Agent.connect(front.url);
   const leases = ['acquire_lease', 'extend_lease', 'release_lease'];
   const values = ['read_object', 'write_object', 'read_record', 'write_record'];
   expect(await agent.tools()).toEqual([...leases, ...values]);
+  expect(printed).not.toHaveBeenCalled();
 });
 
 test('errors without a problem of the gateway are errors of the tool, too', async () => {

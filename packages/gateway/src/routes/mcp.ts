@@ -156,9 +156,7 @@ async function handle(
   const parsedBody = await jsonOf(exchange, services, z.unknown());
   // The request of the tool has a time limit of its own, and ends before.
   deadline.restart(services.limits.waitMsMax);
-  const handler = createMcpHandler(() => serverOf(services, exchange, tools), {
-    responseMode: 'json',
-  });
+  const handler = createMcpHandler(() => serverOf(services, exchange, tools));
   signal.addEventListener('abort', () => void handler.close(), { once: true });
   const headers = Object.entries(request.headersDistinct).map(([name, values = []]) => [
     name,
