@@ -7,16 +7,19 @@ import { FencedGateway } from '@fenced/client';
 import { createGateway, serveGateway } from '@fenced/gateway';
 import { Redlock } from '@fenced/lock';
 import { type ElectionBoard, type ElectionLock, Elector } from '@fenced/lock/election';
+import { EtcdLock } from '@fenced/lock/etcd';
 import { PostgresLock } from '@fenced/lock/postgres';
 import { ZooKeeperLock } from '@fenced/lock/zookeeper';
 import { FencedPostgres } from '@fenced/store/postgres';
 import {
   type LocalPostgres,
   type LocalRedisService,
+  startEtcd,
   startLocalPostgres,
   startLocalRedis,
   startPgBouncer,
   startZooKeeper,
+  TcpProxy,
   WorkerProcess,
 } from '@fenced/testbed';
 import { Redis } from 'ioredis';
@@ -38,12 +41,7 @@ beforeAll(async () => {
   store = new FencedPostgres({ pool });
   await store.install();
   await pool.query('CREATE TABLE work (id serial, token bigint)');
-  const nodes = redis.nodes.map(({ url }, at) => {
-    const client = new Redis(url);
-    parts.defer(() => client.disconnect());
-    return { name: `redis-${at}`, client };
-  });
-  redlock = new Redlock({ nodes });
+  redlock = openRedlock(redis.nodes);
 });
 afterAll(() => parts.disposeAsync());
 
@@ -52,6 +50,15 @@ function openPool(connectionString: string): pg.Pool {
   opened.on('error', () => {});
   parts.defer(() => opened.end());
   return opened;
+}
+
+function openRedlock(nodes: readonly { readonly host: string; readonly port: number }[]): Redlock {
+  const clients = nodes.map(({ host, port }, at) => {
+    const client = new Redis({ host, port });
+    parts.defer(() => client.disconnect());
+    return { name: `redis-${at}`, client };
+  });
+  return new Redlock({ nodes: clients });
 }
 
 /** Stores notices as records in Postgres, as the page of leader election shows. */
@@ -90,6 +97,59 @@ test('a leader is stopped, and wakes up after its successor has written: its wri
   term.ensure();
 });
 
+/** A leader that can lose its lock nodes, and one that follows then. Both write records. */
+async function twoLeaders(resource: string) {
+  const { hostname, port } = new URL(postgres.url);
+  const wire = parts.use(await TcpProxy.start({ host: hostname, port: Number(port) }));
+  const far = new URL(postgres.url);
+  far.host = `${wire.host}:${wire.port}`;
+  const lockWires = await Promise.all(redis.nodes.map((node) => TcpProxy.start(node)));
+  for (const lockWire of lockWires) parts.use(lockWire);
+  const lock = openRedlock(lockWires);
+  const first = await new Elector({ lock, resource, ttlMs: 1_000 }).campaign();
+  const records = new FencedPostgres({ pool: openPool(far.href) }).records('led');
+  return {
+    first: { records, options: { token: first.token } },
+    /** Stands before the storage of the first leader. */
+    wire,
+    /** Deposes the first leader. */
+    async succeed() {
+      for (const lockWire of lockWires) lockWire.hold('toServer');
+      const elector = parts.use(new Elector({ lock: redlock, resource, ttlMs: 1_000 }));
+      const { token } = await elector.campaign();
+      expect(first.signal.aborted).toBe(true);
+      return { records: store.records('led'), options: { token } };
+    },
+  };
+}
+
+test.concurrent('the packet of a leader is late, and arrives after its successor has written: refused', async () => {
+  const id = randomUUID();
+  const { first, wire, succeed } = await twoLeaders(id);
+  // The connection is open before packets wait.
+  await first.records.get(id);
+  wire.hold('toServer');
+  const late = first.records.put(id, 'first', first.options);
+  await wire.untilHeld('toServer');
+  const second = await succeed();
+  await second.records.put(id, 'second', second.options);
+  wire.release('toServer');
+  await expect(late).rejects.toMatchObject({ code: 'stale-token', highest: second.options.token });
+  expect((await second.records.get(id))?.body).toBe('second');
+});
+
+test.concurrent('both leaders have read, and the first writes first: with claims it is refused', async () => {
+  const id = randomUUID();
+  const { first, succeed } = await twoLeaders(id);
+  expect(await first.records.claimAndGet(id, first.options)).toBeNull();
+  const second = await succeed();
+  expect(await second.records.claimAndGet(id, second.options)).toBeNull();
+  const late = first.records.put(id, 'first', first.options);
+  await expect(late).rejects.toMatchObject({ code: 'stale-token', highest: second.options.token });
+  await second.records.put(id, 'second', second.options);
+  expect((await second.records.get(id))?.body).toBe('second');
+});
+
 /**
  * One leader resigns, and the other process of the same lock service follows. Observers see both.
  */
@@ -120,6 +180,12 @@ test.concurrent('over Postgres behind a pooler of transactions', async () => {
   const { url } = parts.use(await startPgBouncer(postgres.url));
   const open = (): PostgresLock => new PostgresLock({ pool: openPool(url) });
   await expectSuccession(open(), open());
+});
+
+test.concurrent('over etcd', async () => {
+  const { nodes } = parts.use(await startEtcd());
+  const endpoints = nodes.map(({ url }) => url);
+  await expectSuccession(new EtcdLock({ endpoints }), new EtcdLock({ endpoints }));
 });
 
 test.concurrent('over ZooKeeper', async () => {
