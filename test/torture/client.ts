@@ -67,8 +67,13 @@ async function round(record: Recording, style: string): Promise<void> {
   const lock = [...new Set([resource, ...others.filter(() => random.chance(0.5))])];
   const held = await take(record, lock, WAITING.includes(style) ? WAIT_MS : 0);
   if (held === null) return void (await sleep(random.between(5, 25)));
-  // A holder that works for longer than its lease lasts, and does not notice.
-  if (random.chance(0.1)) await sleep(TTL_MS * random.between(1, 2));
+  // A holder that works for longer than its lease lasts, and does not notice. A leader's lease is
+  // extended meanwhile, unless the work blocks its process.
+  if (random.chance(0.1)) {
+    const workMs = TTL_MS * random.between(1, 2);
+    if (style === 'election') block(workMs);
+    else await sleep(workMs);
+  }
   if (random.chance(0.2)) await extend(record, lock, held);
   const object = { object: `${kind}/${resource}`, token: String(held.token) };
   if (style === 'claim' && store.claim && store.put) {
@@ -88,6 +93,10 @@ async function round(record: Recording, style: string): Promise<void> {
   // The others leave their lease to end by itself. A leader goes on until it resigns.
   if (style === 'election' || random.chance(0.9))
     await record({ kind: 'release', object: objectsOf(lock) }, held.release);
+}
+
+function block(ms: number): void {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 }
 
 function newValue(): string {
