@@ -10,6 +10,7 @@ import type { Answer } from '../../packages/page/src/simulator/requests.ts';
 import { sha1 } from '../simulation/platform.ts';
 import { simulate } from '../simulation/world.ts';
 import { pinnedCells } from './harness/cells.ts';
+import { longRun } from './harness/long-run.ts';
 import { buildPage, serve, startChromium, taskInWorker } from './harness/served-page.ts';
 
 const FIRST_SEED = 20_251_121;
@@ -18,6 +19,28 @@ const SEEDS = Number(process.env.FENCED_SEEDS ?? 15);
 /** Worlds of one worker. */
 const BATCH = 100;
 const SIMULATOR_GZIP_MAX = 60_000;
+const SCRUB_STEPS = 50;
+/** Moves the time control through a run. Counts the changes of the document. */
+const SCRUB = `new Promise((resolve) => {
+  const control = document.querySelector('.time-control input');
+  const changes = { elements: 0, attributes: 0 };
+  const watch = new MutationObserver((records) => {
+    for (const { type, addedNodes, removedNodes } of records) {
+      if (type === 'attributes') changes.attributes += 1;
+      changes.elements += addedNodes.length + removedNodes.length;
+    }
+  });
+  watch.observe(document.body, { subtree: true, childList: true, attributes: true });
+  let step = 0;
+  const next = () => {
+    if (step === ${SCRUB_STEPS}) return resolve(changes);
+    step += 1;
+    control.value = (control.max * step) / ${SCRUB_STEPS};
+    control.dispatchEvent(new Event('input', { bubbles: true }));
+    requestAnimationFrame(() => setTimeout(next));
+  };
+  next();
+})`;
 const PLACES = [
   '#/',
   '#/story/1',
@@ -180,6 +203,21 @@ test('a recorded run opens from a link, and the page checks hash and verdict', a
     expect(await page.locator('.verdict').textContent()).toMatch(new RegExp(`^${verdict}`));
     expect(await page.locator('.facts').textContent()).toMatch(/postgres: postgres \d+/);
   }
+});
+
+test('scrubbing a run of a thousand steps adds and removes no element', async () => {
+  const page = await open('#/real');
+  const buffer = Buffer.from(JSON.stringify(longRun(200)));
+  const file = { name: 'run.json', mimeType: 'application/json', buffer };
+  await page.getByLabel('From a file').setInputFiles(file);
+  await page.locator('.picture').waitFor();
+  expect(await page.locator('.picture .event').count()).toBe(1_000);
+  const changes = await page.evaluate<{ readonly elements: number; readonly attributes: number }>(
+    SCRUB,
+  );
+  expect(changes.elements).toBe(0);
+  expect(changes.attributes).toBeGreaterThan(SCRUB_STEPS);
+  expect(changes.attributes).toBeLessThan(8 * SCRUB_STEPS);
 });
 
 test('the page asks no other server, and has no error', async () => {

@@ -1,3 +1,5 @@
+import type { ComponentChildren } from 'preact';
+import { useMemo } from 'preact/hooks';
 import { leasesIn } from '../../../demo/src/leases.ts';
 import type { Message, Run } from '../world/run.ts';
 import { type Row, rowsOf, withoutRepeats } from './rows.ts';
@@ -8,6 +10,8 @@ const BAR_PX = 9;
 /** A click this near to a line means it. */
 const NEAR_PX = 6;
 const STOPPED_PX = 17;
+/** Slope of a message that does not arrive. */
+const LOST_PX = 4;
 const LINE_PX = 15;
 /** An upper bound for the mean width of a letter. */
 const LETTER_PX = 7;
@@ -89,45 +93,61 @@ export function Heads({ run, layout }: { readonly run: Run; readonly layout: Lay
   );
 }
 
-/** The run until a time. */
-export function Picture(props: {
-  readonly run: Run;
-  readonly layout: Layout;
-  readonly untilMs: number;
-}) {
+/**
+ * The run until a time. The whole run is drawn once, and what comes later is cut off: a run of a
+ * thousand steps has six thousand elements.
+ */
+export function Picture(props: Part & { readonly untilMs: number }) {
   const { run, layout, untilMs } = props;
-  const { scale, x, width } = layout;
+  const { scale, width, rows } = layout;
+  const { height } = scale;
+  const [lanes, shapes, words] = useMemo(() => {
+    const drawing = (content: ComponentChildren) => (
+      <svg {...{ width, height }} aria-hidden="true">
+        {content}
+      </svg>
+    );
+    return [
+      drawing(
+        placesOf(run).map((place) => <path class="lane" d={`M${layout.x(place)} 4V${height}`} />),
+      ),
+      drawing([<Bars {...{ run, layout }} />, <Lines layout={layout} />]),
+      drawing([<Labels layout={layout} />, <Texts layout={layout} />]),
+    ];
+  }, [run, layout]);
   const endY = scale.y(untilMs);
+  const textMs = rows.findLast(({ atMs }) => atMs <= untilMs)?.atMs;
+  const texts = rows.filter(({ atMs }) => atMs === textMs).length;
+  const textY = scale.y(textMs ?? 0) + texts * LINE_PX - 5;
   return (
-    <svg
+    <div
       class="picture"
-      width={width}
-      height={scale.height}
+      style={{ width: `${width}px`, height: `${height}px` }}
       role="img"
       aria-label="Lanes of the lock nodes, the clients and the storage. The table has the same events."
     >
-      {placesOf(run).map((place) => (
-        <path key={place} class="lane" d={`M${x(place)} 4V${scale.height}`} />
-      ))}
-      <Bars {...{ run, layout, untilMs }} />
-      <Messages {...{ layout, untilMs }} />
-      <Texts {...{ layout, untilMs }} />
-      <path class="cursor" d={`M0 ${endY}H${width}`} />
-    </svg>
+      {lanes}
+      <div class="until" style={{ height: `${endY + 3}px` }}>
+        {shapes}
+      </div>
+      <div class="until" style={{ height: `${Math.max(endY + 10, textY)}px` }}>
+        {words}
+      </div>
+      <div class="cursor" style={{ transform: `translateY(${endY}px)` }} />
+    </div>
   );
 }
 
 interface Part {
   readonly run: Run;
   readonly layout: Layout;
-  readonly untilMs: number;
 }
 
 /** Two bars for each lease: what the nodes say, and what its holder believes. */
-function Bars({ run, layout, untilMs }: Part) {
+function Bars({ run, layout }: Part) {
   const { scale, x } = layout;
   const bar = (place: string, style: string, fromMs: number, toMs: number, width = BAR_PX) => {
-    const end = Math.min(toMs, untilMs, run.endMs);
+    const end = Math.min(toMs, run.endMs);
     if (end <= fromMs) return null;
     const y = scale.y(fromMs);
     return (
@@ -138,7 +158,6 @@ function Bars({ run, layout, untilMs }: Part) {
       />
     );
   };
-  const shown = run.events.filter(({ atMs }) => atMs <= untilMs);
   return (
     <g>
       {run.leases.map(({ node, client, fromMs, untilMs }) =>
@@ -147,7 +166,7 @@ function Bars({ run, layout, untilMs }: Part) {
       {leasesIn(run.events).map(({ actor, fromMs, untilMs }) =>
         bar(actor, styleOf(actor), fromMs, untilMs),
       )}
-      {shown
+      {run.events
         .filter(({ operation }) => operation === 'pause')
         .map(({ actor, atMs }) => {
           const wake = run.events.find(
@@ -159,60 +178,55 @@ function Bars({ run, layout, untilMs }: Part) {
   );
 }
 
-function Messages({ layout, untilMs }: Omit<Part, 'run'>) {
-  const { scale, x, messages } = layout;
+/** The two ends of a message. One that does not arrive ends half way. */
+function endsOf({ from, to, sentMs, arrivedMs }: Message, { x, scale }: Layout) {
+  const [x1, y1] = [x(from), scale.y(sentMs)];
+  if (arrivedMs === null) return { x1, y1, x2: (x1 + x(to)) / 2, y2: y1 + LOST_PX };
+  return { x1, y1, x2: x(to), y2: scale.y(arrivedMs) };
+}
+
+function Lines({ layout }: Pick<Part, 'layout'>) {
+  return layout.messages.map((message, at) => {
+    const { x1, y1, x2, y2 } = endsOf(message, layout);
+    return (
+      <g key={at} class={`message ${message.tone} ${styleOf(clientOf(message))}`}>
+        <path d={`M${x1} ${y1}L${x2} ${y2}`} />
+        {message.arrivedMs !== null && <circle cx={x2} cy={y2} r={2.5} />}
+      </g>
+    );
+  });
+}
+
+function Labels({ layout }: Pick<Part, 'layout'>) {
   const labelled = new Map<string, number>();
-  return (
-    <g>
-      {messages
-        .filter(({ sentMs }) => sentMs <= untilMs)
-        .map((message, at) => {
-          const { from, to, sentMs, arrivedMs, label } = message;
-          const key = `${from.length === 1 ? to : from} ${label}`;
-          const isLabelled = sentMs - (labelled.get(key) ?? Number.NEGATIVE_INFINITY) > SAME_MS;
-          if (isLabelled) labelled.set(key, sentMs);
-          const [x1, y1] = [x(from), scale.y(sentMs)];
-          const whole = [
-            x(to),
-            scale.y(arrivedMs ?? sentMs) + (arrivedMs === null ? 8 : 0),
-          ] as const;
-          const share =
-            arrivedMs === null ? 0.5 : Math.min(1, (scale.y(untilMs) - y1) / (whole[1] - y1 || 1));
-          const [x2, y2] = [x1 + (whole[0] - x1) * share, y1 + (whole[1] - y1) * share];
-          return (
-            <g key={at} class={`message ${message.tone} ${styleOf(clientOf(message))}`}>
-              <path d={`M${x1} ${y1}L${x2} ${y2}`} />
-              {arrivedMs === null ? (
-                <text x={x2} y={y2 + 4} class="lost">
-                  ✕
-                </text>
-              ) : (
-                share === 1 && <circle cx={x2} cy={y2} r={2.5} />
-              )}
-              {isLabelled && from !== 'storage' && label !== 'read' && (
-                <Label x={(x1 + whole[0]) / 2} y={(y1 + whole[1]) / 2} text={label} />
-              )}
-            </g>
-          );
-        })}
-    </g>
-  );
+  return layout.messages.map((message, at) => {
+    const { from, to, sentMs, arrivedMs, label } = message;
+    const { x1, y1, x2, y2 } = endsOf(message, layout);
+    const key = `${from.length === 1 ? to : from} ${label}`;
+    const isNew = sentMs - (labelled.get(key) ?? Number.NEGATIVE_INFINITY) > SAME_MS;
+    if (isNew) labelled.set(key, sentMs);
+    return (
+      <g key={at}>
+        {arrivedMs === null && (
+          <text x={x2} y={y2 + 4} class="lost">
+            ✕
+          </text>
+        )}
+        {isNew && from !== 'storage' && label !== 'read' && (
+          <text class="label" x={(x1 + layout.x(to)) / 2} y={(y1 + y2) / 2 + 3}>
+            {label}
+          </text>
+        )}
+      </g>
+    );
+  });
 }
 
-function Label({ x, y, text }: { readonly x: number; readonly y: number; readonly text: string }) {
-  return (
-    <text class="label" x={x} y={y + 3}>
-      {text}
-    </text>
-  );
-}
-
-function Texts({ layout, untilMs }: Omit<Part, 'run'>) {
+function Texts({ layout }: Pick<Part, 'layout'>) {
   const { scale, rows } = layout;
-  const shown = rows.filter(({ atMs }) => atMs <= untilMs);
   return (
     <g>
-      {[...Map.groupBy(shown, ({ atMs }) => atMs)].map(([atMs, same]) => (
+      {[...Map.groupBy(rows, ({ atMs }) => atMs)].map(([atMs, same]) => (
         <g key={atMs}>
           <text class="time" x={GUTTER_PX - 10} y={scale.y(atMs) + 4}>
             {Math.round(atMs).toLocaleString('en')}

@@ -1,8 +1,9 @@
-import { useSignal } from '@preact/signals';
+import { type Signal, useSignal } from '@preact/signals';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
 import type { Message, Run } from '../world/run.ts';
 import { Heads, laneAt, layoutOf, messageAt, Picture } from './picture.tsx';
-import { rowsOf } from './rows.ts';
+import type { Row } from './rows.ts';
+import type { Scale } from './scale.ts';
 
 const PX_PER_SECOND = 260;
 
@@ -27,6 +28,13 @@ export function RunView(props: {
     return () => watch.disconnect();
   }, [width]);
   const layout = useMemo(() => layoutOf(run, Math.max(width.value, 300)), [run, width.value]);
+  const targetMs = Math.min(atMs, lastMs);
+  const shown = useMoving(targetMs, layout.scale);
+  // The reader's own choice of a time needs no movement.
+  const seek = (ms: number): void => {
+    shown.value = ms;
+    onSeek(ms);
+  };
   useEffect(() => {
     // The time control and the choices of faults do the same for the keyboard.
     const pick = ({ clientX, clientY }: MouseEvent): void => {
@@ -34,14 +42,14 @@ export function RunView(props: {
       if (!picture) return;
       const at = { x: clientX - picture.left, y: clientY - picture.top };
       const message = onPick ? messageAt(layout, at) : null;
-      onSeek(Math.min(lastMs, message?.sentMs ?? layout.scale.ms(at.y)));
+      seek(Math.min(lastMs, message?.sentMs ?? layout.scale.ms(at.y)));
       onPick?.(laneAt(run, layout, at.x), message);
     };
     const box = frame.current;
     box?.addEventListener('click', pick);
     return () => box?.removeEventListener('click', pick);
   }, [run, layout, lastMs, onSeek, onPick]);
-  const shownMs = useMoving(Math.min(atMs, lastMs), layout.scale);
+  const shownMs = shown.value;
   useEffect(() => {
     // The newest part of the picture stays in view, below the heads.
     const box = frame.current;
@@ -54,25 +62,26 @@ export function RunView(props: {
         <input
           type="range"
           {...{ min: 0, max: Math.ceil(lastMs), step: 1, value: Math.round(atMs) }}
-          onInput={({ currentTarget }) => onSeek(Number(currentTarget.value))}
+          onInput={({ currentTarget }) => seek(Number(currentTarget.value))}
         />
         <output>{Math.round(shownMs).toLocaleString('en')} ms</output>
       </label>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: A scrollable region needs the keyboard. */}
       <section class="frame" ref={frame} tabIndex={0} aria-label="Picture of the run">
-        <Heads {...{ run, layout }} />
-        <Picture {...{ run, layout, untilMs: shownMs }} />
+        {width.value > 0 && (
+          <>
+            <Heads {...{ run, layout }} />
+            <Picture {...{ run, layout }} untilMs={shownMs} />
+          </>
+        )}
       </section>
-      <Table run={run} untilMs={Math.min(atMs, lastMs)} />
+      <Table rows={layout.rows} untilMs={targetMs} />
     </div>
   );
 }
 
 /** Moves to a later time at an even speed, and to an earlier one at once. */
-function useMoving(
-  targetMs: number,
-  scale: { y(ms: number): number; ms(y: number): number },
-): number {
+function useMoving(targetMs: number, scale: Scale): Signal<number> {
   const shown = useSignal(targetMs);
   useEffect(() => {
     const isStill = matchMedia('(prefers-reduced-motion: reduce)').matches;
@@ -91,34 +100,50 @@ function useMoving(
     request = requestAnimationFrame(move);
     return () => cancelAnimationFrame(request);
   }, [targetMs, scale, shown]);
-  return shown.value;
+  return shown;
 }
 
 /** The same events as text. */
-function Table({ run, untilMs }: { readonly run: Run; readonly untilMs: number }) {
-  const rows = rowsOf(run).filter(({ atMs }) => atMs <= untilMs);
+function Table({ rows, untilMs }: { readonly rows: readonly Row[]; readonly untilMs: number }) {
+  const isOpen = useSignal(false);
+  const cells = useMemo(() => rows.map((row) => <Cells {...row} />), [rows]);
   return (
-    <details class="twin">
-      <summary>Events as a table ({rows.length})</summary>
-      <table>
-        <caption class="hidden">The events that the picture shows, in the order of time</caption>
-        <thead>
-          <tr>
-            <th scope="col">ms</th>
-            <th scope="col">Place</th>
-            <th scope="col">Event</th>
-          </tr>
-        </thead>
-        <tbody>
-          {rows.map(({ atMs, place, text, tone }, at) => (
-            <tr key={at}>
-              <td>{Math.round(atMs).toLocaleString('en')}</td>
-              <td>{place.length === 1 ? `node ${place.toUpperCase()}` : place}</td>
-              <td class={tone}>{text}</td>
+    <details
+      class="twin"
+      onToggle={({ currentTarget }) => {
+        isOpen.value = currentTarget.open;
+      }}
+    >
+      <summary>Events as a table ({rows.filter(({ atMs }) => atMs <= untilMs).length})</summary>
+      {isOpen.value && (
+        <table>
+          <caption class="hidden">The events that the picture shows, in the order of time</caption>
+          <thead>
+            <tr>
+              <th scope="col">ms</th>
+              <th scope="col">Place</th>
+              <th scope="col">Event</th>
             </tr>
-          ))}
-        </tbody>
-      </table>
+          </thead>
+          <tbody>
+            {rows.map(({ atMs }, at) => (
+              <tr key={at} hidden={atMs > untilMs}>
+                {cells[at]}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
     </details>
+  );
+}
+
+function Cells({ atMs, place, text, tone }: Row) {
+  return (
+    <>
+      <td>{Math.round(atMs).toLocaleString('en')}</td>
+      <td>{place.length === 1 ? `node ${place.toUpperCase()}` : place}</td>
+      <td class={tone}>{text}</td>
+    </>
   );
 }
