@@ -1,7 +1,8 @@
 import { type Signal, useSignal } from '@preact/signals';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
 import type { Message, Run } from '../world/run.ts';
-import { Heads, laneAt, layoutOf, messageAt, Picture } from './picture.tsx';
+import { laneAt, layoutOf, messageAt } from './layout.ts';
+import { Heads, Picture } from './picture.tsx';
 import type { Row } from './rows.ts';
 import type { Scale } from './scale.ts';
 
