@@ -127,6 +127,30 @@ test('a waiter whose session has expired enqueues again', async () => {
   await proxy.stop();
 });
 
+test('a waiter that is aborted after any number of replies leaves no position', async () => {
+  const { lock, proxy } = await behindProxy();
+  const lease = await world.lock().acquire('x', { ttlMs: 30_000 });
+  await (await lock.acquire('other', { ttlMs: 5_000 })).release();
+  for (let replies = 0; replies < 8; replies += 1) {
+    const abort = new AbortController();
+    proxy.hold('toClient');
+    const options = { ttlMs: 5_000, waitMs: 30_000, signal: abort.signal };
+    const waiting = lock.acquire('x', options).catch((error: Error) => error.name);
+    for (let passed = 0; passed < replies; passed += 1) {
+      await proxy.untilHeld('toClient');
+      proxy.release('toClient');
+      proxy.hold('toClient');
+    }
+    await proxy.untilHeld('toClient');
+    abort.abort();
+    expect(await waiting).toBe('AbortError');
+    proxy.heal();
+  }
+  await lease.release();
+  await world.untilClean();
+  await proxy.stop();
+});
+
 test('an extension that comes just before a takeover keeps the lease', async () => {
   const { lock, proxy } = await behindProxy();
   const owner = world.lock();

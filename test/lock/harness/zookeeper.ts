@@ -25,7 +25,7 @@ export async function insist<Reply>(session: Session, operation: Operation<Reply
     try {
       return await session.request(operation, AbortSignal.timeout(500));
     } catch (error) {
-      if ((error as Error).name === 'ZooKeeperError') throw error;
+      if ((error as Error).name === 'ZooKeeperError' || session.isClosed) throw error;
     }
   }
 }

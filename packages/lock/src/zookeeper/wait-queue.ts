@@ -9,6 +9,7 @@ import {
   type Operation,
   PERSISTENT,
   remove,
+  sync,
   transaction,
   watchExists,
 } from './protocol/operations.js';
@@ -71,6 +72,8 @@ export class Position {
   readonly #parents: readonly string[];
   readonly #ensemble: Ensemble;
   readonly #lists: (signal: AbortSignal) => Promise<string[][]>;
+  /** Invariant: a position that is given up creates no node, also if an attempt still runs. */
+  isGivenUp = false;
   /** The session in which the nodes were last created, or may have been. */
   #session: bigint | null = null;
   /** The operations that delete its nodes. Refused, if it has lost its position. */
@@ -97,6 +100,7 @@ export class Position {
   async isHead(signal: AbortSignal, onWatch: () => void): Promise<boolean> {
     for (;;) {
       const lists = await this.#lists(signal);
+      if (this.isGivenUp) return false;
       const own = lists.map((list) => list.filter((name) => name.startsWith(this.#id)));
       const { id } = this.#ensemble.session;
       if (this.#session !== id || own.some((names) => names.length !== 1)) {
@@ -123,8 +127,11 @@ export class Position {
    * @returns true if nobody else waits
    */
   async leave(signal: AbortSignal): Promise<boolean> {
-    if (this.#session === null) return false;
-    const lists = await this.#lists(signal);
+    const [parent] = this.#parents;
+    if (this.#session === null || parent === undefined) return false;
+    // Another server may have carried out the creation, and this one not yet.
+    const synced = this.#ensemble.session.request(sync(parent), signal);
+    const [lists] = await Promise.all([this.#lists(signal), synced]);
     const own = lists.map((list) => list.filter((name) => name.startsWith(this.#id)));
     await this.#remove(this.#paths(own), signal);
     return lists.flat().length === own.flat().length;
@@ -133,6 +140,7 @@ export class Position {
   /** @param leftovers its nodes of an earlier session, or of a reply that was lost */
   async #enqueue(leftovers: string[], session: bigint, signal: AbortSignal): Promise<void> {
     await this.#remove(leftovers, signal);
+    if (this.isGivenUp) return;
     this.#session = session;
     const { acl } = this.#ensemble;
     const operations = this.#parents.map((path) =>

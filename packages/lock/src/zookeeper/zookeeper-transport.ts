@@ -86,6 +86,7 @@ export class ZooKeeperTransport implements LockTransport {
         await sleep(this.#runtime, Math.min(delayMs, leftMs), request.signal, woken.promise);
       },
       [Symbol.dispose]: () => {
+        position.isGivenUp = true;
         this.#ensemble.session.unwatch(onWatch);
         void this.#leave(queue, position);
       },
