@@ -11,6 +11,7 @@ import {
 import { type LocalRedisNode, startLocalRedis } from '@fenced/testbed';
 import type { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { scriptFor } from '../../packages/lock/src/redis/scripts.js';
 import { CountedRuntime } from './harness/counted-runtime.js';
 import { Clients, until } from './harness/redlock-nodes.js';
 
@@ -68,6 +69,9 @@ function nameWhere(isWanted: (resource: string) => boolean): string {
 
 const inEast = nameWhere((name) => numberOf(name) < 32);
 const inWest = nameWhere((name) => numberOf(name) >= 32);
+
+/** The script of PROMISE alone. */
+const { sha1: PROMISE } = scriptFor([{ command: { name: 'promise' } }]);
 
 async function refusalOf(lock: Lock, resource: string): Promise<QuorumError> {
   const error: unknown = await lock.acquire(resource, { ttlMs: 5_000 }).catch((caught) => caught);
@@ -167,6 +171,37 @@ describe('clients that are configured otherwise are refused by the nodes', () =>
       expect(Math.max(...won)).toBeLessThan(2);
     }
   });
+});
+
+test('of two clients with another map, the one that promises late gets nothing', async () => {
+  const late = Promise.withResolvers<void>();
+  const reached = Promise.withResolvers<void>();
+  const own = `${clients.keyPrefix}${COUNT}/${numberOf(inEast)}:`;
+  const west = nodesOf('west');
+  for (const { client } of west) {
+    const send = client.evalsha.bind(client);
+    client.evalsha = async (...values: unknown[]): Promise<unknown> => {
+      if (values[0] === PROMISE && String(values[2]).startsWith(own)) {
+        reached.resolve();
+        await late.promise;
+      }
+      return Reflect.apply(send, client, values);
+    };
+  }
+  const other = groups({
+    groups: { east: nodesOf('east'), west },
+    map: { east: '32-63', west: '0-31' },
+  });
+  // Load the scripts, so the promise below is an EVALSHA.
+  await takenAndGivenBack(
+    other,
+    nameWhere((name) => numberOf(name) === 0),
+  );
+  const refused = refusalOf(other, inEast);
+  await reached.promise;
+  await using _ = await groups().acquire(inEast, { ttlMs: 30_000 });
+  late.resolve();
+  expect((await refused).message).toContain('is in group east');
 });
 
 describe('a set of resources in two groups', () => {
