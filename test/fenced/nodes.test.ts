@@ -2,7 +2,8 @@ import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import { Redlock } from '@fenced/lock';
+import { crc32 } from 'node:zlib';
+import { Redlock, RedlockGroups } from '@fenced/lock';
 import { type RedisService, startRedis } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
@@ -48,7 +49,11 @@ function nodes(action: string, ...more: string[]) {
     ...NEXT.flatMap((at) => ['--next', url(at)]),
     ...['--key-prefix', prefix, '--next-key-prefix', `${prefix}next:`],
   ];
-  const child = spawn(process.execPath, [BIN, 'nodes', action, ...args, ...more]);
+  return started(action, ...args, ...more);
+}
+
+function started(action: string, ...args: readonly string[]) {
+  const child = spawn(process.execPath, [BIN, 'nodes', action, ...args]);
   let out = '';
   for (const stream of [child.stdout, child.stderr]) stream.on('data', (data) => (out += data));
   const ended = once(child, 'close').then(([code]) => ({ code: code as number | null, out }));
@@ -90,6 +95,45 @@ test('plan, apply and status tell where the locks are; a killed apply is resumed
   expect(await lease.release()).toBe('released');
   const later = await client.acquire('x', { ttlMs: 1_000 });
   expect(later.token).toBeGreaterThan(lease.token);
+  await client.close();
+});
+
+test('plan, apply and status move virtual services', async () => {
+  const [present, next] = [PRESENT.slice(0, 2), NEXT.slice(1)];
+  const named = (servers: readonly number[]) =>
+    servers.map((at) => ({ name: `n${at}`, client: connect(at) }));
+  const config = { virtualServices: 4, groups: { a: named(present), b: named(next) } };
+  const map = { a: '0-3' };
+  const client = new RedlockGroups({ ...config, map, keyPrefix: prefix, next: { b: '1-2' } });
+  const name = ['x', 'y', 'z', 'v'].find((one) => [1, 2].includes(crc32(one) % 4)) ?? '';
+  const lease = await client.acquire(name, { ttlMs: 30_000 });
+  const run = (action: string, ...more: string[]) => {
+    const args = [
+      ...present.flatMap((at) => ['--redis', url(at)]),
+      ...next.flatMap((at) => ['--next', url(at)]),
+      ...['--key-prefix', prefix, '--virtual-services', '4', '--services', '1-2'],
+    ];
+    return started(action, ...args, ...more).ended;
+  };
+  const plan = await run('plan');
+  expect(plan).toMatchObject({ code: 0, out: expect.stringContaining('of 1, 2: not-begun') });
+  expect(plan.out).toContain('longest wait: 30000 ms');
+  expect(await run('apply')).toMatchObject({
+    code: 0,
+    out: expect.stringContaining('move of 1, 2: done'),
+  });
+  const status = await run('status', '--json');
+  expect([status.code, JSON.parse(status.out)]).toMatchObject([
+    0,
+    {
+      moves: [1, 2].map((service) => ({ service, state: 'done' })),
+      present: [1, 2].map(() => ({ nodes: present.map(() => ({ noVote: 'sealed' })) })),
+      next: [1, 2].map(() => ({ nodes: next.map(() => ({ noVote: null })) })),
+    },
+  ]);
+  await lease.extend(30_000);
+  expect(await lease.release()).toBe('released');
+  expect((await client.acquire(name, { ttlMs: 1_000 })).token).toBeGreaterThan(lease.token);
   await client.close();
 });
 

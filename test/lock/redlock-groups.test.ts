@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { crc32 } from 'node:zlib';
 import {
   type Lock,
@@ -79,6 +80,16 @@ async function refusalOf(lock: Lock, resource: string): Promise<QuorumError> {
   throw new Error(`no refusal: ${String(error)}`);
 }
 
+/** Resolves when a client is queued for `inWest`. */
+async function waiterInWest(): Promise<void> {
+  const queue = `${clients.keyPrefix}${COUNT}/${numberOf(inWest)}:queue:${inWest}`;
+  const admins = servers('west').map(({ port }) => clients.connect(port));
+  await until(async () => {
+    const found = await Promise.all(admins.map((admin) => admin.exists(queue)));
+    return found.includes(1);
+  });
+}
+
 async function takenAndGivenBack(
   lock: Lock,
   resource: string | readonly string[],
@@ -98,15 +109,21 @@ describe('a map', () => {
     ['no map', { map: undefined }, /map must be an object/],
     ['one virtual service', { virtualServices: 1 }, /from 2 to 4096 .*for 1, use Redlock/],
     ['no groups', { groups: {} }, /groups must be an object/],
+    ['a move to the same group', { next: { east: '7' } }, /service 7 to east, which map does/],
+    ['a move to two groups', { next: { east: '40', west: '40' } }, /40 to two groups/],
+    ['a move to an unknown group', { next: { north: '7' } }, /unknown field north/],
   ])('is refused with %s', (_, config, message) => {
     const make = () => groups(config as Partial<RedlockGroupsConfig>);
     expect(make).toThrow(LockArgumentError);
     expect(make).toThrow(message);
   });
 
-  test('is refused if two groups share a client', () => {
-    const east = nodesOf('east');
-    expect(() => groups({ groups: { east, west: east } })).toThrow(/one of another group/);
+  test('is refused if two groups share a node under one key prefix', () => {
+    const [east, again] = [nodesOf('east'), nodesOf('east')];
+    const renamed = east.map(({ client }) => ({ name: 'other', client })).slice(1, 2);
+    for (const west of [east, again, renamed]) {
+      expect(() => groups({ groups: { east, west } })).toThrow(/groups east and west share node/);
+    }
   });
 });
 
@@ -222,12 +239,7 @@ describe('a set of resources in two groups', () => {
     const last = await holder.acquire(inWest, { ttlMs: 30_000 });
     const waiting = waiter.acquire([inEast, inWest], { ttlMs: 1_500, waitMs: 20_000 });
     waiting.catch(() => {});
-    const queue = `${clients.keyPrefix}${COUNT}/${numberOf(inWest)}:queue:${inWest}`;
-    const admins = servers('west').map(({ port }) => clients.connect(port));
-    await until(async () => {
-      const found = await Promise.all(admins.map((admin) => admin.exists(queue)));
-      return found.includes(1);
-    });
+    await waiterInWest();
     const startedMs = performance.now();
     while (performance.now() - startedMs < 2_400) {
       expect(await third.tryAcquire(inEast, { ttlMs: 5_000 })).toMatchObject({ reason: 'held' });
@@ -308,14 +320,144 @@ test('a group that is down stops its own virtual services only, and comes back',
 test('a group that lost all memory begins again, and still refuses other numbers', async () => {
   const lock = groups();
   const before = await takenAndGivenBack(lock, inWest);
-  await Promise.all(
-    servers('west').map(async (node) => {
-      await node.kill();
-      await node.start();
-    }),
-  );
+  await restarted('west');
   expect(await takenAndGivenBack(lock, inWest)).toBeGreaterThan(before);
   const { keyPrefix } = clients;
   const plain = new Redlock({ nodes: nodesOf('west'), keyPrefix });
   expect(await refusalOf(plain, inWest)).toMatchObject({ code: 'config-mismatch' });
 });
+
+describe('a virtual service that moves to another group', () => {
+  const moving = numberOf(inEast);
+  const next = { west: String(moving) };
+  const moved = {
+    east: `${range(0, moving)}${moving + 1}-31`,
+    west: `32-63,${moving}`,
+  };
+  /** Another resource of the same virtual service. */
+  const sibling = nameWhere((name) => name !== inEast && numberOf(name) === moving);
+
+  test('keeps its leases, and its tokens grow under clients that acquire it', async () => {
+    const acquiring = [groups({ next }), groups({ next }), groups({ next })];
+    const kept = await groups({ next }).acquire(sibling, { ttlMs: 30_000 });
+    const tokens: bigint[] = [];
+    let isOver = false;
+    const work = acquiring.map(async (lock, at) => {
+      const names = at === 0 ? [inEast, inWest] : inEast;
+      while (!isOver) {
+        await using lease = await lock.acquire(names, { ttlMs: 10_000, waitMs: 20_000 });
+        tokens.push(lease.token);
+      }
+    });
+    await until(() => tokens.length > 20);
+    const early = await refusalOf(groups({ map: moved }), inEast);
+    expect(early.message).toContain(`virtual service ${moving} is in group east`);
+    await moveAll(groups({ next }));
+    const before = tokens.length;
+    await until(() => tokens.length > before + 20);
+    isOver = true;
+    await Promise.all(work);
+    expect(tokens).toEqual([...new Set(tokens)].toSorted((a, b) => (a < b ? -1 : 1)));
+    const known = groups({ map: moved });
+    expect(await known.tryAcquire(sibling, { ttlMs: 1_000 })).toMatchObject({ reason: 'held' });
+    await kept.extend(30_000);
+    expect(await kept.release()).toBe('released');
+    expect(await takenAndGivenBack(known, sibling)).toBeGreaterThan(kept.token);
+    expect((await acquiring[1]?.status())?.[moving]).toMatchObject({ group: 'west' });
+    expect((await acquiring[1]?.status())?.[31]).toMatchObject({ group: 'east' });
+    const error = await refusalOf(groups(), inEast);
+    expect(error.code).toBe('config-mismatch');
+    expect(error.message).toContain('this client has [east-0, east-1, east-2]');
+    expect(error.message).toContain(
+      `to [west-0, west-1, west-2] with the key prefix ${clients.keyPrefix}64/${moving}:`,
+    );
+  });
+
+  test('takes a set along whose waiter has one part already', async () => {
+    const [holder, waiter] = [groups(), groups({ next })];
+    // The tokens of the first part are behind.
+    const first = await takenAndGivenBack(holder, inEast);
+    const last = await holder.acquire(inWest, { ttlMs: 30_000 });
+    expect(last.token).toBeGreaterThan(first);
+    const waiting = waiter.acquire([inEast, inWest], { ttlMs: 30_000, waitMs: 20_000 });
+    waiting.catch(() => {});
+    await waiterInWest();
+    await moveAll(groups({ next }));
+    await last.release();
+    await using set = await waiting;
+    expect(set.token).toBeGreaterThan(last.token);
+  });
+
+  test('never begins again where it was, and begins again where it is', async () => {
+    await moveAll(groups({ next }));
+    const before = await takenAndGivenBack(groups({ map: moved }), inEast);
+    await restarted('west');
+    expect(await takenAndGivenBack(groups({ map: moved }), inEast)).toBeGreaterThan(before);
+    await restarted('east');
+    expect((await refusalOf(groups(), inEast)).message).toContain(
+      `virtual service ${moving} is in group west`,
+    );
+  });
+
+  test('may move to nodes of its own group, under another key prefix', async () => {
+    const [east, west] = [nodesOf('east'), nodesOf('west')];
+    const nodes = [...east.slice(1), ...west.slice(0, 1)];
+    const all = { east, west, east2: { nodes, keyPrefix: `${clients.keyPrefix}2:` } };
+    const lock = groups({ groups: all, next: { east2: '0-31' } });
+    const before = await takenAndGivenBack(lock, inEast);
+    expect(new Set((await lock.moveStatus()).map(({ state }) => state))).toEqual(
+      new Set(['not-begun']),
+    );
+    await moveAll(lock);
+    expect(await lock.moveStatus()).toHaveLength(32);
+    expect(await takenAndGivenBack(lock, inEast)).toBeGreaterThan(before);
+    const map = { east2: '0-31', west: '32-63' };
+    expect(await takenAndGivenBack(groups({ groups: all, map }), inEast)).toBeGreaterThan(before);
+  });
+
+  test('may come back under another key prefix, and begins again there', async () => {
+    const [east, west] = [nodesOf('east'), nodesOf('west')];
+    const keyPrefix = `${clients.keyPrefix}2:`;
+    const all = { east, west, east2: { nodes: east, keyPrefix } };
+    await moveAll(groups({ groups: all, next }));
+    await moveAll(groups({ groups: all, map: moved, next: { east2: String(moving) } }));
+    const back = { ...moved, west: '32-63', east2: String(moving) };
+    const before = await takenAndGivenBack(groups({ groups: all, map: back }), inEast);
+    const key = `${keyPrefix}${COUNT}/${moving}:node`;
+    await Promise.all(east.map(({ client }) => client.del(key, `${key}-before`)));
+    const again = groups({ groups: all, map: back });
+    expect(await takenAndGivenBack(again, inEast)).toBeGreaterThan(before);
+  });
+
+  test('is refused if the next group has another number of virtual services', async () => {
+    const few = { virtualServices: 2, map: { west: '0-1' }, groups: { west: nodesOf('west') } };
+    await takenAndGivenBack(groups(few), inEast);
+    const lock = groups({ map: { east: '0-63' }, next });
+    expect(await lock.move()).toMatchObject([
+      { state: 'refused', reason: expect.stringContaining('virtual services differ') },
+    ]);
+  });
+});
+
+function range(from: number, to: number): string {
+  return from === to ? '' : `${from}-${to - 1},`;
+}
+
+async function moveAll(lock: RedlockGroups): Promise<void> {
+  for (;;) {
+    const moves = await lock.move();
+    expect(moves.filter(({ state }) => state === 'refused')).toEqual([]);
+    if (moves.every(({ state }) => state === 'done')) return;
+    await sleep(Math.max(...moves.map(({ retryAfterMs }) => retryAfterMs)));
+  }
+}
+
+/** Restarts all nodes of a group, without their memory. */
+async function restarted(group: 'east' | 'west'): Promise<void> {
+  await Promise.all(
+    servers(group).map(async (node) => {
+      await node.kill();
+      await node.start();
+    }),
+  );
+}

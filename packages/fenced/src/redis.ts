@@ -1,5 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { LockArgumentError, type NodeConfig, Redlock, type RedlockConfig } from '@fenced/lock';
+import {
+  LockArgumentError,
+  type NodeConfig,
+  Redlock,
+  type RedlockConfig,
+  RedlockGroups,
+} from '@fenced/lock';
 import { Redis } from 'ioredis';
 import { UsageError } from './command.js';
 
@@ -63,11 +69,58 @@ export async function withRedlock<Result>(
   routine: (redlock: Redlock, connectionErrors: ConnectionErrors) => Promise<Result>,
   clientOptions: ClientOptions = ONE_TRY,
 ): Promise<Result> {
-  const given = values.redis ?? listIn(process.env.FENCED_REDIS);
-  if (given.length === 0) throw new UsageError('name the nodes: --redis NAME=URL for each');
   const keyPrefix = values['next-key-prefix'];
   const following =
     keyPrefix === undefined ? [] : (values.next ?? listIn(process.env.FENCED_REDIS_NEXT));
+  return withNodes(values, following, clientOptions, async (nodes, nextNodes, errors) => {
+    const next = keyPrefix === undefined ? {} : { next: { nodes: nextNodes, keyPrefix } };
+    await using redlock = usable(() => new Redlock({ nodes, ...next, ...settingsIn(values) }));
+    return await routine(redlock, errors);
+  });
+}
+
+/**
+ * As `withRedlock`, with a `RedlockGroups` of two groups: the nodes, and the next nodes.
+ *
+ * @param moving the virtual services that move, as `0-31,40`
+ */
+export async function withGroups<Result>(
+  values: RedisValues,
+  { count, moving }: { readonly count: number; readonly moving: string },
+  routine: (groups: RedlockGroups) => Promise<Result>,
+): Promise<Result> {
+  const following = values.next ?? listIn(process.env.FENCED_REDIS_NEXT);
+  return withNodes(values, following, ONE_TRY, async (nodes, nextNodes) => {
+    const keyPrefix = values['next-key-prefix'];
+    await using groups = usable(
+      () =>
+        new RedlockGroups({
+          virtualServices: count,
+          groups: {
+            present: nodes,
+            next: keyPrefix === undefined ? nextNodes : { nodes: nextNodes, keyPrefix },
+          },
+          map: { present: `0-${count - 1}` },
+          next: { next: moving },
+          ...settingsIn(values),
+        }),
+    );
+    return await routine(groups);
+  });
+}
+
+async function withNodes<Result>(
+  values: RedisValues,
+  following: readonly string[],
+  clientOptions: ClientOptions,
+  routine: (
+    nodes: readonly NamedNode[],
+    next: readonly NamedNode[],
+    connectionErrors: ConnectionErrors,
+  ) => Promise<Result>,
+): Promise<Result> {
+  const given = values.redis ?? listIn(process.env.FENCED_REDIS);
+  if (given.length === 0) throw new UsageError('name the nodes: --redis NAME=URL for each');
   const clients: Redis[] = [];
   const connectionErrors = new Map<string, string>();
   try {
@@ -79,13 +132,11 @@ export async function withRedlock<Result>(
       return { name, client, durable: values.durable?.includes(name) ?? false };
     };
     const nodes = given.map(connect);
-    const next =
-      keyPrefix === undefined ? {} : { next: { nodes: following.map(connect), keyPrefix } };
+    const next = following.map(connect);
     const unknown = values.durable?.find((name) => !nodes.some((node) => node.name === name));
     if (unknown !== undefined)
       throw new UsageError(`--durable is not the name of a node: ${unknown}`);
-    await using redlock = makeRedlock({ nodes, ...next }, values);
-    return await routine(redlock, connectionErrors);
+    return await routine(nodes, next, connectionErrors);
   } finally {
     await Promise.all(clients.map(end));
   }
@@ -104,14 +155,18 @@ function listIn(text: string | undefined): readonly string[] {
   return text?.split(',').filter(Boolean) ?? [];
 }
 
-function makeRedlock(sets: Pick<RedlockConfig, 'nodes' | 'next'>, values: RedisValues): Redlock {
+function settingsIn(values: RedisValues): Pick<RedlockConfig, 'keyPrefix' | 'maxTtlMs'> {
   const { 'key-prefix': keyPrefix, 'max-ttl-ms': maxTtl } = values;
+  return {
+    ...(keyPrefix === undefined ? {} : { keyPrefix }),
+    ...(maxTtl === undefined ? {} : { maxTtlMs: Number(maxTtl) }),
+  };
+}
+
+/** Turns a wrong argument into a wrong command line. */
+export function usable<Lock>(open: () => Lock): Lock {
   try {
-    return new Redlock({
-      ...sets,
-      ...(keyPrefix === undefined ? {} : { keyPrefix }),
-      ...(maxTtl === undefined ? {} : { maxTtlMs: Number(maxTtl) }),
-    });
+    return open();
   } catch (error) {
     if (error instanceof LockArgumentError) throw new UsageError(error.message);
     throw error;

@@ -36,19 +36,20 @@ export type { RedisClient } from './redis/clients/detect.js';
 export type { ValkeyGlideClient } from './redis/clients/glide.js';
 export type { IoredisClient, IoredisSubscriber } from './redis/clients/ioredis.js';
 export type { NodeRedisClient } from './redis/clients/node-redis.js';
+export type { MoveOptions, MoveStatus } from './redlock/movable-service.js';
 export type { NodeConfig } from './redlock/node-names.js';
 export type { ReadmitResult } from './redlock/readmission.js';
 export {
-  type MoveOptions,
-  type MoveStatus,
   type NextSet,
   type ReadmitOptions,
   Redlock,
   type RedlockConfig,
 } from './redlock/redlock.js';
 export {
+  type GroupConfig,
   RedlockGroups,
   type RedlockGroupsConfig,
+  type VirtualServiceMove,
   type VirtualServiceStatus,
 } from './redlock/redlock-groups.js';
 export type { Runtime } from './runtime/runtime.js';

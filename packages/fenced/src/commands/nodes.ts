@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
-import type { MoveStatus, NodeStatus, Redlock } from '@fenced/lock';
+import type { MoveOptions, MoveStatus, NodeStatus, Redlock, RedlockGroups } from '@fenced/lock';
 import { type Command, print, printJson, UsageError, understood } from '../command.js';
-import { nextOptions, REDIS_USAGE, redisOptions, withRedlock } from '../redis.js';
+import { nextOptions, REDIS_USAGE, redisOptions, withGroups, withRedlock } from '../redis.js';
 
 const EXIT_REFUSED = 1;
 const EXIT_BEGUN = 2;
@@ -12,6 +12,8 @@ export const nodes: Command = {
   summary: 'moves a lock to other nodes while clients run',
   usage: `fenced nodes plan|status|apply --redis NAME=URL … --next NAME=URL …
              --next-key-prefix P [--force]
+fenced nodes plan|status|apply --redis NAME=URL … --next NAME=URL …
+             --virtual-services N --services LIST [--force]
 
 plan     shows both node sets and what apply would do; changes nothing
 status   shows how far the move is; changes nothing
@@ -22,7 +24,11 @@ ${REDIS_USAGE}
   --next NAME=URL    one node of the next set; repeat it for each. Or set the
                      environment variable FENCED_REDIS_NEXT. A server may be a
                      node of both sets
-  --next-key-prefix P  the keyPrefix of the next set, which was never used
+  --next-key-prefix P  the keyPrefix of the next set, which was never used.
+                     For virtual services: that of the next group, if it has one
+  --virtual-services N, --services LIST
+                     move these virtual services of N, as 0-31,40, from one
+                     group to another. Without them, all is moved
   --force            nodes of the present set that do not answer are gone for
                      good. If this is wrong, tokens depend on the clock, and
                      two clients may hold one lock
@@ -41,6 +47,8 @@ Exit codes:
       force: { type: 'boolean' },
       json: { type: 'boolean' },
       'wait-ms': { type: 'string' },
+      'virtual-services': { type: 'string' },
+      services: { type: 'string' },
     } as const;
     const { values, positionals } = understood(() =>
       parseArgs({ args: [...args], options, allowPositionals: true }),
@@ -49,61 +57,122 @@ Exit codes:
     const isKnown = action === 'plan' || action === 'status' || action === 'apply';
     if (!isKnown || more.length > 0) throw new UsageError('name one of plan, status and apply');
     if (values.force && action !== 'apply') throw new UsageError('--force is for apply');
+    const waitMs = Number(values['wait-ms'] ?? WAIT_MS);
+    if (!(waitMs >= 0)) throw new UsageError(`--wait-ms must be a number: ${values['wait-ms']}`);
+    const { force = false, json = false, services: moving } = values;
+    const act = async (lock: Movable): Promise<number> => {
+      const moves =
+        action === 'apply' ? await apply(lock, force, waitMs, !json) : await lock.moveStatus();
+      const [present, next] = [await lock.presentStatus(), await lock.nextStatus()];
+      if (!json) show(action, moves, present, next);
+      else if (moving === undefined) {
+        printJson({ ...moves[0], present: present[0]?.nodes, next: next[0]?.nodes });
+      } else printJson({ moves, present, next });
+      return exitCode(action, stateOf(moves));
+    };
+    if (moving !== undefined) {
+      const count = Number(values['virtual-services']);
+      return withGroups(values, { count, moving }, act);
+    }
     if (values['next-key-prefix'] === undefined) {
       throw new UsageError('name the next set: --next NAME=URL for each, and --next-key-prefix P');
     }
-    const waitMs = Number(values['wait-ms'] ?? WAIT_MS);
-    if (!(waitMs >= 0)) throw new UsageError(`--wait-ms must be a number: ${values['wait-ms']}`);
-    return withRedlock(values, async (redlock) => {
-      const move =
-        action === 'apply'
-          ? await apply(redlock, values.force ?? false, waitMs, !values.json)
-          : await redlock.moveStatus();
-      const present = await redlock.presentStatus();
-      const next = await redlock.nextStatus();
-      if (values.json) printJson({ ...move, present, next });
-      else show(action, move, present, next);
-      return exitCode(action, move);
-    });
+    return withRedlock(values, (redlock) => act(movable(redlock)));
   },
 };
 
-/** Moves until it is done, refused, or the time is over. Prints a reason once. */
+/** The methods of `RedlockGroups` for moves. A plain `Redlock` is one service without a number. */
+interface Movable {
+  moveStatus(): Promise<readonly Move[]>;
+  move(options: MoveOptions): Promise<readonly Move[]>;
+  presentStatus(): Promise<readonly Nodes[]>;
+  nextStatus(): Promise<readonly Nodes[]>;
+}
+
+interface Numbered {
+  readonly service?: number;
+}
+
+type Move = MoveStatus & Numbered;
+type Nodes = Pick<Awaited<ReturnType<RedlockGroups['status']>>[number], 'nodes'> & Numbered;
+
+function movable(redlock: Redlock): Movable {
+  return {
+    moveStatus: async () => [await redlock.moveStatus()],
+    move: async (options) => [await redlock.move(options)],
+    presentStatus: async () => [{ nodes: await redlock.presentStatus() }],
+    nextStatus: async () => [{ nodes: await redlock.nextStatus() }],
+  };
+}
+
+/** Moves until none is under way any more, or the time is over. Prints new reasons. */
 async function apply(
-  redlock: Redlock,
+  lock: Movable,
   force: boolean,
   waitMs: number,
   isShown: boolean,
-): Promise<MoveStatus> {
+): Promise<readonly Move[]> {
   const untilMs = performance.now() + waitMs;
   let last = '';
   for (;;) {
-    const move = await redlock.move({ force });
-    if (move.state !== 'begun' || performance.now() >= untilMs) return move;
-    if (isShown && move.reason !== last) print(move.reason);
-    last = move.reason;
-    await sleep(Math.min(move.retryAfterMs, Math.max(0, untilMs - performance.now())));
+    const moves = await lock.move({ force });
+    const begun = moves.filter(({ state }) => state === 'begun');
+    if (begun.length === 0 || performance.now() >= untilMs) return moves;
+    const reasons = linesOf('move', begun, ({ reason }) => reason).join('\n');
+    if (isShown && reasons !== last) print(reasons);
+    last = reasons;
+    const pauseMs = Math.min(...begun.map(({ retryAfterMs }) => retryAfterMs));
+    await sleep(Math.min(pauseMs, Math.max(0, untilMs - performance.now())));
   }
+}
+
+/** The state of all moves together: `begun` if only some are done. */
+function stateOf(moves: readonly Move[]): MoveStatus['state'] {
+  const states = new Set(moves.map(({ state }) => state));
+  if (states.has('refused')) return 'refused';
+  const [only = 'done', another] = states;
+  return another === undefined ? only : 'begun';
 }
 
 function show(
   action: string,
-  { state, reason }: MoveStatus,
-  present: readonly NodeStatus[],
-  next: readonly NodeStatus[],
+  moves: readonly Move[],
+  present: readonly Nodes[],
+  next: readonly Nodes[],
 ): void {
-  for (const [name, set] of [
-    ['present', present],
-    ['next', next],
-  ] as const) {
-    print(`${name}: ${set.map(described).join(', ')}`);
+  const nodesOf = ({ nodes }: Nodes): string => nodes.map(described).join(', ');
+  const moveOf = ({ state, reason }: Move): string =>
+    reason === '' ? state : `${state}: ${reason}`;
+  for (const line of [
+    ...linesOf('present', present, nodesOf),
+    ...linesOf('next', next, nodesOf),
+    ...linesOf('move', moves, moveOf),
+  ]) {
+    print(line);
   }
-  print(`move: ${state}${reason === '' ? '' : `: ${reason}`}`);
+  const state = stateOf(moves);
   if (action !== 'plan' || state === 'done' || state === 'refused') return;
-  const longestMs = Math.max(0, ...present.map((one) => (one.reachable ? one.longestLeaseMs : 0)));
+  const longestMs = Math.max(
+    0,
+    ...present.flatMap(({ nodes }) => nodes.map((one) => (one.reachable ? one.longestLeaseMs : 0))),
+  );
   print('apply: the next nodes wait for the move, the present ones end their votes, leases are');
   print('  carried over, and the next nodes vote. Callers wait for some round trips.');
   print(`longest wait: ${longestMs} ms, if nodes restart meanwhile or apply is interrupted`);
+}
+
+/** `head: text`; or `head of 16, 17: text`, with the virtual services of the same text together. */
+function linesOf<Entry extends Numbered>(
+  head: string,
+  entries: readonly Entry[],
+  textOf: (entry: Entry) => string,
+): readonly string[] {
+  return [...Map.groupBy(entries, textOf)].map(([text, same]) => {
+    const services = same.flatMap(({ service }) => service ?? []);
+    return services.length === 0
+      ? `${head}: ${text}`
+      : `${head} of ${services.join(', ')}: ${text}`;
+  });
 }
 
 function described(node: NodeStatus): string {
@@ -111,7 +180,7 @@ function described(node: NodeStatus): string {
   return `${node.name} (${node.noVote ?? 'votes'})`;
 }
 
-function exitCode(action: string, { state }: MoveStatus): number {
+function exitCode(action: string, state: MoveStatus['state']): number {
   if (state === 'refused') return EXIT_REFUSED;
   return state === 'begun' && action !== 'plan' ? EXIT_BEGUN : 0;
 }

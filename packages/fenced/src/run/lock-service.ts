@@ -1,5 +1,4 @@
 import { S3Client } from '@aws-sdk/client-s3';
-import { LockArgumentError } from '@fenced/lock';
 import { EtcdLock } from '@fenced/lock/etcd';
 import { PostgresLock } from '@fenced/lock/postgres';
 import { S3Lock } from '@fenced/lock/s3';
@@ -7,7 +6,13 @@ import { ZooKeeperLock } from '@fenced/lock/zookeeper';
 import { FencedS3 } from '@fenced/store/s3';
 import pg from 'pg';
 import { UsageError } from '../command.js';
-import { type ClientOptions, REDIS_USAGE, type RedisValues, withRedlock } from '../redis.js';
+import {
+  type ClientOptions,
+  REDIS_USAGE,
+  type RedisValues,
+  usable,
+  withRedlock,
+} from '../redis.js';
 import { bucketOf, s3Config } from '../s3.js';
 import { gatewayLock } from './gateway-lock.js';
 import type { RunLock } from './run-lock.js';
@@ -148,15 +153,5 @@ async function withS3<Result>(target: string, routine: Routine<Result>): Promise
     return await routine(lock);
   } finally {
     client.destroy();
-  }
-}
-
-/** Turns a wrong argument into a wrong command line. */
-function usable<Lock>(open: () => Lock): Lock {
-  try {
-    return open();
-  } catch (error) {
-    if (error instanceof LockArgumentError) throw new UsageError(error.message);
-    throw error;
   }
 }

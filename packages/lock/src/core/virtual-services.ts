@@ -22,18 +22,7 @@ export function resolveMap(
   count: number,
   map: Readonly<Record<string, string>>,
 ): readonly string[] {
-  const groupOf = new Map<number, string>();
-  for (const [group, numbers] of Object.entries(map)) {
-    for (const number of numbersIn(group, numbers, count)) {
-      const other = groupOf.get(number);
-      if (other !== undefined) {
-        throw new LockArgumentError(
-          `map gives virtual service ${number} to two groups, or twice: ${other} and ${group}`,
-        );
-      }
-      groupOf.set(number, group);
-    }
-  }
+  const groupOf = groupsIn('map', count, map);
   return Array.from({ length: count }, (_, number) => {
     const group = groupOf.get(number);
     if (group !== undefined) return group;
@@ -41,10 +30,57 @@ export function resolveMap(
   });
 }
 
-function numbersIn(group: string, numbers: string, count: number): readonly number[] {
+/**
+ * Returns the next group of each virtual service that moves, by its number.
+ *
+ * @param present as `resolveMap` returns it
+ * @throws {LockArgumentError} a virtual service moves to two groups, or to its own one
+ */
+export function resolveNext(
+  present: readonly string[],
+  next: Readonly<Record<string, string>>,
+): ReadonlyMap<number, string> {
+  const groupOf = groupsIn('next', present.length, next);
+  for (const [number, group] of groupOf) {
+    if (present[number] === group) {
+      throw new LockArgumentError(
+        `next gives virtual service ${number} to ${group}, which map does already`,
+      );
+    }
+  }
+  return groupOf;
+}
+
+/** @param field the name of `map` for messages */
+function groupsIn(
+  field: string,
+  count: number,
+  map: Readonly<Record<string, string>>,
+): Map<number, string> {
+  const groupOf = new Map<number, string>();
+  for (const [group, numbers] of Object.entries(map)) {
+    for (const number of numbersIn(field, group, numbers, count)) {
+      const other = groupOf.get(number);
+      if (other !== undefined) {
+        throw new LockArgumentError(
+          `${field} gives virtual service ${number} to two groups, or twice: ${other} and ${group}`,
+        );
+      }
+      groupOf.set(number, group);
+    }
+  }
+  return groupOf;
+}
+
+function numbersIn(
+  field: string,
+  group: string,
+  numbers: string,
+  count: number,
+): readonly number[] {
   if (typeof numbers !== 'string' || !NUMBERS.test(numbers)) {
     throw new LockArgumentError(
-      `map must list numbers and ranges as 0-31,40 ${group}=${String(numbers)}`,
+      `${field} must list numbers and ranges as 0-31,40 ${group}=${String(numbers)}`,
     );
   }
   return numbers.split(',').flatMap((range) => {
@@ -53,7 +89,7 @@ function numbersIn(group: string, numbers: string, count: number): readonly numb
       return Array.from({ length: last - first + 1 }, (_, at) => first + at);
     }
     throw new LockArgumentError(
-      `map has a number out of range: virtual services are 0 to ${count - 1} ${group}=${range}`,
+      `${field} has a number out of range: virtual services are 0 to ${count - 1} ${group}=${range}`,
     );
   });
 }

@@ -1,13 +1,14 @@
 import type { TokenBound } from '../core/answers.js';
 import { type AcquireFailure, failureError } from '../core/failure.js';
 import { nodeTimeoutMs } from '../core/validity.js';
-import type { AcquisitionResult, LockHandle, ReleaseOutcome } from '../lease/transport.js';
+import type { AcquisitionResult, ReleaseOutcome } from '../lease/transport.js';
 import type { Nodes, Ownership } from '../redis/nodes.js';
 import type { AcquisitionRequest, Granted } from './acquire.js';
 import { Backfill } from './backfill.js';
 import { bringBack, extendOnAll } from './extend.js';
 import { raise } from './raise.js';
 import { release } from './release.js';
+import type { RaisableHandle } from './set-acquisition.js';
 
 /**
  * The part of its TTL that a lease must have left for a hand-over: the successor asked for all of
@@ -42,7 +43,7 @@ export interface HeldLockFacts {
  * A lock that the nodes hold for this process. Its release hands it over to the first successor
  * that still waits. The nodes see one owner id meanwhile, and the last successor releases it there.
  */
-export class HeldLock implements LockHandle {
+export class HeldLock implements RaisableHandle {
   readonly #nodes: Nodes;
   readonly #facts: HeldLockFacts;
   readonly #callForReadmission: () => void;
@@ -111,12 +112,7 @@ export class HeldLock implements LockHandle {
     throw failureError(extended, ownership.resources, 0);
   }
 
-  /**
-   * Raises the token on a majority, for a set with a higher one. Ends hand-overs: their tokens are
-   * just above the token of this lock. Never rejects.
-   *
-   * @returns the number that a majority has stored, at least `token`; or why there is none
-   */
+  /** Ends hand-overs: their tokens are just above the token of this lock. */
   raise(token: bigint, signal: AbortSignal): Promise<bigint | AcquireFailure> {
     const { ownership, ttlMs } = this.#facts;
     this.#successors = [];

@@ -5,13 +5,12 @@ import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import type {
   AcquireRequest,
   AcquisitionResult,
-  LockHandle,
-  LockTransport,
   ReleaseOutcome,
   Waiter,
 } from '../lease/transport.js';
 import { inTime, nobody, type Runtime, sleep, unlessAborted } from '../runtime/runtime.js';
 import type { Move, MoveOutcome } from './move.js';
+import type { RaisableHandle, ServiceTransport } from './set-acquisition.js';
 
 /** Milliseconds between two looks at a move that is under way. */
 const LOOK_EVERY_MS = 50;
@@ -29,9 +28,9 @@ const UNDER_WAY = 'the nodes move to another set, which takes longer than the ca
  * Serves from the present node set, and from the next one as soon as that votes. While the present
  * set serves, a call costs nothing more than without a next set.
  */
-export class MovingTransport implements LockTransport {
-  readonly next: LockTransport;
-  readonly #present: LockTransport;
+export class MovingTransport implements ServiceTransport {
+  readonly next: ServiceTransport;
+  readonly #present: ServiceTransport;
   readonly #move: Move;
   readonly #runtime: Runtime;
   #isMoved = false;
@@ -41,7 +40,7 @@ export class MovingTransport implements LockTransport {
   #lastUntilMs = 0;
   #takeOverMs: number | null = null;
 
-  constructor(present: LockTransport, next: LockTransport, move: Move, runtime: Runtime) {
+  constructor(present: ServiceTransport, next: ServiceTransport, move: Move, runtime: Runtime) {
     this.#present = present;
     this.next = next;
     this.#move = move;
@@ -53,7 +52,7 @@ export class MovingTransport implements LockTransport {
     return this.#isMoved;
   }
 
-  async acquire(request: AcquireRequest): Promise<AcquisitionResult> {
+  async acquire(request: AcquireRequest): Promise<AcquisitionResult<RaisableHandle>> {
     if (!this.#isMoved) {
       const result = await this.#present.acquire(request);
       if (result.ok) return this.followed(result);
@@ -63,14 +62,14 @@ export class MovingTransport implements LockTransport {
     return this.next.acquire(request);
   }
 
-  wait(request: AcquireRequest): Waiter {
+  wait(request: AcquireRequest): Waiter<RaisableHandle> {
     if (this.#isMoved) return this.next.wait(request);
     return new MovingWaiter(this, this.#present.wait(request), request);
   }
 
-  waitBehindOthers(request: AcquireRequest): Waiter | null {
-    if (this.#isMoved) return this.next.waitBehindOthers?.(request) ?? null;
-    const waiter = this.#present.waitBehindOthers?.(request);
+  waitBehindOthers(request: AcquireRequest): Waiter<RaisableHandle> | null {
+    if (this.#isMoved) return this.next.waitBehindOthers(request);
+    const waiter = this.#present.waitBehindOthers(request);
     return waiter ? new MovingWaiter(this, waiter, request) : null;
   }
 
@@ -90,7 +89,9 @@ export class MovingTransport implements LockTransport {
   }
 
   /** A lease of the present set, which the next set holds after the move. */
-  followed(result: AcquisitionResult & { readonly ok: true }): AcquisitionResult {
+  followed(
+    result: AcquisitionResult<RaisableHandle> & { readonly ok: true },
+  ): AcquisitionResult<RaisableHandle> {
     return { ...result, handle: new MovingHandle(this, result.handle) };
   }
 
@@ -212,11 +213,11 @@ function hasSealed(nodes: readonly NodeAnswer[]): boolean {
 }
 
 /** A lease that was won in the present set. */
-class MovingHandle implements LockHandle {
+class MovingHandle implements RaisableHandle {
   readonly #transport: MovingTransport;
-  readonly #handle: LockHandle;
+  readonly #handle: RaisableHandle;
 
-  constructor(transport: MovingTransport, handle: LockHandle) {
+  constructor(transport: MovingTransport, handle: RaisableHandle) {
     this.#transport = transport;
     this.#handle = handle;
   }
@@ -246,6 +247,13 @@ class MovingHandle implements LockHandle {
     return this.#transport.extendBy(() => this.#handle.extend(ttlMs), { resources, owner, ttlMs });
   }
 
+  async raise(token: bigint, signal: AbortSignal): Promise<bigint | AcquireFailure> {
+    const result = await this.#handle.raise(token, signal);
+    if (typeof result === 'bigint' || !hasSealed(result.nodes)) return result;
+    // The caller takes the whole set again, which follows the move.
+    return { ...result, reason: 'no-quorum', hint: UNDER_WAY, retryAfterMs: LOOK_EVERY_MS };
+  }
+
   release(): Promise<ReleaseOutcome> {
     // It may be handed over to a waiter of this process, without the nodes.
     return this.#transport.releaseBy(() => this.#handle.release(), this.resources, this.owner);
@@ -253,19 +261,19 @@ class MovingHandle implements LockHandle {
 }
 
 /** A waiter in the queues of the present set, and after the move in those of the next one. */
-class MovingWaiter implements Waiter {
+class MovingWaiter implements Waiter<RaisableHandle> {
   readonly #transport: MovingTransport;
   readonly #request: AcquireRequest;
-  #waiter: Waiter;
+  #waiter: Waiter<RaisableHandle>;
   #isInNext = false;
 
-  constructor(transport: MovingTransport, waiter: Waiter, request: AcquireRequest) {
+  constructor(transport: MovingTransport, waiter: Waiter<RaisableHandle>, request: AcquireRequest) {
     this.#transport = transport;
     this.#waiter = waiter;
     this.#request = request;
   }
 
-  async acquire(): Promise<AcquisitionResult> {
+  async acquire(): Promise<AcquisitionResult<RaisableHandle>> {
     if (!this.#isInNext) {
       const result = await this.#waiter.acquire();
       if (result.ok) return this.#transport.followed(result);

@@ -5,6 +5,7 @@ import { WakeUps } from '../queue/wake-ups.js';
 import type { NodeClient } from '../redis/client.js';
 import { type NamedClient, RedisNode } from '../redis/node.js';
 import type { Runtime } from '../runtime/runtime.js';
+import type { NodeSet } from './move.js';
 import { type NodeConfig, nameNodes } from './node-names.js';
 import { Readmissions } from './readmission.js';
 import type { Guard } from './readmission-round.js';
@@ -16,6 +17,8 @@ export interface ServiceParts {
   readonly nodes: readonly RedisNode[];
   readonly readmissions: Readmissions;
   readonly transport: RedlockTransport;
+  /** The same nodes for a move, which does not wait behind the calls of `transport`. */
+  readonly movable: () => NodeSet;
 }
 
 /**
@@ -57,7 +60,8 @@ export class NodeGroup {
       readmissions,
       this.#runtime,
     );
-    return { nodes, readmissions, transport };
+    const movable = (): NodeSet => ({ nodes: this.nodes(options, this.names), options });
+    return { nodes, readmissions, transport, movable };
   }
 
   /**

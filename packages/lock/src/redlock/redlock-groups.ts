@@ -6,13 +6,19 @@ import {
   resolveOptions,
 } from '../core/options.js';
 import type { NodeStatus } from '../core/status.js';
-import { checkVirtualServices, resolveMap } from '../core/virtual-services.js';
+import { checkVirtualServices, resolveMap, resolveNext } from '../core/virtual-services.js';
 import { LockService } from '../lease/lock-service.js';
 import { checkRuntime, type Runtime, systemRuntime } from '../runtime/runtime.js';
+import {
+  checkMoveOptions,
+  MovableService,
+  type MoveOptions,
+  type MoveStatus,
+} from './movable-service.js';
 import { NodeGroup, type ServiceParts } from './node-group.js';
 import type { NodeConfig } from './node-names.js';
 import { type ReadmitResult, resultOf } from './readmission.js';
-import { mayBegin, type VirtualSetUp } from './set-up.js';
+import { type ConfiguredGroup, mark, mayBegin, optionsOf, type VirtualSetUp } from './set-up.js';
 import { statusOf } from './status.js';
 import { VirtualTransport } from './virtual-transport.js';
 
@@ -22,12 +28,23 @@ export interface RedlockGroupsConfig extends RedlockOptions {
    */
   readonly virtualServices: number;
   /** The nodes of each group, by the name of the group: as `nodes` of `Redlock`. */
-  readonly groups: Readonly<Record<string, readonly NodeConfig[]>>;
+  readonly groups: Readonly<Record<string, readonly NodeConfig[] | GroupConfig>>;
   /**
    * The virtual services of each group, by the name of the group: numbers and ranges from 0 on, as
    * `0-31,40`. Each virtual service has one group.
    */
   readonly map: Readonly<Record<string, string>>;
+  /**
+   * The virtual services that will move, by the name of their next group, as in `map`. This client
+   * follows each of them by itself: docs/scale.md.
+   */
+  readonly next?: Readonly<Record<string, string>>;
+}
+
+/** A group with a key prefix of its own, so it may have nodes of other groups. */
+export interface GroupConfig {
+  readonly nodes: readonly NodeConfig[];
+  readonly keyPrefix: string;
 }
 
 /** One virtual service, and the state of its nodes. */
@@ -39,10 +56,18 @@ export interface VirtualServiceStatus {
   readonly nodes: readonly NodeStatus[];
 }
 
+/** The state of the move of one virtual service. */
+export interface VirtualServiceMove extends MoveStatus {
+  readonly service: number;
+  readonly group: string;
+  readonly nextGroup: string;
+}
+
 const CONFIG_FIELDS = [
   'virtualServices',
   'groups',
   'map',
+  'next',
   'maxTtlMs',
   'keyPrefix',
   'fenceTtlMs',
@@ -61,47 +86,72 @@ const CONFIG_FIELDS = [
 export class RedlockGroups extends LockService {
   readonly #setUp: VirtualSetUp;
   readonly #map: readonly string[];
-  readonly #services = new Map<number, ServiceParts>();
+  readonly #next: ReadonlyMap<number, string>;
+  readonly #services = new Map<number, VirtualService>();
   readonly #runtime: Runtime;
 
   /**
    * @throws {LockArgumentError} a virtual service has no group or two, a group or a number of the
-   * map does not exist, two groups share a client, or an option is out of range
+   * map does not exist, two groups share a node, or an option is out of range
    */
   constructor(config: RedlockGroupsConfig, runtime: Runtime = systemRuntime) {
     checkFields('the first argument of RedlockGroups', config, CONFIG_FIELDS);
     checkRuntime(runtime);
     const options = resolveOptions(config);
     const count = checkVirtualServices(config.virtualServices);
-    const groups = openGroups(config.groups, options, runtime);
+    const groups = openGroups(config, options, runtime);
     checkFields('map', config.map, [...groups.keys()]);
     const map = resolveMap(count, config.map);
+    const { next = {} } = config;
+    checkFields('next', next, [...groups.keys()]);
     const transport = new VirtualTransport(
       count,
-      (service) => this.#parts(service).transport,
+      (service) => this.#service(service).movable.transport,
       runtime,
     );
     super('RedlockGroups', options.maxTtlMs, transport, runtime);
-    const optionsOf = (service: number) => ({
-      ...options,
-      // With the number of all, so no two clients with other numbers share keys.
-      keyPrefix: `${options.keyPrefix}${count}/${service}:`,
-    });
-    this.#setUp = { count, groups, options, optionsOf };
+    this.#setUp = { count, groups };
     this.#map = map;
+    this.#next = resolveNext(map, next);
     this.#runtime = runtime;
   }
 
   /** The state of each virtual service on its nodes, as `status` of `Redlock`. Never rejects. */
   async status(): Promise<readonly VirtualServiceStatus[]> {
-    return Promise.all(
-      this.#map.map(async (group, service) => ({
-        service,
-        group,
-        keyPrefix: this.#setUp.optionsOf(service).keyPrefix,
-        nodes: await statusOf(this.#parts(service).nodes, this.#runtime),
-      })),
-    );
+    return Promise.all(this.#map.map((_, service) => this.#statusOf(service, 'served')));
+  }
+
+  /** As `status`, of each virtual service in `next`, in its present group, also after the move. */
+  async presentStatus(): Promise<readonly VirtualServiceStatus[]> {
+    return Promise.all([...this.#next.keys()].map((service) => this.#statusOf(service, 'present')));
+  }
+
+  /** As `status`, of each virtual service in `next`, in its next group. */
+  async nextStatus(): Promise<readonly VirtualServiceStatus[]> {
+    return Promise.all([...this.#next.keys()].map((service) => this.#statusOf(service, 'next')));
+  }
+
+  /** The state of each move to another group. Changes nothing. */
+  async moveStatus(): Promise<readonly VirtualServiceMove[]> {
+    return this.#ofEachMove(({ movable }) => movable.moveStatus());
+  }
+
+  /**
+   * Moves each virtual service that has a next group, or goes on with moves that any process has
+   * begun. Call it again while one is `begun`. It is final: see `move` of `Redlock`. A virtual
+   * service that was never used begins first.
+   */
+  async move(options: MoveOptions = {}): Promise<readonly VirtualServiceMove[]> {
+    const isForced = checkMoveOptions(options);
+    return this.#ofEachMove(async ({ movable, next }) => {
+      const seen = await movable.moveStatus();
+      if (seen?.state === 'not-begun' && next) {
+        const obstacle = await mark(this.#setUp, this.#runtime, next);
+        if (obstacle) return { ...seen, state: 'refused', reason: obstacle.reason };
+        await movable.present.readmissions.run();
+      }
+      return movable.move(isForced);
+    });
   }
 
   /**
@@ -113,7 +163,7 @@ export class RedlockGroups extends LockService {
   async readmit(): Promise<ReadmitResult> {
     const results = await Promise.all(
       this.#map.map(async (_, service) => {
-        const { nodes, readmissions } = this.#parts(service);
+        const { nodes, readmissions } = this.#service(service).movable.served;
         const result = resultOf(await readmissions.run(), nodes.length, null, false);
         return result.ok
           ? result
@@ -123,43 +173,111 @@ export class RedlockGroups extends LockService {
     return results.find(({ ok }) => !ok) ?? { ok: true };
   }
 
-  /** The parts of a virtual service, which its first use makes. */
-  #parts(service: number): ServiceParts {
-    const known = this.#services.get(service);
-    if (known) return known;
-    const setUp = this.#setUp;
-    const name = this.#map[service] ?? '';
-    const group = setUp.groups.get(name);
-    if (!group) throw new Error(`there is no group ${name}`);
-    const parts = group.service(setUp.optionsOf(service), (isFirst) =>
-      mayBegin(setUp, this.#runtime, service, name, isFirst),
+  async #statusOf(
+    number: number,
+    which: 'present' | 'next' | 'served',
+  ): Promise<VirtualServiceStatus> {
+    const { movable, present, next } = this.#service(number);
+    const isNext = next !== null && movable[which] === movable.next;
+    const group = isNext ? next : present;
+    return {
+      service: number,
+      group: group.name,
+      keyPrefix: optionsOf(this.#setUp, group, number).keyPrefix,
+      nodes: await statusOf((movable[which] ?? movable.present).nodes, this.#runtime),
+    };
+  }
+
+  async #ofEachMove(
+    ask: (service: VirtualService) => Promise<MoveStatus | null>,
+  ): Promise<readonly VirtualServiceMove[]> {
+    return Promise.all(
+      [...this.#next].map(async ([number, nextGroup]) => {
+        const service = this.#service(number);
+        const status = await ask(service);
+        if (!status) throw new Error(`virtual service ${number} has no next group`);
+        return { service: number, group: service.present.name, nextGroup, ...status };
+      }),
     );
-    this.#services.set(service, parts);
-    return parts;
+  }
+
+  /** The parts of a virtual service, which its first use makes. */
+  #service(number: number): VirtualService {
+    const known = this.#services.get(number);
+    if (known) return known;
+    const present = this.#group(this.#map[number] ?? '');
+    const nextName = this.#next.get(number);
+    const next = nextName === undefined ? null : this.#group(nextName);
+    const parts = (group: ConfiguredGroup): ServiceParts =>
+      group.nodes.service(optionsOf(this.#setUp, group, number), (isFirst) =>
+        mayBegin(this.#setUp, this.#runtime, number, group, isFirst),
+      );
+    const movable = new MovableService(parts(present), next && parts(next), this.#runtime);
+    const service = { movable, present, next };
+    this.#services.set(number, service);
+    return service;
+  }
+
+  #group(name: string): ConfiguredGroup {
+    const group = this.#setUp.groups.get(name);
+    if (!group) throw new Error(`there is no group ${name}`);
+    return group;
   }
 }
 
+interface VirtualService {
+  readonly movable: MovableService;
+  readonly present: ConfiguredGroup;
+  readonly next: ConfiguredGroup | null;
+}
+
 function openGroups(
-  groups: RedlockGroupsConfig['groups'],
-  options: ResolvedOptions,
+  { groups }: RedlockGroupsConfig,
+  common: ResolvedOptions,
   runtime: Runtime,
-): ReadonlyMap<string, NodeGroup> {
+): ReadonlyMap<string, ConfiguredGroup> {
   if (typeof groups !== 'object' || groups === null || Object.keys(groups).length === 0) {
     throw new LockArgumentError(
       `groups must be an object such as { east: [nodes], west: [nodes] }, not ${Array.isArray(groups) ? 'an array' : String(groups && typeof groups)}`,
     );
   }
-  const opened = new Map<string, NodeGroup>();
-  const clients = new Set<unknown>();
-  for (const [name, nodes] of Object.entries(groups)) {
-    const group = new NodeGroup(nodes, options, runtime);
-    if (group.clients.some((client) => clients.has(client))) {
-      throw new LockArgumentError(
-        `each node needs a client of its own: group ${name} uses one of another group`,
-      );
-    }
-    for (const client of group.clients) clients.add(client);
+  const opened = new Map<string, ConfiguredGroup>();
+  for (const [name, config] of Object.entries(groups)) {
+    const group = openGroup(name, config, common, runtime);
+    for (const other of opened.values()) checkApart(group, other);
     opened.set(name, group);
   }
   return opened;
+}
+
+function openGroup(
+  name: string,
+  config: readonly NodeConfig[] | GroupConfig,
+  common: ResolvedOptions,
+  runtime: Runtime,
+): ConfiguredGroup {
+  if (!hasPrefix(config)) {
+    return { name, options: common, nodes: new NodeGroup(config, common, runtime) };
+  }
+  checkFields(`group ${name}`, config, ['nodes', 'keyPrefix']);
+  const { keyPrefix } = resolveOptions({ keyPrefix: config.keyPrefix });
+  const options = { ...common, keyPrefix };
+  return { name, options, nodes: new NodeGroup(config.nodes, options, runtime) };
+}
+
+function hasPrefix(config: readonly NodeConfig[] | GroupConfig): config is GroupConfig {
+  return typeof config === 'object' && config !== null && 'keyPrefix' in config;
+}
+
+/** @throws {LockArgumentError} a server would have the keys of two groups under one prefix */
+function checkApart(group: ConfiguredGroup, other: ConfiguredGroup): void {
+  if (group.options.keyPrefix !== other.options.keyPrefix) return;
+  const { names, clients } = other.nodes;
+  const shared = group.nodes.names.find(
+    (name, at) => names.includes(name) || clients.some((one) => one === group.nodes.clients[at]),
+  );
+  if (shared === undefined) return;
+  throw new LockArgumentError(
+    `groups ${other.name} and ${group.name} share node ${shared}: give one of them a key prefix of its own, { nodes, keyPrefix }`,
+  );
 }

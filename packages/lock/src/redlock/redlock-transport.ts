@@ -8,7 +8,6 @@ import { publish } from '../lease/events.js';
 import type {
   AcquireRequest,
   AcquisitionResult,
-  LockTransport,
   ReleaseOutcome,
   Waiter,
 } from '../lease/transport.js';
@@ -21,9 +20,10 @@ import { inTime, nobody, type Runtime, unlessAborted } from '../runtime/runtime.
 import { acquire } from './acquire.js';
 import { HeldLock, handleOf } from './held-lock.js';
 import type { Readmissions } from './readmission.js';
+import type { ServiceTransport } from './set-acquisition.js';
 
 /** The Redlock algorithm over Redis nodes, with readmission and the wait queue. */
-export class RedlockTransport implements LockTransport, WaiterContext {
+export class RedlockTransport implements ServiceTransport, WaiterContext {
   readonly nodes: Nodes;
   readonly wakeUps: WakeUps;
   readonly localQueue: LocalQueue<QueuedWaiter>;
@@ -61,7 +61,7 @@ export class RedlockTransport implements LockTransport, WaiterContext {
     return new QueuedWaiter(this, request);
   }
 
-  waitBehindOthers(request: AcquireRequest): Waiter | null {
+  waitBehindOthers(request: AcquireRequest): Waiter<HeldLock> | null {
     if (!this.localQueue.hasWaiters(request.resources)) return null;
     const waiter = new QueuedWaiter(this, request);
     waiter.enter();

@@ -9,8 +9,12 @@ import {
 import type { NodeStatus } from '../core/status.js';
 import { LockService } from '../lease/lock-service.js';
 import { checkRuntime, type Runtime, systemRuntime } from '../runtime/runtime.js';
-import { Move, type NodeSet } from './move.js';
-import { MovingTransport } from './moving-transport.js';
+import {
+  checkMoveOptions,
+  MovableService,
+  type MoveOptions,
+  type MoveStatus,
+} from './movable-service.js';
 import { NodeGroup, type ServiceParts } from './node-group.js';
 import type { NodeConfig } from './node-names.js';
 import { type ReadmitResult, resultOf } from './readmission.js';
@@ -33,30 +37,6 @@ export interface NextSet {
   readonly keyPrefix: string;
 }
 
-export interface MoveOptions {
-  /**
-   * An operator says that nodes of the present set which do not answer are gone for good.
-   * @default false
-   */
-  readonly force?: boolean;
-}
-
-/**
- * The state of a move to the next node set. `JSON.stringify` writes tokens as decimal strings.
- *
- * - `not-begun`: the present set serves.
- * - `begun`: the present set is sealed, at least in part, and the next one does not serve yet.
- * - `done`: the next set serves.
- * - `refused`: the move is impossible. Nothing was changed by this call.
- */
-export interface MoveStatus {
-  readonly state: 'not-begun' | 'begun' | 'done' | 'refused';
-  /** The nodes' own answers, or the reason of a refusal; empty if there is nothing to say. */
-  readonly reason: string;
-  /** Milliseconds after which `move` should be called again, if the state is `begun`; else 0. */
-  readonly retryAfterMs: number;
-}
-
 export interface ReadmitOptions {
   /** The name of one node. Without it, all are meant. */
   readonly node?: string;
@@ -71,10 +51,7 @@ const CONFIG_FIELDS = ['nodes', 'maxTtlMs', 'keyPrefix', 'fenceTtlMs', 'firstTok
  * are neither configured nor closed here.
  */
 export class Redlock extends LockService {
-  readonly #present: ServedSet;
-  readonly #next: ServedSet | null;
-  readonly #move: Move | null;
-  readonly #moving: MovingTransport | null;
+  readonly #service: MovableService;
   readonly #runtime: Runtime;
 
   /**
@@ -84,16 +61,11 @@ export class Redlock extends LockService {
     checkFields('the first argument of Redlock', config, CONFIG_FIELDS);
     checkRuntime(runtime);
     const options = resolveOptions(config);
-    const present = servedSet(config.nodes, options, runtime);
+    const present = new NodeGroup(config.nodes, options, runtime).service(options);
     const next = config.next ? nextSet(config.next, options, runtime) : null;
-    const move = next && new Move(present.forMoves(), next.forMoves(), runtime);
-    const { transport } = present;
-    const moving = next && move && new MovingTransport(transport, next.transport, move, runtime);
-    super('Redlock', options.maxTtlMs, moving ?? transport, runtime);
-    this.#present = present;
-    this.#next = next;
-    this.#move = move;
-    this.#moving = moving;
+    const service = new MovableService(present, next, runtime);
+    super('Redlock', options.maxTtlMs, service.transport, runtime);
+    this.#service = service;
     this.#runtime = runtime;
   }
 
@@ -102,17 +74,17 @@ export class Redlock extends LockService {
    * nothing and never rejects. A node that has not answered after 2 s counts as unreachable.
    */
   async status(): Promise<readonly NodeStatus[]> {
-    return statusOf(this.#served.nodes, this.#runtime);
+    return statusOf(this.#service.served.nodes, this.#runtime);
   }
 
   /** As `status`, of the set that `nodes` configures, also after a move. */
   async presentStatus(): Promise<readonly NodeStatus[]> {
-    return statusOf(this.#present.nodes, this.#runtime);
+    return statusOf(this.#service.present.nodes, this.#runtime);
   }
 
   /** As `status`, of the next set. Empty without one. */
   async nextStatus(): Promise<readonly NodeStatus[]> {
-    return statusOf(this.#next?.nodes ?? [], this.#runtime);
+    return statusOf(this.#service.next?.nodes ?? [], this.#runtime);
   }
 
   /**
@@ -121,8 +93,7 @@ export class Redlock extends LockService {
    * @throws {LockArgumentError} there is no next set
    */
   async moveStatus(): Promise<MoveStatus> {
-    const seen = await this.#moveOf().look();
-    return { reason: '', retryAfterMs: 0, ...seen };
+    return (await this.#service.moveStatus()) ?? noNextSet();
   }
 
   /**
@@ -132,24 +103,8 @@ export class Redlock extends LockService {
    * @throws {LockArgumentError} there is no next set
    */
   async move(options: MoveOptions = {}): Promise<MoveStatus> {
-    checkFields('the options of move', options, ['force']);
-    const isForced = checkFlag('force', options.force ?? false);
-    const outcome = await this.#moveOf().run({ mayBegin: true, isForced });
-    const retryAfterMs = outcome.state === 'begun' ? outcome.againMs : 0;
-    return {
-      reason: 'reason' in outcome ? outcome.reason : '',
-      retryAfterMs,
-      state: outcome.state,
-    };
-  }
-
-  #moveOf(): Move {
-    if (this.#move) return this.#move;
-    throw new LockArgumentError('a move needs the next node set: next: { nodes, keyPrefix }');
-  }
-
-  get #served(): ServedSet {
-    return this.#moving?.isMoved && this.#next ? this.#next : this.#present;
+    const isForced = checkMoveOptions(options);
+    return (await this.#service.move(isForced)) ?? noNextSet();
   }
 
   /**
@@ -174,7 +129,7 @@ export class Redlock extends LockService {
     checkFields('the options of readmit', options, ['node', 'force']);
     const { node = null } = options;
     const force = checkFlag('force', options.force ?? false);
-    const { nodes, readmissions } = this.#served;
+    const { nodes, readmissions } = this.#service.served;
     const index = node === null ? null : nodes.findIndex(({ name }) => name === node);
     if (index === -1) throw new LockArgumentError(`no node has that name node=${String(node)}`);
     const outcome = await (force ? readmissions.force({ index }) : readmissions.run());
@@ -182,23 +137,12 @@ export class Redlock extends LockService {
   }
 }
 
-/** One node set, with the parts that serve from it. */
-interface ServedSet extends ServiceParts {
-  readonly forMoves: () => NodeSet;
-}
-
-function servedSet(
-  nodes: readonly NodeConfig[],
-  options: ResolvedOptions,
-  runtime: Runtime,
-): ServedSet {
-  const group = new NodeGroup(nodes, options, runtime);
-  const forMoves = (): NodeSet => ({ nodes: group.nodes(options, group.names), options });
-  return { ...group.service(options), forMoves };
+function noNextSet(): never {
+  throw new LockArgumentError('a move needs the next node set: next: { nodes, keyPrefix }');
 }
 
 /** @throws {LockArgumentError} it is no node set, or it has the key prefix of the present one */
-function nextSet(next: NextSet, present: ResolvedOptions, runtime: Runtime): ServedSet {
+function nextSet(next: NextSet, present: ResolvedOptions, runtime: Runtime): ServiceParts {
   checkFields('next', next, ['nodes', 'keyPrefix']);
   const { maxTtlMs, fenceTtlMs } = present;
   // A first token is for nodes that were never used. Those of the next set follow on.
@@ -208,5 +152,5 @@ function nextSet(next: NextSet, present: ResolvedOptions, runtime: Runtime): Ser
       `the next set needs a key prefix that was never used, not that of the present set keyPrefix=${present.keyPrefix}`,
     );
   }
-  return servedSet(next.nodes, options, runtime);
+  return new NodeGroup(next.nodes, options, runtime).service(options);
 }

@@ -1,14 +1,35 @@
 import { NoQuorumError } from '../core/errors.js';
 import type { AcquireFailure } from '../core/failure.js';
-import type { AcquireRequest, AcquisitionResult, Waiter } from '../lease/transport.js';
+import type {
+  AcquireRequest,
+  AcquisitionResult,
+  LockHandle,
+  LockTransport,
+  Waiter,
+} from '../lease/transport.js';
 import type { Runtime } from '../runtime/runtime.js';
-import type { HeldLock } from './held-lock.js';
-import type { RedlockTransport } from './redlock-transport.js';
 import { SetHandle } from './set-handle.js';
+
+/** A lock that may become a part of a set. */
+export interface RaisableHandle extends LockHandle {
+  /**
+   * Raises the token on a majority, for a set with a higher one. Never rejects.
+   *
+   * @returns the number that a majority has stored, at least `token`; or why there is none
+   */
+  raise(token: bigint, signal: AbortSignal): Promise<bigint | AcquireFailure>;
+}
+
+/** The servers of one virtual service, or of a lock service without them. */
+export interface ServiceTransport extends LockTransport {
+  acquire(request: AcquireRequest): Promise<AcquisitionResult<RaisableHandle>>;
+  wait(request: AcquireRequest): Waiter<RaisableHandle>;
+  waitBehindOthers(request: AcquireRequest): Waiter<RaisableHandle> | null;
+}
 
 /** The resources of a set that belong to one virtual service. */
 export interface SetPart {
-  readonly transport: RedlockTransport;
+  readonly transport: ServiceTransport;
   /** Sorted. */
   readonly resources: readonly string[];
 }
@@ -20,7 +41,7 @@ const LEFT_WAITING = 0.5;
 
 /** A lock that is held, with its present token and deadline. */
 interface HeldPart {
-  readonly lock: HeldLock;
+  readonly lock: RaisableHandle;
   readonly answers: () => AcquireFailure['nodes'];
   token: bigint;
   deadlineMs: number;
@@ -39,7 +60,7 @@ export class SetAcquisition implements Waiter {
   /** The parts that are held: the first ones. */
   #held: HeldPart[] = [];
   /** The waiter for the first part that is not held; null if that is not waited for yet. */
-  #waiter: Waiter<HeldLock> | null = null;
+  #waiter: Waiter<RaisableHandle> | null = null;
 
   /** @param parts in the order of their virtual services */
   constructor(parts: readonly SetPart[], request: AcquireRequest, runtime: Runtime) {

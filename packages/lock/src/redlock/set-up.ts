@@ -1,3 +1,4 @@
+import { describeSet } from '../core/move.js';
 import type { ResolvedOptions } from '../core/options.js';
 import { majorityOf } from '../core/quorum.js';
 import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
@@ -11,11 +12,24 @@ import type { Obstacle } from './readmission-round.js';
 /** The configuration of virtual services, which must be the same in all clients. */
 export interface VirtualSetUp {
   readonly count: number;
-  readonly groups: ReadonlyMap<string, NodeGroup>;
-  /** The options of the whole: `keyPrefix` is the common one. */
+  readonly groups: ReadonlyMap<string, ConfiguredGroup>;
+}
+
+export interface ConfiguredGroup {
+  readonly name: string;
+  readonly nodes: NodeGroup;
+  /** `keyPrefix` is the one that all virtual services of the group have in common. */
   readonly options: ResolvedOptions;
-  /** The options of one virtual service. */
-  readonly optionsOf: (service: number) => ResolvedOptions;
+}
+
+/** The options of one virtual service in a group. */
+export function optionsOf(
+  { count }: VirtualSetUp,
+  { options }: ConfiguredGroup,
+  service: number,
+): ResolvedOptions {
+  // With the number of all, so no two clients with other numbers share keys.
+  return { ...options, keyPrefix: `${options.keyPrefix}${count}/${service}:` };
 }
 
 /** Member of the list that nodes keep under the common key prefix. */
@@ -29,7 +43,7 @@ const COUNT = /^(\d+) virtual services$/;
  *   before a virtual service begins.
  * - A virtual service begins in one group only.
  *
- * @param home the name of its group
+ * @param home its group
  * @param isFirst true if no majority of its nodes votes
  * @returns null if its nodes may be admitted
  */
@@ -37,29 +51,24 @@ export async function mayBegin(
   setUp: VirtualSetUp,
   runtime: Runtime,
   service: number,
-  home: string,
+  home: ConfiguredGroup,
   isFirst: boolean,
 ): Promise<Obstacle | null> {
-  const checks = [...setUp.groups].map(async ([name, group]) => {
-    if (name !== home && !isFirst) return null;
-    const obstacle = await mark(setUp, runtime, name, group);
-    if (obstacle || name === home) return obstacle;
-    return lacks(group.nodes(setUp.optionsOf(service), group.names), runtime, {
-      name,
-      service,
-      home,
-    });
+  const checks = [...setUp.groups.values()].map(async (group) => {
+    if (group !== home && !isFirst) return null;
+    const obstacle = await mark(setUp, runtime, group);
+    if (obstacle || group === home) return obstacle;
+    return lacks(setUp, runtime, service, { group, home });
   });
   const obstacles = (await Promise.all(checks)).filter((one) => one !== null);
   return obstacles.find(({ isElsewhere }) => isElsewhere) ?? obstacles[0] ?? null;
 }
 
 /** Lets a majority of the group keep the number of virtual services. */
-async function mark(
-  { count, options }: VirtualSetUp,
+export async function mark(
+  { count }: VirtualSetUp,
   runtime: Runtime,
-  name: string,
-  group: NodeGroup,
+  { name, nodes: group, options }: ConfiguredGroup,
 ): Promise<Obstacle | null> {
   const nodes = group.nodes(options, [`${count} virtual services`]);
   const replies = await Promise.all(nodes.map((node) => markOn(node, runtime)));
@@ -89,18 +98,32 @@ function described(members: readonly string[]): string {
     : `with ${count}`;
 }
 
-/** Makes sure that another group does not have the virtual service. */
+/**
+ * Makes sure that another group does not have the virtual service. It does not if it never had it
+ * or waits for a move. Nor does it if a majority is sealed for another group, which is asked, too.
+ */
 async function lacks(
-  nodes: readonly RedisNode[],
+  setUp: VirtualSetUp,
   runtime: Runtime,
-  { name, service, home }: { name: string; service: number; home: string },
+  service: number,
+  { group, home }: { readonly group: ConfiguredGroup; readonly home: ConfiguredGroup },
 ): Promise<Obstacle | null> {
+  const { name } = group;
+  const nodes = group.nodes.nodes(optionsOf(setUp, group, service), group.nodes.names);
   const replies: readonly StatusReply[] = await Promise.all(
     nodes.map((node) => inTime(runtime, node, node.status(), NODE_TIMEOUT_MAX_MS)),
   );
   const reports = replies.filter((reply) => reply.answer === 'status');
-  if (reports.some(({ setUp }) => setUp !== null)) {
-    const reason = `virtual service ${service} is in group ${name}, and this client has it in group ${home}; configure all clients alike`;
+  const sets = [...setUp.groups.values()].map((one) =>
+    describeSet(optionsOf(setUp, one, service).keyPrefix, one.nodes.names),
+  );
+  const sealed = reports.filter(({ nextSet }) => nextSet !== null && sets.includes(nextSet));
+  if (sealed.length >= majorityOf(nodes.length)) return null;
+  const isThere = reports.some(
+    ({ setUp, awaits, generation }) => setUp !== null && (awaits === null || generation > 0),
+  );
+  if (isThere) {
+    const reason = `virtual service ${service} is in group ${name}, and this client has it in group ${home.name}; configure all clients alike`;
     return { reason, isElsewhere: true };
   }
   if (reports.length >= majorityOf(nodes.length)) return null;

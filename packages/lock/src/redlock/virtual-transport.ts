@@ -7,8 +7,7 @@ import type {
   Waiter,
 } from '../lease/transport.js';
 import type { Runtime } from '../runtime/runtime.js';
-import type { RedlockTransport } from './redlock-transport.js';
-import { SetAcquisition, type SetPart } from './set-acquisition.js';
+import { type ServiceTransport, SetAcquisition, type SetPart } from './set-acquisition.js';
 import { ownersOf, worst } from './set-handle.js';
 
 /** The number of the virtual service of a resource: the CRC-32 of its UTF-8, modulo `count`. */
@@ -19,12 +18,12 @@ function serviceOf(resource: string, count: number): number {
 /** Passes each request to the virtual services of its resources. */
 export class VirtualTransport implements LockTransport {
   readonly #count: number;
-  readonly #open: (service: number) => RedlockTransport;
+  readonly #open: (service: number) => ServiceTransport;
   readonly #runtime: Runtime;
-  readonly #transports: (RedlockTransport | undefined)[];
+  readonly #transports: (ServiceTransport | undefined)[];
 
   /** @param open opens a virtual service, when its first resource is named */
-  constructor(count: number, open: (service: number) => RedlockTransport, runtime: Runtime) {
+  constructor(count: number, open: (service: number) => ServiceTransport, runtime: Runtime) {
     this.#count = count;
     this.#open = open;
     this.#runtime = runtime;
@@ -95,7 +94,7 @@ export class VirtualTransport implements LockTransport {
       .map(([service, own]) => ({ transport: this.#transportOf(service), resources: own }));
   }
 
-  #transportOf(service: number): RedlockTransport {
+  #transportOf(service: number): ServiceTransport {
     const transport = this.#transports[service] ?? this.#open(service);
     this.#transports[service] = transport;
     return transport;
