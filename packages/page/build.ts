@@ -1,4 +1,5 @@
-import { readFileSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import { globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
@@ -19,6 +20,7 @@ Builds the interactive page: static files for any host.
 
 const ROOT = fileURLToPath(new URL('.', import.meta.url));
 const SIMULATOR = join(ROOT, 'src/simulator/main.ts');
+const OFFLINE = join(ROOT, 'src/offline/worker.ts');
 const PLATFORM = join(ROOT, 'src/simulator/platform.ts');
 
 const { out, base, serve } = readCommandLine(USAGE, () => {
@@ -40,6 +42,7 @@ await build({
 for (const patch of new Set([null, ...mutants.map(({ patch = null }) => patch)])) {
   await buildSimulator(patch);
 }
+await buildOfflineWorker();
 if (serve) {
   const server = await preview({ root: ROOT, configFile: false, base, build: { outDir: out } });
   server.printUrls();
@@ -56,6 +59,24 @@ async function buildSimulator(patch: Patch | null): Promise<void> {
         input: SIMULATOR,
         output: { entryFileNames: fileOf(mutant ?? null), codeSplitting: false },
       },
+    },
+  });
+}
+
+/** The worker knows every other file of the build. */
+async function buildOfflineWorker(): Promise<void> {
+  const files = globSync('**/*.*', { cwd: out }).sort();
+  const hash = createHash('sha256');
+  for (const file of files) hash.update(file).update(readFileSync(join(out, file)));
+  await build({
+    ...{ root: ROOT, configFile: false, logLevel: 'warn', publicDir: false },
+    define: {
+      FILES: JSON.stringify(['./', ...files]),
+      VERSION: JSON.stringify(hash.digest('hex').slice(0, 16)),
+    },
+    build: {
+      ...{ outDir: out, emptyOutDir: false, target: 'es2022', modulePreload: false },
+      rollupOptions: { input: OFFLINE, output: { entryFileNames: 'offline.js' } },
     },
   });
 }

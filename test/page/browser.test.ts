@@ -68,7 +68,8 @@ beforeAll(async () => {
 afterAll(() => parts.disposeAsync());
 
 async function open(hash: string, options: Parameters<Browser['newPage']>[0] = {}): Promise<Page> {
-  const page = await browser.newPage({ reducedMotion: 'reduce', ...options });
+  const still = { reducedMotion: 'reduce', serviceWorkers: 'block' } as const;
+  const page = await browser.newPage({ ...still, ...options });
   await page.goto(`${origin}/${hash}`);
   return page;
 }
@@ -218,6 +219,27 @@ test('scrubbing a run of a thousand steps adds and removes no element', async ()
   expect(changes.elements).toBe(0);
   expect(changes.attributes).toBeGreaterThan(SCRUB_STEPS);
   expect(changes.attributes).toBeLessThan(8 * SCRUB_STEPS);
+});
+
+test('the page works without a network after its first visit', { timeout: 60_000 }, async () => {
+  const server = await serve(folder);
+  const page = await browser.newPage({ reducedMotion: 'reduce' });
+  await page.goto(`${server.origin}/#/`);
+  await page.evaluate('navigator.serviceWorker.ready.then(() => null)');
+  server.close();
+  server.closeAllConnections();
+  await page.context().setOffline(true);
+  await page.reload();
+  for (const [place, shown] of [
+    ['#/story/1?protection=token&step=5&guess=safe', '33 < 34: refused'],
+    ['#/sandbox', 'write acknowledged'],
+    ['#/real?from=runs/story-1-lock.json', 'is stopped'],
+    ['#/remove?mutant=no+confirm+round&seed=20251121', 'VIOLATION'],
+  ] as const) {
+    await page.goto(`${server.origin}/${place}`);
+    await page.reload();
+    await page.locator('.picture, .trace', { hasText: shown }).waitFor();
+  }
 });
 
 test('the page asks no other server, and has no error', async () => {

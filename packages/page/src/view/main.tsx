@@ -1,4 +1,5 @@
 import { render } from 'preact';
+import { isLive } from '../real/live.ts';
 import { follow, route } from './navigation.ts';
 import { RealPage } from './real-page.tsx';
 import { RemovePage } from './remove-page.tsx';
@@ -49,3 +50,6 @@ addEventListener('hashchange', follow);
 follow();
 const root = document.getElementById('page');
 if (root) render(<App />, root);
+// A live run has its own server. Where the browser allows no worker, the page needs the network.
+if ('serviceWorker' in navigator && !isLive())
+  addEventListener('load', () => navigator.serviceWorker.register('offline.js').catch(() => null));
