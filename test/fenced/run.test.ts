@@ -330,7 +330,9 @@ test('over Postgres: the token is that of PostgresLock', async () => {
   const env = { FENCED_POSTGRES: postgres.url };
   const script = ['--lock', 'job', '--ttl', '2s', '--', 'sh', '-c', 'echo $FENCED_TOKEN; sleep 3'];
   const missing = await fenced(script, env);
-  expect(missing).toMatchObject({ code: 69, stderr: expect.stringContaining('install') });
+  expect(missing).toMatchObject({ code: 69, stderr: expect.stringContaining('--install') });
+  const tooLong = await fenced(['--lock', 'job', '--ttl', '2m', '--', 'true'], env);
+  expect(tooLong).toMatchObject({ code: 64, stderr: expect.stringContaining('--max-ttl-ms') });
   const { code, stdout } = await fenced(['--install', ...script], env);
   expect(code).toBe(0);
   const lease = await new PostgresLock({ pool }).acquire('job', { ttlMs: 20_000 });

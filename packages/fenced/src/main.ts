@@ -1,3 +1,4 @@
+import { readFile } from 'node:fs/promises';
 import { type Command, EXIT_USAGE, print, UsageError } from './command.js';
 
 /** Each command loads only the libraries that it needs. */
@@ -17,11 +18,15 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
  */
 export async function main(args: readonly string[]): Promise<number> {
   const [name = '', ...rest] = args;
+  if (name === '--version') {
+    print(await version());
+    return 0;
+  }
   const load = Object.hasOwn(commands, name) ? commands[name] : undefined;
   if (!load) {
     const isHelp = ['', 'help', '--help', '-h'].includes(name);
     if (!isHelp) process.stderr.write(`fenced: there is no command ${name}\n\n`);
-    print(`fenced COMMAND --help\n\n${await summaries()}`);
+    print(`fenced COMMAND --help\nfenced --version\n\n${await summaries()}`);
     return isHelp && name !== '' ? 0 : EXIT_USAGE;
   }
   const command = await load();
@@ -35,9 +40,16 @@ export async function main(args: readonly string[]): Promise<number> {
     return await command.run(rest);
   } catch (error) {
     if (!(error instanceof UsageError)) throw error;
-    process.stderr.write(`fenced ${name}: ${error.message}\n\n${command.usage}\n`);
+    const [synopsis] = command.usage.split('\n', 1);
+    const help = `${synopsis}\nfenced ${name} --help explains the options\n`;
+    process.stderr.write(`fenced ${name}: ${error.message}\n\n${help}`);
     return EXIT_USAGE;
   }
+}
+
+async function version(): Promise<string> {
+  const manifest = await readFile(new URL('../package.json', import.meta.url), 'utf8');
+  return JSON.parse(manifest).version;
 }
 
 async function summaries(): Promise<string> {

@@ -1,10 +1,11 @@
 import { expect, test, vi } from 'vitest';
+import manifest from '../package.json' with { type: 'json' };
 import { main } from './main.js';
 
 const MISTAKES: readonly [string, readonly string[], string][] = [
   ['no lock', ['--', 'true'], 'name the lock: --lock NAME'],
-  ['no command', ['--lock', 'x'], 'the command comes after --'],
-  ['a command without --', ['--lock', 'x', 'true'], 'true'],
+  ['no command', ['--lock', 'x', '--'], 'the command comes after --'],
+  ['a command without --', ['--lock', 'x', './report.sh', '--all'], 'the command comes after --'],
   [
     'a time without a unit',
     ['--lock', 'x', '--ttl', '30', '--', 'true'],
@@ -30,6 +31,11 @@ const MISTAKES: readonly [string, readonly string[], string][] = [
     ['--lock', 'x', '--timeout', '5s', '--', 'true'],
     "Unknown option '--timeout'",
   ],
+  [
+    'two nodes in one option',
+    ['--lock', 'x', '--redis', 'a=redis://:one@h,b=redis://:two@h', '--', 'true'],
+    'once for each node: a=redis://:***@h,b=redis://:***@h',
+  ],
   ['no nodes', ['--lock', 'x', '--', 'true'], 'name the nodes: --redis NAME=URL for each'],
   [
     'two lock services',
@@ -49,7 +55,7 @@ const MISTAKES: readonly [string, readonly string[], string][] = [
 ];
 
 test.each(MISTAKES)(
-  'fenced run with %s prints what to do, and its usage',
+  'fenced run with %s prints what to do, and where the help is',
   async (_, args, message) => {
     for (const name of ['REDIS', 'POSTGRES', 'URL']) vi.stubEnv(`FENCED_${name}`, undefined);
     const written = vi.spyOn(process.stderr, 'write').mockReturnValue(true);
@@ -58,5 +64,14 @@ test.each(MISTAKES)(
     vi.restoreAllMocks();
     expect({ code, text }).toEqual({ code: 64, text: expect.stringContaining(message) });
     expect(text).toContain('fenced run --lock NAME');
+    expect(text.split('\n').length).toBeLessThan(6);
   },
 );
+
+test('fenced --version prints the version of the package', async () => {
+  const written = vi.spyOn(process.stdout, 'write').mockReturnValue(true);
+  const code = await main(['--version']);
+  const text = written.mock.calls.join('');
+  vi.restoreAllMocks();
+  expect({ code, text }).toEqual({ code: 0, text: `${manifest.version}\n` });
+});

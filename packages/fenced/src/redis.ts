@@ -174,14 +174,17 @@ export function usable<Lock>(open: () => Lock): Lock {
 }
 
 function nameAndUrl(text: string): { readonly name: string; readonly url: URL } {
-  const [, name, address] = /^(?:([^=:/]+(?::\d+)?)=)?(rediss?:\/\/.+)$/.exec(text) ?? [];
+  const [, name, address] =
+    /^(?:([^=:/]+(?::\d+)?)=)?(rediss?:\/\/(?!.*:\/\/).+)$/.exec(text) ?? [];
   if (address === undefined || !URL.canParse(address)) {
-    throw new UsageError(`--redis must be NAME=redis://host:port: ${withoutPassword(text)}`);
+    throw new UsageError(
+      `--redis must be NAME=redis://host:port, once for each node: ${withoutPassword(text)}`,
+    );
   }
   const url = new URL(address);
   return { name: name ?? `${url.hostname}:${url.port || '6379'}`, url };
 }
 
 function withoutPassword(text: string): string {
-  return text.replace(/:[^:@/]*@/, ':***@');
+  return text.replace(/:[^:@/]*@/g, ':***@');
 }

@@ -29,6 +29,7 @@ const RENEWALS = 6;
 const MARGIN_MIN_MS = 100;
 const MARGIN_RATIO = 0.02;
 const RELEASE_MS = 3_000;
+const TTL_LIMIT = '; --ttl has this limit, and on Redis --max-ttl-ms raises it for all programs';
 
 const options = {
   ...redisOptions,
@@ -175,23 +176,26 @@ function environment(resource: string, lease: RunLease): Readonly<Record<string,
 
 /** @throws {UsageError} if the lock service refuses the arguments */
 function exitCodeOf(error: unknown): number {
-  if (error instanceof LockArgumentError) throw new UsageError(error.message);
+  if (error instanceof LockArgumentError)
+    throw new UsageError(error.message + (error.message.startsWith('ttlMs') ? TTL_LIMIT : ''));
   const isKnown = [LockError, LeaseError, FencedStoreError].some((type) => error instanceof type);
   if (!isKnown) throw error;
   const { code, message } = error as LockError | LeaseError;
-  complain(message);
+  complain(message.replace('run install()', 'pass --install, or run install()'));
   return code === 'held' || code === 'timeout' ? EXIT_HELD : EXIT_UNAVAILABLE;
 }
 
 function parse(args: readonly string[]) {
   const dashes = args.indexOf('--');
-  const command = dashes < 0 ? [] : args.slice(dashes + 1);
-  const own = dashes < 0 ? args : args.slice(0, dashes);
-  const { values } = understood(() => parseArgs({ args: [...own], options }));
+  // Without --, the command's own options would be taken for unknown ones.
+  if (dashes < 0 || dashes === args.length - 1)
+    throw new UsageError('the command comes after --: fenced run --lock NAME -- COMMAND');
+  const command = args.slice(dashes + 1);
+  const own = args.slice(0, dashes);
+  const { values } = understood(() => parseArgs({ args: own, options }));
   const { lock: resource, ttl, wait, grace } = values;
   if (process.platform === 'win32') throw new UsageError('Windows has no process groups to stop');
   if (!resource) throw new UsageError('name the lock: --lock NAME');
-  if (command.length === 0) throw new UsageError('the command comes after --');
   const ttlMs = durationMs('--ttl', ttl);
   if (ttlMs < TTL_MIN_MS) throw new UsageError(`--ttl must be 1s or more: ${ttl}`);
   const graceMs = grace === undefined ? ttlMs / 3 : durationMs('--grace', grace);
