@@ -151,6 +151,15 @@ test('a lost reply of a transaction is found by its owner, and leaves no second 
   expect(last.token).toBeGreaterThan(next.token);
 });
 
+test('a release whose reply is lost has an unknown outcome, and frees the lock', async () => {
+  const prefix = newPrefix();
+  const network = new LossyNetwork('/kv/txn');
+  const lease = await open(prefix, network.fetch).acquire(['x', 'y'], { ttlMs: 60_000 });
+  network.due = 1;
+  expect(await lease.release()).toBe('unknown');
+  expect(await keysBelow(prefix)).toBe(0);
+});
+
 test('an extension whose outcome stays unknown does not end the lease, and the next one goes on', async () => {
   const prefix = newPrefix();
   const network = new LossyNetwork('/kv/txn');

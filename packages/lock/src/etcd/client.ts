@@ -49,10 +49,16 @@ export class EtcdClient {
   /**
    * Asks one member after the other until one answers. So a request may be carried out twice.
    *
+   * @param onRepeat called each time that the request is sent again
    * @throws {EtcdError} it was refused, or no member carried it out within `limitMs`
    * @throws the last error, if no member answered
    */
-  async call<Reply>(path: string, body: object, limitMs: number): Promise<Reply> {
+  async call<Reply>(
+    path: string,
+    body: object,
+    limitMs: number,
+    onRepeat?: () => void,
+  ): Promise<Reply> {
     const endMs = this.#runtime.nowMs() + limitMs;
     const memberLimitMs = Math.max(MEMBER_LIMIT_MIN_MS, limitMs / this.#endpoints.length);
     for (let tries = 1; ; tries += 1) {
@@ -67,6 +73,7 @@ export class EtcdClient {
         const pauseMs = tries % this.#endpoints.length === 0 ? ROUND_PAUSE_MS : 0;
         if (endMs - this.#runtime.nowMs() <= pauseMs) throw error;
         if (pauseMs > 0) await this.#pause(pauseMs);
+        onRepeat?.();
       }
     }
   }

@@ -196,7 +196,10 @@ export class Keys {
     };
   }
 
-  /** @returns the lease of the keys, or null if one of them was gone */
+  /**
+   * @returns the lease of the keys, or null if one of them was gone
+   * @throws if an earlier copy of the request may have deleted them
+   */
   async delete(
     resources: readonly string[],
     owner: string,
@@ -205,13 +208,17 @@ export class Keys {
     const success = resources.map((name) => ({
       request_delete_range: { key: this.#key(name, owner), prev_kv: true },
     }));
-    const { responses = [] } = await this.#txn({ success }, limitMs);
+    let isRepeated = false;
+    const { responses = [] } = await this.#txn({ success }, limitMs, () => {
+      isRepeated = true;
+    });
     const deleted = responses.flatMap((one) => one.response_delete_range?.prev_kvs ?? []);
+    if (isRepeated && deleted.length === 0) throw new Error('no reply shows who deleted the keys');
     return deleted.length === resources.length ? (deleted[0]?.lease ?? null) : null;
   }
 
-  #txn(request: object, limitMs: number): Promise<TxnReply> {
-    return this.#etcd.call<TxnReply>('kv/txn', request, limitMs);
+  #txn(request: object, limitMs: number, onRepeat?: () => void): Promise<TxnReply> {
+    return this.#etcd.call<TxnReply>('kv/txn', request, limitMs, onRepeat);
   }
 
   /** The keys that `wanted` has created, by this request or by an earlier copy of it. */
