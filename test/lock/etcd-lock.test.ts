@@ -41,18 +41,23 @@ async function leader(): Promise<EtcdNode> {
 /** Loses the replies of the requests to `path` that are due. etcd carries them out. */
 class LossyNetwork {
   due = 0;
-  lost = 0;
+  /** The bodies of the requests whose replies were lost. */
+  readonly lost = new Set<string>();
   readonly #path: string;
+  /** Only requests with this text are due. */
+  readonly #text: string;
 
-  constructor(path: string) {
+  constructor(path: string, text = '') {
     this.#path = path;
+    this.#text = text;
   }
 
   readonly fetch: Fetch = async (url, init) => {
     const answer = await fetch(url, init);
-    if (!url.endsWith(this.#path) || this.due === 0) return answer;
+    const isMeant = url.endsWith(this.#path) && init.body.includes(this.#text);
+    if (!isMeant || this.due === 0) return answer;
     this.due -= 1;
-    this.lost += 1;
+    this.lost.add(init.body);
     await answer.text();
     throw new Error('the reply is lost');
   };
@@ -145,7 +150,7 @@ test('a lost reply of a transaction is found by its owner, and leaves no second 
   await lease.release();
   const next = await waiting;
   expect(next.token).toBeGreaterThan(lease.token);
-  expect(network.lost).toBe(3);
+  expect(network.lost.size).toBe(3);
   await next.release();
   await using last = await two.acquire('x', { ttlMs: 5_000 });
   expect(last.token).toBeGreaterThan(next.token);
@@ -157,6 +162,21 @@ test('a release whose reply is lost has an unknown outcome, and frees the lock',
   const lease = await open(prefix, network.fetch).acquire(['x', 'y'], { ttlMs: 60_000 });
   network.due = 1;
   expect(await lease.release()).toBe('unknown');
+  expect(await keysBelow(prefix)).toBe(0);
+});
+
+test('a waiter does not wait for the keys that its own lost request has put', async () => {
+  const prefix = newPrefix();
+  const network = new LossyNetwork('/kv/txn', '"MOD"');
+  const lease = await open(prefix).acquire('x', { ttlMs: 60_000 });
+  const waiting = open(prefix, network.fetch).acquire('x', { ttlMs: 60_000, waitMs: 20_000 });
+  await vi.waitFor(async () => expect(await keysBelow(prefix)).toBe(2));
+  network.due = Number.POSITIVE_INFINITY;
+  await lease.release();
+  // The waiter's acquisition fails after 2 s. The next one sends another transaction.
+  await vi.waitFor(() => expect(network.lost.size).toBe(2), 10_000);
+  network.due = 0;
+  expect(await (await waiting).release()).toBe('released');
   expect(await keysBelow(prefix)).toBe(0);
 });
 

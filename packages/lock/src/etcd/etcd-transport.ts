@@ -26,6 +26,12 @@ const NODE = 'etcd';
 /** The operations that etcd allows in one transaction, unless `--max-txn-ops` says otherwise. */
 const RESOURCES_MAX = 128;
 
+/** Keys under a new lease, and the end of that for their holder. */
+interface Renewed {
+  readonly position: Position;
+  readonly deadlineMs: number;
+}
+
 /** Leases in one etcd cluster. */
 export class EtcdTransport implements LockTransport, WaiterContext {
   readonly keys: Keys;
@@ -103,9 +109,8 @@ export class EtcdTransport implements LockTransport, WaiterContext {
     { ttlMs }: AcquireRequest,
     limitMs: () => number,
   ): Promise<AcquisitionResult | null> {
-    const startedMs = this.runtime.nowMs();
-    const moved = await this.#move(position, secondsOf(ttlMs), limitMs);
-    return moved && this.#granted(moved, deadlineOf(startedMs, ttlMs));
+    const taken = await this.#renew({ ...position, ttlSeconds: 0 }, position, ttlMs, limitMs);
+    return taken && this.#granted(taken.position, taken.deadlineMs);
   }
 
   leave({ resources, owner }: Position): void {
@@ -131,27 +136,45 @@ export class EtcdTransport implements LockTransport, WaiterContext {
     }
   }
 
-  /** @param position null if the keys are those of another process */
   async #extend(
     position: Position | null,
-    { resources, owner }: Pick<Position, 'resources' | 'owner'>,
+    owned: Pick<Position, 'resources' | 'owner'>,
     ttlMs: number,
-  ): Promise<{ readonly position: Position; readonly deadlineMs: number }> {
-    const limitMs = this.#within(nodeTimeoutMs(ttlMs));
-    const read = () => this.keys.read(resources, owner, limitMs());
+  ): Promise<Renewed> {
+    const { resources, owner } = owned;
     try {
-      for (let found = position ?? (await read()); found; found = await read()) {
-        const startedMs = this.runtime.nowMs();
-        // Invariant: a new lease ends after the one that it replaces, also if the reply is lost.
-        const ttlSeconds = Math.max(secondsOf(ttlMs), found.ttlSeconds);
-        const moved = await this.#move(found, ttlSeconds, limitMs);
-        if (moved) return { position: moved, deadlineMs: deadlineOf(startedMs, ttlMs) };
-      }
+      const limitMs = this.#within(nodeTimeoutMs(ttlMs));
+      const renewed = await this.#renew(position, owned, ttlMs, limitMs);
+      if (renewed) return renewed;
     } catch (error) {
       throw failureError(failed(error as Error), resources, 0);
     }
     void this.release(resources, owner);
     throw failureError(failure(NODE, 'lost', { answer: 'not-held' }), resources, 0);
+  }
+
+  /**
+   * Puts the keys of an owner under a new lease. An earlier request of unknown outcome may have
+   * done so, too.
+   *
+   * @param position null if it is not known
+   * @returns null if the keys are gone
+   */
+  async #renew(
+    position: Position | null,
+    { resources, owner }: Pick<Position, 'resources' | 'owner'>,
+    ttlMs: number,
+    limitMs: () => number,
+  ): Promise<Renewed | null> {
+    const read = () => this.keys.read(resources, owner, limitMs());
+    for (let found = position ?? (await read()); found; found = await read()) {
+      const startedMs = this.runtime.nowMs();
+      // Invariant: a new lease ends after the one that it replaces, also if the reply is lost.
+      const ttlSeconds = Math.max(secondsOf(ttlMs), found.ttlSeconds);
+      const moved = await this.#move(found, ttlSeconds, limitMs);
+      if (moved) return { position: moved, deadlineMs: deadlineOf(startedMs, ttlMs) };
+    }
+    return null;
   }
 
   /**

@@ -91,6 +91,8 @@ export class QueuedWaiter implements Waiter {
       if (nowMs < this.#keepMs) return this.#position;
       this.#keepMs = nowMs + LOOK_MS;
       if (await keys.keepAlive(this.#position.lease, limitMs())) return this.#position;
+      // A request of unknown outcome may have put its keys under another lease.
+      this.#context.leave(this.#position);
     }
     this.#keepMs = nowMs + LOOK_MS;
     const position = await this.#context.enqueue(this.#request, WAITER_TTL_SECONDS, limitMs);
