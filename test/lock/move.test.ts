@@ -184,6 +184,35 @@ describe('a move to other nodes', () => {
     );
   });
 
+  test('is followed through several sets, also by a client that was idle meanwhile', async () => {
+    const sets = [first(), second(), five(), { keyPrefix: `{${id}/3}:`, servers: [2, 3, 4] }];
+    const chain = (): RedlockConfig => {
+      const [present, ...following] = sets.map((plan) => nodesOf(plan));
+      const next = following.reduceRight((after, set) => ({
+        ...set,
+        ...(after && { next: after }),
+      }));
+      return { nodes: [], ...present, next };
+    };
+    const [busy, idle] = [lockOf(first(), undefined, chain()), lockOf(first(), undefined, chain())];
+    const lease = await idle.acquire('x', { ttlMs: 60_000 });
+    let last = await tokenOf(busy, 'y');
+    for (const [at, next] of sets.slice(1).entries()) {
+      await move(lockOf(sets[at] ?? next, next));
+      const token = await tokenOf(busy, 'y');
+      expect(token).toBeGreaterThan(last);
+      last = token;
+    }
+    await lease.extend(TTL_MS);
+    expect(await lease.release()).toBe('released');
+    expect(await tokenOf(idle, 'y')).toBeGreaterThan(last);
+    // The move to a set that has moved on is done.
+    expect(await lockOf(first(), second()).move()).toMatchObject({ state: 'done' });
+    expect(() => lockOf(first(), undefined, { ...chain(), keyPrefix: `{${id}/3}:` })).toThrow(
+      /key prefix that was never used/,
+    );
+  });
+
   test('keeps the next set from starting by itself', async () => {
     await tokenOf(lockOf(first()));
     const reached = Promise.withResolvers<void>();

@@ -82,7 +82,9 @@ describe('the state of a move', () => {
     ['refused', all(true), all(true)],
     ['refused', [], all(true)],
     ['refused', all(false, { nextSet: 'C' }), all(false)],
-    ['refused', all(false, { nextSet: 'B' }), all(false, { nextSet: 'C' })],
+    ['done', [view(0, false, { nextSet: 'B' })], [view(0, false, { nextSet: 'C' })]],
+    ['done', [], all(false, { nextSet: 'C', previousSet: 'A' })],
+    ['refused', [], all(false, { nextSet: 'C' })],
   ])('is %s', (state, present, next) => {
     expect(moveStateOf(present, next, sets)).toMatchObject({ state });
   });

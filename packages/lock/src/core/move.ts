@@ -150,7 +150,7 @@ export interface MoveView extends Voter {
  *
  * - `not-begun`: no node of the present set is known to be sealed.
  * - `begun`: a node is sealed, and the next set does not vote yet.
- * - `done`: the next set votes.
+ * - `done`: the next set votes, or has moved on since.
  * - `refused`: the move is impossible. `reason` says why.
  */
 export type MoveState =
@@ -170,9 +170,14 @@ export function moveStateOf(
 ): MoveState {
   const isBegun = present.some(({ nextSet }) => nextSet === sets.next);
   const voters = next.filter(({ voting }) => voting);
-  const isFrom = voters.some(({ previousSet }) => previousSet === sets.present);
+  // A node is sealed only after its set has voted.
+  const onward = next.find(({ nextSet }) => nextSet !== null);
+  const isFrom = (onward ? next : voters).some(({ previousSet }) => previousSet === sets.present);
   if (isBegun || isFrom) {
-    if (consistentQuorum(voters, majorityOf(sets.nextCount))) return { state: 'done' };
+    if (onward || consistentQuorum(voters, majorityOf(sets.nextCount))) return { state: 'done' };
+  } else if (onward) {
+    const reason = `the next set ${sets.next} has moved on to ${onward.nextSet}`;
+    return { state: 'refused', reason };
   } else if (voters.length > 0) {
     const reason = `the next set ${sets.next} votes already, and not because of this move: give it a key prefix that was never used`;
     return { state: 'refused', reason };
@@ -181,13 +186,6 @@ export function moveStateOf(
   if (elsewhere) {
     const reason = `the present set ${sets.present} moves to ${elsewhere.nextSet}, not to ${sets.next}`;
     return { state: 'refused', reason };
-  }
-  const onward = next.find(({ nextSet }) => nextSet !== null);
-  if (onward) {
-    return {
-      state: 'refused',
-      reason: `the next set ${sets.next} has moved on to ${onward.nextSet}`,
-    };
   }
   return { state: isBegun || isFrom ? 'begun' : 'not-begun' };
 }

@@ -29,19 +29,19 @@ export interface MoveStatus {
   readonly retryAfterMs: number;
 }
 
-/** A lock service on its node set, which follows a move to the next one. */
+/** A lock service on its node set, which follows moves to the next ones. */
 export class MovableService {
   readonly present: ServiceParts;
-  readonly next: ServiceParts | null;
+  readonly next: MovableService | null;
   readonly transport: ServiceTransport;
   readonly #move: Move | null = null;
   readonly #moving: MovingTransport | null = null;
 
-  constructor(present: ServiceParts, next: ServiceParts | null, runtime: Runtime) {
+  constructor(present: ServiceParts, next: MovableService | null, runtime: Runtime) {
     this.present = present;
     this.next = next;
     if (next) {
-      this.#move = new Move(present.movable(), next.movable(), runtime);
+      this.#move = new Move(present.movable(), next.present.movable(), runtime);
       this.#moving = new MovingTransport(present.transport, next.transport, this.#move, runtime);
     }
     this.transport = this.#moving ?? present.transport;
@@ -49,7 +49,7 @@ export class MovableService {
 
   /** The parts that serve now, as far as this process knows. */
   get served(): ServiceParts {
-    return this.#moving?.isMoved && this.next ? this.next : this.present;
+    return this.#moving?.isMoved && this.next ? this.next.served : this.present;
   }
 
   /** Null without a next set. */

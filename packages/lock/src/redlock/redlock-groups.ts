@@ -15,9 +15,10 @@ import {
   type MoveOptions,
   type MoveStatus,
 } from './movable-service.js';
-import { NodeGroup, type ServiceParts } from './node-group.js';
+import { NodeGroup } from './node-group.js';
 import type { NodeConfig } from './node-names.js';
 import { type ReadmitResult, resultOf } from './readmission.js';
+import type { Guard } from './readmission-round.js';
 import { type ConfiguredGroup, mark, mayBegin, optionsOf, type VirtualSetUp } from './set-up.js';
 import { statusOf } from './status.js';
 import { VirtualTransport } from './virtual-transport.js';
@@ -178,13 +179,14 @@ export class RedlockGroups extends LockService {
     which: 'present' | 'next' | 'served',
   ): Promise<VirtualServiceStatus> {
     const { movable, present, next } = this.#service(number);
-    const isNext = next !== null && movable[which] === movable.next;
+    const parts = which === 'next' ? movable.next?.present : movable[which];
+    const isNext = next !== null && parts === movable.next?.present;
     const group = isNext ? next : present;
     return {
       service: number,
       group: group.name,
       keyPrefix: optionsOf(this.#setUp, group, number).keyPrefix,
-      nodes: await statusOf((movable[which] ?? movable.present).nodes, this.#runtime),
+      nodes: await statusOf(parts?.nodes ?? [], this.#runtime),
     };
   }
 
@@ -208,11 +210,16 @@ export class RedlockGroups extends LockService {
     const present = this.#group(this.#map[number] ?? '');
     const nextName = this.#next.get(number);
     const next = nextName === undefined ? null : this.#group(nextName);
-    const parts = (group: ConfiguredGroup): ServiceParts =>
-      group.nodes.service(optionsOf(this.#setUp, group, number), (isFirst) =>
-        mayBegin(this.#setUp, this.#runtime, number, group, isFirst),
-      );
-    const movable = new MovableService(parts(present), next && parts(next), this.#runtime);
+    const movableIn = (
+      group: ConfiguredGroup,
+      following: MovableService | null,
+    ): MovableService => {
+      const options = optionsOf(this.#setUp, group, number);
+      const guard: Guard = (isFirst) =>
+        mayBegin(this.#setUp, this.#runtime, number, group, isFirst);
+      return new MovableService(group.nodes.service(options, guard), following, this.#runtime);
+    };
+    const movable = movableIn(present, next && movableIn(next, null));
     const service = { movable, present, next };
     this.#services.set(number, service);
     return service;

@@ -15,7 +15,7 @@ import {
   type MoveOptions,
   type MoveStatus,
 } from './movable-service.js';
-import { NodeGroup, type ServiceParts } from './node-group.js';
+import { NodeGroup } from './node-group.js';
 import type { NodeConfig } from './node-names.js';
 import { type ReadmitResult, resultOf } from './readmission.js';
 import { statusOf } from './status.js';
@@ -33,8 +33,10 @@ export interface RedlockConfig extends RedlockOptions {
 /** The nodes after a move. A server may be a node of both sets. */
 export interface NextSet {
   readonly nodes: readonly NodeConfig[];
-  /** Another one than that of the present set, which no lock service has used before. */
+  /** Another one than those of the sets before, which no lock service has used. */
   readonly keyPrefix: string;
+  /** The node set to which the locks will move from there. */
+  readonly next?: NextSet;
 }
 
 export interface ReadmitOptions {
@@ -61,9 +63,7 @@ export class Redlock extends LockService {
     checkFields('the first argument of Redlock', config, CONFIG_FIELDS);
     checkRuntime(runtime);
     const options = resolveOptions(config);
-    const present = new NodeGroup(config.nodes, options, runtime).service(options);
-    const next = config.next ? nextSet(config.next, options, runtime) : null;
-    const service = new MovableService(present, next, runtime);
+    const service = serviceOf(config, options, runtime);
     super('Redlock', options.maxTtlMs, service.transport, runtime);
     this.#service = service;
     this.#runtime = runtime;
@@ -84,7 +84,7 @@ export class Redlock extends LockService {
 
   /** As `status`, of the next set. Empty without one. */
   async nextStatus(): Promise<readonly NodeStatus[]> {
-    return statusOf(this.#service.next?.nodes ?? [], this.#runtime);
+    return statusOf(this.#service.next?.present.nodes ?? [], this.#runtime);
   }
 
   /**
@@ -141,16 +141,29 @@ function noNextSet(): never {
   throw new LockArgumentError('a move needs the next node set: next: { nodes, keyPrefix }');
 }
 
-/** @throws {LockArgumentError} it is no node set, or it has the key prefix of the present one */
-function nextSet(next: NextSet, present: ResolvedOptions, runtime: Runtime): ServiceParts {
-  checkFields('next', next, ['nodes', 'keyPrefix']);
-  const { maxTtlMs, fenceTtlMs } = present;
-  // A first token is for nodes that were never used. Those of the next set follow on.
-  const options = resolveOptions({ maxTtlMs, fenceTtlMs, keyPrefix: next.keyPrefix });
-  if (options.keyPrefix === present.keyPrefix) {
+/**
+ * The lock service on a node set, with those after it.
+ *
+ * @param used the key prefixes of the sets before it
+ * @throws {LockArgumentError} a set has the key prefix of one before it, or is no node set
+ */
+function serviceOf(
+  { nodes, next }: Pick<RedlockConfig, 'nodes' | 'next'>,
+  options: ResolvedOptions,
+  runtime: Runtime,
+  used: readonly string[] = [],
+): MovableService {
+  const { maxTtlMs, fenceTtlMs, keyPrefix } = options;
+  if (used.includes(keyPrefix)) {
     throw new LockArgumentError(
-      `the next set needs a key prefix that was never used, not that of the present set keyPrefix=${present.keyPrefix}`,
+      `the next set needs a key prefix that was never used, not that of a set before it keyPrefix=${keyPrefix}`,
     );
   }
-  return new NodeGroup(next.nodes, options, runtime).service(options);
+  const parts = new NodeGroup(nodes, options, runtime).service(options);
+  if (!next) return new MovableService(parts, null, runtime);
+  checkFields('next', next, ['nodes', 'keyPrefix', 'next']);
+  // A first token is for nodes that were never used. Those of the next set follow on.
+  const nextOptions = resolveOptions({ maxTtlMs, fenceTtlMs, keyPrefix: next.keyPrefix });
+  const following = serviceOf(next, nextOptions, runtime, [...used, keyPrefix]);
+  return new MovableService(parts, following, runtime);
 }
