@@ -11,18 +11,23 @@ export interface SetPlan {
   readonly machines: readonly number[];
 }
 
-/** The move of a world: from the first set to the second. */
+/** The move of a world: from the first set to the second, and perhaps to a third. */
 export interface MovePlan {
   readonly present: SetPlan;
   readonly next: SetPlan;
   /** Another set, to which some processes want to move instead; null in most worlds. */
   readonly other: SetPlan | null;
+  /** The set to which the locks move from the next one; null in many worlds. */
+  readonly after: SetPlan | null;
   readonly machineCount: number;
   readonly faults: readonly Fault[];
 }
 
 /** The number of processes that may move the nodes at the same time. */
 export const MOVERS = 2;
+
+/** The set to which a process moves the locks, as the `node` of a fault. */
+export const Target = { next: 0, other: 1, after: 2 } as const;
 
 export function planMove(settings: Settings, random: Random): MovePlan {
   const { nodeCount, calmAtMs, maxTtlMs } = settings;
@@ -45,18 +50,28 @@ export function planMove(settings: Settings, random: Random): MovePlan {
     const atMs = at === 0 ? begunMs : random.between(begunMs, calmAtMs);
     const kind = at > 0 && random.chance(0.5) ? 'kill-mover' : 'start-mover';
     const common = { client: random.below(MOVERS), memory: 'all' } as const;
-    return { ...common, atMs, kind, node: hasOther ? random.below(2) : 0, ms: maxTtlMs };
+    const node = hasOther && random.below(2) === 1 ? Target.other : Target.next;
+    return { ...common, atMs, kind, node, ms: maxTtlMs };
   });
   const kills = faults.flatMap((fault): Fault[] => {
     if (fault.kind === 'kill-mover' || random.chance(0.4)) return [];
     const livesMs = random.pick([1, 5, 20, 100]) * random.unit();
     return [{ ...fault, kind: 'kill-mover', atMs: fault.atMs + livesMs }];
   });
+  const after =
+    other === null && machineCount > Target.after && random.chance(0.4) ? some('{after}:') : null;
+  if (after) {
+    const onward = faults.map((fault) => ({ ...fault, node: Target.after }));
+    faults.push(
+      ...onward.map((fault) => ({ ...fault, atMs: random.between(fault.atMs, calmAtMs) })),
+    );
+  }
   const numbers = Array.from({ length: nodeCount }, (_, at) => at);
   return {
     present: { keyPrefix: '{fenced}:', machines: numbers },
     next,
     other,
+    after,
     machineCount,
     faults: [...faults, ...kills],
   };

@@ -15,7 +15,7 @@ export interface Client {
 /** The processes that faults start and end. */
 interface Processes {
   readonly replaceClient: (at: number) => void;
-  /** @param target 0 for the next set, 1 for another one */
+  /** @param target see `Target` */
   readonly startMover: (slot: number, target: number) => void;
   readonly killMover: (slot: number) => void;
 }

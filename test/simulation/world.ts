@@ -1,10 +1,14 @@
-import { Redlock } from '../../packages/lock/src/redlock/redlock.ts';
+import {
+  type NextSet,
+  Redlock,
+  type RedlockConfig,
+} from '../../packages/lock/src/redlock/redlock.ts';
 import { Computer } from './computer.ts';
 import { type CarriedOut, Connection, type Weather } from './connection.ts';
 import { type Fault, planFaults } from './faults.ts';
 import { type Acquisition, History } from './history.ts';
 import { Machine } from './machine.ts';
-import { MOVERS, type MovePlan, planMove, runMover, type SetPlan } from './moves.ts';
+import { MOVERS, type MovePlan, planMove, runMover, type SetPlan, Target } from './moves.ts';
 import { type Client, MachineSet, Nemesis } from './nemesis.ts';
 import type { ModelCall } from './node-model.ts';
 import { onUnhandledRejection, realEvents } from './platform.ts';
@@ -94,8 +98,9 @@ class World {
     const machineCount = this.#plan?.machineCount ?? nodeCount;
     const ordinary = { ...this.#settings, nodeCount: machineCount };
     this.#faults = [...planFaults(ordinary, this.#random('faults')), ...(this.#plan?.faults ?? [])];
-    const plans = this.#plan ? [this.#plan.present, this.#plan.next, this.#plan.other] : [];
-    const sets = plans.filter((plan) => plan !== null);
+    const { present, next, other, after } = this.#plan ?? {};
+    const plans = [present, next, other, after];
+    const sets = plans.filter((plan) => plan != null);
     this.#machines = Array.from({ length: machineCount }, (_, at) => {
       const name = String.fromCharCode('a'.charCodeAt(0) + at);
       const random = this.#random(`node ${name}`);
@@ -244,7 +249,8 @@ class World {
     id: string,
   ): { readonly plan: readonly SetPlan[]; readonly isLagging: boolean } | null {
     if (!this.#plan) return null;
-    const { present, next, other } = this.#plan;
+    const { present, next, other, after } = this.#plan;
+    const following = after ? [next, after] : [next];
     const random = this.#random(`${id} sets`);
     const [presentSet, nextSet] = this.#sets;
     // A program with the next set alone is deployed only after the move, or at least its beginning.
@@ -252,27 +258,28 @@ class World {
     const isLate = nextSet?.serves || isEarly;
     const isOther = other !== null;
     if (!this.#isCalm && random.chance(0.15)) return { plan: [present], isLagging: true };
-    if (!isOther && isLate && random.chance(0.3)) return { plan: [next], isLagging: false };
-    return { plan: [present, isOther && random.chance(0.3) ? other : next], isLagging: isOther };
+    if (!isOther && isLate && random.chance(0.3)) return { plan: following, isLagging: false };
+    const onward = isOther && random.chance(0.3) ? [other] : following;
+    return { plan: [present, ...onward], isLagging: isOther };
   }
 
-  #configOf([present, next]: readonly SetPlan[], connections: readonly Connection[]) {
+  #configOf(plans: readonly SetPlan[], connections: readonly Connection[]): RedlockConfig {
     const { durable } = this.#settings;
-    const of = ({ keyPrefix, machines }: SetPlan) => ({
+    const of = ({ keyPrefix, machines }: SetPlan): NextSet => ({
       keyPrefix,
       nodes: machines.flatMap((place) => {
         const client = connections[place];
         return client ? [{ name: client.machine.name, client, durable }] : [];
       }),
     });
-    if (!present) throw new Error('a process without nodes');
-    return next ? { ...of(present), next: of(next) } : of(present);
+    return plans.map(of).reduceRight((next, set) => ({ ...set, next }));
   }
 
   #startMover(slot: number, target: number, isForced = false): void {
-    const { present, next, other } = this.#plan ?? {};
-    const to = target === 1 ? other : next;
-    if (!present || !to) return;
+    const { present, next, other, after } = this.#plan ?? {};
+    const from = target === Target.after ? next : present;
+    const to = { [Target.next]: next, [Target.other]: other, [Target.after]: after }[target];
+    if (!from || !to) return;
     this.#movers[slot]?.kill();
     this.#lives += 1;
     const id = `m${slot}.${this.#lives}`;
@@ -284,7 +291,7 @@ class World {
     const resends = this.#random(id).chance(0.5);
     const connections = this.#machines.map((one) => this.#connect(computer, one, resends));
     if (this.#isCalm) for (const { weather } of connections) weather.delayChance = 0;
-    const config = { ...this.#configOf([present, to], connections), maxTtlMs, fenceTtlMs };
+    const config = { ...this.#configOf([from, to], connections), maxTtlMs, fenceTtlMs };
     const redlock = new Redlock(config, computer.runtime);
     this.#redlocks.push(redlock);
     const begin = (): void => void runMover(computer, redlock, isForced);
@@ -352,7 +359,7 @@ class World {
   }
 
   /** Programs with the old set alone end. If a move was interrupted, it is finished. */
-  #endMoves({ other }: MovePlan): void {
+  #endMoves({ other, after }: MovePlan): void {
     for (const [slot, computer] of this.#movers.entries()) {
       computer?.kill();
       this.#movers[slot] = null;
@@ -363,10 +370,11 @@ class World {
       for (const { weather } of this.#clients[at]?.connections ?? []) weather.delayChance = 0;
       if (this.#clients[at]) this.#clients[at].computer.pauseChance = 0;
     }
-    const [present] = this.#sets;
+    const [present, next] = this.#sets;
     // If a majority is sealed, the clients finish the move themselves.
     const isSealed = present?.isSealed && (present.serves || this.#random('end').chance(0.3));
-    if (isSealed && !other) this.#startMover(0, 0);
+    if (isSealed && !other) this.#startMover(0, Target.next);
+    if (after && next?.isSealed) this.#startMover(1, Target.after);
   }
 
   #isRecovered(): boolean {
