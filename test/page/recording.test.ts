@@ -1,10 +1,14 @@
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { checkHistory } from '../../packages/demo/src/checker.ts';
+import { stories } from '../../packages/demo/src/stories/all.ts';
+import { missingStep, variantsOf } from '../../packages/demo/src/stories/story.ts';
 import { isSealed } from '../../packages/demo/src/web/recording.ts';
 import { parseRecording, RecordingError } from '../../packages/page/src/real/parse-recording.ts';
 import { toPerfetto } from '../../packages/page/src/real/perfetto.ts';
-import { shownRun } from '../../packages/page/src/real/real-run.ts';
+import { shownRun, storyPlayed } from '../../packages/page/src/real/real-run.ts';
+import { recorded } from '../../packages/page/src/real/recorded.ts';
 
 const file = new URL('../../packages/page/public/runs/story-1-token.json', import.meta.url);
 const text = readFileSync(file, 'utf8');
@@ -17,6 +21,28 @@ test('a change of any member breaks the hash', async () => {
     [/redis-server/, 'valkey-server'],
   ] as const)
     expect(await isSealed(parseRecording(text.replace(from, to))), `${from}`).toBe(false);
+});
+
+test('each story has a recorded run, with its pinned verdict and a hash that fits', async () => {
+  const files = readdirSync(new URL('.', file)).map((name) => `runs/${name}`);
+  expect(files.toSorted()).toEqual(recorded.map((one) => one.file).toSorted());
+  const played = files.map((name) => {
+    return parseRecording(readFileSync(new URL(`../${name}`, file), 'utf8'));
+  });
+  for (const recording of played) {
+    const { title, lock, protection } = recording.variant;
+    const story = storyPlayed(recording.variant);
+    if (!story) throw new Error(`there is no story ${title}`);
+    const found = variantsOf(story).find((one) => {
+      return one.lock === lock && one.protection === protection;
+    });
+    expect(recording.verdict.verdict, title).toBe(found?.pinned);
+    const { events } = recording;
+    expect(checkHistory(events, missingStep(story, events)), title).toEqual(recording.verdict);
+    expect(await isSealed(recording), title).toBe(true);
+  }
+  const titles = new Set(played.map(({ variant }) => variant.title));
+  expect(titles).toEqual(new Set(stories.map(({ title }) => title)));
 });
 
 test('a hostile file is refused with a reason, or is shown', () => {

@@ -18,7 +18,7 @@ export const stories: readonly PageStory[] = ofDemo.flatMap((story) => {
 });
 
 /** The number of the story, and a letter if another one has the same number. */
-function idOf(story: Story): string {
+export function idOf(story: Story): string {
   const same = ofDemo.filter(({ number }) => number === story.number);
   return `${story.number}${same.length > 1 ? 'abc'[same.indexOf(story)] : ''}`;
 }

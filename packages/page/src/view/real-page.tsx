@@ -4,6 +4,7 @@ import type { Recording } from '../../../demo/src/web/recording.ts';
 import { isLive } from '../real/live.ts';
 import { parseRecording, RecordingError } from '../real/parse-recording.ts';
 import { shownRun } from '../real/real-run.ts';
+import { recorded } from '../real/recorded.ts';
 import { LivePage } from './live-page.tsx';
 import { RecordingFacts } from './recording-facts.tsx';
 import { linkTo, type Route } from './route.ts';
@@ -110,23 +111,18 @@ function Openers({ onText }: { readonly onText: (text: string) => void }) {
         </label>
         <button type="submit">Open</button>
       </form>
-      <p>
-        An example:{' '}
-        {EXAMPLES.map(([file, name], at) => (
-          <>
-            {at > 0 && ', '}
-            <a href={linkTo({ page: 'real', from: file })}>{name}</a>
-          </>
+      <p>Runs that were recorded:</p>
+      <ul class="columns">
+        {recorded.map(({ title, file, protection }) => (
+          <li key={file}>
+            <a href={linkTo({ page: 'real', from: file })}>{title}</a>
+            <span class="note"> {protection}</span>
+          </li>
         ))}
-      </p>
+      </ul>
     </>
   );
 }
-
-const EXAMPLES = [
-  ['runs/story-1-lock.json', 'story 1 with the lock alone'],
-  ['runs/story-1-token.json', 'story 1 with tokens'],
-] as const;
 
 function Recorded({ recording }: { readonly recording: Recording }) {
   const seek = useSignal<number | null>(null);

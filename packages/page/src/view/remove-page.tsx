@@ -31,7 +31,7 @@ export function RemovePage({ route }: { readonly route: RemoveRoute }) {
 
 function Choices({ now }: { readonly now: Mutant | null }) {
   return (
-    <ul class="mutants">
+    <ul class="columns">
       {mutants.map(({ name, excuse }) => (
         <li key={name}>
           <a
