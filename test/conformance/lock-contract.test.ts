@@ -243,6 +243,16 @@ describe.each(LOCK_SERVICES)('%s', (_, start) => {
     }
   });
 
+  test('close gives back what acquisitions that are under way take', async () => {
+    const [one, two] = await openTwo();
+    await (await one.acquire('x', { ttlMs: 5_000 })).release();
+    const acquiring = ['x', 'y'].map((name) => one.acquire(name, { ttlMs: 20_000, waitMs: 5_000 }));
+    const ended = acquiring.map((each) => expect(each).rejects.toMatchObject({ code: 'closed' }));
+    await one.close();
+    await Promise.all(ended);
+    await (await two.acquire(['x', 'y'], { ttlMs: 5_000 })).release();
+  });
+
   test('close releases all leases and ends all waits', async () => {
     const [one, two] = await openTwo();
     const lease = await one.acquire('x', { ttlMs: 30_000 });

@@ -1,13 +1,7 @@
 import { LockArgumentError } from '../core/errors.js';
 import { type AcquireFailure, failureError } from '../core/failure.js';
-import {
-  answerLimitMs,
-  deadlineOf,
-  LAST_ANSWERS_MS,
-  NODE_TIMEOUT_MAX_MS,
-  nodeTimeoutMs,
-} from '../core/validity.js';
-import { failure, granted } from '../lease/one-server.js';
+import { deadlineOf, NODE_TIMEOUT_MAX_MS, nodeTimeoutMs } from '../core/validity.js';
+import { failure, granted, OpenWork } from '../lease/one-server.js';
 import type {
   AcquireRequest,
   AcquisitionResult,
@@ -15,7 +9,7 @@ import type {
   ReleaseOutcome,
   Waiter,
 } from '../lease/transport.js';
-import { type Runtime, unlessAborted } from '../runtime/runtime.js';
+import type { Runtime } from '../runtime/runtime.js';
 import { type EtcdClient, EtcdError } from './client.js';
 import { Keys, type Position } from './keys.js';
 import { QueuedWaiter, type WaiterContext } from './queued-waiter.js';
@@ -38,12 +32,14 @@ export class EtcdTransport implements LockTransport, WaiterContext {
   readonly wakeUps: WakeUps;
   readonly runtime: Runtime;
   readonly #tokenOffset: bigint;
+  readonly #open: OpenWork;
 
   constructor(etcd: EtcdClient, keyPrefix: string, tokenOffset: bigint, runtime: Runtime) {
     this.keys = new Keys(etcd, keyPrefix);
     this.wakeUps = new WakeUps(etcd, this.keys, runtime);
     this.runtime = runtime;
     this.#tokenOffset = tokenOffset;
+    this.#open = new OpenWork(runtime);
   }
 
   checkResources(resources: readonly string[]): void {
@@ -53,7 +49,9 @@ export class EtcdTransport implements LockTransport, WaiterContext {
     );
   }
 
-  async close(): Promise<void> {}
+  close(): Promise<void> {
+    return this.#open.close();
+  }
 
   acquire(request: AcquireRequest): Promise<AcquisitionResult> {
     const { resources, ttlMs } = request;
@@ -78,18 +76,13 @@ export class EtcdTransport implements LockTransport, WaiterContext {
     return new QueuedWaiter(this, request);
   }
 
-  async attempt(
-    { ttlMs, endMs, signal }: AcquireRequest,
+  attempt(
+    request: AcquireRequest,
     acquireOnce: (limitMs: () => number) => Promise<AcquisitionResult>,
   ): Promise<AcquisitionResult> {
-    const startedMs = this.runtime.nowMs();
-    const leftMs = Math.max(endMs - startedMs, LAST_ANSWERS_MS);
-    const limitMs = this.#within(answerLimitMs(ttlMs, leftMs));
-    const acquired = acquireOnce(limitMs).catch(failed);
-    const result = await unlessAborted(acquired, signal);
-    if (result) return result;
-    void acquired.then((late) => (late.ok ? late.handle.release() : null));
-    return failure(NODE, 'aborted', { answer: 'pending' });
+    return this.#open.acquire(NODE, request, (limitMs) =>
+      acquireOnce(this.#within(limitMs)).catch(failed),
+    );
   }
 
   async enqueue(
@@ -125,7 +118,11 @@ export class EtcdTransport implements LockTransport, WaiterContext {
     return (await this.#extend(null, { resources, owner }, ttlMs)).deadlineMs;
   }
 
-  async release(resources: readonly string[], owner: string): Promise<ReleaseOutcome> {
+  release(resources: readonly string[], owner: string): Promise<ReleaseOutcome> {
+    return this.#open.track(this.#release(resources, owner));
+  }
+
+  async #release(resources: readonly string[], owner: string): Promise<ReleaseOutcome> {
     try {
       const lease = await this.keys.delete(resources, owner, NODE_TIMEOUT_MAX_MS);
       if (lease === null) return 'expired';
@@ -206,7 +203,7 @@ export class EtcdTransport implements LockTransport, WaiterContext {
 
   /** Revokes a lease that no holder relies on. Without an answer, it ends by itself. */
   #revoke(lease: string): void {
-    this.keys.revoke(lease, NODE_TIMEOUT_MAX_MS).catch(() => undefined);
+    void this.#open.track(this.keys.revoke(lease, NODE_TIMEOUT_MAX_MS).catch(() => undefined));
   }
 
   /** The milliseconds that are left of `limitMs`, at least 1. */

@@ -2,9 +2,9 @@ import { backoffMs } from '../core/backoff.js';
 import { LockArgumentError } from '../core/errors.js';
 import { type AcquireFailure, failureError } from '../core/failure.js';
 import type { ResolvedOptions } from '../core/options.js';
-import { answerLimitMs, deadlineOf, LAST_ANSWERS_MS, nodeTimeoutMs } from '../core/validity.js';
+import { deadlineOf, nodeTimeoutMs } from '../core/validity.js';
 import { publish } from '../lease/events.js';
-import { failure, granted } from '../lease/one-server.js';
+import { failure, granted, OpenWork } from '../lease/one-server.js';
 import type {
   AcquireRequest,
   AcquisitionResult,
@@ -12,7 +12,7 @@ import type {
   ReleaseOutcome,
   Waiter,
 } from '../lease/transport.js';
-import { inTime, nobody, type Runtime, sleep, unlessAborted } from '../runtime/runtime.js';
+import { inTime, nobody, type Runtime, sleep } from '../runtime/runtime.js';
 import type { DatabaseClient } from './client.js';
 import { Database, type ForgetRow } from './database.js';
 import { WakeUps } from './wake-ups.js';
@@ -31,6 +31,7 @@ export class PostgresTransport implements LockTransport {
   readonly #wakeUps: WakeUps;
   readonly #options: Options;
   readonly #runtime: Runtime;
+  readonly #open: OpenWork;
   /** The next time to forget names, on the runtime's monotonic clock. */
   #forgetsMs = Number.NEGATIVE_INFINITY;
   #isClosed = false;
@@ -40,6 +41,7 @@ export class PostgresTransport implements LockTransport {
     this.#wakeUps = new WakeUps(client);
     this.#options = options;
     this.#runtime = runtime;
+    this.#open = new OpenWork(runtime);
   }
 
   checkResources(resources: readonly string[]): void {
@@ -47,8 +49,9 @@ export class PostgresTransport implements LockTransport {
     throw new LockArgumentError('resource must not contain NUL, which PostgreSQL cannot store');
   }
 
-  async close(): Promise<void> {
+  close(): Promise<void> {
     this.#isClosed = true;
+    return this.#open.close();
   }
 
   acquire(request: AcquireRequest): Promise<AcquisitionResult> {
@@ -80,25 +83,26 @@ export class PostgresTransport implements LockTransport {
     return Math.min(LISTEN_LIMIT_MS, retryAfterMs) * (1 + this.#runtime.random() / 10);
   }
 
-  async #acquire(request: AcquireRequest, isWaiting: boolean): Promise<AcquisitionResult> {
-    const { resources, ttlMs, signal } = request;
+  #acquire(request: AcquireRequest, isWaiting: boolean): Promise<AcquisitionResult> {
+    return this.#open.acquire(NODE, request, (limitMs) =>
+      this.#acquireOnce(request, isWaiting, limitMs),
+    );
+  }
+
+  async #acquireOnce(
+    { resources, ttlMs }: AcquireRequest,
+    isWaiting: boolean,
+    limitMs: number,
+  ): Promise<AcquisitionResult> {
     const owner = this.#runtime.uniqueId();
     const startedMs = this.#runtime.nowMs();
     const { firstToken } = this.#options;
     const asked = this.database.acquire(resources, owner, ttlMs, firstToken, isWaiting);
-    // The server may grant the lease after the caller has given up.
-    const giveBack = (): void => {
-      const release = () => this.database.release(resources, owner);
-      void asked.then(release, release).catch(() => undefined);
-    };
-    const leftMs = Math.max(request.endMs - startedMs, LAST_ANSWERS_MS);
-    const reply = await unlessAborted(this.#answer(asked, answerLimitMs(ttlMs, leftMs)), signal);
-    if (reply === null || signal.aborted) {
-      giveBack();
-      return failure(NODE, 'aborted', { answer: 'pending' });
-    }
+    const reply = await this.#answer(asked, limitMs);
     if ('error' in reply) {
-      giveBack();
+      // The server may grant the lease after that.
+      const release = () => this.database.release(resources, owner);
+      void this.#open.track(asked.then(release, release).catch(() => undefined));
       return failed(reply.error);
     }
     const [token, heldMs] = reply.value;
@@ -121,7 +125,11 @@ export class PostgresTransport implements LockTransport {
     throw failureError(failure(NODE, 'lost', { answer: 'not-held' }), resources, 0);
   }
 
-  async release(resources: readonly string[], owner: string): Promise<ReleaseOutcome> {
+  release(resources: readonly string[], owner: string): Promise<ReleaseOutcome> {
+    return this.#open.track(this.#release(resources, owner));
+  }
+
+  async #release(resources: readonly string[], owner: string): Promise<ReleaseOutcome> {
     const asked = this.database.release(resources, owner);
     const reply = await this.#answer(asked, nodeTimeoutMs(this.#options.maxTtlMs));
     if ('error' in reply) return 'unknown';

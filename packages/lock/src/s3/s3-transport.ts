@@ -1,13 +1,7 @@
 import { backoffMs } from '../core/backoff.js';
 import { type AcquireFailure, failureError } from '../core/failure.js';
-import {
-  answerLimitMs,
-  deadlineOf,
-  LAST_ANSWERS_MS,
-  NODE_TIMEOUT_MAX_MS,
-  nodeTimeoutMs,
-} from '../core/validity.js';
-import { failure, granted } from '../lease/one-server.js';
+import { deadlineOf, NODE_TIMEOUT_MAX_MS, nodeTimeoutMs } from '../core/validity.js';
+import { failure, granted, OpenWork } from '../lease/one-server.js';
 import type {
   AcquireRequest,
   AcquisitionResult,
@@ -40,31 +34,33 @@ export class S3Transport implements LockTransport {
   readonly #options: Options;
   readonly #runtime: Runtime;
   readonly #observations = new Observations();
+  readonly #open: OpenWork;
 
   constructor(records: Records, options: Options, runtime: Runtime) {
     this.#records = records;
     this.#options = options;
     this.#runtime = runtime;
+    this.#open = new OpenWork(runtime);
   }
 
   checkResources(resources: readonly string[]): void {
     for (const name of resources) this.#records.check(name);
   }
 
-  async close(): Promise<void> {}
+  close(): Promise<void> {
+    return this.#open.close();
+  }
 
-  async acquire(request: AcquireRequest): Promise<AcquisitionResult> {
-    const { ttlMs, endMs } = request;
-    const leftMs = Math.max(endMs - this.#runtime.nowMs(), LAST_ANSWERS_MS);
-    using limit = this.#limit(answerLimitMs(ttlMs, leftMs));
-    const signal = AbortSignal.any([limit.signal, request.signal]);
-    // The caller's signal ends no write: only its outcome shows what must be released.
-    const acquired = this.#acquire(request, limit.signal).catch(failed);
-    const result = await unlessAborted(acquired, signal);
-    if (result) return result;
-    void acquired.then((late) => (late.ok ? late.handle.release() : null));
-    if (request.signal.aborted) return failure(NODE, 'aborted', { answer: 'pending' });
-    return failed(limit.signal.reason);
+  acquire(request: AcquireRequest): Promise<AcquisitionResult> {
+    return this.#open.acquire(NODE, request, async (limitMs) => {
+      using limit = this.#limit(limitMs);
+      // The time limit ends no write: only its outcome shows what must be released.
+      const acquired = this.#acquire(request, limit.signal).catch(failed);
+      const result = await unlessAborted(acquired, limit.signal);
+      if (result) return result;
+      void this.#open.track(acquired.then((late) => (late.ok ? late.handle.release() : null)));
+      return failed(limit.signal.reason);
+    });
   }
 
   wait(request: AcquireRequest): Waiter {
@@ -157,7 +153,11 @@ export class S3Transport implements LockTransport {
     throw failureError(failure(NODE, 'lost', { answer: 'not-held' }), resources, 0);
   }
 
-  async #release(lock: Owned): Promise<ReleaseOutcome> {
+  #release(lock: Owned): Promise<ReleaseOutcome> {
+    return this.#open.track(this.#releaseInTime(lock));
+  }
+
+  async #releaseInTime(lock: Owned): Promise<ReleaseOutcome> {
     using limit = this.#limit(NODE_TIMEOUT_MAX_MS);
     try {
       for (let isFirst = true; ; isFirst = false) {

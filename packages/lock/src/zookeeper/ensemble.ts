@@ -1,3 +1,4 @@
+import { OpenWork } from '../lease/one-server.js';
 import { afterReading, type Runtime } from '../runtime/runtime.js';
 import { CODE, ConnectionLostError, isRefusal } from './protocol/errors.js';
 import { type Acl, create, type Operation, PERSISTENT } from './protocol/operations.js';
@@ -7,14 +8,15 @@ import type { Session } from './protocol/session.js';
 export class Ensemble {
   readonly session: Session;
   readonly acl: Acl;
+  readonly open: OpenWork;
   isClosing = false;
   readonly #runtime: Runtime;
-  readonly #open = new Set<Promise<unknown>>();
 
   constructor(session: Session, acl: Acl, runtime: Runtime) {
     this.session = session;
     this.acl = acl;
     this.#runtime = runtime;
+    this.open = new OpenWork(runtime);
   }
 
   /**
@@ -25,21 +27,13 @@ export class Ensemble {
    * @throws {ConnectionLostError} no answer in time: the last request may have been carried out
    */
   insist<Result>(limitMs: number, work: (signal: AbortSignal) => Promise<Result>): Promise<Result> {
-    return this.track(this.#insist(limitMs, work));
-  }
-
-  /** Lets `close` wait for this. */
-  track<Result>(work: Promise<Result>): Promise<Result> {
-    this.#open.add(work);
-    const forget = (): boolean => this.#open.delete(work);
-    void work.then(forget, forget);
-    return work;
+    return this.open.track(this.#insist(limitMs, work));
   }
 
   /** Ends the session, after what has been begun. */
   async close(): Promise<void> {
     this.isClosing = true;
-    while (this.#open.size > 0) await Promise.allSettled(this.#open);
+    await this.open.close();
     await this.session.close();
   }
 

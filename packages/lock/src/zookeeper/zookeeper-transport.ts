@@ -1,6 +1,6 @@
 import { backoffMs } from '../core/backoff.js';
 import { type AcquireFailure, failureError } from '../core/failure.js';
-import { answerLimitMs, deadlineOf, LAST_ANSWERS_MS, nodeTimeoutMs } from '../core/validity.js';
+import { deadlineOf, nodeTimeoutMs } from '../core/validity.js';
 import { failure, granted } from '../lease/one-server.js';
 import type {
   AcquireRequest,
@@ -9,7 +9,7 @@ import type {
   ReleaseOutcome,
   Waiter,
 } from '../lease/transport.js';
-import { type Runtime, sleep, unlessAborted } from '../runtime/runtime.js';
+import { type Runtime, sleep } from '../runtime/runtime.js';
 import type { Ensemble } from './ensemble.js';
 import { Expiry, type LeaseRecord } from './expiry.js';
 import { LeaseNodes } from './lease-nodes.js';
@@ -132,39 +132,32 @@ export class ZooKeeperTransport implements LockTransport {
   }
 
   /** Repeats a try until it has an outcome, and makes a result of that. */
-  async #settle(
+  #settle(
     acquisition: Acquisition,
     attempt: (signal: AbortSignal) => Promise<Tried>,
   ): Promise<AcquisitionResult> {
     const { request, owner } = acquisition;
     const { resources, ttlMs } = request;
-    const leftMs = Math.max(request.endMs - this.#runtime.nowMs(), LAST_ANSWERS_MS);
-    const limitMs = answerLimitMs(ttlMs, leftMs);
-    const tried = this.#ensemble.insist(limitMs, attempt).catch((error: Error) => ({ error }));
-    // An aborted acquisition goes on, until it is known what there is to give back.
-    const giveBack = async (): Promise<void> => {
-      if (acquisition.startedMs !== null) await this.release(resources, owner);
-    };
-    const outcome = await unlessAborted(tried, request.signal);
-    if (outcome === null || request.signal.aborted) {
-      void this.#ensemble.track(tried.then(giveBack));
-      return failure(NODE, 'aborted', { answer: 'pending' });
-    }
-    if ('heldMs' in outcome) {
-      const { heldMs } = outcome;
-      return failure(NODE, 'held', { answer: 'held', remainingMs: heldMs }, heldMs);
-    }
-    if ('error' in outcome) {
-      void giveBack();
-      return failed(outcome.error);
-    }
-    const { czxid } = outcome;
-    if (czxid > TOKEN_MAX) {
-      void giveBack();
-      return failure(NODE, 'token-exhausted', { answer: 'token-exhausted' });
-    }
-    const deadlineMs = deadlineOf(acquisition.startedMs ?? 0, ttlMs);
-    return granted(NODE, this, { resources, token: czxid, deadlineMs, owner });
+    const { open } = this.#ensemble;
+    return open.acquire(NODE, request, async (limitMs) => {
+      try {
+        const tried = await this.#ensemble.insist(limitMs, attempt);
+        if ('heldMs' in tried) {
+          const { heldMs } = tried;
+          return failure(NODE, 'held', { answer: 'held', remainingMs: heldMs }, heldMs);
+        }
+        const deadlineMs = deadlineOf(acquisition.startedMs ?? 0, ttlMs);
+        const { czxid: token } = tried;
+        if (token <= TOKEN_MAX) {
+          return granted(NODE, this, { resources, token, deadlineMs, owner });
+        }
+        void this.release(resources, owner);
+        return failure(NODE, 'token-exhausted', { answer: 'token-exhausted' });
+      } catch (error) {
+        if (acquisition.startedMs !== null) void this.release(resources, owner);
+        return failed(error as Error);
+      }
+    });
   }
 
   /** Takes the lock unless somebody holds it or waits for it. */
