@@ -90,17 +90,18 @@ async function expectInstalled(
   cwd: string,
   command: string,
   args: readonly string[],
-  nodes: readonly string[] = [process.execPath],
+  runtimes: readonly (readonly string[])[] = [[process.execPath]],
 ): Promise<void> {
   const env = { ...process.env, CI: 'true' };
   const { stdout, stderr } = await run(command, [...args], { cwd, env });
   expect(`${stdout}${stderr}`).not.toMatch(/peer/i);
   const url = redis.nodes[0]?.url ?? '';
-  for (const node of nodes) {
-    const required = await run(node, ['required.cjs', url], { cwd });
+  for (const [file = '', ...flags] of runtimes) {
+    const required = await run(file, [...flags, 'required.cjs', url], { cwd });
     expect(required.stdout).toBe('released\n');
     expect(required.stderr).not.toMatch(/warn/i);
-    const help = await run(node, ['node_modules/fenced/bin/fenced.js', 'run', '--help'], { cwd });
+    const own = ['node_modules/fenced/bin/fenced.js', 'run', '--help'];
+    const help = await run(file, [...flags, ...own], { cwd });
     expect(help.stdout).toContain('fenced run --lock NAME');
   }
 }
@@ -109,12 +110,13 @@ describe('installed by npm', () => {
   const node22 = `node-${process.platform}-${process.arch}`;
   let cwd = '';
 
-  test('on Node 22 and 24, beside zod 3, express 4, pino 9 and ioredis 5', async () => {
+  test('on Node 22 and 24, and on Deno, beside zod 3, express 4, pino 9 and ioredis 5', async () => {
     const types = { typescript: '5', '@types/node': '22', '@types/pg': '8' };
     cwd = await project('npm', '5', { ...types, [node22]: '22' });
     const args = ['install', '--no-audit', '--no-fund'];
-    const nodes = [process.execPath, `node_modules/${node22}/bin/node`];
-    await expectInstalled(cwd, 'npm', args, nodes);
+    const deno = [bin('test/node_modules/.bin/deno'), 'run', '--allow-all'];
+    const nodes = [[process.execPath], [`node_modules/${node22}/bin/node`]];
+    await expectInstalled(cwd, 'npm', args, [...nodes, deno]);
     const help = await run('npx', ['--no-install', 'fenced', '--help'], { cwd });
     expect(help.stdout).toContain('fenced COMMAND --help');
   });
@@ -152,5 +154,5 @@ test('installed by yarn', async () => {
 test('installed by bun, and run by it', async () => {
   const cwd = await project('bun', '6', {}, { overrides: inner() });
   const bun = bin('test/node_modules/.bin/bun');
-  await expectInstalled(cwd, bun, ['install'], [process.execPath, bun]);
+  await expectInstalled(cwd, bun, ['install'], [[process.execPath], [bun]]);
 });

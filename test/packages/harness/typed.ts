@@ -9,11 +9,15 @@ import { createLog } from '@fenced/gateway/log';
 import { createMetrics } from '@fenced/gateway/metrics';
 import { type Lease, type Lock, LockError, Redlock } from '@fenced/lock';
 import { Elector, type Leadership } from '@fenced/lock/election';
+import { EtcdLock } from '@fenced/lock/etcd';
 import { PostgresLock } from '@fenced/lock/postgres';
+import { S3Lock } from '@fenced/lock/s3';
 import { MemoryLock } from '@fenced/lock/testing';
+import { ZooKeeperLock } from '@fenced/lock/zookeeper';
 import { StaleTokenError } from '@fenced/store';
 import { FencedPostgres } from '@fenced/store/postgres';
 import { FencedS3 } from '@fenced/store/s3';
+import { MemoryRecords, MemoryS3 } from '@fenced/store/testing';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 
@@ -23,11 +27,16 @@ const lock = new PostgresLock({ pool });
 const records = new FencedPostgres({ pool });
 const objects = new FencedS3({ client: new S3Client({}), bucket: 'documents' });
 const gateway = new FencedGateway({ url: 'http://127.0.0.1:8080' });
-export const locks: readonly Lock[] = [redlock, lock, new MemoryLock(), gateway];
+export const locks: readonly Lock[] = [
+  ...[redlock, lock, new MemoryLock(), gateway, new S3Lock({ objects })],
+  new EtcdLock({ endpoints: ['http://127.0.0.1:2379'] }),
+  new ZooKeeperLock({ servers: '127.0.0.1:2181' }),
+];
 const electors = locks.map((each) => new Elector({ lock: each, resource: 'x' }));
 export const app = createGateway({ lock: redlock, objects, records });
 export const errors = [LockError, StaleTokenError];
 export const parts = [readConfig, openCredentials, createLog, createMetrics];
+export const fakes = [MemoryS3, MemoryRecords];
 
 /** A fake that no class is behind. */
 const fakeLease: Lease = {
