@@ -152,6 +152,51 @@ test('under each fault of the network, one client holds the lock, and tokens gro
   expect(unknown).toBeLessThan(3);
 });
 
+/** Keeps the next `due` PUTs for later, and answers none of them. */
+class LatePuts {
+  due = 0;
+  readonly late: (() => Promise<unknown>)[] = [];
+
+  readonly calls: S3Calls = {
+    send: (command, options) => {
+      const send = (): Promise<never> => client.send(command as never, options) as never;
+      if (!(command instanceof PutObjectCommand) || this.due === 0) return send();
+      this.due -= 1;
+      this.late.push(() => client.send(command as never));
+      return new Promise<never>((_, reject) => {
+        options?.abortSignal?.addEventListener('abort', () => reject(new Error('aborted')));
+      });
+    },
+  };
+}
+
+test.each(['new', 'used'])(
+  'a write that arrives after its acquisition has failed is refused: a %s resource',
+  async (kind) => {
+    const prefix = newPrefix();
+    const puts = new LatePuts();
+    const [one, two] = [open(prefix, puts.calls), open(prefix)];
+    if (kind === 'used') await (await two.acquire('x', { ttlMs: 5_000 })).release();
+    puts.due = 1;
+    expect(await one.tryAcquire('x', { ttlMs: 1_000 })).toMatchObject({ reason: 'no-quorum' });
+    await one.close();
+    for (const deliver of puts.late) {
+      await expect(deliver()).rejects.toMatchObject({ name: 'PreconditionFailed' });
+    }
+    expect(await two.tryAcquire('x', { ttlMs: 5_000 })).toMatchObject({ ok: true });
+  },
+);
+
+test('a set is released, and not expired, if one of its objects was extended by a lost request', async () => {
+  const puts = new LatePuts();
+  const lock = open(newPrefix(), puts.calls);
+  const lease = await lock.acquire(['x', 'y'], { ttlMs: 20_000 });
+  puts.due = 2;
+  await expect(lease.extend(400)).rejects.toMatchObject({ code: 'no-quorum' });
+  await puts.late[0]?.();
+  expect(await lease.release()).toBe('released');
+});
+
 test('a bucket that the probe refuses is refused, and names the reason', async () => {
   const liar: S3Calls = {
     send: (command, options) => {

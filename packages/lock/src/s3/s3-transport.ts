@@ -26,6 +26,8 @@ interface Owned {
   readonly resources: readonly string[];
   readonly owner: string;
   readonly records: readonly LockRecord[] | null;
+  /** A record with the next token, whose replacement has no outcome yet, and may still arrive. */
+  readonly doubtful?: LockRecord | undefined;
 }
 
 /** Leases in one bucket. */
@@ -105,14 +107,13 @@ export class S3Transport implements LockTransport {
         records.push(await this.#records.replace(record, next, signal));
       }
     } catch (error) {
-      // The outcome of the last write may be unknown.
-      const undone = this.#release({
-        resources,
-        owner,
-        records: isRefused(error) ? records : null,
-      });
-      if (!isRefused(error)) throw error;
-      await undone;
+      if (!isRefused(error)) {
+        const last = found[records.length];
+        const doubtful = last && { ...last, token };
+        void this.#release({ resources, owner, records: null, doubtful });
+        throw error;
+      }
+      await this.#release({ resources, owner, records });
       return held(0);
     }
     return this.#granted({ resources, owner, records }, token, deadlineOf(startedMs, ttlMs));
@@ -144,7 +145,8 @@ export class S3Transport implements LockTransport {
           ttlMs: Math.max(ttlMs, before.ttlMs),
         });
         const extended = await this.#replaceAll(records, longer, limit.signal);
-        if (extended) return { records: extended, deadlineMs: deadlineOf(startedMs, ttlMs) };
+        if (extended.length === records.length)
+          return { records: extended, deadlineMs: deadlineOf(startedMs, ttlMs) };
       }
     } catch (error) {
       throw failureError(failed(error as Error), resources, 0);
@@ -159,39 +161,51 @@ export class S3Transport implements LockTransport {
 
   async #releaseInTime(lock: Owned): Promise<ReleaseOutcome> {
     using limit = this.#limit(NODE_TIMEOUT_MAX_MS);
+    let released = 0;
     try {
       for (let isFirst = true; ; isFirst = false) {
         const known = isFirst ? lock.records : null;
         const records = known ?? (await this.#ownRecords(lock, limit.signal));
-        if (!(await this.#replaceAll(records, () => null, limit.signal))) continue;
-        return records.length < lock.resources.length ? 'expired' : 'released';
+        const free = await this.#replaceAll(records, () => null, limit.signal);
+        released += free.length;
+        if (free.length < records.length) continue;
+        return released < lock.resources.length ? 'expired' : 'released';
       }
     } catch {
       return 'unknown';
     }
   }
 
-  /** @returns the new records, or null if one of them was no longer the stored one */
+  /** @returns the new records, without those that were no longer the stored ones */
   async #replaceAll(
     records: readonly LockRecord[],
     next: (before: Held) => Held | null,
     signal: AbortSignal,
-  ): Promise<readonly LockRecord[] | null> {
-    const writes = records.map((record) => {
+  ): Promise<readonly LockRecord[]> {
+    const writes = records.map(async (record) => {
       const { token, held } = record;
-      return this.#records.replace(record, { token, held: held && next(held) }, signal);
+      try {
+        return [await this.#records.replace(record, { token, held: held && next(held) }, signal)];
+      } catch (error) {
+        if (isRefused(error)) return [];
+        throw error;
+      }
     });
-    try {
-      return await this.#inTime(Promise.all(writes), signal);
-    } catch (error) {
-      if (isRefused(error)) return null;
-      throw error;
-    }
+    return (await this.#inTime(Promise.all(writes), signal)).flat();
   }
 
-  async #ownRecords({ resources, owner }: Owned, signal: AbortSignal): Promise<LockRecord[]> {
+  /** The records of this owner, and the doubtful one: a new version keeps its replacement out. */
+  async #ownRecords(
+    { resources, owner, doubtful }: Owned,
+    signal: AbortSignal,
+  ): Promise<LockRecord[]> {
     const found = await this.#inTime(this.#read(resources, signal), signal);
-    return found.filter(({ held }) => held?.owner === owner);
+    return found.flatMap((record) => {
+      const isDoubtful =
+        record.resource === doubtful?.resource && record.version === doubtful.version;
+      if (isDoubtful) return [doubtful];
+      return record.held?.owner === owner ? [record] : [];
+    });
   }
 
   #read(resources: readonly string[], signal: AbortSignal): Promise<LockRecord[]> {
