@@ -1,7 +1,11 @@
 import { driftMs } from '../core/validity.js';
 import type { LockRecord } from './records.js';
 
-const RECORDS_MAX = 1_000;
+/**
+ * More than a process reads within one TTL. If it read more, it would forget each before its end,
+ * and never take over.
+ */
+const RECORDS_MAX = 100_000;
 
 interface Seen {
   readonly version: string | null;
