@@ -288,7 +288,9 @@ test('more resources than one transaction takes are refused, and a right that is
   const lock = open(newPrefix());
   const many = Array.from({ length: 129 }, (_, at) => `${at}`);
   await expect(lock.acquire(many, { ttlMs: 5_000 })).rejects.toBeInstanceOf(LockArgumentError);
-  await using _ = await lock.acquire(many.slice(1), { ttlMs: 5_000 });
+  const long = (length: number) => many.slice(1).map((name) => name.padStart(length, '€'));
+  await expect(lock.acquire(long(300), { ttlMs: 5_000 })).rejects.toThrow('percent-encoded');
+  await using _ = await lock.acquire(long(228), { ttlMs: 60_000 });
   for (const status of [401, 403]) {
     const refused = open(newPrefix(), async () => new Response('{"error":"denied"}', { status }));
     await expect(refused.acquire('x', { ttlMs: 5_000, waitMs: 9_000 })).rejects.toMatchObject({

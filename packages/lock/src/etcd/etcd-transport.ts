@@ -19,6 +19,8 @@ import { WakeUps } from './wake-ups.js';
 const NODE = 'etcd';
 /** The operations that etcd allows in one transaction, unless `--max-txn-ops` says otherwise. */
 const RESOURCES_MAX = 128;
+/** A transaction has each name up to 5 times, and etcd takes 1.5 MiB by default. */
+const NAMES_BYTES_MAX = 256 * 1024;
 
 /** Keys under a new lease, and the end of that for their holder. */
 interface Renewed {
@@ -43,9 +45,10 @@ export class EtcdTransport implements LockTransport, WaiterContext {
   }
 
   checkResources(resources: readonly string[]): void {
-    if (resources.length <= RESOURCES_MAX) return;
+    const bytes = encodeURIComponent(resources.join('')).length;
+    if (resources.length <= RESOURCES_MAX && bytes <= NAMES_BYTES_MAX) return;
     throw new LockArgumentError(
-      `etcd locks at most ${RESOURCES_MAX} resources together resources=${resources.length}`,
+      `etcd locks at most ${RESOURCES_MAX} resources together, with names of ${NAMES_BYTES_MAX} bytes in all, percent-encoded resources=${resources.length} bytes=${bytes}`,
     );
   }
 
