@@ -5,6 +5,7 @@ import { LockArgumentError } from '@fenced/lock';
 import { ZooKeeperLock } from '@fenced/lock/zookeeper';
 import { startZooKeeper, TcpProxy, type ZooKeeperService } from '@fenced/testbed';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { systemRuntime } from '../../packages/lock/src/runtime/runtime.js';
 import { remove, setData } from '../../packages/lock/src/zookeeper/protocol/operations.js';
 import { insist, kept, LockWorld } from './harness/zookeeper.js';
 
@@ -259,6 +260,19 @@ test('nodes are closed to others than those with the credentials', async () => {
   });
   const friend = world.lock({ auth, root });
   expect(await friend.release({ resource: 'x', owner: lease.owner })).toBe('released');
+});
+
+test('a server that accepts connections and says nothing does not fail the first call', async () => {
+  const [, ...others] = service.servers;
+  const [silent] = service.servers;
+  await using proxy = await TcpProxy.start(silent ?? { host: '', port: 0 });
+  proxy.swallow('toServer');
+  const servers = [proxy, ...others].map(({ host, port }) => `${host}:${port}`).join(',');
+  const runtime = { ...systemRuntime, random: () => 0 };
+  await using lock = new ZooKeeperLock({ servers, root: world.root }, runtime);
+  const attempt = await lock.tryAcquire('x', { ttlMs: 10_000 });
+  expect(attempt).toMatchObject({ ok: true });
+  expect(proxy.connections).toBe(1);
 });
 
 test('without an ensemble, calls fail in time and say why', async () => {

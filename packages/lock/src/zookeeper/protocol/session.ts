@@ -19,6 +19,8 @@ export interface SessionOptions {
 const RETRY_MS = 100;
 /** A connection that lasted for less does not count. */
 const USEFUL_MS = 1_000;
+/** The limit of a handshake in the first round. Each later round has twice as much. */
+const HANDSHAKE_MS = 500;
 const HANDSHAKE_MIN_MS = 200;
 
 /**
@@ -129,7 +131,9 @@ export class Session {
     if (!server || this.isClosed) return;
     this.#isStarted = true;
     const { timeoutMs } = this.#state;
-    const limitMs = Math.max(HANDSHAKE_MIN_MS, timeoutMs / this.#servers.length);
+    const rounds = Math.floor(this.#failures / this.#servers.length);
+    const shareMs = timeoutMs / this.#servers.length;
+    const limitMs = Math.max(HANDSHAKE_MIN_MS, Math.min(shareMs, HANDSHAKE_MS * 2 ** rounds));
     const { credentials } = this.#options;
     const listener = {
       onSession: (session: Omit<SessionState, 'zxid'>) => this.#onSession(session),
