@@ -1,7 +1,7 @@
 // A client process. Its threads take locks and write under them in rounds, until SIGTERM. With the
-// workload `final`, it reads every object once. It prints each operation twice: before it is sent,
-// and after its outcome.
-import { writeSync } from 'node:fs';
+// workload `final`, it reads every object once. Its file has two lines for each operation: one is
+// written before the operation is sent, the other one after its outcome.
+import { openSync, writeSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LeaseError } from '@fenced/client';
 import { LockError } from '@fenced/lock';
@@ -18,13 +18,21 @@ export interface ClientConfig extends StoreAddresses, LockAddresses {
   readonly workload: string;
   readonly subject: string;
   readonly resources: readonly string[];
+  /** Rounds that run at the same time. In the wait queue, they hand a lock over to each other. */
+  readonly threads: number;
+  /** File of its operations. */
+  readonly file: string;
+  /** Monotonic time at which the run began, in digits. */
+  readonly startedNs: string;
 }
 
-/** Rounds that run at the same time. In the wait queue, they hand a lock over to each other. */
-const THREADS = 2;
-const STYLES = ['update', 'claim', 'queue'];
+const STYLES = ['update', 'update', 'update', 'claim', 'claim', 'queue'];
 const WAITING = ['queue', 'election'];
 const WAIT_MS = 2_000;
+/** Most writes under a lease. */
+const STEPS_MAX = 12;
+/** Relative numbers of operations on the stores. S3 takes the most processor time. */
+const SHARES: Readonly<Record<string, number>> = { s3: 1, records: 12, table: 3, naive: 1 };
 /** Longest pause before a round of the workload `rare`. */
 const REST_MAX_MS = 3_000;
 /** Subjects that lock sets of resources. */
@@ -33,12 +41,20 @@ const SETS = ['fenced', 'postgres'];
 const HARMLESS: ReadonlySet<string> = new Set(['conflict', 'unavailable', 'ratchet-lost']);
 
 const config: ClientConfig = JSON.parse(process.argv[2] ?? '');
-const { name, workload, subject, resources } = config;
+const { name, workload, subject, resources, threads } = config;
+// A stack trace for each refusal would take much time.
+Error.stackTraceLimit = 2;
+const startedNs = BigInt(config.startedNs);
+const file = openSync(config.file, 'a');
 const random = new Random(config.seed, name);
 const acquire = await openLock(subject, config, workload);
 const { naive, ...fenced } = openStores(config);
-const stores = Object.entries(subject === 'naive' ? { naive } : fenced) as [string, Store][];
+const stores = Object.entries(subject === 'naive' ? { naive } : fenced).flatMap(
+  ([kind, store]): [string, Store][] => Array(SHARES[kind]).fill([kind, store]),
+);
 let isEnding = workload === 'final';
+let lines: string[] = [];
+let written: Promise<void> | null = null;
 let operations = 0;
 let values = 0;
 process.on('SIGTERM', () => {
@@ -47,9 +63,10 @@ process.on('SIGTERM', () => {
 
 if (workload === 'final') {
   for (const resource of resources)
-    for (const [kind, store] of stores) await read(recordAs(name), kind, store, resource);
+    for (const [kind, store] of new Map(stores)) await read(recordAs(name), kind, store, resource);
 }
-await Promise.all(Array.from({ length: THREADS }, (_, at) => rounds(recordAs(`${name}.${at}`))));
+await Promise.all(Array.from({ length: threads }, (_, at) => rounds(recordAs(`${name}.${at}`))));
+writeLines();
 process.exit(0);
 
 async function rounds(record: Recording): Promise<void> {
@@ -59,36 +76,26 @@ async function rounds(record: Recording): Promise<void> {
 async function round(record: Recording, style: string): Promise<void> {
   if (style === 'rare') await sleep(random.between(0, REST_MAX_MS));
   const resource = random.pick(resources);
-  const [kind, store] = random.pick(stores);
-  if (random.chance(0.2)) await read(record, kind, store, resource);
+  if (random.chance(0.2)) await read(record, ...random.pick(stores), resource);
   // A foreign lock has one resource, and so have a lease of a gateway and an office.
   const hasSets = SETS.includes(subject) && style !== 'election';
-  const others = hasSets && random.chance(0.2) ? resources : [];
-  const lock = [...new Set([resource, ...others.filter(() => random.chance(0.5))])];
+  const others = hasSets && random.chance(0.2) ? 1 + random.below(2) : 0;
+  const lock = [
+    ...new Set([resource, ...Array.from({ length: others }, () => random.pick(resources))]),
+  ];
   const held = await take(record, lock, WAITING.includes(style) ? WAIT_MS : 0);
   if (held === null) return void (await sleep(random.between(5, 25)));
-  // A holder that works for longer than its lease lasts, and does not notice. A leader's lease is
-  // extended meanwhile, unless the work blocks its process.
-  if (random.chance(0.1)) {
-    const workMs = TTL_MS * random.between(1, 2);
-    if (style === 'election') block(workMs);
-    else await sleep(workMs);
-  }
-  if (random.chance(0.2)) await extend(record, lock, held);
-  const object = { object: `${kind}/${resource}`, token: String(held.token) };
-  if (style === 'claim' && store.claim && store.put) {
-    const { claim, put } = store;
-    const value = newValue();
-    await record({ kind: 'claim', ...object }, () => claim(resource, held.token));
-    await record({ kind: 'put', ...object, value }, () => put(resource, held.token, value));
-  } else {
-    await record({ kind: 'update', ...object }, (note) =>
-      store.update(resource, held.token, (from) => {
-        const value = newValue();
-        note({ from, value });
-        return value;
-      }),
-    );
+  for (let step = random.below(STEPS_MAX); step >= 0; step -= 1) {
+    // A holder that works for longer than its lease lasts, and does not notice. A leader's lease is
+    // extended meanwhile, unless the work blocks its process.
+    if (random.chance(0.05)) {
+      const workMs = TTL_MS * random.between(1, 2);
+      if (style === 'election') block(workMs);
+      else await sleep(workMs);
+    }
+    if (random.chance(0.1)) await extend(record, lock, held);
+    if (random.chance(0.2)) await read(record, ...random.pick(stores), resource);
+    if (!(await write(record, style, resource, held.token))) break;
   }
   // The others leave their lease to end by itself. A leader goes on until it resigns.
   if (style === 'election' || random.chance(0.9))
@@ -97,6 +104,30 @@ async function round(record: Recording, style: string): Promise<void> {
 
 function block(ms: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
+}
+
+/** Returns false if the write did not succeed. */
+async function write(
+  record: Recording,
+  style: string,
+  resource: string,
+  token: bigint,
+): Promise<boolean> {
+  const [kind, store] = random.pick(stores);
+  const object = { object: `${kind}/${resource}`, token: String(token) };
+  if (style === 'claim' && store.claim && store.put) {
+    const { claim, put } = store;
+    const value = newValue();
+    await record({ kind: 'claim', ...object }, () => claim(resource, token));
+    return record({ kind: 'put', ...object, value }, () => put(resource, token, value));
+  }
+  return record({ kind: 'update', ...object }, (note) =>
+    store.update(resource, token, (from) => {
+      const value = newValue();
+      note({ from, value });
+      return value;
+    }),
+  );
 }
 
 function newValue(): string {
@@ -145,43 +176,64 @@ async function extend(
 
 /** The present comes first: if the process is stopped in between, the time is too early. */
 function until({ remainingMs }: Held): Facts {
-  const nowNs = process.hrtime.bigint();
-  return remainingMs ? { untilNs: String(nowNs + BigInt(Math.floor(remainingMs() * 1e6))) } : {};
+  const fromNs = nowNs();
+  return remainingMs ? { untilNs: fromNs + Math.floor(remainingMs() * 1e6) } : {};
 }
 
-/**
- * Fields of an operation. Times are digits, in absolute nanoseconds. An operation on a set of
- * resources has several objects.
- */
-type Facts = {
-  readonly [Field in Exclude<keyof Operation, 'object'>]?: Operation[Field] | string;
-} & { readonly object?: string | readonly string[] };
+/** Fields of an operation. An operation on a set of resources has several objects. */
+type Facts = Partial<Omit<Operation, 'object'>> & { readonly object?: string | readonly string[] };
 
-/** Runs one operation, and prints its call, what it notes meanwhile, and its outcome. */
+/**
+ * Runs one operation, and records its call, what it notes meanwhile, and its outcome. Returns true
+ * if it succeeded.
+ */
 type Recording = (
   call: Facts,
   run: (note: (facts: Facts) => void) => Promise<unknown>,
-) => Promise<void>;
+) => Promise<boolean>;
 
 /** @param process name in the history: that of the process, and the number of the thread */
 function recordAs(process: string): Recording {
   return async (call, run) => {
     operations += 1;
     const id = operations;
-    const print = (facts: Facts): void =>
-      void writeSync(1, `${JSON.stringify({ id, ...facts })}\n`);
-    print({ process, callNs: nowNs(), ...call });
+    const add = (facts: Facts): void => void lines.push(JSON.stringify({ id, ...facts }));
+    add({ process, callNs: nowNs(), ...call });
+    await untilWritten();
     try {
-      const facts = await run(print);
-      print({ outcome: 'ok', ...Object(facts), returnNs: nowNs() });
+      const facts = await run((noted) => {
+        add(noted);
+        writeLines();
+      });
+      add({ outcome: 'ok', ...Object(facts), returnNs: nowNs() });
+      return true;
     } catch (error) {
-      print({ ...outcomeOf(call, error), returnNs: nowNs() });
+      add({ ...outcomeOf(call, error), returnNs: nowNs() });
+      return false;
     }
   };
 }
 
-function nowNs(): string {
-  return String(process.hrtime.bigint());
+/** Resolves when the lines of all threads that run in this turn of the event loop are written. */
+function untilWritten(): Promise<void> {
+  written ??= new Promise((resolve) => {
+    setImmediate(() => {
+      written = null;
+      writeLines();
+      resolve();
+    });
+  });
+  return written;
+}
+
+function writeLines(): void {
+  if (lines.length > 0) writeSync(file, `${lines.join('\n')}\n`);
+  lines = [];
+}
+
+/** Nanoseconds since the run began. */
+function nowNs(): number {
+  return Number(process.hrtime.bigint() - startedNs);
 }
 
 function outcomeOf({ kind }: Facts, error: unknown): Facts & { readonly outcome: Outcome } {

@@ -1,4 +1,6 @@
 import { createHash } from 'node:crypto';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 
 /** Outcome of an operation. `refused` and `failed` changed nothing. `unknown` may have happened. */
 export type Outcome = 'ok' | 'refused' | 'failed' | 'unknown';
@@ -29,36 +31,49 @@ export interface Operation {
   readonly code?: string;
 }
 
-/** Collects the lines of all processes while they run. */
+/** A folder with a file for each process. The operating system keeps lines of killed processes. */
 export class Recorder {
   readonly #startedNs: bigint = process.hrtime.bigint();
-  readonly #byId = new Map<string, Partial<Operation>>();
+  readonly #folder: string;
+  readonly #processes: string[] = [];
+
+  constructor(folder: string) {
+    this.#folder = folder;
+  }
+
+  /** Returns a process's file, and the time from which it counts. */
+  open(process: string): { readonly file: string; readonly startedNs: string } {
+    const file = join(this.#folder, process);
+    writeFileSync(file, '');
+    this.#processes.push(process);
+    return { file, startedNs: String(this.#startedNs) };
+  }
 
   /** Nanoseconds since the run began. */
   nowNs(): number {
     return Number(process.hrtime.bigint() - this.#startedNs);
   }
 
-  /**
-   * Adds a part of an operation.
-   *
-   * @param text JSON with the `id` of the operation; its times are absolute nanoseconds in digits
-   */
-  add(process: string, text: string): void {
-    const { id, ...facts } = JSON.parse(text, (key, value) =>
-      key.endsWith('Ns') ? Number(BigInt(value) - this.#startedNs) : value,
-    );
-    const key = `${process} ${id}`;
-    this.#byId.set(key, { process, ...this.#byId.get(key), ...facts });
-  }
-
   /** All operations in the order of their calls. Those without an outcome are unknown. */
   operations(): readonly Operation[] {
-    return [...this.#byId.values()]
-      .map((facts) => ({ returnNs: null, outcome: lostOutcome(facts), ...facts }) as Operation)
-      .flatMap((operation) => [operation.object].flat().map((object) => ({ ...operation, object })))
+    return this.#processes
+      .flatMap((process) => operationsIn(readFileSync(join(this.#folder, process), 'utf8')))
       .toSorted((a, b) => a.callNs - b.callNs);
   }
+}
+
+/** @param text lines of JSON with the `id` of an operation; a killed process may cut the last */
+function operationsIn(text: string): readonly Operation[] {
+  const byId = new Map<number, Partial<Operation>>();
+  for (const line of text.split('\n').slice(0, -1)) {
+    const { id, ...facts } = JSON.parse(line);
+    const known = byId.get(id);
+    if (known) Object.assign(known, facts);
+    else byId.set(id, facts);
+  }
+  return [...byId.values()]
+    .map((facts) => ({ returnNs: null, outcome: lostOutcome(facts), ...facts }) as Operation)
+    .flatMap((operation) => [operation.object].flat().map((object) => ({ ...operation, object })));
 }
 
 /** An update without a value was killed before it computed one, so it sent no write. */

@@ -50,7 +50,7 @@ export async function openLock(
     });
   }
   if (subject === 'postgres') {
-    const pool = new pg.Pool({ connectionString: addresses.postgresUrl, max: 3 });
+    const pool = new pg.Pool({ connectionString: addresses.postgresUrl, max: 8 });
     pool.on('error', () => undefined);
     return ours(new PostgresLock({ pool, maxTtlMs: TTL_MS }));
   }

@@ -23,7 +23,7 @@ import { verdictOf } from './verdict.ts';
 /** Operations that are printed. */
 const SHOWN_MAX = 12;
 const WORKLOADS = ['mixed', 'update', 'claim', 'queue', 'rare', 'election'];
-const USAGE = `npm run torture -- [--seed N] [--seconds S] [--workload NAME] [--faults KINDS] [--subject NAME] [--out FOLDER]
+const USAGE = `npm run torture -- [--seed N] [--seconds S] [--workload NAME] [--threads N] [--faults KINDS] [--subject NAME] [--out FOLDER]
 npm run torture -- --judge FILE [--plant N] [--seed N]
 npm run torture -- --report FOLDER
 
@@ -35,6 +35,7 @@ which needs Go.
   --seconds S       duration (60)
   --workload NAME   ${WORKLOADS.join(', ')} (mixed)
   --faults KINDS    with commas between (all): ${FAULT_KINDS.join(', ')}
+  --threads N       rounds that each of the four clients runs at the same time (3)
   --subject NAME    ${OURS.join(', ')} (fenced), or a negative control: naive, LIBRARY+TOKENS, or a mutant
                     LIBRARY: ${LIBRARY_NAMES.join(', ')}
                     TOKENS: ${TOKEN_NAMES.join(', ')}
@@ -56,6 +57,7 @@ const options = readCommandLine(USAGE, () => {
       seconds: { type: 'string', default: '60' },
       workload: { type: 'string', default: 'mixed' },
       subject: { type: 'string', default: 'fenced' },
+      threads: { type: 'string', default: '3' },
       faults: { type: 'string', default: FAULT_KINDS.join(',') },
       out: { type: 'string' },
       record: { type: 'string' },
@@ -70,6 +72,7 @@ const options = readCommandLine(USAGE, () => {
     seconds: wholeNumber('seconds', values.seconds),
     workload: oneOf('workload', values.workload, WORKLOADS),
     subject: oneOf('subject', values.subject, SUBJECTS),
+    threads: wholeNumber('threads', values.threads),
     faults: values.faults.split(',').map((kind) => oneOf('faults', kind, FAULT_KINDS)),
     ...{ record: values.record, report: values.report },
     out: values.out ?? join(tmpdir(), `fenced-torture-${seed}`),
@@ -84,7 +87,7 @@ else await runAndJudge();
 process.exit();
 
 async function runAndJudge(): Promise<void> {
-  const { seed, seconds, workload, subject, out } = options;
+  const { seed, seconds, workload, subject, threads, out } = options;
   say(`seed ${seed}, ${seconds} s, workload ${workload}, subject ${subject}`);
   const run = await torture(options);
   const { violations, ...verdict } = verdictOf(run);
@@ -96,7 +99,7 @@ async function runAndJudge(): Promise<void> {
   await writeFile(join(out, 'faults.jsonl'), faults);
   const summary = {
     ...(await describeMachine(run.programs)),
-    ...{ seed, seconds, workload, subject, sha256: sha256Of(text), ...verdict },
+    ...{ seed, seconds, workload, subject, threads, sha256: sha256Of(text), ...verdict },
     violated: Object.fromEntries(violations.map(({ object, reason }) => [object, reason])),
     porcupine: await agreement(file, objectsOf(violations)),
   };

@@ -11,6 +11,8 @@ export interface RecordedRun extends Omit<Verdict, 'violations'>, MachineFacts {
   readonly seconds: number;
   readonly workload: string;
   readonly subject: string;
+  /** Rounds of each of the four clients. Without it, six clients ran two. */
+  readonly threads?: number;
   /** Hash of `history.jsonl`. */
   readonly sha256: string;
   /** The reason of the first violation of each object. */

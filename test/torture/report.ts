@@ -226,12 +226,16 @@ function simulationTable(runs: readonly RecordedSimulation[]): string {
 
 function historyTable(runs: readonly RecordedRun[]): string {
   const rows = runs.map(
-    ({ date, commit, subject, workload, seed, seconds, operations, sha256 }) => [
-      ...[date, commit, subject, workload, String(seed), seconds, operations, `\`${sha256}\``],
+    ({ date, commit, subject, workload, threads, seed, seconds, operations, sha256 }) => [
+      ...[date, commit, subject, workload, threads ? `4 × ${threads}` : '6 × 2', String(seed)],
+      ...[seconds, operations, `\`${sha256}\``],
     ],
   );
   return table(
-    ['date', 'commit', 'locks', 'workload', 'seed', 'seconds', 'operations', 'SHA-256'],
+    [
+      ...['date', 'commit', 'locks', 'workload', 'threads', 'seed', 'seconds', 'operations'],
+      'SHA-256',
+    ],
     rows,
   );
 }

@@ -24,10 +24,11 @@ export async function torture(options: TortureOptions): Promise<Run> {
     seconds,
     workload = 'mixed',
     subject = 'fenced',
+    threads = 3,
     faults: kinds = FAULT_KINDS,
   } = options;
   const hasMovableClocks = kinds.some((kind) => kind.endsWith('-clock'));
-  await using world = await World.start({ seed, workload, subject, hasMovableClocks });
+  await using world = await World.start({ seed, workload, subject, threads, hasMovableClocks });
   const signal = AbortSignal.timeout(seconds * 1_000);
   const made = makeFaults(world, { seed, kinds, signal });
   const [faults] = await Promise.all([made, sleep(seconds * 1_000)]);

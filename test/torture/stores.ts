@@ -42,7 +42,7 @@ export function openStores(addresses: StoreAddresses): Readonly<Record<string, S
     const gateway = new FencedGateway({ url: gatewayUrl });
     return { s3: ofObjects(gateway.objects), records: ofRecords(gateway.records(NAME)) };
   }
-  const pool = new pg.Pool({ connectionString: postgresUrl, max: 2 });
+  const pool = new pg.Pool({ connectionString: postgresUrl, max: 8 });
   pool.on('error', () => undefined);
   const ledger = new FencedPostgres({ pool, holdMs: 2_000 });
   const client = new S3Client({ ...s3, credentials: s3, forcePathStyle: true });

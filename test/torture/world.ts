@@ -1,3 +1,6 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';
 import { Redlock } from '@fenced/lock';
@@ -30,18 +33,21 @@ export interface WorldOptions {
   readonly seed: number;
   readonly workload: string;
   readonly subject: string;
+  /** Rounds that a client runs at the same time. */
+  readonly threads: number;
   /** True if faults move wall clocks. */
   readonly hasMovableClocks: boolean;
 }
 
 const NODES = 3;
 const GROUPS = 2;
-const CLIENTS_PER_GROUP = 3;
+const CLIENTS_PER_GROUP = 2;
 /** The default of `Redlock`. */
 const KEY_PREFIX = '{fenced}:';
-const RESOURCES = ['r0', 'r1', 'r2'];
+/** Threads that contend for a resource, on average. */
+const THREADS_PER_RESOURCE = 4;
 /** Resources of the workload `rare`, in which a resource is untouched for seconds. */
-const MANY = Array.from({ length: 30 }, (_, at) => `r${at}`);
+const MANY = 30;
 /** Time limit for what certainly happens, on a machine of any speed. */
 const PATIENCE_MS = 60_000;
 
@@ -79,7 +85,7 @@ interface Servers {
 
 /** Real servers, the proxies before them, and client processes. */
 export class World implements AsyncDisposable {
-  readonly recorder: Recorder = new Recorder();
+  readonly recorder: Recorder;
   readonly nodes: readonly Node[];
   readonly doors: readonly Doors[];
   readonly postgres: LocalPostgres;
@@ -121,16 +127,25 @@ export class World implements AsyncDisposable {
     );
     const programs = { redis: redis.program, s3: s3.program, postgres: postgres.program };
     const nodes = servers.map((server, at) => ({ name: `n${at}`, server }));
-    const world = new World(options, parts.move(), {
+    const folder = await mkdtemp(join(tmpdir(), 'fenced-torture-'));
+    parts.defer(() => rm(folder, { recursive: true }));
+    const recorder = new Recorder(folder);
+    const world = new World(options, parts.move(), recorder, {
       ...{ nodes, spare, doors, s3, postgres, gateways, programs },
     });
     for (let at = 0; at < GROUPS * CLIENTS_PER_GROUP; at += 1) await world.startClient(at % GROUPS);
     return world;
   }
 
-  private constructor(options: WorldOptions, parts: AsyncDisposableStack, servers: Servers) {
+  private constructor(
+    options: WorldOptions,
+    parts: AsyncDisposableStack,
+    recorder: Recorder,
+    servers: Servers,
+  ) {
     this.#options = options;
     this.#parts = parts;
+    this.recorder = recorder;
     this.nodes = servers.nodes;
     this.#spare = servers.spare;
     this.doors = servers.doors;
@@ -231,16 +246,18 @@ export class World implements AsyncDisposable {
     if (!doors) throw new Error(`there is no group ${group}`);
     const clock = this.#options.hasMovableClocks ? await MovableClock.start() : undefined;
     if (clock) this.#parts.use(clock);
+    const { threads } = this.#options;
+    const many = Math.ceil((GROUPS * CLIENTS_PER_GROUP * threads) / THREADS_PER_RESOURCE);
+    const resources = this.#options.workload === 'rare' ? MANY : many;
     const config: ClientConfig = {
-      ...{ ...this.#options, name, workload },
-      resources: this.#options.workload === 'rare' ? MANY : RESOURCES,
+      ...{ ...this.#options, name, workload, ...this.recorder.open(name) },
+      resources: Array.from({ length: resources }, (_, at) => `r${at}`),
       nodes: this.nodes.map((node, at) => ({ name: node.name, port: doors.nodes[at]?.port ?? 0 })),
       ...addressesOf(doors, this.#s3, this.postgres),
       ...(this.gateways[group] && { gatewayUrl: this.gateways[group].url }),
     };
     const worker = await WorkerProcess.start(new URL('./client.ts', import.meta.url), {
       args: [JSON.stringify(config)],
-      onLine: (line) => this.recorder.add(name, line),
       ...(clock && { env: clock.env }),
     });
     this.#parts.use(worker);
