@@ -36,7 +36,8 @@ export interface EtcdLockConfig {
  * majority of its members is up.
  *
  * Promised: tokens grow, also if members are killed, because a token is the revision of a
- * transaction that a majority has stored. A restore from a backup is the exception.
+ * transaction that a majority has stored. Exceptions are a restore from a backup, and a member that
+ * lost its data but not its vote: see docs/etcd.md.
  *
  * etcd counts in whole seconds, and grants 2 s or more by default. A lease with a shorter TTL ends
  * for its holder after that TTL. Without a release, others are kept out for those 2 s.

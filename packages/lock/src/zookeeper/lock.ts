@@ -39,7 +39,9 @@ const ROOT_LENGTH_MAX = 200;
 
 /**
  * Leases with fencing tokens in one ZooKeeper ensemble, by the methods of `Redlock`. The token is
- * the transaction that created the lease, which grows over all nodes of the ensemble.
+ * the transaction that created the lease, which grows over all nodes of the ensemble. Exceptions
+ * are a restore from a backup, and a server that lost its data but not its vote: see
+ * docs/zookeeper.md.
  *
  * It connects with its first call, and stays connected until `close`.
  */
