@@ -41,7 +41,7 @@ const weights = {
   'kill-client': 4,
 } as const;
 
-type FaultKind = keyof typeof weights;
+export type FaultKind = keyof typeof weights;
 
 /** Faults that leave the data of the nodes as it is. */
 const aside: ReadonlySet<string> = new Set<FaultKind>([

@@ -1,3 +1,4 @@
+import type { FaultKind } from './faults.ts';
 import type { NodeFlaw } from './redis-process.ts';
 import type { Patch } from './sources.ts';
 
@@ -10,6 +11,8 @@ export interface Mutant {
   readonly patch?: Patch;
   /** True if only worlds in which the locks move to another node set can show it. */
   readonly moves?: boolean;
+  /** A fault without which no world shows it. */
+  readonly needs?: FaultKind;
   /** The reason why the mutant may survive. */
   readonly excuse?: string;
 }
@@ -34,7 +37,7 @@ export const mutants: readonly Mutant[] = [
       'a second defence: CONFIRM issues no token twice. If the lock has expired on a node, the time of its lease is used up as well',
   },
   { name: 'no readmission check', flaw: 'no-readmission-check' },
-  { name: 'a writable replica votes', flaw: 'replica-votes' },
+  { name: 'a writable replica votes', flaw: 'replica-votes', needs: 'replica-for-a-while' },
   {
     name: 'floor not restored',
     flaw: 'floor-not-restored',

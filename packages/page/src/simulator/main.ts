@@ -1,5 +1,8 @@
+import { planFaults } from '../../../../test/simulation/faults.ts';
 import { sha1 } from '../../../../test/simulation/platform.ts';
-import { replay, shrink } from '../../../../test/simulation/shrink.ts';
+import { Random } from '../../../../test/simulation/random.ts';
+import { settingsFor } from '../../../../test/simulation/settings.ts';
+import { type Minimal, replay, shrink } from '../../../../test/simulation/shrink.ts';
 import { type RunOptions, simulate } from '../../../../test/simulation/world.ts';
 import { storyOf } from '../stories/stories.ts';
 import { playStory } from '../world/play-story.ts';
@@ -33,12 +36,18 @@ async function carryOut(task: Task): Promise<Answer> {
       return { kind: 'run', run: await runSandbox(task) };
     case 'trace':
       return { kind: 'trace', ...(await trace(task)) };
-    case 'search':
-      return { kind: 'finding', finding: await search(task) };
+    case 'search': {
+      const options = optionsOf(task.world);
+      return findingOf({ ...(await replay(await search(task), options)), without: [] });
+    }
+    case 'shrink': {
+      const options = optionsOf(task.world);
+      const { without, ...minimal } = await shrink(await simulate(task.seed, options), options);
+      return findingOf({ ...minimal, without: [...without] });
+    }
     case 'replay': {
       const options = { ...optionsOf(task.world), without: new Set(task.without) };
-      const { outcome, trace } = await replay(task.seed, options);
-      return { kind: 'finding', finding: { ...outcome, without: task.without, trace } };
+      return findingOf({ ...(await replay(task.seed, options)), without: task.without });
     }
   }
 }
@@ -54,18 +63,33 @@ async function trace({ firstSeed, seeds }: Extract<Task, { kind: 'trace' }>) {
   return { digest, lines: count };
 }
 
-async function search(task: Extract<Task, { kind: 'search' }>): Promise<Finding> {
+/** Returns the seed of the first violated world. */
+async function search(task: Extract<Task, { kind: 'search' }>): Promise<number> {
   const { world, firstSeed, stride } = task;
   const options = optionsOf(world);
-  for (let seeds = 1; ; seeds += 1) {
-    const first = await simulate(firstSeed + (seeds - 1) * stride, options);
-    if (first.violation !== null) {
-      const { without, outcome, trace } = await shrink(first, options);
-      return { ...outcome, without: [...without], trace };
-    }
+  for (let seed = firstSeed, seeds = 0; ; seed += stride) {
+    if (!canShow(world, seed)) continue;
+    const { violation } = await simulate(seed, options);
+    if (violation !== null) return seed;
+    seeds += 1;
     if (seeds % PROGRESS_EVERY === 0)
       scope.postMessage({ kind: 'progress', seeds: PROGRESS_EVERY });
   }
+}
+
+/** Returns false if the world lacks the fault without which nothing shows. */
+function canShow({ needs }: World, seed: number): boolean {
+  if (!needs) return true;
+  const settings = settingsFor(new Random(seed, 'settings'));
+  return planFaults(settings, new Random(seed, 'faults')).some(({ kind }) => kind === needs);
+}
+
+function findingOf({
+  outcome,
+  without,
+  trace,
+}: Omit<Minimal, 'without'> & Pick<Finding, 'without'>) {
+  return { kind: 'finding' as const, finding: { ...outcome, without, trace } };
 }
 
 function optionsOf({ flaw, moves = false }: World): RunOptions {

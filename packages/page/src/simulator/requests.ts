@@ -4,7 +4,7 @@ import type { Run } from '../world/run.ts';
 import type { Sandbox } from '../world/sandbox-fault.ts';
 
 /** The part of a mutant that its simulator does not contain. */
-export type World = Pick<Mutant, 'flaw' | 'moves'>;
+export type World = Pick<Mutant, 'flaw' | 'moves' | 'needs'>;
 
 /** A task for the worker. */
 export type Task =
@@ -24,6 +24,8 @@ export type Task =
       readonly firstSeed: number;
       readonly stride: number;
     }
+  /** Leaves out faults of a violated world. */
+  | { readonly kind: 'shrink'; readonly world: World; readonly seed: number }
   | {
       readonly kind: 'replay';
       readonly world: World;
@@ -31,7 +33,7 @@ export type Task =
       readonly without: readonly number[];
     };
 
-/** A violated world of the simulation, with few faults. */
+/** A world of the simulation, without some of its faults. */
 export interface Finding {
   readonly seed: number;
   readonly without: readonly number[];

@@ -1,7 +1,7 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { type Mutant, mutants } from '../../../../test/simulation/mutant-list.ts';
-import type { Finding } from '../simulator/requests.ts';
+import type { Finding, World } from '../simulator/requests.ts';
 import { linkTo, type Route } from './route.ts';
 import { simulate } from './simulator.ts';
 
@@ -50,29 +50,44 @@ function Choices({ now }: { readonly now: Mutant | null }) {
 interface State {
   readonly seeds: number;
   readonly finding: Finding | null;
+  /** True while the page leaves out faults. */
+  readonly isWhole: boolean;
   readonly failure: string | null;
 }
 
 function Search({ mutant, route }: { readonly mutant: Mutant; readonly route: RemoveRoute }) {
-  const state = useSignal<State>({ seeds: 0, finding: null, failure: null });
+  const state = useSignal<State>({ seeds: 0, finding: null, isWhole: false, failure: null });
   const ending = useSignal(new AbortController());
   useEffect(() => {
     const end = ending.value;
     const change = (part: Partial<State>): void => {
       if (!end.signal.aborted) state.value = { ...state.value, ...part };
     };
-    find(mutant, route, end.signal, (seeds) => change({ seeds: state.value.seeds + seeds })).then(
-      (finding) => {
-        change({ finding });
-        const { seed, without } = finding;
-        const link = linkTo({ page: 'remove', mutant: mutant.name, seed, without });
-        if (!end.signal.aborted) history.replaceState(null, '', link);
-      },
-      (error: Error) => change({ failure: error.message }),
-    );
+    const show = (finding: Finding, isWhole: boolean): void => {
+      change({ finding, isWhole });
+      const { seed, without } = finding;
+      const link = linkTo({ page: 'remove', mutant: mutant.name, seed, without });
+      if (!end.signal.aborted) history.replaceState(null, '', link);
+    };
+    const play = async (): Promise<void> => {
+      const { signal } = end;
+      const { seed, without } = route;
+      const [world, options] = [worldOf(mutant), { mutant, signal }];
+      if (seed !== null) {
+        const task = { kind: 'replay', world, seed, without } as const;
+        return show(found(await simulate(task, options)), false);
+      }
+      const first = await search(mutant, signal, (seeds) =>
+        change({ seeds: state.value.seeds + seeds }),
+      );
+      show(first, true);
+      const task = { kind: 'shrink', world, seed: first.seed } as const;
+      show(found(await simulate(task, options)), false);
+    };
+    play().catch((error: Error) => change({ failure: error.message }));
     return () => end.abort();
   }, [mutant, route, ending, state]);
-  const { seeds, finding, failure } = state.value;
+  const { seeds, finding, isWhole, failure } = state.value;
   return (
     <section aria-live="polite">
       <h2>Mutant: {mutant.name}</h2>
@@ -92,30 +107,23 @@ function Search({ mutant, route }: { readonly mutant: Mutant; readonly route: Re
           </button>
         </p>
       )}
-      {finding && <Found finding={finding} />}
+      {finding && <Found {...{ finding, isWhole }} />}
     </section>
   );
 }
 
-/** Searches with several workers, or plays the world of the link. */
-async function find(
+function worldOf({ flaw, moves, needs }: Mutant): World {
+  return { ...(flaw && { flaw }), ...(moves && { moves }), ...(needs && { needs }) };
+}
+
+/** Searches with several workers. */
+async function search(
   mutant: Mutant,
-  route: RemoveRoute,
   signal: AbortSignal,
   onProgress: (seeds: number) => void,
 ): Promise<Finding> {
   const options = { mutant, signal, onProgress };
-  const { flaw, moves } = mutant;
-  const world = { ...(flaw && { flaw }), ...(moves && { moves }) };
-  if (route.seed !== null) {
-    const task = {
-      kind: 'replay',
-      world,
-      seed: route.seed,
-      without: route.without,
-    } as const;
-    return found(await simulate(task, options));
-  }
+  const world = worldOf(mutant);
   const stride = Math.min(navigator.hardwareConcurrency || 1, WORKERS_MAX);
   const over = new AbortController();
   const both = AbortSignal.any([signal, over.signal]);
@@ -136,7 +144,7 @@ function found(answer: Awaited<ReturnType<typeof simulate>>): Finding {
   return answer.finding;
 }
 
-function Found({ finding }: { readonly finding: Finding }) {
+function Found({ finding, isWhole }: Pick<State, 'isWhole'> & { readonly finding: Finding }) {
   const { seed, violation, without, faultCount, trace } = finding;
   const left = faultCount - without.length;
   return (
@@ -146,8 +154,8 @@ function Found({ finding }: { readonly finding: Finding }) {
         {violation ?? 'The world of this link keeps the rules.'}
       </p>
       <p>
-        World {seed}, with {left} of its {faultCount} faults. The address of this page contains the
-        run.
+        World {seed}, with {left} of its {faultCount} faults.{' '}
+        {isWhole ? 'The page leaves out faults …' : 'The address of this page contains the run.'}
       </p>
       <h3>The last messages and faults</h3>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: A scrollable region needs the keyboard. */}
