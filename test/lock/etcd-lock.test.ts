@@ -298,6 +298,11 @@ test('more resources than one transaction takes are refused, and a right that is
       message: expect.stringContaining('keyPrefix'),
     });
   }
+  const cause = new Error('connect ECONNREFUSED');
+  const down = open(newPrefix(), () => Promise.reject(new TypeError('fetch failed', { cause })));
+  await expect(down.acquire('x', { ttlMs: 500 })).rejects.toThrow(
+    'etcd: fetch failed: connect ECONNREFUSED',
+  );
   const garbage = open(newPrefix(), async () => new Response('<html>'));
   await expect(garbage.acquire('x', { ttlMs: 500 })).rejects.toMatchObject({ code: 'no-quorum' });
 });

@@ -19,6 +19,18 @@ type Any = any;
 const MISTAKES: readonly [string, () => unknown, string][] = [
   ['no options', () => s3.put('k', '', undefined as Any), '{ token: lease.token }'],
   ['the token itself', () => records.put('k', 1, token as Any), '{ token: lease.token }'],
+  [
+    'the lease itself',
+    () =>
+      s3.put(
+        'k',
+        '',
+        new (class Lease {
+          resources = [];
+        })() as Any,
+      ),
+    '{ token: lease.token } value=a Lease',
+  ],
   ['a lease as the token', () => s3.put('k', '', { token: {} as Any }), 'lease.token is a whole'],
   ['no token', () => records.claim('k', {} as Any), 'lease.token is a whole number'],
   [

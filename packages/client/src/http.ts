@@ -65,12 +65,20 @@ export class GatewayHttp {
       if (source?.failure) throw source.failure.error;
       const reason: unknown = signal?.aborted ? signal.reason : undefined;
       // No server may act upon a request that was not sent to its end.
-      if (source?.isWhole === false) throw reason ?? unavailable(error);
+      if (source?.isWhole === false) throw reason ?? this.#unavailable(error);
       if (!request.isWrite && signal?.aborted) throw reason;
-      throw wasNotSent(error) ? unavailable(error) : noAnswer(request, reason ?? error);
+      throw wasNotSent(error) ? this.#unavailable(error) : noAnswer(request, reason ?? error);
     }
     if (response.ok) return { ok: true, response };
     return { ok: false, problem: await readProblem(response) };
+  }
+
+  #unavailable(cause: unknown): Error {
+    const { message, code } = Object(Object(cause).cause ?? cause);
+    return new StoreUnavailableError(
+      `the gateway at ${this.#base.origin} cannot be reached, and nothing was written: ${message || code}`,
+      { cause },
+    );
   }
 
   /** The response to a request that succeeded. @throws the store's own error, and as `ask` */
@@ -120,8 +128,4 @@ function wasNotSent(error: unknown): boolean {
   const { cause } = Object(error);
   const causes: unknown[] = cause instanceof AggregateError ? cause.errors : [cause];
   return causes.every((one) => NOT_SENT.has(Object(one).code));
-}
-
-function unavailable(cause: unknown): Error {
-  return new StoreUnavailableError('the gateway cannot be reached; nothing was written', { cause });
 }

@@ -7,6 +7,10 @@ import { Redlock } from './redlock/redlock.js';
 // biome-ignore lint/suspicious/noExplicitAny: that is the mistake
 type Any = any;
 
+class Client {
+  readonly options = {};
+}
+
 /** Nothing may be sent. */
 const client = { evalsha: () => expect.unreachable(), eval: () => expect.unreachable() };
 const node = { name: 'a', client };
@@ -17,6 +21,11 @@ const MISTAKES: readonly [string, () => unknown, string][] = [
     'a list of clients',
     () => new Redlock([client] as Any),
     'an object such as { nodes: … }, not an array',
+  ],
+  [
+    'a client',
+    () => new Redlock(new Client() as Any),
+    'an object such as { nodes: … }, not a Client',
   ],
   ['no configuration', () => new Redlock(undefined as Any), 'an object such as { nodes: … }'],
   [

@@ -46,17 +46,22 @@ export function checkOptions(
   example = '{ token: lease.token }',
 ): void {
   if (typeof options !== 'object' || options === null || Array.isArray(options))
-    throw new InvalidArgumentError(
-      `options must be an object such as ${example} value=${shown(options)}`,
-    );
+    throw noOptions(example, shown(options));
   for (const field of Object.keys(options)) {
     if (known.includes(field)) continue;
+    // A lease, a client or a pool in place of the options.
+    const { name = 'Object' } = Object(options.constructor);
+    if (name !== 'Object') throw noOptions(example, `a ${name}`);
     const hint = known.find((name) => HINTS[name]?.includes(field.toLowerCase()));
     const advice = hint ? `: the field is called ${hint}` : '';
     throw new InvalidArgumentError(
       `unknown field ${field} in the options${advice}; options are an object such as ${example}`,
     );
   }
+}
+
+function noOptions(example: string, value: string): InvalidArgumentError {
+  return new InvalidArgumentError(`options must be an object such as ${example} value=${value}`);
 }
 
 /** @throws {InvalidArgumentError} */

@@ -123,7 +123,14 @@ function describe(nodes: readonly NodeAnswer[]): string {
   return nodes
     .map(({ name, answer, error, role }) => {
       if (role !== undefined) return `${name}: ${answer}, its server is a ${role}`;
-      return `${name}: ${error?.message ?? (answer === 'pending' ? 'not waited for' : answer)}`;
+      return `${name}: ${error ? reasonOf(error) : answer === 'pending' ? 'not waited for' : answer}`;
     })
     .join('; ');
+}
+
+/** `fetch failed` alone does not say why. */
+function reasonOf({ message, cause }: Error): string {
+  const { message: inner, code } = Object(cause);
+  const why = inner || code;
+  return why && !message.includes(why) ? `${message}: ${why}` : message;
 }

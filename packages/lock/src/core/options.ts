@@ -62,7 +62,10 @@ const HINTS: ReadonlyMap<string, string> = new Map([
     'the field is called resource, also for several; a lease that you have extends and releases itself',
   ],
   ['clients', 'the field is called nodes'],
+  ['client', 'objects is a FencedS3, which has client and bucket'],
+  ['bucket', 'objects is a FencedS3, which has client and bucket'],
   ['ttl', 'the field of acquire and using is called ttlMs'],
+  ['duration', 'the field of acquire and using is called ttlMs'],
   ['wait', 'waitMs of acquire and using says for how long to try'],
   ['timeout', 'waitMs of acquire and using says for how long to try'],
   ['name', 'the field is called resource'],
@@ -80,21 +83,31 @@ const HINTS: ReadonlyMap<string, string> = new Map([
  * @throws {LockArgumentError} it is no object, or it has another field
  */
 export function checkFields(what: string, options: unknown, known: readonly string[]): void {
-  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
-    const [example = ''] = known;
-    const value = typeof options === 'number' ? String(options) : '…';
-    const type = Array.isArray(options) ? 'an array' : String(options && typeof options);
-    throw new LockArgumentError(
-      `${what} must be an object such as { ${example}: ${value} }, not ${type}`,
-    );
-  }
+  if (typeof options !== 'object' || options === null)
+    throw noOptions(what, known, String(options && typeof options), options);
+  if (Array.isArray(options)) throw noOptions(what, known, 'an array');
   for (const field of Object.keys(options)) {
     if (known.includes(field)) continue;
     const hint = HINTS.get(field);
+    // A client or a pool in place of the options.
+    const { name = 'Object' } = Object(options.constructor);
+    if (hint === undefined && name !== 'Object') throw noOptions(what, known, `a ${name}`);
     throw new LockArgumentError(
       `unknown field ${field} in ${what}${hint === undefined ? '' : `: ${hint}`}; known are ${known.join(', ')}`,
     );
   }
+}
+
+function noOptions(
+  what: string,
+  [example]: readonly string[],
+  type: string,
+  value?: unknown,
+): LockArgumentError {
+  const shown = typeof value === 'number' ? String(value) : '…';
+  return new LockArgumentError(
+    `${what} must be an object such as { ${example}: ${shown} }, not ${type}`,
+  );
 }
 
 export function resolveOptions(options: RedlockOptions): ResolvedOptions {
