@@ -62,7 +62,7 @@ const HINTS: ReadonlyMap<string, string> = new Map([
     'the field is called resource, also for several; a lease that you have extends and releases itself',
   ],
   ['clients', 'the field is called nodes'],
-  ['client', 'objects is a FencedS3, which has client and bucket'],
+  ['client', 'Redlock takes nodes, PostgresLock a pool, and S3Lock objects, a FencedS3'],
   ['bucket', 'objects is a FencedS3, which has client and bucket'],
   ['ttl', 'the field of acquire and using is called ttlMs'],
   ['duration', 'the field of acquire and using is called ttlMs'],
