@@ -1,5 +1,5 @@
 import { useSignal } from '@preact/signals';
-import { useEffect } from 'preact/hooks';
+import { useEffect, useMemo } from 'preact/hooks';
 import type { Action, OfferedStory } from '../../../demo/src/web/feed.ts';
 import { ask, type LiveState, listen } from '../real/live.ts';
 import { shownRun } from '../real/real-run.ts';
@@ -22,8 +22,10 @@ export function LivePage() {
       }),
     [state],
   );
+  const run = state.value?.run ?? null;
+  const shown = useMemo(() => run && shownRun(run), [run]);
   if (!state.value) return <p>Connecting to the demo …</p>;
-  const { stories, run, recording, failure, processes, arePacketsHeld } = state.value;
+  const { stories, recording, failure, processes, arePacketsHeld } = state.value;
   const send = (...request: Parameters<typeof ask>): void => {
     refusal.value = null;
     ask(...request).catch((error: Error) => {
@@ -32,7 +34,6 @@ export function LivePage() {
   };
   const act = (action: Action): void => send('act', action);
   const isGoingOn = run !== null && recording === null && failure === null;
-  const shown = run && shownRun(run);
   return (
     <article class="two">
       <section class="telling">
