@@ -8,7 +8,7 @@ const pool = new pg.Pool({ connectionString: process.env.DATABASE_URL });
 pool.on('error', console.error); // without a listener, pg ends the process
 const lock = new PostgresLock({ pool });
 const ledger = new FencedPostgres({ pool });
-const [command, from = '', to = '', amount = '0'] = process.argv.slice(2);
+const [command, from = 'ann', to = 'bob', amount = '10'] = process.argv.slice(2);
 
 /** Once, by the owner of the database: usually a migration. */
 async function setUp(): Promise<void> {
