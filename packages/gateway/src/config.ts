@@ -56,7 +56,11 @@ export function readConfig({ file, env }: ConfigSource): Config {
   const problems: string[] = [];
   const fields = file === undefined ? {} : readYaml(file, problems);
   const variables = takeVariables(fields, env, problems);
-  const parsed = configSchema.safeParse(fields);
+  if (file === undefined && variables.size === 0)
+    problems.push(
+      `name a file with --config, or set variables such as ${variableFor(['redis', 'nodes'])}`,
+    );
+  const parsed = configSchema.safeParse(fields, { error: explain });
   for (const { path, message } of parsed.error?.issues ?? []) {
     const name = z.core.toDotPath(path);
     const [variable] = [...variables].find(([, field]) => name.startsWith(field)) ?? [];
@@ -64,6 +68,20 @@ export function readConfig({ file, env }: ConfigSource): Config {
   }
   if (problems.length > 0 || !parsed.success) throw new ConfigError(problems);
   return { ...parsed.data, warnings: warningsAbout(parsed.data) };
+}
+
+/** Names of the types, for people who write YAML. */
+const TYPES: Readonly<Record<string, string>> = {
+  ...{ object: 'a mapping', array: 'a list', string: 'a text', number: 'a number' },
+  ...{ int: 'a whole number', boolean: 'true or false' },
+};
+
+/** Message for a mistake, if the schema itself has none. */
+function explain(issue: z.core.$ZodRawIssue): string | undefined {
+  if (issue.code === 'unrecognized_keys') return `there is no field ${issue.keys.join(', ')}`;
+  if (issue.code !== 'invalid_type') return undefined;
+  const type = TYPES[issue.expected] ?? issue.expected;
+  return issue.input === undefined ? `is missing; it must be ${type}` : `must be ${type}`;
 }
 
 /** The name of the environment variable for a field. */
