@@ -275,6 +275,20 @@ test('a server that accepts connections and says nothing does not fail the first
   expect(proxy.connections).toBe(1);
 });
 
+test('connections by TLS check the certificate of the server', async () => {
+  await using secure = await startZooKeeper(1, { isSecure: true });
+  const { secureAddresses: servers, certificate: ca } = secure;
+  await using lock = new ZooKeeperLock({ servers, tls: { ca } });
+  // A Java that has just started takes its time for the first handshake.
+  await using _ = await lock.acquire('x', { ttlMs: 60_000, waitMs: 100_000 });
+  await using plain = new ZooKeeperLock({ servers: secure.addresses });
+  expect(await plain.tryAcquire('x', { ttlMs: 20_000 })).toMatchObject({ reason: 'held' });
+  await using stranger = new ZooKeeperLock({ servers, tls: {} });
+  await expect(stranger.acquire('x', { ttlMs: 2_000 })).rejects.toMatchObject({
+    cause: { cause: { code: 'DEPTH_ZERO_SELF_SIGNED_CERT' } },
+  });
+}, 120_000);
+
 test('without an ensemble, calls fail in time and say why', async () => {
   const lock = world.lock({ servers: '127.0.0.1:1,127.0.0.1:2' });
   const failed = lock.acquire('x', { ttlMs: 400 });
@@ -304,6 +318,8 @@ test.each([
   ['a root that is no path', { servers: 'a', root: 'fenced' }],
   ['a root with an empty part', { servers: 'a', root: '/a//b' }],
   ['a root with dots', { servers: 'a', root: '/a/..' }],
+  ['tls that is none', { servers: 'a', tls: true }],
+  ['a certificate that is none', { servers: 'a', tls: { ca: 'x', cert: 'x' } }],
   ['a session that is too short', { servers: 'a', sessionTimeoutMs: 99 }],
   ['credentials that are a text', { servers: 'a', auth: 'us:secret' }],
   ['an unknown option', { servers: 'a', keyPrefix: 'x' }],

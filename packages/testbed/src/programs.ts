@@ -119,10 +119,14 @@ export interface ZooKeeperPrograms {
   readonly classPath: string;
 }
 
-/** Returns Debian's ZooKeeper, whose archive names those that it needs; `slf4j-simple` logs. */
+/**
+ * Returns Debian's ZooKeeper, whose archive names those that it needs, except two of Netty.
+ * `slf4j-simple` logs.
+ */
 export function findZooKeeper(): ZooKeeperPrograms | undefined {
   const java = findJava();
-  const archives = ['zookeeper', 'slf4j-simple'].map((name) => `/usr/share/java/${name}.jar`);
+  const names = ['zookeeper', 'slf4j-simple', 'netty-codec', 'netty-resolver'];
+  const archives = names.map((name) => `/usr/share/java/${name}.jar`);
   if (java === undefined || !archives.every((path) => existsSync(path))) return undefined;
   return { java, classPath: archives.join(delimiter) };
 }

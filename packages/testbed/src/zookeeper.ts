@@ -1,7 +1,9 @@
-import { mkdir, writeFile } from 'node:fs/promises';
+import { execFile } from 'node:child_process';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { createConnection } from 'node:net';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import { makeTemporaryFolder } from './guardian.js';
 import { installed, ZOOKEEPER } from './needs.js';
 import type { ZooKeeperPrograms } from './programs.js';
@@ -23,12 +25,17 @@ export interface ZooKeeperOptions {
   readonly epoch?: number;
   /** Makes the servers wait for their disk before they answer. @default false */
   readonly isDurable?: boolean;
+  /** Makes the servers listen for TLS, too. @default false */
+  readonly isSecure?: boolean;
 }
 
 export interface ZooKeeperService extends Service {
   readonly servers: readonly ZooKeeperServer[];
   /** The addresses of all servers: `127.0.0.1:2181,127.0.0.1:2182`. */
   readonly addresses: string;
+  /** The same with the ports for TLS, and the certificate that they present, if `isSecure`. */
+  readonly secureAddresses: string;
+  readonly certificate: string;
   /** Resolves with the server that leads the others now. */
   leader(): Promise<ZooKeeperServer>;
 }
@@ -64,14 +71,18 @@ export async function startZooKeeper(
   options: ZooKeeperOptions = {},
 ): Promise<ZooKeeperService> {
   const programs = await installed(ZOOKEEPER);
-  // Each server has three: for clients, for followers and for elections.
-  return await onFreePorts(3 * n, async (ports) => {
+  // Each server has three: for clients, for followers and for elections. The last n are for TLS.
+  return await onFreePorts(4 * n, async (all) => {
+    const [ports, securePorts] = [all.slice(0, 3 * n), all.slice(3 * n)];
     await using parts = new AsyncDisposableStack();
     const folder = parts.use(await makeTemporaryFolder('zookeeper'));
+    const keyStore = join(folder.path, 'keys.p12');
+    const certificate = options.isSecure ? await makeCertificate(programs, keyStore) : '';
     const servers = await Promise.all(
       Array.from({ length: n }, async (_, at) => {
         const dir = join(folder.path, `${at + 1}`);
-        await writeFiles(dir, ports, at, options);
+        const secure = options.isSecure ? secureLines(securePorts[at] ?? 0, keyStore) : [];
+        await writeFiles(dir, ports, at, options, secure);
         return parts.use(new Member(ports[3 * at] ?? 0, launchOf(programs, dir, options)));
       }),
     );
@@ -83,9 +94,34 @@ export async function startZooKeeper(
     return asService({ origin: 'program', program }, parts.move(), {
       servers,
       addresses: servers.map(({ host, port }) => `${host}:${port}`).join(','),
+      secureAddresses: securePorts.map((port) => `127.0.0.1:${port}`).join(','),
+      certificate,
       leader: () => leaderOf(servers),
     });
   });
+}
+
+const KEY_PASSWORD = 'password';
+
+/** Makes a key for 127.0.0.1. Returns its certificate. */
+async function makeCertificate({ java }: ZooKeeperPrograms, keyStore: string): Promise<string> {
+  const keytool = (...args: string[]) =>
+    promisify(execFile)(join(dirname(java), 'keytool'), [
+      ...args,
+      ...['-alias', 'server', '-keystore', keyStore, '-storepass', KEY_PASSWORD],
+    ]);
+  const key = ['-keyalg', 'EC', '-dname', 'CN=localhost', '-ext', 'san=ip:127.0.0.1'];
+  await keytool('-genkeypair', '-storetype', 'PKCS12', ...key);
+  await keytool('-exportcert', '-rfc', '-file', `${keyStore}.pem`);
+  return await readFile(`${keyStore}.pem`, 'utf8');
+}
+
+function secureLines(port: number, keyStore: string): string[] {
+  return [
+    'serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory',
+    ...[`secureClientPort=${port}`, 'secureClientPortAddress=127.0.0.1', 'ssl.clientAuth=none'],
+    ...[`ssl.keyStore.location=${keyStore}`, `ssl.keyStore.password=${KEY_PASSWORD}`],
+  ];
 }
 
 async function leaderOf(servers: readonly ZooKeeperServer[]): Promise<ZooKeeperServer> {
@@ -102,6 +138,7 @@ async function writeFiles(
   ports: readonly number[],
   at: number,
   { tickMs = 200, epoch = 0 }: ZooKeeperOptions,
+  secure: readonly string[],
 ): Promise<void> {
   const data = join(dir, 'version-2');
   await mkdir(data, { recursive: true });
@@ -117,6 +154,7 @@ async function writeFiles(
     ...[`dataDir=${dir}`, `clientPort=${ports[3 * at]}`, 'clientPortAddress=127.0.0.1'],
     ...['admin.enableServer=false', '4lw.commands.whitelist=srvr', 'maxClientCnxns=0'],
     ...(peers.length > 1 ? peers : []),
+    ...secure,
   ];
   await writeFile(join(dir, 'zoo.cfg'), `${config.join('\n')}\n`);
   await writeFile(join(dir, 'myid'), `${at + 1}\n`);

@@ -1,4 +1,5 @@
 import '../node-version.js';
+import { type ConnectionOptions, createSecureContext } from 'node:tls';
 import { LockArgumentError } from '../core/errors.js';
 import { checkFields, resolveOptions } from '../core/options.js';
 import { LockService } from '../lease/lock-service.js';
@@ -32,6 +33,11 @@ export interface ZooKeeperLockConfig {
    * these only, else to everybody.
    */
   readonly auth?: { readonly scheme: string; readonly auth: string };
+  /**
+   * Makes the connections by TLS, with these options of `tls.connect`, such as `{ ca }`; `{}` for
+   * the authorities that Node trusts. `servers` are then the servers' secure ports.
+   */
+  readonly tls?: ConnectionOptions;
 }
 
 const PORT = 2181;
@@ -48,10 +54,10 @@ const ROOT_LENGTH_MAX = 200;
 export class ZooKeeperLock extends LockService {
   /** @throws {LockArgumentError} an option is out of range */
   constructor(config: ZooKeeperLockConfig, runtime: Runtime = systemRuntime) {
-    const fields = ['servers', 'root', 'maxTtlMs', 'sessionTimeoutMs', 'auth'];
+    const fields = ['servers', 'root', 'maxTtlMs', 'sessionTimeoutMs', 'auth', 'tls'];
     checkFields('the first argument of ZooKeeperLock', config, fields);
     checkRuntime(runtime);
-    const { root = '/fenced', auth, sessionTimeoutMs: timeoutMs = 6_000, ...options } = config;
+    const { root = '/fenced', auth, tls, sessionTimeoutMs: timeoutMs = 6_000, ...options } = config;
     const { maxTtlMs } = resolveOptions(options);
     const servers = addressesOf(config.servers);
     checkRoot(root);
@@ -62,7 +68,8 @@ export class ZooKeeperLock extends LockService {
     }
     if (auth !== undefined) checkAuth(auth);
     const credentials = auth ? [auth] : [];
-    const session = new Session({ servers, credentials, timeoutMs }, runtime);
+    const access = { credentials, tls: tls === undefined ? tls : withContext(tls) };
+    const session = new Session({ servers, ...access, timeoutMs }, runtime);
     const ensemble = new Ensemble(session, auth ? CREATOR : OPEN, runtime);
     const transport = new ZooKeeperTransport(ensemble, new Paths(root), maxTtlMs, runtime);
     super('ZooKeeperLock', maxTtlMs, transport, runtime);
@@ -97,4 +104,16 @@ function checkAuth(auth: NonNullable<ZooKeeperLockConfig['auth']>): void {
   checkFields('auth', auth, ['scheme', 'auth']);
   if (typeof auth.scheme === 'string' && typeof auth.auth === 'string') return;
   throw new LockArgumentError('auth must be as { scheme: "digest", auth: "user:password" }');
+}
+
+/** Reads keys and certificates once, so that a mistake in them shows here. */
+function withContext(tls: ConnectionOptions): ConnectionOptions {
+  if (!(tls instanceof Object)) {
+    throw new LockArgumentError('tls must have options of tls.connect, such as { ca }');
+  }
+  try {
+    return { ...tls, secureContext: tls.secureContext ?? createSecureContext(tls) };
+  } catch (error) {
+    throw new LockArgumentError(`tls has options that Node refuses: ${(error as Error).message}`);
+  }
 }

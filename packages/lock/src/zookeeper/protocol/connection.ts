@@ -1,4 +1,5 @@
-import { createConnection, type Socket } from 'node:net';
+import { createConnection, isIP, type Socket } from 'node:net';
+import { type ConnectionOptions, connect as connectSecurely } from 'node:tls';
 import { afterReading, type Runtime } from '../../runtime/runtime.js';
 import { CODE, ConnectionLostError, ProtocolError, ZooKeeperError } from './errors.js';
 import { Frames } from './frames.js';
@@ -25,6 +26,13 @@ export interface SessionState {
 export interface Credentials {
   readonly scheme: string;
   readonly auth: string;
+}
+
+/** The ways in which a connection protects and identifies itself. */
+export interface Access {
+  readonly credentials: readonly Credentials[];
+  /** Undefined for a connection without TLS. */
+  readonly tls?: ConnectionOptions | undefined;
 }
 
 export interface ConnectionListener {
@@ -72,7 +80,7 @@ export class Connection {
   constructor(
     { host, port }: ServerAddress,
     session: SessionState,
-    credentials: readonly Credentials[],
+    { credentials, tls }: Access,
     limitMs: number,
     listener: ConnectionListener,
     runtime: Runtime,
@@ -83,8 +91,11 @@ export class Connection {
     this.#cancelTimer = afterReading(runtime)(limitMs, () =>
       this.close(new Error(`no handshake within ${Math.ceil(limitMs)} ms`)),
     );
-    this.#socket = createConnection({ host, port, noDelay: true });
-    this.#socket.on('connect', () => this.#hello(session, credentials));
+    this.#socket = tls
+      ? connectSecurely({ host, port, servername: isIP(host) ? '' : host, ...tls })
+      : createConnection({ host, port });
+    this.#socket.setNoDelay(true);
+    this.#socket.on(tls ? 'secureConnect' : 'connect', () => this.#hello(session, credentials));
     this.#socket.on('data', (chunk: Buffer) => this.#read(chunk));
     this.#socket.on('error', (error) => this.close(error));
     this.#socket.on('close', () => this.close(new Error('the server closed the connection')));

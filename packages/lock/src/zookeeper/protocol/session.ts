@@ -1,16 +1,10 @@
 import { onAbort, type Runtime, unlessAborted } from '../../runtime/runtime.js';
-import {
-  Connection,
-  type Credentials,
-  type ServerAddress,
-  type SessionState,
-} from './connection.js';
+import { type Access, Connection, type ServerAddress, type SessionState } from './connection.js';
 import { ConnectionLostError } from './errors.js';
 import type { Operation } from './operations.js';
 
-export interface SessionOptions {
+export interface SessionOptions extends Access {
   readonly servers: readonly ServerAddress[];
-  readonly credentials: readonly Credentials[];
   /** Milliseconds that are asked for; the servers clamp them. */
   readonly timeoutMs: number;
 }
@@ -134,7 +128,6 @@ export class Session {
     const rounds = Math.floor(this.#failures / this.#servers.length);
     const shareMs = timeoutMs / this.#servers.length;
     const limitMs = Math.max(HANDSHAKE_MIN_MS, Math.min(shareMs, HANDSHAKE_MS * 2 ** rounds));
-    const { credentials } = this.#options;
     const listener = {
       onSession: (session: Omit<SessionState, 'zxid'>) => this.#onSession(session),
       onZxid: (zxid: bigint) => {
@@ -146,7 +139,7 @@ export class Session {
     this.#connection = new Connection(
       server,
       this.#state,
-      credentials,
+      this.#options,
       limitMs,
       listener,
       this.#runtime,
