@@ -152,6 +152,15 @@ test('under each fault of the network, one client holds the lock, and tokens gro
   expect(unknown).toBeLessThan(3);
 });
 
+test('a write of the probe that a proxy sends twice does not condemn the bucket', async () => {
+  await using proxy = await FaultyProxy.start(service.endpoint);
+  const far = clientOf(proxy.endpoint);
+  const objects = new FencedS3({ client: far, bucket, certificateMaxAgeDays: 0 });
+  proxy.faults.push('replayed');
+  expect(await objects.probe()).toMatchObject({ report: expect.any(Array) });
+  expect(proxy.faults).toEqual([]);
+});
+
 /** Keeps the next `due` PUTs for later, and answers none of them. */
 class LatePuts {
   due = 0;
