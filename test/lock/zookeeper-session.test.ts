@@ -98,6 +98,14 @@ describe('a server that is none', () => {
       (socket) => socket.write(Buffer.concat([hello(), reply(99).frame()])),
     ],
     ['cuts its reply', (socket) => socket.write(Buffer.concat([hello(), reply(1).frame()]))],
+    [
+      'says that the session has expired',
+      (socket) => {
+        socket.write(hello());
+        // The first bytes are a ping.
+        socket.once('data', () => socket.once('data', () => socket.write(reply(1, -112).frame())));
+      },
+    ],
     ['says nothing', () => undefined],
   ])('%s: the request fails in time, and is not repeated in a loop', async (_, answer) => {
     let connections = 0;
@@ -111,7 +119,9 @@ describe('a server that is none', () => {
     await once(server, 'listening');
     const { port } = server.address() as { port: number };
     const session = open(`127.0.0.1:${port}`);
-    await expect(session.request(getChildren('/'), AbortSignal.timeout(400))).rejects.toThrow();
+    const request = session.request(getChildren('/'), AbortSignal.timeout(400));
+    // A refusal would not be repeated.
+    await expect(request).rejects.not.toMatchObject({ name: 'ZooKeeperError' });
     expect(connections).toBeLessThan(6);
     await session.close();
     for (const socket of sockets) socket.destroy();
@@ -119,7 +129,7 @@ describe('a server that is none', () => {
   });
 
   /** The header of a reply without its content. */
-  function reply(xid: number): JuteWriter {
-    return new JuteWriter().int(xid).long(1n).int(0);
+  function reply(xid: number, code = 0): JuteWriter {
+    return new JuteWriter().int(xid).long(1n).int(code);
   }
 });

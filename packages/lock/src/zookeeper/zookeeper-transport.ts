@@ -14,7 +14,7 @@ import type { Ensemble } from './ensemble.js';
 import { Expiry, type LeaseRecord } from './expiry.js';
 import { LeaseNodes } from './lease-nodes.js';
 import type { Paths } from './paths.js';
-import { CODE, ConnectionLostError, isRefusal } from './protocol/errors.js';
+import { CODE, ConnectionLostError, isRefusal, ZooKeeperError } from './protocol/errors.js';
 import { type Position, WaitQueue } from './wait-queue.js';
 
 /** The ensemble's name among the `nodes` of results and errors. */
@@ -36,6 +36,8 @@ interface Acquisition {
   readonly queue: WaitQueue;
   /** The time of its first request that may create a lease. */
   startedMs: number | null;
+  /** True if a request that may have created a lease got no reply. */
+  isDoubtful: boolean;
 }
 
 /** Leases in one ZooKeeper ensemble. */
@@ -128,7 +130,8 @@ export class ZooKeeperTransport implements LockTransport {
 
   #acquisition(request: AcquireRequest): Acquisition {
     const queue = new WaitQueue(request.resources, this.#ensemble, this.#paths);
-    return { request, owner: this.#runtime.uniqueId(), queue, startedMs: null };
+    const owner = this.#runtime.uniqueId();
+    return { request, owner, queue, startedMs: null, isDoubtful: false };
   }
 
   /** Repeats a try until it has an outcome, and makes a result of that. */
@@ -144,6 +147,7 @@ export class ZooKeeperTransport implements LockTransport {
         const tried = await this.#ensemble.insist(limitMs, attempt);
         if ('heldMs' in tried) {
           const { heldMs } = tried;
+          if (acquisition.isDoubtful) void this.release(resources, owner);
           return failure(NODE, 'held', { answer: 'held', remainingMs: heldMs }, heldMs);
         }
         const deadlineMs = deadlineOf(acquisition.startedMs ?? 0, ttlMs);
@@ -154,7 +158,7 @@ export class ZooKeeperTransport implements LockTransport {
         void this.release(resources, owner);
         return failure(NODE, 'token-exhausted', { answer: 'token-exhausted' });
       } catch (error) {
-        if (acquisition.startedMs !== null) void this.release(resources, owner);
+        if (acquisition.isDoubtful) void this.release(resources, owner);
         return failed(error as Error);
       }
     });
@@ -213,6 +217,7 @@ export class ZooKeeperTransport implements LockTransport {
     try {
       return await this.#nodes.take(resources, acquisition.owner, ttlMs, found, others, signal);
     } catch (error) {
+      acquisition.isDoubtful ||= !(error instanceof ZooKeeperError);
       if (!isRefusal(error, ...OTHERS)) throw error;
       if (isRefusal(error, CODE.noNode) && found.length === 0) {
         // The first acquisition below this root.

@@ -1,7 +1,13 @@
 import { createConnection, isIP, type Socket } from 'node:net';
 import { type ConnectionOptions, connect as connectSecurely } from 'node:tls';
 import { afterReading, type Runtime } from '../../runtime/runtime.js';
-import { CODE, ConnectionLostError, ProtocolError, ZooKeeperError } from './errors.js';
+import {
+  CODE,
+  ConnectionLostError,
+  ProtocolError,
+  SESSION_CODES,
+  ZooKeeperError,
+} from './errors.js';
 import { Frames } from './frames.js';
 import { JuteReader, JuteWriter } from './jute.js';
 import type { Operation } from './operations.js';
@@ -221,6 +227,8 @@ export class Connection {
     if (pending?.xid !== xid) {
       throw new ProtocolError(`a reply to another request xid=${xid} expected=${pending?.xid}`);
     }
+    // It closes the connection. The request may succeed in the next one.
+    if (SESSION_CODES.includes(code)) throw new ZooKeeperError(code);
     if (zxid > 0n) this.#listener.onZxid(zxid);
     pending.reply(reader, code);
     this.#pending.shift();

@@ -8,6 +8,12 @@ export const CODE = {
   notEmpty: -111,
 } as const;
 
+/**
+ * Errors of the session or the server, and not of the request: lost connection, time limit, expired
+ * session, session at another server.
+ */
+export const SESSION_CODES: readonly number[] = [-4, -7, -112, -118];
+
 const NAMES: Readonly<Record<number, string>> = {
   [-1]: 'SYSTEMERROR',
   [-5]: 'MARSHALLINGERROR',
