@@ -129,8 +129,9 @@ describe('a move to other nodes', () => {
       const client = lockOf(first(), second());
       const lease = await client.acquire('x', { ttlMs: TTL_MS });
       await client.readmit();
-      const dying = new Redlock(mortal(calls));
-      const ended = await Promise.race([dying.move(), sleep(40)]);
+      const dead = Promise.withResolvers<void>();
+      const dying = new Redlock(mortal(calls, dead.resolve));
+      const ended = await Promise.race([dying.move(), dead.promise]);
       isDone = ended?.state === 'done';
       const { state } = await client.moveStatus();
       states.add(state);
@@ -184,6 +185,35 @@ describe('a move to other nodes', () => {
     );
   });
 
+  test('carries no lease whose release reaches a sealed node', async () => {
+    const late = Promise.withResolvers<void>();
+    const hold = (client: Redis): Redis => {
+      if (client.options.port !== service.nodes[2]?.port) return client;
+      const send = client.evalsha.bind(client);
+      client.evalsha = async (...values: unknown[]): Promise<unknown> => {
+        if (values[0] === RELEASE) await late.promise;
+        return Reflect.apply(send, client, values);
+      };
+      return client;
+    };
+    const client = lockOf(first(), undefined, {
+      ...nodesOf(first(), hold),
+      next: nodesOf(second()),
+    });
+    await client.readmit();
+    await tokenOf(lockOf(first()), 'loads the scripts');
+    const lease = await client.acquire('x', { ttlMs: 60_000 });
+    await lease.extend(60_000);
+    expect(await lease.release()).toBe('released');
+    // Without an answer of n0, the lease of n2 may be valid.
+    await service.nodes[0]?.pause();
+    await move(lockOf(first(), second()));
+    const other = lockOf(second());
+    expect(await other.tryAcquire('x', { ttlMs: TTL_MS })).toMatchObject({ reason: 'held' });
+    late.resolve();
+    expect(await tokenOf(other)).toBeGreaterThan(lease.token);
+  });
+
   test('is followed through several sets, also by a client that was idle meanwhile', async () => {
     const sets = [first(), second(), five(), { keyPrefix: `{${id}/3}:`, servers: [2, 3, 4] }];
     const chain = (): RedlockConfig => {
@@ -223,27 +253,25 @@ describe('a move to other nodes', () => {
   });
 });
 
+const { sha1: RELEASE } = scriptFor([{ command: { name: 'release' } }]);
 const { sha1: SEAL } = scriptFor([{ command: { name: 'seal' } }]);
 
 /**
- * The configuration of a process that ends after this number of requests, or at the first SEAL.
+ * The configuration of a process that ends after this number of requests; if that is infinite, at
+ * the first SEAL.
  *
- * @param onSeal called in place of the first SEAL
+ * @param onEnd called in place of the next request
  */
-function mortal(calls: number, onSeal?: () => void): RedlockConfig {
+function mortal(calls: number, onEnd: () => void): RedlockConfig {
   let left = calls;
   const wrap = (client: Redis): Redis => {
     for (const name of ['evalsha', 'eval'] as const) {
       const send = client[name].bind(client);
       client[name] = (...values: unknown[]): Promise<unknown> => {
-        left -= 1;
-        if (onSeal && values[0] === SEAL) {
-          left = -1;
-          onSeal();
-        }
-        return left < 0
-          ? new Promise(() => {})
-          : Promise.resolve(Reflect.apply(send, client, values));
+        left = calls === Number.POSITIVE_INFINITY && values[0] === SEAL ? -1 : left - 1;
+        if (left >= 0) return Promise.resolve(Reflect.apply(send, client, values));
+        onEnd();
+        return new Promise(() => {});
       };
     }
     return client;

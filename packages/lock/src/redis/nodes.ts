@@ -3,7 +3,7 @@ import { PreferredMajority } from '../core/preferred-majority.js';
 import { NODE_TIMEOUT_MAX_MS, nodeTimeoutMs } from '../core/validity.js';
 import { afterReading, inTime, nobody, type Runtime } from '../runtime/runtime.js';
 import { Broadcast } from './broadcast.js';
-import { Command } from './command.js';
+import { Command, type Reply } from './command.js';
 import type { Read, RedisNode } from './node.js';
 import { type ExtendReply, extended, type ReleaseReply, released, vote } from './replies.js';
 
@@ -66,6 +66,8 @@ export class Nodes {
   readonly all: readonly RedisNode[];
   readonly preferred: PreferredMajority;
   readonly runtime: Runtime;
+  /** Called if a sealed node refuses a release: the lease may be carried to the next set. */
+  onSealed: ((resources: readonly string[], owner: string) => void) | null = null;
   readonly #options: NodesOptions;
   readonly #after: Runtime['after'];
   /** The number of releases that nobody waits for, and that no node has answered yet. */
@@ -189,7 +191,7 @@ export class Nodes {
     ownership.isReleased = true;
     const broadcast = this.broadcast<ReleaseReply>(limitMs);
     const command = this.#releaseOf(ownership, isOver);
-    broadcast.send(ownership.asked, command, released, this.#options.maxTtlMs);
+    broadcast.send(ownership.asked, command, this.#releasing(ownership), this.#options.maxTtlMs);
     return broadcast;
   }
 
@@ -247,7 +249,20 @@ export class Nodes {
     const command = this.#releaseOf(ownership, false);
     const untilMs = this.runtime.nowMs() + this.#options.maxTtlMs;
     this.#unanswered += nodes.length;
-    for (const node of nodes) node.send({ command, untilMs, onReply: this.#noteAnswer });
+    const read = this.#releasing(ownership);
+    const onReply = (node: RedisNode, reply: Reply | Error): void => {
+      this.#noteAnswer();
+      node.read(reply, read);
+    };
+    for (const node of nodes) node.send({ command, untilMs, onReply });
+  }
+
+  #releasing({ resources, owner }: Ownership): Read<ReleaseReply> {
+    return (reply) => {
+      const answer = released(reply);
+      if ('nextSet' in answer) this.onSealed?.(resources, owner);
+      return answer;
+    };
   }
 
   #releaseOf({ resources, owner, mayBeQueued, successors }: Ownership, isOver: boolean): Command {

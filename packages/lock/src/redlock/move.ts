@@ -45,7 +45,19 @@ export interface MoveOptions {
 /** The most leases that one CARRY takes to a node. */
 const LEASES_PER_CARRY = 100;
 
+/**
+ * Least milliseconds for which the rest may answer after most nodes have. It gets as long again as
+ * most nodes took.
+ */
+const LOOK_MORE_MS = 50;
+
 type Reply = { readonly answer: string };
+
+/** The nodes of each set that have answered. */
+interface Views {
+  readonly present: readonly MoveView[];
+  readonly next: readonly MoveView[];
+}
 
 /**
  * Moves a lock service from one node set to another, in four steps. Each step may be repeated, and
@@ -67,23 +79,24 @@ export class Move {
     this.#runtime = runtime;
   }
 
-  /** The state of the move. Changes nothing and never rejects. */
-  async look(): Promise<MoveState> {
-    const [present, next] = await Promise.all([
-      this.#views(this.#present.nodes),
-      this.#views(this.#next.nodes),
-    ]);
-    return this.#stateOf(present, next);
+  /**
+   * The state of the move. Changes nothing and never rejects.
+   *
+   * @param isQuick true to wait no longer than the answers decide, as for nodes that are down
+   */
+  async look(isQuick = false): Promise<MoveState> {
+    return this.#stateOf(await this.#see(isQuick));
   }
 
   /** Takes all steps that are possible now. Never rejects. */
   async run({ mayBegin, isForced = false }: MoveOptions): Promise<MoveOutcome> {
-    const seen = await this.look();
+    const views = await this.#see(!mayBegin);
+    const seen = this.#stateOf(views);
     const isBegun = seen.state === 'begun';
     if (seen.state !== 'begun' && !(seen.state === 'not-begun' && mayBegin)) return seen;
     const prepared = await this.#prepare(isBegun);
     if ('state' in prepared) return prepared;
-    const sealed = await this.#seal();
+    const sealed = await this.#seal(views.present);
     if ('state' in sealed) return sealed;
     const total = this.#present.nodes.length;
     const evidence = evidenceOf(sealed.seals, total, isForced);
@@ -107,8 +120,11 @@ export class Move {
    */
   async #prepare(isBegun: boolean): Promise<MoveOutcome | { readonly hasVoted: boolean }> {
     const { nodes } = this.#next;
-    const refuse = (why: string): MoveOutcome =>
-      isBegun ? this.#later(why) : { state: 'refused', reason: why };
+    const refuse = async (why: string): Promise<MoveOutcome> => {
+      // Another process may have begun the move meanwhile.
+      const hasBegun = isBegun || (await this.look()).state !== 'not-begun';
+      return hasBegun ? this.#later(why) : { state: 'refused', reason: why };
+    };
     const seen = await this.#ask(nodes, (node) => node.inspect(this.#runtime.uniqueId()));
     const inspections = seen.map((reply) => (reply.answer === 'inspected' ? reply : null));
     if (inspections.includes(null)) {
@@ -124,7 +140,7 @@ export class Move {
     const isAdmitted = inspections.some((one) => one !== null && one.generation > 0);
     if (isBegun && isAdmitted && !isUntouched(inspections)) return { hasVoted: true };
     // After the inspection: if the present set votes now, the next set has not voted before.
-    const isEarly = !isBegun && isVoting(await this.#views(this.#present.nodes), this.#present);
+    const isEarly = !isBegun && isVoting((await this.#see(false)).present, this.#present);
     if (!isBegun && !isEarly) {
       return refuse('no majority of the present set votes: see fenced status');
     }
@@ -143,13 +159,22 @@ export class Move {
   /**
    * Seals all nodes of the present set, the first one by name before the others. So of two moves to
    * different sets, one stops there as a rule.
+   *
+   * @param views the nodes that answered before: the others hardly delay the move
    */
-  async #seal(): Promise<MoveOutcome | { seals: readonly Promised[]; list: string }> {
+  async #seal(
+    views: readonly MoveView[],
+  ): Promise<MoveOutcome | { seals: readonly Promised[]; list: string }> {
     const { nodes } = this.#present;
     const names = this.#next.nodes.map(({ name }) => name);
     const replies: (SealReply | NodeFailure)[] = [];
     for (const part of [nodes.slice(0, 1), nodes.slice(1)]) {
-      replies.push(...(await this.#ask(part, (node) => node.seal(textOf(this.#next), names))));
+      const seal = (node: RedisNode): Promise<SealReply | NodeFailure> => {
+        const isUp = views.some(({ index }) => nodes[index] === node);
+        const reply = node.seal(textOf(this.#next), names);
+        return isUp ? reply : inTime(this.#runtime, node, reply, LOOK_MORE_MS);
+      };
+      replies.push(...(await this.#ask(part, seal)));
       const other = replies.find(({ answer }) => answer === 'sealed-for');
       if (other?.answer === 'sealed-for') {
         const reason = `the present set moves to ${other.nextSet}, not to ${textOf(this.#next)}`;
@@ -220,15 +245,38 @@ export class Move {
     return true;
   }
 
-  async #views(nodes: readonly RedisNode[]): Promise<readonly MoveView[]> {
-    const replies = await this.#ask(nodes, (node) => node.status());
-    return replies.flatMap((reply, index) => {
-      const isMember = reply.answer === 'status' && reply.role === 'master';
-      return isMember && (reply.setUp?.isOwn ?? true) ? [{ index, ...reply }] : [];
+  #see(isQuick: boolean): Promise<Views> {
+    const views = { present: [] as MoveView[], next: [] as MoveView[] };
+    const startedMs = this.#runtime.nowMs();
+    return new Promise((resolve) => {
+      let left = this.#present.nodes.length + this.#next.nodes.length;
+      let isDecided = false;
+      const add = async (own: MoveView[], node: RedisNode, index: number): Promise<void> => {
+        const reply = await this.#inTime(node, node.status());
+        const isMember = reply.answer === 'status' && reply.role === 'master';
+        if (isMember && (reply.setUp?.isOwn ?? true)) own.push({ index, ...reply });
+        left -= 1;
+        const isDone = isQuick && this.#stateOf(views).state === 'done';
+        if (left === 0 || isDone) resolve(views);
+        if (!isQuick || isDecided || !this.#isMost(views)) return;
+        isDecided = true;
+        const tookMs = this.#runtime.nowMs() - startedMs;
+        this.#runtime.after(Math.max(LOOK_MORE_MS, tookMs), () => resolve(views));
+      };
+      for (const [at, node] of this.#present.nodes.entries()) void add(views.present, node, at);
+      for (const [at, node] of this.#next.nodes.entries()) void add(views.next, node, at);
     });
   }
 
-  #stateOf(present: readonly MoveView[], next: readonly MoveView[]): MoveState {
+  /** True if a majority of each set has answered. */
+  #isMost({ present, next }: Views): boolean {
+    return (
+      present.length >= majorityOf(this.#present.nodes.length) &&
+      next.length >= majorityOf(this.#next.nodes.length)
+    );
+  }
+
+  #stateOf({ present, next }: Views): MoveState {
     return moveStateOf(present, next, {
       present: textOf(this.#present),
       next: textOf(this.#next),

@@ -10,6 +10,7 @@ import type {
 } from '../lease/transport.js';
 import { inTime, nobody, type Runtime, sleep, unlessAborted } from '../runtime/runtime.js';
 import type { Move, MoveOutcome } from './move.js';
+import type { RedlockTransport } from './redlock-transport.js';
 import type { RaisableHandle, ServiceTransport } from './set-acquisition.js';
 
 /** Milliseconds between two looks at a move that is under way. */
@@ -22,6 +23,9 @@ const LOOK_AGAIN_MS = 250;
  */
 const TAKE_OVER_MS = 1_000;
 
+/** Milliseconds for which a release waits for the end of a move: it is taken over before. */
+const RELEASE_WITHIN_MS = 5_000;
+
 const UNDER_WAY = 'the nodes move to another set, which takes longer than the call may: try again';
 
 /**
@@ -30,7 +34,7 @@ const UNDER_WAY = 'the nodes move to another set, which takes longer than the ca
  */
 export class MovingTransport implements ServiceTransport {
   readonly next: ServiceTransport;
-  readonly #present: ServiceTransport;
+  readonly #present: RedlockTransport;
   readonly #move: Move;
   readonly #runtime: Runtime;
   #isMoved = false;
@@ -39,12 +43,15 @@ export class MovingTransport implements ServiceTransport {
   /** The end of the time for which `#last` holds, on the runtime's monotonic clock. */
   #lastUntilMs = 0;
   #takeOverMs: number | null = null;
+  /** The latest releases in the next set, by owner. */
+  readonly #releases = new Map<string, Promise<ReleaseOutcome>>();
 
-  constructor(present: ServiceTransport, next: ServiceTransport, move: Move, runtime: Runtime) {
+  constructor(present: RedlockTransport, next: ServiceTransport, move: Move, runtime: Runtime) {
     this.#present = present;
     this.next = next;
     this.#move = move;
     this.#runtime = runtime;
+    present.nodes.onSealed = (resources, owner) => void this.#releaseInNext(resources, owner);
   }
 
   /** True once the next set is known to vote, because the present one was sealed. */
@@ -114,7 +121,7 @@ export class MovingTransport implements ServiceTransport {
     );
     if (outcome === null) return { ...failure, reason: 'aborted', retryAfterMs: 0 };
     const waits = { ...failure, reason: 'no-quorum', retryAfterMs: LOOK_EVERY_MS } as const;
-    if ('answer' in outcome) return { ...waits, hint: UNDER_WAY };
+    if ('answer' in outcome) return isSealed ? { ...waits, hint: UNDER_WAY } : failure;
     switch (outcome.state) {
       case 'done':
         return null;
@@ -154,9 +161,23 @@ export class MovingTransport implements ServiceTransport {
     owner: string,
   ): Promise<ReleaseOutcome> {
     const outcome = await release();
-    if (outcome !== 'unknown') return outcome;
-    const isMoved = this.#isMoved || (await this.#waitForMove(NODE_TIMEOUT_MAX_MS)) === 'done';
-    return isMoved ? this.next.release(resources, owner) : outcome;
+    return outcome === 'unknown' ? this.#releaseInNext(resources, owner) : outcome;
+  }
+
+  /** Releases a lease in the next set that may be carried there, once that votes. */
+  #releaseInNext(resources: readonly string[], owner: string): Promise<ReleaseOutcome> {
+    const begun = this.#releases.get(owner);
+    if (begun !== undefined) return begun;
+    const release = async (): Promise<ReleaseOutcome> => {
+      const state = this.#isMoved ? 'done' : await this.#waitForMove(RELEASE_WITHIN_MS);
+      return state === 'done' ? this.next.release(resources, owner) : 'unknown';
+    };
+    const releasing = release();
+    this.#releases.set(owner, releasing);
+    // Several sealed nodes may answer, and the caller waits for the answers of all nodes.
+    const forget = (): void => void this.#releases.delete(owner);
+    this.#runtime.after(2 * RELEASE_WITHIN_MS, forget, 'background');
+    return releasing;
   }
 
   async #hasMoved(error: unknown, ttlMs: number): Promise<boolean> {
@@ -165,7 +186,7 @@ export class MovingTransport implements ServiceTransport {
     if (!isSealed && error.code !== 'no-quorum') return false;
     const state = await this.#waitForMove(Math.min(ttlMs / 2, NODE_TIMEOUT_MAX_MS));
     if (state === 'done') return true;
-    if (state === 'begun' && isSealed) throw new NoQuorumError('no-quorum', UNDER_WAY, error);
+    if (isSealed && state !== 'refused') throw new NoQuorumError('no-quorum', UNDER_WAY, error);
     return false;
   }
 
@@ -197,7 +218,7 @@ export class MovingTransport implements ServiceTransport {
   }
 
   async #step(): Promise<MoveOutcome> {
-    const seen = await this.#move.look();
+    const seen = await this.#move.look(true);
     if (seen.state !== 'begun') return seen;
     const { nowMs, random } = this.#runtime;
     this.#takeOverMs ??= nowMs() + TAKE_OVER_MS * (1 + random());
