@@ -10,12 +10,14 @@ import type { Answer } from '../../packages/page/src/simulator/requests.ts';
 import { sha1 } from '../simulation/platform.ts';
 import { simulate } from '../simulation/world.ts';
 import { pinnedCells } from './harness/cells.ts';
+import { evaluateInFirefox } from './harness/firefox.ts';
 import { longRun } from './harness/long-run.ts';
 import { buildPage, serve, startChromium, taskInWorker } from './harness/served-page.ts';
 
 const FIRST_SEED = 20_251_121;
 /** Ten thousand: FENCED_SEEDS=10000 npm test -- test/page/browser -t 'same trace'. */
 const SEEDS = Number(process.env.FENCED_SEEDS ?? 15);
+const FIREFOX_SEEDS = Math.min(SEEDS, 5);
 /** Worlds of one worker. */
 const BATCH = 100;
 const SIMULATOR_GZIP_MAX = 60_000;
@@ -53,13 +55,14 @@ const PLACES = [
 
 const parts = new AsyncDisposableStack();
 let folder: string;
+let server: Awaited<ReturnType<typeof serve>>;
 let origin: string;
 let browser: Browser;
 
 beforeAll(async () => {
   folder = parts.use(await mkdtempDisposable(join(tmpdir(), 'fenced-page-'))).path;
   await buildPage(folder);
-  const server = await serve(folder);
+  server = await serve(folder);
   parts.defer(() => void server.close());
   origin = server.origin;
   browser = await startChromium();
@@ -107,6 +110,28 @@ async function tracesHere(firstSeed: number, seeds: number) {
   }
   return { kind: 'trace' as const, digest, lines: count };
 }
+
+test('Firefox has the same traces, and shows a story', { timeout: 240_000 }, async () => {
+  const task = { kind: 'trace', firstSeed: FIRST_SEED, seeds: FIREFOX_SEEDS };
+  const script = `Promise.all([
+    ${taskInWorker(task)},
+    new Promise((resolve) => {
+      const frame = document.createElement('iframe');
+      frame.src = 'index.html#/story/1?protection=token&step=5&guess=safe';
+      document.body.append(frame);
+      const look = () => {
+        const picture = frame.contentDocument.querySelector('.picture');
+        if (picture) resolve(picture.textContent);
+        else setTimeout(look, 50);
+      };
+      look();
+    }),
+  ])`;
+  const served = { folder, server };
+  const [trace, picture] = (await evaluateInFirefox(served, script)) as [Answer, string];
+  expect(trace).toEqual(await tracesHere(FIRST_SEED, FIREFOX_SEEDS));
+  expect(picture).toContain('33 < 34: refused');
+});
 
 test('each story has its pinned verdict in Chromium', { timeout: 120_000 }, async () => {
   const page = await open('#/');

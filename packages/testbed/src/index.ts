@@ -13,6 +13,7 @@ export {
   type TestbedErrorCode,
 } from './errors.js';
 export { type EtcdNode, type EtcdService, startEtcd } from './etcd.js';
+export { makeTemporaryFolder, spawnGuarded } from './guardian.js';
 export {
   type LocalRedisNode,
   type LocalRedisOptions,
@@ -24,7 +25,7 @@ export {
 export { describeMachine, type MachineFacts } from './machine.js';
 export { type MariadbService, startMariadb } from './mariadb.js';
 export { MovableClock } from './movable-clock.js';
-export { CHROMIUM, GO, installed, JAVA, PYTHON } from './needs.js';
+export { CHROMIUM, FIREFOX, GO, installed, JAVA, PYTHON } from './needs.js';
 export { type PgBouncerService, startPgBouncer } from './pgbouncer.js';
 export {
   type LocalPostgres,

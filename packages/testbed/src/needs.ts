@@ -4,6 +4,7 @@ import { ServiceUnavailableError, TestbedError } from './errors.js';
 import {
   findChromium,
   findEtcd,
+  findFirefox,
   findGo,
   findJava,
   findMariadb,
@@ -37,7 +38,8 @@ export interface Need<P = unknown> {
     | 'Go'
     | 'Java'
     | 'ZooKeeper'
-    | 'Chromium';
+    | 'Chromium'
+    | 'Firefox';
   /** The variable of the environment that names a running server. */
   readonly variable: string;
   /** Finds the programs on this machine. Looks at files only, so it is cheap. */
@@ -136,6 +138,15 @@ export const CHROMIUM: Need<string> = {
   find: findChromium,
   debian: ['chromium'],
   homebrew: ['chromium'],
+};
+
+/** As `CHROMIUM`. */
+export const FIREFOX: Need<string> = {
+  service: 'Firefox',
+  variable: '',
+  find: findFirefox,
+  debian: ['firefox-esr'],
+  homebrew: [],
 };
 
 export const S3: Need<S3Program> = {

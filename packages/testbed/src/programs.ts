@@ -141,6 +141,10 @@ export function findChromium(): string | undefined {
   return findProgram('chromium') ?? findProgram('google-chrome');
 }
 
+export function findFirefox(): string | undefined {
+  return findProgram('firefox-esr') ?? findProgram('firefox');
+}
+
 export function findPgBouncer(): string | undefined {
   return findProgram('pgbouncer');
 }

@@ -1,0 +1,37 @@
+import { writeFile } from 'node:fs/promises';
+import type { Server } from 'node:http';
+import { join } from 'node:path';
+import { FIREFOX, installed, makeTemporaryFolder, spawnGuarded } from '@fenced/testbed';
+
+/**
+ * Opens a page of a served folder in Firefox that runs a script there, and returns what the script
+ * returns. Playwright drives only a Firefox of its own, which Debian does not have.
+ */
+export async function evaluateInFirefox(
+  { folder, server }: { readonly folder: string; readonly server: Server & { origin: string } },
+  script: string,
+): Promise<unknown> {
+  await writeFile(
+    join(folder, 'probe.html'),
+    `<!doctype html><title>Probe</title><script type="module">
+      const answer = await (${script}).catch((error) => ({ error: String(error) }));
+      await fetch('/answer?' + encodeURIComponent(JSON.stringify(answer)));
+    </script>`,
+  );
+  const answer = new Promise<unknown>((resolve) => {
+    server.on('request', ({ url = '' }: { url?: string }) => {
+      const [path, text = ''] = url.split('?');
+      if (path === '/answer') resolve(JSON.parse(decodeURIComponent(text)));
+    });
+  });
+  await using profile = await makeTemporaryFolder('firefox');
+  const args = ['--headless', '--no-remote', '--profile', profile.path];
+  await using firefox = await spawnGuarded(
+    await installed(FIREFOX),
+    [...args, `${server.origin}/probe.html`],
+    // Firefox writes beside its profile, too.
+    { stdout: 'ignore', stderr: 'ignore', env: { ...process.env, HOME: profile.path } },
+  );
+  const ended = firefox.exited.then(() => Promise.reject(new Error('Firefox ended')));
+  return await Promise.race([answer, ended]);
+}
