@@ -1,5 +1,6 @@
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
+import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
 
@@ -38,3 +39,12 @@ test.each(entries.flat())(
     }
   },
 );
+
+test('the command says in one line that Node is too old', async () => {
+  const command = fileURLToPath(new URL('../../packages/fenced/bin/fenced.js', import.meta.url));
+  const old = `Object.defineProperty(process, 'versions', { value: { node: '22.13.0' } })`;
+  const args = ['--import', `data:text/javascript,${old}`, command, '--version'];
+  const refused = promisify(execFile)(process.execPath, args);
+  const stderr = 'fenced needs Node 22.14 or newer; this is Node 22.13.0\n';
+  await expect(refused).rejects.toMatchObject({ code: 1, stderr });
+});

@@ -211,9 +211,13 @@ const MISTAKES: readonly [string, () => unknown, string][] = [
   [
     'an election without a lock',
     () => new Elector({ resource: 'office' } as Any),
-    'lock must be a Redlock, a PostgresLock or a FencedGateway',
+    'lock must be a lock service such as a Redlock',
   ],
-  ['a lock itself', () => new Elector(lock as Any), 'lock must be a Redlock'],
+  [
+    'a lock itself',
+    () => new Elector(lock as Any),
+    'lock must be a lock service such as a Redlock',
+  ],
   [
     'an office under another name',
     () => new Elector({ lock, name: 'office' } as Any),

@@ -84,7 +84,7 @@ export class Elector implements AsyncDisposable {
     checkRuntime(runtime);
     const { lock, resource, ttlMs = 15_000, candidate = '', board } = config;
     if (typeof lock?.acquire !== 'function')
-      throw new LockArgumentError('lock must be a Redlock, a PostgresLock or a FencedGateway');
+      throw new LockArgumentError('lock must be a lock service such as a Redlock');
     if (!Number.isSafeInteger(ttlMs) || ttlMs < TTL_MIN_MS)
       throw new LockArgumentError(
         `ttlMs must be a whole number of milliseconds from ${TTL_MIN_MS} ttlMs=${ttlMs}`,
