@@ -6,7 +6,7 @@ import { Random } from '../simulation/random.ts';
 import { limitDisk } from './disk.ts';
 import { TTL_MS } from './held.ts';
 import type { Operation } from './history.ts';
-import type { World } from './world.ts';
+import type { Node, World } from './world.ts';
 
 /** A fault that was made. */
 export interface Fault {
@@ -28,6 +28,7 @@ const CLIENT_CLOCK_MS = 60_000;
 const FREE_BYTES_MAX = 5_000;
 /** Time limit for traffic to come that a fault can hit. */
 const TRAFFIC_LIMIT_MS = 2_000;
+const BOTH_WAYS: readonly Direction[] = ['toServer', 'toClient'];
 
 /** The kinds of faults, in lanes that run at the same time. One lane makes one fault at a time. */
 const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
@@ -93,10 +94,16 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
     // The old master still serves half of the clients.
     async 'node-split'(world, random) {
       const node = random.pick(world.nodes);
-      await world.failOver(node, TTL_MS * random.between(0, 4), TTL_MS * random.between(1, 6));
+      await world.failOver(node, TTL_MS * random.between(0, 4), () =>
+        sleep(TTL_MS * random.between(1, 6)),
+      );
       await world.untilVoting();
       return { target: node.name };
     },
+    // Only the roster shows that the old master and a node that voted beside its replica disagree.
+    'node-split-late': (world, random) => splitInTwo(world, random, false),
+    // That node has lost its memory before, and so its own roster.
+    'node-split-wipe': (world, random) => splitInTwo(world, random, true),
     // Two nodes lose their memory, one as soon as the other votes again. The third stays away then.
     async 'node-pair-loss'(world, random) {
       const from = random.below(world.nodes.length);
@@ -172,7 +179,7 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
       await world.crashS3();
       return { target: 's3' };
     },
-    partition: (world, random) => dropped(world, random, ['toServer', 'toClient']),
+    partition: (world, random) => dropped(world, random, BOTH_WAYS),
     'one-way-requests': (world, random) => dropped(world, random, ['toServer']),
     'one-way-replies': (world, random) => dropped(world, random, ['toClient']),
     async 'reply-lost'(world, random) {
@@ -275,6 +282,46 @@ async function dropped(
   await sleep(TTL_MS * random.between(1, 4));
   for (const door of chosen) door.heal();
   return { target: `group ${group}, ${chosen.length} nodes`, bytes: bytes() - before };
+}
+
+/**
+ * Splits a node into an old master, for the first half of the clients, and a replica. At first,
+ * the second half reaches one other node `withNew`, and the first half none. Then the first half
+ * reaches the third one, `withOld`.
+ *
+ * @param isWiped if `withOld` loses its memory when the replica votes, and is readmitted
+ */
+async function splitInTwo(
+  world: World,
+  random: Random,
+  isWiped: boolean,
+): Promise<Pick<Fault, 'target'>> {
+  const from = random.below(world.nodes.length);
+  const [node, withOld, withNew] = [...world.nodes, ...world.nodes].slice(from, from + 3);
+  if (!node || !withOld || !withNew) throw new Error('a split needs three nodes');
+  const [first, second] = world.doors.map(
+    ({ nodes }) =>
+      (of: Node, mode: 'swallow' | 'release') => {
+        for (const to of BOTH_WAYS) nodes[world.nodes.indexOf(of)]?.[mode](to);
+      },
+  );
+  for (const other of [withOld, withNew]) first?.(other, 'swallow');
+  await world.failOver(node, TTL_MS * random.between(0, 4), async () => {
+    await world.untilVoting();
+    if (isWiped) {
+      await withOld.server.kill();
+      await withOld.server.start('none');
+      await world.untilVoting();
+    }
+    second?.(withOld, 'swallow');
+    await sleep(TTL_MS * random.between(2, 4));
+    first?.(withOld, 'release');
+    await sleep(TTL_MS * random.between(4, 8));
+    first?.(withNew, 'release');
+    second?.(withOld, 'release');
+  });
+  await world.untilVoting();
+  return { target: node.name };
 }
 
 function storeDoor(world: World, random: Random): { door: TcpProxy; target: string } {

@@ -200,9 +200,9 @@ export class World implements AsyncDisposable {
   /**
    * Replaces a node's server by a replica that has received nothing for `lagMs`. The server ends.
    *
-   * @param splitMs for which the old master still serves the first group, beside the replica
+   * @param split while it runs, the old master still serves the first group, beside the replica
    */
-  async failOver(node: Node, lagMs: number, splitMs = 0): Promise<void> {
+  async failOver(node: Node, lagMs: number, split?: () => Promise<void>): Promise<void> {
     const [master, replica] = [node.server, this.#spare];
     await replica.start('none');
     await using link = await TcpProxy.start(master);
@@ -213,14 +213,14 @@ export class World implements AsyncDisposable {
     );
     link.swallow('toClient');
     await sleep(lagMs);
-    if (splitMs === 0) await master.kill();
+    if (!split) await master.kill();
     await client.replicaof('NO', 'ONE');
     client.disconnect();
     const [first, ...others] = this.doors.map(({ nodes }) => nodes[this.nodes.indexOf(node)]);
     for (const door of others) door?.redirect(replica);
     node.server = replica;
-    if (splitMs > 0) {
-      await sleep(splitMs);
+    if (split) {
+      await split();
       await master.kill();
     }
     first?.redirect(replica);
