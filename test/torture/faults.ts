@@ -175,6 +175,10 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
       await world.postgres.crash('SIGKILL');
       return { target: 'postgres' };
     },
+    async 'postgres-failover'(world, random) {
+      await world.failOverPostgres(TTL_MS * random.between(1, 4));
+      return { target: 'postgres' };
+    },
     async 's3-crash'(world) {
       await world.crashS3();
       return { target: 's3' };

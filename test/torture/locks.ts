@@ -25,15 +25,28 @@ export const MUTANTS: readonly string[] = mutants
   .filter((mutant) => realPatchOf(mutant))
   .map(({ name }) => name);
 
+/** `PostgresLock` and the stores, on a primary whose standby may lack the last transactions. */
+export const ASYNCHRONOUS = 'postgres-async';
+
 /** The locks that keep the rules: an unexpected error of theirs ends the run. */
 export const OURS: readonly string[] = ['fenced', 'postgres', 'gateway'];
 
 /** Whatever a client can take a lock from. All but ours are negative controls. */
-export const SUBJECTS: readonly string[] = [...OURS, 'naive', ...FOREIGN_SUBJECTS, ...MUTANTS];
+export const SUBJECTS: readonly string[] = [
+  ...OURS,
+  'naive',
+  ASYNCHRONOUS,
+  ...FOREIGN_SUBJECTS,
+  ...MUTANTS,
+];
+
+export function isOnPostgres(subject: string): boolean {
+  return subject === 'postgres' || subject === ASYNCHRONOUS;
+}
 
 /** True if the locks are on Redis nodes that vote, and are readmitted. */
 export function hasVotes(subject: string): boolean {
-  return subject !== 'postgres' && !FOREIGN_SUBJECTS.includes(subject);
+  return !isOnPostgres(subject) && !FOREIGN_SUBJECTS.includes(subject);
 }
 
 /** Opens the lock service of a subject. The workload `election` campaigns for its locks. */
@@ -49,7 +62,7 @@ export async function openLock(
       acquire: (resources, options) => gateway.acquire([resources].flat()[0] ?? '', options),
     });
   }
-  if (subject === 'postgres') {
+  if (isOnPostgres(subject)) {
     const pool = new pg.Pool({ connectionString: addresses.postgresUrl, max: 8 });
     pool.on('error', () => undefined);
     return ours(new PostgresLock({ pool, maxTtlMs: TTL_MS }));

@@ -12,6 +12,8 @@ const CONTROL_SECONDS = 6;
 /** Its faults begin with a wipe of the node that counts for the foreign lock. */
 const FIXED_SEED = 30;
 const PLANTED = 20;
+/** A copy of a Postgres takes seconds on a busy machine. */
+const FAILOVER_LIMIT_MS = 120_000;
 const randomSeed = Number(process.env.FENCED_SEED ?? Date.now());
 
 describe.each([
@@ -51,6 +53,19 @@ test('clients whose writes nobody checks are convicted', async () => {
   const run = await torture({ seed: FIXED_SEED, seconds: CONTROL_SECONDS, subject: 'naive' });
   expect(verdictOf(run)).toMatchObject({ verdict: 'violated' });
 });
+
+test(
+  'after a failover to a Postgres that lags, stores have lost writes, and tokens still grow',
+  async () => {
+    const options = { seed: FIXED_SEED, seconds: CONTROL_SECONDS, faults: ['postgres-failover'] };
+    const { verdict, violations } = verdictOf(
+      await torture({ ...options, subject: 'postgres-async' }),
+    );
+    expect(verdict).toBe('violated');
+    expect(violations.filter(({ object }) => !/^(?:records|table)/.test(object))).toEqual([]);
+  },
+  FAILOVER_LIMIT_MS,
+);
 
 test('a foreign lock with a counter on one node is convicted after a wipe', async () => {
   const options = { seed: FIXED_SEED, seconds: CONTROL_SECONDS, faults: ['node-wipe'] };

@@ -16,6 +16,7 @@ import {
   startLocalRedis,
   startS3,
   TcpProxy,
+  type Upstream,
   WorkerProcess,
 } from '@fenced/testbed';
 import { Redis } from 'ioredis';
@@ -26,7 +27,7 @@ import { within } from '../lock/harness/redlock-world.ts';
 import type { ClientConfig } from './client.ts';
 import { TTL_MS } from './held.ts';
 import { Recorder } from './history.ts';
-import { hasVotes } from './locks.ts';
+import { ASYNCHRONOUS, hasVotes, isOnPostgres } from './locks.ts';
 import { NAME } from './stores.ts';
 
 export interface WorldOptions {
@@ -88,7 +89,8 @@ export class World implements AsyncDisposable {
   readonly recorder: Recorder;
   readonly nodes: readonly Node[];
   readonly doors: readonly Doors[];
-  readonly postgres: LocalPostgres;
+  /** The present primary. */
+  postgres: LocalPostgres;
   /** One for each group, if the clients use gateways. */
   readonly gateways: readonly Phoenix[];
   readonly clients: Client[] = [];
@@ -157,7 +159,7 @@ export class World implements AsyncDisposable {
 
   /** True if the locks are on the Redis nodes. */
   get usesNodes(): boolean {
-    return this.#options.subject !== 'postgres';
+    return !isOnPostgres(this.#options.subject);
   }
 
   /** Starts a client with a new name. */
@@ -227,6 +229,45 @@ export class World implements AsyncDisposable {
     this.#spare = master;
   }
 
+  /**
+   * Lets a standby take the place of the primary, which ends. It is synchronous, so that it has all
+   * that was acknowledged, unless the subject is `postgres-async`.
+   *
+   * @param lagMs for which an asynchronous standby has received nothing
+   */
+  async failOverPostgres(lagMs: number): Promise<void> {
+    const primary = this.postgres;
+    await using link = await TcpProxy.start(upstreamOf(primary.url));
+    const standby = this.#parts.use(await primary.startStandby(link));
+    const [before, after] = [primary, standby].map(({ url }) => {
+      const pool = new pg.Pool({ connectionString: url });
+      pool.on('error', () => undefined);
+      return pool;
+    });
+    if (!before || !after) throw new Error('a failover needs two servers');
+    if (this.#options.subject === ASYNCHRONOUS) link.swallow('toClient');
+    else {
+      await before.query(`ALTER SYSTEM SET synchronous_standby_names = 'standby'`);
+      await before.query('SELECT pg_reload_conf()');
+      await within(PATIENCE_MS, 'a synchronous standby', async () => {
+        const { rows } = await before.query('SELECT sync_state FROM pg_stat_replication');
+        return rows[0]?.sync_state === 'sync';
+      });
+      // Its commit waits for the standby, and so for all earlier ones.
+      await before.query('SELECT pg_current_xact_id()');
+    }
+    await sleep(lagMs);
+    for (const { postgres } of this.doors) postgres.shut();
+    await after.query('SELECT pg_promote()');
+    for (const { postgres } of this.doors) {
+      postgres.redirect(upstreamOf(standby.url));
+      postgres.accept();
+    }
+    this.postgres = standby;
+    await Promise.all([before.end(), after.end()]);
+    await primary[Symbol.asyncDispose]();
+  }
+
   /** Lets all clients end their rounds. Then a new client reads every object. */
   async finish(): Promise<void> {
     const ended = this.clients.map(({ worker }) => worker.kill('SIGTERM'));
@@ -275,15 +316,18 @@ async function openDoors(
   postgres: LocalPostgres,
   parts: AsyncDisposableStack,
 ): Promise<Doors> {
-  const open = async (address: string): Promise<TcpProxy> => {
-    const { hostname, port } = new URL(address);
-    return parts.use(await TcpProxy.start({ host: hostname, port: Number(port) }));
-  };
+  const open = async (address: string): Promise<TcpProxy> =>
+    parts.use(await TcpProxy.start(upstreamOf(address)));
   return {
     nodes: await Promise.all(nodes.map(({ url }) => open(url))),
     s3: await open(s3.endpoint),
     postgres: await open(postgres.url),
   };
+}
+
+function upstreamOf(url: string): Upstream {
+  const { hostname, port } = new URL(url);
+  return { host: hostname, port: Number(port) };
 }
 
 /** Returns the addresses of the stores, through the proxies of a group. */
