@@ -244,6 +244,12 @@ test('scrubbing a run of a thousand steps adds and removes no element', async ()
   expect(changes.elements).toBe(0);
   expect(changes.attributes).toBeGreaterThan(SCRUB_STEPS);
   expect(changes.attributes).toBeLessThan(8 * SCRUB_STEPS);
+  const isOnTop = `(() => {
+    const { x, y } = document.querySelector('.heads').getBoundingClientRect();
+    return document.elementFromPoint(x + 200, y + 10).closest('.heads') !== null;
+  })()`;
+  await page.locator('.heads').scrollIntoViewIfNeeded();
+  expect(await page.evaluate(isOnTop), 'the names of the lanes').toBe(true);
 });
 
 test('the page works without a network after its first visit', { timeout: 60_000 }, async () => {
