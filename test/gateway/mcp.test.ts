@@ -221,6 +221,26 @@ test('a tool call takes one place of requestsMax, and none while it waits for a 
   expect(await waiting).toMatchObject({ isError: false, resource });
 });
 
+test('an agent that listens for changes of the tools is refused at once', async () => {
+  const field = 'io.modelcontextprotocol';
+  const _meta = {
+    [`${field}/protocolVersion`]: '2026-07-28',
+    [`${field}/clientCapabilities`]: {},
+    [`${field}/clientInfo`]: { name: 'agent', version: '1' },
+  };
+  const method = 'subscriptions/listen';
+  const params = { _meta, notifications: { toolsListChanged: true } };
+  const answer = await fetch(`${front.url}/mcp`, {
+    method: 'POST',
+    headers: {
+      ...{ 'Content-Type': 'application/json', Accept: 'application/json, text/event-stream' },
+      ...{ 'MCP-Protocol-Version': '2026-07-28', 'MCP-Method': method },
+    },
+    body: JSON.stringify({ jsonrpc: '2.0', id: 1, method, params }),
+  });
+  expect(await answer.json()).toMatchObject({ error: { message: 'Subscription limit reached' } });
+});
+
 test('a browser is refused, and so is every method but POST', async () => {
   const request = { method: 'POST', body: '{}', headers: { 'Content-Type': 'application/json' } };
   const headers = { ...request.headers, Origin: 'https://example.org' };

@@ -156,7 +156,9 @@ async function handle(
   const parsedBody = await jsonOf(exchange, services, z.unknown());
   // The request of the tool has a time limit of its own, and ends before.
   deadline.restart(services.limits.waitMsMax);
-  const handler = createMcpHandler(() => serverOf(services, exchange, tools));
+  const handler = createMcpHandler(() => serverOf(services, exchange, tools), {
+    maxSubscriptions: 0,
+  });
   signal.addEventListener('abort', () => void handler.close(), { once: true });
   const headers = Object.entries(request.headersDistinct).map(([name, values = []]) => [
     name,
@@ -180,7 +182,9 @@ function serverOf(
   exchange: Exchange,
   tools: Readonly<Record<string, Tool>>,
 ): McpServer {
-  const server = new McpServer({ name: 'fenced', version: '1' });
+  // The tools never change. A client that listened for changes would keep a request open.
+  const capabilities = { tools: { listChanged: false } };
+  const server = new McpServer({ name: 'fenced', version: '1' }, { capabilities });
   for (const [name, { description, input, call }] of Object.entries(tools))
     server.registerTool(name, { description, inputSchema: input }, async (given) => {
       const asked = ask(services, exchange, call(given));
