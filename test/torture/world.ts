@@ -253,8 +253,8 @@ export class World implements AsyncDisposable {
         const { rows } = await before.query('SELECT sync_state FROM pg_stat_replication');
         return rows[0]?.sync_state === 'sync';
       });
-      // Its commit waits for the standby, and so for all earlier ones.
-      await before.query('SELECT pg_current_xact_id()');
+      // Its commit waits until the standby has all earlier ones, too.
+      await before.query("SELECT pg_logical_emit_message(true, 'failover', '')");
     }
     await sleep(lagMs);
     for (const { postgres } of this.doors) postgres.shut();
