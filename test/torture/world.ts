@@ -230,8 +230,8 @@ export class World implements AsyncDisposable {
   }
 
   /**
-   * Lets a standby take the place of the primary, which ends. It is synchronous, so that it has all
-   * that was acknowledged, unless the subject is `postgres-async`.
+   * Lets a standby take the place of the primary, which no client reaches any more. It is
+   * synchronous, so that it has all that was acknowledged, unless the subject is `postgres-async`.
    *
    * @param lagMs for which an asynchronous standby has received nothing
    */
@@ -265,7 +265,6 @@ export class World implements AsyncDisposable {
     }
     this.postgres = standby;
     await Promise.all([before.end(), after.end()]);
-    await primary[Symbol.asyncDispose]();
   }
 
   /** Lets all clients end their rounds. Then a new client reads every object. */
