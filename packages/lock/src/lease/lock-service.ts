@@ -216,8 +216,9 @@ export class LockService implements AsyncDisposable {
   }
 
   /**
-   * Releases all leases, and ends waits with an error of code `closed`. Clients and pools stay
-   * open: they are their owner's.
+   * Releases all leases, and ends waits with an error of code `closed`. Resolves when what was
+   * under way is undone, after 4 s at the latest. Clients and pools stay open: they are their
+   * owner's. Close them after that.
    */
   async close(): Promise<void> {
     this.#closing.abort(new LockError('closed', `this ${this.#name} was closed`));
