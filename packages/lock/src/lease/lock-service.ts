@@ -217,7 +217,7 @@ export class LockService implements AsyncDisposable {
 
   /**
    * Releases all leases, and ends waits with an error of code `closed`. Resolves when what was
-   * under way is undone, after 4 s at the latest. Clients and pools stay open: they are their
+   * under way is undone, or some seconds have passed. Clients and pools stay open: they are their
    * owner's. Close them after that.
    */
   async close(): Promise<void> {
