@@ -187,7 +187,7 @@ test('a write whose answer breaks off has an unknown outcome', async () => {
   expect(await agent.call('read_record', { ...record, token })).toMatchObject({ isError: false });
 });
 
-test('a call of a tool counts once against the rate of its caller', async () => {
+test('each call of a tool counts once against the rate of its caller, also in a batch', async () => {
   const taken: string[] = [];
   const take = (name: string): { ok: true } => {
     taken.push(name);
@@ -202,9 +202,23 @@ test('a call of a tool counts once against the rate of its caller', async () => 
   await expect.poll(() => own.ended.filter(({ path }) => path !== '/mcp').length).toBe(1);
   const asked = own.ended.filter(({ path, method }) => path === '/mcp' && method === 'POST');
   expect(taken).toEqual(asked.map(() => 'anybody'));
+  const calls = ['b', 'c', 'd'].map((resource, id) => ({
+    ...{ jsonrpc: '2.0', id, method: 'tools/call' },
+    params: { name: 'acquire_lease', arguments: { resource, ttlMs: 1_000 } },
+  }));
+  const before = taken.length;
+  const batch = await fetch(`${own.url}/mcp`, {
+    ...{ method: 'POST', body: JSON.stringify(calls) },
+    headers: {
+      'Content-Type': 'application/json',
+      Accept: 'application/json, text/event-stream',
+    },
+  });
+  expect((await batch.text()).match(/leaseId/g)).toHaveLength(3);
+  expect(taken.length - before).toBe(3);
   const headers = { 'Fenced-Own-Request': 'guessed' };
   await fetch(`${own.url}/v1/leases/once`, { method: 'POST', headers });
-  expect(taken.length).toBe(asked.length + 1);
+  expect(taken.length - before).toBe(4);
 });
 
 test('a tool call takes one place of requestsMax, and none while it waits for a lease', async () => {

@@ -156,7 +156,13 @@ async function handle(
   const parsedBody = await jsonOf(exchange, services, z.unknown());
   // The request of the tool has a time limit of its own, and ends before.
   deadline.restart(services.limits.waitMsMax);
-  const handler = createMcpHandler(() => serverOf(services, exchange, tools), {
+  const { ownRequests, runtime } = services;
+  // The rate has counted this request, so it does not count the first call of a tool in it. Each
+  // further call of a batch counts.
+  const counted = runtime.uniqueId();
+  ownRequests.add(counted);
+  response.once('close', () => ownRequests.delete(counted));
+  const handler = createMcpHandler(() => serverOf(services, exchange, tools, counted), {
     maxSubscriptions: 0,
   });
   signal.addEventListener('abort', () => void handler.close(), { once: true });
@@ -181,13 +187,14 @@ function serverOf(
   services: Services,
   exchange: Exchange,
   tools: Readonly<Record<string, Tool>>,
+  counted: string,
 ): McpServer {
   // The tools never change. A client that listened for changes would keep a request open.
   const capabilities = { tools: { listChanged: false } };
   const server = new McpServer({ name: 'fenced', version: '1' }, { capabilities });
   for (const [name, { description, input, call }] of Object.entries(tools))
     server.registerTool(name, { description, inputSchema: input }, async (given) => {
-      const asked = ask(services, exchange, call(given));
+      const asked = ask(services, exchange, counted, call(given));
       const { isError, text } = await asked.catch((error) => {
         const problem = problemOf(error);
         return failed(problem.code, problem.document());
@@ -204,8 +211,9 @@ interface Answer {
 
 /** Sends one request to this gateway, as its caller. */
 async function ask(
-  { runtime, ownRequests, limits }: Services,
+  { limits }: Services,
   exchange: Exchange,
+  counted: string,
   call: Call,
 ): Promise<Answer> {
   const { request, signal } = exchange;
@@ -216,8 +224,6 @@ async function ask(
   const { localAddress = '', localPort } = request.socket;
   const host = localAddress.includes(':') ? `[${localAddress}]` : localAddress;
   const authorization = request.get('authorization');
-  const name = runtime.uniqueId();
-  ownRequests.add(name);
   // The request below takes a place of its own, and gives it back while it waits for a lease.
   exchange.leave();
   // If the answer is lost from here on, the write may have been applied.
@@ -226,7 +232,7 @@ async function ask(
     const answer = await fetch(`http://${host}:${localPort}/v1/${path}`, {
       ...{ method, signal, body: (json === undefined ? text : JSON.stringify(json)) ?? null },
       headers: {
-        [OWN_REQUEST]: name,
+        [OWN_REQUEST]: counted,
         ...(authorization && { authorization }),
         ...(json !== undefined && { 'content-type': 'application/json' }),
         ...(text !== undefined && { 'content-type': 'text/plain; charset=utf-8' }),
@@ -242,8 +248,6 @@ async function ask(
     if (cause instanceof Problem) throw cause;
     const code = token === undefined ? 'unavailable' : 'outcome-unknown';
     throw new Problem(code, `the answer was lost: ${(cause as Error).message}`, { cause });
-  } finally {
-    ownRequests.delete(name);
   }
 }
 
