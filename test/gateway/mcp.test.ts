@@ -155,6 +155,8 @@ test('errors without a problem of the gateway are errors of the tool, too', asyn
   expect(await agent.call('acquire_lease', held)).toMatchObject({
     isError: true,
     code: 'held',
+    // The gateway keeps the answers of its lock nodes to itself.
+    detail: 'somebody else holds the lock',
     advice: expect.stringContaining('waitMs'),
   });
   // A name that a URL would shorten, and so address something else.

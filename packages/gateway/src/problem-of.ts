@@ -98,5 +98,7 @@ function ofLock(code: ProblemCode, error: Error): Problem {
 }
 
 function detailOf(code: ProblemCode, error: Error): string {
-  return INTERNAL.includes(code) ? 'the log of the gateway has the reason' : error.message;
+  if (INTERNAL.includes(code)) return 'the log of the gateway has the reason';
+  // The answers of the lock nodes may contain their addresses.
+  return error.message.replace(/ \(resources=.*\)$/s, '');
 }
