@@ -67,6 +67,16 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
       await server.start('kept');
       return { target: name };
     },
+    // The locks move to another key prefix. In half of the cases, a node restarts meanwhile.
+    async 'node-move'(world, random) {
+      const moved = world.moveLocks();
+      const node = random.chance(0.5) ? random.pick(world.nodes) : null;
+      await sleep(random.between(0, 50));
+      await node?.server.kill();
+      await node?.server.start('kept');
+      await moved;
+      return { target: node?.name ?? 'all' };
+    },
     // Invariant: fewer than half of the nodes have lost their memory. So these wait for the votes.
     async 'node-wipe'(world, random) {
       const { name, server } = random.pick(world.nodes);
@@ -224,7 +234,9 @@ export async function makeFaults(
   const run = async ([lane, makes]: readonly [string, Readonly<Record<string, Make>>]) => {
     const random = new Random(seed, `faults of ${lane}`);
     const isThere = lanes[lane] ?? true;
-    const chosen = Object.entries(makes).filter(([kind]) => isThere && kinds.includes(kind));
+    const chosen = Object.entries(makes).filter(
+      ([kind]) => isThere && kinds.includes(kind) && (kind !== 'node-move' || world.isMovable),
+    );
     while (chosen.length > 0 && !signal.aborted) {
       const [kind, make] = random.pick(chosen);
       const fromNs = world.recorder.nowNs();

@@ -1,5 +1,5 @@
 import { FencedGateway } from '@fenced/client';
-import { type Lease, Redlock } from '@fenced/lock';
+import { type Lease, type NextSet, Redlock, type RedlockConfig } from '@fenced/lock';
 import { type ElectionLock, Elector } from '@fenced/lock/election';
 import { PostgresLock } from '@fenced/lock/postgres';
 import { Redis } from 'ioredis';
@@ -16,6 +16,8 @@ interface NodeAddress {
 
 export interface LockAddresses {
   readonly nodes: readonly NodeAddress[];
+  /** The key prefix of the locks, then those of the node sets to which they may move. */
+  readonly keyPrefixes: readonly string[];
   readonly postgresUrl: string;
   readonly gatewayUrl?: string;
 }
@@ -49,6 +51,11 @@ export function hasVotes(subject: string): boolean {
   return !isOnPostgres(subject) && !FOREIGN_SUBJECTS.includes(subject);
 }
 
+/** True if its clients follow moves to other node sets. */
+export function isMovable(subject: string): boolean {
+  return hasVotes(subject) && subject !== 'gateway';
+}
+
 /** Opens the lock service of a subject. The workload `election` campaigns for its locks. */
 export async function openLock(
   subject: string,
@@ -78,7 +85,16 @@ export async function openLock(
       nodes.map(({ client }) => client),
     );
   const Lock = await redlockOf(subject);
-  return ours(new Lock({ nodes, maxTtlMs: TTL_MS }));
+  return ours(new Lock({ ...chainOf(nodes, addresses.keyPrefixes), maxTtlMs: TTL_MS }));
+}
+
+/** The nodes under the first key prefix, and under each of the others as the next set. */
+export function chainOf(
+  nodes: RedlockConfig['nodes'],
+  keyPrefixes: readonly string[],
+): Pick<RedlockConfig, 'nodes' | 'keyPrefix' | 'next'> {
+  const sets = keyPrefixes.map((keyPrefix): NextSet => ({ nodes, keyPrefix }));
+  return sets.reduceRight((next, set) => ({ ...set, next }));
 }
 
 /** Returns the class of this build; for a mutant, the class of its sources with the change. */

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';
-import { Redlock } from '@fenced/lock';
+import { Redlock, type RedlockConfig } from '@fenced/lock';
 import { PostgresLock } from '@fenced/lock/postgres';
 import { FencedPostgres } from '@fenced/store/postgres';
 import {
@@ -27,7 +27,7 @@ import { within } from '../lock/harness/redlock-world.ts';
 import type { ClientConfig } from './client.ts';
 import { TTL_MS } from './held.ts';
 import { Recorder } from './history.ts';
-import { ASYNCHRONOUS, hasVotes, isOnPostgres } from './locks.ts';
+import { ASYNCHRONOUS, chainOf, hasVotes, isMovable, isOnPostgres } from './locks.ts';
 import { NAME } from './stores.ts';
 
 export interface WorldOptions {
@@ -43,8 +43,12 @@ export interface WorldOptions {
 const NODES = 3;
 const GROUPS = 2;
 const CLIENTS_PER_GROUP = 2;
-/** The default of `Redlock`. */
+/** The default of `Redlock`, and the first of `#prefixes`. */
 const KEY_PREFIX = '{fenced}:';
+/** Moves that a client knows in advance. */
+const MOVES_AHEAD = 50;
+/** Time in which each client notices a move: it rests, waits or is stopped for less. */
+const FOLLOWED_MS = 15 * TTL_MS;
 /** Threads that contend for a resource, on average. */
 const THREADS_PER_RESOURCE = 4;
 /** Resources of the workload `rare`, in which a resource is untouched for seconds. */
@@ -101,6 +105,9 @@ export class World implements AsyncDisposable {
   readonly #s3: S3Service;
   #spare: LocalRedisNode;
   #names = 0;
+  #moves = 0;
+  /** Since the last move, by `performance.now`. */
+  #movedMs = Number.NEGATIVE_INFINITY;
   #failure: Error | null = null;
 
   static async start(options: WorldOptions): Promise<World> {
@@ -181,19 +188,51 @@ export class World implements AsyncDisposable {
     await this.startClient(client.group);
   }
 
-  /** Resolves when every node votes again. */
+  /** True if the locks can move to another node set. */
+  get isMovable(): boolean {
+    return isMovable(this.#options.subject);
+  }
+
+  /** Moves the locks to the same servers under another key prefix. */
+  async moveLocks(): Promise<void> {
+    await this.#look(async (nodes) => {
+      await using mover = new Redlock({ ...chainOf(nodes, this.#prefixes(1)), maxTtlMs: TTL_MS });
+      await within(PATIENCE_MS, 'the move', async () => (await mover.move()).state === 'done');
+    });
+    this.#moves += 1;
+    this.#movedMs = performance.now();
+  }
+
+  /**
+   * Resolves when every node votes again, and all clients have noticed the last move: the old node
+   * set must not lose all its data before.
+   */
   async untilVoting(): Promise<void> {
     if (!hasVotes(this.#options.subject)) return;
+    await this.#look(async (nodes) => {
+      const config = { ...chainOf(nodes, this.#prefixes(0)), maxTtlMs: TTL_MS };
+      await using onlooker = new Redlock(config);
+      await within(PATIENCE_MS, 'the votes of all nodes', async () =>
+        (await onlooker.status()).every((node) => node.reachable && node.noVote === null),
+      );
+    });
+    await sleep(Math.max(0, this.#movedMs + FOLLOWED_MS - performance.now()));
+  }
+
+  /** The present key prefix, and the next ones. */
+  #prefixes(ahead: number): readonly string[] {
+    return Array.from({ length: ahead + 1 }, (_, at) => `{fenced}${this.#moves + at || ''}:`);
+  }
+
+  /** Calls `routine` with connections of its own to the nodes. */
+  async #look(routine: (nodes: RedlockConfig['nodes']) => Promise<void>): Promise<void> {
     const nodes = this.nodes.map(({ name, server }) => {
       const client = new Redis(server.port, { retryStrategy: () => 20 });
       client.on('error', () => {});
       return { name, client };
     });
-    await using onlooker = new Redlock({ nodes, maxTtlMs: TTL_MS });
     try {
-      await within(PATIENCE_MS, 'the votes of all nodes', async () =>
-        (await onlooker.status()).every((node) => node.reachable && node.noVote === null),
-      );
+      await routine(nodes);
     } finally {
       for (const { client } of nodes) client.disconnect();
     }
@@ -294,6 +333,7 @@ export class World implements AsyncDisposable {
       resources: Array.from({ length: resources }, (_, at) => `r${at}`),
       nodes: this.nodes.map((node, at) => ({ name: node.name, port: doors.nodes[at]?.port ?? 0 })),
       ...addressesOf(doors, this.#s3, this.postgres),
+      keyPrefixes: this.#prefixes(this.isMovable ? MOVES_AHEAD : 0),
       ...(this.gateways[group] && { gatewayUrl: this.gateways[group].url }),
     };
     const worker = await WorkerProcess.start(new URL('./client.ts', import.meta.url), {
