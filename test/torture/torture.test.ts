@@ -50,7 +50,8 @@ describe.each([
 });
 
 test('clients whose writes nobody checks are convicted', async () => {
-  const run = await torture({ seed: FIXED_SEED, seconds: CONTROL_SECONDS, subject: 'naive' });
+  const options = { seed: FIXED_SEED, seconds: CONTROL_SECONDS, faults: ['client-stop'] };
+  const run = await torture({ ...options, subject: 'naive' });
   expect(verdictOf(run)).toMatchObject({ verdict: 'violated' });
 });
 
