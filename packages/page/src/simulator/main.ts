@@ -92,6 +92,7 @@ function findingOf({
   return { kind: 'finding' as const, finding: { ...outcome, without, trace } };
 }
 
+/** Short worlds show mutants of a move sooner. They seldom show others. */
 function optionsOf({ flaw, moves = false }: World): RunOptions {
-  return { flaws: new Set(flaw ? [flaw] : []), moves };
+  return { flaws: new Set(flaw ? [flaw] : []), moves, short: moves };
 }
