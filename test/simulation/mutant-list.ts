@@ -209,7 +209,7 @@ export const mutants: readonly Mutant[] = [
     flaw: 'sealed-votes-after-restart',
     moves: true,
     excuse:
-      'a node must restart with an old snapshot between its seal and the answer, while the node that knows the token does not answer. core/move.test.ts covers the rule',
+      'a move begins only while a majority votes. So a node must restart with a snapshot from before its vote between the first look and its seal, and the other nodes that know the token must be silent from then on. core/move.test.ts covers the rule',
   },
   {
     name: 'leases not carried',
