@@ -6,7 +6,8 @@ import { Nodes, Ownership } from './nodes.js';
 
 test('two closes at once both end with the answers of the nodes, not with the time limit', async () => {
   const calls: Call<RedisNode>[] = [];
-  const node = { name: 'a', send: (call: Call<RedisNode>) => void calls.push(call) } as RedisNode;
+  const send = (call: Call<RedisNode>): void => void calls.push(call);
+  const node = { name: 'a', send, read: () => undefined } as unknown as RedisNode;
   const options = { keyPrefix: 'k:', fenceTtlMs: 1_000, maxTtlMs: 1_000 };
   // No time passes.
   const nodes = new Nodes([node], options, new ManualClock());
