@@ -13,7 +13,7 @@ export interface ExploreOptions extends Omit<Task, 'stride'> {
 
 const COUNTED = [
   ...(['seeds', 'steps', 'acquisitions', 'readmissions'] as const),
-  ...(['writeBacks', 'moves', 'carried'] as const),
+  ...(['writeBacks', 'moves', 'carried', 'excepted'] as const),
 ];
 
 /** Runs `count` worlds from `firstSeed` on, until one violates an invariant. */
@@ -21,7 +21,7 @@ export async function explore(options: ExploreOptions): Promise<Exploration> {
   const { workers, firstSeed, count, onProgress, ...world } = options;
   const total = {
     ...{ seeds: 0, steps: 0, acquisitions: 0, readmissions: 0 },
-    ...{ writeBacks: 0, moves: 0, carried: 0 },
+    ...{ writeBacks: 0, moves: 0, carried: 0, excepted: 0 },
   };
   let finding: Finding | null = null;
   const threads = Array.from({ length: workers }, (_, at) => {

@@ -26,6 +26,8 @@ export interface Counts {
   /** Worlds in which the next node set serves at the end. */
   readonly moves: number;
   readonly carried: number;
+  /** Extensions that are the exception to the rule; see `History.extend`. */
+  readonly excepted: number;
 }
 
 export interface Finding {
@@ -49,7 +51,7 @@ const { replay, shrink } = await import('./shrink.ts');
 const flaws = new Set(mutant?.flaw ? [mutant.flaw] : []);
 const none: Counts = {
   ...{ seeds: 0, steps: 0, acquisitions: 0, readmissions: 0 },
-  ...{ writeBacks: 0, moves: 0, carried: 0 },
+  ...{ writeBacks: 0, moves: 0, carried: 0, excepted: 0 },
 };
 let counts = none;
 for (let at = 0; at < task.count; at += task.stride) {
@@ -64,6 +66,7 @@ for (let at = 0; at < task.count; at += task.stride) {
     writeBacks: counts.writeBacks + outcome.writeBacks,
     moves: counts.moves + outcome.moves,
     carried: counts.carried + outcome.carried,
+    excepted: counts.excepted + outcome.excepted,
   };
   if (outcome.violation !== null) {
     const minimal = task.without ? replay(outcome.seed, options) : shrink(outcome, options);

@@ -113,7 +113,10 @@ async function acquire(
     const remainingMs = lease.remainingMs();
     // After a pause, the lease may be over before its holder could rely on it.
     const endsMs = remainingMs > 0 ? computer.trueAfter(remainingMs) : beganMs;
-    const acquisition = { client: computer.name, resources, token, beganMs, returnedMs, endsMs };
+    const acquisition = {
+      ...{ client: computer.name, owner: lease.owner },
+      ...{ resources, token, beganMs, returnedMs, endsMs },
+    };
     world.acquired(acquisition);
     return { lease, acquisition };
   } catch (error) {

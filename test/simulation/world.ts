@@ -45,6 +45,7 @@ export interface Outcome {
   readonly moves: number;
   /** Number of extensions in the next set of leases that were won in the present one. */
   readonly carried: number;
+  readonly excepted: number;
   readonly faultCount: number;
   /**
    * Virtual milliseconds from the end of the faults until recovery: every client has acquired
@@ -73,6 +74,8 @@ class World {
   readonly #movers: (Computer | null)[] = Array(MOVERS).fill(null);
   /** Owner ids of leases that were granted in the present node set of a move. */
   readonly #granted = new Set<string>();
+  /** The last time at which a node granted an ACQUIRE, by owner id. */
+  readonly #grantedMs = new Map<string, number>();
   readonly #nemesis: Nemesis;
   /** The lock services of all clients, replaced ones too. */
   readonly #redlocks: Redlock[] = [];
@@ -174,6 +177,7 @@ class World {
       writeBacks: this.#writeBacks,
       moves: this.#sets.slice(1).some((set) => set.serves) ? 1 : 0,
       carried: this.#carried,
+      excepted: this.#history.excepted,
       faultCount: this.#faults.length,
       recoveryMs: this.#schedule.nowMs - calmAtMs,
     };
@@ -216,7 +220,8 @@ class World {
       isCalm: () => this.#isCalm && place !== 'stranger' && !isLagging,
       acquired: (acquisition) => this.#acquired(acquisition, place),
       extended: (acquisition, beganMs, endsMs) => {
-        const wrong = this.#history.extend(acquisition, beganMs, endsMs);
+        const grantedMs = this.#grantedMs.get(acquisition.owner) ?? 0;
+        const wrong = this.#history.extend(acquisition, { beganMs, endsMs, grantedMs });
         if (wrong !== null) this.#violate(wrong);
       },
       violated: (what) => this.#violate(what),
@@ -315,6 +320,9 @@ class World {
     if (!(answer instanceof Error) && answer[0] === 'admitted') this.#readmissions += 1;
     if (isWriteBack(call) && !(answer instanceof Error) && answer[0] === 'granted') {
       this.#writeBacks += 1;
+    }
+    if (call.command === 'acquire' && !(answer instanceof Error) && answer[0] === 'granted') {
+      this.#grantedMs.set(call.values[0] ?? '', this.#schedule.nowMs);
     }
     if (this.#plan) this.#countCarried(call, answer);
     this.#log(() => {

@@ -20,6 +20,8 @@ export interface RecordedSimulation {
   readonly writeBacks: number;
   /** Number of worlds whose next node set serves at the end. */
   readonly moves: number;
+  /** Number of extensions that are an exception to the rule; see "Leases survive restarts". */
+  readonly excepted?: number;
   readonly seconds: number;
   /** Null if every world kept the invariants. */
   readonly violation: string | null;
@@ -27,7 +29,10 @@ export interface RecordedSimulation {
 
 type Cell = string | number;
 
-const COUNTS = ['seeds', 'steps', 'acquisitions', 'readmissions', 'writeBacks', 'moves'] as const;
+const COUNTS = [
+  ...(['seeds', 'steps', 'acquisitions', 'readmissions'] as const),
+  ...(['writeBacks', 'moves', 'excepted'] as const),
+];
 
 /** Reads the recorded runs of a report. */
 export function readRuns(folder: string): readonly RecordedRun[] {
@@ -208,7 +213,7 @@ function changeTable(recorded: readonly JudgedChanges[]): string {
 function simulationTable(runs: readonly RecordedSimulation[]): string {
   const kinds = Map.groupBy(runs, ({ commit, kind }) => `${commit} ${kind}`);
   const sums = (some: readonly RecordedSimulation[]): Cell[] =>
-    COUNTS.map((key) => some.reduce((total, run) => total + run[key], 0));
+    COUNTS.map((key) => some.reduce((total, run) => total + (run[key] ?? 0), 0));
   const rows = [...kinds.values()].map((some) => {
     const [first] = some;
     const violations = some.flatMap(({ violation }) => violation ?? []);
@@ -218,7 +223,7 @@ function simulationTable(runs: readonly RecordedSimulation[]): string {
   return table(
     [
       ...['date', 'commit', 'worlds', 'number', 'steps', 'acquisitions', 'readmissions'],
-      ...['leases written back', 'moves', 'violation'],
+      ...['leases written back', 'moves', 'exceptions', 'violation'],
     ],
     [...rows, ['**all**', '', '', ...sums(runs), '']],
   );

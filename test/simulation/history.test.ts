@@ -1,0 +1,27 @@
+import { expect, test } from 'vitest';
+import { type Acquisition, History } from './history.ts';
+
+const resources = ['r'];
+const first = (): Acquisition => ({
+  ...{ client: 'c0', owner: 'o0', resources, token: 33n },
+  ...{ beganMs: 0, returnedMs: 10, endsMs: 25 },
+});
+const later: Acquisition = {
+  ...{ client: 'c1', owner: 'o1', resources, token: 34n },
+  ...{ beganMs: 20, returnedMs: 30, endsMs: 40 },
+};
+
+function extendedAfterLater(isExclusive: boolean, grantedMs: number) {
+  const history = new History(isExclusive);
+  const lease = first();
+  history.add(lease);
+  history.add(later);
+  const wrong = history.extend(lease, { beganMs: 50, endsMs: 150, grantedMs });
+  return { isWrong: wrong !== null, excepted: history.excepted };
+}
+
+test('an extension after a later lease is wrong, unless a lock was lost and ACQUIRE came late', () => {
+  expect(extendedAfterLater(false, 45)).toEqual({ isWrong: false, excepted: 1 });
+  expect(extendedAfterLater(false, 25)).toEqual({ isWrong: true, excepted: 0 });
+  expect(extendedAfterLater(true, 45)).toEqual({ isWrong: true, excepted: 0 });
+});
