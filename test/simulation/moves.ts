@@ -83,10 +83,9 @@ export async function runMover(
   redlock: Redlock,
   isForced: boolean,
 ): Promise<void> {
-  const never = new AbortController().signal;
   for (;;) {
     const { state, retryAfterMs } = await redlock.move({ force: isForced });
     if (state === 'done') return;
-    await sleep(computer.runtime, Math.max(50, retryAfterMs), never);
+    await sleep(computer.runtime, Math.max(50, retryAfterMs));
   }
 }

@@ -28,8 +28,7 @@ export async function runProgram(
   world: Surroundings,
   random: Random,
 ): Promise<void> {
-  const never = new AbortController().signal;
-  const rest = (ms: number): Promise<void> => sleep(computer.runtime, ms, never);
+  const rest = (ms: number): Promise<void> => sleep(computer.runtime, ms);
   const wholeTtl = (): number => Math.floor(random.between(10, world.maxTtlMs + 1));
   for (;;) {
     await rest(world.maxTtlMs * random.pick([0, 0.02, 0.3]) * random.unit());
@@ -67,7 +66,6 @@ async function keep(
   redlock: Redlock,
   { lease, acquisition, ttlMs, random, world }: Keeping,
 ): Promise<void> {
-  const never = new AbortController().signal;
   const resource = [...acquisition.resources];
   const held = random.chance(0.4) ? { resource, owner: lease.owner } : null;
   for (let left = random.pick([1, 3, 12]); left > 0 && !world.isCalm(); left -= 1) {
@@ -80,7 +78,7 @@ async function keep(
     } catch {
       if (held === null && lease.remainingMs() === 0) return;
     }
-    await sleep(computer.runtime, ttlMs * random.pick([0.2, 0.5, 0.5, 1.2]) * random.unit(), never);
+    await sleep(computer.runtime, ttlMs * random.pick([0.2, 0.5, 0.5, 1.2]) * random.unit());
   }
 }
 

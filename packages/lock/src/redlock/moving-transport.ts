@@ -199,7 +199,7 @@ export class MovingTransport implements ServiceTransport {
       const outcome = await inTime(this.#runtime, nobody, this.#look(), leftMs);
       if ('answer' in outcome) return this.#last?.state ?? null;
       if (outcome.state !== 'begun') return outcome.state;
-      await sleep(this.#runtime, Math.min(LOOK_EVERY_MS, leftMs), NEVER);
+      await sleep(this.#runtime, Math.min(LOOK_EVERY_MS, leftMs));
     }
   }
 
@@ -226,8 +226,6 @@ export class MovingTransport implements ServiceTransport {
     return { state: 'begun', reason: UNDER_WAY, againMs: LOOK_EVERY_MS };
   }
 }
-
-const NEVER = new AbortController().signal;
 
 function hasSealed(nodes: readonly NodeAnswer[]): boolean {
   return nodes.some(({ nextSet }) => nextSet !== undefined);

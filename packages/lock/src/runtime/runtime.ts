@@ -67,28 +67,30 @@ export function afterReading(runtime: Runtime): Runtime['after'] {
 }
 
 /**
- * Resolves after `delayMs`, or once `woken` does. Rejects with the signal's reason as soon as it
- * aborts.
+ * Resolves after `delayMs`, or once `woken` does. Rejects with the reason of a signal as soon as
+ * that aborts.
  */
 export function sleep(
   runtime: Runtime,
   delayMs: number,
-  signal: AbortSignal,
+  signal?: AbortSignal,
   woken?: Promise<void>,
 ): Promise<void> {
   return new Promise((resolve, reject) => {
-    if (signal.aborted) return reject(signal.reason);
+    if (signal?.aborted) return reject(signal.reason);
     const wake = (): void => {
       cancel();
-      ignoreAbort();
+      ignoreAbort?.();
       resolve();
     };
     const cancel = runtime.after(delayMs, wake);
     void woken?.then(wake);
-    const ignoreAbort = onAbort(signal, () => {
-      cancel();
-      reject(signal.reason);
-    });
+    const ignoreAbort =
+      signal &&
+      onAbort(signal, () => {
+        cancel();
+        reject(signal.reason);
+      });
   });
 }
 

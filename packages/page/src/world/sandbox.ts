@@ -36,10 +36,9 @@ export async function runSandbox(sandbox: Sandbox): Promise<Run> {
 function start(world: World, station: Station): Promise<void> {
   const { computer, name } = station;
   const random = world.random(`${name} program`);
-  const never = new AbortController().signal;
   const startMs = random.between(0, START_MAX_MS);
   const workMs = random.between(WORK_MS.min, WORK_MS.max);
-  const pass = (ms: number): Promise<void> => sleep(computer.runtime, ms, never);
+  const pass = (ms: number): Promise<void> => sleep(computer.runtime, ms);
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   const begin = (): void => {
     const worker = {

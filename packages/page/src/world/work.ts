@@ -70,7 +70,6 @@ async function probe({ link, store, report }: Worker): Promise<void> {
 async function acquire({ computer, redlock, ...worker }: Worker): Promise<Lease> {
   await worker.beforeAcquire();
   const startedMs = computer.runtime.nowMs();
-  const never = new AbortController().signal;
   for (;;) {
     worker.report('acquire', 'invoke');
     const attempt = await redlock.tryAcquire(RESOURCE, { ttlMs: worker.ttlMs });
@@ -81,7 +80,7 @@ async function acquire({ computer, redlock, ...worker }: Worker): Promise<Lease>
     }
     worker.report('acquire', 'refused', { reason: summarize(attempt.nodes) });
     if (computer.runtime.nowMs() - startedMs >= worker.waitMs) throw new Reported();
-    await sleep(computer.runtime, RETRY_MS, never);
+    await sleep(computer.runtime, RETRY_MS);
   }
 }
 
