@@ -5,11 +5,12 @@ import type {
 import type { Computer } from './computer.ts';
 import type { Machine } from './machine.ts';
 import {
-  callsIn,
   type ModelCall,
   type ModelCommand,
+  type ModelRequest,
   type NodeModel,
   type Reply,
+  requestIn,
   written,
 } from './node-model.ts';
 import type { Random } from './random.ts';
@@ -72,11 +73,10 @@ export type Interfere = (direction: 'request' | 'reply', sentMs: number) => Mess
 
 type Values = readonly (string | number)[];
 
-interface Request {
+interface Request extends ModelRequest {
   readonly command: 'evalsha' | 'eval';
-  readonly script: string;
-  readonly keyCount: number;
-  readonly values: Values;
+  /** Its digest or its source. */
+  readonly asked: string;
   readonly resolve: (answer: string) => void;
   readonly reject: (error: Error) => void;
 }
@@ -133,11 +133,11 @@ export class Connection implements IoredisClient {
   }
 
   evalsha(sha1: string, keyCount: number, ...values: Values): Promise<unknown> {
-    return this.#request('evalsha', sha1, keyCount, values);
+    return this.#request('evalsha', sha1, requestIn(keyCount, values));
   }
 
   eval(source: string, keyCount: number, ...values: Values): Promise<unknown> {
-    return this.#request('eval', source, keyCount, values);
+    return this.#request('eval', source, requestIn(keyCount, values));
   }
 
   duplicate(): IoredisSubscriber {
@@ -165,17 +165,11 @@ export class Connection implements IoredisClient {
     if (this.#server && !this.#server.alive) this.cut();
   }
 
-  #request(
-    command: Request['command'],
-    script: string,
-    keyCount: number,
-    values: Values,
-  ): Promise<string> {
-    const calls = callsIn(keyCount, values);
-    if (calls.some((call) => call.command === 'acquire')) this.computer.noteRequest();
+  #request(command: Request['command'], asked: string, model: ModelRequest): Promise<string> {
+    if (model.calls.some((call) => call.command === 'acquire')) this.computer.noteRequest();
     return new Promise((resolve, reject) => {
-      const request = { command, script, keyCount, values, resolve, reject };
-      this.#recorder?.asked(this, request, calls);
+      const request = { ...model, command, asked, resolve, reject };
+      this.#recorder?.asked(this, request, model.calls);
       this.#unanswered.push(request);
       this.#send(request);
     });
@@ -198,8 +192,8 @@ export class Connection implements IoredisClient {
         if (server.alive) this.#carryOut(request, server, 'late', sentMs);
       });
     }
-    const calls = callsIn(request.keyCount, request.values);
-    if (this.#random.chance(STRAY_CHANCE) && calls.some(({ command }) => strays.has(command))) {
+    const isStray = this.#random.chance(STRAY_CHANCE);
+    if (isStray && request.calls.some(({ command }) => strays.has(command))) {
       const strayMs = this.#random.between(0, STRAY_DELAYS * this.weather.delayMaxMs);
       this.#schedule.at(atMs + strayMs, () => {
         if (server.alive) this.#carryOut(request, server, 'late', sentMs);
@@ -242,17 +236,16 @@ export class Connection implements IoredisClient {
     how: CarriedOut['how'],
     sentMs: number,
   ): { readonly answers: Reply[] | Error; readonly journey: Journey } {
-    const { command, script, keyCount, values } = request;
     const journey: Journey = { sentMs, arrivedMs: this.#schedule.nowMs, repliedMs: null };
     let answers: Reply[] | Error;
     server.onReply = (call, reply) =>
       this.#recorder?.carriedOut(this, request, server, call, reply);
     try {
-      answers = server[command](script, keyCount, values);
+      answers = server[request.command](request.asked, request);
     } catch (error) {
       answers = error instanceof Error ? error : new Error(String(error));
     }
-    for (const [at, call] of callsIn(keyCount, values).entries()) {
+    for (const [at, call] of request.calls.entries()) {
       const answer = answers instanceof Error ? answers : (answers[at] ?? []);
       this.#observe({ connection: this, server, call, answer, journey, how });
     }
@@ -263,7 +256,7 @@ export class Connection implements IoredisClient {
     this.#unanswered = this.#unanswered.filter((one) => one !== request);
     if (answer instanceof Error) {
       if (answer.message.startsWith('NOSCRIPT')) {
-        this.#recorder?.unknown(this, request, callsIn(request.keyCount, request.values));
+        this.#recorder?.unknown(this, request, request.calls);
       }
       request.reject(answer);
       return;

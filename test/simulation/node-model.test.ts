@@ -10,7 +10,7 @@ import { scriptFor } from '../../packages/lock/src/redis/scripts.ts';
 import { LockTable } from '../lock/harness/lock-table.ts';
 import { opening, type Step, step, UNIT_MS } from './node-commands.ts';
 import { forget, free } from './node-lock-table.ts';
-import { NodeModel, type Reply, repliesIn } from './node-model.ts';
+import { NodeModel, type Reply, repliesIn, requestIn } from './node-model.ts';
 import { NodeData } from './redis-process.ts';
 
 const SEQUENCES = Number(process.env.FENCED_RUNS ?? 400);
@@ -141,7 +141,7 @@ class Pair {
     const { source } = scriptFor(calls.map(({ command: name }) => ({ command: { name } })));
     const node = this.#modelAt(where);
     node.isFull = isFull;
-    const model = repliesOf(() => node.eval(source, ...encoded('model')));
+    const model = repliesOf(() => node.eval(source, requestIn(...encoded('model'))));
     const [keyCount, rest] = encoded('real');
     if (isFull) await client.config('SET', 'maxmemory', '1');
     const real = await client.eval(source, keyCount, ...rest).catch((error: Error) => error);

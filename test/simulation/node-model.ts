@@ -10,7 +10,6 @@ import {
   write,
 } from './node-lock-table.ts';
 import { followers, headOf, joinQueues, notifyAll, renew } from './node-queue.ts';
-import { sha1 } from './platform.ts';
 import { MemoryFullError, RedisProcess } from './redis-process.ts';
 
 /**
@@ -579,20 +578,26 @@ export interface ModelCall {
   readonly values: readonly string[];
 }
 
-/** Number of the node's own keys, which come before those of the calls. */
-const OWN_KEYS = 2;
+/** The facts in a request for a script. */
+export interface ModelRequest {
+  readonly nodeKeys: NodeKeys;
+  readonly members: string;
+  readonly calls: readonly ModelCall[];
+  /** The script for these calls. */
+  readonly script: Script;
+}
 
-/** The calls of a script request, as `alone.lua` or `calls.lua` reads them. */
-export function callsIn(
+/** The request for a script, as `alone.lua` or `calls.lua` reads it. */
+export function requestIn(
   keyCount: number,
   keysAndArguments: readonly (string | number)[],
-): readonly ModelCall[] {
-  const keys = keysAndArguments.slice(OWN_KEYS, keyCount).map(String);
-  const [first = '', ...others] = keysAndArguments.slice(keyCount + 1).map(String);
+): ModelRequest {
+  const [node = '', before = '', ...keys] = keysAndArguments.slice(0, keyCount).map(String);
+  const [members = '', first = '', ...others] = keysAndArguments.slice(keyCount).map(String);
   const runs: [string, number, string[], ...string[]][] = first.startsWith('[')
     ? JSON.parse(first)
     : [[first, keys.length, others.slice(1), others[0] ?? '']];
-  return runs.flatMap(([command, keysEach, values, ...firsts]) => {
+  const calls = runs.flatMap(([command, keysEach, values, ...firsts]) => {
     if (!isKnown(command)) throw new Error(`not a command of the script: ${command}`);
     return firsts.map((one) => ({
       command,
@@ -600,6 +605,8 @@ export function callsIn(
       values: [one, ...values],
     }));
   });
+  const script = scriptFor(calls.map(({ command: name }) => ({ command: { name } })));
+  return { nodeKeys: [node, before], members, calls, script };
 }
 
 function isKnown(command: string): command is ModelCommand {
@@ -645,39 +652,24 @@ export class NodeModel extends RedisProcess {
   readonly #scripts = new Set<string>();
 
   /** @throws an `Error` that begins with NOSCRIPT, like Redis' reply for an unknown script */
-  evalsha(
-    digest: string,
-    keyCount: number,
-    keysAndArguments: readonly (string | number)[],
-  ): Reply[] {
-    if (!this.#scripts.has(digest))
-      throw new Error('NOSCRIPT No matching script. Please use EVAL.');
-    return this.#run({ sha1: digest }, keyCount, keysAndArguments);
+  evalsha(sha1: string, request: ModelRequest): Reply[] {
+    if (!this.#scripts.has(sha1)) throw new Error('NOSCRIPT No matching script. Please use EVAL.');
+    return this.#run(request, request.script.sha1 === sha1);
   }
 
-  eval(source: string, keyCount: number, keysAndArguments: readonly (string | number)[]): Reply[] {
-    this.#scripts.add(sha1(source));
-    return this.#run({ source }, keyCount, keysAndArguments);
+  eval(source: string, request: ModelRequest): Reply[] {
+    this.#scripts.add(request.script.sha1);
+    return this.#run(request, request.script.source === source);
   }
 
-  #run(
-    script: Partial<Script>,
-    keyCount: number,
-    keysAndArguments: readonly (string | number)[],
-  ): Reply[] {
-    const [node = '', before = ''] = keysAndArguments.map(String);
+  #run({ nodeKeys, members, calls }: ModelRequest, isScriptRight: boolean): Reply[] {
+    if (!isScriptRight) throw new Error('the script is not the one for these commands');
     this.spent = { expired: 0, queuesExamined: 0 };
-    const calls = callsIn(keyCount, keysAndArguments);
-    const right = scriptFor(calls.map(({ command: name }) => ({ command: { name } })));
-    if (![right.sha1, right.source].includes(script.sha1 ?? script.source ?? '')) {
-      throw new Error('the script is not the one for these commands');
-    }
-    const members = String(keysAndArguments[keyCount]);
     this.hasWritten = false;
     try {
       return calls.map((call) => {
         try {
-          const reply = this.#carryOut(call, [node, before], members);
+          const reply = this.#carryOut(call, nodeKeys, members);
           this.onReply?.(call, reply);
           return reply;
         } catch (error) {
