@@ -45,6 +45,8 @@ const REPORT_EVERY = 25;
 const task: Task = workerData;
 const mutant = task.mutant === null ? null : mutantNamed(task.mutant);
 runFromSources(mutant?.patch ?? null);
+// Nothing reads the stack of an error, and each world has many errors.
+Error.stackTraceLimit = 0;
 const { simulate } = await import('./world.ts');
 const { replay, shrink } = await import('./shrink.ts');
 
