@@ -594,19 +594,31 @@ export function requestIn(
 ): ModelRequest {
   const [node = '', before = '', ...keys] = keysAndArguments.slice(0, keyCount).map(String);
   const [members = '', first = '', ...others] = keysAndArguments.slice(keyCount).map(String);
-  const runs: [string, number, string[], ...string[]][] = first.startsWith('[')
-    ? JSON.parse(first)
-    : [[first, keys.length, others.slice(1), others[0] ?? '']];
-  const calls = runs.flatMap(([command, keysEach, values, ...firsts]) => {
-    if (!isKnown(command)) throw new Error(`not a command of the script: ${command}`);
+  const calls = first.startsWith('[')
+    ? callsIn(JSON.parse(first), keys)
+    : [{ command: known(first), keys, values: others }];
+  const script = scriptFor(calls.map(({ command: name }) => ({ command: { name } })));
+  return { nodeKeys: [node, before], members, calls, script };
+}
+
+/** The calls in the runs that `calls.lua` reads. */
+function callsIn(
+  runs: readonly [string, number, string[], ...string[]][],
+  keys: string[],
+): readonly ModelCall[] {
+  return runs.flatMap(([name, keysEach, values, ...firsts]) => {
+    const command = known(name);
     return firsts.map((one) => ({
       command,
       keys: keys.splice(0, keysEach),
       values: [one, ...values],
     }));
   });
-  const script = scriptFor(calls.map(({ command: name }) => ({ command: { name } })));
-  return { nodeKeys: [node, before], members, calls, script };
+}
+
+function known(command: string): ModelCommand {
+  if (isKnown(command)) return command;
+  throw new Error(`not a command of the script: ${command}`);
 }
 
 function isKnown(command: string): command is ModelCommand {
