@@ -58,7 +58,7 @@ const none: Counts = {
 let counts = none;
 for (let at = 0; at < task.count; at += task.stride) {
   const { moves, short } = task;
-  const options = { flaws, without: new Set(task.without), moves, short };
+  const options = { ...mutant?.world, flaws, without: new Set(task.without), moves, short };
   const outcome = await simulate(task.firstSeed + at, options);
   counts = {
     seeds: counts.seeds + 1,

@@ -43,6 +43,8 @@ const weights = {
 
 export type FaultKind = keyof typeof weights;
 
+const faultKinds = Object.keys(weights) as FaultKind[];
+
 /** Faults that leave the data of the nodes as it is. */
 const aside: ReadonlySet<string> = new Set<FaultKind>([
   'save',
@@ -61,18 +63,21 @@ const HOUR_MS = 3_600_000;
 
 /**
  * Draws all faults of a world, in the order of time. They are drawn beforehand, so that any of them
- * can be left out. Each world has only some kinds of faults. So a rare kind is frequent in a world
- * that lacks the others.
+ * can be left out. Each world has only some kinds of faults: `only`, or kinds that are drawn. So a
+ * rare kind is frequent in a world that lacks the others.
  */
-export function planFaults(settings: Settings, random: Random): readonly Fault[] {
+export function planFaults(
+  settings: Settings,
+  random: Random,
+  only?: readonly FaultKind[],
+): readonly Fault[] {
   const { faultCount, calmAtMs, maxTtlMs, nodeCount, clientCount } = settings;
-  const isPossible = (kind: string): boolean => {
+  const isPossible = (kind: FaultKind): boolean => {
     if (aside.has(kind)) return true;
     return settings.areLossesWaitedFor ? waitedFor.has(kind) : !settings.areNodesSound;
   };
-  const kinds = Object.entries(weights).flatMap(([kind, weight]): FaultKind[] =>
-    Array(random.chance(0.6) && isPossible(kind) ? weight : 0).fill(kind),
-  );
+  const drawn = only ?? faultKinds.filter(() => random.chance(0.6));
+  const kinds = drawn.filter(isPossible).flatMap((kind) => Array(weights[kind]).fill(kind));
   if (kinds.length === 0) return [];
   const atMs = Array.from({ length: faultCount }, () => random.between(0, calmAtMs));
   return atMs

@@ -1,6 +1,8 @@
 import type { FaultKind } from './faults.ts';
 import type { NodeFlaw } from './redis-process.ts';
+import type { Settings } from './settings.ts';
 import type { Patch } from './sources.ts';
+import type { WorldKind } from './world.ts';
 
 /** The client or the nodes without one protective step of the protocol. */
 export interface Mutant {
@@ -13,6 +15,8 @@ export interface Mutant {
   readonly moves?: boolean;
   /** A fault without which no world shows it. */
   readonly needs?: FaultKind;
+  /** The worlds that show it soon. Without it, all settings and faults are drawn. */
+  readonly world?: Pick<WorldKind, 'settings' | 'faults'>;
   /** The reason why the mutant may survive. */
   readonly excuse?: string;
 }
@@ -21,6 +25,13 @@ const tally = '/core/tally.ts';
 const quorum = '/core/quorum.ts';
 const readmission = '/core/readmission.ts';
 const scripts = '/redis/scripts.generated.ts';
+
+/** After a failover, some clients still reach the old master, and readmit it in turn. */
+const twoMasters: Partial<Settings> = {
+  ...{ nodeCount: 3, clientCount: 2, workerCount: 1, resourceCount: 1, maxTtlMs: 40 },
+  ...{ losses: 'any', durable: true, firstToken: null, hasStranger: false },
+  ...{ areNodesSound: false, areLossesWaitedFor: false },
+};
 
 export const mutants: readonly Mutant[] = [
   {
@@ -55,6 +66,10 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'roster not restored',
+    world: {
+      settings: { ...twoMasters, clientCount: 3, faultCount: 80 },
+      faults: ['failover', 'lose-lock', 'lose-record', 'crash'],
+    },
     patch: {
       file: readmission,
       replace: [
@@ -86,6 +101,7 @@ export const mutants: readonly Mutant[] = [
   {
     name: 'promise whatever is nominated',
     flaw: 'promise-not-strict',
+    world: { settings: twoMasters, faults: ['failover', 'lose-lock'] },
   },
   {
     name: 'stored token preferred to the floor',

@@ -1,6 +1,7 @@
 import { availableParallelism } from 'node:os';
 import { expect, test } from 'vitest';
 import { explore } from './exploration.ts';
+import { mutants } from './mutant-list.ts';
 import { type Outcome, simulate } from './world.ts';
 
 // Each run has the same worlds, so a failure is repeatable. `npm run simulate` runs other ones.
@@ -39,6 +40,22 @@ test(`tokens grow and everybody acquires again, whatever goes wrong, in ${SEEDS}
   expect(acquisitions).toBeGreaterThan(10 * SEEDS);
   expect(readmissions).toBeGreaterThan(2 * SEEDS);
   expect(writeBacks).toBeGreaterThan(SEEDS / 2);
+});
+
+const ofOneKind = mutants.filter(({ world }) => world !== undefined);
+
+test.each(ofOneKind)('the code itself survives the worlds of "$name"', async ({ world = {} }) => {
+  for (let seed = FIRST_SEED; seed < FIRST_SEED + REPEATED; seed += 1) {
+    expect((await simulate(seed, world)).violation, `seed ${seed}`).toBeNull();
+  }
+});
+
+test('worlds of its own kind show a mutant within a few hundred', { timeout: 60_000 }, async () => {
+  const { finding } = await explore({
+    ...{ firstSeed: FIRST_SEED, count: 400, workers: availableParallelism() },
+    ...{ mutant: 'promise whatever is nominated', without: [], moves: false, short: false },
+  });
+  expect(finding).not.toBeNull();
 });
 
 /** Fewer worlds may all end before a move. */

@@ -5,7 +5,7 @@ import {
 } from '../../packages/lock/src/redlock/redlock.ts';
 import { Computer } from './computer.ts';
 import { type CarriedOut, Connection, type Weather } from './connection.ts';
-import { type Fault, planFaults } from './faults.ts';
+import { type Fault, type FaultKind, planFaults } from './faults.ts';
 import { type Acquisition, History } from './history.ts';
 import { Machine } from './machine.ts';
 import { MOVERS, type MovePlan, planMove, runMover, type SetPlan, Target } from './moves.ts';
@@ -19,14 +19,22 @@ import type { NodeFlaw } from './redis-process.ts';
 import { Schedule } from './schedule.ts';
 import { type Settings, settingsFor } from './settings.ts';
 
-export interface RunOptions {
-  /** Indexes of the planned faults that are left out. */
-  readonly without?: ReadonlySet<number>;
-  readonly flaws?: ReadonlySet<NodeFlaw>;
+/** The worlds that are drawn. */
+export interface WorldKind {
   /** True for a world in which the locks move to another node set. */
   readonly moves?: boolean;
   /** True for a short world: thousands of them cost as much as hundreds of long ones. */
   readonly short?: boolean;
+  /** Settings that are not drawn. */
+  readonly settings?: Partial<Settings>;
+  /** The kinds of faults, in place of drawn ones. */
+  readonly faults?: readonly FaultKind[];
+}
+
+export interface RunOptions extends WorldKind {
+  /** Indexes of the planned faults that are left out. */
+  readonly without?: ReadonlySet<number>;
+  readonly flaws?: ReadonlySet<NodeFlaw>;
   /** Receives each line of the trace. */
   readonly trace?: (line: string) => void;
   /** Records the steps of the protocol at the nodes. The world ends when it is full. */
@@ -93,14 +101,16 @@ class World {
   constructor(seed: number, options: RunOptions) {
     this.#seed = seed;
     this.#options = options;
-    this.#settings = settingsFor(this.#random('settings'), options.short ?? false);
+    const drawn = settingsFor(this.#random('settings'), options.short ?? false);
+    this.#settings = { ...drawn, ...options.settings };
     const { areNodesSound, areLossesWaitedFor } = this.#settings;
     this.#history = new History(areNodesSound || areLossesWaitedFor);
     const { nodeCount, clientCount } = this.#settings;
     this.#plan = options.moves ? planMove(this.#settings, this.#random('move')) : null;
     const machineCount = this.#plan?.machineCount ?? nodeCount;
     const ordinary = { ...this.#settings, nodeCount: machineCount };
-    this.#faults = [...planFaults(ordinary, this.#random('faults')), ...(this.#plan?.faults ?? [])];
+    const faults = planFaults(ordinary, this.#random('faults'), options.faults);
+    this.#faults = [...faults, ...(this.#plan?.faults ?? [])];
     const { present, next, other, after } = this.#plan ?? {};
     const plans = [present, next, other, after];
     const sets = plans.filter((plan) => plan != null);

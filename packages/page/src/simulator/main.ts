@@ -93,6 +93,6 @@ function findingOf({
 }
 
 /** Short worlds show mutants of a move sooner. They seldom show others. */
-function optionsOf({ flaw, moves = false }: World): RunOptions {
-  return { flaws: new Set(flaw ? [flaw] : []), moves, short: moves };
+function optionsOf({ flaw, moves = false, world }: World): RunOptions {
+  return { ...world, flaws: new Set(flaw ? [flaw] : []), moves, short: moves };
 }

@@ -112,8 +112,11 @@ function Search({ mutant, route }: { readonly mutant: Mutant; readonly route: Re
   );
 }
 
-function worldOf({ flaw, moves, needs }: Mutant): World {
-  return { ...(flaw && { flaw }), ...(moves && { moves }), ...(needs && { needs }) };
+function worldOf({ flaw, moves, needs, world }: Mutant): World {
+  return {
+    ...{ ...(flaw && { flaw }), ...(moves && { moves }) },
+    ...{ ...(needs && { needs }), ...(world && { world }) },
+  };
 }
 
 /** Searches with several workers. */
