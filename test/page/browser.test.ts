@@ -206,6 +206,23 @@ test('a chip is dragged or moved by keys, and a message is chosen by a click', a
     .waitFor();
 });
 
+test('chips of one moment are above each other at 390 px', async () => {
+  const faults = 'pause.2.700.3000_failover.a.710.9_rollback.b.750.9_drop.1s.800_jump.c.2500.9';
+  const viewport = { width: 390, height: 844 };
+  const page = await open(`#/sandbox?protection=lock&faults=${faults}`, { viewport });
+  const chips = page.locator('.axis .handle');
+  await chips.nth(4).waitFor();
+  const boxes = await Promise.all((await chips.all()).map((chip) => chip.boundingBox()));
+  for (const [at, one] of boxes.entries()) {
+    for (const other of boxes.slice(at + 1)) {
+      if (!one || !other) throw new Error('no chip');
+      const isBeside = one.x + one.width <= other.x || other.x + other.width <= one.x;
+      const isAbove = one.y + one.height <= other.y || other.y + other.height <= one.y;
+      expect(isBeside || isAbove).toBe(true);
+    }
+  }
+});
+
 test('a protection is removed, and the page finds a world that shows it', {
   timeout: 120_000,
 }, async () => {

@@ -1,6 +1,7 @@
 import { useSignal } from '@preact/signals';
 import type { SandboxFault } from '../world/sandbox-fault.ts';
 import { nameOf } from './fault-form.tsx';
+import { stack } from './stack.ts';
 
 const STEP_MS = 50;
 const LEAP_MS = 500;
@@ -20,6 +21,10 @@ export function FaultAxis(props: {
   if (faults.length === 0) return null;
   // The end of the run may come before a fault.
   const lastMs = Math.max(endMs, ...faults.map(({ atMs }) => atMs));
+  const rows = stack(
+    faults.map(({ atMs }) => atMs),
+    lastMs,
+  );
   const move = (at: number, ms: number): void => {
     const atMs = Math.round(Math.min(lastMs, Math.max(0, ms)));
     onChange(faults.map((fault, index) => (index === at ? { ...fault, atMs } : fault)));
@@ -29,7 +34,7 @@ export function FaultAxis(props: {
     return axis ? ((event.clientX - axis.left) / axis.width) * lastMs : 0;
   };
   return (
-    <div class="axis">
+    <div class="axis" style={{ height: `${2 * (Math.max(...rows) + 1)}rem` }}>
       {faults.map((fault, at) => {
         const ms = dragged.value?.at === at ? dragged.value.ms : fault.atMs;
         return (
@@ -42,7 +47,10 @@ export function FaultAxis(props: {
             aria-valuemin={0}
             aria-valuemax={Math.ceil(lastMs)}
             aria-valuenow={Math.round(ms)}
-            style={{ left: `${(Math.min(Math.max(ms, 0), lastMs) / lastMs) * 100}%` }}
+            style={{
+              left: `${(Math.min(Math.max(ms, 0), lastMs) / lastMs) * 100}%`,
+              bottom: `${2 * (rows[at] ?? 0) + 0.2}rem`,
+            }}
             onKeyDown={(event) => {
               const byMs = KEYS[event.key];
               if (byMs === undefined) return;
