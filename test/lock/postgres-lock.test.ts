@@ -136,6 +136,25 @@ test('a server that does not answer in time leaves no lease behind', async () =>
   await using _ = await lock.acquire('x', { ttlMs: 500, waitMs: 5_000 });
 });
 
+test('more callers than the server can serve still get leases', async () => {
+  const { url } = await openLock();
+  const lock = new PostgresLock({ pool: connect(url.href, { max: 4 }) });
+  const endMs = performance.now() + 2_000;
+  let granted = 0;
+  const callers = Array.from({ length: 640 }, async (_, caller) => {
+    while (performance.now() < endMs) {
+      const result = await lock.tryAcquire(`x${caller}`, { ttlMs: 300 });
+      if (!result.ok) continue;
+      // The first leases are granted before the queue is long.
+      if (performance.now() > endMs - 1_000) granted += 1;
+      await result.lease.release();
+    }
+  });
+  await Promise.all(callers);
+  expect(granted).toBeGreaterThan(50);
+  await lock.close();
+});
+
 test('a program that stood still reads the answer before it gives up', async () => {
   const { lock } = await openLock();
   // The server itself may be late.

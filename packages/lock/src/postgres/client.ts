@@ -3,6 +3,8 @@
  * for each kind of client. The client stays its owner's: an adapter never closes it.
  */
 export interface DatabaseClient {
+  /** The number of statements that the server runs for it at once. */
+  readonly connections: number;
   /**
    * Runs one statement. Several statements without values run in one transaction.
    *

@@ -1,5 +1,6 @@
 import type { DatabaseClient, Value } from './client.js';
 import { schema } from './schema.generated.js';
+import { type BeginLimit, StatementQueue } from './statement-queue.js';
 
 /** The end of one acquisition: a token, or the milliseconds for which others hold the lock. */
 export type AcquireRow = readonly [token: string | null, heldMs: string | null];
@@ -20,29 +21,43 @@ const TRIES_MAX = 10;
 /** The functions of schema.sql. */
 export class Database {
   readonly #client: DatabaseClient;
+  readonly #queue: StatementQueue;
 
   constructor(client: DatabaseClient) {
     this.#client = client;
+    this.#queue = new StatementQueue(client.connections);
   }
 
-  /** @param waits true if the release is to be notified, because the caller waits for it */
+  /**
+   * @param waits true if the release is to be notified, because the caller waits for it
+   * @throws {NotSentError} the limit was over before a connection was free
+   */
   acquire(
     resources: readonly string[],
     owner: string,
     ttlMs: number,
     firstToken: bigint | null,
     waits: boolean,
+    limit: BeginLimit,
   ): Promise<AcquireRow> {
     return this.#row<AcquireRow>(
       `SELECT token::pg_catalog.text, held_ms::pg_catalog.text
         FROM fenced_lock.acquire(${NAMES}, $2, $3::integer, $4::bigint, $5::boolean)`,
       [arrayOf(resources), owner, ttlMs, firstToken === null ? null : String(firstToken), waits],
+      limit,
     );
   }
 
-  async extend(resources: readonly string[], owner: string, ttlMs: number): Promise<boolean> {
+  /** @throws {NotSentError} the limit was over before a connection was free */
+  async extend(
+    resources: readonly string[],
+    owner: string,
+    ttlMs: number,
+    limit: BeginLimit,
+  ): Promise<boolean> {
     const text = `SELECT fenced_lock.extend(${NAMES}, $2, $3::integer)`;
-    const [held] = await this.#row<[boolean]>(text, [arrayOf(resources), owner, ttlMs]);
+    const values = [arrayOf(resources), owner, ttlMs];
+    const [held] = await this.#row<[boolean]>(text, values, limit);
     return held;
   }
 
@@ -78,14 +93,18 @@ export class Database {
     return this.#row(`SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ${text}`);
   }
 
-  async #row<Row>(text: string, values?: Value[]): Promise<Row> {
-    return (await this.#query(text, values))[0] as Row;
+  async #row<Row>(text: string, values?: Value[], limit: BeginLimit | null = null): Promise<Row> {
+    return (await this.#query(text, values, limit))[0] as Row;
   }
 
-  async #query(text: string, values?: Value[]): Promise<unknown[][]> {
+  async #query(
+    text: string,
+    values?: Value[],
+    limit: BeginLimit | null = null,
+  ): Promise<unknown[][]> {
     for (let tries = 1; ; tries += 1) {
       try {
-        return await this.#client.query(text, values);
+        return await this.#queue.run(() => this.#client.query(text, values), limit);
       } catch (error) {
         const { code } = error as { code?: unknown };
         if (tries >= TRIES_MAX || !SERIALIZATION_FAILURES.includes(code)) throw error;

@@ -12,9 +12,10 @@ import type {
   ReleaseOutcome,
   Waiter,
 } from '../lease/transport.js';
-import { inTime, nobody, type Runtime, sleep } from '../runtime/runtime.js';
+import { inTime, nobody, type Runtime, type Silent, sleep } from '../runtime/runtime.js';
 import type { DatabaseClient } from './client.js';
 import { Database, type ForgetRow } from './database.js';
+import { BeginLimit, NotSentError } from './statement-queue.js';
 import { WakeUps } from './wake-ups.js';
 
 /** The server's name among the `nodes` of results and errors. */
@@ -68,7 +69,10 @@ export class PostgresTransport implements LockTransport {
       pause: async (attempts, { reason, retryAfterMs }, leftMs) => {
         // The first acquisition did not ask for a notification.
         if (attempts === 1 && reason === 'held') return;
-        const delayMs = this.#delayMs(attempts, retryAfterMs);
+        const delayMs =
+          reason === 'held'
+            ? this.#delayMs(attempts, retryAfterMs)
+            : backoffMs(attempts, 0, this.#runtime.random());
         await sleep(this.#runtime, Math.min(delayMs, leftMs), signal, woken.promise);
         woken = Promise.withResolvers();
       },
@@ -90,19 +94,25 @@ export class PostgresTransport implements LockTransport {
   }
 
   async #acquireOnce(
-    { resources, ttlMs }: AcquireRequest,
+    { resources, ttlMs, signal }: AcquireRequest,
     isWaiting: boolean,
     limitMs: number,
   ): Promise<AcquisitionResult> {
     const owner = this.#runtime.uniqueId();
     const startedMs = this.#runtime.nowMs();
     const { firstToken } = this.#options;
-    const asked = this.database.acquire(resources, owner, ttlMs, firstToken, isWaiting);
-    const reply = await this.#answer(asked, limitMs);
+    // The other half is for the server: a late lease is only released again.
+    const limit = new BeginLimit(this.#runtime, limitMs / 2, signal);
+    const asked = this.database.acquire(resources, owner, ttlMs, firstToken, isWaiting, limit);
+    const reply = await this.#answer(asked, limitMs, limit);
     if ('error' in reply) {
       // The server may grant the lease after that.
-      const release = () => this.database.release(resources, owner);
-      void this.#open.track(asked.then(release, release).catch(() => undefined));
+      const late = asked.then(
+        ([token]) => token !== null,
+        (error) => !(error instanceof NotSentError),
+      );
+      const undone = late.then((isHeld) => isHeld && this.database.release(resources, owner));
+      void this.#open.track(undone.catch(() => undefined));
       return failed(reply.error);
     }
     const [token, heldMs] = reply.value;
@@ -117,8 +127,10 @@ export class PostgresTransport implements LockTransport {
 
   async extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number> {
     const startedMs = this.#runtime.nowMs();
-    const asked = this.database.extend(resources, owner, ttlMs);
-    const reply = await this.#answer(asked, nodeTimeoutMs(ttlMs));
+    const limitMs = nodeTimeoutMs(ttlMs);
+    const limit = new BeginLimit(this.#runtime, limitMs);
+    const asked = this.database.extend(resources, owner, ttlMs, limit);
+    const reply = await this.#answer(asked, limitMs, limit);
     if ('error' in reply) throw failureError(failed(reply.error), resources, 0);
     if (reply.value) return deadlineOf(startedMs, ttlMs);
     void this.release(resources, owner);
@@ -140,12 +152,13 @@ export class PostgresTransport implements LockTransport {
   #answer<Value>(
     asked: Promise<Value>,
     limitMs: number,
+    limit: Silent = nobody,
   ): Promise<{ readonly value: Value } | { readonly error: Error }> {
     const answer = asked.then(
       (value) => ({ value }),
       (error: Error) => ({ error }),
     );
-    return inTime(this.#runtime, nobody, answer, limitMs);
+    return inTime(this.#runtime, limit, answer, limitMs);
   }
 
   /** @returns the number of forgotten names */
@@ -179,6 +192,9 @@ const NOT_INSTALLED =
 const NOT_ALLOWED =
   'the role may not lock: GRANT USAGE ON SCHEMA fenced_lock, and EXECUTE ON ALL FUNCTIONS IN SCHEMA fenced_lock, to it';
 
+const NO_CONNECTION =
+  'no connection of the pool was free in time, so nothing was sent: the server is slow, or the pool is too small';
+
 /** By SQLSTATE. Waiting does not help against these. */
 const SETUP_HINTS: Readonly<Record<string, string>> = {
   '3F000': NOT_INSTALLED,
@@ -194,5 +210,8 @@ function failed(error: Error): AcquireFailure {
   if (code === '22003') return failure(NODE, 'token-exhausted', answer);
   const hint = SETUP_HINTS[code];
   if (hint) return { ...failure(NODE, 'not-installed', answer), hint };
+  if (error instanceof NotSentError) {
+    return { ...failure(NODE, 'no-quorum', answer), hint: NO_CONNECTION };
+  }
   return { ...failure(NODE, 'no-quorum', answer), hint: 'PostgreSQL did not grant a vote' };
 }

@@ -16,6 +16,8 @@ export interface PostgresPool {
   query(text: string, values?: unknown[]): Promise<{ readonly rows: unknown[] }>;
 }
 
+/** The default of pg. */
+const CONNECTIONS = 10;
 /** Milliseconds between two tries to listen. */
 const RETRY_MS = 1_000;
 
@@ -27,6 +29,10 @@ export class PgAdapter implements DatabaseClient {
   constructor(pool: PostgresPool, runtime: Runtime) {
     this.#pool = pool;
     this.#runtime = runtime;
+  }
+
+  get connections(): number {
+    return this.#pool.options?.max ?? CONNECTIONS;
   }
 
   async query(text: string, values?: Value[]): Promise<unknown[][]> {

@@ -2,6 +2,7 @@ import type { ChannelListener, DatabaseClient, Value } from '../client.js';
 
 /** The calls used of the `sql` that `postgres()` of postgres.js returns. */
 export interface PostgresJs {
+  readonly options?: { readonly max?: number };
   unsafe(
     text: string,
     values?: Value[],
@@ -14,6 +15,9 @@ export interface PostgresJs {
   ): PromiseLike<unknown>;
 }
 
+/** The default of postgres.js. */
+const CONNECTIONS = 10;
+
 /** postgres.js. All lock services of one `sql` share an adapter, because it listens once. */
 export class PostgresJsAdapter implements DatabaseClient {
   readonly #sql: PostgresJs;
@@ -23,6 +27,10 @@ export class PostgresJsAdapter implements DatabaseClient {
 
   constructor(sql: PostgresJs) {
     this.#sql = sql;
+  }
+
+  get connections(): number {
+    return this.#sql.options?.max ?? CONNECTIONS;
   }
 
   async query(text: string, values: Value[] = []): Promise<unknown[][]> {
