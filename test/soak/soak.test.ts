@@ -1,4 +1,11 @@
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
+import { queryObjects } from 'node:v8';
+import { Redlock } from '@fenced/lock';
+import { startRedis } from '@fenced/testbed';
+import { Redis } from 'ioredis';
 import { expect, test } from 'vitest';
+import { until } from '../lock/harness/redlock-nodes.js';
 import { growthIn, type Sample } from './growth.ts';
 import { soak } from './soak.ts';
 
@@ -13,6 +20,29 @@ test('churn of names, leases, waiters and clients lets nothing grow', async () =
   expect(growth).toEqual([]);
   expect(acquired).toBeGreaterThan(100);
   expect(samples).toHaveLength(SHORT.samples);
+});
+
+test('waiters that were served are freed while others wait', async () => {
+  const entry = createRequire(import.meta.url).resolve('@fenced/lock');
+  const { QueuedWaiter } = await import(join(entry, '../queue/queued-waiter.js'));
+  await using redis = await startRedis(3);
+  const clients = redis.nodes.map(({ port }) => new Redis(port));
+  const lock = new Redlock({ nodes: clients });
+  let served = 0;
+  let isOver = false;
+  const waiters = Array.from({ length: 5 }, async () => {
+    while (!isOver) {
+      const lease = await lock.acquire('x', { ttlMs: 10_000, waitMs: 10_000 });
+      served += 1;
+      await lease.release();
+    }
+  });
+  await until(() => served >= 2_000);
+  const kept = queryObjects(QueuedWaiter, { format: 'count' });
+  isOver = true;
+  await Promise.all(waiters);
+  for (const client of clients) client.disconnect();
+  expect(kept).toBeLessThan(500);
 });
 
 test('a leak of connections is found', async () => {

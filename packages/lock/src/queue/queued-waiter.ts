@@ -48,11 +48,10 @@ export class QueuedWaiter implements Waiter<HeldLock>, Successor {
   #mustAsk = false;
   #handedOver: HeldLock | null = null;
   #onHandOver: () => void = () => {};
-  /** The waiters of this process for the same resource, when this waiter last asked. */
-  #followers: readonly QueuedWaiter[] = [];
   #ownership: Ownership | null = null;
   /** The owner id under which it is subscribed. */
   #listensAs: string | null = null;
+  /** Null until a node has answered that somebody else holds the lock. */
   #position: Omit<QueuePosition, 'followersMax' | 'processId'> | null = null;
   #isQueued = false;
   #isFirst = false;
@@ -105,10 +104,16 @@ export class QueuedWaiter implements Waiter<HeldLock>, Successor {
   /** Acquires if it is first. Else it enqueues, and acquires if that shows that it is first. */
   async #acquireOnce(limitMs: () => number): Promise<AcquisitionResult<HeldLock>> {
     if (this.#handedOver) return HANDED_OVER;
-    const { nodes, callForReadmission } = this.#context;
+    const { nodes, localQueue, callForReadmission } = this.#context;
     const { ttlMs, signal } = this.#request;
     const { ownership } = this;
-    const position = this.#positionNow();
+    // Not kept: a chain of waiters that were served would never be freed.
+    const followers = this.#followersNow();
+    const position = this.#position && {
+      ...this.#position,
+      followersMax: followers.length,
+      processId: localQueue.processId,
+    };
     if (position && !this.#isFirst) {
       const request = { ownership, position, limitMs: limitMs(), signal };
       const asked = enqueue(nodes, request, callForReadmission);
@@ -121,7 +126,7 @@ export class QueuedWaiter implements Waiter<HeldLock>, Successor {
     this.#isAcquiring = false;
     if (!result.ok) return this.#noteRefusal(result, false);
     this.#isQueued = false;
-    const successors = this.#followers.slice(0, result.followers);
+    const successors = followers.slice(0, result.followers);
     return handleOf(nodes, request, result, successors, callForReadmission);
   }
 
@@ -182,14 +187,11 @@ export class QueuedWaiter implements Waiter<HeldLock>, Successor {
     });
   }
 
-  /** Null until a node has answered that somebody else holds the lock. */
-  #positionNow(): QueuePosition | null {
-    if (this.#position === null) return null;
-    const { localQueue } = this.#context;
+  /** The other waiters of this process for the same resource. */
+  #followersNow(): readonly QueuedWaiter[] {
     const [resource = '', ...more] = this.#request.resources;
-    this.#followers = more.length > 0 ? [] : localQueue.followersOf(this, resource);
-    const { processId } = localQueue;
-    return { ...this.#position, followersMax: this.#followers.length, processId };
+    if (this.#position === null || more.length > 0) return [];
+    return this.#context.localQueue.followersOf(this, resource);
   }
 
   /** Takes note of a refusal. Only a queued waiter goes on under its owner id. */
