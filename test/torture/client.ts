@@ -9,7 +9,7 @@ import { FencedStoreError, OutcomeUnknownError, StaleTokenError } from '@fenced/
 import { Random } from '../simulation/random.ts';
 import { type Held, TTL_MS } from './held.ts';
 import type { Operation, Outcome } from './history.ts';
-import { type LockAddresses, OURS, openLock } from './locks.ts';
+import { type LockAddresses, OURS, openLock, SETS } from './locks.ts';
 import { openStores, type Store, type StoreAddresses } from './stores.ts';
 
 export interface ClientConfig extends StoreAddresses, LockAddresses {
@@ -35,8 +35,6 @@ const STEPS_MAX = 12;
 const SHARES: Readonly<Record<string, number>> = { s3: 1, records: 12, table: 3, naive: 1 };
 /** Longest pause before a round of the workload `rare`. */
 const REST_MAX_MS = 3_000;
-/** Subjects that lock sets of resources. */
-const SETS = ['fenced', 'postgres'];
 /** Codes after which nothing was written. */
 const HARMLESS: ReadonlySet<string> = new Set(['conflict', 'unavailable', 'ratchet-lost']);
 

@@ -6,6 +6,7 @@ import { Random } from '../simulation/random.ts';
 import { limitDisk } from './disk.ts';
 import { TTL_MS } from './held.ts';
 import type { Operation } from './history.ts';
+import { NODES_PER_GROUP } from './locks.ts';
 import type { Node, World } from './world.ts';
 
 /** A fault that was made. */
@@ -67,7 +68,8 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
       await server.start('kept');
       return { target: name };
     },
-    // The locks move to another key prefix. In half of the cases, a node restarts meanwhile.
+    // The locks move to another key prefix, or virtual services to another group. In half of the
+    // cases, a node restarts meanwhile.
     async 'node-move'(world, random) {
       const moved = world.moveLocks();
       const node = random.chance(0.5) ? random.pick(world.nodes) : null;
@@ -116,8 +118,7 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
     'node-split-wipe': (world, random) => splitInTwo(world, random, true),
     // Two nodes lose their memory, one as soon as the other votes again. The third stays away then.
     async 'node-pair-loss'(world, random) {
-      const from = random.below(world.nodes.length);
-      const [third, ...pair] = [...world.nodes, ...world.nodes].slice(from, from + 3);
+      const [third, ...pair] = groupOf(world, random);
       const servers = pair.map(({ server }) => server);
       const snapshots = random.chance(0.5)
         ? await Promise.all(servers.map((server) => server.snapshot()))
@@ -234,10 +235,11 @@ export async function makeFaults(
   const run = async ([lane, makes]: readonly [string, Readonly<Record<string, Make>>]) => {
     const random = new Random(seed, `faults of ${lane}`);
     const isThere = lanes[lane] ?? true;
-    const chosen = Object.entries(makes).filter(
-      ([kind]) => isThere && kinds.includes(kind) && (kind !== 'node-move' || world.isMovable),
-    );
-    while (chosen.length > 0 && !signal.aborted) {
+    while (isThere && !signal.aborted) {
+      const chosen = Object.entries(makes).filter(
+        ([kind]) => kinds.includes(kind) && (kind !== 'node-move' || world.isMovable),
+      );
+      if (chosen.length === 0) return;
       const [kind, make] = random.pick(chosen);
       const fromNs = world.recorder.nowNs();
       const made = await make(world, random);
@@ -300,6 +302,13 @@ async function dropped(
   return { target: `group ${group}, ${chosen.length} nodes`, bytes: bytes() - before };
 }
 
+/** The nodes of one group, and one of them first. */
+function groupOf({ nodes }: World, random: Random): readonly Node[] {
+  const chosen = random.below(nodes.length);
+  const from = chosen - (chosen % NODES_PER_GROUP);
+  return [...nodes.slice(chosen, from + NODES_PER_GROUP), ...nodes.slice(from, chosen)];
+}
+
 /**
  * Splits a node into an old master, for the first half of the clients, and a replica. At first,
  * the second half reaches one other node `withNew`, and the first half none. Then the first half
@@ -312,8 +321,7 @@ async function splitInTwo(
   random: Random,
   isWiped: boolean,
 ): Promise<Pick<Fault, 'target'>> {
-  const from = random.below(world.nodes.length);
-  const [node, withOld, withNew] = [...world.nodes, ...world.nodes].slice(from, from + 3);
+  const [node, withOld, withNew] = groupOf(world, random);
   if (!node || !withOld || !withNew) throw new Error('a split needs three nodes');
   const [first, second] = world.doors.map(
     ({ nodes }) =>

@@ -1,10 +1,17 @@
 import { FencedGateway } from '@fenced/client';
-import { type Lease, type NextSet, Redlock, type RedlockConfig } from '@fenced/lock';
+import {
+  type Lease,
+  type NextSet,
+  Redlock,
+  type RedlockConfig,
+  RedlockGroups,
+  type RedlockGroupsConfig,
+} from '@fenced/lock';
 import { type ElectionLock, Elector } from '@fenced/lock/election';
 import { PostgresLock } from '@fenced/lock/postgres';
 import { Redis } from 'ioredis';
 import pg from 'pg';
-import { mutants, realPatchOf } from '../simulation/mutant-list.ts';
+import { mutantNamed, mutants, realPatchOf } from '../simulation/mutant-list.ts';
 import { runFromSources } from '../simulation/sources.ts';
 import { FOREIGN_SUBJECTS, openForeign } from './foreign.ts';
 import { type Acquire, TTL_MS } from './held.ts';
@@ -16,11 +23,21 @@ interface NodeAddress {
 
 export interface LockAddresses {
   readonly nodes: readonly NodeAddress[];
-  /** The key prefix of the locks, then those of the node sets to which they may move. */
-  readonly keyPrefixes: readonly string[];
+  readonly moves: Moves;
   readonly postgresUrl: string;
   readonly gatewayUrl?: string;
 }
+
+/** Moves of the locks to other nodes. */
+export interface Moves {
+  /** Moves that are done. Of virtual services: the number of those that moved, the lowest first. */
+  readonly done: number;
+  /** The next ones that the configuration names. */
+  readonly ahead: number;
+}
+
+export const NODES_PER_GROUP = 3;
+export const VIRTUAL_SERVICES = 8;
 
 /** Mutants that real nodes can run. */
 export const MUTANTS: readonly string[] = mutants
@@ -30,8 +47,14 @@ export const MUTANTS: readonly string[] = mutants
 /** `PostgresLock` and the stores, on a primary whose standby may lack the last transactions. */
 export const ASYNCHRONOUS = 'postgres-async';
 
+/** `RedlockGroups`, whose virtual services move from one group of nodes to another. */
+const GROUPS = 'fenced-groups';
+
 /** The locks that keep the rules: an unexpected error of theirs ends the run. */
-export const OURS: readonly string[] = ['fenced', 'postgres', 'gateway'];
+export const OURS: readonly string[] = ['fenced', GROUPS, 'postgres', 'gateway'];
+
+/** Subjects that lock sets of resources. */
+export const SETS: readonly string[] = ['fenced', GROUPS, 'postgres'];
 
 /** Whatever a client can take a lock from. All but ours are negative controls. */
 export const SUBJECTS: readonly string[] = [
@@ -54,6 +77,11 @@ export function hasVotes(subject: string): boolean {
 /** True if its clients follow moves to other node sets. */
 export function isMovable(subject: string): boolean {
   return hasVotes(subject) && subject !== 'gateway';
+}
+
+/** True if its locks have virtual services. So do the mutants of a move. */
+export function hasGroups(subject: string): boolean {
+  return subject === GROUPS || mutants.some(({ name, moves }) => name === subject && moves);
 }
 
 /** Opens the lock service of a subject. The workload `election` campaigns for its locks. */
@@ -84,27 +112,60 @@ export async function openLock(
       subject,
       nodes.map(({ client }) => client),
     );
-  const Lock = await redlockOf(subject);
-  return ours(new Lock({ ...chainOf(nodes, addresses.keyPrefixes), maxTtlMs: TTL_MS }));
+  return ours(await openRedlock(subject, nodes, addresses.moves));
 }
 
-/** The nodes under the first key prefix, and under each of the others as the next set. */
-export function chainOf(
+/** Opens the locks on Redis nodes. */
+export async function openRedlock(
+  subject: string,
   nodes: RedlockConfig['nodes'],
-  keyPrefixes: readonly string[],
+  moves: Moves,
+): Promise<Redlock | RedlockGroups> {
+  const Locks = await classesOf(subject);
+  return hasGroups(subject)
+    ? new Locks.RedlockGroups(groupsOf(nodes, moves))
+    : new Locks.Redlock({ ...chainOf(nodes, moves), maxTtlMs: TTL_MS });
+}
+
+type Classes = Pick<typeof import('@fenced/lock'), 'Redlock' | 'RedlockGroups'>;
+
+/** A process runs one mutant only. */
+let mutated: Promise<Classes> | null = null;
+
+/** Returns the classes of this build; for a mutant, those of the sources with the change. */
+async function classesOf(subject: string): Promise<Classes> {
+  if (!MUTANTS.includes(subject)) return { Redlock, RedlockGroups };
+  mutated ??= importMutant(subject);
+  return mutated;
+}
+
+async function importMutant(subject: string): Promise<Classes> {
+  runFromSources(realPatchOf(mutantNamed(subject)));
+  return import(new URL('../../packages/lock/src/index.ts', import.meta.url).href);
+}
+
+/** The same nodes in each set, under other key prefixes. */
+function chainOf(
+  nodes: RedlockConfig['nodes'],
+  { done, ahead }: Moves,
 ): Pick<RedlockConfig, 'nodes' | 'keyPrefix' | 'next'> {
-  const sets = keyPrefixes.map((keyPrefix): NextSet => ({ nodes, keyPrefix }));
+  const sets = Array.from(
+    { length: ahead + 1 },
+    (_, at): NextSet => ({ nodes, keyPrefix: `{fenced}${done + at || ''}:` }),
+  );
   return sets.reduceRight((next, set) => ({ ...set, next }));
 }
 
-/** Returns the class of this build; for a mutant, the class of its sources with the change. */
-async function redlockOf(subject: string): Promise<typeof Redlock> {
-  const mutant = mutants.find(({ name }) => name === subject);
-  const patch = mutant && realPatchOf(mutant);
-  if (!patch) return Redlock;
-  runFromSources(patch);
-  const source = new URL('../../packages/lock/src/redlock/redlock.ts', import.meta.url);
-  return (await import(source.href)).Redlock;
+function groupsOf(nodes: RedlockConfig['nodes'], { done, ahead }: Moves): RedlockGroupsConfig {
+  const range = (from: number, to: number, group: string): Readonly<Record<string, string>> =>
+    from < to ? { [group]: `${from}-${to - 1}` } : {};
+  return {
+    virtualServices: VIRTUAL_SERVICES,
+    groups: { east: nodes.slice(0, NODES_PER_GROUP), west: nodes.slice(NODES_PER_GROUP) },
+    map: { ...range(0, done, 'west'), ...range(done, VIRTUAL_SERVICES, 'east') },
+    next: range(done, done + ahead, 'west'),
+    maxTtlMs: TTL_MS,
+  };
 }
 
 /** A lease, as all three services return it. */

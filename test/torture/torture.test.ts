@@ -49,6 +49,14 @@ describe.each([
   });
 });
 
+test('tokens grow while virtual services move to another group of nodes', async () => {
+  const options = { seed: FIXED_SEED, seconds: CONTROL_SECONDS };
+  const faults = ['node-move', 'client-kill'];
+  const verdict = verdictOf(await torture({ ...options, faults, subject: 'fenced-groups' }));
+  expect(verdict.violations).toEqual([]);
+  expect(verdict.faults['node-move']).toBeGreaterThan(0);
+});
+
 test('clients whose writes nobody checks are convicted', async () => {
   const options = { seed: FIXED_SEED, seconds: CONTROL_SECONDS, faults: ['client-stop'] };
   const run = await torture({ ...options, subject: 'naive' });

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';
-import { Redlock, type RedlockConfig } from '@fenced/lock';
+import type { Redlock, RedlockGroups } from '@fenced/lock';
 import { PostgresLock } from '@fenced/lock/postgres';
 import { FencedPostgres } from '@fenced/store/postgres';
 import {
@@ -27,7 +27,16 @@ import { within } from '../lock/harness/redlock-world.ts';
 import type { ClientConfig } from './client.ts';
 import { TTL_MS } from './held.ts';
 import { Recorder } from './history.ts';
-import { ASYNCHRONOUS, chainOf, hasVotes, isMovable, isOnPostgres } from './locks.ts';
+import {
+  ASYNCHRONOUS,
+  hasGroups,
+  hasVotes,
+  isMovable,
+  isOnPostgres,
+  NODES_PER_GROUP,
+  openRedlock,
+  VIRTUAL_SERVICES,
+} from './locks.ts';
 import { NAME } from './stores.ts';
 
 export interface WorldOptions {
@@ -40,13 +49,14 @@ export interface WorldOptions {
   readonly hasMovableClocks: boolean;
 }
 
-const NODES = 3;
 const GROUPS = 2;
 const CLIENTS_PER_GROUP = 2;
-/** The default of `Redlock`, and the first of `#prefixes`. */
+/** The default of `Redlock`. */
 const KEY_PREFIX = '{fenced}:';
 /** Moves that a client knows in advance. */
 const MOVES_AHEAD = 50;
+/** Virtual services that move at the same time. */
+const SERVICES_PER_MOVE = 2;
 /** Time in which each client notices a move: it rests, waits or is stopped for less. */
 const FOLLOWED_MS = 15 * TTL_MS;
 /** Threads that contend for a resource, on average. */
@@ -112,8 +122,9 @@ export class World implements AsyncDisposable {
 
   static async start(options: WorldOptions): Promise<World> {
     await using parts = new AsyncDisposableStack();
+    const groups = hasGroups(options.subject) ? 2 : 1;
     const redis = parts.use(
-      await startLocalRedis(NODES + 1, {
+      await startLocalRedis(groups * NODES_PER_GROUP + 1, {
         persistence: 'aof',
         hasMovableClock: options.hasMovableClocks,
         args: ['--repl-diskless-sync-delay', '0'],
@@ -188,18 +199,20 @@ export class World implements AsyncDisposable {
     await this.startClient(client.group);
   }
 
-  /** True if the locks can move to another node set. */
+  /** True if the locks can move to other nodes. Each virtual service moves once. */
   get isMovable(): boolean {
-    return isMovable(this.#options.subject);
+    return isMovable(this.#options.subject) && this.#movesLeft > 0;
   }
 
-  /** Moves the locks to the same servers under another key prefix. */
+  /** Moves the locks to the same servers under another key prefix, or some virtual services. */
   async moveLocks(): Promise<void> {
-    await this.#look(async (nodes) => {
-      await using mover = new Redlock({ ...chainOf(nodes, this.#prefixes(1)), maxTtlMs: TTL_MS });
-      await within(PATIENCE_MS, 'the move', async () => (await mover.move()).state === 'done');
+    const ahead = hasGroups(this.#options.subject) ? SERVICES_PER_MOVE : 1;
+    await this.#look(ahead, async (mover) => {
+      await within(PATIENCE_MS, 'the move', async () =>
+        [await mover.move()].flat().every(({ state }) => state === 'done'),
+      );
     });
-    this.#moves += 1;
+    this.#moves += ahead;
     this.#movedMs = performance.now();
   }
 
@@ -209,30 +222,37 @@ export class World implements AsyncDisposable {
    */
   async untilVoting(): Promise<void> {
     if (!hasVotes(this.#options.subject)) return;
-    await this.#look(async (nodes) => {
-      const config = { ...chainOf(nodes, this.#prefixes(0)), maxTtlMs: TTL_MS };
-      await using onlooker = new Redlock(config);
-      await within(PATIENCE_MS, 'the votes of all nodes', async () =>
-        (await onlooker.status()).every((node) => node.reachable && node.noVote === null),
-      );
+    await this.#look(0, async (onlooker) => {
+      await within(PATIENCE_MS, 'the votes of all nodes', async () => {
+        // Some virtual services have no resource here, so no client readmits their nodes.
+        if ('nextStatus' in onlooker) await onlooker.readmit();
+        const nodes = (await onlooker.status()).flatMap((one) =>
+          'nodes' in one ? one.nodes : one,
+        );
+        return nodes.every((node) => node.reachable && node.noVote === null);
+      });
     });
     await sleep(Math.max(0, this.#movedMs + FOLLOWED_MS - performance.now()));
   }
 
-  /** The present key prefix, and the next ones. */
-  #prefixes(ahead: number): readonly string[] {
-    return Array.from({ length: ahead + 1 }, (_, at) => `{fenced}${this.#moves + at || ''}:`);
+  get #movesLeft(): number {
+    return hasGroups(this.#options.subject) ? VIRTUAL_SERVICES - this.#moves : MOVES_AHEAD;
   }
 
-  /** Calls `routine` with connections of its own to the nodes. */
-  async #look(routine: (nodes: RedlockConfig['nodes']) => Promise<void>): Promise<void> {
+  /** Calls `routine` with locks that have connections of their own to the nodes. */
+  async #look(
+    ahead: number,
+    routine: (locks: Redlock | RedlockGroups) => Promise<void>,
+  ): Promise<void> {
     const nodes = this.nodes.map(({ name, server }) => {
       const client = new Redis(server.port, { retryStrategy: () => 20 });
       client.on('error', () => {});
       return { name, client };
     });
     try {
-      await routine(nodes);
+      const { subject } = this.#options;
+      await using locks = await openRedlock(subject, nodes, { done: this.#moves, ahead });
+      await routine(locks);
     } finally {
       for (const { client } of nodes) client.disconnect();
     }
@@ -327,13 +347,16 @@ export class World implements AsyncDisposable {
     if (clock) this.#parts.use(clock);
     const { threads } = this.#options;
     const many = Math.ceil((GROUPS * CLIENTS_PER_GROUP * threads) / THREADS_PER_RESOURCE);
-    const resources = this.#options.workload === 'rare' ? MANY : many;
+    const resources =
+      this.#options.workload === 'rare'
+        ? MANY
+        : Math.max(many, hasGroups(this.#options.subject) ? VIRTUAL_SERVICES : 0);
     const config: ClientConfig = {
       ...{ ...this.#options, name, workload, ...this.recorder.open(name) },
       resources: Array.from({ length: resources }, (_, at) => `r${at}`),
       nodes: this.nodes.map((node, at) => ({ name: node.name, port: doors.nodes[at]?.port ?? 0 })),
       ...addressesOf(doors, this.#s3, this.postgres),
-      keyPrefixes: this.#prefixes(this.isMovable ? MOVES_AHEAD : 0),
+      moves: { done: this.#moves, ahead: this.isMovable ? this.#movesLeft : 0 },
       ...(this.gateways[group] && { gatewayUrl: this.gateways[group].url }),
     };
     const worker = await WorkerProcess.start(new URL('./client.ts', import.meta.url), {
