@@ -66,13 +66,10 @@ export class PostgresTransport implements LockTransport {
     const unsubscribe = this.#wakeUps.subscribe(resources, () => woken.resolve());
     return {
       acquire: () => this.#acquire(request, true),
-      pause: async (attempts, { reason, retryAfterMs }, leftMs) => {
+      pause: async (attempts, failure, leftMs) => {
         // The first acquisition did not ask for a notification.
-        if (attempts === 1 && reason === 'held') return;
-        const delayMs =
-          reason === 'held'
-            ? this.#delayMs(attempts, retryAfterMs)
-            : backoffMs(attempts, 0, this.#runtime.random());
+        if (attempts === 1 && failure.reason === 'held') return;
+        const delayMs = this.#delayMs(attempts, failure);
         await sleep(this.#runtime, Math.min(delayMs, leftMs), signal, woken.promise);
         woken = Promise.withResolvers();
       },
@@ -80,10 +77,10 @@ export class PostgresTransport implements LockTransport {
     };
   }
 
-  /** The time until the lease ends; without notifications, the usual back-off. */
-  #delayMs(attempts: number, retryAfterMs: number): number {
-    const { isListening } = this.#wakeUps;
-    if (!isListening) return backoffMs(attempts, retryAfterMs, this.#runtime.random());
+  /** The time until the lease ends. Without a lease or notifications, the usual back-off. */
+  #delayMs(attempts: number, { reason, retryAfterMs }: AcquireFailure): number {
+    const isNotified = reason === 'held' && this.#wakeUps.isListening;
+    if (!isNotified) return backoffMs(attempts, retryAfterMs, this.#runtime.random());
     return Math.min(LISTEN_LIMIT_MS, retryAfterMs) * (1 + this.#runtime.random() / 10);
   }
 

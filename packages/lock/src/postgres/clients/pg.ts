@@ -42,8 +42,7 @@ export class PgAdapter implements DatabaseClient {
   }
 
   listen(channel: string, listener: ChannelListener): (() => void) | null {
-    const { max = 2 } = this.#pool.options ?? {};
-    if (max < 2) return null;
+    if (this.connections < 2) return null;
     const over = new AbortController();
     void this.#listenUntil(over.signal, channel, listener);
     return () => over.abort();
