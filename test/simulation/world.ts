@@ -327,11 +327,10 @@ class World {
   }
 
   #observe({ connection, server, call, answer, how }: CarriedOut): void {
-    if (!(answer instanceof Error) && answer[0] === 'admitted') this.#readmissions += 1;
-    if (isWriteBack(call) && !(answer instanceof Error) && answer[0] === 'granted') {
-      this.#writeBacks += 1;
-    }
-    if (call.command === 'acquire' && !(answer instanceof Error) && answer[0] === 'granted') {
+    const outcome = answer instanceof Error ? null : answer[0];
+    if (outcome === 'admitted') this.#readmissions += 1;
+    if (outcome === 'granted' && isWriteBack(call)) this.#writeBacks += 1;
+    if (outcome === 'granted' && call.command === 'acquire') {
       this.#grantedMs.set(call.values[0] ?? '', this.#schedule.nowMs);
     }
     if (this.#plan) this.#countCarried(call, answer);
