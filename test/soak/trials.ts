@@ -193,7 +193,8 @@ const [ROUNDS, CYCLES, VIRTUAL_SERVICES] = [5, 6_000, 64];
 
 /**
  * Processor time of a lock that is taken and given back, in turns; medians of the rounds. Subjects
- * are one `Redlock`, virtual services in one group, and virtual services in several.
+ * are one `Redlock`, virtual services in one group, and virtual services in several. Each group has
+ * the same number of callers: k groups have k times the callers of one.
  */
 export async function groups(count: number): Promise<Figures> {
   await using world = await World.start(3 * count);
@@ -218,17 +219,20 @@ export async function groups(count: number): Promise<Figures> {
       keyPrefix: `${keyPrefix}several:`,
     }),
   };
+  const groupsOf = { plain: 1, one: 1, several: count };
   const figures: Record<string, number> = {};
-  for (const [atOnce, unit] of [
+  for (const [callers, unit] of [
     [1, 'Alone'],
     [AT_ONCE, 'AtOnce'],
   ] as const) {
     const rounds = new Map<string, number[]>();
     for (let round = 0; round <= ROUNDS; round += 1) {
-      for (const [name, lock] of Object.entries(subjects)) {
+      for (const name of ['plain', 'one', 'several'] as const) {
+        const lock = subjects[name];
+        const cycles = CYCLES * groupsOf[name];
         const before = await nodesCpuMs(admins);
         const own = process.cpuUsage();
-        await each(CYCLES, atOnce, async (at) => {
+        await each(cycles, callers * groupsOf[name], async (at) => {
           await (await lock.acquire(`r${at}`, { ttlMs: 30_000, waitMs: 10_000 })).release();
         });
         const { user, system } = process.cpuUsage(own);
@@ -236,11 +240,11 @@ export async function groups(count: number): Promise<Figures> {
         if (round === 0) continue;
         rounds.set(`${name}NodesUs${unit}`, [
           ...(rounds.get(`${name}NodesUs${unit}`) ?? []),
-          (1_000 * nodesMs) / CYCLES,
+          (1_000 * nodesMs) / cycles,
         ]);
         rounds.set(`${name}ClientUs${unit}`, [
           ...(rounds.get(`${name}ClientUs${unit}`) ?? []),
-          (user + system) / CYCLES,
+          (user + system) / cycles,
         ]);
       }
     }
