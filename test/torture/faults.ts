@@ -27,6 +27,8 @@ type Make = (world: World, random: Random) => Promise<Pick<Fault, 'target' | 'by
 const CLIENT_CLOCK_MS = 60_000;
 /** The most that a node can still write until its disk is full. */
 const FREE_BYTES_MAX = 5_000;
+/** Time that most moves take. */
+const MOVE_MS_MAX = 150;
 /** Time limit for traffic to come that a fault can hit. */
 const TRAFFIC_LIMIT_MS = 2_000;
 const BOTH_WAYS: readonly Direction[] = ['toServer', 'toClient'];
@@ -68,17 +70,9 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
       await server.start('kept');
       return { target: name };
     },
-    // The locks move to another key prefix, or virtual services to another group. In half of the
-    // cases, a node restarts meanwhile.
-    async 'node-move'(world, random) {
-      const moved = world.moveLocks();
-      const node = random.chance(0.5) ? random.pick(world.nodes) : null;
-      await sleep(random.between(0, 50));
-      await node?.server.kill();
-      await node?.server.start('kept');
-      await moved;
-      return { target: node?.name ?? 'all' };
-    },
+    // The locks move to another key prefix, or virtual services to another group.
+    'node-move': (world, random) => moved(world, random, null),
+    'node-move-resumed': (world, random) => moved(world, random, random.between(0, MOVE_MS_MAX)),
     // Invariant: fewer than half of the nodes have lost their memory. So these wait for the votes.
     async 'node-wipe'(world, random) {
       const { name, server } = random.pick(world.nodes);
@@ -237,7 +231,7 @@ export async function makeFaults(
     const isThere = lanes[lane] ?? true;
     while (isThere && !signal.aborted) {
       const chosen = Object.entries(makes).filter(
-        ([kind]) => kinds.includes(kind) && (kind !== 'node-move' || world.isMovable),
+        ([kind]) => kinds.includes(kind) && (!kind.startsWith('node-move') || world.isMovable),
       );
       if (chosen.length === 0) return;
       const [kind, make] = random.pick(chosen);
@@ -272,6 +266,21 @@ export function tookEffect(fault: Fault, history: readonly Operation[]): boolean
   return history.some(
     (one) => isConcerned(one, target) && one.callNs <= toNs && (one.returnNs ?? toNs) >= fromNs,
   );
+}
+
+/** Lets the locks move. In half of the cases, a node restarts meanwhile. */
+async function moved(
+  world: World,
+  random: Random,
+  killedAfterMs: number | null,
+): Promise<Pick<Fault, 'target'>> {
+  const node = random.chance(0.5) ? random.pick(world.nodes) : null;
+  await world.moveLocks(killedAfterMs, async () => {
+    await sleep(random.between(0, MOVE_MS_MAX));
+    await node?.server.kill();
+    await node?.server.start('kept');
+  });
+  return { target: node?.name ?? 'all' };
 }
 
 async function configure({ url }: LocalRedisNode, name: string, value: string): Promise<void> {

@@ -16,7 +16,7 @@ import { runFromSources } from '../simulation/sources.ts';
 import { FOREIGN_SUBJECTS, openForeign } from './foreign.ts';
 import { type Acquire, TTL_MS } from './held.ts';
 
-interface NodeAddress {
+export interface NodeAddress {
   readonly name: string;
   readonly port: number;
 }
@@ -102,17 +102,21 @@ export async function openLock(
     pool.on('error', () => undefined);
     return ours(new PostgresLock({ pool, maxTtlMs: TTL_MS }));
   }
-  const nodes = addresses.nodes.map(({ name, port }) => {
-    const client = new Redis(port, { retryStrategy: () => 20 });
-    client.on('error', () => {});
-    return { name, client };
-  });
+  const nodes = connect(addresses.nodes);
   if (FOREIGN_SUBJECTS.includes(subject))
     return openForeign(
       subject,
       nodes.map(({ client }) => client),
     );
   return ours(await openRedlock(subject, nodes, addresses.moves));
+}
+
+export function connect(nodes: readonly NodeAddress[]): readonly { name: string; client: Redis }[] {
+  return nodes.map(({ name, port }) => {
+    const client = new Redis(port, { retryStrategy: () => 20 });
+    client.on('error', () => {});
+    return { name, client };
+  });
 }
 
 /** Opens the locks on Redis nodes. */

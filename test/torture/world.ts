@@ -3,7 +3,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';
-import type { Redlock, RedlockGroups } from '@fenced/lock';
 import { PostgresLock } from '@fenced/lock/postgres';
 import { FencedPostgres } from '@fenced/store/postgres';
 import {
@@ -29,14 +28,17 @@ import { TTL_MS } from './held.ts';
 import { Recorder } from './history.ts';
 import {
   ASYNCHRONOUS,
+  connect,
   hasGroups,
   hasVotes,
   isMovable,
   isOnPostgres,
   NODES_PER_GROUP,
+  type NodeAddress,
   openRedlock,
   VIRTUAL_SERVICES,
 } from './locks.ts';
+import type { MoverConfig } from './mover.ts';
 import { NAME } from './stores.ts';
 
 export interface WorldOptions {
@@ -204,14 +206,23 @@ export class World implements AsyncDisposable {
     return isMovable(this.#options.subject) && this.#movesLeft > 0;
   }
 
-  /** Moves the locks to the same servers under another key prefix, or some virtual services. */
-  async moveLocks(): Promise<void> {
+  /**
+   * Moves the locks to the same servers under another key prefix, or some virtual services.
+   *
+   * @param killedAfterMs age at which the operator's process is killed; another one carries on
+   * @param meanwhile called when the process that carries on has begun
+   */
+  async moveLocks(killedAfterMs: number | null, meanwhile: () => Promise<void>): Promise<void> {
     const ahead = hasGroups(this.#options.subject) ? SERVICES_PER_MOVE : 1;
-    await this.#look(ahead, async (mover) => {
-      await within(PATIENCE_MS, 'the move', async () =>
-        [await mover.move()].flat().every(({ state }) => state === 'done'),
-      );
-    });
+    if (killedAfterMs !== null) {
+      const first = await this.#startMover(ahead);
+      await sleep(killedAfterMs);
+      await first.kill();
+    }
+    const mover = await this.#startMover(ahead);
+    await meanwhile();
+    const exit = await Promise.race([mover.exited, sleep(PATIENCE_MS, null, { ref: false })]);
+    if (exit?.code !== 0) throw new Error(`the move did not end: ${mover.stderr}`);
     this.#moves += ahead;
     this.#movedMs = performance.now();
   }
@@ -222,16 +233,19 @@ export class World implements AsyncDisposable {
    */
   async untilVoting(): Promise<void> {
     if (!hasVotes(this.#options.subject)) return;
-    await this.#look(0, async (onlooker) => {
+    const { subject } = this.#options;
+    const nodes = connect(this.#nodeAddresses);
+    try {
+      await using locks = await openRedlock(subject, nodes, { done: this.#moves, ahead: 0 });
       await within(PATIENCE_MS, 'the votes of all nodes', async () => {
         // Some virtual services have no resource here, so no client readmits their nodes.
-        if ('nextStatus' in onlooker) await onlooker.readmit();
-        const nodes = (await onlooker.status()).flatMap((one) =>
-          'nodes' in one ? one.nodes : one,
-        );
-        return nodes.every((node) => node.reachable && node.noVote === null);
+        if ('nextStatus' in locks) await locks.readmit();
+        const states = (await locks.status()).flatMap((one) => ('nodes' in one ? one.nodes : one));
+        return states.every((node) => node.reachable && node.noVote === null);
       });
-    });
+    } finally {
+      for (const { client } of nodes) client.disconnect();
+    }
     await sleep(Math.max(0, this.#movedMs + FOLLOWED_MS - performance.now()));
   }
 
@@ -239,23 +253,24 @@ export class World implements AsyncDisposable {
     return hasGroups(this.#options.subject) ? VIRTUAL_SERVICES - this.#moves : MOVES_AHEAD;
   }
 
-  /** Calls `routine` with locks that have connections of their own to the nodes. */
-  async #look(
-    ahead: number,
-    routine: (locks: Redlock | RedlockGroups) => Promise<void>,
-  ): Promise<void> {
-    const nodes = this.nodes.map(({ name, server }) => {
-      const client = new Redis(server.port, { retryStrategy: () => 20 });
-      client.on('error', () => {});
-      return { name, client };
+  /** The operator's process of a move. It has begun. */
+  async #startMover(ahead: number): Promise<WorkerProcess> {
+    const { subject } = this.#options;
+    const moves = { done: this.#moves, ahead };
+    const config: MoverConfig = { subject, nodes: this.#nodeAddresses, moves };
+    const { promise: begun, resolve } = Promise.withResolvers<void>();
+    const worker = await WorkerProcess.start(new URL('./mover.ts', import.meta.url), {
+      args: [JSON.stringify(config)],
+      onLine: () => resolve(),
     });
-    try {
-      const { subject } = this.#options;
-      await using locks = await openRedlock(subject, nodes, { done: this.#moves, ahead });
-      await routine(locks);
-    } finally {
-      for (const { client } of nodes) client.disconnect();
-    }
+    this.#parts.use(worker);
+    await Promise.race([begun, worker.exited]);
+    return worker;
+  }
+
+  /** The nodes without the proxies. */
+  get #nodeAddresses(): readonly NodeAddress[] {
+    return this.nodes.map(({ name, server }) => ({ name, port: server.port }));
   }
 
   /**
