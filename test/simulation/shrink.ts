@@ -44,7 +44,8 @@ function trim(lines: readonly string[]): readonly string[] {
   const noise = /: (late )?release | = (NOSCRIPT|held)| save node/;
   const telling = lines.filter((line) => !noise.test(line));
   const peace = telling.findIndex((line) => line.endsWith('all is well'));
-  const story = peace === -1 ? telling : telling.slice(0, peace + LINES_AFTER_PEACE);
+  const end = peace === -1 ? telling.length : peace + LINES_AFTER_PEACE;
+  const story = telling.filter((_, at) => at < end || at === telling.length - 1);
   const from = Math.max(1, story.length - LINES_MAX);
-  return [telling[0] ?? '', `… ${from - 1} lines …`, ...story.slice(from), telling.at(-1) ?? ''];
+  return [telling[0] ?? '', `… ${from - 1} lines …`, ...story.slice(from)];
 }
