@@ -70,6 +70,17 @@ beforeAll(async () => {
 });
 afterAll(() => parts.disposeAsync());
 
+const phone = { viewport: { width: 390, height: 844 } } as const;
+/** True if an element can be seen without scrolling. */
+function isInView(selector: string): string {
+  return `(() => {
+    const element = document.querySelector(${JSON.stringify(selector)});
+    if (!element) return false;
+    const { x, y } = element.getBoundingClientRect();
+    return element.contains(document.elementFromPoint(x + 5, y + 5));
+  })()`;
+}
+
 async function open(hash: string, options: Parameters<Browser['newPage']>[0] = {}): Promise<Page> {
   const still = { reducedMotion: 'reduce', serviceWorkers: 'block' } as const;
   const page = await browser.newPage({ ...still, ...options });
@@ -208,8 +219,7 @@ test('a chip is dragged or moved by keys, and a message is chosen by a click', a
 
 test('chips of one moment are above each other at 390 px', async () => {
   const faults = 'pause.2.700.3000_failover.a.710.9_rollback.b.750.9_drop.1s.800_jump.c.2500.9';
-  const viewport = { width: 390, height: 844 };
-  const page = await open(`#/sandbox?protection=lock&faults=${faults}`, { viewport });
+  const page = await open(`#/sandbox?protection=lock&faults=${faults}`, phone);
   const chips = page.locator('.axis .handle');
   await chips.nth(4).waitFor();
   const boxes = await Promise.all((await chips.all()).map((chip) => chip.boundingBox()));
@@ -226,9 +236,12 @@ test('chips of one moment are above each other at 390 px', async () => {
 test('a protection is removed, and the page finds a world that shows it', {
   timeout: 120_000,
 }, async () => {
-  const page = await open('#/remove');
+  const page = await open('#/remove', phone);
   await page.getByRole('link', { name: 'no confirm round' }).press('Enter');
+  await page.locator('h2:focus', { hasText: 'no confirm round' }).waitFor();
   await page.locator('.verdict.bad').waitFor({ timeout: 60_000 });
+  for (const result of ['h2', '.verdict', '.trace .violation'])
+    expect(await page.evaluate(isInView(result)), result).toBe(true);
   const verdict = await page.locator('.verdict').textContent();
   const again = await open(new URL(page.url()).hash);
   await again.locator('.verdict').waitFor();
@@ -246,6 +259,13 @@ test('a recorded run opens from a link, and the page checks hash and verdict', a
     expect(await page.locator('.verdict').textContent()).toMatch(new RegExp(`^${verdict}`));
     expect(await page.locator('.facts').textContent()).toMatch(/postgres: postgres \d+/);
   }
+});
+
+test('a recorded run that is chosen on a phone comes into view', async () => {
+  const page = await open('#/real', phone);
+  await page.getByRole('link', { name: 'The paused client' }).first().click();
+  await page.locator('h1:focus', { hasText: 'The paused client' }).waitFor();
+  expect(await page.evaluate(isInView('.verdict'))).toBe(true);
 });
 
 test('scrubbing a run of a thousand steps adds and removes no element', async () => {
@@ -309,7 +329,7 @@ test('the page asks no other server, and has no error', async () => {
 });
 
 test.each(['light', 'dark'] as const)('axe finds nothing, in %s mode at 390 px', async (colour) => {
-  const page = await open('#/', { colorScheme: colour, viewport: { width: 390, height: 844 } });
+  const page = await open('#/', { colorScheme: colour, ...phone });
   for (const place of PLACES) {
     await page.goto(`${origin}/${place}`);
     await page.waitForLoadState('networkidle');

@@ -6,6 +6,7 @@ import { parseRecording, RecordingError } from '../real/parse-recording.ts';
 import { shownRun } from '../real/real-run.ts';
 import { recorded } from '../real/recorded.ts';
 import { LivePage } from './live-page.tsx';
+import { useArrival } from './motion.ts';
 import { RecordingFacts } from './recording-facts.tsx';
 import { linkTo, type Route } from './route.ts';
 import { RunView } from './run-view.tsx';
@@ -127,10 +128,13 @@ function Openers({ onText }: { readonly onText: (text: string) => void }) {
 function Recorded({ recording }: { readonly recording: Recording }) {
   const seek = useSignal<number | null>(null);
   const run = useMemo(() => shownRun(recording), [recording]);
+  const heading = useArrival();
   return (
-    <article class="two">
+    <article class="two result">
       <section class="telling">
-        <h1>{recording.variant.title}</h1>
+        <h1 ref={heading} tabIndex={-1}>
+          {recording.variant.title}
+        </h1>
         <Verdict {...recording.verdict} />
         <RecordingFacts recording={recording} />
       </section>

@@ -1,7 +1,8 @@
 import { useSignal } from '@preact/signals';
-import { useEffect } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { type Mutant, mutants } from '../../../../test/simulation/mutant-list.ts';
 import type { Finding, World } from '../simulator/requests.ts';
+import { useArrival } from './motion.ts';
 import { linkTo, type Route } from './route.ts';
 import { simulate } from './simulator.ts';
 
@@ -58,6 +59,7 @@ interface State {
 function Search({ mutant, route }: { readonly mutant: Mutant; readonly route: RemoveRoute }) {
   const state = useSignal<State>({ seeds: 0, finding: null, isWhole: false, failure: null });
   const ending = useSignal(new AbortController());
+  const heading = useArrival();
   useEffect(() => {
     const end = ending.value;
     const change = (part: Partial<State>): void => {
@@ -89,8 +91,10 @@ function Search({ mutant, route }: { readonly mutant: Mutant; readonly route: Re
   }, [mutant, route, ending, state]);
   const { seeds, finding, isWhole, failure } = state.value;
   return (
-    <section aria-live="polite">
-      <h2>Mutant: {mutant.name}</h2>
+    <section class="result" aria-live="polite">
+      <h2 ref={heading} tabIndex={-1}>
+        Mutant: {mutant.name}
+      </h2>
       {mutant.excuse && <p class="note">It is rarely found: {mutant.excuse}.</p>}
       {failure && <p role="alert">The search ended: {failure}</p>}
       {!finding && !failure && (
@@ -150,6 +154,11 @@ function found(answer: Awaited<ReturnType<typeof simulate>>): Finding {
 function Found({ finding, isWhole }: Pick<State, 'isWhole'> & { readonly finding: Finding }) {
   const { seed, violation, without, faultCount, trace } = finding;
   const left = faultCount - without.length;
+  const box = useRef<HTMLElement>(null);
+  useLayoutEffect(() => {
+    const line = box.current?.querySelector<HTMLElement>('.violation');
+    if (box.current && line) box.current.scrollTop = line.offsetTop - box.current.clientHeight / 2;
+  }, [trace]);
   return (
     <>
       <p class={`verdict ${violation === null ? 'good' : 'bad'}`} role="status">
@@ -162,7 +171,7 @@ function Found({ finding, isWhole }: Pick<State, 'isWhole'> & { readonly finding
       </p>
       <h3>The last messages and faults</h3>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: A scrollable region needs the keyboard. */}
-      <section class="trace" tabIndex={0} aria-label="Messages and faults">
+      <section class="trace" ref={box} tabIndex={0} aria-label="Messages and faults">
         <ol>
           {trace.map((line, at) => (
             <li key={at} class={/fault|VIOLATION/.exec(line)?.[0].toLowerCase() ?? ''}>

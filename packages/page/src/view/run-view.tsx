@@ -2,6 +2,7 @@ import { type Signal, useSignal } from '@preact/signals';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
 import type { Message, Run } from '../world/run.ts';
 import { laneAt, layoutOf, messageAt } from './layout.ts';
+import { isStill } from './motion.ts';
 import { Heads, Picture } from './picture.tsx';
 import type { Row } from './rows.ts';
 import type { Scale } from './scale.ts';
@@ -85,9 +86,8 @@ export function RunView(props: {
 function useMoving(targetMs: number, scale: Scale): Signal<number> {
   const shown = useSignal(targetMs);
   useEffect(() => {
-    const isStill = matchMedia('(prefers-reduced-motion: reduce)').matches;
     const [fromY, toY] = [scale.y(shown.peek()), scale.y(targetMs)];
-    if (isStill || toY <= fromY) {
+    if (isStill() || toY <= fromY) {
       shown.value = targetMs;
       return;
     }
