@@ -242,6 +242,7 @@ test('a protection is removed, and the page finds a world that shows it', {
   await page.locator('.verdict.bad').waitFor({ timeout: 60_000 });
   for (const result of ['h2', '.verdict', '.trace .violation'])
     expect(await page.evaluate(isInView(result)), result).toBe(true);
+  expect(await page.locator('.result').textContent()).toContain('A token counts once a majority');
   const verdict = await page.locator('.verdict').textContent();
   const again = await open(new URL(page.url()).hash);
   await again.locator('.verdict').waitFor();

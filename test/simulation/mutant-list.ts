@@ -7,6 +7,8 @@ import type { WorldKind } from './world.ts';
 /** The client or the nodes without one protective step of the protocol. */
 export interface Mutant {
   readonly name: string;
+  /** The reason for the step, and the effect of its absence. */
+  readonly purpose: string;
   readonly flaw?: NodeFlaw;
   /** The change of the Lua scripts that has the effect of `flaw` on real nodes. */
   readonly script?: Patch;
@@ -36,6 +38,8 @@ const twoMasters: Partial<Settings> = {
 export const mutants: readonly Mutant[] = [
   {
     name: 'no confirm round',
+    purpose:
+      'A token counts once a majority has stored it. Without CONFIRM, two acquisitions can get one token.',
     patch: {
       file: tally,
       replace: [['else confirmations.push({', 'confirmations.push({']],
@@ -43,14 +47,29 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'confirm without holding the lock',
+    purpose:
+      'A node stores a confirmed token only while the acquisition holds the lock there. Without that, a late CONFIRM could count beside a newer holder.',
     flaw: 'confirm-without-lock',
     excuse:
       'a second defence: CONFIRM issues no token twice. If the lock has expired on a node, the time of its lease is used up as well',
   },
-  { name: 'no readmission check', flaw: 'no-readmission-check' },
-  { name: 'a writable replica votes', flaw: 'replica-votes', needs: 'replica-for-a-while' },
+  {
+    name: 'no readmission check',
+    purpose:
+      'A node that restarted does not vote until it is readmitted. Without the check, it votes with an old memory, and tokens repeat.',
+    flaw: 'no-readmission-check',
+  },
+  {
+    name: 'a writable replica votes',
+    purpose:
+      'Only a master votes. A replica takes over the data of its master, so it forgets the locks and tokens that it gave.',
+    flaw: 'replica-votes',
+    needs: 'replica-for-a-while',
+  },
   {
     name: 'floor not restored',
+    purpose:
+      'A readmitted node begins above the highest token that a majority knows. Without this floor, it gives old tokens again.',
     flaw: 'floor-not-restored',
     script: {
       file: scripts,
@@ -59,6 +78,8 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'roster ignored',
+    purpose:
+      'A majority counts only if none of its voters knows a newer incarnation of another one. Without that, the vote of an old master counts, and tokens repeat.',
     patch: {
       file: quorum,
       replace: [['!chosen.every((other) => agree(other, voter))', '!agree(voter, voter)']],
@@ -66,6 +87,8 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'roster not restored',
+    purpose:
+      'A readmitted node learns the newest incarnation of every node. Without that, it votes beside an old master, and tokens repeat.',
     world: {
       settings: { ...twoMasters, clientCount: 3, faultCount: 80 },
       faults: ['failover', 'lose-lock', 'lose-record', 'crash'],
@@ -82,6 +105,8 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'promises from superseded incarnations accepted',
+    purpose:
+      'Promises count only from nodes without a newer incarnation. An old master knows no newer token, so the readmitted node begins too low.',
     patch: {
       file: readmission,
       replace: [
@@ -100,11 +125,15 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'promise whatever is nominated',
+    purpose:
+      'A node refuses a nomination if it knows a newer one. Without that, an overtaken client brings an old incarnation back, and tokens repeat.',
     flaw: 'promise-not-strict',
     world: { settings: twoMasters, faults: ['failover', 'lose-lock'] },
   },
   {
     name: 'stored token preferred to the floor',
+    purpose:
+      'A readmitted node may still have an old token of a resource. Its floor counts if that is higher. Otherwise, tokens go back.',
     flaw: 'fence-before-floor',
     script: {
       file: scripts,
@@ -117,6 +146,8 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'members ignored',
+    purpose:
+      'A node refuses a client that has another list of nodes. Otherwise, two majorities share no node, and tokens repeat.',
     flaw: 'members-ignored',
     // Otherwise a roster with another number of nodes is no valid reply.
     patch: {
@@ -129,22 +160,38 @@ export const mutants: readonly Mutant[] = [
       ],
     },
   },
-  { name: 'the first waiter takes a held lock', flaw: 'first-takes-held' },
-  { name: 'a lease is written back after a later grant', flaw: 'backfill-whatever-was-given' },
+  {
+    name: 'the first waiter takes a held lock',
+    purpose:
+      'The first waiter gets the lock only if it is free. Otherwise, two clients hold it at once.',
+    flaw: 'first-takes-held',
+  },
+  {
+    name: 'a lease is written back after a later grant',
+    purpose:
+      'A node takes a lost lease back only if it has given no higher token. Otherwise, an old lease is extended after a later one was won.',
+    flaw: 'backfill-whatever-was-given',
+  },
   {
     name: 'a lease is written back after a forgotten later grant',
+    purpose:
+      'A node that forgot a resource compares with the highest token that it ever gave. Otherwise, an old lease could come back after a later one.',
     flaw: 'backfill-what-was-forgotten',
     excuse:
       'between its number and BACKFILL, a node must forget a later lease. The first lease must lose its lock on another node. single-node.test.ts detects it at once',
   },
   {
     name: 'a lease is written back by the number of another incarnation',
+    purpose:
+      'A number counts only for the incarnation that reported it. After a restart, an old lease could come back by it.',
     flaw: 'backfill-by-number-of-another-incarnation',
     excuse:
       'between its number and BACKFILL, a node must restart, vote, and issue lower numbers than before. single-node.test.ts detects it at once',
   },
   {
     name: 'a lease is written back without being extended first',
+    purpose:
+      'A majority extends a lost lease once more before it is written back. Otherwise, a lease that ended meanwhile could come back.',
     patch: {
       file: '/redlock/extend.ts',
       replace: [
@@ -157,17 +204,28 @@ export const mutants: readonly Mutant[] = [
     excuse:
       'a second defence after a successful extension: during that extension, a lock must be lost, and another lease must come and go',
   },
-  { name: 'lock table rotated before its leases end', flaw: 'lock-table-rotated-early' },
+  {
+    name: 'lock table rotated before its leases end',
+    purpose:
+      'A node drops an old lock table only if no lease in it can be valid. Otherwise, it forgets a holder, and two clients hold the lock.',
+    flaw: 'lock-table-rotated-early',
+  },
   {
     name: 'lock table of a full node rotated before its leases end',
+    purpose:
+      'A full node, too, drops a lock table only if no lease in it can be valid. Otherwise, it forgets a holder, and two clients hold the lock.',
     flaw: 'full-lock-table-rotated-early',
   },
   {
     name: 'a forgotten resource begins below the highest token of its node',
+    purpose:
+      'A node that forgot a resource begins above the highest token that it ever gave. Otherwise, it gives an old token again.',
     flaw: 'forgotten-token-below-highest',
   },
   {
     name: 'a successor has no token of its own',
+    purpose:
+      'A node reserves a token for each waiter that may get the lock without a round trip. Otherwise, the token of a successor repeats.',
     flaw: 'followers-without-tokens',
     script: {
       file: scripts,
@@ -176,6 +234,8 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'a confirmed token is taken for the last of several',
+    purpose:
+      'A token that was raised by CONFIRM belongs to one lease only. The tokens below it may have been given to others.',
     patch: {
       file: '/redlock/acquire.ts',
       replace: [['isConfirmed ? null : position', 'position']],
@@ -185,6 +245,8 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'validity taken from the wall clock',
+    purpose:
+      'A client measures its lease on a clock that never jumps. A wall clock may jump back. Then the client trusts a lease that is over.',
     patch: {
       file: '/redlock/acquire.ts',
       replace: [
@@ -198,17 +260,23 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'confirm may repeat a token',
+    purpose:
+      'A node confirms only a token above all that it gave before. Otherwise, two acquisitions could win with one token.',
     flaw: 'confirm-may-repeat',
     excuse:
       'a second defence: a lost lock must come back under the same owner. Each acquisition has an owner id of its own',
   },
   {
     name: 'no seal',
+    purpose:
+      'SEAL ends the votes of the old node set before the next one votes. Without it, both sets grant one lock.',
     flaw: 'votes-though-sealed',
     moves: true,
   },
   {
     name: 'floor not carried',
+    purpose:
+      'The next node set begins above the highest token of the old one. Without this floor, tokens go back.',
     moves: true,
     patch: {
       file: '/core/move.ts',
@@ -222,6 +290,8 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'sealed votes counted',
+    purpose:
+      'An answer to SEAL counts only from the incarnation that voted. A restarted node may know too little, and tokens could go back.',
     flaw: 'sealed-votes-after-restart',
     moves: true,
     excuse:
@@ -229,6 +299,8 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'leases not carried',
+    purpose:
+      'The leases of the old node set are copied to the next one. Without them, it grants a lock that is held.',
     moves: true,
     patch: {
       file: '/redlock/move.ts',
@@ -237,6 +309,8 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'leases carried from one node',
+    purpose:
+      'The leases are read from a majority of the old node set. A single node lacks some of them, so the next set grants a lock that is held.',
     moves: true,
     patch: {
       file: '/redlock/move.ts',
@@ -251,6 +325,8 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'the next set starts by itself',
+    purpose:
+      'The next node set waits for the move. If it starts earlier, it knows neither tokens nor leases of the old set.',
     moves: true,
     patch: {
       file: '/redlock/readmission-round.ts',
@@ -259,6 +335,8 @@ export const mutants: readonly Mutant[] = [
   },
   {
     name: 'confirm may lower what a node has stored',
+    purpose:
+      'CONFIRM never lowers the token that a node has stored. Otherwise, the node could give an old token again.',
     flaw: 'confirm-may-lower',
     excuse:
       'an acquisition must confirm twice at one node, and the lower token must be carried out last. The next two acquisitions must meet there',

@@ -95,6 +95,7 @@ function Search({ mutant, route }: { readonly mutant: Mutant; readonly route: Re
       <h2 ref={heading} tabIndex={-1}>
         Mutant: {mutant.name}
       </h2>
+      <p>{mutant.purpose}</p>
       {mutant.excuse && <p class="note">It is rarely found: {mutant.excuse}.</p>}
       {failure && <p role="alert">The search ended: {failure}</p>}
       {!finding && !failure && (
@@ -180,6 +181,12 @@ function Found({ finding, isWhole }: Pick<State, 'isWhole'> & { readonly finding
           ))}
         </ol>
       </section>
+      <p class="note">
+        The times are in milliseconds. <code>a</code> to <code>e</code> are lock nodes.{' '}
+        <code>r</code>, <code>s</code> and <code>t</code> are resources. <code>c3.8</code> is a
+        process of client 3, and <code>m0.9</code> moves the locks. The last number tells apart the
+        processes of one client. A line ends with the reply.
+      </p>
     </>
   );
 }
