@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { Protection } from '../../packages/demo/src/job.ts';
+import { rowsOf } from '../../packages/page/src/view/rows.ts';
 import { runSandbox } from '../../packages/page/src/world/sandbox.ts';
 import {
   faultKinds,
@@ -60,6 +61,11 @@ test.each<SandboxFault>([
   expect(fenced.verdict).toMatchObject({ verdict: 'safe' });
   const labels = fenced.messages.map(({ label }) => label);
   expect(labels).toContainEqual(expect.stringMatching(/^33 < 34: refused/));
+});
+
+test('a pause has one text', async () => {
+  const rows = rowsOf(await run('lock', [{ ...at, kind: 'pause', node: 'a' }]));
+  expect(rows.filter(({ text }) => /stopped/.test(text))).toMatchObject([{ text: 'is stopped' }]);
 });
 
 test.each<SandboxFault>([

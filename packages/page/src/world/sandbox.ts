@@ -102,9 +102,10 @@ function inflict(fault: SandboxFault, world: World, stations: readonly Station[]
   const machine = world.machines.find(({ name }) => name === node);
   if (!station || !machine) return;
   const later = (run: () => void): void => world.schedule.at(world.schedule.nowMs + ms, run);
-  const isOfClient = kind === 'pause' || kind === 'delay' || kind === 'lose';
-  world.inflicted(isOfClient ? station.name : node, describe(fault));
-  if (kind === 'pause') {
+  const isOfClient = kind === 'delay' || kind === 'lose';
+  // A pause is an event of the run, as in the stories.
+  if (kind !== 'pause') world.inflicted(isOfClient ? station.name : node, describe(fault));
+  else {
     station.computer.pause(ms);
     world.record({ actor: station.name, operation: 'pause', phase: 'ok' });
     later(() => world.record({ actor: station.name, operation: 'wake', phase: 'ok' }));
