@@ -23,11 +23,12 @@ export function Heads({ run, layout }: { readonly run: Run; readonly layout: Lay
 }
 
 /**
- * The run until a time. The whole run is drawn once, and what comes later is cut off: a run of a
- * thousand steps has six thousand elements.
+ * The run until a time, with a cursor. What comes after the cursor is faint. The whole run is drawn
+ * once, and what comes after `untilMs` is cut off: a run of a thousand steps has six thousand
+ * elements.
  */
-export function Picture(props: Part & { readonly untilMs: number }) {
-  const { run, layout, untilMs } = props;
+export function Picture(props: Part & { readonly atMs: number; readonly untilMs: number }) {
+  const { run, layout, atMs, untilMs } = props;
   const { scale, width } = layout;
   const { height } = scale;
   const [lanes, shapes, texts] = useMemo(() => {
@@ -44,8 +45,8 @@ export function Picture(props: Part & { readonly untilMs: number }) {
       drawing(<Texts layout={layout} />),
     ];
   }, [run, layout]);
-  const endY = scale.y(untilMs);
-  const textY = (layout.texts.findLast(({ atMs }) => atMs <= untilMs)?.y ?? 0) + LINE_PX / 2;
+  const textY = (endMs: number): number =>
+    (layout.texts.findLast(({ atMs }) => atMs <= endMs)?.y ?? 0) + LINE_PX / 2;
   return (
     <div
       class="picture"
@@ -54,10 +55,10 @@ export function Picture(props: Part & { readonly untilMs: number }) {
       aria-label="Lanes of the lock nodes, the clients and the storage. The table has the same events."
     >
       {lanes}
-      <div class="until" style={{ height: `${endY + 3}px` }}>
+      <div class="until" style={{ height: `${scale.y(untilMs) + 3}px` }}>
         {shapes}
       </div>
-      <div class="until" style={{ height: `${textY}px` }}>
+      <div class="until" style={{ height: `${textY(untilMs)}px` }}>
         {texts}
       </div>
       <svg {...{ width, height }} aria-hidden="true">
@@ -65,7 +66,10 @@ export function Picture(props: Part & { readonly untilMs: number }) {
           <WordText key={at} {...label} isShown={label.atMs <= untilMs} />
         ))}
       </svg>
-      <div class="cursor" style={{ transform: `translateY(${endY}px)` }} />
+      <div
+        class="cursor"
+        style={{ transform: `translateY(${Math.max(scale.y(atMs), textY(atMs))}px)` }}
+      />
     </div>
   );
 }

@@ -14,12 +14,13 @@ export function RunView(props: {
   readonly run: Run;
   readonly atMs: number;
   readonly onSeek: (ms: number) => void;
-  /** The reader may not see what comes after this time. */
+  /** The reader may not see what comes after this time, nor what comes after `atMs`. */
   readonly lastMs?: number;
   /** Receives the lane and the message that the reader points at. */
   readonly onPick?: (place: string, message: Message | null) => void;
 }) {
   const { run, atMs, onSeek, lastMs = run.endMs, onPick } = props;
+  const hidesLater = props.lastMs !== undefined;
   const frame = useRef<HTMLDivElement>(null);
   const width = useSignal(0);
   useEffect(() => {
@@ -73,7 +74,11 @@ export function RunView(props: {
         {width.value > 0 && (
           <>
             <Heads {...{ run, layout }} />
-            <Picture {...{ run, layout }} untilMs={shownMs} />
+            <Picture
+              {...{ run, layout }}
+              atMs={shownMs}
+              untilMs={hidesLater ? shownMs : run.endMs}
+            />
           </>
         )}
       </section>
