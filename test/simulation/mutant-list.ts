@@ -15,6 +15,8 @@ export interface Mutant {
   readonly patch?: Patch;
   /** True if only worlds in which the locks move to another node set can show it. */
   readonly moves?: boolean;
+  /** True if tokens grow without the step. Then only mutual exclusion depends on it. */
+  readonly tokensGrow?: boolean;
   /** A fault without which no world shows it. */
   readonly needs?: FaultKind;
   /** The worlds that show it soon. Without it, all settings and faults are drawn. */
@@ -58,12 +60,20 @@ export const mutants: readonly Mutant[] = [
     purpose:
       'A node that restarted does not vote until it is readmitted. Without the check, it votes with an old memory, and tokens repeat.',
     flaw: 'no-readmission-check',
+    script: {
+      file: scripts,
+      replace: [['if voter.history ~= own_history() then', 'if not voter.history then']],
+    },
   },
   {
     name: 'a writable replica votes',
     purpose:
       'Only a master votes. A replica takes over the data of its master, so it forgets the locks and tokens that it gave.',
     flaw: 'replica-votes',
+    script: {
+      file: scripts,
+      replace: [["history = role == 'master' and replid or nil", 'history = replid']],
+    },
     needs: 'replica-for-a-while',
   },
   {
@@ -128,6 +138,10 @@ export const mutants: readonly Mutant[] = [
     purpose:
       'A node refuses a nomination if it knows a newer one. Without that, an overtaken client brings an old incarnation back, and tokens repeat.',
     flaw: 'promise-not-strict',
+    script: {
+      file: scripts,
+      replace: [['known.generation ~= tonumber(seen) or known.generation >= generation', 'false']],
+    },
     world: { settings: twoMasters, faults: ['failover', 'lose-lock'] },
   },
   {
@@ -165,12 +179,22 @@ export const mutants: readonly Mutant[] = [
     purpose:
       'The first waiter gets the lock only if it is free. Otherwise, two clients hold it at once.',
     flaw: 'first-takes-held',
+    script: {
+      file: scripts,
+      replace: [['elseif holder then', 'elseif holder and head_of(KEYS[i]) ~= waiter then']],
+    },
+    tokensGrow: true,
   },
   {
     name: 'a lease is written back after a later grant',
     purpose:
       'A node takes a lost lease back only if it has given no higher token. Otherwise, an old lease is extended after a later one was won.',
     flaw: 'backfill-whatever-was-given',
+    script: {
+      file: scripts,
+      replace: [['if given > asked then', 'if false then']],
+    },
+    tokensGrow: true,
   },
   {
     name: 'a lease is written back after a forgotten later grant',
@@ -209,18 +233,49 @@ export const mutants: readonly Mutant[] = [
     purpose:
       'A node drops an old lock table only if no lease in it can be valid. Otherwise, it forgets a holder, and two clients hold the lock.',
     flaw: 'lock-table-rotated-early',
+    script: {
+      file: scripts,
+      replace: [
+        [
+          'is_full(fence_ttl) and math.abs(own_time_ms() - voter.rotated) > voter.longest',
+          'own_time_ms() > voter.opened',
+        ],
+      ],
+    },
+    tokensGrow: true,
   },
   {
     name: 'lock table of a full node rotated before its leases end',
     purpose:
       'A full node, too, drops a lock table only if no lease in it can be valid. Otherwise, it forgets a holder, and two clients hold the lock.',
     flaw: 'full-lock-table-rotated-early',
+    script: {
+      file: scripts,
+      replace: [
+        [
+          'if may_rotate(0) then return (pcall(rotate, 0)) end',
+          'voter.longest = 0 if may_rotate(0) then return (pcall(rotate, 0)) end',
+        ],
+      ],
+    },
+    tokensGrow: true,
   },
   {
     name: 'a forgotten resource begins below the highest token of its node',
     purpose:
       'A node that forgot a resource begins above the highest token that it ever gave. Otherwise, it gives an old token again.',
     flaw: 'forgotten-token-below-highest',
+    script: {
+      file: scripts,
+      replace: [
+        ['math.max(last, voter.floor) or voter.max', 'math.max(last, voter.floor) or voter.floor'],
+        ['(last or max) + 1', '(last or floor) + 1'],
+        [
+          'math.max(last, tonumber(node[6])) or max',
+          'math.max(last, tonumber(node[6])) or tonumber(node[6])',
+        ],
+      ],
+    },
   },
   {
     name: 'a successor has no token of its own',
@@ -247,6 +302,7 @@ export const mutants: readonly Mutant[] = [
     name: 'validity taken from the wall clock',
     purpose:
       'A client measures its lease on a clock that never jumps. A wall clock may jump back. Then the client trusts a lease that is over.',
+    tokensGrow: true,
     patch: {
       file: '/redlock/acquire.ts',
       replace: [
@@ -271,6 +327,15 @@ export const mutants: readonly Mutant[] = [
     purpose:
       'SEAL ends the votes of the old node set before the next one votes. Without it, both sets grant one lock.',
     flaw: 'votes-though-sealed',
+    script: {
+      file: scripts,
+      replace: [
+        [
+          'if not members or members == MEMBERS then return nil end',
+          'if not members or members == MEMBERS or members == MEMBERS .. SEALED then return nil end',
+        ],
+      ],
+    },
     moves: true,
   },
   {
@@ -302,6 +367,7 @@ export const mutants: readonly Mutant[] = [
     purpose:
       'The leases of the old node set are copied to the next one. Without them, it grants a lock that is held.',
     moves: true,
+    tokensGrow: true,
     patch: {
       file: '/redlock/move.ts',
       replace: [['mergeLeases(deciding, total)', 'mergeLeases([], total)']],
@@ -312,6 +378,7 @@ export const mutants: readonly Mutant[] = [
     purpose:
       'The leases are read from a majority of the old node set. A single node lacks some of them, so the next set grants a lock that is held.',
     moves: true,
+    tokensGrow: true,
     patch: {
       file: '/redlock/move.ts',
       replace: [

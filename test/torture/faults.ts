@@ -110,6 +110,49 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
     'node-split-late': (world, random) => splitInTwo(world, random, false),
     // That node has lost its memory before, and so its own roster.
     'node-split-wipe': (world, random) => splitInTwo(world, random, true),
+    // Clients of the old master readmit a node that voted beside the replica, and has lost that.
+    async 'node-split-readmit'(world, random) {
+      const { node, withOld, withNew, first, second } = halves(world, random);
+      for (const other of [withOld, withNew]) first(other, 'swallow');
+      await world.failOver(node, TTL_MS * random.between(0, 4), async () => {
+        await world.untilVoting();
+        second(withNew, 'swallow');
+        await sleep(TTL_MS * random.between(2, 4));
+        second(withOld, 'swallow');
+        await withOld.server.kill();
+        await withOld.server.start('none');
+        for (const other of [withOld, withNew]) first(other, 'release');
+        await sleep(TTL_MS * random.between(4, 8));
+        for (const other of [withOld, withNew]) second(other, 'release');
+      });
+      await world.untilVoting();
+      return { target: node.name };
+    },
+    // The old data and one other node would be a majority. The third one may be the only one that
+    // knows the last tokens.
+    async 'node-rollback-stop'(world, random) {
+      const [node, other] = groupOf(world, random);
+      const snapshot = await node.server.snapshot();
+      await sleep(TTL_MS * random.between(1, 4));
+      await node.server.kill();
+      await other.server.pause();
+      await node.server.start(snapshot);
+      await sleep(TTL_MS * random.between(1, 4));
+      await other.server.wake();
+      await rm(snapshot.path, { recursive: true });
+      await world.untilVoting();
+      return { target: node.name };
+    },
+    // The same with a replica that accepts writes, in place of a node.
+    async 'node-replica'(world, random) {
+      const [node, other] = groupOf(world, random);
+      await world.showReplica(node, TTL_MS * random.between(1, 4), async () => {
+        await other.server.pause();
+        await sleep(TTL_MS * random.between(1, 4));
+        await other.server.wake();
+      });
+      return { target: node.name };
+    },
     // Two nodes lose their memory, one as soon as the other votes again. The third stays away then.
     async 'node-pair-loss'(world, random) {
       const [third, ...pair] = groupOf(world, random);
@@ -123,9 +166,9 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
         await server.start(snapshots[at] ?? 'none');
         await world.untilVoting();
       }
-      await third?.server.pause();
+      await third.server.pause();
       await sleep(TTL_MS * random.between(1, 4));
-      await third?.server.wake();
+      await third.server.wake();
       for (const { path } of snapshots) await rm(path, { recursive: true });
       return { target: pair.map(({ name }) => name).join(' and ') };
     },
@@ -236,8 +279,16 @@ export async function makeFaults(
       if (chosen.length === 0) return;
       const [kind, make] = random.pick(chosen);
       const fromNs = world.recorder.nowNs();
-      const made = await make(world, random);
-      faults.push({ kind, fromNs, toNs: world.recorder.nowNs(), ...made });
+      let made: Awaited<ReturnType<Make>> | null = null;
+      try {
+        made = await make(world, random);
+      } catch (error) {
+        if (world.mustRecover) throw error;
+      }
+      const { target = 'no recovery' } = made ?? {};
+      faults.push({ ...made, kind, target, fromNs, toNs: world.recorder.nowNs() });
+      // A control may fail to recover. Its history until then is judged.
+      if (made === null) return;
       await sleep(TTL_MS * random.between(1, 6), undefined, { signal }).catch(ignore);
     }
   };
@@ -312,10 +363,25 @@ async function dropped(
 }
 
 /** The nodes of one group, and one of them first. */
-function groupOf({ nodes }: World, random: Random): readonly Node[] {
+function groupOf({ nodes }: World, random: Random): readonly [Node, Node, Node] {
   const chosen = random.below(nodes.length);
   const from = chosen - (chosen % NODES_PER_GROUP);
-  return [...nodes.slice(chosen, from + NODES_PER_GROUP), ...nodes.slice(from, chosen)];
+  const [a, b, c] = [...nodes.slice(chosen, from + NODES_PER_GROUP), ...nodes.slice(from, chosen)];
+  if (!a || !b || !c) throw new Error('a group has three nodes');
+  return [a, b, c];
+}
+
+/** A node to split, the two others, and the doors of both halves of the clients. */
+function halves(world: World, random: Random) {
+  const [node, withOld, withNew] = groupOf(world, random);
+  const [first, second] = world.doors.map(
+    ({ nodes }) =>
+      (of: Node, mode: 'swallow' | 'release') => {
+        for (const to of BOTH_WAYS) nodes[world.nodes.indexOf(of)]?.[mode](to);
+      },
+  );
+  if (!first || !second) throw new Error('a split needs two halves of the clients');
+  return { node, withOld, withNew, first, second };
 }
 
 /**
@@ -330,15 +396,8 @@ async function splitInTwo(
   random: Random,
   isWiped: boolean,
 ): Promise<Pick<Fault, 'target'>> {
-  const [node, withOld, withNew] = groupOf(world, random);
-  if (!node || !withOld || !withNew) throw new Error('a split needs three nodes');
-  const [first, second] = world.doors.map(
-    ({ nodes }) =>
-      (of: Node, mode: 'swallow' | 'release') => {
-        for (const to of BOTH_WAYS) nodes[world.nodes.indexOf(of)]?.[mode](to);
-      },
-  );
-  for (const other of [withOld, withNew]) first?.(other, 'swallow');
+  const { node, withOld, withNew, first, second } = halves(world, random);
+  for (const other of [withOld, withNew]) first(other, 'swallow');
   await world.failOver(node, TTL_MS * random.between(0, 4), async () => {
     await world.untilVoting();
     if (isWiped) {
@@ -346,12 +405,12 @@ async function splitInTwo(
       await withOld.server.start('none');
       await world.untilVoting();
     }
-    second?.(withOld, 'swallow');
+    second(withOld, 'swallow');
     await sleep(TTL_MS * random.between(2, 4));
-    first?.(withOld, 'release');
+    first(withOld, 'release');
     await sleep(TTL_MS * random.between(4, 8));
-    first?.(withNew, 'release');
-    second?.(withOld, 'release');
+    first(withNew, 'release');
+    second(withOld, 'release');
   });
   await world.untilVoting();
   return { target: node.name };

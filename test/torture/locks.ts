@@ -39,6 +39,9 @@ export interface Moves {
 export const NODES_PER_GROUP = 3;
 export const VIRTUAL_SERVICES = 8;
 
+/** Nodes forget a resource that is untouched for longer than `fenceTtlMs`. */
+const TIMES = { maxTtlMs: TTL_MS, fenceTtlMs: 3 * TTL_MS };
+
 /** Mutants that real nodes can run. */
 export const MUTANTS: readonly string[] = mutants
   .filter((mutant) => realPatchOf(mutant))
@@ -128,7 +131,7 @@ export async function openRedlock(
   const Locks = await classesOf(subject);
   return hasGroups(subject)
     ? new Locks.RedlockGroups(groupsOf(nodes, moves))
-    : new Locks.Redlock({ ...chainOf(nodes, moves), maxTtlMs: TTL_MS });
+    : new Locks.Redlock({ ...chainOf(nodes, moves), ...TIMES });
 }
 
 type Classes = Pick<typeof import('@fenced/lock'), 'Redlock' | 'RedlockGroups'>;
@@ -168,7 +171,7 @@ function groupsOf(nodes: RedlockConfig['nodes'], { done, ahead }: Moves): Redloc
     groups: { east: nodes.slice(0, NODES_PER_GROUP), west: nodes.slice(NODES_PER_GROUP) },
     map: { ...range(0, done, 'west'), ...range(done, VIRTUAL_SERVICES, 'east') },
     next: range(done, done + ahead, 'west'),
-    maxTtlMs: TTL_MS,
+    ...TIMES,
   };
 }
 

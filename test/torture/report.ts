@@ -174,13 +174,18 @@ function controlTable(folder: string, runs: readonly RecordedRun[]): string {
 }
 
 function mutantTable(folder: string, runs: readonly RecordedRun[]): string {
-  const rows = mutants.flatMap(({ name }): Cell[][] => {
+  const rows = mutants.flatMap(({ name, tokensGrow, excuse }): Cell[][] => {
     const its = runs.filter(({ subject }) => subject === name);
-    if (its.length > 0) return its.map((run) => [name, ...convicted(folder, run)]);
+    const note = tokensGrow ? 'breaks no judged rule' : excuse ? 'excused' : '';
+    const row = (run: RecordedRun): Cell[] => {
+      const cells = convicted(folder, run);
+      return [name, run.sharedLeases, ...cells.slice(0, -1), cells.at(-1) || note];
+    };
+    if (its.length > 0) return its.map(row);
     const why = MUTANTS.includes(name) ? 'not tried' : 'only in the simulation';
-    return [[name, '', '', why, '', '', '']];
+    return [[name, '', '', '', why, '', '', note]];
   });
-  return table(['mutant', ...CONVICTED], rows);
+  return table(['mutant', 'shared leases', ...CONVICTED], rows);
 }
 
 function convicted(folder: string, run: RecordedRun): Cell[] {

@@ -35,6 +35,7 @@ import {
   isOnPostgres,
   NODES_PER_GROUP,
   type NodeAddress,
+  OURS,
   openRedlock,
   VIRTUAL_SERVICES,
 } from './locks.ts';
@@ -201,6 +202,11 @@ export class World implements AsyncDisposable {
     await this.startClient(client.group);
   }
 
+  /** True if the locks are ours, and must recover from every fault. */
+  get mustRecover(): boolean {
+    return OURS.includes(this.#options.subject);
+  }
+
   /** True if the locks can move to other nodes. Each virtual service moves once. */
   get isMovable(): boolean {
     return isMovable(this.#options.subject) && this.#movesLeft > 0;
@@ -273,6 +279,38 @@ export class World implements AsyncDisposable {
     return this.nodes.map(({ name, server }) => ({ name, port: server.port }));
   }
 
+  /** Lets clients reach a writable replica in place of a node, while `routine` runs. */
+  async showReplica(node: Node, lagMs: number, routine: () => Promise<void>): Promise<void> {
+    const [master, replica] = [node.server, this.#spare];
+    await this.#replicate(node, lagMs, async (client) => {
+      await client.config('SET', 'replica-read-only', 'no');
+      const doors = this.doors.map(({ nodes }) => nodes[this.nodes.indexOf(node)]);
+      for (const door of doors) door?.redirect(replica);
+      await routine();
+      for (const door of doors) door?.redirect(master);
+    });
+    await replica.kill();
+  }
+
+  /** Starts a replica of a node. Calls `routine` when it has received nothing for `lagMs`. */
+  async #replicate(
+    { server }: Node,
+    lagMs: number,
+    routine: (replica: Redis) => Promise<void>,
+  ): Promise<void> {
+    await this.#spare.start('none');
+    await using link = await TcpProxy.start(server);
+    const client = new Redis(this.#spare.port);
+    await client.replicaof(link.host, link.port);
+    await within(PATIENCE_MS, 'the copy of the data', async () =>
+      (await client.info('replication')).includes('master_link_status:up'),
+    );
+    link.swallow('toClient');
+    await sleep(lagMs);
+    await routine(client);
+    client.disconnect();
+  }
+
   /**
    * Replaces a node's server by a replica that has received nothing for `lagMs`. The server ends.
    *
@@ -280,18 +318,10 @@ export class World implements AsyncDisposable {
    */
   async failOver(node: Node, lagMs: number, split?: () => Promise<void>): Promise<void> {
     const [master, replica] = [node.server, this.#spare];
-    await replica.start('none');
-    await using link = await TcpProxy.start(master);
-    const client = new Redis(replica.port);
-    await client.replicaof(link.host, link.port);
-    await within(PATIENCE_MS, 'the copy of the data', async () =>
-      (await client.info('replication')).includes('master_link_status:up'),
-    );
-    link.swallow('toClient');
-    await sleep(lagMs);
-    if (!split) await master.kill();
-    await client.replicaof('NO', 'ONE');
-    client.disconnect();
+    await this.#replicate(node, lagMs, async (client) => {
+      if (!split) await master.kill();
+      await client.replicaof('NO', 'ONE');
+    });
     const [first, ...others] = this.doors.map(({ nodes }) => nodes[this.nodes.indexOf(node)]);
     for (const door of others) door?.redirect(replica);
     node.server = replica;
