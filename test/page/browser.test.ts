@@ -43,6 +43,13 @@ const SCRUB = `new Promise((resolve) => {
   };
   next();
 })`;
+/** Sums the layout shifts of a page. */
+const WATCH_SHIFTS = `
+  window.shifted = 0;
+  new PerformanceObserver((list) => {
+    for (const { value } of list.getEntries()) shifted += value;
+  }).observe({ type: 'layout-shift', buffered: true });
+`;
 const PLACES = [
   '#/',
   '#/story/1',
@@ -326,8 +333,9 @@ test('the page works without a network after its first visit', { timeout: 60_000
   }
 });
 
-test('the page asks no other server, and has no error', async () => {
+test('the page asks no other server, has no error, and moves nothing', async () => {
   const page = await open('#/');
+  await page.addInitScript(WATCH_SHIFTS);
   const [requests, errors]: string[][] = [[], []];
   page.on('request', (request) => requests?.push(request.url()));
   page.on('pageerror', (error) => errors?.push(String(error)));
@@ -336,6 +344,7 @@ test('the page asks no other server, and has no error', async () => {
     await page.goto(`${origin}/${place}`);
     await page.reload();
     await page.waitForLoadState('networkidle');
+    expect(await page.evaluate<number>('shifted'), place).toBeLessThan(0.005);
   }
   expect(requests?.length).toBeGreaterThan(PLACES.length);
   expect(requests?.filter((url) => !url.startsWith(origin) && !url.startsWith('data:'))).toEqual(

@@ -1,5 +1,5 @@
 import { type Signal, useSignal } from '@preact/signals';
-import { useEffect, useMemo, useRef } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks';
 import type { Message, Run } from '../world/run.ts';
 import { laneAt, layoutOf, messageAt } from './layout.ts';
 import { isStill } from './motion.ts';
@@ -23,10 +23,13 @@ export function RunView(props: {
   const hidesLater = props.lastMs !== undefined;
   const frame = useRef<HTMLDivElement>(null);
   const width = useSignal(0);
-  useEffect(() => {
-    const watch = new ResizeObserver(([entry]) => {
-      width.value = Math.floor(entry?.contentRect.width ?? 0);
-    });
+  // Before the first paint, so that the picture moves nothing when it comes.
+  useLayoutEffect(() => {
+    const measure = (): void => {
+      width.value = frame.current?.clientWidth ?? 0;
+    };
+    measure();
+    const watch = new ResizeObserver(measure);
     if (frame.current) watch.observe(frame.current);
     return () => watch.disconnect();
   }, [width]);

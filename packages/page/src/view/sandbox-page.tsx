@@ -33,8 +33,10 @@ export function SandboxPage({ route }: { readonly route: SandboxRoute }) {
           choose a time and a place, or click a message. Inflict faults until the checker says that
           an update is lost. Then switch the protection, and try again.
         </p>
-        {run && <Verdict {...run.verdict} />}
-        {result instanceof Error && <p role="alert">The run failed: {result.message}</p>}
+        <div class="outcome">
+          {run && <Verdict {...run.verdict} />}
+          {result instanceof Error && <p role="alert">The run failed: {result.message}</p>}
+        </div>
         <ProtectionChoice
           possible={protections}
           {...{ protection, votesAtOnce }}
