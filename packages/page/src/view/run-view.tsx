@@ -67,7 +67,7 @@ export function RunView(props: {
         <span>Time</span>
         <input
           type="range"
-          {...{ min: 0, max: Math.ceil(lastMs), step: 1, value: Math.round(atMs) }}
+          {...{ min: 0, max: Math.ceil(lastMs), step: 1, value: Math.ceil(targetMs) }}
           onInput={({ currentTarget }) => seek(Number(currentTarget.value))}
         />
         <output>{Math.round(shownMs).toLocaleString('en')} ms</output>

@@ -39,7 +39,7 @@ export function scaleOf(run: Run, heights: ReadonlyMap<number, number>): Scale {
   return {
     y: (ms) => between(stops, 'ms', 'y', ms),
     ms: (at) => between(stops, 'y', 'ms', at),
-    height: y + TOP_PX,
+    height: Math.max(y + TOP_PX, textY),
   };
 }
 
