@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { GO, installed } from '@fenced/testbed';
 import { expect, test } from 'vitest';
+import { mutants } from '../simulation/mutant-list.ts';
 import { sha256Of } from './history.ts';
 import { fromJsonLines } from './json-lines.ts';
 import { judge } from './judge.ts';
@@ -32,6 +33,13 @@ test('each recorded conviction is there, unchanged, and belongs to a control', (
   const convicted = runs.filter(({ verdict }) => verdict === 'violated');
   expect(convicted.filter(({ subject }) => OURS.includes(subject))).toEqual([]);
   expect(convicted).toHaveLength(convictions.length);
+});
+
+test('mutants whose tokens are said to grow were never convicted', () => {
+  const names = mutants.flatMap(({ name, tokensGrow }) => (tokensGrow ? [name] : []));
+  expect(names).not.toEqual([]);
+  const convicted = runs.filter(({ verdict }) => verdict === 'violated');
+  expect(convicted.filter(({ subject }) => names.includes(subject))).toEqual([]);
 });
 
 test('both judges convict each of them again, of the same object', async () => {
