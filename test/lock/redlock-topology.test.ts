@@ -8,6 +8,7 @@ import { Command } from '../../packages/lock/src/redis/command.js';
 import { nodeKeys } from '../../packages/lock/src/redis/node-keys.js';
 import { scriptFor } from '../../packages/lock/src/redis/scripts.js';
 import { LockTable } from './harness/lock-table.js';
+import { CLUSTER_ARGS, formCluster, ownerOf } from './harness/redis-cluster.js';
 import { Clients, until } from './harness/redlock-nodes.js';
 
 let clients: Clients;
@@ -105,18 +106,12 @@ test('a master that Sentinel replaces votes again after the failover, above ever
 });
 
 test('a Redis Cluster is one node: all keys lie in one slot, and a failover of its shard is noticed', async () => {
-  await using service = await startLocalRedis(4, {
-    // With a short time-out, changes of the cluster spread faster.
-    args: '--cluster-enabled yes --cluster-node-timeout 2000 --repl-diskless-sync-delay 0'.split(
-      ' ',
-    ),
-  });
+  await using service = await startLocalRedis(4, { args: CLUSTER_ARGS });
   const [one, two, three, replica] = service.nodes as unknown as LocalRedisNode[] &
     readonly [LocalRedisNode, LocalRedisNode, LocalRedisNode, LocalRedisNode];
   const masters = [one, two, three];
-  await formCluster(masters);
-  const slot = Number(await clients.connect(one.port).cluster('KEYSLOT', clients.keyPrefix));
-  const owner = masters[ownerOf(slot)] ?? one;
+  await formCluster(clients, masters);
+  const owner = await ownerOf(clients, masters, clients.keyPrefix);
   await joinAsReplica(replica, owner, masters);
 
   const client = new Cluster([{ host: one.host, port: one.port }]);
@@ -188,7 +183,10 @@ test('a user needs no more than the commands and keys that the documentation lis
   // The commands of several calls at once, too. Without permission, these calls go one after the
   // other.
   const listed = [...rules.matchAll(/\+(\w+)/g)].map(([, name]) => name);
-  expect(listed.toSorted()).toEqual(['eval', 'evalsha', 'subscribe', ...(await used())].toSorted());
+  const inCluster = ['spublish', 'ssubscribe'];
+  expect([...listed, ...inCluster].toSorted()).toEqual(
+    ['eval', 'evalsha', 'subscribe', 'ssubscribe', ...(await used())].toSorted(),
+  );
   await using service = await startLocalRedis(1);
   const [server] = service.nodes as unknown as readonly [LocalRedisNode];
   const client = await clientOfUser(server, rules);
@@ -302,32 +300,12 @@ test('if the record of a node is lost, its earlier table brings no token back', 
   for (const token of await Promise.all(both)) expect(token).toBeGreaterThan(before + 2n);
 });
 
-const SLOTS = 16_384;
-
-/** The index of the master, of three, that owns the slot. */
-function ownerOf(slot: number): number {
-  return Math.floor((slot * 3) / SLOTS);
-}
-
-async function formCluster(masters: readonly LocalRedisNode[]): Promise<void> {
-  const slots = Array.from({ length: SLOTS }, (_, slot) => slot);
-  for (const [at, { port }] of masters.entries()) {
-    const own = slots.filter((slot) => ownerOf(slot) === at);
-    await clients.connect(port).cluster('ADDSLOTS', ...own);
-  }
-  for (const { host, port } of masters.slice(1)) await meet(masters[0], host, port);
-  for (const { port } of masters) {
-    const admin = clients.connect(port);
-    await until(async () => String(await admin.cluster('INFO')).includes('cluster_state:ok'));
-  }
-}
-
 async function joinAsReplica(
   replica: LocalRedisNode,
   owner: LocalRedisNode,
   masters: readonly LocalRedisNode[],
 ): Promise<void> {
-  await meet(owner, replica.host, replica.port);
+  await clients.connect(owner.port).cluster('MEET', replica.host, replica.port);
   const admin = clients.connect(replica.port);
   const ownerId = String(await clients.connect(owner.port).cluster('MYID'));
   await until(async () => String(await admin.cluster('NODES')).includes(ownerId));
@@ -339,10 +317,6 @@ async function joinAsReplica(
     const master = clients.connect(port);
     await until(async () => isReplica.test(String(await master.cluster('NODES'))));
   }
-}
-
-async function meet(by: LocalRedisNode | undefined, host: string, port: number): Promise<void> {
-  if (by) await clients.connect(by.port).cluster('MEET', host, port);
 }
 
 async function untilInfo({ port }: LocalRedisNode, text: string): Promise<void> {

@@ -4,8 +4,11 @@ import type { Runtime } from '../runtime/runtime.js';
 
 /** Milliseconds that connections stay open after the last waiter: another one may come. */
 const LINGER_MS = 1_000;
-/** Milliseconds before the retry of a connection that its client has given up. */
+/** Milliseconds before the retry of a connection that its client does not make again. */
 const RETRY_MS = 1_000;
+
+/** The end of a channel's name if waiters may listen to the sharded channel. See `queue.lua`. */
+const SHARDED = ':sharded';
 
 /** The part of a waiter that the connections notify. */
 export interface WakeUpListener {
@@ -18,6 +21,10 @@ export interface WakeUpListener {
 /**
  * Subscriptions on each node, each by a connection of its own, while there are waiters. A message
  * may be lost or late, so it only makes a waiter ask.
+ *
+ * In a Redis Cluster, a second connection listens to the sharded channel of the same name. A
+ * message to it stays on the servers of its slot. Scripts publish to the plain channel if it has no
+ * listener. So a sharded subscription that is lost costs no message.
  */
 export class WakeUps {
   readonly channel: string;
@@ -31,7 +38,7 @@ export class WakeUps {
   /** @param channel of this process alone */
   constructor(clients: readonly NodeClient[], channel: string, runtime: Runtime) {
     this.#clients = clients;
-    this.channel = channel;
+    this.channel = clients.some(({ isCluster }) => isCluster) ? channel + SHARDED : channel;
     this.#runtime = runtime;
   }
 
@@ -63,13 +70,16 @@ export class WakeUps {
     this.#cancelClose();
     const connections = this.#connections;
     this.#connections = null;
-    for (const close of connections?.close ?? []) close();
+    for (const close of connections?.close.values() ?? []) close();
   }
 
   #open(): void {
-    const connections: Connections = { listening: new Set(), close: [] };
+    const connections: Connections = { listening: new Set(), close: new Map() };
     this.#connections = connections;
-    for (const node of this.#clients.keys()) this.#listen(node, connections);
+    for (const node of this.#clients.keys()) {
+      this.#listen(node, connections);
+      this.#listenSharded(node, connections);
+    }
   }
 
   /** @param connections the set that it belongs to: once that is closed, it no longer counts */
@@ -84,19 +94,35 @@ export class WakeUps {
         for (const waiter of this.#waiters.values()) waiter.missed();
       },
       onLost: () => connections.listening.delete(node),
-      onFailed: () => {
-        const again = (): void => {
-          if (connections === this.#connections) this.#listen(node, connections);
-        };
-        this.#runtime.after(RETRY_MS, again, 'background');
-      },
+      onFailed: () => this.#later(connections, () => this.#listen(node, connections)),
     });
-    if (close) connections.close[node] = close;
+    if (close) connections.close.set(`${node}`, close);
+  }
+
+  #listenSharded(node: number, connections: Connections): void {
+    const client = this.#clients[node];
+    if (!client?.isCluster || !client.subscribeSharded) return;
+    const again = (): void => {
+      this.#later(connections, () => this.#listenSharded(node, connections));
+    };
+    const close = client.subscribeSharded(this.channel, {
+      onMessage: (owner) => this.#waiters.get(owner)?.notified(node),
+      onLost: again,
+    });
+    if (close) connections.close.set(`${node} sharded`, close);
+    else again();
+  }
+
+  #later(connections: Connections, callback: () => void): void {
+    const ifOpen = (): void => {
+      if (connections === this.#connections) callback();
+    };
+    this.#runtime.after(RETRY_MS, ifOpen, 'background');
   }
 }
 
 /** The connections of one period, from the first waiter to the last. */
 interface Connections {
   readonly listening: Set<number>;
-  readonly close: (() => void)[];
+  readonly close: Map<string, () => void>;
 }

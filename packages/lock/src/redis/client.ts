@@ -14,6 +14,8 @@ export interface NodeClient {
   readonly isConnecting: boolean;
   /** True if the node runs commands in the order in which they were sent. */
   readonly isOrdered: boolean;
+  /** True if the node is a Redis Cluster. */
+  readonly isCluster: boolean;
   /** The reason why the connection is not ready, if the client reported one. */
   readonly lastError: Error | null;
   /** Calls back once after the connection became ready or was given up. */
@@ -30,6 +32,13 @@ export interface NodeClient {
    * @returns closes that connection; null if the client cannot make another one
    */
   subscribe(channel: string, listener: ChannelListener): (() => void) | null;
+  /**
+   * Opens one more connection, to the server of a Cluster that has the channel's slot. It listens
+   * to the sharded channel of this name. Absent if `subscribe` does so, or the client cannot.
+   *
+   * @returns closes that connection; null if the client does not know the server
+   */
+  subscribeSharded?(channel: string, listener: ShardedListener): (() => void) | null;
 }
 
 /** Receives the messages and states of a subscribed connection. A message may be lost or late. */
@@ -41,4 +50,11 @@ export interface ChannelListener {
   onLost(): void;
   /** The connection was never made, and the client has given up. */
   onFailed(): void;
+}
+
+/** Receives the messages of a sharded channel. */
+export interface ShardedListener {
+  onMessage(message: string): void;
+  /** The connection is closed, or the slot has moved to another server. */
+  onLost(): void;
 }

@@ -12,7 +12,13 @@ export interface ValkeyGlideClient {
 interface Internals {
   readonly config?: object;
   readonly isClosed?: boolean;
-  readonly constructor: { createClient?(config: object): Promise<{ close(): void }> };
+  readonly constructor: { createClient?(config: object): Promise<Subscriber> };
+}
+
+interface Subscriber {
+  close(): void;
+  /** Subscribes in the background. Only newer clients of a Cluster have it. */
+  ssubscribeLazy?(channels: readonly string[]): Promise<void>;
 }
 
 /** `Decoder.String`, and the mode of a plain channel. */
@@ -24,11 +30,13 @@ export class GlideAdapter implements NodeClient {
   readonly isConnecting = false;
   /** GLIDE may send a command again after it has connected anew. */
   readonly isOrdered = false;
+  readonly isCluster: boolean;
   readonly lastError = null;
   readonly #client: ValkeyGlideClient & Internals;
 
   constructor(client: ValkeyGlideClient) {
     this.#client = client as ValkeyGlideClient & Internals;
+    this.isCluster = 'pubsubShardChannels' in client;
   }
 
   get state(): string {
@@ -64,8 +72,10 @@ export class GlideAdapter implements NodeClient {
       },
     });
     made.then(
-      () => {
-        if (!isClosed) listener.onListening();
+      (client) => {
+        if (isClosed) return;
+        listener.onListening();
+        client.ssubscribeLazy?.([channel]).catch(() => {});
       },
       () => listener.onFailed(),
     );

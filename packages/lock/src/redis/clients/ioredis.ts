@@ -1,5 +1,6 @@
-import type { ChannelListener, NodeClient, ScriptArguments } from '../client.js';
+import type { ChannelListener, NodeClient, ScriptArguments, ShardedListener } from '../client.js';
 import { Connection, type ConnectionEvents } from './connection.js';
+import { ShardedSubscription, slotOf } from './sharded.js';
 
 /** The part of an ioredis or iovalkey client that the lock uses: a `Redis`, or a `Cluster`. */
 export interface IoredisClient {
@@ -39,6 +40,24 @@ export interface IoredisSubscriber {
   disconnect(): void;
 }
 
+/** The part of a `Cluster` that the lock uses beside that of an `IoredisClient`. */
+interface ClusterClient {
+  /** For each slot, `host:port` of its master and of its replicas. */
+  readonly slots?: readonly (readonly string[] | undefined)[];
+  nodes?(role: 'master'): readonly {
+    readonly options: { readonly host?: string; readonly port?: number };
+    duplicate(overrides: object): ShardedSubscriber;
+  }[];
+}
+
+interface ShardedSubscriber {
+  connect(): Promise<unknown>;
+  ssubscribe(channel: string): Promise<unknown>;
+  on(event: 'smessage', listener: (channel: string, message: string) => void): unknown;
+  on(event: 'close' | 'error' | 'moved', listener: () => void): unknown;
+  disconnect(): void;
+}
+
 /** States of a client that will soon be ready, or has not yet noticed that it is not. */
 const CONNECTING: ReadonlySet<string> = new Set(['connecting', 'connect', 'reconnecting', 'close']);
 
@@ -73,6 +92,10 @@ export class IoredisAdapter implements NodeClient {
 
   get isOrdered(): boolean {
     return this.#client.isCluster === false;
+  }
+
+  get isCluster(): boolean {
+    return this.#client.isCluster === true;
   }
 
   get lastError(): Error | null {
@@ -117,5 +140,35 @@ export class IoredisAdapter implements NodeClient {
     });
     if (subscriber.status === 'wait') subscriber.connect().catch(() => {});
     return () => subscriber.disconnect();
+  }
+
+  /** ioredis' own sharded subscriptions do not report that one of them is lost. */
+  subscribeSharded(channel: string, listener: ShardedListener): (() => void) | null {
+    const cluster = this.#client as ClusterClient;
+    const [address] = cluster.slots?.[slotOf(channel)] ?? [];
+    const master = cluster
+      .nodes?.('master')
+      .find(({ options: { host, port } }) => `${host}:${port}` === address);
+    if (!master) return null;
+    const subscriber = master.duplicate({
+      keyPrefix: '',
+      retryStrategy: null,
+      autoResubscribe: false,
+    });
+    const subscription = new ShardedSubscription(() => subscriber.disconnect(), listener);
+    subscriber.on('smessage', (_, message) => listener.onMessage(message));
+    // An error: older versions do not expect that the server ends a subscription.
+    for (const event of ['close', 'error', 'moved'] as const) {
+      subscriber.on(event, subscription.lost);
+    }
+    subscriber
+      .connect()
+      .then(() => subscriber.ssubscribe(channel))
+      .then((count) => {
+        // Before ioredis 5.3, the reply is a list, and messages are errors.
+        if (typeof count !== 'number') subscription.close();
+      })
+      .catch(subscription.failed);
+    return subscription.close;
   }
 }

@@ -1,5 +1,6 @@
-import type { ChannelListener, NodeClient, ScriptArguments } from '../client.js';
+import type { ChannelListener, NodeClient, ScriptArguments, ShardedListener } from '../client.js';
 import { Connection, type ConnectionEvents } from './connection.js';
+import { ShardedSubscription, slotOf } from './sharded.js';
 
 /**
  * The part of a client of node-redis 5 or later that identifies it: `createClient`,
@@ -38,6 +39,27 @@ interface SingleClient {
 interface Subscriber extends ConnectionEvents {
   connect(): Promise<unknown>;
   subscribe(channel: string, onMessage: (message: string) => void): Promise<unknown>;
+  destroy(): unknown;
+}
+
+/** The part of a Cluster that the lock uses beside that of a `Client`. */
+interface Cluster {
+  readonly slots?: readonly ({ readonly master: unknown } | undefined)[];
+  nodeClient(master: unknown): Promise<ClusterServer> | ClusterServer;
+}
+
+/** The client of one server of a Cluster. */
+interface ClusterServer {
+  readonly options?: { readonly socket?: object };
+  duplicate(overrides: object): ShardedSubscriber;
+}
+
+interface ShardedSubscriber {
+  on(event: 'error', listener: () => void): unknown;
+  /** The server has ended the subscription, because the slot has moved. */
+  on(event: 'sharded-channel-moved', listener: () => void): unknown;
+  connect(): Promise<unknown>;
+  sSubscribe(channel: string, onMessage: (message: string) => void): Promise<unknown>;
   destroy(): unknown;
 }
 
@@ -87,6 +109,10 @@ export class NodeRedisAdapter implements NodeClient {
     return this.state === 'connecting';
   }
 
+  get isCluster(): boolean {
+    return (this.#client as Partial<Cluster>).slots !== undefined;
+  }
+
   get lastError(): Error | null {
     return this.#connection.lastError;
   }
@@ -131,6 +157,30 @@ export class NodeRedisAdapter implements NodeClient {
     return () => void close(subscriber);
   }
 
+  /** If a Cluster client moves its own sharded subscriptions and fails, that ends the process. */
+  subscribeSharded(channel: string, listener: ShardedListener): (() => void) | null {
+    const cluster = this.#client as Client & Cluster;
+    const master = cluster.slots?.[slotOf(channel)]?.master;
+    if (!master) return null;
+    let subscriber: ShardedSubscriber | null = null;
+    const subscription = new ShardedSubscription(
+      () => subscriber && void close(subscriber),
+      listener,
+    );
+    const listen = async (): Promise<void> => {
+      const server = await cluster.nodeClient(master);
+      if (subscription.isOver) return;
+      const socket = { ...server.options?.socket, reconnectStrategy: false };
+      subscriber = server.duplicate({ socket });
+      subscriber.on('error', subscription.lost);
+      subscriber.on('sharded-channel-moved', subscription.lost);
+      await subscriber.connect();
+      await subscriber.sSubscribe(channel, (message) => listener.onMessage(message));
+    };
+    listen().catch(subscription.failed);
+    return subscription.close;
+  }
+
   /** node-redis says only that the client is closed. Most owners forgot to connect it. */
   #notOpen(): Error {
     const { lastError: cause } = this.#connection;
@@ -144,7 +194,7 @@ function scriptOptions([keyCount, ...keysAndValues]: ScriptArguments): NodeRedis
 }
 
 /** node-redis 5 throws if the connection is closed already. */
-async function close(subscriber: Subscriber): Promise<void> {
+async function close(subscriber: Pick<Subscriber, 'destroy'>): Promise<void> {
   try {
     await subscriber.destroy();
   } catch {}

@@ -45,6 +45,20 @@ local NOTIFIED, QUEUES_AT = 'notified', 4
 local QUEUES_EXAMINED_MAX = 1000
 local queues_examined = 0
 
+-- The end of a channel's name if some waiter may listen to the sharded channel of this name.
+local SHARDED = ':sharded'
+
+-- In a Cluster, a message to a sharded channel stays on the servers of its slot. PUBLISH sends it
+-- to all servers, so it is the second choice. SPUBLISH fails before Redis 7, or if forbidden.
+local function publish(channel, message)
+  if string.sub(channel, -#SHARDED) == SHARDED then
+    local received = redis.pcall('SPUBLISH', channel, message)
+    if type(received) == 'number' and received > 0 then return end
+  end
+  -- Without PUBLISH permission, waiters fall back to polling.
+  redis.pcall('PUBLISH', channel, message)
+end
+
 -- Notifies a waiter, which is first for the free lock `known`, that it is first for all its
 -- resources. It does so once, and only if all of them are free.
 local function notify(waiter, known)
@@ -65,8 +79,7 @@ local function notify(waiter, known)
   end
   write_though_full()
   redis.call('RPUSH', waiter, NOTIFIED)
-  -- Without PUBLISH permission, waiters fall back to polling.
-  redis.pcall('PUBLISH', position[2], position[1])
+  publish(position[2], position[1])
 end
 
 -- Notifies the first waiters of these queues of free locks, each once.
