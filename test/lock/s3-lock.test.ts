@@ -1,13 +1,15 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout } from 'node:timers/promises';
 import { CreateBucketCommand, PutObjectCommand, S3Client } from '@aws-sdk/client-s3';
-import { LockArgumentError, type Runtime } from '@fenced/lock';
+import { type Lease, LockArgumentError, type Runtime } from '@fenced/lock';
 import { Elector } from '@fenced/lock/election';
 import { S3Lock, type S3LockConfig } from '@fenced/lock/s3';
 import { FencedS3, type S3Calls } from '@fenced/store/s3';
-import { type S3Service, startS3 } from '@fenced/testbed';
+import { type S3Service, startS3, TcpProxy } from '@fenced/testbed';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { FAULTS, FaultyProxy } from '../conformance/harness/faulty-proxy.js';
+import { type Acquisition, judge } from './harness/redlock-history.js';
+import { addressOf, s3ClientVia } from './harness/s3-client.js';
 
 const parts = new AsyncDisposableStack();
 const bucket = `locks-${randomUUID()}`;
@@ -151,6 +153,79 @@ test('under each fault of the network, one client holds the lock, and tokens gro
   }
   expect(unknown).toBeLessThan(3);
 });
+
+test('the server is killed, stopped, and its replies are lost: one holder, and no stale write', async () => {
+  await using proxy = await TcpProxy.start(addressOf(service.endpoint));
+  const far = s3ClientVia(service, proxy);
+  parts.defer(() => far.destroy());
+  const prefix = newPrefix();
+  const ttlMs = 2_000;
+  const history: Acquisition[] = [];
+  const held = new Set<Lease>();
+  const applied: string[] = [];
+  let refused = 0;
+  let isOver = false;
+  const use = async (client: string): Promise<void> => {
+    const objects = new FencedS3({ client: far, bucket, requestTimeoutMs: 1_000 });
+    const lock = new S3Lock({ objects, keyPrefix: prefix, pollMs: 20 });
+    const write = async (token: bigint): Promise<void> => {
+      const name = `${token}-${randomUUID()} `;
+      try {
+        await objects.update(`${prefix}data`, { token }, (current) =>
+          Buffer.concat([current?.body ?? Buffer.alloc(0), Buffer.from(name)]),
+        );
+        applied.push(name);
+      } catch (error) {
+        const { code } = error as { code: string };
+        expect(['stale-token', 'outcome-unknown', 'unavailable']).toContain(code);
+        if (code === 'stale-token') refused += 1;
+      }
+    };
+    while (!isOver) {
+      const askedMs = performance.now();
+      const lease = await lock.acquire('x', { ttlMs, waitMs: 60_000 });
+      const { resources, token } = lease;
+      history.push({ client, resources, token, askedMs, heldMs: performance.now() });
+      expect([...held].filter((one) => one.remainingMs() > 0)).toEqual([]);
+      held.add(lease);
+      await write(token);
+      await write(token - 1n);
+      await lease.extend(ttlMs).catch(() => undefined);
+      held.delete(lease);
+      const mayHold = lease.remainingMs() > 0;
+      expect(['released', 'unknown', ...(mayHold ? [] : ['expired'])]).toContain(
+        await lease.release(),
+      );
+    }
+  };
+  const clients = Promise.all(['one', 'two', 'three'].map(use));
+  const progress = async (): Promise<void> => {
+    const before = history.length;
+    await vi.waitFor(() => expect(history.length).toBeGreaterThan(before + 1), { timeout: 20_000 });
+  };
+  await progress();
+  await service.crash?.();
+  await progress();
+  proxy.hold('toServer');
+  await setTimeout(ttlMs / 2);
+  proxy.heal();
+  await progress();
+  proxy.hold('toClient');
+  await proxy.untilHeld('toClient');
+  proxy.cut();
+  proxy.heal();
+  await progress();
+  isOver = true;
+  await clients;
+  expect(judge(history)).toMatchObject({ verdict: 'grows' });
+  const found = await new FencedS3({ client, bucket }).get(`${prefix}data`);
+  const written: string[] = new TextDecoder().decode(found?.body).match(/\S+ /g) ?? [];
+  expect(applied.filter((name) => !written.includes(name))).toEqual([]);
+  // Each entry begins with a token of 16 digits.
+  const tokens = written.map((name) => name.slice(0, 16));
+  expect(tokens).toEqual(tokens.toSorted());
+  expect(refused).toBeGreaterThan(0);
+}, 90_000);
 
 test('a write of the probe that a proxy sends twice does not condemn the bucket', async () => {
   await using proxy = await FaultyProxy.start(service.endpoint);
