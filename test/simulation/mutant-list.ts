@@ -1,4 +1,3 @@
-import type { FaultKind } from './faults.ts';
 import type { NodeFlaw } from './redis-process.ts';
 import type { Settings } from './settings.ts';
 import type { Patch } from './sources.ts';
@@ -17,8 +16,6 @@ export interface Mutant {
   readonly moves?: boolean;
   /** True if tokens grow without the step. Then only mutual exclusion depends on it. */
   readonly tokensGrow?: boolean;
-  /** A fault without which no world shows it. */
-  readonly needs?: FaultKind;
   /** The worlds that show it soon. Without it, all settings and faults are drawn. */
   readonly world?: Pick<WorldKind, 'settings' | 'faults'>;
   /** The reason why the mutant may survive. */
@@ -74,7 +71,7 @@ export const mutants: readonly Mutant[] = [
       file: scripts,
       replace: [["history = role == 'master' and replid or nil", 'history = replid']],
     },
-    needs: 'replica-for-a-while',
+    world: { faults: ['replica-for-a-while', 'failover', 'crash', 'save', 'cut'] },
   },
   {
     name: 'floor not restored',

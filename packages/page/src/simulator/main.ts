@@ -1,7 +1,4 @@
-import { planFaults } from '../../../../test/simulation/faults.ts';
 import { sha1 } from '../../../../test/simulation/platform.ts';
-import { Random } from '../../../../test/simulation/random.ts';
-import { settingsFor } from '../../../../test/simulation/settings.ts';
 import { type Minimal, replay, shrink } from '../../../../test/simulation/shrink.ts';
 import { type RunOptions, simulate } from '../../../../test/simulation/world.ts';
 import { storyOf } from '../stories/stories.ts';
@@ -68,20 +65,12 @@ async function search(task: Extract<Task, { kind: 'search' }>): Promise<number> 
   const { world, firstSeed, stride } = task;
   const options = optionsOf(world);
   for (let seed = firstSeed, seeds = 0; ; seed += stride) {
-    if (!canShow(world, seed)) continue;
     const { violation } = await simulate(seed, options);
     if (violation !== null) return seed;
     seeds += 1;
     if (seeds % PROGRESS_EVERY === 0)
       scope.postMessage({ kind: 'progress', seeds: PROGRESS_EVERY });
   }
-}
-
-/** Returns false if the world lacks the fault without which nothing shows. */
-function canShow({ needs }: World, seed: number): boolean {
-  if (!needs) return true;
-  const settings = settingsFor(new Random(seed, 'settings'));
-  return planFaults(settings, new Random(seed, 'faults')).some(({ kind }) => kind === needs);
 }
 
 function findingOf({

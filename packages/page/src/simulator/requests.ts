@@ -4,7 +4,7 @@ import type { Run } from '../world/run.ts';
 import type { Sandbox } from '../world/sandbox-fault.ts';
 
 /** The part of a mutant that its simulator does not contain. */
-export type World = Pick<Mutant, 'flaw' | 'moves' | 'needs' | 'world'>;
+export type World = Pick<Mutant, 'flaw' | 'moves' | 'world'>;
 
 /** A task for the worker. */
 export type Task =

@@ -117,11 +117,8 @@ function Search({ mutant, route }: { readonly mutant: Mutant; readonly route: Re
   );
 }
 
-function worldOf({ flaw, moves, needs, world }: Mutant): World {
-  return {
-    ...{ ...(flaw && { flaw }), ...(moves && { moves }) },
-    ...{ ...(needs && { needs }), ...(world && { world }) },
-  };
+function worldOf({ flaw, moves, world }: Mutant): World {
+  return { ...(flaw && { flaw }), ...(moves && { moves }), ...(world && { world }) };
 }
 
 /** Searches with several workers. */
