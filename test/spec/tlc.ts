@@ -91,6 +91,8 @@ export class Tlc {
     const { stdout } = await run(
       this.#java,
       [
+        // TLC unpacks its own modules there. Two processes must not read what the other one writes.
+        `-Djava.io.tmpdir=${folder}`,
         ...[...java, `-DTLA-Library=${SPEC}`, '-cp', this.#jar, 'tlc2.TLC'],
         ...[...options, '-config', join(folder, 'model.cfg'), module],
       ],
