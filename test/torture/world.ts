@@ -118,6 +118,8 @@ export class World implements AsyncDisposable {
   readonly #s3: S3Service;
   #spare: LocalRedisNode;
   #names = 0;
+  /** The last fault that makes a clock wrong, or needs right ones. */
+  #clocks: Promise<unknown> = Promise.resolve();
   #moves = 0;
   /** Since the last move, by `performance.now`. */
   #movedMs = Number.NEGATIVE_INFINITY;
@@ -193,6 +195,13 @@ export class World implements AsyncDisposable {
   /** Kills the S3 server, and restarts it with its data. Does nothing if it is not ours. */
   async crashS3(): Promise<void> {
     await this.#s3.crash?.();
+  }
+
+  /** Runs faults one after the other: they make a clock wrong, or need all clocks to be right. */
+  aloneWithClocks<Result>(fault: () => Promise<Result>): Promise<Result> {
+    const made = this.#clocks.then(fault);
+    this.#clocks = made.catch(() => undefined);
+    return made;
   }
 
   /** Kills a client, and starts another one in its place. */
