@@ -51,6 +51,7 @@ test('own-http-service: a holder whose lease has ended is refused', async () => 
   );
   expect(statuses.filter((status) => status !== 204 && status !== 412)).toEqual([]);
   const pool = new pg.Pool({ connectionString: env.DATABASE_URL });
+  pool.on('error', () => undefined);
   expect((await pool.query('TABLE price')).rows).toEqual([
     { item: 'chair', cents: 31, token: `${token + 32n}` },
   ]);

@@ -473,6 +473,7 @@ async function prepare(s3: S3Address, postgresUrl: string): Promise<void> {
   await client.send(new CreateBucketCommand({ Bucket: NAME }));
   client.destroy();
   const pool = new pg.Pool({ connectionString: postgresUrl });
+  pool.on('error', () => undefined);
   await new FencedPostgres({ pool }).install();
   await new PostgresLock({ pool }).install();
   await pool.query(`CREATE TABLE ${NAME} (name text PRIMARY KEY, value text)`);

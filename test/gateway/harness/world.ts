@@ -60,6 +60,7 @@ export class GatewayWorld implements AsyncDisposable {
     await client.send(new CreateBucketCommand({ Bucket: world.bucket }));
     client.destroy();
     const pool = new pg.Pool({ connectionString: postgres.url, max: 1 });
+    pool.on('error', () => undefined);
     await new FencedPostgres({ pool }).install();
     await pool.end();
     return world;

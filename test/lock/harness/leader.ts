@@ -9,6 +9,7 @@ import pg from 'pg';
 const [, , postgresUrl, resource = '', ...urls] = process.argv;
 const nodes = urls.map((url, at) => ({ name: `redis-${at}`, client: new Redis(url) }));
 const pool = new pg.Pool({ connectionString: postgresUrl });
+pool.on('error', () => undefined);
 // The lock of a transaction ends soon if this process is stopped.
 const ledger = new FencedPostgres({ pool, holdMs: 1_000 });
 const lock = new Redlock({ nodes });

@@ -20,6 +20,7 @@ export function openOther(
   switch (service.kind) {
     case 'postgres': {
       const pool = new pg.Pool({ connectionString: service.url, allowExitOnIdle: true });
+      pool.on('error', () => {});
       const lock = new PostgresLock({ pool, ...first });
       // All locks of the database have one name space.
       return {
