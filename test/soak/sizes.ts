@@ -9,7 +9,7 @@ Tries large numbers once, each on new real nodes, and prints what they cost as J
   --leases N    leases that one process holds at once
   --waiters N   waiters for one resource, in 10 processes
   --clients N   clients with connections of their own, in one process
-  --groups N    groups of 3 nodes: processor time of a lock, beside that of one group`;
+  --groups N    groups of 3 nodes: processor time of a lock, beside that of single groups`;
 
 const TRIALS = { leases, waiters, clients, groups };
 const chosen = readCommandLine(USAGE, () => {

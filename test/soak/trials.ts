@@ -193,8 +193,11 @@ const [ROUNDS, CYCLES, VIRTUAL_SERVICES] = [5, 6_000, 64];
 
 /**
  * Processor time of a lock that is taken and given back, in turns; medians of the rounds. Subjects
- * are one `Redlock`, virtual services in one group, and virtual services in several. Each group has
- * the same number of callers: k groups have k times the callers of one.
+ * are one `Redlock`, virtual services in one group, virtual services in several, and as many single
+ * groups apart, all at work at once. Each group has the same number of callers.
+ *
+ * All nodes share this machine, and more busy nodes slow each other down. So k groups are compared
+ * with k single groups.
  */
 export async function groups(count: number): Promise<Figures> {
   await using world = await World.start(3 * count);
@@ -208,18 +211,22 @@ export async function groups(count: number): Promise<Figures> {
   const map = Object.fromEntries(
     Array.from({ length: count }, (_, at) => [`g${at}`, `${first(at)}-${first(at + 1) - 1}`]),
   );
+  const single = (at: number) =>
+    new RedlockGroups({
+      ...{ virtualServices: VIRTUAL_SERVICES, groups: { g0: group(at) } },
+      ...{ map: { g0: `0-${VIRTUAL_SERVICES - 1}` }, keyPrefix: `${keyPrefix}single:` },
+    });
+  const grown = new RedlockGroups({
+    ...{ virtualServices: VIRTUAL_SERVICES, groups: several, map },
+    keyPrefix: `${keyPrefix}several:`,
+  });
+  const apart = Array.from({ length: count }, (_, at) => single(at));
   const subjects = {
-    plain: new Redlock({ nodes: group(0), keyPrefix: `${keyPrefix}plain:` }),
-    one: new RedlockGroups({
-      ...{ virtualServices: VIRTUAL_SERVICES, groups: { g0: group(0) } },
-      ...{ map: { g0: `0-${VIRTUAL_SERVICES - 1}` }, keyPrefix: `${keyPrefix}one:` },
-    }),
-    several: new RedlockGroups({
-      ...{ virtualServices: VIRTUAL_SERVICES, groups: several, map },
-      keyPrefix: `${keyPrefix}several:`,
-    }),
+    plain: [new Redlock({ nodes: group(0), keyPrefix: `${keyPrefix}plain:` })],
+    one: apart.slice(0, 1),
+    several: Array.from(apart, () => grown),
+    apart,
   };
-  const groupsOf = { plain: 1, one: 1, several: count };
   const figures: Record<string, number> = {};
   for (const [callers, unit] of [
     [1, 'Alone'],
@@ -227,13 +234,13 @@ export async function groups(count: number): Promise<Figures> {
   ] as const) {
     const rounds = new Map<string, number[]>();
     for (let round = 0; round <= ROUNDS; round += 1) {
-      for (const name of ['plain', 'one', 'several'] as const) {
-        const lock = subjects[name];
-        const cycles = CYCLES * groupsOf[name];
+      for (const [name, locks] of Object.entries(subjects)) {
+        const cycles = CYCLES * locks.length;
         const before = await nodesCpuMs(admins);
         const own = process.cpuUsage();
-        await each(cycles, callers * groupsOf[name], async (at) => {
-          await (await lock.acquire(`r${at}`, { ttlMs: 30_000, waitMs: 10_000 })).release();
+        await each(cycles, callers * locks.length, async (at) => {
+          const lock = locks[at % locks.length];
+          await (await lock?.acquire(`r${at}`, { ttlMs: 30_000, waitMs: 10_000 }))?.release();
         });
         const { user, system } = process.cpuUsage(own);
         const nodesMs = sum(await nodesCpuMs(admins)) - sum(before);
@@ -252,7 +259,7 @@ export async function groups(count: number): Promise<Figures> {
       figures[name] = values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] ?? Number.NaN;
     }
   }
-  await Promise.all(Object.values(subjects).map((lock) => lock.close()));
+  await Promise.all([...subjects.plain, grown, ...apart].map((lock) => lock.close()));
   return figures;
 }
 
