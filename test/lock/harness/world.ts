@@ -168,6 +168,11 @@ export class LockWorld implements AsyncDisposable {
     });
   }
 
+  /** The length of each node's queue. It counts expired waiters until somebody is served. */
+  queueLengths(resource: string): Promise<number[]> {
+    return Promise.all(this.admins.map((node) => node.zcard(`${this.keyPrefix}queue:${resource}`)));
+  }
+
   async holders(resource: string): Promise<number> {
     return (await this.keys(/^lock:/)).filter((key) => key.endsWith(` lock:${resource}`)).length;
   }
