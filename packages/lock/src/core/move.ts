@@ -126,7 +126,7 @@ export function describeSet(keyPrefix: string, names: readonly string[]): string
   return JSON.stringify([keyPrefix, names]);
 }
 
-/** The key prefix and names of such a text; null for any other text. */
+/** Parses a text of `describeSet`; null for any other text. */
 export function readSet(
   text: string,
 ): { readonly keyPrefix: string; readonly names: readonly string[] } | null {

@@ -46,9 +46,9 @@ export interface ChannelListener {
   onMessage(message: string): void;
   /** Messages that are published from now on arrive. */
   onListening(): void;
-  /** The connection is lost. The client makes it again by itself. */
+  /** The connection is lost. The client connects again by itself. */
   onLost(): void;
-  /** The connection was never made, and the client has given up. */
+  /** The client never connected, and has given up. */
   onFailed(): void;
 }
 

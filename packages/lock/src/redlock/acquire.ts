@@ -5,7 +5,7 @@ import { validityMs } from '../core/validity.js';
 import type { Nodes, QueuePosition } from '../redis/nodes.js';
 import { Ballot, type BallotRequest } from './ballot.js';
 
-/** Limits of a split vote: a multiple of the time until now, and the least time. */
+/** A split vote ends after this multiple of the time so far, but not before `SPLIT_MIN_MS`. */
 const SPLIT_FACTOR = 3;
 const SPLIT_MIN_MS = 50;
 
@@ -19,11 +19,11 @@ export interface AcquisitionRequest extends BallotRequest {
 export interface Granted {
   readonly ok: true;
   readonly token: bigint;
-  /** The last of the tokens that are this acquisition's: one for each follower after `token`. */
+  /** The last reserved token. Those after `token` are for followers, one for each. */
   readonly lastToken: bigint;
   /** On the runtime's monotonic clock. */
   readonly deadlineMs: number;
-  /** The number of waiters of this process that are next in the queue, and have a token. */
+  /** The number of this process's waiters that are next in the queue, and have a token. */
   readonly followers: number;
   /** The nodes that were not asked. */
   readonly unasked: readonly number[];
@@ -60,7 +60,8 @@ export async function acquire(
       const decision = decide(ballot.votes);
       if (decision.state === 'lost') return lose(nodes, request, ballot, decision.reason);
       if (decision.state === 'won') {
-        // Redlock's own check, step 3 of the Redis documentation: late votes are worthless.
+        // Step 3 of Redlock in the Redis documentation: votes that took longer than the lease do
+        // not count.
         const nowMs = nodes.runtime.nowMs();
         const validMs = validityMs(ttlMs, nowMs - startedMs);
         if (validMs <= 0) return lose(nodes, request, ballot, 'too-slow');
@@ -68,6 +69,7 @@ export async function acquire(
         return win(nodes, isConfirmed ? null : position, ballot, token, nowMs + validMs);
       }
       if (decision.laggards.length > 0) {
+        // A majority granted, and these nodes a lower token. They must store the highest one.
         nodes.confirm(ballot.broadcast, decision.laggards, ownership, decision.token);
         isConfirmed = true;
       }
@@ -81,7 +83,10 @@ export async function acquire(
   }
 }
 
-/** @param position null if other tokens may lie between the granted ones: there are no followers */
+/**
+ * @param position null if nodes stored the token by CONFIRM. They have reserved other tokens, so
+ *   there are no followers.
+ */
 function win(
   nodes: Nodes,
   position: QueuePosition | null,
@@ -120,9 +125,9 @@ async function lose(
     nodes: nodes.answers(votes),
     retryAfterMs: retryAfterMs(votes),
   } as const;
-  const hasNone = broadcast.isAnswered && !votes.some(({ answer }) => answer === 'granted');
-  // If a majority holds the lock for another, our votes would only be in the way.
-  const keeps = reason === 'held' && position !== null && (hasNone || !isTaken(votes));
+  const holdsNone = broadcast.isAnswered && !votes.some(({ answer }) => answer === 'granted');
+  // If another client has a majority, our lock on the other nodes would only block its successor.
+  const keeps = reason === 'held' && position !== null && (holdsNone || !isTaken(votes));
   if (!keeps) nodes.giveUp(ownership);
   // The next acquisition must not share a script with this release: no other client would ever get
   // between the two.

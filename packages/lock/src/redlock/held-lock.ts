@@ -11,8 +11,8 @@ import { release } from './release.js';
 import type { RaisableHandle } from './set-acquisition.js';
 
 /**
- * The part of its TTL that a lease must have left for a hand-over: the successor asked for all of
- * it.
+ * A lease is handed over only while at least this part of its TTL is left, because the successor
+ * asked for the whole TTL.
  */
 const HAND_OVER_PART_MIN = 0.9;
 

@@ -49,7 +49,7 @@ export class LockMemory {
 }
 
 export interface MemoryLockConfig {
-  /** Shared with the other workers of a test. @default one of its own */
+  /** The locks that several `MemoryLock`s of a test share. @default locks of its own */
   readonly memory?: LockMemory;
   /** Longest lease in milliseconds, 10 to 86,400,000 (a day). @default 60_000 */
   readonly maxTtlMs?: number;

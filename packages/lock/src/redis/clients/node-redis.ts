@@ -65,8 +65,8 @@ interface ShardedSubscriber {
 
 /**
  * Replies are strings, even if the owner maps them to other types. No command overtakes another
- * one. With one connection, no command waits in the client. So none needs the time limit, which
- * costs a timer each.
+ * one. With one connection, no command waits in the client, so none needs node-redis' time limit.
+ * That would cost a timer for each command.
  */
 const COMMAND_OPTIONS = { typeMapping: {}, asap: false };
 const ORDERED_OPTIONS = { ...COMMAND_OPTIONS, timeout: undefined };
@@ -83,8 +83,8 @@ export class NodeRedisAdapter implements NodeClient {
   constructor(client: NodeRedisClient) {
     this.isOrdered = (client as Client).isPubSubActive !== undefined;
     const options = this.isOrdered ? ORDERED_OPTIONS : COMMAND_OPTIONS;
-    // The owner's object may have lost its events. After `once`, they arrive at its prototype only.
-    // This object inherits from the same prototype.
+    // The owner's object may no longer emit. After `once`, node-redis emits events at the object's
+    // prototype only. The new object has the same prototype.
     this.#client = client.withCommandOptions(options) as Client;
     this.#single =
       this.isOrdered && !this.#client.options?.keyPrefix

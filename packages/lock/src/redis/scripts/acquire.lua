@@ -2,14 +2,14 @@
 -- knows of for them. A repeated request finds its own locks. A free lock with waiters is granted to
 -- the first waiter only. A refused client with an enqueue time is enqueued.
 --
--- A waiter may hand the lock over to followers of its process. The node then reserves
--- one token for each of them, and returns the last token.
+-- Followers are other waiters of the same process, to which a waiter may hand the lock over. The
+-- node reserves one token for each of them, and returns the last token.
 --
 -- - KEYS: the wait queue of each resource; for a waiter, then its own key, which ends in the owner
 -- - ARGV: owner, ttl (ms), fence ttl (ms); for a waiter, also:
 --   - enqueue time (ms), channel, grace period (ms)
 --   - the largest number of followers, and the beginning of their owner ids
---   - the time (ms) by which another process's waiter may have come before a follower
+--   - the time (ms) by which a follower may have come later than a waiter of another process
 -- - replies:
 --   - {'granted', token, voter}; for a waiter, also the number of followers that are next
 --   - {'held', remaining (ms), time (ms)}
@@ -23,7 +23,10 @@ commands.acquire = function(from, to, owner, ttl, fence_ttl, enqueued_ms, channe
   if not node then return refusal end
   if tonumber(ttl) > node.max_ttl then return {'ttl-too-long', node.max_ttl} end
 
-  local now, highest, ends, left, others, theirs = own_time_ms(), 0, {}, nil, {}, {}
+  local now, highest, ends = own_time_ms(), 0, {}
+  -- Remaining time (ms) until a refused client may ask again; nil if it is not refused.
+  local left
+  local first_waiters, their_queues = {}, {}
   for i = from, to do
     local last, holder, till = record_of(KEYS[i])
     highest, ends[i] = math.max(highest, highest_given(last)), now + tonumber(ttl)
@@ -34,14 +37,14 @@ commands.acquire = function(from, to, owner, ttl, fence_ttl, enqueued_ms, channe
     else
       local first, stays = head_of(KEYS[i])
       if first and first ~= waiter then
-        -- The lease before has expired, so nobody has notified the first waiter yet.
-        others[#others + 1], theirs[#theirs + 1] = first, KEYS[i]
+        -- The last lease may have expired, and no release has notified the first waiter.
+        first_waiters[#first_waiters + 1], their_queues[#their_queues + 1] = first, KEYS[i]
         left = math.max(left or 0, stays)
       end
     end
   end
   if left then
-    notify_all(others, theirs)
+    notify_all(first_waiters, their_queues)
     if enqueued_ms then join_queues(waiter, enqueued_ms, owner, channel, grace_ms, from, to) end
     return {'held', left, digits(now)}
   end
@@ -51,10 +54,10 @@ commands.acquire = function(from, to, owner, ttl, fence_ttl, enqueued_ms, channe
 
   note_ttl(ttl)
   local reply = grant(token, fence_ttl, from, to, owner, ends)
-  -- Only now: if memory is full, Redis refuses the first write. The waiter keeps its position then.
+  -- After the grant: if memory is full, Redis refuses that, and the waiter keeps its position.
   if enqueued_ms then leave_queues({waiter}, from, to) end
   if followers_max then
-    -- The Redis client may add a prefix to each key. So the beginning comes from the own key.
+    -- The Redis client may add a prefix to each key. The waiter's own key has it, too.
     local begins = string.sub(waiter, 1, #waiter - #owner) .. process_id
     reply[4] = followers(KEYS[to], begins, tonumber(followers_max), tonumber(together_ms))
   end

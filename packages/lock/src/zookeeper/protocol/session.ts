@@ -36,7 +36,7 @@ export class Session {
   #failures = 0;
   #lastError: Error | undefined;
   #cancelRetry: () => void = () => {};
-  /** Those who wait for a connection. */
+  /** Callbacks of the requests that wait for a connection. */
   readonly #waiting = new Set<() => void>();
   readonly #watchers = new Map<string, Set<() => void>>();
 
