@@ -1,11 +1,11 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { resolveOutcome } from './resolve.js';
-import { HISTORY_MAX, historyUpon, type Stored } from './stored.js';
+import { HISTORY_MAX, historyAfter, type Stored } from './stored.js';
 
 /** A write. Only its ids and its token matter. */
 function write(id: string, token: bigint, base: Stored | null): Stored {
-  const before = historyUpon(base);
+  const before = historyAfter(base);
   return { version: `etag-${id}`, writeId: id, token, state: 'live', layout: 'gzip', before };
 }
 

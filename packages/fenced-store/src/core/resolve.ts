@@ -1,4 +1,4 @@
-import { HISTORY_MAX, isUpon, type Stamp, type Stored } from './stored.js';
+import { HISTORY_MAX, hasInHistory, type Stamp, type Stored } from './stored.js';
 
 /** A conditional write. It replaces `base`, or creates the object if `base` is null. */
 export interface ConditionalWrite extends Stamp {
@@ -46,11 +46,12 @@ export function resolveOutcome(
 ): Outcome {
   const { base } = write;
   if (seen?.writeId === write.writeId) return 'applied';
-  if (seen && isUpon(seen, write.writeId)) return 'replaced';
+  if (seen && hasInHistory(seen, write.writeId)) return 'replaced';
   if (seen?.writeId === base?.writeId) return 'pending';
   if ((seen?.token ?? 0n) < (base?.token ?? 0n)) return isDoubtful ? 'unknown' : 'lost';
   if (seen === null || seen.token === 0n) return 'unknown';
   if (seen.token < write.token) return 'lost';
-  const reachesBase = base === null ? seen.before.length < HISTORY_MAX : isUpon(seen, base.writeId);
+  const reachesBase =
+    base === null ? seen.before.length < HISTORY_MAX : hasInHistory(seen, base.writeId);
   return reachesBase ? 'lost' : 'unknown';
 }

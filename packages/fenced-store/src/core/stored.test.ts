@@ -5,8 +5,8 @@ import {
   callersMetadata,
   fromMetadata,
   HISTORY_MAX,
-  historyUpon,
-  isUpon,
+  hasInHistory,
+  historyAfter,
   METADATA_BYTES_MAX,
   metadataBytes,
   type Stored,
@@ -41,13 +41,13 @@ test('what a write says of itself comes back from the metadata, beside what the 
 test('a write upon another remembers it first, and no more than the limit', () => {
   fc.assert(
     fc.property(stored, (base) => {
-      const history = historyUpon(base);
-      expect(isUpon({ ...base, before: history }, base.writeId)).toBe(true);
+      const history = historyAfter(base);
+      expect(hasInHistory({ ...base, before: history }, base.writeId)).toBe(true);
       expect(history).toHaveLength(Math.min(HISTORY_MAX, base.before.length + 1));
       expect(history.slice(1)).toEqual(base.before.slice(0, HISTORY_MAX - 1));
     }),
   );
-  expect(historyUpon(null)).toEqual([]);
+  expect(historyAfter(null)).toEqual([]);
 });
 
 test('the metadata of the longest history and the most that callers may add fit into the 2048 bytes of S3', () => {

@@ -19,8 +19,8 @@ export interface Stamp {
 /**
  * The facts of an object, according to a `HEAD`.
  *
- * An object that existed before this library has the token 0n, so every token may write upon it. A
- * digest of its ETag replaces the write id.
+ * An object that existed before this library has the token 0n, so every token may replace it. A
+ * digest of its ETag stands for the write id.
  */
 export interface Stored extends Stamp {
   /** The ETag without its quotes. It is unique. */
@@ -49,8 +49,8 @@ function shortId(writeId: string): string {
   return writeId.slice(0, SHORT_ID_DIGITS);
 }
 
-/** True if the history of `stored` names that write. */
-export function isUpon(stored: Stored, writeId: string): boolean {
+/** True if the history of `stored` has that write. */
+export function hasInHistory(stored: Stored, writeId: string): boolean {
   return stored.before.includes(shortId(writeId));
 }
 
@@ -70,8 +70,8 @@ export function metadataBytes(metadata: Readonly<Record<string, string>>): numbe
 /** The beginning of our metadata names, which callers may not use. */
 export const RESERVED_PREFIX = 'fencing-';
 
-/** The history of a write upon `base`. */
-export function historyUpon(base: Stored | null): readonly string[] {
+/** The history of a write that replaces `base`. */
+export function historyAfter(base: Stored | null): readonly string[] {
   return base === null ? [] : [shortId(base.writeId), ...base.before].slice(0, HISTORY_MAX);
 }
 

@@ -34,7 +34,7 @@ const INSIDE = ['cause', 'errors', 'driverError', 'originalError', 'meta', 'driv
  */
 export function asFencedError(error: unknown): FencedStoreError | null {
   const found = new Set<unknown>([error]);
-  // The loop also visits what is added to the set meanwhile, once.
+  // The loop also visits the parts that it adds to the set, each once.
   for (const inner of found) {
     if (typeof inner !== 'object' || inner === null) continue;
     if (inner instanceof FencedStoreError) return inner;

@@ -72,11 +72,11 @@ export interface RecordWriteOptions extends RecordOptions {
 }
 
 export interface RecordUpdateOptions extends RecordOptions {
-  /** Number of attempts, if others write in between. @default 10 */
+  /** Number of attempts, if other writes come between. @default 10 */
   readonly attemptsMax?: number;
 }
 
-/** Attempts of a statement that the server rolls back because of others. */
+/** Number of attempts, if the server rolls a statement back because of other transactions. */
 const ATTEMPTS_MAX = 10;
 
 const COLUMNS = 'body, token::pg_catalog.text, version::pg_catalog.text, write_id::pg_catalog.text';
@@ -146,12 +146,12 @@ export class FencedRecords {
   }
 
   /**
-   * Reads a document, computes the next one by `edit`, and writes it if nobody wrote in between.
-   * Otherwise it starts again. `edit` may be called several times, and should only compute. Its
-   * errors are passed on.
+   * Reads a document, computes the next one by `edit`, and writes it if no other write came
+   * between. Otherwise it starts again. `edit` may be called several times, and should only
+   * compute. Its errors are passed on.
    *
    * @param edit takes the document, or null if there is none
-   * @throws as `put`, and {ConflictError} others wrote in between each time; nothing was written
+   * @throws as `put`, and {ConflictError} another write came between each time; nothing written
    */
   async update(
     id: string,

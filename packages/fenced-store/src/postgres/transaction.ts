@@ -26,9 +26,10 @@ export interface FencedTransaction<Client = PostgresClient> {
   /**
    * Runs one statement. The server ends it when the lease ends, or when `holdMs` is over.
    *
-   * @throws the driver's error as it is. `transaction` makes a `StaleTokenError` of a stale token.
-   * @throws {InvalidArgumentError} the statement would end the transaction, or transaction or lease
-   *   are over
+   * @throws the driver's error as it is. `transaction` turns that of a stale token into a
+   *   `StaleTokenError`.
+   * @throws {InvalidArgumentError} the statement would end the transaction, or the transaction or
+   *   the lease is over
    */
   query<Row = Record<string, unknown>>(
     text: string,
@@ -37,8 +38,8 @@ export interface FencedTransaction<Client = PostgresClient> {
   /**
    * The connection itself, for COPY (pg-copy-streams), cursors (pg-cursor) and named statements.
    * Use it until the function returns, and do not end the transaction with it. After its use, a
-   * lost connection leaves the outcome unknown, because the client may have ended the transaction.
-   * Its type is that of the parameter: `async (tx: FencedTransaction<pg.PoolClient>) => …`
+   * lost connection leaves the outcome unknown, because you may have ended the transaction. Its
+   * type is that of the parameter: `async (tx: FencedTransaction<pg.PoolClient>) => …`
    */
   readonly client: Client;
 }
@@ -64,8 +65,11 @@ export async function runTransaction<Result, Client>(
   return result;
 }
 
-/** A difference between the lease and the server's limit that is not worth a round trip. */
+/** Up to this difference, the server's limit is not brought up to the lease's remaining time. */
 const LIMIT_SLACK_MS = 50;
+
+/** Position of COMMIT in the last batch of a transaction. */
+const COMMIT_AT = 1;
 
 /** A transaction that holds the ratchet. */
 class Transaction {
@@ -73,12 +77,12 @@ class Transaction {
   readonly #fence: CheckedFence;
   /** The server's id of the transaction. */
   #id = '';
-  /** When the server was sent a time limit, and when that is over. */
+  /** Time at which a limit was last sent to the server, and time at which that limit ends. */
   #limitedAtMs = 0;
   #limitedUntilMs = 0;
   /** True if the limit is for the transaction. Before PostgreSQL 17, it is for each statement. */
   #isLimitedAsAWhole = false;
-  /** Failures since the last success. The first of them made the transaction fail. */
+  /** Failures since the last successful statement. The first one made the transaction fail. */
   #failures: unknown[] = [];
   /** True once the caller had the client, or sent a text that may be several statements. */
   #mayHaveEnded = false;
@@ -144,7 +148,10 @@ class Transaction {
       );
   }
 
-  /** Sends the rest of the lease if it was extended, or if the last limit has begun to run out. */
+  /**
+   * Sends the lease's remaining time as the new limit if the lease was extended. Before PostgreSQL
+   * 17, each statement has the whole limit, so a shorter one is sent as the lease runs out.
+   */
   async #renewLimit(limitMs: number): Promise<void> {
     const nowMs = this.#session.runtime.nowMs();
     const isExtended = nowMs + limitMs > this.#limitedUntilMs + LIMIT_SLACK_MS;
@@ -154,7 +161,7 @@ class Transaction {
     try {
       await this.#session.query('SELECT fenced.hold($1::integer)', [limitMs]);
     } catch (error) {
-      // The next statement may return to a savepoint.
+      // The transaction has failed. The caller's statement may roll back to a savepoint.
       if (!isServerError(error) || error.code !== IN_FAILED_TRANSACTION) throw error;
     }
   }
@@ -171,8 +178,8 @@ class Transaction {
       throw await this.#rollBackFor(this.#session.lostBy);
     try {
       const results = await this.#session.batch([confirming(this.#id), COMMIT]);
-      // Invariant: only the tag COMMIT says that something was committed. A failed transaction
-      // answers COMMIT with ROLLBACK, without an error.
+      // Invariant: only the command tag COMMIT proves a commit. In a failed transaction, the server
+      // answers COMMIT with the tag ROLLBACK, without an error.
       if (results.at(-1)?.command !== 'COMMIT')
         throw new Error('COMMIT was not answered with COMMIT');
     } catch (error) {
@@ -180,7 +187,7 @@ class Transaction {
     }
   }
 
-  /** Rolls back. Returns the error of the transaction, whose function has thrown. */
+  /** Rolls back after the caller's function has thrown. Returns the error of the transaction. */
   async rollBack(thrown: unknown): Promise<unknown> {
     this.#isOver = true;
     const isAlive = await this.#session.rollBack();
@@ -195,7 +202,7 @@ class Transaction {
 
   #failureOfWork(thrown: unknown, isAlive: boolean): unknown {
     const [first] = this.#failures;
-    // Even if the function threw an error of its own because of it: the next run may succeed.
+    // It counts even if the function threw another error because of it: a second run may succeed.
     if (isSerializationFailure(first)) return first;
     if (thrown instanceof InvalidArgumentError || !this.#failures.includes(thrown)) return thrown;
     if (!isAlive) return notCommitted(thrown, this.#session, this.#fence.signal);
@@ -205,7 +212,7 @@ class Transaction {
   }
 
   async #failureOfCommit(error: unknown): Promise<unknown> {
-    const isProven = provesNoCommit(error, this.#session, 1);
+    const isProven = provesNoCommit(error, this.#session, COMMIT_AT);
     const isAlive = await this.#session.rollBack();
     if (!isAlive || !isServerError(error)) {
       if (!isProven) return outcomeUnknown(error, this.#session, this.#fence);
@@ -219,8 +226,9 @@ class Transaction {
   }
 
   /**
-   * The failure, which says that nothing was written. If the caller may have ended the transaction,
-   * only the server knows that. Without its answer the outcome is unknown.
+   * Returns `failure`, which says that nothing was written. If the caller may have ended the
+   * transaction, asks the server whether it was committed. Without an answer, the outcome is
+   * unknown.
    */
   async #unlessEnded(failure: unknown, isAlive: boolean): Promise<unknown> {
     if (!this.#mayHaveEnded) return failure;

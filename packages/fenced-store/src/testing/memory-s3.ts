@@ -43,7 +43,7 @@ interface Upload {
   readonly parts: Map<number, Buffer>;
 }
 
-/** The headers of a write that reads return. */
+/** Headers that a write stores and a read returns. */
 const KEPT =
   /^x-amz-(meta|server-side|object-lock|website|storage|checksum-[cs])|^(cache-control|content-(?!length|md5)|expires)/;
 const KEYS_MAX = 1_000;

@@ -2,7 +2,7 @@ import type { Lines } from '../../../demo/src/history.ts';
 import { StaleTokenError } from '../../../fenced-store/src/core/errors.ts';
 import { refuseStale } from '../../../fenced-store/src/core/ratchet.ts';
 import { resolveOutcome } from '../../../fenced-store/src/core/resolve.ts';
-import { historyUpon, type Stored } from '../../../fenced-store/src/core/stored.ts';
+import { historyAfter, type Stored } from '../../../fenced-store/src/core/stored.ts';
 
 /** The document, as one request sees it. `base` is null before the first write. */
 export interface Snapshot {
@@ -94,7 +94,7 @@ export class DocumentStore {
   #apply({ lines, writeId, token }: Write, comparison: string): WriteReply {
     const { base } = this.#now;
     const stored: Stored = {
-      ...{ token: token ?? 0n, writeId, version: writeId, before: historyUpon(base) },
+      ...{ token: token ?? 0n, writeId, version: writeId, before: historyAfter(base) },
       ...{ state: 'live', layout: 'plain' },
     };
     this.#now = { lines, base: stored };

@@ -171,7 +171,7 @@ class StoredBlocks {
   usedBytes = 0;
   /** True if a block of another kind has come. */
   areOver = false;
-  /** The begin of a block's head, or everything from the first other block on. */
+  /** The beginning of a block head that is incomplete. If `areOver`, the input for zlib so far. */
   rest: Uint8Array = new Uint8Array();
   /** Copy of the latest bytes, at its end: the reader owns the bytes that it was given. */
   readonly #window = Buffer.allocUnsafe(WINDOW_BYTES);

@@ -83,15 +83,15 @@ export class Prober {
     const paths = this.#paths;
     const asked = paths.get(check) ?? this.#ask(check, capabilities);
     paths.set(check, asked);
-    // Nothing was learnt.
+    // A check that failed has no result, so the next caller runs it again.
     asked.catch(() => paths.delete(check));
     return unlessAborted(asked, signal);
   }
 
   /**
-   * Has the next caller ask the server again, unless these capabilities are no longer the latest.
+   * Makes the next caller ask the server again. Does nothing if that has happened meanwhile.
    */
-  outdated(capabilities: StoreCapabilities): void {
+  forget(capabilities: StoreCapabilities): void {
     if (this.#latest === capabilities) this.#outdate();
   }
 

@@ -11,7 +11,7 @@ const storedWith = (token: bigint): Stored => ({
 
 test('of 10 000 keys, the 1000 that were used last are kept', () => {
   const lastSeen = new LastSeen();
-  const write = (key: number): void => lastSeen.wrote(`${key}`, 1n, storedWith(1n));
+  const write = (key: number): void => lastSeen.noteWrite(`${key}`, 1n, storedWith(1n));
   for (let key = 0; key < 10_000; key++) {
     write(key);
     // The first key is used each time, so it stays.
@@ -26,7 +26,7 @@ test('of 10 000 keys, the 1000 that were used last are kept', () => {
 test('the highest token never goes down, and a read that shows a lower one is refused', () => {
   const steps = fc.array(
     fc.record({
-      does: fc.constantFrom('seen', 'wrote', 'outdated'),
+      does: fc.constantFrom('noteRead', 'noteWrite', 'forgetBase'),
       token: fc.bigInt({ min: 0n, max: 5n }),
     }),
   );
@@ -36,14 +36,16 @@ test('the highest token never goes down, and a read that shows a lower one is re
       let highest = 0n;
       for (const { does, token } of all) {
         const stored = token === 0n ? null : storedWith(token);
-        if (does === 'outdated') lastSeen.outdated('k');
-        else if (does === 'wrote') lastSeen.wrote('k', token, stored);
+        if (does === 'forgetBase') lastSeen.forgetBase('k');
+        else if (does === 'noteWrite') lastSeen.noteWrite('k', token, stored);
         else if (token < highest)
-          expect(() => lastSeen.seen('k', highest, stored)).toThrow(RatchetLostError);
-        else lastSeen.seen('k', highest, stored);
+          expect(() => lastSeen.noteRead('k', highest, stored)).toThrow(RatchetLostError);
+        else lastSeen.noteRead('k', highest, stored);
         // The reply to a read that was sent before anything was known may be old.
-        lastSeen.seen('k', 0n, storedWith(1n));
-        highest = [highest, does === 'outdated' ? 0n : token, 1n].reduce((a, b) => (a > b ? a : b));
+        lastSeen.noteRead('k', 0n, storedWith(1n));
+        highest = [highest, does === 'forgetBase' ? 0n : token, 1n].reduce((a, b) =>
+          a > b ? a : b,
+        );
         expect(lastSeen.highest('k')).toBe(highest);
         const base = lastSeen.base('k');
         if (base !== null) expect(base.token).toBe(highest);

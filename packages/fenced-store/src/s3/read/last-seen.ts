@@ -6,15 +6,15 @@ const KEYS_MAX = 1_000;
 interface Entry {
   /** The highest token that was seen. */
   readonly highest: bigint;
-  /** The object that was stored last, if it is known. A write may be tried upon it. */
+  /** The object that was stored last, if it is known. A write may try to replace it. */
   readonly base: Stored | null;
 }
 
 /**
  * The objects that this process saw last, of the keys used most recently.
  *
- * An entry may be outdated, which is harmless: the server refuses a write upon an old version. It
- * saves `put` a request. The highest token only grows: if the storage shows a lower one, a writer
+ * An entry saves `put` a request. It may be outdated, which is harmless: the server refuses to
+ * replace an old version. The highest token only grows: if the storage shows a lower one, a writer
  * went around this library.
  */
 export class LastSeen {
@@ -35,19 +35,19 @@ export class LastSeen {
    * @param before `highest` from before the read was sent: replies may overtake each other
    * @throws {RatchetLostError} if the object's token is lower.
    */
-  seen(key: string, before: bigint, stored: Stored | null): void {
+  noteRead(key: string, before: bigint, stored: Stored | null): void {
     const found = stored?.token ?? 0n;
     if (found < before) throw new RatchetLostError({ resource: key, known: before, found });
-    this.wrote(key, found, stored);
+    this.noteWrite(key, found, stored);
   }
 
   /** Notes an applied write. `base` is null if other writes have replaced it. */
-  wrote(key: string, token: bigint, base: Stored | null): void {
+  noteWrite(key: string, token: bigint, base: Stored | null): void {
     if (token >= this.highest(key)) this.#set(key, { highest: token, base });
   }
 
-  /** Keeps the highest token, and no object that a write could be tried upon. */
-  outdated(key: string): void {
+  /** Keeps the highest token only: the object is no longer known. */
+  forgetBase(key: string): void {
     this.#set(key, { highest: this.highest(key), base: null });
   }
 

@@ -42,7 +42,7 @@ export class Objects {
     const before = this.lastSeen.highest(key);
     const found = await read();
     try {
-      this.lastSeen.seen(key, before, found?.stored ?? null);
+      this.lastSeen.noteRead(key, before, found?.stored ?? null);
     } catch (error) {
       found?.cancel?.();
       throw error;

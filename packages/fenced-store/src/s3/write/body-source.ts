@@ -34,8 +34,8 @@ export interface SendLimits {
 }
 
 /**
- * Takes a body into memory, if it is small; else into an upload. If the server has no safe uploads,
- * a temporary file makes one PUT of it.
+ * Reads a small body into memory. A larger one becomes an upload. If the server has no safe
+ * uploads, it is written to a temporary file, for one PUT.
  *
  * @throws {UnsupportedByStoreError} if one PUT cannot have so many bytes, or has no safe condition.
  */
@@ -60,7 +60,7 @@ export async function payloadOf(
   }
 }
 
-/** Sends the first part of a stored body, which has the stamp. The server copies the others. */
+/** The first part of a stored body, which has the stamp, and ranges that the server copies. */
 export async function copiedPayload(
   pieces: AsyncIterable<Uint8Array>,
   storedBytes: number,
@@ -79,7 +79,7 @@ export async function copiedPayload(
   return { kind: 'parts', parts: all(), copies: true, close: async () => undefined };
 }
 
-/** Closes the temporary file, or ends the source, even if it was not read to its end. */
+/** Removes the temporary file, or ends the source, even if it was not read to its end. */
 export async function released(payload: Payload): Promise<void> {
   if (payload.kind === 'file') await payload.file[Symbol.asyncDispose]();
   if (payload.kind === 'parts') await payload.close();
@@ -149,7 +149,7 @@ export class BodySource implements AsyncDisposable {
     return made.kind === 'bytes' ? this.#owned(made.encoded) : made;
   }
 
-  /** The bytes once, then copies of them: an earlier write may still send its stamp. */
+  /** The bytes, then copies: an earlier request may still send the bytes, with its own stamp. */
   #owned(encoded: Uint8Array): Payload {
     const isFirst = !this.#isTaken;
     this.#isTaken = true;
@@ -179,7 +179,7 @@ function isStream(body: unknown): body is BodyStream {
   return typeof body === 'object' && body !== null && Symbol.asyncIterator in body;
 }
 
-/** Ends with the signal's reason, even if the source waits for ever; then ends the source. */
+/** Throws the signal's reason, even if the source waits for ever; then ends the source. */
 async function* abortable(source: BodyStream, signal?: AbortSignal): AsyncGenerator<unknown> {
   const iterator = source[Symbol.asyncIterator]();
   let hasEnded = false;

@@ -38,10 +38,10 @@ export interface Found {
   readonly base: Stored | null;
 }
 
-/** One kind of write: the object that it reads, and the object that it makes of it. */
+/** One kind of write. Reads the current object, and makes the next one. */
 export interface WriteIntent<Read extends Found = Found> {
   read(call: WriteCall): Promise<Read>;
-  /** Returns `keep` if the current object already is as the call wants it. */
+  /** Returns `keep` if the current object needs no change. */
   encode(
     call: WriteCall,
     found: Read,

@@ -18,7 +18,7 @@ import { BodySource, copiedPayload, payloadOf, released, type SendLimits } from 
 import type { Found, WriteCall, WriteIntent, WriteRequest, WriteServices } from './intent.js';
 import { checkBytesCanStay, preservedByClaim, preservedHeaders } from './preserve.js';
 
-/** A smaller object, in parts, is read and sent again. */
+/** A claim of an object with fewer parts reads it and sends it again. */
 const COPIED_PARTS_MIN = 4;
 
 /** The version that a write may replace: null for no value, undefined for any version. */
@@ -29,17 +29,17 @@ interface FoundWhole extends Found {
 }
 
 interface FoundOpen extends Found {
-  /** Null if nothing of it is needed. */
+  /** Null if the write does not need its body. */
   readonly object: OpenObject | null;
 }
 
 interface FoundDamaged extends Found {
   readonly object: WholeObject;
-  /** Null if it cannot be read any more. */
+  /** Null if no part of it can be read. */
   readonly body: Uint8Array | null;
 }
 
-/** The kinds of writes. */
+/** Makes the intents of all kinds of writes. */
 export class WriteIntents {
   readonly #services: WriteServices;
 
@@ -92,7 +92,7 @@ export class WriteIntents {
    * Keeps the value, under this token. A large object is copied by the server, or sent again piece
    * by piece.
    *
-   * @param anew whether an object that already has the token is written, too
+   * @param anew true to write an object that already has the token once more
    */
   claim(anew = false): WriteIntent<FoundOpen> {
     return {
@@ -175,7 +175,7 @@ export class WriteIntents {
   }
 
   /**
-   * The last known version, or a `HEAD`. A known version may let a write pass, and not refuse it.
+   * The last known version, or that of a `HEAD`. Only a `HEAD` may refuse a write.
    */
   async #base({ key, token, signal }: WriteCall, expected: Expected): Promise<Found> {
     const { lastSeen } = this.#services.objects;

@@ -48,7 +48,7 @@ export async function preservedByClaim(
     ...preservedWithValue(object.reply),
     ...(acl && grantsOf(resource, acl)),
   };
-  // A retention that is over retains nothing, and would be refused.
+  // S3 refuses a retention whose time is over.
   if (Number(input.ObjectLockRetainUntilDate ?? wallClockMs) <= wallClockMs) {
     delete input.ObjectLockMode;
     delete input.ObjectLockRetainUntilDate;
@@ -108,7 +108,7 @@ const GRANTS = {
   WRITE_ACP: 'GrantWriteACP',
 } as const;
 
-/** Another tool may have stored more than this library takes, or text that no header carries. */
+/** Another tool may have stored too much metadata for this library, or text that no header has. */
 function checkSendable(resource: string, headers: Headers, preserved: object): void {
   const { metadata = {}, tags: _, ...texts } = headers;
   for (const [name, value] of Object.entries({ ...texts, ...metadata, ...preserved }))

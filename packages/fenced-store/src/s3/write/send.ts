@@ -11,15 +11,15 @@ import { Retries, type Runtime } from '../runtime.js';
 /** Number of times that one write is sent, unless the server throttles. */
 const SENDS_MAX = 6;
 
-/** The replies after which a write may have been applied, or may yet be. */
+/** The replies after which a write may have been applied, or may still be applied later. */
 const DOUBTFUL: ReadonlySet<string> = new Set(['applied', 'ambiguous', 'throttled', 'unseen']);
 
 /** Sends a write once, always under the same condition. */
 export type Send = () => Promise<WriteReply>;
 
 /**
- * The end of a write: applied, or lost to the object that was seen. `version` is null if other
- * writes have replaced it. `versionIds` is what the reply showed, if there was one.
+ * The outcome of a write: applied, or lost to the object `seen`. `version` is null if other writes
+ * have replaced the applied one. `versionIds` is known from a reply only, not from reading back.
  */
 export type SendResult =
   | {
@@ -60,7 +60,7 @@ export async function sendUntilResolved(
     const reply = await send();
     if ('versionIds' in reply && reply.version !== undefined)
       return { applied: true, version: reply.version, versionIds: reply.versionIds };
-    // A success without an ETag does not come from S3. It proves nothing.
+    // A success without an ETag does not come from S3, and proves nothing.
     isDoubtful ||= DOUBTFUL.has(reply.meaning);
     const error = 'error' in reply ? reply.error : undefined;
     if (!isDoubtful && reply.meaning !== 'refused' && reply.meaning !== 'unreachable') {

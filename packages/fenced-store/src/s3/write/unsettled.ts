@@ -4,7 +4,7 @@ import {
   UnsupportedByStoreError,
 } from '../../core/errors.js';
 import { type ConditionalWrite, resolveOutcome } from '../../core/resolve.js';
-import { isUpon } from '../../core/stored.js';
+import { hasInHistory } from '../../core/stored.js';
 import type { Settlement } from '../options.js';
 import type { Objects } from '../read/objects.js';
 
@@ -52,7 +52,9 @@ export class UnsettledWrites {
     for (;;) {
       const seen = await this.#objects.stamp(key, signal);
       if (write === undefined)
-        return seen && (seen.writeId === writeId || isUpon(seen, writeId)) ? 'applied' : 'unknown';
+        return seen && (seen.writeId === writeId || hasInHistory(seen, writeId))
+          ? 'applied'
+          : 'unknown';
       const outcome = resolveOutcome(write, seen, true);
       if (outcome === 'unknown') return outcome;
       if (outcome !== 'pending') {
@@ -65,7 +67,7 @@ export class UnsettledWrites {
         // If the object cannot be rewritten, a late copy may still be applied.
         if (error instanceof OutcomeUnknownError || error instanceof UnsupportedByStoreError)
           return 'unknown';
-        // A later holder was quicker. Its write keeps the late copy out, too.
+        // A later holder has written. So the server refuses the late copy, too.
         if (!(error instanceof StaleTokenError)) throw error;
       }
     }

@@ -43,7 +43,7 @@ export async function sendUpload(
     isOpen = !result.applied;
     return result;
   } catch (error) {
-    // A Complete may be on its way to the upload, and its outcome may still be asked for.
+    // If the outcome is unknown, the server may still complete the upload.
     isOpen = !(error instanceof OutcomeUnknownError);
     // Another write may have replaced the object that the server copies from.
     if (!payload.copies || !isOpen || !(error instanceof FencedStoreError)) throw error;

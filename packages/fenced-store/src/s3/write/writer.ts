@@ -1,7 +1,7 @@
 import { etagHeader, type StoreCapabilities } from '../../core/capabilities.js';
 import { ConflictError, OutcomeUnknownError } from '../../core/errors.js';
 import { refuseStale } from '../../core/ratchet.js';
-import { historyUpon, type Stored } from '../../core/stored.js';
+import { historyAfter, type Stored } from '../../core/stored.js';
 import { publishOutcome } from '../../events.js';
 import { writeStamp } from '../codec/encode.js';
 import type { Content, Put } from '../http/put.js';
@@ -59,18 +59,19 @@ export class Writer {
       const request = await intent.encode(call, found, capabilities);
       if ('keep' in request) return { written: request.keep, found };
       const { payload, release } = request;
+      // The first attempt has read the stream.
       if (payload === null) throw new ConflictError({ resource: key, attempts: attempt - 1 });
 
       const put = this.#conditionalPut(call, request, base, capabilities);
       const result = await this.#send(put, base, payload, call).finally(release);
       if (result.applied) return { written: this.#applied(put, result, capabilities), found };
 
-      objects.lastSeen.seen(key, base?.token ?? 0n, result.seen);
-      objects.lastSeen.outdated(key);
+      objects.lastSeen.noteRead(key, base?.token ?? 0n, result.seen);
+      objects.lastSeen.forgetBase(key);
       refuseStale(key, token, result.seen);
-      // A refusal although the object is the same: the server may enforce something else by now.
+      // Refused although the object is unchanged: the capabilities may have changed.
       if (attempt === 1 && result.seen?.writeId === base?.writeId) {
-        prober.outdated(capabilities);
+        prober.forget(capabilities);
         capabilities = await prober.capabilities({ signal });
       }
       if (attempt >= attemptsMax) throw new ConflictError({ resource: key, attempts: attempt });
@@ -86,7 +87,7 @@ export class Writer {
     { etagForm }: StoreCapabilities,
   ): Put {
     const writeId = this.#services.runtime.writeId();
-    const stored = { token, writeId, state, layout, before: historyUpon(base), bodyBytes };
+    const stored = { token, writeId, state, layout, before: historyAfter(base), bodyBytes };
     return { key, ifMatch: base && etagHeader(base.version, etagForm), stored, headers, preserved };
   }
 
@@ -104,7 +105,7 @@ export class Writer {
     const write = { key, token: stored.token, writeId, base };
     const untilResolved = (sendOnce: Send): Promise<SendResult> => {
       const send = (): ReturnType<Send> => {
-        // A caller that gives up may ask for the outcome before it is known here.
+        // A caller that gives up may ask for the outcome before this method knows it.
         unsettled.add(write);
         onWriteId?.(writeId);
         return sendOnce();
@@ -123,7 +124,7 @@ export class Writer {
       return result;
     } catch (error) {
       isUnknown = error instanceof OutcomeUnknownError;
-      if (isUnknown) lastSeen.outdated(key);
+      if (isUnknown) lastSeen.forgetBase(key);
       throw error;
     } finally {
       if (!isUnknown && !signal?.aborted) unsettled.delete(writeId);
@@ -151,18 +152,16 @@ export class Writer {
   ): Written {
     const { objects, prober } = this.#services;
     const { token, writeId } = stored;
-    objects.lastSeen.wrote(key, token, version === null ? null : { ...stored, version });
-    // The bucket began or ceased to keep versions, which changes what some servers enforce.
-    // The next write asks the server again: this one was applied.
+    objects.lastSeen.noteWrite(key, token, version === null ? null : { ...stored, version });
+    // Versioning of the bucket was switched on or off, which changes what some servers enforce.
+    // This write was applied. The next one probes the server again.
     if (versionIds !== undefined && versionIds !== capabilities.versionIds)
-      prober.outdated(capabilities);
+      prober.forget(capabilities);
     return { token, writeId, version };
   }
 }
 
-/**
- * An error of the caller's function is dropped: the write was applied, and its caller must know.
- */
+/** Calls `onSent`. Ignores its errors: the write was applied, and the caller must learn that. */
 function reportSent(content: Content, onSent: WriteCall['onSent']): void {
   try {
     onSent?.(content instanceof Uint8Array ? content.length : content.bytes);
