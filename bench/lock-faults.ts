@@ -99,7 +99,7 @@ function extras(reports: readonly CyclesReport[]): Extras {
   return {
     cycles,
     unfinished: sum(reports.map(({ unfinished }) => unfinished)),
-    // Queued commands only accumulate, unless they are dropped.
+    // The last report counts the commands of all rounds, except for those that the client dropped.
     queuedCommands: reports.at(-1)?.queuedCommands ?? 0,
     ...failures(reports),
   };

@@ -491,7 +491,7 @@ describe('slow and greedy clients', () => {
     })();
     await until(() => client.text !== '');
     expect(client.text).toMatch(/^HTTP\/1\.1 409 /);
-    // Only the kernel's buffers took more.
+    // The gateway stops reading. Only the kernel's buffers take bytes after that.
     expect(sent).toBeLessThan(pieces / 2);
     await sending;
     await until(() => client.text.split('HTTP/1.1 200 ').length - 1 === pieces * 20);

@@ -50,7 +50,7 @@ describe.each([1, 3, 4, 5])('of %i nodes', (count) => {
     return WorkerProcess.start(WORKERS, { args, onLine: (line) => onServed(JSON.parse(line)) });
   };
 
-  /** Waits in the queue, and notes when it is served. */
+  /** Waits in the queue for a lease. */
   const wait = async (
     { lock }: Side,
     resource: string | readonly string[],

@@ -436,7 +436,7 @@ describe('nodes', () => {
         redlock().acquire(`r${at}`, { ttlMs: 5_000, waitMs: 5_000 }),
       ),
     );
-    // Different resources continue from the same maximum, which all of them raised.
+    // Each acquisition raised the maximum of all resources, so each token is above the first.
     for (const lease of leases) expect(lease.token).toBeGreaterThanOrEqual(33n);
     const known = await Promise.all(
       admin.map((node) => node.hmget(`${keyPrefix}node`, 'incarnation', 'roster')),

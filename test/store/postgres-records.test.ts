@@ -339,7 +339,7 @@ describe('claimAndGet', () => {
       proxy.hold('toClient');
       const lost = far[call]('a', { token: 34 });
       await expect(lost).rejects.toMatchObject({ code: 'outcome-unknown' });
-      // It was carried out.
+      // The server has carried out the claim.
       expect(await ledger.records.highest('a')).toBe(34n);
     },
   );

@@ -12,7 +12,7 @@ import type { Node, World } from './world.ts';
 /** A fault that was made. */
 export interface Fault {
   readonly kind: string;
-  /** A client, a node, or a door. */
+  /** A client, a node, or a proxy. */
   readonly target: string;
   readonly fromNs: number;
   readonly toNs: number;

@@ -222,10 +222,12 @@ export class World implements AsyncDisposable {
   }
 
   /**
-   * Moves the locks to the same servers under another key prefix, or some virtual services.
+   * Moves the locks to another key prefix on the same servers, or some virtual services to another
+   * group of nodes.
    *
-   * @param killedAfterMs age at which the operator's process is killed; another one carries on
-   * @param meanwhile called when the process that carries on has begun
+   * @param killedAfterMs time after which the first mover is killed, and a second one carries on;
+   *   null for one mover
+   * @param meanwhile called when the last mover has begun
    */
   async moveLocks(killedAfterMs: number | null, meanwhile: () => Promise<void>): Promise<void> {
     const ahead = hasGroups(this.#options.subject) ? SERVICES_PER_MOVE : 1;

@@ -7,7 +7,10 @@ import { until } from './until.js';
 
 const COMMAND = fileURLToPath(new URL('../../fenced/bin/fenced.js', import.meta.url));
 
-/** Place at which the gateway has accepted a write. The store has not seen the write yet. */
+/**
+ * The statement before which a gateway has accepted a write, but has sent nothing of it to the
+ * store. Gateway A stops there.
+ */
 const BEFORE_WRITE: Readonly<Record<StoreKind, Place>> = {
   s3: {
     file: new URL('./write/writer.js', import.meta.resolve('@fenced/store/s3')),
@@ -26,7 +29,7 @@ interface Gateway {
 
 /** Two gateways on the same lock nodes and store: A for client 1, B for client 2. */
 export class Gateways implements AsyncDisposable {
-  /** Held before its first write. */
+  /** Stops before its first write. */
   readonly a: WorkerProcess;
   readonly #urls: Readonly<Record<ClientNumber, string>>;
   readonly #b: WorkerProcess;

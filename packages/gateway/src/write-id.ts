@@ -22,7 +22,7 @@ export function parseWriteName(text: string): NamedWrite {
     /^(objects|records)\.([0-9a-f-]{32,36})\.([A-Za-z0-9_-]+)$/.exec(text) ?? [];
   const key = Buffer.from(encoded, 'base64url').toString();
   if ((kind === 'objects' || kind === 'records') && nameWrite({ kind, id, key }) === text) {
-    // A path with this name would be checked in the same way.
+    // The key is checked as in a path.
     segmentsOf(`/${encodedPath(key)}`);
     return { kind, id, key };
   }
@@ -35,7 +35,11 @@ interface WriteCall {
   readonly onWriteId: (writeId: string) => void;
 }
 
-/** The outcome of a write. If it is unknown, a problem names the write as `/v1/writes` does. */
+/**
+ * Writes, and returns the outcome.
+ *
+ * @throws {Problem} `outcome-unknown`, with the write's id for `/v1/writes`
+ */
 export async function settled<Outcome>(
   exchange: Exchange,
   kind: NamedWrite['kind'],
@@ -78,7 +82,11 @@ export function answerClaim(response: Response, claimed: bigint): void {
   reply(response, { token });
 }
 
-/** The outcome of a call that may claim a record. Such a claim has no name to ask for. */
+/**
+ * Makes a call that may claim a record, and returns its outcome.
+ *
+ * @throws {Problem} `outcome-unknown`, without a write id: claims of records have none
+ */
 export async function settledClaim<Outcome>(
   exchange: Exchange,
   claim: () => Promise<Outcome>,

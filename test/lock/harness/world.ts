@@ -14,7 +14,7 @@ export interface SideOptions {
   readonly client?: ClientOptions;
   readonly config?: Partial<RedlockConfig>;
   readonly runtime?: Runtime;
-  /** Prepares the doors before a client connects. */
+  /** Prepares the proxy of each node before a client connects. */
   readonly before?: (door: TcpProxy, at: number) => void;
 }
 
@@ -23,6 +23,7 @@ export interface SideOptions {
  * effect on others.
  */
 export class Side implements AsyncDisposable {
+  /** The proxies between this program and the nodes. */
   readonly doors: readonly TcpProxy[];
   readonly clients: readonly Redis[];
   readonly lock: Redlock;
@@ -77,7 +78,7 @@ export class LockWorld implements AsyncDisposable {
     return this.admins.map((node) => new LockTable(node, this.keyPrefix));
   }
 
-  /** Ends every program, and begins another lock service on the same nodes, which vote in it. */
+  /** Ends every program. Starts a lock service under a new key prefix, in which all nodes vote. */
   async renew(config: Partial<RedlockConfig> = {}): Promise<void> {
     await this.#endSides();
     this.keyPrefix = `{${randomUUID()}}:`;

@@ -18,8 +18,8 @@ import { type StoreDescription, storeRoutes } from './store-routes.js';
 type ObjectServices = Services & { readonly objects: ObjectStore };
 
 /**
- * Up to this size, a body is read before it is written: a third of a stream's cost, and it can be
- * sent again.
+ * Up to this size, the whole body is read before it is written. That costs a third of a stream, and
+ * the body can be sent again.
  */
 const SMALL_BYTES = 64 * 2 ** 10;
 
