@@ -18,7 +18,7 @@ const FIRST_SEED = 20_251_121;
 /** Ten thousand: FENCED_SEEDS=10000 npm test -- test/page/browser -t 'same trace'. */
 const SEEDS = Number(process.env.FENCED_SEEDS ?? 15);
 const FIREFOX_SEEDS = Math.min(SEEDS, 5);
-/** Worlds of one worker. */
+/** Number of worlds that one worker runs. */
 const BATCH = 100;
 const SIMULATOR_GZIP_MAX = 60_000;
 const SCRUB_STEPS = 50;

@@ -19,7 +19,7 @@ import type { NodeFlaw } from './redis-process.ts';
 import { Schedule } from './schedule.ts';
 import { type Settings, settingsFor } from './settings.ts';
 
-/** The worlds that are drawn. */
+/** The kind of worlds that the seeds draw. */
 export interface WorldKind {
   /** True for a world in which the locks move to another node set. */
   readonly moves?: boolean;

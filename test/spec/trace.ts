@@ -222,7 +222,7 @@ function incarnationsIn(
   });
 }
 
-/** A map that keeps the order of these numbers, and the distance of those that are near. */
+/** Maps these numbers to smaller ones in the same order. Differences up to `GAP` stay. */
 function compressed(values: readonly (Value | undefined)[]): (value: number) => number {
   const numbers = values.filter((value) => typeof value === 'number');
   const sorted = [...new Set([0, ...numbers])].toSorted((x, y) => x - y);

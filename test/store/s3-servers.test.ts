@@ -141,7 +141,7 @@ describe('servers that do not enforce conditions', () => {
       return isLarge && cuts-- > 0 ? null : honest(asked);
     });
     await storeOf(server.endpoint).put('k', 'x', { token: 1 });
-    // All in one run.
+    // The probe did not repeat this race.
     expect(server.asked.filter(({ path }) => path.includes('/race-1'))).toHaveLength(67);
   });
 

@@ -15,7 +15,7 @@ import { Redis } from 'ioredis';
 const { ports, keyPrefix, resource, ttlMs, workers, holdMs, rounds, module } = JSON.parse(
   process.argv[2] ?? '',
 );
-/** `module` is an earlier version of the library. */
+/** `module` is the path of an earlier version of the library, if given. */
 const { Redlock }: typeof import('@fenced/lock') = await import(module ?? '@fenced/lock');
 const clients: Redis[] = ports.map((port: number) => new Redis(port));
 for (const client of clients) client.on('error', () => {});

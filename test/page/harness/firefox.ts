@@ -29,7 +29,7 @@ export async function evaluateInFirefox(
   await using firefox = await spawnGuarded(
     await installed(FIREFOX),
     [...args, `${server.origin}/probe.html`],
-    // Firefox writes beside its profile, too.
+    // Firefox also writes to the home folder.
     { stdout: 'ignore', stderr: 'ignore', env: { ...process.env, HOME: profile.path } },
   );
   const ended = firefox.exited.then(() => Promise.reject(new Error('Firefox ended')));

@@ -86,7 +86,7 @@ export class ScriptedServer implements AsyncDisposable {
 export interface Betrayal {
   readonly ignoresNoneMatch?: boolean;
   readonly ignoresMatch?: boolean;
-  /** Creates the object for an `If-Match` upon no object. */
+  /** Creates the object if a write with `If-Match` finds none. */
   readonly createsUponMatch?: boolean;
   /** Checks all writers of a race, then lets all of them write, as versitygw on posix may. */
   readonly checksBeforeItWrites?: boolean;

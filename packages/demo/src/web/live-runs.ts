@@ -85,7 +85,7 @@ export class LiveRuns {
       });
   }
 
-  /** Makes a fault in a run of the reader. @throws {RefusedError} if it cannot be made now */
+  /** Makes a fault in the visitor's own run. @throws {RefusedError} if it cannot be made now */
   async act(action: Action): Promise<void> {
     if (!this.#own) throw new RefusedError('no run of your own goes on');
     try {

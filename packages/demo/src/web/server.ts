@@ -128,7 +128,7 @@ export class WebServer implements AsyncDisposable {
 }
 
 async function bodyOf(request: IncomingMessage): Promise<Readonly<Record<string, unknown>>> {
-  // A form of another site cannot have this type.
+  // A page of another site can send forms, but no request of this type.
   if (request.headers['content-type'] !== 'application/json')
     throw new Problem(415, 'send application/json');
   const parts: Buffer[] = [];

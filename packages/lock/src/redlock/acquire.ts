@@ -69,7 +69,7 @@ export async function acquire(
         return win(nodes, isConfirmed ? null : position, ballot, token, nowMs + validMs);
       }
       if (decision.laggards.length > 0) {
-        // A majority granted, and these nodes a lower token. They must store the highest one.
+        // A majority granted. The laggards gave a lower token, and must store the highest one.
         nodes.confirm(ballot.broadcast, decision.laggards, ownership, decision.token);
         isConfirmed = true;
       }

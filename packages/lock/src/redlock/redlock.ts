@@ -142,7 +142,7 @@ function noNextSet(): never {
 }
 
 /**
- * The lock service on a node set, with those after it.
+ * The lock service on a node set, and on the sets to which it moves next.
  *
  * @param used the key prefixes of the sets before it
  * @throws {LockArgumentError} a set has the key prefix of one before it, or is no node set

@@ -23,7 +23,7 @@ interface Certificate {
   readonly digest: string;
 }
 
-/** Certificates by subject: the digest of bucket, endpoint, server and version of the probe. */
+/** Certificates by subject. A subject is a digest of bucket, endpoint, server and probe version. */
 type CertificatesBySubject = Readonly<Record<string, Certificate>>;
 
 /**
