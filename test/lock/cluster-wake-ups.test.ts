@@ -7,6 +7,7 @@ import { Cluster as ValkeyCluster } from 'iovalkey';
 import { createCluster } from 'redis';
 import { createCluster as createCluster5 } from 'redis-5';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { PreviousVersion } from './harness/previous-version.js';
 import { CLUSTER_ARGS, formCluster, moveSlot, ownerOf } from './harness/redis-cluster.js';
 import { Clients, until } from './harness/redlock-nodes.js';
 
@@ -77,9 +78,9 @@ const CLUSTERS: [name: string, open: Open][] = [
   ['Valkey GLIDE', glide],
 ];
 
-function lockOver(client: RedisClient, maxTtlMs = TTL_MS): Redlock {
+function lockOver(client: RedisClient, maxTtlMs = TTL_MS, library = { Redlock }): Redlock {
   const { keyPrefix } = clients;
-  const lock = new Redlock({ nodes: [{ name: 'cluster', client }], keyPrefix, maxTtlMs });
+  const lock = new library.Redlock({ nodes: [{ name: 'cluster', client }], keyPrefix, maxTtlMs });
   stack.defer(() => lock.close());
   return lock;
 }
@@ -170,6 +171,37 @@ test('a wake-up goes to all servers if the user may not use sharded channels', a
   const before = await broadcasts();
   await handOverAtOnce(open(), open());
   expect(await broadcasts()).toBeGreaterThanOrEqual(before + ROUNDS);
+});
+
+test('waiters of the previous version and the present one hand the lock to each other', async () => {
+  await using previous = await PreviousVersion.unpack();
+  const open = async (library?: typeof previous.library): Promise<Redlock> =>
+    lockOver(await ioredis(Cluster)(owner.port), TTL_MS, library);
+  const [present, old] = [await open(), await open(previous.library)];
+  await handOverAtOnce(present, old);
+  await handOverAtOnce(old, present);
+
+  const lease = await present.acquire('x', { ttlMs: TTL_MS });
+  const [admin, queue] = [clients.connect(owner.port), `${clients.keyPrefix}queue:x`];
+  const tokens = [lease.token];
+  const waiting: Promise<void>[] = [];
+  for (let at = 0; at < ROUNDS; at += 1) {
+    const lock = at % 2 === 0 ? old : present;
+    const take = async (): Promise<void> => {
+      const next = await lock.acquire('x', { ttlMs: TTL_MS, waitMs: 20_000 });
+      tokens.push(next.token);
+      await next.release();
+    };
+    waiting.push(take());
+    await until(async () => (await admin.zcard(queue)) === at + 1);
+  }
+  await until(async () => (await plain()) === 2);
+  await lease.release();
+  const releasedMs = performance.now();
+  await Promise.all(waiting);
+  expect(performance.now() - releasedMs).toBeLessThan(ROUNDS * 200);
+  expect(tokens).toEqual([...new Set(tokens)].toSorted((a, b) => Number(a - b)));
+  expect(tokens).toHaveLength(ROUNDS + 1);
 });
 
 test('after its slot has moved, waiters listen on its new server', async () => {

@@ -1,42 +1,27 @@
-import { execFile } from 'node:child_process';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { fileURLToPath, pathToFileURL } from 'node:url';
-import { promisify } from 'node:util';
 import * as present from '@fenced/lock';
 import { WorkerProcess } from '@fenced/testbed';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { PreviousVersion } from './harness/previous-version.js';
 import { until } from './harness/redlock-nodes.js';
 import { LockWorld, nameOf } from './harness/world.js';
 
-/** `@fenced/lock` as of an earlier commit; `sh bin/previous COMMIT` writes it. */
-const TARBALL = fileURLToPath(new URL('../fixtures/fenced-lock-previous.tgz', import.meta.url));
 const WORKERS = new URL('./harness/waiting-workers.ts', import.meta.url);
 const TTL_MS = 60_000;
 const [WORKERS_EACH, ROUNDS] = [3, 5];
 
-type Library = typeof present;
 type Version = 'previous' | 'present';
 
-let folder: string;
-let libraries: Readonly<Record<Version, Library>>;
+let previous: PreviousVersion;
 let world: LockWorld;
 beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'fenced-previous-'));
-  await promisify(execFile)('tar', ['-xzf', TARBALL, '-C', folder]);
-  libraries = { previous: (await import(previousModule())) as Library, present };
+  previous = await PreviousVersion.unpack();
   world = await LockWorld.start(3);
 });
 afterAll(async () => {
   await world?.[Symbol.asyncDispose]();
-  await rm(folder, { recursive: true });
+  await previous[Symbol.asyncDispose]();
 });
-
-function previousModule(): string {
-  return pathToFileURL(join(folder, 'package/dist/index.js')).href;
-}
 
 /** A client of this version, with connections of its own. */
 function open(version: Version, parts: AsyncDisposableStack): present.Redlock {
@@ -47,7 +32,8 @@ function open(version: Version, parts: AsyncDisposableStack): present.Redlock {
     return { name: nameOf(at), client };
   });
   const { keyPrefix } = world;
-  return parts.use(new libraries[version].Redlock({ nodes, keyPrefix }));
+  const { Redlock } = version === 'previous' ? previous.library : present;
+  return parts.use(new Redlock({ nodes, keyPrefix }));
 }
 
 /** A worker's line about one lease. */
@@ -69,7 +55,7 @@ test('processes of both versions take turns at one lock, in one queue', async ()
   const order = { ports, keyPrefix: world.keyPrefix, resource: 'x', ttlMs: 10_000, holdMs: 2 };
   const processes = await Promise.all(
     (['previous', 'present', 'previous', 'present'] as const).map((version) => {
-      const module = version === 'previous' ? previousModule() : undefined;
+      const module = version === 'previous' ? previous.url : undefined;
       const args = [JSON.stringify({ ...order, module, workers: WORKERS_EACH, rounds: ROUNDS })];
       const onLine = (line: string) => served.push({ ...JSON.parse(line), version });
       return WorkerProcess.start(WORKERS, { args, onLine });
