@@ -44,7 +44,7 @@ export type Message =
 const REPORT_EVERY = 25;
 const task: Task = workerData;
 const mutant = task.mutant === null ? null : mutantNamed(task.mutant);
-runFromSources(mutant?.patch ?? null);
+runFromSources(mutant?.patch ? [mutant.patch] : []);
 // Nothing reads the stack of an error, and each world has many errors.
 Error.stackTraceLimit = 0;
 const { simulate } = await import('./world.ts');

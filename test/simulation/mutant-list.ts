@@ -160,6 +160,15 @@ export const mutants: readonly Mutant[] = [
     purpose:
       'A node refuses a client that has another list of nodes. Otherwise, two majorities share no node, and tokens repeat.',
     flaw: 'members-ignored',
+    script: {
+      file: scripts,
+      replace: [
+        [
+          'if not members or members == MEMBERS then return nil end',
+          'if not members or not string.find(members, SEALED, 1, true) then return nil end',
+        ],
+      ],
+    },
     // Otherwise a roster with another number of nodes is no valid reply.
     patch: {
       file: '/redis/replies.ts',
@@ -407,9 +416,9 @@ export const mutants: readonly Mutant[] = [
   },
 ];
 
-/** Returns the change of the client that makes it the mutant on real nodes; null without one. */
-export function realPatchOf({ flaw, script, patch }: Mutant): Patch | null {
-  return (flaw ? script : patch) ?? null;
+/** Returns the changes of the client that make it the mutant on real nodes; none if none do. */
+export function realPatchesOf({ flaw, script, patch }: Mutant): readonly Patch[] {
+  return flaw && !script ? [] : [script, patch].filter((one) => one !== undefined);
 }
 
 export function mutantNamed(name: string): Mutant {

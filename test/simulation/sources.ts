@@ -10,10 +10,10 @@ export interface Patch {
 }
 
 /**
- * Lets Node run the client's sources without compiling them, with a patch if there is one. They
+ * Lets Node run the client's sources without compiling them, with these patches. They
  * import each other by the names of the compiled files. Call this before you import them.
  */
-export function runFromSources(patch: Patch | null): void {
+export function runFromSources(patches: readonly Patch[]): void {
   registerHooks({
     resolve(specifier, context, nextResolve) {
       const isSource = context.parentURL?.includes('/packages/lock/src/') ?? false;
@@ -22,8 +22,8 @@ export function runFromSources(patch: Patch | null): void {
     },
     load(url, context, nextLoad) {
       const loaded = nextLoad(url, context);
-      if (!patch || !url.endsWith(patch.file)) return loaded;
-      return { ...loaded, source: patched(String(loaded.source), patch) };
+      const patch = patches.find(({ file }) => url.endsWith(file));
+      return patch ? { ...loaded, source: patched(String(loaded.source), patch) } : loaded;
     },
   });
 }

@@ -47,7 +47,7 @@ else {
 }
 
 async function checkTraces(count: number, firstSeed: number): Promise<void> {
-  runFromSources(mutant?.patch ?? null);
+  runFromSources(mutant?.patch ? [mutant.patch] : []);
   const { reportTraces } = await import('./trace-report.ts');
   const flaws = new Set(mutant?.flaw ? [mutant.flaw] : []);
   const isExpected = await reportTraces(tlc, {

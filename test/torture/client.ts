@@ -1,6 +1,7 @@
-// A client process. Its threads take locks and write under them in rounds, until SIGTERM. With the
-// workload `final`, it reads every object once. Its file has two lines for each operation: one is
-// written before the operation is sent, the other one after its outcome.
+// A client process. It prints a line as it begins. Its threads take locks and write under them in
+// rounds, until SIGTERM. With the workload `final`, it reads every object once. Its file has two
+// lines for each operation: one is written before the operation is sent, the other one after its
+// outcome.
 import { openSync, writeSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LeaseError } from '@fenced/client';
@@ -63,6 +64,7 @@ if (workload === 'final') {
   for (const resource of resources)
     for (const [kind, store] of new Map(stores)) await read(recordAs(name), kind, store, resource);
 }
+process.stdout.write('begins\n');
 await Promise.all(Array.from({ length: threads }, (_, at) => rounds(recordAs(`${name}.${at}`))));
 writeLines();
 process.exit(0);

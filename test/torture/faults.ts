@@ -74,6 +74,24 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
     // The locks move to another key prefix, or virtual services to another group.
     'node-move': (world, random) => moved(world, random, null),
     'node-move-resumed': (world, random) => moved(world, random, random.between(0, MOVE_MS_MAX)),
+    // Some clients know only the next set, whose nodes wait for the move already.
+    async 'node-move-early'(world, random) {
+      const client = random.pick(world.clients);
+      await world.moveEarly(async () => {
+        await (await world.replace(client)).begun;
+        await sleep(TTL_MS * random.between(2, 6));
+      });
+      return { target: 'all' };
+    },
+    // A client that names one node only. A node without memory would become its own.
+    async 'client-mismatch'(world, random) {
+      await world.untilVoting();
+      const { name, worker, begun } = await world.startStranger(random.below(world.doors.length));
+      await begun;
+      await sleep(TTL_MS * random.between(2, 6));
+      await worker.kill();
+      return { target: name };
+    },
     // Invariant: fewer than half of the nodes have lost their memory. So these wait for the votes.
     async 'node-wipe'(world, random) {
       const { name, server } = random.pick(world.nodes);
@@ -104,6 +122,18 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
       await world.failOver(node, TTL_MS * random.between(0, 4), () =>
         sleep(TTL_MS * random.between(1, 6)),
       );
+      await world.untilVoting();
+      return { target: node.name };
+    },
+    // To clients of the old master, the other nodes are slow. So their nominations come late.
+    async 'node-split-slow'(world, random) {
+      const [node, ...others] = groupOf(world, random);
+      const doors = others.map((other) => world.doors[0]?.nodes[world.nodes.indexOf(other)]);
+      await world.failOver(node, TTL_MS * random.between(0, 4), async () => {
+        for (const door of doors) door?.delay('toServer', TTL_MS * random.between(0.1, 0.5));
+        await sleep(TTL_MS * random.between(4, 12));
+        for (const door of doors) door?.delay('toServer', 0);
+      });
       await world.untilVoting();
       return { target: node.name };
     },
@@ -277,7 +307,10 @@ export async function makeFaults(
     const isThere = lanes[lane] ?? true;
     while (isThere && !signal.aborted) {
       const chosen = Object.entries(makes).filter(
-        ([kind]) => kinds.includes(kind) && (!kind.startsWith('node-move') || world.isMovable),
+        ([kind]) =>
+          kinds.includes(kind) &&
+          (!kind.startsWith('node-move') || world.isMovable) &&
+          (kind !== 'client-mismatch' || world.canHaveStranger),
       );
       if (chosen.length === 0) return;
       const [kind, make] = random.pick(chosen);

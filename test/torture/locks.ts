@@ -11,7 +11,7 @@ import { type ElectionLock, Elector } from '@fenced/lock/election';
 import { PostgresLock } from '@fenced/lock/postgres';
 import { Redis } from 'ioredis';
 import pg from 'pg';
-import { mutantNamed, mutants, realPatchOf } from '../simulation/mutant-list.ts';
+import { mutantNamed, mutants, realPatchesOf } from '../simulation/mutant-list.ts';
 import { runFromSources } from '../simulation/sources.ts';
 import { FOREIGN_SUBJECTS, openForeign } from './foreign.ts';
 import { type Acquire, TTL_MS } from './held.ts';
@@ -44,7 +44,7 @@ const TIMES = { maxTtlMs: TTL_MS, fenceTtlMs: 3 * TTL_MS };
 
 /** Mutants that real nodes can run. */
 export const MUTANTS: readonly string[] = mutants
-  .filter((mutant) => realPatchOf(mutant))
+  .filter((mutant) => realPatchesOf(mutant).length > 0)
   .map(({ name }) => name);
 
 /** `PostgresLock` and the stores, on a primary whose standby may lack the last transactions. */
@@ -52,6 +52,9 @@ export const ASYNCHRONOUS = 'postgres-async';
 
 /** `RedlockGroups`, whose virtual services move from one group of nodes to another. */
 const GROUPS = 'fenced-groups';
+
+/** Groups have a second defence: a virtual service begins in one group only. */
+const EARLY = 'the next set starts by itself';
 
 /** The locks that keep the rules: an unexpected error of theirs ends the run. */
 export const OURS: readonly string[] = ['fenced', GROUPS, 'postgres', 'gateway'];
@@ -82,9 +85,10 @@ export function isMovable(subject: string): boolean {
   return hasVotes(subject) && subject !== 'gateway';
 }
 
-/** True if its locks have virtual services. So do the mutants of a move. */
+/** True if its locks have virtual services. So do the mutants of a move, except for one. */
 export function hasGroups(subject: string): boolean {
-  return subject === GROUPS || mutants.some(({ name, moves }) => name === subject && moves);
+  const isOfMove = mutants.some(({ name, moves }) => name === subject && moves);
+  return subject === GROUPS || (isOfMove && subject !== EARLY);
 }
 
 /** Opens the lock service of a subject. The workload `election` campaigns for its locks. */
@@ -147,7 +151,7 @@ async function classesOf(subject: string): Promise<Classes> {
 }
 
 async function importMutant(subject: string): Promise<Classes> {
-  runFromSources(realPatchOf(mutantNamed(subject)));
+  runFromSources(realPatchesOf(mutantNamed(subject)));
   return import(new URL('../../packages/lock/src/index.ts', import.meta.url).href);
 }
 

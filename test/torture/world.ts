@@ -33,6 +33,7 @@ import {
   hasVotes,
   isMovable,
   isOnPostgres,
+  type Moves,
   NODES_PER_GROUP,
   type NodeAddress,
   OURS,
@@ -82,6 +83,8 @@ export interface Client {
   readonly group: number;
   readonly worker: WorkerProcess;
   readonly clock: MovableClock | undefined;
+  /** Resolves when it begins its rounds, or has ended. */
+  readonly begun: Promise<unknown>;
 }
 
 /** A lock node under the name that all clients give it. A failover gives it another server. */
@@ -192,6 +195,11 @@ export class World implements AsyncDisposable {
     return client;
   }
 
+  /** Starts a client that gives the lock service the first node only. */
+  startStranger(group: number): Promise<Client> {
+    return this.#start(group, this.#options.workload, 1);
+  }
+
   /** Kills the S3 server, and restarts it with its data. Does nothing if it is not ours. */
   async crashS3(): Promise<void> {
     await this.#s3.crash?.();
@@ -205,15 +213,20 @@ export class World implements AsyncDisposable {
   }
 
   /** Kills a client, and starts another one in its place. */
-  async replace(client: Client): Promise<void> {
+  async replace(client: Client): Promise<Client> {
     this.clients.splice(this.clients.indexOf(client), 1);
     await client.worker.kill();
-    await this.startClient(client.group);
+    return this.startClient(client.group);
   }
 
   /** True if the locks are ours, and must recover from every fault. */
   get mustRecover(): boolean {
     return OURS.includes(this.#options.subject);
+  }
+
+  /** True if a client can name other nodes than the others do. */
+  get canHaveStranger(): boolean {
+    return isMovable(this.#options.subject) && !hasGroups(this.#options.subject);
   }
 
   /** True if the locks can move to other nodes. Each virtual service moves once. */
@@ -232,15 +245,32 @@ export class World implements AsyncDisposable {
   async moveLocks(killedAfterMs: number | null, meanwhile: () => Promise<void>): Promise<void> {
     const ahead = hasGroups(this.#options.subject) ? SERVICES_PER_MOVE : 1;
     if (killedAfterMs !== null) {
-      const first = await this.#startMover(ahead);
+      const first = await this.#startMover({ done: this.#moves, ahead });
       await sleep(killedAfterMs);
       await first.kill();
     }
-    const mover = await this.#startMover(ahead);
-    await meanwhile();
-    const exit = await Promise.race([mover.exited, sleep(PATIENCE_MS, null, { ref: false })]);
-    if (exit?.code !== 0) throw new Error(`the move did not end: ${mover.stderr}`);
+    await this.#move({ done: this.#moves, ahead }, meanwhile);
     this.#moves += ahead;
+  }
+
+  /**
+   * Moves the locks. At first, the operator's process ends when all nodes of the next set wait for
+   * the move. From then on, new clients know the next set alone.
+   *
+   * @param routine runs before another process carries on
+   */
+  async moveEarly(routine: () => Promise<void>): Promise<void> {
+    const moves = { done: this.#moves, ahead: 1 };
+    await ended(await this.#startMover(moves, true));
+    this.#moves += moves.ahead;
+    await routine();
+    await this.#move(moves);
+  }
+
+  async #move(moves: Moves, meanwhile?: () => Promise<void>): Promise<void> {
+    const mover = await this.#startMover(moves);
+    await meanwhile?.();
+    await ended(mover);
     this.#movedMs = performance.now();
   }
 
@@ -271,17 +301,11 @@ export class World implements AsyncDisposable {
   }
 
   /** The operator's process of a move. It has begun. */
-  async #startMover(ahead: number): Promise<WorkerProcess> {
+  async #startMover(moves: Moves, endsUnsealed = false): Promise<WorkerProcess> {
     const { subject } = this.#options;
-    const moves = { done: this.#moves, ahead };
-    const config: MoverConfig = { subject, nodes: this.#nodeAddresses, moves };
-    const { promise: begun, resolve } = Promise.withResolvers<void>();
-    const worker = await WorkerProcess.start(new URL('./mover.ts', import.meta.url), {
-      args: [JSON.stringify(config)],
-      onLine: () => resolve(),
-    });
-    this.#parts.use(worker);
-    await Promise.race([begun, worker.exited]);
+    const config: MoverConfig = { subject, nodes: this.#nodeAddresses, moves, endsUnsealed };
+    const { worker, begun } = await this.#startProcess('mover', config);
+    await begun;
     return worker;
   }
 
@@ -394,7 +418,8 @@ export class World implements AsyncDisposable {
     await this.#parts.disposeAsync();
   }
 
-  async #start(group: number, workload: string): Promise<Client> {
+  /** @param nodeCount number of nodes that the client knows, for a stranger */
+  async #start(group: number, workload: string, nodeCount?: number): Promise<Client> {
     this.#names += 1;
     const name = workload === 'final' ? workload : `c${this.#names}`;
     const doors = this.doors[group];
@@ -410,21 +435,41 @@ export class World implements AsyncDisposable {
     const config: ClientConfig = {
       ...{ ...this.#options, name, workload, ...this.recorder.open(name) },
       resources: Array.from({ length: resources }, (_, at) => `r${at}`),
-      nodes: this.nodes.map((node, at) => ({ name: node.name, port: doors.nodes[at]?.port ?? 0 })),
+      nodes: this.nodes
+        .slice(0, nodeCount)
+        .map((node, at) => ({ name: node.name, port: doors.nodes[at]?.port ?? 0 })),
       ...addressesOf(doors, this.#s3, this.postgres),
-      moves: { done: this.#moves, ahead: this.isMovable ? this.#movesLeft : 0 },
+      moves: { done: this.#moves, ahead: this.isMovable && !nodeCount ? this.#movesLeft : 0 },
       ...(this.gateways[group] && { gatewayUrl: this.gateways[group].url }),
     };
-    const worker = await WorkerProcess.start(new URL('./client.ts', import.meta.url), {
-      args: [JSON.stringify(config)],
-      ...(clock && { env: clock.env }),
-    });
-    this.#parts.use(worker);
+    const { worker, begun } = await this.#startProcess('client', config, clock?.env);
     void worker.exited.then(({ code }) => {
       if (code) this.#failure ??= new Error(`client ${name} failed: ${worker.stderr}`);
     });
-    return { name, group, worker, clock };
+    return { name, group, worker, clock, begun };
   }
+
+  /** Starts a process that prints a line when it begins. */
+  async #startProcess(
+    program: 'client' | 'mover',
+    config: ClientConfig | MoverConfig,
+    env: Readonly<Record<string, string>> = {},
+  ): Promise<Pick<Client, 'worker' | 'begun'>> {
+    const { promise: line, resolve } = Promise.withResolvers<void>();
+    const worker = await WorkerProcess.start(new URL(`./${program}.ts`, import.meta.url), {
+      args: [JSON.stringify(config)],
+      env,
+      onLine: () => resolve(),
+    });
+    this.#parts.use(worker);
+    return { worker, begun: Promise.race([line, worker.exited]) };
+  }
+}
+
+/** Resolves when a process of a move has done its part. */
+async function ended(mover: WorkerProcess): Promise<void> {
+  const exit = await Promise.race([mover.exited, sleep(PATIENCE_MS, null, { ref: false })]);
+  if (exit?.code !== 0) throw new Error(`the move did not end: ${mover.stderr}`);
 }
 
 /** Opens proxies before all servers. */
