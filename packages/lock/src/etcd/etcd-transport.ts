@@ -1,7 +1,7 @@
 import { LockArgumentError } from '../core/errors.js';
-import { type AcquireFailure, failureError } from '../core/failure.js';
+import type { AcquireFailure } from '../core/failure.js';
 import { deadlineOf, NODE_TIMEOUT_MAX_MS, nodeTimeoutMs } from '../core/validity.js';
-import { failure, granted, OpenWork } from '../lease/one-server.js';
+import { type Explanation, OnlyServer } from '../lease/one-server.js';
 import type {
   AcquireRequest,
   AcquisitionResult,
@@ -15,8 +15,6 @@ import { Keys, type Position } from './keys.js';
 import { QueuedWaiter, type WaiterContext } from './queued-waiter.js';
 import { WakeUps } from './wake-ups.js';
 
-/** The cluster's name among the `nodes` of results and errors. */
-const NODE = 'etcd';
 /** The operations that etcd allows in one transaction, unless `--max-txn-ops` says otherwise. */
 const RESOURCES_MAX = 128;
 /** A transaction has each name up to 5 times, and etcd takes 1.5 MiB by default. */
@@ -34,14 +32,14 @@ export class EtcdTransport implements LockTransport, WaiterContext {
   readonly wakeUps: WakeUps;
   readonly runtime: Runtime;
   readonly #tokenOffset: bigint;
-  readonly #open: OpenWork;
+  readonly #server: OnlyServer;
 
   constructor(etcd: EtcdClient, keyPrefix: string, tokenOffset: bigint, runtime: Runtime) {
     this.keys = new Keys(etcd, keyPrefix);
     this.wakeUps = new WakeUps(etcd, this.keys, runtime);
     this.runtime = runtime;
     this.#tokenOffset = tokenOffset;
-    this.#open = new OpenWork(runtime);
+    this.#server = new OnlyServer('etcd', explain, runtime);
   }
 
   checkResources(resources: readonly string[]): void {
@@ -53,7 +51,7 @@ export class EtcdTransport implements LockTransport, WaiterContext {
   }
 
   close(): Promise<void> {
-    return this.#open.close();
+    return this.#server.close();
   }
 
   acquire(request: AcquireRequest): Promise<AcquisitionResult> {
@@ -71,7 +69,7 @@ export class EtcdTransport implements LockTransport, WaiterContext {
       const remaining = found.map((holder) =>
         this.keys.remainingMs(holder, limitMs()).catch(() => 0),
       );
-      return held(Math.max(0, ...(await Promise.all(remaining))));
+      return this.#server.held(Math.max(0, ...(await Promise.all(remaining))));
     });
   }
 
@@ -83,9 +81,7 @@ export class EtcdTransport implements LockTransport, WaiterContext {
     request: AcquireRequest,
     acquireOnce: (limitMs: () => number) => Promise<AcquisitionResult>,
   ): Promise<AcquisitionResult> {
-    return this.#open.acquire(NODE, request, (limitMs) =>
-      acquireOnce(this.#within(limitMs)).catch(failed),
-    );
+    return this.#server.acquire(request, (limitMs) => acquireOnce(this.#within(limitMs)));
   }
 
   async enqueue(
@@ -114,7 +110,7 @@ export class EtcdTransport implements LockTransport, WaiterContext {
   }
 
   held(): AcquireFailure {
-    return held(0);
+    return this.#server.held(0);
   }
 
   async extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number> {
@@ -122,7 +118,7 @@ export class EtcdTransport implements LockTransport, WaiterContext {
   }
 
   release(resources: readonly string[], owner: string): Promise<ReleaseOutcome> {
-    return this.#open.track(this.#release(resources, owner));
+    return this.#server.track(this.#release(resources, owner));
   }
 
   async #release(resources: readonly string[], owner: string): Promise<ReleaseOutcome> {
@@ -136,21 +132,13 @@ export class EtcdTransport implements LockTransport, WaiterContext {
     }
   }
 
-  async #extend(
+  #extend(
     position: Position | null,
     owned: Pick<Position, 'resources' | 'owner'>,
     ttlMs: number,
   ): Promise<Renewed> {
-    const { resources, owner } = owned;
-    try {
-      const limitMs = this.#within(nodeTimeoutMs(ttlMs));
-      const renewed = await this.#renew(position, owned, ttlMs, limitMs);
-      if (renewed) return renewed;
-    } catch (error) {
-      throw failureError(failed(error as Error), resources, 0);
-    }
-    void this.release(resources, owner);
-    throw failureError(failure(NODE, 'lost', { answer: 'not-held' }), resources, 0);
+    const limitMs = this.#within(nodeTimeoutMs(ttlMs));
+    return this.#server.extended(this, owned, () => this.#renew(position, owned, ttlMs, limitMs));
   }
 
   /**
@@ -201,12 +189,12 @@ export class EtcdTransport implements LockTransport, WaiterContext {
       present = extended.position;
       return extended.deadlineMs;
     };
-    return granted(NODE, this, { resources, owner, token, deadlineMs, extend });
+    return this.#server.granted(this, { resources, owner, token, deadlineMs, extend });
   }
 
   /** Revokes a lease that no holder relies on. Without an answer, it ends by itself. */
   #revoke(lease: string): void {
-    void this.#open.track(this.keys.revoke(lease, NODE_TIMEOUT_MAX_MS).catch(() => undefined));
+    void this.#server.track(this.keys.revoke(lease, NODE_TIMEOUT_MAX_MS).catch(() => undefined));
   }
 
   /** The milliseconds that are left of `limitMs`, at least 1. */
@@ -221,18 +209,11 @@ function secondsOf(ttlMs: number): number {
   return Math.ceil(ttlMs / 1_000);
 }
 
-function held(remainingMs: number): AcquireFailure {
-  return failure(NODE, 'held', { answer: 'held', remainingMs }, remainingMs);
-}
-
-function failed(error: Error): AcquireFailure {
-  const answer = { answer: 'error', error } as const;
+function explain(error: Error): Explanation {
   const isForbidden = error instanceof EtcdError && (error.status === 401 || error.status === 403);
-  if (!isForbidden) {
-    return { ...failure(NODE, 'no-quorum', answer), hint: 'etcd did not grant the lock' };
-  }
+  if (!isForbidden) return { reason: 'no-quorum', hint: 'etcd did not grant the lock' };
   const hint = 'the etcd user may not lock: grant it to read and write the keys of keyPrefix';
-  return { ...failure(NODE, 'not-installed', answer), hint };
+  return { reason: 'not-installed', hint };
 }
 
 function rethrowAfter(cleanUp: () => void): (error: unknown) => never {

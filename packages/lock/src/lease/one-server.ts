@@ -1,5 +1,5 @@
 import { type NodeAnswer, nodeAnswer } from '../core/answers.js';
-import type { AcquireFailure } from '../core/failure.js';
+import { type AcquireFailure, failureError } from '../core/failure.js';
 import { answerLimitMs, LAST_ANSWERS_MS, NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import { inTime, nobody, type Runtime, unlessAborted } from '../runtime/runtime.js';
 import type { AcquireRequest, AcquisitionResult, LockHandle, LockTransport } from './transport.js';
@@ -7,12 +7,26 @@ import type { AcquireRequest, AcquisitionResult, LockHandle, LockTransport } fro
 /** For an acquisition, and for the release of what it took. */
 const CLOSE_LIMIT_MS = 2 * NODE_TIMEOUT_MAX_MS;
 
-/** The work of a lock service on its only server. It may go on after the caller has its answer. */
-export class OpenWork {
+/** The reason of a failure, with advice for an operator. */
+export type Explanation = Pick<AcquireFailure, 'reason' | 'hint'>;
+
+/**
+ * The only server of a lock service, or a cluster that answers as one. Work on it may go on after
+ * the caller has its answer.
+ */
+export class OnlyServer {
+  readonly #name: string;
+  readonly #explain: (error: Error) => Explanation;
   readonly #runtime: Runtime;
   readonly #open = new Set<Promise<unknown>>();
 
-  constructor(runtime: Runtime) {
+  /**
+   * @param name the server's, among the `nodes` of results and errors
+   * @param explain says what an error of the server or its client means
+   */
+  constructor(name: string, explain: (error: Error) => Explanation, runtime: Runtime) {
+    this.#name = name;
+    this.#explain = explain;
     this.#runtime = runtime;
   }
 
@@ -26,22 +40,41 @@ export class OpenWork {
 
   /**
    * Makes one acquisition. An abort ends it for its caller. It goes on until it is known what it
-   * has taken, and that is released.
+   * has taken, and that is released. Never rejects.
    *
-   * @param name the server's, among the `nodes` of results and errors
-   * @param acquire never rejects. If it fails, it releases what it may have taken.
+   * @param acquire If it fails, it releases what it may have taken.
    */
   async acquire(
-    name: string,
     { ttlMs, endMs, signal }: AcquireRequest,
     acquire: (limitMs: number) => Promise<AcquisitionResult>,
   ): Promise<AcquisitionResult> {
     const leftMs = Math.max(endMs - this.#runtime.nowMs(), LAST_ANSWERS_MS);
-    const acquired = this.track(acquire(answerLimitMs(ttlMs, leftMs)));
+    const acquired = this.track(
+      acquire(answerLimitMs(ttlMs, leftMs)).catch((error) => this.failed(error)),
+    );
     const result = await unlessAborted(acquired, signal);
     if (result) return result;
     void this.track(acquired.then((late) => (late.ok ? late.handle.release() : null)));
-    return failure(name, 'aborted', { answer: 'pending' });
+    return this.failure('aborted', { answer: 'pending' });
+  }
+
+  /**
+   * Extends a lease. If its owner does not hold all of it any more, releases the rest.
+   *
+   * @param extend returns null if the owner does not hold all of it
+   * @throws {LockError} the server did not extend it
+   */
+  async extended<Result>(
+    transport: LockTransport,
+    { resources, owner }: Pick<LockHandle, 'resources' | 'owner'>,
+    extend: () => Promise<Result | null>,
+  ): Promise<Result> {
+    const extended = await extend().catch((error) => {
+      throw failureError(this.failed(error), resources, 0);
+    });
+    if (extended !== null) return extended;
+    void transport.release(resources, owner);
+    throw failureError(this.failure('lost', { answer: 'not-held' }), resources, 0);
   }
 
   /** Resolves when nothing is open, after 4 s at the latest. */
@@ -53,35 +86,40 @@ export class OpenWork {
     };
     await inTime(this.#runtime, nobody, all(), CLOSE_LIMIT_MS);
   }
-}
 
-/**
- * The handle of a lock that the only server of a lock service has granted.
- *
- * @param name the server's, among the `nodes` of results and errors
- * @param lock its `extend` and `release` replace those of the transport
- */
-export function granted(
-  name: string,
-  transport: LockTransport,
-  lock: Pick<LockHandle, 'resources' | 'token' | 'deadlineMs' | 'owner'> &
-    Partial<Pick<LockHandle, 'extend' | 'release'>>,
-): AcquisitionResult {
-  const { resources, owner } = lock;
-  const handle = {
-    extend: (ttlMs: number) => transport.extend(resources, owner, ttlMs),
-    release: () => transport.release(resources, owner),
-    ...lock,
-  };
-  return { ok: true, handle, answers: () => [nodeAnswer(name, { answer: 'granted' })] };
-}
+  /**
+   * The handle of a lock that the server has granted.
+   *
+   * @param lock its `extend` and `release` replace those of the transport
+   */
+  granted(
+    transport: LockTransport,
+    lock: Pick<LockHandle, 'resources' | 'token' | 'deadlineMs' | 'owner'> &
+      Partial<Pick<LockHandle, 'extend' | 'release'>>,
+  ): AcquisitionResult {
+    const { resources, owner } = lock;
+    const handle = {
+      extend: (ttlMs: number) => transport.extend(resources, owner, ttlMs),
+      release: () => transport.release(resources, owner),
+      ...lock,
+    };
+    return { ok: true, handle, answers: () => [nodeAnswer(this.#name, { answer: 'granted' })] };
+  }
 
-/** The failure of such a service, with the answer of its server. */
-export function failure(
-  name: string,
-  reason: AcquireFailure['reason'],
-  answer: Omit<NodeAnswer, 'name'>,
-  retryAfterMs = 0,
-): AcquireFailure {
-  return { ok: false, reason, nodes: [nodeAnswer(name, answer)], retryAfterMs };
+  held(remainingMs: number): AcquireFailure {
+    return this.failure('held', { answer: 'held', remainingMs }, remainingMs);
+  }
+
+  failed(error: Error): AcquireFailure {
+    const { reason, ...advice } = this.#explain(error);
+    return { ...this.failure(reason, { answer: 'error', error }), ...advice };
+  }
+
+  failure(
+    reason: AcquireFailure['reason'],
+    answer: Omit<NodeAnswer, 'name'>,
+    retryAfterMs = 0,
+  ): AcquireFailure {
+    return { ok: false, reason, nodes: [nodeAnswer(this.#name, answer)], retryAfterMs };
+  }
 }

@@ -1,10 +1,10 @@
 import { backoffMs } from '../core/backoff.js';
 import { LockArgumentError } from '../core/errors.js';
-import { type AcquireFailure, failureError } from '../core/failure.js';
+import type { AcquireFailure } from '../core/failure.js';
 import type { ResolvedOptions } from '../core/options.js';
 import { deadlineOf, nodeTimeoutMs } from '../core/validity.js';
 import { publish } from '../lease/events.js';
-import { failure, granted, OpenWork } from '../lease/one-server.js';
+import { type Explanation, OnlyServer } from '../lease/one-server.js';
 import type {
   AcquireRequest,
   AcquisitionResult,
@@ -18,9 +18,6 @@ import { Database, type ForgetRow } from './database.js';
 import { BeginLimit, NotSentError } from './statement-queue.js';
 import { WakeUps } from './wake-ups.js';
 
-/** The server's name among the `nodes` of results and errors. */
-const NODE = 'postgres';
-
 /** Longest pause of a waiter that is notified of releases. */
 const LISTEN_LIMIT_MS = 1_000;
 
@@ -32,7 +29,7 @@ export class PostgresTransport implements LockTransport {
   readonly #wakeUps: WakeUps;
   readonly #options: Options;
   readonly #runtime: Runtime;
-  readonly #open: OpenWork;
+  readonly #server: OnlyServer;
   /** The next time to forget names, on the runtime's monotonic clock. */
   #forgetsMs = Number.NEGATIVE_INFINITY;
   #isClosed = false;
@@ -42,7 +39,7 @@ export class PostgresTransport implements LockTransport {
     this.#wakeUps = new WakeUps(client);
     this.#options = options;
     this.#runtime = runtime;
-    this.#open = new OpenWork(runtime);
+    this.#server = new OnlyServer('postgres', explain, runtime);
   }
 
   checkResources(resources: readonly string[]): void {
@@ -52,7 +49,7 @@ export class PostgresTransport implements LockTransport {
 
   close(): Promise<void> {
     this.#isClosed = true;
-    return this.#open.close();
+    return this.#server.close();
   }
 
   acquire(request: AcquireRequest): Promise<AcquisitionResult> {
@@ -85,7 +82,7 @@ export class PostgresTransport implements LockTransport {
   }
 
   #acquire(request: AcquireRequest, isWaiting: boolean): Promise<AcquisitionResult> {
-    return this.#open.acquire(NODE, request, (limitMs) =>
+    return this.#server.acquire(request, (limitMs) =>
       this.#acquireOnce(request, isWaiting, limitMs),
     );
   }
@@ -101,61 +98,58 @@ export class PostgresTransport implements LockTransport {
     // The other half is for the server: a late lease is only released again.
     const limit = new BeginLimit(this.#runtime, limitMs / 2, signal);
     const asked = this.database.acquire(resources, owner, ttlMs, firstToken, isWaiting, limit);
-    const reply = await this.#answer(asked, limitMs, limit);
-    if ('error' in reply) {
+    const [token, heldMs] = await this.#answer(asked, limitMs, limit).catch((failure) => {
       // The server may grant the lease after that.
       const late = asked.then(
         ([token]) => token !== null,
         (error) => !(error instanceof NotSentError),
       );
       const undone = late.then((isHeld) => isHeld && this.database.release(resources, owner));
-      void this.#open.track(undone.catch(() => undefined));
-      return failed(reply.error);
-    }
-    const [token, heldMs] = reply.value;
-    if (token === null) {
-      const remainingMs = Number(heldMs);
-      return failure(NODE, 'held', { answer: 'held', remainingMs }, remainingMs);
-    }
+      void this.#server.track(undone.catch(() => undefined));
+      throw failure;
+    });
+    if (token === null) return this.#server.held(Number(heldMs));
     this.#forgetInTurn();
     const deadlineMs = deadlineOf(startedMs, ttlMs);
-    return granted(NODE, this, { resources, token: BigInt(token), deadlineMs, owner });
+    return this.#server.granted(this, { resources, token: BigInt(token), deadlineMs, owner });
   }
 
-  async extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number> {
-    const startedMs = this.#runtime.nowMs();
-    const limitMs = nodeTimeoutMs(ttlMs);
-    const limit = new BeginLimit(this.#runtime, limitMs);
-    const asked = this.database.extend(resources, owner, ttlMs, limit);
-    const reply = await this.#answer(asked, limitMs, limit);
-    if ('error' in reply) throw failureError(failed(reply.error), resources, 0);
-    if (reply.value) return deadlineOf(startedMs, ttlMs);
-    void this.release(resources, owner);
-    throw failureError(failure(NODE, 'lost', { answer: 'not-held' }), resources, 0);
+  extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number> {
+    return this.#server.extended(this, { resources, owner }, async () => {
+      const startedMs = this.#runtime.nowMs();
+      const limitMs = nodeTimeoutMs(ttlMs);
+      const limit = new BeginLimit(this.#runtime, limitMs);
+      const asked = this.database.extend(resources, owner, ttlMs, limit);
+      const isHeld = await this.#answer(asked, limitMs, limit);
+      return isHeld ? deadlineOf(startedMs, ttlMs) : null;
+    });
   }
 
   release(resources: readonly string[], owner: string): Promise<ReleaseOutcome> {
-    return this.#open.track(this.#release(resources, owner));
+    return this.#server.track(this.#release(resources, owner));
   }
 
-  async #release(resources: readonly string[], owner: string): Promise<ReleaseOutcome> {
+  #release(resources: readonly string[], owner: string): Promise<ReleaseOutcome> {
     const asked = this.database.release(resources, owner);
-    const reply = await this.#answer(asked, nodeTimeoutMs(this.#options.maxTtlMs));
-    if ('error' in reply) return 'unknown';
-    return reply.value ? 'released' : 'expired';
+    return this.#answer(asked, nodeTimeoutMs(this.#options.maxTtlMs)).then(
+      (isHeld) => (isHeld ? 'released' : 'expired'),
+      () => 'unknown',
+    );
   }
 
-  /** The answer, or the reason why there is none in time. */
-  #answer<Value>(
+  /** @throws the reason why there is no answer in time */
+  async #answer<Value>(
     asked: Promise<Value>,
     limitMs: number,
     limit: Silent = nobody,
-  ): Promise<{ readonly value: Value } | { readonly error: Error }> {
+  ): Promise<Value> {
     const answer = asked.then(
       (value) => ({ value }),
       (error: Error) => ({ error }),
     );
-    return inTime(this.#runtime, limit, answer, limitMs);
+    const reply = await inTime(this.#runtime, limit, answer, limitMs);
+    if ('error' in reply) throw reply.error;
+    return reply.value;
   }
 
   /** @returns the number of forgotten names */
@@ -200,15 +194,12 @@ const SETUP_HINTS: Readonly<Record<string, string>> = {
   '42501': NOT_ALLOWED,
 };
 
-function failed(error: Error): AcquireFailure {
+function explain(error: Error): Explanation {
   const { code = '' } = error as { code?: string };
-  const answer = { answer: 'error', error } as const;
   // The next token is out of the range of bigint.
-  if (code === '22003') return failure(NODE, 'token-exhausted', answer);
+  if (code === '22003') return { reason: 'token-exhausted' };
   const hint = SETUP_HINTS[code];
-  if (hint) return { ...failure(NODE, 'not-installed', answer), hint };
-  if (error instanceof NotSentError) {
-    return { ...failure(NODE, 'no-quorum', answer), hint: NO_CONNECTION };
-  }
-  return { ...failure(NODE, 'no-quorum', answer), hint: 'PostgreSQL did not grant a vote' };
+  if (hint) return { reason: 'not-installed', hint };
+  const isSent = !(error instanceof NotSentError);
+  return { reason: 'no-quorum', hint: isSent ? 'PostgreSQL did not grant a vote' : NO_CONNECTION };
 }

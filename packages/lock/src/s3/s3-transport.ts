@@ -1,7 +1,6 @@
 import { backoffMs } from '../core/backoff.js';
-import { type AcquireFailure, failureError } from '../core/failure.js';
 import { deadlineOf, NODE_TIMEOUT_MAX_MS, nodeTimeoutMs } from '../core/validity.js';
-import { failure, granted, OpenWork } from '../lease/one-server.js';
+import { type Explanation, OnlyServer } from '../lease/one-server.js';
 import type {
   AcquireRequest,
   AcquisitionResult,
@@ -12,9 +11,6 @@ import type {
 import { type Runtime, sleep, unlessAborted } from '../runtime/runtime.js';
 import { Observations } from './observations.js';
 import { type Held, isRefused, type LockRecord, type Records } from './records.js';
-
-/** The bucket's name among the `nodes` of results and errors. */
-const NODE = 's3';
 
 interface Options {
   readonly pollMs: number;
@@ -36,13 +32,13 @@ export class S3Transport implements LockTransport {
   readonly #options: Options;
   readonly #runtime: Runtime;
   readonly #observations = new Observations();
-  readonly #open: OpenWork;
+  readonly #server: OnlyServer;
 
   constructor(records: Records, options: Options, runtime: Runtime) {
     this.#records = records;
     this.#options = options;
     this.#runtime = runtime;
-    this.#open = new OpenWork(runtime);
+    this.#server = new OnlyServer('s3', explain, runtime);
   }
 
   checkResources(resources: readonly string[]): void {
@@ -50,18 +46,19 @@ export class S3Transport implements LockTransport {
   }
 
   close(): Promise<void> {
-    return this.#open.close();
+    return this.#server.close();
   }
 
   acquire(request: AcquireRequest): Promise<AcquisitionResult> {
-    return this.#open.acquire(NODE, request, async (limitMs) => {
+    return this.#server.acquire(request, async (limitMs) => {
       using limit = this.#limit(limitMs);
       // The time limit ends no write: only its outcome shows what must be released.
-      const acquired = this.#acquire(request, limit.signal).catch(failed);
-      const result = await unlessAborted(acquired, limit.signal);
-      if (result) return result;
-      void this.#open.track(acquired.then((late) => (late.ok ? late.handle.release() : null)));
-      return failed(limit.signal.reason);
+      const acquired = this.#acquire(request, limit.signal);
+      return await this.#inTime(acquired, limit.signal).catch((failure) => {
+        const undone = acquired.then((late) => (late.ok ? late.handle.release() : null));
+        void this.#server.track(undone.catch(() => null));
+        throw failure;
+      });
     });
   }
 
@@ -95,7 +92,7 @@ export class S3Transport implements LockTransport {
     const nowMs = this.#runtime.nowMs();
     const remainingMs = found.map((record) => this.#observations.remainingMs(record, nowMs));
     const retryAfterMs = Math.max(...remainingMs);
-    if (retryAfterMs > 0) return held(retryAfterMs);
+    if (retryAfterMs > 0) return this.#server.held(retryAfterMs);
     const owner = this.#runtime.uniqueId();
     const token = this.#nextToken(found);
     const startedMs = this.#runtime.nowMs();
@@ -114,7 +111,7 @@ export class S3Transport implements LockTransport {
         throw error;
       }
       await this.#release({ resources, owner, records });
-      return held(0);
+      return this.#server.held(0);
     }
     return this.#granted({ resources, owner, records }, token, deadlineOf(startedMs, ttlMs));
   }
@@ -127,17 +124,16 @@ export class S3Transport implements LockTransport {
     return tokens.reduce((one, other) => (one > other ? one : other)) + 1n;
   }
 
-  async #extend(
+  #extend(
     lock: Owned,
     ttlMs: number,
   ): Promise<{ readonly records: readonly LockRecord[]; readonly deadlineMs: number }> {
-    const { resources } = lock;
-    using limit = this.#limit(nodeTimeoutMs(ttlMs));
-    try {
+    return this.#server.extended(this, lock, async () => {
+      using limit = this.#limit(nodeTimeoutMs(ttlMs));
       for (let isFirst = true; ; isFirst = false) {
         const known = isFirst ? lock.records : null;
         const records = known ?? (await this.#ownRecords(lock, limit.signal));
-        if (records.length < resources.length) break;
+        if (records.length < lock.resources.length) return null;
         const startedMs = this.#runtime.nowMs();
         // Invariant: a new version is good for at least as long as the one that it replaces.
         const longer = (before: Held): Held => ({
@@ -148,15 +144,11 @@ export class S3Transport implements LockTransport {
         if (extended.length === records.length)
           return { records: extended, deadlineMs: deadlineOf(startedMs, ttlMs) };
       }
-    } catch (error) {
-      throw failureError(failed(error as Error), resources, 0);
-    }
-    void this.#release({ ...lock, records: null });
-    throw failureError(failure(NODE, 'lost', { answer: 'not-held' }), resources, 0);
+    });
   }
 
   #release(lock: Owned): Promise<ReleaseOutcome> {
-    return this.#open.track(this.#releaseInTime(lock));
+    return this.#server.track(this.#releaseInTime(lock));
   }
 
   async #releaseInTime(lock: Owned): Promise<ReleaseOutcome> {
@@ -221,7 +213,7 @@ export class S3Transport implements LockTransport {
       return extended.deadlineMs;
     };
     const release = () => this.#release(present);
-    return granted(NODE, this, { resources, owner, token, deadlineMs, extend, release });
+    return this.#server.granted(this, { resources, owner, token, deadlineMs, extend, release });
   }
 
   /** A signal that aborts after `limitMs`. */
@@ -244,19 +236,12 @@ export class S3Transport implements LockTransport {
   }
 }
 
-function held(remainingMs: number): AcquireFailure {
-  return failure(NODE, 'held', { answer: 'held', remainingMs }, remainingMs);
-}
-
 /** The codes of errors that waiting does not mend. */
 const SETUP_CODES: readonly unknown[] = ['unsafe-store', 'store-setup', 'unsupported'];
 
-function failed(error: Error): AcquireFailure {
-  const answer = { answer: 'error', error } as const;
+function explain(error: Error): Explanation {
   const { code } = error as { readonly code?: unknown };
-  if (SETUP_CODES.includes(code)) {
-    const hint = `the bucket cannot hold locks: ${error.message}`;
-    return { ...failure(NODE, 'not-installed', answer), hint };
-  }
-  return { ...failure(NODE, 'no-quorum', answer), hint: 'the bucket did not grant the lock' };
+  return SETUP_CODES.includes(code)
+    ? { reason: 'not-installed', hint: `the bucket cannot hold locks: ${error.message}` }
+    : { reason: 'no-quorum', hint: 'the bucket did not grant the lock' };
 }

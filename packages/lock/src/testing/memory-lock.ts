@@ -1,9 +1,8 @@
 import '../node-version.js';
-import { failureError } from '../core/failure.js';
 import { checkFields, resolveOptions } from '../core/options.js';
 import { validityMs } from '../core/validity.js';
 import { LockService } from '../lease/lock-service.js';
-import { failure, granted } from '../lease/one-server.js';
+import { OnlyServer } from '../lease/one-server.js';
 import type {
   AcquireRequest,
   AcquisitionResult,
@@ -14,9 +13,6 @@ import type {
 import { checkRuntime, type Runtime, sleep, systemRuntime } from '../runtime/runtime.js';
 
 export { ManualClock } from './manual-clock.js';
-
-/** The memory's name among the `nodes` of results and errors. */
-const NODE = 'memory';
 
 interface Held {
   readonly owner: string;
@@ -71,9 +67,11 @@ export class MemoryLock extends LockService {
 
 class MemoryTransport implements LockTransport {
   readonly #memory: LockMemory;
+  readonly #server: OnlyServer;
 
   constructor(memory: LockMemory) {
     this.#memory = memory;
+    this.#server = new OnlyServer('memory', () => ({ reason: 'no-quorum' }), memory.runtime);
   }
 
   async acquire(request: AcquireRequest): Promise<AcquisitionResult> {
@@ -103,11 +101,10 @@ class MemoryTransport implements LockTransport {
     };
   }
 
-  async extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number> {
-    if (!this.#isHeld(resources, owner)) {
-      throw failureError(failure(NODE, 'lost', { answer: 'not-held' }), resources, 0);
-    }
-    return this.#hold(resources, owner, ttlMs);
+  extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number> {
+    return this.#server.extended(this, { resources, owner }, async () =>
+      this.#isHeld(resources, owner) ? this.#hold(resources, owner, ttlMs) : null,
+    );
   }
 
   async release(resources: readonly string[], owner: string): Promise<ReleaseOutcome> {
@@ -129,14 +126,12 @@ class MemoryTransport implements LockTransport {
     const remainingMs = Math.max(0, ...ends);
     // Of overlapping waiters, the earliest is served.
     const first = [...queue].find((other) => overlap(other.resources, resources)) ?? queued;
-    if (remainingMs > 0 || first !== queued) {
-      return failure(NODE, 'held', { answer: 'held', remainingMs }, remainingMs);
-    }
+    if (remainingMs > 0 || first !== queued) return this.#server.held(remainingMs);
     const owner = runtime.uniqueId();
     this.#memory.lastToken += 1n;
     const token = this.#memory.lastToken;
     const deadlineMs = this.#hold(resources, owner, ttlMs);
-    return granted(NODE, this, { resources, token, deadlineMs, owner });
+    return this.#server.granted(this, { resources, token, deadlineMs, owner });
   }
 
   #isHeld(resources: readonly string[], owner: string): boolean {

@@ -1,4 +1,4 @@
-import { OpenWork } from '../lease/one-server.js';
+import { type Explanation, OnlyServer } from '../lease/one-server.js';
 import { afterReading, type Runtime } from '../runtime/runtime.js';
 import { CODE, ConnectionLostError, isRefusal } from './protocol/errors.js';
 import { type Acl, create, type Operation, PERSISTENT } from './protocol/operations.js';
@@ -8,7 +8,7 @@ import type { Session } from './protocol/session.js';
 export class Ensemble {
   readonly session: Session;
   readonly acl: Acl;
-  readonly open: OpenWork;
+  readonly server: OnlyServer;
   isClosing = false;
   readonly #runtime: Runtime;
 
@@ -16,7 +16,7 @@ export class Ensemble {
     this.session = session;
     this.acl = acl;
     this.#runtime = runtime;
-    this.open = new OpenWork(runtime);
+    this.server = new OnlyServer('zookeeper', explain, runtime);
   }
 
   /**
@@ -27,13 +27,13 @@ export class Ensemble {
    * @throws {ConnectionLostError} no answer in time: the last request may have been carried out
    */
   insist<Result>(limitMs: number, work: (signal: AbortSignal) => Promise<Result>): Promise<Result> {
-    return this.open.track(this.#insist(limitMs, work));
+    return this.server.track(this.#insist(limitMs, work));
   }
 
   /** Ends the session, after what has been begun. */
   async close(): Promise<void> {
     this.isClosing = true;
-    await this.open.close();
+    await this.server.close();
     await this.session.close();
   }
 
@@ -88,4 +88,13 @@ export class Ensemble {
       await this.ensure(path, signal, mode);
     }
   }
+}
+
+function explain(error: Error): Explanation {
+  return isRefusal(error, CODE.noAuth)
+    ? {
+        reason: 'not-installed',
+        hint: 'the ensemble refuses access to the nodes of this lock: see root and auth',
+      }
+    : { reason: 'no-quorum', hint: 'ZooKeeper did not grant a vote' };
 }

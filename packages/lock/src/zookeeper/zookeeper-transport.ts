@@ -1,7 +1,5 @@
 import { backoffMs } from '../core/backoff.js';
-import { type AcquireFailure, failureError } from '../core/failure.js';
 import { deadlineOf, nodeTimeoutMs } from '../core/validity.js';
-import { failure, granted } from '../lease/one-server.js';
 import type {
   AcquireRequest,
   AcquisitionResult,
@@ -16,9 +14,6 @@ import { LeaseNodes } from './lease-nodes.js';
 import type { Paths } from './paths.js';
 import { CODE, ConnectionLostError, isRefusal, ZooKeeperError } from './protocol/errors.js';
 import { type Position, WaitQueue } from './wait-queue.js';
-
-/** The ensemble's name among the `nodes` of results and errors. */
-const NODE = 'zookeeper';
 
 /** Tokens above are not exact in stores that keep them as numbers. */
 const TOKEN_MAX = 2n ** 53n - 1n;
@@ -95,20 +90,15 @@ export class ZooKeeperTransport implements LockTransport {
     };
   }
 
-  async extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number> {
-    let startedMs = 0;
-    let isHeld: boolean;
-    try {
-      isHeld = await this.#ensemble.insist(nodeTimeoutMs(ttlMs), (signal) => {
-        startedMs = this.#runtime.nowMs();
-        return this.#nodes.extend(resources, owner, ttlMs, signal);
-      });
-    } catch (error) {
-      throw failureError(failed(error as Error), resources, 0);
-    }
-    if (isHeld) return deadlineOf(startedMs, ttlMs);
-    void this.release(resources, owner);
-    throw failureError(failure(NODE, 'lost', { answer: 'not-held' }), resources, 0);
+  extend(resources: readonly string[], owner: string, ttlMs: number): Promise<number> {
+    const { server } = this.#ensemble;
+    return server.extended(this, { resources, owner }, () =>
+      this.#ensemble.insist(nodeTimeoutMs(ttlMs), async (signal) => {
+        const startedMs = this.#runtime.nowMs();
+        const isHeld = await this.#nodes.extend(resources, owner, ttlMs, signal);
+        return isHeld ? deadlineOf(startedMs, ttlMs) : null;
+      }),
+    );
   }
 
   async release(resources: readonly string[], owner: string): Promise<ReleaseOutcome> {
@@ -141,25 +131,24 @@ export class ZooKeeperTransport implements LockTransport {
   ): Promise<AcquisitionResult> {
     const { request, owner } = acquisition;
     const { resources, ttlMs } = request;
-    const { open } = this.#ensemble;
-    return open.acquire(NODE, request, async (limitMs) => {
+    const { server } = this.#ensemble;
+    return server.acquire(request, async (limitMs) => {
       try {
         const tried = await this.#ensemble.insist(limitMs, attempt);
         if ('heldMs' in tried) {
-          const { heldMs } = tried;
           if (acquisition.isDoubtful) void this.release(resources, owner);
-          return failure(NODE, 'held', { answer: 'held', remainingMs: heldMs }, heldMs);
+          return server.held(tried.heldMs);
         }
         const deadlineMs = deadlineOf(acquisition.startedMs ?? 0, ttlMs);
         const { czxid: token } = tried;
         if (token <= TOKEN_MAX) {
-          return granted(NODE, this, { resources, token, deadlineMs, owner });
+          return server.granted(this, { resources, token, deadlineMs, owner });
         }
         void this.release(resources, owner);
-        return failure(NODE, 'token-exhausted', { answer: 'token-exhausted' });
+        return server.failure('token-exhausted', { answer: 'token-exhausted' });
       } catch (error) {
         if (acquisition.isDoubtful) void this.release(resources, owner);
-        return failed(error as Error);
+        throw error;
       }
     });
   }
@@ -247,13 +236,4 @@ export class ZooKeeperTransport implements LockTransport {
 function ownToken(found: readonly (LeaseRecord | null)[], { owner }: Acquisition): bigint | null {
   const [first] = found;
   return first && found.every((record) => record?.owner === owner) ? first.czxid : null;
-}
-
-function failed(error: Error): AcquireFailure {
-  const answer = { answer: 'error', error } as const;
-  if (isRefusal(error, CODE.noAuth)) {
-    const hint = 'the ensemble refuses access to the nodes of this lock: see root and auth';
-    return { ...failure(NODE, 'not-installed', answer), hint };
-  }
-  return { ...failure(NODE, 'no-quorum', answer), hint: 'ZooKeeper did not grant a vote' };
 }
