@@ -1,4 +1,4 @@
-import type { Runtime } from '../runtime/runtime.js';
+import { type Runtime, sleep, timeLimit } from '../runtime/runtime.js';
 
 /** The calls that `EtcdLock` makes. The global `fetch` fits. */
 export type Fetch = (
@@ -72,7 +72,7 @@ export class EtcdClient {
         if (this.#at === at) this.skipMember();
         const pauseMs = tries % this.#endpoints.length === 0 ? ROUND_PAUSE_MS : 0;
         if (endMs - this.#runtime.nowMs() <= pauseMs) throw error;
-        if (pauseMs > 0) await this.#pause(pauseMs);
+        if (pauseMs > 0) await sleep(this.#runtime, pauseMs);
         onRepeat?.();
       }
     }
@@ -95,29 +95,16 @@ export class EtcdClient {
   }
 
   async #ask<Reply>(path: string, body: object, limitMs: number): Promise<Reply> {
-    const over = new AbortController();
-    const cancel = this.#runtime.after(limitMs, () => {
-      over.abort(new Error(`no answer within ${Math.ceil(limitMs)} ms`));
-    });
-    try {
-      const answer = await this.#post(path, body, over.signal);
-      const text = await answer.text();
-      if (!answer.ok) throw new EtcdError(answer.status, messageOf(text));
-      return JSON.parse(text) as Reply;
-    } finally {
-      cancel();
-    }
+    using limit = timeLimit(this.#runtime, limitMs);
+    const answer = await this.#post(path, body, limit.signal);
+    const text = await answer.text();
+    if (!answer.ok) throw new EtcdError(answer.status, messageOf(text));
+    return JSON.parse(text) as Reply;
   }
 
   #post(path: string, body: object, signal: AbortSignal): ReturnType<Fetch> {
     const url = `${this.#endpoints[this.#at]}/v3/${path}`;
     return this.#fetch(url, { method: 'POST', body: JSON.stringify(body), signal });
-  }
-
-  #pause(delayMs: number): Promise<void> {
-    return new Promise((resolve) => {
-      this.#runtime.after(delayMs, resolve);
-    });
   }
 }
 

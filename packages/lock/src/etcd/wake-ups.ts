@@ -1,4 +1,4 @@
-import type { Runtime } from '../runtime/runtime.js';
+import { type Runtime, sleep } from '../runtime/runtime.js';
 import type { EtcdClient } from './client.js';
 import type { Keys } from './keys.js';
 
@@ -62,9 +62,7 @@ export class WakeUps {
       await this.#read(signal).catch(() => {});
       if (signal.aborted) return;
       this.#etcd.skipMember();
-      await new Promise<void>((resolve) => {
-        this.#runtime.after(RETRY_MS, resolve);
-      });
+      await sleep(this.#runtime, RETRY_MS);
     }
   }
 

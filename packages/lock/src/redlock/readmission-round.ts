@@ -16,7 +16,7 @@ import {
 import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import { publish } from '../lease/events.js';
 import type { RedisNode } from '../redis/node.js';
-import { inTime, type Runtime } from '../runtime/runtime.js';
+import { inTime, type Runtime, sleep } from '../runtime/runtime.js';
 import { LastReplies, type NodeReply, phrase } from './last-replies.js';
 
 /** The end of a round of readmission. */
@@ -307,8 +307,7 @@ export class ReadmissionRound {
 
   /** Long enough for another client to make progress, short beside a caller's `waitMs`. */
   #pause(): Promise<void> {
-    const ms = INSPECT_AGAIN_MS * (0.5 + this.#runtime.random());
-    return new Promise((resolve) => this.#runtime.after(ms, resolve));
+    return sleep(this.#runtime, INSPECT_AGAIN_MS * (0.5 + this.#runtime.random()));
   }
 
   #retryMs(): number {

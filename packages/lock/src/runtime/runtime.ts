@@ -94,6 +94,16 @@ export function sleep(
   });
 }
 
+/** A signal that aborts after `limitMs`, until it is disposed of. */
+export function timeLimit(
+  runtime: Runtime,
+  limitMs: number,
+): Disposable & { readonly signal: AbortSignal } {
+  const over = new AbortController();
+  const late = (): void => over.abort(noAnswer(limitMs, nobody).error);
+  return { signal: over.signal, [Symbol.dispose]: runtime.after(limitMs, late) };
+}
+
 /** A node that has not answered in time. */
 export interface Silent {
   /** The state of its connection, for the message. */

@@ -8,7 +8,7 @@ import type {
   ReleaseOutcome,
   Waiter,
 } from '../lease/transport.js';
-import { type Runtime, sleep, unlessAborted } from '../runtime/runtime.js';
+import { type Runtime, sleep, timeLimit, unlessAborted } from '../runtime/runtime.js';
 import { Observations } from './observations.js';
 import { type Held, isRefused, type LockRecord, type Records } from './records.js';
 
@@ -51,7 +51,7 @@ export class S3Transport implements LockTransport {
 
   acquire(request: AcquireRequest): Promise<AcquisitionResult> {
     return this.#server.acquire(request, async (limitMs) => {
-      using limit = this.#limit(limitMs);
+      using limit = timeLimit(this.#runtime, limitMs);
       // The time limit ends no write: only its outcome shows what must be released.
       const acquired = this.#acquire(request, limit.signal);
       return await this.#inTime(acquired, limit.signal).catch((failure) => {
@@ -129,7 +129,7 @@ export class S3Transport implements LockTransport {
     ttlMs: number,
   ): Promise<{ readonly records: readonly LockRecord[]; readonly deadlineMs: number }> {
     return this.#server.extended(this, lock, async () => {
-      using limit = this.#limit(nodeTimeoutMs(ttlMs));
+      using limit = timeLimit(this.#runtime, nodeTimeoutMs(ttlMs));
       for (let isFirst = true; ; isFirst = false) {
         const known = isFirst ? lock.records : null;
         const records = known ?? (await this.#ownRecords(lock, limit.signal));
@@ -152,7 +152,7 @@ export class S3Transport implements LockTransport {
   }
 
   async #releaseInTime(lock: Owned): Promise<ReleaseOutcome> {
-    using limit = this.#limit(NODE_TIMEOUT_MAX_MS);
+    using limit = timeLimit(this.#runtime, NODE_TIMEOUT_MAX_MS);
     let released = 0;
     try {
       for (let isFirst = true; ; isFirst = false) {
@@ -214,15 +214,6 @@ export class S3Transport implements LockTransport {
     };
     const release = () => this.#release(present);
     return this.#server.granted(this, { resources, owner, token, deadlineMs, extend, release });
-  }
-
-  /** A signal that aborts after `limitMs`. */
-  #limit(limitMs: number): Disposable & { readonly signal: AbortSignal } {
-    const over = new AbortController();
-    const cancel = this.#runtime.after(limitMs, () => {
-      over.abort(new Error(`no answer within ${Math.ceil(limitMs)} ms`));
-    });
-    return { signal: over.signal, [Symbol.dispose]: cancel };
   }
 
   /** The value of the promise. The store goes on resolving a write that was aborted. */
