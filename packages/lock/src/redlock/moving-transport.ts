@@ -99,7 +99,24 @@ export class MovingTransport implements ServiceTransport {
   followed(
     result: AcquisitionResult<RaisableHandle> & { readonly ok: true },
   ): AcquisitionResult<RaisableHandle> {
-    return { ...result, handle: new MovingHandle(this, result.handle) };
+    const { handle } = result;
+    const { resources, token, deadlineMs, owner } = handle;
+    return {
+      ...result,
+      handle: {
+        ...{ resources, token, deadlineMs, owner },
+        share: () => handle.share?.() ?? owner,
+        extend: (ttlMs) => this.extendBy(() => handle.extend(ttlMs), { resources, owner, ttlMs }),
+        raise: async (least, signal) => {
+          const raised = await handle.raise(least, signal);
+          if (typeof raised === 'bigint' || !hasSealed(raised.nodes)) return raised;
+          // The caller takes the whole set again, which follows the move.
+          return { ...raised, reason: 'no-quorum', hint: UNDER_WAY, retryAfterMs: LOOK_EVERY_MS };
+        },
+        // It may be handed over to a waiter of this process, without the nodes.
+        release: () => this.releaseBy(() => handle.release(), resources, owner),
+      },
+    };
   }
 
   /**
@@ -229,54 +246,6 @@ export class MovingTransport implements ServiceTransport {
 
 function hasSealed(nodes: readonly NodeAnswer[]): boolean {
   return nodes.some(({ nextSet }) => nextSet !== undefined);
-}
-
-/** A lease that was won in the present set. */
-class MovingHandle implements RaisableHandle {
-  readonly #transport: MovingTransport;
-  readonly #handle: RaisableHandle;
-
-  constructor(transport: MovingTransport, handle: RaisableHandle) {
-    this.#transport = transport;
-    this.#handle = handle;
-  }
-
-  get resources(): readonly string[] {
-    return this.#handle.resources;
-  }
-
-  get token(): bigint {
-    return this.#handle.token;
-  }
-
-  get deadlineMs(): number {
-    return this.#handle.deadlineMs;
-  }
-
-  get owner(): string {
-    return this.#handle.owner;
-  }
-
-  share(): string {
-    return this.#handle.share?.() ?? this.#handle.owner;
-  }
-
-  extend(ttlMs: number): Promise<number> {
-    const { resources, owner } = this;
-    return this.#transport.extendBy(() => this.#handle.extend(ttlMs), { resources, owner, ttlMs });
-  }
-
-  async raise(token: bigint, signal: AbortSignal): Promise<bigint | AcquireFailure> {
-    const result = await this.#handle.raise(token, signal);
-    if (typeof result === 'bigint' || !hasSealed(result.nodes)) return result;
-    // The caller takes the whole set again, which follows the move.
-    return { ...result, reason: 'no-quorum', hint: UNDER_WAY, retryAfterMs: LOOK_EVERY_MS };
-  }
-
-  release(): Promise<ReleaseOutcome> {
-    // It may be handed over to a waiter of this process, without the nodes.
-    return this.#transport.releaseBy(() => this.#handle.release(), this.resources, this.owner);
-  }
 }
 
 /** A waiter in the queues of the present set, and after the move in those of the next one. */
