@@ -218,25 +218,11 @@ function voter(sent: string | undefined, service: Membership): VoterFacts {
   const [generation, incarnation, known] = text(sent).split(' ');
   const facts = {
     generation: wholeNumber(generation),
-    incarnation: nameOf(incarnation),
+    incarnation: text(incarnation),
     roster: roster(known, service),
   };
   lastVoters.set(service, { sent: text(sent), facts });
   return facts;
-}
-
-/** Limit of the known names. It suffices for the voting nodes of about a hundred services. */
-const NAMES_MAX = 1_000;
-const names = new Map<string, string>();
-
-/** Returns one object for equal names of incarnations, because every vote compares them. */
-function nameOf(value: unknown): string {
-  const name = text(value);
-  const known = names.get(name);
-  if (known !== undefined) return known;
-  if (names.size >= NAMES_MAX) names.clear();
-  names.set(name, name);
-  return name;
 }
 
 function roster(value: unknown, service: Membership): Roster {
@@ -244,7 +230,7 @@ function roster(value: unknown, service: Membership): Roster {
   if (entries.length !== service.names.length) throw unexpected(value);
   return entries.map((entry) => {
     const [generation, incarnation] = entry.split(':');
-    return { generation: wholeNumber(generation), incarnation: nameOf(incarnation) };
+    return { generation: wholeNumber(generation), incarnation: text(incarnation) };
   });
 }
 
