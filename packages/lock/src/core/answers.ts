@@ -112,19 +112,12 @@ export interface NodeAnswer {
  * of lost acquisitions.
  */
 export function nodeAnswer(name: string, reply: Omit<NodeAnswer, 'name'>): NodeAnswer {
-  const { answer, remainingMs, timeMs, maxTtlMs, error } = reply;
-  const { role, members, knownAs, nextSet, storageVersion } = reply;
-  return withJson({
-    name,
-    answer,
-    ...(remainingMs !== undefined && { remainingMs }),
-    ...(timeMs !== undefined && { timeMs }),
-    ...(maxTtlMs !== undefined && { maxTtlMs }),
-    ...(role !== undefined && { role }),
-    ...(members !== undefined && { members }),
-    ...(knownAs !== undefined && { knownAs }),
-    ...(nextSet !== undefined && { nextSet }),
-    ...(storageVersion !== undefined && { storageVersion }),
-    ...(error !== undefined && { error }),
-  });
+  const declared = FIELDS.filter((field) => reply[field] !== undefined);
+  const fields = Object.fromEntries(declared.map((field) => [field, reply[field]]));
+  return withJson({ name, answer: reply.answer, ...fields });
 }
+
+const FIELDS = [
+  ...(['remainingMs', 'timeMs', 'maxTtlMs', 'role', 'members', 'knownAs'] as const),
+  ...(['nextSet', 'storageVersion', 'error'] as const),
+];
