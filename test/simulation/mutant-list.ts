@@ -97,8 +97,9 @@ export const mutants: readonly Mutant[] = [
     purpose:
       'A readmitted node learns the newest incarnation of every node. Without that, it votes beside an old master, and tokens repeat.',
     world: {
-      settings: { ...twoMasters, clientCount: 3, faultCount: 80 },
-      faults: ['failover', 'lose-lock', 'lose-record', 'crash'],
+      settings: { ...twoMasters, clientCount: 3, faultCount: 40, calmAtMs: 4_000, delayMaxMs: 5 },
+      // After a failover, a connection stays at the old master until it is cut.
+      faults: ['failover', 'cut', 'lose-lock', 'crash'],
     },
     patch: {
       file: readmission,
