@@ -198,6 +198,19 @@ test('a fault of the sandbox changes the verdict, and the link has the whole run
   await again.locator('.verdict.good').waitFor();
 });
 
+test('one screen of a phone shows verdict, picture and the next fault', async () => {
+  const page = await open('#/', phone);
+  await page.addInitScript(WATCH_SHIFTS);
+  await page.goto(`${origin}/#/sandbox?protection=lock&faults=pause.2.700.3000&at=700`);
+  await page.reload();
+  await page.locator('.picture').waitFor();
+  expect(await page.evaluate(isInView('.frame')), 'the picture without scrolling').toBe(true);
+  await page.evaluate("document.querySelector('.verdict').scrollIntoView()");
+  for (const part of ['.verdict', '.axis', '.frame', '.actions .main'])
+    expect(await page.evaluate(isInView(part)), part).toBe(true);
+  expect(await page.evaluate<number>('shifted')).toBeLessThan(0.005);
+});
+
 test('the sandbox draws what comes after the chosen time, and a story hides it', async () => {
   const drawn = `(() => {
     const height = (part) => document.querySelector(part).offsetHeight;

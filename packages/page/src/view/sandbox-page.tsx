@@ -12,7 +12,10 @@ import { Verdict } from './verdict.tsx';
 
 type SandboxRoute = Extract<Route, { page: 'sandbox' }>;
 
-/** Two clients, three nodes, one document, and the faults that the reader inflicts. */
+/**
+ * Two clients, three nodes, one document, and the faults that the reader inflicts. The picture comes
+ * before the form, so that a phone shows the effect of an action beside the action.
+ */
 export function SandboxPage({ route }: { readonly route: SandboxRoute }) {
   const { seed, protection, votesAtOnce, faults, atMs } = route;
   const result = useRun({ kind: 'sandbox', seed, protection, votesAtOnce, faults }).value;
@@ -25,7 +28,7 @@ export function SandboxPage({ route }: { readonly route: SandboxRoute }) {
   const go = (part: Partial<SandboxRoute>): void =>
     change('sandbox', { atMs: Math.round(shownMs), ...part });
   return (
-    <article class="two">
+    <article class="two sandbox">
       <section class="telling">
         <h1>Sandbox</h1>
         <p>
@@ -37,15 +40,6 @@ export function SandboxPage({ route }: { readonly route: SandboxRoute }) {
           {run && <Verdict {...run.verdict} />}
           {result instanceof Error && <p role="alert">The run failed: {result.message}</p>}
         </div>
-        <ProtectionChoice
-          possible={protections}
-          {...{ protection, votesAtOnce }}
-          hasForgettingNodes
-          onChange={go}
-        />
-        <Seed seed={seed} onChange={(seed) => go({ seed, atMs: 0 })} />
-        <FaultForm {...{ faults, shownMs, draft }} onChange={(faults) => go({ faults })} />
-        <p class="note">The address of this page contains the whole run. Copy it to share it.</p>
       </section>
       {run && (
         <div class="playing">
@@ -61,6 +55,20 @@ export function SandboxPage({ route }: { readonly route: SandboxRoute }) {
             }}
           />
         </div>
+      )}
+      {/* Not before the run: its picture would move them. */}
+      {result && (
+        <section class="actions">
+          <FaultForm {...{ faults, shownMs, draft }} onChange={(faults) => go({ faults })} />
+          <ProtectionChoice
+            possible={protections}
+            {...{ protection, votesAtOnce }}
+            hasForgettingNodes
+            onChange={go}
+          />
+          <Seed seed={seed} onChange={(seed) => go({ seed, atMs: 0 })} />
+          <p class="note">The address of this page contains the whole run. Copy it to share it.</p>
+        </section>
       )}
     </article>
   );
