@@ -226,6 +226,21 @@ test('the sandbox draws what comes after the chosen time, and a story hides it',
   expect(shares[1]).toBeLessThan(0.5);
 });
 
+test('the table marks what the picture shows faintly, and a story hides it', async () => {
+  const page = await open('#/sandbox?at=200');
+  await page.locator('.twin summary').press('Enter');
+  const [rows, later] = [page.locator('.twin tbody tr'), page.locator('.twin .later')];
+  const [all, after] = [await rows.count(), await later.count()];
+  expect(after).toBeGreaterThan(0);
+  expect(await later.first().isVisible()).toBe(true);
+  const summary = page.locator('.twin summary');
+  expect(await summary.textContent()).toBe(`Events as a table (${all - after} of ${all})`);
+  await page.goto(`${origin}/#/story/1?step=1&guess=safe`);
+  await page.locator('.twin summary').press('Enter');
+  expect(await later.count()).toBeGreaterThan(0);
+  expect(await later.first().isVisible()).toBe(false);
+});
+
 test('a chip is dragged or moved by keys, and a message is chosen by a click', async () => {
   const page = await open('#/sandbox?protection=lock&faults=pause.2.100.3000&at=900');
   const chip = page.getByRole('slider', { name: /client 2 is stopped/ });

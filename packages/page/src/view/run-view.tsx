@@ -85,7 +85,7 @@ export function RunView(props: {
           </>
         )}
       </section>
-      <Table rows={layout.rows} untilMs={targetMs} />
+      <Table rows={layout.rows} atMs={targetMs} {...{ hidesLater }} />
     </div>
   );
 }
@@ -112,10 +112,17 @@ function useMoving(targetMs: number, scale: Scale): Signal<number> {
   return shown;
 }
 
-/** The same events as text. */
-function Table({ rows, untilMs }: { readonly rows: readonly Row[]; readonly untilMs: number }) {
+/** The same events as text. What the picture shows faintly is marked as later. */
+function Table(props: {
+  readonly rows: readonly Row[];
+  readonly atMs: number;
+  readonly hidesLater: boolean;
+}) {
+  const { rows, atMs, hidesLater } = props;
   const isOpen = useSignal(false);
   const cells = useMemo(() => rows.map((row) => <Cells {...row} />), [rows]);
+  const count = rows.filter((row) => row.atMs <= atMs).length;
+  const ofAll = hidesLater || count === rows.length ? '' : ` of ${rows.length}`;
   return (
     <details
       class="twin"
@@ -123,7 +130,10 @@ function Table({ rows, untilMs }: { readonly rows: readonly Row[]; readonly unti
         isOpen.value = currentTarget.open;
       }}
     >
-      <summary>Events as a table ({rows.filter(({ atMs }) => atMs <= untilMs).length})</summary>
+      <summary>
+        Events as a table ({count}
+        {ofAll})
+      </summary>
       {isOpen.value && (
         <table>
           <caption class="hidden">The events that the picture shows, in the order of time</caption>
@@ -135,11 +145,14 @@ function Table({ rows, untilMs }: { readonly rows: readonly Row[]; readonly unti
             </tr>
           </thead>
           <tbody>
-            {rows.map(({ atMs }, at) => (
-              <tr key={at} hidden={atMs > untilMs}>
-                {cells[at]}
-              </tr>
-            ))}
+            {rows.map((row, at) => {
+              const isLater = row.atMs > atMs;
+              return (
+                <tr key={at} hidden={isLater && hidesLater} class={isLater ? 'later' : undefined}>
+                  {cells[at]}
+                </tr>
+              );
+            })}
           </tbody>
         </table>
       )}
