@@ -4,6 +4,7 @@ import { type Mutant, mutants } from '../../../../test/simulation/mutant-list.ts
 import type { Finding, World } from '../simulator/requests.ts';
 import { useArrival } from './motion.ts';
 import { linkTo, type Route } from './route.ts';
+import { shortLine } from './short-line.ts';
 import { simulate } from './simulator.ts';
 
 type RemoveRoute = Extract<Route, { page: 'remove' }>;
@@ -173,7 +174,7 @@ function Found({ finding, isWhole }: Pick<State, 'isWhole'> & { readonly finding
         <ol>
           {trace.map((line, at) => (
             <li key={at} class={/fault|VIOLATION/.exec(line)?.[0].toLowerCase() ?? ''}>
-              {line}
+              {shortLine(line)}
             </li>
           ))}
         </ol>
@@ -182,7 +183,9 @@ function Found({ finding, isWhole }: Pick<State, 'isWhole'> & { readonly finding
         The times are in milliseconds. <code>a</code> to <code>e</code> are lock nodes.{' '}
         <code>r</code>, <code>s</code> and <code>t</code> are resources. <code>c3.8</code> is a
         process of client 3, and <code>m0.9</code> moves the locks. The last number tells apart the
-        processes of one client. A line ends with the reply.
+        processes of one client. A line ends with the reply. Of a random id, the first four digits
+        are shown: <code>aa93…</code>. Brackets contain the incarnations of all nodes that a node
+        knows.
       </p>
     </>
   );

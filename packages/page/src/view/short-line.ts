@@ -1,0 +1,17 @@
+/**
+ * A line of a trace for a reader. Random ids are cut to four digits, and rosters to their
+ * incarnations.
+ */
+export function shortLine(line: string): string {
+  return line
+    .replace(/\b([0-9a-f]{4})[0-9a-f]{4}\.\d+\.\d+\b/g, '$1…')
+    .replace(/-([0-9a-f]{4})[0-9a-f]{12}\b/g, '-$1…')
+    .replaceAll('{fenced}:notify:', '')
+    .replace(/(?<= )\d*:[^\s:,]*(?:,\d*:[^\s:,]*)+/g, roster);
+}
+
+/** `7:aa93…,0:` becomes `[aa93… –]`. */
+function roster(text: string): string {
+  const incarnations = text.split(',').map((one) => one.slice(one.indexOf(':') + 1) || '–');
+  return `[${incarnations.join(' ')}]`;
+}
