@@ -48,7 +48,10 @@ class World implements AsyncDisposable {
     return sum(await Promise.all(bytes)) / bytes.length;
   }
 
-  /** Microseconds of the longest command of any node, without the commands of measurements. */
+  /**
+   * Microseconds of the longest command of any node. The clock goes on while the machine runs other
+   * processes.
+   */
   async longestUs(): Promise<number> {
     const logs = await Promise.all(this.admins.map((admin) => admin.slowlog('GET', 1_000)));
     return Math.max(0, ...(logs.flat() as [number, number, number][]).map(([, , us]) => us));
