@@ -47,6 +47,14 @@ test('mutants whose tokens are said to grow were never convicted', () => {
   expect(convicted.filter(({ subject }) => names.includes(subject))).toEqual([]);
 });
 
+test('every other mutant without an excuse was convicted', () => {
+  const names = mutants.flatMap(({ name, tokensGrow, excuse }) =>
+    tokensGrow || excuse !== undefined ? [] : [name],
+  );
+  const convicted = new Set(runs.flatMap(({ subject, conviction }) => (conviction ? subject : [])));
+  expect(names.filter((name) => !convicted.has(name))).toEqual([]);
+});
+
 test('both judges convict each of them again, of the same object', async () => {
   await installed(GO);
   const files = convictions.map(({ file }) => pathOf(file));
