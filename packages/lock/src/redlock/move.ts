@@ -105,10 +105,9 @@ export class Move {
     }
     const leases = await this.#leases(sealed.seals);
     const arrival: Arrival = (seen) => this.#arrive(seen, evidence, leases);
-    const how = prepared.hasVoted ? null : arrival;
-    const { nodes, options } = this.#next;
-    const round = await new ReadmissionRound(nodes, options, this.#runtime, null, null, how).run();
-    if (round.voting.length >= majorityOf(nodes.length)) return { state: 'done' };
+    const kind = prepared.hasVoted ? {} : { arrival };
+    const round = await new ReadmissionRound(this.#next, kind, this.#runtime).run();
+    if (round.voting.length >= majorityOf(this.#next.nodes.length)) return { state: 'done' };
     return this.#later(`the next set does not vote yet: ${round.reason}`, round.againMs);
   }
 

@@ -52,7 +52,7 @@ export class NodeGroup {
   /** The lock service under this `keyPrefix`. */
   service(options: ResolvedOptions, guard: Guard | null = null): ServiceParts {
     const nodes = this.nodes(options, this.names);
-    const readmissions = new Readmissions(nodes, options, this.#runtime, guard);
+    const readmissions = new Readmissions({ nodes, options, guard }, this.#runtime);
     const transport = new RedlockTransport(
       nodes,
       this.#wakeUps,

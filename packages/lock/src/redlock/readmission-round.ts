@@ -65,6 +65,20 @@ type Inspections = readonly (Inspection | null)[];
  */
 export type Arrival = (seen: Inspections) => Promise<NonNullable<Seed['moved']> | null>;
 
+/** The nodes of one lock service. */
+export interface ReadmittedSet {
+  /** Sorted by name. */
+  readonly nodes: readonly RedisNode[];
+  readonly options: ResolvedOptions;
+  readonly guard?: Guard | null;
+}
+
+/** The properties of a round that is not the usual one. */
+export interface RoundKind {
+  readonly force?: Force | null;
+  readonly arrival?: Arrival | null;
+}
+
 /** The number of times that a round inspects nodes that have changed meanwhile. */
 const INSPECTIONS_MAX = 5;
 /** Mean pause in milliseconds before it inspects them again. */
@@ -80,29 +94,18 @@ export const RETRY_MS = 250;
  * incarnation. Only the inspected incarnation carries out an ADMIT, and only once.
  */
 export class ReadmissionRound {
-  readonly #nodes: readonly RedisNode[];
-  readonly #options: ResolvedOptions;
+  readonly #set: ReadmittedSet;
   readonly #runtime: Runtime;
   readonly #force: Force | null;
-  readonly #guard: Guard | null;
   readonly #arrival: Arrival | null;
   readonly #replies: LastReplies;
 
-  constructor(
-    nodes: readonly RedisNode[],
-    options: ResolvedOptions,
-    runtime: Runtime,
-    force: Force | null,
-    guard: Guard | null = null,
-    arrival: Arrival | null = null,
-  ) {
-    this.#nodes = nodes;
-    this.#options = options;
+  constructor(set: ReadmittedSet, { force = null, arrival = null }: RoundKind, runtime: Runtime) {
+    this.#set = set;
     this.#runtime = runtime;
     this.#force = force;
-    this.#guard = guard;
     this.#arrival = arrival;
-    this.#replies = new LastReplies(nodes);
+    this.#replies = new LastReplies(set.nodes);
   }
 
   /** Never rejects. */
@@ -144,7 +147,7 @@ export class ReadmissionRound {
     }
     let seed: Seed = {
       wallClockMs: this.#runtime.wallClockMs(),
-      firstToken: this.#options.firstToken,
+      firstToken: this.#set.options.firstToken,
     };
     const isForced = this.#force?.index === null;
     const gathering = planGathering(seen, seed, isForced);
@@ -166,7 +169,7 @@ export class ReadmissionRound {
       if (seen.some((one) => one?.voting)) return null;
     }
     const isFirst = gathering.everybody !== null && !isForced;
-    const obstacle = await this.#guard?.(isFirst);
+    const obstacle = await this.#set.guard?.(isFirst);
     if (obstacle) return this.#obstructed(obstacle);
     if (gathering.everybody !== null && this.#arrival) {
       const moved = await this.#arrival(seen);
@@ -175,7 +178,7 @@ export class ReadmissionRound {
     }
     const readmission = await this.#promised(seen, gathering, seed);
     if (!readmission) return null;
-    const late = isFirst ? await this.#guard?.(true) : null;
+    const late = isFirst ? await this.#set.guard?.(true) : null;
     if (late) return this.#obstructed(late);
     await this.#admit(seen, gathering, readmission, seed.moved ?? null);
     return this.#outcome(seen, gathering);
@@ -225,7 +228,7 @@ export class ReadmissionRound {
     );
     // Another client does the same, and knows more by now.
     if (promises.some(({ index, voting }) => voting && !seen[index]?.voting)) return null;
-    return planReadmission(gathering, promises, this.#nodes.length, seed);
+    return planReadmission(gathering, promises, this.#set.nodes.length, seed);
   }
 
   async #admit(
@@ -267,7 +270,7 @@ export class ReadmissionRound {
     );
     const earlyMs = replies.tooEarlyMs;
     const againMs = earlyMs ?? (notVoting.length > 0 ? this.#retryMs() : null);
-    const isFew = voting.length < majorityOf(this.#nodes.length);
+    const isFew = voting.length < majorityOf(this.#set.nodes.length);
     const why =
       earlyMs === null ? '' : '; those that may have forgotten a lease stay out until it is over';
     const reason = `${isFew ? 'too few nodes may vote yet' : 'not all nodes vote'}${why}: ${replies.list()}`;
@@ -279,7 +282,7 @@ export class ReadmissionRound {
     request: (node: RedisNode, index: number) => Promise<Reply | NodeFailure> | null,
   ): Promise<readonly (Reply | NodeFailure | null)[]> {
     return Promise.all(
-      this.#nodes.map(async (node, index) => {
+      this.#set.nodes.map(async (node, index) => {
         const question = request(node, index);
         if (!question) return null;
         const reply = await this.#inTime(node, question);
@@ -315,7 +318,7 @@ export class ReadmissionRound {
   }
 
   #node(index: number): RedisNode {
-    const node = this.#nodes[index];
+    const node = this.#set.nodes[index];
     if (!node) throw new Error(`there is no node ${index}`);
     return node;
   }

@@ -1,12 +1,10 @@
-import type { ResolvedOptions } from '../core/options.js';
 import { majorityOf } from '../core/quorum.js';
-import type { RedisNode } from '../redis/node.js';
 import type { Runtime } from '../runtime/runtime.js';
 import {
   type Force,
-  type Guard,
   RETRY_MS,
   ReadmissionRound,
+  type ReadmittedSet,
   type RoundOutcome,
 } from './readmission-round.js';
 
@@ -26,25 +24,15 @@ export type ReadmitResult =
  * time, in the background. Never rejects.
  */
 export class Readmissions {
-  readonly #nodes: readonly RedisNode[];
-  readonly #options: ResolvedOptions;
+  readonly #set: ReadmittedSet;
   readonly #runtime: Runtime;
-  readonly #guard: Guard | null;
   #round: Promise<RoundOutcome> | null = null;
   #cancelNext: (() => void) | null = null;
   #last: RoundOutcome | null = null;
   #isClosed = false;
 
-  /** @param nodes sorted by name */
-  constructor(
-    nodes: readonly RedisNode[],
-    options: ResolvedOptions,
-    runtime: Runtime,
-    guard: Guard | null = null,
-  ) {
-    this.#nodes = nodes;
-    this.#guard = guard;
-    this.#options = options;
+  constructor(set: ReadmittedSet, runtime: Runtime) {
+    this.#set = set;
     this.#runtime = runtime;
   }
 
@@ -97,8 +85,7 @@ export class Readmissions {
   }
 
   #runRound(force: Force | null): Promise<RoundOutcome> {
-    const guard = this.#guard;
-    return new ReadmissionRound(this.#nodes, this.#options, this.#runtime, force, guard).run();
+    return new ReadmissionRound(this.#set, { force }, this.#runtime).run();
   }
 
   #forgetNext(): void {
