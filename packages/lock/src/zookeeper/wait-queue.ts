@@ -16,23 +16,23 @@ import {
 
 /** The queues of several resources: the parent of each, and its waiters' nodes. */
 export class WaitQueue {
-  readonly #ensemble: Ensemble;
-  readonly #parents: readonly string[];
+  readonly ensemble: Ensemble;
+  readonly parents: readonly string[];
 
   constructor(resources: readonly string[], ensemble: Ensemble, paths: Paths) {
-    this.#ensemble = ensemble;
-    this.#parents = resources.map((name) => paths.queue(name));
+    this.ensemble = ensemble;
+    this.parents = resources.map((name) => paths.queue(name));
   }
 
   /** Operations that are refused while there is a queue: an acquisition then has to wait. */
   get barrier(): Operation<unknown>[] {
-    const { acl } = this.#ensemble;
-    return this.#parents.flatMap((path) => [create(path, '', PERSISTENT, acl), remove(path)]);
+    const { acl } = this.ensemble;
+    return this.parents.flatMap((path) => [create(path, '', PERSISTENT, acl), remove(path)]);
   }
 
   /** True if somebody waits. Deletes the parents of queues that are empty. */
   async isWaitedFor(signal: AbortSignal): Promise<boolean> {
-    const lists = await this.#lists(signal);
+    const lists = await this.lists(signal);
     if (lists.some((list) => list.length > 0)) return true;
     await this.removeEmpty(signal);
     return false;
@@ -42,20 +42,20 @@ export class WaitQueue {
   async removeEmpty(signal: AbortSignal): Promise<void> {
     const codes = [CODE.noNode, CODE.notEmpty];
     await Promise.all(
-      this.#parents.map((path) => this.#ensemble.unless(codes, remove(path), signal)),
+      this.parents.map((path) => this.ensemble.unless(codes, remove(path), signal)),
     );
   }
 
   /** @param id a random name. The node's name begins with it, so a lost reply is found out. */
   position(id: string): Position {
-    return new Position(id, this.#parents, this.#ensemble, (signal) => this.#lists(signal));
+    return new Position(id, this);
   }
 
   /** The names of all waiters' nodes, in their order. */
-  #lists(signal: AbortSignal): Promise<string[][]> {
+  lists(signal: AbortSignal): Promise<string[][]> {
     return Promise.all(
-      this.#parents.map(async (path) => {
-        const names = await this.#ensemble.unless([CODE.noNode], getChildren(path), signal);
+      this.parents.map(async (path) => {
+        const names = await this.ensemble.unless([CODE.noNode], getChildren(path), signal);
         return (names ?? []).toSorted(byNumber);
       }),
     );
@@ -69,9 +69,7 @@ export class WaitQueue {
  */
 export class Position {
   readonly #id: string;
-  readonly #parents: readonly string[];
-  readonly #ensemble: Ensemble;
-  readonly #lists: (signal: AbortSignal) => Promise<string[][]>;
+  readonly #queue: WaitQueue;
   /** Invariant: a position that is given up creates no node, also if an attempt still runs. */
   isGivenUp = false;
   /** The session in which the nodes were last created, or may have been. */
@@ -79,16 +77,9 @@ export class Position {
   /** The operations that delete its nodes. Refused, if it has lost its position. */
   removals: Operation<void>[] = [];
 
-  constructor(
-    id: string,
-    parents: readonly string[],
-    ensemble: Ensemble,
-    lists: (signal: AbortSignal) => Promise<string[][]>,
-  ) {
+  constructor(id: string, queue: WaitQueue) {
     this.#id = id;
-    this.#parents = parents;
-    this.#ensemble = ensemble;
-    this.#lists = lists;
+    this.#queue = queue;
   }
 
   /**
@@ -99,10 +90,10 @@ export class Position {
    */
   async isHead(signal: AbortSignal, onWatch: () => void): Promise<boolean> {
     for (;;) {
-      const lists = await this.#lists(signal);
+      const lists = await this.#queue.lists(signal);
       if (this.isGivenUp) return false;
       const own = lists.map((list) => list.filter((name) => name.startsWith(this.#id)));
-      const { id } = this.#ensemble.session;
+      const { id } = this.#queue.ensemble.session;
       if (this.#session !== id || own.some((names) => names.length !== 1)) {
         await this.#enqueue(this.#paths(own), id, signal);
         continue;
@@ -111,8 +102,8 @@ export class Position {
       const before = lists.map((list, at) => list[list.indexOf(own[at]?.[0] ?? '') - 1]);
       const watched = before.map(async (name, at) => {
         if (name === undefined) return 'nobody';
-        const operation = watchExists(`${this.#parents[at]}/${name}`);
-        return this.#ensemble.unless([CODE.noNode], operation, signal, onWatch);
+        const operation = watchExists(`${this.#queue.parents[at]}/${name}`);
+        return this.#queue.ensemble.unless([CODE.noNode], operation, signal, onWatch);
       });
       const found = await Promise.all(watched);
       if (found.every((one) => one === 'nobody')) return true;
@@ -127,11 +118,11 @@ export class Position {
    * @returns true if nobody else waits
    */
   async leave(signal: AbortSignal): Promise<boolean> {
-    const [parent] = this.#parents;
+    const [parent] = this.#queue.parents;
     if (this.#session === null || parent === undefined) return false;
     // Another server may have carried out the creation, and this one not yet.
-    const synced = this.#ensemble.session.request(sync(parent), signal);
-    const [lists] = await Promise.all([this.#lists(signal), synced]);
+    const synced = this.#queue.ensemble.session.request(sync(parent), signal);
+    const [lists] = await Promise.all([this.#queue.lists(signal), synced]);
     const own = lists.map((list) => list.filter((name) => name.startsWith(this.#id)));
     await this.#remove(this.#paths(own), signal);
     return lists.flat().length === own.flat().length;
@@ -142,24 +133,26 @@ export class Position {
     await this.#remove(leftovers, signal);
     if (this.isGivenUp) return;
     this.#session = session;
-    const { acl } = this.#ensemble;
-    const operations = this.#parents.map((path) =>
+    const { acl } = this.#queue.ensemble;
+    const operations = this.#queue.parents.map((path) =>
       create(`${path}/${this.#id}_`, '', EPHEMERAL_SEQUENTIAL, acl),
     );
     try {
-      await this.#ensemble.session.request(transaction(operations), signal);
+      await this.#queue.ensemble.session.request(transaction(operations), signal);
     } catch (error) {
       if (!isRefusal(error, CODE.noNode)) throw error;
-      for (const path of this.#parents) await this.#ensemble.ensure(path, signal, CONTAINER);
+      for (const path of this.#queue.parents)
+        await this.#queue.ensemble.ensure(path, signal, CONTAINER);
     }
   }
 
   async #remove(paths: readonly string[], signal: AbortSignal): Promise<void> {
-    for (const path of paths) await this.#ensemble.unless([CODE.noNode], remove(path), signal);
+    for (const path of paths)
+      await this.#queue.ensemble.unless([CODE.noNode], remove(path), signal);
   }
 
   #paths(own: readonly string[][]): string[] {
-    return own.flatMap((names, at) => names.map((name) => `${this.#parents[at]}/${name}`));
+    return own.flatMap((names, at) => names.map((name) => `${this.#queue.parents[at]}/${name}`));
   }
 }
 
