@@ -125,17 +125,7 @@ export class Keys {
 
   /** Creates the keys behind those of others. A copy of the request changes nothing. */
   async enqueue(wanted: Wanted, limitMs: number): Promise<Position> {
-    const { resources, owner } = wanted;
-    const keys = resources.map((name) => ({ key: this.#key(name, owner) }));
-    const reply = await this.#txn(
-      {
-        compare: keys.map((key) => ({ ...key, ...UNUSED })),
-        success: this.#puts(wanted),
-        failure: keys.map((key) => ({ request_range: key })),
-      },
-      limitMs,
-    );
-    const position = this.#created(wanted, reply);
+    const position = this.#created(wanted, await this.#putIf(wanted, UNUSED, limitMs));
     if (!position) throw new EtcdError(500, 'the keys of a waiter were changed');
     return position;
   }
@@ -163,20 +153,12 @@ export class Keys {
    * @returns null if another process has changed or deleted them
    */
   async move(position: Position, limitMs: number): Promise<Position | null> {
-    const { resources, owner, modified, lease } = position;
-    const keys = resources.map((name) => ({ key: this.#key(name, owner) }));
+    const { resources, modified, lease } = position;
     const unchanged = { target: 'MOD', result: 'EQUAL', mod_revision: modified };
-    const reply = await this.#txn(
-      {
-        compare: keys.map((key) => ({ ...key, ...unchanged })),
-        success: this.#puts(position),
-        failure: keys.map((key) => ({ request_range: key })),
-      },
-      limitMs,
-    );
+    const reply = await this.#putIf(position, unchanged, limitMs);
     if (reply.succeeded) return { ...position, modified: reply.header.revision };
     const found = kvsOf(reply);
-    const isOurs = found.length === keys.length && found.every((kv) => kv.lease === lease);
+    const isOurs = found.length === resources.length && found.every((kv) => kv.lease === lease);
     return isOurs ? { ...position, modified: found[0]?.mod_revision ?? '' } : null;
   }
 
@@ -215,6 +197,14 @@ export class Keys {
     const deleted = responses.flatMap((one) => one.response_delete_range?.prev_kvs ?? []);
     if (isRepeated && deleted.length === 0) throw new Error('no reply shows who deleted the keys');
     return deleted.length === resources.length ? (deleted[0]?.lease ?? null) : null;
+  }
+
+  /** Puts the keys if the condition holds for each of them. Otherwise the reply has those there. */
+  #putIf(wanted: Wanted, condition: object, limitMs: number): Promise<TxnReply> {
+    const keys = wanted.resources.map((name) => ({ key: this.#key(name, wanted.owner) }));
+    const compare = keys.map((key) => ({ ...key, ...condition }));
+    const failure = keys.map((key) => ({ request_range: key }));
+    return this.#txn({ compare, success: this.#puts(wanted), failure }, limitMs);
   }
 
   #txn(request: object, limitMs: number, onRepeat?: () => void): Promise<TxnReply> {
