@@ -90,7 +90,8 @@ export class FencedS3 {
     this.#settings = settings;
     this.#objects = new Objects(requests);
     this.#reader = new Reader(this.#objects, settings);
-    this.#prober = new Prober(requests, uploads, runtime, settings);
+    const { probePrefix: prefix, certificateMaxAgeDays } = settings;
+    this.#prober = new Prober({ requests, uploads, runtime, prefix }, certificateMaxAgeDays);
     this.#unsettled = new UnsettledWrites(this.#objects);
     const services = {
       ...{ objects: this.#objects, prober: this.#prober, uploads, unsettled: this.#unsettled },

@@ -4,6 +4,7 @@ import { etagHeader, type StoreCapabilities } from '../../core/capabilities.js';
 import { CorruptObjectError, UnsupportedByStoreError } from '../../core/errors.js';
 import { bareEtag, conditionInput } from '../http/put.js';
 import type { Requests } from '../http/requests.js';
+import type { Probed } from './checks.js';
 import type { PathCheck } from './probe-paths.js';
 
 /** Raised if a server could pass an older probe and fail this one. */
@@ -39,9 +40,9 @@ export class Certificates {
   #version: string | null = null;
   #bySubject: CertificatesBySubject = {};
 
-  constructor(requests: Requests, probePrefix: string, maxAgeDays: number) {
+  constructor({ requests, prefix }: Probed, maxAgeDays: number) {
     this.#requests = requests;
-    this.#key = `${probePrefix}certificate.json`;
+    this.#key = `${prefix}certificate.json`;
     this.#maxAgeDays = maxAgeDays;
   }
 

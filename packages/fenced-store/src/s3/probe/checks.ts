@@ -10,6 +10,7 @@ import { fullHistory, type Stored } from '../../core/stored.js';
 import { encode, writeStamp } from '../codec/encode.js';
 import type { Content, Put, WriteReply } from '../http/put.js';
 import type { Requests } from '../http/requests.js';
+import type { Uploads } from '../http/uploads.js';
 import { backoffMs, type Runtime } from '../runtime.js';
 
 /**
@@ -57,20 +58,28 @@ export interface Versions {
 
 const WRONG_ETAG: string = '0'.repeat(32);
 
+/** The server and the place of a probe. */
+export interface Probed {
+  readonly requests: Requests;
+  readonly uploads: Uploads;
+  readonly runtime: Runtime;
+  /** The beginning of all keys of the probe. */
+  readonly prefix: string;
+}
+
 /**
- * Runs checks under new keys below `prefix`, and removes what they have written. If a reply was
- * lost, a run proves nothing, and the next one uses other keys.
+ * Runs checks under new keys, and removes what they have written. If a reply was lost, a run proves
+ * nothing, and the next one uses other keys.
  *
  * @throws {StoreUnavailableError} if each run lost a reply.
  */
 export async function inRuns<T>(
-  requests: Requests,
-  runtime: Runtime,
-  prefix: string,
+  probed: Probed,
   run: (checks: Checks, prefix: string) => Promise<T>,
 ): Promise<T> {
+  const { prefix, runtime } = probed;
   for (let count = 1; ; count++) {
-    const checks = new Checks(requests, runtime);
+    const checks = new Checks(probed);
     try {
       return await run(checks, `${prefix}${runtime.writeId()}`);
     } catch (error) {
@@ -96,15 +105,13 @@ export async function createThenUpdate(
 /** The writes of a probe, and the checks of their replies. */
 export class Checks {
   readonly report: CheckReport[] = [];
-  readonly requests: Requests;
-  readonly runtime: Runtime;
+  readonly probed: Probed;
   readonly #touched = new Set<string>();
   readonly #versions = new Set<string>();
   versionIds: VersionIds = 'none';
 
-  constructor(requests: Requests, runtime: Runtime) {
-    this.requests = requests;
-    this.runtime = runtime;
+  constructor(probed: Probed) {
+    this.probed = probed;
   }
 
   /** The names of the checks that were passed. */
@@ -116,7 +123,7 @@ export class Checks {
   /** A write with an id of its own. Its history is as long as any will be. */
   async newWrite(key: string, ifMatch: string | null, bodyBytes = 5): Promise<ProbeWrite> {
     this.#touched.add(key);
-    const writeId = this.runtime.writeId();
+    const writeId = this.probed.runtime.writeId();
     const before = fullHistory(writeId);
     const stored = { token: 1n, writeId, state: 'live', layout: 'gzip', before } as const;
     const body = Buffer.alloc(bodyBytes, 'probe');
@@ -137,13 +144,13 @@ export class Checks {
   }
 
   async send(put: Put, content: Content, halfway?: () => Promise<unknown>): Promise<Tried> {
-    const reply = await this.requests.put(put, content, { halfway });
+    const reply = await this.probed.requests.put(put, content, { halfway });
     return { writeId: put.stored.writeId, sent: `PUT ${conditionOf(put)}`, reply };
   }
 
   /** Removes the objects of the probe. If one cannot be removed, it stays as litter. */
   async cleanUp(): Promise<void> {
-    await Promise.allSettled([...this.#touched].map((key) => this.requests.remove(key)));
+    await Promise.allSettled([...this.#touched].map((key) => this.probed.requests.remove(key)));
   }
 
   /** Runs the steps in order. Each write is sent under the condition of its step. */
@@ -179,7 +186,7 @@ export class Checks {
       throw this.failed(check, tried, 'conditional writes are not supported', reply);
     if (reply.meaning === 'refused') {
       // A proxy that sends a write twice passes on the second reply.
-      if ((await this.requests.stamp(key))?.writeId === writeId)
+      if ((await this.probed.requests.stamp(key))?.writeId === writeId)
         throw new StoreUnavailableError(`a write was refused and applied check=${check}`, {
           cause: errorOf(reply),
         });
@@ -187,7 +194,7 @@ export class Checks {
     }
     if (!('versionIds' in reply)) throw errorOf(reply);
     const { version, versionIds } = reply;
-    const stored = await this.requests.stamp(key);
+    const stored = await this.probed.requests.stamp(key);
     if (version === undefined) {
       if (stored?.writeId !== writeId)
         throw new StoreSetupError(
@@ -212,7 +219,7 @@ export class Checks {
     if (reply.meaning === 'applied')
       throw this.failed(check, tried, 'a write whose condition did not hold was applied');
     if (reply.meaning !== 'refused') throw errorOf(reply);
-    const stored = await this.requests.stamp(key);
+    const stored = await this.probed.requests.stamp(key);
     if ((stored?.version ?? null) !== version)
       throw this.failed(check, tried, 'a write that was refused was applied');
     this.pass(check, tried);
@@ -239,7 +246,7 @@ export class Checks {
    * anything (Ceph 16 answers 500 to most), but a success must be the write that is stored.
    */
   async oneWinner(check: string, key: string, tried: readonly Tried[]): Promise<Stored> {
-    const stored = await this.requests.stamp(key);
+    const stored = await this.probed.requests.stamp(key);
     const winners = tried.filter(({ reply }) => reply.meaning === 'applied');
     const sent = `${tried.length} × ${tried[0]?.sent} at once`;
     const race = { sent, answered: counted(tried.map(({ reply }) => reply.answered)) };
@@ -276,15 +283,17 @@ export class Checks {
     let isOvertaken = false;
     const first = await send(async () => {
       // Nothing shows when the server has looked at the headers.
-      await this.runtime.sleep(OVERTAKEN_AFTER_MS);
+      await this.probed.runtime.sleep(OVERTAKEN_AFTER_MS);
       const over = new AbortController();
       const second = this.put(key, ifMatch);
       seconds.push(second);
       elsewhere = this.#writeElsewhere(key, over.signal);
       // A server that takes the writers of one key in turn answers the second only after the
       // first. Meanwhile it answers writes of other keys.
-      const limitMs = this.requests.sender.timeoutMs / 4;
-      const waited = Promise.race([elsewhere, this.runtime.sleep(limitMs)]).then(() => false);
+      const limitMs = this.probed.requests.sender.timeoutMs / 4;
+      const waited = Promise.race([elsewhere, this.probed.runtime.sleep(limitMs)]).then(
+        () => false,
+      );
       isOvertaken = await Promise.race([second.then(() => true), waited]);
       over.abort();
     });
@@ -296,7 +305,7 @@ export class Checks {
     const stored = await this.oneWinner(check, key, tried);
     // The outcome of the overtaken write must be known.
     if ('error' in reply && reply.meaning !== 'refused') throw reply.error;
-    const { peer } = this.requests.sender;
+    const { peer } = this.probed.requests.sender;
     if (isOvertaken && LOCKLESS_SERVER.test(peer))
       throw this.failed(
         check,

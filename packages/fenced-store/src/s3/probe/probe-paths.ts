@@ -3,10 +3,14 @@ import { crc32 } from 'node:zlib';
 import type { StoreCapabilities } from '../../core/capabilities.js';
 import { piecesOf } from '../http/middleware.js';
 import { checksumHeader } from '../http/put.js';
-import type { Requests } from '../http/requests.js';
-import type { Uploads } from '../http/uploads.js';
-import type { Runtime } from '../runtime.js';
-import { type Checks, createThenUpdate, inRuns, type ProbeWrite, type Tried } from './checks.js';
+import {
+  type Checks,
+  createThenUpdate,
+  inRuns,
+  type Probed,
+  type ProbeWrite,
+  type Tried,
+} from './checks.js';
 import { UploadsProbe } from './probe-uploads.js';
 
 /**
@@ -41,16 +45,13 @@ const BODY_BYTES = 5 * 2 ** 20 + 1;
  */
 export async function checkPath(
   check: PathCheck,
-  requests: Requests,
-  uploads: Uploads,
-  prefix: string,
-  runtime: Runtime,
+  probed: Probed,
   { etagForm }: StoreCapabilities,
 ): Promise<void> {
-  await inRuns(requests, runtime, prefix, async (checks, keys) => {
+  await inRuns(probed, async (checks, keys) => {
     const key = `${keys}/${check}`;
     const path = check.replace(/-etags$/, '') as WritePath;
-    const uploadsProbe = new UploadsProbe(checks, uploads, etagForm);
+    const uploadsProbe = new UploadsProbe(checks, etagForm);
     if (path !== check) {
       const distinct =
         path === 'upload' || path === 'copy'

@@ -48,9 +48,9 @@ export class UploadsProbe {
   readonly #uploads: Uploads;
   readonly #form: EtagForm;
 
-  constructor(checks: Checks, uploads: Uploads, form: EtagForm) {
+  constructor(checks: Checks, form: EtagForm) {
     this.#checks = checks;
-    this.#uploads = uploads;
+    this.#uploads = checks.probed.uploads;
     this.#form = form;
   }
 
@@ -161,7 +161,7 @@ export class UploadsProbe {
       const copy = await this.#prepare(write, true);
       prepared.push(copy);
       await checks.applied('copy-update', key, await this.#complete(copy));
-      const object = await checks.requests.get(key);
+      const object = await checks.probed.requests.get(key);
       const check = 'copied-parts';
       const asked = 'UploadPartCopy of a range';
       if (Buffer.compare(object?.bytes ?? Buffer.alloc(0), content) !== 0)

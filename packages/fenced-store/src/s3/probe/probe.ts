@@ -1,10 +1,7 @@
 import { type EtagForm, etagHeader, type StoreCapabilities } from '../../core/capabilities.js';
 import { CorruptObjectError, StoreSetupError } from '../../core/errors.js';
 import { checkStamp, decode } from '../codec/decode.js';
-import type { Requests } from '../http/requests.js';
-import type { Uploads } from '../http/uploads.js';
-import type { Runtime } from '../runtime.js';
-import { type Checks, createThenUpdate, inRuns, type Step } from './checks.js';
+import { type Checks, createThenUpdate, inRuns, type Probed, type Step } from './checks.js';
 import { PROBED_BYTES } from './probe-paths.js';
 import { UploadsProbe } from './probe-uploads.js';
 
@@ -33,14 +30,9 @@ const UPDATE_OF_NOTHING: readonly Step[] = [['update-of-nothing', 'first', 'refu
  * @throws {StoreSetupError} if bucket, credentials or address are wrong, or the server is not S3.
  * @throws {StoreUnavailableError} if it does not answer, so that nothing was learnt.
  */
-export async function probe(
-  requests: Requests,
-  uploads: Uploads,
-  prefix: string,
-  runtime: Runtime,
-): Promise<StoreCapabilities> {
+export async function probe(probed: Probed): Promise<StoreCapabilities> {
   try {
-    return await inRuns(requests, runtime, prefix, (checks, keys) => runAll(checks, uploads, keys));
+    return await inRuns(probed, runAll);
   } catch (error) {
     if (!(error instanceof CorruptObjectError)) throw error;
     throw new StoreSetupError(
@@ -50,11 +42,7 @@ export async function probe(
   }
 }
 
-async function runAll(
-  checks: Checks,
-  uploads: Uploads,
-  prefix: string,
-): Promise<StoreCapabilities> {
+async function runAll(checks: Checks, prefix: string): Promise<StoreCapabilities> {
   const key = `${prefix}/${KEY}`;
   const put = (ifMatch: string | null) => checks.put(key, ifMatch);
   const { first } = await checks.conditions(CREATE, key, put, 'quoted');
@@ -73,10 +61,10 @@ async function runAll(
   await readBack(checks, key, version);
   const createAfterDelete = await createsAfterDelete(checks, key);
   const distinctEtags = await givesDistinctEtags(checks, `${prefix}/same-bytes`, etagForm);
-  const uploadsProbe = new UploadsProbe(checks, uploads, etagForm);
+  const uploadsProbe = new UploadsProbe(checks, etagForm);
   const conditionalComplete = await uploadsProbe.enforcesConditions(`${prefix}/upload`);
   const { versionIds, passed, report } = checks;
-  const checkedAtMs = checks.runtime.wallClockMs();
+  const checkedAtMs = checks.probed.runtime.wallClockMs();
   return {
     ...{ etagForm, conditionalComplete, distinctEtags, createAfterDelete },
     ...{ versionIds, checks: passed, report, checkedAtMs },
@@ -118,7 +106,7 @@ async function races(checks: Checks, prefix: string, form: EtagForm): Promise<vo
 /** The last write must come back whole: bytes, metadata and ETag. */
 async function readBack(checks: Checks, key: string, version: string): Promise<void> {
   const check = 'read-back';
-  const object = await checks.requests.get(key);
+  const object = await checks.probed.requests.get(key);
   if (object?.stored.version !== version) {
     const asked = { sent: 'GET', answered: 'another version' };
     throw checks.failed(check, asked, 'what was stored is not what was written last');
@@ -130,7 +118,7 @@ async function readBack(checks: Checks, key: string, version: string): Promise<v
 
 async function createsAfterDelete(checks: Checks, key: string): Promise<boolean> {
   const check = 'create-after-delete';
-  await checks.requests.remove(key);
+  await checks.probed.requests.remove(key);
   const tried = await checks.put(key, null);
   if (tried.reply.meaning === 'refused') {
     checks.absent(check, { ...tried, sent: `DELETE, ${tried.sent}` });

@@ -2,20 +2,15 @@ import type { StoreCapabilities } from '../../core/capabilities.js';
 import { UnsafeStoreError, UnsupportedByStoreError } from '../../core/errors.js';
 import type { Layout } from '../../core/stored.js';
 import { publish, type StoreEvents } from '../../events.js';
-import type { Requests } from '../http/requests.js';
-import type { Uploads } from '../http/uploads.js';
-import type { Settings } from '../options.js';
-import { type Runtime, unlessAborted } from '../runtime.js';
+import { unlessAborted } from '../runtime.js';
 import { Certificates } from './certificate.js';
+import type { Probed } from './checks.js';
 import { probe } from './probe.js';
 import { checkPath, type PathCheck, type WritePath } from './probe-paths.js';
 
 /** The known capabilities of the server: from a certificate, else from a probe for all callers. */
 export class Prober {
-  readonly #requests: Requests;
-  readonly #uploads: Uploads;
-  readonly #runtime: Runtime;
-  readonly #prefix: string;
+  readonly #probed: Probed;
   readonly #certificates: Certificates;
   #capabilities: Promise<StoreCapabilities> | undefined;
   #latest: StoreCapabilities | undefined;
@@ -26,17 +21,9 @@ export class Prober {
   /** True if the server must be asked, whatever a certificate says. */
   #isOutdated = false;
 
-  constructor(
-    requests: Requests,
-    uploads: Uploads,
-    runtime: Runtime,
-    { probePrefix, certificateMaxAgeDays }: Settings,
-  ) {
-    this.#requests = requests;
-    this.#uploads = uploads;
-    this.#runtime = runtime;
-    this.#prefix = probePrefix;
-    this.#certificates = new Certificates(requests, probePrefix, certificateMaxAgeDays);
+  constructor(probed: Probed, certificateMaxAgeDays: number) {
+    this.#probed = probed;
+    this.#certificates = new Certificates(probed, certificateMaxAgeDays);
   }
 
   /** @param options with `renew`, the server is asked again, whatever is known */
@@ -120,7 +107,7 @@ export class Prober {
   }
 
   async #learn(renew: boolean): Promise<StoreCapabilities> {
-    const certified = await this.#certificates.read(this.#runtime.wallClockMs());
+    const certified = await this.#certificates.read(this.#probed.runtime.wallClockMs());
     if (certified !== null && !renew) {
       const { paths, ...capabilities } = certified;
       this.#passed = paths;
@@ -129,7 +116,7 @@ export class Prober {
       return capabilities;
     }
     try {
-      const learnt = await probe(this.#requests, this.#uploads, this.#prefix, this.#runtime);
+      const learnt = await probe(this.#probed);
       await this.#certificates.write({ ...learnt, paths: [] });
       this.#publish({ verdict: 'safe', source: 'probe', capabilities: learnt });
       return learnt;
@@ -144,9 +131,8 @@ export class Prober {
     check: PathCheck,
     capabilities: StoreCapabilities,
   ): Promise<UnsupportedByStoreError | null> {
-    const [requests, uploads] = [this.#requests, this.#uploads];
     try {
-      await checkPath(check, requests, uploads, this.#prefix, this.#runtime, capabilities);
+      await checkPath(check, this.#probed, capabilities);
     } catch (error) {
       if (error instanceof UnsafeStoreError || error instanceof UnsupportedByStoreError)
         return unsupported(check, error);
@@ -160,7 +146,7 @@ export class Prober {
   }
 
   #publish(facts: Omit<StoreEvents['fenced:store:probed'], 'store' | 'bucket'>): void {
-    const { bucket } = this.#requests.sender;
+    const { bucket } = this.#probed.requests.sender;
     publish('fenced:store:probed', () => ({ store: 's3', bucket, ...facts }));
   }
 }
