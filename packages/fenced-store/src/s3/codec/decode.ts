@@ -3,22 +3,15 @@ import { promisify } from 'node:util';
 import {
   crc32,
   createInflateRaw,
-  inflateRaw as inflateRawCallback,
-  inflateRawSync,
+  gunzip as gunzipCallback,
+  gunzipSync,
   type Zlib,
   type ZlibOptions,
 } from 'node:zlib';
-import {
-  HEADER_BYTES,
-  parseHeader,
-  parseTrailer,
-  TRAILER_BYTES,
-  type Trailer,
-} from '../../core/envelope.js';
+import { HEADER_BYTES, parseHeader, parseTrailer, TRAILER_BYTES } from '../../core/envelope.js';
 import { CorruptObjectError } from '../../core/errors.js';
 import type { Stamp, Stored } from '../../core/stored.js';
 import { tooLarge } from '../http/explain.js';
-import { END } from './encode.js';
 import { prepended } from './pieces.js';
 
 /**
@@ -39,17 +32,12 @@ const SMALL_BYTES = 2 ** 14;
 const BLOCK_HEAD_BYTES = 5;
 /** Distance over which a block of DEFLATE data may refer to earlier bytes. */
 const WINDOW_BYTES = 2 ** 15;
-/**
- * Smaller blocks were not made by `encode`. A view of each would cost more memory than its bytes.
- */
-const BLOCK_BYTES_USUAL = 2 ** 15;
-const SMALL_BLOCKS_MAX = 16;
 
 // With `info`, zlib also reports how much input it used. The types of Node do not know that.
-type Inflate<Result> = (data: Uint8Array, options: ZlibOptions) => Result;
-type Inflated = { readonly buffer: Uint8Array; readonly engine: Zlib };
-const inflateRaw = promisify(inflateRawCallback) as unknown as Inflate<Promise<Inflated>>;
-const inflateRawAtOnce = inflateRawSync as unknown as Inflate<Inflated>;
+type Unzipped = { readonly buffer: Uint8Array; readonly engine: Zlib };
+type Unzip<Result> = (member: Uint8Array, options: ZlibOptions) => Result;
+const unzip = promisify(gunzipCallback) as unknown as Unzip<Promise<Unzipped>>;
+const unzipAtOnce = gunzipSync as unknown as Unzip<Unzipped>;
 
 /**
  * Returns the caller's bytes, and the stamp that they were stored with.
@@ -64,49 +52,26 @@ export async function decode(
 ): Promise<{ readonly stamp: Stamp; readonly body: Uint8Array }> {
   const stamp = parseHeader(resource, member);
   const trailerAt = Math.max(HEADER_BYTES, member.length - TRAILER_BYTES);
-  const trailer = parseTrailer(resource, member.subarray(trailerAt));
-  const data = member.subarray(HEADER_BYTES, trailerAt);
-  if (trailer.lengthMod2e32 > DEFLATE_RATIO_MAX * data.length) throw damaged(resource);
-  if (trailer.lengthMod2e32 > bodyBytesMax) throw tooLarge(resource, bodyBytesMax);
-  const stored = bodyOfStoredBlocks(data);
-  const { body, usedBytes } = stored
-    ? { body: stored, usedBytes: data.length }
-    : await inflated(data, trailer.lengthMod2e32).catch((cause: unknown) => {
-        throw damaged(resource, cause);
-      });
-  const isUsedUp = usedBytes === data.length;
-  checkTrailer(resource, trailer, isUsedUp, body.length, crc32(body));
-  return { stamp, body };
-}
-
-/**
- * Returns the body if the data consists of stored blocks only, as `encode` writes incompressible
- * bodies; else null. Copying takes a fraction of zlib's time.
- */
-export function bodyOfStoredBlocks(data: Uint8Array): Uint8Array | null {
-  const blocks = new StoredBlocks();
-  const chunks: Uint8Array[] = [];
-  const chunksMax = SMALL_BLOCKS_MAX + data.length / BLOCK_BYTES_USUAL;
-  for (const chunk of blocks.in(data)) if (chunks.push(chunk) > chunksMax) return null;
-  return END.equals(blocks.rest) ? Buffer.concat(chunks) : null;
-}
-
-/** @param bytes length of the body according to the trailer; zlib makes no more than that */
-async function inflated(
-  data: Uint8Array,
-  bytes: number,
-): Promise<{ readonly body: Uint8Array; readonly usedBytes: number }> {
+  const { lengthMod2e32: bytes } = parseTrailer(resource, member.subarray(trailerAt));
+  if (bytes > DEFLATE_RATIO_MAX * member.length) throw damaged(resource);
+  if (bytes > bodyBytesMax) throw tooLarge(resource, bodyBytesMax);
   const options = {
     info: true,
     // One piece, with room to notice the end: each piece costs a round trip to zlib's threads.
     chunkSize: Math.min(bytes + 64, PIECE_BYTES_MAX),
     maxOutputLength: Math.max(bytes, 1),
   };
-  const isSmall = Math.max(bytes, data.length) <= SMALL_BYTES;
-  const { buffer, engine } = isSmall
-    ? inflateRawAtOnce(data, options)
-    : await inflateRaw(data, options);
-  return { body: buffer, usedBytes: engine.bytesWritten };
+  try {
+    const isSmall = Math.max(bytes, member.length) <= SMALL_BYTES;
+    const { buffer: body, engine } = isSmall
+      ? unzipAtOnce(member, options)
+      : await unzip(member, options);
+    // zlib also reads a second member, and ignores zeros behind the last one.
+    if (body.length === bytes && engine.bytesWritten === member.length) return { stamp, body };
+  } catch (cause) {
+    throw damaged(resource, cause);
+  }
+  throw damaged(resource);
 }
 
 /**
@@ -146,7 +111,8 @@ export async function* decodeStream(
   }
   const isUsedUp = data.trailer !== null && blocks.usedBytes === data.bytes;
   const trailer = parseTrailer(resource, data.trailer ?? new Uint8Array());
-  checkTrailer(resource, trailer, isUsedUp, length, checksum);
+  const isWhole = isUsedUp && length % 2 ** 32 === trailer.lengthMod2e32;
+  if (!isWhole || checksum !== trailer.crc32) throw damaged(resource);
   if (length !== (bodyBytes ?? length)) throw wrongLength(resource);
 }
 
@@ -172,7 +138,7 @@ class StoredBlocks {
   /** True if a block of another kind has come. */
   areOver = false;
   /** The beginning of a block head that is incomplete. If `areOver`, the input for zlib so far. */
-  rest: Uint8Array = new Uint8Array();
+  #rest: Uint8Array = new Uint8Array();
   /** Copy of the latest bytes, at its end: the reader owns the bytes that it was given. */
   readonly #window = Buffer.allocUnsafe(WINDOW_BYTES);
   #windowBytes = 0;
@@ -180,7 +146,7 @@ class StoredBlocks {
   #leftBytes = 0;
 
   *in(piece: Uint8Array): Generator<Uint8Array> {
-    let rest = this.rest.length > 0 ? Buffer.concat([this.rest, piece]) : piece;
+    let rest = this.#rest.length > 0 ? Buffer.concat([this.#rest, piece]) : piece;
     for (;;) {
       const bytes = rest.subarray(0, this.#leftBytes);
       rest = rest.subarray(bytes.length);
@@ -194,7 +160,7 @@ class StoredBlocks {
       this.#leftBytes = blockBytes;
       this.usedBytes += BLOCK_HEAD_BYTES;
     }
-    this.rest = rest;
+    this.#rest = rest;
     this.areOver = rest.length >= BLOCK_HEAD_BYTES;
   }
 
@@ -203,7 +169,7 @@ class StoredBlocks {
     const dictionary = this.#window.subarray(WINDOW_BYTES - this.#windowBytes);
     const options = { chunkSize: CHUNK_BYTES, ...(dictionary.length > 0 && { dictionary }) };
     const inflate = createInflateRaw(options);
-    pipeline(prepended(this.rest, data), inflate, () => undefined);
+    pipeline(prepended(this.#rest, data), inflate, () => undefined);
     yield* inflate as AsyncIterable<Uint8Array>;
     this.usedBytes += inflate.bytesWritten;
   }
@@ -300,18 +266,6 @@ export function checkStamp(resource: string, found: Stamp, expected: Stamp): voi
       resource,
       'the stored body and its metadata are of different writes',
     );
-}
-
-function checkTrailer(
-  resource: string,
-  trailer: Trailer,
-  isUsedUp: boolean,
-  length: number,
-  checksum: number,
-): void {
-  const { lengthMod2e32, crc32 } = trailer;
-  if (!isUsedUp || length % 2 ** 32 !== lengthMod2e32 || checksum !== crc32)
-    throw damaged(resource);
 }
 
 function damaged(resource: string, cause?: unknown): CorruptObjectError {

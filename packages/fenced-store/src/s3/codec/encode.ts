@@ -31,7 +31,7 @@ const SMALL_BYTES = 4 * SAMPLE_BYTES;
 const WORTHWHILE = 0.95;
 const STORED_BLOCK_BYTES_MAX = 65_535;
 /** An empty last block, which ends the DEFLATE data (RFC 1951). */
-export const END: Buffer = Buffer.of(0x03, 0x00);
+const END: Buffer = Buffer.of(0x03, 0x00);
 /** Space for the header, until the write has its stamp. */
 const HEADER_ROOM: Uint8Array = new Uint8Array(HEADER_BYTES);
 
