@@ -5,14 +5,20 @@ import type { Operation } from './history.ts';
  *
  * Operations on stores are transactions of Elle's `rw-register`. Acquisitions have `:f :acquire`.
  * A refused or failed operation is `:fail`. An unknown one is `:info`; its process then has a new
- * number, as Elle and Knossos require.
+ * number, as Elle and Knossos require. An operation on a set of locks is one operation for each
+ * lock, by a process of its own.
  */
 export function toEdn(history: readonly Operation[]): string {
   const numbers = new Map<string, number>();
+  const last = new Map<string, { readonly callNs: number; readonly place: number }>();
   let processes = 0;
   const events = history
     .flatMap((operation) => {
-      const { process, callNs, returnNs, outcome } = operation;
+      const { callNs, returnNs, outcome } = operation;
+      const before = last.get(operation.process);
+      const place = before?.callNs === callNs ? before.place + 1 : 0;
+      last.set(operation.process, { callNs, place });
+      const process = `${operation.process} ${place}`;
       const number = numbers.get(process) ?? processes++;
       numbers.set(process, number);
       if (outcome === 'unknown') numbers.delete(process);

@@ -1,7 +1,9 @@
 import { describe, expect, test } from 'vitest';
+import { toEdn } from './edn.ts';
 import type { Operation } from './history.ts';
+import { fromJsonLines, toJsonLines } from './json-lines.ts';
 import { judge } from './judge.ts';
-import { verdictOf } from './verdict.ts';
+import { isTelling, verdictOf } from './verdict.ts';
 
 let values = 0;
 function operation(
@@ -131,4 +133,34 @@ test('two holders who believe in their leases at once are counted, and are no vi
   });
   const apart = [...hold('c1', 0, 100, 5), ...hold('c2', 100, 150, 6)];
   expect(verdictOf({ history: apart, faults: [] })).toMatchObject({ sharedLeases: 0 });
+});
+
+test('in EDN, a process has one operation at a time, also of a set of locks', () => {
+  const set = ['a', 'b'].map((name) => ({ ...acquire(0, 9, 1), object: `lock/${name}` }));
+  const numbers = [...set, acquire(9, 10, 2), unknown(put(11, 12, 2)), put(13, 14, 2)];
+  const events = toEdn(numbers).matchAll(/:process (\d+) :type :(\w+)/g);
+  expect([...events].map(([, process, type]) => `${process} ${type}`)).toEqual([
+    ...['0 invoke', '1 invoke', '0 ok', '1 ok', '0 invoke', '0 ok'],
+    ...['0 invoke', '0 info', '2 invoke', '2 ok'],
+  ]);
+});
+
+test.each<[string, object]>([
+  ['outcome', { outcome: 'success' }],
+  ['kind', { kind: 'write' }],
+  ['kind', { kind: 'acquire' }],
+  ['token', { token: 5 }],
+  ['token', { token: undefined }],
+  ['token', { token: String(2n ** 63n) }],
+  ['highest', { outcome: 'refused' }],
+  ['returnNs', { returnNs: null }],
+  ['returnNs', { returnNs: 0 }],
+])('a line of a history with a wrong %s is named: %j', (field, facts) => {
+  const lines = toJsonLines([put(1, 2, 5), { ...put(3, 4, 5), ...facts }]);
+  expect(() => fromJsonLines(lines)).toThrow(`line 2: ${field} is missing or wrong`);
+});
+
+test('a history without two results of one object shows nothing', () => {
+  expect(isTelling([acquire(0, 1, 1), put(2, 3, 1), unknown(put(4, 5, 1))])).toBe(false);
+  expect(isTelling([acquire(0, 1, 1), acquire(2, 3, 2)])).toBe(true);
 });

@@ -9,7 +9,7 @@ import { toEdn } from './edn.ts';
 import { FAULT_KINDS } from './faults.ts';
 import { LIBRARY_NAMES, TOKEN_NAMES } from './foreign.ts';
 import { type Operation, sha256Of } from './history.ts';
-import { fromJsonLines, toJsonLines } from './json-lines.ts';
+import { fromJsonLines, HistoryError, toJsonLines } from './json-lines.ts';
 import { judge, type Violation } from './judge.ts';
 import { MUTANTS, OURS, SUBJECTS } from './locks.ts';
 import { alter, PLANTS, plant } from './plant.ts';
@@ -18,7 +18,7 @@ import { type JudgedChanges, recordChanges, recordRun } from './record.ts';
 import { writeReport } from './report.ts';
 import { torture } from './run.ts';
 import { shortest } from './shortest.ts';
-import { verdictOf } from './verdict.ts';
+import { isTelling, verdictOf } from './verdict.ts';
 
 /** Operations that are printed. */
 const SHOWN_MAX = 12;
@@ -47,8 +47,8 @@ which needs Go.
   --plant N         plants N violations of each kind, one at a time, which both judges must find; makes
                     N random changes, on which they must agree
 
-Exit code: 0 no violation, and the judges agree; 1 otherwise; 2 the run exercised too little, or
-porcupine could not run.`;
+Exit code: 0 no violation, and the judges agree; 1 otherwise; 2 the history shows too little or has
+a wrong line, or porcupine could not run.`;
 
 const options = readCommandLine(USAGE, () => {
   const { values } = parseArgs({
@@ -123,13 +123,25 @@ async function sayShortest(part: readonly Operation[]): Promise<void> {
 }
 
 async function judgeFile(file: string): Promise<void> {
-  const history = fromJsonLines(await readFile(file, 'utf8'));
+  const history = await readHistory(file);
   const violations = judge(history);
   for (const { object, reason } of violations) say(`${object}: ${reason}`);
   const second = await agreement(file, objectsOf(violations));
-  say(`ours: ${violations.length === 0 ? 'ok' : 'violated'}, porcupine: ${second}`);
+  const passed = isTelling(history) ? 'ok' : 'unknown';
+  say(`ours: ${violations.length === 0 ? passed : 'violated'}, porcupine: ${second}`);
   if (violations.length > 0) process.exitCode = 1;
+  else if (passed === 'unknown') process.exitCode ??= 2;
   else if (options.plant > 0) await judgeChanged(history);
+}
+
+async function readHistory(file: string): Promise<readonly Operation[]> {
+  try {
+    return fromJsonLines(await readFile(file, 'utf8'));
+  } catch (error) {
+    if (!(error instanceof HistoryError)) throw error;
+    say(`${file}, ${error.message}`);
+    process.exit(2);
+  }
 }
 
 /** Changes the history in many ways, and compares the verdicts of the judges. */

@@ -1,4 +1,5 @@
 import { execFile } from 'node:child_process';
+import { resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { GO } from '@fenced/testbed';
@@ -31,7 +32,10 @@ export async function porcupine(files: readonly string[]): Promise<readonly Porc
   await run(go, ['mod', 'download'], { cwd }).catch((error: { stderr?: string }) => {
     throw new PorcupineMissingError(`Go could not download porcupine: ${error.stderr ?? error}`);
   });
-  const { stdout } = await run(go, ['run', '.', ...files], { cwd, maxBuffer: 2 ** 26 });
+  const { stdout } = await run(go, ['run', '.', ...files.map((file) => resolve(file))], {
+    cwd,
+    maxBuffer: 2 ** 26,
+  });
   return stdout
     .trim()
     .split('\n')

@@ -44,6 +44,16 @@ export function verdictOf({ history, faults }: Pick<Run, 'history' | 'faults'>):
   };
 }
 
+/** True if the rules say something about the history: an object has two results to compare. */
+export function isTelling(history: readonly Operation[]): boolean {
+  const results = history.filter(
+    ({ kind, outcome, highest }) =>
+      !['extend', 'release'].includes(kind) &&
+      (outcome === 'ok' || (outcome === 'refused' && highest !== undefined)),
+  );
+  return new Set(results.map(({ object }) => object)).size < results.length;
+}
+
 function counts<Item>(items: readonly Item[], nameOf: (item: Item) => string) {
   const groups = [...Map.groupBy(items, nameOf)].map(
     ([name, { length }]) => [name, length] as const,
