@@ -10,6 +10,7 @@ test.each([
     '4.2 c1.2 → a: acquire r c1.2-c20af9d989f2ae3c 23 = granted 1763690002938921 11 eae9e84e.1763690003.527000 0:,11:eae9e84e.1763690003.527000,5:aa93f113.1763690003.154000 0',
     '4.2 c1.2 → a: acquire r c1.2-c20a… 23 = granted 1763690002938921 11 eae9… [– eae9… aa93…] 0',
   ],
+  ['0.1 c1.2 → a: confirm r 0000000000000054 = held', '0.1 c1.2 → a: confirm r 54 = held'],
 ])('a reader sees the short form of %s', (line, short) => {
   expect(shortLine(line)).toBe(short);
 });

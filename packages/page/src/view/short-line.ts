@@ -1,11 +1,12 @@
 /**
  * A line of a trace for a reader. Random ids are cut to four digits, and rosters to their
- * incarnations.
+ * incarnations. Tokens lose their leading zeros.
  */
 export function shortLine(line: string): string {
   return line
     .replace(/\b([0-9a-f]{4})[0-9a-f]{4}\.\d+\.\d+\b/g, '$1…')
     .replace(/-([0-9a-f]{4})[0-9a-f]{12}\b/g, '-$1…')
+    .replace(/(?<= )0+(?=\d+(?: |$))/g, '')
     .replaceAll('{fenced}:notify:', '')
     .replace(/(?<= )\d*:[^\s:,]*(?:,\d*:[^\s:,]*)+/g, roster);
 }
