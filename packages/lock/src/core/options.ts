@@ -202,23 +202,20 @@ export function checkWaitMs(waitMs: number): number {
   return milliseconds('waitMs', waitMs, 0, WAIT_MAX_MS);
 }
 
-/** Returns the time between two reads of a waiter, checked. */
-export function checkPollMs(pollMs: number): number {
-  return milliseconds('pollMs', pollMs, TTL_MIN_MS, 60_000);
-}
-
-/** Returns the time after which a name may be forgotten, checked. */
-export function checkOlderThanMs(olderThanMs: number): number {
-  return milliseconds('olderThanMs', olderThanMs, 0, 365 * DAY_MS);
-}
-
 /** Returns the total time for which a lease may be held, checked; infinity if none is given. */
 export function checkMaxHoldMs(maxHoldMs: number | undefined, ttlMs: number): number {
   if (maxHoldMs === undefined) return Number.POSITIVE_INFINITY;
   return milliseconds('maxHoldMs', maxHoldMs, ttlMs, WAIT_MAX_MS, ` (ttlMs=${ttlMs})`);
 }
 
-function milliseconds(name: string, value: number, min: number, max: number, note = ''): number {
+/** Returns a time, checked. @param note on the limits, for the message */
+export function milliseconds(
+  name: string,
+  value: number,
+  min: number,
+  max: number,
+  note = '',
+): number {
   if (Number.isSafeInteger(value) && value >= min && value <= max) return value;
   throw new LockArgumentError(
     `${name} must be a whole number of milliseconds from ${min} to ${max}${note} ${name}=${String(value)} type=${typeof value}`,

@@ -1,5 +1,5 @@
 import '../node-version.js';
-import { checkFields, checkOlderThanMs, resolveOptions } from '../core/options.js';
+import { checkFields, milliseconds, resolveOptions } from '../core/options.js';
 import { LockService } from '../lease/lock-service.js';
 import { checkRuntime, type Runtime, systemRuntime } from '../runtime/runtime.js';
 import { databaseClientOf } from './clients/detect.js';
@@ -29,6 +29,8 @@ export interface PostgresLockConfig {
   /** The first token of new resources, for demonstrations. @default the clock in microseconds */
   readonly firstToken?: bigint;
 }
+
+const YEAR_MS = 31_536_000_000;
 
 /**
  * Leases with fencing tokens in one PostgreSQL database, by the methods of `Redlock`. It is as
@@ -69,7 +71,7 @@ export class PostgresLock extends LockService {
    */
   async forget(options: { readonly olderThanMs: number }): Promise<number> {
     checkFields('the options of forget', options, ['olderThanMs']);
-    const olderThanMs = checkOlderThanMs(options.olderThanMs);
+    const olderThanMs = milliseconds('olderThanMs', options.olderThanMs, 0, YEAR_MS);
     await this.#transport.database.raiseFloor(0);
     return this.#transport.forget(olderThanMs);
   }

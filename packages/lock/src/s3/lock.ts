@@ -1,6 +1,6 @@
 import '../node-version.js';
 import { LockArgumentError } from '../core/errors.js';
-import { checkFields, checkPollMs, resolveOptions } from '../core/options.js';
+import { checkFields, milliseconds, resolveOptions } from '../core/options.js';
 import { LockService } from '../lease/lock-service.js';
 import { checkRuntime, type Runtime, systemRuntime } from '../runtime/runtime.js';
 import { type LockObjects, Records } from './records.js';
@@ -46,7 +46,7 @@ export class S3Lock extends LockService {
     }
     const { maxTtlMs, firstToken } = resolveOptions({ ...config, keyPrefix });
     const records = new Records(objects, keyPrefix);
-    const options = { pollMs: checkPollMs(pollMs), firstToken };
+    const options = { pollMs: milliseconds('pollMs', pollMs, 10, 60_000), firstToken };
     super('S3Lock', maxTtlMs, new S3Transport(records, options, runtime), runtime);
   }
 }

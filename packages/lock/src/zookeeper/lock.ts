@@ -1,7 +1,7 @@
 import '../node-version.js';
 import { type ConnectionOptions, createSecureContext } from 'node:tls';
 import { LockArgumentError } from '../core/errors.js';
-import { checkFields, resolveOptions } from '../core/options.js';
+import { checkFields, milliseconds, resolveOptions } from '../core/options.js';
 import { LockService } from '../lease/lock-service.js';
 import { checkRuntime, type Runtime, systemRuntime } from '../runtime/runtime.js';
 import { Ensemble } from './ensemble.js';
@@ -61,11 +61,7 @@ export class ZooKeeperLock extends LockService {
     const { maxTtlMs } = resolveOptions(options);
     const servers = addressesOf(config.servers);
     checkRoot(root);
-    if (!Number.isInteger(timeoutMs) || timeoutMs < 100 || timeoutMs > 60_000) {
-      throw new LockArgumentError(
-        `sessionTimeoutMs must be a whole number of milliseconds from 100 to 60000 sessionTimeoutMs=${timeoutMs}`,
-      );
-    }
+    milliseconds('sessionTimeoutMs', timeoutMs, 100, 60_000);
     if (auth !== undefined) checkAuth(auth);
     const credentials = auth ? [auth] : [];
     const access = { credentials, tls: tls === undefined ? tls : withContext(tls) };
