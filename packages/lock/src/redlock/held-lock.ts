@@ -44,6 +44,10 @@ export interface HeldLockFacts {
  * that still waits. The nodes see one owner id meanwhile, and the last successor releases it there.
  */
 export class HeldLock implements RaisableHandle {
+  readonly owner: string;
+  readonly resources: readonly string[];
+  readonly token: bigint;
+  readonly deadlineMs: number;
   readonly #nodes: Nodes;
   readonly #facts: HeldLockFacts;
   readonly #callForReadmission: () => void;
@@ -53,26 +57,14 @@ export class HeldLock implements RaisableHandle {
 
   /** @param callForReadmission called when an extension shows that a node must be readmitted */
   constructor(nodes: Nodes, facts: HeldLockFacts, callForReadmission: () => void) {
+    this.owner = facts.ownership.owner;
+    this.resources = facts.ownership.resources;
+    this.token = facts.token;
+    this.deadlineMs = facts.deadlineMs;
     this.#nodes = nodes;
     this.#facts = facts;
     this.#callForReadmission = callForReadmission;
     this.#successors = facts.successors;
-  }
-
-  get owner(): string {
-    return this.#facts.ownership.owner;
-  }
-
-  get resources(): readonly string[] {
-    return this.#facts.ownership.resources;
-  }
-
-  get token(): bigint {
-    return this.#facts.token;
-  }
-
-  get deadlineMs(): number {
-    return this.#facts.deadlineMs;
   }
 
   /** Ends hand-overs: other processes may release by the owner id from now on. */
