@@ -209,7 +209,7 @@ export class Checks {
     this.versionIds = versionIds ?? this.versionIds;
     if (stored?.writeId !== writeId || stored.version !== version)
       throw this.failed(check, tried, 'what is read is not what was written last');
-    this.pass(check, tried);
+    this.note('passed', check, tried);
     return version;
   }
 
@@ -222,7 +222,7 @@ export class Checks {
     const stored = await this.probed.requests.stamp(key);
     if ((stored?.version ?? null) !== version)
       throw this.failed(check, tried, 'a write that was refused was applied');
-    this.pass(check, tried);
+    this.note('passed', check, tried);
   }
 
   /**
@@ -261,7 +261,7 @@ export class Checks {
         `none of ${tried.length} writers under one condition had success check=${check}`,
         { cause: tried.map(({ reply }) => reply) },
       );
-    this.pass(check, race);
+    this.note('passed', check, race);
     return stored;
   }
 
@@ -344,22 +344,13 @@ export class Checks {
     return (ifMatch) => this.send({ ...put, ifMatch }, content);
   }
 
-  pass(check: string, asked: Asked): void {
-    this.#note('passed', check, asked);
-  }
-
-  /** Notes a capability that the server lacks, and that only some calls need. */
-  absent(check: string, asked: Asked): void {
-    this.#note('absent', check, asked);
-  }
-
   failed(
     check: string,
     asked: Asked,
     reason: string,
     reply?: { readonly error?: FencedStoreError },
   ): UnsafeStoreError {
-    this.#note('failed', check, asked);
+    this.note('failed', check, asked);
     return new UnsafeStoreError(
       check,
       `the store does not enforce conditional writes, so no write was sent to it: ${reason} check=${check}`,
@@ -367,7 +358,7 @@ export class Checks {
     );
   }
 
-  #note(verdict: CheckReport['verdict'], check: string, asked: Asked): void {
+  note(verdict: CheckReport['verdict'], check: string, asked: Asked): void {
     const { sent, answered = asked.reply?.answered ?? '' } = asked;
     this.report.push({ check, sent, answered, verdict });
   }

@@ -80,8 +80,12 @@ export class UploadsProbe {
     const failed = report.at(-1);
     if (error instanceof UnsafeStoreError && failed?.verdict === 'failed') {
       report.pop();
-      this.#checks.absent(failed.check, failed);
-    } else this.#checks.absent('complete', { sent: 'multipart upload', answered: error.message });
+      this.#checks.note('absent', failed.check, failed);
+    } else
+      this.#checks.note('absent', 'complete', {
+        sent: 'multipart upload',
+        answered: error.message,
+      });
   }
 
   async #conditions(key: string): Promise<void> {
@@ -170,7 +174,7 @@ export class UploadsProbe {
           { sent: asked, answered: 'other bytes' },
           'what was copied is not what was asked for',
         );
-      checks.pass(check, { sent: asked, answered: 'that range' });
+      checks.note('passed', check, { sent: asked, answered: 'that range' });
     } finally {
       await this.#abort(prepared);
     }

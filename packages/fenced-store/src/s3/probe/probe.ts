@@ -80,7 +80,7 @@ async function learnEtagForm(
   const quoted = await checks.put(key, etagHeader(first, 'quoted'));
   if (quoted.reply.meaning !== 'refused')
     return { etagForm: 'quoted', version: await checks.applied(check, key, quoted) };
-  checks.absent('quoted-etag', quoted);
+  checks.note('absent', 'quoted-etag', quoted);
   const bare = await checks.put(key, etagHeader(first, 'bare'));
   return { etagForm: 'bare', version: await checks.applied(check, key, bare) };
 }
@@ -113,7 +113,7 @@ async function readBack(checks: Checks, key: string, version: string): Promise<v
   }
   const { stamp } = await decode(key, object.bytes, object.bodyBytesMax);
   checkStamp(key, stamp, object.stored);
-  checks.pass(check, { sent: 'GET', answered: '200, all of it' });
+  checks.note('passed', check, { sent: 'GET', answered: '200, all of it' });
 }
 
 async function createsAfterDelete(checks: Checks, key: string): Promise<boolean> {
@@ -121,7 +121,7 @@ async function createsAfterDelete(checks: Checks, key: string): Promise<boolean>
   await checks.probed.requests.remove(key);
   const tried = await checks.put(key, null);
   if (tried.reply.meaning === 'refused') {
-    checks.absent(check, { ...tried, sent: `DELETE, ${tried.sent}` });
+    checks.note('absent', check, { ...tried, sent: `DELETE, ${tried.sent}` });
     return false;
   }
   await checks.applied(check, key, tried);
@@ -144,7 +144,7 @@ async function tellsBodiesApart(checks: Checks, key: string, form: EtagForm): Pr
   const asked = { sent, answered: `${distinct} different ETags` };
   if (distinct < QUICK_WRITES)
     throw checks.failed(check, asked, 'two different bodies were given the same ETag');
-  checks.pass(check, asked);
+  checks.note('passed', check, asked);
 }
 
 /** The same bytes with the same metadata three times. */
@@ -153,7 +153,6 @@ async function givesDistinctEtags(checks: Checks, key: string, form: EtagForm): 
   const distinct = await checks.countEtags([send, send, send], form);
   const sent = 'PUT of the same bytes, 3 times';
   const asked = { sent, answered: `${distinct} different ETags` };
-  if (distinct === 3) checks.pass('distinct-etags', asked);
-  else checks.absent('distinct-etags', asked);
+  checks.note(distinct === 3 ? 'passed' : 'absent', 'distinct-etags', asked);
   return distinct === 3;
 }
