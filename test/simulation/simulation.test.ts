@@ -50,7 +50,11 @@ test.each(ofOneKind)('the code itself survives the worlds of "$name"', async ({ 
   }
 });
 
-const soonShown = ['promise whatever is nominated', 'roster not restored'];
+const soonShown = [
+  'promise whatever is nominated',
+  'roster not restored',
+  'a lease is written back after a later grant',
+];
 
 test.each(soonShown)(
   'worlds of its own kind show "%s" within a few hundred',
