@@ -74,23 +74,17 @@ const LANES: Readonly<Record<string, Readonly<Record<string, Make>>>> = {
     // The locks move to another key prefix, or virtual services to another group.
     'node-move': (world, random) => moved(world, random, null),
     'node-move-resumed': (world, random) => moved(world, random, random.between(0, MOVE_MS_MAX)),
-    // Some clients know only the next set, whose nodes wait for the move already.
+    // A client knows only the next set, whose nodes wait for the move already.
     async 'node-move-early'(world, random) {
-      const client = random.pick(world.clients);
-      await world.moveEarly(async () => {
-        await (await world.replace(client)).begun;
-        await sleep(TTL_MS * random.between(2, 6));
-      });
+      const group = random.below(world.doors.length);
+      await world.moveEarly(() => world.visit(group, TTL_MS * random.between(2, 6)));
       return { target: 'all' };
     },
     // A client that names one node only. A node without memory would become its own.
     async 'client-mismatch'(world, random) {
       await world.untilVoting();
-      const { name, worker, begun } = await world.startStranger(random.below(world.doors.length));
-      await begun;
-      await sleep(TTL_MS * random.between(2, 6));
-      await worker.kill();
-      return { target: name };
+      const group = random.below(world.doors.length);
+      return { target: await world.visit(group, TTL_MS * random.between(2, 6), 1) };
     },
     // Invariant: fewer than half of the nodes have lost their memory. So these wait for the votes.
     async 'node-wipe'(world, random) {

@@ -83,6 +83,9 @@ export interface Client {
   readonly group: number;
   readonly worker: WorkerProcess;
   readonly clock: MovableClock | undefined;
+}
+
+interface Started extends Client {
   /** Resolves when it begins its rounds, or has ended. */
   readonly begun: Promise<unknown>;
 }
@@ -195,9 +198,18 @@ export class World implements AsyncDisposable {
     return client;
   }
 
-  /** Starts a client that gives the lock service the first node only. */
-  startStranger(group: number): Promise<Client> {
-    return this.#start(group, this.#options.workload, 1);
+  /**
+   * Starts one more client, which no other fault hits, and kills it after `lifeMs` of its rounds.
+   *
+   * @param nodeCount number of nodes, the first ones, that it knows; all by default
+   * @returns its name
+   */
+  async visit(group: number, lifeMs: number, nodeCount?: number): Promise<string> {
+    const { name, worker, begun } = await this.#start(group, this.#options.workload, nodeCount);
+    await begun;
+    await sleep(lifeMs);
+    await worker.kill();
+    return name;
   }
 
   /** Kills the S3 server, and restarts it with its data. Does nothing if it is not ours. */
@@ -213,10 +225,10 @@ export class World implements AsyncDisposable {
   }
 
   /** Kills a client, and starts another one in its place. */
-  async replace(client: Client): Promise<Client> {
+  async replace(client: Client): Promise<void> {
     this.clients.splice(this.clients.indexOf(client), 1);
     await client.worker.kill();
-    return this.startClient(client.group);
+    await this.startClient(client.group);
   }
 
   /** True if the locks are ours, and must recover from every fault. */
@@ -259,7 +271,7 @@ export class World implements AsyncDisposable {
    *
    * @param routine runs before another process carries on
    */
-  async moveEarly(routine: () => Promise<void>): Promise<void> {
+  async moveEarly(routine: () => Promise<unknown>): Promise<void> {
     const moves = { done: this.#moves, ahead: 1 };
     await ended(await this.#startMover(moves, true));
     this.#moves += moves.ahead;
@@ -418,8 +430,8 @@ export class World implements AsyncDisposable {
     await this.#parts.disposeAsync();
   }
 
-  /** @param nodeCount number of nodes that the client knows, for a stranger */
-  async #start(group: number, workload: string, nodeCount?: number): Promise<Client> {
+  /** @param nodeCount as for `visit` */
+  async #start(group: number, workload: string, nodeCount?: number): Promise<Started> {
     this.#names += 1;
     const name = workload === 'final' ? workload : `c${this.#names}`;
     const doors = this.doors[group];
@@ -454,7 +466,7 @@ export class World implements AsyncDisposable {
     program: 'client' | 'mover',
     config: ClientConfig | MoverConfig,
     env: Readonly<Record<string, string>> = {},
-  ): Promise<Pick<Client, 'worker' | 'begun'>> {
+  ): Promise<Pick<Started, 'worker' | 'begun'>> {
     const { promise: line, resolve } = Promise.withResolvers<void>();
     const worker = await WorkerProcess.start(new URL(`./${program}.ts`, import.meta.url), {
       args: [JSON.stringify(config)],
