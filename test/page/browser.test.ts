@@ -185,7 +185,11 @@ test('a fault of the sandbox changes the verdict, and the link has the whole run
   const page = await open('#/sandbox?at=700');
   expect(await page.locator('.verdict').textContent()).toMatch(/^SAFE/);
   await page.getByRole('combobox', { name: 'Client' }).selectOption('2');
-  await page.getByRole('button', { name: /^Inflict it at/ }).press('Enter');
+  const inflict = page.getByRole('button', { name: /^Inflict it at/ });
+  await page.getByRole('spinbutton', { name: 'for ms' }).fill('-5');
+  expect(await inflict.isDisabled(), 'a link with such a fault cannot be opened').toBe(true);
+  await page.getByRole('spinbutton', { name: 'for ms' }).fill('3000');
+  await inflict.press('Enter');
   await page.locator('.chip').waitFor();
   await page.locator('.verdict.bad').waitFor();
   expect(await page.locator('.verdict').textContent()).toMatch(/^LOST/);

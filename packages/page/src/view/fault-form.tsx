@@ -7,7 +7,7 @@ import {
   nodeFaults,
   type SandboxFault,
 } from '../world/sandbox-fault.ts';
-import { hasLength } from './route.ts';
+import { hasLength, LENGTH_MAX_MS } from './route.ts';
 
 const NODES = ['a', 'b', 'c'] as const;
 const PEERS = [...NODES, 's'] as const;
@@ -37,7 +37,8 @@ export function FaultForm({ faults, shownMs, draft, onChange }: FaultsProps) {
   const change = (part: Partial<SandboxFault>): void => {
     draft.value = { ...draft.value, ...part };
   };
-  const { kind, isReply = false } = draft.value;
+  const { kind, isReply = false, ms } = draft.value;
+  const isPossible = Number.isInteger(ms) && ms >= 0 && ms <= LENGTH_MAX_MS;
   const isOfNode = nodeFaults.has(kind);
   const isOfMessage = messageFaults.has(kind);
   return (
@@ -81,7 +82,7 @@ export function FaultForm({ faults, shownMs, draft, onChange }: FaultsProps) {
             for ms{' '}
             <input
               type="number"
-              {...{ min: 1, max: 3_600_000, step: 1, value: draft.value.ms }}
+              {...{ min: 1, max: LENGTH_MAX_MS, step: 1, value: ms }}
               onInput={({ currentTarget }) => change({ ms: Number(currentTarget.value) || 0 })}
             />
           </label>
@@ -90,6 +91,7 @@ export function FaultForm({ faults, shownMs, draft, onChange }: FaultsProps) {
       <button
         type="button"
         class="main"
+        disabled={!isPossible}
         onClick={() => onChange([...faults, { ...draft.value, atMs: Math.floor(shownMs) }])}
       >
         Inflict it at {Math.floor(shownMs).toLocaleString('en')} ms

@@ -13,7 +13,7 @@ import {
 export const LINK_MAX = 2_000;
 const FAULTS_MAX = 40;
 const TIME_MAX_MS = 60_000;
-const LENGTH_MAX_MS = 3_600_000;
+export const LENGTH_MAX_MS = 3_600_000;
 const WITHOUT_MAX = 400;
 
 /** The whole state of the page, as its link has it. */
