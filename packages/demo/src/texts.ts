@@ -1,9 +1,9 @@
 import { styleText } from 'node:util';
 import type { Cell } from './cell.js';
 import type { Verdict } from './checker.js';
-import { type Protection, protections } from './job.js';
+import { explained, type Protection, protections } from './job.js';
 import type { Story } from './stories/story.js';
-import { explained, WIDTH } from './timeline.js';
+import { WIDTH } from './timeline.js';
 
 const INDENT = '  ';
 

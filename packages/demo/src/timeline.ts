@@ -2,7 +2,7 @@ import { styleText } from 'node:util';
 import { Comparisons } from './comparisons.js';
 import type { Display } from './display.js';
 import { type Actor, type Event, type Lane, type Lines, lanes } from './history.js';
-import { isFenced, type Protection, type StoreKind } from './job.js';
+import { explained, isFenced, type Protection, type StoreKind } from './job.js';
 import type { Variant } from './stories/story.js';
 
 export const WIDTH = 80;
@@ -17,15 +17,6 @@ const laneStyles: Record<Lane, Style> = {
   'client 2': 'magenta',
   'lock nodes': 'yellow',
   storage: 'blue',
-};
-
-export const explained: Record<Protection, string> = {
-  none: 'no lock',
-  lock: 'a lock, and the lease is checked before the write',
-  metadata: 'the token in the metadata, and a write only with the same ETag',
-  token: "the storage compares the write's token",
-  'token+cas': 'as token, and the value must be the one that was read',
-  claim: 'as token, and the token is also presented before the read',
 };
 
 /** Prints the events of one variant while they happen, one event a row, in lanes. */

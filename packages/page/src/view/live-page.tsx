@@ -1,9 +1,9 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useMemo } from 'preact/hooks';
+import { explained } from '../../../demo/src/job.ts';
 import type { Action, OfferedStory } from '../../../demo/src/web/feed.ts';
 import { ask, type LiveState, listen } from '../real/live.ts';
 import { shownRun } from '../real/real-run.ts';
-import { explained } from './protection-choice.tsx';
 import { RecordingFacts } from './recording-facts.tsx';
 import { RunView } from './run-view.tsx';
 import { Verdict } from './verdict.tsx';

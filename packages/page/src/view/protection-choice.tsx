@@ -1,13 +1,4 @@
-import { type Protection, protections } from '../../../demo/src/job.ts';
-
-export const explained: Readonly<Record<Protection, string>> = {
-  none: 'no lock',
-  lock: 'a lock, and the lease is checked before the write',
-  metadata: 'the token in the metadata, and a write only with the same ETag',
-  token: "the storage compares the write's token",
-  'token+cas': 'as token, and the value must be the one that was read',
-  claim: 'as token, and the token is also presented before the read',
-};
+import { explained, type Protection, protections } from '../../../demo/src/job.ts';
 
 /** The switches of the protections. */
 export function ProtectionChoice(props: {
@@ -48,8 +39,8 @@ export function ProtectionChoice(props: {
             onChange={() => onChange({ protection, votesAtOnce: !votesAtOnce })}
           />
           <span>
-            A node that forgot its leases waits before it votes. Otherwise, an operator runs{' '}
-            <code>fenced readmit --force</code>
+            A node that forgot its leases waits before it votes, unless all nodes have forgotten.
+            Without this, an operator runs <code>fenced readmit --force</code>
           </span>
         </label>
       )}
