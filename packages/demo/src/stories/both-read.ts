@@ -6,8 +6,8 @@ export const bothRead: Story = {
   source: 'a comment below Kleppmann\'s article, answered: "that scenario does look risky"',
   summary:
     'Client 1 reads and is stopped. Its lease ends. Client 2 reads, too, and is stopped. ' +
-    'Client 1 wakes and writes with the lower token, before the storage has seen a higher one. ' +
-    'Then client 2 overwrites it with a value that lacks the update.',
+    'Client 1 wakes and writes with the lower token, before client 2 writes. If the storage compares ' +
+    'tokens alone, client 2 overwrites that with a value that lacks the update.',
   lesson:
     'A token on the write alone is not enough. Compare with the value that was read, or claim before reading.',
   anyLockService: true,

@@ -21,9 +21,10 @@ export function RemovePage({ route }: { readonly route: RemoveRoute }) {
       <h1>Remove a protection</h1>
       <p>
         The project's simulation runs clients, nodes and a network in worlds with many faults. A
-        checker knows the two rules: tokens grow, and everybody acquires again. Choose a step of the
-        protocol to leave out. The page searches a world in which a rule is broken, and then leaves
-        out faults while it stays broken.
+        checker knows the rules: tokens grow, no lease is believed in after its end, and everybody
+        acquires again. Choose a step of the protocol to leave out. The page searches a world in
+        which a rule is broken, and then leaves out faults while it stays broken. A step marked
+        “rare” matters only after several faults in a row, so the search may find nothing.
       </p>
       <Choices now={mutant} />
       {mutant && <Search key={`${mutant.name} ${route.seed}`} {...{ mutant, route }} />}

@@ -97,7 +97,8 @@ function storyRoute(id: string, values: URLSearchParams): Route {
   if (!found) throw new LinkError(`there is no story ${shown(id)}; choose one of ${ids()}`);
   const { pinned } = found.story;
   const possible = protections.filter((protection) => pinned[protection] !== undefined);
-  const usual = values.get('protection') ?? possible[0] ?? 'lock';
+  const usual =
+    values.get('protection') ?? (possible.includes('lock') ? 'lock' : (possible[0] ?? ''));
   const protection = oneOf('protection', usual, possible);
   return {
     page: 'story',

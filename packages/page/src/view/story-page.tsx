@@ -14,7 +14,7 @@ type StoryRoute = Extract<Route, { page: 'story' }>;
 
 const words: Readonly<Record<string, string>> = {
   safe: 'Both updates survive, or the late one is refused',
-  lost: 'An update is lost',
+  lost: 'An update is lost, though no two clients held the lock at once',
   'two holders': 'An update is lost, because two clients held the lock',
   refused: 'Both clients refuse the storage, and write nothing',
 };
@@ -34,7 +34,7 @@ export function StoryPage({ route }: { readonly route: StoryRoute }) {
       <section class="telling">
         <Stories now={route.id} />
         <h1>
-          {story.number}. {title}
+          {route.id}. {title}
         </h1>
         <p>{isOver ? story.summary : beginning(story.summary)}</p>
         <ProtectionChoice
