@@ -96,6 +96,7 @@ export function FaultForm({ faults, shownMs, draft, onChange }: FaultsProps) {
       >
         Inflict it at {Math.floor(shownMs).toLocaleString('en')} ms
       </button>
+      <p class="note">{describe(draft.value)}</p>
       <ul class="chips">
         {faults.map((fault, at) => (
           <li class="chip" key={`${at} ${fault.kind}`}>
