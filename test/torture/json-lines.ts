@@ -45,10 +45,8 @@ const FIELDS: Readonly<Record<string, (operation: Unchecked) => boolean>> = {
     typeof returnNs === 'number'
       ? returnNs >= Number(callNs)
       : returnNs === null && outcome !== 'ok' && outcome !== 'refused',
-  token: ({ kind, outcome, token }) => {
-    const isJudged = kind === 'acquire' ? outcome === 'ok' : WRITE_KINDS.includes(kind);
-    return isDigits(token) || (token === undefined && !isJudged);
-  },
+  token: ({ kind, outcome, token }) =>
+    isDigits(token) || (token === undefined && !(kind === 'acquire' && outcome === 'ok')),
   highest: ({ kind, outcome, highest }) =>
     isDigits(highest) ||
     (highest === undefined && !(outcome === 'refused' && WRITE_KINDS.includes(kind))),

@@ -150,7 +150,7 @@ test.each<[string, object]>([
   ['kind', { kind: 'write' }],
   ['kind', { kind: 'acquire' }],
   ['token', { token: 5 }],
-  ['token', { token: undefined }],
+  ['token', { object: 'lock/r', kind: 'acquire', token: undefined }],
   ['token', { token: String(2n ** 63n) }],
   ['highest', { outcome: 'refused' }],
   ['returnNs', { returnNs: null }],

@@ -46,7 +46,11 @@ func text(value *string) string {
 	return "=" + *value
 }
 
+// A write without a token counts as one with the token 0.
 func number(digits string) int64 {
+	if digits == "" {
+		return 0
+	}
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil {
 		panic(err)
