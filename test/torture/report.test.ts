@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { gunzipSync } from 'node:zlib';
 import { GO, installed } from '@fenced/testbed';
 import { expect, test } from 'vitest';
 import { mutants } from '../simulation/mutant-list.ts';
@@ -63,6 +64,20 @@ test('both judges convict each of them again, of the same object', async () => {
     const ours = judge(fromJsonLines(readFileSync(file, 'utf8'))).map(({ object }) => object);
     expect(ours).toHaveLength(1);
     expect({ file, violated: verdicts[at]?.violated }).toEqual({ file, violated: ours });
+  }
+});
+
+test('each whole history is that of a run, and our judge repeats its verdict', () => {
+  const files = readdirSync(join(folder, 'histories'));
+  expect(files).not.toEqual([]);
+  for (const file of files) {
+    const text = gunzipSync(readFileSync(join(folder, 'histories', file))).toString();
+    const run = runs.find(({ sha256 }) => sha256 === sha256Of(text));
+    const objects = judge(fromJsonLines(text)).map(({ object }) => object);
+    expect({ file, objects: objects.toSorted() }).toEqual({
+      file,
+      objects: Object.keys(run?.violated ?? { unknown: 'history' }).toSorted(),
+    });
   }
 });
 
