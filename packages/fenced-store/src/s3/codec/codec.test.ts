@@ -144,6 +144,18 @@ test('a damaged byte is found, or changes neither body nor stamp', async () => {
   );
 });
 
+test('a second member is refused, also if the first one is empty', async () => {
+  const stamp = { token: 1n, writeId: '00'.repeat(16) };
+  const members = ['', 'value'].map(async (body) =>
+    stamped(await encode(Buffer.from(body), gzip(6)), stamp),
+  );
+  const two = Buffer.concat(await Promise.all(members));
+  expect(gunzipSync(two).toString()).toBe('value');
+  await expect(decode('k', two, 1_000)).rejects.toThrow(CorruptObjectError);
+  const streamed = Array.fromAsync(decodeStream('k', stamp, cut(two, two.length)));
+  await expect(streamed).rejects.toThrow(CorruptObjectError);
+});
+
 test('a member that is cut short, or has more bytes after it, is refused', async () => {
   for (const body of ['value', 'value '.repeat(400)]) {
     const stamp = { token: 1n, writeId: '00'.repeat(16) };

@@ -3,8 +3,8 @@ import { promisify } from 'node:util';
 import {
   crc32,
   createInflateRaw,
-  gunzip as gunzipCallback,
-  gunzipSync,
+  inflateRaw as inflateRawCallback,
+  inflateRawSync,
   type Zlib,
   type ZlibOptions,
 } from 'node:zlib';
@@ -34,10 +34,10 @@ const BLOCK_HEAD_BYTES = 5;
 const WINDOW_BYTES = 2 ** 15;
 
 // With `info`, zlib also reports how much input it used. The types of Node do not know that.
-type Unzipped = { readonly buffer: Uint8Array; readonly engine: Zlib };
-type Unzip<Result> = (member: Uint8Array, options: ZlibOptions) => Result;
-const unzip = promisify(gunzipCallback) as unknown as Unzip<Promise<Unzipped>>;
-const unzipAtOnce = gunzipSync as unknown as Unzip<Unzipped>;
+type Inflated = { readonly buffer: Uint8Array; readonly engine: Zlib };
+type Inflate<Result> = (data: Uint8Array, options: ZlibOptions) => Result;
+const inflateRaw = promisify(inflateRawCallback) as unknown as Inflate<Promise<Inflated>>;
+const inflateRawAtOnce = inflateRawSync as unknown as Inflate<Inflated>;
 
 /**
  * Returns the caller's bytes, and the stamp that they were stored with.
@@ -52,8 +52,10 @@ export async function decode(
 ): Promise<{ readonly stamp: Stamp; readonly body: Uint8Array }> {
   const stamp = parseHeader(resource, member);
   const trailerAt = Math.max(HEADER_BYTES, member.length - TRAILER_BYTES);
-  const { lengthMod2e32: bytes } = parseTrailer(resource, member.subarray(trailerAt));
-  if (bytes > DEFLATE_RATIO_MAX * member.length) throw damaged(resource);
+  const trailer = parseTrailer(resource, member.subarray(trailerAt));
+  const bytes = trailer.lengthMod2e32;
+  const data = member.subarray(HEADER_BYTES, trailerAt);
+  if (bytes > DEFLATE_RATIO_MAX * data.length) throw damaged(resource);
   if (bytes > bodyBytesMax) throw tooLarge(resource, bodyBytesMax);
   const options = {
     info: true,
@@ -61,17 +63,15 @@ export async function decode(
     chunkSize: Math.min(bytes + 64, PIECE_BYTES_MAX),
     maxOutputLength: Math.max(bytes, 1),
   };
-  try {
-    const isSmall = Math.max(bytes, member.length) <= SMALL_BYTES;
-    const { buffer: body, engine } = isSmall
-      ? unzipAtOnce(member, options)
-      : await unzip(member, options);
-    // zlib also reads a second member, and ignores zeros behind the last one.
-    if (body.length === bytes && engine.bytesWritten === member.length) return { stamp, body };
-  } catch (cause) {
+  const isSmall = Math.max(bytes, data.length) <= SMALL_BYTES;
+  const inflate = isSmall ? async () => inflateRawAtOnce(data, options) : inflateRaw;
+  const { buffer: body, engine } = await inflate(data, options).catch((cause: unknown) => {
     throw damaged(resource, cause);
-  }
-  throw damaged(resource);
+  });
+  // zlib's gunzip would also read two members, of which the first one is empty.
+  const isWhole = engine.bytesWritten === data.length && body.length === bytes;
+  if (!isWhole || crc32(body) !== trailer.crc32) throw damaged(resource);
+  return { stamp, body };
 }
 
 /**
