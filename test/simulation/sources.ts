@@ -10,8 +10,8 @@ export interface Patch {
 }
 
 /**
- * Lets Node run the client's sources without compiling them, with these patches. They
- * import each other by the names of the compiled files. Call this before you import them.
+ * Lets Node run the client's sources without compiling them, with these patches. They import each
+ * other by the names of the compiled files. Call this before you import them.
  */
 export function runFromSources(patches: readonly Patch[]): void {
   registerHooks({
@@ -22,8 +22,9 @@ export function runFromSources(patches: readonly Patch[]): void {
     },
     load(url, context, nextLoad) {
       const loaded = nextLoad(url, context);
-      const patch = patches.find(({ file }) => url.endsWith(file));
-      return patch ? { ...loaded, source: patched(String(loaded.source), patch) } : loaded;
+      const own = patches.filter(({ file }) => url.endsWith(file));
+      if (own.length === 0) return loaded;
+      return { ...loaded, source: own.reduce(patched, String(loaded.source)) };
     },
   });
 }
