@@ -9,7 +9,7 @@ const USAGE = `npm run mutants -- [--seeds N] [--workers N]
 
 Removes one protective step at a time, and counts the worlds until the simulation notices.
 
-  --seeds N     worlds for a mutant that is expected to survive (3000); the others get ten times as many
+  --seeds N     worlds for a mutant that is expected to survive (3000); ten times as many for others
   --workers N   number of threads (1)
 
 Exit code: 0 each mutant was killed, or its survival is explained; 1 otherwise.`;

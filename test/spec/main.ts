@@ -6,7 +6,7 @@ import { type Model, models, type Verdict } from './models.ts';
 import { Tlc } from './tlc.ts';
 
 const USAGE = `npm run spec -- [--only TEXT] [--workers N]
-       npm run spec -- --traces N [--seed N] [--mutant NAME]
+npm run spec -- --traces N [--seed N] [--mutant NAME]
 
 Checks the specifications in spec/ with TLC, the model checker of TLA+. Each model has a verdict that
 it must reach: the protocol holds, and without one of its protective steps a property is violated.

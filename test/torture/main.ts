@@ -36,7 +36,7 @@ which needs Go.
   --workload NAME   ${WORKLOADS.join(', ')} (mixed)
   --faults KINDS    with commas between (all): ${FAULT_KINDS.join(', ')}
   --threads N       rounds that each of the four clients runs at the same time (3)
-  --subject NAME    ${OURS.join(', ')} (fenced), or a negative control: naive, LIBRARY+TOKENS, or a mutant
+  --subject NAME    ${OURS.join(', ')} (fenced), or a control: naive, LIBRARY+TOKENS, or a mutant
                     LIBRARY: ${LIBRARY_NAMES.join(', ')}
                     TOKENS: ${TOKEN_NAMES.join(', ')}
                     mutants: ${MUTANTS.join(', ')}
