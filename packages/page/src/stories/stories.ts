@@ -1,7 +1,7 @@
-import type { Protection } from '../../../demo/src/job.ts';
 import { stories as ofDemo } from '../../../demo/src/stories/all.ts';
-import type { Step, Story } from '../../../demo/src/stories/story.ts';
-import { type Telling, tellings } from './tellings.ts';
+import type { Story } from '../../../demo/src/stories/story.ts';
+import type { Run } from '../world/run.ts';
+import { type Telling, type Told, tellings } from './tellings.ts';
 
 export interface PageStory extends Telling {
   /** Its name in links. */
@@ -23,18 +23,21 @@ export function idOf(story: Story): string {
   return `${story.number}${same.length > 1 ? 'abc'[same.indexOf(story)] : ''}`;
 }
 
-/** The sentences of a story, and the events at which they are true. */
-export function stepsOf(
-  found: PageStory,
-  protection: Protection,
-): readonly { readonly text: string; readonly moment: Step }[] {
-  const { story } = found;
-  const isRefused = story.pinned[protection] === 'refused' && found.stepsIfRefused !== undefined;
-  const texts = isRefused ? (found.stepsIfRefused ?? []) : found.steps;
-  const moments = isRefused
-    ? (found.momentsIfRefused ?? story.stepsIfRefused ?? [])
-    : (found.moments ?? story.steps);
-  return moments.map((moment, at) => ({ text: texts[at] ?? '', moment }));
+/** Returns true if the clients refuse the storage under one of the protections. */
+export function canRefuse({ story }: PageStory): boolean {
+  return Object.values(story.pinned).includes('refused');
+}
+
+/** The time until which a step of a story shows the run. */
+export function timeOf(run: Run, { moment, isOnTheWay }: Told): number {
+  const { isLast, matches } = moment;
+  const event = isLast ? run.events.findLast(matches) : run.events.find(matches);
+  // While a switch changes, the run is still the one before.
+  if (!event) return 0;
+  const { actor, atMs } = event;
+  if (!isOnTheWay) return atMs;
+  const message = run.messages.find(({ from, sentMs }) => from === actor && sentMs >= atMs);
+  return message?.arrivedMs ? (message.sentMs + message.arrivedMs) / 2 : atMs;
 }
 
 /** @throws Error if there is no such story */

@@ -1,6 +1,6 @@
 import { mutants } from '../../../../test/simulation/mutant-list.ts';
 import { type Protection, protections } from '../../../demo/src/job.ts';
-import { ids, stepsOf, stories } from '../stories/stories.ts';
+import { ids, stories } from '../stories/stories.ts';
 import {
   faultKinds,
   messageFaults,
@@ -99,13 +99,15 @@ function storyRoute(id: string, values: URLSearchParams): Route {
   const possible = protections.filter((protection) => pinned[protection] !== undefined);
   const usual =
     values.get('protection') ?? (possible.includes('lock') ? 'lock' : (possible[0] ?? ''));
-  const protection = oneOf('protection', usual, possible);
+  const switches = {
+    protection: oneOf('protection', usual, possible),
+    votesAtOnce: votes(values),
+  };
   return {
     page: 'story',
     id,
-    protection,
-    votesAtOnce: votes(values),
-    step: whole('step', values.get('step') ?? '0', stepsOf(found, protection).length),
+    ...switches,
+    step: whole('step', values.get('step') ?? '0', found.steps(switches).length),
     guess: oneOf('guess', values.get('guess') ?? '', guesses),
   };
 }

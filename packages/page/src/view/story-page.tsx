@@ -1,7 +1,14 @@
 import { useSignal } from '@preact/signals';
 import type { Protection } from '../../../demo/src/job.ts';
-import type { Step } from '../../../demo/src/stories/story.ts';
-import { addressOf, type PageStory, stepsOf, stories, storyOf } from '../stories/stories.ts';
+import {
+  addressOf,
+  canRefuse,
+  type PageStory,
+  stories,
+  storyOf,
+  timeOf,
+} from '../stories/stories.ts';
+import type { Told } from '../stories/tellings.ts';
 import type { Run } from '../world/run.ts';
 import { change } from './navigation.ts';
 import { ProtectionChoice } from './protection-choice.tsx';
@@ -24,7 +31,7 @@ export function StoryPage({ route }: { readonly route: StoryRoute }) {
   const found = storyOf(route.id);
   const { story, title } = found;
   const { protection, votesAtOnce, guess } = route;
-  const steps = stepsOf(found, protection);
+  const steps = found.steps({ protection, votesAtOnce });
   const step = Math.min(route.step, steps.length);
   const run = useRun({ kind: 'story', id: route.id, protection, votesAtOnce }).value;
   const go = (part: Partial<StoryRoute>): void => change('story', part);
@@ -36,7 +43,7 @@ export function StoryPage({ route }: { readonly route: StoryRoute }) {
         <h1>
           {route.id}. {title}
         </h1>
-        <p>{isOver ? story.summary : beginning(story.summary)}</p>
+        <p>{found.setting}</p>
         <ProtectionChoice
           possible={Object.keys(story.pinned) as Protection[]}
           {...{ protection, votesAtOnce }}
@@ -48,7 +55,7 @@ export function StoryPage({ route }: { readonly route: StoryRoute }) {
         {guess === '' ? (
           <Prediction {...{ found }} onGuess={(guess) => go({ guess, step: 1 })} />
         ) : (
-          <StepControl {...{ steps, step, protection }} onStep={(step) => go({ step })} />
+          <StepControl {...{ steps, step }} onStep={(step) => go({ step })} />
         )}
         {run instanceof Error && <p role="alert">The run failed: {run.message}</p>}
         {run && !(run instanceof Error) && (
@@ -62,27 +69,17 @@ export function StoryPage({ route }: { readonly route: StoryRoute }) {
   );
 }
 
-/** All sentences but the last, which often says how the story ends. */
-function beginning(summary: string): string {
-  return summary
-    .split(/(?<=\.) /)
-    .slice(0, -1)
-    .join(' ');
-}
-
 function StepControl(props: {
-  readonly steps: ReturnType<typeof stepsOf>;
+  readonly steps: readonly Told[];
   readonly step: number;
-  readonly protection: Protection;
   readonly onStep: (step: number) => void;
 }) {
-  const { steps, step, protection, onStep } = props;
+  const { steps, step, onStep } = props;
   return (
     <div class="step">
       <p aria-live="polite">
         <span class="note">
           Step {step} of {steps.length}
-          {protection === 'none' && '. Here, no client takes the lock'}
         </span>{' '}
         {steps[step - 1]?.text}
       </p>
@@ -125,8 +122,9 @@ function Prediction(props: {
   readonly onGuess: (guess: string) => void;
 }) {
   const { found, onGuess } = props;
-  const canRefuse = found.stepsIfRefused !== undefined;
-  const possible = guesses.filter((guess) => guess !== '' && (guess !== 'refused' || canRefuse));
+  const possible = guesses.filter(
+    (guess) => guess !== '' && (guess !== 'refused' || canRefuse(found)),
+  );
   return (
     <fieldset class="choice">
       <legend>Your prediction, before it plays</legend>
@@ -165,12 +163,13 @@ function End(props: { readonly run: Run; readonly guess: string; readonly found:
 
 function Steps(props: {
   readonly run: Run;
-  readonly steps: ReturnType<typeof stepsOf>;
+  readonly steps: readonly Told[];
   readonly step: number;
   readonly isOver: boolean;
 }) {
   const { run, steps, step, isOver } = props;
-  const lastMs = isOver ? run.endMs : timeOf(run, steps[step - 1]?.moment);
+  const told = steps[step - 1];
+  const lastMs = isOver ? run.endMs : told ? timeOf(run, told) : 0;
   // The reader may look back, until the next step.
   const seek = useSignal({ step, ms: lastMs });
   const atMs = seek.value.step === step ? seek.value.ms : lastMs;
@@ -178,11 +177,4 @@ function Steps(props: {
     seek.value = { step, ms };
   };
   return <RunView {...{ run, lastMs, atMs, onSeek }} />;
-}
-
-/** The time at which a step of the story has happened. */
-function timeOf(run: Run, step: Step | undefined): number {
-  if (!step) return 0;
-  const event = step.isLast ? run.events.findLast(step.matches) : run.events.find(step.matches);
-  return event?.atMs ?? 0;
 }

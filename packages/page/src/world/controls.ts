@@ -9,6 +9,8 @@ const WAIT_MS = 30_000;
 const TURNED_AWAY_TIMES = 5;
 /** So that a reader sees the client before it is stopped. */
 const BEFORE_PAUSE_MS = 100;
+/** So that no fault comes at the moment of its cause. */
+const NOTICE_MS = 2;
 const HOUR_MS = 3_600_000;
 
 interface Start {
@@ -174,12 +176,17 @@ export class SimulatedControls implements StoryControls {
   ): ControlledClient {
     const turnedAway = this.#world.recorded(name, 'acquire', 'refused', TURNED_AWAY_TIMES);
     const proceed = (): void => this.#soon(() => computer.hand('message', null, run.open));
+    const noticed = async (cause: Promise<void>): Promise<void> => {
+      await cause;
+      await this.#world.pass(NOTICE_MS);
+    };
     return {
-      reachedWrite: () => run.held,
+      reachedWrite: () => noticed(run.held),
       pause: async () => {
         await this.#world.pass(BEFORE_PAUSE_MS);
         computer.stop();
         this.#record(name, 'pause');
+        await this.#world.pass(NOTICE_MS);
       },
       wake: async () => {
         this.#record(name, 'wake');
@@ -187,8 +194,8 @@ export class SimulatedControls implements StoryControls {
         this.#soon(() => computer.wake());
       },
       proceed,
-      finished: () => run.finished,
-      finishedOrTurnedAway: () => Promise.race([run.finished, turnedAway]),
+      finished: () => noticed(run.finished),
+      finishedOrTurnedAway: () => noticed(Promise.race([run.finished, turnedAway])),
     };
   }
 
