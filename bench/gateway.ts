@@ -49,7 +49,7 @@ export async function benchGateway(): Promise<Row[]> {
   return [
     ...(await beside(
       { name: 'acquire and release', run: (worker) => library.cycle(worker) },
-      // The latencies are those of one of the two requests.
+      // The latency is that of one request, so a lease takes twice as long.
       { name: 'POST and DELETE of a lease', parts: 2, script: leaseCycle },
       gateway.url,
     )),

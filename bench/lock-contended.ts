@@ -63,7 +63,8 @@ async function contest(
       parts.use(await LockProcess.start(redis, name, polling)),
     ),
   );
-  // Warms up on a free lock, so that connections, scripts and readmission are not measured.
+  // Warms up on a free lock. So the measurement has no connecting, no loading of scripts, and no
+  // first start of the nodes.
   const warmUp = { workers: WORKERS_EACH, durationMs: 500, overtimeMs: 2_000, holdMs: 0 };
   await Promise.all(
     locks.map((lock) => lock.cycles({ ...warmUp, resource: `warm-up/${label}/${lock.pid}` })),

@@ -66,12 +66,12 @@ export class ShellJob implements AsyncDisposable {
     this.#parts = parts;
   }
 
-  /** Resolves when the job has read. It writes after its report. */
+  /** Resolves when the job has read the document. It then waits for `deliverReport`. */
   reachedWrite(): Promise<void> {
     return until('the job has read', async () => this.#parts.has('read'));
   }
 
-  /** Lets the job go on to its write. */
+  /** Delivers the report that the job waits for. The job then writes. */
   async deliverReport(): Promise<void> {
     await this.#parts.report.write('ready\n');
   }

@@ -165,7 +165,8 @@ export class Gate {
     progress.exchange = exchange;
     this.#running.add(end);
     try {
-      // A handler that was answered late goes on, and counts until it ends.
+      // After the deadline, the client has its answer. The handler goes on, and counts against the
+      // limit of requests until it ends.
       await Promise.race([handle(exchange).finally(exchange.leave), late]);
     } finally {
       deadline.stop();

@@ -83,7 +83,8 @@ async function untilNothingIsLeft(): Promise<void> {
 }
 
 /**
- * Finds the program, its servers and its guardian by the folder in environment or working folder.
+ * The process ids of the program, its servers and its guardian. Each has the temporary folder in
+ * its environment, or works in it.
  */
 async function ours(): Promise<string[]> {
   const processes = (await readdir('/proc')).filter((name) => /^\d+$/.test(name));

@@ -96,7 +96,7 @@ export class LockTable {
     return this.#change(resource, 'token = value', String(token).padStart(16, '0'));
   }
 
-  /** Changes the highest token of all resources. */
+  /** Changes `max`, the highest token that the node ever gave for any resource. */
   async setMax(token: bigint): Promise<void> {
     await this.#node.hset(this.#keys[0], 'max', String(token).padStart(16, '0'));
   }

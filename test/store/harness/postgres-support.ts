@@ -52,7 +52,7 @@ export function connectPg(url: string, options: pg.PoolConfig = {}): pg.Pool {
   return pool;
 }
 
-/** The `sql` of postgres.js, with the call of a `pg.Pool` that the tests use. */
+/** The `sql` of postgres.js, with the method `query` of a `pg.Pool`, which the tests use. */
 function connectPostgresJs(url: string, { max = 10, options }: pg.PoolConfig) {
   const sql = postgres(url, {
     max,

@@ -377,7 +377,7 @@ class InMemory {
   }
 }
 
-/** The headers of a write that reads return. */
+/** The headers of a PUT that the server keeps, and returns to each GET. */
 function kept(
   { headers }: Asked,
   { dropsMetadata, keepsChecksums }: Betrayal,

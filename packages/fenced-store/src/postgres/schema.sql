@@ -369,7 +369,7 @@ BEGIN
 END
 $$;
 
--- The time before which a resource must have advanced last to be pruned.
+-- The time limit of pruning: only resources whose last advance was before it may be pruned.
 CREATE OR REPLACE FUNCTION fenced.advanced_before(prefix text, older_than interval)
 RETURNS timestamptz
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

@@ -1,6 +1,6 @@
 /**
- * Forwarded to the command. SIGTSTP is among them because a stopped `fenced run` would lose the
- * lease.
+ * Forwarded to the command. SIGTSTP is one of them, so that it does not stop `fenced run`, which
+ * would lose the lease. The kernel discards it for the command, whose group is orphaned.
  */
 const FORWARDED = [
   ...(['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'] as const),

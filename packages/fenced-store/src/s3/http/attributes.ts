@@ -71,7 +71,7 @@ export function preservedWithValue(reply: ObjectReply): ObjectInput {
 export function unpreservableOf(reply: ObjectReply): string | undefined {
   if (reply.SSECustomerAlgorithm !== undefined)
     return 'its encryption with a key of the customer (SSE-C)';
-  // A reply has only the number of these.
+  // The reply has the number of such metadata, and not their names.
   return reply.MissingMeta ? `${reply.MissingMeta} metadata that no header can carry` : undefined;
 }
 
