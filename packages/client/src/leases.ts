@@ -181,7 +181,7 @@ export class Leases implements LeaseClient {
     const { ttlMs } = options;
     const endMs = this.runtime.nowMs() + maxHoldMsOf(options);
     const signal = AbortSignal.any([lease.signal, ended.signal]);
-    // It ends with the routine or the lease, whose signals end the sleep.
+    // The signal of the lease, or of the end of the routine, ends this loop during its sleep.
     this.#keepAlive(lease, ttlMs, endMs, signal).catch(() => undefined);
     try {
       const result = await routine(lease);

@@ -16,8 +16,8 @@ export interface Route {
    * The right that the caller needs. `any`: credentials, and no right. `leases`: `lease` for each
    * resource that the body names, which the handler checks. `public` and `probe` need no
    * credentials. Beyond the rate of its address, a `public` request is refused. A `probe` is
-   * answered late, because the platform's probes may share the address of a flood, such as a
-   * proxy's.
+   * answered after a delay instead, because the platform's probes may share an address with a
+   * flood: that of a proxy, for example.
    */
   readonly verb: Verb | 'any' | 'leases' | 'public' | 'probe';
   /** The resource that the right is for: `objects/a/b`. */

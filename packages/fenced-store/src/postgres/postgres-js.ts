@@ -91,7 +91,7 @@ class PostgresJsClient extends EventEmitter implements LentClient {
     super();
     this.#sql = sql;
     this.native = transaction;
-    // A statement with values would not tell the connection.
+    // An empty statement shows which connection this is. A statement with values would not.
     this.#send('').catch(() => undefined);
   }
 

@@ -24,7 +24,7 @@ interface SessionOptions {
   readonly runtime: Runtime;
   /** Default limit for a statement. */
   readonly limitMs: number;
-  /** True if a pool owns the connection, which opens others for those that are closed. */
+  /** True if the connection belongs to a pool, which opens another one in place of a closed one. */
   readonly isPools: boolean;
 }
 

@@ -108,7 +108,7 @@ export interface CallOptions {
 export interface SendOptions extends CallOptions {
   /**
    * Called with the write id right before each time that the write is sent. If the caller gives up
-   * after that, `settle` tells the outcome. Without a call, nothing was sent. It must not throw.
+   * after that, `settle` reports the outcome. Without a call, nothing was sent. It must not throw.
    */
   readonly onWriteId?: (writeId: string) => void;
 }
@@ -142,7 +142,7 @@ export interface PutOptions extends ReplaceOptions, Headers {
   readonly bodyBytes?: number;
 
   /**
-   * Called as a body is read and sent. An error of it ends the call, until the write is applied.
+   * Called as a body is read and sent. If it throws, the call fails, unless the write was applied.
    */
   readonly onProgress?: (progress: Progress) => void;
 }
@@ -156,7 +156,7 @@ export interface Progress {
 }
 
 export interface RepairOptions extends TokenOptions {
-  /** Replaces the stored body, if that is damaged, too. */
+  /** The new value. Needed only if the stored body is damaged, too. @default the stored body */
   readonly body?: string | Uint8Array;
 }
 

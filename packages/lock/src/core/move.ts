@@ -116,7 +116,7 @@ function longer(a: HeldRecord, b: HeldRecord): HeldRecord {
   return { ...a, remainingMs, token: a.token > b.token ? a.token : b.token };
 }
 
-/** A time by the clock of one node, as another node must count it to count no less. */
+/** The time for another node, whose clock may be faster: the lease must not end earlier there. */
 function carriedMs(ms: number): number {
   return Math.ceil(ms + driftMs(ms));
 }

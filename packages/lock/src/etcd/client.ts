@@ -12,7 +12,7 @@ export type Fetch = (
 
 /** An answer of etcd that is no success. */
 export class EtcdError extends Error {
-  /** Of HTTP: etcd's JSON gateway derives it from the code of gRPC. */
+  /** The HTTP status, which etcd's JSON gateway derives from the gRPC code. */
   readonly status: number;
 
   constructor(status: number, message: string) {

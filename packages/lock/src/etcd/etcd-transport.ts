@@ -20,7 +20,7 @@ const RESOURCES_MAX = 128;
 /** A transaction has each name up to 5 times, and etcd takes 1.5 MiB by default. */
 const NAMES_BYTES_MAX = 256 * 1024;
 
-/** Keys under a new lease, and the end of that for their holder. */
+/** The keys under a new lease of etcd, and the deadline until which their holder may rely on it. */
 interface Renewed {
   readonly position: Position;
   readonly deadlineMs: number;

@@ -199,7 +199,7 @@ export class Keys {
     return deleted.length === resources.length ? (deleted[0]?.lease ?? null) : null;
   }
 
-  /** Puts the keys if the condition holds for each of them. Otherwise the reply has those there. */
+  /** Puts the keys if the condition holds for each. Otherwise the reply has the present ones. */
   #putIf(wanted: Wanted, condition: object, limitMs: number): Promise<TxnReply> {
     const keys = wanted.resources.map((name) => ({ key: this.#key(name, wanted.owner) }));
     const compare = keys.map((key) => ({ ...key, ...condition }));

@@ -21,7 +21,7 @@ export interface WaiterContext {
     acquireOnce: (limitMs: () => number) => Promise<AcquisitionResult>,
   ): Promise<AcquisitionResult>;
   enqueue(request: AcquireRequest, seconds: number, limitMs: () => number): Promise<Position>;
-  /** Takes the lock of keys that no others precede. Null if the keys have changed. */
+  /** Takes the lock by keys that are the first in their queues. Null if the keys have changed. */
   take(
     position: Position,
     request: AcquireRequest,
@@ -78,7 +78,7 @@ export class QueuedWaiter implements Waiter {
     const position = await this.#keep(limitMs);
     if ((await this.#look(position, limitMs)) !== null) return context.held();
     const result = await context.take(position, this.#request, limitMs);
-    // Either way, the position is not a waiter's any more.
+    // The keys now belong to the lease, or they were changed: in both cases, they are no position.
     this.#position = null;
     return result ?? context.held();
   }

@@ -164,7 +164,7 @@ export class LockService implements AsyncDisposable {
   /**
    * Runs `routine` under a lease that is extended while the routine runs and the event loop turns:
    * see docs/leases.md. The routine's own error comes first. Then comes a `LeaseLostError`, if the
-   * lease was over before the routine ended. It names `maxHoldMs` if that has ended it.
+   * lease was over before the routine ended. It names `maxHoldMs` if that limit was reached.
    *
    * @throws the errors of `acquire`
    * @throws {LeaseLostError} even if the routine resolved: another holder may have worked meanwhile

@@ -123,7 +123,7 @@ BEGIN
 END
 $$;
 
--- Locks the rows, and tells if the owner still holds all of them.
+-- Locks the rows. Returns whether the owner still holds all of them.
 CREATE OR REPLACE FUNCTION fenced_lock.lock_held(resources text[], owner text) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -38,7 +38,8 @@ export class LocalQueue<W extends LocalWaiter> {
 
   /** The enqueue time of a waiter that comes now, by the clock of the nodes. */
   newEnqueuedMs(): number {
-    // Else a clock that was ahead once would keep all later waiters behind others.
+    // Begins anew without waiters. A clock that was ahead once would otherwise put all later
+    // waiters of this process behind those of others.
     if (this.#waiters.size === 0) this.#lastEnqueuedMs = 0;
     const nodesMs = this.#runtime.nowMs() + this.#aheadMs + this.#runtime.random();
     this.#lastEnqueuedMs = Math.max(nodesMs, this.#lastEnqueuedMs + ENQUEUE_STEP_MS);

@@ -3,7 +3,7 @@ import type { Command } from './command.js';
 
 /** Limits the time for which one process can hold up a node that serves many. */
 export const CALLS_PER_SCRIPT_MAX = 100;
-/** Limit of the parts that all replies to a run of calls have in common. */
+/** The most parts that `like` has in a combined reply; see `calls.lua`. */
 const LIKE_MAX = 2;
 
 /** The calls of one script. */

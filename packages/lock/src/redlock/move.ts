@@ -46,8 +46,8 @@ export interface MoveOptions {
 const LEASES_PER_CARRY = 100;
 
 /**
- * Least milliseconds for which the rest may answer after most nodes have. It gets as long again as
- * most nodes took.
+ * After a majority has answered, the other nodes have as much time as that took, and at least this
+ * time in milliseconds.
  */
 const LOOK_MORE_MS = 50;
 

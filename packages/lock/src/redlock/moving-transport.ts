@@ -13,9 +13,9 @@ import type { Move, MoveOutcome } from './move.js';
 import type { RedlockTransport } from './redlock-transport.js';
 import type { RaisableHandle, ServiceTransport } from './set-acquisition.js';
 
-/** Milliseconds between two looks at a move that is under way. */
+/** Milliseconds between two checks of a move that is under way. */
 const LOOK_EVERY_MS = 50;
-/** Milliseconds between two looks for a move, while too few nodes of the present set answer. */
+/** Milliseconds between two searches for a move, while too few nodes of the present set answer. */
 const LOOK_AGAIN_MS = 250;
 /**
  * Least milliseconds after which this process finishes a move that another one has begun. It may
@@ -23,7 +23,7 @@ const LOOK_AGAIN_MS = 250;
  */
 const TAKE_OVER_MS = 1_000;
 
-/** Milliseconds for which a release waits for the end of a move: it is taken over before. */
+/** Milliseconds for which a release waits for the end of a move. By then, it is taken over. */
 const RELEASE_WITHIN_MS = 5_000;
 
 const UNDER_WAY = 'the nodes move to another set, which takes longer than the call may: try again';
@@ -145,7 +145,7 @@ export class MovingTransport implements ServiceTransport {
       case 'begun':
         return { ...waits, hint: outcome.reason, retryAfterMs: outcome.againMs };
       case 'not-begun':
-        // A node may have been sealed since that look.
+        // A node may have been sealed since that check.
         return isSealed ? { ...waits, hint: UNDER_WAY } : failure;
       case 'refused':
         return { ...failure, hint: outcome.reason };

@@ -28,7 +28,8 @@ export function optionsOf(
   { options }: ConfiguredGroup,
   service: number,
 ): ResolvedOptions {
-  // With the number of all, so no two clients with other numbers share keys.
+  // The prefix names the number of all virtual services, so clients with different numbers share
+  // no keys.
   return { ...options, keyPrefix: `${options.keyPrefix}${count}/${service}:` };
 }
 
@@ -99,8 +100,9 @@ function described(members: readonly string[]): string {
 }
 
 /**
- * Makes sure that another group does not have the virtual service. It does not if it never had it
- * or waits for a move. Nor does it if a majority is sealed for another group, which is asked, too.
+ * Returns null if `group` certainly does not have the virtual service. There are three such cases:
+ * it never had it, it waits for a move, or a majority of its nodes is sealed for another group.
+ * That group is asked, too.
  */
 async function lacks(
   setUp: VirtualSetUp,

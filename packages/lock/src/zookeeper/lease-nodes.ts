@@ -57,7 +57,7 @@ export class LeaseNodes {
           : []),
         create(path, '', PERSISTENT, acl),
         create(this.#paths.owner(name, owner), '', PERSISTENT, acl),
-        // Only this one answers with the number of the transaction.
+        // Of these operations, only `setData` returns the number of the transaction.
         setData(path, recordText(owner, ttlMs), -1),
       ];
     });

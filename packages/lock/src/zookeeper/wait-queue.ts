@@ -120,7 +120,7 @@ export class Position {
   async leave(signal: AbortSignal): Promise<boolean> {
     const [parent] = this.#queue.parents;
     if (this.#session === null || parent === undefined) return false;
-    // Another server may have carried out the creation, and this one not yet.
+    // The nodes may have been created through another server, and be unknown to this one yet.
     const synced = this.#queue.ensemble.session.request(sync(parent), signal);
     const [lists] = await Promise.all([this.#queue.lists(signal), synced]);
     const own = lists.map((list) => list.filter((name) => name.startsWith(this.#id)));

@@ -18,7 +18,7 @@ import { type Position, WaitQueue } from './wait-queue.js';
 /** Tokens above are not exact in stores that keep them as numbers. */
 const TOKEN_MAX = 2n ** 53n - 1n;
 
-/** The outcome of a try: the transaction that created the lease, or the time that others have. */
+/** The outcome of a try: the transaction that created the lease, or the others' remaining time. */
 type Tried = { readonly czxid: bigint } | { readonly heldMs: number };
 
 /** Refusals of an acquisition because of other clients, or because nothing was created yet. */
@@ -64,7 +64,7 @@ export class ZooKeeperTransport implements LockTransport {
     const queue = new WaitQueue(request.resources, this.#ensemble, this.#paths);
     const position = queue.position(this.#runtime.uniqueId());
     let woken = Promise.withResolvers<void>();
-    // It is removed on all paths by its identity.
+    // One function for all watches of this waiter, because `unwatch` removes all of them by it.
     const onWatch = (): void => woken.resolve();
     return {
       acquire: () => {
@@ -75,7 +75,7 @@ export class ZooKeeperTransport implements LockTransport {
         );
       },
       pause: async (attempts, { reason, retryAfterMs }, leftMs) => {
-        // The first acquisition was made without a position.
+        // The first acquisition did not enqueue. The second does, so it follows at once.
         if (attempts === 1 && reason === 'held') return;
         const unknownMs =
           reason === 'held' ? leftMs : backoffMs(attempts, 0, this.#runtime.random());
@@ -181,7 +181,8 @@ export class ZooKeeperTransport implements LockTransport {
     const { resources } = acquisition.request;
     for (;;) {
       if (acquisition.startedMs !== null) {
-        // The position is given up in the transaction that takes the lock.
+        // An earlier request may have taken the lock. The same transaction gave up the position, so
+        // `isHead` would enqueue again.
         const own = ownToken(await this.#nodes.read(resources, signal), acquisition);
         if (own !== null) return { czxid: own };
       }

@@ -244,7 +244,7 @@ async function withHeader(
   return begun;
 }
 
-/** Hands on a member in pieces. The first has the whole header, which is checked. */
+/** Passes on a member in pieces. The first has the whole header, which is checked. */
 export async function* withCheckedHeader(
   resource: string,
   stamp: Stamp,

@@ -70,7 +70,7 @@ export async function* inOrder<In, Out>(
   for (const mapped of underWay) yield await mapped;
 }
 
-/** Hands on the pieces. Before the end, checks their number of bytes, if it is known. */
+/** Passes on the pieces. Before the end, checks their number of bytes, if it is known. */
 export async function* exactly(
   bytes: number | undefined | (() => Promise<number | undefined>),
   pieces: AsyncIterable<Uint8Array>,

@@ -10,7 +10,7 @@ export type ObjectReply = Omit<GetObjectCommandOutput, 'Body'>;
 /** The fields of a write. */
 export type ObjectInput = Partial<PutObjectCommandInput>;
 
-/** The attributes that callers cannot give with a `put`, as a write sends them again. */
+/** The attributes that a write keeps, and that callers cannot give with a `put`. */
 export interface PreservedAttributes {
   readonly input: ObjectInput;
   /** As it was stored: caches understand more than dates, such as `0`. */
@@ -75,7 +75,7 @@ export function unpreservableOf(reply: ObjectReply): string | undefined {
   return reply.MissingMeta ? `${reply.MissingMeta} metadata that no header can carry` : undefined;
 }
 
-/** The encodings of the value, without that of a request, which some servers store. */
+/** The encodings of the value. Some servers also store `aws-chunked`, the encoding of a request. */
 export function encodingsOf({ ContentEncoding = '' }: ObjectReply): readonly string[] {
   const names = ContentEncoding.split(',').map((name) => name.trim());
   return names.filter((name) => name !== '' && name.toLowerCase() !== 'aws-chunked');

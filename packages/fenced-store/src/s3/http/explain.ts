@@ -67,7 +67,7 @@ export function explain(
   const setup = SETUP[meaning];
   if (setup !== undefined) return new StoreSetupError(`${setup} ${facts}`, { cause });
   if (meaning === 'archived')
-    // About one object. Without the address, which clients of a gateway may not read.
+    // Without `where`: clients of a gateway read this message, and must not read the address.
     return new UnsupportedByStoreError(
       `the object is archived: restore it (RestoreObject), wait until that is done, and try again; or overwrite it by put ${answer}`,
       { cause },
@@ -75,7 +75,7 @@ export function explain(
   if (meaning === 'unsupported' || meaning === 'rejected')
     return new UnsupportedByStoreError(`the store refuses such a request ${facts}`, { cause });
   if (code !== undefined && TLS_CODE.test(code))
-    // A write is read back all the same. The caller needs another address.
+    // Even if this was a write, its outcome is read back.
     return new StoreSetupError(
       `the endpoint and the client do not agree on TLS: check http or https, and the certificate ${facts}`,
       { cause },

@@ -43,7 +43,7 @@ export type WriteReply =
       readonly meaning: 'applied';
       /** Undefined if the reply had no ETag. */
       readonly version: string | undefined;
-      /** Undefined if such a reply does not show it. */
+      /** Undefined for a reply that does not show whether the bucket keeps versions. */
       readonly versionIds: VersionIds | undefined;
       readonly answered: string;
     }

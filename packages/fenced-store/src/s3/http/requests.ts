@@ -83,7 +83,7 @@ type BucketInput = { readonly Bucket: string } & Pick<
 /** The requests for one bucket, one method each. Keys are the caller's, without the prefix. */
 export class Requests {
   readonly sender: RequestSender;
-  /** The encryption that every request asks for which begins an object. */
+  /** The encryption that each PUT and each new upload asks for. */
   readonly encryption: ObjectInput | undefined;
   readonly #prefix: string;
   readonly #bodyBytesMax: number;
@@ -340,9 +340,7 @@ export class Requests {
     return this.sender.repeatedly({ operation: 'get', key, signal, command, read, isVerified });
   }
 
-  /**
-   * The stored bytes. If the reply had no length, HEAD tells it: a reply that is cut looks whole.
-   */
+  /** The stored bytes. If the reply has no length, a HEAD reports it: a cut reply looks whole. */
   #arriving(
     key: string,
     { stored, reply }: ObjectHead,

@@ -23,7 +23,7 @@ const LOCKLESS_SERVER = /Werkzeug\//;
 const RUNS_MAX = 3;
 /** Number of times that a write is sent whose condition does not hold. */
 const LATE_SENDS_MAX = 6;
-/** A write waits for another if so many writes of other keys are answered before it. */
+/** If so many writes of other keys are answered before a write, that waits for another write. */
 const WRITES_ELSEWHERE = 8;
 /** Milliseconds from the first half of a body to the write that overtakes it. */
 const OVERTAKEN_AFTER_MS = 100;
@@ -300,7 +300,7 @@ export class Checks {
     await elsewhere;
     const { reply } = first;
     const tried = [first, ...(await Promise.all(seconds))];
-    // The first has failed before half of it was sent.
+    // The first write failed before half of it was sent, so no second write began.
     if (seconds.length === 0 && 'error' in reply) throw reply.error;
     const stored = await this.oneWinner(check, key, tried);
     // The outcome of the overtaken write must be known.

@@ -55,7 +55,7 @@ const XID_WATCH = -1;
 const XID_PING = -2;
 const XID_AUTH = -4;
 
-/** Servers may be busy for that long. */
+/** A server that is silent for less is only busy. */
 const SILENT_MIN_MS = 500;
 
 const TYPE_PING = 11;
@@ -117,7 +117,7 @@ export class Connection {
     return this.#request(operation.type, (to) => operation.write(to), operation.read);
   }
 
-  /** Gives up a server that has been silent since then, and for a while. */
+  /** Closes the connection if the server has sent nothing since `sinceMs`, and for a while. */
   suspect(sinceMs: number): void {
     const silentMs = this.#runtime.nowMs() - Math.max(sinceMs, this.#heardMs);
     if (this.#heardMs <= sinceMs && silentMs >= SILENT_MIN_MS) this.close(silence(silentMs));

@@ -130,7 +130,7 @@ function readResults(from: JuteReader, operations: readonly Operation<unknown>[]
     if (isEnd) break;
     const operation = operations[index];
     if (type === -1) {
-      // Those before the refused one state 0.
+      // If one operation is refused, the results of those before it have the code 0.
       const code = from.int();
       if (code !== CODE.ok) refused ??= new ZooKeeperError(code, index);
     } else if (operation && type === operation.type) results.push(operation.read(from));

@@ -87,7 +87,7 @@ export class Session {
     throw new ConnectionLostError('no reply in time');
   }
 
-  /** Forgets a listener, on all paths. */
+  /** Removes a listener from the watches of all nodes. */
   unwatch(onWatch: () => void): void {
     for (const [path, listeners] of this.#watchers) {
       listeners.delete(onWatch);
