@@ -15,7 +15,7 @@ import { ShellJob } from './shell-job.js';
 const SHORT_TTL_MS = 2_000;
 const LONG_TTL_MS = 10_000;
 const WAIT_MS = 30_000;
-/** Refusals after which the story continues. A node that votes too early has voted by then. */
+/** Refusals after which the story continues. A node that votes too early does so before. */
 const TURNED_AWAY_TIMES = 5;
 const HOUR_MS = 3_600_000;
 /** The exit code of `fenced run` after the end of its lease. */

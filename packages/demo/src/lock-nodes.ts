@@ -111,7 +111,7 @@ export class LockNodes implements AsyncDisposable {
     for (const client of clients) client.disconnect();
   }
 
-  /** The lease that the node holds by its own clock. A node that is down answers later. */
+  /** The lease that the node holds by its own clock. Waits for a node that is down. */
   lease(name: string): Promise<NodeLease | null> {
     return leaseAt(this.#lock, this.#client(name), this.#resource);
   }

@@ -41,7 +41,7 @@ export const ERRORS: Readonly<Record<string, new (...args: never[]) => Error>> =
   'invalid-argument': LockArgumentError,
 };
 
-/** Of a gateway's client. It checks some arguments itself, and the gateway checks the others. */
+/** As `ERRORS`, for a gateway's client. It checks some arguments itself, the gateway the others. */
 const GATEWAY_ERRORS: typeof ERRORS = {
   ...{ held: LeaseError, timeout: LeaseError, 'lease-lost': LeaseError },
   'invalid-argument': Error,

@@ -14,8 +14,8 @@ export interface Deed {
 }
 
 /**
- * Clients that all add to one document by the article's flow: acquire a lease, read and write with
- * its token, release. Each request goes to the next gateway.
+ * Clients that all add to one document: each acquires a lease, reads and writes with its token, and
+ * releases it. Each request goes to the next gateway.
  */
 export class Load {
   readonly deeds: Deed[] = [];
@@ -81,7 +81,7 @@ export class Load {
     }
   }
 
-  /** @returns whether it came to write. @throws where a request was not answered */
+  /** @returns true if it sent a write. @throws if a request got no answer */
   async #once(id: string): Promise<boolean> {
     const lease = await this.#acquire();
     if (lease === null) return false;

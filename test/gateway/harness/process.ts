@@ -7,7 +7,7 @@ import { type Addresses, type GatewayWorld, until } from './world.ts';
 
 const bin = fileURLToPath(new URL('../../../packages/fenced/bin/fenced.js', import.meta.url));
 
-/** In `FencedS3`, when the token was checked and the conditional write has not been sent. */
+/** The statement of `FencedS3` between the check of the token and the conditional write. */
 export const BEFORE_THE_WRITE = {
   file: new URL('../../../packages/fenced-store/dist/s3/write/writer.js', import.meta.url),
   text: 'const result = await this.#send(',
@@ -57,7 +57,7 @@ export async function configFile(
 /**
  * Resolves when the gateway is ready; with a port of its own, as soon as it listens.
  *
- * @param stopAt where the process is to be held when it first comes there
+ * @param stopAt the statement before which the process is held, the first time
  */
 export async function startGateway(
   config: string,

@@ -24,7 +24,7 @@ export interface Attack {
   readonly title: string;
   /** @default 'clerk' */
   readonly as?: Role;
-  /** Sent one by one, whatever became of the one before. `COPY … FROM STDIN` copies `COPIED`. */
+  /** Sent one by one, also after one has failed. `COPY … FROM STDIN` copies `COPIED`. */
   readonly statements: readonly string[];
   /** Before them, on another connection, by the superuser. */
   readonly before?: readonly string[];
@@ -647,7 +647,8 @@ export const ATTACKS: readonly Attack[] = [
     title: `the name that a row has under another ${setting}`,
     statements: [
       `SET ${setting} = ${value}`,
-      // Its name as it would be for this session; nothing, should that be the true one.
+      // The row's name under the settings of this session. If that is the true name, the session
+      // presents the token for another one, `none`.
       "SELECT set_config('attack.named', (SELECT concat_ws(' ', 'dated', at, span, bytes, share, price) FROM dated), false)",
       'BEGIN',
       "SELECT fenced.present(CASE WHEN current_setting('attack.named') = 'dated 2026-03-02 01:02:03+00 1 day 02:00:00 \\x6162 0.30000000000000004 $1,234.50' THEN 'none' ELSE current_setting('attack.named') END, 50)",

@@ -53,6 +53,6 @@ export function ids(): string {
 
 /** The address of a paragraph of the article. */
 export function addressOf({ paragraph }: PageStory): string {
-  // A dash would end the text.
+  // In the text of such a link, a dash is a separator.
   return `${ARTICLE}#:~:text=${encodeURIComponent(paragraph).replaceAll('-', '%2D')}`;
 }

@@ -4,7 +4,7 @@ import { type Row, rowsOf, withoutRepeats } from './rows.ts';
 import { scaleOf } from './scale.ts';
 import { labelsOf, textsOf, type Word } from './words.ts';
 
-/** A click this near to a line means it. */
+/** A click selects a line within this distance, in pixels. */
 const NEAR_PX = 6;
 
 export interface Layout extends Frame {

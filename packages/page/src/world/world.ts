@@ -22,9 +22,9 @@ import type { Inflicted, Message, NodeLease, Place, Run } from './run.ts';
 import type { Worker } from './work.ts';
 
 export const TTL_MAX_MS = 10_000;
-/** A run that goes on for longer is over. */
+/** A run that takes longer fails. */
 const LIMIT_MS = 120_000;
-/** Period at which a script looks at the nodes. */
+/** Interval at which a script reads the state of the nodes. */
 const POLL_MS = 2;
 /** The article's first client holds token 33. */
 const FIRST_TOKEN = 33n;
