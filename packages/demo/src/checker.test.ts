@@ -43,6 +43,14 @@ describe('the checker', () => {
     ).toBe('safe');
   });
 
+  test('the reason names a client that wrote nothing', () => {
+    const events = [...work(1, 'ok'), event('client 2', 'acquire', 'refused'), final('client 1')];
+    expect(checkHistory(events, null)).toEqual({
+      verdict: 'safe',
+      reason: 'client 1 was acknowledged, client 2 wrote nothing, and the document agrees',
+    });
+  });
+
   test('lost: an acknowledged update of either client is missing', () => {
     for (const survivor of ['client 1', 'client 2']) {
       const events = [...work(1, 'ok'), ...work(2, 'ok'), final(survivor)];

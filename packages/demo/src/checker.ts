@@ -72,7 +72,7 @@ export function checkHistory(events: readonly Event[], missing: string | null): 
   const phantom = phantomUpdate(updates, final.lines);
   if (phantom !== null) return { verdict: 'phantom', reason: phantom };
   if (disorder !== null) return { verdict: 'disorder', reason: disorder };
-  return { verdict: 'safe', reason: join(shared, summary(updates)) };
+  return { verdict: 'safe', reason: join(shared, summary(events, updates)) };
 }
 
 function join(...clauses: readonly (string | null)[]): string {
@@ -122,12 +122,21 @@ function updatesIn(events: readonly Event[]): Update[] {
   });
 }
 
+function isClient(actor: string): boolean {
+  return actor.startsWith('client');
+}
+
 function isRefusal(outcome: Event['phase']): boolean {
   return outcome === 'refused' || outcome === 'failed';
 }
 
-function summary(updates: readonly Update[]): string {
-  const outcomes = updates.map(({ actor, outcome }) => `${actor} ${words[outcome]}`);
+function summary(events: readonly Event[], updates: readonly Update[]): string {
+  const actors = new Set(events.map(({ actor }) => actor).filter((actor) => isClient(actor)));
+  const idle = [...actors].filter((actor) => updates.every((update) => update.actor !== actor));
+  const outcomes = [
+    ...updates.map(({ actor, outcome }) => `${actor} ${words[outcome]}`),
+    ...idle.map((actor) => `${actor} wrote nothing`),
+  ];
   return `${outcomes.join(', ')}, and the document agrees`;
 }
 
@@ -135,6 +144,6 @@ const words: Record<Event['phase'], string> = {
   ok: 'was acknowledged',
   refused: 'was refused',
   failed: 'gave up',
-  unknown: 'does not know',
+  unknown: 'does not know its outcome',
   invoke: 'got no reply',
 };
