@@ -9,7 +9,8 @@ export interface PageStory extends Telling {
   readonly story: Story;
 }
 
-const ARTICLE = 'https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html';
+/** Martin Kleppmann: How to do distributed locking. */
+export const ARTICLE = 'https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html';
 
 /** The stories that the simulated world can play, in the order of the demo. */
 export const stories: readonly PageStory[] = ofDemo.flatMap((story) => {

@@ -6,6 +6,7 @@ import { RemovePage } from './remove-page.tsx';
 import { LinkError, type Route } from './route.ts';
 import { SandboxPage } from './sandbox-page.tsx';
 import { StartPage } from './start-page.tsx';
+import { StoryList } from './story-list.tsx';
 import { StoryPage } from './story-page.tsx';
 
 function App() {
@@ -16,7 +17,7 @@ function App() {
           Fenced
         </a>
         <nav aria-label="Parts of the page">
-          <a href="#/story/1">Stories</a>
+          <a href="#/story">Stories</a>
           <a href="#/sandbox">Sandbox</a>
           <a href="#/remove">Remove a protection</a>
           <a href="#/real">Real runs</a>
@@ -39,6 +40,13 @@ function pageOf(where: Route | LinkError) {
       </section>
     );
   }
+  if (where.page === 'stories')
+    return (
+      <section class="start">
+        <h1>Stories</h1>
+        <StoryList />
+      </section>
+    );
   if (where.page === 'story') return <StoryPage key={where.id} route={where} />;
   if (where.page === 'sandbox') return <SandboxPage route={where} />;
   if (where.page === 'real') return <RealPage route={where} />;

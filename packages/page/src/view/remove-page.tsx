@@ -1,8 +1,10 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
-import { type Mutant, mutants } from '../../../../test/simulation/mutant-list.ts';
+import { type Mutant, mutantNamed, mutants } from '../../../../test/simulation/mutant-list.ts';
 import type { Finding, World } from '../simulator/requests.ts';
+import { documentation } from './documentation.ts';
 import { useArrival } from './motion.ts';
+import { mutantGroups } from './mutant-groups.ts';
 import { linkTo, type Route } from './route.ts';
 import { shortLine } from './short-line.ts';
 import { simulate } from './simulator.ts';
@@ -22,9 +24,10 @@ export function RemovePage({ route }: { readonly route: RemoveRoute }) {
       <p>
         The project's simulation runs clients, nodes and a network in worlds with many faults. A
         checker knows the rules: tokens grow, no lease is believed in after its end, and everybody
-        acquires again. Choose a step of the protocol to leave out. The page searches a world in
-        which a rule is broken, and then leaves out faults while it stays broken. A step marked
-        “rare” matters only after several faults in a row, so the search may find nothing.
+        acquires again. Each link below leaves out one part of a step of the protocol. The page
+        searches a world in which a rule is broken, and then leaves out faults while it stays
+        broken. A part marked “rare” matters only after several faults in a row, so the search may
+        find nothing. The <a href={documentation('glossary.md')}>glossary</a> explains words.
       </p>
       <Choices now={mutant} />
       {mutant && <Search key={`${mutant.name} ${route.seed}`} {...{ mutant, route }} />}
@@ -34,19 +37,30 @@ export function RemovePage({ route }: { readonly route: RemoveRoute }) {
 
 function Choices({ now }: { readonly now: Mutant | null }) {
   return (
-    <ul class="columns">
-      {mutants.map(({ name, excuse }) => (
-        <li key={name}>
-          <a
-            href={linkTo({ page: 'remove', mutant: name, seed: null, without: [] })}
-            aria-current={name === now?.name ? 'page' : undefined}
-          >
-            {name}
-          </a>
-          {excuse && <span class="note"> rare</span>}
+    <ol class="groups">
+      {mutantGroups.map(({ step, messages, purpose, href, mutants }) => (
+        <li key={step}>
+          <h2>{step}</h2>
+          <p class="messages">{messages}</p>
+          <p>
+            {purpose} <a href={href}>More about this step</a>
+          </p>
+          <ul>
+            {mutants.map((name) => (
+              <li key={name}>
+                <a
+                  href={linkTo({ page: 'remove', mutant: name, seed: null, without: [] })}
+                  aria-current={name === now?.name ? 'page' : undefined}
+                >
+                  {name}
+                </a>
+                {mutantNamed(name).excuse && <span class="note"> rare</span>}
+              </li>
+            ))}
+          </ul>
         </li>
       ))}
-    </ul>
+    </ol>
   );
 }
 

@@ -19,6 +19,8 @@ const WITHOUT_MAX = 400;
 /** The whole state of the page, as its link has it. */
 export type Route =
   | { readonly page: 'start' }
+  /** The list of the stories. */
+  | { readonly page: 'stories' }
   | {
       readonly page: 'story';
       readonly id: string;
@@ -54,6 +56,7 @@ export function parseRoute(hash: string): Route {
   const [page = '', id = '', ...rest] = path.split('/');
   if (rest.length > 0) throw new LinkError(`there is no page ${shown(path)}`);
   if (page === '') return { page: 'start' };
+  if (page === 'story' && id === '') return { page: 'stories' };
   if (page === 'story') return storyRoute(id, values);
   if (page === 'sandbox' && id === '') return sandboxRoute(values);
   if (page === 'remove' && id === '') return removeRoute(values);
@@ -63,6 +66,7 @@ export function parseRoute(hash: string): Route {
 
 export function linkTo(route: Route): string {
   if (route.page === 'start') return '#/';
+  if (route.page === 'stories') return '#/story';
   const values = new URLSearchParams();
   const put = (name: string, value: string | number, usual: string | number): void => {
     if (value !== usual) values.set(name, `${value}`);
