@@ -164,7 +164,11 @@ test('each story has its pinned verdict in Chromium', { timeout: 120_000 }, asyn
 });
 
 test('a reader predicts, steps by the keyboard, and gets verdict and lesson', async () => {
-  const page = await open('#/story/1');
+  const page = await open('#/');
+  await page.getByRole('link', { name: 'Stories', exact: true }).press('Enter');
+  await page.getByRole('heading', { level: 1, name: 'Stories' }).waitFor();
+  expect(await page.locator('.stories li').count()).toBe(13);
+  await page.getByRole('link', { name: '1. The paused client' }).press('Enter');
   await page.getByRole('radio', { name: 'token', exact: true }).press('Space');
   await page.getByRole('button', { name: /^Both updates survive/ }).press('Enter');
   for (let step = 1; step < 5; step += 1) {
@@ -175,6 +179,10 @@ test('a reader predicts, steps by the keyboard, and gets verdict and lesson', as
   expect(await page.locator('.verdict').textContent()).toMatch(/^SAFE/);
   expect(await page.locator('.end').textContent()).toContain('You predicted it.');
   expect(await page.locator('.picture').textContent()).toContain('33 < 34: refused');
+  const legend = await page.locator('.legend dl').textContent();
+  for (const meaning of ['the process is stopped', 'a reply that refuses', '33 < 34'])
+    expect(legend).toContain(meaning);
+  expect(legend, 'no message of this run is lost').not.toContain('does not arrive');
   await page.locator('.twin summary').press('Enter');
   expect(await page.locator('.twin tbody').textContent()).toContain('33 < 34: refused');
   const link = await page.locator('.lesson a').getAttribute('href');
@@ -183,6 +191,12 @@ test('a reader predicts, steps by the keyboard, and gets verdict and lesson', as
 
 test('a fault of the sandbox changes the verdict, and the link has the whole run', async () => {
   const page = await open('#/sandbox?at=700');
+  await page.locator('.frame').click({ position: { x: 5, y: 200 } });
+  const atMs = await page.locator('.time-control input').inputValue();
+  expect(await page.locator('.time-control output').textContent()).toBe(`${atMs} ms`);
+  expect(await page.locator('.actions .main').textContent()).toBe(`Inflict it at ${atMs} ms`);
+  await page.goto(`${origin}/#/sandbox?at=700`);
+  await page.reload();
   expect(await page.locator('.verdict').textContent()).toMatch(/^SAFE/);
   await page.getByRole('combobox', { name: 'Client' }).selectOption('2');
   const inflict = page.getByRole('button', { name: /^Inflict it at/ });
@@ -259,7 +273,7 @@ test('a chip is dragged or moved by keys, and a message is chosen by a click', a
   await page.mouse.up();
   await page.locator('.verdict.good').waitFor();
 
-  const line = page.locator('.message path').last();
+  const line = page.locator('.picture .message path').last();
   const box = await line.boundingBox();
   if (!box) throw new Error('no message');
   await page.mouse.click(box.x + box.width / 2, box.y + box.height / 2);
@@ -269,6 +283,8 @@ test('a chip is dragged or moved by keys, and a message is chosen by a click', a
   await page
     .getByRole('slider', { name: /^[\d,]+ ms: the next message from .* is lost$/ })
     .waitFor();
+  await page.getByRole('button', { name: 'Remove all faults' }).press('Enter');
+  await page.locator('.chip').first().waitFor({ state: 'detached' });
 });
 
 test('chips of one moment are above each other at 390 px', async () => {
@@ -294,7 +310,7 @@ test('a protection is removed, and the page finds a world that shows it', {
   await page.getByRole('link', { name: 'no confirm round' }).press('Enter');
   await page.locator('h2:focus', { hasText: 'no confirm round' }).waitFor();
   await page.locator('.verdict.bad').waitFor({ timeout: 60_000 });
-  for (const result of ['h2', '.verdict', '.trace .violation'])
+  for (const result of ['.result h2', '.verdict', '.trace .violation'])
     expect(await page.evaluate(isInView(result)), result).toBe(true);
   expect(await page.locator('.result').textContent()).toContain('A token counts once a majority');
   const verdict = await page.locator('.verdict').textContent();

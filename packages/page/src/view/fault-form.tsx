@@ -26,6 +26,7 @@ export function nameOf(fault: SandboxFault): string {
 
 interface FaultsProps {
   readonly faults: readonly SandboxFault[];
+  /** Whole milliseconds. */
   readonly shownMs: number;
   /** The fault that the next click inflicts. */
   readonly draft: Signal<SandboxFault>;
@@ -92,9 +93,9 @@ export function FaultForm({ faults, shownMs, draft, onChange }: FaultsProps) {
         type="button"
         class="main"
         disabled={!isPossible}
-        onClick={() => onChange([...faults, { ...draft.value, atMs: Math.floor(shownMs) }])}
+        onClick={() => onChange([...faults, { ...draft.value, atMs: shownMs }])}
       >
-        Inflict it at {Math.floor(shownMs).toLocaleString('en')} ms
+        Inflict it at {shownMs.toLocaleString('en')} ms
       </button>
       <p class="note">{describe(draft.value)}</p>
       <ul class="chips">
@@ -111,6 +112,11 @@ export function FaultForm({ faults, shownMs, draft, onChange }: FaultsProps) {
           </li>
         ))}
       </ul>
+      {faults.length > 1 && (
+        <button type="button" onClick={() => onChange([])}>
+          Remove all faults
+        </button>
+      )}
     </fieldset>
   );
 }

@@ -4,6 +4,7 @@ import { leasesIn } from '../../../demo/src/leases.ts';
 import type { Message, Run } from '../world/run.ts';
 import { BAR_PX, endsOf, GUTTER_PX, LINE_PX, NARROW_PX } from './frame.ts';
 import { type Layout, placesOf } from './layout.ts';
+import { wholeMs } from './scale.ts';
 import type { Word } from './words.ts';
 
 const STOPPED_PX = 17;
@@ -132,7 +133,7 @@ function Texts({ layout }: Pick<Part, 'layout'>) {
     <g>
       {[...new Set(texts.map(({ atMs }) => atMs))].map((atMs) => (
         <text key={atMs} class="time" x={GUTTER_PX - 10} y={scale.y(atMs) + 4}>
-          {Math.round(atMs).toLocaleString('en')}
+          {wholeMs(atMs).toLocaleString('en')}
         </text>
       ))}
       {texts.map((word, at) => (

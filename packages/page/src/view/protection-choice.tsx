@@ -1,5 +1,12 @@
 import { explained, type Protection, protections } from '../../../demo/src/job.ts';
 
+/** The methods of the shipping stores that protect in this way. */
+const ships: Readonly<Partial<Record<Protection, string>>> = {
+  token: 'put',
+  'token+cas': 'update',
+  claim: 'claimAndGet',
+};
+
 /** The switches of the protections. */
 export function ProtectionChoice(props: {
   readonly possible: readonly Protection[];
@@ -30,7 +37,16 @@ export function ProtectionChoice(props: {
             </label>
           ))}
       </div>
-      <p class="note">{explained[protection]}</p>
+      <p class="note">
+        {explained[protection]}.{' '}
+        {ships[protection] ? (
+          <>
+            <code>{ships[protection]}</code> of <code>@fenced/store</code> does this.
+          </>
+        ) : (
+          'Fenced does not rely on this.'
+        )}
+      </p>
       {hasForgettingNodes && (
         <label class="check">
           <input

@@ -2,10 +2,11 @@ import { type Signal, useSignal } from '@preact/signals';
 import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks';
 import type { Message, Run } from '../world/run.ts';
 import { laneAt, layoutOf, messageAt } from './layout.ts';
+import { Legend } from './legend.tsx';
 import { isStill } from './motion.ts';
 import { Heads, Picture } from './picture.tsx';
 import type { Row } from './rows.ts';
-import type { Scale } from './scale.ts';
+import { type Scale, wholeMs } from './scale.ts';
 
 const PX_PER_SECOND = 260;
 
@@ -67,10 +68,10 @@ export function RunView(props: {
         <span>Time</span>
         <input
           type="range"
-          {...{ min: 0, max: Math.ceil(lastMs), step: 1, value: Math.ceil(targetMs) }}
+          {...{ min: 0, max: wholeMs(lastMs), step: 1, value: wholeMs(targetMs) }}
           onInput={({ currentTarget }) => seek(Number(currentTarget.value))}
         />
-        <output>{Math.round(shownMs).toLocaleString('en')} ms</output>
+        <output>{wholeMs(shownMs).toLocaleString('en')} ms</output>
       </label>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: A scrollable region needs the keyboard. */}
       <section class="frame" ref={frame} tabIndex={0} aria-label="Picture of the run">
@@ -85,7 +86,10 @@ export function RunView(props: {
           </>
         )}
       </section>
-      <Table rows={layout.rows} atMs={targetMs} {...{ hidesLater }} />
+      <div class="below">
+        <Legend {...{ run, layout }} />
+        <Table rows={layout.rows} atMs={targetMs} {...{ hidesLater }} />
+      </div>
     </div>
   );
 }
@@ -163,7 +167,7 @@ function Table(props: {
 function Cells({ atMs, place, text, tone }: Row) {
   return (
     <>
-      <td>{Math.round(atMs).toLocaleString('en')}</td>
+      <td>{wholeMs(atMs).toLocaleString('en')}</td>
       <td>{place.length === 1 ? `node ${place.toUpperCase()}` : place}</td>
       <td class={tone}>{text}</td>
     </>

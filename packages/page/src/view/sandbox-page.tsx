@@ -7,6 +7,7 @@ import { change } from './navigation.ts';
 import { ProtectionChoice } from './protection-choice.tsx';
 import type { Route } from './route.ts';
 import { RunView } from './run-view.tsx';
+import { wholeMs } from './scale.ts';
 import { useRun } from './use-run.ts';
 import { Verdict } from './verdict.tsx';
 
@@ -24,9 +25,8 @@ export function SandboxPage({ route }: { readonly route: SandboxRoute }) {
     ...{ kind: 'pause', client: 1, node: 'a', atMs: 0, ms: lengths.pause },
   });
   const run = result instanceof Error ? null : result;
-  const shownMs = seek.value ?? (atMs || run?.endMs || 0);
-  const go = (part: Partial<SandboxRoute>): void =>
-    change('sandbox', { atMs: Math.round(shownMs), ...part });
+  const shownMs = wholeMs(seek.value ?? (atMs || run?.endMs || 0));
+  const go = (part: Partial<SandboxRoute>): void => change('sandbox', { atMs: shownMs, ...part });
   return (
     <article class="two sandbox">
       <section class="telling">

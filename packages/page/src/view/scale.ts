@@ -6,6 +6,11 @@ const GAP_PX = 7;
 const PER_SECOND_PX = 40;
 const WAIT_MAX_PX = 60;
 
+/** The first whole millisecond at which an event of a time has happened. */
+export function wholeMs(ms: number): number {
+  return Math.ceil(ms);
+}
+
 /** Position of a time in the picture. Long waits are shortened, and short ones are widened. */
 export interface Scale {
   y(ms: number): number;

@@ -60,8 +60,9 @@ export function StoryPage({ route }: { readonly route: StoryRoute }) {
         {run instanceof Error && <p role="alert">The run failed: {run.message}</p>}
         {run && !(run instanceof Error) && (
           <>
-            {isOver && <End {...{ run, guess, found }} />}
+            {isOver && <Verdict {...run.verdict} />}
             <Steps key={`${protection} ${votesAtOnce}`} {...{ run, steps, step, isOver }} />
+            {isOver && <End {...{ run, guess, found }} />}
           </>
         )}
       </section>
@@ -144,7 +145,6 @@ function End(props: { readonly run: Run; readonly guess: string; readonly found:
   const next = stories[stories.indexOf(found) + 1];
   return (
     <section class="end">
-      <Verdict {...run.verdict} />
       <p>
         {guess === run.verdict.verdict ? 'You predicted it.' : `You predicted: ${words[guess]}.`}
       </p>

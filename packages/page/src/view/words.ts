@@ -23,13 +23,15 @@ export interface Word {
 export function textsOf(rows: readonly Row[], { width, x, scale }: Frame): readonly Word[] {
   return rows.map((row, at): Word => {
     const { atMs, place, tone } = row;
-    // The table has the whole text.
-    const text = width < NARROW_PX ? row.text.replace(/^no lock: .*/, 'no lock') : row.text;
+    const text = shortened(row.text, width);
     const textPx = text.length * LETTER_PX;
     const first = rows.findIndex((other) => other.atMs === atMs);
     const y = scale.y(atMs) + 4 + (at - first) * LINE_PX;
     const word = { atMs, y, text, style: `event ${tone}` };
-    if (place === 'lock nodes' || place.length === 1) return { ...word, x: GUTTER_PX };
+    const node = place === 'lock nodes' ? /^[A-E](?=['’ ])/.exec(text)?.[0].toLowerCase() : place;
+    if (node === undefined) return { ...word, x: GUTTER_PX };
+    if (node.length === 1)
+      return { ...word, x: Math.max(GUTTER_PX, Math.min(x(node) + BAR_PX, width - textPx)) };
     const [leftX, rightX] = [x(place) - BAR_PX, x(place) + BAR_PX];
     if (place !== 'storage' && rightX + textPx <= width) return { ...word, x: rightX };
     if (leftX - textPx < GUTTER_PX) return { ...word, x: Math.max(GUTTER_PX, width - textPx) };
@@ -37,11 +39,18 @@ export function textsOf(rows: readonly Row[], { width, x, scale }: Frame): reado
   });
 }
 
+/** The table has the whole text. */
+function shortened(text: string, width: number): string {
+  const short = text.replace(/(\d{4})\d{6,}(\d{4})/g, '$1…$2');
+  return width < NARROW_PX ? short.replace(/^no lock: .*/, 'no lock') : short;
+}
+
 /**
  * The labels of messages, on their lines. A label that would cover a text moves along the line, and
  * is left out if it finds no place.
  */
 export function labelsOf(texts: readonly Word[], frame: Frame): readonly Word[] {
+  const { width } = frame;
   const latest = new Map<string, number>();
   const labels: Word[] = [];
   const isFree = (word: Word): boolean => ![...texts, ...labels].some((one) => covers(one, word));
@@ -56,7 +65,7 @@ export function labelsOf(texts: readonly Word[], frame: Frame): readonly Word[] 
     latest.set(key, sentMs);
     const places = SHARES.map((share): Word => {
       const [x, y] = [x1 + (x2 - x1) * share, y1 + (y2 - y1) * share + 3];
-      return { atMs: sentMs, x, y, text: label, style: 'label' };
+      return { atMs: sentMs, x, y, text: shortened(label, width), style: 'label' };
     });
     const place = places.find(isFree);
     if (place) labels.push(place);

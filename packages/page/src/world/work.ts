@@ -107,7 +107,7 @@ async function update(worker: Worker, lease: Lease | null): Promise<void> {
       throw new Reported();
     }
     if (protection === 'metadata') {
-      report('write', 'unknown', { reason: reply.comparison });
+      report('write', 'refused');
       throw new Reported();
     }
   }
