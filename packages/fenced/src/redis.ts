@@ -50,14 +50,21 @@ export type ConnectionErrors = ReadonlyMap<string, string>;
 const LAST_COMMANDS_MS = 250;
 
 /** Bounds a client's tries to reach its node. */
-export interface ClientOptions {
+interface ClientOptions {
   readonly maxRetriesPerRequest: number;
   readonly retryStrategy: (times: number) => number | null;
   readonly connectTimeout?: number;
 }
 
 /** For a short command: a node that cannot be reached counts as unreachable. */
-const ONE_TRY: ClientOptions = { maxRetriesPerRequest: 0, retryStrategy: () => null };
+export const ONE_TRY: ClientOptions = { maxRetriesPerRequest: 0, retryStrategy: () => null };
+
+/** For a command that goes on for long: nodes may go away and come back. */
+export const PATIENT_CLIENT: ClientOptions = {
+  maxRetriesPerRequest: 0,
+  connectTimeout: 5_000,
+  retryStrategy: (times: number) => Math.min(50 * times, 1_000),
+};
 
 /**
  * Runs `routine` with a `Redlock` on the nodes that the options name, and then disconnects.
@@ -88,9 +95,10 @@ export async function withGroups<Result>(
   values: RedisValues,
   { count, moving }: { readonly count: number; readonly moving: string },
   routine: (groups: RedlockGroups) => Promise<Result>,
+  clientOptions: ClientOptions,
 ): Promise<Result> {
   const following = values.next ?? listIn(process.env.FENCED_REDIS_NEXT);
-  return withNodes(values, following, ONE_TRY, async (nodes, nextNodes) => {
+  return withNodes(values, following, clientOptions, async (nodes, nextNodes) => {
     const keyPrefix = values['next-key-prefix'];
     await using groups = usable(
       () =>

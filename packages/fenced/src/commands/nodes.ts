@@ -2,7 +2,15 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import type { MoveOptions, MoveStatus, NodeStatus, Redlock, RedlockGroups } from '@fenced/lock';
 import { type Command, print, printJson, UsageError, understood } from '../command.js';
-import { nextOptions, REDIS_USAGE, redisOptions, withGroups, withRedlock } from '../redis.js';
+import {
+  nextOptions,
+  ONE_TRY,
+  PATIENT_CLIENT,
+  REDIS_USAGE,
+  redisOptions,
+  withGroups,
+  withRedlock,
+} from '../redis.js';
 
 const EXIT_REFUSED = 1;
 const EXIT_BEGUN = 2;
@@ -61,23 +69,29 @@ Exit codes:
     if (!(waitMs >= 0)) throw new UsageError(`--wait-ms must be a number: ${values['wait-ms']}`);
     const { force = false, json = false, services: moving } = values;
     const act = async (lock: Movable): Promise<number> => {
-      const moves =
+      const seen =
         action === 'apply' ? await apply(lock, force, waitMs, !json) : await lock.moveStatus();
       const [present, next] = [await lock.presentStatus(), await lock.nextStatus()];
+      const moves =
+        action === 'plan' ? seen.map((one, at) => planned(one, present[at], next[at])) : seen;
       if (!json) show(action, moves, present, next);
       else if (moving === undefined) {
         printJson({ ...moves[0], present: present[0]?.nodes, next: next[0]?.nodes });
       } else printJson({ moves, present, next });
       return exitCode(action, stateOf(moves));
     };
+    if ((moving === undefined) !== (values['virtual-services'] === undefined)) {
+      throw new UsageError('--virtual-services and --services need each other');
+    }
+    const clients = action === 'apply' ? PATIENT_CLIENT : ONE_TRY;
     if (moving !== undefined) {
       const count = Number(values['virtual-services']);
-      return withGroups(values, { count, moving }, act);
+      return withGroups(values, { count, moving }, act, clients);
     }
     if (values['next-key-prefix'] === undefined) {
       throw new UsageError('name the next set: --next NAME=URL for each, and --next-key-prefix P');
     }
-    return withRedlock(values, (redlock) => act(movable(redlock)));
+    return withRedlock(values, (redlock) => act(movable(redlock)), clients);
   },
 };
 
@@ -126,6 +140,23 @@ async function apply(
   }
 }
 
+/** The state of a move, `refused` if `apply` would refuse it as the nodes are now. */
+function planned(move: Move, present?: Nodes, next?: Nodes): Move {
+  if (move.state !== 'not-begun') return move;
+  const refused = (reason: string): Move => ({ ...move, state: 'refused', reason });
+  if (next?.nodes.some(({ reachable }) => !reachable)) {
+    return refused('every node of the next set must answer');
+  }
+  // A virtual service that was never used begins first.
+  const mayVote = (node: NodeStatus): boolean =>
+    node.reachable &&
+    (node.noVote === null || (node.noVote === 'new' && move.service !== undefined));
+  const { nodes = [] } = present ?? {};
+  return nodes.filter(mayVote).length > nodes.length / 2
+    ? move
+    : refused('no majority of the present set votes: see fenced status');
+}
+
 /** The state of all moves together: `begun` if only some are done. */
 function stateOf(moves: readonly Move[]): MoveStatus['state'] {
   const states = new Set(moves.map(({ state }) => state));
@@ -158,10 +189,12 @@ function show(
   );
   print('apply: the next nodes wait for the move, the present ones end their votes, leases are');
   print('  carried over, and the next nodes vote. Callers wait for some round trips.');
-  print(`longest wait: ${longestMs} ms, if nodes restart meanwhile or apply is interrupted`);
+  print(
+    `longest wait: about 2 s if apply is interrupted, ${longestMs} ms if nodes restart meanwhile`,
+  );
 }
 
-/** `head: text`; or `head of 16, 17: text`, with the virtual services of the same text together. */
+/** `head: text`; or `head of 16-18,40: text`, with virtual services of the same text together. */
 function linesOf<Entry extends Numbered>(
   head: string,
   entries: readonly Entry[],
@@ -169,10 +202,18 @@ function linesOf<Entry extends Numbered>(
 ): readonly string[] {
   return [...Map.groupBy(entries, textOf)].map(([text, same]) => {
     const services = same.flatMap(({ service }) => service ?? []);
-    return services.length === 0
-      ? `${head}: ${text}`
-      : `${head} of ${services.join(', ')}: ${text}`;
+    return services.length === 0 ? `${head}: ${text}` : `${head} of ${rangesOf(services)}: ${text}`;
   });
+}
+
+/** Numbers in ascending order, as `--services` takes them. */
+function rangesOf(numbers: readonly number[]): string {
+  const isStart = (number: number): boolean => !numbers.includes(number - 1);
+  const lasts = numbers.filter((number) => !numbers.includes(number + 1));
+  return numbers
+    .filter(isStart)
+    .map((first, at) => (first === lasts[at] ? first : `${first}-${lasts[at]}`))
+    .join(',');
 }
 
 function described(node: NodeStatus): string {

@@ -6,13 +6,7 @@ import { ZooKeeperLock } from '@fenced/lock/zookeeper';
 import { FencedS3 } from '@fenced/store/s3';
 import pg from 'pg';
 import { UsageError } from '../command.js';
-import {
-  type ClientOptions,
-  REDIS_USAGE,
-  type RedisValues,
-  usable,
-  withRedlock,
-} from '../redis.js';
+import { PATIENT_CLIENT, REDIS_USAGE, type RedisValues, usable, withRedlock } from '../redis.js';
 import { bucketOf, s3Config } from '../s3.js';
 import { gatewayLock } from './gateway-lock.js';
 import type { RunLock } from './run-lock.js';
@@ -55,14 +49,6 @@ export const LOCK_USAGE: string = `${REDIS_USAGE}
                      API key or JSON Web Token`;
 
 const CONNECT_MS = 5_000;
-const RECONNECT_MAX_MS = 1_000;
-
-/** For a lock that is held for long: nodes may go away and come back. */
-const PATIENT_CLIENT: ClientOptions = {
-  maxRetriesPerRequest: 0,
-  connectTimeout: CONNECT_MS,
-  retryStrategy: (times: number) => Math.min(50 * times, RECONNECT_MAX_MS),
-};
 
 type Routine<Result> = (lock: RunLock) => Promise<Result>;
 
