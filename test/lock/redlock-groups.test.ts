@@ -190,6 +190,24 @@ describe('clients that are configured otherwise are refused by the nodes', () =>
   });
 });
 
+test('a Redlock is retired by a move, and virtual services on its nodes have higher tokens', async () => {
+  const { keyPrefix } = clients;
+  const east = nodesOf('east');
+  const old = new Redlock({ nodes: east, keyPrefix });
+  const token = await takenAndGivenBack(old, inEast);
+  const retired = { nodes: east, keyPrefix: `${keyPrefix}retired:` };
+  await using operator = new Redlock({ nodes: east, keyPrefix, next: retired });
+  await until(async () => (await operator.move()).state === 'done');
+  expect((await refusalOf(old, inEast)).code).toBe('config-mismatch');
+  const map = { east: '0-63' };
+  for (const prefix of [keyPrefix, retired.keyPrefix]) {
+    const error = await refusalOf(groups({ groups: { east }, map, keyPrefix: prefix }), inEast);
+    expect(error.code).toBe('config-mismatch');
+  }
+  const next = groups({ groups: { east }, map, keyPrefix: `${keyPrefix}2:` });
+  expect(await takenAndGivenBack(next, inEast)).toBeGreaterThan(token);
+});
+
 test('of two clients with another map, the one that promises late gets nothing', async () => {
   const late = Promise.withResolvers<void>();
   const reached = Promise.withResolvers<void>();
