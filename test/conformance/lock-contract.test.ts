@@ -77,11 +77,13 @@ describe.each(LOCK_SERVICES)('%s', (_, start) => {
     const waiting = two.acquire('x', { ttlMs: 400, waitMs: 10_000 });
     await setTimeout(100);
     await lease.release();
-    await waiting;
+    const second = await waiting;
     expect(performance.now() - startedMs).toBeLessThan(5_000);
-    await using last = await one.acquire('x', { ttlMs: 400, waitMs: 10_000 });
-    expect(last.token).toBeGreaterThan(lease.token);
-    expectToken(last.token, 3);
+    expect(second.token).toBeGreaterThan(lease.token);
+    await using last = await one.acquire('x', { ttlMs: 5_000, waitMs: 10_000 });
+    expect(last.token).toBeGreaterThan(second.token);
+    // A grant that comes after its TTL has a token, too: then the second one is not the 34th.
+    if (!service.hasOwnTokens) expect(last.token).toBe(second.token + 1n);
   });
 
   test('two leases of one owner in a process share its releases and extensions', async () => {
@@ -183,7 +185,7 @@ describe.each(LOCK_SERVICES)('%s', (_, start) => {
     expect(performance.now() - startedMs).toBeGreaterThan(6 * 800 * 0.8);
     const failing = one.using('y', { ttlMs: 500 }, () => Promise.reject(new Error('no paper')));
     await expect(failing).rejects.toThrow('no paper');
-    await using _ = await one.acquire('y', { ttlMs: 500, waitMs: 1_000 });
+    await using _ = await one.acquire('y', { ttlMs: 5_000, waitMs: 10_000 });
   });
 
   test('using ends a lease after maxHoldMs, and the next client gets it at once', async () => {
@@ -228,7 +230,7 @@ describe.each(LOCK_SERVICES)('%s', (_, start) => {
     void setTimeout(60).then(() => controller.abort(reason));
     await expect(waiting).rejects.toBe(reason);
     await lease.release();
-    await using _ = await one.acquire('x', { ttlMs: 1_000, waitMs: 1_000 });
+    await using _ = await one.acquire('x', { ttlMs: 5_000, waitMs: 4_000 });
   });
 
   test('an abort during an acquisition releases what was granted', async () => {
@@ -239,7 +241,7 @@ describe.each(LOCK_SERVICES)('%s', (_, start) => {
       void setTimeout(i % 4).then(() => controller.abort());
       const outcome = await attempt;
       if (outcome.ok) await outcome.lease.release();
-      await using _ = await two.acquire('x', { ttlMs: 1_000, waitMs: 2_000 });
+      await using _ = await two.acquire('x', { ttlMs: 5_000, waitMs: 10_000 });
     }
   });
 
@@ -318,5 +320,5 @@ describe.each(LOCK_SERVICES)('%s', (_, start) => {
       expect(history.length).toBe(lists.flat().length);
     });
     await fc.assert(property, { seed, numRuns: 4 });
-  });
+  }, 120_000);
 });

@@ -4,8 +4,11 @@ import { promisify } from 'node:util';
 import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';
 import { FencedS3 } from '@fenced/store/s3';
 import { startS3 } from '@fenced/testbed';
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { type Betrayal, inMemory, ScriptedServer } from '../store/harness/s3-servers.js';
+
+// Processes start slowly on a busy machine, and no test here watches the clock.
+vi.setConfig({ testTimeout: 120_000 });
 
 const bin = fileURLToPath(new URL('../../packages/fenced/bin/fenced.js', import.meta.url));
 
