@@ -4,6 +4,7 @@ import {
   CreateMultipartUploadCommand,
   UploadPartCommand,
   UploadPartCopyCommand,
+  type UploadPartCopyCommandInput,
 } from '@aws-sdk/client-s3';
 import { StoreUnavailableError, UnsupportedByStoreError } from '../../core/errors.js';
 import {
@@ -71,65 +72,31 @@ export class Uploads {
     return { key, id };
   }
 
+  /** Sends a part, or has the server copy it. */
   async part(
-    upload: Upload,
+    { key, id }: Upload,
     number: number,
     content: Uint8Array | CopiedRange,
     signal?: AbortSignal,
   ): Promise<UploadedPart> {
-    const isSent = content instanceof Uint8Array;
-    const etag = isSent
-      ? await this.#sent(upload, number, content, signal)
-      : await this.#copied(upload, number, content, signal);
-    if (etag !== undefined) return { PartNumber: number, ETag: etag };
-    if (isSent) throw unanswered(upload.key, `part ${number} was answered without an ETag`);
+    const part = { ...this.#requests.at(key), UploadId: id, PartNumber: number };
+    const request = { operation: 'part', key, signal, bytes: content.length } as const;
+    const { sender } = this.#requests;
+    if (content instanceof Uint8Array) {
+      const body = { Body: content, ContentLength: content.length };
+      const command = () => new UploadPartCommand({ ...part, ...body });
+      const reply = await sender.repeatedly({ ...request, command });
+      const ETag = reply.ok ? reply.output.ETag : undefined;
+      if (ETag !== undefined) return { PartNumber: number, ETag };
+      throw unanswered(key, `part ${number} was answered without an ETag`);
+    }
+    const command = () => new UploadPartCopyCommand({ ...part, ...copySource(part, content) });
+    const reply = await sender.repeatedly({ ...request, command });
+    const ETag = reply.ok ? reply.output.CopyPartResult?.ETag : undefined;
+    if (ETag !== undefined) return { PartNumber: number, ETag };
     throw new UnsupportedByStoreError(
-      `the server did not copy part ${number} key=${JSON.stringify(upload.key)}`,
+      `the server did not copy part ${number} key=${JSON.stringify(key)}`,
     );
-  }
-
-  async #sent(
-    { key, id }: Upload,
-    number: number,
-    content: Uint8Array,
-    signal?: AbortSignal,
-  ): Promise<string | undefined> {
-    const bytes = content.length;
-    const command = (): UploadPartCommand => {
-      const part = { UploadId: id, PartNumber: number, Body: content, ContentLength: bytes };
-      return new UploadPartCommand({ ...this.#requests.at(key), ...part });
-    };
-    const request = { operation: 'part', key, command, signal, bytes } as const;
-    const reply = await this.#requests.sender.repeatedly(request);
-    return reply.ok ? reply.output.ETag : undefined;
-  }
-
-  /**
-   * Has the server copy a part. It needs no condition on the source, which some servers do not
-   * know. The upload is completed only if the object is still the same version. No version comes
-   * back, so all parts were copied from that one.
-   */
-  async #copied(
-    { key, id }: Upload,
-    number: number,
-    { start, length }: CopiedRange,
-    signal?: AbortSignal,
-  ): Promise<string | undefined> {
-    const at = this.#requests.at(key);
-    // The ARN of an access point is followed by the kind of the resource.
-    const inBucket = at.Bucket.startsWith('arn:') ? 'object/' : '';
-    const path = at.Key.split('/').map(encodeURIComponent).join('/');
-    const command = () =>
-      new UploadPartCopyCommand({
-        ...at,
-        UploadId: id,
-        PartNumber: number,
-        CopySource: `${at.Bucket}/${inBucket}${path}`,
-        CopySourceRange: `bytes=${start}-${start + length - 1}`,
-      });
-    const request = { operation: 'part', key, command, signal, bytes: length } as const;
-    const reply = await this.#requests.sender.repeatedly(request);
-    return reply.ok ? reply.output.CopyPartResult?.ETag : undefined;
   }
 
   /**
@@ -166,6 +133,22 @@ export class Uploads {
     const { sender } = this.#requests;
     await sender.repeatedly({ operation: 'abort-upload', key, command }).catch(() => undefined);
   }
+}
+
+/**
+ * A range of the stored object as the source of a copy. It needs no condition, which some servers
+ * do not know: the upload is completed only if the object is still the same version. No version
+ * comes back, so all parts were copied from that one.
+ */
+function copySource(
+  { Bucket, Key }: { readonly Bucket: string; readonly Key: string },
+  { start, length }: CopiedRange,
+): Pick<UploadPartCopyCommandInput, 'CopySource' | 'CopySourceRange'> {
+  // The ARN of an access point is followed by the kind of the resource.
+  const inBucket = Bucket.startsWith('arn:') ? 'object/' : '';
+  const path = Key.split('/').map(encodeURIComponent).join('/');
+  const CopySourceRange = `bytes=${start}-${start + length - 1}`;
+  return { CopySource: `${Bucket}/${inBucket}${path}`, CopySourceRange };
 }
 
 function unanswered(key: string, reason: string): StoreUnavailableError {
