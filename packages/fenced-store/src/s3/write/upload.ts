@@ -7,7 +7,7 @@ import type { Stored } from '../../core/stored.js';
 import { writeStamp } from '../codec/encode.js';
 import type { Put } from '../http/put.js';
 import type { Requests } from '../http/requests.js';
-import { PARTS_MAX, type Upload, type UploadedPart, type Uploads } from '../http/uploads.js';
+import { PARTS_MAX, type Uploads } from '../http/uploads.js';
 import { forEachOf } from '../read/each.js';
 import type { Payload } from './body-source.js';
 import type { Send, SendResult } from './send.js';
@@ -26,20 +26,34 @@ interface UploadOptions {
   readonly onSent: ((storedBytes: number) => void) | undefined;
 }
 
-/** Uploads the parts, then completes the upload under the condition. */
+/**
+ * Uploads the parts of a stored body, a few at a time, then completes the upload under the
+ * condition. Reads the source no faster than the parts arrive.
+ */
 export async function sendUpload(
   { uploads, requests, untilResolved }: UploadServices,
   put: Put,
   base: Stored | null,
   payload: Parts,
-  options: UploadOptions,
+  { partsInFlight, signal, onSent }: UploadOptions,
 ): Promise<SendResult> {
-  const upload = await uploads.create(put, options.signal);
+  const upload = await uploads.create(put, signal);
   let isOpen = true;
+  let bytes = 0;
   try {
-    const { parts, bytes } = await uploadParts(uploads, upload, put, payload, options);
-    const complete = () => uploads.complete(put, upload, parts, bytes, options.signal);
-    const result = await untilResolved(complete);
+    const parts = await forEachOf(payload.parts, partsInFlight, async (content, at, failure) => {
+      if (at === PARTS_MAX)
+        throw new UnsupportedByStoreError(
+          `an upload has at most ${PARTS_MAX} parts: choose a larger partBytes partBytes=${content.length}`,
+        );
+      if (at === 0 && content instanceof Uint8Array) writeStamp(content, put.stored);
+      const either = signal ? AbortSignal.any([failure, signal]) : failure;
+      const part = await uploads.part(upload, at + 1, content, either);
+      bytes += content.length;
+      onSent?.(bytes);
+      return part;
+    });
+    const result = await untilResolved(() => uploads.complete(put, upload, parts, bytes, signal));
     isOpen = !result.applied;
     return result;
   } catch (error) {
@@ -47,38 +61,10 @@ export async function sendUpload(
     isOpen = !(error instanceof OutcomeUnknownError);
     // Another write may have replaced the object that the server copies from.
     if (!payload.copies || !isOpen || !(error instanceof FencedStoreError)) throw error;
-    const seen = await requests.stamp(put.key, options.signal);
+    const seen = await requests.stamp(put.key, signal);
     if (seen?.writeId === base?.writeId) throw error;
     return { applied: false, seen };
   } finally {
     if (isOpen) await uploads.abort(upload);
   }
-}
-
-/**
- * Uploads the parts of a stored body, a few at a time. Reads the source no faster than they arrive.
- *
- * @throws an error of the source; {@link FencedStoreError} of a request; the signal's reason
- */
-async function uploadParts(
-  uploads: Uploads,
-  upload: Upload,
-  { stored }: Put,
-  { parts }: Parts,
-  { partsInFlight, signal, onSent }: UploadOptions,
-): Promise<{ readonly parts: readonly UploadedPart[]; readonly bytes: number }> {
-  let bytes = 0;
-  const uploaded = await forEachOf(parts, partsInFlight, async (content, at, failure) => {
-    if (at === PARTS_MAX)
-      throw new UnsupportedByStoreError(
-        `an upload has at most ${PARTS_MAX} parts: choose a larger partBytes partBytes=${content.length}`,
-      );
-    if (at === 0 && content instanceof Uint8Array) writeStamp(content, stored);
-    const either = signal ? AbortSignal.any([failure, signal]) : failure;
-    const part = await uploads.part(upload, at + 1, content, either);
-    bytes += content.length;
-    onSent?.(bytes);
-    return part;
-  });
-  return { parts: uploaded, bytes };
 }
