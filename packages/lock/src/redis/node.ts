@@ -2,7 +2,7 @@ import type { NodeFailure } from '../core/answers.js';
 import type { HeldRecord } from '../core/move.js';
 import type { Inspection, Nomination, Readmission } from '../core/readmission.js';
 import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
-import type { Runtime } from '../runtime/runtime.js';
+import { inTime, type Runtime } from '../runtime/runtime.js';
 import type { NodeClient } from './client.js';
 import { asError, type Call, Command, type Reply } from './command.js';
 import { CommandBatcher } from './command-batcher.js';
@@ -51,8 +51,8 @@ const LEASES_COUNT = 500;
 export type Read<Answer> = (reply: Reply, service: Membership, node: RedisNode) => Answer;
 
 /**
- * One independent Redis master. Its calls never reject: a failure is an answer. A call may hang as
- * long as the client does.
+ * One independent Redis master. Its calls never reject: a failure is an answer, and so is silence
+ * for `NODE_TIMEOUT_MAX_MS`. Only `send` may wait as long as the client does.
  */
 export class RedisNode {
   readonly name: string;
@@ -198,14 +198,13 @@ export class RedisNode {
 
   /**
    * The setting that says when the append-only file is written to disk, such as `always`. Null if
-   * the server does not report it. Never rejects.
+   * the server does not report it.
    */
   async appendFsync(): Promise<string | null> {
-    try {
-      return await this.#client.configGet('appendfsync');
-    } catch {
-      return null;
-    }
+    const asked = this.#client.configGet('appendfsync').catch(() => null);
+    const reply = asked.then((policy) => ({ answer: 'policy', policy }) as const);
+    const answer = await inTime(this.#runtime, this, reply, NODE_TIMEOUT_MAX_MS);
+    return answer.answer === 'policy' ? answer.policy : null;
   }
 
   #run<Answer>(
@@ -216,8 +215,9 @@ export class RedisNode {
   ): Promise<Answer | NodeFailure> {
     const command = new Command(name, keys, values);
     const untilMs = this.#runtime.nowMs() + NODE_TIMEOUT_MAX_MS;
-    return new Promise((resolve) =>
+    const answer = new Promise<Answer | NodeFailure>((resolve) =>
       this.send({ command, untilMs, onReply: (_, reply) => resolve(this.read(reply, read)) }),
     );
+    return inTime(this.#runtime, this, answer, NODE_TIMEOUT_MAX_MS);
   }
 }

@@ -15,7 +15,6 @@ import {
 import type { ResolvedOptions } from '../core/options.js';
 import { consistentQuorum, majorityOf, type Voter } from '../core/quorum.js';
 import { findTwins, type Inspection, type Promised } from '../core/readmission.js';
-import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import type { RedisNode } from '../redis/node.js';
 import type { LeasesReply, SealReply } from '../redis/replies.js';
 import { inTime, type Runtime } from '../runtime/runtime.js';
@@ -124,7 +123,7 @@ export class Move {
       const hasBegun = isBegun || (await this.look()).state !== 'not-begun';
       return hasBegun ? this.#later(why) : { state: 'refused', reason: why };
     };
-    const seen = await this.#ask(nodes, (node) => node.inspect(this.#runtime.uniqueId()));
+    const seen = await Promise.all(nodes.map((node) => node.inspect(this.#runtime.uniqueId())));
     const inspections = seen.map((reply) => (reply.answer === 'inspected' ? reply : null));
     if (inspections.includes(null)) {
       return refuse(`every node of the next set must answer: ${listed(nodes, seen)}`);
@@ -144,11 +143,13 @@ export class Move {
       return refuse('no majority of the present set votes: see fenced status');
     }
     const previous = textOf(this.#present);
-    const replies = await this.#ask(nodes, (node, at) => {
-      const inspection = inspections[at];
-      if (!inspection) throw new Error(`node ${node.name} was not inspected`);
-      return node.prepare(inspection, isEarly, previous, this.#runtime.uniqueId());
-    });
+    const replies = await Promise.all(
+      nodes.map((node, at) => {
+        const inspection = inspections[at];
+        if (!inspection) throw new Error(`node ${node.name} was not inspected`);
+        return node.prepare(inspection, isEarly, previous, this.#runtime.uniqueId());
+      }),
+    );
     const isReady = ({ answer }: Reply): boolean =>
       answer === 'prepared' || (isBegun && answer === 'voting');
     if (replies.every(isReady)) return { hasVoted: false };
@@ -166,14 +167,14 @@ export class Move {
   ): Promise<MoveOutcome | { seals: readonly Promised[]; list: string }> {
     const { nodes } = this.#present;
     const names = this.#next.nodes.map(({ name }) => name);
-    const replies: (SealReply | NodeFailure)[] = [];
+    const replies: SealReply[] = [];
     for (const part of [nodes.slice(0, 1), nodes.slice(1)]) {
-      const seal = (node: RedisNode): Promise<SealReply | NodeFailure> => {
+      const seal = (node: RedisNode): Promise<SealReply> => {
         const isUp = views.some(({ index }) => nodes[index] === node);
         const reply = node.seal(textOf(this.#next), names);
         return isUp ? reply : inTime(this.#runtime, node, reply, LOOK_MORE_MS);
       };
-      replies.push(...(await this.#ask(part, seal)));
+      replies.push(...(await Promise.all(part.map(seal))));
       const other = replies.find(({ answer }) => answer === 'sealed-for');
       if (other?.answer === 'sealed-for') {
         const reason = `the present set moves to ${other.nextSet}, not to ${textOf(this.#next)}`;
@@ -201,10 +202,7 @@ export class Move {
     for (const hash of [1, 2] as const) {
       let cursor: string | null = '0';
       while (cursor !== null) {
-        const reply: LeasesReply = await this.#inTime(
-          node,
-          node.leases(voter.incarnation, hash, cursor),
-        );
+        const reply: LeasesReply = await node.leases(voter.incarnation, hash, cursor);
         if (reply.answer !== 'leases') return null;
         leases.push(...reply.leases);
         cursor = reply.cursor === '0' ? null : reply.cursor;
@@ -233,11 +231,12 @@ export class Move {
   ): Promise<boolean> {
     for (let from = 0; from < leases.length; from += LEASES_PER_CARRY) {
       const piece = leases.slice(from, from + LEASES_PER_CARRY);
-      const replies = await this.#ask(this.#next.nodes, (node, at) => {
+      const carrying = this.#next.nodes.map((node, at) => {
         const inspection = seen[at];
         if (!inspection) throw new Error(`node ${node.name} was not inspected`);
         return node.carry(inspection, piece);
       });
+      const replies = await Promise.all(carrying);
       const isHeld = replies.every(({ answer }) => answer === 'carried' || answer === 'voting');
       if (!isHeld) return false;
     }
@@ -251,7 +250,7 @@ export class Move {
       let left = this.#present.nodes.length + this.#next.nodes.length;
       let isDecided = false;
       const add = async (own: MoveView[], node: RedisNode, index: number): Promise<void> => {
-        const reply = await this.#inTime(node, node.status());
+        const reply = await node.status();
         const isMember = reply.answer === 'status' && reply.role === 'master';
         if (isMember && (reply.setUp?.isOwn ?? true)) own.push({ index, ...reply });
         left -= 1;
@@ -286,17 +285,6 @@ export class Move {
   #later(reason: string, againMs: number | null = null): MoveOutcome {
     const pauseMs = RETRY_MS * (0.5 + this.#runtime.random());
     return { state: 'begun', reason, againMs: againMs ?? pauseMs };
-  }
-
-  #ask<Answer extends Reply>(
-    nodes: readonly RedisNode[],
-    request: (node: RedisNode, at: number) => Promise<Answer>,
-  ): Promise<readonly (Answer | NodeFailure)[]> {
-    return Promise.all(nodes.map((node, at) => this.#inTime(node, request(node, at))));
-  }
-
-  #inTime<Answer>(node: RedisNode, reply: Promise<Answer>): Promise<Answer | NodeFailure> {
-    return inTime(this.#runtime, node, reply, NODE_TIMEOUT_MAX_MS);
   }
 }
 

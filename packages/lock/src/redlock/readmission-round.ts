@@ -1,4 +1,4 @@
-import type { NodeAnswer, NodeFailure } from '../core/answers.js';
+import type { NodeAnswer } from '../core/answers.js';
 import type { ResolvedOptions } from '../core/options.js';
 import { majorityOf } from '../core/quorum.js';
 import {
@@ -13,10 +13,9 @@ import {
   type Readmission,
   type Seed,
 } from '../core/readmission.js';
-import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import { publish } from '../lease/events.js';
 import type { RedisNode } from '../redis/node.js';
-import { inTime, type Runtime, sleep } from '../runtime/runtime.js';
+import { type Runtime, sleep } from '../runtime/runtime.js';
 import { LastReplies, type NodeReply, phrase } from './last-replies.js';
 
 /** The end of a round of readmission. */
@@ -125,10 +124,10 @@ export class ReadmissionRound {
   /** Takes the node's vote away. @returns the reason why it may still have one, or null */
   async #endIncarnation(index: number): Promise<string | null> {
     const node = this.#node(index);
-    const seen = await this.#inTime(node, node.inspect(this.#runtime.uniqueId()));
+    const seen = await node.inspect(this.#runtime.uniqueId());
     if (seen.answer !== 'inspected') return `node ${node.name} goes on as it was: ${phrase(seen)}`;
     if (!seen.voting) return null;
-    const reply = await this.#inTime(node, node.retire(seen, this.#runtime.uniqueId()));
+    const reply = await node.retire(seen, this.#runtime.uniqueId());
     if (reply.answer === 'retired') return null;
     return reply.answer === 'error'
       ? `node ${node.name} did not answer: whether it has begun anew is unknown; ask again (${phrase(reply)})`
@@ -279,21 +278,15 @@ export class ReadmissionRound {
 
   /** Returns every node's reply, by index; null for a node that is not asked. */
   #ask<Reply extends NodeReply>(
-    request: (node: RedisNode, index: number) => Promise<Reply | NodeFailure> | null,
-  ): Promise<readonly (Reply | NodeFailure | null)[]> {
+    request: (node: RedisNode, index: number) => Promise<Reply> | null,
+  ): Promise<readonly (Reply | null)[]> {
     return Promise.all(
       this.#set.nodes.map(async (node, index) => {
-        const question = request(node, index);
-        if (!question) return null;
-        const reply = await this.#inTime(node, question);
-        this.#replies.note(index, reply);
+        const reply = await request(node, index);
+        if (reply) this.#replies.note(index, reply);
         return reply;
       }),
     );
-  }
-
-  #inTime<Reply>(node: RedisNode, reply: Promise<Reply>): Promise<Reply | NodeFailure> {
-    return inTime(this.#runtime, node, reply, NODE_TIMEOUT_MAX_MS);
   }
 
   /** The end of a round in which no vote became known. */

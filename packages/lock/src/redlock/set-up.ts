@@ -1,10 +1,8 @@
 import { describeSet } from '../core/move.js';
 import type { ResolvedOptions } from '../core/options.js';
 import { majorityOf } from '../core/quorum.js';
-import { NODE_TIMEOUT_MAX_MS } from '../core/validity.js';
 import type { RedisNode } from '../redis/node.js';
-import type { StatusReply } from '../redis/replies.js';
-import { inTime, type Runtime } from '../runtime/runtime.js';
+import type { Runtime } from '../runtime/runtime.js';
 import { type NodeReply, phrase } from './last-replies.js';
 import type { NodeGroup } from './node-group.js';
 import type { Obstacle } from './readmission-round.js';
@@ -59,7 +57,7 @@ export async function mayBegin(
     if (group !== home && !isFirst) return null;
     const obstacle = await mark(setUp, runtime, group);
     if (obstacle || group === home) return obstacle;
-    return lacks(setUp, runtime, service, { group, home });
+    return lacks(setUp, service, { group, home });
   });
   const obstacles = (await Promise.all(checks)).filter((one) => one !== null);
   return obstacles.find(({ isElsewhere }) => isElsewhere) ?? obstacles[0] ?? null;
@@ -86,10 +84,8 @@ export async function mark(
 }
 
 async function markOn(node: RedisNode, runtime: Runtime): Promise<NodeReply> {
-  const inspection = node.inspect(runtime.uniqueId());
-  const seen = await inTime(runtime, node, inspection, NODE_TIMEOUT_MAX_MS);
-  if (seen.answer !== 'inspected') return seen;
-  return inTime(runtime, node, node.promise(seen, []), NODE_TIMEOUT_MAX_MS);
+  const seen = await node.inspect(runtime.uniqueId());
+  return seen.answer === 'inspected' ? node.promise(seen, []) : seen;
 }
 
 function described(members: readonly string[]): string {
@@ -106,15 +102,12 @@ function described(members: readonly string[]): string {
  */
 async function lacks(
   setUp: VirtualSetUp,
-  runtime: Runtime,
   service: number,
   { group, home }: { readonly group: ConfiguredGroup; readonly home: ConfiguredGroup },
 ): Promise<Obstacle | null> {
   const { name } = group;
   const nodes = group.nodes.nodes(optionsOf(setUp, group, service), group.nodes.names);
-  const replies: readonly StatusReply[] = await Promise.all(
-    nodes.map((node) => inTime(runtime, node, node.status(), NODE_TIMEOUT_MAX_MS)),
-  );
+  const replies = await Promise.all(nodes.map((node) => node.status()));
   const reports = replies.filter((reply) => reply.answer === 'status');
   const sets = [...setUp.groups.values()].map((one) =>
     describeSet(optionsOf(setUp, one, service).keyPrefix, one.nodes.names),
