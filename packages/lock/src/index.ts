@@ -36,7 +36,8 @@ export type { RedisClient } from './redis/clients/detect.js';
 export type { ValkeyGlideClient } from './redis/clients/glide.js';
 export type { IoredisClient, IoredisSubscriber } from './redis/clients/ioredis.js';
 export type { NodeRedisClient } from './redis/clients/node-redis.js';
-export type { MoveOptions, MoveStatus } from './redlock/movable-service.js';
+export type { MoveOptions } from './redlock/movable-service.js';
+export type { MoveStatus } from './redlock/move.js';
 export type { NodeConfig } from './redlock/node-names.js';
 export type { ReadmitResult } from './redlock/readmission.js';
 export {

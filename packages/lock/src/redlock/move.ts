@@ -6,7 +6,6 @@ import {
   evidenceOf,
   type HeldRecord,
   isUntouched,
-  type MoveState,
   type MoveView,
   mergeLeases,
   moveStateOf,
@@ -27,12 +26,21 @@ export interface NodeSet {
   readonly options: ResolvedOptions;
 }
 
-/** The end of one try to move. */
-export type MoveOutcome =
-  | { readonly state: 'not-begun' | 'done' }
-  /** It goes on after `againMs`. `reason` has the answers of the nodes. */
-  | { readonly state: 'begun'; readonly reason: string; readonly againMs: number }
-  | { readonly state: 'refused'; readonly reason: string };
+/**
+ * The state of a move to the next node set. `JSON.stringify` writes tokens as decimal strings.
+ *
+ * - `not-begun`: the present set serves.
+ * - `begun`: the present set is sealed, at least in part, and the next one does not serve yet.
+ * - `done`: the next set serves.
+ * - `refused`: the move is impossible. Nothing was changed by this call.
+ */
+export interface MoveStatus {
+  readonly state: 'not-begun' | 'begun' | 'done' | 'refused';
+  /** The nodes' own answers, or the reason of a refusal; empty if there is nothing to say. */
+  readonly reason: string;
+  /** Milliseconds after which `move` should be called again, if the state is `begun`; else 0. */
+  readonly retryAfterMs: number;
+}
 
 export interface MoveOptions {
   /** True if the move may begin. Otherwise, only one that has begun is finished. */
@@ -83,12 +91,12 @@ export class Move {
    *
    * @param isQuick true to wait no longer than the answers decide, as for nodes that are down
    */
-  async look(isQuick = false): Promise<MoveState> {
+  async look(isQuick = false): Promise<MoveStatus> {
     return this.#stateOf(await this.#see(isQuick));
   }
 
   /** Takes all steps that are possible now. Never rejects. */
-  async run({ mayBegin, isForced = false }: MoveOptions): Promise<MoveOutcome> {
+  async run({ mayBegin, isForced = false }: MoveOptions): Promise<MoveStatus> {
     const views = await this.#see(!mayBegin);
     const seen = this.#stateOf(views);
     const isBegun = seen.state === 'begun';
@@ -106,7 +114,8 @@ export class Move {
     const arrival: Arrival = (seen) => this.#arrive(seen, evidence, leases);
     const kind = prepared.hasVoted ? {} : { arrival };
     const round = await new ReadmissionRound(this.#next, kind, this.#runtime).run();
-    if (round.voting.length >= majorityOf(this.#next.nodes.length)) return { state: 'done' };
+    if (round.voting.length >= majorityOf(this.#next.nodes.length))
+      return { state: 'done', reason: '', retryAfterMs: 0 };
     return this.#later(`the next set does not vote yet: ${round.reason}`, round.againMs);
   }
 
@@ -116,12 +125,12 @@ export class Move {
    * @returns the obstacle; or, in `hasVoted`, true if a node that the move admitted may have voted
    * and then forgotten it. Then the next set goes on by its own rules, which know the rest
    */
-  async #prepare(isBegun: boolean): Promise<MoveOutcome | { readonly hasVoted: boolean }> {
+  async #prepare(isBegun: boolean): Promise<MoveStatus | { readonly hasVoted: boolean }> {
     const { nodes } = this.#next;
-    const refuse = async (why: string): Promise<MoveOutcome> => {
+    const refuse = async (why: string): Promise<MoveStatus> => {
       // Another process may have begun the move meanwhile.
       const hasBegun = isBegun || (await this.look()).state !== 'not-begun';
-      return hasBegun ? this.#later(why) : { state: 'refused', reason: why };
+      return hasBegun ? this.#later(why) : refused(why);
     };
     const seen = await Promise.all(nodes.map((node) => node.inspect(this.#runtime.uniqueId())));
     const inspections = seen.map((reply) => (reply.answer === 'inspected' ? reply : null));
@@ -130,10 +139,10 @@ export class Move {
     }
     const twins = findTwins(inspections);
     if (twins) {
-      return {
-        state: 'refused',
-        reason: `nodes ${twins.map((at) => nodes[at]?.name).join(' and ')} of the next set are the same Redis server: give each node a server of its own`,
-      };
+      const names = twins.map((at) => nodes[at]?.name).join(' and ');
+      return refused(
+        `nodes ${names} of the next set are the same Redis server: give each node a server of its own`,
+      );
     }
     const isAdmitted = inspections.some((one) => one !== null && one.generation > 0);
     if (isBegun && isAdmitted && !isUntouched(inspections)) return { hasVoted: true };
@@ -164,7 +173,7 @@ export class Move {
    */
   async #seal(
     views: readonly MoveView[],
-  ): Promise<MoveOutcome | { seals: readonly Promised[]; list: string }> {
+  ): Promise<MoveStatus | { seals: readonly Promised[]; list: string }> {
     const { nodes } = this.#present;
     const names = this.#next.nodes.map(({ name }) => name);
     const replies: SealReply[] = [];
@@ -177,8 +186,7 @@ export class Move {
       replies.push(...(await Promise.all(part.map(seal))));
       const other = replies.find(({ answer }) => answer === 'sealed-for');
       if (other?.answer === 'sealed-for') {
-        const reason = `the present set moves to ${other.nextSet}, not to ${textOf(this.#next)}`;
-        return { state: 'refused', reason };
+        return refused(`the present set moves to ${other.nextSet}, not to ${textOf(this.#next)}`);
       }
     }
     const seals = replies.flatMap((reply, index) =>
@@ -274,18 +282,21 @@ export class Move {
     );
   }
 
-  #stateOf({ present, next }: Views): MoveState {
-    return moveStateOf(present, next, {
-      present: textOf(this.#present),
-      next: textOf(this.#next),
-      nextCount: this.#next.nodes.length,
-    });
+  #stateOf({ present, next }: Views): MoveStatus {
+    const sets = { present: textOf(this.#present), next: textOf(this.#next) };
+    const nextCount = this.#next.nodes.length;
+    const quiet = { reason: '', retryAfterMs: 0 };
+    return { ...quiet, ...moveStateOf(present, next, { ...sets, nextCount }) };
   }
 
-  #later(reason: string, againMs: number | null = null): MoveOutcome {
+  #later(reason: string, againMs: number | null = null): MoveStatus {
     const pauseMs = RETRY_MS * (0.5 + this.#runtime.random());
-    return { state: 'begun', reason, againMs: againMs ?? pauseMs };
+    return { state: 'begun', reason, retryAfterMs: againMs ?? pauseMs };
   }
+}
+
+function refused(reason: string): MoveStatus {
+  return { state: 'refused', reason, retryAfterMs: 0 };
 }
 
 function textOf({ nodes, options }: NodeSet): string {

@@ -9,7 +9,7 @@ import type {
   Waiter,
 } from '../lease/transport.js';
 import { inTime, nobody, type Runtime, sleep, unlessAborted } from '../runtime/runtime.js';
-import type { Move, MoveOutcome } from './move.js';
+import type { Move, MoveStatus } from './move.js';
 import type { RedlockTransport } from './redlock-transport.js';
 import type { RaisableHandle, ServiceTransport } from './set-acquisition.js';
 
@@ -38,8 +38,8 @@ export class MovingTransport implements ServiceTransport {
   readonly #move: Move;
   readonly #runtime: Runtime;
   #isMoved = false;
-  #round: Promise<MoveOutcome> | null = null;
-  #last: MoveOutcome | null = null;
+  #round: Promise<MoveStatus> | null = null;
+  #last: MoveStatus | null = null;
   /** The end of the time for which `#last` holds, on the runtime's monotonic clock. */
   #lastUntilMs = 0;
   #takeOverMs: number | null = null;
@@ -143,7 +143,7 @@ export class MovingTransport implements ServiceTransport {
       case 'done':
         return null;
       case 'begun':
-        return { ...waits, hint: outcome.reason, retryAfterMs: outcome.againMs };
+        return { ...waits, hint: outcome.reason, retryAfterMs: outcome.retryAfterMs };
       case 'not-begun':
         // A node may have been sealed since that check.
         return isSealed ? { ...waits, hint: UNDER_WAY } : failure;
@@ -208,7 +208,7 @@ export class MovingTransport implements ServiceTransport {
   }
 
   /** Waits for the end of a move that has begun, for `limitMs` at most. @returns its state */
-  async #waitForMove(limitMs: number): Promise<MoveOutcome['state'] | null> {
+  async #waitForMove(limitMs: number): Promise<MoveStatus['state'] | null> {
     const untilMs = this.#runtime.nowMs() + limitMs;
     for (;;) {
       const leftMs = untilMs - this.#runtime.nowMs();
@@ -220,13 +220,13 @@ export class MovingTransport implements ServiceTransport {
     }
   }
 
-  #look(): Promise<MoveOutcome> {
+  #look(): Promise<MoveStatus> {
     const nowMs = this.#runtime.nowMs();
     if (this.#last && nowMs < this.#lastUntilMs) return Promise.resolve(this.#last);
     this.#round ??= this.#step().then((outcome) => {
       this.#round = null;
       this.#last = outcome;
-      const forMs = outcome.state === 'begun' ? outcome.againMs : LOOK_AGAIN_MS;
+      const forMs = outcome.state === 'begun' ? outcome.retryAfterMs : LOOK_AGAIN_MS;
       this.#lastUntilMs = this.#runtime.nowMs() + forMs;
       if (outcome.state === 'done') this.#isMoved = true;
       return outcome;
@@ -234,13 +234,13 @@ export class MovingTransport implements ServiceTransport {
     return this.#round;
   }
 
-  async #step(): Promise<MoveOutcome> {
+  async #step(): Promise<MoveStatus> {
     const seen = await this.#move.look(true);
     if (seen.state !== 'begun') return seen;
     const { nowMs, random } = this.#runtime;
     this.#takeOverMs ??= nowMs() + TAKE_OVER_MS * (1 + random());
     if (nowMs() >= this.#takeOverMs) return this.#move.run({ mayBegin: false });
-    return { state: 'begun', reason: UNDER_WAY, againMs: LOOK_EVERY_MS };
+    return { state: 'begun', reason: UNDER_WAY, retryAfterMs: LOOK_EVERY_MS };
   }
 }
 

@@ -9,12 +9,8 @@ import type { NodeStatus } from '../core/status.js';
 import { checkVirtualServices, resolveMap, resolveNext } from '../core/virtual-services.js';
 import { LockService } from '../lease/lock-service.js';
 import { checkRuntime, type Runtime, systemRuntime } from '../runtime/runtime.js';
-import {
-  checkMoveOptions,
-  MovableService,
-  type MoveOptions,
-  type MoveStatus,
-} from './movable-service.js';
+import { checkMoveOptions, MovableService, type MoveOptions } from './movable-service.js';
+import type { MoveStatus } from './move.js';
 import { NodeGroup } from './node-group.js';
 import type { NodeConfig } from './node-names.js';
 import { type ReadmitResult, resultOf } from './readmission.js';
