@@ -26,7 +26,6 @@ export interface RoundOutcome {
   readonly notVoting: readonly number[];
   /** The reason why not all nodes vote: every node's answer. */
   readonly reason: string;
-  readonly retryAfterMs: number;
   /** Milliseconds after which another round may help a node; null if none is needed. */
   readonly againMs: number | null;
   /** By index, the answers of nodes that were set up otherwise, or are no masters; else null. */
@@ -292,9 +291,7 @@ export class ReadmissionRound {
   /** The end of a round in which no vote became known. */
   #refuse(reason: string, againMs: number | null = null): RoundOutcome {
     const mismatches = this.#replies.mismatches();
-    const retryAfterMs = againMs ?? 0;
-    const none = { voting: [], notVoting: [], isElsewhere: false };
-    return { ...none, reason, retryAfterMs, againMs, mismatches };
+    return { voting: [], notVoting: [], isElsewhere: false, reason, againMs, mismatches };
   }
 
   #obstructed({ reason, isElsewhere }: Obstacle): RoundOutcome {

@@ -99,12 +99,12 @@ export class Readmissions {
  * vote, too. With force and no name, all nodes that answered must vote.
  */
 export function resultOf(
-  { voting, notVoting, reason, retryAfterMs }: RoundOutcome,
+  { voting, notVoting, reason, againMs }: RoundOutcome,
   nodeCount: number,
   index: number | null,
   isForced: boolean,
 ): ReadmitResult {
   const isDone = index === null ? !isForced || notVoting.length === 0 : voting.includes(index);
   if (isDone && voting.length >= majorityOf(nodeCount)) return { ok: true };
-  return { ok: false, reason, retryAfterMs };
+  return { ok: false, reason, retryAfterMs: againMs ?? 0 };
 }

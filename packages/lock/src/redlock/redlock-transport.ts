@@ -131,7 +131,7 @@ export class RedlockTransport implements ServiceTransport, WaiterContext {
       return { ok: false, reason: mismatch, nodes, hint: describeMismatch(nodes), retryAfterMs: 0 };
     }
     if (round.voting.length >= majority) return null;
-    return { ...failure, hint: round.reason, retryAfterMs: round.retryAfterMs };
+    return { ...failure, hint: round.reason, retryAfterMs: round.againMs ?? 0 };
   }
 
   /**
