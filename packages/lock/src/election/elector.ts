@@ -217,6 +217,7 @@ export class Elector implements AsyncDisposable {
     } catch (error) {
       if (isStale(error)) await term.end('a later leader has published', error);
     }
+    term.publishing = null;
   }
 
   async #publish({ token }: Term, part: Pick<Notice, 'beat' | 'nextMs'>): Promise<void> {

@@ -1,11 +1,8 @@
 import { LeaseLostError } from '../core/errors.js';
+import type { Lease } from '../lease/lease.js';
 
 /** The part of a lease that an election needs. The leases of all lock services have it. */
-export interface ElectionLease {
-  readonly token: bigint;
-  readonly signal: AbortSignal;
-  remainingMs(): number;
-  extend(ttlMs: number): Promise<void>;
+export interface ElectionLease extends Pick<Lease, 'token' | 'signal' | 'remainingMs' | 'extend'> {
   release(): Promise<unknown>;
 }
 
@@ -35,7 +32,8 @@ export class Term implements Leadership {
   readonly resource: string;
   readonly token: bigint;
   readonly #lease: ElectionLease;
-  #publishing: Promise<void> | null = null;
+  /** The notice that is on its way to the board; null if there is none. It never rejects. */
+  publishing: Promise<void> | null = null;
   readonly #end = new AbortController();
   readonly #signal: AbortSignal;
 
@@ -44,18 +42,6 @@ export class Term implements Leadership {
     this.token = lease.token;
     this.#lease = lease;
     this.#signal = AbortSignal.any([this.#end.signal, lease.signal]);
-  }
-
-  /** The notice that is on its way to the board; null if there is none. It never rejects. */
-  get publishing(): Promise<void> | null {
-    return this.#publishing;
-  }
-
-  set publishing(notice: Promise<void> | null) {
-    this.#publishing = notice;
-    void notice?.then(() => {
-      this.#publishing = null;
-    });
   }
 
   get signal(): AbortSignal {
