@@ -52,9 +52,5 @@ export interface ChannelListener {
   onFailed(): void;
 }
 
-/** Receives the messages of a sharded channel. */
-export interface ShardedListener {
-  onMessage(message: string): void;
-  /** The connection is closed, or the slot has moved to another server. */
-  onLost(): void;
-}
+/** `onLost`: the connection is closed, or the slot has moved to another server. */
+export type ShardedListener = Pick<ChannelListener, 'onMessage' | 'onLost'>;
