@@ -6,36 +6,25 @@ import {
 import type { Stored } from '../../core/stored.js';
 import { writeStamp } from '../codec/encode.js';
 import type { Put } from '../http/put.js';
-import type { Requests } from '../http/requests.js';
-import { PARTS_MAX, type Uploads } from '../http/uploads.js';
+import { PARTS_MAX } from '../http/uploads.js';
 import { forEachOf } from '../read/each.js';
 import type { Payload } from './body-source.js';
+import type { WriteCall, WriteServices } from './intent.js';
 import type { Send, SendResult } from './send.js';
 
 type Parts = Extract<Payload, { readonly kind: 'parts' }>;
-
-interface UploadServices {
-  readonly uploads: Uploads;
-  readonly requests: Requests;
-  readonly untilResolved: (send: Send) => Promise<SendResult>;
-}
-
-interface UploadOptions {
-  readonly partsInFlight: number;
-  readonly signal: AbortSignal | undefined;
-  readonly onSent: ((storedBytes: number) => void) | undefined;
-}
 
 /**
  * Uploads the parts of a stored body, a few at a time, then completes the upload under the
  * condition. Reads the source no faster than the parts arrive.
  */
 export async function sendUpload(
-  { uploads, requests, untilResolved }: UploadServices,
+  { uploads, objects, settings: { partsInFlight } }: WriteServices,
+  { signal, onSent }: WriteCall,
   put: Put,
   base: Stored | null,
   payload: Parts,
-  { partsInFlight, signal, onSent }: UploadOptions,
+  untilResolved: (send: Send) => Promise<SendResult>,
 ): Promise<SendResult> {
   const upload = await uploads.create(put, signal);
   let isOpen = true;
@@ -61,7 +50,7 @@ export async function sendUpload(
     isOpen = !(error instanceof OutcomeUnknownError);
     // Another write may have replaced the object that the server copies from.
     if (!payload.copies || !isOpen || !(error instanceof FencedStoreError)) throw error;
-    const seen = await requests.stamp(put.key, signal);
+    const seen = await objects.requests.stamp(put.key, signal);
     if (seen?.writeId === base?.writeId) throw error;
     return { applied: false, seen };
   } finally {

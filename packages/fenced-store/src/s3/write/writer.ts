@@ -96,9 +96,10 @@ export class Writer {
     put: Put,
     base: Stored | null,
     payload: Payload,
-    { signal, onWriteId, onSent }: WriteCall,
+    call: WriteCall,
   ): Promise<SendResult> {
-    const { objects, uploads, unsettled, runtime, settings } = this.#services;
+    const { objects, unsettled, runtime } = this.#services;
+    const { signal, onWriteId, onSent } = call;
     const { requests, lastSeen } = objects;
     const { key, stored } = put;
     const { writeId } = stored;
@@ -114,10 +115,8 @@ export class Writer {
     };
     let isUnknown = false;
     try {
-      if (payload.kind === 'parts') {
-        const options = { partsInFlight: settings.partsInFlight, signal, onSent };
-        return await sendUpload({ uploads, requests, untilResolved }, put, base, payload, options);
-      }
+      if (payload.kind === 'parts')
+        return await sendUpload(this.#services, call, put, base, payload, untilResolved);
       const content = await this.#content(put, payload, signal);
       const result = await untilResolved(() => requests.put(put, content, { signal }));
       if (result.applied) reportSent(content, onSent);
