@@ -51,8 +51,8 @@ const KEYS_MAX = 1_000;
 /**
  * An S3 server in the memory of this process, for tests of programs that use `FencedS3`. It
  * enforces conditional writes, as the store demands, and passes the contract suite of real servers.
- * It knows no users: any keys are right. Any bucket exists. It has no versions, tags, ACLs and
- * policies.
+ * It knows no users: any keys are right. Any bucket exists. It has no versions, tags, ACLs,
+ * policies and ranges of bytes.
  *
  * ```ts
  * await using s3 = await MemoryS3.start();
@@ -126,32 +126,21 @@ export class MemoryS3 implements AsyncDisposable {
     }
   }
 
-  #read({ path, query, headers: { range, ...headers } }: Request): Answer {
+  #read({ path, query, headers }: Request): Answer {
     const stored = this.#objects.get(path);
     if (stored === undefined) return failure(404, 'NoSuchKey');
     if (query.has('tagging')) return xml('<Tagging><TagSet/></Tagging>');
     if (query.has('acl')) return failure(501, 'NotImplemented');
     const { body, etag, modifiedMs } = stored;
-    const wantsChecksum = headers['x-amz-checksum-mode'] === 'ENABLED' && range === undefined;
+    const wantsChecksum = headers['x-amz-checksum-mode'] === 'ENABLED';
     const kept = Object.entries(stored.headers).filter(
       ([name]) => wantsChecksum || !name.startsWith('x-amz-checksum'),
     );
     const facts = {
-      ...Object.fromEntries(kept),
-      etag,
-      'last-modified': dateOf(modifiedMs).toUTCString(),
-      'accept-ranges': 'bytes',
+      ...{ etag, 'last-modified': dateOf(modifiedMs).toUTCString() },
+      ...{ 'accept-ranges': 'none', 'content-length': `${body.length}` },
     };
-    if (range === undefined) {
-      return { status: 200, headers: { ...facts, 'content-length': `${body.length}` }, body };
-    }
-    const [, first = '', last = ''] = /^bytes=(\d*)-(\d*)$/.exec(range) ?? [];
-    const from = first === '' ? Math.max(0, body.length - Number(last)) : Number(first);
-    const to = first === '' || last === '' ? body.length - 1 : Number(last);
-    if (from >= body.length || from > to) return failure(416, 'InvalidRange');
-    const piece = body.subarray(from, to + 1);
-    const contentRange = `bytes ${from}-${from + piece.length - 1}/${body.length}`;
-    return { status: 206, headers: { ...facts, 'content-range': contentRange }, body: piece };
+    return { status: 200, headers: { ...Object.fromEntries(kept), ...facts }, body };
   }
 
   #put({ path, headers, body }: Request): Answer {
