@@ -305,7 +305,7 @@ export const mutants: readonly Mutant[] = [
       'A token that was raised by CONFIRM belongs to one lease only. The tokens below it may have been given to others.',
     patch: {
       file: '/redlock/acquire.ts',
-      replace: [['isConfirmed ? null : position', 'position']],
+      replace: [['isConfirmed ? 0 : (position?.followersMax ?? 0)', 'position?.followersMax ?? 0']],
     },
     excuse:
       'a second defence: between ACQUIRE and CONFIRM, a lost lock must come back under the same owner. Meanwhile another client must have held it',

@@ -33,6 +33,10 @@ export interface Granted {
 /**
  * One acquisition: takes the locks of all resources on a majority of the nodes, or none.
  *
+ * 1. Asks the preferred majority, and decides after each vote.
+ * 2. If the tokens of a majority differ, the nodes with lower ones confirm the highest one.
+ * 3. If the first nodes do not decide in time, asks the remaining ones.
+ *
  * It settles as soon as the votes decide. If it fails, it releases on every node that it asked.
  * A queued waiter is the exception: it keeps the votes it won. Never rejects.
  *
@@ -52,21 +56,23 @@ export async function acquire(
     callForReadmission,
   );
   const split = new SplitVote(nodes, ballot);
+  const fail = (reason: AcquireFailure['reason']) => lose(nodes, request, ballot, reason);
   let isConfirmed = false;
   try {
     for (;;) {
-      if (signal.aborted) return lose(nodes, request, ballot, 'aborted');
-      if (ownership.isReleased || split.isOver) return lose(nodes, request, ballot, 'held');
+      if (signal.aborted) return fail('aborted');
+      if (ownership.isReleased || split.isOver) return fail('held');
       const decision = decide(ballot.votes);
-      if (decision.state === 'lost') return lose(nodes, request, ballot, decision.reason);
+      if (decision.state === 'lost') return fail(decision.reason);
       if (decision.state === 'won') {
         // Step 3 of Redlock in the Redis documentation: votes that took longer than the lease do
         // not count.
         const nowMs = nodes.runtime.nowMs();
         const validMs = validityMs(ttlMs, nowMs - startedMs);
-        if (validMs <= 0) return lose(nodes, request, ballot, 'too-slow');
-        const { token } = decision;
-        return win(nodes, isConfirmed ? null : position, ballot, token, nowMs + validMs);
+        if (validMs <= 0) return fail('too-slow');
+        // Nodes that stored the token by CONFIRM have reserved other tokens for followers.
+        const followersMax = isConfirmed ? 0 : (position?.followersMax ?? 0);
+        return win(nodes, ballot, decision.token, nowMs + validMs, followersMax);
       }
       if (decision.laggards.length > 0) {
         // A majority granted. The laggards gave a lower token, and must store the highest one.
@@ -83,27 +89,24 @@ export async function acquire(
   }
 }
 
-/**
- * @param position null if nodes stored the token by CONFIRM. They have reserved other tokens, so
- *   there are no followers.
- */
+/** @param followersMax the number of tokens up to `lastToken` that are reserved for followers */
 function win(
   nodes: Nodes,
-  position: QueuePosition | null,
   ballot: Ballot,
   lastToken: bigint,
   deadlineMs: number,
+  followersMax: number,
 ): Granted {
   const { votes, remaining } = ballot;
-  let followers = position?.followersMax ?? 0;
-  const token = lastToken - BigInt(followers);
+  // Each node counts the followers in its own queue. The least number is safe.
+  let followers = followersMax;
   for (const vote of votes) {
     if (vote.answer !== 'granted' || vote.token !== lastToken) continue;
     followers = Math.min(followers, vote.followers ?? 0);
   }
   return {
     ok: true,
-    token,
+    token: lastToken - BigInt(followersMax),
     lastToken,
     deadlineMs,
     followers,

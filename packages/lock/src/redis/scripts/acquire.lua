@@ -2,6 +2,8 @@
 -- knows of for them. A repeated request finds its own locks. A free lock with waiters is granted to
 -- the first waiter only. A refused client with an enqueue time is enqueued.
 --
+-- acquire-free.lua and acquire-at-once.lua do the same faster for free locks without waiters.
+--
 -- Followers are other waiters of the same process, to which a waiter may hand the lock over. The
 -- node reserves one token for each of them, and returns the last token.
 --
@@ -23,13 +25,18 @@ commands.acquire = function(from, to, owner, ttl, fence_ttl, enqueued_ms, channe
   if not node then return refusal end
   if tonumber(ttl) > node.max_ttl then return {'ttl-too-long', node.max_ttl} end
 
-  local now, highest, ends = own_time_ms(), 0, {}
+  local now = own_time_ms()
+  -- The highest token that this node can have given for any of the resources.
+  local highest = 0
+  -- The end of each lock. A repeated request does not shorten it.
+  local ends = {}
   -- Remaining time (ms) until a refused client may ask again; nil if it is not refused.
   local left
   local first_waiters, their_queues = {}, {}
   for i = from, to do
     local last, holder, till = record_of(KEYS[i])
-    highest, ends[i] = math.max(highest, highest_given(last)), now + tonumber(ttl)
+    highest = math.max(highest, highest_given(last))
+    ends[i] = now + tonumber(ttl)
     if holder == owner then
       ends[i] = math.max(ends[i], till)
     elseif holder then
@@ -49,6 +56,7 @@ commands.acquire = function(from, to, owner, ttl, fence_ttl, enqueued_ms, channe
     return {'held', left, digits(now)}
   end
 
+  -- The waiter's own token is `highest + 1`. The next ones, up to this, are for its followers.
   local token = highest + 1 + (tonumber(followers_max) or 0)
   if token > TOKEN_MAX then return {'token-exhausted'} end
 
