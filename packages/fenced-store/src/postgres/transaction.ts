@@ -191,18 +191,18 @@ class Transaction {
   async rollBack(thrown: unknown): Promise<unknown> {
     this.#isOver = true;
     const isAlive = await this.#session.rollBack();
-    return this.#unlessEnded(this.#failureOfWork(thrown, isAlive), isAlive);
+    return this.#failureOrUnknown(this.#failureOfWork(thrown, isAlive), isAlive);
   }
 
   async #rollBackFor(cause: unknown): Promise<unknown> {
     const isAlive = await this.#session.rollBack();
     const failure = notCommitted(cause, this.#session, this.#fence.signal);
-    return this.#unlessEnded(failure, isAlive);
+    return this.#failureOrUnknown(failure, isAlive);
   }
 
   #failureOfWork(thrown: unknown, isAlive: boolean): unknown {
     const [first] = this.#failures;
-    // It counts even if the function threw another error because of it: a second run may succeed.
+    // A second run may succeed, even if the function threw another error because of this one.
     if (isSerializationFailure(first)) return first;
     if (thrown instanceof InvalidArgumentError || !this.#failures.includes(thrown)) return thrown;
     if (!isAlive) return notCommitted(thrown, this.#session, this.#fence.signal);
@@ -214,15 +214,18 @@ class Transaction {
   async #failureOfCommit(error: unknown): Promise<unknown> {
     const isProven = provesNoCommit(error, this.#session, COMMIT_AT);
     const isAlive = await this.#session.rollBack();
+    // The connection was lost, or the error is not the server's: COMMIT may have been carried out.
     if (!isAlive || !isServerError(error)) {
       if (!isProven) return outcomeUnknown(error, this.#session, this.#fence);
       const failure = notCommitted(error, this.#session, this.#fence.signal);
-      return this.#unlessEnded(failure, isAlive);
+      return this.#failureOrUnknown(failure, isAlive);
     }
+    // Found by `confirming`: a statement of the caller had ended the transaction.
     if (error.code === NOT_THE_TRANSACTION)
       return outcomeUnknown(endedByCaller(error), this.#session, this.#fence);
+    // A failed transaction refuses `confirming`, too. The first failure is the reason.
     const failure = error.code === IN_FAILED_TRANSACTION ? (this.#failures[0] ?? error) : error;
-    return this.#unlessEnded(stalenessOf(failure), isAlive);
+    return this.#failureOrUnknown(stalenessOf(failure), isAlive);
   }
 
   /**
@@ -230,7 +233,7 @@ class Transaction {
    * transaction, asks the server whether it was committed. Without an answer, the outcome is
    * unknown.
    */
-  async #unlessEnded(failure: unknown, isAlive: boolean): Promise<unknown> {
+  async #failureOrUnknown(failure: unknown, isAlive: boolean): Promise<unknown> {
     if (!this.#mayHaveEnded) return failure;
     const status = isAlive ? await this.#status() : undefined;
     if (status === 'aborted') return failure;

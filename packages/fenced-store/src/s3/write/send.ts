@@ -70,7 +70,8 @@ export async function sendUntilResolved(
     const read = await readBack(requests, key);
     // A refusal alone proves nothing: a proxy that sent the write twice passes on the second reply.
     isDoubtful ||= 'error' in read && reply.meaning === 'refused';
-    switch ('error' in read ? 'pending' : resolveOutcome(write, read.seen, isDoubtful)) {
+    const outcome = 'error' in read ? 'pending' : resolveOutcome(write, read.seen, isDoubtful);
+    switch (outcome) {
       case 'applied':
         return { applied: true, version: read.seen?.version ?? null };
       case 'replaced':
@@ -79,7 +80,10 @@ export async function sendUntilResolved(
         return { applied: false, seen: read.seen };
       case 'unknown':
         throw unknown(signal?.aborted ? signal.reason : error);
+      case 'pending':
+        break;
     }
+    // Sends the same write again, unless that was the last attempt.
     const isThrottled = reply.meaning === 'throttled' || read.isThrottled;
     // The top of the loop handles an abort.
     if (!(await retries.next(isThrottled, signal).catch(() => true))) {
