@@ -229,6 +229,16 @@ test('one screen of a phone shows verdict, picture and the next fault', async ()
   expect(await page.evaluate<number>('shifted')).toBeLessThan(0.005);
 });
 
+test('one screen of a phone shows text, verdict and picture of the last step', async () => {
+  const page = await open('#/story/5?step=7&guess=safe', phone);
+  await page.getByRole('button', { name: 'Last step' }).press('Enter');
+  await page.locator('.verdict').waitFor();
+  for (const part of ['.step', '.verdict', '.frame'])
+    expect(await page.evaluate(isInView(part)), part).toBe(true);
+  const bottom = "document.querySelector('.frame').getBoundingClientRect().bottom - innerHeight";
+  expect(await page.evaluate<number>(bottom)).toBeLessThanOrEqual(0);
+});
+
 test('the sandbox draws what comes after the chosen time, and a story hides it', async () => {
   const drawn = `(() => {
     const height = (part) => document.querySelector(part).offsetHeight;

@@ -10,6 +10,7 @@ import {
 } from '../stories/stories.ts';
 import type { Told } from '../stories/tellings.ts';
 import type { Run } from '../world/run.ts';
+import { useStep } from './motion.ts';
 import { change } from './navigation.ts';
 import { ProtectionChoice } from './protection-choice.tsx';
 import { guesses, type Route } from './route.ts';
@@ -36,6 +37,7 @@ export function StoryPage({ route }: { readonly route: StoryRoute }) {
   const run = useRun({ kind: 'story', id: route.id, protection, votesAtOnce }).value;
   const go = (part: Partial<StoryRoute>): void => change('story', part);
   const isOver = step === steps.length;
+  const playing = useStep(step);
   return (
     <article class="two">
       <section class="telling">
@@ -51,7 +53,7 @@ export function StoryPage({ route }: { readonly route: StoryRoute }) {
           onChange={(choice) => go({ ...choice, step: 0, guess: '' })}
         />
       </section>
-      <section class="playing">
+      <section class="playing" ref={playing}>
         {guess === '' ? (
           <Prediction {...{ found }} onGuess={(guess) => go({ guess, step: 1 })} />
         ) : (
