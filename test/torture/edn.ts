@@ -31,13 +31,15 @@ export function toEdn(history: readonly Operation[]): string {
     .toSorted((a, b) => a.atNs - b.atNs);
   return events
     .map(({ operation, number, type, atNs }, index) => {
-      const { kind, token, outcome } = operation;
+      const { kind, token, highest, outcome } = operation;
       const isStore = ['update', 'put', 'claim', 'read'].includes(kind);
       const value = isStore
         ? transaction(operation, type)
         : `[${text(operation.object)} ${token ?? 'nil'}]`;
       const f = isStore ? ':txn' : `:${kind}`;
-      const facts = isStore ? ` :kind :${kind} :token ${token ?? 'nil'} :outcome :${outcome}` : '';
+      const facts = isStore
+        ? ` :kind :${kind} :token ${token ?? 'nil'} :highest ${highest ?? 'nil'} :outcome :${outcome}`
+        : '';
       return `{:index ${index} :time ${atNs} :process ${number} :type ${type} :f ${f} :value ${value}${facts}}\n`;
     })
     .join('');
@@ -48,7 +50,9 @@ function transaction({ kind, object, from, value }: Operation, type: string): st
   const read = (found: string | null | undefined): string =>
     `[:r ${key} ${type === ':ok' ? text(found) : 'nil'}]`;
   if (kind === 'put') return `[[:w ${key} ${text(value)}]]`;
-  return kind === 'update' ? `[${read(from)} [:w ${key} ${text(value)}]]` : `[${read(value)}]`;
+  if (kind !== 'update') return `[${read(value)}]`;
+  // An update that ended before its value was computed wrote nothing.
+  return value == null ? `[${read(from)}]` : `[${read(from)} [:w ${key} ${text(value)}]]`;
 }
 
 function text(value: string | null | undefined): string {
