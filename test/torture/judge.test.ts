@@ -1,8 +1,10 @@
 import { describe, expect, test } from 'vitest';
+import { Random } from '../simulation/random.ts';
 import { toEdn } from './edn.ts';
 import type { Operation } from './history.ts';
 import { fromJsonLines, toJsonLines } from './json-lines.ts';
 import { judge } from './judge.ts';
+import { plant } from './plant.ts';
 import { isTelling, verdictOf } from './verdict.ts';
 
 let values = 0;
@@ -143,6 +145,26 @@ test('in EDN, a process has one operation at a time, also of a set of locks', ()
     ...['0 invoke', '1 invoke', '0 ok', '1 ok', '0 invoke', '0 ok'],
     ...['0 invoke', '0 info', '2 invoke', '2 ok'],
   ]);
+});
+
+test('in EDN, an update that ended before its value was computed writes nothing', () => {
+  const refusedUpdate = { ...refused(0, 1, 5, 6), kind: 'update' as const };
+  expect(toEdn([{ ...refusedUpdate, value: 'a' }])).toContain('[[:r "s3/r" nil] [:w "s3/r" "a"]]');
+  const events = toEdn([{ ...refusedUpdate, value: undefined }]);
+  expect(events).toContain(':value [[:r "s3/r" nil]]');
+  expect(events).toContain(':highest 6 :outcome :refused');
+});
+
+test('a violation is planted if the history has a single place for it, and only then', () => {
+  const objects = Array.from({ length: 200 }, (_, at) => ({ ...put(0, 1, 5), object: `s3/${at}` }));
+  const kind = 'stale write accepted';
+  expect(plant(objects, kind, new Random(1, 'plants'))).toBe(null);
+  const planted = plant(
+    [...objects, { ...put(2, 3, 5), object: 's3/7' }],
+    kind,
+    new Random(1, 'p'),
+  );
+  expect(judge(planted ?? [])).toHaveLength(1);
 });
 
 test.each<[string, object]>([

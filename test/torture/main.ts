@@ -43,12 +43,12 @@ which needs Go.
   --out FOLDER      for the history as JSON lines and EDN, the faults, and the verdict
   --record FOLDER   adds the result to a report, such as docs/report
   --report FOLDER   writes the tables of the page from the recorded runs
-  --judge FILE      judges a recorded history instead
+  --judge FILE      judges a recorded history instead, and writes it as EDN
   --plant N         plants N violations of each kind, one at a time, which both judges must find; makes
                     N random changes, on which they must agree
 
-Exit code: 0 no violation, and the judges agree; 1 otherwise; 2 the history shows too little or has
-a wrong line, or porcupine could not run.`;
+Exit code: 0 no violation, and the judges agree; 1 otherwise; 2 the history shows too little, has a
+wrong line, or no place for a violation to plant, or porcupine could not run.`;
 
 const options = readCommandLine(USAGE, () => {
   const { values } = parseArgs({
@@ -127,6 +127,8 @@ async function judgeFile(file: string): Promise<void> {
   const violations = judge(history);
   for (const { object, reason } of violations) say(`${object}: ${reason}`);
   const second = await agreement(file, objectsOf(violations));
+  await writeFile(join(options.out, 'history.edn'), toEdn(history));
+  say(`in ${options.out}`);
   const passed = isTelling(history) ? 'ok' : 'unknown';
   say(`ours: ${violations.length === 0 ? passed : 'violated'}, porcupine: ${second}`);
   if (violations.length > 0) process.exitCode = 1;
@@ -138,8 +140,9 @@ async function readHistory(file: string): Promise<readonly Operation[]> {
   try {
     return fromJsonLines(await readFile(file, 'utf8'));
   } catch (error) {
-    if (!(error instanceof HistoryError)) throw error;
-    say(`${file}, ${error.message}`);
+    const isMissing = Object(error).code === 'ENOENT';
+    if (!(error instanceof HistoryError || isMissing)) throw error;
+    say(`${file}: ${isMissing ? 'there is no such file' : Object(error).message}`);
     process.exit(2);
   }
 }
@@ -152,6 +155,10 @@ async function judgeChanged(history: readonly Operation[]): Promise<void> {
     const counts = await judgeBoth(copies);
     const { histories, ours, porcupine: its, agreed } = counts;
     say(`${kind}: ${histories}, convicted by us ${ours}, by porcupine ${its}, agreed ${agreed}`);
+    if (histories === 0) {
+      say(`${kind}: not planted; the history has no place for it`);
+      process.exitCode ??= 2;
+    }
     const isPlanted = kind in PLANTS;
     if (agreed < histories || (isPlanted && ours < histories)) process.exitCode = 1;
     return { kind, isPlanted, ...counts };

@@ -92,16 +92,19 @@ function pairOf(
   isFirst: (operation: Operation) => boolean,
   isSecond: (operation: Operation) => boolean,
 ): readonly [Operation, Operation] | null {
-  const seconds = history.filter(isSecond);
-  for (let tries = 0; tries < 20 && seconds.length > 0; tries += 1) {
-    const second = random.pick(seconds);
-    const firsts = history.filter(
-      (first) =>
-        isFirst(first) &&
-        first.object === second.object &&
-        (first.returnNs ?? Number.POSITIVE_INFINITY) < second.callNs,
-    );
-    if (firsts.length > 0) return [random.pick(firsts), second];
-  }
-  return null;
+  const firsts = Map.groupBy(history.filter(isFirst), ({ object }) => object);
+  const endNs = ({ returnNs }: Operation): number => returnNs ?? Number.POSITIVE_INFINITY;
+  const earliestNs = new Map(
+    [...firsts].map(([object, its]) => [
+      object,
+      its.reduce((ns, first) => Math.min(ns, endNs(first)), Number.POSITIVE_INFINITY),
+    ]),
+  );
+  const seconds = history.filter(
+    (one) => isSecond(one) && (earliestNs.get(one.object) ?? Number.POSITIVE_INFINITY) < one.callNs,
+  );
+  if (seconds.length === 0) return null;
+  const second = random.pick(seconds);
+  const before = firsts.get(second.object)?.filter((first) => endNs(first) < second.callNs) ?? [];
+  return [random.pick(before), second];
 }

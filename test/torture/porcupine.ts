@@ -37,7 +37,7 @@ export async function porcupine(files: readonly string[]): Promise<readonly Porc
     maxBuffer: 2 ** 26,
   });
   return stdout
-    .trim()
     .split('\n')
+    .filter(Boolean)
     .map((line) => JSON.parse(line) as Porcupine);
 }

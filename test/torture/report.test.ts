@@ -1,12 +1,14 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gunzipSync } from 'node:zlib';
 import { GO, installed } from '@fenced/testbed';
 import { expect, test } from 'vitest';
 import { mutants } from '../simulation/mutant-list.ts';
-import { sha256Of } from './history.ts';
-import { fromJsonLines } from './json-lines.ts';
+import { type Operation, sha256Of } from './history.ts';
+import { fromJsonLines, toJsonLines } from './json-lines.ts';
 import { judge } from './judge.ts';
 import { OURS } from './locks.ts';
 import { porcupine } from './porcupine.ts';
@@ -65,6 +67,23 @@ test('both judges convict each of them again, of the same object', async () => {
     expect(ours).toHaveLength(1);
     expect({ file, violated: verdicts[at]?.violated }).toEqual({ file, violated: ours });
   }
+});
+
+test('the command fails if a history has no place for a violation to plant', async () => {
+  await installed(GO);
+  const out = mkdtempSync(join(tmpdir(), 'fenced-plant-'));
+  const acquire = (at: number): Operation => ({
+    ...{ process: 'c1', kind: 'acquire', object: 'lock/r', outcome: 'ok', token: `${at}` },
+    ...{ callNs: at, returnNs: at },
+  });
+  const file = join(out, 'history.jsonl');
+  writeFileSync(file, toJsonLines([acquire(1), acquire(2)]));
+  const main = fileURLToPath(new URL('./main.ts', import.meta.url));
+  const options = ['--judge', file, '--plant', '1', '--out', out];
+  const { status, stdout } = spawnSync(process.execPath, [main, ...options], { encoding: 'utf8' });
+  expect(stdout).toContain('token not above: 1, convicted by us 1, by porcupine 1, agreed 1');
+  expect(stdout).toContain('lost update: not planted; the history has no place for it');
+  expect(status).toBe(2);
 });
 
 test('each whole history is that of a run, and our judge repeats its verdict', () => {
