@@ -22,7 +22,7 @@ let world: GatewayWorld;
 let one: Front;
 let two: Front;
 const metrics = createMetrics();
-/** True while so many requests wait for a lease. */
+/** True while `count` requests wait for a lease. */
 const areWaiting = async (count: number): Promise<boolean> =>
   (await metrics.text()).includes(`fenced_gateway_in_use{limit="waits"} ${count}\n`);
 

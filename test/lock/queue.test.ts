@@ -13,10 +13,7 @@ const TTL_MS = 60_000;
 const GRACE_MS = 600;
 /** The TTL of a holder that crashed: long enough for two others to enqueue meanwhile. */
 const CRASHED_TTL_MS = 2_000;
-/**
- * A waiter in the holder's process may have come so many milliseconds after others, and be served
- * before them.
- */
+/** A waiter in the holder's process may be served before others that came this much earlier. */
 const TOGETHER_MS = 50;
 /** The number of leases of each worker. */
 const ROUNDS = 4;

@@ -7,7 +7,7 @@ import { type Betrayal, inMemory, ScriptedServer } from './harness/s3-servers.js
 
 const WRITERS = 4;
 const UPDATES = 8;
-/** After so many updates, the object becomes that large, which takes another path. */
+/** Every n-th update makes the object large, so another path writes it. */
 const LARGE_EVERY = 8;
 const LARGE_BYTES = 2 ** 21;
 

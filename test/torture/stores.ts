@@ -19,7 +19,7 @@ interface Read {
 export interface Store {
   update(name: string, token: bigint, edit: Edit): Promise<void>;
   read(name: string): Promise<Read>;
-  /** Writes without a look at the present value. */
+  /** Writes without reading the present value. */
   readonly put?: (name: string, token: bigint, value: string) => Promise<void>;
   /** Raises the ratchet, and reads. */
   readonly claim?: (name: string, token: bigint) => Promise<Read>;

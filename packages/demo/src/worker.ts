@@ -85,7 +85,7 @@ function edit(current: Lines, lease?: HeldLock): Lines {
   return edited;
 }
 
-/** Keeps the process busy for so long, as a computation does. */
+/** Blocks the process for `ms`, as a computation does. */
 function compute(ms: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 }

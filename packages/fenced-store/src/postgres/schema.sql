@@ -382,10 +382,11 @@ BEGIN
 END
 $$;
 
--- For operators, before `prune`: raises the floor of the resources that begin with `prefix`. It
--- becomes the highest token of those that did not advance for so long. It stays at or below the
--- tokens of all others with the prefix. If that keeps it down, `held_back_by` is the resource with
--- the lowest of these. With `up_to`, the others do not count, and the floor is at most `up_to`.
+-- For operators, before `prune`: raises the floor of the resources that begin with `prefix`. The
+-- new floor is the highest token of the old ones: those that did not advance for `older_than`. But
+-- it is never above the token of another resource with the prefix. If that keeps the floor down,
+-- `held_back_by` is the one with the lowest token. With `up_to`, the floor is at most `up_to`, and
+-- the tokens of the others do not count.
 CREATE OR REPLACE FUNCTION fenced.raise_floor(prefix text, older_than interval,
   up_to bigint DEFAULT NULL, OUT floor bigint, OUT held_back_by text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -417,8 +418,9 @@ END
 $$;
 
 -- For operators, after `raise_floor`: deletes resources in these pages of fenced.ratchet. They
--- begin with `prefix`, did not advance for so long, and have no token above the floor. A resource
--- in use is passed over. Gives the number of deleted ones and the next page; NULL after the last.
+-- begin with `prefix`, did not advance for `older_than`, and have no token above the floor. A
+-- resource in use is passed over. Gives the number of deleted ones, and the next page; NULL after
+-- the last.
 CREATE OR REPLACE FUNCTION fenced.prune(prefix text, older_than interval, page bigint DEFAULT 0,
   pages integer DEFAULT 4, OUT pruned bigint, OUT next_page bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

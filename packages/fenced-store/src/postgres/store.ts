@@ -74,8 +74,8 @@ export interface FencedPostgresOptions {
    */
   readonly pool: PostgresPool | PostgresClient | PostgresJs;
   /**
-   * Milliseconds, 1 to 2147483647. A writer waits so long for a connection and for another writer
-   * of its resource, and then holds the resource so long. A `lease` takes its place. Before
+   * Milliseconds, 1 to 2147483647. A writer waits at most this time for a connection and for other
+   * writers of its resource, and then holds the resource as long. A `lease` takes its place. Before
    * PostgreSQL 17, the second limit counts for each statement and for each pause between two.
    * @default 10000
    */

@@ -35,7 +35,7 @@ export interface FencedS3Options {
   readonly prefix?: string;
   /**
    * Idle limit of a request in milliseconds, from 1 to 600 000, plus 1 s for each MiB of its body.
-   * A request fails if no piece of its body is taken and no reply comes for so long.
+   * A request fails if no piece of its body is taken and no reply comes in that time.
    * @default 10_000
    */
   readonly requestTimeoutMs?: number;

@@ -135,7 +135,7 @@ BEGIN
 END
 $$;
 
--- Lets a lease last at least so long from now on. False if a part of it is over. It then stays
+-- Lets a lease last at least `ttl_ms` from now on. False if a part of it is over. It then stays
 -- over.
 CREATE OR REPLACE FUNCTION fenced_lock.extend(resources text[], owner text, ttl_ms integer)
 RETURNS boolean
@@ -169,7 +169,7 @@ END
 $$;
 
 -- Begins a round of forgetting: raises the floor to the highest token of all resources. False if
--- the last round began less than so many milliseconds ago. So of many processes one forgets.
+-- the last round began less than `every_ms` ago. So of many processes, one forgets.
 CREATE OR REPLACE FUNCTION fenced_lock.raise_floor(every_ms bigint) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -181,9 +181,9 @@ BEGIN
 END
 $$;
 
--- Forgets resources in these pages of the table. Their leases ended longer ago than that, and their
--- tokens are not above the floor. A resource in use is passed over. Gives the number of forgotten
--- ones, and the next page; NULL after the last.
+-- Forgets resources in these pages of the table. Their leases ended more than `older_than_ms` ago,
+-- and their tokens are not above the floor. A resource in use is passed over. Gives the number of
+-- forgotten ones, and the next page; NULL after the last.
 CREATE OR REPLACE FUNCTION fenced_lock.forget(older_than_ms bigint, page bigint, pages integer)
 RETURNS TABLE (forgotten bigint, next_page bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
