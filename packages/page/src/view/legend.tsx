@@ -26,7 +26,7 @@ export function Legend({ run, layout }: { readonly run: Run; readonly layout: La
           </g>
         </Mark>
         {messages.some(({ tone }) => tone === 'bad') && (
-          <Mark name="dashed line" meaning="a reply that refuses">
+          <Mark name="dashed line" meaning="a reply that refuses or warns">
             <g class="message bad one">
               <path d="M4 4L40 14" />
               <circle cx="40" cy="14" r="2.5" />

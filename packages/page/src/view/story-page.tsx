@@ -78,6 +78,9 @@ function StepControl(props: {
   readonly onStep: (step: number) => void;
 }) {
   const { steps, step, onStep } = props;
+  const go = (next: number): void => {
+    if (next >= 1 && next <= steps.length) onStep(next);
+  };
   return (
     <div class="step">
       <p aria-live="polite">
@@ -87,14 +90,15 @@ function StepControl(props: {
         {steps[step - 1]?.text}
       </p>
       <p class="buttons">
-        <button type="button" disabled={step <= 1} onClick={() => onStep(step - 1)}>
+        {/* A button that is really disabled would lose the focus. */}
+        <button type="button" aria-disabled={step <= 1} onClick={() => go(step - 1)}>
           Back
         </button>
         <button
           type="button"
           class="main"
-          disabled={step === steps.length}
-          onClick={() => onStep(step + 1)}
+          aria-disabled={step === steps.length}
+          onClick={() => go(step + 1)}
         >
           {step === steps.length - 1 ? 'Last step' : 'Next step'}
         </button>
