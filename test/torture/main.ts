@@ -133,7 +133,7 @@ async function judgeFile(file: string): Promise<void> {
   say(`ours: ${violations.length === 0 ? passed : 'violated'}, porcupine: ${second}`);
   if (violations.length > 0) process.exitCode = 1;
   else if (passed === 'unknown') process.exitCode ??= 2;
-  else if (options.plant > 0) await judgeChanged(history);
+  else if (options.plant > 0 && process.exitCode === undefined) await judgeChanged(history);
 }
 
 async function readHistory(file: string): Promise<readonly Operation[]> {

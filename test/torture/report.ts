@@ -96,7 +96,8 @@ function machineTable(runs: readonly RecordedRun[]): string {
 }
 
 function runTable(runs: readonly RecordedRun[]): string {
-  const groups = Map.groupBy(runs, ({ subject, workload }) => `${subject} ${workload}`);
+  const inOrder = runs.toSorted((a, b) => OURS.indexOf(a.subject) - OURS.indexOf(b.subject));
+  const groups = Map.groupBy(inOrder, ({ subject, workload }) => `${subject} ${workload}`);
   const rows = [...groups].map(([name, its]) => [...name.split(' '), ...figuresOf(its)]);
   const total = ['**all**', '', ...figuresOf(runs)];
   return table(
