@@ -23,15 +23,22 @@ afterAll(async () => {
   await previous[Symbol.asyncDispose]();
 });
 
-/** A client of this version, with connections of its own. */
-function open(version: Version, parts: AsyncDisposableStack): present.Redlock {
-  const nodes = world.servers.map(({ port }, at) => {
+function connect(parts: AsyncDisposableStack): { name: string; client: Redis }[] {
+  return world.servers.map(({ port }, at) => {
     const client = new Redis(port, { retryStrategy: () => 20 });
     client.on('error', () => {});
     parts.defer(() => client.disconnect());
     return { name: nameOf(at), client };
   });
-  const { keyPrefix } = world;
+}
+
+/** A client of this version, with connections of its own. */
+function open(
+  version: Version,
+  parts: AsyncDisposableStack,
+  keyPrefix = world.keyPrefix,
+): present.Redlock {
+  const nodes = connect(parts);
   const { Redlock } = version === 'previous' ? previous.library : present;
   return parts.use(new Redlock({ nodes, keyPrefix }));
 }
@@ -121,4 +128,25 @@ describe.each<[Version, Version]>([
       expect(lease.token).toBeGreaterThan(before.token);
     }
   });
+});
+
+test('a move carries the leases of the previous version, which knows no moves', async () => {
+  await using parts = new AsyncDisposableStack();
+  const keyPrefix = `${world.keyPrefix}next:`;
+  const [old, next] = [open('previous', parts), open('previous', parts, keyPrefix)];
+  const lease = await old.acquire('x', { ttlMs: TTL_MS });
+  const nodes = connect(parts);
+  const set = { nodes, keyPrefix: world.keyPrefix, next: { nodes, keyPrefix } };
+  const operator = parts.use(new present.Redlock(set));
+  await until(async () => (await operator.move()).state === 'done');
+  await expect(lease.extend(TTL_MS)).rejects.toMatchObject({ code: 'config-mismatch' });
+  await expect(old.acquire('y', { ttlMs: TTL_MS })).rejects.toMatchObject({
+    code: 'config-mismatch',
+  });
+  expect(await next.tryAcquire('x', { ttlMs: TTL_MS })).toMatchObject({ reason: 'held' });
+  const held = { resource: 'x', owner: lease.owner };
+  expect(await next.extend(held, TTL_MS)).toBeGreaterThan(50_000);
+  expect(await next.release(held)).toBe('released');
+  await using later = await next.acquire('x', { ttlMs: TTL_MS });
+  expect(later.token).toBeGreaterThan(lease.token);
 });
