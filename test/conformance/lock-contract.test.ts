@@ -103,7 +103,7 @@ describe.each(LOCK_SERVICES)('%s', (_, start) => {
 
   test('a lease ends at its deadline, and a release after that is no error', async () => {
     const [one, two] = await openTwo();
-    const lease = await one.acquire('x', { ttlMs: 500 });
+    const lease = await one.acquire('x', { ttlMs: 500, waitMs: 20_000 });
     expect(lease.remainingMs()).toBeLessThan(500);
     lease.ensure(10);
     await new Promise<void>((resolve) => {
@@ -113,18 +113,18 @@ describe.each(LOCK_SERVICES)('%s', (_, start) => {
     expect(() => lease.ensure()).toThrow(errors['lease-lost']);
     await failure(lease.extend(1_000), 'lease-lost');
     // The service gives a lease a little longer than its holder counts on.
-    await (await two.acquire('x', { ttlMs: 1_000, waitMs: 10_000 })).release();
+    await (await two.acquire('x', { ttlMs: 5_000, waitMs: 10_000 })).release();
     expect(await lease.release()).toBe('expired');
     expect(await lease.release()).toBe('expired');
   });
 
   test('a lease can be extended under its token, never shortened, and never regained', async () => {
     const [one, two] = await openTwo();
-    const lease = await one.acquire('x', { ttlMs: 1_000 });
+    const lease = await one.acquire('x', { ttlMs: 5_000 });
     await lease.extend(20_000);
     await lease.extend(500);
     expect(lease.remainingMs()).toBeGreaterThan(15_000);
-    expect(await two.tryAcquire('x', { ttlMs: 500 })).toMatchObject({ reason: 'held' });
+    expect(await two.tryAcquire('x', { ttlMs: 5_000 })).toMatchObject({ reason: 'held' });
     await lease.release();
     await using _ = await two.acquire('x', { ttlMs: 5_000 });
     await failure(lease.extend(500), 'lease-lost');
@@ -133,12 +133,12 @@ describe.each(LOCK_SERVICES)('%s', (_, start) => {
   test('another process extends and releases a lease by its owner', async () => {
     const [one, two] = await openTwo();
     for (const resource of ['x', ['y', 'x']]) {
-      const { resources, owner } = await one.acquire(resource, { ttlMs: 2_000 });
+      const { resources, owner } = await one.acquire(resource, { ttlMs: 5_000 });
       const held = { resource: resources, owner };
       expect(await two.extend(held, 20_000)).toBeGreaterThan(15_000);
       expect(await two.release(held)).toBe('released');
       expect(await two.release(held)).toBe('expired');
-      await failure(two.extend(held, 1_000), 'lease-lost');
+      await failure(two.extend(held, 5_000), 'lease-lost');
     }
   });
 
@@ -146,16 +146,16 @@ describe.each(LOCK_SERVICES)('%s', (_, start) => {
     const [one, two] = await openTwo();
     const tokens: bigint[] = [];
     for (const set of ['a', 'b', ['b', 'a'], 'a', ['a', 'c'], 'c']) {
-      const lease = await one.acquire(set, { ttlMs: 1_000 });
+      const lease = await one.acquire(set, { ttlMs: 5_000 });
       tokens.push(lease.token);
       await lease.release();
     }
     expect(tokens.slice(2)).toEqual(tokens.slice(2).toSorted((x, y) => Number(x - y)));
     const held = await one.acquire('b', { ttlMs: 5_000 });
     await failure(two.acquire(['a', 'b', 'c'], { ttlMs: 5_000 }), 'held');
-    await (await two.acquire('a', { ttlMs: 5_000, waitMs: 1_000 })).release();
+    await (await two.acquire('a', { ttlMs: 5_000, waitMs: 4_000 })).release();
     await held.release();
-    await using set = await two.acquire(['c', 'a', 'b'], { ttlMs: 5_000, waitMs: 1_000 });
+    await using set = await two.acquire(['c', 'a', 'b'], { ttlMs: 5_000, waitMs: 4_000 });
     expect(set.resources).toEqual(['a', 'b', 'c']);
     await failure(one.acquire('c', { ttlMs: 5_000 }), 'held');
   });
@@ -208,7 +208,7 @@ describe.each(LOCK_SERVICES)('%s', (_, start) => {
 
   test('after a pause longer than the TTL, the lease is over at once', async () => {
     const [one, two] = await openTwo();
-    const blocked = one.using('x', { ttlMs: 400 }, async (lease) => {
+    const blocked = one.using('x', { ttlMs: 400, waitMs: 20_000 }, async (lease) => {
       const { signal } = lease;
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 600);
       // Timers come first where they are due.
