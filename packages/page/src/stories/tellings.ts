@@ -194,6 +194,7 @@ export const tellings: readonly Telling[] = [
     paragraph: 'A client first acquires the lock, then reads the file',
     steps: ({ protection }) => {
       const isLocked = protection !== 'none';
+      const claims = protection === 'claim' ? ', presents its token' : '';
       const last =
         protection === 'token+cas'
           ? 'The write of client 2 arrives. The value is not the one that it read, so it reads and writes again.'
@@ -209,7 +210,7 @@ export const tellings: readonly Telling[] = [
         told(
           step('client 2', 'read'),
           isLocked
-            ? 'The lease of client 1 ends. Client 2 gets the lock and reads. The document is still empty.'
+            ? `The lease of client 1 ends. Client 2 gets the lock${claims} and reads. The document is still empty.`
             : 'Client 2 reads the document. It is still empty.',
         ),
         told(step('client 2', 'pause'), 'Client 2 is stopped before its write, too.'),
@@ -359,7 +360,7 @@ export const tellings: readonly Telling[] = [
   {
     title: 'The ETag comes back',
     setting:
-      'Client 1 reads and is stopped. Meanwhile, client 2 writes the same bytes again. The same bytes have the same ETag.',
+      'Client 1 reads and is stopped. Meanwhile, client 2 writes the same line again. An ETag identifies bytes: the same bytes have the same ETag.',
     paragraph: 'rejecting any writes on which the token has gone backwards',
     steps: ({ protection }) => [
       told(step('client 2', 'write'), 'Client 2 gets the lock and writes its line.'),
