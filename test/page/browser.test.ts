@@ -285,11 +285,13 @@ test('a chip is dragged or moved by keys, and a message is chosen by a click', a
   await page.locator('.verdict.good').waitFor();
 
   const line = page.locator('.picture .message path').last();
+  // Waits until the picture stands still.
+  await line.scrollIntoViewIfNeeded();
   const box = await line.boundingBox();
   if (!box) throw new Error('no message');
   await page.mouse.click(box.x + box.width / 2, box.y + box.height / 2);
   const chosen = page.getByRole('combobox', { name: 'Fault' });
-  expect(await chosen.inputValue()).toBe('drop');
+  await expect.poll(() => chosen.inputValue()).toBe('drop');
   await page.getByRole('button', { name: /^Inflict it at/ }).press('Enter');
   await page
     .getByRole('slider', { name: /^[\d,]+ ms: the next message from .* is lost$/ })
