@@ -181,7 +181,12 @@ test('a reader predicts, steps by the keyboard, and gets verdict and lesson', as
   expect(await page.locator('.end').textContent()).toContain('You predicted it.');
   expect(await page.locator('.picture').textContent()).toContain('33 < 34: refused');
   const legend = await page.locator('.legend dl').textContent();
-  for (const meaning of ['the process is stopped', 'a reply that refuses or warns', '33 < 34'])
+  for (const meaning of [
+    'the process is stopped',
+    'a reply that refuses or warns',
+    '33 < 34',
+    'A B C',
+  ])
     expect(legend).toContain(meaning);
   expect(legend, 'no message of this run is lost').not.toContain('does not arrive');
   await page.locator('.twin summary').press('Enter');

@@ -57,6 +57,12 @@ export function Legend({ run, layout }: { readonly run: Run; readonly layout: La
             <rect class="bar stopped one" x="14" y="1" width="17" height="16" rx="3" />
           </Mark>
         )}
+        {run.nodes.length > 0 && (
+          <Mark
+            name={run.nodes.join(' ').toUpperCase()}
+            meaning="the lock nodes: a client to which most of them granted a lease holds the lock"
+          />
+        )}
         <Mark meaning="the document: the lines of client 1 and client 2" name="[1, 2]" />
         {compares && (
           <Mark

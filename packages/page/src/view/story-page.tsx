@@ -135,6 +135,11 @@ function Prediction(props: {
   return (
     <fieldset class="choice">
       <legend>Your prediction, before it plays</legend>
+      <p class="note">
+        Two clients each add a line to one document, which is [1, 2] in the end if both updates
+        survive. A client holds the lock if most of the lock nodes, A to C or A to E, granted it a
+        lease. A lease ends by itself.
+      </p>
       <div class="guesses">
         {possible.map((guess) => (
           <button type="button" key={guess} onClick={() => onGuess(guess)}>
