@@ -243,6 +243,41 @@ describe('a move to other nodes', () => {
     );
   });
 
+  test('goes on if another move has sealed a minority, and that one is refused', async () => {
+    const token = await tokenOf(lockOf(first()));
+    const third = { keyPrefix: `{${id}/4}:`, servers: [1, 2, 4] };
+    const late = Promise.withResolvers<void>();
+    /** SEAL does not reach n0, and it reaches the node at `at` late. */
+    const far = (at: number) => (client: Redis) => {
+      const send = client.evalsha.bind(client);
+      const portOf = (server: number) => service.nodes[server]?.port;
+      client.evalsha = async (...values: unknown[]): Promise<unknown> => {
+        if (values[0] === SEAL && client.options.port === portOf(0)) throw new Error('lost');
+        if (values[0] === SEAL && client.options.port === portOf(at)) await late.promise;
+        return Reflect.apply(send, client, values);
+      };
+      return client;
+    };
+    const moving = [
+      lockOf(first(), second(), nodesOf(first(), far(2))).move(),
+      lockOf(first(), third, nodesOf(first(), far(1))).move(),
+    ];
+    const admins = [connect(1), connect(2)];
+    await until(async () => {
+      const key = `${first().keyPrefix}node`;
+      const sealed = await Promise.all(admins.map((admin) => admin.hexists(key, 'next_set')));
+      return sealed.every((one) => one === 1);
+    });
+    late.resolve();
+    expect(await Promise.all(moving)).toMatchObject([{ state: 'begun' }, { state: 'begun' }]);
+    await move(lockOf(first(), second()));
+    expect(await lockOf(first(), third).move({ force: true })).toMatchObject({
+      state: 'refused',
+      reason: expect.stringContaining('moves to'),
+    });
+    expect(await tokenOf(lockOf(first(), second()))).toBeGreaterThan(token);
+  });
+
   test('keeps the next set from starting by itself', async () => {
     await tokenOf(lockOf(first()));
     const reached = Promise.withResolvers<void>();

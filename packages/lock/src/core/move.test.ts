@@ -66,7 +66,7 @@ describe('the leases that are carried', () => {
 });
 
 describe('the state of a move', () => {
-  const sets = { present: 'A', next: 'B', nextCount: 3 };
+  const sets = { present: 'A', next: 'B', presentCount: 3, nextCount: 3 };
   const view = (index: number, voting: boolean, known: object = {}) => {
     return { ...seal(index), voting, nextSet: null, previousSet: null, ...known };
   };
@@ -82,6 +82,8 @@ describe('the state of a move', () => {
     ['refused', all(true), all(true)],
     ['refused', [], all(true)],
     ['refused', all(false, { nextSet: 'C' }), all(false)],
+    ['refused', [view(0, false, { nextSet: 'C' })], all(false)],
+    ['begun', [view(0, false, { nextSet: 'C' }), view(1, false, { nextSet: 'B' })], all(false)],
     ['done', [view(0, false, { nextSet: 'B' })], [view(0, false, { nextSet: 'C' })]],
     ['done', [], all(false, { nextSet: 'C', previousSet: 'A' })],
     ['refused', [], all(false, { nextSet: 'C' })],

@@ -166,7 +166,12 @@ export type MoveState =
 export function moveStateOf(
   present: readonly MoveView[],
   next: readonly MoveView[],
-  sets: { readonly present: string; readonly next: string; readonly nextCount: number },
+  sets: {
+    readonly present: string;
+    readonly next: string;
+    readonly presentCount: number;
+    readonly nextCount: number;
+  },
 ): MoveState {
   const isBegun = present.some(({ nextSet }) => nextSet === sets.next);
   const voters = next.filter(({ voting }) => voting);
@@ -182,9 +187,12 @@ export function moveStateOf(
     const reason = `the next set ${sets.next} votes already, and not because of this move: give it a key prefix that was never used`;
     return { state: 'refused', reason };
   }
-  const elsewhere = present.find(({ nextSet }) => nextSet !== null && nextSet !== sets.next);
-  if (elsewhere) {
-    const reason = `the present set ${sets.present} moves to ${elsewhere.nextSet}, not to ${sets.next}`;
+  // Each node is sealed for one set only, so at most one move can seal a majority.
+  const elsewhere = present
+    .flatMap(({ nextSet }) => nextSet ?? [])
+    .filter((set) => set !== sets.next);
+  if (elsewhere.length > (isBegun ? sets.presentCount - majorityOf(sets.presentCount) : 0)) {
+    const reason = `the present set ${sets.present} moves to ${elsewhere[0]}, not to ${sets.next}`;
     return { state: 'refused', reason };
   }
   return { state: isBegun || isFrom ? 'begun' : 'not-begun' };

@@ -103,10 +103,10 @@ export class Move {
     if (seen.state !== 'begun' && !(seen.state === 'not-begun' && mayBegin)) return seen;
     const prepared = await this.#prepare(isBegun);
     if ('state' in prepared) return prepared;
-    const sealed = await this.#seal(views.present);
+    const sealed = await this.#seal(views.present, isBegun);
     if ('state' in sealed) return sealed;
     const total = this.#present.nodes.length;
-    const evidence = evidenceOf(sealed.seals, total, isForced);
+    const evidence = evidenceOf(sealed.seals, total, isForced && !sealed.isContested);
     if (!evidence) {
       return this.#later(`too few nodes of the present set are sealed: ${sealed.list}`);
     }
@@ -167,13 +167,15 @@ export class Move {
 
   /**
    * Seals all nodes of the present set, the first one by name before the others. So of two moves to
-   * different sets, one stops there as a rule.
+   * different sets, one stops there as a rule. If that node is down, each may seal some. The move
+   * that may still seal a majority goes on then.
    *
    * @param views the nodes that answered before: the others hardly delay the move
    */
   async #seal(
     views: readonly MoveView[],
-  ): Promise<MoveStatus | { seals: readonly Promised[]; list: string }> {
+    isBegun: boolean,
+  ): Promise<MoveStatus | { seals: readonly Promised[]; list: string; isContested: boolean }> {
     const { nodes } = this.#present;
     const names = this.#next.nodes.map(({ name }) => name);
     const replies: SealReply[] = [];
@@ -184,15 +186,17 @@ export class Move {
         return isUp ? reply : inTime(this.#runtime, node, reply, LOOK_MORE_MS);
       };
       replies.push(...(await Promise.all(part.map(seal))));
-      const other = replies.find(({ answer }) => answer === 'sealed-for');
-      if (other?.answer === 'sealed-for') {
+      const [other, ...others] = sealedForOthers(replies);
+      const mayMiss = isBegun || replies.length > 1 ? nodes.length - majorityOf(nodes.length) : 0;
+      if (other && 1 + others.length > mayMiss) {
         return refused(`the present set moves to ${other.nextSet}, not to ${textOf(this.#next)}`);
       }
     }
     const seals = replies.flatMap((reply, index) =>
       reply.answer === 'sealed' ? [{ index, ...reply }] : [],
     );
-    return { seals, list: listed(nodes, replies) };
+    const isContested = sealedForOthers(replies).length > 0;
+    return { seals, list: listed(nodes, replies), isContested };
   }
 
   /** The leases of each sealed node that is still the incarnation that voted. */
@@ -284,9 +288,12 @@ export class Move {
 
   #stateOf({ present, next }: Views): MoveStatus {
     const sets = { present: textOf(this.#present), next: textOf(this.#next) };
-    const nextCount = this.#next.nodes.length;
+    const counts = {
+      presentCount: this.#present.nodes.length,
+      nextCount: this.#next.nodes.length,
+    };
     const quiet = { reason: '', retryAfterMs: 0 };
-    return { ...quiet, ...moveStateOf(present, next, { ...sets, nextCount }) };
+    return { ...quiet, ...moveStateOf(present, next, { ...sets, ...counts }) };
   }
 
   #later(reason: string, againMs: number | null = null): MoveStatus {
@@ -304,6 +311,10 @@ function textOf({ nodes, options }: NodeSet): string {
     options.keyPrefix,
     nodes.map(({ name }) => name),
   );
+}
+
+function sealedForOthers(replies: readonly SealReply[]) {
+  return replies.filter((reply) => reply.answer === 'sealed-for');
 }
 
 function isVoting(views: readonly MoveView[], { nodes }: NodeSet): boolean {
