@@ -14,21 +14,16 @@ import { Ballot, type BallotRequest } from '../redlock/ballot.js';
  * queues and to come back costs a busy node more than anything else. If all waiters did it, the
  * node would stay too busy to answer.
  *
- * @param callForReadmission called when a node must be readmitted
  * @returns null if the waiter is the head of the queue on a majority
  */
 export async function enqueue(
   nodes: Nodes,
   request: BallotRequest & { readonly position: QueuePosition },
-  callForReadmission: () => void,
 ): Promise<AcquireFailure | null> {
   const { ownership, position, signal } = request;
   const majority = majorityOf(nodes.all.length);
-  const ballot = new Ballot(
-    nodes,
-    request,
-    (broadcast, indexes) => nodes.enqueue(broadcast, indexes, ownership, position),
-    callForReadmission,
+  const ballot = new Ballot(nodes, request, (broadcast, indexes) =>
+    nodes.enqueue(broadcast, indexes, ownership, position),
   );
   for (;;) {
     if (signal.aborted) return lose('aborted');

@@ -25,7 +25,6 @@ export interface WaiterContext {
   readonly nodes: Nodes;
   readonly wakeUps: WakeUps;
   readonly localQueue: LocalQueue<QueuedWaiter>;
-  readonly callForReadmission: () => void;
   /** Acquires; if too few nodes may vote, readmits nodes and acquires once more. */
   withReadmission(
     request: AcquireRequest,
@@ -104,7 +103,7 @@ export class QueuedWaiter implements Waiter<HeldLock>, Successor {
   /** Acquires if it is first. Else it enqueues, and acquires if that shows that it is first. */
   async #acquireOnce(limitMs: () => number): Promise<AcquisitionResult<HeldLock>> {
     if (this.#handedOver) return HANDED_OVER;
-    const { nodes, localQueue, callForReadmission } = this.#context;
+    const { nodes, localQueue } = this.#context;
     const { ttlMs, signal } = this.#request;
     const { ownership } = this;
     // Not kept: a chain of waiters that were served would never be freed.
@@ -116,18 +115,18 @@ export class QueuedWaiter implements Waiter<HeldLock>, Successor {
     };
     if (position && !this.#isFirst) {
       const request = { ownership, position, limitMs: limitMs(), signal };
-      const asked = enqueue(nodes, request, callForReadmission);
+      const asked = enqueue(nodes, request);
       const refused = await this.#unlessHandedOver(asked);
       if (refused) return this.#noteRefusal(refused, true);
     }
     this.#isAcquiring = true;
     const request = { ownership, position, limitMs: limitMs(), signal, ttlMs };
-    const result = await acquire(nodes, request, callForReadmission);
+    const result = await acquire(nodes, request);
     this.#isAcquiring = false;
     if (!result.ok) return this.#noteRefusal(result, false);
     this.#isQueued = false;
     const successors = followers.slice(0, result.followers);
-    return handleOf(nodes, request, result, successors, callForReadmission);
+    return handleOf(nodes, request, result, successors);
   }
 
   async pause(attempts: number, failure: AcquireFailure, leftMs: number): Promise<void> {

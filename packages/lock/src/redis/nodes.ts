@@ -66,6 +66,8 @@ export class Nodes {
   readonly all: readonly RedisNode[];
   readonly preferred: PreferredMajority;
   readonly runtime: Runtime;
+  /** Called when an answer shows that a node must be readmitted. */
+  readonly callForReadmission: () => void;
   /** Called if a sealed node refuses a release: the lease may be carried to the next set. */
   onSealed: ((resources: readonly string[], owner: string) => void) | null = null;
   readonly #options: NodesOptions;
@@ -80,8 +82,14 @@ export class Nodes {
     this.#answered = Promise.withResolvers();
   };
 
-  constructor(all: readonly RedisNode[], options: NodesOptions, runtime: Runtime) {
+  constructor(
+    all: readonly RedisNode[],
+    options: NodesOptions,
+    runtime: Runtime,
+    callForReadmission: () => void = () => {},
+  ) {
     this.all = all;
+    this.callForReadmission = callForReadmission;
     this.preferred = new PreferredMajority(all.length);
     this.#options = options;
     this.runtime = runtime;

@@ -39,21 +39,15 @@ export interface Granted {
  *
  * It settles as soon as the votes decide. If it fails, it releases on every node that it asked.
  * A queued waiter is the exception: it keeps the votes it won. Never rejects.
- *
- * @param callForReadmission called when votes show that a node must be readmitted
  */
 export async function acquire(
   nodes: Nodes,
   request: AcquisitionRequest,
-  callForReadmission: () => void,
 ): Promise<Granted | AcquireFailure> {
   const { ownership, ttlMs, position, signal } = request;
   const startedMs = nodes.runtime.nowMs();
-  const ballot = new Ballot(
-    nodes,
-    request,
-    (broadcast, indexes) => nodes.acquire(broadcast, indexes, ownership, ttlMs, position),
-    callForReadmission,
+  const ballot = new Ballot(nodes, request, (broadcast, indexes) =>
+    nodes.acquire(broadcast, indexes, ownership, ttlMs, position),
   );
   const split = new SplitVote(nodes, ballot);
   const fail = (reason: AcquireFailure['reason']) => lose(nodes, request, ballot, reason);

@@ -22,26 +22,20 @@ export class Ballot implements AnswerListener<VoteReply> {
   readonly #nodes: Nodes;
   readonly #startedMs: number;
   readonly #send: (broadcast: Broadcast<VoteReply>, indexes: readonly number[]) => void;
-  readonly #callForReadmission: () => void;
   readonly #ignoreAbort: () => void;
   #isRefused = false;
   /** The time that a majority of all nodes took; null before that, or if not all were asked. */
   #decidedMs: number | null = null;
 
-  /**
-   * @param send sends the request to these nodes
-   * @param callForReadmission called when votes show that a node must be readmitted
-   */
+  /** @param send sends the request to these nodes */
   constructor(
     nodes: Nodes,
     { ownership, limitMs, signal }: BallotRequest,
     send: (broadcast: Broadcast<VoteReply>, indexes: readonly number[]) => void,
-    callForReadmission: () => void,
   ) {
     const { preferred, runtime } = nodes;
     this.#nodes = nodes;
     this.#send = send;
-    this.#callForReadmission = callForReadmission;
     this.#startedMs = runtime.nowMs();
     const broadcast = nodes.broadcast<VoteReply>(limitMs);
     broadcast.listener = this;
@@ -94,6 +88,6 @@ export class Ballot implements AnswerListener<VoteReply> {
     if (!IN_ORDER.has(vote.answer)) this.#isRefused = true;
     if (IN_ORDER.has(vote.answer)) preferred.voted(index, elapsedMs, this.#decidedMs);
     else if (vote.answer !== 'not-held') preferred.missed(index);
-    if (callsForReadmission(this.votes, index)) this.#callForReadmission();
+    if (callsForReadmission(this.votes, index)) this.#nodes.callForReadmission();
   }
 }

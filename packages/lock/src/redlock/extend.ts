@@ -11,34 +11,26 @@ import type { ExtendReply } from '../redis/replies.js';
 /** `deadlineMs` is on the runtime's monotonic clock. */
 export type ExtendOutcome = { readonly ok: true; readonly deadlineMs: number } | AcquireFailure;
 
-/** Facts that an extension shows beside its outcome, also by later answers. */
-export interface ExtendListener {
-  /** Called when a node has no vote, or one that does not count. */
-  readonly callForReadmission: () => void;
-  /**
-   * Called when a node votes but does not hold the lease, and nobody else holds the locks there.
-   */
-  readonly onFree: (index: number, bound: TokenBound) => void;
-}
-
 /**
  * Asks all nodes to give the lease `ttlMs` from now on. Settles as soon as they have decided.
  * Never rejects.
+ *
+ * @param onFree called when a node votes but does not hold the lease, and nobody else holds the
+ *   locks there; also by a later answer
  */
 export async function extendOnAll(
   nodes: Nodes,
   ownership: Ownership,
   ttlMs: number,
-  listener: ExtendListener | null = null,
+  onFree: (index: number, bound: TokenBound) => void = () => {},
 ): Promise<ExtendOutcome> {
   const startedMs = nodes.runtime.nowMs();
   const broadcast = nodes.extend(ownership, ttlMs);
   const { answers } = broadcast;
   broadcast.listener = {
     onAnswer: (index, answer) => {
-      if (callsForReadmission(answers, index)) listener?.callForReadmission();
-      if (answer.answer === 'not-held' && answer.tokenBound)
-        listener?.onFree(index, answer.tokenBound);
+      if (callsForReadmission(answers, index)) nodes.callForReadmission();
+      if (answer.answer === 'not-held' && answer.tokenBound) onFree(index, answer.tokenBound);
     },
   };
   for (;;) {

@@ -50,20 +50,17 @@ export class HeldLock implements RaisableHandle {
   readonly deadlineMs: number;
   readonly #nodes: Nodes;
   readonly #facts: HeldLockFacts;
-  readonly #callForReadmission: () => void;
   #successors: readonly Successor[];
   /** The successor's own ownership, under which the nodes hold nothing any more. */
   #handedOverTo: Ownership | null = null;
 
-  /** @param callForReadmission called when an extension shows that a node must be readmitted */
-  constructor(nodes: Nodes, facts: HeldLockFacts, callForReadmission: () => void) {
+  constructor(nodes: Nodes, facts: HeldLockFacts) {
     this.owner = facts.ownership.owner;
     this.resources = facts.ownership.resources;
     this.token = facts.token;
     this.deadlineMs = facts.deadlineMs;
     this.#nodes = nodes;
     this.#facts = facts;
-    this.#callForReadmission = callForReadmission;
     this.#successors = facts.successors;
   }
 
@@ -86,12 +83,9 @@ export class HeldLock implements RaisableHandle {
       free = new Map();
       if (bounds.size > 0) void bringBack(this.#nodes, ownership, bounds, ttlMs);
     };
-    const extended = await extendOnAll(this.#nodes, ownership, ttlMs, {
-      callForReadmission: this.#callForReadmission,
-      onFree: (index, bound) => {
-        free.set(index, bound);
-        if (isExtended) bringBackToFree();
-      },
+    const extended = await extendOnAll(this.#nodes, ownership, ttlMs, (index, bound) => {
+      free.set(index, bound);
+      if (isExtended) bringBackToFree();
     });
     if (extended.ok) {
       isExtended = true;
@@ -109,7 +103,7 @@ export class HeldLock implements RaisableHandle {
     const { ownership, ttlMs } = this.#facts;
     this.#successors = [];
     const request = { ownership, limitMs: nodeTimeoutMs(ttlMs), signal };
-    return raise(this.#nodes, request, token, this.#callForReadmission);
+    return raise(this.#nodes, request, token);
   }
 
   async release(): Promise<ReleaseOutcome> {
@@ -134,7 +128,7 @@ export class HeldLock implements RaisableHandle {
       token: token + 1n,
       successors: this.#successors.slice(at + 1),
     };
-    successor.handOver(new HeldLock(this.#nodes, next, this.#callForReadmission));
+    successor.handOver(new HeldLock(this.#nodes, next));
     return true;
   }
 }
@@ -145,10 +139,9 @@ export function handleOf(
   { ownership, ttlMs }: AcquisitionRequest,
   { token, lastToken, deadlineMs, unasked, answers }: Granted,
   successors: readonly Successor[],
-  callForReadmission: () => void,
 ): AcquisitionResult<HeldLock> {
   const backfill =
     unasked.length > 0 ? new Backfill(nodes, ownership, lastToken, deadlineMs, unasked) : null;
   const facts = { ownership, ttlMs, token, deadlineMs, backfill, successors };
-  return { ok: true, handle: new HeldLock(nodes, facts, callForReadmission), answers };
+  return { ok: true, handle: new HeldLock(nodes, facts), answers };
 }

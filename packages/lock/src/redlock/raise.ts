@@ -14,14 +14,10 @@ export async function raise(
   nodes: Nodes,
   request: BallotRequest,
   token: bigint,
-  callForReadmission: () => void,
 ): Promise<bigint | AcquireFailure> {
   const { ownership, signal } = request;
-  const ballot = new Ballot(
-    nodes,
-    request,
-    (broadcast, indexes) => nodes.confirm(broadcast, indexes, ownership, token),
-    callForReadmission,
+  const ballot = new Ballot(nodes, request, (broadcast, indexes) =>
+    nodes.confirm(broadcast, indexes, ownership, token),
   );
   try {
     for (;;) {

@@ -27,7 +27,6 @@ export class RedlockTransport implements ServiceTransport, WaiterContext {
   readonly nodes: Nodes;
   readonly wakeUps: WakeUps;
   readonly localQueue: LocalQueue<QueuedWaiter>;
-  readonly callForReadmission: () => void;
   readonly #options: ResolvedOptions;
   readonly #readmissions: Readmissions;
 
@@ -38,8 +37,7 @@ export class RedlockTransport implements ServiceTransport, WaiterContext {
     readmissions: Readmissions,
     runtime: Runtime,
   ) {
-    this.nodes = new Nodes(nodes, options, runtime);
-    this.callForReadmission = () => readmissions.call();
+    this.nodes = new Nodes(nodes, options, runtime, () => readmissions.call());
     this.localQueue = new LocalQueue(runtime);
     this.wakeUps = wakeUps;
     this.#options = options;
@@ -48,12 +46,12 @@ export class RedlockTransport implements ServiceTransport, WaiterContext {
 
   acquire(request: AcquireRequest): Promise<AcquisitionResult<HeldLock>> {
     const { resources, ttlMs, signal } = request;
-    const { nodes, callForReadmission } = this;
+    const { nodes } = this;
     return this.withReadmission(request, async (limitMs) => {
       const ownership = new Ownership(resources, nodes.runtime.uniqueId(), false);
       const acquisition = { ownership, ttlMs, limitMs: limitMs(), position: null, signal };
-      const result = await acquire(nodes, acquisition, callForReadmission);
-      return result.ok ? handleOf(nodes, acquisition, result, [], callForReadmission) : result;
+      const result = await acquire(nodes, acquisition);
+      return result.ok ? handleOf(nodes, acquisition, result, []) : result;
     });
   }
 
@@ -141,7 +139,7 @@ export class RedlockTransport implements ServiceTransport, WaiterContext {
     const ownership = new Ownership(resources, owner, true, this.nodes.preferred.all);
     const ttlMs = this.#options.maxTtlMs;
     const unknown = { token: 0n, deadlineMs: 0, backfill: null, successors: [] };
-    return new HeldLock(this.nodes, { ownership, ttlMs, ...unknown }, this.callForReadmission);
+    return new HeldLock(this.nodes, { ownership, ttlMs, ...unknown });
   }
 }
 
