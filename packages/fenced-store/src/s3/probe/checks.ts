@@ -75,11 +75,12 @@ export interface Probed {
  */
 export async function inRuns<T>(
   probed: Probed,
+  etagForm: EtagForm,
   run: (checks: Checks, prefix: string) => Promise<T>,
 ): Promise<T> {
   const { prefix, runtime } = probed;
   for (let count = 1; ; count++) {
-    const checks = new Checks(probed);
+    const checks = new Checks(probed, etagForm);
     try {
       return await run(checks, `${prefix}${runtime.writeId()}`);
     } catch (error) {
@@ -91,17 +92,6 @@ export async function inRuns<T>(
   }
 }
 
-/** Runs a check on a key without an object, then on the version that it returned. */
-export async function createThenUpdate(
-  prefix: string,
-  suffix: string,
-  form: EtagForm,
-  run: (check: string, ifMatch: string | null) => Promise<string>,
-): Promise<void> {
-  const version = await run(`${prefix}create${suffix}`, null);
-  await run(`${prefix}update${suffix}`, etagHeader(version, form));
-}
-
 /** The writes of a probe, and the checks of their replies. */
 export class Checks {
   readonly report: CheckReport[] = [];
@@ -109,9 +99,17 @@ export class Checks {
   readonly #touched = new Set<string>();
   readonly #versions = new Set<string>();
   versionIds: VersionIds = 'none';
+  /** The form in which the server takes ETags, as far as that is known. */
+  etagForm: EtagForm;
 
-  constructor(probed: Probed) {
+  constructor(probed: Probed, etagForm: EtagForm) {
     this.probed = probed;
+    this.etagForm = etagForm;
+  }
+
+  /** A version as a condition. */
+  ifMatch(version: string): string {
+    return etagHeader(version, this.etagForm);
   }
 
   /** The names of the checks that were passed. */
@@ -158,13 +156,12 @@ export class Checks {
     steps: readonly Step[],
     key: string,
     send: SendUnder,
-    form: EtagForm,
     versions?: Versions,
   ): Promise<Versions> {
     let { first = '', current = '' } = versions ?? {};
     for (const [check, upon, expected] of steps) {
       const named = { first, current, wrong: WRONG_ETAG };
-      const tried = await send(upon && etagHeader(named[upon], form));
+      const tried = await send(upon && this.ifMatch(named[upon]));
       if (expected === 'refused') await this.refused(check, key, tried, current || null);
       else {
         current = await this.applied(check, key, tried);
@@ -172,6 +169,16 @@ export class Checks {
       }
     }
     return { first, current };
+  }
+
+  /** Runs a check on a key without an object, then on the version that it returned. */
+  async createThenUpdate(
+    prefix: string,
+    suffix: string,
+    run: (check: string, ifMatch: string | null) => Promise<string>,
+  ): Promise<void> {
+    const version = await run(`${prefix}create${suffix}`, null);
+    await run(`${prefix}update${suffix}`, this.ifMatch(version));
   }
 
   /**
@@ -322,11 +329,7 @@ export class Checks {
   }
 
   /** Sends each write upon the one before, and counts the different ETags. */
-  async countEtags(
-    sends: readonly SendUnder[],
-    form: EtagForm,
-    first: string | null = null,
-  ): Promise<number> {
+  async countEtags(sends: readonly SendUnder[], first: string | null = null): Promise<number> {
     const versions = new Set<string>();
     let ifMatch = first;
     for (const send of sends) {
@@ -334,7 +337,7 @@ export class Checks {
       if (!('versionIds' in reply)) throw errorOf(reply);
       if (reply.version === undefined) break;
       versions.add(reply.version);
-      ifMatch = etagHeader(reply.version, form);
+      ifMatch = this.ifMatch(reply.version);
     }
     return versions.size;
   }

@@ -3,14 +3,7 @@ import { crc32 } from 'node:zlib';
 import type { StoreCapabilities } from '../../core/capabilities.js';
 import { piecesOf } from '../http/middleware.js';
 import { checksumHeader } from '../http/put.js';
-import {
-  type Checks,
-  createThenUpdate,
-  inRuns,
-  type Probed,
-  type ProbeWrite,
-  type Tried,
-} from './checks.js';
+import { type Checks, inRuns, type Probed, type ProbeWrite, type Tried } from './checks.js';
 import { UploadsProbe } from './probe-uploads.js';
 
 /**
@@ -48,31 +41,26 @@ export async function checkPath(
   probed: Probed,
   { etagForm }: StoreCapabilities,
 ): Promise<void> {
-  await inRuns(probed, async (checks, keys) => {
+  await inRuns(probed, etagForm, async (checks, keys) => {
     const key = `${keys}/${check}`;
     const path = check.replace(/-etags$/, '') as WritePath;
-    const uploadsProbe = new UploadsProbe(checks, etagForm);
+    const uploadsProbe = new UploadsProbe(checks);
     if (path !== check) {
       const distinct =
         path === 'upload' || path === 'copy'
           ? await uploadsProbe.countEtags(path, key)
-          : await countEtags(checks, path, key, etagForm);
+          : await countEtags(checks, path, key);
       const asked = { sent: 'the same bytes, 2 times', answered: `${distinct} different ETags` };
       if (distinct < 2)
         throw checks.failed(check, asked, 'two writes of the same bytes were given the same ETag');
     } else if (path === 'upload') await uploadsProbe.parts(key);
     else if (path === 'copy') await uploadsProbe.copies(key);
-    else await checkPuts(checks, path, key, etagForm);
+    else await checkPuts(checks, path, key);
   });
 }
 
-async function checkPuts(
-  checks: Checks,
-  path: WritePath,
-  key: string,
-  form: StoreCapabilities['etagForm'],
-): Promise<void> {
-  await createThenUpdate(`${path}-`, '', form, async (check, ifMatch) => {
+async function checkPuts(checks: Checks, path: WritePath, key: string): Promise<void> {
+  await checks.createThenUpdate(`${path}-`, '', async (check, ifMatch) => {
     const write = async (halfway?: () => Promise<unknown>): Promise<Tried> =>
       send(checks, path, await checks.newWrite(key, ifMatch, BODY_BYTES), halfway);
     const { first, stored } = await checks.overtaken(check, key, ifMatch, write);
@@ -83,16 +71,11 @@ async function checkPuts(
   });
 }
 
-async function countEtags(
-  checks: Checks,
-  path: WritePath,
-  key: string,
-  form: StoreCapabilities['etagForm'],
-): Promise<number> {
+async function countEtags(checks: Checks, path: WritePath, key: string): Promise<number> {
   const { put, content } = await checks.newWrite(key, null, BODY_BYTES);
   const write = (ifMatch: string | null) =>
     send(checks, path, { put: { ...put, ifMatch }, content });
-  return checks.countEtags([write, write], form);
+  return checks.countEtags([write, write]);
 }
 
 function send(

@@ -1,11 +1,9 @@
-import { type EtagForm, etagHeader } from '../../core/capabilities.js';
 import { FencedStoreError, StoreUnavailableError, UnsafeStoreError } from '../../core/errors.js';
 import type { Put } from '../http/put.js';
 import type { Upload, UploadedPart, Uploads } from '../http/uploads.js';
 import {
   type Checks,
   conditionOf,
-  createThenUpdate,
   errorOf,
   type ProbeWrite,
   type Step,
@@ -46,12 +44,10 @@ interface PreparedUpload {
 export class UploadsProbe {
   readonly #checks: Checks;
   readonly #uploads: Uploads;
-  readonly #form: EtagForm;
 
-  constructor(checks: Checks, form: EtagForm) {
+  constructor(checks: Checks) {
     this.#checks = checks;
     this.#uploads = checks.probed.uploads;
-    this.#form = form;
   }
 
   /**
@@ -96,15 +92,15 @@ export class UploadsProbe {
       return tried;
     };
     const checks = this.#checks;
-    const { first } = await checks.conditions(COMPLETE, key, sendTo(key), this.#form);
+    const { first } = await checks.conditions(COMPLETE, key, sendTo(key));
     const absent = `${key}-absent`;
     const nothing = { first, current: '' };
-    await checks.conditions(COMPLETE_OF_NOTHING, absent, sendTo(absent), this.#form, nothing);
+    await checks.conditions(COMPLETE_OF_NOTHING, absent, sendTo(absent), nothing);
   }
 
   /** All parts are uploaded before any upload is completed. */
   async #races(key: string): Promise<void> {
-    await createThenUpdate('complete-race-of-', 's', this.#form, async (check, ifMatch) => {
+    await this.#checks.createThenUpdate('complete-race-of-', 's', async (check, ifMatch) => {
       const writes = Array.from({ length: WRITERS }, async () =>
         this.#prepare(await this.#checks.newWrite(key, ifMatch)),
       );
@@ -125,7 +121,7 @@ export class UploadsProbe {
   async parts(key: string): Promise<void> {
     const checks = this.#checks;
     const put = (ifMatch: string | null) => checks.put(key, ifMatch);
-    const versions = await checks.conditions(PARTS_BASE, key, put, this.#form);
+    const versions = await checks.conditions(PARTS_BASE, key, put);
     const prepared: PreparedUpload[] = [];
     try {
       for (const _ of Array(2))
@@ -133,8 +129,8 @@ export class UploadsProbe {
       // One upload twice: a server may forget it when it refuses to complete it.
       const [one] = prepared as [PreparedUpload];
       const complete = (ifMatch: string | null) => this.#complete(one, ifMatch);
-      await checks.conditions(PARTS, key, complete, this.#form, versions);
-      const current = etagHeader(versions.current, this.#form);
+      await checks.conditions(PARTS, key, complete, versions);
+      const current = checks.ifMatch(versions.current);
       const tried = await Promise.all(prepared.map((each) => this.#complete(each, current)));
       await checks.oneWinner('parts-race-of-updates', key, tried);
     } finally {
@@ -152,7 +148,7 @@ export class UploadsProbe {
     const checks = this.#checks;
     const sent = await checks.put(key, null, COPIED_BODY_BYTES);
     const version = await checks.applied('copy-source', key, sent);
-    const ifMatch = etagHeader(version, this.#form);
+    const ifMatch = checks.ifMatch(version);
     const write = await checks.newWrite(key, ifMatch, COPIED_BODY_BYTES);
     const { put, content } = write;
     const prepared: PreparedUpload[] = [];
@@ -193,7 +189,7 @@ export class UploadsProbe {
     try {
       for (const _ of Array(2)) prepared.push(await this.#prepare(write, path === 'copy'));
       const sends = prepared.map((one) => (ifMatch: string | null) => this.#complete(one, ifMatch));
-      return await checks.countEtags(sends, this.#form, etagHeader(reply.version, this.#form));
+      return await checks.countEtags(sends, checks.ifMatch(reply.version));
     } finally {
       await this.#abort(prepared);
     }

@@ -1,7 +1,7 @@
-import { type EtagForm, etagHeader, type StoreCapabilities } from '../../core/capabilities.js';
+import type { StoreCapabilities } from '../../core/capabilities.js';
 import { CorruptObjectError, StoreSetupError } from '../../core/errors.js';
 import { checkStamp, decode } from '../codec/decode.js';
-import { type Checks, createThenUpdate, inRuns, type Probed, type Step } from './checks.js';
+import { type Checks, inRuns, type Probed, type Step } from './checks.js';
 import { PROBED_BYTES } from './probe-paths.js';
 import { UploadsProbe } from './probe-uploads.js';
 
@@ -32,7 +32,7 @@ const UPDATE_OF_NOTHING: readonly Step[] = [['update-of-nothing', 'first', 'refu
  */
 export async function probe(probed: Probed): Promise<StoreCapabilities> {
   try {
-    return await inRuns(probed, runAll);
+    return await inRuns(probed, 'quoted', runAll);
   } catch (error) {
     if (!(error instanceof CorruptObjectError)) throw error;
     throw new StoreSetupError(
@@ -45,25 +45,25 @@ export async function probe(probed: Probed): Promise<StoreCapabilities> {
 async function runAll(checks: Checks, prefix: string): Promise<StoreCapabilities> {
   const key = `${prefix}/${KEY}`;
   const put = (ifMatch: string | null) => checks.put(key, ifMatch);
-  const { first } = await checks.conditions(CREATE, key, put, 'quoted');
-  const { etagForm, version } = await learnEtagForm(checks, key, first);
+  const { first } = await checks.conditions(CREATE, key, put);
+  const version = await learnEtagForm(checks, key, first);
   const versions = { first, current: version };
-  await checks.conditions(UPDATE, key, put, etagForm, versions);
+  await checks.conditions(UPDATE, key, put, versions);
   await checks.late('large-update-with-old-etag', key, version, () =>
-    checks.put(key, etagHeader(first, etagForm), PROBED_BYTES),
+    checks.put(key, checks.ifMatch(first), PROBED_BYTES),
   );
-  await tellsBodiesApart(checks, `${prefix}/quick`, etagForm);
+  await tellsBodiesApart(checks, `${prefix}/quick`);
   const absent = `${prefix}/absent`;
   const putAbsent = (ifMatch: string | null) => checks.put(absent, ifMatch);
   const nothing = { first, current: '' };
-  await checks.conditions(UPDATE_OF_NOTHING, absent, putAbsent, etagForm, nothing);
-  await races(checks, prefix, etagForm);
+  await checks.conditions(UPDATE_OF_NOTHING, absent, putAbsent, nothing);
+  await races(checks, prefix);
   await readBack(checks, key, version);
   const createAfterDelete = await createsAfterDelete(checks, key);
-  const distinctEtags = await givesDistinctEtags(checks, `${prefix}/same-bytes`, etagForm);
-  const uploadsProbe = new UploadsProbe(checks, etagForm);
+  const distinctEtags = await givesDistinctEtags(checks, `${prefix}/same-bytes`);
+  const uploadsProbe = new UploadsProbe(checks);
   const conditionalComplete = await uploadsProbe.enforcesConditions(`${prefix}/upload`);
-  const { versionIds, passed, report } = checks;
+  const { etagForm, versionIds, passed, report } = checks;
   const checkedAtMs = checks.probed.runtime.wallClockMs();
   return {
     ...{ etagForm, conditionalComplete, distinctEtags, createAfterDelete },
@@ -71,31 +71,27 @@ async function runAll(checks: Checks, prefix: string): Promise<StoreCapabilities
   };
 }
 
-async function learnEtagForm(
-  checks: Checks,
-  key: string,
-  first: string,
-): Promise<{ readonly etagForm: EtagForm; readonly version: string }> {
+/** Updates the object. Returns its version. */
+async function learnEtagForm(checks: Checks, key: string, first: string): Promise<string> {
   const check = 'update-with-current-etag';
-  const quoted = await checks.put(key, etagHeader(first, 'quoted'));
-  if (quoted.reply.meaning !== 'refused')
-    return { etagForm: 'quoted', version: await checks.applied(check, key, quoted) };
+  const quoted = await checks.put(key, checks.ifMatch(first));
+  if (quoted.reply.meaning !== 'refused') return checks.applied(check, key, quoted);
   checks.note('absent', 'quoted-etag', quoted);
-  const bare = await checks.put(key, etagHeader(first, 'bare'));
-  return { etagForm: 'bare', version: await checks.applied(check, key, bare) };
+  checks.etagForm = 'bare';
+  return checks.applied(check, key, await checks.put(key, checks.ifMatch(first)));
 }
 
 /** Many short writes at once, then a long one that a short one overtakes: creates, and updates. */
-async function races(checks: Checks, prefix: string, form: EtagForm): Promise<void> {
+async function races(checks: Checks, prefix: string): Promise<void> {
   for (let round = 1; round <= ROUNDS; round++) {
     const key = `${prefix}/race-${round}`;
-    await createThenUpdate('race-of-', 's', form, async (check, ifMatch) => {
+    await checks.createThenUpdate('race-of-', 's', async (check, ifMatch) => {
       const writers = Array.from({ length: WRITERS }, () => checks.put(key, ifMatch));
       return (await checks.oneWinner(check, key, await Promise.all(writers))).version;
     });
   }
   const key = `${prefix}/overtaken`;
-  await createThenUpdate('overtaken-', '', form, async (check, ifMatch) => {
+  await checks.createThenUpdate('overtaken-', '', async (check, ifMatch) => {
     const { stored } = await checks.overtaken(check, key, ifMatch, (halfway) =>
       checks.put(key, ifMatch, OVERTAKEN_BODY_BYTES, halfway),
     );
@@ -133,12 +129,12 @@ async function createsAfterDelete(checks: Checks, key: string): Promise<boolean>
  * ETags came from the time and the length, or from the last bytes, a condition would hold for
  * several of them.
  */
-async function tellsBodiesApart(checks: Checks, key: string, form: EtagForm): Promise<void> {
+async function tellsBodiesApart(checks: Checks, key: string): Promise<void> {
   const writes = await Promise.all(
     Array.from({ length: QUICK_WRITES }, () => checks.newWrite(key, null, OVERTAKEN_BODY_BYTES)),
   );
   const sends = writes.map((write) => checks.sending(write));
-  const distinct = await checks.countEtags(sends, form);
+  const distinct = await checks.countEtags(sends);
   const check = 'etags-of-long-bodies';
   const sent = `PUT of ${QUICK_WRITES} bodies of one length`;
   const asked = { sent, answered: `${distinct} different ETags` };
@@ -148,9 +144,9 @@ async function tellsBodiesApart(checks: Checks, key: string, form: EtagForm): Pr
 }
 
 /** The same bytes with the same metadata three times. */
-async function givesDistinctEtags(checks: Checks, key: string, form: EtagForm): Promise<boolean> {
+async function givesDistinctEtags(checks: Checks, key: string): Promise<boolean> {
   const send = checks.sending(await checks.newWrite(key, null));
-  const distinct = await checks.countEtags([send, send, send], form);
+  const distinct = await checks.countEtags([send, send, send]);
   const sent = 'PUT of the same bytes, 3 times';
   const asked = { sent, answered: `${distinct} different ETags` };
   checks.note(distinct === 3 ? 'passed' : 'absent', 'distinct-etags', asked);
