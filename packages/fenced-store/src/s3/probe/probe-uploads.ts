@@ -23,7 +23,6 @@ const COMPLETE: readonly Step[] = [
   ['complete-update', 'first', 'applied'],
   ['complete-update-with-old-etag', 'first', 'refused'],
 ];
-const COMPLETE_OF_NOTHING: readonly Step[] = [['complete-update-of-nothing', 'first', 'refused']];
 const PARTS_BASE: readonly Step[] = [
   ['parts-create', null, 'applied'],
   ['parts-update', 'first', 'applied'],
@@ -85,17 +84,17 @@ export class UploadsProbe {
   }
 
   async #conditions(key: string): Promise<void> {
-    const sendTo = (key: string) => async (ifMatch: string | null) => {
+    const complete = async (key: string, ifMatch: string | null): Promise<Tried> => {
       const prepared = await this.#prepare(await this.#checks.newWrite(key, ifMatch));
       const tried = await this.#complete(prepared);
       await this.#uploads.abort(prepared.upload);
       return tried;
     };
     const checks = this.#checks;
-    const { first } = await checks.conditions(COMPLETE, key, sendTo(key));
+    const { first } = await checks.conditions(COMPLETE, key, (ifMatch) => complete(key, ifMatch));
     const absent = `${key}-absent`;
-    const nothing = { first, current: '' };
-    await checks.conditions(COMPLETE_OF_NOTHING, absent, sendTo(absent), nothing);
+    const updateOfNothing = await complete(absent, checks.ifMatch(first));
+    await checks.refused('complete-update-of-nothing', absent, updateOfNothing, null);
   }
 
   /** All parts are uploaded before any upload is completed. */
