@@ -1,4 +1,3 @@
-import type { StoreCapabilities } from '../../core/capabilities.js';
 import type { Layout, Stored, StoredState } from '../../core/stored.js';
 import type { WriteEvent } from '../../events.js';
 import type { Headers } from '../arguments.js';
@@ -42,11 +41,7 @@ export interface Found {
 export interface WriteIntent<Read extends Found = Found> {
   read(call: WriteCall): Promise<Read>;
   /** Returns `keep` if the current object needs no change. */
-  encode(
-    call: WriteCall,
-    found: Read,
-    capabilities: StoreCapabilities,
-  ): Promise<WriteRequest | { readonly keep: Stored }>;
+  encode(call: WriteCall, found: Read): Promise<WriteRequest | { readonly keep: Stored }>;
 }
 
 /** The object that a write stores, except for its stamp. */

@@ -1,4 +1,3 @@
-import type { StoreCapabilities } from '../../core/capabilities.js';
 import {
   CorruptObjectError,
   InvalidArgumentError,
@@ -51,9 +50,9 @@ export class WriteIntents {
   put(source: BodySource, headers: Headers, expected: Expected): WriteIntent {
     return {
       read: (call) => this.#base(call, expected),
-      encode: async ({ key, signal }, { base }, capabilities) => {
-        checkVersion(key, base, expected);
-        return this.#request(source, headers, capabilities, signal);
+      encode: async (call, { base }) => {
+        checkVersion(call.key, base, expected);
+        return this.#request(call, source, headers);
       },
     };
   }
@@ -73,8 +72,8 @@ export class WriteIntents {
   update(edit: (current: Current | null) => Edit | Promise<Edit>): WriteIntent<FoundWhole> {
     return {
       read: (call) => this.#whole(call),
-      encode: async ({ key, signal }, { object }, capabilities) => {
-        const current = await currentOf(key, object);
+      encode: async (call, { object }) => {
+        const current = await currentOf(call.key, object);
         const edited = await edit(current);
         const { body, ...given } =
           typeof edited === 'string' || edited instanceof Uint8Array
@@ -83,7 +82,7 @@ export class WriteIntents {
         const headers = checkHeaders(given);
         const bytes = bodyBytes(body);
         const replaced = current && object;
-        return this.#replacing(key, replaced, bytes, headers, capabilities, signal);
+        return this.#replacing(call, replaced, bytes, headers);
       },
     };
   }
@@ -107,19 +106,22 @@ export class WriteIntents {
         object?.cancel();
         return { base: object?.stored ?? null, object: null };
       },
-      encode: async ({ key, token, signal }, { base, object }, capabilities) => {
+      encode: async (call, { base, object }) => {
+        const { key, token } = call;
         if (base?.token === token && !anew) return { keep: base };
         if (object === null) return tombstone();
-        const keeping = await this.#keeping(key, object, capabilities, signal).catch((error) => {
+        try {
+          const keeping = await this.#keeping(call, object);
+          const limits = await this.#limits(call, object.stored.layout);
+          const { ContentLength: storedBytes = 0 } = object.reply;
+          const payload = (await isCopied(storedBytes, limits))
+            ? await copiedPayload(storedStream(key, object), storedBytes, limits)
+            : await payloadOf(storedStream(key, object), limits);
+          return { ...keeping, payload, release: () => released(payload) };
+        } catch (error) {
           object.cancel();
           throw error;
-        });
-        const limits = this.#limits(capabilities, signal, object.stored.layout);
-        const { ContentLength: storedBytes = 0 } = object.reply;
-        const payload = (await isCopied(storedBytes, limits))
-          ? await copiedPayload(storedStream(key, object), storedBytes, limits)
-          : await payloadOf(storedStream(key, object), limits);
-        return { ...keeping, payload, release: () => released(payload) };
+        }
       },
     };
   }
@@ -128,11 +130,11 @@ export class WriteIntents {
   claimAndGet(): WriteIntent<FoundWhole> {
     return {
       read: (call) => this.#whole(call),
-      encode: async ({ key, token, signal }, { base, object }, capabilities) => {
-        if (base?.token === token) return { keep: base };
+      encode: async (call, { base, object }) => {
+        if (base?.token === call.token) return { keep: base };
         if (object?.stored.state !== 'live') return tombstone();
-        const { length: bodyBytes } = await contentOf(key, object);
-        const keeping = await this.#keeping(key, object, capabilities, signal);
+        const { length: bodyBytes } = await contentOf(call.key, object);
+        const keeping = await this.#keeping(call, object);
         const encoded = new Uint8Array(object.bytes);
         return { ...keeping, payload: { kind: 'bytes', encoded }, bodyBytes };
       },
@@ -159,12 +161,15 @@ export class WriteIntents {
         const token = found.token > known ? found.token : known;
         return { base: { ...object.stored, token }, object, body: found.body };
       },
-      encode: async ({ key, signal }, { object, body: old }, capabilities) => {
+      encode: async (call, { object, body: old }) => {
         const content = body ?? old;
         if (content === null)
-          throw new CorruptObjectError(key, 'the body cannot be read any more: pass another one');
+          throw new CorruptObjectError(
+            call.key,
+            'the body cannot be read any more: pass another one',
+          );
         if (body === undefined && content.length === 0 && isTombstone(object)) return tombstone();
-        return this.#replacing(key, object, content, {}, capabilities, signal);
+        return this.#replacing(call, object, content, {});
       },
     };
   }
@@ -187,40 +192,33 @@ export class WriteIntents {
 
   /** A new body, with the headers of the object that it replaces, except for those given. */
   async #replacing(
-    key: string,
+    call: WriteCall,
     object: WholeObject | null,
     body: Uint8Array,
     given: Headers,
-    capabilities: StoreCapabilities,
-    signal?: AbortSignal,
   ): Promise<WriteRequest> {
     const { settings, objects } = this.#services;
+    const { key, signal } = call;
     const old = object && (await preservedHeaders(objects.requests, key, object, signal));
     const headers = { ...old, ...given };
     const source = new BodySource(body, encodingFor(settings, headers.contentType), signal);
-    const request = await this.#request(source, headers, capabilities, signal);
+    const request = await this.#request(call, source, headers);
     return { ...request, ...(object && { preserved: preservedOf(object.reply) }) };
   }
 
-  async #request(
-    source: BodySource,
-    headers: Headers,
-    capabilities: StoreCapabilities,
-    signal?: AbortSignal,
-  ): Promise<WriteRequest> {
+  async #request(call: WriteCall, source: BodySource, headers: Headers): Promise<WriteRequest> {
     const { layout } = this.#services.settings;
-    const payload = await source.payload(this.#limits(capabilities, signal));
+    const payload = await source.payload(await this.#limits(call, layout));
     return { state: 'live', layout, payload, headers, bodyBytes: source.bodyBytes };
   }
 
   /** The request of a claim, without the bytes, which stay as they are. */
   async #keeping(
-    key: string,
+    { key, signal }: WriteCall,
     object: ObjectHead,
-    { distinctEtags }: StoreCapabilities,
-    signal?: AbortSignal,
   ): Promise<Omit<WriteRequest, 'payload'>> {
-    const { objects, runtime } = this.#services;
+    const { objects, prober, runtime } = this.#services;
+    const { distinctEtags } = await prober.capabilities({ signal });
     checkBytesCanStay(key, object, distinctEtags);
     return {
       ...{ state: 'live', layout: object.stored.layout, bodyBytes: bodyBytesOf(object) },
@@ -229,16 +227,13 @@ export class WriteIntents {
   }
 
   /** @throws {UnsupportedByStoreError} if two writes in this layout could have the same ETag. */
-  #limits(
-    { distinctEtags }: StoreCapabilities,
-    signal: AbortSignal | undefined,
-    layout: Layout = this.#services.settings.layout,
-  ): SendLimits {
+  async #limits({ signal }: WriteCall, layout: Layout): Promise<SendLimits> {
+    const { settings, prober, runtime } = this.#services;
+    const { distinctEtags } = await prober.capabilities({ signal });
     if (layout === 'plain' && !distinctEtags)
       throw new UnsupportedByStoreError(
         "two writes of the same bytes have the same ETag on this server, so that the token must be in the bytes: use the layout 'gzip'",
       );
-    const { settings, prober, runtime } = this.#services;
     const { partBytes, storedBytesMax } = settings;
     return {
       ...{ partBytes, storedBytesMax, newSpoolName: () => runtime.writeId() },

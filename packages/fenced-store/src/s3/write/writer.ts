@@ -56,7 +56,7 @@ export class Writer {
       const { base } = found;
       refuseStale(key, token, base);
 
-      const request = await intent.encode(call, found, capabilities);
+      const request = await intent.encode(call, found);
       if ('keep' in request) return { written: request.keep, found };
       const { payload, release } = request;
       // The first attempt has read the stream.
