@@ -172,7 +172,7 @@ function askedDirectly({ port }: Pick<LocalRedisNode, 'port'>) {
   const named = { name: 'a', client, durable: false };
   const node = new RedisNode(named, options, systemRuntime);
   const look = async () => {
-    const seen = await node.inspect('life');
+    const seen = await node.inspect();
     if (seen.answer !== 'inspected') throw new Error(`it is ${seen.answer}`);
     return seen;
   };

@@ -105,13 +105,9 @@ export class RedisNode {
     }
   }
 
-  /**
-   * INSPECT: asks for the facts that the node remembers.
-   *
-   * @param name for its incarnation, if that has none
-   */
-  inspect(name: string): Promise<InspectReply> {
-    return this.#run('inspect', [name], inspected);
+  /** INSPECT: asks for the facts that the node remembers. Names an incarnation without a name. */
+  inspect(): Promise<InspectReply> {
+    return this.#run('inspect', [this.#runtime.uniqueId()], inspected);
   }
 
   /** The node's name, and all names as JSON, in the form in which the node keeps them. */
@@ -145,13 +141,9 @@ export class RedisNode {
     return this.#run('admit', values, admitted);
   }
 
-  /**
-   * RETIRE: ends the inspected incarnation, if it votes.
-   *
-   * @param name for the next incarnation
-   */
-  retire(seen: Inspection, name: string): Promise<RetireReply> {
-    return this.#run('retire', [seen.incarnation, name], retired);
+  /** RETIRE: ends the inspected incarnation, if it votes. */
+  retire(seen: Inspection): Promise<RetireReply> {
+    return this.#run('retire', [seen.incarnation, this.#runtime.uniqueId()], retired);
   }
 
   /**
@@ -164,19 +156,10 @@ export class RedisNode {
     return this.#run('seal', [nextSet, JSON.stringify(names)], sealed);
   }
 
-  /**
-   * PREPARE: lets the inspected incarnation wait for a move.
-   *
-   * @param name for the next incarnation
-   */
-  prepare(
-    seen: Inspection,
-    isEarly: boolean,
-    previousSet: string,
-    name: string,
-  ): Promise<PrepareReply> {
-    const values = [seen.incarnation, isEarly ? 1 : 0, previousSet, name];
-    return this.#run('prepare', values, prepared);
+  /** PREPARE: lets the inspected incarnation wait for a move. */
+  prepare(seen: Inspection, isEarly: boolean, previousSet: string): Promise<PrepareReply> {
+    const next = this.#runtime.uniqueId();
+    return this.#run('prepare', [seen.incarnation, isEarly ? 1 : 0, previousSet, next], prepared);
   }
 
   /** LEASES: reads a piece of the leases of a sealed incarnation. @param hash 1 or 2 */
@@ -192,8 +175,13 @@ export class RedisNode {
   }
 
   /** STATUS: asks for the facts that an operator needs. Changes nothing. */
-  status(): Promise<StatusReply> {
-    return this.#run('status', [], report);
+  async status(): Promise<StatusReply> {
+    const askedMs = this.#runtime.wallClockMs();
+    const reply = await this.#run('status', [], report);
+    if (reply.answer !== 'status') return reply;
+    // The node read its clock at some time between the question and the answer.
+    const halfwayMs = (askedMs + this.#runtime.wallClockMs()) / 2;
+    return { ...reply, clockDifferenceMs: reply.timeMs - halfwayMs };
   }
 
   /**

@@ -21,10 +21,12 @@ export type AdmitReply = OrRefused<
   | { readonly answer: 'admitted' | 'already-admitted' | 'changed' }
   | { readonly answer: 'too-early'; readonly leftMs: number }
 >;
-/** A status report. Its reader computes the clock difference from `timeMs`, the node's clock. */
-export type StatusReply =
-  | ({ readonly answer: 'status'; readonly timeMs: number } & Omit<NodeReport, 'clockDifferenceMs'>)
-  | NodeFailure;
+export type StatusReply = ({ readonly answer: 'status' } & NodeReport) | NodeFailure;
+/** A status report with the node's clock, in place of the difference from ours. */
+type TimedReport = { readonly answer: 'status'; readonly timeMs: number } & Omit<
+  NodeReport,
+  'clockDifferenceMs'
+>;
 /** SEAL: the facts as of the node's last vote, and whether it is still that incarnation. */
 export type SealReply = OrRefused<
   | ({ readonly answer: 'sealed' } & Omit<Promised, 'index'>)
@@ -96,7 +98,7 @@ export function inspected({ parts }: Reply, service: Membership): InspectReply {
   return { answer: oneOf(parts, 'inspected'), ...inspection(parts, parts[8] ?? '', service) };
 }
 
-export function report({ parts }: Reply, service: Membership): StatusReply {
+export function report({ parts }: Reply, service: Membership): TimedReport {
   const [waited, version, role, evictionPolicy, appendOnly, time] = parts.slice(8);
   const [members, knownAs, names] = parts.slice(14);
   const [usedMemory, maxMemory, records] = parts.slice(17);

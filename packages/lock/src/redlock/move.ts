@@ -132,7 +132,7 @@ export class Move {
       const hasBegun = isBegun || (await this.look()).state !== 'not-begun';
       return hasBegun ? this.#later(why) : refused(why);
     };
-    const seen = await Promise.all(nodes.map((node) => node.inspect(this.#runtime.uniqueId())));
+    const seen = await Promise.all(nodes.map((node) => node.inspect()));
     const inspections = seen.map((reply) => (reply.answer === 'inspected' ? reply : null));
     if (inspections.includes(null)) {
       return refuse(`every node of the next set must answer: ${listed(nodes, seen)}`);
@@ -156,7 +156,7 @@ export class Move {
       nodes.map((node, at) => {
         const inspection = inspections[at];
         if (!inspection) throw new Error(`node ${node.name} was not inspected`);
-        return node.prepare(inspection, isEarly, previous, this.#runtime.uniqueId());
+        return node.prepare(inspection, isEarly, previous);
       }),
     );
     const isReady = ({ answer }: Reply): boolean =>

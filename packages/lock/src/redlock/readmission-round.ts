@@ -123,10 +123,10 @@ export class ReadmissionRound {
   /** Takes the node's vote away. @returns the reason why it may still have one, or null */
   async #endIncarnation(index: number): Promise<string | null> {
     const node = this.#node(index);
-    const seen = await node.inspect(this.#runtime.uniqueId());
+    const seen = await node.inspect();
     if (seen.answer !== 'inspected') return `node ${node.name} goes on as it was: ${phrase(seen)}`;
     if (!seen.voting) return null;
-    const reply = await node.retire(seen, this.#runtime.uniqueId());
+    const reply = await node.retire(seen);
     if (reply.answer === 'retired') return null;
     return reply.answer === 'error'
       ? `node ${node.name} did not answer: whether it has begun anew is unknown; ask again (${phrase(reply)})`
@@ -184,9 +184,7 @@ export class ReadmissionRound {
 
   /** Inspects these nodes. @returns by index; null for a node that did not answer */
   async #inspect(isAsked: (index: number) => boolean): Promise<Inspections> {
-    const replies = await this.#ask((node, index) =>
-      isAsked(index) ? node.inspect(this.#runtime.uniqueId()) : null,
-    );
+    const replies = await this.#ask((node, index) => (isAsked(index) ? node.inspect() : null));
     return replies.map((reply) => (reply?.answer === 'inspected' ? reply : null));
   }
 
@@ -207,7 +205,7 @@ export class ReadmissionRound {
   async #retire(outlived: readonly (Inspection & { readonly index: number })[]): Promise<null> {
     await this.#ask((node, index) => {
       const voter = outlived.find((one) => one.index === index);
-      return voter ? node.retire(voter, this.#runtime.uniqueId()) : null;
+      return voter ? node.retire(voter) : null;
     });
     return null;
   }

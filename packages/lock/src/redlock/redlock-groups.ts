@@ -143,7 +143,7 @@ export class RedlockGroups extends LockService {
     return this.#ofEachMove(async ({ movable, next }) => {
       const seen = await movable.moveStatus();
       if (seen?.state === 'not-begun' && next) {
-        const obstacle = await mark(this.#setUp, this.#runtime, next);
+        const obstacle = await mark(this.#setUp, next);
         if (obstacle) return { ...seen, state: 'refused', reason: obstacle.reason };
         await movable.present.readmissions.run();
       }
@@ -182,7 +182,7 @@ export class RedlockGroups extends LockService {
       service: number,
       group: group.name,
       keyPrefix: optionsOf(this.#setUp, group, number).keyPrefix,
-      nodes: await statusOf(parts?.nodes ?? [], this.#runtime),
+      nodes: await statusOf(parts?.nodes ?? []),
     };
   }
 
@@ -211,8 +211,7 @@ export class RedlockGroups extends LockService {
       following: MovableService | null,
     ): MovableService => {
       const options = optionsOf(this.#setUp, group, number);
-      const guard: Guard = (isFirst) =>
-        mayBegin(this.#setUp, this.#runtime, number, group, isFirst);
+      const guard: Guard = (isFirst) => mayBegin(this.#setUp, number, group, isFirst);
       return new MovableService(group.nodes.service(options, guard), following, this.#runtime);
     };
     const movable = movableIn(present, next && movableIn(next, null));

@@ -50,7 +50,6 @@ const CONFIG_FIELDS = ['nodes', 'maxTtlMs', 'keyPrefix', 'fenceTtlMs', 'firstTok
  */
 export class Redlock extends LockService {
   readonly #service: MovableService;
-  readonly #runtime: Runtime;
 
   /**
    * @throws {LockArgumentError} a node has no name, two have the same, or an option is out of range
@@ -62,7 +61,6 @@ export class Redlock extends LockService {
     const service = serviceOf(config, options, runtime);
     super('Redlock', options.maxTtlMs, service.transport, runtime);
     this.#service = service;
-    this.#runtime = runtime;
   }
 
   /**
@@ -70,17 +68,17 @@ export class Redlock extends LockService {
    * nothing and never rejects. A node that has not answered after 2 s counts as unreachable.
    */
   async status(): Promise<readonly NodeStatus[]> {
-    return statusOf(this.#service.served.nodes, this.#runtime);
+    return statusOf(this.#service.served.nodes);
   }
 
   /** As `status`, of the set that `nodes` configures, also after a move. */
   async presentStatus(): Promise<readonly NodeStatus[]> {
-    return statusOf(this.#service.present.nodes, this.#runtime);
+    return statusOf(this.#service.present.nodes);
   }
 
   /** As `status`, of the next set. Empty without one. */
   async nextStatus(): Promise<readonly NodeStatus[]> {
-    return statusOf(this.#service.next?.present.nodes ?? [], this.#runtime);
+    return statusOf(this.#service.next?.present.nodes ?? []);
   }
 
   /**

@@ -2,7 +2,6 @@ import { describeSet } from '../core/move.js';
 import type { ResolvedOptions } from '../core/options.js';
 import { majorityOf } from '../core/quorum.js';
 import type { RedisNode } from '../redis/node.js';
-import type { Runtime } from '../runtime/runtime.js';
 import { type NodeReply, phrase } from './last-replies.js';
 import type { NodeGroup } from './node-group.js';
 import type { Obstacle } from './readmission-round.js';
@@ -48,14 +47,13 @@ const COUNT = /^(\d+) virtual services$/;
  */
 export async function mayBegin(
   setUp: VirtualSetUp,
-  runtime: Runtime,
   service: number,
   home: ConfiguredGroup,
   isFirst: boolean,
 ): Promise<Obstacle | null> {
   const checks = [...setUp.groups.values()].map(async (group) => {
     if (group !== home && !isFirst) return null;
-    const obstacle = await mark(setUp, runtime, group);
+    const obstacle = await mark(setUp, group);
     if (obstacle || group === home) return obstacle;
     return lacks(setUp, service, { group, home });
   });
@@ -66,11 +64,10 @@ export async function mayBegin(
 /** Lets a majority of the group keep the number of virtual services. */
 export async function mark(
   { count }: VirtualSetUp,
-  runtime: Runtime,
   { name, nodes: group, options }: ConfiguredGroup,
 ): Promise<Obstacle | null> {
   const nodes = group.nodes(options, [`${count} virtual services`]);
-  const replies = await Promise.all(nodes.map((node) => markOn(node, runtime)));
+  const replies = await Promise.all(nodes.map(markOn));
   const marked = replies.filter(({ answer }) => answer === 'promised').length;
   if (marked >= majorityOf(nodes.length)) return null;
   const others = replies.flatMap((reply, at) =>
@@ -83,8 +80,8 @@ export async function mark(
   return { reason, isElsewhere: true };
 }
 
-async function markOn(node: RedisNode, runtime: Runtime): Promise<NodeReply> {
-  const seen = await node.inspect(runtime.uniqueId());
+async function markOn(node: RedisNode): Promise<NodeReply> {
+  const seen = await node.inspect();
   return seen.answer === 'inspected' ? node.promise(seen, []) : seen;
 }
 

@@ -1,32 +1,16 @@
-import { describeNodes, type NodeReport, type NodeStatus } from '../core/status.js';
+import { describeNodes, type NodeStatus } from '../core/status.js';
 import type { RedisNode } from '../redis/node.js';
-import type { Runtime } from '../runtime/runtime.js';
 
 /** Asks every node at once. Never rejects. */
-export async function statusOf(
-  nodes: readonly RedisNode[],
-  runtime: Runtime,
-): Promise<readonly NodeStatus[]> {
-  const reports = await Promise.all(nodes.map((node) => report(node, runtime)));
+export async function statusOf(nodes: readonly RedisNode[]): Promise<readonly NodeStatus[]> {
+  const replies = await Promise.all(nodes.map((node) => node.status()));
   const settings = await Promise.all(
     nodes.map(async (node, at) => {
-      const seen = reports[at];
-      const isKnown = seen !== undefined && !(seen instanceof Error);
-      return {
-        name: node.name,
-        durable: node.durable,
-        appendFsync: isKnown && node.durable ? await node.appendFsync() : null,
-      };
+      const { name, durable } = node;
+      const isKnown = replies[at]?.answer === 'status';
+      return { name, durable, appendFsync: isKnown && durable ? await node.appendFsync() : null };
     }),
   );
+  const reports = replies.map((reply) => (reply.answer === 'status' ? reply : reply.error));
   return describeNodes(settings, reports);
-}
-
-async function report(node: RedisNode, runtime: Runtime): Promise<NodeReport | Error> {
-  const askedMs = runtime.wallClockMs();
-  const reply = await node.status();
-  if (reply.answer !== 'status') return reply.error;
-  // The node read its clock at some time between the question and the answer.
-  const halfwayMs = (askedMs + runtime.wallClockMs()) / 2;
-  return { ...reply, clockDifferenceMs: reply.timeMs - halfwayMs };
 }
