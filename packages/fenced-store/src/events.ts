@@ -1,4 +1,4 @@
-import { channel, hasSubscribers as isWatched } from 'node:diagnostics_channel';
+import { channel, hasSubscribers } from 'node:diagnostics_channel';
 import type { StoreCapabilities } from './core/capabilities.js';
 import { FencedStoreError, OutcomeUnknownError, type StoreName } from './core/errors.js';
 import { withJson } from './core/json.js';
@@ -81,10 +81,6 @@ export function publish<Name extends keyof StoreEvents>(
   if (hasSubscribers(name)) channel(name).publish(withJson(make()));
 }
 
-function hasSubscribers(name: keyof StoreEvents): boolean {
-  return isWatched(name);
-}
-
 /**
  * Runs a write and publishes its outcome. Does not publish calls that are wrong in themselves, or
  * that the caller's own function, statement or signal ended.
@@ -98,7 +94,7 @@ export function publishOutcome<Result>(
   writeIdOf: (result: Result) => string | undefined,
   nowMs: () => number,
 ): Promise<Result> {
-  if (!OUTCOMES.some(hasSubscribers)) return run();
+  if (!OUTCOMES.some((name) => hasSubscribers(name))) return run();
   const startedMs = nowMs();
   const event = (): WriteEvent => ({ ...facts(), tookMs: nowMs() - startedMs });
   return run().then(
