@@ -281,15 +281,6 @@ export function wrongLength(resource: string): CorruptObjectError {
   );
 }
 
-/** True if zlib stopped because its output would be too large. */
-export function isCutShort(error: unknown): boolean {
-  return codeOf(error) === 'ERR_BUFFER_TOO_LARGE';
-}
-
 export function isOfZlib(error: unknown): boolean {
-  return codeOf(error).startsWith('Z_');
-}
-
-function codeOf(error: unknown): string {
-  return String((error as { readonly code?: unknown } | null)?.code);
+  return String((error as { readonly code?: unknown } | null)?.code).startsWith('Z_');
 }

@@ -99,7 +99,10 @@ export async function collected(
     if (bytes > bytesMax) return null;
     all.push(piece);
   }
-  return Buffer.concat(all);
+  const [only] = all;
+  // A whole buffer needs no copy. A slice would keep all of its buffer in memory.
+  const isWhole = only !== undefined && only.length === only.buffer.byteLength;
+  return isWhole && all.length === 1 ? only : Buffer.concat(all);
 }
 
 /**

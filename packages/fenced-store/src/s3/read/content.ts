@@ -1,6 +1,5 @@
-import { pipeline } from 'node:stream';
-import { promisify } from 'node:util';
-import { createGunzip, gunzip as gunzipCallback, type ZlibOptions } from 'node:zlib';
+import { pipeline, Readable } from 'node:stream';
+import { createGunzip } from 'node:zlib';
 import { isEnvelope, parseHeader } from '../../core/envelope.js';
 import { CorruptObjectError, UnsupportedByStoreError } from '../../core/errors.js';
 import type { Stored } from '../../core/stored.js';
@@ -9,12 +8,11 @@ import {
   checkStamp,
   decode,
   decodeStream,
-  isCutShort,
   isOfZlib,
   withCheckedHeader,
   wrongLength,
 } from '../codec/decode.js';
-import { exactly } from '../codec/pieces.js';
+import { collected, exactly } from '../codec/pieces.js';
 import { encodingsOf } from '../http/attributes.js';
 import { tooLarge } from '../http/explain.js';
 import type { ObjectHead, OpenObject, SalvagedObject, WholeObject } from '../http/requests.js';
@@ -23,8 +21,6 @@ import type { ObjectHead, OpenObject, SalvagedObject, WholeObject } from '../htt
  * The content of an object: for the caller, and for a write that keeps it. An object that existed
  * before this library counts as written with the token 0n.
  */
-
-const gunzip = promisify<Uint8Array, ZlibOptions, Uint8Array>(gunzipCallback);
 
 /**
  * Returns the caller's bytes.
@@ -40,14 +36,10 @@ export async function contentOf(resource: string, object: WholeObject): Promise<
       throw new CorruptObjectError(resource, 'the object is marked as deleted but has a body');
     return body;
   }
-  if (isOrphan(stored, bytes)) throw withoutMetadata(resource);
-  if (!isGzip(resource, object)) {
-    if (bytes.length > bodyBytesMax) throw tooLarge(resource, bodyBytesMax);
-    return bytes;
-  }
-  return gunzip(bytes, { maxOutputLength: bodyBytesMax }).catch((cause: unknown) => {
-    throw isCutShort(cause) ? tooLarge(resource, bodyBytesMax) : notGzip(resource, cause);
-  });
+  const content = contentStream(resource, { ...object, arriving: Readable.from([bytes]) });
+  const body = await collected(content, bodyBytesMax);
+  if (body === null) throw tooLarge(resource, bodyBytesMax);
+  return body;
 }
 
 /**
@@ -85,7 +77,10 @@ export function bodyBytesOf({ stored, reply }: ObjectHead): number | undefined {
 }
 
 /** Returns the caller's bytes, piece by piece. */
-export function contentStream(resource: string, object: OpenObject): AsyncIterable<Uint8Array> {
+export function contentStream(
+  resource: string,
+  object: Omit<OpenObject, 'cancel'>,
+): AsyncIterable<Uint8Array> {
   const { stored, arriving } = object;
   if (stored.layout === 'gzip') return decodeStream(resource, stored, arriving);
   return exactly(stored.bodyBytes, plainContent(resource, object), () => wrongLength(resource));
@@ -114,7 +109,10 @@ async function* plainBytes(
   }
 }
 
-async function* plainContent(resource: string, object: OpenObject): AsyncGenerator<Uint8Array> {
+async function* plainContent(
+  resource: string,
+  object: Omit<OpenObject, 'cancel'>,
+): AsyncGenerator<Uint8Array> {
   const bytes = plainBytes(resource, object.stored, object.arriving);
   if (!isGzip(resource, object)) return yield* bytes;
   const unzip = createGunzip({ chunkSize: CHUNK_BYTES });
