@@ -17,13 +17,6 @@ export interface PreservedAttributes {
   readonly expires: string | undefined;
 }
 
-const ENCRYPTION = ['ServerSideEncryption', 'SSEKMSKeyId', 'BucketKeyEnabled'] as const;
-const OBJECT_LOCK = [
-  ...(['ObjectLockMode', 'ObjectLockRetainUntilDate', 'ObjectLockLegalHoldStatus'] as const),
-  ...(['ObjectLockEventHold', 'ObjectLockEventHoldDurationDays'] as const),
-  'ObjectLockEventHoldDurationYears',
-] as const;
-
 /** The caller's headers as a write sends them. */
 export function toInput(headers: Headers): ObjectInput {
   const { tags, objectLock: { mode, retainUntilMs, legalHold } = {} } = headers;
@@ -48,33 +41,6 @@ export function headersOf(reply: ObjectReply): Headers {
   };
 }
 
-/** The attributes that stay when a write keeps the headers of an object. */
-export function preservedOf(reply: ObjectReply): PreservedAttributes {
-  const { ServerSideEncryption: encryption, BucketKeyEnabled = false } = reply;
-  return {
-    input: {
-      ...pick(reply, ['WebsiteRedirectLocation', ...ENCRYPTION]),
-      // Without this, the default of the bucket would apply.
-      ...(encryption === 'aws:kms' && { BucketKeyEnabled }),
-    },
-    expires: reply.ExpiresString ?? reply.Expires?.toUTCString(),
-  };
-}
-
-/** The attributes that stay when a write keeps the value of an object. */
-export function preservedWithValue(reply: ObjectReply): ObjectInput {
-  const encoding = encodingsOf(reply).join(', ');
-  return { ...pick(reply, OBJECT_LOCK), ...(encoding !== '' && { ContentEncoding: encoding }) };
-}
-
-/** The attribute that no request can send again, if there is one. */
-export function unpreservableOf(reply: ObjectReply): string | undefined {
-  if (reply.SSECustomerAlgorithm !== undefined)
-    return 'its encryption with a key of the customer (SSE-C)';
-  // The reply has the number of such metadata, and not their names.
-  return reply.MissingMeta ? `${reply.MissingMeta} metadata that no header can carry` : undefined;
-}
-
 /** The encodings of the value. Some servers also store `aws-chunked`, the encoding of a request. */
 export function encodingsOf({ ContentEncoding = '' }: ObjectReply): readonly string[] {
   const names = ContentEncoding.split(',').map((name) => name.trim());
@@ -91,12 +57,4 @@ function asQuery(tags: Readonly<Record<string, string>>): string {
   return Object.entries(tags)
     .map((tag) => tag.map(encodeURIComponent).join('='))
     .join('&');
-}
-
-function pick<From extends object, Name extends keyof From>(
-  from: From,
-  names: readonly Name[],
-): Partial<Pick<From, Name>> {
-  const entries = names.flatMap((name) => (from[name] === undefined ? [] : [[name, from[name]]]));
-  return Object.fromEntries(entries) as Partial<Pick<From, Name>>;
 }

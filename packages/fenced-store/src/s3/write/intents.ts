@@ -7,7 +7,6 @@ import {
 import type { Layout, Stored } from '../../core/stored.js';
 import { bodyBytes, checkHeaders, type Headers } from '../arguments.js';
 import { encode, encodingFor } from '../codec/encode.js';
-import { preservedOf } from '../http/attributes.js';
 import { TOMBSTONE } from '../http/put.js';
 import type { ObjectHead, OpenObject, WholeObject } from '../http/requests.js';
 import type { Current, Edit } from '../options.js';
@@ -15,7 +14,7 @@ import { bodyBytesOf, contentOf, salvaged, storedStream } from '../read/content.
 import { currentOf } from '../read/current.js';
 import { BodySource, copiedPayload, payloadOf, released, type SendLimits } from './body-source.js';
 import type { Found, WriteCall, WriteIntent, WriteRequest, WriteServices } from './intent.js';
-import { checkBytesCanStay, preservedByClaim, preservedHeaders } from './preserve.js';
+import { checkBytesCanStay, preservedByClaim, preservedHeaders, preservedOf } from './preserve.js';
 
 /** A claim of an object with fewer parts reads it and sends it again. */
 const COPIED_PARTS_MIN = 4;

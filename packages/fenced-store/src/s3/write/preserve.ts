@@ -3,14 +3,33 @@ import { UnsupportedByStoreError } from '../../core/errors.js';
 import { METADATA_BYTES_MAX, metadataBytes } from '../../core/stored.js';
 import { type Headers, isHeaderValue } from '../arguments.js';
 import {
+  encodingsOf,
   headersOf,
   type ObjectInput,
+  type ObjectReply,
   type PreservedAttributes,
-  preservedOf,
-  preservedWithValue,
-  unpreservableOf,
 } from '../http/attributes.js';
 import type { ObjectHead, Requests } from '../http/requests.js';
+
+const ENCRYPTION = ['ServerSideEncryption', 'SSEKMSKeyId', 'BucketKeyEnabled'] as const;
+const OBJECT_LOCK = [
+  ...(['ObjectLockMode', 'ObjectLockRetainUntilDate', 'ObjectLockLegalHoldStatus'] as const),
+  ...(['ObjectLockEventHold', 'ObjectLockEventHoldDurationDays'] as const),
+  'ObjectLockEventHoldDurationYears',
+] as const;
+
+/** The attributes that stay when a write keeps the headers of an object. */
+export function preservedOf(reply: ObjectReply): PreservedAttributes {
+  const { ServerSideEncryption: encryption, BucketKeyEnabled = false } = reply;
+  return {
+    input: {
+      ...pick(reply, ['WebsiteRedirectLocation', ...ENCRYPTION]),
+      // Without this, the default of the bucket would apply.
+      ...(encryption === 'aws:kms' && { BucketKeyEnabled }),
+    },
+    expires: reply.ExpiresString ?? reply.Expires?.toUTCString(),
+  };
+}
 
 /** The headers of an object, with its tags, as a write sends them again. */
 export async function preservedHeaders(
@@ -36,16 +55,22 @@ export async function preservedByClaim(
   wallClockMs: number,
   signal?: AbortSignal,
 ): Promise<{ readonly headers: Headers; readonly preserved: PreservedAttributes }> {
-  const unpreservable = unpreservableOf(object.reply);
-  if (unpreservable !== undefined) throw cannotPreserve(resource, unpreservable);
+  const { reply } = object;
+  if (reply.SSECustomerAlgorithm !== undefined)
+    throw cannotPreserve(resource, 'its encryption with a key of the customer (SSE-C)');
+  // A reply has only the number of these.
+  if (reply.MissingMeta)
+    throw cannotPreserve(resource, `${reply.MissingMeta} metadata that no header can carry`);
   const [headers, acl] = await Promise.all([
     preservedHeaders(requests, resource, object, signal),
     requests.acl(resource, signal),
   ]);
-  const { input: attributes, expires } = preservedOf(object.reply);
+  const { input: attributes, expires } = preservedOf(reply);
+  const encoding = encodingsOf(reply).join(', ');
   const input = {
     ...attributes,
-    ...preservedWithValue(object.reply),
+    ...pick(reply, OBJECT_LOCK),
+    ...(encoding !== '' && { ContentEncoding: encoding }),
     ...(acl && grantsOf(resource, acl)),
   };
   // S3 refuses a retention whose time is over.
@@ -122,4 +147,12 @@ function cannotPreserve(resource: string, what: string): UnsupportedByStoreError
   return new UnsupportedByStoreError(
     `a claim would lose something of the object, so nothing was written: ${what}. Write the object once by put, with what it shall have resource=${resource}`,
   );
+}
+
+function pick<From extends object, Name extends keyof From>(
+  from: From,
+  names: readonly Name[],
+): Partial<Pick<From, Name>> {
+  const entries = names.flatMap((name) => (from[name] === undefined ? [] : [[name, from[name]]]));
+  return Object.fromEntries(entries) as Partial<Pick<From, Name>>;
 }
