@@ -249,7 +249,7 @@ export const mutants: readonly Mutant[] = [
       file: scripts,
       replace: [
         [
-          'is_full(fence_ttl) and math.abs(own_time_ms() - voter.rotated) > voter.longest',
+          'is_old(fence_ttl) and math.abs(own_time_ms() - voter.rotated) > voter.longest',
           'own_time_ms() > voter.opened',
         ],
       ],

@@ -51,7 +51,7 @@ export interface Exchange {
   writeId?: string | null;
   /** For the log, the resources that the body names, in place of `resource`. */
   named?: string;
-  /** For log and metrics, if the answer to a failure is no problem document. */
+  /** The failure for log and metrics, if the answer to it is no problem document. */
   failure?: { readonly outcome: string; readonly error: unknown };
 }
 

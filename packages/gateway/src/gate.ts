@@ -39,9 +39,9 @@ export interface EndedRequest {
 
 /** Limits of requests per second. */
 export interface Rates {
-  /** Of each caller, by its name. */
+  /** Counts the requests of each caller, by its name. */
   readonly perKey: RateLimit;
-  /** Of each address, for every answer to a request without good credentials. */
+  /** Counts the requests of each address that have no good credentials. */
   readonly perAddress: RateLimit;
 }
 
@@ -78,14 +78,14 @@ const ANYBODY: Caller = { name: 'anybody', may: () => true };
 /** Headers of an answer that a problem keeps. */
 const KEPT = ['x-request-id', 'connection', 'allow', 'keep-alive'];
 
-/** Lets requests in, and sees them out. */
+/** Checks each request before its route, limits its time, and reports its end. */
 export class Gate {
   readonly #options: GateOptions;
   readonly #services: GateServices;
   readonly #progress = new WeakMap<Request, Progress>();
   /** Responses that have not ended. */
   readonly #open = new Set<Response>();
-  /** Ends of running requests, as by their deadlines. */
+  /** One function for each running request: ends it, as its deadline would. */
   readonly #running = new Set<() => void>();
 
   constructor(options: GateOptions, services: GateServices) {
@@ -220,7 +220,8 @@ export class Gate {
         'send Authorization: Bearer with a key that this gateway knows',
       );
     this.#progressOf(request).isCounted = true;
-    // Each name is good once, so no caller can present one again.
+    // The gateway's request to itself was counted before. Its name is good once, so no caller can
+    // reuse it.
     if (this.#services.ownRequests.delete(request.get(OWN_REQUEST) ?? '')) return caller;
     const taken = rate?.perKey.take(caller.name) ?? { ok: true };
     if (!taken.ok) throw tooMany(taken);

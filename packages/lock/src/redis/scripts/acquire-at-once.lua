@@ -14,7 +14,7 @@ at_once.acquire = function(owners, values, queues, own)
   local count, node, ttl, fence_ttl = #queues, voting_node(), tonumber(values[1]), values[2]
   if #values ~= VALUES or not node or ttl > node.max_ttl or ttl > node.longest then return end
   local now = own_time_ms()
-  if not node.opened or node.opened > now or is_full(fence_ttl) then return end
+  if not node.opened or node.opened > now or is_old(fence_ttl) then return end
 
   local found, before = redis.call('HMGET', NODE, unpack(queues)), nil
   local n, texts, fields, seen, max, floor = 0, {}, {}, {}, node.max, node.floor

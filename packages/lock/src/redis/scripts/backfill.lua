@@ -1,5 +1,5 @@
 -- BACKFILL: lets this node, too, hold a lease that a majority of other nodes holds.
--- It passes the wait queue, because nobody else can win while that majority holds the lease.
+-- It ignores the wait queue, because nobody else can win while that majority holds the lease.
 -- An undecided acquisition may have taken the lock here. BACKFILL is refused until it gives up.
 --
 -- Invariant: the lock is taken only if no grant for its resource can belong to a later lease.

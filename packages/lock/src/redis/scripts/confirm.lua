@@ -17,7 +17,7 @@ commands.confirm = function(from, to, owner, token, fence_ttl)
     raised, ends[i] = math.max(raised, highest_given(last) + 1), till
   end
   if raised > TOKEN_MAX then return {'token-exhausted'} end
-  -- The acquisition has the locks here already.
+  -- Redis must not refuse this: the acquisition has the locks here, and only the token is raised.
   write_though_full()
   return grant(raised, fence_ttl, from, to, owner, ends)
 end

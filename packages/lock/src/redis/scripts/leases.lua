@@ -20,7 +20,7 @@ commands.leases = function(_, _, incarnation, hash, cursor, count)
     local queue, record = scanned[2][i], scanned[2][i + 1]
     if string.sub(queue, 1, #begins) == begins then
       local token, owner, till = parts_of(record)
-      -- A record in the first hash is later.
+      -- If both hashes have a record, that in the first one is newer.
       if owner and not (hash == '2' and redis.call('HGET', NODE, queue)) then
         local parts = {string.sub(queue, #begins + 1), owner, digits(till - own_time_ms()), token_text(token)}
         for _, part in ipairs(parts) do reply[#reply + 1] = part end

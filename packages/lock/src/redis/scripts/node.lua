@@ -21,7 +21,7 @@
 -- - `name`, `names`: this node's own name, and all names as JSON. A refused client gets both
 -- - `max_ttl`: the longest lease in ms that this node would grant
 -- - `opened`: time (ms) at which this hash began, or at which the clock was found to have gone back
--- - `rotated`: time (ms) at which a full hash last became KEYS[2]
+-- - `rotated`: time (ms) at which an old hash last became KEYS[2]
 -- - `incarnation`, `seen_history`: the unique name of this incarnation, and its history. The first
 --   INSPECT that finds the incarnation new writes both
 -- - `recovery_since`: time (ms) at which the recovery wait of this incarnation began: that of the

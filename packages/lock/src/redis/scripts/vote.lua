@@ -53,7 +53,7 @@ local function note_ttl(ttl)
 end
 
 -- Returns whether this hash is older than the longest lease, and than the fence ttl (ms).
-local function is_full(fence_ttl)
+local function is_old(fence_ttl)
   return own_time_ms() - voter.opened > math.max(tonumber(fence_ttl), voter.longest)
 end
 
@@ -62,15 +62,15 @@ local OWN = {
   'history', 'generation', 'roster', 'vote', 'floor', 'max', 'longest', 'members', 'name', 'names', 'max_ttl',
   'incarnation', 'seen_history', 'recovery_since', 'next_set', 'awaits', 'previous_set',
 }
--- Returns whether this hash may become the one before. All leases in the latter must be over.
+-- Returns whether this hash may become `node-before`. All leases in the present one must be over.
 local function may_rotate(fence_ttl)
-  return voter.opened and is_full(fence_ttl) and math.abs(own_time_ms() - voter.rotated) > voter.longest
+  return voter.opened and is_old(fence_ttl) and math.abs(own_time_ms() - voter.rotated) > voter.longest
 end
 
--- Begins a new hash if this one is full, and copies the node's facts about itself. The records of
--- the full hash can still be read for at least as long.
+-- Begins a new hash if this one is old, and copies the node's facts about itself. The records of
+-- the old hash can still be read for at least as long.
 -- If the clock has gone back, the hash counts as new. When the clock then jumps forward, leases in
--- the hash before may still be valid. So that hash stays until they are over.
+-- `node-before` may still be valid. So that hash stays until they are over.
 local function rotate(fence_ttl)
   local now, rotates = own_time_ms(), may_rotate(fence_ttl)
   if voter.opened and voter.opened <= now and not rotates then return end
