@@ -311,7 +311,8 @@ test('virtual services of a group share connections, subscriptions and timers', 
 });
 
 test('status has every virtual service with its group, and readmit lets all of them vote', async () => {
-  const lock = groups();
+  const runtime = new CountedRuntime();
+  const lock = groups({}, runtime);
   expect(await lock.readmit()).toEqual({ ok: true });
   const status = await lock.status();
   expect(status.map((one) => one.service)).toEqual(Array.from({ length: COUNT }, (_, at) => at));
@@ -319,6 +320,10 @@ test('status has every virtual service with its group, and readmit lets all of t
   expect(
     status.every(({ nodes }) => nodes.every((node) => node.reachable && node.noVote === null)),
   ).toBe(true);
+  // A round of readmission is planned for each, also for those without a lock.
+  expect(runtime.timers).toBeGreaterThanOrEqual(COUNT);
+  await lock.close();
+  expect(runtime.timers).toBe(0);
 });
 
 test('a group that is down stops its own virtual services only, and comes back', async () => {

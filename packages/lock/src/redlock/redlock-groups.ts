@@ -101,11 +101,11 @@ export class RedlockGroups extends LockService {
     const map = resolveMap(count, config.map);
     const { next = {} } = config;
     checkFields('next', next, [...groups.keys()]);
-    const transport = new VirtualTransport(
-      count,
-      (service) => this.#service(service).movable.transport,
-      runtime,
-    );
+    const transports = {
+      of: (service: number) => this.#service(service).movable.transport,
+      all: () => [...this.#services.values()].map(({ movable }) => movable.transport),
+    };
+    const transport = new VirtualTransport(count, transports, runtime);
     super('RedlockGroups', options.maxTtlMs, transport, runtime);
     this.#setUp = { count, groups };
     this.#map = map;

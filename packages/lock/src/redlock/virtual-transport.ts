@@ -15,19 +15,23 @@ function serviceOf(resource: string, count: number): number {
   return crc32(resource) % count;
 }
 
+/** The transports of the virtual services that are in use. */
+export interface ServiceTransports {
+  /** That of this virtual service, which the first call opens. */
+  of(service: number): ServiceTransport;
+  all(): readonly ServiceTransport[];
+}
+
 /** Passes each request to the virtual services of its resources. */
 export class VirtualTransport implements LockTransport {
   readonly #count: number;
-  readonly #open: (service: number) => ServiceTransport;
+  readonly #transports: ServiceTransports;
   readonly #runtime: Runtime;
-  readonly #transports: (ServiceTransport | undefined)[];
 
-  /** @param open opens a virtual service, when its first resource is named */
-  constructor(count: number, open: (service: number) => ServiceTransport, runtime: Runtime) {
+  constructor(count: number, transports: ServiceTransports, runtime: Runtime) {
     this.#count = count;
-    this.#open = open;
+    this.#transports = transports;
     this.#runtime = runtime;
-    this.#transports = new Array(count);
   }
 
   async acquire(request: AcquireRequest): Promise<AcquisitionResult> {
@@ -67,7 +71,7 @@ export class VirtualTransport implements LockTransport {
   }
 
   async close(): Promise<void> {
-    await Promise.all(this.#transports.map((transport) => transport?.close()));
+    await Promise.all(this.#transports.all().map((transport) => transport.close()));
   }
 
   #ofEachPart<Result>(
@@ -91,12 +95,6 @@ export class VirtualTransport implements LockTransport {
     }
     return [...byService]
       .sort(([one], [other]) => one - other)
-      .map(([service, own]) => ({ transport: this.#transportOf(service), resources: own }));
-  }
-
-  #transportOf(service: number): ServiceTransport {
-    const transport = this.#transports[service] ?? this.#open(service);
-    this.#transports[service] = transport;
-    return transport;
+      .map(([service, own]) => ({ transport: this.#transports.of(service), resources: own }));
   }
 }
