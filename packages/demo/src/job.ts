@@ -20,7 +20,7 @@ export type Protection = (typeof protections)[number];
 export const explained: Readonly<Record<Protection, string>> = {
   none: 'no lock',
   lock: 'a lock, and the lease is checked before the write',
-  metadata: 'the client compares tokens in the metadata, the storage only the ETag',
+  metadata: 'the client compares tokens in metadata, the storage only the ETag',
   token: 'the storage refuses a write whose token is below the highest',
   'token+cas': 'as token, and the value must be the one that was read',
   claim: 'as token, and the token is also presented before the read',
