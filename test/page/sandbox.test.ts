@@ -47,6 +47,17 @@ test.each(['token+cas', 'claim'] as const)(
   },
 );
 
+test('under metadata, a write is not called refused if its copy was applied before', async () => {
+  const { verdict, reason } = (
+    await run('metadata', [
+      { kind: 'delay', client: 1, node: 'a', atMs: 925, ms: 1_500 },
+      { kind: 'twice', client: 1, node: 's', atMs: 925, ms: 20 },
+    ])
+  ).verdict;
+  expect(verdict).toBe('safe');
+  expect(reason).toContain('client 1 does not know its outcome');
+});
+
 /** Client 2 holds the lock at 700 ms, has read, and works. */
 const at = { client: 2, node: 's', atMs: 700, ms: 4_000 } as const;
 

@@ -107,7 +107,8 @@ async function update(worker: Worker, lease: Lease | null): Promise<void> {
       throw new Reported();
     }
     if (protection === 'metadata') {
-      report('write', 'refused');
+      // A copy of the same write, which the network delivered before, may have changed the ETag.
+      report('write', 'unknown', { reason: reply.comparison });
       throw new Reported();
     }
   }
