@@ -9,7 +9,7 @@ export interface PageStory extends Telling {
   readonly story: Story;
 }
 
-/** Martin Kleppmann: How to do distributed locking. */
+/** The address of Martin Kleppmann's article. */
 export const ARTICLE = 'https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html';
 
 /** The stories that the simulated world can play, in the order of the demo. */

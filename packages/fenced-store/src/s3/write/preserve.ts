@@ -58,7 +58,7 @@ export async function preservedByClaim(
   const { reply } = object;
   if (reply.SSECustomerAlgorithm !== undefined)
     throw cannotPreserve(resource, 'its encryption with a key of the customer (SSE-C)');
-  // A reply has only the number of these.
+  // The reply has the number of such metadata, and not their names.
   if (reply.MissingMeta)
     throw cannotPreserve(resource, `${reply.MissingMeta} metadata that no header can carry`);
   const [headers, acl] = await Promise.all([
