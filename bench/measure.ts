@@ -14,6 +14,7 @@ export interface Figures {
 
 /** Additional figures of some benches, with their column headings. */
 export const extraHeadings = {
+  firstP50Ms: 'p50 of the first 1,000, ms',
   cpuMs: 'own CPU, ms',
   nodesCpuMs: 'CPU of all nodes, ms',
   longestWaitMs: 'longest wait, ms',
