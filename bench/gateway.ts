@@ -49,7 +49,7 @@ export async function benchGateway(): Promise<Row[]> {
   return [
     ...(await beside(
       { name: 'acquire and release', run: (worker) => library.cycle(worker) },
-      // The latency is that of one request, so a lease takes twice as long.
+      // The latency is that of one request. To acquire and release takes two.
       { name: 'POST and DELETE of a lease', parts: 2, script: leaseCycle },
       gateway.url,
     )),
@@ -84,7 +84,7 @@ async function openLibrary({ redis, s3, postgres, bucket }: Services) {
   await client.send(new CreateBucketCommand({ Bucket: bucket }));
   const documents = new FencedS3({ client, bucket });
   const pool = new pg.Pool({ connectionString: postgres.url, max: 20 });
-  // At its end, the server closes idle connections.
+  // When the server stops, it closes the pool's idle connections.
   pool.on('error', () => undefined);
   parts.defer(() => pool.end());
   const store = new FencedPostgres({ pool });
@@ -158,7 +158,7 @@ async function startGateway({ redis, s3, postgres, bucket }: Services) {
 
 const AUTHORIZED = { Authorization: `Bearer ${KEY}` };
 
-/** Requests that one connection repeats, for its own name. */
+/** Returns the requests that one connection repeats. Each connection has its own `name`. */
 type Script = (name: string) => Request[];
 
 /** State that autocannon keeps between the requests of a script. */

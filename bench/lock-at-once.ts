@@ -15,7 +15,7 @@ export async function benchAtOnce(options: BenchOptions): Promise<Row[]> {
   return rowsOf(BENCH, all, named(all, FLOOR), 'perSecond');
 }
 
-/** Returns each lock with and without autopipelining. A floor has no such setting. */
+/** Returns a lock with and without autopipelining. A `floor`, no real lock, has no such setting. */
 function settings({ name, kind }: LockSubject): LockSetting[] {
   const both = kind === 'floor' ? [false] : [false, true];
   return both.map((autoPipelining) => ({ name, autoPipelining }));

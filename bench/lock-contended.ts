@@ -18,7 +18,7 @@ const BENCH = 'lock-contended';
 const PROCESSES = 4;
 const WORKERS_EACH = 5;
 const HOLD_MS = 5;
-/** For locks that poll: the default of most, and one that is better for some. */
+/** For locks that poll: 200 ms is the default of most, and some do better with 30 ms. */
 const RETRY_DELAYS_MS = [30, 200];
 
 /** A lock, and its interval of polling if it has one. */
@@ -28,7 +28,7 @@ interface Setting {
   readonly retryDelayMs?: number;
 }
 
-/** A round of all processes together. */
+/** Figures of one round, of all processes together. */
 interface Contest extends Round {
   readonly reports: readonly CyclesReport[];
 }
@@ -69,7 +69,7 @@ async function contest(
   await Promise.all(
     locks.map((lock) => lock.cycles({ ...warmUp, resource: `warm-up/${label}/${lock.pid}` })),
   );
-  // The lock of the last contest may still be held.
+  // A new name for each contest, because the lock of the one before may still be held.
   const resource = `contended/${label}/${locks.map(({ pid }) => pid).join('/')}`;
   const task = { workers: WORKERS_EACH, durationMs, overtimeMs: 0, holdMs: HOLD_MS, resource };
   const reports = await Promise.all(locks.map((lock) => lock.cycles(task)));
@@ -81,7 +81,7 @@ async function contest(
   };
 }
 
-/** A floor does not wait for a held lock. Ours does not poll. */
+/** Omits a `floor`, which is no real lock and cannot wait. Ours does not poll: no interval. */
 function settingsOf({ name, kind }: LockSubject, delaysMs: readonly number[]): Setting[] {
   if (kind === 'floor') return [];
   if (kind === 'ours') return [{ label: name, name }];

@@ -32,7 +32,7 @@ class Run {
   readonly #startedMs = performance.now();
   readonly #durationsMs: number[] = [];
   readonly #served: number[];
-  /** Begin of each worker's present cycle. */
+  /** For each worker, the time at which its present cycle began. */
   readonly #beginsMs = new Map<number, number>();
   #failures = 0;
   #isOver = false;
@@ -46,7 +46,7 @@ class Run {
   /** Runs at least one cycle, even if this process had to wait for a processor. */
   async work(worker: number): Promise<void> {
     const { durationMs, resource } = this.#task;
-    // Other processes use the same nodes.
+    // The process id keeps the name apart from those of other processes on the same nodes.
     const own = resource ?? `bench/${process.pid}/${worker}`;
     do {
       try {
@@ -95,7 +95,8 @@ class Run {
 }
 
 /**
- * Counts the client's commands without a reply, sent or not. Its offline queue has no public name.
+ * Counts the client's commands without a reply, sent or not. ioredis has no public property for its
+ * offline queue.
  */
 function queued(client: Redis): number {
   const offlineQueue: { readonly length: number } = Reflect.get(client, 'offlineQueue');

@@ -8,7 +8,7 @@ import { type BenchOptions, type Extras, inTurn, measure, type Row, row, sum } f
 const BENCH = 'lock-faults';
 const HEALTHY = 'healthy';
 const STATES = [HEALTHY, 'one node down', 'one node hung'];
-/** A lock that takes longer is measured only once. */
+/** A lock whose first cycle takes longer is not measured again. */
 const PROMPT_MS = 1_000;
 const TASK = { workers: 1, resource: null, holdMs: null };
 
@@ -62,7 +62,7 @@ async function openCases(
   parts: AsyncDisposableStack,
 ): Promise<Case[]> {
   const redis = parts.use(await startLocalRedis(5));
-  // A floor does not handle failures.
+  // A `floor` is no real lock: it does not handle failures.
   const subjects = lockSubjects.filter(({ kind }) => kind !== 'floor');
   const cases = await Promise.all(
     subjects.map(async ({ name }) => ({

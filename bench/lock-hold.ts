@@ -82,7 +82,7 @@ async function timersOfLease(acquire: Acquire): Promise<number> {
 async function timersOf(start: () => unknown): Promise<number> {
   const timers = new Timers();
   await start();
-  // Lets the operations settle. Hooks report a cleared or fired timer late, this one's too.
+  // Lets the operations settle. Hooks report the end of a timer late, also of the one of `sleep`.
   await sleep(SETTLED_MS);
   await immediate();
   timers.stop();

@@ -13,7 +13,7 @@ const RETRY_DELAY_MS = 200;
 /** How much memory do 10,000 held locks take, and 1,000 waiters for one lock? */
 export async function benchMemory({ isQuick }: BenchOptions): Promise<Row[]> {
   await using redis = await startRedis(5);
-  // A floor does not wait for a held lock.
+  // A `floor` is no real lock: it cannot wait for a held one.
   const names = lockSubjects.filter(({ kind }) => kind !== 'floor').map(({ name }) => name);
   const task = { leases: isQuick ? 500 : 10_000, waiters: isQuick ? 50 : 1_000 };
   const results = await inTurn(names, isQuick ? 1 : 3, async (name) => {

@@ -85,7 +85,7 @@ export class LockProcess implements AsyncDisposable {
     const exit = once(this.#child, 'close', { signal }).then(() => {
       throw ended();
     });
-    // The first one wins. The other wait ends with the signal.
+    // Resolves with the reply, or fails at the exit. The signal then ends the wait for the other.
     try {
       return await Promise.race([
         once(this.#child, 'message', { signal }).then(([message]) => message),

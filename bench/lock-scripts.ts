@@ -7,13 +7,13 @@ const BENCH = 'lock-scripts';
 /** Longer than any load lasts. */
 const TTL_MS = 60_000;
 const OPTIONS = { ttlMs: TTL_MS, waitMs: TTL_MS };
-/** The maximum of one call. */
+/** The most resources that one call may lock. */
 const RESOURCES_MAX = 256;
-/** Together, these sets have more wait queues than one script may inspect. */
+/** Sets of resources. Together they have more wait queues than one script may inspect. */
 const APART = 48;
-/** Time for which waiters poll, while they are enqueued. */
+/** Time for which the waiters stay enqueued and ask the node again and again. */
 const ASKING_MS = 1_500;
-/** More entries than any load makes. */
+/** Length of the node's slow log: more entries than any load makes. */
 const SLOWLOG_MAX = 100_000;
 
 interface Load {
@@ -81,7 +81,7 @@ async function batch(lock: Redlock, calls: number, size: number): Promise<void> 
   await Promise.all(leases.map((lease) => lease.release()));
 }
 
-/** Only the last resource of the set is held. */
+/** Lets waiters wait for a set of resources of which only the last is held. */
 async function waiting(
   holder: Redlock,
   lock: Redlock,

@@ -19,7 +19,7 @@ import {
 import { Session } from '../packages/lock/dist/zookeeper/protocol/session.js';
 import { type BenchOptions, compare, type Row } from './measure.ts';
 
-/** A lock service, and one write of its own that it stores as safely. */
+/** A lock service, and a plain write to the same servers, which store it as safely as a lock. */
 interface Service {
   readonly name: string;
   readonly write: () => Promise<unknown>;

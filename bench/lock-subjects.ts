@@ -107,7 +107,10 @@ export const lockSubjects: readonly LockSubject[] = [
 
 const NODE_REDIS = `node-redis ${manifest.dependencies.redis}`;
 
-/** Raw and ours over node-redis. Only the sequential bench runs them: there a client costs most. */
+/**
+ * The raw lock over node-redis. Only the sequential bench runs it, because the choice of the Redis
+ * client matters most there.
+ */
 export const rawNodeRedis: LockSubject = {
   name: `raw ${NODE_REDIS}, quorum`,
   kind: 'raw',

@@ -8,8 +8,8 @@ const MEMBERS = 'the digest of all names';
 const FIELDS = ['history', 'generation', 'roster', 'floor', 'max', 'members', 'max_ttl', 'longest'];
 
 /**
- * Takes each key with its owner and TTL, as the script of the raw socket does; 0 releases. For a
- * free lock it does the work of our scripts. For a held lock it does nothing.
+ * Locks each key for its owner and TTL; the TTL 0 releases. For a free lock it does the work of our
+ * scripts. For a held lock it does nothing.
  */
 const SCRIPT = `local flags, node, till = {}
 for i, key in ipairs(KEYS) do

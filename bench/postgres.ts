@@ -6,7 +6,7 @@ import { compare, type Row, type Subject } from './measure.ts';
 const UPDATE = 'UPDATE bench_invoice SET total = total + $1 WHERE id = $2';
 const UPSERT = `INSERT INTO bench_document (collection, id, body) VALUES ($1, $2, $3)
   ON CONFLICT (collection, id) DO UPDATE SET body = EXCLUDED.body`;
-/** Parsed and planned once for each connection. */
+/** Returns a named statement, which the server parses and plans once for each connection. */
 const prepared = (text: string, values: unknown[]): pg.QueryConfig => ({
   name: `bench_${text.slice(0, 6)}`,
   text,
@@ -29,7 +29,7 @@ const COMPARE = {
   values: [FENCE.resource, FENCE.token],
 };
 
-/** Without a statement name, as most programs send it. */
+/** Returns a statement without a name, as most programs send it. The server plans it each time. */
 const plain = (worker: number): pg.QueryConfig => ({ text: UPDATE, values: [1, worker] });
 
 /** Runs until V8 has compiled both sides, as in a service. */
@@ -48,7 +48,7 @@ export async function benchPostgres(): Promise<Row[]> {
       const config = { connectionString: service.url, max: connections, options };
       const pool = new pg.Pool(config);
       const pipelining = new pg.Pool({ ...config, pipeline: true });
-      // `end` does not wait until the connections are closed, so the server may still end one.
+      // `pool.end` does not wait until the connections are closed, so the server may still end one.
       for (const each of [pool, pipelining]) each.on('error', () => {});
       await prepare(pool);
       const setting = `${connections} conn., commit ${synchronousCommit}`;

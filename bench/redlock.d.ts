@@ -1,4 +1,4 @@
-// Neither version exports its types. These are the calls that the bench and the tests use.
+// Neither version of `redlock` exports its types. These are the calls of the bench and the tests.
 interface RedlockSettings {
   readonly driftFactor?: number;
   readonly retryCount: number;

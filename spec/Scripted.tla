@@ -1,7 +1,7 @@
 ------------------------------ MODULE Scripted ------------------------------
-(* Tokens with a prescribed beginning: the first steps are those of `Script`, by any node,    *)
-(* acquisition or round. All steps are possible afterwards. So models reach what lies too     *)
-(* deep for an exploration of everything.                                                     *)
+(* The module Tokens with a prescribed beginning: the first steps are those of `Script`, by   *)
+(* any node, acquisition or round. All steps are possible afterwards. So models reach states  *)
+(* that are too many steps away for an exploration of everything.                             *)
 
 EXTENDS Tokens, Sequences
 
@@ -14,11 +14,13 @@ Readmission == <<"inspect", "plan", "promise", "promise", "decide", "admit">>
 Steps ==
   CASE Script = "a second node restarts" ->
          <<"begin", "acquire", "restart">> \o Readmission \o <<"restart">>
-    \* Two rounds nominate alike. One of them asks a node when that is out of date.
+    \* Two rounds make the same nomination. One of them asks a node for its promise late, when a
+    \* later nomination is in force.
     [] Script = "a nomination is overtaken" ->
          <<"restart", "inspect", "inspect", "plan", "plan", "promise", "promise", "decide", "admit",
            "begin", "acquire", "restart">> \o Readmission
-    \* A round sees two nodes without a vote, but a majority votes all the time.
+    \* A round sees two nodes without a vote, because it inspects them at different moments. At
+    \* each moment, a majority votes.
     [] Script = "inspected at different moments" ->
          <<"restart", "inspect", "inspect", "plan", "promise", "promise", "decide", "admit",
            "restart", "inspect", "inspect", "plan">>

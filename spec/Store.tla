@@ -1,13 +1,13 @@
 -------------------------------- MODULE Store --------------------------------
-(* One object in a storage that rejects stale tokens, such as FencedS3 keeps it. A write is   *)
-(* one conditional PUT: it replaces the version that its writer has read, or nothing. Replies *)
-(* may be lost. Requests may arrive late, or twice.                                           *)
+(* One object of FencedS3, a store that rejects stale tokens. A write is one conditional PUT: *)
+(* it replaces the version that its writer has read, and no other. Replies may be lost.       *)
+(* Requests may arrive late, or twice.                                                        *)
 
 EXTENDS Naturals, Sequences, FiniteSets
 
 CONSTANTS
   Tokens,      \* the tokens of the writers; each writer makes one change, under its own token
-  Way,         \* of changing the object: "update", "claim" or "put"
+  Way,         \* how a writer changes the object: "update", "claim" or "put"
   HistoryMax,  \* how many earlier write ids the object keeps
   Mutant       \* the protective step that is left out; "none" for the store as it is
 
@@ -15,7 +15,7 @@ VARIABLES
   object,    \* what is stored: write id, token, the changes in its value, earlier write ids
   writer,    \* by token: what the writer is doing, and what it has read
   requests,  \* the PUTs that were sent. They stay: each may arrive again at any time
-  replies,   \* answers to them. They stay: each may arrive, or never
+  replies,   \* answers to the PUTs. They stay: each may arrive, or never
   applied    \* write ids in the order in which they were applied
 
 vars == <<object, writer, requests, replies, applied>>
@@ -40,7 +40,7 @@ IsStale(t) == t < object.token /\ Mutant # "token not compared"
 
 End(t, outcome) == [writer EXCEPT ![t].phase = "ended", ![t].outcome = outcome]
 
-(* A PUT upon the version that is stored at this moment. *)
+(* Reads the stored version, and sends a PUT that may replace only this version. *)
 Put(t, kind, value) ==
   /\ IF IsStale(t)
      THEN /\ writer' = End(t, "stale")
@@ -56,7 +56,7 @@ Claim(t) ==
   /\ writer[t].phase = "new"
   /\ Put(t, "claim", object.value)
 
-(* A plain read. *)
+(* Reads the object, and raises no token. *)
 Read(t) ==
   /\ writer[t].phase = "claimed"
   /\ writer' = [writer EXCEPT ![t].phase = "reading", ![t].value = object.value]
@@ -104,7 +104,7 @@ Sent(t) == IF writer[t].phase = "claiming" THEN <<t, "claim">> ELSE <<t, "change
 
 InHistory(id) == \E at \in 1..Len(object.earlier) : object.earlier[at] = id
 
-(* What the stored version shows of a write that was sent; see core/resolve.ts. *)
+(* The outcome of a write, as the stored version and its history show it: core/resolve.ts.    *)
 Shown(t) ==
   LET id == Sent(t)
       base == writer[t].base
@@ -119,8 +119,8 @@ Conclude(t, outcome) ==
                THEN [writer EXCEPT ![t].phase = "claimed"] ELSE End(t, outcome)
   /\ UNCHANGED <<object, requests, replies, applied>>
 
-(* A plain success is believed at once. Anything else is read back: a refusal may answer a    *)
-(* second copy of a request whose first copy was applied.                                     *)
+(* A success is believed at once. After any other reply, and after none, the writer reads the *)
+(* object: a refusal may answer a second copy of a request whose first copy was applied.      *)
 Settle(t) ==
   /\ writer[t].phase \in {"claiming", "changing"}
   /\ \/ [id |-> Sent(t), answer |-> "done"] \in replies /\ Conclude(t, "applied")
@@ -142,7 +142,7 @@ Spec == Init /\ [][Next]_vars
 (* The ratchet only rises: a write that carries a stale token changes nothing. *)
 Ratchet == [][object'.token >= object.token]_vars
 
-(* Every version was applied once. *)
+(* No write was applied twice. *)
 Once == \A i, j \in 1..Len(applied) : i # j => applied[i] # applied[j]
 
 WasApplied(t) == \E at \in 1..Len(applied) : applied[at] = <<t, "change">>

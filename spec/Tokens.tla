@@ -3,21 +3,20 @@
 (* docs/tokens.md explains the protocol; README.md names the script and the tests of each     *)
 (* action.                                                                                    *)
 (*                                                                                            *)
-(* There is one resource. Time is left out: a lease may end at any moment. So the tokens are  *)
-(* shown to grow whatever clocks, pauses and delays do. Requests and replies may arrive late, *)
-(* more than once, or never.                                                                  *)
+(* There is one resource, and no time: a lease may end at any moment. So the check covers all *)
+(* clocks, pauses and delays. Requests and replies may arrive late, more than once, or never. *)
 
 EXTENDS Naturals, FiniteSets, TLC
 
 CONSTANTS
   Nodes,         \* the Redis nodes
   Promoted,      \* replicas without data that were promoted, while their old masters still answer
-  FailedOver,    \* the node that they belong to, as its old master does
+  FailedOver,    \* the node of the promoted replicas: they and its old master share its name
   Acquisitions,  \* each is one try to get a lease, under an owner id of its own
   Rounds,        \* each is one round of readmission, by any client
   Looks,         \* the sets of nodes that a client may inspect at one moment
-  LossesMax,     \* how often a node may lose its memory or restart, all nodes together
-  ForgetsMax,    \* how often a node may forget the name of the resource
+  LossesMax,     \* the most restarts and losses of memory, of all nodes together
+  ForgetsMax,    \* the most times that nodes forget the resource, all nodes together
   Followers,     \* how many waiters of one process an acquisition takes tokens for, beside its own
   TokenMax,      \* tokens above this are not explored
   Again,         \* TRUE if requests also arrive twice, or after a win, and leases are backfilled
@@ -29,12 +28,12 @@ VARIABLES
   names,    \* by node: how many incarnations it has had
   status,   \* by acquisition: "new", "asking" or "won"
   token,    \* by acquisition: the token that it returned; 0 before
-  last,     \* by acquisition: the last token that is its own, or its successors'; 0 before
+  last,     \* by acquisition: its last token: its own, or one reserved for a successor; 0 before
   confirms, \* the acquisitions that have asked a node to confirm
   before,   \* by acquisition: those that had returned when it began
   waiting,  \* by acquisition: those that were asking when it began
   replies,  \* votes that nodes sent. They stay: a reply may arrive at any time
-  round,    \* by round of readmission: what it has done and seen
+  round,    \* by round of readmission: its phase, and the replies so far
   losses, forgets
 
 acquisitions == <<status, token, last, before, waiting, confirms>>
@@ -62,7 +61,7 @@ KnowsLater(roster, voter) ==
 IsConsistent(voters) ==
   \A one, other \in voters : ~KnowsLater(one.roster, other)
 
-(* The sets of voters, one for each node of a majority, of which none is superseded. *)
+(* The sets of voters that have exactly one vote of each node of a majority. *)
 Quorums(voters) ==
   {set \in SUBSET voters :
      /\ IsMajority({voter.node : voter \in set})
@@ -73,11 +72,11 @@ ConsistentQuorums(voters) == {set \in Quorums(voters) : IsConsistent(set)}
 ----------------------------------------------------------------------------
 (* Acquire *)
 
-(* The replication id is the one under which the node was readmitted. *)
+(* A node votes if it was readmitted under its present replication id: a restart changes it.  *)
 MayVote(s) == node[s].voting \/ (Mutant = "no readmission check" /\ node[s].gen > 0)
 
-(* No token that this node gave for the resource is above this. A forgotten name is covered   *)
-(* by the highest token of all names.                                                         *)
+(* An upper bound of the tokens that this node gave for the resource. If it has forgotten the *)
+(* resource, the bound is its highest token of all resources.                                 *)
 HighestGiven(s) ==
   IF node[s].last = 0
   THEN IF Mutant = "forgotten name begins below the highest token"
@@ -101,9 +100,9 @@ Begin(a) ==
        IF Followers = 0 THEN {} ELSE {b \in Acquisitions : status[b] = "asking"}]
   /\ UNCHANGED <<node, names, token, last, confirms, replies, round, losses, forgets>>
 
-(* A lease may end at any moment, so the lock of another holder is in nobody's way. A request *)
-(* may arrive late: an acquisition that never wins goes on asking. With `Again`, it may also  *)
-(* arrive twice, or after the other nodes have decided.                                       *)
+(* A node grants although another holder has the lock: without time, a lease may end at any   *)
+(* moment. A request may arrive late: an acquisition that never wins goes on asking. With     *)
+(* `Again`, it may also arrive twice, or after the acquisition was won.                       *)
 Acquire(a, s) ==
   /\ status[a] = "asking" \/ (Again /\ status[a] = "won")
   /\ MayVote(s)
@@ -125,9 +124,9 @@ Confirm(a, s) ==
   \E chosen \in {vote.token : vote \in {vote \in replies : vote.owner = a}} :
     ConfirmAs(a, s, chosen)
 
-(* A majority has stored the same token. It is the last of several, if the acquisition took   *)
-(* some for the waiters of its process. A token that was confirmed may follow directly on     *)
-(* those of others, so it is the only one.                                                    *)
+(* A majority has stored the same token. An acquisition also takes a token for each follower, *)
+(* a waiter of its process: then the stored token is the last of several, and the holder has  *)
+(* the first. A confirmed token is the only one: those below it may be of other acquisitions. *)
 Win(a) ==
   /\ status[a] = "asking"
   /\ LET votes == {vote \in replies : vote.owner = a}
@@ -145,8 +144,8 @@ Win(a) ==
   /\ status' = [status EXCEPT ![a] = "won"]
   /\ UNCHANGED <<node, names, before, waiting, confirms, replies, round, losses, forgets>>
 
-(* A holder gives its lock and the next of its tokens to a waiter of its process: to one that *)
-(* was waiting when the tokens were taken.                                                    *)
+(* A holder gives its lock and the next of its tokens to a waiter of its process. The waiter  *)
+(* was waiting already when the tokens were taken.                                            *)
 HandOver(a, b) ==
   /\ status[a] = "won" /\ token[a] < last[a]
   /\ status[b] = "asking"
@@ -156,7 +155,7 @@ HandOver(a, b) ==
   /\ last' = [last EXCEPT ![a] = token[a], ![b] = last[a]]
   /\ UNCHANGED <<node, names, before, waiting, confirms, replies, round, losses, forgets>>
 
-(* Copies a lease to a node that has given nothing above `number`. The answer is no vote.      *)
+(* Copies a lease to a node that has given no token above `number`. Its reply is no vote. *)
 Backfill(a, s, number) ==
   /\ Again /\ status[a] = "won"
   /\ MayVote(s)
@@ -165,7 +164,7 @@ Backfill(a, s, number) ==
      IN node' = [node EXCEPT ![s].last = given, ![s].max = Max(@, given), ![s].holder = a]
   /\ UNCHANGED <<names, acquisitions, replies, round, losses, forgets>>
 
-(* Names that nobody locks are forgotten after `fenceTtlMs`. *)
+(* A node forgets the name of a resource that no client has locked for `fenceTtlMs`. *)
 Forget(s) ==
   /\ forgets < ForgetsMax
   /\ node[s].last > 0
@@ -180,14 +179,14 @@ Empty ==
   [voting |-> FALSE, isNamed |-> FALSE, name |-> 0, gen |-> 0, roster |-> EmptyRoster,
    floor |-> 0, max |-> 0, last |-> 0, holder |-> NoOne]
 
-(* The nodes vote, and an earlier lease had token 1. *)
+(* The memory of a node at the beginning: the node votes, and an earlier lease had token 1. *)
 First ==
   [voting |-> TRUE, isNamed |-> TRUE, name |-> 1, gen |-> 1,
    roster |-> [n \in Nodes |-> [name |-> 1, gen |-> 1]],
    floor |-> 0, max |-> 1, last |-> 1, holder |-> NoOne]
 
-(* The server starts again, with a new replication id: without data, with those of an early   *)
-(* snapshot, or with all of them.                                                             *)
+(* The server starts again, under a new replication id: without data, with the data of an     *)
+(* early snapshot, or with all of its data.                                                   *)
 RestartWith(s, found) ==
   /\ losses < LossesMax
   /\ losses' = losses + 1
@@ -221,7 +220,7 @@ InspectAny(r, set) ==
           ELSE IF round[r] = Idle THEN Nobody ELSE round[r].seen[n]]]]
   /\ UNCHANGED <<acquisitions, replies, losses, forgets>>
 
-(* A round that begins while all nodes vote is not explored. *)
+(* A round begins only while some server does not vote. Others are not explored. *)
 Inspect(r, set) ==
   /\ round[r] = Idle => \E s \in Servers : ~node[s].voting
   /\ InspectAny(r, set)
@@ -229,16 +228,16 @@ Inspect(r, set) ==
 Seen(r) == {round[r].seen[n] : n \in Nodes} \ {Nobody}
 Voters(set) == {one \in set : one.voting}
 
-(* Whether some voter among them knows that this one has been superseded. *)
+(* TRUE if one of `voters` knows a later incarnation or generation of the node of `one`. *)
 IsSuperseded(one, voters) == \E other \in voters : KnowsLater(other.roster, one)
 
 HasQuorum(voters) ==
   IF Mutant = "promises from superseded incarnations accepted"
   THEN Quorums(voters) # {} ELSE ConsistentQuorums(voters) # {}
 
-(* The generation under which an incarnation is nominated: above all that are known, or that  *)
-(* of another client's nomination of the same incarnation. Without a majority, it is at least *)
-(* the clock's.                                                                               *)
+(* Nominates an incarnation under a generation above all known ones of its node. If another   *)
+(* client has nominated the same incarnation, both use the same generation. `least` is 1, or  *)
+(* the time of the clock if no majority votes.                                                *)
 NominationOf(one, seen, least) ==
   LET known == {other.roster[one.node] : other \in seen}
       latest == Max(one.gen, Highest({entry.gen : entry \in known}))
@@ -249,8 +248,8 @@ NominationOf(one, seen, least) ==
   IN [node |-> one.node, name |-> one.name,
       gen |-> IF isOurs /\ IsMajority(knowers) THEN latest ELSE Max(least, nominated)]
 
-(* With a majority of votes, it is asked to promise. Without one, every node must be seen at  *)
-(* one moment, promise and be nominated.                                                      *)
+(* If a majority votes, a round nominates the nodes without a vote that counts. Otherwise it  *)
+(* nominates all: every node must promise, and all must have been as seen at one moment.      *)
 PlanFrom(r, least, clock) ==
   /\ round[r].phase = "looking"
   /\ LET seen == Seen(r)
@@ -273,15 +272,16 @@ PlanFrom(r, least, clock) ==
               everybody |-> ~hasQuorum, clock |-> IF hasQuorum THEN 0 ELSE clock]]
   /\ UNCHANGED <<node, names, acquisitions, replies, losses, forgets>>
 
-(* Without a majority, tokens begin above the clock, which is above every token so far. The   *)
-(* client has read it before it asks for promises. Others may readmit the nodes meanwhile.    *)
+(* If no majority votes, tokens begin above the clock, which is above every token so far. The *)
+(* client reads the clock before it asks for promises. From then until `Decide`, other        *)
+(* clients may readmit the nodes.                                                             *)
 Clock == Highest({vote.token : vote \in replies})
 
 Plan(r) == PlanFrom(r, 1, Clock)
 
-(* All nominations or none. A nomination replaces only what its client has seen. With `Again`, *)
-(* the request may arrive twice, or after the client has decided. The reply counts if it      *)
-(* reaches the client before that.                                                            *)
+(* A node accepts all nominations of a round, or none. It refuses one if it has learned of a  *)
+(* later generation since its inspection. With `Again`, the request may arrive twice, or      *)
+(* after `Decide`. `counts`: the reply reaches the client before `Decide`.                    *)
 PromiseAs(r, s, counts) ==
   /\ round[r].phase = "promising" \/ (Again /\ round[r].phase = "admitting")
   /\ round[r].seen[NodeOf(s)] # Nobody
@@ -336,7 +336,7 @@ Decide(r) ==
                               THEN EmptyRoster ELSE [m \in Nodes |-> latest(m)]]]
   /\ UNCHANGED <<node, names, acquisitions, replies, losses, forgets>>
 
-(* The node votes, if it still is the incarnation that was inspected. *)
+(* The node votes from now on, if it is still the incarnation that was inspected. *)
 Admit(r, s) ==
   /\ round[r].phase = "admitting"
   /\ \E nomination \in round[r].nominations :
@@ -384,7 +384,7 @@ Spec == Init /\ [][Next]_vars
 ----------------------------------------------------------------------------
 (* Properties *)
 
-(* Strict growth: what returned before another began has the lower token. *)
+(* Strict growth: if one acquisition returned before another began, its token is lower. *)
 Growth ==
   \A a, b \in Acquisitions :
     status[a] = "won" /\ status[b] = "won" /\ a \in before[b] => token[a] < token[b]
@@ -394,7 +394,7 @@ Unique ==
   \A a, b \in Acquisitions :
     a # b /\ status[a] = "won" /\ status[b] = "won" => token[a] # token[b]
 
-(* No node, acquisition or round differs from another one but by its name. *)
+(* Nodes, acquisitions and rounds are interchangeable, except for the node that failed over. *)
 Symmetry ==
   Permutations(Nodes \ {FailedOver}) \cup Permutations(Acquisitions) \cup Permutations(Rounds)
 

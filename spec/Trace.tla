@@ -1,9 +1,10 @@
 ------------------------------- MODULE Trace --------------------------------
-(* Traces of the simulation as behaviours of Tokens. README.md lists the events and the fields *)
-(* that are compared.                                                                         *)
+(* Checks whether traces of the simulation are behaviours of the module Tokens. README.md     *)
+(* lists the events and the fields that are compared.                                         *)
 (*                                                                                            *)
-(* Each event names an action and a part of the state around it. TLC finds the rest. A trace  *)
-(* is accepted if TLC reaches its end: `Reached` prints each place that it reaches.           *)
+(* Each event names an action and some variables of the state before or after it. TLC finds   *)
+(* values for the others. A trace is accepted if TLC reaches its end: `Reached` prints each   *)
+(* event that TLC has reached.                                                                *)
 
 EXTENDS Tokens, Integers, Sequences
 
@@ -18,7 +19,7 @@ VARIABLES
 
 traceVars == <<vars, trace, next, saved>>
 
-(* Nothing is known before the first start. *)
+(* Before their first start, the nodes are empty. *)
 TraceInit ==
   /\ Start
   /\ node = [n \in Nodes |-> Empty]
@@ -29,7 +30,7 @@ TraceInit ==
   /\ next = 1
   /\ saved = [n \in Nodes |-> {Empty}]
 
-(* The node votes as the event says. *)
+(* The node votes as the incarnation, generation and roster of the event. *)
 Shows(e) ==
   /\ node[e.n].name = e.name
   /\ node[e.n].gen = e.gen
@@ -37,14 +38,14 @@ Shows(e) ==
 
 TraceAcquire(e) == Acquire(e.a, e.n) /\ Shows(e) /\ node'[e.n].last = e.token
 
-(* CONFIRM stores a token that a vote for the acquisition had. *)
+(* CONFIRM stores a token that another node has granted to the acquisition. *)
 TraceConfirm(e) ==
   /\ Shows(e)
   /\ \E vote \in replies : vote.owner = e.a /\ vote.token = e.chosen
   /\ ConfirmAs(e.a, e.n, e.chosen)
   /\ node'[e.n].last = e.token
 
-(* The number is the token of the lease, or one that the node has reported. *)
+(* `e.number` is the token of the lease, or a token that the node has reported. *)
 TraceBackfill(e) ==
   /\ Shows(e)
   /\ Backfill(e.a, e.n, e.number)
@@ -58,7 +59,7 @@ TraceRestart(e) ==
     /\ found.roster = Rosters[e.roster]
     /\ RestartWith(e.n, found)
 
-(* An inspection that no round of readmission uses. It may name the incarnation. *)
+(* An inspection that no round of readmission uses. If the node has no name yet, it gets one. *)
 NameOnly(n) ==
   /\ node' = [node EXCEPT ![n] = Named(n)]
   /\ names' = [names EXCEPT ![n] = Max(@, node'[n].name)]
@@ -69,8 +70,8 @@ TraceInspect(e) ==
   /\ node'[e.n].isNamed /\ node'[e.n].name = e.name /\ node'[e.n].voting = e.voting
   /\ node'[e.n].gen = e.gen /\ node'[e.n].roster = Rosters[e.roster] /\ node'[e.n].max = e.max
 
-(* The clock is above every token so far. That is an assumption of the protocol. If it was    *)
-(* used, the floor of the round shows it.                                                     *)
+(* The protocol assumes that the clock is above every token so far. If the round used the     *)
+(* clock, `e.floor` is the clock's time.                                                      *)
 TracePlan(e) ==
   \E least \in {nomination.gen : nomination \in e.nominations}, clock \in {Clock, e.floor} :
     /\ clock >= Clock

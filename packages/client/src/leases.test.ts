@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { FencedGateway } from './index.js';
 
-/** A gateway whose every answer takes 100 ms on its way here, and whose clock is known. */
+/** A client, and a gateway whose every answer is 100 ms on its way. Both go by one manual clock. */
 function gatewayWithClock() {
   const clock = { nowMs: 1_000 };
   const timers: (() => void)[] = [];
@@ -22,7 +22,7 @@ function gatewayWithClock() {
   };
   const answer = { elapsedMs: 5_000, remainingMs: 9_000 };
   const requests: string[] = [];
-  /** The fate of the next requests, before they are answered. */
+  /** Called for the next requests, in order, before they are answered. */
   const before: ((init: RequestInit) => Promise<void>)[] = [];
   const fetcher = async (_: unknown, init: RequestInit = {}): Promise<Response> => {
     await before.shift()?.(init);
@@ -34,10 +34,10 @@ function gatewayWithClock() {
   return { gateway, clock, answer, timers, sleeps, requests, before };
 }
 
-test('a lease is never valid for longer than at its gateway, and a wait does not shorten it', async () => {
+test('a client relies on a lease for no longer than its gateway, and a wait does not shorten the lease', async () => {
   const { gateway, clock, answer } = gatewayWithClock();
   const lease = await gateway.acquire('a', { ttlMs: 10_000, waitMs: 5_000 });
-  // It was answered at 6 000 at the earliest, and came here at 6 100.
+  // The gateway answered at 6,000 at the earliest, and the answer came at 6,100.
   expect(lease.remainingMs()).toBe(8_900);
   Object.assign(answer, { elapsedMs: 20, remainingMs: 5_000 });
   await lease.extend(20_000);

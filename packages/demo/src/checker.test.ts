@@ -107,7 +107,7 @@ describe('the checker', () => {
     });
   });
 
-  test('disorder: a lease is compared with its own acquisition, not with an earlier one', () => {
+  test('disorder: a lease counts from its own acquisition, not from an earlier one that was refused', () => {
     const events = [
       event('client 2', 'acquire', 'invoke'),
       event('client 2', 'acquire', 'refused'),

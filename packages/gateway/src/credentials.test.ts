@@ -299,7 +299,7 @@ describe('JSON Web Tokens', async () => {
     return `${header}.${claims}.${signature}`;
   }
 
-  /** The last character of a part has bits that mean nothing. */
+  /** Decodes each part, because some bits of its last base64 character mean nothing. */
   function bytesOf(token: string): Buffer {
     return Buffer.concat(
       token.split('.').flatMap((part) => [Buffer.from(part, 'base64url'), Buffer.of(0)]),

@@ -37,7 +37,7 @@ test('no period passes more than burst and rate, and refused requests do not cou
       for (const [from, start] of taken.entries())
         for (const [to, end] of taken.entries())
           if (to >= from)
-            // One hundredth for the arithmetic of fractions.
+            // 0.01 covers rounding errors.
             expect(to - from + 1).toBeLessThanOrEqual(
               burst + ((end - start) * perSecond) / 1_000 + 0.01,
             );
@@ -58,7 +58,7 @@ test('invented names neither grow the memory nor reset an allowance', () => {
   expect(limit.take('victim').ok).toBe(true);
   let letThrough = 0;
   for (let i = 0; i < 10_000; i++) if (limit.take(`stranger ${i}`).ok) letThrough++;
-  // Ninety-nine that are remembered, and the two that all others have together.
+  // One request of each of 99 remembered names, and a burst of 2 that all other names share.
   expect(letThrough).toBe(99 + 2);
   expect(limit.take('victim').ok).toBe(false);
   clock.nowMs += 2_000;

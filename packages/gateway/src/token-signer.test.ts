@@ -14,7 +14,7 @@ const END_MS = NOW_MS + 60_000;
 const k1: SigningKey = { id: 'k1', secret: randomBytes(32) };
 const k2: SigningKey = { id: 'k2', secret: randomBytes(32) };
 const now = (): number => NOW_MS;
-/** Most tests are about tokens of one resource. */
+/** A signer for tokens of resources. `all` is the whole signer, which has other purposes, too. */
 function signerOf(keys: readonly SigningKey[], nowMs: () => number) {
   const all = createTokenSigner(keys, nowMs);
   return {
@@ -165,11 +165,11 @@ describe('the end of a signature', () => {
   });
 });
 
-test('keys rotate without a gap: new after old, new before old, old removed', () => {
+test('no gateway refuses a token while keys rotate: the new key is added, comes first, the old one goes', () => {
   const fleets = [[k1], [k1, k2], [k2, k1], [k2]].map((keys) => signerOf(keys, now));
   for (const [step, mine] of fleets.entries()) {
     const text = mine.sign(34n, 'a', END_MS);
-    // While a step is rolled out, gateways of the step before and after it run as well.
+    // During a rollout, gateways of neighbouring steps run at the same time.
     for (const theirs of fleets.slice(Math.max(0, step - 1), step + 2))
       expect(theirs.verify(text, 'a')).toBe(34n);
   }

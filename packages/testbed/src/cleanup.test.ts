@@ -14,7 +14,7 @@ let temporary: string;
 
 beforeEach(async () => {
   temporary = await mkdtemp(join(tmpdir(), 'cleanup-'));
-  // Lets Postgres enter, which does not run as root.
+  // Lets Postgres enter the folder, because Postgres does not run as root.
   await chmod(temporary, 0o711);
 });
 
@@ -59,7 +59,7 @@ async function leavesNothing(
   expect(`${output}`).toBe('up\n');
   const running = await ours();
   if (signal !== undefined) {
-    // Only a waiting program's servers still run at this time.
+    // The program waits for the signal, so its servers still run.
     expect(running.length).toBeGreaterThan(1);
     child.kill(signal);
   }
@@ -69,7 +69,7 @@ async function leavesNothing(
 
 function start(ending: string, services: string): ChildProcess {
   return spawn(process.execPath, [PROGRAM, ending, services], {
-    // The folder marks everything that was started here.
+    // Identifies the processes of this test: all inherit the variable, or work in the folder.
     env: { ...process.env, TMPDIR: temporary },
     stdio: ['ignore', 'pipe', 'ignore'],
   });
@@ -90,7 +90,7 @@ async function ours(): Promise<string[]> {
   const processes = (await readdir('/proc')).filter((name) => /^\d+$/.test(name));
   const found = await Promise.all(
     processes.map(async (pid) => {
-      // Empty if the process has just ended. Postgres writes its title over its environment.
+      // Empty if the process has just ended. Postgres overwrites it with its title: see `folder`.
       const environment = await readFile(`/proc/${pid}/environ`, 'utf8').catch(() => '');
       const folder = await readlink(`/proc/${pid}/cwd`).catch(() => '');
       const isOurs = environment.includes(`TMPDIR=${temporary}`) || folder.startsWith(temporary);

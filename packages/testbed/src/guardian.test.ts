@@ -41,7 +41,7 @@ test('a program that refuses to end is killed', async () => {
 test('the children of a program end with it', async () => {
   const child = await spawnGuarded('sh', ['-c', 'sleep 1000 & echo $!']);
   if (child.stdout === null) throw new Error('stdout is a pipe');
-  // The pipe stays open while the orphan lives.
+  // Resolves only when the orphan has ended, because it holds the pipe open.
   const orphan = Number(await text(child.stdout));
   await expect(access(`/proc/${orphan}/exe`)).rejects.toMatchObject({ code: 'ENOENT' });
 });

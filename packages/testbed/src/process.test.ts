@@ -28,7 +28,7 @@ afterAll(() => rm(folder, { recursive: true }));
 
 let outputs = 0;
 
-/** Starts a worker. Returns it with its output and its file. */
+/** Starts a worker. Returns it with its output and with the path of the file that it writes. */
 async function start(ending: string, options: WorkerOptions & { readonly rounds?: number } = {}) {
   outputs += 1;
   const path = join(folder, `output-${outputs}`);
@@ -63,7 +63,7 @@ test('a worker is held and stopped between its last check and its write, and con
   await worker.wake();
   expect(await worker.exited).toEqual({ code: 0, signal: null });
   expect(readFileSync(path, 'utf8')).toBe('edited in round 1');
-  // Its own clock continued while it was stopped.
+  // The clock of the worker continued while the worker was stopped.
   expect(timeMs(lines, 'wrote 1') - timeMs(lines, 'checked 1')).toBeGreaterThan(pauseMs);
   expect(worker.stderr).toBe('');
 });
@@ -79,7 +79,7 @@ test('a held worker continues without a stop, and is held only once', async () =
   expect(lines.filter((line) => line.startsWith('wrote'))).toHaveLength(3);
 });
 
-test('wake and proceed may come in any order', async () => {
+test('a worker that is held and stopped continues after SIGCONT and `proceed`', async () => {
   const { worker, path } = await start('return', { stopAt: lastCheck });
   await using _ = worker;
   await worker.reachedStop();
@@ -218,7 +218,7 @@ test('held and stopped workers end when their parent is killed', async () => {
   });
 });
 
-test('the state is read behind a name with spaces and parentheses', () => {
+test('the state of a process is found behind a program name with spaces and parentheses', () => {
   expect(stateIn('17 (a) T (b) R 1 17 17 0')).toBe('R');
   expect(stateIn('17 (node) T 1 17 17 0')).toBe('T');
   expect(parentIn('17 (a) T (b) R 1 17 17 0')).toBe(1);

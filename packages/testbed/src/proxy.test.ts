@@ -18,7 +18,7 @@ afterEach(async () => {
   for (const close of opened.splice(0).reverse()) await close();
 });
 
-/** A server in this process, with a proxy before it. `sockets` are its ends of the connections. */
+/** A server in this process behind a proxy. `sockets` are the server's ends of the connections. */
 async function serve(onConnection: (socket: Socket) => void) {
   const sockets: Socket[] = [];
   const server = createServer({ allowHalfOpen: true }, (socket) => {
@@ -123,7 +123,7 @@ describe('without a fault', () => {
     }
     await sent;
     expect(bytesRead).toBe(bytesTotal);
-    // The kernel's buffers add to the proxy's own queue.
+    // The limit is generous, because the kernel's buffers hold bytes, too.
     expect(bytesBetweenMax).toBeLessThan(20_000_000);
   });
 
@@ -136,7 +136,7 @@ describe('without a fault', () => {
     for (let command = 0; command < 10; command += 1) pipelined.ping();
     await pipelined.exec();
     expect(proxy.roundTrips - before).toBe(4);
-    // Large enough to come in many pieces.
+    // A value that arrives in many pieces is one round trip as well.
     await through.set(key, 'x'.repeat(5_000_000));
     await through.get(key);
     expect(proxy.roundTrips - before).toBe(6);
@@ -199,7 +199,7 @@ describe('hold and release', () => {
     proxy.hold('toClient');
     for (const socket of sockets) close(socket);
     await eventually(() => expect(sockets[0]?.writableFinished || sockets[0]?.closed).toBe(true));
-    // A later connection has reached the server, so the end had time to reach the client.
+    // When a later connection has reached the server, the end had time to reach the client.
     await open(proxy);
     await eventually(() => expect(sockets).toHaveLength(2));
     expect(client.readableEnded || client.closed).toBe(false);

@@ -101,7 +101,7 @@ test('starting a running node, or killing or pausing a killed one, is an error',
 });
 
 describe('servers of the environment', () => {
-  test('are used, and cannot be ended, paused or started', async () => {
+  test('are used, and the testbed refuses to end, pause or start them', async () => {
     await using service = await startRedis(2);
     vi.stubEnv('FENCED_REDIS_URLS', service.nodes.map((node) => node.url).join(', '));
     const found = await startRedis(2);

@@ -16,7 +16,7 @@ afterEach(() => {
   vi.unstubAllEnvs();
 });
 
-// Not moto, which accepts any keys.
+// Without moto, which accepts any access key.
 const installed = (['minio', 'radosgw'] as const).filter((server) => findS3(server) !== undefined);
 
 test('this machine has an S3 server', () => {
@@ -37,7 +37,7 @@ describe.each(installed)('%s', (server) => {
     await one.stop();
     await expect(roundTrip(one)).rejects.toThrow('ECONNREFUSED');
     await using two = await startS3();
-    // The new server does not have the bucket.
+    // `roundTrip` makes its bucket anew: that would fail if the new server still had it.
     expect(await roundTrip(two)).toBe('hello');
   });
 

@@ -43,7 +43,7 @@ describe('the message about missing services', () => {
     );
   });
 
-  test('leaves out steps that do not help', () => {
+  test('does not name steps that an environment variable makes useless', () => {
     vi.stubEnv('FENCED_S3_SERVER', 'minio');
     expect(explainMissing([S3])).toBe(
       `This machine lacks S3. Do one of these:

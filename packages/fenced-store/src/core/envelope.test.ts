@@ -17,7 +17,7 @@ const stamps = fc.record({
     .map((id) => Buffer.from(id).toString('hex')),
 });
 
-test('a stamp comes back from the header it was put into', () => {
+test('the stamp (token and write id) is read back from the header that has it', () => {
   fc.assert(
     fc.property(stamps, fc.uint8Array(), fc.nat(2 ** 32 - 1), (stamp, data, crc32) => {
       const member = Buffer.concat([envelopeHeader(stamp), data]);
@@ -28,7 +28,7 @@ test('a stamp comes back from the header it was put into', () => {
   );
 });
 
-test('any change to a header is either another stamp or no header of ours', () => {
+test('a header with a changed byte is refused, or shows another stamp', () => {
   fc.assert(
     fc.property(
       stamps,
@@ -64,7 +64,7 @@ test.each([
   expect(() => parseHeader('k', bytes)).toThrow(CorruptObjectError);
 });
 
-test('a later layout is named as such', () => {
+test('an object of a later layout is refused, and the error names the layout', () => {
   const header = envelopeHeader({ token: 1n, writeId: '0'.repeat(32) });
   header[16] = 2;
   expect(() => parseHeader('k', header)).toThrow('layout=2');

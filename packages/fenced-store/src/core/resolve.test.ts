@@ -9,7 +9,7 @@ function write(id: string, token: bigint, base: Stored | null): Stored {
   return { version: `etag-${id}`, writeId: id, token, state: 'live', layout: 'gzip', before };
 }
 
-/** Writes with these tokens, each upon the one before. */
+/** Applies writes with these tokens, each upon the one before. Returns the last. */
 function chain(base: Stored | null, name: string, tokens: readonly bigint[]): Stored | null {
   return tokens.reduce<Stored | null>((top, token, i) => write(`${name}${i}`, token, top), base);
 }
@@ -19,7 +19,7 @@ const rising = (from: bigint, maxLength: number): fc.Arbitrary<bigint[]> =>
     .array(fc.bigInt({ min: 0n, max: 2n }), { maxLength })
     .map((steps) => steps.map((_, i) => from + steps.slice(0, i + 1).reduce((a, b) => a + b, 0n)));
 
-// A base, a write upon it that was applied or not, and the writes that followed.
+// A stored base, our write upon it, which was applied or not, and the later writes of others.
 const stories = rising(1n, HISTORY_MAX + 3).chain((past) => {
   const base = chain(null, 'past', past);
   const token = base?.token ?? 1n;
@@ -32,7 +32,7 @@ const stories = rising(1n, HISTORY_MAX + 3).chain((past) => {
   });
 });
 
-test('the outcome never contradicts what happened', () => {
+test('the outcome that is read back never contradicts what happened to the write', () => {
   fc.assert(
     fc.property(stories, ({ base, ours, applied, doubtful, steps }) => {
       const own = write('own', ours, base);
@@ -70,7 +70,7 @@ test.each([
   expect(resolveOutcome({ token, writeId: 'own', base }, seen, doubtful)).toBe(outcome);
 });
 
-test('a refusal alone proves nothing if another foreign object is stored', () => {
+test('a refusal proves nothing if a foreign object was replaced by another one without a history', () => {
   const attempt = { token: 9n, writeId: 'own', base: foreign };
   expect(resolveOutcome(attempt, write('other', 0n, null), false)).toBe('unknown');
   expect(resolveOutcome(attempt, null, false)).toBe('unknown');

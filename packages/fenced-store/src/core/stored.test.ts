@@ -28,7 +28,7 @@ const stored: fc.Arbitrary<Stored> = fc.record({
   before: fc.array(shortId, { maxLength: HISTORY_MAX }),
 });
 
-test('what a write says of itself comes back from the metadata, beside what the caller said', () => {
+test('the store reads its own facts about a write from the metadata, and the caller reads the rest', () => {
   fc.assert(
     fc.property(stored, (write) => {
       const metadata = { author: 'ada', ...toMetadata(write, KEY_DIGEST) };
@@ -38,7 +38,7 @@ test('what a write says of itself comes back from the metadata, beside what the 
   );
 });
 
-test('a write upon another remembers it first, and no more than the limit', () => {
+test('the history of a write begins with the write before it, and is no longer than the limit', () => {
   fc.assert(
     fc.property(stored, (base) => {
       const history = historyAfter(base);

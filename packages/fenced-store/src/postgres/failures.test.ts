@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { refusal } from './failures.js';
 
-// Errors of a server that only replication could cause here.
+// Errors that no other test can cause, because most come from a server that is a replica.
 test.each([
   ['a hot standby, to BEGIN READ WRITE', '0A000', 'store-setup'],
   ['a read-only server, to a write', '25006', 'store-setup'],

@@ -9,7 +9,7 @@ function seal(index: number, known: Partial<Promised> = {}): Promised {
   return { ...own, voting: true, max: BigInt(30 + index), longestMs: 100, ...known };
 }
 
-/** The leases of a node: resource and owner, each for 50 ms. */
+/** The leases that a sealed node reports: an owner for each resource, each for at least 50 ms. */
 function leases(index: number, held: Readonly<Record<string, string>>): SealedLeases {
   const list = Object.entries(held).map(([resource, owner]) => {
     return { resource, owner, remainingMs: 50 + index, token: '0000000000000007' };
@@ -18,17 +18,17 @@ function leases(index: number, held: Readonly<Record<string, string>>): SealedLe
 }
 
 describe('the evidence of sealed nodes', () => {
-  test('is complete with a majority that voted, and its floor is the highest token', () => {
+  test('is complete if a majority voted when it was sealed, and its floor is the highest token', () => {
     const evidence = evidenceOf([seal(0), seal(1)], 3);
     expect(evidence).toEqual({ floor: 31n, longestMs: 103, isComplete: true });
   });
 
-  test('does not count a node that is no longer the incarnation that voted', () => {
+  test('does not count a node that has restarted since its vote', () => {
     expect(evidenceOf([seal(0), seal(1, { voting: false })], 3)).toBeNull();
     expect(evidenceOf([seal(0), seal(1, { voting: false })], 3, true)?.isComplete).toBe(false);
   });
 
-  test('needs all nodes if no majority voted', () => {
+  test('needs every node, and stays incomplete, if no majority voted', () => {
     const restarted = [0, 1, 2].map((index) => seal(index, { voting: false }));
     expect(evidenceOf(restarted, 3)).toMatchObject({ floor: 32n, isComplete: false });
   });
@@ -46,18 +46,18 @@ describe('the leases that are carried', () => {
     return mergeLeases(deciding, 3).map(({ resource, owner }) => [resource, owner]);
   };
 
-  test('are decided by a majority, and never shorter', () => {
+  test('need a majority of answers, and do not end earlier than before the move', () => {
     expect(merged(leases(0, { r: 'x' }))).toBeNull();
     expect(merged(leases(0, { r: 'x' }), leases(1, {}))).toEqual([['r', 'x']]);
     const all = decidingLeases([leases(0, { r: 'x' }), leases(1, { r: 'x' })], 3) ?? [];
     expect(mergeLeases(all, 3)[0]?.remainingMs).toBeGreaterThan(51);
   });
 
-  test('leave out one that a minority of all nodes holds', () => {
+  test('do not include one that only a minority of all nodes holds', () => {
     expect(merged(leases(0, { r: 'x' }), leases(1, {}), leases(2, {}))).toEqual([]);
   });
 
-  test('name nobody if two owners may hold the lock, unless one has a majority', () => {
+  test('have no owner if two clients may hold the lock, unless one has a majority', () => {
     expect(merged(leases(0, { r: 'x' }), leases(1, { r: 'y' }))).toEqual([['r', '']]);
     expect(merged(leases(0, { r: 'x' }), leases(1, { r: 'x' }), leases(2, { r: 'y' }))).toEqual([
       ['r', 'x'],

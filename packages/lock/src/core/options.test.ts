@@ -52,11 +52,11 @@ test('the defaults are those of the documentation, also if an option is undefine
   expect(resolveOptions({ maxTtlMs: undefined, keyPrefix: undefined } as never)).toEqual(defaults);
 });
 
-test('a node remembers a name for at least the longest lease', () => {
+test('by default, a node remembers a resource for at least as long as the longest lease', () => {
   expect(resolveOptions({ maxTtlMs: 3_600_000 })).toMatchObject({ fenceTtlMs: 3_600_000 });
 });
 
-test('a set of resources is named alike in any order', () => {
+test('the order in which a set of resources is listed does not matter', () => {
   expect(checkResources(['b', 'a'])).toEqual(checkResources(['a', 'b']));
   expect(checkResources('invoice/42')).toEqual(['invoice/42']);
 });

@@ -20,7 +20,7 @@ test.each([
   [3, [0, 1]],
   [4, [0, 1, 2]],
   [5, [0, 1, 2]],
-])('a majority of %i nodes is asked for a second, the first by name', (count, chosen) => {
+])('of %i nodes, the first majority by name is asked alone, for a second', (count, chosen) => {
   const preferred = after(Array(count).fill(1), 1);
   expect(preferred.choose(1)).toEqual(chosen);
   expect(preferred.choose(999)).toEqual(chosen);

@@ -40,7 +40,7 @@ const voters = fc.integer({ min: 1, max: 5 }).chain((nodeCount) =>
   ),
 );
 
-test('a quorum is found exactly if a search of all sets of voters finds one, and it is consistent', () => {
+test('a consistent quorum is found if and only if a search of all sets of voters finds one', () => {
   fc.assert(
     fc.property(voters, (all: Voter[]) => {
       const majority = majorityOf(all.length);
@@ -62,7 +62,7 @@ const x1 = { generation: 1, incarnation: 'x1' };
 const x2 = { generation: 2, incarnation: 'x2' };
 const y = { generation: 1, incarnation: 'y' };
 
-test('a vote from before a node lost its memory does not count beside a voter that knows of the loss', () => {
+test('an old vote of a node that has lost its memory does not count beside a voter that knows of the loss', () => {
   const before = { index: 0, ...x1, roster: [x1, y, y] };
   const knows = { index: 1, ...y, roster: [x2, y, y] };
   const doesNotKnow = { index: 2, ...y, roster: [x1, y, y] };
@@ -72,7 +72,7 @@ test('a vote from before a node lost its memory does not count beside a voter th
   expect(supersededIn([before, knows, doesNotKnow])).toEqual([before]);
 });
 
-test('a vote under a generation that has been raised since does not count, nor one that ties with another incarnation', () => {
+test('a vote does not count beside a voter that knows a higher generation of its node, or another incarnation under the same one', () => {
   const voter = { index: 0, ...x1, roster: [x1, y, y] };
   const promisedMore = { index: 1, ...y, roster: [{ ...x1, generation: 7 }, y, y] };
   const knowsAnother = { index: 2, ...y, roster: [{ ...x1, incarnation: 'x0' }, y, y] };

@@ -26,7 +26,7 @@ function blank(history: string, known: Partial<Inspection> = {}): Inspection {
   };
 }
 
-/** A node in its incarnation `history`, which knows the incarnations `roster` of all nodes. */
+/** A node that votes as the incarnation `history`. `roster` has all incarnations that it knows. */
 function voter(history: string, generation: number, roster: readonly Incarnation[]): Inspection {
   return blank(history, { voting: true, generation, roster, max: 50n });
 }
@@ -41,7 +41,7 @@ function promised(index: number, seen: Inspection, known: Partial<Promised> = {}
 
 const all = [life('a', 3), life('b', 4), none];
 
-test('if a majority votes, it is asked to promise, for the nodes that do not vote', () => {
+test('if a majority votes, its nodes are asked for promises about the nodes that do not vote', () => {
   const seen = [voter('a', 3, all), voter('b', 4, all), blank('c', { generation: 7 })];
   expect(planGathering(seen, seed)).toEqual({
     nominations: [{ index: 2, incarnation: 'life of c', generation: 8 }],
@@ -49,7 +49,7 @@ test('if a majority votes, it is asked to promise, for the nodes that do not vot
   });
 });
 
-test('a silent node does no harm while a majority votes, else nothing can be planned', () => {
+test('a silent node does no harm while a majority votes; without a majority, it blocks the readmission', () => {
   expect(planGathering([voter('a', 3, all), voter('b', 4, all), null], seed)?.nominations).toEqual(
     [],
   );
@@ -75,7 +75,7 @@ test('if no majority votes, every node must promise, and each nomination is abov
   });
 });
 
-test('clients that admit the same incarnation at once join one nomination, and exceed a contradicting one', () => {
+test('clients that nominate the same incarnation share a generation; one that nominates another takes a higher one', () => {
   const nominated = [life('a', 3), life('b', 4), life('c', 8)];
   const other = [life('a', 3), life('b', 4), life('c0', 8)];
   const generation = (known: readonly Incarnation[]) =>
@@ -85,7 +85,7 @@ test('clients that admit the same incarnation at once join one nomination, and e
   expect(generation(other)).toBe(9);
 });
 
-test('a vote that does not count beside others, as more was promised to it, is to be raised', () => {
+test('a voter whose generation another node has promised to exceed is nominated under the promised one', () => {
   const promised = [life('a', 3), life('b', 6), none];
   const seen = [
     voter('a', 3, promised),
@@ -95,7 +95,7 @@ test('a vote that does not count beside others, as more was promised to it, is t
   expect(planGathering(seen, seed)?.nominations).toEqual([{ index: 1, ...life('b', 6) }]);
 });
 
-test('the floor is the highest token that a majority remembers, and its knowledge of all nodes is passed on', () => {
+test('a readmitted node gets the highest token and the latest roster of a majority', () => {
   const gathering = { nominations: [{ index: 2, ...life('c', 8) }], everybody: null };
   const old = [life('a', 3), life('b0', 3), life('c', 8)];
   const young = [life('a', 3), life('b', 4), life('c', 8)];
@@ -111,7 +111,7 @@ test('the floor is the highest token that a majority remembers, and its knowledg
   expect(planReadmission(gathering, promises.slice(1), 3, seed)).toBeNull();
 });
 
-test('the promise of an incarnation that another one knows to be superseded does not count', () => {
+test('the promise of an old incarnation does not count if another node knows its successor', () => {
   const gathering = { nominations: [{ index: 2, ...life('c', 8) }], everybody: null };
   const promises = [
     promised(0, voter('a', 3, [life('a', 3), life('b1', 5), life('c', 8)])),
@@ -138,13 +138,13 @@ test('if no node remembers, tokens begin above the clock and above every token t
   expect(firstStart({ max: 6_000_000n }, null)?.floor).toBe(6_000_000n);
 });
 
-test('firstToken is for nodes that have given no token: if any has, the clock covers the forgotten ones', () => {
+test('firstToken is for new nodes; if some node has given a token, tokens begin above the clock', () => {
   expect(firstStart({}, 33n)?.floor).toBe(32n);
   expect(firstStart({ max: 32n }, 33n)?.floor).toBe(32n);
   expect(firstStart({ max: 33n }, 33n)?.floor).toBe(5_000_000n);
 });
 
-test('a majority that votes by the time it promises needs no seed', () => {
+test('if a majority votes by the time of its promises, tokens go on above its own, not above the clock', () => {
   const gathering = planGathering([blank('a'), blank('b'), blank('c')], seed);
   if (!gathering) throw new Error('all have answered');
   const now = [life('a', 5), life('b', 5), life('c', 5)];

@@ -29,13 +29,18 @@ function alphabet(nodeCount: number): Vote[] {
   ];
 }
 
+function highestOf(votes: readonly Vote[]): bigint {
+  const tokens = votes.flatMap((vote) => (vote.answer === 'granted' ? [vote.token] : []));
+  return tokens.reduce((highest, token) => (token > highest ? token : highest), 0n);
+}
+
 function words(length: number, letters: Vote[]): Vote[][] {
   if (length === 0) return [[]];
   return words(length - 1, letters).flatMap((word) => letters.map((letter) => [...word, letter]));
 }
 
 test.each([1, 2, 3, 4, 5])(
-  'every combination of votes of %i nodes is decided rightly',
+  'every combination of votes of %i nodes is won, lost or open, as a count of its grants says',
   (nodeCount) => {
     const majority = majorityOf(nodeCount);
     for (const votes of words(nodeCount, alphabet(nodeCount))) {
@@ -63,7 +68,7 @@ test.each([1, 2, 3, 4, 5])(
   },
 );
 
-test('for all answers of the pending nodes, a lost acquisition stays lost and a won one stays won', () => {
+test('no later vote makes a lost acquisition a won one, or a won one a lost one', () => {
   const nodeCount = 3;
   const letters = alphabet(nodeCount);
   for (const votes of words(nodeCount, letters)) {
@@ -72,13 +77,15 @@ test('for all answers of the pending nodes, a lost acquisition stays lost and a 
     for (const later of words(nodeCount, letters)) {
       const all = votes.map((vote, at) => (vote.answer === 'pending' ? (later[at] as Vote) : vote));
       if (decision.state === 'lost') expect(decide(all).state).toBe('lost');
-      // A higher grant may come, but the acquisition is decided: no replay turns it into a loss.
-      else expect(decide(votes)).toEqual(decision);
+      // A higher grant would have to be confirmed. It may not turn the win into a loss.
+      else if (decision.state === 'won' && highestOf(all) > decision.token)
+        expect(decide(all)).toMatchObject({ state: 'open', token: highestOf(all) });
+      else expect(decide(all)).toEqual(decision);
     }
   }
 });
 
-test('one grant above the others is confirmed by the others before it counts', () => {
+test('if one node grants a higher token than the others, they must confirm it before the lock is won', () => {
   const votes = [granted(33n, 3), granted(34n, 3), granted(33n, 3)];
   expect(decide(votes)).toEqual({ state: 'open', token: 34n, laggards: [0, 2] });
   expect(decide([granted(34n, 3), granted(34n, 3), granted(33n, 3)])).toEqual({
@@ -99,7 +106,7 @@ test('confirmations of superseded incarnations do not make a quorum', () => {
   expect(decide([old, knows, { ...knows, roster: [one, one, one] }]).state).toBe('won');
 });
 
-test('nodes that are to be readmitted are noticed: without a vote, or with one that does not count', () => {
+test('a client readmits nodes that have no vote, or whose vote does not count', () => {
   const old: Vote = { answer: 'granted', token: 33n, ...one, roster: [one, one, one] };
   const knows: Vote = { answer: 'granted', token: 33n, ...one, roster: [two, one, one] };
   expect(anyCalls([old, granted(1n, 3), { answer: 'held', remainingMs: 1, timeMs: 0 }])).toBe(
@@ -121,7 +128,7 @@ const losses: [string, Vote[]][] = [
   ['wrong-version', [older, stranger, granted(1n, 3)]],
   ['ttl-too-long', [tooLong, tooLong, held]],
   ['token-exhausted', [{ answer: 'token-exhausted' }, { answer: 'token-exhausted' }, held]],
-  // One node that can never grant decides nothing while the others suffice.
+  // The refusal of one node does not decide while a majority of the others could grant.
   ['held', [{ answer: 'token-exhausted' }, held, held]],
   ['held', [stranger, held, granted(1n, 3)]],
   ['no-quorum', [stranger, failed, granted(1n, 3)]],
@@ -130,7 +137,7 @@ test.each(losses)('the reason of a loss is %s', (reason, votes) => {
   expect(decide(votes)).toEqual({ state: 'lost', reason });
 });
 
-test('an acquisition that cannot win waits for the nodes that decide if the configuration is the reason', () => {
+test('an acquisition that cannot win waits for more nodes as long as they could show a wrong configuration', () => {
   const pending: Vote = { answer: 'pending' };
   const open = { state: 'open', token: 0n, laggards: [] };
   const late: Vote[] = [{ answer: 'not-voting' }, { answer: 'not-voting' }, stranger];
@@ -139,7 +146,7 @@ test('an acquisition that cannot win waits for the nodes that decide if the conf
   expect(decide([...late, stranger, stranger])).toMatchObject({ reason: 'config-mismatch' });
   expect(decide([...late, stranger, older])).toMatchObject({ reason: 'wrong-version' });
   expect(decide([...late, stranger, failed])).toMatchObject({ reason: 'no-quorum' });
-  // Once it is decided, no other node is waited for.
+  // Once the reason is decided, the acquisition waits for no other node.
   expect(decide([stranger, stranger, stranger, pending, pending])).toMatchObject({
     reason: 'config-mismatch',
   });

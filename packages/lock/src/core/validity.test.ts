@@ -6,7 +6,7 @@ import { nodeTimeoutMs, validityMs } from './validity.js';
 const ttlMs = fc.integer({ min: 10, max: 86_400_000 });
 const elapsedMs = fc.double({ min: 0, max: 1e9, noNaN: true });
 
-test('a lease is never relied on for as long as a node keeps it', () => {
+test('a holder relies on its lease for less time than a node keeps it', () => {
   fc.assert(
     fc.property(ttlMs, elapsedMs, (ttl, elapsed) => {
       expect(validityMs(ttl, elapsed)).toBeLessThan(ttl - elapsed);
@@ -15,7 +15,7 @@ test('a lease is never relied on for as long as a node keeps it', () => {
   );
 });
 
-test('a majority that answers just in time leaves something of the lease', () => {
+test('a lease is still valid if the deciding node answers at the last moment of its time limit', () => {
   fc.assert(
     fc.property(ttlMs, (ttl) => {
       expect(validityMs(ttl, nodeTimeoutMs(ttl))).toBeGreaterThan(0);

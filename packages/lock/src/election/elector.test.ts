@@ -55,7 +55,7 @@ class MemoryBoard implements ElectionBoard {
   text: string | null = null;
   highest = 0n;
   error: Error | null = null;
-  /** Resolves never while it is true. */
+  /** While it is true, `publish` never settles. */
   hangs = false;
 
   async publish(notice: string, token: bigint): Promise<void> {
@@ -110,7 +110,7 @@ test('a lost leadership aborts its signal, and its elector campaigns again', asy
   expect(lock.asked).toBeGreaterThan(2);
 });
 
-test('a campaign ends by its signal, by resign, and by an error that waiting cannot mend', async () => {
+test('a campaign ends by its signal, by resign, and by an error that waiting cannot cure', async () => {
   const lock = new MemoryLock();
   await using leader = elect(lock, 'leader');
   await leader.campaign();
@@ -128,7 +128,7 @@ test('a campaign ends by its signal, by resign, and by an error that waiting can
   await expect(other.campaign()).rejects.toBe(lock.fail);
 });
 
-test('an observer sees the leaders come and go, and does not know what no notice has confirmed', async () => {
+test('an observer sees leaders come and go, and reports unknown when the notices of a leader cease', async () => {
   const lock = new MemoryLock();
   const board = new MemoryBoard();
   await using a = elect(lock, 'a', board);
@@ -171,7 +171,7 @@ test('a leader whose notice is refused as stale is deposed, and its first notice
   await expect(elector.campaign()).rejects.toThrow('stale-token');
   board.error = new Error('no access');
   await expect(elector.campaign()).rejects.toThrow('no access');
-  // Nothing was kept.
+  // The failed campaign kept no lease: the next one succeeds.
   board.error = null;
   board.highest = 0n;
   await elector.campaign();

@@ -4,7 +4,7 @@ import type { Runtime } from '../runtime/runtime.js';
 import { type LeaseContext, LocalLease } from './lease.js';
 import type { LockHandle } from './transport.js';
 
-/** A manual clock and manual timers, as in a process that was stopped. */
+/** The test moves clock and timers. So the clock can pass a deadline before its timer fires. */
 class ManualRuntime implements Runtime {
   now = 0;
   timers: (() => void)[] = [];
@@ -32,7 +32,7 @@ function lease(
   return new LocalLease(handle, service);
 }
 
-test('a process that was stopped past the deadline finds the signal aborted before any timer has fired', () => {
+test('a holder that was stopped past its deadline finds its signal aborted, before any timer has fired', () => {
   const runtime = new ManualRuntime();
   let ends = 0;
   const held = lease(runtime, { ended: () => (ends += 1) });
@@ -46,7 +46,7 @@ test('a process that was stopped past the deadline finds the signal aborted befo
   expect(ends).toBe(1);
 });
 
-test('a timer that fires early by the clock is set again, not believed', () => {
+test('a timer that fires before the deadline is set again, and does not end the lease', () => {
   const runtime = new ManualRuntime();
   const { signal } = lease(runtime);
   runtime.now = 999.5;
@@ -69,14 +69,14 @@ test('an extension whose replies come after the old deadline does not bring the 
   expect(held.remainingMs()).toBe(0);
 });
 
-test('an extension never shortens what the holder may count on', async () => {
+test('an extension never brings the deadline of the holder forward', async () => {
   const runtime = new ManualRuntime();
   const held = lease(runtime, { extend: async () => 400 });
   await held.extend(400);
   expect(held.remainingMs()).toBe(1_000);
 });
 
-test('ensure needs a time, and nothing is left of a released lease', async () => {
+test('ensure fails if less time is left than it needs, and always after the release', async () => {
   const held = lease(new ManualRuntime());
   held.ensure(1_000);
   expect(() => held.ensure(1_001)).toThrow(LeaseLostError);

@@ -9,7 +9,7 @@ test('two closes at once both end with the answers of the nodes, not with the ti
   const send = (call: Call<RedisNode>): void => void calls.push(call);
   const node = { name: 'a', send, read: () => undefined } as unknown as RedisNode;
   const options = { keyPrefix: 'k:', fenceTtlMs: 1_000, maxTtlMs: 1_000 };
-  // No time passes.
+  // The clock stands still, so no time limit passes.
   const nodes = new Nodes([node], options, new ManualClock());
   nodes.giveUp(new Ownership(['x'], 'owner', false, [0]));
   const closed = [nodes.givenUp(2_000), nodes.givenUp(2_000)];

@@ -37,7 +37,7 @@ test('waiters are served in the order in which they came', async () => {
   expect(served).toEqual(['first', 'second', 'third']);
 });
 
-test('a wait ends when its time is over, and using renews, both by the clock alone', async () => {
+test('only the manual clock ends a wait and lets `using` extend its lease', async () => {
   const { clock, one, two } = open();
   const { promise: work, resolve: finish } = Promise.withResolvers<void>();
   const using = one.using('x', { ttlMs: 1_000 }, async (lease) => {
@@ -53,7 +53,7 @@ test('a wait ends when its time is over, and using renews, both by the clock alo
   await using;
 });
 
-test('a time that is no time is refused', async () => {
+test('the clock cannot be moved by a negative time or by NaN', async () => {
   const { clock } = open();
   await expect(clock.advance(-1)).rejects.toThrow(RangeError);
   await expect(clock.advance(Number.NaN)).rejects.toThrow(RangeError);

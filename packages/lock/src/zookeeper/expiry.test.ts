@@ -17,7 +17,7 @@ describe('the end of a lease whose holder is silent', () => {
     expiry = new Expiry(clock);
   });
 
-  test('comes a whole TTL after this process has seen it first', async () => {
+  test('comes a whole TTL after this process has first seen the lease', async () => {
     expect(remainingMs()).toBe(5_000);
     await clock.advance(4_999);
     expect(remainingMs()).toBe(1);
@@ -31,7 +31,7 @@ describe('the end of a lease whose holder is silent', () => {
     expect(remainingMs({ ...lease, mzxid: 9n, ttlMs: 6_000 })).toBe(6_000);
   });
 
-  test('is unknown to a newcomer until it knows the clock of the leader', async () => {
+  test('comes 10 s after the TTL by the clock of the leader, for a process that sees the lease late', async () => {
     expect(expiry.needsSample).toBe(true);
     expiry.onLeaderTime(lease.mtimeMs + 14_999);
     expect(expiry.needsSample).toBe(false);
@@ -40,7 +40,7 @@ describe('the end of a lease whose holder is silent', () => {
     expect(remainingMs()).toBe(0);
   });
 
-  test('is not brought forward by the clock of a leader that lags, or that was read long ago', async () => {
+  test('does not come earlier if the clock of the leader lags, or was read long ago', async () => {
     expiry.onLeaderTime(lease.mtimeMs - 60_000);
     expect(remainingMs()).toBe(5_000);
     await clock.advance(10_001);
@@ -48,7 +48,7 @@ describe('the end of a lease whose holder is silent', () => {
     expect(expiry.remainingMs('/y', lease)).toBe(5_000);
   });
 
-  test('is judged anew for a node that it has lost sight of among many others', async () => {
+  test('comes a whole TTL later if this process has seen 1,000 other leases since', async () => {
     remainingMs();
     await clock.advance(4_000);
     for (let i = 0; i < 1_000; i += 1) expiry.remainingMs(`/${i}`, lease);

@@ -115,7 +115,7 @@ test('a body that changes while it is compressed is refused', async () => {
   await expect(encoding).rejects.toThrow(InvalidArgumentError);
 });
 
-test('a damaged byte is found, or changes neither body nor stamp', async () => {
+test('a damaged byte is an error, or leaves the body as it was', async () => {
   await fc.assert(
     fc.asyncProperty(
       bodies,
@@ -129,7 +129,7 @@ test('a damaged byte is found, or changes neither body nor stamp', async () => {
         member[at] = (member[at] ?? 0) ^ flip;
         const opened = await decode('k', member, 2 ** 30).catch((error: unknown) => error);
         if (opened instanceof CorruptObjectError) return;
-        // A changed stamp is a valid other stamp; the copy in the metadata is what finds it.
+        // A damaged stamp reads as another valid one. Only the copy in the metadata shows that.
         const { stamp: found, body: bytes } = opened as Awaited<ReturnType<typeof decode>>;
         expect(Buffer.compare(bytes, body)).toBe(0);
         const inStamp = at >= 17 && at < 41;
@@ -144,7 +144,7 @@ test('a damaged byte is found, or changes neither body nor stamp', async () => {
   );
 });
 
-test('a second member is refused, also if the first one is empty', async () => {
+test('a second gzip member is refused, also behind an empty first one', async () => {
   const stamp = { token: 1n, writeId: '00'.repeat(16) };
   const members = ['', 'value'].map(async (body) =>
     stamped(await encode(Buffer.from(body), gzip(6)), stamp),
@@ -156,7 +156,7 @@ test('a second member is refused, also if the first one is empty', async () => {
   await expect(streamed).rejects.toThrow(CorruptObjectError);
 });
 
-test('a member that is cut short, or has more bytes after it, is refused', async () => {
+test('a gzip member that is cut short, or has more bytes after it, is refused', async () => {
   for (const body of ['value', 'value '.repeat(400)]) {
     const stamp = { token: 1n, writeId: '00'.repeat(16) };
     const member = stamped(await encode(Buffer.from(body), gzip(6)), stamp);
@@ -171,7 +171,7 @@ test('a member that is cut short, or has more bytes after it, is refused', async
   }
 });
 
-/** The member in pieces of that size. */
+/** Cuts a gzip member into pieces of that size. */
 async function* cut(member: Uint8Array, pieceBytes: number): AsyncGenerator<Uint8Array> {
   for (let at = 0; at < member.length; at += pieceBytes) yield member.subarray(at, at + pieceBytes);
 }
@@ -206,7 +206,7 @@ test('body and stored form may arrive in pieces of any size', async () => {
 
 const MIB = 2 ** 20;
 
-/** A body of many chunks, from a source that overwrites what it has given. */
+/** A body of many chunks, from a source that reuses one buffer for all pieces. */
 async function* overwriting(chunks: readonly Uint8Array[]): AsyncGenerator<Uint8Array> {
   const memory = Buffer.alloc(100_000);
   for await (const piece of cut(Buffer.concat(chunks), memory.length)) {
@@ -273,7 +273,7 @@ test('a long incompressible stream needs memory for a few chunks, and no zlib to
   const arriving = await Array.fromAsync(cut(stamped(Buffer.concat(copies), stamp), 65_536));
   let bytes = 0;
   for await (const piece of decodeStream('k', stamp, Readable.from(arriving))) {
-    // No piece is a copy, except for the first, which has the header.
+    // The reader gets the received bytes without a copy, except for the piece with the header.
     if (bytes > 65_536) expect(piece.buffer).toBe(arriving[1]?.buffer);
     bytes += piece.length;
   }

@@ -14,7 +14,7 @@ test('of 10 000 keys, the 1000 that were used last are kept', () => {
   const write = (key: number): void => lastSeen.noteWrite(`${key}`, 1n, storedWith(1n));
   for (let key = 0; key < 10_000; key++) {
     write(key);
-    // The first key is used each time, so it stays.
+    // Key 0 is used each time, so it stays.
     write(0);
   }
   const kept = Array.from({ length: 10_000 }, (_, key) => key).filter(
@@ -41,7 +41,7 @@ test('the highest token never goes down, and a read that shows a lower one is re
         else if (token < highest)
           expect(() => lastSeen.noteRead('k', highest, stored)).toThrow(RatchetLostError);
         else lastSeen.noteRead('k', highest, stored);
-        // The reply to a read that was sent before anything was known may be old.
+        // A lower token is no error if the read was sent before any token was known.
         lastSeen.noteRead('k', 0n, storedWith(1n));
         highest = [highest, does === 'forgetBase' ? 0n : token, 1n].reduce((a, b) =>
           a > b ? a : b,

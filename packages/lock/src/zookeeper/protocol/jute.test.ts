@@ -9,7 +9,7 @@ import { create, PERSISTENT, remove, transaction } from './operations.js';
 const body = (to: JuteWriter): Buffer => to.frame().subarray(4);
 
 describe('records', () => {
-  test('what is written is read', () => {
+  test('a reader returns the values that were written', () => {
     const to = new JuteWriter()
       .int(-7)
       .long(2n ** 62n)
@@ -26,7 +26,7 @@ describe('records', () => {
     expect(from.bytes()).toHaveLength(0);
   });
 
-  test('no bytes and no list have the length -1', () => {
+  test('the length -1 means no bytes, and an empty list', () => {
     const from = new JuteReader(body(new JuteWriter().int(-1).int(-1)));
     expect(from.bytes()).toHaveLength(0);
     expect(from.strings()).toEqual([]);
@@ -52,7 +52,7 @@ describe('records', () => {
 });
 
 describe('frames', () => {
-  test('the same frames come out, however the bytes are cut', () => {
+  test('the same frames are found, in whatever pieces the bytes arrive', () => {
     const bodies = fc.array(fc.uint8Array({ maxLength: 300 }), { maxLength: 8 });
     const cuts = fc.array(fc.integer({ min: 1, max: 200 }), { minLength: 1, maxLength: 40 });
     fc.assert(
