@@ -16,16 +16,16 @@ const COLLECTION = z.string().describe('The collection of the record.');
 const ID = z.string().describe('The id of the record.');
 const TOKEN = z.string().describe('The token of your lease, whole, as acquire_lease returned it.');
 const GUARD = RESOURCE.optional().describe(
-  'The resource of the lease, if it is not the key, or collection/id.',
+  'The resource of the lease, if it differs from the key, or from collection/id.',
 );
 const CLAIM = TOKEN.optional().describe(
-  'If you will write what you compute from this value: the token of your lease. Earlier holders are refused from then on.',
+  'The token of your lease, if you will write a value computed from this one. Writes of earlier holders are refused from then on.',
 );
 
 /** One call of the gateway's HTTP interface. */
 interface Call {
   readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
-  /** Behind `/v1/`, not encoded. */
+  /** The part after `/v1/`, not percent-encoded. */
   readonly path: string;
   readonly token?: string | undefined;
   /** The resource of the token's lease. */
@@ -54,7 +54,10 @@ const LEASE_TOOLS = {
     z.object({
       resource: RESOURCE,
       ttlMs: TTL_MS,
-      waitMs: z.number().optional().describe('Milliseconds to wait if another caller holds it.'),
+      waitMs: z
+        .number()
+        .optional()
+        .describe('Milliseconds to wait if another caller holds the lock.'),
     }),
     ({ resource, ...json }) => ({ method: 'POST', path: `leases/${resource}`, json }),
   ),
@@ -79,7 +82,7 @@ const OBJECT_TOOLS = {
     ({ key, ...rest }) => read(`objects/${key}`, rest),
   ),
   write_object: tool(
-    'Replaces an object. It is refused if a later holder of the lock has written or claimed it.',
+    'Replaces an object. The write is refused if a later holder of the lock has written or claimed the object.',
     z.object({ key: KEY, text: z.string(), token: TOKEN, resource: GUARD }),
     ({ key, text, token, resource: guard }) => ({
       ...{ method: 'PUT', path: `objects/${key}`, text, token, guard },
@@ -94,7 +97,7 @@ const RECORD_TOOLS = {
     ({ collection, id, ...rest }) => read(`records/${collection}/${id}`, rest),
   ),
   write_record: tool(
-    'Replaces a JSON document. It is refused if a later holder of the lock has written or claimed it.',
+    'Replaces a JSON document. The write is refused if a later holder of the lock has written or claimed the document.',
     z.object({ collection: COLLECTION, id: ID, document: z.json(), token: TOKEN, resource: GUARD }),
     ({ collection, id, document: json, token, resource: guard }) => ({
       ...{ method: 'PUT', path: `records/${collection}/${id}`, json, token, guard },
@@ -111,7 +114,7 @@ function read(
     : { method: 'POST', path: `${path}/claim-and-get`, token, guard };
 }
 
-/** The next step after a problem. Others say it in their detail. */
+/** The agent's next step after a problem. The detail of other problems names it already. */
 const ADVICE: Partial<Record<ProblemCode, string>> = {
   'stale-token':
     'A later holder has written. Do not write with this token again: acquire the lease anew, read the value, and decide again.',
@@ -150,15 +153,16 @@ async function handle(
   tools: Readonly<Record<string, Tool>>,
 ): Promise<void> {
   const { request, response, signal, deadline } = exchange;
-  // A page in a browser could have reached this host by a name of its own.
+  // Against DNS rebinding: a web page could reach this host under a domain name of its author.
   if (request.get('origin') !== undefined)
     throw new Problem('forbidden', 'an agent sends no Origin: browsers may not call tools');
   const parsedBody = await jsonOf(exchange, services, z.unknown());
-  // The request of the tool has a time limit of its own, and ends before.
+  // The tool's own request to this gateway has a deadline too, which is earlier. So its answer
+  // comes first.
   deadline.restart(services.limits.waitMsMax);
   const { ownRequests, runtime } = services;
-  // The rate has counted this request, so it does not count the first call of a tool in it. Each
-  // further call of a batch counts.
+  // The rate has counted this MCP request, so its first tool call is not counted again. Each
+  // further call of a batch is.
   const counted = runtime.uniqueId();
   ownRequests.add(counted);
   response.once('close', () => ownRequests.delete(counted));
@@ -166,15 +170,21 @@ async function handle(
     maxSubscriptions: 0,
   });
   signal.addEventListener('abort', () => void handler.close(), { once: true });
+  await send(response, await handler.fetch(webRequestOf(exchange), { parsedBody }));
+}
+
+/** The request as the MCP library takes it, which gets the body separately. */
+function webRequestOf({ request, signal }: Exchange): Request {
   const headers = Object.entries(request.headersDistinct).map(([name, values = []]) => [
     name,
     values.join(', '),
   ]);
-  const url = new URL(request.url, 'http://gateway');
-  const asked = new Request(url, {
+  return new Request(new URL(request.url, 'http://gateway'), {
     ...{ method: 'POST', headers: Object.fromEntries(headers), signal },
   });
-  const answer = await handler.fetch(asked, { parsedBody });
+}
+
+async function send(response: Exchange['response'], answer: Response): Promise<void> {
   const body = Buffer.from(await answer.arrayBuffer());
   response.status(answer.status);
   for (const [name, value] of answer.headers) response.setHeader(name, value);
@@ -189,7 +199,8 @@ function serverOf(
   tools: Readonly<Record<string, Tool>>,
   counted: string,
 ): McpServer {
-  // The tools never change. A client that listened for changes would keep a request open.
+  // The tools never change, so clients need not listen for changes. To listen would keep a request
+  // open.
   const capabilities = { tools: { listChanged: false } };
   const server = new McpServer({ name: 'fenced', version: '1' }, { capabilities });
   for (const [name, { description, input, call }] of Object.entries(tools))
@@ -209,7 +220,7 @@ interface Answer {
   readonly text: string;
 }
 
-/** Sends one request to this gateway, as its caller. */
+/** Sends one request to this gateway, with the credentials of the agent. */
 async function ask(
   { limits }: Services,
   exchange: Exchange,
@@ -219,12 +230,13 @@ async function ask(
   const { request, signal } = exchange;
   const { method, token, guard, json, text } = call;
   const path = encodedPath(call.path);
-  // Refuses names that a URL would shorten.
+  // Refuses segments such as `..`, which `fetch` would resolve.
   segmentsOf(`/${path}`);
   const { localAddress = '', localPort } = request.socket;
   const host = localAddress.includes(':') ? `[${localAddress}]` : localAddress;
   const authorization = request.get('authorization');
-  // The request below takes a place of its own, and gives it back while it waits for a lease.
+  // The request below takes its own place in the limit of running requests, so this one gives up
+  // its place.
   exchange.leave();
   // If the answer is lost from here on, the write may have been applied.
   if (token !== undefined) exchange.writeId = null;

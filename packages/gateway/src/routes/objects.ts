@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { slice } from '@fenced/store/internal';
-import type { CurrentStream } from '@fenced/store/s3';
+import type { ByteRange, CurrentStream } from '@fenced/store/s3';
 import * as z from 'zod';
 import { bytesOf, checkBody, declaredBytes, paced } from '../bodies.js';
 import { etagOf, expectedVersion, isNotModified, rangeOf } from '../conditions.js';
@@ -18,8 +18,8 @@ import { type StoreDescription, storeRoutes } from './store-routes.js';
 type ObjectServices = Services & { readonly objects: ObjectStore };
 
 /**
- * Up to this size, the whole body is read before it is written. That costs a third of a stream, and
- * the body can be sent again.
+ * Up to this size, a body is read whole before it is written. That costs a third of what a stream
+ * costs, and the store can send the body again.
  */
 const SMALL_BYTES = 64 * 2 ** 10;
 
@@ -42,7 +42,7 @@ const DESCRIPTION: StoreDescription = {
   names: z.object({ key: pathName(`The key of the object. ${SLASHES}`) }),
   resource: ({ key }) => `objects/${key}`,
   ...{ found: FOUND, range: { ...FOUND, description: 'The range.' } },
-  // Some generators know no wildcard. The note says that every type may be sent.
+  // Any type may be sent, as `bodyNote` says. Some client generators do not support `*/*` here.
   body: { 'application/octet-stream': BYTES },
   bodyNote:
     'Content-Type, which may be any, Cache-Control, Content-Disposition, Content-Language and `Fencing-Meta-…` are stored with it.',
@@ -130,22 +130,15 @@ async function getObject(services: ObjectServices, exchange: Exchange): Promise<
 
 async function send(
   services: ObjectServices,
-  { request, response, names, signal, deadline }: Exchange,
+  exchange: Exchange,
   current: CurrentStream | null,
 ): Promise<void> {
-  const { key = '' } = names;
   if (current === null) throw new Problem('not-found', 'there is no object under this key');
+  const { request, response } = exchange;
   const { body, bodyBytes } = current;
   try {
     const etag = etagOf(current.version);
-    response.set({
-      ETag: etag,
-      'Fencing-Token': String(current.token),
-      'Fencing-Write-Id': nameWrite({ kind: 'objects', id: current.writeId, key }),
-      'Cache-Control': current.cacheControl ?? 'no-cache',
-    });
-    const defaults = defaultsOf(current);
-    if (defaults.length > 0) response.set('Fencing-Defaults', defaults.join(', '));
+    setMetadata(exchange, current, etag);
     if (isNotModified(request, etag)) return void response.status(304).end();
     setStoredHeaders(response, current);
     const range = bodyBytes === undefined ? null : rangeOf(request, etag, bodyBytes);
@@ -155,16 +148,39 @@ async function send(
     if (length !== undefined) response.set('Content-Length', String(length));
     if (bodyBytes !== undefined) response.set('Accept-Ranges', 'bytes');
     if (request.method === 'HEAD') return void response.end();
-    // Damage mostly shows with the first bytes. Before they are sent, a problem can be reported.
-    await once(body, 'readable', { signal });
-    // From here on, each piece has a time limit of its own.
-    deadline.stop();
-    // Reading a compressed body up to the range sends nothing. That idle time is not the client's.
-    const stay = (): void => void response.socket?.setTimeout(response.socket.timeout ?? 0);
-    const wanted = range ? slice(body, range, stay) : body;
-    const sent = paced(wanted, services, () => void response.destroy());
-    await pipeline(Readable.from(sent, { objectMode: false }), response);
+    await sendBody(services, exchange, body, range);
   } finally {
     body.destroy();
   }
+}
+
+/** Sets the headers of every answer to a read, 304 too. */
+function setMetadata({ response, names }: Exchange, current: CurrentStream, etag: string): void {
+  response.set({
+    ETag: etag,
+    'Fencing-Token': String(current.token),
+    'Fencing-Write-Id': nameWrite({ kind: 'objects', id: current.writeId, key: names.key ?? '' }),
+    'Cache-Control': current.cacheControl ?? 'no-cache',
+  });
+  const defaults = defaultsOf(current);
+  if (defaults.length > 0) response.set('Fencing-Defaults', defaults.join(', '));
+}
+
+async function sendBody(
+  services: ObjectServices,
+  { response, signal, deadline }: Exchange,
+  body: CurrentStream['body'],
+  range: Required<ByteRange> | null,
+): Promise<void> {
+  // Damage mostly shows in the first bytes. Before the answer begins, it can still become a problem
+  // document.
+  await once(body, 'readable', { signal });
+  // From here on, each piece has a time limit of its own.
+  deadline.stop();
+  // Nothing is sent while a compressed body is read up to the range. This keeps the idle timeout
+  // from closing the connection.
+  const stay = (): void => void response.socket?.setTimeout(response.socket.timeout ?? 0);
+  const wanted = range ? slice(body, range, stay) : body;
+  const sent = paced(wanted, services, () => void response.destroy());
+  await pipeline(Readable.from(sent, { objectMode: false }), response);
 }
