@@ -1,27 +1,29 @@
 import { InvalidArgumentError } from '@fenced/store';
 
 /**
- * A rule for the lease that guards an object or a record. Each key has one lease, so the holder of
- * another lease cannot make this holder stale. Without a rule, the lease has the key's own name:
- * `reports/a` guards the object `reports/a`, and the record `a` of the collection `reports`.
+ * A rule that names the lease which guards an object or a record. A write with a token of another
+ * lease is refused: that token could be higher, and lock out the holder of this lease. Without a
+ * rule, the lease has the key's own name: `reports/a` guards the object `reports/a`, and the record
+ * `a` of the collection `reports`.
  */
 export interface Binding {
   /**
-   * The keys that the rule is for: `objects/reports/{year}/*`. It begins with `objects` or
-   * `records`. `{year}` is one segment. `*`, as the last segment, is one segment or more.
+   * A pattern of the keys that the rule is for, such as `objects/reports/{year}/*`. It begins with
+   * `objects` or `records`. `{year}` matches one segment. `*`, as the last segment, matches one
+   * segment or more.
    */
   readonly keys: string;
   /** The resource of the lease, with the segments that `keys` matched: `reports/{year}`. */
   readonly lease?: string;
   /**
-   * Instead of `lease`: any lease that the caller may take guards these keys. The header
-   * `Fencing-Resource` names it.
+   * In place of `lease`: these keys accept tokens of every lease that the caller has the right to
+   * take. The request names that lease in its header `Fencing-Resource`.
    */
   readonly anyLease?: boolean;
 }
 
 /**
- * The resource whose lease guards a stored value; null for any.
+ * Returns the resource whose lease guards a stored value; null if every lease may guard it.
  *
  * @param stored decoded: `objects/a/b`, `records/invoices/42`
  */
@@ -30,7 +32,10 @@ export type LeaseOf = (stored: string) => string | null;
 const KINDS: readonly string[] = ['objects', 'records'];
 const VARIABLE = /^\{[A-Za-z]\w*\}$/;
 
-/** @param bindings the first one that matches a key is its rule @throws {InvalidArgumentError} */
+/**
+ * @param bindings for each key, the first rule that matches counts
+ * @throws {InvalidArgumentError}
+ */
 export function bindLeases(bindings: readonly Binding[]): LeaseOf {
   const rules = bindings.map((binding) => {
     const complaint = complaintAboutBinding(binding);

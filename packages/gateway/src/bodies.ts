@@ -25,12 +25,13 @@ class Pace {
     this.#runtime = runtime;
   }
 
-  /** The client's time begins. @returns ends it */
+  /** Starts the client's clock. @returns a function that stops it */
   begin(onSlow: () => void): () => void {
     const startedMs = this.#runtime.nowMs();
     let hasEnded = false;
     const cancel = this.#runtime.after(Math.max(0, this.#windowMs - this.#spentMs), () =>
-      // Bytes that arrived while this process was busy are read before an immediate runs.
+      // This process may have been busy, with unread bytes that came in time. They are read before
+      // an immediate runs.
       setImmediate(() => hasEnded || onSlow()),
     );
     return () => {
@@ -69,7 +70,8 @@ export async function* bytesOf(
   try {
     for (;;) {
       deadline.stop();
-      // A race against one promise for all pieces would keep all pieces in memory.
+      // `Promise.race` with one promise for the whole body would keep every piece in memory until
+      // that promise settles.
       const next = await new Promise<IteratorResult<Buffer>>((resolve, reject) => {
         const end = pace.begin(() =>
           reject(new Problem('request-timeout', 'the body came too slowly')),
@@ -84,8 +86,8 @@ export async function* bytesOf(
       yield next.value;
     }
   } finally {
-    // The gate reads the rest, to let the client end. It could not while this iterator holds the
-    // body.
+    // The gate discards the rest of the body, so that the client can finish. This iterator must
+    // release the body first.
     void pieces.return?.();
   }
 }
@@ -98,7 +100,7 @@ export async function* paced(
 ): AsyncGenerator<Uint8Array> {
   const pace = new Pace(services);
   for await (const piece of body) {
-    // Time until the store has the next piece does not count.
+    // The time in which the store fetches the next piece does not count.
     const end = pace.begin(onSlow);
     try {
       yield piece;

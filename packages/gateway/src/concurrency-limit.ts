@@ -12,9 +12,9 @@ const RETRY_AFTER_MS = 1_000;
 /**
  * A limit on concurrent work, shared fairly among callers.
  *
- * Invariant: without `ownMax`, one caller never uses more than is free for the others. So one
- * caller that floods gets half, two get a third each, and a newcomer always finds room. (Dynamic
- * thresholds: Choudhury and Hahne, 1998, with α = 1.)
+ * Invariant: without `ownMax`, a caller gets another place only if it has fewer places than are
+ * free. So one caller that floods gets half of the limit, two get a third each, and a newcomer
+ * finds a free place. (Dynamic thresholds: Choudhury and Hahne, 1998, with α = 1.)
  */
 export class ConcurrencyLimit {
   readonly #name: string;
@@ -23,7 +23,7 @@ export class ConcurrencyLimit {
   readonly #byCaller = new Map<string | null, number>();
   #inUse = 0;
 
-  /** @param ownMax the limit of one caller; null for as much as it leaves free for others */
+  /** @param ownMax the limit of one caller; null for the rule above */
   constructor(name: string, limit: number, ownMax: number | null) {
     this.#name = name;
     this.#limit = limit;
@@ -37,10 +37,10 @@ export class ConcurrencyLimit {
   /**
    * Takes a place.
    *
-   * @param caller null for a proxy of many callers, which has no share
+   * @param caller null for a proxy, which forwards many callers: only the whole limit holds for it
    * @returns gives the place back; a second call does nothing
-   * @throws {Problem} `overloaded` if there is no room, `too-many-requests` if only this caller has
-   *   none
+   * @throws {Problem} `overloaded` if no place is free, `too-many-requests` if this caller has its
+   *   share
    */
   enter(caller: string | null): () => void {
     const own = this.#byCaller.get(caller) ?? 0;

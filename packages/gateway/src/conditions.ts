@@ -34,7 +34,8 @@ export function expectedVersion(request: Request): string | null | undefined {
 }
 
 /**
- * True if the reader has this version already. A claim that reads has no conditions.
+ * True if the reader has this version already. For a claim that reads (`POST`), the conditions do
+ * not count.
  *
  * @throws {Problem} `precondition-failed` if `If-Match` names other versions only
  */
@@ -77,7 +78,8 @@ export function rangeOf(
   const start = first === undefined ? Math.max(0, bodyBytes - Number(suffix)) : Number(first);
   const end = last === '' ? bodyBytes - 1 : Math.min(Number(last), bodyBytes - 1);
   if (start <= end) return { start, end };
-  // No range of an empty body has bytes that a reply could name.
+  // The last bytes of an empty body are an empty range, which `Content-Range` cannot name. So the
+  // whole body is the answer.
   if (bodyBytes === 0 && Number(suffix) > 0) return null;
   throw new Problem('range-not-satisfiable', `the body has ${bodyBytes} bytes`, {
     members: { bodyBytes },

@@ -40,11 +40,14 @@ const key = z.strictObject({
 const jwt = z
   .strictObject({
     issuer: z.string().min(1).describe('The required `iss`.'),
-    audience: z.string().min(1).describe('The required `aud`, or one of them.'),
+    audience: z
+      .string()
+      .min(1)
+      .describe('The required `aud`. A token with several must have it among them.'),
     algorithms: z
       .array(z.enum(JWT_ALGORITHMS))
       .min(1)
-      .describe(`The accepted signatures, some of ${JWT_ALGORITHMS.join(', ')}.`),
+      .describe(`The accepted signature algorithms, some of ${JWT_ALGORITHMS.join(', ')}.`),
     jwksUrl: z
       .string()
       .refine(isSafeUrl, 'must be an https:// URL, or http:// of this machine')

@@ -27,8 +27,8 @@ export function urlOf(protocols: readonly string[]): z.ZodString {
 }
 
 /**
- * For a check that runs even if another field of the object is wrong, so that all mistakes are
- * reported at once.
+ * Lets a check run even if another field of the object is wrong, so that all mistakes are reported
+ * at once.
  */
 export const ALWAYS: { when(): boolean } = { when: () => true };
 

@@ -123,7 +123,7 @@ const operations = z.strictObject({
     .default('127.0.0.1')
     .describe('The address to listen on for `/livez`, `/readyz` and `/metrics`; `::` for all.'),
   port: bounded(0, 65_535, 9_090).describe(
-    'Their port; 0 for any free one. With this section, `listen.port` does not serve them.',
+    'The port for these paths; 0 for any free one. With this section, `listen.port` does not serve them.',
   ),
 });
 
@@ -154,8 +154,9 @@ export const configSchema = z
 export type ResolvedConfig = z.output<typeof configSchema>;
 
 /**
- * Runs even if other parts are missing or of a wrong type, so that all mistakes are reported at
- * once.
+ * True if callers need credentials, or if only this machine can reach the gateway. The input may
+ * lack parts or have wrong types: all mistakes are reported at once, so this check also runs after
+ * others failed.
  */
 function isReachableOnlyByTheKnown({
   listen,

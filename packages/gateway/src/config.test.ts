@@ -47,7 +47,7 @@ test('a minimal configuration names the nodes; the gateway listens on loopback o
   expect(config.listen).toMatchObject({ host: '127.0.0.1', port: 8080 });
   expect(config.credentials).toEqual({ keys: [], anonymous: true });
   expect(config.redis.nodes).toEqual([{ ...redis.nodes[0], durable: false }]);
-  expect(config.warnings.join('\n')).toMatch(/no credentials .* 127\.0\.0\.1 is the only address/);
+  expect(config.warnings.join('\n')).toMatch(/no credentials .* listens on 127\.0\.0\.1 only/);
   expect(config.warnings.join('\n')).toMatch(/no signing keys/);
 });
 
@@ -331,7 +331,7 @@ interface Schema {
   readonly maximum?: number;
 }
 
-/** The table of the documentation, as the schema has it. */
+/** The rows that the table of the documentation must have, made from the schema. */
 function rowsOf(schema: Schema, path: readonly string[] = []): string[] {
   if (schema.properties !== undefined)
     return Object.entries(schema.properties).flatMap(([name, part]) =>

@@ -19,7 +19,8 @@ export interface ConfigSource {
 }
 
 /**
- * The configuration cannot be used. The message lists every mistake, a line each, and no secret.
+ * The configuration cannot be used. The message has one line for each mistake, and contains no
+ * secret.
  */
 export class ConfigError extends Error {
   readonly problems: readonly string[];
@@ -107,7 +108,11 @@ function readYaml(file: string, problems: string[]): Record<string, unknown> {
   return {};
 }
 
-/** Puts the values of the environment into `fields`. @returns the field that each variable gave */
+/**
+ * Puts the values of the environment into `fields`.
+ *
+ * @returns for each variable, the path of its field
+ */
 function takeVariables(
   fields: Record<string, unknown>,
   env: NodeJS.ProcessEnv,
@@ -168,7 +173,7 @@ function warningsAbout({
 }: ResolvedConfig): string[] {
   const warnings = [
     credentials.anonymous &&
-      `no credentials are configured: every program on this machine may do everything, and ${listen.host} is the only address`,
+      `no credentials are configured: every program on this machine may do everything. So the gateway listens on ${listen.host} only`,
     signing === undefined &&
       'no signing keys are configured: a caller with the right to write may present any number, and lock all others out',
     signing?.required === false &&
@@ -178,7 +183,9 @@ function warningsAbout({
   return warnings.filter((warning) => typeof warning === 'string');
 }
 
-/** The other lines quote the file, which may contain secrets. */
+/**
+ * The first line of a parser's message. The other lines quote the file, which may contain secrets.
+ */
 function firstLine(message: string): string {
   return message.split('\n', 1)[0] ?? '';
 }

@@ -6,14 +6,14 @@ import type { Problem } from './problem.js';
 import { addressName } from './rate-limit.js';
 
 /**
- * From this many unanswered requests on, nothing more is read from a connection. Below, a client
- * that goes is noticed.
+ * With this many unanswered requests, the gateway stops reading from the connection. With fewer it
+ * goes on, because only a reader notices that the client has closed the connection.
  */
 const PIPELINED_MAX = 16;
 
 /**
- * Closes excess connections without an answer: a client that reads none would keep its descriptor
- * meanwhile.
+ * Closes excess connections without an answer. If an answer were sent, a client that never reads
+ * could keep the descriptor open.
  */
 export function limitConnections(
   server: Server,
@@ -23,7 +23,7 @@ export function limitConnections(
 ): void {
   server.on('connection', (socket: Socket) => {
     const { remoteAddress } = socket;
-    // It has closed already.
+    // The client has closed the connection already.
     if (remoteAddress === undefined) return void socket.destroy();
     try {
       const leave = limit.enter(isProxy(remoteAddress) ? null : addressName(remoteAddress));
@@ -38,12 +38,12 @@ export function limitConnections(
 /**
  * The unanswered requests of each connection.
  *
- * Invariant: of one connection, one request runs at a time, in their order. RFC 9112, 9.3.2:
- * requests that a client sends without waiting for answers may run in parallel only if all of them
- * are safe.
+ * Invariant: the requests of one connection run one at a time, in the order of their arrival. RFC
+ * 9112, 9.3.2: requests that a client sends without waiting for answers may run in parallel only if
+ * all of them are safe.
  */
 export class RequestQueues {
-  /** The functions that begin them. The first has begun. */
+  /** For each connection, the functions that begin its requests. The first one was called. */
   readonly #queues = new Map<Duplex, (() => void)[]>();
   readonly #draining: AbortSignal;
 
@@ -55,21 +55,24 @@ export class RequestQueues {
     });
   }
 
-  /** Handles each request after the answers to all earlier ones of its connection. */
+  /**
+   * Wraps `handle`: each request begins after the answers to all earlier requests of its
+   * connection.
+   */
   inTurn(handle: RequestListener): RequestListener {
     return (request, response) => {
       const { socket } = request;
       const queue = this.#queues.get(socket);
       if (queue === undefined) return;
       const begin = (): void => {
-        // A request that turned out to be malformed meanwhile has its answer.
+        // While it waited, the request may have turned out to be malformed. Then it has its answer.
         if (!response.writableEnded) handle(request, response);
       };
       response.once('close', () => this.#proceed(socket, queue));
       queue.push(begin);
       if (queue.length === 1) begin();
       else if (queue.length >= PIPELINED_MAX)
-        // Not now: Node starts to read again at the end of each request.
+        // Not earlier: after this call, Node finishes parsing the request, and resumes the socket.
         process.nextTick(() => {
           if (queue.length >= PIPELINED_MAX) socket.pause();
         });
@@ -78,7 +81,7 @@ export class RequestQueues {
 
   #proceed(socket: Socket, queue: (() => void)[]): void {
     queue.shift();
-    // The connection closes after that answer.
+    // The answer that has ended closes the connection, so no further request begins.
     if (!socket.writable) return;
     const [begin] = queue;
     if (queue.length === PIPELINED_MAX - 1) socket.resume();
@@ -87,8 +90,8 @@ export class RequestQueues {
   }
 
   /**
-   * Closes connections without a request. Node's own method spares those that never sent a whole
-   * one.
+   * Closes connections without a running request. Node's `closeIdleConnections` leaves those open
+   * that have never sent a whole request.
    */
   closeIdle(): void {
     for (const [socket, queue] of this.#queues) if (queue.length === 0) socket.destroy();

@@ -20,9 +20,9 @@ export type Verb = (typeof VERBS)[number];
 const KINDS = ['leases', 'objects', 'records', 'ratchets'] as const;
 
 /**
- * The signatures that a JSON Web Token may have: those whose verifier cannot sign. With a shared
- * secret (`HS256`), a verifier of tokens could forge them. And a public key could be taken for the
- * secret (RFC 8725, 2.1).
+ * The signature algorithms that a JSON Web Token may have: only asymmetric ones. With a shared
+ * secret (`HS256`), every verifier could forge tokens. And an attacker could sign with the public
+ * key as the secret (RFC 8725, 2.1).
  */
 // biome-ignore format: one family a line
 export const JWT_ALGORITHMS = [
@@ -30,7 +30,7 @@ export const JWT_ALGORITHMS = [
   'ES256', 'ES384', 'ES512', 'EdDSA', 'Ed25519',
 ] as const;
 
-/** Allows every verb on every prefix. */
+/** Allows each of these verbs on each of these prefixes. */
 interface Grant {
   readonly verbs: readonly Verb[];
   /**
@@ -41,13 +41,13 @@ interface Grant {
 
 export interface ApiKey extends Grant {
   /**
-   * For log and limits. Two keys of one name are one caller, so a key can be replaced without a
-   * gap.
+   * The caller's name in the log and for limits. Two keys with one name are one caller, so a key
+   * can be replaced without a gap.
    */
   readonly name: string;
   /**
-   * The hash of the key, as 64 hexadecimal digits. The key must be random: nothing slows guessing
-   * down.
+   * The hash of the key, as 64 hexadecimal digits. The key must be long and random, because SHA-256
+   * is fast, and does not slow guessing down.
    */
   readonly sha256: string;
 }
@@ -98,8 +98,8 @@ export interface Credentials {
   /**
    * @param authorization the header of that name
    * @returns null without known credentials
-   * @throws {CredentialsUnavailableError} if the issuer's keys cannot be fetched, so nothing is
-   *   known
+   * @throws {CredentialsUnavailableError} if the issuer's keys cannot be fetched, so that the token
+   *   cannot be checked
    */
   authenticate(authorization: string | undefined): Promise<Caller | null>;
 }
@@ -113,7 +113,10 @@ export class CredentialsUnavailableError extends Error {
 }
 
 const CREDENTIAL_CHARS_MAX = 8_192;
-/** As OpenID Connect has it for `sub`: names are kept in memory and written to logs. */
+/**
+ * The limit of OpenID Connect for `sub`. Names are kept in memory and written to logs, so they must
+ * be short.
+ */
 const SUBJECT_CHARS_MAX = 255;
 
 /** @throws {InvalidArgumentError} if a key or an option is invalid */
@@ -152,8 +155,7 @@ function apiKeys(keys: readonly ApiKey[]): (credential: string) => Caller | unde
     throw new InvalidArgumentError('the same sha256 is given twice');
   return (credential) => {
     const hash = createHash('sha256').update(credential).digest();
-    // Compares with every key, also after a match: the time shows neither the key nor how close it
-    // was.
+    // Compares with every key, also after a match, so that the time reveals nothing about the keys.
     return known.filter((key) => timingSafeEqual(key.hash, hash))[0]?.caller;
   };
 }
@@ -239,7 +241,7 @@ function isRefusal(error: unknown): boolean {
     error instanceof errors.JOSEError &&
     !(error instanceof errors.JWKSTimeout) &&
     !(error instanceof errors.JWKSInvalid) &&
-    // jose's code for an answer of the issuer that has no keys.
+    // jose's code if the issuer answers with an error status, or without JSON.
     error.code !== 'ERR_JOSE_GENERIC'
   );
 }
@@ -265,7 +267,9 @@ function callerOf(name: string, { verbs, prefixes }: Grant): Caller {
   };
 }
 
-/** True if no later reader of the path could drop a segment, or take one for the way up. */
+/**
+ * True if no segment is empty, `.` or `..`: a later reader of the path could resolve such segments.
+ */
 function isPlain(segments: readonly string[]): boolean {
   return segments.every((segment) => !['', '.', '..'].includes(segment));
 }

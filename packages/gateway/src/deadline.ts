@@ -1,8 +1,8 @@
 import type { Runtime } from './runtime.js';
 
 /**
- * The time limit for the stores' and lock nodes' part of one request. It stops while the client
- * sends its body, and restarts with each piece. So it limits every silence of the gateway.
+ * The time limit for the stores' and lock nodes' part of one request. It stops while the gateway
+ * waits for a piece of the client's body, and starts anew after each piece.
  */
 export class Deadline {
   readonly #limitMs: number;
@@ -17,7 +17,7 @@ export class Deadline {
     this.restart();
   }
 
-  /** @param moreMs the wait that the client asked for */
+  /** @param moreMs added to the limit: the wait that the client asked for */
   restart(moreMs = 0): void {
     this.stop();
     this.#cancel = this.#runtime.after(this.#limitMs + moreMs, this.#onLate);

@@ -2,6 +2,9 @@
 export class Drain {
   /** Aborted when the drain begins: readiness fails, and waits for leases end. */
   readonly begun: AbortController = new AbortController();
-  /** Aborted when its grace is over: running requests are answered with the known outcome. */
+  /**
+   * Aborted at the end of the grace period: requests that still run are answered with what is known
+   * of their outcome.
+   */
   readonly graceOver: AbortController = new AbortController();
 }

@@ -4,7 +4,9 @@ import type { Caller, Verb } from './credentials.js';
 import type { Deadline } from './deadline.js';
 import { Problem } from './problem.js';
 
-/** The header with the name of a request of this gateway to itself. */
+/**
+ * Header of the requests that this gateway sends to itself. Its value is a name that is valid once.
+ */
 export const OWN_REQUEST = 'fenced-own-request';
 
 /** One method of a path: its description for the OpenAPI document, and its handler. */
@@ -16,8 +18,8 @@ export interface Route {
    * The right that the caller needs. `any`: credentials, and no right. `leases`: `lease` for each
    * resource that the body names, which the handler checks. `public` and `probe` need no
    * credentials. Beyond the rate of its address, a `public` request is refused. A `probe` is
-   * answered after a delay instead, because the platform's probes may share an address with a
-   * flood: that of a proxy, for example.
+   * answered after a delay instead: the platform's probes may come from the same address as a
+   * flood, such as a proxy's.
    */
   readonly verb: Verb | 'any' | 'leases' | 'public' | 'probe';
   /** The resource that the right is for: `objects/a/b`. */
@@ -42,16 +44,19 @@ export interface Exchange {
   /** Aborts when the client has gone, or the deadline is over. */
   readonly signal: AbortSignal;
   readonly deadline: Deadline;
-  /** Leaves the limit of running requests, for a wait that has a limit of its own. */
+  /**
+   * Gives back the place in the limit of running requests: a wait for a lease counts against
+   * another limit.
+   */
   readonly leave: () => void;
   /**
-   * The write that may have been sent, as `/v1/writes` names it; null for a claim of a record,
-   * which has no name. From then on the request can no longer end with "nothing was written".
+   * The write that may have reached the store, as `/v1/writes` names it. Null for a claim of a
+   * record, which has no name. Undefined as long as certainly nothing was written.
    */
   writeId?: string | null;
   /** For the log, the resources that the body names, in place of `resource`. */
   named?: string;
-  /** The failure for log and metrics, if the answer to it is no problem document. */
+  /** The failure for log and metrics, if the handler answered it without a problem document. */
   failure?: { readonly outcome: string; readonly error: unknown };
 }
 

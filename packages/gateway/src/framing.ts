@@ -2,7 +2,8 @@ import type { Request } from 'express';
 import { Problem } from './problem.js';
 
 /**
- * Headers that mean something only once. Node keeps the first of some, and joins others by commas.
+ * Headers that a request may have only once. Of repeated headers, Node keeps some first values, and
+ * joins others by commas.
  */
 const ONCE = [
   ...['authorization', 'content-encoding', 'content-length', 'content-type', 'expect'],

@@ -15,12 +15,18 @@ import { outcomeUnknown } from './write-id.js';
 export interface EndedRequest {
   readonly id: string;
   readonly method: string;
-  /** Without its query, names encoded in one way. A malformed path is as the client sent it. */
+  /**
+   * The path in its canonical encoding, without the query. A malformed path is as the client sent
+   * it.
+   */
   readonly path: string;
   readonly address: string | null;
   /** As the OpenAPI document names it, `/v1/objects/{key}`; null without a route. */
   readonly route: string | null;
-  /** The resource that needed a right; of a set all, encoded, with commas between. */
+  /**
+   * The resource for which the caller needed a right. For a lease set: all resources,
+   * percent-encoded, with commas between.
+   */
   readonly resource: string | null;
   readonly caller: string | null;
   /** 499 if the client closed its connection before the end of the answer. */
@@ -41,7 +47,7 @@ export interface EndedRequest {
 export interface Rates {
   /** Counts the requests of each caller, by its name. */
   readonly perKey: RateLimit;
-  /** Counts the requests of each address that have no good credentials. */
+  /** Counts, for each address, the requests without valid credentials. */
   readonly perAddress: RateLimit;
 }
 
@@ -70,12 +76,15 @@ interface Progress {
 
 /** The status that nginx logs for a client that closed its connection. It is never sent. */
 const CLIENT_GONE = 499;
-/** Time in which a client that was answered early may go on sending bytes that are thrown away. */
+/**
+ * Time for which a client may go on sending after an early answer. The gateway throws these bytes
+ * away.
+ */
 const LINGER_MS = 5_000;
 const RETRY_AFTER_MS = 1_000;
 /** The caller of a gateway without credentials. */
 const ANYBODY: Caller = { name: 'anybody', may: () => true };
-/** Headers of an answer that a problem keeps. */
+/** Headers that stay set when a problem document replaces the answer. */
 const KEPT = ['x-request-id', 'connection', 'allow', 'keep-alive'];
 
 /** Checks each request before its route, limits its time, and reports its end. */
@@ -101,7 +110,8 @@ export class Gate {
   }
 
   /**
-   * The first step of every request: refuses malformed ones, and finds the one form of the path.
+   * The first step of every request: refuses it if it is malformed, and brings its path into the
+   * canonical form.
    */
   begin(request: Request, response: Response, next: NextFunction): void {
     const { runtime } = this.#services;
@@ -145,7 +155,8 @@ export class Gate {
   }
 
   /**
-   * Runs a route until its deadline at most. A late answer then reports what is known of its write.
+   * Runs a route until its deadline. If its handler is late, the answer reports what is known of
+   * the write.
    */
   async #run(
     progress: Progress,
@@ -200,8 +211,8 @@ export class Gate {
     }
     for (const name of response.getHeaderNames())
       if (!KEPT.includes(name)) response.removeHeader(name);
-    // A client that waits for 100 (Continue) may or may not send its body: the next request's start
-    // is unknown.
+    // After this answer, a client that sent `Expect: 100-continue` may send its body or not. So
+    // nobody knows where its next request starts, and the connection closes.
     const isAwaited = request.complete || request.get('expect') !== undefined;
     if (isAwaited && !request.complete) closeBehind(response);
     writeProblem(response, problemOf(error), `urn:uuid:${progress.id}`);
@@ -220,8 +231,8 @@ export class Gate {
         'send Authorization: Bearer with a key that this gateway knows',
       );
     this.#progressOf(request).isCounted = true;
-    // The gateway's request to itself was counted before. Its name is good once, so no caller can
-    // reuse it.
+    // A request of the gateway to itself: the rate has counted the MCP request that caused it. Its
+    // name is valid once, so no caller can reuse it.
     if (this.#services.ownRequests.delete(request.get(OWN_REQUEST) ?? '')) return caller;
     const taken = rate?.perKey.take(caller.name) ?? { ok: true };
     if (!taken.ok) throw tooMany(taken);
@@ -229,12 +240,11 @@ export class Gate {
   }
 
   /**
-   * Counts a request without good credentials for its address. Beyond the address's rate, the
-   * answer comes no earlier than another request would be let in, and closes the connection. So
-   * requests that the client sent without waiting never begin, and only the client that floods
-   * waits.
+   * Counts a request without valid credentials for its address. Beyond the rate, the answer is
+   * delayed until the rate allows another request. The answer closes the connection, so the
+   * pipelined requests behind it never begin.
    *
-   * @returns the refusal, beyond the rate
+   * @returns the refusal if the request exceeds the rate, else null
    */
   async #countForAddress(request: Request, response: Response): Promise<Problem | null> {
     this.#progressOf(request).isCounted = true;
@@ -279,8 +289,8 @@ export class Gate {
   }
 
   /**
-   * Throws away the rest of a request. Closing at once could lose the answer to a client that still
-   * sends.
+   * Reads the rest of a request, and throws it away. If the connection closed at once, a client
+   * that still sends could lose the answer.
    */
   #linger(request: Request, end: () => void): void {
     const cancel = this.#services.runtime.after(LINGER_MS, () => request.socket.destroy());

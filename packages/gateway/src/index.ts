@@ -50,8 +50,8 @@ export interface GatewayOptions {
   /** Without it, tokens are plain numbers, and a caller with the right to write may present any. */
   readonly signer?: TokenSigner;
   /**
-   * Rules for the lease that guards a key. The first match counts. Without one, the lease has the
-   * key's own name. They need signed tokens, because a plain number does not show its lease.
+   * Rules for the lease that guards a key. The first match counts. Without a match, the lease has
+   * the key's own name. Rules need signed tokens, because a plain number does not show its lease.
    */
   readonly bindings?: readonly Binding[];
   readonly rate?: Rates;
@@ -66,15 +66,19 @@ export interface GatewayOptions {
    */
   readonly signatureTtlMs?: number;
   /**
-   * The app that serves `/livez`, `/readyz` and `/metrics`. `here`: this one, beside all other
-   * routes. `only`: this one, without other routes. `elsewhere`: another one.
+   * The app that serves `/livez`, `/readyz` and `/metrics`. `here`: this app, beside all other
+   * routes. `only`: this app, without other routes. `elsewhere`: another app.
    *
    * @default 'here'
    */
   readonly operations?: 'here' | 'only' | 'elsewhere';
   /** The source of `/metrics`, read at most once a second. */
   readonly metrics?: GatewayMetrics;
-  /** Shared by gateways that end together. @default one of its own, which its server begins */
+  /**
+   * The shutdown of this gateway. Gateways that end together share one.
+   *
+   * @default a new one, which `GatewayServer.drain` begins
+   */
   readonly drain?: Drain;
   /** Called for every request when it has ended, for log and metrics. */
   readonly onRequest?: (ended: EndedRequest) => void;
@@ -97,7 +101,7 @@ export function createGateway(options: GatewayOptions, runtime: Runtime = system
   const limits = resolveLimits(options.limits);
   const { signer = plainTokens, bindings = [], signatureTtlMs = 86_400_000 } = options;
   const { drain = new Drain() } = options;
-  // Without credentials, all callers are one.
+  // Without credentials, all callers have one name. So one name may use the whole limit.
   const shared = (name: string, limit: number) =>
     new ConcurrencyLimit(name, limit, options.credentials ? null : limit);
   const concurrency: ConcurrencyLimits = {
@@ -147,7 +151,7 @@ function appOf(routes: readonly Route[], gate: Gate, trustedProxies: readonly st
     app[route.method](route.path, (request: Request, response: Response) =>
       gate.admit(route, request, response),
     );
-  // After all of them: one path may match several routes, each with methods of its own.
+  // Behind all routes: for other methods, `Allow` lists those of each route that the path matches.
   for (const { path, method } of routes)
     app.route(path).all((_, response, next) => {
       response.append('Allow', method.toUpperCase());

@@ -16,7 +16,9 @@ export interface Times {
 /** A lease as a caller gets it. */
 export interface IssuedLease {
   readonly token: bigint;
-  /** Holds all that any gateway needs to know of the lease. */
+  /**
+   * Contains all that a gateway needs to extend or release the lease, so gateways keep no state.
+   */
   readonly leaseId: string;
   readonly remainingMs: number;
   readonly elapsedMs: number;
@@ -24,7 +26,12 @@ export interface IssuedLease {
   tokenFor(resource: string): string;
 }
 
-/** @param startedMs when the request began @throws {Problem} and the errors of the lock service */
+/**
+ * Acquires a lease.
+ *
+ * @param startedMs when the request began
+ * @throws {Problem} and the errors of the lock service
+ */
 export async function acquireLease(
   services: Services,
   exchange: Exchange,
@@ -43,7 +50,7 @@ export async function acquireLease(
   const ask = (): Promise<GrantedLease> => lock.acquire(locked, { ttlMs, waitMs, signal: ended });
   const lease = waitMs === 0 ? await ask() : await whileWaiting(services, exchange, waitMs, ask);
   if (signal.aborted) {
-    // The client does not know of this lease, which would only keep others waiting.
+    // The client has gone, or has its answer already. So nobody else would release this lease.
     await lease.release();
     throw signal.reason;
   }
@@ -51,7 +58,7 @@ export async function acquireLease(
   return issued(services, startedMs, locked, { owner, token, remainingMs: lease.remainingMs() });
 }
 
-/** As {@link acquireLease}. */
+/** Extends a lease, with the parameters and errors of {@link acquireLease}. */
 export async function extendLease(
   services: Services,
   startedMs: number,
@@ -68,7 +75,7 @@ export async function extendLease(
   return issued(services, startedMs, locked, { owner, token, remainingMs });
 }
 
-/** @throws {Problem} also if too few nodes answered */
+/** @throws {Problem} also `no-quorum`, if too few nodes answered */
 export async function releaseLease(
   services: Services,
   locked: Locked,
@@ -83,7 +90,10 @@ export async function releaseLease(
   return { token, outcome };
 }
 
-/** Waits for a lease. The request counts as a wait only, and the time is not the store's. */
+/**
+ * Waits for a lease. The request then counts against the limit of waits, and not of running
+ * requests. Its deadline moves by the wait.
+ */
 async function whileWaiting<Outcome>(
   { concurrency }: Services,
   { caller, deadline, leave }: Exchange,
@@ -112,7 +122,11 @@ function issued(
   };
 }
 
-/** @throws {Problem} or {SignatureError} if no gateway gave out that id for these resources */
+/**
+ * Parses a lease id.
+ *
+ * @throws {Problem} or {SignatureError} if no gateway issued it for these resources
+ */
 function leaseOf({ signer }: Services, locked: Locked, leaseId: string) {
   const [, owner = '', signed = ''] = /^([0-9a-f-]+)\.(.+)$/.exec(leaseId) ?? [];
   if (owner === '')

@@ -44,13 +44,13 @@ export const limitsSchema = z.strictObject({
     'The bytes that a client must send or read in a second, on average over `idleTimeoutMs`; 0 for no limit.',
   ),
   idleTimeoutMs: bounded(100, 3_600_000, 30_000).describe(
-    'The time in which a client must send or read the bytes that `bytesPerSecondMin` asks for, or the rest.',
+    'The time over which `bytesPerSecondMin` is averaged. Within it, a client must send or read its bytes, or the rest of the body.',
   ),
   drainDelayMs: bounded(0, 600_000, 0).describe(
     'The time after SIGTERM in which requests are still accepted, so that load balancers notice the failing readiness.',
   ),
   graceMs: bounded(0, 3_600_000, 10_000).describe(
-    'The time for running requests to end after that.',
+    'The time for running requests to end, after `drainDelayMs`.',
   ),
 });
 

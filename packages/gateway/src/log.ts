@@ -89,7 +89,8 @@ function withoutSecrets(facts: Facts): Record<string, string | number | boolean>
 }
 
 /**
- * The named members only: drivers' errors carry requests with headers, and settings with passwords.
+ * The parts of an error that are logged. Its other members are left out: in errors of drivers, they
+ * hold requests with headers, and settings with passwords.
  */
 function described(error: unknown, depth = 0): { readonly error: Record<string, unknown> } {
   if (!(error instanceof Error)) return { error: { message: redacted(String(error)) } };

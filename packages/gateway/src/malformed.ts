@@ -4,7 +4,7 @@ import type { Duplex } from 'node:stream';
 import { Problem, writeProblem } from './problem.js';
 import type { Runtime } from './runtime.js';
 
-/** Time in which a client may read an answer after which the connection is closed. */
+/** Time for a client to read the last answer before its connection is closed. */
 const LINGER_MS = 1_000;
 
 /** Answers an `Expect` other than `100-continue`. */
@@ -14,9 +14,7 @@ export const refuseExpectation: RequestListener = (_, response) => {
   response.end();
 };
 
-/**
- * Answers requests that Node passes to no handler, because they are malformed, with problems too.
- */
+/** Answers malformed requests, which Node passes to no handler, with problem documents too. */
 export function answerMalformed(server: Server, runtime: Runtime): void {
   const answer = (socket: Duplex, problem: Problem): void => answerOn(socket, problem, runtime);
   const latest = new WeakMap<Duplex, ServerResponse>();
@@ -27,7 +25,7 @@ export function answerMalformed(server: Server, runtime: Runtime): void {
   server.prependListener('request', note);
   server.prependListener('checkContinue', note);
   server.on('clientError', (error: NodeJS.ErrnoException, socket: Socket) => {
-    // Each further piece of a broken request is an error again.
+    // Node reports the error again for each further piece of a broken request.
     if (broken.has(socket)) return;
     broken.add(socket);
     const problem = problemOf(error);
@@ -39,7 +37,8 @@ export function answerMalformed(server: Server, runtime: Runtime): void {
       response.once('finish', () => answer(socket, problem));
     else {
       response.once('finish', () => socket.destroySoon());
-      // Node forgets a request that is answered. A reader of its body would wait for the rest.
+      // The rest of the body never comes. Without this error, a handler that reads it would wait
+      // for ever.
       response.once('close', () => response.req.destroy(error));
       writeProblem(response, problem);
       response.end();
@@ -65,7 +64,7 @@ function problemOf({ code }: NodeJS.ErrnoException): Problem {
   }
 }
 
-/** Answers, and closes. A client that never closes its own side cannot keep the descriptor. */
+/** Answers, and closes the connection after a while, even if the client never closes its side. */
 function answerOn(socket: Duplex, problem: Problem, runtime: Runtime): void {
   const body = JSON.stringify(problem.document());
   const headers = {

@@ -108,7 +108,8 @@ function watch({ nodes, pool }: MetricsSources, registers: Registry[]): void {
       labelNames: ['node'],
       registers,
       async collect() {
-        // Without an answer the gauge is missing. The other metrics matter most then.
+        // If the lock nodes do not answer, this gauge is left out. Just then, the other metrics are
+        // needed.
         const states = await nodes().catch(() => []);
         this.reset();
         for (const { name, reachable, noVote = null } of states)

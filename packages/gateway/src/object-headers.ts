@@ -2,7 +2,7 @@ import type { CurrentStream, Headers } from '@fenced/store/s3';
 import type { Request, Response } from 'express';
 import { Problem } from './problem.js';
 
-/** Names of metadata follow it. */
+/** Prefix of the headers with an object's metadata. The name of an entry follows. */
 const META = 'fencing-meta-';
 
 /** The headers that a request wants stored with the object. */
@@ -39,7 +39,10 @@ export function setStoredHeaders(response: Response, current: CurrentStream): vo
     response.setHeader(META + name, value);
 }
 
-/** Headers of the answer that were not stored with the object. A client can then leave them out. */
+/**
+ * Names of the answer's headers that were not stored with the object. A client can so tell them
+ * from stored ones.
+ */
 export function defaultsOf({ contentType, cacheControl }: CurrentStream): readonly string[] {
   return [
     ...(cacheControl === undefined ? ['cache-control'] : []),

@@ -40,7 +40,7 @@ export function openApiOf(routes: readonly Route[]): oas31.OpenAPIObject {
       },
     },
     {
-      // A later release may add members to an answer.
+      // Clients must accept unknown members, because a later release may add some.
       override: ({ zodSchema: { _zod }, jsonSchema }) => {
         if (_zod.def.type === 'object' && _zod.def.catchall === undefined)
           delete jsonSchema.additionalProperties;

@@ -32,14 +32,14 @@ const OF_LOCKS: Readonly<Record<string, ProblemCode>> = {
   'invalid-argument': 'invalid-request',
 };
 
-/** After these a client may try the same again. */
+/** After these problems, a client may send the same request again. */
 const PASSING: readonly ProblemCode[] = [
   ...(['held', 'conflict', 'no-quorum', 'unavailable', 'shutting-down'] as const),
 ];
 
 /**
- * Only operators may read these messages, which may contain addresses, buckets and servers' texts.
- * The log has them.
+ * Problems whose messages only operators may read, in the log. They may contain addresses, buckets
+ * and servers' texts.
  */
 const INTERNAL: readonly ProblemCode[] = [
   ...(['store-setup', 'unsafe-store', 'unavailable'] as const),

@@ -12,7 +12,7 @@ import { DECIMAL } from './wire-schemas.js';
 const TEXT = z.string();
 const COUNT = z.int().min(0);
 
-/** Members of a problem besides those that every one has. */
+/** Members that a problem of this code has, besides those of every problem. */
 const MEMBERS: Readonly<Partial<Record<ProblemCode, z.ZodRawShape>>> = {
   'stale-token': { presented: DECIMAL, highest: DECIMAL },
   'outcome-unknown': { writeId: TEXT.exactOptional(), settle: TEXT.exactOptional() },
@@ -44,7 +44,9 @@ const ofCode = (code: ProblemCode) =>
 
 const SCHEMAS = new Map(codes.map((code) => [code, ofCode(code)]));
 
-/** A schema for each code, and `Problem` for any, by their names in the document. */
+/**
+ * Schemas by their names in the OpenAPI document: one for each code, and `Problem` for any code.
+ */
 export const PROBLEMS: Readonly<Record<string, z.ZodType>> = {
   Problem: problem(z.url()).meta({ id: 'Problem' }),
   ...Object.fromEntries([...SCHEMAS].map(([code, schema]) => [schemaNameOf(code), schema])),
@@ -66,8 +68,8 @@ const RETRY_AFTER = z.object({
 const WITH_RETRY: readonly number[] = [409, 429, 503];
 
 /**
- * The responses of an operation that fails: one for each status, with the problems that it may
- * have.
+ * The responses of an operation that fails: one for each status, with the problems that have this
+ * status.
  */
 export function problems(some: readonly ProblemCode[]): ZodOpenApiResponsesObject {
   return Object.fromEntries(

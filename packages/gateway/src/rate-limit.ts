@@ -20,7 +20,7 @@ export interface RateLimitOptions {
  *
  * A name whose allowance is full is forgotten, so memory grows only with the busy names. Beyond
  * `namesMax` of them, new names share the rate of one name. So memory is bounded, and no caller
- * gets a new allowance by adding names.
+ * gets a new allowance by inventing names.
  *
  * @param nowMs monotonic milliseconds
  * @throws {InvalidArgumentError}

@@ -5,7 +5,7 @@ import { shared } from './shared.js';
 /** The result of one check of all dependencies. */
 export interface ReadinessResult {
   readonly isReady: boolean;
-  /** One for each dependency, as `[+]redis 3 of 3 nodes vote`. */
+  /** One for each dependency, such as `[+]lock 3 of 3 nodes vote, 3 answer`. */
   readonly lines: readonly string[];
   /** The failures, with details for operators only, for the log. Null if there are none. */
   readonly reason: Error | null;
@@ -21,7 +21,7 @@ const CHECK_LIMIT_MS = 3_000;
 const FRESH_MS = 500;
 /** The part of a node's `maxmemory` above which a line warns. */
 const MEMORY_WARNING = 0.75;
-/** A name that is only read. */
+/** The checks read under this name. Nothing is ever written there. */
 const NAME = 'fenced-readyz';
 
 /**
@@ -93,7 +93,8 @@ async function votes(lock: Services['lock']): Promise<string> {
   if (lock.status === undefined) return 'ok';
   const nodes = await lock.status();
   const voting = nodes.filter(({ reachable, noVote }) => reachable && noVote === null).length;
-  // A node that was never used, or has restarted, votes as soon as a client asks for a lease.
+  // Nodes that answer are enough. A new or restarted node may not vote yet: it is admitted when a
+  // client asks for a lease.
   const reachable = nodes.filter((node) => node.reachable).length;
   const filling = nodes.filter(
     ({ usedMemoryBytes = 0, maxMemoryBytes }) =>
@@ -105,7 +106,7 @@ async function votes(lock: Services['lock']): Promise<string> {
   return text;
 }
 
-/** The bucket answers, and was found to enforce conditional writes. */
+/** Resolves if the bucket answers, and was found to enforce conditional writes. */
 async function reachable(objects: ObjectStore): Promise<string> {
   await objects.probe();
   await objects.highest(NAME);

@@ -37,14 +37,15 @@ interface Shared {
   readonly metrics: { watchLimits?(uses: () => readonly LimitUse[]): void } | undefined;
 }
 
-/** By the app of the gateway. */
+/** The settings of each gateway, by its app. */
 export const sharedSettings: WeakMap<Express, Shared> = new WeakMap();
 
 export interface GatewayServer {
   readonly url: string;
   /**
-   * Readiness fails at once, running requests end, and idle connections close. After
-   * `limits.graceMs`, the rest is cut off.
+   * Shuts down. Readiness fails at once. After `limits.drainDelayMs`, no connection is accepted,
+   * idle connections close, and running requests have `limits.graceMs` to end. Then the rest is cut
+   * off.
    *
    * @returns whether all requests came to their end
    */
@@ -54,7 +55,7 @@ export interface GatewayServer {
 /** Time for a whole request to arrive, uploads too. */
 const REQUEST_MS = 3_600_000;
 const SLACK_MS = 60_000;
-/** Time for the answers to requests that are ended with the grace. */
+/** Time to send the answers to requests that the end of the grace period has cut off. */
 const LAST_ANSWERS_MS = 1_000;
 const TIMER_MS_MAX = 2 ** 31 - 1;
 
@@ -62,7 +63,7 @@ const TIMER_MS_MAX = 2 ** 31 - 1;
  * Listens, with every limit that Node has against slow and hostile clients.
  *
  * @param app made by `createGateway`, whose limits hold for the server, too
- * @throws {InvalidArgumentError} if it is no gateway, or an option is out of range
+ * @throws {InvalidArgumentError} if `app` is no gateway, or an option is out of range
  * @throws if the address is taken
  */
 export async function serveGateway(
@@ -90,8 +91,8 @@ export async function serveGateway(
     insecureHTTPParser: false,
     noDelay: true,
   });
-  // Node would drop headers beyond its limit, and with them the second of two that contradict each
-  // other.
+  // No limit on the number of headers. Node would drop those beyond it, and so could hide a second
+  // header that contradicts the first.
   server.maxHeadersCount = 0;
   server.setTimeout(idleMs);
   const { connectionsMax, connectionsPerAddressMax = null } = limits;
@@ -101,7 +102,8 @@ export async function serveGateway(
   answerMalformed(server, runtime);
   const queues = new RequestQueues(server, drain.begun.signal);
   server.on('request', queues.inTurn(app));
-  // The answer may be that the body is not wanted.
+  // The client waits before it sends its body (`Expect: 100-continue`). The app may refuse the
+  // body.
   server.on('checkContinue', queues.inTurn(app));
   server.on('checkExpectation', queues.inTurn(refuseExpectation));
   server.listen(port, host);

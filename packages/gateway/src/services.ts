@@ -20,12 +20,15 @@ export interface Services {
   readonly concurrency: ConcurrencyLimits;
   readonly runtime: Runtime;
   readonly drain: Drain;
-  /** Names of requests of this gateway to itself. A rate has counted their causes already. */
+  /**
+   * Names of the requests that this gateway sends to itself. The rate has counted the requests that
+   * caused them.
+   */
   readonly ownRequests: Set<string>;
 }
 
 /**
- * The calls that the gateway makes of a `Redlock` or a `PostgresLock` of `@fenced/lock`. Its errors
+ * The methods of a lock of `@fenced/lock`, such as `Redlock`, that the gateway calls. Its errors
  * have a `code`.
  */
 export interface LockService {
@@ -59,18 +62,18 @@ export interface NodeVote {
   readonly reachable: boolean;
   /** Null if the node's vote counts. */
   readonly noVote?: string | null;
-  /** Of its server, and `maxmemory`; null without a limit. */
+  /** The memory that the node's server uses, and its `maxmemory`, null without a limit. */
   readonly usedMemoryBytes?: number;
   readonly maxMemoryBytes?: number | null;
 }
 
-/** The calls that the gateway makes of a `FencedS3`. */
+/** The methods of a `FencedS3` that the gateway calls. */
 export type ObjectStore = Pick<
   FencedS3,
   'put' | 'delete' | 'claim' | 'getStream' | 'claimAndGetStream' | 'highest' | 'settle' | 'probe'
 >;
 
-/** The calls that the gateway makes of a `FencedPostgres`. */
+/** The methods of a `FencedPostgres` that the gateway calls. */
 export interface RecordStore extends Pick<FencedPostgres, 'highest'> {
   records(
     collection: string,

@@ -98,7 +98,8 @@ export function createTokenSigner(keys: readonly SigningKey[], nowMs: () => numb
     const owner = purpose === 'lease' ? subject.owner : null;
     return (
       createHmac('sha256', secrets.get(keyId) ?? '')
-        // JSON has only one reading. The first word separates other uses of the same secret.
+        // JSON separates the fields in only one way. The first field separates other uses of the
+        // secret.
         .update(
           JSON.stringify(['fenced-signed-token-1', purpose, keyId, digits, end, resource, owner]),
         )

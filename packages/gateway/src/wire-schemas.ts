@@ -1,5 +1,5 @@
 import * as z from 'zod';
-// Its types of `meta`.
+// For the types of `meta`.
 import type {} from 'zod-openapi';
 
 /** Parts of requests and answers that several routes share, as the OpenAPI document shows them. */
@@ -37,7 +37,7 @@ export const LEASE_FACTS = {
   leaseId: z
     .string()
     .describe(
-      'Extends and releases the lease, at any gateway. The latest answer has the one that is valid for longest.',
+      'Extends and releases the lease, at any gateway. The lease id of the latest answer is valid for longest.',
     ),
   remainingMs: MILLISECONDS.describe('The validity of the lease, counted from this answer.'),
   elapsedMs: MILLISECONDS.describe(
@@ -50,7 +50,7 @@ export function pathName(description: string): z.ZodString {
   return z.string().min(1).describe(description);
 }
 
-/** Slashes in a name need no rule of their own: the gateway decodes a path once, as a whole. */
+/** Both forms are the same name, because the gateway decodes a path once, as a whole. */
 export const SLASHES = 'Slashes may stand as they are, or as %2F.';
 
 /** Headers of an answer. */

@@ -22,7 +22,7 @@ export function parseWriteName(text: string): NamedWrite {
     /^(objects|records)\.([0-9a-f-]{32,36})\.([A-Za-z0-9_-]+)$/.exec(text) ?? [];
   const key = Buffer.from(encoded, 'base64url').toString();
   if ((kind === 'objects' || kind === 'records') && nameWrite({ kind, id, key }) === text) {
-    // The key is checked as in a path.
+    // Checks the key as if it stood in a path.
     segmentsOf(`/${encodedPath(key)}`);
     return { kind, id, key };
   }

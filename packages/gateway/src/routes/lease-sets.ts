@@ -35,7 +35,7 @@ const LEASE = z
     resources: z.array(z.string()),
     tokens: z
       .array(z.object({ resource: z.string(), token: PRESENTED_TOKEN }))
-      .describe('One token, as it is presented for each of the resources.'),
+      .describe('The one token of the lease, in the form to present for each resource.'),
     ...LEASE_FACTS,
   })
   .meta({ id: 'LeaseSet' });
@@ -53,7 +53,7 @@ export function leaseSetRoutes(services: Services): readonly Route[] {
       ...{ ...common, path },
       operation: {
         operationId: 'acquireLeaseSet',
-        summary: 'Acquire a lease of several resources, or of none',
+        summary: 'Acquire one lease of several resources: of all, or of none',
         requestBody: { required: true, content: json(ACQUIRE) },
         responses: {
           201: { description: 'The lease.', headers: WITH_TOKEN, content: json(LEASE) },
@@ -125,7 +125,8 @@ async function release(services: Services, exchange: Exchange): Promise<void> {
 /**
  * The body, with its resources sorted. The caller has the right to lease each of them.
  *
- * @throws {Problem} `forbidden`, and as `jsonOf` @throws {InvalidPathError}
+ * @throws {Problem} `forbidden`, and those of `jsonOf`
+ * @throws {InvalidPathError}
  */
 async function bodyOf<Body extends { readonly resources: readonly string[] }>(
   services: Services,

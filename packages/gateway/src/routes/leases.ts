@@ -29,8 +29,8 @@ const LEASE = z
 const RELEASED = z.object({ resource: z.string(), outcome: z.enum(['released', 'expired']) });
 
 /**
- * Acquires, extends and releases leases. A lease id holds all that any gateway needs to know of its
- * lease.
+ * Acquires, extends and releases leases. A lease id contains all that a gateway needs to extend or
+ * release the lease, so gateways keep no state of it.
  */
 export function leaseRoutes(services: Services): readonly Route[] {
   const path = '/v1/leases/*resource';

@@ -45,7 +45,7 @@ const DESCRIPTION: StoreDescription = {
   // Any type may be sent, as `bodyNote` says. Some client generators do not support `*/*` here.
   body: { 'application/octet-stream': BYTES },
   bodyNote:
-    'Content-Type, which may be any, Cache-Control, Content-Disposition, Content-Language and `Fencing-Meta-…` are stored with it.',
+    'Any Content-Type may be sent. It is stored with the object, like Cache-Control, Content-Disposition, Content-Language and `Fencing-Meta-…`.',
   version: z.string().nullable(),
 };
 

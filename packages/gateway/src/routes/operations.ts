@@ -53,7 +53,7 @@ function open(
 ): readonly Route[] {
   const limited = ['too-many-requests', 'unavailable'] as const;
   const codes = ['invalid-request', 'invalid-path', 'internal'] as const;
-  // `Openapi` of `/openapi.json`.
+  // `/openapi.json` becomes `Openapi`.
   const name = path.charAt(1).toUpperCase() + path.slice(2).replace('.json', '');
   const content = path.endsWith('.json') ? json(z.looseObject({})) : TEXT;
   const get: Route = {
@@ -61,8 +61,8 @@ function open(
     operation: {
       ...{ operationId: `get${name}`, summary, security: [] },
       responses: {
-        200: { description: 'Yes.', content },
-        ...(path === '/readyz' && { 503: { description: 'Not now.', content: TEXT } }),
+        200: { description: 'The answer.', content },
+        ...(path === '/readyz' && { 503: { description: 'Not ready.', content: TEXT } }),
         ...problems(verb === 'public' ? [...codes, ...limited] : codes),
       },
     },

@@ -13,7 +13,7 @@ const KIND = z
 const RATCHET = z.object({ kind: z.string(), resource: z.string(), token: TOKEN });
 
 /**
- * The highest token that a store has seen of an object, a record, or a resource of transactions.
+ * The highest token that a store has seen for an object, a record, or a resource of transactions.
  */
 export function ratchetRoutes(services: Services): readonly Route[] {
   return [
@@ -26,7 +26,7 @@ export function ratchetRoutes(services: Services): readonly Route[] {
         requestParams: { path: z.object({ kind: KIND, resource: pathName(SLASHES) }) },
         responses: {
           200: {
-            ...{ description: '0 if there was none.', headers: WITH_TOKEN },
+            ...{ description: 'The token is 0 if the store has seen none.', headers: WITH_TOKEN },
             content: json(RATCHET),
           },
           ...problems([...OF_STORE, 'not-found']),

@@ -29,7 +29,7 @@ export function writeRoutes(services: Services): readonly Route[] {
         },
         responses: {
           200: {
-            description: '`not-applied`: it was not, and never will be.',
+            description: '`not-applied`: the write was not applied, and never will be.',
             content: json(WRITE),
           },
           ...problems([...OF_STORE, 'conflict', 'unsafe-store', 'not-found']),
