@@ -6,7 +6,7 @@ import { checkName, encodedPath } from './protocol/path.js';
 /** A request to a gateway. */
 export interface GatewayRequest extends Subject {
   readonly method: 'GET' | 'HEAD' | 'PUT' | 'POST' | 'PATCH' | 'DELETE';
-  /** Behind `/v1/`, not encoded. */
+  /** The part after `/v1/`, not percent-encoded. */
   readonly path: string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: Uint8Array | AsyncIterable<Uint8Array> | undefined;
@@ -45,7 +45,8 @@ export class GatewayHttp {
    * @throws {InvalidArgumentError} for a name that no path can carry
    * @throws {StoreUnavailableError} if nothing was sent, or a read got no answer
    * @throws {OutcomeUnknownError} if a write was sent, and no answer came
-   * @throws the body's error, or the signal's reason, if nothing was written for it
+   * @throws the error of the body's source, or the signal's reason; in both cases, nothing was
+   *   written
    */
   async ask(request: GatewayRequest): Promise<Answer> {
     const { method, path, headers, body, signal } = request;
@@ -64,7 +65,7 @@ export class GatewayHttp {
     } catch (error) {
       if (source?.failure) throw source.failure.error;
       const reason: unknown = signal?.aborted ? signal.reason : undefined;
-      // No server may act upon a request that was not sent to its end.
+      // No server may act on a request whose body was not sent to its end. So nothing was written.
       if (source?.isWhole === false) throw reason ?? this.#unavailable(error);
       if (!request.isWrite && signal?.aborted) throw reason;
       throw wasNotSent(error) ? this.#unavailable(error) : noAnswer(request, reason ?? error);
@@ -81,7 +82,11 @@ export class GatewayHttp {
     );
   }
 
-  /** The response to a request that succeeded. @throws the store's own error, and as `ask` */
+  /**
+   * Returns the response if the request succeeded.
+   *
+   * @throws the error that the store itself would throw, and those of `ask`
+   */
   async send(request: GatewayRequest): Promise<Response> {
     const answer = await this.ask(request);
     if (answer.ok) return answer.response;
@@ -103,7 +108,7 @@ export function pathOf(name: string): string {
   }
 }
 
-/** A body that is sent, and whether it was sent to its end. */
+/** A streamed body. Remembers its error, and whether it was read to its end. */
 class Source {
   isWhole = false;
   failure: { readonly error: unknown } | null = null;

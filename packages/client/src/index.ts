@@ -1,6 +1,7 @@
 /**
  * The TypeScript client of a gateway. It has the methods, options and errors of the stores, over
- * HTTP: a program changes one line to go from one to the other. It needs nothing but `fetch`.
+ * HTTP. So a program changes one line to use a gateway in place of a store. The client needs
+ * nothing but `fetch`.
  *
  * If the answer to a write is lost on its way from the gateway, the call fails with
  * `OutcomeUnknownError` and an empty `writeId`. Write again with the same token, or read the value.
@@ -81,11 +82,12 @@ export class FencedGateway implements AsyncDisposable {
   }
 
   /**
-   * Acquires a lease of one resource, or of all in a set or none. Or waits for it.
+   * Acquires one lease, of one resource or of several: of all, or of none. Waits for up to
+   * `waitMs`.
    *
-   * @throws {LeaseError} `held` if another client holds the lock, or `timeout` if it did so until
+   * @throws {LeaseError} `held` if another client holds the lock, or `timeout` if one still did at
    *   the end of the wait; `invalid-argument`; `no-quorum` …
-   * @throws {StoreUnavailableError} if no answer came; a lease that was granted ends by itself
+   * @throws {StoreUnavailableError} if no answer came; if a lease was granted, it expires
    * @throws the signal's reason, if it aborted
    */
   acquire(resource: string | readonly string[], options: AcquireOptions): Promise<GatewayLease> {
@@ -93,11 +95,11 @@ export class FencedGateway implements AsyncDisposable {
   }
 
   /**
-   * Makes one acquisition. Contention, an unavailable gateway or lock, and an abort on the way are
-   * results here, not exceptions.
+   * Makes one acquisition. Contention, an unavailable gateway or lock, and an abort during the call
+   * are results here, not exceptions.
    *
    * @throws {LeaseError} if the call is wrong or not allowed
-   * @throws the signal's reason, or an error of code `closed`, if that was so before
+   * @throws the signal's reason, if it had aborted before the call; or an error of code `closed`
    */
   tryAcquire(
     resource: string | readonly string[],
@@ -107,8 +109,8 @@ export class FencedGateway implements AsyncDisposable {
   }
 
   /**
-   * Runs `routine` under a lease, which is extended while the routine runs, and releases it. An
-   * error of the routine is thrown first.
+   * Runs `routine` under a lease, which is extended while the routine runs, and releases it. If the
+   * routine throws, `using` throws that error, even if the lease was lost too.
    *
    * @throws {LeaseError} `lease-lost` if the lease ended before the routine did; and as `acquire`
    */
@@ -123,7 +125,7 @@ export class FencedGateway implements AsyncDisposable {
   /**
    * Lets a lease that any process acquired last at least `ttlMs` from now on, with the same token.
    *
-   * @returns milliseconds for which it may be relied on from now on; 0 if the answer came too late
+   * @returns milliseconds for which the lease is valid from now on; 0 if the answer came too late
    * @throws {LeaseError} `lease-lost`, `no-quorum` …
    * @throws {StoreUnavailableError} if no answer came
    */
@@ -134,7 +136,7 @@ export class FencedGateway implements AsyncDisposable {
   /**
    * Gives up a lease that any process acquired.
    *
-   * @returns as `release` of a lease
+   * @returns the outcome, as `release` of a lease does
    * @throws {LeaseError} if the call is wrong or not allowed
    */
   release(held: LeaseReference): Promise<ReleaseOutcome> {
@@ -143,7 +145,7 @@ export class FencedGateway implements AsyncDisposable {
 
   /**
    * Releases all leases of this client, and ends its waits with an error of code `closed`. Objects
-   * and records go on.
+   * and records can still be used.
    */
   close(): Promise<void> {
     return this.#leases.close();
@@ -154,9 +156,10 @@ export class FencedGateway implements AsyncDisposable {
   }
 
   /**
-   * Adopts a token that the gateway issued to another process for a resource: `34.k1.…`.
+   * Adopts a signed token, such as `34.k1.…`, that the gateway issued to another process for a
+   * resource.
    *
-   * @returns its number, under which this client presents it from now on
+   * @returns its number: for a call with this number, the client now sends the signed token
    * @throws {InvalidTokenError}
    */
   adopt(resource: string, signed: string): bigint {

@@ -5,15 +5,15 @@ import { pathOf } from './http.js';
 export interface TryAcquireOptions {
   /** Milliseconds that the lease lasts, at most the gateway's `redis.maxTtlMs`. */
   readonly ttlMs: number;
-  /** An abort gives up, and releases a lease that is granted all the same. */
+  /** An abort ends the call. If the lease is granted nevertheless, it is released. */
   readonly signal?: AbortSignal;
 }
 
 export interface AcquireOptions extends TryAcquireOptions {
   /**
    * Milliseconds to wait while another client holds the lock, or no gateway can be reached. At most
-   * the gateway's `limits.waitMsMax`. An abort of such a wait closes its connection. If the lease
-   * was granted in that moment, it ends with its time.
+   * the gateway's `limits.waitMsMax`. An abort of the wait closes its connection. A lease that was
+   * granted in that moment is not released, but expires.
    *
    * @default 0
    */
@@ -22,13 +22,14 @@ export interface AcquireOptions extends TryAcquireOptions {
 
 export interface UsingOptions extends AcquireOptions {
   /**
-   * Milliseconds for which the lease may be held in all, at least `ttlMs`. It ends then even if the
-   * routine still runs. Without it, the lease is extended for as long as the routine runs.
+   * Milliseconds for which the lease may be held in all, at least `ttlMs`. After this time, the
+   * lease ends even if the routine still runs. Without this option, the lease is extended for as
+   * long as the routine runs.
    */
   readonly maxHoldMs?: number;
 }
 
-/** The name of a lease for other processes. */
+/** Identifies a lease, also in other processes. */
 export interface LeaseReference {
   readonly resource: string | readonly string[];
   /** The lease's `owner`. */
@@ -38,12 +39,12 @@ export interface LeaseReference {
 export const TRY_FIELDS: readonly string[] = ['ttlMs', 'signal'];
 export const ACQUIRE_FIELDS: readonly string[] = [...TRY_FIELDS, 'waitMs'];
 export const USING_FIELDS: readonly string[] = [...ACQUIRE_FIELDS, 'maxHoldMs'];
-/** For messages. */
+/** An example of the options, for error messages. */
 export const TIMES = '{ ttlMs: 10_000 }';
 
 export type Resources = string | readonly string[];
 
-/** Sorted, so all clients name a set alike. @throws {InvalidArgumentError} */
+/** The names, sorted so that all clients name a set alike. @throws {InvalidArgumentError} */
 export function resourcesOf(resource: Resources): readonly string[] {
   const resources: readonly string[] = typeof resource === 'string' ? [resource] : resource;
   if (!Array.isArray(resources) || resources.length === 0)

@@ -10,7 +10,7 @@ export interface Granted {
   readonly token: bigint;
   /** The signed token for each of the resources. */
   readonly signedTokens: ReadonlyMap<string, string>;
-  /** On the runtime's monotonic clock. */
+  /** The end of the lease, on the runtime's monotonic clock. */
   readonly deadlineMs: number;
 }
 
@@ -28,8 +28,8 @@ export class GatewayLease implements AsyncDisposable {
   /** Sorted. */
   readonly resources: readonly string[];
   /**
-   * Greater than the token of every earlier holder of each of the resources. A write with it also
-   * presents the gateway's signature.
+   * Greater than the token of every earlier holder of each of the resources. For a write with this
+   * number, the client also sends the gateway's signature.
    */
   readonly token: bigint;
   #granted: Granted;
@@ -60,7 +60,7 @@ export class GatewayLease implements AsyncDisposable {
   /**
    * The name of the lease for other processes, which extend or release it by `extend` and `release`
    * of their client. Anybody with this name and the right to `lease` can do so. A gateway accepts
-   * it for its `signing.ttlMs`, and each extension makes another one.
+   * this name for its `signing.ttlMs`. Each extension makes a new name.
    */
   get owner(): string {
     return this.#granted.leaseId;
@@ -68,8 +68,8 @@ export class GatewayLease implements AsyncDisposable {
 
   /**
    * The token with the gateway's signature, `34.k1.…`, for the header `Fencing-Token`, and for
-   * `adopt` in another process. An extension renews the signature. Of several resources, this is
-   * the first one's.
+   * `adopt` in another process. An extension renews the signature. For a lease of several
+   * resources, this is the token of the first one.
    */
   get signedToken(): string {
     return this.signedTokens.values().next().value ?? '';
@@ -93,13 +93,17 @@ export class GatewayLease implements AsyncDisposable {
     if (remainingMs > 0) return remainingMs;
     if (this.#limitMs < this.#granted.deadlineMs) {
       this.#lose(`the lease has reached its limit and is over maxHoldMs=${this.#maxHoldMs}`);
-      // The lock nodes hold it for longer than that.
+      // The lock nodes would still hold the lease.
       this.#released ??= this.#release();
     } else this.#lose('the lease is over: its time has passed');
     return 0;
   }
 
-  /** Passes if at least `ms` milliseconds of the lease remain. @throws {LeaseError} `lease-lost` */
+  /**
+   * Returns if at least `ms` milliseconds of the lease remain.
+   *
+   * @throws {LeaseError} `lease-lost`
+   */
   ensure(ms = 1): void {
     const remainingMs = this.remainingMs();
     if (remainingMs > 0 && remainingMs >= ms) return;
@@ -134,7 +138,7 @@ export class GatewayLease implements AsyncDisposable {
     return this.#released;
   }
 
-  /** For `JSON.stringify`. It leaves out the lease's `owner`, which can release the lease. */
+  /** For `JSON.stringify`. Leaves out `owner`, because a reader of it could release the lease. */
   toJSON(): object {
     const { resources, token } = this;
     return { resources, token: token.toString(), remainingMs: this.remainingMs() };

@@ -22,11 +22,14 @@ import type { SignedTokens } from './signed-tokens.js';
 /** The least time between two extensions. */
 const PAUSE_MIN_MS = 5;
 /**
- * Time for the answer to an acquisition that its caller gave up. A lease that it grants is
+ * Time to wait for the answer to an abandoned acquisition. If the answer grants a lease, it is
  * released.
  */
 const LATE_ANSWER_MS = 2_500;
-/** Pauses of a wait while no gateway grants or refuses: they double, and half of each is random. */
+/**
+ * Pauses between the requests of a wait, after failures that pass. They double, and half of each is
+ * random.
+ */
 const PAUSE_FIRST_MS = 50;
 const PAUSE_MAX_MS = 2_000;
 
@@ -41,7 +44,10 @@ const FAILURES = [
   'too-many-requests',
 ] as const;
 
-/** Failures that pass by themselves. `held` is no such one, because the gateway waits for that. */
+/**
+ * Failures that pass, after which a wait asks again. `held` is not one of them: the gateway itself
+ * waits for the lock.
+ */
 const PASSING: readonly unknown[] = FAILURES.filter(
   (code) => !['held', 'lock-setup'].includes(code),
 );
@@ -54,7 +60,7 @@ export type AcquireResult =
       readonly reason: (typeof FAILURES)[number] | 'aborted';
       /** Milliseconds after which another acquisition could win; 0 if nothing is known. */
       readonly retryAfterMs: number;
-      /** The error that `acquire` throws in its place. */
+      /** The error that `acquire` would have thrown. */
       readonly error: unknown;
     };
 
@@ -115,7 +121,10 @@ export class Leases implements LeaseClient {
     return Math.max(jitteredMs, Object(error).retryAfterMs ?? 0);
   }
 
-  /** Asks once. Releases a lease that the caller does not get: others would wait for its end. */
+  /**
+   * Asks once. If the lease comes too late for the caller, releases it: other clients would wait
+   * until it expires.
+   */
   async #granted(
     resources: readonly string[],
     times: { readonly ttlMs: number; readonly waitMs: number },
@@ -145,7 +154,7 @@ export class Leases implements LeaseClient {
     }
   }
 
-  /** `close` waits for this. */
+  /** Registers work for which `close` waits. */
   #tracked<Result>(work: Promise<Result>): Promise<Result> {
     const end = (): void => void this.#work.delete(work);
     this.#work.add(work);
@@ -181,7 +190,7 @@ export class Leases implements LeaseClient {
     const { ttlMs } = options;
     const endMs = this.runtime.nowMs() + maxHoldMsOf(options);
     const signal = AbortSignal.any([lease.signal, ended.signal]);
-    // The signal of the lease, or of the end of the routine, ends this loop during its sleep.
+    // At the end of the lease or of the routine, the signal ends this loop, even in its sleep.
     this.#keepAlive(lease, ttlMs, endMs, signal).catch(() => undefined);
     try {
       const result = await routine(lease);
@@ -192,7 +201,9 @@ export class Leases implements LeaseClient {
     }
   }
 
-  /** Extends the lease each time half of the rest has passed, until it lasts to its limit. */
+  /**
+   * Extends the lease each time half of its remaining time has passed, until it lasts to `endMs`.
+   */
   async #keepAlive(
     lease: GatewayLease,
     ttlMs: number,
@@ -201,7 +212,7 @@ export class Leases implements LeaseClient {
   ): Promise<void> {
     while (this.runtime.nowMs() + Math.ceil(lease.remainingMs()) < endMs) {
       await this.runtime.sleep(Math.max(PAUSE_MIN_MS, lease.remainingMs() / 2), signal);
-      // After a failure, the next try follows within the rest of the lease.
+      // After a failure, the next try comes after half of the remaining time.
       await lease.extend(ttlMs).catch(() => undefined);
     }
   }

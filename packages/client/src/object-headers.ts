@@ -21,7 +21,7 @@ export function requestHeaders(headers: Headers): Record<string, string> {
   };
 }
 
-/** The headers of an answer that were stored with the object. */
+/** The facts that the headers of an answer state about the object, with its stored headers. */
 export function originOf({ headers }: Response): StoredHeaders & Omit<Current, 'body'> {
   const prefix = META.toLowerCase();
   const metadata = [...headers].flatMap(([name, value]) =>
@@ -43,7 +43,7 @@ export function originOf({ headers }: Response): StoredHeaders & Omit<Current, '
   };
 }
 
-/** The headers that an update keeps, because it gives no others. */
+/** The stored headers, which an update keeps if it does not replace them. */
 export function keptHeaders(current: Current | null): Headers {
   if (current === null) return {};
   const { body: _, token: __, version: ___, writeId: ____, metadata, ...headers } = current;

@@ -69,7 +69,7 @@ export class GatewayObjects implements Objects {
   readonly #values: Values;
   readonly #tokens: SignedTokens;
   readonly #attemptsMax: number;
-  /** The keys of writes whose outcome is unknown, by their ids. */
+  /** The key of each write whose outcome is unknown, by its write id. */
   readonly #unsettled = new Map<string, string>();
 
   /** Made by `objects` of FencedGateway. */
@@ -80,8 +80,8 @@ export class GatewayObjects implements Objects {
   }
 
   /**
-   * As `put` of `FencedS3`. A stream is sent as it comes, and never held in memory. Without tags,
-   * storage classes and Object Lock.
+   * As `put` of `FencedS3`. A stream is sent as it comes, and never held in memory. Tags, storage
+   * classes and Object Lock are not supported.
    */
   async put(key: string, body: S3Body, options: PutOptions): Promise<Written> {
     checkCall(options);
@@ -153,8 +153,8 @@ export class GatewayObjects implements Objects {
   }
 
   /**
-   * As `getStream` of `FencedS3`. Bytes that were damaged on the way end it with {@link
-   * StoreUnavailableError}.
+   * As `getStream` of `FencedS3`. If the object is damaged, or the answer is cut off, the stream
+   * ends with {@link StoreUnavailableError}.
    */
   async getStream(key: string, options: ReadOptions = {}): Promise<CurrentStream | null> {
     checkRead(options, 'claimAndGetStream');
@@ -207,8 +207,8 @@ export class GatewayObjects implements Objects {
   }
 
   /**
-   * As `settle` of `FencedS3`. Only the gateway that made the write can always decide. Others know
-   * 40 writes back.
+   * As `settle` of `FencedS3`. The gateway that made the write can always decide. Another gateway
+   * can do so if at most 40 writes to the key followed.
    */
   async settle(writeId: string, options: SettleOptions = {}): Promise<Settlement> {
     checkCall(options);
@@ -304,7 +304,10 @@ function contentOf(
   })();
 }
 
-/** The wanted bytes. A gateway that does not know the length sends all bytes. */
+/**
+ * The bytes of the wanted range. A gateway that does not know the body's length sends the whole
+ * body.
+ */
 async function* piecesOf(
   key: string,
   response: Response,

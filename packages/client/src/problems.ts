@@ -61,7 +61,7 @@ export async function readProblem(response: Response): Promise<ProblemDocument> 
     try {
       members = Object(JSON.parse(text));
     } catch {
-      // The document was cut off on the way. The status still says something.
+      // The document was cut off. The status is still known.
     }
   const { type, detail, title, retryAfterMs } = members;
   return {
@@ -77,7 +77,7 @@ export async function readProblem(response: Response): Promise<ProblemDocument> 
 export interface Subject {
   readonly resource: string;
   readonly token?: bigint;
-  /** True if the request may have written something although no answer says so. */
+  /** True if the request writes. If it then gets no answer, its outcome is unknown. */
   readonly isWrite: boolean;
 }
 

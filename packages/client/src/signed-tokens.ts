@@ -11,8 +11,8 @@ const TOKENS_MAX = 10_000;
 
 /**
  * The signed form of each token that this client received. So callers can name tokens by their
- * numbers. Beyond {@link TOKENS_MAX}, the oldest one is forgotten. The gateway then asks for the
- * signed token.
+ * numbers. Beyond {@link TOKENS_MAX}, the oldest token is forgotten. A gateway that signs refuses
+ * its bare number.
  */
 export class SignedTokens {
   readonly #byToken = new Map<bigint, Map<string, string>>();

@@ -51,14 +51,15 @@ export class Values {
     const answer = await this.#http.ask(request);
     if (answer.ok) return answer.response;
     if (answer.problem.code === 'not-found') return null;
-    // There are no bytes after the end of a body, as there are none in the answer to HEAD.
+    // A range after the end of the body is empty. So the result is the answer to HEAD, which has no
+    // body.
     if (answer.problem.code === 'range-not-satisfiable') return this.head(key, { signal });
     throw errorOf(answer.problem, request);
   }
 
   /**
-   * The headers of a read; null if there is nothing, or if HEAD was refused, which has no body to
-   * say why.
+   * The headers of a read; null if nothing is stored. A refused HEAD has no body that says why, so
+   * a GET follows, whose problem is thrown.
    */
   async head(key: string, { signal }: CallOptions): Promise<Response | null> {
     const answer = await this.#http.ask(this.#readOf('HEAD', key, signal));
@@ -107,7 +108,7 @@ export class Values {
     }
   }
 
-  /** Reads, edits and writes, until no other write comes between. */
+  /** Reads, edits and writes. If another write came between, does so again. */
   async update<Current, Next, Written>(
     resource: string,
     { attemptsMax, signal }: { readonly attemptsMax: number } & CallOptions,
@@ -141,7 +142,7 @@ export class Values {
     return BigInt(((await response.json()) as { readonly token: string }).token);
   }
 
-  /** @param id as errors have it */
+  /** @param id the `writeId` of an {@link OutcomeUnknownError} */
   async settle(id: string, key: string, { signal }: CallOptions): Promise<Settlement> {
     const path = `writes/${this.#kind}.${id}.${Buffer.from(key).toString('base64url')}`;
     const response = await this.#http.send({

@@ -25,7 +25,7 @@ export function segmentsOf(target: string): readonly string[] {
   const name = decoded(path.slice(1));
   if (FORBIDDEN.test(name))
     throw invalid('names may not contain control characters or backslashes');
-  // Otherwise two names that look alike would have two ratchets.
+  // Otherwise, two names that look the same would be two resources, with a highest token each.
   if (name !== name.normalize('NFC')) throw invalid('names must be in Unicode normal form C (NFC)');
   const segments = name.split('/');
   if (segments.some((segment) => ['', '.', '..'].includes(segment)))

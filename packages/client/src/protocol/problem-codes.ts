@@ -36,7 +36,7 @@ export type ProblemCode =
   | 'shutting-down'
   | 'outcome-unknown';
 
-/** Status and title of each. */
+/** Status and title of each code. */
 const PROBLEMS: Readonly<Record<ProblemCode, readonly [status: number, title: string]>> = {
   'invalid-request': [400, 'The request is malformed'],
   'invalid-path': [400, 'The path cannot name a stored value'],
@@ -63,7 +63,7 @@ const PROBLEMS: Readonly<Record<ProblemCode, readonly [status: number, title: st
   'headers-too-large': [431, 'The headers are larger than they may be'],
   internal: [500, 'The gateway failed'],
   'corrupt-object': [502, 'The stored object is damaged, or was not written by a fenced store'],
-  'ratchet-lost': [502, 'A token is lower than it was, or gone'],
+  'ratchet-lost': [502, 'The highest token of the resource is lower than it was, or gone'],
   'no-quorum': [503, 'Too few lock nodes voted'],
   'lock-setup': [503, 'The lock nodes do not fit this gateway'],
   'store-setup': [503, 'The store is set up wrongly'],
