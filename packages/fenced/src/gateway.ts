@@ -39,7 +39,11 @@ export interface RunningGateway {
    * The address of `/livez`, `/readyz` and `/metrics`; undefined if they have no port of their own.
    */
   readonly operationsUrl: string | undefined;
-  /** Lets running requests end, and cuts off the rest. @returns true if none was cut off */
+  /**
+   * Lets running requests end, and cuts off those that take too long.
+   *
+   * @returns true if none was cut off
+   */
   drain(): Promise<boolean>;
   /**
    * Closes all connections to the dependencies. A dependency that does not answer may keep them
@@ -97,11 +101,11 @@ export async function startGateway(config: Config, log: Log): Promise<RunningGat
     operationsUrl: operations?.url,
     drain: async () => {
       const isWhole = await server.drain();
-      // Second, so that the drain can be watched.
+      // Only now, so that `/readyz` and `/metrics` answer during the drain.
       await operations?.drain();
       return isWhole;
     },
-    // The lock is not closed: that would release leases whose holders go on with another gateway.
+    // The lock stays open: to close it would release leases whose holders go on at another gateway.
     close: async () => {
       await installed;
       await all.disposeAsync();
@@ -174,7 +178,7 @@ async function install(records: FencedPostgres, ended: AbortSignal, log: Log): P
   }
 }
 
-/** Logs the loss of a connection once, and its return once: clients try again all the time. */
+/** Logs the loss of a connection once, and its return once. A client reports every failed try. */
 function logChanges(
   log: Log,
   name: string,

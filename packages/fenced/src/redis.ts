@@ -171,7 +171,7 @@ function settingsIn(values: RedisValues): Pick<RedlockConfig, 'keyPrefix' | 'max
   };
 }
 
-/** Turns a wrong argument into a wrong command line. */
+/** Turns an error about an argument of the lock into an error about the command line. */
 export function usable<Lock>(open: () => Lock): Lock {
   try {
     return open();

@@ -33,13 +33,13 @@ ${REDIS_USAGE}
                      environment variable FENCED_REDIS_NEXT. A server may be a
                      node of both sets
   --next-key-prefix P  the keyPrefix of the next set, which was never used.
-                     For virtual services: that of the next group, if it has one
+                     With virtual services: the next group's keyPrefix, if any
   --virtual-services N, --services LIST
                      move these virtual services of N, as 0-31,40, from one
-                     group to another. Without them, all is moved
-  --force            nodes of the present set that do not answer are gone for
-                     good. If this is wrong, tokens depend on the clock, and
-                     two clients may hold one lock
+                     group to another. Without both, the whole lock is moved
+  --force            you confirm that present nodes without an answer are gone
+                     for good. If this is wrong, two clients may hold one lock,
+                     and the order of tokens depends on the nodes' clocks
   --wait-ms N        apply gives up after this time (${WAIT_MS}); run it again
   --json             print one JSON document
 
@@ -119,7 +119,9 @@ function movable(redlock: Redlock): Movable {
   };
 }
 
-/** Moves until none is under way any more, or the time is over. Prints new reasons. */
+/**
+ * Calls `move` until no move is half done, or the time is over. Prints each new reason of a delay.
+ */
 async function apply(
   lock: Movable,
   force: boolean,
@@ -147,7 +149,7 @@ function planned(move: Move, present?: Nodes, next?: Nodes): Move {
   if (next?.nodes.some(({ reachable }) => !reachable)) {
     return refused('every node of the next set must answer');
   }
-  // A virtual service that was never used begins first.
+  // The nodes of a virtual service that was never used are new. Its move first lets them vote.
   const mayVote = (node: NodeStatus): boolean =>
     node.reachable &&
     (node.noVote === null || (node.noVote === 'new' && move.service !== undefined));

@@ -15,7 +15,8 @@ ${REDIS_USAGE}
                      are lost, and that no client holds a lease that a node
                      forgot. With --node you confirm that the node's data went
                      back in time while its process ran. If this is wrong, two
-                     clients may hold one lock, and tokens depend on the clock
+                     clients may hold one lock, and the order of tokens depends
+                     on the nodes' clocks
   --json             print one JSON document
 
 Clients readmit nodes by themselves as soon as that is safe. --force is for the

@@ -23,8 +23,8 @@ const TTL_MIN_MS = 1_000;
 /** Number of extensions of a lease in one TTL. Half of them come before the grace period. */
 const RENEWALS = 6;
 /**
- * Milliseconds between SIGKILL and the end of the lease: for the guard's clock, its checks, and the
- * kernel.
+ * Milliseconds between SIGKILL and the end of the lease. They cover the steps of the guard's clock,
+ * the time between its checks, and the kernel's delay.
  */
 const MARGIN_MIN_MS = 100;
 const MARGIN_RATIO = 0.02;
@@ -145,8 +145,8 @@ async function extendUntil(
 }
 
 /**
- * Measures the time for which the machine slept during a request for a lease. The lease itself does
- * not see that time.
+ * Measures the time for which the machine slept during a request for a lease. The lease's own clock
+ * stands still in that time.
  */
 class GrantClock {
   readonly #ttlMs: number;
@@ -187,7 +187,7 @@ function exitCodeOf(error: unknown): number {
 
 function parse(args: readonly string[]) {
   const dashes = args.indexOf('--');
-  // Without --, the command's own options would be taken for unknown ones.
+  // Without --, the command's own options would be read as unknown options of `fenced run`.
   if (dashes < 0 || dashes === args.length - 1)
     throw new UsageError('the command comes after --: fenced run --lock NAME -- COMMAND');
   const command = args.slice(dashes + 1);

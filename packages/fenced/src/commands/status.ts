@@ -15,7 +15,7 @@ ${REDIS_USAGE}
 
 Exit codes:
   0   all nodes vote, without a warning
-  ${EXIT_ATTENTION}   a majority votes, but look at the others
+  ${EXIT_ATTENTION}   a majority votes, but a node does not, or has a warning
   ${EXIT_NO_MAJORITY}   no majority votes`,
 
   async run(args) {

@@ -2,18 +2,18 @@ import { FencedGateway } from '@fenced/client';
 import type { AcquireOptions, RunLease, RunLock } from './run-lock.js';
 
 /**
- * Milliseconds for which one request to a gateway waits at most. The next one continues the wait:
- * see `limits.waitMsMax`.
+ * The longest wait of one request. A gateway refuses waits above its `limits.waitMsMax`, so further
+ * requests continue a longer wait.
  */
 const GATEWAY_WAIT_MS = 5_000;
-/** Codes of failures that the next request may not meet. The client pauses between its tries. */
+/** Codes of failures after which a wait goes on. `FencedGateway` makes pauses between its tries. */
 const PASSING: ReadonlySet<unknown> = new Set([
   ...['timeout', 'held', 'no-quorum', 'unavailable'],
   ...['overloaded', 'shutting-down', 'too-many-requests'],
 ]);
 const GATEWAY_ANSWER_MS = 15_000;
 
-/** The lock of a gateway. A long wait goes in several requests. */
+/** The lock of a gateway. A long wait is split into several requests. */
 export function gatewayLock(url: string): RunLock {
   const { FENCED_API_KEY } = process.env;
   const gateway = new FencedGateway({

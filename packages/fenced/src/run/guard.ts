@@ -2,10 +2,11 @@
  * Runs a command, and stops its whole process group before its lease ends.
  *
  * The guard is a process of its own, in its own session. So it acts in time even if `fenced run` is
- * stopped, is killed or hangs. `fenced run` sends it a new deadline after each renewal. Without
- * one, the command gets SIGTERM when the grace period begins, and SIGKILL at the deadline.
+ * stopped, is killed or hangs. `fenced run` sends it a new deadline after each renewal. If no new
+ * deadline comes, the command gets SIGTERM when the grace period begins, and SIGKILL at the
+ * deadline.
  *
- * It writes nothing itself: a full pipe or a stopped terminal would block it.
+ * The guard itself writes no output: a full pipe or a stopped terminal would block it.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { machineMs } from './machine-clock.js';
@@ -35,7 +36,7 @@ let isReported = false;
 function start({ command, env, ...limits }: Extract<Order, { kind: 'start' }>): void {
   ({ deadlineMs, graceMs } = limits);
   const [file = '', ...args] = command;
-  // A session of its own has a process group of its own.
+  // `detached` begins a new session, and so a new process group.
   const child = spawn(file, args, {
     ...{ detached: true, stdio: 'inherit', env: { ...process.env, ...env } },
   });
@@ -91,7 +92,7 @@ function end(ended: NonNullable<typeof exit>): void {
 }
 
 function report(message: Report): void {
-  // The `disconnect` event reports a dead parent.
+  // Errors are ignored: if the parent is dead, the `disconnect` event reports that.
   process.send?.(message, () => {});
 }
 

@@ -14,7 +14,9 @@ export class GuardedCommand implements Disposable {
   readonly #guard: ChildProcess;
   #pid: number | null = null;
 
-  /** Starts only the guard, which takes a while. */
+  /**
+   * Starts the guard without the command. This takes a while, so it comes before the acquisition.
+   */
   static async ready(): Promise<GuardedCommand> {
     const guard = fork(new URL('./guard.js', import.meta.url), {
       ...{ detached: true, execArgv: [], stdio: ['inherit', 'inherit', 'inherit', 'ipc'] },
@@ -59,13 +61,13 @@ export class GuardedCommand implements Disposable {
     this.#send({ kind: 'signal', signal });
   }
 
-  /** Ends a guard that never started its command. */
+  /** Ends the guard, which first stops a command that still runs. */
   [Symbol.dispose](): void {
     if (this.#guard.connected) this.#guard.disconnect();
   }
 
   #send(order: Order): void {
-    // The guard may have ended at this moment.
+    // Errors are ignored, because the guard may have ended just now.
     this.#guard.send(order, () => {});
   }
 }

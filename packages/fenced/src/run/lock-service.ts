@@ -65,7 +65,7 @@ const VARIABLES = [
  * Calls `routine` with the lock service of the options, or else of the environment, and closes it
  * afterwards.
  *
- * @throws {UsageError} if they name none, or several
+ * @throws {UsageError} if the options name several lock services, or nothing names one
  */
 export async function withLock<Result>(
   values: LockValues,
@@ -133,7 +133,7 @@ async function withS3<Result>(target: string, routine: Routine<Result>): Promise
   const client = new S3Client(s3Config({}));
   try {
     const objects = new FencedS3({ client, bucket, prefix });
-    // The test of an unknown bucket takes longer than an acquisition.
+    // Tests an unknown bucket now, because the test takes longer than an acquisition may.
     await objects.probe();
     await using lock = new S3Lock({ objects });
     return await routine(lock);
