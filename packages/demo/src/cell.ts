@@ -24,15 +24,17 @@ export interface Cell extends CheckResult {
   readonly history: readonly Event[];
 }
 
-/** The article's first client holds token 33. */
+/** In Kleppmann's article, the first client holds token 33. */
 const FIRST_TOKEN = 33;
 const RESOURCE = 'document';
 
-/** A run to perform: one variant of a story, or another script for its surroundings. */
+/**
+ * A run to perform: the set-up of one variant, with the script of its story or with another script.
+ */
 export interface RunPlan {
   readonly variant: Pick<Variant, 'story' | 'lock' | 'protection'>;
   readonly store: Store;
-  /** Lock servers for stories that break none. */
+  /** The shared lock servers. A story that breaks lock servers starts its own. */
   readonly servers: LockServers;
   readonly play: (controls: Controls) => Promise<void>;
   /** Called before the first client starts. The result is disposed at the end. */
@@ -42,7 +44,7 @@ export interface RunPlan {
 /**
  * Plays one variant of a story on one store, and checks its history.
  *
- * @param servers lock servers for stories that break none
+ * @param servers the shared lock servers; a story that breaks lock servers starts its own
  * @param onEvent called with each event when it happens
  * @throws {TestbedError} `unavailable` if the story breaks nodes, and this machine cannot do that
  */
@@ -90,7 +92,7 @@ export async function perform({
 }: RunPlan): Promise<readonly Event[]> {
   const { number, breaks, replicated, ignoresConditions, behindGateways, underFencedRun } = story;
   await using parts = new AsyncDisposableStack();
-  // The additional node is there to fail over to.
+  // One more node, to which a story can fail over.
   const own = breaks
     ? parts.use(await startLocalRedis(NODE_COUNT + 1, { hasMovableClock: breaks === 'clocks' }))
     : null;
@@ -103,7 +105,8 @@ export async function perform({
   };
   const lockNodes = parts.use(new LockNodes(lock, RESOURCE, own?.nodes ?? []));
   if (replicated) await lockNodes.giveReplica(replicated);
-  // Neither a gateway nor `fenced run` has a setting for the first token.
+  // An earlier lease makes 33 the next token: neither a gateway nor `fenced run` has a setting for
+  // it.
   if (own || behindGateways || underFencedRun) await lockNodes.useBefore(RESOURCE, FIRST_TOKEN);
   const created = await store.create(name);
   const s3Proxy =

@@ -38,7 +38,7 @@ interface Update {
 /**
  * Decides from the history alone. The protection and the expected verdict are not known here.
  *
- * @param missing the step without which the story did not happen; then the verdict is `unknown`
+ * @param missing the missing step, if the story did not happen; the verdict is `unknown` then
  */
 export function checkHistory(events: readonly Event[], missing: string | null): CheckResult {
   if (missing !== null)
@@ -61,7 +61,8 @@ export function checkHistory(events: readonly Event[], missing: string | null): 
   const disorder = tokenDisorder(leases);
   const lost = lostUpdate(acknowledged, final.lines);
   if (lost !== null) {
-    // If the tokens did not tell the holders apart, the tokens failed, not the lock.
+    // Tokens in order tell two holders apart. If they are in disorder, the tokens failed, not only
+    // the lock.
     return {
       verdict: shared && !disorder ? 'two holders' : 'lost',
       reason: join(shared, disorder, lost),

@@ -2,7 +2,7 @@ import type { Actor, Event } from './history.js';
 import { isFenced, type Protection } from './job.js';
 import type { Variant } from './stories/story.js';
 
-/** The storage's comparisons of one run, made from its events in the order of their times. */
+/** Derives, from the events of one run in the order of time, how the storage compared tokens. */
 export class Comparisons {
   readonly #protection: Protection;
   readonly #ignoresConditions: boolean;

@@ -13,8 +13,8 @@ import {
 const METADATA = 'x-amz-meta-';
 
 /**
- * An HTTP proxy before a real S3 server that drops conditions, as several proxies and servers do.
- * It makes every write unconditional and signs it anew, so every write succeeds.
+ * An HTTP proxy that drops the conditions of writes, as several proxies and servers do. It signs
+ * each write anew, and sends it to a real S3 server without a condition. So every write succeeds.
  */
 export class ConditionDroppingProxy implements AsyncDisposable {
   readonly host = '127.0.0.1';

@@ -9,21 +9,25 @@ import { through } from './services.js';
 import { ShellJob } from './shell-job.js';
 
 /**
- * Client 1's TTL, if the story waits for its end. A slow store needs some of it before the write.
- * Client 2's lease must last while client 1 acts.
+ * Client 1's TTL, if the story waits for the end of its lease. A slow store needs a part of it
+ * before the write.
  */
 const SHORT_TTL_MS = 2_000;
+/** The TTL of other leases. Client 2's lease lasts while client 1 acts. */
 const LONG_TTL_MS = 10_000;
 const WAIT_MS = 30_000;
-/** Refusals after which the story continues. A node that votes too early does so before. */
+/**
+ * The story continues after this many refusals of a client. A node that votes too early grants the
+ * lock before.
+ */
 const TURNED_AWAY_TIMES = 5;
 const HOUR_MS = 3_600_000;
-/** The exit code of `fenced run` after the end of its lease. */
+/** The exit code of `fenced run` after it lost its lease. */
 const EXIT_LEASE_LOST = 79;
 
 const WORKER: URL = new URL('./worker.js', import.meta.url);
 const BEFORE_ACQUIRE = { file: WORKER, text: 'const attempt = await lock.tryAcquire' };
-/** After the last check. */
+/** The statement after the client's last check of its lease. */
 const BEFORE_WRITE = { file: WORKER, text: 'return edited;' };
 
 /** The part of the job that both clients share. */
@@ -65,8 +69,8 @@ export interface ControlledClient extends Stoppable {
 }
 
 /**
- * Starts the clients of one run, injects the story's faults, and records the history.
- * Lock nodes have letters: `abc` are three.
+ * Starts the clients of one run, injects the story's faults, and records the history. Lock nodes
+ * have letters: `abc` names three nodes.
  */
 export class Controls implements AsyncDisposable {
   readonly history: History = new History();
@@ -124,7 +128,7 @@ export class Controls implements AsyncDisposable {
     this.#parts.proxy.hold('toServer');
   }
 
-  /** Resolves when such a packet waits. */
+  /** Resolves when a packet of client 1 to the storage waits. */
   async packetIsHeld(): Promise<void> {
     await this.#parts.proxy.untilHeld('toServer');
     this.#record('storage', 'hold', 'packet is held');
@@ -155,7 +159,8 @@ export class Controls implements AsyncDisposable {
   async leaseEnds(): Promise<void> {
     const { job, nodes } = this.#parts;
     if (job.protection === 'none') return;
-    // Another service shows no leases. It gives client 2 the lock when the lease has ended.
+    // Other lock services do not show their leases. But client 2 gets the lock only after the end
+    // of the lease.
     if (job.lock.service) await this.history.recorded('client 2', 'acquire', 'ok', 1);
     else await nodes.leaseEnds();
     this.#record('lock nodes', 'expire');
@@ -179,7 +184,7 @@ export class Controls implements AsyncDisposable {
     this.#network.deliverReplies();
   }
 
-  /** Connects a client that starts later with these lock nodes only. */
+  /** Lets a client that starts later reach only these lock nodes. */
   async reaches(number: ClientNumber, names: string): Promise<void> {
     await this.#network.reaches(number, names);
     this.#record('lock nodes', 'reach', `client ${number} reaches only ${letters(names)}`);
@@ -221,7 +226,7 @@ export class Controls implements AsyncDisposable {
     );
   }
 
-  /** Records what is stored in the end. It is read without the proxy. */
+  /** Records what is stored in the end. This read bypasses the proxy. */
   async readFinalState(): Promise<void> {
     await using document = await this.#opener()(this.#parts.job.storage);
     this.history.record({
@@ -260,7 +265,10 @@ export class Controls implements AsyncDisposable {
     return process;
   }
 
-  /** A shell job under `fenced run`. If it is to stop, it waits for its report. */
+  /**
+   * Starts a shell job under `fenced run`. A job that is to stop before its write gets its report
+   * later.
+   */
   async #shellJob(number: ClientNumber, { stopAt }: Start): Promise<ControlledClient> {
     const job = this.#job(number);
     const shell = await ShellJob.start(job, this.history, `client ${number}`);
@@ -353,13 +361,13 @@ export class Controls implements AsyncDisposable {
   }
 }
 
-/** The controls of a story. The page has others, for its simulated world. */
+/** The controls that a story uses. The page implements them for its simulated world. */
 export type StoryControls = Omit<
   Controls,
   'history' | 'readFinalState' | 'workingClient' | 'wipe' | typeof Symbol.asyncDispose
 >;
 
-/** `abc` as the article writes it: `A, B, C`. */
+/** `abc` as the timeline shows it: `A, B, C`. */
 function letters(names: string): string {
   return [...names.toUpperCase()].join(', ');
 }

@@ -8,8 +8,8 @@ import { until } from './until.js';
 const COMMAND = fileURLToPath(new URL('../../fenced/bin/fenced.js', import.meta.url));
 
 /**
- * The statement before which a gateway has accepted a write, but has sent nothing of it to the
- * store. Gateway A stops there.
+ * Gateway A stops before this statement. It has accepted a write by then, and has sent nothing of
+ * it to the store.
  */
 const BEFORE_WRITE: Readonly<Record<StoreKind, Place>> = {
   s3: {

@@ -1,7 +1,7 @@
 /** The timeline's lanes, from left to right. */
 export const lanes = ['client 1', 'client 2', 'lock nodes', 'storage'] as const;
 export type Lane = (typeof lanes)[number];
-/** Source of an event. Gateway A is client 1's. */
+/** Source of an event. Client 1 uses gateway A. */
 export type Actor = Lane | 'gateway A';
 
 /**

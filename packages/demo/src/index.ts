@@ -1,6 +1,7 @@
 /**
- * The article's stories with real processes, which are really stopped, and real servers. A checker
- * decides from the recorded history alone. `main.ts` is `npm run demo`; the tests use this module.
+ * The stories of Kleppmann's article and others, with real servers, and with real processes that
+ * are really stopped. A checker decides from the recorded history alone. `main.ts` is `npm run
+ * demo`; the tests use this module.
  */
 export { type Cell, playCell } from './cell.js';
 export { type Protection, protections, type StoreKind, stores } from './job.js';

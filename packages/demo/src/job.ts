@@ -36,7 +36,7 @@ export const locks = [
 ] as const;
 export type LockKind = (typeof locks)[number];
 
-/** The lock services that stories without a fault of lock nodes are played on. */
+/** The lock services. A story that breaks lock nodes is played on Redis only. */
 export const lockServices = ['redis', 'postgres', 'etcd', 's3', 'zookeeper'] as const;
 export type LockServiceKind = (typeof lockServices)[number];
 
@@ -47,17 +47,17 @@ export type OtherService =
   | { readonly kind: 'zookeeper'; readonly servers: string }
   | Omit<Extract<StoreAddress, { readonly kind: 's3' }>, 'key'>;
 
-/** The Redis nodes, or the other lock service. */
+/** The Redis nodes, or another lock service. */
 export type LockServers = LockAddress['nodes'] | OtherService;
 
 export interface LockAddress {
   readonly kind: LockKind;
   readonly nodes: readonly { readonly name: string; readonly url: string }[];
-  /** The lock service to use instead of the nodes, of which there are none then. */
+  /** The lock service to use instead of Redis nodes. `nodes` is empty then. */
   readonly service?: OtherService;
   /** The gateway to use instead of the nodes. */
   readonly gateway?: string;
-  /** Unique for each run, so that each begins with the article's token. */
+  /** Unique for each run, so that each run begins with the same token. */
   readonly keyPrefix: string;
   /** The first token of unused nodes. Null if the nodes were in use before. */
   readonly firstToken: number | null;
@@ -79,7 +79,10 @@ export type StoreAddress =
     }
   | { readonly kind: 'postgres'; readonly url: string; readonly id: string };
 
-/** The document itself, or a gateway to it with an object's key or a record's `collection/id`. */
+/**
+ * The address of the document itself, or of a gateway. Behind a gateway, the name is an object's
+ * key, or a record's `collection/id`.
+ */
 export type StorageAddress =
   | StoreAddress
   | {
@@ -89,7 +92,7 @@ export type StorageAddress =
       readonly name: string;
     };
 
-/** Returns true if the protection presents a token to the storage. */
+/** Returns true if writes under this protection carry a token. */
 export function isFenced(protection: Protection): boolean {
   return protection !== 'none' && protection !== 'lock';
 }

@@ -5,7 +5,7 @@ export interface BelievedLease {
   readonly actor: Event['actor'];
   readonly askedMs: number;
   readonly fromMs: number;
-  /** The deadline, or the time when the holder began to release. */
+  /** The deadline, or the time when the holder began its release. */
   readonly untilMs: number;
   /** Null if the lock issues no tokens. */
   readonly token: bigint | null;

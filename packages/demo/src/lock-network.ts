@@ -21,7 +21,7 @@ export class LockNetwork implements AsyncDisposable {
     });
   }
 
-  /** Connects a client with these nodes only. */
+  /** Lets a client reach only these nodes. */
   async reaches(client: ClientNumber, names: string): Promise<void> {
     for (const node of this.#nodes) {
       const proxy = await this.#proxyBefore(client, node);
@@ -49,7 +49,7 @@ export class LockNetwork implements AsyncDisposable {
     for (const proxy of this.#proxiesOf(1)) proxy.release('toClient');
   }
 
-  /** Connects both clients with another server in place of this node. */
+  /** Connects both clients to another server in place of this node. */
   async redirect(name: string, server: Upstream): Promise<void> {
     const node = this.#nodes.find((one) => one.name === name);
     if (!node) throw new Error(`no such lock node: ${name}`);

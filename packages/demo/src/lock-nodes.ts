@@ -6,16 +6,19 @@ import { until } from './until.js';
 
 const RECONNECT_MS = 5;
 
-/** Inspects and breaks the lock nodes of one run. Nodes have letters: `abc` are three. */
+/** Inspects and breaks the lock nodes of one run. Nodes have letters: `abc` names three nodes. */
 export class LockNodes implements AsyncDisposable {
   readonly #breakable: readonly LocalRedisNode[];
   readonly #lock: LockAddress;
   readonly #resource: string;
-  /** By the letter that the clients use. */
+  /** A Redis client for each node, by the node's letter. */
   readonly #clients: Map<string, Redis>;
   #replication: TcpProxy | null = null;
 
-  /** @param breakable the nodes if the story may break them, and one more to fail over to */
+  /**
+   * @param breakable the servers of the nodes, and one more for a failover; empty if the story may
+   *   not break nodes
+   */
   constructor(lock: LockAddress, resource: string, breakable: readonly LocalRedisNode[]) {
     this.#breakable = breakable;
     this.#lock = lock;
@@ -69,7 +72,10 @@ export class LockNodes implements AsyncDisposable {
     await this.#server(name).setClock(aheadMs);
   }
 
-  /** Gives the node a replica. Call it first: a first replica changes the node's replication id. */
+  /**
+   * Gives the node a replica. Call it before the node is used: the first replica changes the
+   * replication id, by which the lock recognises a node.
+   */
   async giveReplica(name: string): Promise<void> {
     const spare = this.#spare();
     this.#replication = await TcpProxy.start(this.#server(name));

@@ -28,7 +28,7 @@ const kinds: Partial<Record<`${Event['operation']} ${Event['phase']}`, Moment['k
   'write refused': 'write',
 };
 
-/** Returns the moments of a run of story 1 in the order of time. The storage compares tokens. */
+/** Returns the moments of a run of story 1 under the protection `token`, in the order of time. */
 export function momentsOf({ history }: Pick<Cell, 'history'>): readonly Moment[] {
   const comparisons = new Comparisons({ story: pausedBeforeWrite, protection: 'token' });
   const leases = leasesIn(history);
@@ -46,7 +46,8 @@ export function momentsOf({ history }: Pick<Cell, 'history'>): readonly Moment[]
   const [first] = moments;
   const [lease] = leases;
   if (!first || !lease) return [];
-  // The stopped client's own deadline. The nodes' is later, by the allowance for their clocks.
+  // The end of the lease by the stopped client's own clock. On the nodes it ends later, by the
+  // allowance for clock drift.
   const over: Moment = { ...first, kind: 'over', atMs: lease.untilMs };
   return [...moments, over].sort((a, b) => a.atMs - b.atMs);
 }

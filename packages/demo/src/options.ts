@@ -88,7 +88,7 @@ export function parseOptions(): DemoOptions {
   };
 }
 
-/** Two stories share number 9. */
+/** Returns all stories with this number: two stories share number 9. */
 function byNumber(text: string): Story[] {
   const found = stories.filter(({ number }) => String(number) === text.trim());
   if (found.length > 0) return found;

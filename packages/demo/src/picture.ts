@@ -40,10 +40,10 @@ interface Row extends Moment {
 type Texts = Partial<Record<Lane, readonly [text: string, note?: string]>>;
 
 /**
- * Draws story 1 as an animated SVG, which ends with the whole run in view. The storage compares
- * tokens. Below is the verdict of the run with the lock alone.
+ * Draws the run of story 1 with tokens as an animated SVG, which ends with the whole run in view.
+ * Below it are the verdicts of this run, and of the run with the lock alone.
  *
- * @param cells the runs, with these two on the store
+ * @param cells the runs; these two runs on `store` must be among them
  * @param programs names of the servers by service, as in `5 × redis-server 7.0.15`
  */
 export function picture(

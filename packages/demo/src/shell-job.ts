@@ -83,7 +83,7 @@ export class ShellJob implements AsyncDisposable {
     for (const part of [this.process, ...this.#groups]) await part.pause();
   }
 
-  /** Continues the job, and the other two when it has written. */
+  /** Continues the job. When the job has written, continues the guard and `fenced run`. */
   async wake(): Promise<void> {
     await this.deliverReport();
     const [guard, job] = this.#groups;

@@ -1,6 +1,7 @@
 /**
- * A client of the article. It acquires the lock, reads the document, changes it, writes it back and
- * releases the lock, as any program would. It does not know the story: faults come from outside.
+ * A client, as in Kleppmann's article. It acquires the lock, reads the document, changes it, writes
+ * it back and releases the lock, as any program would. It does not know the story: faults come from
+ * outside.
  */
 import { setTimeout } from 'node:timers/promises';
 import { Redis } from 'ioredis';
@@ -45,7 +46,7 @@ async function acquire(): Promise<HeldLock> {
   }
 }
 
-/** Reports the begin and the release of a lease. */
+/** Reports the grant and the release of a lease. */
 function reported(lease: HeldLock): HeldLock {
   const { token } = lease;
   const facts = { validMs: lease.remainingMs(), ...(token !== null && { token: `${token}` }) };

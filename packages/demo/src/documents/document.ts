@@ -9,7 +9,9 @@ export interface PlainDocument extends AsyncDisposable {
 /** A document with the token in its metadata. A write demands the ETag that was read. */
 export interface MetadataDocument extends AsyncDisposable {
   read(): Promise<Lines>;
-  /** @throws {StaleTokenError} {@link ConflictError} */
+  /**
+   * @throws {StaleTokenError} if a higher token was read; the error of S3 if the ETag has changed
+   */
   write(lines: Lines, token: bigint): Promise<void>;
   /** Returns the stored token. */
   highest(): Promise<bigint>;
@@ -17,7 +19,9 @@ export interface MetadataDocument extends AsyncDisposable {
 
 /** A document that refuses writes with a stale token. */
 export interface FencedDocument extends AsyncDisposable {
-  /** Tests the server. Otherwise the first write would, and use up time of the lease. */
+  /**
+   * Tests the server now: otherwise the first write would test it, and use up time of the lease.
+   */
   prepare(): Promise<void>;
   read(): Promise<Lines>;
   /** Replaces the present value. */

@@ -11,7 +11,9 @@ import type { OtherService } from '../job.js';
 /** The locks that keep a connection until they are closed. */
 export const connected: AsyncDisposableStack = new AsyncDisposableStack();
 
-/** Opens another lock service than Redis. `keyPrefix` separates it from those of other runs. */
+/**
+ * Opens another lock service than Redis. `keyPrefix` separates its locks from those of other runs.
+ */
 export function openOther(
   service: OtherService,
   keyPrefix: string,
@@ -22,7 +24,7 @@ export function openOther(
       const pool = new pg.Pool({ connectionString: service.url, allowExitOnIdle: true });
       pool.on('error', () => {});
       const lock = new PostgresLock({ pool, ...first });
-      // All locks of the database have one name space.
+      // All locks of a database share one name space, so the prefix is a part of the names.
       return {
         tryAcquire: (resource, options) => lock.tryAcquire(`${keyPrefix}${resource}`, options),
       };

@@ -31,9 +31,9 @@ export const counterOnOneNode: NaiveTokens = {
 
 /**
  * A counter on every node. The token is the highest among the nodes that granted the lock, and no
- * node learns which number was chosen. After a failed acquisition, one node may be ahead. Then a
- * majority with it and the next one without it choose the same number. If all nodes lose their
- * data, all numbers repeat.
+ * node learns which number was chosen. After a failed acquisition, one node may be ahead by one.
+ * Then a majority with that node, and the next majority without it, choose the same number. If all
+ * nodes lose their data, all numbers repeat.
  */
 export const highestCounter: NaiveTokens = {
   ofNode: (node, counter) => node.incr(counter),

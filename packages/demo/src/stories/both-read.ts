@@ -7,7 +7,7 @@ export const bothRead: Story = {
   summary:
     'Client 1 reads and is stopped. Its lease ends. Client 2 reads, too, and is stopped. ' +
     'Client 1 wakes and writes with the lower token, before client 2 writes. If the storage compares ' +
-    'tokens alone, client 2 overwrites that with a value that lacks the update.',
+    'tokens alone, client 2 then overwrites the update with a value that lacks it.',
   lesson:
     'A token on the write alone is not enough. Compare with the value that was read, or claim before reading.',
   anyLockService: true,

@@ -72,8 +72,8 @@ export const failedOverNode: Story = {
   title: 'The failover',
   source: 'Redis documentation, "why failover-based implementations are not enough"',
   summary:
-    "C has a replica. Before client 1's lock reaches it, C dies and the replica takes its place. It does " +
-    'not know client 1. With naive Redlock, client 2 gets C, D and E. With @fenced/lock, a promoted ' +
+    "C has a replica. Before client 1's lock reaches the replica, C dies. The replica takes its place, " +
+    'and does not know client 1. With naive Redlock, client 2 gets C, D and E. With @fenced/lock, a promoted ' +
     'replica counts as a new process, and has no vote yet.',
   lesson: 'A promoted replica may lack the last writes, so it must wait before it votes.',
   breaks: 'nodes',

@@ -34,7 +34,8 @@ export const lateGrants: Story = {
     step('lock nodes', 'hold'),
     step('client 1', 'pause'),
     step('lock nodes', 'deliver'),
-    // Seen by polling: client 2 may have the lock a moment earlier.
+    // The demo sees the end of the lease by polling, so client 2 may have the lock a moment
+    // earlier.
     { ...step('lock nodes', 'expire'), isUnordered: true },
     step('client 2', 'check'),
     step('client 1', 'wake'),

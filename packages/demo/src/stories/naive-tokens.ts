@@ -67,11 +67,11 @@ export const counterOnOneNode: Story = {
 export const highestCounter: Story = {
   number: 9,
   title: 'The highest counter',
-  source: 'what is often proposed in reply to the same sentence',
+  source: 'a frequent proposal in reply to the same sentence of Kleppmann',
   summary:
     'Each node counts by INCR, and the highest number of a majority is the token. Client 2 reaches only E, ' +
     'gives up, and leaves E one ahead. Client 1 reaches A, B and E and takes the number of E. Client 2 ' +
-    'reaches A, B, C and D: the same number. With @fenced/lock, A and B store the number before it counts.',
+    'reaches A, B, C and D: the same number. With @fenced/lock, a majority stores a number before it counts.',
   lesson: 'A number is a token only when a majority has stored it.',
   breaks: 'nodes',
   pinned: { token: 'safe' },

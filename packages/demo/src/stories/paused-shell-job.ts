@@ -6,8 +6,8 @@ export const pausedShellJob: Story = {
   title: 'The paused shell job',
   source: 'story 1, for any program: fenced run -- sh job.sh',
   summary:
-    'Two shell jobs run under "fenced run". It stops a job before its lease ends, unless it is stopped, too, as with ' +
-    'a whole machine. Here it is stopped together with job 1. The lease ends, and job 2 writes. The machine wakes up, ' +
+    'Two shell jobs run under "fenced run", which stops a job before its lease ends. But a machine that sleeps stops ' +
+    '"fenced run", too. Here it is stopped together with job 1. The lease ends, and job 2 writes. The machine wakes up, ' +
     'and job 1 goes on before "fenced run" does. The storage refuses its write with the old FENCED_TOKEN.',
   lesson: 'Present FENCED_TOKEN with each write. The stop of a late job may come too late.',
   underFencedRun: true,

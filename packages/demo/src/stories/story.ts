@@ -27,7 +27,10 @@ export interface Story {
   readonly stores?: readonly StoreKind[];
   /** The story is the same with each lock service of `@fenced/lock`. */
   readonly anyLockService?: true;
-  /** Faults that need lock nodes of the variant's own. `clocks` includes `nodes`. */
+  /**
+   * The story breaks lock nodes, so each variant starts its own nodes. `clocks`: it moves their
+   * clocks, too.
+   */
   readonly breaks?: 'nodes' | 'clocks';
   /** The lock node that has a replica. */
   readonly replicated?: string;
@@ -42,7 +45,7 @@ export interface Story {
   play(controls: StoryControls): Promise<void>;
   /** Events that must be in the history, in this order. Otherwise the story did not happen. */
   readonly steps: readonly Step[];
-  /** The steps instead, if client 1 refused the store. */
+  /** The steps in place of `steps`, if client 1 refused the store. */
   readonly stepsIfRefused?: readonly Step[];
 }
 
@@ -73,7 +76,7 @@ export function isPlayedUnder({ anyLockService }: Story, service: LockServiceKin
   return service === 'redis' || (anyLockService ?? false);
 }
 
-/** An event that a story consists of. */
+/** An event that must occur in a story. */
 export interface Step {
   readonly name: string;
   readonly matches: (event: Event) => boolean;

@@ -63,7 +63,7 @@ export class LiveRuns {
    * @throws {RefusedError} if it cannot be played now
    */
   begin(wanted: Readonly<Record<string, unknown>>): void {
-    if (this.#isRunning) throw new RefusedError('a run goes on; wait for its end');
+    if (this.#isRunning) throw new RefusedError('a run is in progress; wait for its end');
     const story = this.#stories.find(({ title }) => title === wanted.title);
     const variant =
       story &&
@@ -87,7 +87,7 @@ export class LiveRuns {
 
   /** Makes a fault in the visitor's own run. @throws {RefusedError} if it cannot be made now */
   async act(action: Action): Promise<void> {
-    if (!this.#own) throw new RefusedError('no run of your own goes on');
+    if (!this.#own) throw new RefusedError('no run of your own is in progress');
     try {
       await this.#own.act(action);
     } catch (error) {
@@ -122,7 +122,7 @@ export class LiveRuns {
     this.#send({ kind: 'end', recording });
   }
 
-  /** Sends leases and the time until it is disposed. */
+  /** Sends the leases and the time to the pages, until the result is disposed. */
   #watchAll(names: readonly string[], seen: Seen): AsyncDisposable {
     const over = new AbortController();
     const watching = Promise.all([

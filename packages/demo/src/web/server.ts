@@ -94,7 +94,11 @@ export class WebServer implements AsyncDisposable {
     reply.writeHead(204, HEADERS).end();
   }
 
-  /** Returns the path behind the token. @throws {Problem} if the request is not of the page */
+  /**
+   * Returns the path behind the token.
+   *
+   * @throws {Problem} if the request does not come from the page
+   */
   #pathOf({ url = '', headers }: IncomingMessage): string {
     const { host, origin } = headers;
     if (host !== this.#authority) throw new Problem(421, `the host is ${this.#authority}`);
