@@ -17,7 +17,7 @@ interface FetchEvent {
   respondWith(reply: Promise<Response>): void;
 }
 
-/** The scope of a service worker. The types of a page have none. */
+/** The global scope of a service worker, which the types of a page do not contain. */
 interface OfflineScope {
   readonly registration: { readonly scope: string };
   oninstall: (event: ExtendableEvent) => void;

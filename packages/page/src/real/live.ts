@@ -21,12 +21,12 @@ const NOTHING: LiveState = {
   ...{ recording: null, failure: null },
 };
 
-/** The server marks the page that it serves. */
+/** Returns true if the demo serves this page: its server adds a mark. */
 export function isLive(): boolean {
   return document.querySelector('meta[name=live]') !== null;
 }
 
-/** Calls the listener with each state. Returns a function that ends this. */
+/** Calls the listener with each state. Returns a function that stops the calls. */
 export function listen(onState: (state: LiveState) => void): () => void {
   let state = NOTHING;
   const source = new EventSource('live/feed');
@@ -45,7 +45,7 @@ function after(state: LiveState, message: FeedMessage): LiveState {
   const { run } = state;
   switch (message.kind) {
     case 'offer':
-      // A new connection repeats the latest run.
+      // After each connect, the server sends the latest run from its beginning.
       return { ...NOTHING, machine: message.machine, stories: message.stories };
     case 'begin': {
       const { variant, nodes } = message;

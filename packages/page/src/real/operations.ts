@@ -12,7 +12,10 @@ const KINDS: Partial<Record<Event['operation'], Operation['kind']>> = {
   write: 'put',
 };
 
-/** Returns the history of a run as that of the torture, for its writers and its judges. */
+/**
+ * Returns the history of a run in the format of `test/torture`, for the exporters and checkers of
+ * that test.
+ */
 export function operationsOf({ variant, events }: Pick<Recording, 'variant' | 'events'>) {
   return events.flatMap((event, at): Operation[] => {
     const kind = KINDS[event.operation];

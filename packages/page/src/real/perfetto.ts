@@ -16,7 +16,7 @@ interface Slice {
   readonly track: string;
   readonly name: string;
   readonly fromMs: number;
-  /** Without it, an instant. */
+  /** Absent if the slice is an instant. */
   readonly untilMs?: number;
 }
 
@@ -87,7 +87,7 @@ function varint(field: number, value: number): number[] {
   return [...digits(field * 8), ...digits(value)];
 }
 
-/** Seven bits a byte, the lowest first. */
+/** A number in the encoding of protocol buffers: seven bits a byte, the lowest first. */
 function digits(value: number): number[] {
   return value < 128 ? [value] : [(value % 128) + 128, ...digits(Math.floor(value / 128))];
 }

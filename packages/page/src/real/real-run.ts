@@ -33,12 +33,13 @@ export function storyPlayed({ story, title }: Recording['variant']) {
 }
 
 const REQUESTS: ReadonlySet<string> = new Set(['read', 'write', 'claim', 'probe']);
-/** A client sends its request after the latest of these. Its gateway may do so for it. */
+/** A client, or its gateway, sends a request after the latest event of these kinds. */
 const DELAYS: ReadonlySet<string> = new Set(['invoke', 'check', 'wake']);
 
 /**
  * Requests to the storage and their replies. Nobody sees the moment at which a real server acts. It
- * is between the two, and after the delivery of a held packet: the picture takes the middle.
+ * is between request and reply, and after the delivery of a held packet. The picture takes the
+ * middle of that time.
  */
 function messagesOf({ variant, events, endMs, verdict }: RealRun): readonly Message[] {
   const story = storyPlayed(variant) ?? pausedBeforeWrite;

@@ -8,7 +8,7 @@ import type { Answer, Finding, Task, World } from './requests.ts';
 
 const PROGRESS_EVERY = 5;
 
-/** The scope of a worker. The types of a page have none. */
+/** The global scope of a worker, which the types of a page do not contain. */
 interface WorkerScope {
   onmessage: ((event: { readonly data: Task }) => void) | null;
   postMessage(answer: Answer): void;
@@ -60,7 +60,7 @@ async function trace({ firstSeed, seeds }: Extract<Task, { kind: 'trace' }>) {
   return { digest, lines: count };
 }
 
-/** Returns the seed of the first violated world. */
+/** Returns the seed of the first world that violates an invariant. */
 async function search(task: Extract<Task, { kind: 'search' }>): Promise<number> {
   const { world, firstSeed, stride } = task;
   const options = optionsOf(world);
@@ -81,7 +81,7 @@ function findingOf({
   return { kind: 'finding' as const, finding: { ...outcome, without, trace } };
 }
 
-/** Short worlds show mutants of a move sooner. They seldom show others. */
+/** Mutants of a move show sooner in short worlds. Other mutants seldom show in them. */
 function optionsOf({ flaw, moves = false, world }: World): RunOptions {
   return { ...world, flaws: new Set(flaw ? [flaw] : []), moves, short: moves };
 }

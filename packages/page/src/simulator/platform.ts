@@ -20,7 +20,7 @@ export function afterPromises(callback: () => void): void {
   port2.postMessage(null);
 }
 
-// The client calls it, too.
+// The lock client calls `process.nextTick`, too.
 Object.assign(globalThis, { process: { nextTick: afterPromises } });
 
 export function realEvents(): Promise<void> {
@@ -36,7 +36,10 @@ export function onUnhandledRejection(listener: (error: unknown) => void): () => 
   return () => removeEventListener('unhandledrejection', hear);
 }
 
-/** SHA-1 (FIPS 180-4). The browser's own is asynchronous, and the client needs it at once. */
+/**
+ * SHA-1 (FIPS 180-4). The browser's own function is asynchronous, and the client needs the result
+ * at once.
+ */
 export function sha1(text: string): string {
   let state = [0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476, 0xc3d2e1f0];
   const words = padded(new TextEncoder().encode(text));
@@ -84,5 +87,5 @@ export const randomUUID = (): string => crypto.randomUUID();
 export const hasSubscribers = (): boolean => false;
 export const channel = undefined;
 
-/** Stands for that of `node:util`, which only messages of errors need. */
+/** Replaces `inspect` of `node:util`, which only error messages use. */
 export const inspect = String;

@@ -3,7 +3,7 @@ import type { Protection } from '../../../demo/src/job.ts';
 import type { Run } from '../world/run.ts';
 import type { Sandbox } from '../world/sandbox-fault.ts';
 
-/** The part of a mutant that its simulator does not contain. */
+/** The part of a mutant that is not built into its simulator. */
 export type World = Pick<Mutant, 'flaw' | 'moves' | 'world'>;
 
 /** A task for the worker. */
@@ -24,7 +24,7 @@ export type Task =
       readonly firstSeed: number;
       readonly stride: number;
     }
-  /** Leaves out faults of a violated world. */
+  /** Leaves out faults of a violated world while it stays violated. */
   | { readonly kind: 'shrink'; readonly world: World; readonly seed: number }
   | {
       readonly kind: 'replay';
@@ -45,7 +45,9 @@ export interface Finding {
 
 export type Answer =
   | { readonly kind: 'run'; readonly run: Run }
-  /** The SHA-1 of each trace and the digest before it, of the last world. */
+  /**
+   * `digest` chains all worlds: each is the SHA-1 of the digest before it and of the world's trace.
+   */
   | { readonly kind: 'trace'; readonly digest: string; readonly lines: number }
   /** Sent during a search. */
   | { readonly kind: 'progress'; readonly seeds: number }

@@ -33,7 +33,7 @@ export function canRefuse({ story }: PageStory): boolean {
 export function timeOf(run: Run, { moment, isOnTheWay }: Told): number {
   const { isLast, matches } = moment;
   const event = isLast ? run.events.findLast(matches) : run.events.find(matches);
-  // While a switch changes, the run is still the one before.
+  // After the reader changes a switch, the old run is shown until the new run is calculated.
   if (!event) return 0;
   const { actor, atMs } = event;
   if (!isOnTheWay) return atMs;

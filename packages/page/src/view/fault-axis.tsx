@@ -10,7 +10,10 @@ const KEYS: Readonly<Record<string, number>> = {
   ...{ PageDown: -LEAP_MS, PageUp: LEAP_MS },
 };
 
-/** The faults as chips on the time axis. A chip that is dragged forks the future. */
+/**
+ * The faults as chips on the time axis. A dragged chip changes the time of its fault, and the run
+ * from there on.
+ */
 export function FaultAxis(props: {
   readonly faults: readonly SandboxFault[];
   readonly endMs: number;

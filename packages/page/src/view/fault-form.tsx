@@ -12,7 +12,7 @@ import { hasLength, LENGTH_MAX_MS } from './route.ts';
 const NODES = ['a', 'b', 'c'] as const;
 const PEERS = [...NODES, 's'] as const;
 
-/** Usual lengths. */
+/** The usual length of each kind of fault, in milliseconds. */
 export const lengths: Readonly<Record<SandboxFault['kind'], number>> = {
   ...{ pause: 3_000, delay: 3_000, lose: 200, block: 1_000 },
   ...{ wipe: 0, rollback: 1_000, failover: 1_000, jump: 3_600_000 },

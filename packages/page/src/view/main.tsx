@@ -58,6 +58,7 @@ addEventListener('hashchange', follow);
 follow();
 const root = document.getElementById('page');
 if (root) render(<App />, root);
-// A live run has its own server. Where the browser allows no worker, the page needs the network.
+// A live page needs its server anyway. If the browser allows no service worker, the page needs the
+// network.
 if ('serviceWorker' in navigator && !isLive())
   addEventListener('load', () => navigator.serviceWorker.register('offline.js').catch(() => null));

@@ -22,7 +22,7 @@ export function change<Name extends Route['page']>(
   const now = route.value;
   if (now instanceof LinkError || now.page !== page) return;
   const next = { ...now, ...part };
-  // The event of a changed address comes later.
+  // `hashchange` comes later. A call before that event must see this change.
   route.value = next;
   location.hash = linkTo(next);
 }

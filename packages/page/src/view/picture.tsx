@@ -25,8 +25,8 @@ export function Heads({ run, layout }: { readonly run: Run; readonly layout: Lay
 
 /**
  * The run until a time, with a cursor. What comes after the cursor is faint. The whole run is drawn
- * once, and what comes after `untilMs` is cut off: a run of a thousand steps has six thousand
- * elements.
+ * once, and the part after `untilMs` is cut off. To draw its thousands of elements for each new
+ * time would be slow.
  */
 export function Picture(props: Part & { readonly atMs: number; readonly untilMs: number }) {
   const { run, layout, atMs, untilMs } = props;

@@ -15,7 +15,10 @@ type RemoveRoute = Extract<Route, { page: 'remove' }>;
 const FIRST_SEED = 20_251_121;
 const WORKERS_MAX = 4;
 
-/** Removes a protection from the client or the nodes, and searches a world that shows it. */
+/**
+ * Removes a protection from the client or the nodes, and searches for a world that shows the
+ * effect.
+ */
 export function RemovePage({ route }: { readonly route: RemoveRoute }) {
   const mutant = mutants.find(({ name }) => name === route.mutant) ?? null;
   return (

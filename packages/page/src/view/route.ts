@@ -152,7 +152,7 @@ function faultText({ kind, client, node, isReply, atMs, ms }: SandboxFault): str
   return `${kind}.${place}.${Math.round(atMs)}${hasLength(kind) ? `.${Math.round(ms)}` : ''}`;
 }
 
-/** Returns true if the time of a fault matters. */
+/** Returns true if a fault of this kind has a length. */
 export function hasLength(kind: SandboxFault['kind']): boolean {
   return kind !== 'wipe' && kind !== 'drop';
 }
@@ -179,7 +179,7 @@ function faultOf(text: string): SandboxFault {
   };
 }
 
-/** The address of a recorded run, as it is. */
+/** Checks the address of a recorded run, and returns it unchanged. */
 function address(text: string): string {
   const url = URL.canParse(text, 'https://page/') && new URL(text, 'https://page/');
   if (url && (url.protocol === 'https:' || url.protocol === 'http:')) return text;

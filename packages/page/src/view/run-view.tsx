@@ -15,7 +15,7 @@ export function RunView(props: {
   readonly run: Run;
   readonly atMs: number;
   readonly onSeek: (ms: number) => void;
-  /** The reader may not see what comes after this time, nor what comes after `atMs`. */
+  /** If given, the run is hidden after this time, and after `atMs`. */
   readonly lastMs?: number;
   /** Receives the lane and the message that the reader points at. */
   readonly onPick?: (place: string, message: Message | null) => void;
@@ -24,7 +24,7 @@ export function RunView(props: {
   const hidesLater = props.lastMs !== undefined;
   const frame = useRef<HTMLDivElement>(null);
   const width = useSignal(0);
-  // Before the first paint, so that the picture moves nothing when it comes.
+  // Measures before the first paint, so that nothing moves when the picture comes.
   useLayoutEffect(() => {
     const measure = (): void => {
       width.value = frame.current?.clientWidth ?? 0;
@@ -43,7 +43,7 @@ export function RunView(props: {
     onSeek(ms);
   };
   useEffect(() => {
-    // The time control and the choices of faults do the same for the keyboard.
+    // For the keyboard, the time control and the form of faults have the same effect.
     const pick = ({ clientX, clientY }: MouseEvent): void => {
       const picture = frame.current?.querySelector('.picture')?.getBoundingClientRect();
       if (!picture) return;

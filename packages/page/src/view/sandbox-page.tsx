@@ -56,7 +56,7 @@ export function SandboxPage({ route }: { readonly route: SandboxRoute }) {
           />
         </div>
       )}
-      {/* Not before the run: its picture would move them. */}
+      {/* Only beside a run: the picture, if it came later, would push these forms down. */}
       {result && (
         <section class="actions">
           <FaultForm {...{ faults, shownMs, draft }} onChange={(faults) => go({ faults })} />

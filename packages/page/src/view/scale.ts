@@ -1,12 +1,12 @@
 import type { Run } from '../world/run.ts';
 
 const TOP_PX = 26;
-/** Distance of two times. */
+/** Least distance between two times. */
 const GAP_PX = 7;
 const PER_SECOND_PX = 40;
 const WAIT_MAX_PX = 60;
 
-/** The first whole millisecond at which an event of a time has happened. */
+/** The first whole millisecond at which an event at `ms` has happened. */
 export function wholeMs(ms: number): number {
   return Math.ceil(ms);
 }

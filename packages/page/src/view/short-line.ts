@@ -1,6 +1,6 @@
 /**
- * A line of a trace for a reader. Random ids are cut to four digits, and rosters to their
- * incarnations. Tokens lose their leading zeros.
+ * A line of a trace for a reader. Random ids are cut to four digits. Of a roster, which a node
+ * keeps of all nodes, only the incarnations stay. Tokens lose their leading zeros.
  */
 export function shortLine(line: string): string {
   return line

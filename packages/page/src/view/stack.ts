@@ -1,4 +1,4 @@
-/** The widest chip is a third of the axis of a phone. */
+/** Width of a chip, as a part of the axis. On a phone, the widest chip takes a third. */
 const WIDTH = 1 / 3;
 
 /** Returns a row for each chip, so that no two chips of a row overlap. The lowest row is 0. */

@@ -3,7 +3,7 @@ import type { Row } from './rows.ts';
 
 /** An upper bound for the mean width of a letter. */
 const LETTER_PX = 7;
-/** Messages with the same label that are nearer than this share one label. */
+/** Messages with the same label share one label if less time than this lies between them. */
 const SAME_MS = 40;
 /** Places of a label on the line of its message, as shares of the line. The best is the first. */
 const SHARES = [0.5, 0.4, 0.6, 0.3, 0.7, 0.2, 0.8];
@@ -39,7 +39,7 @@ export function textsOf(rows: readonly Row[], { width, x, scale }: Frame): reado
   });
 }
 
-/** The table has the whole text. */
+/** Shortens a text for the picture. The table has the whole text. */
 function shortened(text: string, width: number): string {
   const short = text.replace(/(\d{4})\d{6,}(\d{4})/g, '$1…$2');
   return width < NARROW_PX ? short.replace(/^no lock: .*/, 'no lock') : short;

@@ -3,13 +3,13 @@ import { majorityOf } from '../../../lock/src/core/quorum.ts';
 import { type Worker, work } from './work.ts';
 import { type ClientNumber, type Station, TTL_MAX_MS, type World } from './world.ts';
 
-/** As in the demo: client 1's TTL, if the story waits for its end. */
+/** As in the demo: client 1's TTL, if the story waits for the end of its lease. */
 const SHORT_TTL_MS = 2_000;
 const WAIT_MS = 30_000;
 const TURNED_AWAY_TIMES = 5;
-/** So that a reader sees the client before it is stopped. */
+/** Time before a pause, so that a reader sees the client before it is stopped. */
 const BEFORE_PAUSE_MS = 100;
-/** So that no fault comes at the moment of its cause. */
+/** Time after an event, so that the fault which follows has a later time. */
 const NOTICE_MS = 2;
 const HOUR_MS = 3_600_000;
 
@@ -25,7 +25,7 @@ interface Start {
 export class SimulatedControls implements StoryControls {
   readonly #world: World;
   readonly #leaseLasts: boolean;
-  /** Nodes that clients which start later cannot reach. */
+  /** For each client, the letters of the nodes that it cannot reach when it starts. */
   readonly #unreachable = new Map<ClientNumber, string>();
   #first: Station | null = null;
 
@@ -245,7 +245,7 @@ function unsupported(): never {
   throw new Error('the simulated world has no gateways');
 }
 
-/** `abc` as the article writes it: `A, B, C`. */
+/** `abc` as the demo shows it: `A, B, C`. */
 function letters(names: string): string {
   return [...names.toUpperCase()].join(', ');
 }

@@ -15,9 +15,9 @@ export interface Write {
   readonly writeId: string;
   /** Null if the write presents none. */
   readonly token: bigint | null;
-  /** The value that it may replace. Without it, any. */
+  /** The only value that the write may replace. Without it, the write may replace any value. */
   readonly upon?: Snapshot;
-  /** Compares the bytes of `upon`, as an ETag does, in place of its write and its token. */
+  /** Compares `upon` by its bytes, as an ETag does, and not by its write id and token. */
   readonly byETag?: boolean;
 }
 
@@ -34,7 +34,7 @@ export interface WriteReply {
  * `FencedPostgres` is. The comparison of the tokens is the rule that `@fenced/store` ships.
  */
 export class DocumentStore {
-  /** A server that ignores conditions answers every write with success. */
+  /** True for a server that ignores conditions, and answers every write with success. */
   readonly #ignoresConditions: boolean;
   #now: Snapshot = { lines: [], base: null };
 
@@ -54,7 +54,8 @@ export class DocumentStore {
     const reply = this.#write(write);
     const { token, writeId, upon, byETag } = write;
     if (reply.outcome === 'applied' || token === null || byETag) return reply;
-    // The network may deliver a request twice. `FencedS3` reads back, and finds its write id.
+    // The network may deliver a request twice, and the storage then refuses the second copy. But
+    // `FencedS3` reads back, and finds its own write id.
     const base = upon?.base ?? null;
     const before = resolveOutcome({ token, writeId, base }, this.#now.base, true);
     if (before !== 'applied' && before !== 'replaced') return reply;

@@ -1,7 +1,7 @@
 import type { CarriedOut } from '../../../../test/simulation/connection.ts';
 import type { Message } from './run.ts';
 
-/** Commands that only keep a node's vote. */
+/** Commands about the vote of a node, and not about the lock. */
 const HOUSEKEEPING = new Set(['inspect', 'promise', 'admit', 'retire', 'status']);
 
 const words: Readonly<Record<string, string>> = {
@@ -10,7 +10,10 @@ const words: Readonly<Record<string, string>> = {
   held: 'held',
 };
 
-/** The requests to the lock nodes and their replies. A script's calls share a message. */
+/**
+ * The requests to the lock nodes and their replies. Calls that travel together, in one `journey`,
+ * share a message.
+ */
 export function messagesOf(carriedOut: readonly CarriedOut[]): Message[] {
   const journeys = Map.groupBy(carriedOut, ({ journey }) => journey);
   return [...journeys.values()].flatMap((calls) => {
@@ -35,7 +38,7 @@ function messages({ connection, call, answer, journey, how }: CarriedOut): Messa
   const tone = isGranted ? 'good' : word === 'held' || word === 'not-voting' ? 'bad' : 'plain';
   const reply: Message = {
     ...{ from: to, to: from, sentMs: arrivedMs, arrivedMs: repliedMs },
-    // A reply to RELEASE says nothing that the bars do not show.
+    // The bars show the effect of RELEASE, so its reply has no label.
     label: isGranted ? `granted ${Number(token)}` : isRelease ? '' : (words[word] ?? word),
     tone: isFaint ? 'faint' : tone,
   };

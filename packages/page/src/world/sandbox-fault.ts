@@ -16,7 +16,7 @@ import type { Protection } from '../../../demo/src/job.ts';
  *
  * - `drop`: it is lost, and the connection breaks.
  * - `late`: it arrives `ms` later.
- * - `twice`: it arrives once more, `ms` later. Replies cannot: nobody reads a second one.
+ * - `twice`: it arrives once more, `ms` later. Only for requests: nobody reads a second reply.
  */
 export const faultKinds = [
   ...(['pause', 'delay', 'lose', 'block'] as const),

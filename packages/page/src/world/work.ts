@@ -56,7 +56,10 @@ export async function work(worker: Worker): Promise<void> {
   }
 }
 
-/** As `FencedS3` does before its first write. Only the story with such a server shows it. */
+/**
+ * Tests the storage, as `FencedS3` does before its first write. The run shows the test only if the
+ * storage ignores conditions.
+ */
 async function probe({ link, store, report }: Worker): Promise<void> {
   if (store.enforcesConditions) return;
   report('probe', 'invoke');

@@ -26,7 +26,7 @@ export const TTL_MAX_MS = 10_000;
 const LIMIT_MS = 120_000;
 /** Interval at which a script reads the state of the nodes. */
 const POLL_MS = 2;
-/** The article's first client holds token 33. */
+/** In Kleppmann's article, the first client holds token 33. */
 const FIRST_TOKEN = 33n;
 const KEYS = nodeKeys('{fenced}:');
 const QUEUE = '{fenced}:queue:document';
@@ -97,7 +97,7 @@ export class World {
     this.#beganMs = this.schedule.nowMs;
   }
 
-  /** An operator who is sure that no node has forgotten a lease, if the world has one. */
+  /** If `votesAtOnce` is set, plays an operator who forces all nodes to vote. */
   async readmitByForce(): Promise<void> {
     if (!this.#options.votesAtOnce) return;
     this.inflicted('lock nodes', 'an operator forces the vote');
@@ -108,7 +108,8 @@ export class World {
    * Connects a client's process.
    *
    * @param unreachable letters of nodes
-   * @param interfere decides about the messages of the client and a node or the storage
+   * @param interfere returns the faults of the messages between the client and a place: a node, or
+   *   the storage
    */
   connect(
     number: ClientNumber,
@@ -191,7 +192,7 @@ export class World {
     this.#lastsUntilMs = Math.max(this.#lastsUntilMs, ms);
   }
 
-  /** Lets the time pass until the script ends. @throws if it does not */
+  /** Lets the time pass until the script ends. @throws if it does not end in time */
   async run(script: Promise<unknown>): Promise<void> {
     let isOver = false;
     const over = script
