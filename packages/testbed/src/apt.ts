@@ -49,7 +49,7 @@ async function takeLock(): Promise<void> {
       if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
     }
     const owner = Number(await readFile(LOCK, 'utf8').catch(() => '0'));
-    // 0 means that it was just created or removed.
+    // 0 means that the lock file was just created or removed.
     if (owner > 0 && !existsSync(`/proc/${owner}`)) await rm(LOCK, { force: true });
     else await setTimeout(LOCK_POLL_MS);
   }
@@ -77,7 +77,7 @@ async function forbidServices(): Promise<void> {
 kill -0 ${process.pid} 2>/dev/null && exit 101
 [ ! -x ${POLICY_BEFORE} ] || exec ${POLICY_BEFORE} "$@"
 `;
-  // A script that contains the other name is ours, from a set-up that was killed.
+  // A script that contains the path `POLICY_BEFORE` is ours, left by a set-up that was killed.
   const before = existsSync(POLICY) ? await readFile(POLICY, 'utf8') : POLICY_BEFORE;
   if (!before.includes(POLICY_BEFORE)) await rename(POLICY, POLICY_BEFORE);
   await writeFile(POLICY, script, { mode: 0o755 });

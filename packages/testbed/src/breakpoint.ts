@@ -18,7 +18,7 @@ export class BreakpointError extends Error {
   }
 }
 
-/** A place as the protocol expects it: lines and columns count from 0. */
+/** A place as the debugger's protocol expects it: lines and columns count from 0. */
 export interface Location {
   readonly url: string;
   readonly lineNumber: number;
@@ -60,7 +60,10 @@ export async function locate({ file, text }: Place): Promise<Location> {
  * `NodeRuntime`.
  */
 export class Breakpoint {
-  /** Resolves when V8 has paused there, rejects if no statement is there, else stays pending. */
+  /**
+   * Resolves when V8 has paused at the location. Rejects if no statement begins there. Else stays
+   * pending.
+   */
   readonly reached: Promise<void>;
   readonly #session: Session;
   #isHolding = false;
@@ -69,8 +72,9 @@ export class Breakpoint {
   static async set(inspectorUrl: string, location: Location): Promise<Breakpoint> {
     const session = await Session.open(inspectorUrl);
     const breakpoint = new Breakpoint(session, location);
-    // Node listens before it waits, and ignores a command to run in between. Then it waits for
-    // ever. This event avoids that: https://github.com/nodejs/node/pull/51560
+    // Node accepts a debugger before it waits for one. It ignores a command to run that comes in
+    // between, and then waits for ever. So the command is sent at this event:
+    // https://github.com/nodejs/node/pull/51560
     session.on('NodeRuntime.waitingForDebugger', () =>
       session.post('Runtime.runIfWaitingForDebugger'),
     );
@@ -89,8 +93,8 @@ export class Breakpoint {
     this.#session = session;
     this.reached = new Promise((resolve, reject) => {
       session.on('Debugger.breakpointResolved', ({ location: found }) => {
-        // If no statement begins here, V8 moves to the next one. A stop there proves something
-        // else.
+        // If no statement begins here, V8 moves the breakpoint to the next one. A stop there would
+        // prove something else.
         if (found?.lineNumber === location.lineNumber) return;
         session.close();
         reject(
@@ -100,7 +104,7 @@ export class Breakpoint {
         );
       });
       session.on('Debugger.paused', ({ hitBreakpoints }) => {
-        // Otherwise it is a `debugger` statement of the program.
+        // Without a hit breakpoint, a `debugger` statement of the program caused the pause.
         this.#isHolding = hitBreakpoints !== undefined && hitBreakpoints.length > 0;
         if (this.#isHolding) resolve();
         else session.post('Debugger.resume');
@@ -111,8 +115,9 @@ export class Breakpoint {
   }
 
   /**
-   * Continues a held program and removes the breakpoint. Does nothing before that.
-   * V8 resumes when its debugger disconnects; a stopped process does so when it is awake.
+   * Continues a held program and removes the breakpoint. Does nothing if the program is not held.
+   * V8 resumes when its debugger disconnects. A process that is stopped by SIGSTOP does so when it
+   * wakes.
    */
   pass(): void {
     if (this.#isHolding) this.#session.close();

@@ -121,7 +121,10 @@ async function startContainer<T>(
   });
 }
 
-/** Replaces the check of testcontainers, which needs a shell in the image. The server is polled. */
+/**
+ * Replaces the check of testcontainers, which needs a shell in the image. The testbed polls the
+ * server itself.
+ */
 class Created extends StartupCheckStrategy {
   override checkStartupState(): Promise<StartupStatus> {
     return Promise.resolve('SUCCESS');
@@ -130,7 +133,7 @@ class Created extends StartupCheckStrategy {
 
 function asServer(container: StartedTestContainer): Parameters<typeof untilItAnswers>[0] {
   return {
-    // Docker reports no end, so the time limit applies.
+    // Docker does not report the end of a container, so only the time limit ends the wait.
     exited: new Promise(() => {}),
     log: async () => text(await container.logs()),
     end: async () => {

@@ -22,7 +22,7 @@ export class TestbedError extends Error {
   }
 }
 
-/** No origin has the services: environment, machine, Docker engine. */
+/** Neither the environment, nor this machine, nor a Docker engine has the services. */
 export class ServiceUnavailableError extends TestbedError {
   constructor(message: string) {
     super('unavailable', message);

@@ -16,8 +16,7 @@ const GRACE_MS = 5_000;
  * this process ends, for any reason (return, crash, Ctrl-C, kill -9). Then the guardian ends the
  * groups and removes the folders.
  *
- * A stopped process cannot handle a signal. So SIGCONT follows, after which the first one is
- * handled.
+ * A process that is stopped (SIGSTOP) handles no signal. So SIGCONT follows the signal to end.
  */
 const GUARDIAN = `
 trap '' HUP INT TERM
@@ -79,7 +78,8 @@ export interface GuardedProcess extends AsyncDisposable {
   /** Sends a signal to the whole process group, unless it has ended. */
   signal(name: NodeJS.Signals): void;
   /**
-   * Ends it, even if it is stopped, and kills it after 5 s. Resolves when it has ended. Idempotent.
+   * Ends the program, even if it is stopped, and kills it after 5 s. Resolves when it has ended.
+   * Idempotent.
    */
   end(): Promise<void>;
   /** Lets this process end while the program runs. The program ends with it. */
@@ -110,7 +110,7 @@ export async function spawnGuarded(
   const pid = idOf(child);
   let over = false;
   const ended = exited.then(() => {
-    // Kills the program's own children. Afterwards, the system may reuse the number.
+    // Kills the program's own children. Afterwards, the system may reuse the id of the group.
     signalGroup(pid, 'SIGKILL');
     over = true;
     write(`-group ${signalName} ${pid}`);

@@ -50,14 +50,14 @@ export class LocalRedisNode extends ProgramNode {
     this.#clock = clock;
   }
 
-  /** Starts it with its data, without data, or with those of a snapshot. */
+  /** Starts the server with its data, without data, or with the data of a snapshot. */
   override async start(data: 'kept' | 'none' | Snapshot = 'kept'): Promise<void> {
-    // The files of a running server are not touched. `super.start` refuses it.
+    // `super.start` refuses a running server, so its files must not be touched before.
     if (this.pid === undefined) await this.#prepare(data);
     await super.start();
   }
 
-  /** Copies its disk. */
+  /** Copies the node's disk. */
   async snapshot(): Promise<Snapshot> {
     const path = `${this.#folder}-${randomUUID()}`;
     await cp(this.#folder, path, { recursive: true });
@@ -103,7 +103,7 @@ export function redisArgs(persistence: 'none' | 'aof'): string[] {
 
 /** Starts a Redis Sentinel. It watches nothing until it gets `SENTINEL MONITOR`. */
 export async function startSentinel(): Promise<LocalRedisService> {
-  // It needs a file for its state.
+  // A Sentinel needs a file for its state.
   await using parts = new AsyncDisposableStack();
   const folder = parts.use(await makeTemporaryFolder('sentinel'));
   const path = join(folder.path, 'sentinel.conf');

@@ -17,7 +17,7 @@ export async function startMinio(keys: S3Keys, parts: AsyncDisposableStack): Pro
         cwd: folder.path,
         env: {
           ...process.env,
-          // It keeps certificates in the user's home.
+          // MinIO keeps certificates in the user's home.
           HOME: folder.path,
           MINIO_ROOT_USER: keys.accessKeyId,
           MINIO_ROOT_PASSWORD: keys.secretAccessKey,

@@ -6,8 +6,8 @@ import { launch, onFreePort, untilItAnswers } from './server.js';
 
 /**
  * Starts moto with one request at a time. `moto_server` uses threads, and moto 5.2.1 takes no lock
- * between the check of a condition and the write. With it, two of 32 writers under one condition
- * won in 4 of 25 runs of 6 rounds.
+ * between the check of a condition and the write. With `moto_server`, two of 32 writers under one
+ * condition won in 4 of 25 runs of 6 rounds.
  */
 const PROGRAM = `
 import sys

@@ -31,8 +31,8 @@ export class MovableClock implements AsyncDisposable {
     this.#folder = folder;
     this.#path = join(folder.path, 'ahead');
     this.env = {
-      // jemalloc reads the time before libfaketime is ready, which is an endless loop. So libc
-      // allocates.
+      // jemalloc reads the time before libfaketime is ready, which ends in an endless loop. With
+      // libc in this list, libc allocates the memory.
       LD_PRELOAD: `${libraryPath}:libc.so.6`,
       FAKETIME_TIMESTAMP_FILE: this.#path,
       FAKETIME_NO_CACHE: '1',

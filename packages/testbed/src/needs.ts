@@ -86,7 +86,7 @@ export const ETCD: Need<string> = {
   homebrew: ['etcd'],
 };
 
-/** For an example. */
+/** For a program in `examples/`. */
 export const MARIADB: Need<string> = {
   service: 'MariaDB',
   variable: '',
@@ -113,7 +113,7 @@ export const GO: Need<string> = {
   homebrew: ['go'],
 };
 
-/** As `PYTHON`. */
+/** For TLC, which explores the specifications in `spec/`. */
 export const JAVA: Need<string> = {
   service: 'Java',
   variable: '',
@@ -122,7 +122,10 @@ export const JAVA: Need<string> = {
   homebrew: ['openjdk'],
 };
 
-/** For tests of `ZooKeeperLock`. Debian's package `zookeeper` would add a Java with windows. */
+/**
+ * For tests of `ZooKeeperLock`. Debian's package `zookeeper` would add a Java with a graphical
+ * interface.
+ */
 export const ZOOKEEPER: Need<ZooKeeperPrograms> = {
   service: 'ZooKeeper',
   variable: '',
@@ -140,7 +143,7 @@ export const CHROMIUM: Need<string> = {
   homebrew: ['chromium'],
 };
 
-/** As `CHROMIUM`. */
+/** For tests of the page. */
 export const FIREFOX: Need<string> = {
   service: 'Firefox',
   variable: '',
@@ -170,7 +173,7 @@ export function originsFor(need: Need): readonly Origin[] {
   return origin === undefined ? ORIGINS : [origin];
 }
 
-/** Returns the S3 program of `FENCED_S3_SERVER`, if it is one. */
+/** Returns the S3 program that `FENCED_S3_SERVER` names, if it names a program. */
 function forcedS3Program(): S3Program | undefined {
   const server = forcedS3Server();
   return server === 'docker' ? undefined : server;
@@ -197,7 +200,10 @@ export async function installed<P>(need: Need<P>): Promise<P> {
   return found;
 }
 
-/** Returns the value of a variable. An empty one counts as unset, as shells often mix them up. */
+/**
+ * Returns the value of a variable. An empty value counts as unset, because shells often mix up the
+ * two.
+ */
 export function variable(name: string): string | undefined {
   return process.env[name] || undefined;
 }

@@ -12,8 +12,8 @@ export interface Owner {
 }
 
 /**
- * Returns the user `nobody` if this process is root's, because Postgres and PgBouncer refuse to run
- * as root. Undefined means this process's own user.
+ * Returns the user `nobody` if this process runs as root, because Postgres and PgBouncer refuse to
+ * run as root. Undefined means this process's own user.
  */
 export async function serviceOwner(): Promise<Owner | undefined> {
   if (process.getuid?.() !== 0) return undefined;

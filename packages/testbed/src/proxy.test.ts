@@ -10,7 +10,7 @@ import { afterEach, describe, expect, test, vi } from 'vitest';
 import { type Direction, TcpProxy } from './proxy.js';
 import { startRedis } from './redis.js';
 
-/** Waits for what must come about, however slow the machine is. */
+/** Waits until the assertion holds, however slow the machine is. */
 const eventually = (assertion: () => void | Promise<void>) => vi.waitFor(assertion, 20_000);
 
 const opened: (() => unknown)[] = [];

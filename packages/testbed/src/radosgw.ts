@@ -17,7 +17,8 @@ import {
 /**
  * Starts a Ceph of one node in memory, and its S3 gateway. They end with `parts`.
  *
- * There is no manager (ceph-mgr): it monitors and balances, and pools and gateway do not need it.
+ * There is no manager (ceph-mgr). A manager monitors and balances, which the pools and the gateway
+ * do not need.
  */
 export async function startRadosgw(
   keys: S3Keys,

@@ -24,7 +24,8 @@ export interface S3Service extends Service, S3Address {
   /** `unknown` for a server of the environment. */
   readonly server: S3Program | 'unknown';
   /**
-   * Kills it with SIGKILL and restarts it with its data. Undefined if it has none or is not ours.
+   * Kills the server with SIGKILL, and restarts it with its data. Undefined if the server keeps no
+   * data, or was not started by the testbed.
    */
   readonly crash?: () => Promise<void>;
 }
@@ -40,7 +41,10 @@ export async function askS3(address: S3Address): Promise<void> {
   });
 }
 
-/** Makes and removes a bucket, which needs the whole server: radosgw makes its pools then. */
+/**
+ * Makes and removes a bucket. This needs the whole server: for the first bucket, radosgw makes its
+ * pools.
+ */
 export async function makeAndRemoveBucket(address: S3Address): Promise<void> {
   const bucket = { Bucket: 'fenced-first-request' };
   await withClient(address, async (client) => {

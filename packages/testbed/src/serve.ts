@@ -20,7 +20,7 @@ const file = readCommandLine(USAGE, () => {
   if (name === undefined || more.length > 0) throw new UsageError('one FILE is expected');
   return name;
 });
-// Servers and signals do not keep a process alive.
+// Keeps this process alive, because its servers and listeners for signals do not.
 const alive = setInterval(() => undefined, 2 ** 30);
 const ended = Promise.race([once(process, 'SIGINT'), once(process, 'SIGTERM')]);
 await using redis = await startLocalRedis(3);

@@ -79,7 +79,8 @@ export async function run(step: Launch): Promise<void> {
 }
 
 /**
- * Polls the server and returns its first answer. From then on, it does not keep this process alive.
+ * Polls the server and returns its first answer. From then on, the server does not keep this
+ * process alive.
  *
  * @throws {ServiceStartError} with the last lines of its log, if it ends or takes longer than 30 s.
  *   A slow server is ended.
@@ -116,7 +117,7 @@ async function startError(
   return new ServiceStartError(`${reason}; its log ends with:\n${lines.join('\n')}`, { cause });
 }
 
-/** Starts on a free port. Tries another port if a different program takes it first. */
+/** Starts on a free port. Tries another port if a different program takes the port first. */
 export function onFreePort<T>(start: (port: number) => Promise<T>): Promise<T> {
   return onFreePorts(1, ([port = 0]) => start(port));
 }

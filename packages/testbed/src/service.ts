@@ -12,7 +12,9 @@ export interface Service extends AsyncDisposable {
   stop(): Promise<void>;
 }
 
-/** Makes a service of `offers`, with its origin and its end. `parts` end in reverse order. */
+/**
+ * Adds an origin and an end to `offers`. The end of the service disposes `parts`, in reverse order.
+ */
 export function asService<T extends object>(
   how: { readonly origin: Origin; readonly program: string },
   parts: AsyncDisposableStack,

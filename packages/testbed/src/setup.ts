@@ -34,7 +34,7 @@ async function setUp(): Promise<void> {
 
 /**
  * Returns the needs that Docker does not meet. Docker takes most of a second to answer, so it is
- * last.
+ * asked last.
  */
 async function withoutDocker(needs: readonly Need[]): Promise<readonly Need[]> {
   const others = needs.filter((need) => !originsFor(need).includes('docker'));

@@ -33,7 +33,7 @@ export async function groupStartedBy(parent: number): Promise<StartedGroup> {
   };
 }
 
-/** Minimal Debian has no `ps`, and macOS has no `/proc`. */
+/** Returns the ids of child processes. Minimal Debian has no `ps`, and macOS has no `/proc`. */
 async function childrenOf(parent: number): Promise<number[]> {
   if (process.platform === 'linux') {
     const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name));

@@ -18,7 +18,7 @@ export interface ServerFaults {
   start(): Promise<void>;
   /** Stops it with SIGSTOP. It keeps memory and connections. Resolves when it is stopped. */
   pause(): Promise<void>;
-  /** Continues it with SIGCONT. Its clock has jumped. */
+  /** Continues it with SIGCONT. For the server, the time has jumped. */
   wake(): Promise<void>;
 }
 

@@ -33,7 +33,10 @@ export interface ZooKeeperService extends Service {
   readonly servers: readonly ZooKeeperServer[];
   /** The addresses of all servers: `127.0.0.1:2181,127.0.0.1:2182`. */
   readonly addresses: string;
-  /** The same with the ports for TLS, and the certificate that they present, if `isSecure`. */
+  /**
+   * If `isSecure`: the addresses with the ports for TLS, and the certificate that the servers
+   * present.
+   */
   readonly secureAddresses: string;
   readonly certificate: string;
   /** Resolves with the server that leads the others now. */
@@ -71,7 +74,8 @@ export async function startZooKeeper(
   options: ZooKeeperOptions = {},
 ): Promise<ZooKeeperService> {
   const programs = await installed(ZOOKEEPER);
-  // Each server has three: for clients, for followers and for elections. The last n are for TLS.
+  // Each server has three ports: for clients, for followers and for elections. The last n ports are
+  // for TLS.
   return await onFreePorts(4 * n, async (all) => {
     const [ports, securePorts] = [all.slice(0, 3 * n), all.slice(3 * n)];
     await using parts = new AsyncDisposableStack();
@@ -149,7 +153,7 @@ async function writeFiles(
   );
   const config = [
     `tickTime=${tickMs}`,
-    // A loaded machine may take seconds to start one.
+    // A loaded machine may take seconds to start a server.
     ...['initLimit=100', 'syncLimit=10'],
     ...[`dataDir=${dir}`, `clientPort=${ports[3 * at]}`, 'clientPortAddress=127.0.0.1'],
     ...['admin.enableServer=false', '4lw.commands.whitelist=srvr', 'maxClientCnxns=0'],
